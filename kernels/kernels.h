@@ -1,0 +1,122 @@
+// Every operation that a forward pass needs, for one backend. Activations are float32 matrices, one
+// row a token; the compute type decides what a linear layer's input is rounded to and what the KV
+// cache holds.
+//
+// Determinism: an output element is summed in one fixed order, whatever the number of rows, threads
+// or chunks. So the result for a token does not depend on what else is in the batch.
+//
+// Shapes are checked by every op (check(): a wrong one is our bug, files were checked before). No
+// op allocates: scratch comes from the workspace given at construction.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quant/encode.h"
+#include "quant/format.h"
+#include "src/base/tensor.h"
+#include "src/base/thread_pool.h"
+
+namespace sluice {
+
+enum class Compute : uint8_t { bf16, f32 };
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
+
+// One layer's paged KV cache: blocks of `block_size` tokens, keys and values apart, each block
+// [kv_heads][block_size][head_dim] contiguous, of `dtype` (bf16 or f32).
+struct KvCache {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  DType dtype = DType::bf16;
+  int64_t blocks = 0;
+  int64_t block_size = 16;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+};
+
+// Some consecutive tokens of one sequence that are computed together.
+struct SequenceChunk {
+  int64_t first_row = 0;  // of the batch's matrices
+  int64_t rows = 0;
+  int64_t first_position =
+      0;  // of the first row within its sequence; its keys are stored before attention is called
+  std::span<const int32_t> block_table;  // token position / block_size → block
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+  virtual std::string_view name() const = 0;  // "reference", "portable", "avx2", "avx512_bf16"
+
+  // out[i] = table row ids[i], dequantized. ids are within the table. Any layout.
+  virtual void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const = 0;
+
+  // y = x * rsqrt(mean(x^2) + eps) * weight, per row. weight: 1 row (rows layout). y may be x.
+  virtual void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const = 0;
+
+  // residual += x, then y = rms_norm(residual): one pass.
+  virtual void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
+                            Tensor y) const = 0;
+
+  // y = x w^T (+ bias): x [n, cols], y [n, rows of w, padding included], bias float32[w.rows] or
+  // null. bf16 compute rounds x to bf16 (to nearest even) when w is bf16 or f8_e4m3; all sums are
+  // float32. For per_row scales the sum is multiplied once at the end; for per_block each 128
+  // columns are summed from zero, then scaled, then added in order.
+  virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
+
+  // Rotates pairs (i, i + rope_dim/2) of each head's first rope_dim elements, in place ("neox", as
+  // Llama's rotate_half). x [n, heads * head_dim]; cos, sin [n, rope_dim / 2].
+  virtual void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const = 0;
+
+  // keys, values [n, kv_heads * head_dim] → cache. slots[i] = block * block_size + offset of row i.
+  virtual void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
+                        const KvCache& cache) const = 0;
+
+  // Causal attention of each row over its sequence's tokens up to itself. q, out [n, heads *
+  // head_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head: partitions of 512
+  // positions from position 0, each with its own maximum and sum, combined in order (as
+  // FlashDecoding).
+  virtual void paged_attention(Tensor q, const KvCache& cache,
+                               std::span<const SequenceChunk> chunks, float scale,
+                               Tensor out) const = 0;
+
+  // out = activation(gate) * up. out may be gate.
+  virtual void gated_activation(Activation activation, Tensor gate, Tensor up,
+                                Tensor out) const = 0;
+
+  // x += y
+  virtual void add(Tensor x, Tensor y) const = 0;
+
+  // Encodes row groups (quant/encode.h), the same bits as encode_reference; runs on the calling
+  // thread. May be called from several threads at once for different rows.
+  virtual EncodeStats encode(const EncodeArgs& args) const = 0;
+  virtual float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
+                             int64_t rows, int64_t cols) const = 0;
+};
+
+// Which instruction set the CPU kernels use; automatic takes the best that the machine has.
+enum class Isa : uint8_t { automatic, reference, portable, avx2, avx512_bf16 };
+bool isa_supported(Isa isa);  // on this machine
+std::optional<Isa> parse_isa(std::string_view name);
+
+// Bytes of scratch that ops need for at most `max_rows` rows, linear inputs of at most `max_cols`
+// columns and contexts of at most `max_context` tokens with `heads` query heads of head_dim.
+struct WorkspaceNeeds {
+  int64_t max_rows = 0;
+  int64_t max_cols = 0;
+  int64_t max_context = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+};
+uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads);
+
+// `workspace` is 64-byte aligned, of cpu_workspace_bytes, and outlives the kernels; so does the
+// pool. Encoding needs no workspace: kernels that only encode may be given an empty one.
+std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& pool,
+                                          std::span<std::byte> workspace);
+
+}  // namespace sluice

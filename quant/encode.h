@@ -1,0 +1,55 @@
+// Row groups as they come from the file, into a weight's packed storage. This header states the
+// contract; quant/encode.cc holds the plain loops that define the result bit for bit, kernels/cpu
+// the fast ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quant/format.h"
+#include "quant/scheme.h"
+#include "src/base/dtype.h"
+
+namespace sluice {
+
+// What encoding did to a tensor. Addable, so that row groups are encoded in any order: sums are
+// over float64.
+struct EncodeStats {
+  double error_squares = 0;  // sum of (x - dequantized)^2
+  double value_squares = 0;  // sum of x^2
+  float max_error = 0;       // largest |x - dequantized|
+  int64_t not_finite = 0;    // NaN or infinite source elements (they do not enter the sums)
+  int64_t elements = 0;
+  void add(const EncodeStats& other);
+};
+
+struct EncodeArgs {
+  const std::byte* source = nullptr;  // row-major elements of `stored`; any alignment
+  DType stored = DType::bf16;         // f32, f16 or bf16
+  int64_t source_stride = 0;          // bytes from one source row to the next
+  int64_t rows = 0;                   // source rows given here
+  ScaleGroup group = ScaleGroup::none;
+  Weight to;  // cols = columns of a source row; dtype, layout and scales fit group
+  int64_t first_row =
+      0;  // row of `to` that the first source row becomes; packed: multiple of 16, and
+          // rows too, unless the tensor ends here (the panel's other rows become zero)
+  // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
+  // end); rows may span several blocks. ScaleGroup::tensor: the tensor's largest finite |x|, from
+  // absolute_max.
+  float tensor_amax = 0;
+};
+
+// Largest finite |x| of the rows: first pass of a per-tensor scale.
+float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                   int64_t cols);
+
+// The reference. scale = amax / 448 in float32, 1 where amax is 0; code = e4m3(clamp(x / scale,
+// +-448)), round to nearest, ties to even; NaN becomes NaN, infinities saturate. Without
+// quantization elements keep their type, or are converted when `to` has another one (f16 to f32,
+// bf16 to f32: exact; to bf16: nearest even).
+EncodeStats encode_reference(const EncodeArgs& args);
+
+// Row `row` as float32[cols]: how embeddings are looked up and norms are read.
+void decode_row(const Weight& w, int64_t row, float* out);
+
+}  // namespace sluice

@@ -1,0 +1,74 @@
+// How a weight matrix lies in memory once it is loaded. Shared by loader, kernels and planner.
+//
+// Packed layout (linear layers; also a tied embedding). Output channels lie across SIMD lanes, so
+// that one micro-kernel serves 1 row of activations and 512, in one summation order, and the units
+// of AMX and AVX-512 BF16 can be fed without a transpose. The matrix [rows, cols] is cut into
+// panels of 16 rows; a panel is a run of 64-byte cells, each holding 16 rows x (64 / 16 / element
+// size) consecutive columns:
+//   f32          cell = 16 rows x 1 col    element (r, k) at [r]
+//   bf16, f16    cell = 16 rows x 2 cols   element (r, k) at [r][k % 2]
+//   f8_e4m3      cell = 16 rows x 4 cols   element (r, k) at byte (r/4)*16 + (k%4/2)*8 + (r%4)*2 +
+//   k%2: after
+//                unpacking the low and high eight bytes of each 128-bit lane to 16 bits, two cells
+//                as for bf16
+// Rows are padded to whole panels and columns to whole cells, with zeros.
+//
+// Row layout (embedding tables that are only looked up, norms): plain row-major, no padding.
+//
+// Scales (float32, dequantized = code * scale): none; one per row; or one per panel and 128
+// columns, [panels][ceil(cols / 128)]. A per-tensor scale is stored per row: the same number for
+// all rows of its tensor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/dtype.h"
+#include "src/base/units.h"
+
+namespace sluice {
+
+inline constexpr int64_t kPanelRows = 16;
+inline constexpr int64_t kCellBytes = 64;
+inline constexpr int64_t kScaleBlock = 128;  // rows and columns of one scale in fp8_per_block
+
+enum class WeightLayout : uint8_t { rows, packed };
+enum class ScaleKind : uint8_t { none, per_row, per_block };
+
+struct WeightFormat {
+  DType dtype = DType::bf16;  // f32, f16, bf16 or f8_e4m3
+  WeightLayout layout = WeightLayout::packed;
+  ScaleKind scales = ScaleKind::none;
+  bool operator==(const WeightFormat&) const = default;
+};
+
+// Columns of one cell: 1, 2 or 4.
+constexpr int64_t cell_cols(DType dtype) {
+  return kCellBytes / kPanelRows / (dtype == DType::f32 ? 4 : dtype == DType::f8_e4m3 ? 1 : 2);
+}
+constexpr int64_t panel_bytes(DType dtype, int64_t cols) {
+  return ceil_div(cols, cell_cols(dtype)) * kCellBytes;
+}
+
+// Bytes of the codes and of the scales of a [rows, cols] weight. Arithmetic only: works on
+// placeholders. The caller has checked that rows x cols x 4 does not overflow.
+uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
+uint64_t scale_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
+
+// A view of a stored weight. For the packed layout rows is a multiple of kPanelRows.
+struct Weight {
+  WeightFormat format;
+  int64_t rows = 0;           // output features, padding included
+  int64_t cols = 0;           // input features
+  std::byte* data = nullptr;  // null: placeholder. 64-byte aligned.
+  float* scales = nullptr;
+
+  bool is_meta() const { return data == nullptr; }
+};
+
+// Byte offset of element (row, col) in `data`.
+int64_t element_offset(const Weight& w, int64_t row, int64_t col);
+// The scale that applies to element (row, col); 1 without scales.
+float scale_at(const Weight& w, int64_t row, int64_t col);
+
+}  // namespace sluice

@@ -1,0 +1,40 @@
+// What a weight becomes while it is loaded. A scheme is data: the kernels know formats, not
+// schemes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "quant/format.h"
+#include "src/base/dtype.h"
+
+namespace sluice {
+
+// Which elements of a stored tensor share one scale.
+enum class ScaleGroup : uint8_t {
+  none,
+  tensor,
+  row,
+  block
+};  // block: 128 x 128, from the tensor's first row and column
+
+struct QuantScheme {
+  std::string_view name;  // as --quantization names it
+  ScaleGroup group = ScaleGroup::none;
+
+  // How a tensor that is stored as `stored` (f32, f16, bf16) is kept.
+  WeightFormat format(DType stored, WeightLayout layout) const;
+  // Rows that must be encoded together: 1, or 128 for blocks. (A tensor's scale needs all rows: two
+  // passes.)
+  int64_t rows_together() const { return group == ScaleGroup::block ? kScaleBlock : 1; }
+};
+
+// Every scheme, in the order in which help texts list them: none, fp8_per_tensor, fp8_per_channel,
+// fp8_per_block.
+std::span<const QuantScheme> quant_schemes();
+// nullopt for an unknown name. "fp8" is the best FP8 for the CPU: fp8_per_channel.
+std::optional<QuantScheme> find_quant_scheme(std::string_view name);
+
+}  // namespace sluice

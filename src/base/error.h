@@ -1,0 +1,63 @@
+// The one exception type, and checks for our own bugs.
+//
+// Error: a fault that the user can meet (bad input, I/O, budget). It reaches the user as one
+// sentence that says what is wrong, where, and what to do; `kind` becomes the process's exit
+// status. Expected refusals ("does not fit") are optional/bool return values, not exceptions.
+// check(): an invariant of our own code; always on, never reachable from user input.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace sluice {
+
+// Values are the process's exit statuses (docs/command-line.md).
+enum class ErrorKind : int {
+  runtime = 1,  // failed at run time: I/O, full disk, interrupted
+  usage = 2,    // wrong command line or request
+  refused = 3,  // the model or its files are refused
+  no_fit = 4,   // does not fit the memory budget
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+template <class... Args>
+[[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The same, with the text of `errno_value` appended: "cannot open x: No such file or directory".
+template <class... Args>
+[[noreturn]] void fail_errno(int errno_value, fmt::format_string<Args...> format, Args&&... args);
+
+// "No such file or directory" for ENOENT; thread-safe.
+std::string errno_text(int errno_value);
+
+[[noreturn]] void check_failed(std::string_view what, std::source_location where);
+
+inline void check(bool ok, std::string_view what,
+                  std::source_location where = std::source_location::current()) {
+  if (!ok) [[unlikely]]
+    check_failed(what, where);
+}
+
+template <class... Args>
+void fail_errno(int errno_value, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorKind::runtime,
+              fmt::format("{}: {}", fmt::format(format, std::forward<Args>(args)...),
+                          errno_text(errno_value)));
+}
+
+}  // namespace sluice

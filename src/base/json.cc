@@ -1,0 +1,93 @@
+#include "src/base/json.h"
+
+#include <cmath>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+Json parse_json(std::string_view text, std::string_view where, int max_depth) {
+  auto depth_limit = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > max_depth) {
+      fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", where, max_depth);
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text.begin(), text.end(), depth_limit);
+  } catch (const Json::exception& e) {
+    if (text.empty()) fail(ErrorKind::refused, "{}: not valid JSON: the file is empty", where);
+    std::string reason = e.what();
+    if (auto colon = reason.find("] "); colon != std::string::npos)
+      reason = reason.substr(colon + 2);
+    // The library quotes the offending text; a binary file would put junk on the terminal.
+    for (char& c : reason) {
+      if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
+    }
+    if (reason.size() > 160) reason = reason.substr(0, 160) + "...";
+    fail(ErrorKind::refused, "{}: not valid JSON: {}", where, reason);
+  }
+}
+
+JsonFields::JsonFields(const Json& object, std::string where)
+    : object_(object), where_(std::move(where)) {
+  if (!object.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where_);
+}
+
+bool JsonFields::has(const char* key) const {
+  auto it = object_.find(key);
+  return it != object_.end() && !it->is_null();
+}
+
+const Json& JsonFields::raw(const char* key) const {
+  auto it = object_.find(key);
+  if (it == object_.end()) fail(ErrorKind::refused, "{}: {} is missing", where_, key);
+  return *it;
+}
+
+int64_t JsonFields::integer(const char* key, int64_t low, int64_t high) const {
+  const Json& v = raw(key);
+  if (!v.is_number_integer()) fail(ErrorKind::refused, "{}: {} must be an integer", where_, key);
+  bool fits = !v.is_number_unsigned() || v.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
+  if (!fits || v.get<int64_t>() < low || v.get<int64_t>() > high) {
+    fail(ErrorKind::refused, "{}: {} is {}, but must lie between {} and {}", where_, key, v.dump(),
+         low, high);
+  }
+  return v.get<int64_t>();
+}
+
+int64_t JsonFields::integer_or(const char* key, int64_t low, int64_t high, int64_t fallback) const {
+  return has(key) ? integer(key, low, high) : fallback;
+}
+
+double JsonFields::number(const char* key) const {
+  const Json& v = raw(key);
+  if (!v.is_number() || !std::isfinite(v.get<double>())) {
+    fail(ErrorKind::refused, "{}: {} must be a finite number", where_, key);
+  }
+  return v.get<double>();
+}
+
+double JsonFields::number_or(const char* key, double fallback) const {
+  return has(key) ? number(key) : fallback;
+}
+
+bool JsonFields::boolean_or(const char* key, bool fallback) const {
+  if (!has(key)) return fallback;
+  const Json& v = raw(key);
+  if (!v.is_boolean()) fail(ErrorKind::refused, "{}: {} must be true or false", where_, key);
+  return v.get<bool>();
+}
+
+std::string JsonFields::string(const char* key) const {
+  const Json& v = raw(key);
+  if (!v.is_string()) fail(ErrorKind::refused, "{}: {} must be a string", where_, key);
+  return v.get<std::string>();
+}
+
+std::string JsonFields::string_or(const char* key, std::string fallback) const {
+  return has(key) ? string(key) : std::move(fallback);
+}
+
+}  // namespace sluice

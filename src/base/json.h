@@ -1,0 +1,42 @@
+// JSON from untrusted files: bounded nesting, and field access whose errors name the file and the
+// key.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+using Json = nlohmann::json;
+
+// `where` names the file in errors. Throws Error(refused) for text that is no JSON, is not UTF-8,
+// has trailing text, or nests deeper than `max_depth`.
+Json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
+
+// Reads an object's fields. Every error is Error(refused) and says "WHERE: KEY must be ...".
+class JsonFields {
+ public:
+  JsonFields(const Json& object, std::string where);  // refuses what is not an object
+
+  bool has(const char* key) const;  // present and not null
+  const Json& raw(const char* key) const;
+  // The integer under `key`, which must lie in [low, high]; fallback when absent (null counts as
+  // absent only there).
+  int64_t integer(const char* key, int64_t low, int64_t high) const;
+  int64_t integer_or(const char* key, int64_t low, int64_t high, int64_t fallback) const;
+  double number(const char* key) const;
+  double number_or(const char* key, double fallback) const;
+  bool boolean_or(const char* key, bool fallback) const;
+  std::string string(const char* key) const;
+  std::string string_or(const char* key, std::string fallback) const;
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json& object_;
+  std::string where_;
+};
+
+}  // namespace sluice

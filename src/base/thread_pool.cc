@@ -1,0 +1,104 @@
+#include "src/base/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+// Long enough to bridge the gap between two kernels of one layer, short enough not to burn a
+// neighbour's core.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits until value != old: spins for kSpin, then sleeps in the kernel.
+template <class T>
+T wait_change(std::atomic<T>& value, T old) {
+  auto give_up = std::chrono::steady_clock::now() + kSpin;
+  for (int i = 0;; ++i) {
+    T now = value.load(std::memory_order_acquire);
+    if (now != old) return now;
+    relax();
+    if (i % 64 == 63 && std::chrono::steady_clock::now() > give_up) break;
+  }
+  T now = old;
+  while ((now = value.load(std::memory_order_acquire)) == old)
+    value.wait(old, std::memory_order_acquire);
+  return now;
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true, std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  for (std::thread& t : workers_) t.join();
+}
+
+void ThreadPool::run(const Job& job) {
+  job_ = job;
+  next_.store(0, std::memory_order_relaxed);
+  running_.store(static_cast<int32_t>(workers_.size()), std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  take_chunks(job, 0);
+  for (int32_t left = running_.load(std::memory_order_acquire); left != 0;)
+    left = wait_change(running_, left);
+  if (failure_) {
+    std::exception_ptr failure = std::exchange(failure_, nullptr);
+    std::rethrow_exception(failure);
+  }
+}
+
+void ThreadPool::work(int worker) {
+  uint32_t seen = 0;
+  while (true) {
+    seen = wait_change(epoch_, seen);
+    if (stop_.load(std::memory_order_relaxed)) return;
+    take_chunks(job_, worker);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+  }
+}
+
+void ThreadPool::take_chunks(const Job& job, int worker) {
+  try {
+    while (true) {
+      int64_t begin = next_.fetch_add(job.grain, std::memory_order_relaxed);
+      if (begin >= job.count) return;
+      job.call(job.body, begin, std::min(begin + job.grain, job.count), worker);
+    }
+  } catch (...) {
+    next_.store(job.count, std::memory_order_relaxed);
+    std::lock_guard lock(failure_mutex_);
+    if (!failure_) failure_ = std::current_exception();
+  }
+}
+
+int usable_threads() {
+  cpu_set_t set;
+  int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  // cgroup v2: "max 100000" or "150000 100000" (microseconds of CPU per period).
+  std::string quota;
+  double period = 0;
+  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && quota != "max" && period > 0) {
+    cpus = std::min(cpus, static_cast<int>(std::stod(quota) / period + 0.5));
+  }
+  return std::max(cpus, 1);
+}
+
+}  // namespace sluice

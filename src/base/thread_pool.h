@@ -1,0 +1,69 @@
+// Fork-join over index ranges. Work is taken in small chunks, so that a thread that lost its core
+// delays one chunk only; waiting spins for a bounded time and then sleeps.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace sluice {
+
+class ThreadPool {
+ public:
+  // The calling thread is one of the `threads`, so threads - 1 are started.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(begin, end, worker) on disjoint chunks of at most `grain` indices that cover [0,
+  // count); worker is in [0, size()). Returns when all are done; rethrows the first exception. Not
+  // reentrant, one caller at a time.
+  template <class Body>
+  void parallel_for(int64_t count, int64_t grain, Body&& body) {
+    if (count <= 0) return;
+    if (count <= grain || workers_.empty()) {
+      for (int64_t begin = 0; begin < count; begin += grain) {
+        body(begin, begin + grain < count ? begin + grain : count, 0);
+      }
+      return;
+    }
+    auto call = [](void* b, int64_t begin, int64_t end, int worker) {
+      (*static_cast<std::remove_reference_t<Body>*>(b))(begin, end, worker);
+    };
+    run({call, const_cast<void*>(static_cast<const void*>(&body)), count, grain});
+  }
+
+ private:
+  struct Job {
+    void (*call)(void*, int64_t, int64_t, int) = nullptr;
+    void* body = nullptr;
+    int64_t count = 0;
+    int64_t grain = 1;
+  };
+
+  void run(const Job& job);
+  void work(int worker);
+  void take_chunks(const Job& job, int worker);
+
+  Job job_;
+  alignas(64) std::atomic<int64_t> next_{0};     // first index that nobody has taken
+  alignas(64) std::atomic<uint32_t> epoch_{0};   // counts jobs; workers wait for it to change
+  alignas(64) std::atomic<int32_t> running_{0};  // workers that have not finished the current job
+  std::atomic<bool> stop_{false};
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;
+  std::vector<std::thread> workers_;
+};
+
+// Threads that this process may really use: the affinity mask and the cgroup's CPU quota, at
+// least 1.
+int usable_threads();
+
+}  // namespace sluice

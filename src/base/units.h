@@ -1,0 +1,28 @@
+// Sizes as people write and read them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+inline constexpr uint64_t KiB = 1024;
+inline constexpr uint64_t MiB = 1024 * KiB;
+inline constexpr uint64_t GiB = 1024 * MiB;
+
+// "6GiB", "512MiB", "1.5GB" (10^9), "1073741824", "75%" (of `whole`). nullopt: not a size,
+// negative, or too large.
+std::optional<uint64_t> parse_size(std::string_view text, uint64_t whole);
+// "5.98 GiB", "512 MiB", "17 B": three significant digits.
+std::string format_size(uint64_t bytes);
+
+// Smallest multiple of `unit` that is not below `value`.
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+constexpr uint64_t round_down(uint64_t value, uint64_t unit) { return value / unit * unit; }
+constexpr int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+}  // namespace sluice

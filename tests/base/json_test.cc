@@ -1,0 +1,50 @@
+#include "src/base/json.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+std::string message_of(auto&& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused);
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Json, RefusesWithFileName) {
+  for (std::string bad : {"", "{", "[1,]", "{} x", "\xff\xfe", "<html>"}) {
+    EXPECT_NE(message_of([&] { parse_json(bad, "config.json"); }).find("config.json"),
+              std::string::npos)
+        << bad;
+  }
+  std::string deep(100'000, '[');
+  EXPECT_NE(message_of([&] { parse_json(deep, "config.json"); }).find("nested too deeply"),
+            std::string::npos);
+}
+
+TEST(Json, FieldsNameTheKey) {
+  Json j = parse_json(
+      R"({"a": 1.5, "b": "x", "c": null, "d": 18446744073709551615, "e": -4, "t": true})", "f");
+  JsonFields f(j, "f");
+  for (const char* key : {"a", "b", "c", "d", "e", "missing"}) {
+    EXPECT_NE(message_of([&] { f.integer(key, 0, 100); }).find(key), std::string::npos) << key;
+  }
+  EXPECT_EQ(f.integer("e", -10, 10), -4);
+  EXPECT_EQ(f.integer_or("c", 0, 10, 7), 7);
+  EXPECT_EQ(f.number("a"), 1.5);
+  EXPECT_TRUE(f.boolean_or("t", false));
+  EXPECT_EQ(f.string_or("missing", "z"), "z");
+  EXPECT_NE(message_of([&] { JsonFields(parse_json("[]", "g"), "g"); }).find("object"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice
