@@ -1,16 +1,17 @@
 // How bytes arrive: many reads in flight into a fixed staging area, completed in any order.
 //
 // A reader owns no memory of size: the staging area belongs to the caller (it comes from the
-// ledger) and is divided into equal slots. mmap reads need no slot memory, but keep the same number
-// in flight.
+// ledger) and is divided into equal slots, one for each request. A request is read in chunks, so
+// that the disk sees more and smaller reads than there are slots.
 //
-// Reads start at any offset and have any length up to `max_read()`; where O_DIRECT needs alignment
-// the reader widens the read inside its slot. Short reads, EINTR and EAGAIN are retried; every
-// other failure is an Error that names file and offset. Files are checked against the
-// CheckpointFile (size, mtime, inode) when they are opened, and the size again when a read comes
+// Reads start at any offset; where O_DIRECT needs alignment the reader widens them inside their
+// slot. Short reads, EINTR and EAGAIN are retried; every other failure is an Error that names file
+// and offset, after which the reader can only be destroyed. Files are compared with their
+// CheckpointFile (size, mtime, inode) when they are opened, and their size again when a read comes
 // back short: a file that shrinks is "changed while it was being read".
 //
-// One thread calls submit, wait and release.
+// One thread at a time calls a reader. Its destructor waits for what is in flight: afterwards
+// nothing writes to the staging area any more.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +22,29 @@
 #include <string>
 #include <string_view>
 
-#include "io/checkpoint/index.h"
+#include "io/file.h"
+#include "io/system_calls.h"
 
 namespace sluice::io {
 
-inline constexpr uint64_t kDirectAlignment =
-    4096;  // of slots; a file's own need is asked with STATX_DIOALIGN
+// Of slots, chunks and what they read. A file that needs more for O_DIRECT is read through the page
+// cache.
+inline constexpr uint64_t kDirectAlignment = 4096;
+inline constexpr uint64_t kMaxSlotBytes = uint64_t{64} << 20;
 
 struct ReadRequest {
   uint32_t file = 0;
   uint64_t offset = 0;
-  uint64_t length = 0;  // at most max_read()
+  uint64_t length = 0;  // 1 .. max_read(); up to slot_bytes where offset is aligned
   uint64_t tag = 0;     // the caller's
 };
 
 struct ReadResult {
   uint64_t tag = 0;
-  std::span<const std::byte>
-      bytes;  // the file's bytes [offset, offset + length); valid until release
+  // The file's bytes [offset, offset + length), valid until release. Their address equals the file
+  // offset modulo kDirectAlignment: an element is aligned in memory if it is aligned in the file,
+  // and only then.
+  std::span<const std::byte> bytes;
   uint32_t slot = 0;
 };
 
@@ -47,38 +53,42 @@ struct ReaderStats {
   uint64_t bytes_read = 0;       // what was read to give it to them, alignment included
   uint64_t reads = 0;            // system-level reads
   uint64_t retries = 0;          // short reads, EINTR, EAGAIN
+
+  ReaderStats& operator+=(const ReaderStats& other);
 };
 
 class Reader {
  public:
   virtual ~Reader() = default;
-  virtual std::string_view name() const = 0;  // "uring", "pread", "mmap"
-  virtual std::string description()
-      const = 0;                          // "io_uring, O_DIRECT, registered buffers, 16 x 2 MiB"
-  virtual uint64_t max_read() const = 0;  // bytes of one request
-  virtual int free_slots() const = 0;     // requests that can be submitted now
+  virtual std::string_view name() const = 0;    // "uring", "pread", "mmap"
+  virtual std::string description() const = 0;  // "io_uring, O_DIRECT, registered buffers, ..."
+  virtual uint64_t max_read() const = 0;        // bytes of one request, whatever its offset
+  virtual int free_slots() const = 0;           // requests that can be submitted now
   virtual void submit(const ReadRequest& request) = 0;  // needs a free slot; starts the read
   virtual ReadResult wait() = 0;  // blocks for the next read that is complete; needs one in flight
   virtual void release(const ReadResult& result) = 0;  // the caller is done with result.bytes
-  virtual const ReaderStats& stats() const = 0;
+  virtual ReaderStats stats() const = 0;
 };
 
 enum class ReaderKind { automatic, uring, pread, mmap };
-std::optional<ReaderKind> parse_reader_kind(
-    std::string_view name);  // "auto", "uring", "pread", "mmap"
+// "auto", "uring", "pread", "mmap"
+std::optional<ReaderKind> parse_reader_kind(std::string_view name);
 
 struct ReaderOptions {
   ReaderKind kind = ReaderKind::automatic;
-  uint64_t slot_bytes = 2u << 20;  // multiple of kDirectAlignment
-  bool direct = true;              // false: through the page cache, dropped behind the reader
-  bool keep_page_cache = false;    // do not drop it (mmap, or direct = false)
+  uint64_t slot_bytes = 2u << 20;     // multiple of kDirectAlignment, at most kMaxSlotBytes
+  uint64_t chunk_bytes = 512u << 10;  // one read; multiple of kDirectAlignment, at least 64 KiB
+  bool direct = true;                 // false: through the page cache, dropped behind the reader
+  bool keep_page_cache = false;       // do not drop it (mmap, or direct = false)
 };
 
 // `staging` is aligned to kDirectAlignment and a multiple of slot_bytes long; it outlives the
 // reader. `files` is the index's list. Chooses by itself (io_uring, else pread) and falls back
 // where the kernel, the file system or a limit forbids something: `description()` says what was
 // chosen and why. A kind that was asked for by name and cannot work is an Error(usage).
+// `calls` is for tests, which put faults there; it outlives the reader.
 std::unique_ptr<Reader> open_reader(std::span<const CheckpointFile> files,
-                                    std::span<std::byte> staging, const ReaderOptions& options);
+                                    std::span<std::byte> staging, const ReaderOptions& options,
+                                    const SystemCalls& calls = system_calls());
 
 }  // namespace sluice::io

@@ -1,6 +1,6 @@
-// Row groups as they come from the file, into a weight's packed storage. This header states the
-// contract; quant/encode.cc holds the plain loops that define the result bit for bit, kernels/cpu
-// the fast ones.
+// Row groups as they come from the file, into a weight's storage. This header states the contract;
+// quant/encode.cc holds the plain loops that define the result bit for bit, kernels/cpu the fast
+// ones.
 #pragma once
 
 #include <cstddef>
@@ -30,24 +30,35 @@ struct EncodeArgs {
   int64_t rows = 0;                   // source rows given here
   ScaleGroup group = ScaleGroup::none;
   Weight to;  // cols = columns of a source row; dtype, layout and scales fit group
-  int64_t first_row =
-      0;  // row of `to` that the first source row becomes; packed: multiple of 16, and
-          // rows too, unless the tensor ends here (the panel's other rows become zero)
+  // Row of `to` that the first source row becomes. In the packed layout a multiple of 16, and so is
+  // rows, unless the tensor ends here: then the panel's other rows become zero, with scale 1.
+  int64_t first_row = 0;
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
-  // end); rows may span several blocks. ScaleGroup::tensor: the tensor's largest finite |x|, from
-  // absolute_max.
+  // end) and first_row is a multiple of 16; rows may span several blocks.
+  // ScaleGroup::tensor: the tensor's largest finite |x|, from absolute_max.
   float tensor_amax = 0;
 };
+
+// The contract above, as check()s.
+void check_encode(const EncodeArgs& args);
+
+// The scale of a group whose largest finite magnitude is amax: amax / 448 in float32, or 1 where
+// that is zero.
+float e4m3_scale(float amax);
 
 // Largest finite |x| of the rows: first pass of a per-tensor scale.
 float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
                    int64_t cols);
 
-// The reference. scale = amax / 448 in float32, 1 where amax is 0; code = e4m3(clamp(x / scale,
-// +-448)), round to nearest, ties to even; NaN becomes NaN, infinities saturate. Without
-// quantization elements keep their type, or are converted when `to` has another one (f16 to f32,
-// bf16 to f32: exact; to bf16: nearest even).
+// The reference. With scale = e4m3_scale(largest finite |x| of the group):
+// code = e4m3(clamp(x / scale, +-448)), true division in float32, round to nearest, ties to even;
+// NaN becomes NaN, infinities saturate; dequantized = value of code * scale in float32. Without
+// quantization elements keep their bits, or are converted where `to` has another type: through
+// float32, to nearest even.
 EncodeStats encode_reference(const EncodeArgs& args);
+
+// The dequantized element (row, col), in any layout.
+float decode_element(const Weight& w, int64_t row, int64_t col);
 
 // Row `row` as float32[cols]: how embeddings are looked up and norms are read.
 void decode_row(const Weight& w, int64_t row, float* out);

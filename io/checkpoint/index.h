@@ -7,23 +7,13 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "io/file.h"
 #include "src/base/dtype.h"
 #include "src/base/shape.h"
 
 namespace sluice::io {
-
-// A file of the checkpoint as it was when its header was read; readers refuse it when it has
-// changed since.
-struct CheckpointFile {
-  std::string name;            // as the index names it, relative to the checkpoint's directory
-  std::filesystem::path path;  // to open
-  uint64_t size = 0;           // bytes
-  int64_t mtime_ns = 0;
-  uint64_t inode = 0;
-};
 
 struct StoredTensor {
   std::string name;
@@ -34,32 +24,34 @@ struct StoredTensor {
   uint64_t bytes = 0;
 };
 
+// Refuses a tensor whose name no one could print, whose shape and dtype do not give its bytes, or
+// that does not lie inside its file. Names the file and the tensor.
+void check_tensor(const StoredTensor& tensor, const CheckpointFile& file);
+
 class CheckpointIndex {
  public:
-  // Checks what holds for every format (unique names, extents inside files) and throws
-  // Error(refused) otherwise.
+  // Checks what holds for every format (check_tensor, unique names) and throws Error(refused)
+  // otherwise.
   CheckpointIndex(std::vector<CheckpointFile> files, std::vector<StoredTensor> tensors,
                   std::vector<std::string> warnings);
 
   const std::vector<CheckpointFile>& files() const { return files_; }
-  const std::vector<StoredTensor>& tensors() const {
-    return tensors_;
-  }                                                       // in disk order: file, then offset
+  // In disk order: file, then offset.
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;  // null when there is none
-  // Sentences about what is odd but harmless (total_size disagrees, trailing bytes, ...), to be
-  // shown once.
+  // Sentences about what is odd but harmless (total_size disagrees, ...), to be shown once.
   const std::vector<std::string>& warnings() const { return warnings_; }
   uint64_t total_bytes() const;  // of all tensors
 
  private:
   std::vector<CheckpointFile> files_;
   std::vector<StoredTensor> tensors_;
-  std::unordered_map<std::string_view, size_t> by_name_;
+  std::vector<uint32_t> by_name_;  // indices into tensors_, in the order of names
   std::vector<std::string> warnings_;
 };
 
-// Reads the headers of the checkpoint in `directory` (model.safetensors, or
-// model.safetensors.index.json and its shards). Throws Error(refused) with one sentence that names
+// Reads the headers of the checkpoint in `directory`: model.safetensors, else
+// model.safetensors.index.json and its shards. Throws Error(refused) with one sentence that names
 // file, tensor and fault.
 CheckpointIndex open_checkpoint(const std::filesystem::path& directory);
 

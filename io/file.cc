@@ -1,0 +1,141 @@
+#include "io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "src/base/error.h"
+
+namespace sluice::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+void refuse_unless_regular(const struct stat& status, const fs::path& path) {
+  if (S_ISREG(status.st_mode)) return;
+  const char* what = S_ISDIR(status.st_mode)    ? "a directory"
+                     : S_ISFIFO(status.st_mode) ? "a FIFO"
+                     : S_ISSOCK(status.st_mode) ? "a socket"
+                                                : "a device";
+  fail(ErrorKind::refused, "{}: is {}, but must be a regular file", printable(path.string()), what);
+}
+
+[[noreturn]] void refuse_errno(int errno_value, const fs::path& path) {
+  fail(ErrorKind::refused, "{}: cannot be opened: {}", printable(path.string()),
+       errno_text(errno_value));
+}
+
+struct stat status_of(const Fd& fd, const fs::path& path) {
+  struct stat status;
+  if (fstat(fd.get(), &status) != 0) fail_errno(errno, "{}", printable(path.string()));
+  return status;
+}
+
+bool is_below(const fs::path& root, const fs::path& path) {
+  auto [r, p] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());
+  return r == root.end() && p != path.end();
+}
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Fd::~Fd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Fd open_regular(const fs::path& path) {
+  // Looked at before it is opened, because opening alone can set a device in motion; and once more
+  // afterwards, because only then it can no longer be exchanged.
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) refuse_errno(errno, path);
+  refuse_unless_regular(status, path);
+  Fd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!fd.is_open()) refuse_errno(errno, path);
+  refuse_unless_regular(status_of(fd, path), path);
+  return fd;
+}
+
+CheckpointFile describe_file(const Fd& fd, const fs::path& path, std::string name) {
+  struct stat status = status_of(fd, path);
+  return {.name = std::move(name),
+          .path = path,
+          .size = static_cast<uint64_t>(status.st_size),
+          .mtime_ns = status.st_mtim.tv_sec * int64_t{1'000'000'000} + status.st_mtim.tv_nsec,
+          .inode = status.st_ino};
+}
+
+void read_exactly(const Fd& fd, const fs::path& path, uint64_t offset, std::span<char> to) {
+  while (!to.empty()) {
+    ssize_t n = pread(fd.get(), to.data(), to.size(), static_cast<off_t>(offset));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      fail_errno(errno, "{}: cannot be read at offset {}", printable(path.string()), offset);
+    }
+    if (n == 0) {
+      fail(ErrorKind::runtime, "{}: changed while it was being read: it ends at offset {} now",
+           printable(path.string()), offset);
+    }
+    offset += static_cast<uint64_t>(n);
+    to = to.subspan(static_cast<size_t>(n));
+  }
+}
+
+std::string read_small_file(const fs::path& path, uint64_t max_bytes) {
+  Fd fd = open_regular(path);
+  uint64_t size = static_cast<uint64_t>(status_of(fd, path).st_size);
+  if (size > max_bytes) {
+    fail(ErrorKind::refused, "{}: has {} bytes, more than the {} that are accepted",
+         printable(path.string()), size, max_bytes);
+  }
+  std::string text(size, '\0');
+  read_exactly(fd, path, 0, text);
+  posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  return text;
+}
+
+fs::path resolve_inside(const fs::path& directory, std::string_view name) {
+  std::error_code error;
+  fs::path root = fs::canonical(directory, error);
+  if (error) refuse_errno(error.value(), directory);
+  fs::path target = fs::canonical(root / name, error);
+  if (error) refuse_errno(error.value(), directory / name);
+  if (is_below(root, target)) return target;
+  fs::path snapshots = root.parent_path();
+  if (snapshots.filename() == "snapshots" && is_below(snapshots.parent_path() / "blobs", target)) {
+    return target;
+  }
+  fail(ErrorKind::refused,
+       "{}: is a symbolic link to {}, which lies outside the checkpoint's directory",
+       printable((directory / name).string()), printable(target.string()));
+}
+
+std::string read_checkpoint_file(const fs::path& directory, std::string_view name,
+                                 uint64_t max_bytes) {
+  return read_small_file(resolve_inside(directory, name), max_bytes);
+}
+
+std::string printable(std::string_view text) {
+  constexpr size_t kLongest = 256;
+  std::string out(text.substr(0, kLongest));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  if (text.size() > kLongest) {
+    // Not in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
+    size_t end = kLongest;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    out.resize(end);
+    out += "...";
+  }
+  return out;
+}
+
+}  // namespace sluice::io

@@ -1,0 +1,69 @@
+// Regular files: opened without surprises, remembered as they were, and kept inside the directory
+// that they claim to lie in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace sluice::io {
+
+// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd();
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// A file of a checkpoint as it was when its header was read; readers refuse it when it has changed
+// since.
+struct CheckpointFile {
+  std::string name;            // as the index names it, relative to the checkpoint's directory
+  std::filesystem::path path;  // to open: absolute, without symbolic links
+  uint64_t size = 0;           // bytes
+  int64_t mtime_ns = 0;
+  uint64_t inode = 0;
+};
+
+// Opens an existing regular file for reading. Directories, devices and FIFOs are refused, and a
+// FIFO without a writer does not block. Throws Error(refused).
+Fd open_regular(const std::filesystem::path& path);
+
+// What `fd`, which was opened from `path`, is like now.
+CheckpointFile describe_file(const Fd& fd, const std::filesystem::path& path, std::string name);
+
+// Fills `to` from `offset` on. A file that ends earlier "changed while it was being read".
+void read_exactly(const Fd& fd, const std::filesystem::path& path, uint64_t offset,
+                  std::span<char> to);
+
+// The whole text of a regular file of at most `max_bytes`, which is dropped from the page cache
+// again. Throws Error(refused) for anything else.
+std::string read_small_file(const std::filesystem::path& path, uint64_t max_bytes);
+
+// The path of `directory`/`name` without symbolic links. A link may not lead out of `directory`,
+// except as the Hugging Face cache lays its files out: from snapshots/REVISION/ into the blobs/
+// folder beside snapshots/. Throws Error(refused).
+std::filesystem::path resolve_inside(const std::filesystem::path& directory, std::string_view name);
+
+// read_small_file for a file that a checkpoint brings along (config.json, tokenizer.json, ...).
+std::string read_checkpoint_file(const std::filesystem::path& directory, std::string_view name,
+                                 uint64_t max_bytes);
+
+// How text from an untrusted file appears in a message: control characters become '?', and what is
+// longer than a line is cut.
+std::string printable(std::string_view text);
+
+}  // namespace sluice::io

@@ -1,0 +1,48 @@
+#include "io/reader.h"
+
+#include <array>
+#include <utility>
+
+#include "io/readers.h"
+#include "src/base/error.h"
+
+namespace sluice::io {
+
+ReaderStats& ReaderStats::operator+=(const ReaderStats& other) {
+  bytes_requested += other.bytes_requested;
+  bytes_read += other.bytes_read;
+  reads += other.reads;
+  retries += other.retries;
+  return *this;
+}
+
+std::optional<ReaderKind> parse_reader_kind(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, ReaderKind>, 4> kKinds{{
+      {"auto", ReaderKind::automatic},
+      {"uring", ReaderKind::uring},
+      {"pread", ReaderKind::pread},
+      {"mmap", ReaderKind::mmap},
+  }};
+  for (auto [known, kind] : kKinds) {
+    if (name == known) return kind;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<Reader> open_reader(std::span<const CheckpointFile> files,
+                                    std::span<std::byte> staging, const ReaderOptions& options,
+                                    const SystemCalls& calls) {
+  if (options.kind == ReaderKind::mmap) return open_mmap_reader(files, staging, options, calls);
+  if (options.kind == ReaderKind::pread) {
+    return open_pread_reader(files, staging, options, calls, "");
+  }
+  std::string refusal;
+  if (auto reader = open_uring_reader(files, staging, options, calls, refusal)) return reader;
+  if (options.kind == ReaderKind::uring) {
+    fail(ErrorKind::usage, "the reader 'uring' cannot be used here ({}); use 'auto' or 'pread'",
+         refusal);
+  }
+  return open_pread_reader(files, staging, options, calls, refusal);
+}
+
+}  // namespace sluice::io

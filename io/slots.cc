@@ -1,0 +1,114 @@
+#include "io/slots.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice::io {
+namespace {
+
+// More would not make a disk faster; it bounds the reader's own tables.
+constexpr uint64_t kMaxChunks = 4096;
+constexpr uint64_t kMinChunkBytes = 64 * KiB;
+// A read that is interrupted, refused for the moment or empty this often in a row stays so.
+constexpr int kMaxWithoutProgress = 1000;
+
+uint64_t slot_count(std::span<std::byte> staging, const ReaderOptions& o) {
+  check(o.slot_bytes > kDirectAlignment && o.slot_bytes <= kMaxSlotBytes, "slot size");
+  check(o.slot_bytes % kDirectAlignment == 0, "slots must be aligned");
+  check(o.chunk_bytes >= kMinChunkBytes && o.chunk_bytes % kDirectAlignment == 0, "chunk size");
+  check(reinterpret_cast<uintptr_t>(staging.data()) % kDirectAlignment == 0, "staging alignment");
+  check(!staging.empty() && staging.size() % o.slot_bytes == 0, "staging must be whole slots");
+  uint64_t chunks_per_slot = (o.slot_bytes + o.chunk_bytes - 1) / o.chunk_bytes;
+  return std::min(staging.size() / o.slot_bytes, kMaxChunks / chunks_per_slot);
+}
+
+}  // namespace
+
+bool take_result(Chunk& chunk, int64_t result, const OpenFile& file, const SystemCalls& calls,
+                 ReaderStats& stats) {
+  ++stats.reads;
+  if (result < 0 && result != -EINTR && result != -EAGAIN) {
+    fail_errno(static_cast<int>(-result), "{}: cannot be read at offset {}", file.path,
+               chunk.offset());
+  }
+  uint64_t bytes = result < 0 ? 0 : static_cast<uint64_t>(result);
+  stats.bytes_read += bytes;
+  if (chunk.done + bytes >= chunk.needed) return true;
+
+  ++stats.retries;
+  if (result >= 0) {
+    uint64_t size = size_now(file, calls);
+    if (size < file.size) {
+      fail(ErrorKind::runtime,
+           "{}: changed while it was being read: it had {} bytes and has {} now", file.path,
+           file.size, size);
+    }
+  }
+  uint64_t progress = file.direct ? round_down(bytes, kDirectAlignment) : bytes;
+  chunk.without_progress = progress == 0 ? chunk.without_progress + 1 : 0;
+  if (chunk.without_progress > kMaxWithoutProgress) {
+    fail(ErrorKind::runtime, "{}: cannot be read at offset {}: {} attempts brought nothing",
+         file.path, chunk.offset(), kMaxWithoutProgress);
+  }
+  chunk.done += progress;
+  return false;
+}
+
+Slots::Slots(std::span<std::byte> staging, const ReaderOptions& options)
+    : staging_(staging),
+      slot_bytes_(options.slot_bytes),
+      chunk_bytes_(options.chunk_bytes),
+      chunks_per_slot_((slot_bytes_ + chunk_bytes_ - 1) / chunk_bytes_),
+      slots_(slot_count(staging, options)),
+      chunks_(slots_.size() * chunks_per_slot_) {
+  for (size_t slot = slots_.size(); slot > 0; --slot) {
+    free_.push_back(static_cast<uint32_t>(slot - 1));
+  }
+}
+
+std::span<Chunk> Slots::take(const ReadRequest& request, std::span<const OpenFile> files) {
+  check(!free_.empty(), "submit without a free slot");
+  check(request.file < files.size(), "request for a file that is not open");
+  uint64_t size = files[request.file].size;
+  check(request.length > 0 && request.offset <= size && request.length <= size - request.offset,
+        "request outside its file");
+  uint64_t begin = round_down(request.offset, kDirectAlignment);
+  uint64_t needed_end = request.offset + request.length;
+  uint64_t end = round_up(needed_end, kDirectAlignment);
+  check(end - begin <= slot_bytes_, "request larger than a slot");
+
+  uint32_t slot = free_.back();
+  free_.pop_back();
+  std::span<Chunk> chunks = std::span(chunks_).subspan(
+      slot * chunks_per_slot_, (end - begin + chunk_bytes_ - 1) / chunk_bytes_);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    uint64_t offset = begin + i * chunk_bytes_;
+    uint64_t length = std::min(chunk_bytes_, end - offset);
+    chunks[i] = {.slot = slot,
+                 .file = request.file,
+                 .memory = memory(slot) + i * chunk_bytes_,
+                 .begin = offset,
+                 .length = length,
+                 .needed = std::min(length, needed_end - offset)};
+  }
+  slots_[slot] = {request, static_cast<uint32_t>(chunks.size()), true};
+  return chunks;
+}
+
+ReadResult Slots::result(uint32_t slot) const {
+  const ReadRequest& request = slots_[slot].request;
+  const std::byte* first = memory(slot) + request.offset % kDirectAlignment;
+  return {.tag = request.tag, .bytes = {first, request.length}, .slot = slot};
+}
+
+void Slots::give_back(uint32_t slot) {
+  check(slot < slots_.size() && slots_[slot].taken && slots_[slot].chunks_left == 0,
+        "release of a slot that holds no result");
+  slots_[slot].taken = false;
+  free_.push_back(slot);
+}
+
+}  // namespace sluice::io

@@ -1,0 +1,198 @@
+// kernels_bench [ISA...]: decode and prefill of linear layers, attention and encoding, each beside
+// the bound that it should come near. Times are the best of several runs.
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/membw.h"
+#include "kernels/kernels.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRuns = 7;
+
+// Zeroed memory on huge pages where the system gives them.
+class Pages {
+ public:
+  explicit Pages(uint64_t bytes) : size_(round_up(bytes, 2 * MiB)) {
+    void* p = mmap(nullptr, size_ + 2 * MiB, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    check(p != MAP_FAILED, "mmap");
+    mapped_ = static_cast<std::byte*>(p);
+    data_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(p), 2 * MiB));
+    madvise(data_, size_, MADV_HUGEPAGE);
+  }
+  ~Pages() { munmap(mapped_, size_ + 2 * MiB); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::span<std::byte> span() const { return {data_, size_}; }
+  Tensor matrix(int64_t rows, int64_t cols) const { return {data_, DType::f32, rows, cols, cols}; }
+
+ private:
+  uint64_t size_;
+  std::byte* mapped_;
+  std::byte* data_;
+};
+
+double best_seconds(const std::function<void()>& body) {
+  double best = 1e9;
+  for (int i = 0; i < kRuns; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    best = std::min(best, elapsed.count());
+  }
+  return best;
+}
+
+struct Bench {
+  ThreadPool& pool;
+  Isa isa;
+  double bandwidth;  // bytes a second
+
+  std::unique_ptr<Kernels> kernels(Compute compute, const Pages& workspace) const {
+    return make_cpu_kernels(isa, compute, pool, workspace.span());
+  }
+  void line(const std::string& what, const std::string& figures) const {
+    fmt::print("{:12} {:34} {}\n", kernels(Compute::bf16, Pages(64))->name(), what, figures);
+  }
+};
+
+// Small numbers of any bits: bf16 and E4M3 alike.
+void fill(std::span<std::byte> bytes) {
+  uint64_t state = 88172645463325252u;
+  for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    const uint64_t word = state & 0xbfbfbfbfbfbfbfbf;
+    std::copy_n(reinterpret_cast<const std::byte*>(&word), 8, bytes.data() + i);
+  }
+}
+
+struct Format {
+  const char* name;
+  WeightFormat format;
+};
+const Format kFormats[] = {
+    {"bf16", {DType::bf16, WeightLayout::packed, ScaleKind::none}},
+    {"fp8 per row", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row}},
+    {"fp8 per block", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_block}},
+};
+
+constexpr int64_t kRows = 8192, kCols = 3072;
+constexpr int64_t kWeightBytes = 1200 << 20;  // well above any cache
+
+// Layers one after the other, as a forward pass has them.
+void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
+  const WorkspaceNeeds needs{512, kCols, 1, 1, 128};
+  const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), x(512 * kCols * 4),
+      y(512 * kRows * 4), scales(kRows * 4);
+  const auto kernels = b.kernels(compute, workspace);
+  const char* mode = compute == Compute::bf16 ? "" : ", float32 compute";
+  for (const Format& f : kFormats) {
+    Weight w{f.format, kRows, kCols, weights.data(), reinterpret_cast<float*>(scales.data())};
+    const auto bytes = static_cast<int64_t>(weight_bytes(f.format, kRows, kCols));
+    const int64_t layers = kWeightBytes / bytes;
+    for (int64_t n : {1, 4, 16}) {
+      const double seconds = best_seconds([&] {
+        for (int64_t layer = 0; layer < layers; ++layer) {
+          w.data = weights.data() + layer * bytes;
+          kernels->linear(x.matrix(n, kCols), w, nullptr, y.matrix(n, kRows));
+        }
+      });
+      const double rate = static_cast<double>(layers * bytes) / seconds;
+      b.line(
+          fmt::format("linear {}, {} rows{}", f.name, n, mode),
+          fmt::format("{:7.1f} GB/s  {:5.2f} of read bandwidth", rate / 1e9, rate / b.bandwidth));
+    }
+    w.data = weights.data();
+    const double seconds = best_seconds(
+        [&] { kernels->linear(x.matrix(512, kCols), w, nullptr, y.matrix(512, kRows)); });
+    b.line(fmt::format("linear {}, 512 rows{}", f.name, mode),
+           fmt::format("{:7.0f} GFLOP/s", 2.0 * 512 * kRows * kCols / seconds / 1e9));
+  }
+}
+
+void bench_attention(const Bench& b) {
+  constexpr int64_t kContext = 8192, kHeads = 32, kKvHeads = 8, kDim = 128, kBlock = 16;
+  const int64_t cache_bytes = kContext * kKvHeads * kDim * 2;
+  const WorkspaceNeeds needs{512, kHeads * kDim, kContext, kHeads, kDim};
+  const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), q(512 * kHeads * kDim * 4),
+      out(512 * kHeads * kDim * 4), keys(static_cast<uint64_t>(cache_bytes)),
+      values(static_cast<uint64_t>(cache_bytes));
+  const auto kernels = b.kernels(Compute::bf16, workspace);
+  const KvCache cache{keys.data(), values.data(), DType::bf16, kContext / kBlock,
+                      kBlock,      kKvHeads,      kDim};
+  std::vector<int32_t> table(kContext / kBlock);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+  for (int64_t n : {1, 512}) {
+    const SequenceChunk chunk{0, n, kContext - n, table};
+    const double seconds = best_seconds([&] {
+      kernels->paged_attention(q.matrix(n, kHeads * kDim), cache, {&chunk, 1}, 0.1f,
+                               out.matrix(n, kHeads * kDim));
+    });
+    const auto positions = static_cast<double>(n * kContext - n * (n - 1) / 2);
+    b.line(fmt::format("attention, {} rows at {} tokens", n, kContext),
+           fmt::format("{:7.1f} GB/s of cache  {:5.0f} GFLOP/s",
+                       2 * static_cast<double>(cache_bytes) / seconds / 1e9,
+                       4 * positions * kHeads * kDim / seconds / 1e9));
+  }
+}
+
+void bench_encode(const Bench& b, const Pages& source) {
+  const Pages to(kRows * kCols * 2), scales(kRows * 4);
+  const auto kernels = b.kernels(Compute::bf16, Pages(64));
+  for (const QuantScheme& scheme : quant_schemes()) {
+    EncodeArgs args;
+    args.source = source.data();
+    args.source_stride = kCols * 2;
+    args.rows = kRows;
+    args.group = scheme.group;
+    args.tensor_amax = 2;
+    args.to = {scheme.format(DType::bf16, WeightLayout::packed), kRows, kCols, to.data(),
+               reinterpret_cast<float*>(scales.data())};
+    const double seconds = best_seconds([&] { kernels->encode(args); });
+    b.line(fmt::format("encode bf16 to {}, 1 thread", scheme.name),
+           fmt::format("{:7.2f} GB/s of source", kRows * kCols * 2 / seconds / 1e9));
+  }
+}
+
+int run(int argc, char** argv) {
+  ThreadPool pool(usable_threads());
+  const Pages weights(kWeightBytes);
+  fill(weights.span());
+  const double bandwidth = read_bandwidth(weights.span(), pool);
+  fmt::print("{} threads, read bandwidth {:.1f} GB/s\n", pool.size(), bandwidth / 1e9);
+  std::vector<Isa> isas;
+  for (int i = 1; i < argc; ++i) {
+    const auto isa = parse_isa(argv[i]);
+    if (!isa || !isa_supported(*isa)) {
+      fmt::print(stderr, "kernels_bench: no instruction set {} here\n", argv[i]);
+      return 2;
+    }
+    isas.push_back(*isa);
+  }
+  if (isas.empty()) isas.push_back(Isa::automatic);
+  for (Isa isa : isas) {
+    const Bench bench{pool, isa, bandwidth};
+    bench_linear(bench, weights, Compute::bf16);
+    bench_linear(bench, weights, Compute::f32);
+    bench_attention(bench);
+    bench_encode(bench, weights);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) { return sluice::run(argc, argv); }

@@ -1,0 +1,59 @@
+// The fast backend: divides each op's work among threads and calls the chosen instruction set's
+// functions (kernels/cpu/ops.h).
+#pragma once
+
+#include "kernels/cpu/ops.h"
+#include "kernels/kernels.h"
+
+namespace sluice {
+
+class CpuKernels final : public Kernels {
+ public:
+  CpuKernels(const cpu::Ops& ops, Compute compute, ThreadPool& pool,
+             std::span<std::byte> workspace);
+
+  std::string_view name() const override { return ops_.name; }
+  void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const override;
+  void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const override;
+  void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
+                    Tensor y) const override;
+  void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
+  void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const override;
+  void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
+                const KvCache& cache) const override;
+  void paged_attention(Tensor q, const KvCache& cache, std::span<const SequenceChunk> chunks,
+                       float scale, Tensor out) const override;
+  void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
+  void add(Tensor x, Tensor y) const override;
+  EncodeStats encode(const EncodeArgs& args) const override;
+  float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                     int64_t cols) const override;
+
+ private:
+  // The first `bytes` of the workspace; ops run one at a time, so each starts from its beginning.
+  std::byte* scratch(int64_t bytes) const;
+  // Calls body(row) for each row, in parallel where there is enough work.
+  template <class Body>
+  void for_rows(const Tensor& x, Body&& body) const;
+
+  const cpu::Ops& ops_;
+  Compute compute_;
+  ThreadPool& pool_;
+  std::span<std::byte> workspace_;
+};
+
+// Bytes of workspace that an op takes; cpu_workspace_bytes is the largest.
+int64_t linear_workspace(int64_t rows, int64_t cols, int threads);
+int64_t attention_workspace(int64_t head_dim, int threads);
+int64_t norm_workspace(int64_t cols);
+
+template <class Body>
+void CpuKernels::for_rows(const Tensor& x, Body&& body) const {
+  constexpr int64_t kElements = 16384;  // less is not worth waking a thread
+  const int64_t grain = std::max<int64_t>(1, kElements / std::max<int64_t>(1, x.cols));
+  pool_.parallel_for(x.rows, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
+}
+
+}  // namespace sluice

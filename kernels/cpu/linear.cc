@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice {
+namespace {
+
+using cpu::kDecodedBytes;
+using cpu::kRowBlock;
+using cpu::kTileRows;
+
+// Panels that one thread takes at a time: few where they stream from memory once, more where a
+// block of rows is reused over them.
+constexpr int64_t kStreamedPanels = 4;
+constexpr int64_t kReusedPanels = 16;
+
+int64_t packed_bytes(int64_t rows, int64_t cols) {
+  const int64_t units = ceil_div(cols, 4) * 4;  // whole cells of any type
+  return static_cast<int64_t>(round_up(static_cast<uint64_t>(rows * units * 4), 64));
+}
+
+// As many rows at a time as fit a block, in blocks of about one size.
+int64_t rows_per_block(int64_t rows) {
+  const int64_t blocks = ceil_div(rows, kRowBlock);
+  return blocks <= 1 ? rows : ceil_div(ceil_div(rows, blocks), kTileRows) * kTileRows;
+}
+
+}  // namespace
+
+int64_t linear_workspace(int64_t rows, int64_t cols, int threads) {
+  return packed_bytes(std::min(rows, kRowBlock), cols) + threads * kDecodedBytes;
+}
+
+void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
+  check_linear(x, w, y);
+  const DType dtype = w.format.dtype;
+  const bool narrow =
+      compute_ == Compute::bf16 && (dtype == DType::bf16 || dtype == DType::f8_e4m3);
+  const cpu::Units kind = narrow ? ops_.bf16_units : cpu::Units::f32;
+  std::byte* scratch_at = scratch(linear_workspace(x.rows, x.cols, pool_.size()));
+  auto* packed = reinterpret_cast<uint32_t*>(scratch_at);
+  std::byte* decoded = scratch_at + packed_bytes(std::min(x.rows, kRowBlock), x.cols);
+
+  cpu::LinearJob job;
+  job.x = packed;
+  job.pairs = kind == cpu::Units::bf16_pairs;
+  job.units = ceil_div(x.cols, cell_cols(dtype)) * cell_cols(dtype) / (job.pairs ? 2 : 1);
+  job.weight = w.data;
+  job.dtype = dtype;
+  job.panel_bytes = panel_bytes(dtype, w.cols);
+  job.row_scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
+  job.block_scales = w.format.scales == ScaleKind::per_block ? w.scales : nullptr;
+  job.blocks = ceil_div(w.cols, kScaleBlock);
+  job.bias = bias;
+  job.y_stride = y.stride;
+  const int64_t block = rows_per_block(x.rows);
+  for (int64_t first = 0; first < x.rows; first += block) {
+    job.rows = std::min(block, x.rows - first);
+    job.y = y.row<float>(first);
+    // Tiles of one size, as far as possible: 16 rows are 8 and 8.
+    const int64_t tiles = ceil_div(job.rows, kTileRows);
+    job.tile_rows = ceil_div(job.rows, tiles);
+    pool_.parallel_for(tiles, 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t tile = begin; tile < end; ++tile) {
+        const int64_t row = tile * job.tile_rows;
+        const int64_t rows = std::min(job.tile_rows, job.rows - row);
+        if (rows <= 0) break;
+        ops_.pack_rows(x.row<float>(first + row), x.stride, rows, x.cols, kind, job.units,
+                       packed + row * job.units);
+      }
+    });
+    pool_.parallel_for(w.rows / kPanelRows, job.rows <= kTileRows ? kStreamedPanels : kReusedPanels,
+                       [&](int64_t begin, int64_t end, int worker) {
+                         ops_.linear(job, begin, end, decoded + worker * kDecodedBytes);
+                       });
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+#include "kernels/cpu/membw.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "kernels/cpu/instruction_sets.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kChunk = 1 << 20;  // bytes that a thread reads at a time
+constexpr int kPasses = 4;
+
+double seconds_of_pass(const cpu::Ops& ops, bool prefetch, std::span<const std::byte> memory,
+                       ThreadPool& pool) {
+  const auto start = std::chrono::steady_clock::now();
+  pool.parallel_for(
+      static_cast<int64_t>(memory.size()), kChunk, [&](int64_t begin, int64_t end, int) {
+        volatile uint64_t seen = ops.read(memory.data() + begin, end - begin, prefetch);
+        (void)seen;
+      });
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  return elapsed.count();
+}
+
+}  // namespace
+
+double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool) {
+  memory = memory.first(memory.size() / kChunk * kChunk);
+  check(!memory.empty(), "at least a chunk of memory to read");
+  double best = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (const InstructionSet& set : instruction_sets()) {
+      if (set.ops == nullptr || !set.supported()) continue;
+      for (bool prefetch : {false, true}) {
+        const double seconds = seconds_of_pass(*set.ops, prefetch, memory, pool);
+        best = std::max(best, static_cast<double>(memory.size()) / seconds);
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace sluice

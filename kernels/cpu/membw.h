@@ -1,0 +1,16 @@
+// What reading memory can give on this machine: the yardstick of `sluice bench decode`.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "src/base/thread_pool.h"
+
+namespace sluice {
+
+// Bytes a second that all threads of the pool read from `memory` together: the best of several
+// passes of each read kernel that this machine has, with and without software prefetch. Memory
+// should be well above the caches, written once, and on huge pages.
+double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool);
+
+}  // namespace sluice

@@ -1,0 +1,139 @@
+// What one instruction set provides: functions on plain pointers, gathered in a table.
+//
+// kernels/cpu/*.cc are compiled for the baseline CPU: they check shapes, divide work among threads
+// and call through the table. kernels/cpu/simd/*.cc are compiled once for each instruction set,
+// into namespace sluice::cpu::SLUICE_ISA. Those must not use inline functions or templates that
+// other translation units share: the linker keeps one copy of each, and that could be one with
+// AVX-512 inside. Hence the plain types here; a test looks at the object files.
+//
+// Linear layers and attention share one product, y = x w^T, on these operands:
+//   cell   64 bytes of weights: 16 output channels x one unit
+//   unit   32 bits of x: a float32, or a pair of bf16 (columns k, k+1)
+//   panel  the cells of 16 output channels, consecutive units
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/dtype.h"
+
+namespace sluice {
+enum class Activation : uint8_t;
+}
+
+namespace sluice::cpu {
+
+// Rows of x that are packed together, and the most rows that one pass over the weights serves.
+inline constexpr int64_t kTileRows = 12;
+inline constexpr int64_t kRowBlock = 240;
+// Bytes of decoded weights that linear holds at a time (cells of 2 or 4 panels).
+inline constexpr int64_t kDecodedBytes = 32 * 1024;
+
+enum class Units : uint8_t {
+  f32,          // x as it is
+  f32_rounded,  // x rounded to bf16, as float32
+  bf16_pairs,   // x rounded to bf16
+};
+
+// A block of rows of one linear layer.
+struct LinearJob {
+  const uint32_t* x = nullptr;  // tiles of tile_rows rows (the last may have fewer): [units][rows]
+  int64_t tile_rows = 0;        // at most kTileRows
+  int64_t rows = 0;
+  int64_t units = 0;  // of a row, padding included
+  bool pairs = false;
+  const std::byte* weight = nullptr;
+  DType dtype = DType::bf16;
+  int64_t panel_bytes = 0;
+  const float* row_scales = nullptr;    // [output channels] or null
+  const float* block_scales = nullptr;  // [panels][blocks] or null
+  int64_t blocks = 0;
+  const float* bias = nullptr;  // [output channels] or null
+  float* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+// The query rows of one sequence and the query heads of one KV head that attend together.
+struct AttentionJob {
+  const float* q = nullptr;  // query (i, h) at q + i * q_stride + h * head_dim
+  int64_t q_stride = 0;
+  int64_t rows = 0;
+  int64_t heads = 0;                // rows * heads <= kTileRows
+  int64_t first_position = 0;       // of row 0
+  const std::byte* keys = nullptr;  // of this KV head in block 0; [block_size][head_dim] a block
+  const std::byte* values = nullptr;
+  int64_t block_bytes = 0;  // from one block to the next
+  const int32_t* block_table = nullptr;
+  int64_t block_size = 0;
+  int64_t head_dim = 0;
+  int64_t padded_dim = 0;  // head_dim rounded up to 16
+  DType dtype = DType::bf16;
+  float scale = 0;
+};
+inline constexpr int64_t kPartition = 512;    // positions
+inline constexpr int64_t kAttentionRun = 64;  // positions decoded at a time
+
+// Softmax sums of a job's queries over some partitions: sum of p and of p v, where p = exp(score -
+// largest).
+struct AttentionSums {
+  float* largest = nullptr;  // [kTileRows]
+  float* total = nullptr;    // [kTileRows]; 0: no position yet
+  float* values = nullptr;   // [kTileRows][padded head_dim]
+};
+
+// Some columns of at most 16 consecutive rows of a tensor that is being encoded.
+struct EncodeJob {
+  const std::byte* source = nullptr;
+  int64_t source_stride = 0;  // bytes
+  DType stored = DType::bf16;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType dtype = DType::bf16;      // of the codes
+  const float* scales = nullptr;  // [rows]
+  std::byte* to = nullptr;        // packed: the first cell; else row 0
+  bool packed = true;
+  int64_t to_stride = 0;  // bytes from row to row, where not packed
+};
+struct EncodeSums {
+  double error_squares = 0;
+  double value_squares = 0;
+  float max_error = 0;
+  int64_t not_finite = 0;
+};
+
+struct Ops {
+  const char* name;
+  Units bf16_units;  // how x is packed where it is rounded to bf16
+
+  // Packs at most kTileRows rows of x into [units][rows], with zeros behind the last column.
+  void (*pack_rows)(const float* x, int64_t stride, int64_t rows, int64_t cols, Units kind,
+                    int64_t units, uint32_t* out);
+  // Panels [begin, end) of a job; scratch of kDecodedBytes.
+  void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
+
+  // One partition of a job's positions; scratch of attention_scratch_floats(head_dim).
+  void (*attend)(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
+  // total += part, in the order of calls; then out (laid out as q) = values / total.
+  void (*merge)(const AttentionJob& job, AttentionSums total, AttentionSums part);
+  void (*finish)(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
+
+  // One row each. add_rms_norm: residual += x first.
+  void (*rms_norm)(const float* x, const float* weight, int64_t cols, float eps, float* y);
+  void (*add_rms_norm)(float* residual, const float* x, const float* weight, int64_t cols,
+                       float eps, float* y);
+  void (*add)(float* x, const float* y, int64_t count);
+  void (*gated_activation)(Activation activation, const float* gate, const float* up, int64_t count,
+                           float* out);
+  // Pairs (i, i + half) of one head.
+  void (*rope)(float* head, const float* cos, const float* sin, int64_t half);
+  void (*to_bf16)(const float* x, int64_t count, std::byte* out);
+
+  void (*encode)(const EncodeJob& job, EncodeSums* sums);
+  // Largest finite magnitude as a bit pattern of `stored`, sign bit clear.
+  uint32_t (*largest)(const std::byte* source, DType stored, int64_t count);
+
+  // Reads every byte, for the bandwidth that the machine has; returns something of it.
+  uint64_t (*read)(const std::byte* from, int64_t bytes, bool prefetch);
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,194 @@
+#include <algorithm>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice {
+namespace {
+
+using cpu::AttentionJob;
+using cpu::AttentionSums;
+using cpu::kAttentionRun;
+using cpu::kPartition;
+using cpu::kTileRows;
+
+int64_t padded(int64_t head_dim) { return ceil_div(head_dim, 16) * 16; }
+
+// Floats of the sums of one job (largest, total, values), and of what attend works in (queries,
+// scores, weights, cells).
+int64_t sums_floats(int64_t head_dim) { return 32 + kTileRows * padded(head_dim); }
+int64_t attend_floats(int64_t head_dim) {
+  return kTileRows * padded(head_dim) + 2 * kTileRows * kPartition +
+         kAttentionRun * padded(head_dim);
+}
+// Where there are fewer jobs than kSpreadJobs for each thread, their partitions are spread over
+// threads, kSpreadSlots of them for each thread at a time.
+constexpr int64_t kSpreadJobs = 4;
+constexpr int64_t kSpreadSlots = 16;
+
+// The batch as jobs: kTileRows queries at most, of one KV head of one sequence.
+class Jobs {
+ public:
+  Jobs(const Tensor& q, const KvCache& cache, std::span<const SequenceChunk> chunks, float scale)
+      : q_(q), cache_(cache), chunks_(chunks), scale_(scale) {
+    group_ = q.cols / cache.head_dim / cache.kv_heads;
+    heads_ = std::min(group_, kTileRows);
+    rows_ = kTileRows / heads_;
+    per_tile_ = cache.kv_heads * ceil_div(group_, heads_);
+    for (const SequenceChunk& c : chunks) count_ += ceil_div(c.rows, rows_) * per_tile_;
+  }
+
+  int64_t count() const { return count_; }
+
+  // Job `index`, and where its output begins in a matrix laid out as q.
+  AttentionJob job(int64_t index, const Tensor& out, float*& to) const {
+    size_t c = 0;
+    for (int64_t jobs; index >= (jobs = ceil_div(chunks_[c].rows, rows_) * per_tile_); ++c) {
+      index -= jobs;
+    }
+    const SequenceChunk& chunk = chunks_[c];
+    const int64_t row = index / per_tile_ * rows_;
+    const int64_t parts = ceil_div(group_, heads_);
+    const int64_t kv_head = index % per_tile_ / parts;
+    const int64_t first_head = index % parts * heads_;  // within the group
+    const int64_t column = (kv_head * group_ + first_head) * cache_.head_dim;
+    const int64_t kv_head_bytes = cache_.block_size * cache_.head_dim * dtype_bytes(cache_.dtype);
+    AttentionJob job;
+    job.q = q_.row<float>(chunk.first_row + row) + column;
+    job.q_stride = q_.stride;
+    job.rows = std::min(rows_, chunk.rows - row);
+    job.heads = std::min(heads_, group_ - first_head);
+    job.first_position = chunk.first_position + row;
+    job.keys = cache_.keys + kv_head * kv_head_bytes;
+    job.values = cache_.values + kv_head * kv_head_bytes;
+    job.block_bytes = cache_.kv_heads * kv_head_bytes;
+    job.block_table = chunk.block_table.data();
+    job.block_size = cache_.block_size;
+    job.head_dim = cache_.head_dim;
+    job.padded_dim = padded(cache_.head_dim);
+    job.dtype = cache_.dtype;
+    job.scale = scale_;
+    to = out.row<float>(chunk.first_row + row) + column;
+    return job;
+  }
+
+ private:
+  const Tensor& q_;
+  const KvCache& cache_;
+  std::span<const SequenceChunk> chunks_;
+  float scale_;
+  int64_t group_;     // query heads of one KV head
+  int64_t heads_;     // of them in one job
+  int64_t rows_;      // query rows in one job
+  int64_t per_tile_;  // jobs for the same rows
+  int64_t count_ = 0;
+};
+
+int64_t partitions(const AttentionJob& job) {
+  return ceil_div(job.first_position + job.rows, kPartition);
+}
+
+// The workspace: for each worker what attend works in and two sums, then the sums of spread jobs.
+class Scratch {
+ public:
+  Scratch(std::byte* at, int64_t head_dim, int threads)
+      : floats_(reinterpret_cast<float*>(at)),
+        attend_(attend_floats(head_dim)),
+        sums_(sums_floats(head_dim)),
+        threads_(threads) {}
+
+  float* attend(int worker) const { return floats_ + worker * attend_; }
+  AttentionSums worker_total(int worker) const { return sums(2 * worker); }
+  AttentionSums worker_part(int worker) const { return sums(2 * worker + 1); }
+  AttentionSums spread_total(int64_t job) const { return sums(2 * threads_ + job); }
+  AttentionSums spread_part(int64_t slot) const {
+    return sums((2 + kSpreadJobs) * threads_ + slot);
+  }
+
+ private:
+  AttentionSums sums(int64_t index) const {
+    float* at = floats_ + threads_ * attend_ + index * sums_;
+    return {at, at + 16, at + 32};
+  }
+
+  float* floats_;
+  int64_t attend_, sums_;
+  int64_t threads_;
+};
+
+void clear(AttentionSums sums) { std::fill_n(sums.total, kTileRows, 0.0f); }
+
+// A job is one thread's from its first partition to its last.
+void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out, const Scratch& scratch,
+                 ThreadPool& pool) {
+  pool.parallel_for(jobs.count(), 1, [&](int64_t begin, int64_t end, int worker) {
+    const AttentionSums total = scratch.worker_total(worker), part = scratch.worker_part(worker);
+    for (int64_t index = begin; index < end; ++index) {
+      float* to = nullptr;
+      const AttentionJob job = jobs.job(index, out, to);
+      clear(total);
+      for (int64_t p = 0; p < partitions(job); ++p) {
+        ops.attend(job, p, scratch.attend(worker), part);
+        ops.merge(job, total, part);
+      }
+      ops.finish(job, total, to, out.stride);
+    }
+  });
+}
+
+// The partitions of all jobs are spread over threads, a number of them at a time, and merged in
+// order.
+void attend_spread(const cpu::Ops& ops, const Jobs& jobs, int64_t most, const Tensor& out,
+                   const Scratch& scratch, ThreadPool& pool) {
+  const int64_t wave = kSpreadSlots * pool.size() / jobs.count();  // partitions of each job
+  float* to = nullptr;
+  for (int64_t index = 0; index < jobs.count(); ++index) clear(scratch.spread_total(index));
+  for (int64_t first = 0; first < most; first += wave) {
+    pool.parallel_for(jobs.count() * wave, 1, [&](int64_t begin, int64_t end, int worker) {
+      for (int64_t slot = begin; slot < end; ++slot) {
+        float* unused = nullptr;
+        const AttentionJob job = jobs.job(slot / wave, out, unused);
+        const int64_t partition = first + slot % wave;
+        if (partition >= partitions(job)) continue;
+        ops.attend(job, partition, scratch.attend(worker), scratch.spread_part(slot));
+      }
+    });
+    for (int64_t slot = 0; slot < jobs.count() * wave; ++slot) {
+      const AttentionJob job = jobs.job(slot / wave, out, to);
+      if (first + slot % wave >= partitions(job)) continue;
+      ops.merge(job, scratch.spread_total(slot / wave), scratch.spread_part(slot));
+    }
+  }
+  for (int64_t index = 0; index < jobs.count(); ++index) {
+    const AttentionJob job = jobs.job(index, out, to);
+    ops.finish(job, scratch.spread_total(index), to, out.stride);
+  }
+}
+
+}  // namespace
+
+int64_t attention_workspace(int64_t head_dim, int threads) {
+  const int64_t sums = (2 + kSpreadJobs + kSpreadSlots) * sums_floats(head_dim);
+  return threads * (attend_floats(head_dim) + sums) * static_cast<int64_t>(sizeof(float));
+}
+
+void CpuKernels::paged_attention(Tensor q, const KvCache& cache,
+                                 std::span<const SequenceChunk> chunks, float scale,
+                                 Tensor out) const {
+  check_paged_attention(q, cache, chunks, out);
+  const Scratch work(scratch(attention_workspace(cache.head_dim, pool_.size())), cache.head_dim,
+                     pool_.size());
+  const Jobs jobs(q, cache, chunks, scale);
+  int64_t most = 0;
+  for (const SequenceChunk& c : chunks) {
+    most = std::max(most, ceil_div(c.first_position + c.rows, kPartition));
+  }
+  const int threads = pool_.size();
+  if (threads > 1 && most > 1 && jobs.count() > 0 && jobs.count() <= kSpreadJobs * threads) {
+    attend_spread(ops_, jobs, most, out, work, pool_);
+  } else {
+    attend_jobs(ops_, jobs, out, work, pool_);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,247 @@
+// Attention over one partition of the positions: scores = q K^T and the weighted sum of values are
+// the same tiled product as linear layers, with 16 keys, or 16 elements of the values, in the role
+// of a panel's output channels. A query's sums depend on nothing but its own positions.
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+constexpr int64_t kCell = 64;
+constexpr int64_t kRun = kAttentionRun;  // positions that are decoded together
+constexpr float kMinusInfinity = -__builtin_inff();
+
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t element_bytes(DType dtype) { return dtype == DType::bf16 ? 2 : 4; }
+
+// The queries that have positions in a partition, and the scratch of one call.
+struct Partition {
+  Partition(const AttentionJob& j, int64_t index, float* scratch) : job(j) {
+    begin = index * kPartition;
+    // Row i attends to positions [0, first_position + i]; the leading rows may end before `begin`.
+    const int64_t reached = begin - j.first_position;
+    first_row = reached > 0 ? smaller(reached, j.rows) : 0;
+    queries = (j.rows - first_row) * j.heads;
+    shortest = count(first_row);
+    longest = count(j.rows - 1);
+    q = reinterpret_cast<uint32_t*>(scratch);
+    scores = scratch + kTileRows * j.padded_dim;
+    weights = reinterpret_cast<uint32_t*>(scores + kTileRows * kPartition);
+    cells = reinterpret_cast<std::byte*>(weights + kTileRows * kPartition);
+  }
+
+  // Positions of this partition that row i attends to.
+  int64_t count(int64_t i) const { return smaller(job.first_position + i + 1 - begin, kPartition); }
+
+  const AttentionJob& job;
+  int64_t begin;      // first position
+  int64_t first_row;  // rows from here on have positions here
+  int64_t queries;    // of those rows: row-major, heads within a row
+  int64_t shortest, longest;
+  uint32_t* q;        // [padded_dim][queries]
+  float* scores;      // [queries][kPartition]
+  uint32_t* weights;  // [kPartition][queries]
+  std::byte* cells;   // of kRun keys or values
+};
+
+// Where a position's key or value lies.
+const std::byte* cached(const AttentionJob& job, const std::byte* base, int64_t position) {
+  const int64_t block = job.block_table[position / job.block_size];
+  return base + block * job.block_bytes +
+         position % job.block_size * job.head_dim * element_bytes(job.dtype);
+}
+
+void pack_queries(const Partition& p) {
+  const AttentionJob& job = p.job;
+  uint32_t* to = p.q;
+  for (int64_t d = 0; d < p.job.padded_dim; ++d) {
+    for (int64_t i = p.first_row; i < job.rows; ++i) {
+      for (int64_t h = 0; h < job.heads; ++h) {
+        uint32_t unit = 0;
+        if (d < job.head_dim)
+          std::memcpy(&unit, job.q + i * job.q_stride + h * job.head_dim + d, 4);
+        *to++ = unit;
+      }
+    }
+  }
+}
+
+// Keys [first, first + count), count <= 16, as one panel: cells [padded_dim], lanes across keys.
+void key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
+  const AttentionJob& job = p.job;
+  const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+  const std::byte* keys[16];
+  for (int64_t k = 0; k < count; ++k) keys[k] = cached(job, job.keys, p.begin + first + k);
+  alignas(64) std::byte lines[16][kCell];
+  alignas(64) std::byte words[16 * kCell];
+  const std::byte* padded[16];
+  for (int64_t k = 0; k < 16; ++k) padded[k] = lines[k];
+  for (int64_t at = 0; at < bytes; at += kCell) {
+    const int64_t whole = job.dtype == DType::bf16 ? 32 : 16;  // elements
+    const int64_t units = smaller(whole, p.job.padded_dim - at / element_bytes(job.dtype));
+    if (count == 16 && at + kCell <= bytes) {
+      transpose_words(keys, at, words);
+    } else {
+      std::memset(lines, 0, sizeof lines);
+      for (int64_t k = 0; k < count; ++k) {
+        std::memcpy(lines[k], keys[k] + at, static_cast<size_t>(smaller(kCell, bytes - at)));
+      }
+      transpose_words(padded, 0, words);
+    }
+    decode(job.dtype, false, words, units, out);
+    out += units * kCell;
+  }
+}
+
+void score(const Partition& p) {
+  const int64_t panel = p.job.padded_dim * kCell;
+  for (int64_t run = 0; run < p.longest; run += kRun) {
+    const int64_t count = smaller(kRun, p.longest - run);
+    for (int64_t k = 0; k < count; k += 16) {
+      key_panel(p, run + k, smaller(16, count - k), p.cells + k / 16 * panel);
+    }
+    Product product;
+    product.x = p.q;
+    product.x_stride = p.queries;
+    product.rows = p.queries;
+    product.w = p.cells;
+    product.panel_stride = panel;
+    product.panels = (count + 15) / 16;
+    product.steps = p.job.padded_dim;
+    product.y = p.scores + run;
+    product.y_stride = kPartition;
+    multiply(product);
+  }
+}
+
+// Scores to weights p = exp(score - largest), and their sum.
+void softmax(const Partition& p, AttentionSums out) {
+  const AttentionJob& job = p.job;
+  for (int64_t query = 0; query < p.queries; ++query) {
+    const int64_t count = p.count(p.first_row + query / job.heads);
+    float* scores = p.scores + query * kPartition;
+    Vf largest = splat(kMinusInfinity);
+    for (int64_t k = 0; k < count; k += kLanes) {
+      Vf s = load(scores + k) * job.scale;
+      if (k + kLanes > count) {
+        store(scores + k, s);
+        s = load_some(scores + k, count - k, kMinusInfinity);
+      }
+      store(scores + k, s);
+      largest = max(largest, s);
+    }
+    const float top = max(largest);
+    Vf total{};
+    for (int64_t k = 0; k < count; k += kLanes) {
+      const Vf weight = exp(load(scores + k) - top);
+      store(scores + k, weight);
+      total += weight;
+    }
+    const int64_t slot = p.first_row * job.heads + query;
+    out.largest[slot] = top;
+    out.total[slot] = sum(total);
+  }
+  for (int64_t k = 0; k < p.longest; ++k) {
+    for (int64_t query = 0; query < p.queries; ++query) {
+      std::memcpy(p.weights + k * p.queries + query, p.scores + query * kPartition + k, 4);
+    }
+  }
+}
+
+// Values [first, first + count) as cells [padded_dim / 16][kRun].
+void value_cells(const Partition& p, int64_t first, int64_t count) {
+  const AttentionJob& job = p.job;
+  for (int64_t k = 0; k < count; ++k) {
+    const std::byte* from = cached(job, job.values, p.begin + first + k);
+    for (int64_t d = 0; d < job.head_dim; d += 16) {
+      std::byte* to = p.cells + (d / 16 * kRun + k) * kCell;
+      const int64_t some = smaller(16, job.head_dim - d);
+      if (job.dtype == DType::bf16) {
+        widen_bf16(from + d * 2, some, reinterpret_cast<float*>(to));
+      } else {
+        std::memset(to, 0, kCell);
+        std::memcpy(to, from + d * 4, static_cast<size_t>(some) * 4);
+      }
+    }
+  }
+}
+
+// values[queries] (+)= weights of positions [first, first + count) x value cells, `skip` in.
+void add_values(const Partition& p, int64_t first, int64_t skip, int64_t count, int64_t query,
+                int64_t queries, float* values) {
+  Product product;
+  product.x = p.weights + (first + skip) * p.queries + query;
+  product.x_stride = p.queries;
+  product.rows = queries;
+  product.w = p.cells + skip * kCell;
+  product.panel_stride = kRun * kCell;
+  product.panels = p.job.padded_dim / 16;
+  product.steps = count;
+  product.y = values + query * p.job.padded_dim;
+  product.y_stride = p.job.padded_dim;
+  product.resume = first + skip > 0;
+  multiply(product);
+}
+
+void weigh_values(const Partition& p, float* values) {
+  for (int64_t run = 0; run < p.longest; run += kRun) {
+    value_cells(p, run, smaller(kRun, p.longest - run));
+    const int64_t common = smaller(kRun, p.shortest - run);
+    if (common > 0) add_values(p, run, 0, common, 0, p.queries, values);
+    // Behind the shortest row's end each row goes on alone, so that none touches what it may not
+    // see.
+    const int64_t skip = common > 0 ? common : 0;
+    for (int64_t i = p.first_row + 1; i < p.job.rows; ++i) {
+      const int64_t own = smaller(kRun, p.count(i) - run) - skip;
+      if (own <= 0) continue;
+      add_values(p, run, skip, own, (i - p.first_row) * p.job.heads, p.job.heads, values);
+    }
+  }
+}
+
+}  // namespace
+
+void attend(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out) {
+  for (int64_t query = 0; query < job.rows * job.heads; ++query) out.total[query] = 0;
+  const Partition p(job, partition, scratch);
+  if (p.queries == 0) return;
+  pack_queries(p);
+  score(p);
+  softmax(p, out);
+  weigh_values(p, out.values + p.first_row * job.heads * p.job.padded_dim);
+}
+
+void merge(const AttentionJob& job, AttentionSums total, AttentionSums part) {
+  for (int64_t query = 0; query < job.rows * job.heads; ++query) {
+    if (part.total[query] == 0) continue;  // no position of this partition
+    float* values = total.values + query * job.padded_dim;
+    const float* more = part.values + query * job.padded_dim;
+    const bool first = total.total[query] == 0;
+    const float old = total.largest[query], now = part.largest[query];
+    const float top = first || now > old ? now : old;
+    const Vf keep = first ? Vf{} : exp(splat(old - top));
+    const Vf take = exp(splat(now - top));
+    total.largest[query] = top;
+    total.total[query] =
+        first ? part.total[query] : total.total[query] * keep[0] + part.total[query] * take[0];
+    for (int64_t d = 0; d < job.padded_dim; d += kLanes) {
+      const Vf sum = first ? load(more + d) : load(values + d) * keep + load(more + d) * take;
+      store(values + d, sum);
+    }
+  }
+}
+
+void finish(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride) {
+  for (int64_t i = 0; i < job.rows; ++i) {
+    for (int64_t h = 0; h < job.heads; ++h) {
+      const int64_t query = i * job.heads + h;
+      float* to = out + i * out_stride + h * job.head_dim;
+      for (int64_t d = 0; d < job.head_dim; d += kLanes) {
+        const Vf value = load(total.values + query * job.padded_dim + d) / total.total[query];
+        store_some(to + d, value, smaller(kLanes, job.head_dim - d));
+      }
+    }
+  }
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA

@@ -1,0 +1,177 @@
+// How stored cells (quant/format.h) become operands of the product: float32, or bf16 pairs. All
+// conversions are exact. A cell is taken in vectors of kLanes rows; Raw is one such vector as
+// stored, operand<u> what it holds for unit u of its kUnits.
+#pragma once
+
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+constexpr int64_t kCell = 64;                            // bytes
+constexpr int kVectors = static_cast<int>(16 / kLanes);  // of a cell
+
+struct F32Unit {
+  using Operand = Vf;
+  static Operand broadcast(const uint32_t* x) { return splat(bits_to_float(*x)); }
+  static Vf multiply_add(Vf sum, Operand x, Operand w) { return fma(x, w, sum); }
+};
+
+struct F32Cells : F32Unit {
+  static constexpr int kUnits = 1;
+  using Raw = Vf;
+  template <int>
+  Vf operand(Raw raw) const {
+    return raw;
+  }
+};
+
+// Pairs (k, k + 1) in each 32-bit lane.
+struct Bf16ToF32 : F32Unit {
+  static constexpr int kUnits = 2;
+  using Raw = Vu;
+  template <int kUnit>
+  Vf operand(Raw raw) const {
+    return as_floats(kUnit == 0 ? raw << 16 : raw & 0xffff0000);
+  }
+};
+
+struct F16ToF32 : F32Unit {
+  static constexpr int kUnits = 2;
+  using Raw = Vu;
+  template <int kUnit>
+  Vf operand(Raw raw) const {
+    return f16_to_float(kUnit == 0 ? raw & 0xffff : raw >> 16);
+  }
+};
+
+#if defined(__AVX512VBMI__)
+
+// The bf16 number of every E4M3 magnitude, as two tables of bytes.
+struct Bf16OfE4M3 {
+  uint8_t low[128];
+  uint8_t high[128];
+};
+constexpr Bf16OfE4M3 make_bf16_of_e4m3() {
+  Bf16OfE4M3 table{};
+  for (int code = 0; code < 128; ++code) {
+    int exponent = code >> 3, mantissa = code & 7;
+    if (exponent == 0 && mantissa != 0) {  // subnormal: m * 2^-9, normalised
+      exponent = 1;
+      while (mantissa < 8) {
+        mantissa *= 2;
+        --exponent;
+      }
+      mantissa -= 8;
+    } else if (exponent == 0) {
+      exponent = -120;
+    }
+    int bits = (exponent + 120) << 7 | mantissa << 4;
+    if (code == 127) bits = 0x7fc0;
+    table.low[code] = static_cast<uint8_t>(bits & 0xff);
+    table.high[code] = static_cast<uint8_t>(bits >> 8);
+  }
+  return table;
+}
+alignas(64) constexpr Bf16OfE4M3 kBf16OfE4M3 = make_bf16_of_e4m3();
+
+struct E4M3Tables {
+  __m512i low0 = _mm512_load_si512(kBf16OfE4M3.low);
+  __m512i low1 = _mm512_load_si512(kBf16OfE4M3.low + 64);
+  __m512i high0 = _mm512_load_si512(kBf16OfE4M3.high);
+  __m512i high1 = _mm512_load_si512(kBf16OfE4M3.high + 64);
+
+  // bf16 pairs (0, 1) or (2, 3) of a cell of codes.
+  template <int kPair>
+  __m512i pair(Vu raw) const {
+    const auto codes = reinterpret_cast<__m512i>(raw);
+    const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
+    const __m512i magnitude = _mm512_permutex2var_epi8(high0, codes, high1);
+    // magnitude | (codes & 0x80)
+    const __m512i high = _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8);
+    return kPair == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high);
+  }
+};
+
+struct E4M3ToF32 : F32Unit {
+  static constexpr int kUnits = 4;
+  using Raw = Vu;
+  E4M3Tables tables;
+  template <int kUnit>
+  Vf operand(Raw raw) const {
+    return Bf16ToF32().operand<kUnit % 2>(reinterpret_cast<Vu>(tables.pair<kUnit / 2>(raw)));
+  }
+};
+
+#else
+
+// E4M3 codes in the upper byte of each lane; what lies below is ignored.
+inline Vf e4m3_to_float(Vu codes) {
+  // Sign, exponent and mantissa in their float32 places: the exponent is 120 too small, which the
+  // multiplication mends, for subnormal codes too.
+  const Vu bits = reinterpret_cast<Vu>(reinterpret_cast<Vi>(codes) >> 4) & 0x87f00000;
+  const Vu value = as_bits(as_floats(bits) * 0x1p120f);
+  const auto nan = reinterpret_cast<Vu>((bits & 0x07f00000) == 0x07f00000);
+  return as_floats(value | (nan & 0x7fc00000));
+}
+
+struct E4M3ToF32 : F32Unit {
+  static constexpr int kUnits = 4;
+  using Raw = Vu;
+  // 16 bytes hold (k, k + 1) of four rows, then (k + 2, k + 3): pairs into the lanes' upper halves.
+  template <int kPair>
+  static Vu pairs(Raw raw) {
+#if defined(__AVX2__)
+    const __m256i zero = _mm256_setzero_si256(), codes = reinterpret_cast<__m256i>(raw);
+    return reinterpret_cast<Vu>(kPair == 0 ? _mm256_unpacklo_epi16(zero, codes)
+                                           : _mm256_unpackhi_epi16(zero, codes));
+#else
+    using Halves [[gnu::vector_size(16)]] = uint16_t;
+    const Halves zero{}, codes = reinterpret_cast<Halves>(raw);
+    return reinterpret_cast<Vu>(
+        kPair == 0 ? __builtin_shufflevector(zero, codes, 0, 8, 1, 9, 2, 10, 3, 11)
+                   : __builtin_shufflevector(zero, codes, 4, 12, 5, 13, 6, 14, 7, 15));
+#endif
+  }
+  template <int kUnit>
+  Vf operand(Raw raw) const {
+    const Vu codes = pairs<kUnit / 2>(raw);
+    return e4m3_to_float(kUnit % 2 == 0 ? codes << 8 : codes);
+  }
+};
+
+#endif
+
+#if defined(__AVX512BF16__)
+
+struct Bf16Unit {
+  using Operand = __m512bh;
+  static Operand broadcast(const uint32_t* x) {
+    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(*x)));
+  }
+  static Vf multiply_add(Vf sum, Operand x, Operand w) { return _mm512_dpbf16_ps(sum, w, x); }
+};
+
+struct Bf16Pairs : Bf16Unit {
+  static constexpr int kUnits = 1;
+  using Raw = Vu;
+  template <int>
+  Operand operand(Raw raw) const {
+    return reinterpret_cast<__m512bh>(raw);
+  }
+};
+
+struct E4M3ToBf16Pairs : Bf16Unit {
+  static constexpr int kUnits = 2;
+  using Raw = Vu;
+  E4M3Tables tables;
+  template <int kUnit>
+  Operand operand(Raw raw) const {
+    return reinterpret_cast<__m512bh>(tables.pair<kUnit>(raw));
+  }
+};
+
+#endif
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA

@@ -1,0 +1,53 @@
+#include "kernels/cpu/simd/cells.h"
+#include "kernels/cpu/simd/functions.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// How far ahead the stored cells are fetched: the next run of the same panel.
+constexpr int64_t kPrefetchBytes = 4096;
+
+template <int kUnit, class Cells>
+void store_unit(const Cells& cells, typename Cells::Raw raw, std::byte* out) {
+  if constexpr (kUnit < Cells::kUnits) {
+    store(out + kUnit * kCell, cells.template operand<kUnit>(raw));
+    store_unit<kUnit + 1>(cells, raw, out);
+  }
+}
+
+template <class Cells>
+void decode_cells(const std::byte* from, int64_t units, std::byte* out) {
+  const Cells cells;
+  for (int64_t u = 0; u < units; u += Cells::kUnits) {
+    __builtin_prefetch(from + kPrefetchBytes);
+    for (int64_t at = 0; at < kCell; at += kLanes * 4) {
+      typename Cells::Raw raw;
+      std::memcpy(&raw, from + at, sizeof raw);
+      store_unit<0>(cells, raw, out + at);
+    }
+    from += kCell;
+    out += Cells::kUnits * kCell;
+  }
+}
+
+}  // namespace
+
+void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out) {
+#if defined(__AVX512BF16__)
+  if (pairs && dtype == DType::f8_e4m3) return decode_cells<E4M3ToBf16Pairs>(cells, units, out);
+  if (pairs) return decode_cells<Bf16Pairs>(cells, units, out);
+#endif
+  (void)pairs;
+  switch (dtype) {
+    case DType::bf16:
+      return decode_cells<Bf16ToF32>(cells, units, out);
+    case DType::f16:
+      return decode_cells<F16ToF32>(cells, units, out);
+    case DType::f8_e4m3:
+      return decode_cells<E4M3ToF32>(cells, units, out);
+    default:
+      return decode_cells<F32Cells>(cells, units, out);
+  }
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA

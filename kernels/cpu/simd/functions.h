@@ -1,0 +1,61 @@
+// The functions of one instruction set: what kernels/cpu/ops.h describes, and the parts that its
+// translation units share.
+#pragma once
+
+#include "kernels/cpu/ops.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+
+extern const Ops kOps;
+
+// y[rows][16 * panels] = x w^T, each element summed over the units in order.
+struct Product {
+  const uint32_t* x = nullptr;  // unit s of row r: x[s * x_stride + r]
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  DType dtype = DType::f32;  // of the cells
+  bool pairs = false;        // units are bf16 pairs, where Ops::bf16_units says so; else float32
+  const std::byte* w = nullptr;  // panel p begins at w + p * panel_stride
+  int64_t panel_stride = 0;
+  int64_t panels = 0;
+  int64_t steps = 0;  // units
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  bool resume = false;  // go on from the sums in y; else from zero
+  // Not null: this sum starts from zero, is multiplied by scales[p * scale_stride] and only then
+  // added to y (resume) or stored.
+  const float* scales = nullptr;
+  int64_t scale_stride = 0;
+};
+void multiply(const Product& product);
+
+// Up to this many rows the product decodes cells as it goes; beyond, decoding them ahead pays.
+inline constexpr int64_t kFusedRows = 8;
+
+// Stored cells into cells of `units` units: bf16 pairs (of bf16 or E4M3) or float32.
+void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out);
+
+// 16 rows of 64 bytes, as a matrix of 16 x 16 words, transposed into 16 cells.
+void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte* cells);
+
+void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t cols, Units kind,
+               int64_t units, uint32_t* out);
+void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
+void attend(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
+void merge(const AttentionJob& job, AttentionSums total, AttentionSums part);
+void finish(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
+void rms_norm(const float* x, const float* weight, int64_t cols, float eps, float* y);
+void add_rms_norm(float* residual, const float* x, const float* weight, int64_t cols, float eps,
+                  float* y);
+void add(float* x, const float* y, int64_t count);
+void gated_activation(Activation activation, const float* gate, const float* up, int64_t count,
+                      float* out);
+void rope(float* head, const float* cos, const float* sin, int64_t half);
+void to_bf16(const float* x, int64_t count, std::byte* out);
+// count <= 16 elements; zeros behind them, to 16.
+void widen_bf16(const std::byte* from, int64_t count, float* out);
+void encode(const EncodeJob& job, EncodeSums* sums);
+uint32_t largest(const std::byte* source, DType stored, int64_t count);
+uint64_t read(const std::byte* from, int64_t bytes, bool prefetch);
+
+}  // namespace sluice::cpu::SLUICE_ISA

@@ -1,0 +1,100 @@
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+constexpr int64_t kCell = 64;  // bytes
+
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Units of x that one cell of the stored weight spans.
+int64_t cell_units(const LinearJob& job) {
+  const int64_t cols = job.dtype == DType::f32 ? 1 : job.dtype == DType::f8_e4m3 ? 4 : 2;
+  return job.pairs ? cols / 2 : cols;
+}
+
+// Panels and units that are multiplied at a time.
+struct Walk {
+  bool decode;  // ahead, into scratch, as many rows use it; else while multiplying
+  int64_t panels;
+  int64_t units;
+};
+Walk plan_walk(const LinearJob& job) {
+  const bool few = job.rows <= kFusedRows;
+  Walk walk;
+  walk.decode = !few && cell_units(job) > 1;
+  walk.panels = few ? 4 : 2;
+  if (job.block_scales != nullptr) {
+    walk.units = job.pairs ? 64 : 128;  // 128 columns
+  } else if (few) {
+    walk.units = job.units;
+  } else {
+    walk.units = kDecodedBytes / kCell / walk.panels;
+  }
+  return walk;
+}
+
+// Panels [panel, panel + count) over units [begin, begin + units) for all rows.
+void multiply_chunk(const LinearJob& job, const Walk& walk, int64_t panel, int64_t count,
+                    int64_t begin, int64_t units, std::byte* scratch) {
+  const std::byte* cells = job.weight + panel * job.panel_bytes + begin / cell_units(job) * kCell;
+  Product product;
+  product.dtype = job.dtype;
+  product.pairs = job.pairs;
+  product.w = cells;
+  product.panel_stride = job.panel_bytes;
+  product.panels = count;
+  product.steps = units;
+  product.resume = begin > 0;
+  product.y_stride = job.y_stride;
+  if (walk.decode) {
+    for (int64_t p = 0; p < count; ++p) {
+      decode(job.dtype, job.pairs, cells + p * job.panel_bytes, units, scratch + p * units * kCell);
+    }
+    product.dtype = job.pairs ? DType::bf16 : DType::f32;
+    product.w = scratch;
+    product.panel_stride = units * kCell;
+  }
+  if (job.block_scales != nullptr) {
+    product.scales = job.block_scales + panel * job.blocks + begin / walk.units;
+    product.scale_stride = job.blocks;
+  }
+  for (int64_t row = 0; row < job.rows; row += job.tile_rows) {
+    product.rows = smaller(job.tile_rows, job.rows - row);
+    product.x_stride = product.rows;
+    product.x = job.x + row * job.units + begin * product.rows;
+    product.y = job.y + row * job.y_stride + panel * 16;
+    multiply(product);
+  }
+}
+
+// y = y * scale + bias, once all units are summed.
+void scale_and_bias(const LinearJob& job, int64_t first, int64_t end) {
+  for (int64_t row = 0; row < job.rows; ++row) {
+    for (int64_t o = first; o < end; o += kLanes) {
+      float* y = job.y + row * job.y_stride + o;
+      Vf sum = load(y);
+      if (job.row_scales != nullptr) sum *= load(job.row_scales + o);
+      if (job.bias != nullptr) sum += load(job.bias + o);
+      store(y, sum);
+    }
+  }
+}
+
+}  // namespace
+
+void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
+  // Many rows share a chunk of x that stays in L2 while the panels pass; few rows let each group of
+  // panels stream to its end.
+  const Walk walk = plan_walk(job);
+  for (int64_t unit = 0; unit < job.units; unit += walk.units) {
+    for (int64_t panel = begin; panel < end; panel += walk.panels) {
+      multiply_chunk(job, walk, panel, smaller(walk.panels, end - panel), unit,
+                     smaller(walk.units, job.units - unit), scratch);
+    }
+  }
+  if (job.row_scales != nullptr || job.bias != nullptr) scale_and_bias(job, begin * 16, end * 16);
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA

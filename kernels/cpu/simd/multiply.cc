@@ -1,0 +1,142 @@
+// The micro-kernel under linear layers and attention. Output channels lie across lanes and every
+// output element has one accumulator that takes the units in order; partial sums go through memory
+// as float32, which is exact. So neither the tile's shape nor where a sum is interrupted can change
+// a result.
+#include "kernels/cpu/simd/cells.h"
+#include "kernels/cpu/simd/functions.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// Rows x panels of one tile, by registers: accumulators, the operands of a step, one unit of x.
+#if defined(__AVX512F__)
+constexpr int kMaxRows = 12;
+constexpr int max_panels(int rows, int units) { return rows <= (units == 1 ? 6 : 4) ? 4 : 2; }
+#elif defined(__AVX2__)
+constexpr int kMaxRows = 6;
+constexpr int max_panels(int rows, int units) {  // 12 of 16; decoding needs some more
+  return rows == 1 && units == 1 ? 4 : rows <= (units == 1 ? 3 : 1) ? 2 : 1;
+}
+#else
+constexpr int kMaxRows = 2;
+constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
+#endif
+// How far ahead of the current cell a stream of weights is fetched where few rows use it.
+constexpr int64_t kPrefetchBytes = 2048;
+
+template <int kUnit, class Cells, int kRows, int kCols>
+inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols], const uint32_t* x,
+                     Vf (&sums)[kRows][kCols]) {
+  typename Cells::Operand w[kCols];
+#pragma GCC unroll 16
+  for (int v = 0; v < kCols; ++v) w[v] = cells.template operand<kUnit>(raw[v]);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const auto unit = Cells::broadcast(x + r);
+#pragma GCC unroll 16
+    for (int v = 0; v < kCols; ++v) sums[r][v] = Cells::multiply_add(sums[r][v], unit, w[v]);
+  }
+}
+
+template <class Cells, int kRows, int kPanels>
+void tile(const Product& a, int64_t first_row, int64_t first_panel) {
+  constexpr int kCols = kPanels * kVectors;
+  const Cells cells;
+  const uint32_t* x = a.x + first_row;
+  const std::byte* w = a.w + first_panel * a.panel_stride;
+  float* y = a.y + first_row * a.y_stride + first_panel * 16;
+  Vf sums[kRows][kCols];
+  const bool from_y = a.resume && a.scales == nullptr;
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kCols; ++v) {
+      sums[r][v] = from_y ? load(y + r * a.y_stride + v * kLanes) : Vf{};
+    }
+  }
+  for (int64_t s = 0; s < a.steps; s += Cells::kUnits) {
+    typename Cells::Raw raw[kCols];
+#pragma GCC unroll 16
+    for (int v = 0; v < kCols; ++v) {
+      const std::byte* at = w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4;
+      if (v % kVectors == 0) __builtin_prefetch(at + kPrefetchBytes);
+      std::memcpy(&raw[v], at, sizeof raw[v]);
+    }
+    add_unit<0>(cells, raw, x, sums);
+    if constexpr (Cells::kUnits >= 2) add_unit<1>(cells, raw, x + a.x_stride, sums);
+    if constexpr (Cells::kUnits == 4) {
+      add_unit<2>(cells, raw, x + 2 * a.x_stride, sums);
+      add_unit<3>(cells, raw, x + 3 * a.x_stride, sums);
+    }
+    x += Cells::kUnits * a.x_stride;
+    w += kCell;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kCols; ++v) {
+      float* to = y + r * a.y_stride + v * kLanes;
+      if (a.scales != nullptr) {
+        sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_stride];
+        if (a.resume) sums[r][v] += load(to);
+      }
+      store(to, sums[r][v]);
+    }
+  }
+}
+
+// All panels for kRows rows: as many at a time as registers allow, then fewer.
+template <class Cells, int kRows>
+void rows_of_tiles(const Product& a, int64_t first_row) {
+  constexpr int kMostPanels = max_panels(kRows, Cells::kUnits);
+  int64_t p = 0;
+  if constexpr (kMostPanels >= 4) {
+    for (; p + 4 <= a.panels; p += 4) tile<Cells, kRows, 4>(a, first_row, p);
+  }
+  if constexpr (kMostPanels >= 2) {
+    for (; p + 2 <= a.panels; p += 2) tile<Cells, kRows, 2>(a, first_row, p);
+  }
+  for (; p < a.panels; ++p) tile<Cells, kRows, 1>(a, first_row, p);
+}
+
+// rows_of_tiles for a number of rows that is known only now.
+template <class Cells, int kRows>
+void dispatch(const Product& a, int64_t first_row, int64_t rows) {
+  if constexpr (kRows > 0) {
+    if (rows == kRows) return rows_of_tiles<Cells, kRows>(a, first_row);
+    dispatch<Cells, kRows - 1>(a, first_row, rows);
+  }
+}
+
+template <class Cells>
+void multiply_cells(const Product& a) {
+  // Decoding within the product pays for few rows only; linear decodes ahead for more.
+  constexpr int kMost = Cells::kUnits == 1 || kMaxRows < kFusedRows ? kMaxRows : kFusedRows;
+  for (int64_t row = 0; row < a.rows; row += kMost) {
+    const int64_t left = a.rows - row;
+    dispatch<Cells, kMost>(a, row, left < kMost ? left : kMost);
+  }
+}
+
+}  // namespace
+
+void multiply(const Product& product) {
+#if defined(__AVX512BF16__)
+  if (product.pairs) {
+    if (product.dtype == DType::bf16) return multiply_cells<Bf16Pairs>(product);
+    return multiply_cells<E4M3ToBf16Pairs>(product);
+  }
+#endif
+  switch (product.dtype) {
+    case DType::bf16:
+      return multiply_cells<Bf16ToF32>(product);
+    case DType::f16:
+      return multiply_cells<F16ToF32>(product);
+    case DType::f8_e4m3:
+      return multiply_cells<E4M3ToF32>(product);
+    default:
+      return multiply_cells<F32Cells>(product);
+  }
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA

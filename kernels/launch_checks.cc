@@ -1,0 +1,98 @@
+#include "kernels/launch_checks.h"
+
+namespace sluice {
+namespace {
+
+void check_activations(const Tensor& x) {
+  check(x.data != nullptr || x.rows == 0, "activations have storage");
+  check(x.dtype == DType::f32, "activations are float32");
+  check(x.rows >= 0 && x.cols >= 0 && x.stride >= x.cols, "activations have a shape");
+}
+
+void check_weight(const Weight& w) {
+  check(w.data != nullptr, "weight is resident");
+  check(w.format.scales == ScaleKind::none || w.scales != nullptr, "scales are resident");
+}
+
+void check_cache(const KvCache& cache) {
+  check(cache.keys != nullptr && cache.values != nullptr, "cache has storage");
+  check(cache.dtype == DType::bf16 || cache.dtype == DType::f32, "cache holds bf16 or f32");
+  check(cache.block_size > 0 && cache.kv_heads > 0 && cache.head_dim > 0, "cache has a shape");
+  check(cache.head_dim % 8 == 0, "head_dim is a multiple of 8");
+}
+
+}  // namespace
+
+void check_embed(const Weight& table, std::span<const int32_t> ids, const Tensor& out) {
+  check_weight(table);
+  check_activations(out);
+  check(out.rows == static_cast<int64_t>(ids.size()) && out.cols == table.cols,
+        "embed: one row of the table for each id");
+  for (int32_t id : ids) check(id >= 0 && id < table.rows, "embed: id within the table");
+}
+
+void check_rms_norm(const Tensor& x, const Weight& weight, const Tensor& y) {
+  check_weight(weight);
+  check_activations(x);
+  check_same_shape(x, y);
+  check(weight.format.layout == WeightLayout::rows && weight.rows == 1 && weight.cols == x.cols,
+        "rms_norm: one weight for each column");
+}
+
+void check_linear(const Tensor& x, const Weight& w, const Tensor& y) {
+  check_weight(w);
+  check_activations(x);
+  check_activations(y);
+  check(w.format.layout == WeightLayout::packed && w.rows % kPanelRows == 0,
+        "linear: packed weight of whole panels");
+  check(x.cols == w.cols && y.cols == w.rows && x.rows == y.rows, "linear: y = x w^T");
+}
+
+void check_rope(const Tensor& x, int64_t head_dim, const Tensor& cos, const Tensor& sin) {
+  check_activations(x);
+  check_activations(cos);
+  check_same_shape(cos, sin);
+  check(head_dim > 0 && x.cols % head_dim == 0 && cos.rows == x.rows && 2 * cos.cols <= head_dim,
+        "rope: angles for each row, at most head_dim / 2");
+}
+
+void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const int64_t> slots,
+                    const KvCache& cache) {
+  check_cache(cache);
+  check_activations(keys);
+  check_activations(values);
+  check_same_shape(keys, values);
+  check(keys.cols == cache.kv_heads * cache.head_dim &&
+            keys.rows == static_cast<int64_t>(slots.size()),
+        "store_kv: one slot for each row");
+  for (int64_t slot : slots) {
+    check(slot >= 0 && slot < cache.blocks * cache.block_size, "store_kv: slot within the cache");
+  }
+}
+
+void check_paged_attention(const Tensor& q, const KvCache& cache,
+                           std::span<const SequenceChunk> chunks, const Tensor& out) {
+  check_cache(cache);
+  check_activations(q);
+  check_same_shape(q, out);
+  check(q.cols % (cache.kv_heads * cache.head_dim) == 0, "attention: whole groups of query heads");
+  for (const SequenceChunk& c : chunks) {
+    check(c.first_row >= 0 && c.rows >= 0 && c.first_row + c.rows <= q.rows,
+          "attention: rows of the batch");
+    int64_t blocks = ceil_div(c.first_position + c.rows, cache.block_size);
+    check(c.first_position >= 0 && blocks <= static_cast<int64_t>(c.block_table.size()),
+          "attention: a block for each position");
+    for (int64_t b = 0; b < blocks; ++b) {
+      int32_t block = c.block_table[static_cast<size_t>(b)];
+      check(block >= 0 && block < cache.blocks, "attention: block within the cache");
+    }
+  }
+}
+
+void check_same_shape(const Tensor& a, const Tensor& b) {
+  check_activations(a);
+  check_activations(b);
+  check(a.rows == b.rows && a.cols == b.cols, "matrices of one shape");
+}
+
+}  // namespace sluice

@@ -1,0 +1,22 @@
+// The shape contract of every op, checked alike by all backends (src/base/error.h: check).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernels.h"
+
+namespace sluice {
+
+void check_embed(const Weight& table, std::span<const int32_t> ids, const Tensor& out);
+void check_rms_norm(const Tensor& x, const Weight& weight, const Tensor& y);
+void check_linear(const Tensor& x, const Weight& w, const Tensor& y);
+void check_rope(const Tensor& x, int64_t head_dim, const Tensor& cos, const Tensor& sin);
+void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const int64_t> slots,
+                    const KvCache& cache);
+void check_paged_attention(const Tensor& q, const KvCache& cache,
+                           std::span<const SequenceChunk> chunks, const Tensor& out);
+// float32 matrices of one shape: residual adds, gated activations.
+void check_same_shape(const Tensor& a, const Tensor& b);
+
+}  // namespace sluice

@@ -1,0 +1,34 @@
+// Plain loops: what every other backend is compared with. Sums of norms and attention are taken in
+// float64; linear sums in float32, column by column, as its contract says.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace sluice {
+
+class ReferenceKernels final : public Kernels {
+ public:
+  explicit ReferenceKernels(Compute compute) : compute_(compute) {}
+
+  std::string_view name() const override { return "reference"; }
+  void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const override;
+  void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const override;
+  void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
+                    Tensor y) const override;
+  void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
+  void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const override;
+  void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
+                const KvCache& cache) const override;
+  void paged_attention(Tensor q, const KvCache& cache, std::span<const SequenceChunk> chunks,
+                       float scale, Tensor out) const override;
+  void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
+  void add(Tensor x, Tensor y) const override;
+  EncodeStats encode(const EncodeArgs& args) const override;
+  float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                     int64_t cols) const override;
+
+ private:
+  Compute compute_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,194 @@
+#include "quant/encode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "quant/float8.h"
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+uint16_t load_u16(const std::byte* p) {
+  uint16_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+float load_f32(const std::byte* p) {
+  float v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+float load_element(const std::byte* p, DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return load_f32(p);
+    case DType::f16:
+      return f16_to_float(load_u16(p));
+    case DType::bf16:
+      return bf16_to_float(load_u16(p));
+    case DType::f8_e4m3:
+      return e4m3_to_float(std::to_integer<uint8_t>(*p));
+    default:
+      check(false, "element type that weights do not have");
+      return 0;
+  }
+}
+
+void store_element(std::byte* p, DType dtype, float x) {
+  uint16_t half = 0;
+  switch (dtype) {
+    case DType::f32:
+      std::memcpy(p, &x, sizeof x);
+      return;
+    case DType::f16:
+      half = float_to_f16(x);
+      std::memcpy(p, &half, sizeof half);
+      return;
+    case DType::bf16:
+      half = float_to_bf16(x);
+      std::memcpy(p, &half, sizeof half);
+      return;
+    case DType::f8_e4m3:
+      *p = std::byte{float_to_e4m3(x)};
+      return;
+    default:
+      check(false, "element type that weights do not have");
+  }
+}
+
+// Largest finite |x| of a rectangle of the source.
+float amax_of(const EncodeArgs& a, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+  return absolute_max(a.source + row * a.source_stride + col * dtype_bytes(a.stored), a.stored,
+                      a.source_stride, rows, cols);
+}
+
+// Fills the scales of every row or panel that the group covers, padding included.
+void write_scales(const EncodeArgs& a) {
+  const int64_t end = a.to.format.layout == WeightLayout::packed
+                          ? ceil_div(a.rows, kPanelRows) * kPanelRows
+                          : a.rows;
+  const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
+  switch (a.group) {
+    case ScaleGroup::none:
+      return;
+    case ScaleGroup::tensor:
+    case ScaleGroup::row:
+      for (int64_t r = 0; r < end; ++r) {
+        float amax = a.group == ScaleGroup::tensor ? a.tensor_amax : amax_of(a, r, 1, 0, a.to.cols);
+        a.to.scales[a.first_row + r] = r < a.rows ? e4m3_scale(amax) : 1.0f;
+      }
+      return;
+    case ScaleGroup::block:
+      for (int64_t row = 0; row < a.rows; row += kScaleBlock) {
+        for (int64_t b = 0; b < blocks; ++b) {
+          int64_t rows = std::min(kScaleBlock, a.rows - row);
+          int64_t cols = std::min(kScaleBlock, a.to.cols - b * kScaleBlock);
+          float scale = e4m3_scale(amax_of(a, row, rows, b * kScaleBlock, cols));
+          for (int64_t r = row; r < row + rows; r += kPanelRows) {
+            a.to.scales[(a.first_row + r) / kPanelRows * blocks + b] = scale;
+          }
+        }
+      }
+      return;
+  }
+}
+
+}  // namespace
+
+void EncodeStats::add(const EncodeStats& other) {
+  error_squares += other.error_squares;
+  value_squares += other.value_squares;
+  max_error = std::max(max_error, other.max_error);
+  not_finite += other.not_finite;
+  elements += other.elements;
+}
+
+void check_encode(const EncodeArgs& a) {
+  const Weight& to = a.to;
+  const bool packed = to.format.layout == WeightLayout::packed;
+  const int64_t row_bytes = to.cols * dtype_bytes(a.stored);
+  check(is_float_weight(a.stored), "source elements of f32, f16 or bf16");
+  check(to.data != nullptr && a.rows >= 0 && to.cols >= 0, "a weight with storage");
+  check(a.rows <= 1 || a.source_stride >= row_bytes, "source rows do not overlap");
+  check(a.first_row >= 0 && a.first_row + a.rows <= to.rows, "rows within the weight");
+  check(!packed || to.rows % kPanelRows == 0, "packed weights have whole panels");
+  if (packed || a.group == ScaleGroup::block) {
+    check(a.first_row % kPanelRows == 0, "row groups begin a panel");
+  }
+  const ScaleKind scales = a.group == ScaleGroup::none    ? ScaleKind::none
+                           : a.group == ScaleGroup::block ? ScaleKind::per_block
+                                                          : ScaleKind::per_row;
+  check(to.format.scales == scales, "scales as the group has them");
+  if (a.group == ScaleGroup::none) {
+    check(is_float_weight(to.format.dtype), "unquantized weights are f32, f16 or bf16");
+  } else {
+    check(to.format.dtype == DType::f8_e4m3 && to.scales != nullptr, "E4M3 codes and scales");
+  }
+}
+
+float e4m3_scale(float amax) {
+  float scale = amax / kE4M3Max;
+  return scale > 0 ? scale : 1.0f;
+}
+
+float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                   int64_t cols) {
+  float amax = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      float x = load_element(source + r * source_stride + c * dtype_bytes(stored), stored);
+      if (std::isfinite(x)) amax = std::max(amax, std::abs(x));
+    }
+  }
+  return amax;
+}
+
+EncodeStats encode_reference(const EncodeArgs& a) {
+  check_encode(a);
+  write_scales(a);
+  const Weight& to = a.to;
+  const DType dtype = to.format.dtype;
+  if (to.format.layout == WeightLayout::packed) {  // zeros where the loops below do not reach
+    int64_t bytes = panel_bytes(dtype, to.cols);
+    std::memset(to.data + a.first_row / kPanelRows * bytes, 0,
+                static_cast<size_t>(ceil_div(a.rows, kPanelRows) * bytes));
+  }
+  EncodeStats stats;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    for (int64_t c = 0; c < to.cols; ++c) {
+      const std::byte* from = a.source + r * a.source_stride + c * dtype_bytes(a.stored);
+      std::byte* element = to.data + element_offset(to, a.first_row + r, c);
+      float x = load_element(from, a.stored);
+      float scale = scale_at(to, a.first_row + r, c);
+      if (dtype == a.stored) {
+        std::memcpy(element, from, static_cast<size_t>(dtype_bytes(dtype)));  // NaN payloads too
+      } else {
+        store_element(element, dtype, x / scale);
+      }
+      if (!std::isfinite(x)) {
+        ++stats.not_finite;
+        continue;
+      }
+      double error = static_cast<double>(x) - decode_element(to, a.first_row + r, c);
+      stats.error_squares += error * error;
+      stats.value_squares += static_cast<double>(x) * x;
+      stats.max_error = std::max(stats.max_error, static_cast<float>(std::abs(error)));
+    }
+  }
+  stats.elements = a.rows * to.cols;
+  return stats;
+}
+
+float decode_element(const Weight& w, int64_t row, int64_t col) {
+  return load_element(w.data + element_offset(w, row, col), w.format.dtype) * scale_at(w, row, col);
+}
+
+void decode_row(const Weight& w, int64_t row, float* out) {
+  for (int64_t c = 0; c < w.cols; ++c) out[c] = decode_element(w, row, c);
+}
+
+}  // namespace sluice

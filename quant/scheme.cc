@@ -1,0 +1,40 @@
+#include "quant/scheme.h"
+
+#include <array>
+
+namespace sluice {
+namespace {
+
+constexpr std::array<QuantScheme, 4> kSchemes{{
+    {"none", ScaleGroup::none},
+    {"fp8_per_tensor", ScaleGroup::tensor},
+    {"fp8_per_channel", ScaleGroup::row},
+    {"fp8_per_block", ScaleGroup::block},
+}};
+
+}  // namespace
+
+WeightFormat QuantScheme::format(DType stored, WeightLayout layout) const {
+  switch (group) {
+    case ScaleGroup::none:
+      return {stored, layout, ScaleKind::none};
+    case ScaleGroup::tensor:
+    case ScaleGroup::row:
+      return {DType::f8_e4m3, layout, ScaleKind::per_row};
+    case ScaleGroup::block:
+      return {DType::f8_e4m3, layout, ScaleKind::per_block};
+  }
+  return {stored, layout, ScaleKind::none};
+}
+
+std::span<const QuantScheme> quant_schemes() { return kSchemes; }
+
+std::optional<QuantScheme> find_quant_scheme(std::string_view name) {
+  if (name == "fp8") name = "fp8_per_channel";
+  for (const QuantScheme& scheme : kSchemes) {
+    if (scheme.name == name) return scheme;
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice

@@ -1,0 +1,224 @@
+// sluice bench: loads, disk, decode and prefill, each beside the bound that it is held against.
+#include <algorithm>
+#include <chrono>
+
+#include "io/disk_bench.h"
+#include "kernels/cpu/membw.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/cli/common.h"
+#include "src/cli/verbs.h"
+#include "src/engine/generate.h"
+
+namespace sluice::cli {
+namespace {
+
+struct BenchOptions : CommonOptions {
+  int64_t tokens = 0;
+  int64_t repeats = 0;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Any ids will do: speed does not depend on them.
+std::vector<int32_t> some_ids(int64_t count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<int32_t>((i * 7919 + 13) % vocab_size));
+  return ids;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+void bench_load(const BenchOptions& o, std::stop_token stop) {
+  apply_log_level(o);
+  check_report_path(o);
+  Session session(session_options(o));
+  uint64_t baseline = process_rss();
+  load_with_progress(session, o, session.run_shape(16, 1, 1), stop);
+  Json report = make_report("bench load", o, session, Json::object());
+  write_report(o, report);
+  const LoadReport& load = session.load_report();
+  const MemoryPlan& plan = session.memory_plan();
+  uint64_t measured = process_peak_rss();
+  uint64_t above = measured - std::min(measured, plan.weights);
+  double rate = static_cast<double>(load.io.bytes_read) / std::max(load.seconds, 1e-9);
+  if (o.json) {
+    print_json({{"bytes_read", load.io.bytes_read},
+                {"bytes_needed", load.needed_bytes},
+                {"seconds", load.seconds},
+                {"bytes_per_second", rate},
+                {"weights_bytes", plan.weights},
+                {"above_weights_bytes", above},
+                {"peak_bytes", plan.load_peak()},
+                {"measured_peak_bytes", measured},
+                {"cgroup_peak_bytes", report.at("memory").at("cgroup_peak")},
+                {"baseline_bytes", baseline},
+                {"reader", load.reader}});
+  } else {
+    print(fmt::format("{}\nabove the weights: {}\n", summary_text(report), format_size(above)));
+  }
+}
+
+void bench_disk(const BenchOptions& o) {
+  apply_log_level(o);
+  io::CheckpointIndex index = io::open_checkpoint(o.model);
+  Ledger ledger;
+  Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
+  io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());
+  Json settings = Json::array();
+  for (const io::DiskSpeed& s : result.settings) {
+    settings.push_back({{"block_bytes", s.setting.block_bytes},
+                        {"depth", s.setting.depth},
+                        {"bytes", s.bytes},
+                        {"bytes_per_second", s.bytes_per_second()}});
+  }
+  if (o.json) {
+    print_json({{"best_bytes_per_second", result.best.bytes_per_second()},
+                {"settings", settings},
+                {"how", result.how}});
+    return;
+  }
+  for (const io::DiskSpeed& s : result.settings) {
+    print(fmt::format("{:>8} x {:<3} {:.2f} GiB/s\n", format_size(s.setting.block_bytes),
+                      s.setting.depth, s.bytes_per_second() / static_cast<double>(GiB)));
+  }
+  print(fmt::format("best {:.2f} GiB/s ({})\n",
+                    result.best.bytes_per_second() / static_cast<double>(GiB), result.how));
+}
+
+// The best rate at which this machine's threads read memory, from a buffer far larger than its
+// caches.
+double measured_read_bandwidth(Session& session) {
+  Buffer buffer(session.ledger(), Use::workspace, "bandwidth", 512 * MiB, Buffer::Touch::now);
+  return read_bandwidth(buffer.bytes(), session.pool());
+}
+
+void bench_decode(const BenchOptions& o, std::stop_token stop) {
+  apply_log_level(o);
+  check_report_path(o);
+  Session session(session_options(o));
+  constexpr int64_t kPrompt = 16;
+  int64_t tokens = o.tokens > 0 ? o.tokens : 32;
+  load_with_progress(session, o, session.run_shape(kPrompt + tokens, kPrompt, 1), stop);
+  Runner& runner = session.runner();
+  Sequence sequence = runner.new_sequence();
+  std::vector<int32_t> ids = some_ids(kPrompt + tokens, session.config().vocab_size);
+  runner.prefill(sequence, std::span(ids).first(kPrompt));
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < tokens; ++i) {
+    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
+    auto start = std::chrono::steady_clock::now();
+    runner.logits(runner.step(sequence, std::span(ids).subspan(static_cast<size_t>(kPrompt + i), 1),
+                              kPrompt + i + 1));
+    seconds.push_back(seconds_since(start));
+  }
+  uint64_t bytes = session.read_plan().bytes_per_token();
+  Json report = make_report("bench decode", o, session, Json::object());
+  write_report(o, report);
+  session.release();  // the bandwidth's buffer takes the weights' place
+  double bandwidth = measured_read_bandwidth(session);
+  double step = median(seconds);
+  double ratio = static_cast<double>(bytes) / step / bandwidth;
+  if (o.json) {
+    print_json({{"tokens_per_second", 1 / step},
+                {"weight_bytes_per_token", bytes},
+                {"read_bandwidth", bandwidth},
+                {"ratio", ratio},
+                {"tokens", tokens}});
+  } else {
+    print(
+        fmt::format("decode {:.2f} tokens/s (median of {}), {} of weights a token: {:.2f} GB/s, "
+                    "{:.3f} of the {:.2f} GB/s that "
+                    "this machine reads\n",
+                    1 / step, tokens, format_size(bytes), static_cast<double>(bytes) / step / 1e9,
+                    ratio, bandwidth / 1e9));
+  }
+}
+
+void bench_prefill(const BenchOptions& o, std::stop_token stop) {
+  apply_log_level(o);
+  check_report_path(o);
+  Session session(session_options(o));
+  int64_t tokens = std::min(o.tokens > 0 ? o.tokens : 512, session.max_model_len());
+  int64_t repeats = o.repeats > 0 ? o.repeats : 3;
+  load_with_progress(session, o, session.run_shape(tokens, tokens, 1), stop);
+  Runner& runner = session.runner();
+  std::vector<int32_t> ids = some_ids(tokens, session.config().vocab_size);
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < repeats; ++i) {
+    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
+    Sequence sequence = runner.new_sequence();
+    auto start = std::chrono::steady_clock::now();
+    runner.logits(runner.prefill(sequence, ids));
+    seconds.push_back(seconds_since(start));
+  }
+  double elements = 0;  // of the matrices that every token meets
+  for (const ParamPlan& p : session.read_plan().params) {
+    if (p.param->role == ParamRole::linear)
+      elements += static_cast<double>(p.param->rows * p.param->cols);
+  }
+  double each = median(seconds);
+  double flops = 2 * elements * static_cast<double>(tokens) / each;
+  write_report(o, make_report("bench prefill", o, session, Json::object()));
+  if (o.json) {
+    print_json({{"tokens", tokens},
+                {"tokens_per_second", static_cast<double>(tokens) / each},
+                {"flops_per_second", flops}});
+  } else {
+    print(fmt::format(
+        "prefill of {} tokens: {:.1f} tokens/s (median of {}), {:.0f} GFLOP/s in linear layers\n",
+        tokens, static_cast<double>(tokens) / each, repeats, flops / 1e9));
+  }
+}
+
+}  // namespace
+
+void define_bench(CLI::App& app, std::stop_token stop) {
+  CLI::App* verb =
+      app.add_subcommand("bench", "Measure, beside the bound that the figure is held against");
+  verb->require_subcommand(1);
+  verb->footer(
+      "Examples:\n"
+      "  sluice bench disk MODEL\n"
+      "  sluice bench load MODEL --quantization fp8 --json\n"
+      "  sluice bench decode MODEL --quantization fp8\n"
+      "  sluice bench prefill MODEL --tokens 512");
+  auto load = std::make_shared<BenchOptions>();
+  CLI::App* load_verb =
+      verb->add_subcommand("load", "Load once; drop the page cache first for a cold figure");
+  add_model_options(*load_verb, *load);
+  load_verb->callback([load, stop] { bench_load(*load, stop); });
+
+  auto disk = std::make_shared<BenchOptions>();
+  CLI::App* disk_verb =
+      verb->add_subcommand("disk", "Rate at which the disk gives the checkpoint's files");
+  add_basic_options(*disk_verb, *disk);
+  disk_verb->callback([disk] { bench_disk(*disk); });
+
+  auto decode = std::make_shared<BenchOptions>();
+  CLI::App* decode_verb =
+      verb->add_subcommand("decode", "Tokens a second, one sequence, against memory bandwidth");
+  add_model_options(*decode_verb, *decode);
+  decode_verb->add_option("--tokens", decode->tokens, "tokens to generate (default 32)")
+      ->check(CLI::Range(1, 1 << 20));
+  decode_verb->callback([decode, stop] { bench_decode(*decode, stop); });
+
+  auto prefill = std::make_shared<BenchOptions>();
+  CLI::App* prefill_verb = verb->add_subcommand("prefill", "Tokens a second of a prompt");
+  add_model_options(*prefill_verb, *prefill);
+  prefill_verb->add_option("--tokens", prefill->tokens, "length of the prompt (default 512)")
+      ->check(CLI::Range(1, 1 << 20));
+  prefill_verb
+      ->add_option("--repeats", prefill->repeats, "runs, of which the median counts (default 3)")
+      ->check(CLI::Range(1, 1000));
+  prefill_verb->callback([prefill, stop] { bench_prefill(*prefill, stop); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,210 @@
+#include "src/cli/common.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, ParamRole>, 4> kModules{
+    {{"linear", ParamRole::linear},
+     {"embedding", ParamRole::embedding},
+     {"head", ParamRole::head},
+     {"norm", ParamRole::norm}}};
+
+std::set<ParamRole> parse_modules(const std::vector<std::string>& names) {
+  std::set<ParamRole> roles;
+  for (const std::string& name : names) {
+    bool known = name == "all";
+    for (const auto& [module, role] : kModules) {
+      if (name == module || name == "all") roles.insert(role);
+      known = known || name == module;
+    }
+    if (!known)
+      fail(ErrorKind::usage,
+           "--quantize-modules {}: not known; linear, embedding, head, norm and all are", name);
+  }
+  return roles;
+}
+
+DtypeChoice parse_dtype_choice(const std::string& name) {
+  if (name == "auto") return DtypeChoice::automatic;
+  if (name == "bfloat16" || name == "bf16") return DtypeChoice::bf16;
+  if (name == "float32" || name == "float" || name == "f32") return DtypeChoice::f32;
+  fail(ErrorKind::usage, "--dtype {}: not supported; auto, bfloat16 and float32 are", name);
+}
+
+// Options of the contract that this build accepts only with the value that it can honour.
+void check_fixed_options(const CommonOptions& o) {
+  if (o.device.starts_with("cuda")) {
+    fail(ErrorKind::usage,
+         "--device {}: this build of sluice has no CUDA backend; use --device cpu", o.device);
+  }
+  if (o.device != "cpu") fail(ErrorKind::usage, "--device {}: not known; cpu is", o.device);
+  if (o.load_format != "auto" && o.load_format != "safetensors") {
+    fail(ErrorKind::usage, "--load-format {}: not supported; auto and safetensors are",
+         o.load_format);
+  }
+  if (o.kv_cache_dtype != "auto") {
+    fail(ErrorKind::usage,
+         "--kv-cache-dtype {}: not supported; auto is (bfloat16, or float32 with --dtype float32)",
+         o.kv_cache_dtype);
+  }
+  if (o.tensor_parallel_size != 1) {
+    fail(ErrorKind::usage, "--tensor-parallel-size {}: this build runs on one rank only",
+         o.tensor_parallel_size);
+  }
+}
+
+}  // namespace
+
+void add_basic_options(CLI::App& verb, CommonOptions& o) {
+  verb.add_option("MODEL", o.model,
+                  "checkpoint directory (config.json, *.safetensors, tokenizer.json)")
+      ->required();
+  verb.add_flag("--json", o.json, "print one JSON object on stdout");
+  verb.add_flag("--quiet", o.quiet, "no progress, no summary; errors only");
+  verb.add_option("--log-level", o.log_level, "debug, info, warning, error or off")
+      ->capture_default_str();
+}
+
+void add_model_options(CLI::App& verb, CommonOptions& o) {
+  add_basic_options(verb, o);
+  verb.add_option("--device", o.device, "cpu")->capture_default_str();
+  verb.add_option(
+      "--memory", o.memory,
+      "budget of the whole process: 6GiB, 512MiB, 75% (default: what is free, less a reserve)");
+  verb.add_option("--quantization", o.quantization,
+                  "while loading: none, fp8_per_tensor, fp8_per_channel, fp8_per_block; fp8 = "
+                  "fp8_per_channel")
+      ->capture_default_str();
+  verb.add_option("--quantize-modules", o.quantize_modules,
+                  "what --quantization applies to: linear, embedding, head, norm, all")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb.add_option("--max-quant-error", o.max_quant_error,
+                  "refuse when a tensor's relative RMS error is above this");
+  verb.add_option("--dtype", o.dtype, "compute in: auto, bfloat16, float32")->capture_default_str();
+  verb.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto")->capture_default_str();
+  verb.add_option("--load-format", o.load_format, "auto, safetensors")->capture_default_str();
+  verb.add_option("--reader", o.reader, "auto, uring, pread, mmap")->capture_default_str();
+  verb.add_option("--kernels", o.kernels, "auto, avx512_bf16, avx2, portable, reference")
+      ->capture_default_str();
+  verb.add_option("--threads", o.threads,
+                  "compute threads (default: the CPUs that the process may use)")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--block-size", o.block_size, "tokens in a block of the KV cache")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb.add_option("--max-model-len", o.max_model_len, "longest sequence, prompt and continuation")
+      ->check(CLI::Range(int64_t{1}, kMaxPositions));
+  verb.add_option("--tensor-parallel-size", o.tensor_parallel_size, "1")->capture_default_str();
+  verb.add_option("--report", o.report, "write a JSON report to this file");
+}
+
+void apply_log_level(const CommonOptions& o) {
+  log::Level level = log::Level::info;
+  if (!log::parse_level(o.log_level, level)) {
+    fail(ErrorKind::usage, "--log-level {}: not known; debug, info, warning, error and off are",
+         o.log_level);
+  }
+  log::set_level(o.quiet ? log::Level::error : level);
+}
+
+SessionOptions session_options(const CommonOptions& o) {
+  check_fixed_options(o);
+  SessionOptions s;
+  s.model = o.model;
+  s.memory = o.memory;
+  std::optional<QuantScheme> scheme = find_quant_scheme(o.quantization);
+  if (!scheme) {
+    std::string known;
+    for (const QuantScheme& q : quant_schemes()) known += fmt::format("{}, ", q.name);
+    fail(ErrorKind::usage, "--quantization {}: not supported; {}and fp8 are", o.quantization,
+         known);
+  }
+  s.quantize = {*scheme, parse_modules(o.quantize_modules), false};
+  s.dtype = parse_dtype_choice(o.dtype);
+  s.max_quant_error = o.max_quant_error;
+  std::optional<io::ReaderKind> reader = io::parse_reader_kind(o.reader);
+  if (!reader)
+    fail(ErrorKind::usage, "--reader {}: not known; auto, uring, pread and mmap are", o.reader);
+  s.reader = *reader;
+  std::optional<Isa> isa = parse_isa(o.kernels);
+  if (!isa)
+    fail(ErrorKind::usage,
+         "--kernels {}: not known; auto, avx512_bf16, avx2, portable and reference are", o.kernels);
+  if (!isa_supported(*isa))
+    fail(ErrorKind::usage, "--kernels {}: this CPU does not have these instructions", o.kernels);
+  s.isa = *isa;
+  s.threads = o.threads;
+  s.block_size = o.block_size;
+  s.max_model_len = o.max_model_len;
+  return s;
+}
+
+std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option) {
+  std::vector<int32_t> ids;
+  std::string_view rest = text;
+  auto skip = [&](std::string_view characters) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(characters), rest.size()));
+  };
+  skip(" [");
+  while (!rest.empty() && rest != "]") {
+    int32_t id = 0;
+    auto [end, status] = std::from_chars(rest.data(), rest.data() + rest.size(), id);
+    if (status != std::errc{})
+      fail(ErrorKind::usage, "{} {}: not a list of token ids such as 1,2,3", option, text);
+    ids.push_back(id);
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    if (!rest.empty() && !rest.starts_with(',') && !rest.starts_with(' ') &&
+        !rest.starts_with(']')) {
+      fail(ErrorKind::usage, "{} {}: not a list of token ids such as 1,2,3", option, text);
+    }
+    skip(", ");
+  }
+  return ids;
+}
+
+std::string read_text_argument(const std::string& path, const std::string& option) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::error_code error;
+  bool directory = std::filesystem::is_directory(path, error);
+  std::ifstream in(path, std::ios::binary);
+  if (!in || directory) {
+    fail(ErrorKind::usage, "{} {}: {}", option, path,
+         directory ? "is a directory" : errno_text(errno));
+  }
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::span<const std::pair<int, std::string_view>> exit_statuses() {
+  static constexpr std::array<std::pair<int, std::string_view>, 5> kStatuses{
+      {{0, "done"},
+       {1, "failed at run time: I/O, a full disk"},
+       {2, "wrong usage"},
+       {3, "the model or an input file was refused"},
+       {4, "does not fit the memory budget"}}};
+  return kStatuses;
+}
+
+void print(std::string_view text) {
+  bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) fail_errno(errno, "cannot write the result to standard output");
+}
+
+void print_json(const Json& json) {
+  print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace sluice::cli

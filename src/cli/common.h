@@ -1,0 +1,79 @@
+// Options that verbs share, and what they share in output.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/engine/session.h"
+#include "src/memory/report.h"
+
+namespace sluice::cli {
+
+// As given; session_options() checks them together.
+struct CommonOptions {
+  std::string model;
+  std::string device = "cpu";
+  std::optional<std::string> memory;
+  std::string quantization = "none";
+  std::vector<std::string> quantize_modules{"linear"};
+  std::optional<double> max_quant_error;
+  std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
+  std::string load_format = "auto";
+  std::string reader = "auto";
+  std::string kernels = "auto";
+  int threads = 0;
+  int64_t block_size = 16;
+  std::optional<int64_t> max_model_len;
+  int tensor_parallel_size = 1;
+  std::string report;
+  std::string log_level = "info";
+  bool quiet = false;
+  bool json = false;
+};
+
+// MODEL, --json, --quiet, --log-level.
+void add_basic_options(CLI::App& verb, CommonOptions& options);
+// The above and everything about memory, loading and computing.
+void add_model_options(CLI::App& verb, CommonOptions& options);
+
+void apply_log_level(const CommonOptions& options);
+// Error(usage) for values that are unknown or that this build cannot honour.
+SessionOptions session_options(const CommonOptions& options);
+
+// Places, shows what is being done, loads. After it the session's runner() can be used.
+void load_with_progress(Session& session, const CommonOptions& options, const RunShape& shape,
+                        std::stop_token stop);
+
+// "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
+std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);
+
+// The whole of a text file, "-" for stdin; Error(usage) names `option`.
+std::string read_text_argument(const std::string& path, const std::string& option);
+
+// To stdout, checked: a full disk or a closed pipe is an Error(runtime).
+void print(std::string_view text);
+void print_json(const Json& json);
+
+// What the process's exit statuses mean, for help texts and the man page.
+std::span<const std::pair<int, std::string_view>> exit_statuses();
+
+// The report that --report writes, --json embeds and `report` shows. Schema: docs/command-line.md.
+Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
+                 const Json& timings);
+// Refuses an unwritable path before any work is done.
+void check_report_path(const CommonOptions& options);
+void write_report(const CommonOptions& options, const Json& report);
+// What people read after a run: the load, the memory.
+std::string summary_text(const Json& report);
+
+}  // namespace sluice::cli

@@ -1,0 +1,56 @@
+// sluice eval: perplexity of a text.
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/cli/common.h"
+#include "src/cli/verbs.h"
+#include "src/engine/generate.h"
+
+namespace sluice::cli {
+namespace {
+
+struct EvalOptions : CommonOptions {
+  std::string text;
+};
+
+void run(const EvalOptions& o, std::stop_token stop) {
+  apply_log_level(o);
+  check_report_path(o);
+  Session session(session_options(o));
+  std::vector<int32_t> ids =
+      session.need_tokenizer().encode(read_text_argument(o.text, "--text"), true);
+  check_token_ids(ids, session.config().vocab_size);
+  int64_t window = std::min(session.max_model_len(), std::ssize(ids));
+  load_with_progress(session, o, session.run_shape(window, window, window), stop);
+
+  Perplexity result = evaluate(session.runner(), ids, session.max_model_len(), stop);
+  Json report = make_report("eval", o, session, {{"load_seconds", session.load_report().seconds}});
+  write_report(o, report);
+  if (o.json) {
+    print_json({{"perplexity", result.perplexity},
+                {"tokens", result.tokens},
+                {"memory", report.at("memory")}});
+  } else {
+    print(fmt::format("perplexity {:.4f} over {} tokens\n", result.perplexity, result.tokens));
+  }
+  log::info("{}", summary_text(report));
+}
+
+}  // namespace
+
+void define_eval(CLI::App& app, std::stop_token stop) {
+  auto o = std::make_shared<EvalOptions>();
+  CLI::App* verb = app.add_subcommand("eval", "Perplexity of a text");
+  verb->footer(
+      "The text is encoded whole, with the tokenizer's special tokens, and cut into windows of "
+      "--max-model-len tokens that do\n"
+      "not overlap; in each, every token after the first is predicted from those before it.\n"
+      "Example:\n"
+      "  sluice eval MODEL --text validation.txt --quantization fp8 --json");
+  add_model_options(*verb, *o);
+  verb->add_option("--text", o->text, "text file; - for standard input")->required();
+  verb->callback([o, stop] { run(*o, stop); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,71 @@
+// sluice inspect: what a checkpoint holds and what binds to what.
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/cli/common.h"
+#include "src/cli/verbs.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice::cli {
+namespace {
+
+Json tensor_json(const ReadPlan& plan, const TensorPlan& t, const io::CheckpointIndex& index) {
+  const ParamPlan& p = plan.params[t.param];
+  return {{"name", t.stored->name},
+          {"dtype", dtype_name(t.stored->dtype)},
+          {"shape", std::vector<int64_t>(t.stored->shape.begin(), t.stored->shape.end())},
+          {"bytes", t.stored->bytes},
+          {"file", index.files()[t.stored->file].name},
+          {"offset", t.stored->offset},
+          {"unit", plan.units[p.unit].name},
+          {"parameter", p.param->path}};
+}
+
+void run(const CommonOptions& o) {
+  apply_log_level(o);
+  Session session(session_options(o));
+  ReadPlan plan =
+      compile(session.model(), session.index(), session.options().quantize, {2 * MiB, 32 * MiB});
+  uint64_t elements = 0;
+  Json tensors = Json::array();
+  for (const TensorPlan& t : plan.tensors) {
+    tensors.push_back(tensor_json(plan, t, session.index()));
+    elements += static_cast<uint64_t>(t.stored->shape.elements().value_or(0));
+  }
+  Json units = Json::array();
+  for (const UnitPlan& u : plan.units)
+    units.push_back({{"name", u.name}, {"read_bytes", u.read_bytes}, {"bytes", u.storage_bytes}});
+  Json result{{"architecture", session.model().files.architecture},
+              {"parameters", elements},
+              {"bytes", session.index().total_bytes()},
+              {"files", session.index().files().size()},
+              {"tensors", tensors},
+              {"units", units},
+              {"ignored_tensors", plan.ignored}};
+  if (o.json) {
+    print_json(result);
+    return;
+  }
+  print(fmt::format("{}, {:.2f} M parameters, {} in {} files\n", session.model().files.architecture,
+                    static_cast<double>(elements) / 1e6, format_size(session.index().total_bytes()),
+                    session.index().files().size()));
+  print(fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", "tensor", "dtype", "shape", "bytes",
+                    "parameter"));
+  for (const TensorPlan& t : plan.tensors) {
+    print(fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", t.stored->name,
+                      dtype_name(t.stored->dtype), t.stored->shape.str(),
+                      format_size(t.stored->bytes), plan.params[t.param].param->path));
+  }
+  for (const std::string& name : plan.ignored) print(fmt::format("{:<52} known, not read\n", name));
+}
+
+}  // namespace
+
+void define_inspect(CLI::App& app, std::stop_token) {
+  auto o = std::make_shared<CommonOptions>();
+  CLI::App* verb = app.add_subcommand("inspect", "List tensors, units, and what binds to what");
+  verb->footer("Example:\n  sluice inspect MODEL --json");
+  add_model_options(*verb, *o);
+  verb->callback([o] { run(*o); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,133 @@
+// Loading as every verb that computes does it, and the report of what happened.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/cli/common.h"
+#include "src/cli/progress.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr const char* kReportSchema = "sluice.report/1";
+
+Json load_json(const LoadReport& load, uint64_t weights_bytes) {
+  Json tensors = Json::array();
+  for (const TensorReport& t : load.tensors) {
+    Json item{{"name", t.name},
+              {"stored", t.stored},
+              {"kept", t.kept},
+              {"not_finite", t.stats.not_finite}};
+    if (t.quantized) {
+      item["relative_rms_error"] = t.relative_rms_error();
+      item["max_error"] = t.stats.max_error;
+    }
+    tensors.push_back(std::move(item));
+  }
+  double seconds = std::max(load.seconds, 1e-9);
+  double needed = static_cast<double>(std::max<uint64_t>(load.needed_bytes, 1));
+  return {{"seconds", load.seconds},
+          {"bytes_read", load.io.bytes_read},
+          {"bytes_needed", load.needed_bytes},
+          {"read_amplification", static_cast<double>(load.io.bytes_read) / needed},
+          {"bytes_per_second", static_cast<double>(load.io.bytes_read) / seconds},
+          {"weights_bytes", weights_bytes},
+          {"reader", load.reader},
+          {"reads", load.io.reads},
+          {"retries", load.io.retries},
+          {"tensors", tensors}};
+}
+
+// The quantized tensors' errors in one line.
+std::string quantization_text(const Json& load) {
+  double worst_rms = 0;
+  double worst_error = 0;
+  std::string worst_name;
+  int count = 0;
+  for (const Json& t : load.at("tensors")) {
+    if (!t.contains("relative_rms_error")) continue;
+    ++count;
+    worst_error = std::max(worst_error, t.at("max_error").get<double>());
+    if (t.at("relative_rms_error").get<double>() >= worst_rms) {
+      worst_rms = t.at("relative_rms_error").get<double>();
+      worst_name = t.at("name").get<std::string>();
+    }
+  }
+  if (count == 0) return {};
+  return fmt::format(
+      "\nquantized  {} tensors; largest relative RMS error {:.4f} ({}), largest error {:.3g}",
+      count, worst_rms, worst_name, worst_error);
+}
+
+}  // namespace
+
+void load_with_progress(Session& session, const CommonOptions& options, const RunShape& shape,
+                        std::stop_token stop) {
+  session.place(shape);
+  LoadProgress progress;
+  ProgressDisplay display(progress, options.quiet);
+  session.load(progress, std::move(stop));
+}
+
+Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
+                 const Json& timings) {
+  MemoryReport memory = measure_memory(session.ledger(), session.memory_plan().peak());
+  return {{"schema", kReportSchema},
+          {"verb", verb},
+          {"model", options.model},
+          {"architecture", session.model().files.architecture},
+          {"quantization", session.options().quantize.scheme.name},
+          {"load", load_json(session.load_report(), session.memory_plan().weights)},
+          {"memory", to_json(memory)},
+          {"timings", timings}};
+}
+
+void check_report_path(const CommonOptions& options) {
+  if (options.report.empty()) return;
+  // Opened for writing without truncating: what is there stays until there is something to replace
+  // it.
+  int fd = open(options.report.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) fail_errno(errno, "--report {}: cannot be written", options.report);
+  close(fd);
+}
+
+void write_report(const CommonOptions& options, const Json& report) {
+  if (options.report.empty()) return;
+  std::ofstream out(options.report, std::ios::binary | std::ios::trunc);
+  out << report.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  out.close();
+  if (!out) fail_errno(errno, "--report {}: cannot be written", options.report);
+}
+
+std::string summary_text(const Json& report) {
+  const Json& load = report.at("load");
+  std::string text = fmt::format(
+      "loaded     {} as {} of weights in {:.2f} s: {:.2f} GiB/s, read amplification {:.3f} ({})",
+      format_size(load.at("bytes_read")), format_size(load.at("weights_bytes")),
+      load.at("seconds").get<double>(),
+      load.at("bytes_per_second").get<double>() / static_cast<double>(GiB),
+      load.at("read_amplification").get<double>(), load.at("reader").get<std::string>());
+  text += quantization_text(load);
+  const Json& timings = report.at("timings");
+  if (timings.contains("decode_tokens_per_second")) {
+    text += fmt::format("\nprompt     {} tokens in {:.3f} s ({:.1f} tokens/s)",
+                        timings.at("prompt_tokens").get<int64_t>(),
+                        timings.at("prefill_seconds").get<double>(),
+                        timings.at("prefill_tokens_per_second").get<double>());
+    text += fmt::format("\ngenerated  {} tokens, {:.1f} tokens/s after the first",
+                        timings.at("generated_tokens").get<int64_t>(),
+                        timings.at("decode_tokens_per_second").get<double>());
+  }
+  text += "\n" + to_text(memory_report_from_json(report.at("memory"), "report"));
+  return text;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <stop_token>
+#include <thread>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/cli/verbs.h"
+#include "src/cli/version.h"
+
+namespace sluice::cli {
+namespace {
+
+// Turns the first SIGINT or SIGTERM into a stop request, so that work ends in good order; a second
+// one ends the process at once. A thread that waits for signals needs no handler and no global
+// state.
+class SignalWatch {
+ public:
+  SignalWatch() {
+    sigemptyset(&signals_);
+    for (int s : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&signals_, s);
+    pthread_sigmask(SIG_BLOCK, &signals_,
+                    nullptr);  // inherited by every thread started from here on
+    thread_ = std::thread([this] { watch(); });
+  }
+  ~SignalWatch() {
+    pthread_kill(thread_.native_handle(), SIGUSR2);  // "no more"
+    thread_.join();
+  }
+  std::stop_token token() const { return source_.get_token(); }
+  // The signal that asked to stop; 0: none.
+  int received() const { return received_.load(); }
+
+ private:
+  void watch() {
+    for (int signal = 0; sigwait(&signals_, &signal) == 0 && signal != SIGUSR2;) {
+      if (received_.exchange(signal) != 0) std::_Exit(128 + signal);
+      source_.request_stop();
+    }
+  }
+
+  sigset_t signals_;
+  std::stop_source source_;
+  std::atomic<int> received_{0};
+  std::thread thread_;
+};
+
+int report_error(ErrorKind kind, const char* what) {
+  fmt::print(stderr, "sluice: {}\n", what);
+  return static_cast<int>(kind);
+}
+
+int dispatch(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    fmt::print(
+        stderr, "sluice: {} (see sluice{} --help)\n", e.what(),
+        app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name());
+    return static_cast<int>(ErrorKind::usage);
+  } catch (const Error& e) {
+    return report_error(e.kind(), e.what());
+  } catch (const std::bad_alloc&) {
+    return report_error(ErrorKind::no_fit,
+                        "the system has no memory left; close other programs or lower --memory");
+  } catch (const std::exception& e) {
+    return report_error(ErrorKind::runtime, e.what());
+  }
+}
+
+int run_main(int argc, char** argv) {
+  SignalWatch signals;
+  CLI::App app("run language models that are larger than memory", "sluice");
+  app.footer(
+      "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused, 4 does "
+      "not fit the budget.");
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default(false);
+  for (auto* define :
+       {define_run, define_plan, define_inspect, define_logits, define_eval, define_tokenize,
+        define_detokenize, define_report, define_bench, define_docs}) {
+    define(app, signals.token());
+  }
+  int status = dispatch(app, argc, argv);
+  if (int signal = signals.received(); signal != 0) {
+    // Ends as the signal would have ended it, so that shells and scripts see an interrupt.
+    std::fflush(nullptr);
+    sigset_t all;
+    sigemptyset(&all);
+    sigaddset(&all, signal);
+    ::signal(signal, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
+    raise(signal);
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace sluice::cli
+
+int main(int argc, char** argv) { return sluice::cli::run_main(argc, argv); }

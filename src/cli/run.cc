@@ -1,0 +1,129 @@
+// sluice run: one prompt, its continuation on stdout as it comes.
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/cli/common.h"
+#include "src/cli/verbs.h"
+#include "src/engine/generate.h"
+
+namespace sluice::cli {
+namespace {
+
+struct RunOptions : CommonOptions {
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompt_file;
+  std::optional<std::string> token_ids;
+  int64_t max_tokens = 128;
+  SamplingParams sampling;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+};
+
+std::vector<int32_t> prompt_ids(const RunOptions& o, const Session& session) {
+  int given =
+      int(o.prompt.has_value()) + int(o.prompt_file.has_value()) + int(o.token_ids.has_value());
+  if (given != 1)
+    fail(ErrorKind::usage, "give the prompt as one of --prompt, --prompt-file or --token-ids");
+  if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
+  std::string text = o.prompt ? *o.prompt : read_text_argument(*o.prompt_file, "--prompt-file");
+  if (text.empty()) return {};
+  return session.need_tokenizer().encode(text, true);
+}
+
+GenerateRequest make_request(const RunOptions& o, const Session& session) {
+  GenerateRequest request;
+  request.prompt = prompt_ids(o, session);
+  int64_t prompt = std::ssize(request.prompt);
+  if (prompt >= session.max_model_len()) {
+    fail(ErrorKind::usage,
+         "the prompt has {} tokens, but a sequence may have {} with its continuation "
+         "(--max-model-len)",
+         prompt, session.max_model_len());
+  }
+  request.max_tokens = std::min(o.max_tokens, session.max_model_len() - prompt);
+  request.sampling = o.sampling;
+  request.stop = o.stop;
+  if (!o.ignore_eos) request.eos_ids = session.model().files.eos_ids;
+  check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
+  return request;
+}
+
+Json timings_json(const Session& session, size_t prompt, const GenerateResult& r) {
+  auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0.0; };
+  size_t later = r.ids.empty() ? 0 : r.ids.size() - 1;
+  return {{"load_seconds", session.load_report().seconds},
+          {"prompt_tokens", prompt},
+          {"prefill_seconds", r.prefill_seconds},
+          {"prefill_tokens_per_second", rate(static_cast<double>(prompt), r.prefill_seconds)},
+          {"generated_tokens", r.ids.size()},
+          {"decode_seconds", r.decode_seconds},
+          {"decode_tokens_per_second", rate(static_cast<double>(later), r.decode_seconds)}};
+}
+
+void run(const RunOptions& o, std::stop_token stop) {
+  apply_log_level(o);
+  check_report_path(o);
+  Session session(session_options(o));
+  GenerateRequest request = make_request(o, session);
+  int64_t prompt = std::ssize(request.prompt);
+  load_with_progress(session, o, session.run_shape(prompt + request.max_tokens, prompt, 1), stop);
+
+  Generation generation(session.runner(), session.tokenizer(), std::move(request));
+  while (std::optional<std::string> text = generation.next(stop)) {
+    if (!o.json) print(*text);
+  }
+  const GenerateResult& result = generation.result();
+  if (!o.json && session.tokenizer() == nullptr)
+    print(fmt::format("{}\n", fmt::join(result.ids, ",")));
+  if (!o.json && session.tokenizer() != nullptr) print("\n");
+
+  Json report =
+      make_report("run", o, session, timings_json(session, static_cast<size_t>(prompt), result));
+  write_report(o, report);
+  if (o.json) {
+    print_json({{"text", result.text},
+                {"token_ids", result.ids},
+                {"finish_reason", result.finish_reason},
+                {"timings", report.at("timings")},
+                {"memory", report.at("memory")},
+                {"logits_hash", fmt::format("{:016x}", result.logits_hash)}});
+  }
+  log::info("\n{}\nlast logits {:016x}", summary_text(report), result.logits_hash);
+}
+
+}  // namespace
+
+void define_run(CLI::App& app, std::stop_token stop) {
+  auto o = std::make_shared<RunOptions>();
+  CLI::App* verb = app.add_subcommand("run", "Generate text from a prompt");
+  verb->footer(
+      "Examples:\n"
+      "  sluice run MODEL -p \"Once upon a time\" -n 100\n"
+      "  sluice run MODEL -p \"Once upon a time\" --quantization fp8 --memory 4GiB --report "
+      "report.json\n"
+      "  sluice run MODEL --token-ids 1,15043 -n 16 --json");
+  add_model_options(*verb, *o);
+  verb->add_option("-p,--prompt", o->prompt, "the text to continue");
+  verb->add_option("--prompt-file", o->prompt_file, "a file with the text; - for standard input");
+  verb->add_option("--token-ids", o->token_ids, "the prompt as ids: 1,2,3");
+  verb->add_option("-n,--max-tokens", o->max_tokens, "tokens to generate at most")
+      ->check(CLI::Range(int64_t{1}, kMaxPositions))
+      ->capture_default_str();
+  verb->add_option("--temperature", o->sampling.temperature, "0: always the likeliest token")
+      ->capture_default_str();
+  verb->add_option("--top-k", o->sampling.top_k, "sample from the k likeliest; 0: off")
+      ->capture_default_str();
+  verb->add_option("--top-p", o->sampling.top_p, "sample from the likeliest that together reach p")
+      ->capture_default_str();
+  verb->add_option("--min-p", o->sampling.min_p,
+                   "drop tokens below this share of the likeliest one's probability")
+      ->capture_default_str();
+  verb->add_option("--seed", o->sampling.seed, "of the random numbers")->capture_default_str();
+  verb->add_option("--stop", o->stop, "end before this text; may be given several times")
+      ->allow_extra_args(false);
+  verb->add_flag("--ignore-eos", o->ignore_eos, "go on after an end-of-sequence token");
+  verb->callback([o, stop] { run(*o, stop); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,129 @@
+// sluice tokenize, sluice detokenize: text to ids and back. MODEL may hold tokenizer files only.
+#include <iostream>
+#include <sstream>
+
+#include "src/base/error.h"
+#include "src/cli/common.h"
+#include "src/cli/verbs.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice::cli {
+namespace {
+
+struct TokenizeOptions : CommonOptions {
+  std::optional<std::string> text;
+  std::optional<std::string> file;
+  std::optional<std::string> ids;
+  std::optional<std::string> jsonl;
+  bool no_special = false;
+  bool skip_special = false;
+};
+
+// Exactly one of the ways to give the input.
+void check_one(int given, const char* names) {
+  if (given != 1) fail(ErrorKind::usage, "give the input as one of {}", names);
+}
+
+Json tokenize_line(const Tokenizer& tokenizer, const JsonFields& request) {
+  bool special = request.boolean_or("add_special_tokens", true);
+  return {{"ids", tokenizer.encode(request.string("text"), special)}};
+}
+
+Json detokenize_line(const Tokenizer& tokenizer, const JsonFields& request) {
+  const Json& list = request.raw("ids");
+  std::vector<int32_t> ids;
+  for (const Json& id : list.is_array() ? list : Json::array()) {
+    if (id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX)
+      ids.push_back(id.get<int32_t>());
+  }
+  if (!list.is_array() || ids.size() != list.size())
+    fail(ErrorKind::refused, "{}: ids must be a list of token ids", request.where());
+  return {{"text", tokenizer.decode(ids, request.boolean_or("skip_special_tokens", false))}};
+}
+
+// A request a line in, a result a line out; a bad request ends the work with an error that names
+// the line.
+void each_line(const std::string& path, const auto& answer) {
+  std::istringstream lines(read_text_argument(path, "--jsonl"));
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.empty()) continue;
+    std::string where = fmt::format("{}, line {}", path, number);
+    Json request = parse_json(line, where);
+    print(answer(JsonFields(request, where)).dump(-1, ' ', true, Json::error_handler_t::replace) +
+          "\n");
+  }
+}
+
+void tokenize(const TokenizeOptions& o) {
+  apply_log_level(o);
+  check_one(int(o.text.has_value()) + int(o.file.has_value()) + int(o.jsonl.has_value()),
+            "--text, --file or --jsonl");
+  Tokenizer tokenizer = Tokenizer::load(o.model);
+  if (o.jsonl) {
+    each_line(*o.jsonl,
+              [&](const JsonFields& request) { return tokenize_line(tokenizer, request); });
+    return;
+  }
+  std::vector<int32_t> ids =
+      tokenizer.encode(o.text ? *o.text : read_text_argument(*o.file, "--file"), !o.no_special);
+  if (o.json) {
+    print_json({{"ids", ids}});
+  } else {
+    print(fmt::format("{}\n", fmt::join(ids, ",")));
+  }
+}
+
+void detokenize(const TokenizeOptions& o) {
+  apply_log_level(o);
+  check_one(int(o.ids.has_value()) + int(o.jsonl.has_value()), "--ids or --jsonl");
+  Tokenizer tokenizer = Tokenizer::load(o.model);
+  if (o.jsonl) {
+    each_line(*o.jsonl,
+              [&](const JsonFields& request) { return detokenize_line(tokenizer, request); });
+    return;
+  }
+  std::string text = tokenizer.decode(parse_token_ids(*o.ids, "--ids"), o.skip_special);
+  if (o.json) {
+    print_json({{"text", text}});
+  } else {
+    print(text + "\n");
+  }
+}
+
+}  // namespace
+
+void define_tokenize(CLI::App& app, std::stop_token) {
+  auto o = std::make_shared<TokenizeOptions>();
+  CLI::App* verb = app.add_subcommand("tokenize", "Text to token ids");
+  verb->footer(
+      "Examples:\n"
+      "  sluice tokenize MODEL --text \"Hello, world\"\n"
+      "  sluice tokenize MODEL --jsonl requests.jsonl      lines {\"text\": ..., "
+      "\"add_special_tokens\": true}");
+  add_basic_options(*verb, *o);
+  verb->add_option("--text", o->text, "the text");
+  verb->add_option("--file", o->file, "a file with the text; - for standard input");
+  verb->add_option("--jsonl", o->jsonl, "a file with a JSON request a line; - for standard input");
+  verb->add_flag("--no-special-tokens", o->no_special,
+                 "do not add the tokenizer's special tokens (BOS, ...)");
+  verb->callback([o] { tokenize(*o); });
+}
+
+void define_detokenize(CLI::App& app, std::stop_token) {
+  auto o = std::make_shared<TokenizeOptions>();
+  CLI::App* verb = app.add_subcommand("detokenize", "Token ids to text");
+  verb->footer(
+      "Examples:\n"
+      "  sluice detokenize MODEL --ids 1,15043,29892\n"
+      "  sluice detokenize MODEL --jsonl requests.jsonl    lines {\"ids\": [...], "
+      "\"skip_special_tokens\": false}");
+  add_basic_options(*verb, *o);
+  verb->add_option("--ids", o->ids, "token ids: 1,2,3");
+  verb->add_option("--jsonl", o->jsonl, "a file with a JSON request a line; - for standard input");
+  verb->add_flag("--skip-special-tokens", o->skip_special, "leave special tokens out of the text");
+  verb->callback([o] { detokenize(*o); });
+}
+
+}  // namespace sluice::cli

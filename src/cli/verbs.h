@@ -1,0 +1,24 @@
+// The verbs of the command line. Each file defines one: its options, its help with examples, and
+// what it does. Help texts, the man page and the shell completions all come from these definitions.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <stop_token>
+
+namespace sluice::cli {
+
+// Adds the verb to `app`; its work runs in the verb's callback, after the whole line has been
+// parsed. `stop` is requested by SIGINT and SIGTERM. Faults are thrown as Error; results go to
+// stdout, everything else to stderr.
+void define_run(CLI::App& app, std::stop_token stop);
+void define_plan(CLI::App& app, std::stop_token stop);
+void define_inspect(CLI::App& app, std::stop_token stop);
+void define_logits(CLI::App& app, std::stop_token stop);
+void define_eval(CLI::App& app, std::stop_token stop);
+void define_tokenize(CLI::App& app, std::stop_token stop);
+void define_detokenize(CLI::App& app, std::stop_token stop);
+void define_report(CLI::App& app, std::stop_token stop);
+void define_bench(CLI::App& app, std::stop_token stop);
+void define_docs(CLI::App& app, std::stop_token stop);  // man page and completions; hidden
+
+}  // namespace sluice::cli

@@ -1,0 +1,162 @@
+#include "src/engine/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "src/base/error.h"
+#include "src/text/detokenizer.h"
+
+namespace sluice {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::span<const float> row_span(Tensor row) {
+  return {row.row<float>(0), static_cast<size_t>(row.cols)};
+}
+
+}  // namespace
+
+void check_token_ids(std::span<const int32_t> ids, int64_t vocab_size) {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      fail(ErrorKind::usage, "token id {} is not in the model's vocabulary of {}", id, vocab_size);
+    }
+  }
+}
+
+uint64_t hash_logits(Tensor row) {
+  return XXH3_64bits(row.data, static_cast<size_t>(row.cols) * sizeof(float));
+}
+
+void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer) {
+  if (request.prompt.empty())
+    fail(ErrorKind::usage, "the prompt is empty: there is nothing to continue");
+  check_token_ids(request.prompt, vocab_size);
+  check_sampling(request.sampling);
+  if (!request.stop.empty() && !has_tokenizer)
+    fail(ErrorKind::usage, "--stop needs the model's tokenizer");
+  if (std::ranges::any_of(request.stop, [](const std::string& s) { return s.empty(); })) {
+    fail(ErrorKind::usage, "--stop must not be empty");
+  }
+}
+
+// Text as it becomes certain: whole characters, and nothing that might turn out to begin a stop
+// string.
+struct Generation::Text {
+  Detokenizer detokenizer;
+  std::string pending;
+  bool stopped = false;
+
+  // The part of `pending` that can be shown; all of it at the end.
+  std::string take(const std::vector<std::string>& stops, bool at_end) {
+    size_t cut = std::string::npos;
+    for (const std::string& s : stops) cut = std::min(cut, pending.find(s));
+    if (cut != std::string::npos) {
+      stopped = true;
+      return std::exchange(pending, {}).substr(0, cut);
+    }
+    size_t held = 0;
+    for (const std::string& s : stops) {
+      for (size_t n = std::min(s.size() - 1, pending.size()); !at_end && n > held; --n) {
+        if (pending.ends_with(std::string_view(s).substr(0, n))) held = n;
+      }
+    }
+    std::string shown = pending.substr(0, pending.size() - held);
+    pending.erase(0, shown.size());
+    return shown;
+  }
+};
+
+Generation::Generation(Runner& runner, const Tokenizer* tokenizer, GenerateRequest request)
+    : runner_(runner),
+      request_(std::move(request)),
+      sequence_(runner.new_sequence()),
+      sampler_(request_.sampling) {
+  check_request(request_, runner.vocab_size(), tokenizer != nullptr);
+  if (tokenizer != nullptr)
+    text_ = std::make_unique<Text>(Text{Detokenizer(*tokenizer, true), {}, false});
+}
+
+Generation::~Generation() = default;
+
+std::optional<std::string> Generation::next(std::stop_token stop) {
+  if (finished_) return std::nullopt;
+  if (stop.stop_requested())
+    fail(ErrorKind::runtime, "interrupted after {} tokens", result_.ids.size());
+  if (std::ssize(result_.ids) >= request_.max_tokens) return end("length");
+  int32_t id = next_id();
+  result_.ids.push_back(id);
+  if (std::ranges::find(request_.eos_ids, id) != request_.eos_ids.end()) return end("stop");
+  if (!text_) return std::string();
+  text_->pending += text_->detokenizer.add(id);
+  std::string shown = text_->take(request_.stop, false);
+  result_.text += shown;
+  if (text_->stopped) {
+    finished_ = true;
+    result_.finish_reason = "stop";
+  }
+  return shown;
+}
+
+int32_t Generation::next_id() {
+  auto start = std::chrono::steady_clock::now();
+  bool first = result_.ids.empty();
+  Tensor hidden;
+  if (first) {
+    hidden = runner_.prefill(sequence_, request_.prompt);
+  } else {
+    hidden = runner_.step(sequence_, {&result_.ids.back(), 1}, sequence_.length() + 1);
+  }
+  Tensor logits = runner_.logits(hidden);
+  result_.logits_hash = hash_logits(logits);
+  int32_t id = sampler_.sample(row_span(logits));
+  (first ? result_.prefill_seconds : result_.decode_seconds) += seconds_since(start);
+  return id;
+}
+
+std::optional<std::string> Generation::end(std::string reason) {
+  finished_ = true;
+  result_.finish_reason = std::move(reason);
+  if (!text_) return std::nullopt;
+  text_->pending += text_->detokenizer.finish();
+  std::string shown = text_->take(request_.stop, true);
+  if (text_->stopped) result_.finish_reason = "stop";
+  result_.text += shown;
+  return shown;
+}
+
+Perplexity evaluate(Runner& runner, std::span<const int32_t> ids, int64_t window,
+                    std::stop_token stop) {
+  double sum = 0;
+  Perplexity result;
+  for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(window)) {
+    auto tokens = ids.subspan(begin, std::min(static_cast<size_t>(window), ids.size() - begin));
+    Sequence sequence = runner.new_sequence();
+    for (size_t at = 0; at < tokens.size();) {
+      if (stop.stop_requested())
+        fail(ErrorKind::runtime, "interrupted after {} tokens", result.tokens);
+      auto chunk = tokens.subspan(
+          at, std::min(static_cast<size_t>(runner.max_logits_rows()), tokens.size() - at));
+      Tensor logits = runner.logits(runner.step(sequence, chunk, std::ssize(tokens)));
+      for (int64_t r = 0; r < logits.rows && at + static_cast<size_t>(r) + 1 < tokens.size(); ++r) {
+        sum -= log_probability(row_span(logits.rows_from(r, 1)),
+                               tokens[at + static_cast<size_t>(r) + 1]);
+        ++result.tokens;
+      }
+      at += chunk.size();
+    }
+  }
+  if (result.tokens == 0)
+    fail(ErrorKind::usage, "the text has fewer than two tokens: there is nothing to predict");
+  result.perplexity = std::exp(sum / static_cast<double>(result.tokens));
+  return result;
+}
+
+}  // namespace sluice

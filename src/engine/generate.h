@@ -1,0 +1,81 @@
+// One request from prompt to finished text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "src/engine/runner.h"
+#include "src/engine/sampler.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice {
+
+struct GenerateRequest {
+  std::vector<int32_t> prompt;
+  int64_t max_tokens = 0;
+  SamplingParams sampling;
+  std::vector<std::string> stop;  // generation ends before the first of them
+  std::vector<int32_t> eos_ids;   // empty: eos is ignored
+};
+
+struct GenerateResult {
+  std::vector<int32_t> ids;  // generated, with the eos id that ended it
+  std::string text;
+  std::string finish_reason;  // "stop" (eos or a stop string), "length"
+  double prefill_seconds = 0;
+  double decode_seconds = 0;  // of all tokens after the first
+  uint64_t logits_hash = 0;   // XXH3-64 of the last logits row
+};
+
+// Error(usage) for what no model could do: an empty prompt, unknown ids, sampling values out of
+// range, stop strings without a tokenizer.
+void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_tokenizer);
+
+// Prepared step by step, so that whoever shows the text can do so as it comes: `next()` until it
+// returns nullopt.
+class Generation {
+ public:
+  // `tokenizer` may be null: no text then, and stop strings are an Error(usage). Runner and
+  // tokenizer outlive this.
+  Generation(Runner& runner, const Tokenizer* tokenizer, GenerateRequest request);
+  ~Generation();
+
+  // The text that has become certain with the next token (may be empty); nullopt when finished.
+  // Throws Error(runtime) when `stop` is requested.
+  std::optional<std::string> next(std::stop_token stop);
+  const GenerateResult& result() const { return result_; }
+
+ private:
+  struct Text;
+  int32_t next_id();
+  std::optional<std::string> end(std::string reason);
+
+  Runner& runner_;
+  GenerateRequest request_;
+  Sequence sequence_;
+  Sampler sampler_;
+  std::unique_ptr<Text> text_;
+  GenerateResult result_;
+  bool finished_ = false;
+};
+
+// Mean negative log likelihood of each token after the first of its window; windows of `window`
+// tokens, no overlap.
+struct Perplexity {
+  double perplexity = 0;
+  int64_t tokens = 0;  // predicted
+};
+Perplexity evaluate(Runner& runner, std::span<const int32_t> ids, int64_t window,
+                    std::stop_token stop);
+
+uint64_t hash_logits(Tensor row);
+
+// Error(usage) that names the first id outside [0, vocab_size).
+void check_token_ids(std::span<const int32_t> ids, int64_t vocab_size);
+
+}  // namespace sluice

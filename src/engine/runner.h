@@ -1,0 +1,67 @@
+// Token rows through a resident model: owns the KV cache, the activations and the kernels' scratch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "src/kv/block_pool.h"
+#include "src/kv/storage.h"
+#include "src/memory/ledger.h"
+#include "src/models/decoder.h"
+#include "src/plan/memory_plan.h"
+
+namespace sluice {
+
+// One sequence: what has been computed of it, and its blocks.
+class Sequence {
+ public:
+  Sequence(BlockPool& pool, int64_t block_size) : table_(pool, block_size) {}
+  int64_t length() const { return length_; }  // tokens whose keys and values are stored
+
+ private:
+  friend class Runner;
+  BlockTable table_;
+  int64_t length_ = 0;
+};
+
+class Runner {
+ public:
+  // Takes its memory from the ledger as `plan` says. The model is resident while steps run; model,
+  // pool and ledger outlive the runner.
+  Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger, const MemoryPlan& plan,
+         const RunShape& shape);
+
+  Sequence new_sequence() { return {blocks_, block_size_}; }
+  int64_t vocab_size() const { return model_.config().vocab_size; }
+  int64_t max_rows() const { return activations_->max_rows(); }
+
+  // Runs ids (at most max_rows()) as the sequence's next tokens. `rope_length`: the length that
+  // length-dependent rope counts with, the whole prompt's for its tokens. Error(no_fit) when no KV
+  // block is free. The result is valid until the next step: the final norm's output, a row a token.
+  Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length);
+
+  // A whole prompt, chunk by chunk; the result is its last token's row.
+  Tensor prefill(Sequence& sequence, std::span<const int32_t> ids);
+
+  // Logits of rows of step's result: [rows, vocab_size], valid until the next call. At most the
+  // plan's logits rows.
+  Tensor logits(Tensor hidden);
+  int64_t max_logits_rows() const { return logits_rows_; }
+
+ private:
+  const CausalLM& model_;
+  int64_t block_size_;
+  int64_t logits_rows_;
+  Buffer workspace_memory_;
+  Buffer activation_memory_;
+  Buffer logits_memory_;
+  std::unique_ptr<Kernels> kernels_;
+  KvStorage kv_;
+  BlockPool blocks_;
+  std::unique_ptr<Activations> activations_;
+  std::vector<int64_t> slots_;
+};
+
+}  // namespace sluice

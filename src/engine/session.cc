@@ -1,0 +1,161 @@
+#include "src/engine/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+// Logits of many rows at once are a convenience: a vocabulary of 128k makes half a megabyte a row.
+constexpr uint64_t kMostLogitsBytes = 32 * MiB;
+
+uint64_t parse_budget(const std::optional<std::string>& text, const FreeMemory& free) {
+  if (!text) return free.budget;
+  std::optional<uint64_t> bytes = parse_size(*text, free.own + free.free);
+  if (!bytes || *bytes == 0) {
+    fail(ErrorKind::usage, "--memory {}: not a size; write 6GiB, 512MiB or 75%", *text);
+  }
+  return *bytes;
+}
+
+Compute choose_compute(DtypeChoice choice, DType stored) {
+  if (choice == DtypeChoice::automatic) return stored == DType::bf16 ? Compute::bf16 : Compute::f32;
+  return choice == DtypeChoice::bf16 ? Compute::bf16 : Compute::f32;
+}
+
+// Where a token has no row, the model could not be asked for it: such a tokenizer belongs to
+// another model.
+void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
+  if (tokenizer.vocab_size() > vocab_size) {
+    log::warning(
+        "tokenizer.json: token id {} is beyond the model's vocab_size of {}; such tokens are "
+        "refused in prompts",
+        tokenizer.vocab_size() - 1, vocab_size);
+  }
+}
+
+void report_oddities(const LoadReport& report) {
+  for (const TensorReport& t : report.tensors) {
+    if (t.stats.not_finite > 0) {
+      log::warning(
+          "{} holds {} NaN or infinite values; what the model computes with them may be "
+          "meaningless",
+          t.name, t.stats.not_finite);
+    }
+  }
+}
+
+void enforce_quant_error(const LoadReport& report, double bound) {
+  for (const TensorReport& t : report.tensors) {
+    if (t.quantized && t.relative_rms_error() > bound) {
+      fail(ErrorKind::refused,
+           "{}: quantization changes it by {:.4f} (relative RMS), above --max-quant-error {}; "
+           "choose a finer scheme or raise "
+           "the bound",
+           t.name, t.relative_rms_error(), bound);
+    }
+  }
+}
+
+}  // namespace
+
+Session::Session(SessionOptions options)
+    : options_(std::move(options)),
+      free_(free_memory()),
+      model_(build_model(options_.model, Rank{})),
+      index_(io::open_checkpoint(options_.model)),
+      pool_(std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads
+                                                              : usable_threads())) {
+  for (const std::string& w : index_.warnings()) log::warning("{}", w);
+  load_tokenizer();
+  compute_ = choose_compute(options_.dtype, model_.files.dtype);
+  options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
+  budget_ = parse_budget(options_.memory, free_);
+  ledger_.set_budget(Place::host, budget_);
+  max_model_len_ = options_.max_model_len.value_or(config().max_positions);
+  if (max_model_len_ > config().max_positions) {
+    fail(ErrorKind::usage,
+         "--max-model-len {} is above the model's {} positions (max_position_embeddings)",
+         max_model_len_, config().max_positions);
+  }
+  runtime_bytes_ = process_rss();
+}
+
+// Token ids need no tokenizer, so a model without a usable one can still run.
+void Session::load_tokenizer() {
+  if (!std::filesystem::exists(options_.model / "tokenizer.json")) {
+    tokenizer_fault_ = fmt::format("{} has no tokenizer.json; give the prompt as --token-ids",
+                                   options_.model.string());
+    return;
+  }
+  try {
+    tokenizer_.emplace(Tokenizer::load(options_.model));
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::refused) throw;
+    tokenizer_fault_ = e.what();
+    return;
+  }
+  check_vocabulary(*tokenizer_, config().vocab_size);
+}
+
+const Tokenizer& Session::need_tokenizer() const {
+  if (!tokenizer_) fail(ErrorKind::refused, "{}", tokenizer_fault_);
+  return *tokenizer_;
+}
+
+RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows) const {
+  DType kv = compute_ == Compute::bf16 ? DType::bf16 : DType::f32;
+  auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
+  auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
+  return {max_tokens, longest_prompt, std::min(logits_rows, most_rows), 0, options_.block_size, kv,
+          compute_,   pool_->size()};
+}
+
+MemoryPlan Session::predict(const RunShape& shape) {
+  try {
+    return sluice::place(model_, index_, options_.quantize, shape, budget_, runtime_bytes_);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::no_fit) throw;
+    return smallest(shape);
+  }
+}
+
+MemoryPlan Session::smallest(const RunShape& shape) {
+  return smallest_plan(model_, index_, options_.quantize, shape, runtime_bytes_);
+}
+
+const MemoryPlan& Session::place(const RunShape& shape) {
+  shape_ = shape;
+  plan_ = sluice::place(model_, index_, options_.quantize, shape, budget_, runtime_bytes_);
+  read_plan_ = compile(model_, index_, options_.quantize, plan_->effort.staging);
+  runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
+  return *plan_;
+}
+
+void Session::load(LoadProgress& progress, std::stop_token stop) {
+  ledger_.begin_phase("load");
+  std::unique_ptr<Kernels> encoder = make_cpu_kernels(options_.isa, compute_, *pool_, {});
+  Streamer streamer(*read_plan_, index_, *encoder, ledger_, {options_.reader, pool_->size()});
+  residents_ = streamer.load_all(load_report_, progress, std::move(stop));
+  report_oddities(load_report_);
+  if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
+}
+
+Runner& Session::runner() {
+  if (!runner_) {
+    ledger_.begin_phase("run");
+    runner_ = std::make_unique<Runner>(*model_.root, options_.isa, *pool_, ledger_, *plan_, shape_);
+  }
+  return *runner_;
+}
+
+void Session::release() {
+  runner_.reset();
+  residents_.clear();
+}
+
+}  // namespace sluice

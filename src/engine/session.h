@@ -1,0 +1,99 @@
+// A model from its directory to the point where it can run: the road that every verb takes, as far
+// as it needs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "src/engine/runner.h"
+#include "src/load/streamer.h"
+#include "src/memory/system.h"
+#include "src/plan/memory_plan.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice {
+
+enum class DtypeChoice : uint8_t { automatic, bf16, f32 };
+
+struct SessionOptions {
+  std::filesystem::path model;
+  std::optional<std::string> memory;  // as given: "2GiB", "75%" of what is free; none: what is free
+  QuantizeRequest quantize;
+  DtypeChoice dtype = DtypeChoice::automatic;
+  std::optional<double> max_quant_error;
+  io::ReaderKind reader = io::ReaderKind::automatic;
+  Isa isa = Isa::automatic;
+  int threads = 0;  // 0: as many as the process may use
+  int64_t block_size = 16;
+  std::optional<int64_t> max_model_len;
+};
+
+class Session {
+ public:
+  // Headers only: config.json, the checkpoint's index, the tokenizer when there is one. Throws
+  // Error(refused).
+  explicit Session(SessionOptions options);
+
+  const SessionOptions& options() const { return options_; }
+  Model& model() { return model_; }
+  const Model& model() const { return model_; }
+  const DecoderConfig& config() const { return model_.root->config(); }
+  const io::CheckpointIndex& index() const { return index_; }
+  // Null when the directory has none, or one that cannot be used; need_tokenizer() then says why as
+  // Error(refused).
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  const Tokenizer& need_tokenizer() const;
+  Ledger& ledger() { return ledger_; }
+  ThreadPool& pool() { return *pool_; }
+  Compute compute() const { return compute_; }
+  uint64_t budget() const { return budget_; }
+  const FreeMemory& system_memory() const { return free_; }
+  // Tokens that a sequence may have: --max-model-len, else the model's own limit.
+  int64_t max_model_len() const { return max_model_len_; }
+
+  RunShape run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows) const;
+  // Decides; Error(no_fit) when the budget is too small.
+  const MemoryPlan& place(const RunShape& shape);
+  // What place() would decide, fitting or not; and with the least memory that works.
+  MemoryPlan predict(const RunShape& shape);
+  MemoryPlan smallest(const RunShape& shape);
+  const MemoryPlan& memory_plan() const { return *plan_; }
+  const ReadPlan& read_plan() const { return *read_plan_; }
+
+  // After place().
+  void load(LoadProgress& progress, std::stop_token stop);
+  const LoadReport& load_report() const { return load_report_; }
+  // After load(): the memory to run, as placed.
+  Runner& runner();
+  void release();  // the weights and the runner's memory
+
+ private:
+  void load_tokenizer();
+
+  SessionOptions options_;
+  Ledger ledger_;
+  FreeMemory free_;
+  Model model_;
+  io::CheckpointIndex index_;
+  std::optional<Tokenizer> tokenizer_;
+  std::string tokenizer_fault_;
+  std::unique_ptr<ThreadPool> pool_;
+  Compute compute_ = Compute::bf16;
+  uint64_t budget_ = 0;
+  uint64_t runtime_bytes_ = 0;
+  int64_t max_model_len_ = 0;
+  Lease runtime_;
+  RunShape shape_;
+  std::optional<MemoryPlan> plan_;
+  std::optional<ReadPlan> read_plan_;
+  LoadReport load_report_;
+  std::vector<Resident> residents_;
+  std::unique_ptr<Runner> runner_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,150 @@
+#include "src/load/encode_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
+                         std::span<const Weight> weights, int threads)
+    : plan_(plan),
+      kernels_(kernels),
+      weights_(weights),
+      stats_(plan.moves.size()),
+      measured_(plan.tensors.size()) {
+  for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+}
+
+EncodeQueue::~EncodeQueue() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    ready_.clear();
+  }
+  work_ready_.notify_all();
+  for (std::thread& t : workers_) t.join();
+}
+
+void EncodeQueue::push(const ArrivedSpan& arrived) {
+  {
+    std::lock_guard lock(mutex_);
+    ready_.push_back(arrived);
+  }
+  work_ready_.notify_one();
+}
+
+std::vector<ArrivedSpan> EncodeQueue::take_finished(bool block) {
+  std::unique_lock lock(mutex_);
+  if (block) finished_ready_.wait(lock, [&] { return !finished_.empty() || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+  return std::exchange(finished_, {});
+}
+
+void EncodeQueue::work() {
+  while (true) {
+    ArrivedSpan arrived;
+    {
+      std::unique_lock lock(mutex_);
+      work_ready_.wait(lock, [&] { return !ready_.empty() || closed_; });
+      if (closed_) return;
+      arrived = ready_.front();
+      ready_.pop_front();
+    }
+    try {
+      process(arrived);
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      finished_ready_.notify_all();
+    }
+  }
+}
+
+void EncodeQueue::process(const ArrivedSpan& arrived) {
+  const Span& span = plan_.spans[arrived.span];
+  uint32_t tensor = moves(span).front().tensor;
+  if (plan_.tensors[tensor].group == ScaleGroup::tensor) {
+    std::unique_lock lock(mutex_);
+    Measured& m = measured_[tensor];
+    if (m.spans < plan_.tensors[tensor].measure_spans) {  // the scale is not known yet
+      if (span.measure) {
+        lock.unlock();
+        measure(arrived);
+      } else {
+        m.waiting.push_back(arrived);
+      }
+      return;
+    }
+  }
+  encode(arrived);
+}
+
+void EncodeQueue::measure(const ArrivedSpan& arrived) {
+  const Span& span = plan_.spans[arrived.span];
+  const Move& move = moves(span).front();
+  EncodeArgs args = encode_args(move, arrived.read);
+  float amax =
+      kernels_.absolute_max(args.source, args.stored, args.source_stride, args.rows, args.to.cols);
+  std::vector<ArrivedSpan> unblocked;
+  {
+    std::lock_guard lock(mutex_);
+    Measured& m = measured_[move.tensor];
+    m.amax = std::max(m.amax, amax);
+    m.spans += 1;
+    if (span.encode) m.waiting.push_back(arrived);  // keeps its slot until the scale is known
+    if (m.spans == plan_.tensors[move.tensor].measure_spans)
+      unblocked = std::exchange(m.waiting, {});
+    ready_.insert(ready_.end(), unblocked.begin(), unblocked.end());
+  }
+  for (size_t i = 0; i < unblocked.size(); ++i) work_ready_.notify_one();
+  if (!span.encode) finish(arrived);
+}
+
+void EncodeQueue::encode(const ArrivedSpan& arrived) {
+  const Span& span = plan_.spans[arrived.span];
+  for (size_t i = 0; i < span.moves; ++i) {
+    size_t index = span.first_move + i;
+    EncodeArgs args = encode_args(plan_.moves[index], arrived.read);
+    if (args.group == ScaleGroup::tensor) {
+      std::lock_guard lock(mutex_);
+      args.tensor_amax = measured_[plan_.moves[index].tensor].amax;
+    }
+    stats_[index] = kernels_.encode(args);
+  }
+  finish(arrived);
+}
+
+void EncodeQueue::finish(const ArrivedSpan& arrived) {
+  {
+    std::lock_guard lock(mutex_);
+    finished_.push_back(arrived);
+  }
+  finished_ready_.notify_one();
+}
+
+std::span<const Move> EncodeQueue::moves(const Span& span) const {
+  return std::span(plan_.moves).subspan(span.first_move, span.moves);
+}
+
+EncodeArgs EncodeQueue::encode_args(const Move& move, const io::ReadResult& read) const {
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
+  EncodeArgs args;
+  args.stored = tensor.stored->dtype;
+  args.source = read.bytes.data() + move.offset;
+  args.source_stride = piece.cols * dtype_bytes(args.stored);
+  args.rows = move.rows;
+  args.group = tensor.group;
+  args.to = weights_[tensor.param];
+  args.first_row = piece.offset + move.first_row;
+  if (piece.vector) {  // pieces lie side by side in one row
+    args.to.data += piece.offset * dtype_bytes(args.to.format.dtype);
+    args.to.cols = piece.cut.cols;
+    args.first_row = 0;
+  }
+  return args;
+}
+
+}  // namespace sluice

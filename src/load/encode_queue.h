@@ -1,0 +1,73 @@
+// The workers of a load: spans that have arrived go in, are encoded into their parameters, and come
+// out to be released.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "io/reader.h"
+#include "kernels/kernels.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+struct ArrivedSpan {
+  uint32_t span = 0;
+  io::ReadResult read;
+};
+
+class EncodeQueue {
+ public:
+  // `weights[p]` is where parameter p goes; its storage is there before the first of its spans is
+  // pushed. All arguments outlive the queue.
+  EncodeQueue(const ReadPlan& plan, const Kernels& kernels, std::span<const Weight> weights,
+              int threads);
+  ~EncodeQueue();  // waits for the workers
+
+  void push(const ArrivedSpan& arrived);
+  // Spans that are done with their bytes; blocks for at least one when `block`. Rethrows a worker's
+  // failure.
+  std::vector<ArrivedSpan> take_finished(bool block);
+
+  // One for each move of the plan; complete once every span is finished.
+  const std::vector<EncodeStats>& stats() const { return stats_; }
+
+ private:
+  // A tensor with one scale: what is known of its largest value, and the spans that wait for it.
+  struct Measured {
+    uint32_t spans = 0;
+    float amax = 0;
+    std::vector<ArrivedSpan> waiting;
+  };
+
+  void work();
+  void process(const ArrivedSpan& arrived);
+  void measure(const ArrivedSpan& arrived);
+  void encode(const ArrivedSpan& arrived);
+  void finish(const ArrivedSpan& arrived);
+  EncodeArgs encode_args(const Move& move, const io::ReadResult& read) const;
+  std::span<const Move> moves(const Span& span) const;
+
+  const ReadPlan& plan_;
+  const Kernels& kernels_;
+  std::span<const Weight> weights_;
+  std::vector<EncodeStats> stats_;
+
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable work_ready_;
+  std::condition_variable finished_ready_;
+  std::deque<ArrivedSpan> ready_;
+  std::vector<ArrivedSpan> finished_;
+  std::vector<Measured> measured_;  // of each tensor
+  bool closed_ = false;
+  std::exception_ptr failure_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,84 @@
+// Carries a ReadPlan out: bytes from disk through the staging ring into the parameters' storage,
+// encoded on the way.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "io/reader.h"
+#include "kernels/kernels.h"
+#include "src/memory/buffer.h"
+#include "src/memory/ledger.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+// A unit whose parameters are in memory. Its end returns them to meta and the memory to the system.
+class Resident {
+ public:
+  Resident(const ReadPlan& plan, uint32_t unit, Buffer storage);
+  Resident(Resident&&) noexcept = default;
+  Resident& operator=(Resident&&) = delete;
+  ~Resident();
+
+ private:
+  std::vector<Param*> params_;
+  Buffer storage_;
+};
+
+// What a load is doing, for whoever shows it; written by the load, read by any thread.
+struct LoadProgress {
+  std::atomic<uint64_t> bytes_total{0};
+  std::atomic<uint64_t> bytes_done{0};
+  std::atomic<uint32_t> units_total{0};
+  std::atomic<uint32_t> units_done{0};
+};
+
+struct TensorReport {
+  std::string name;
+  std::string_view stored;  // dtype in the file
+  std::string_view kept;    // dtype in memory
+  EncodeStats stats;
+  bool quantized = false;
+  // sqrt(sum of squared errors / sum of squares); 0 for a tensor of zeros.
+  double relative_rms_error() const;
+};
+
+struct LoadReport {
+  double seconds = 0;
+  io::ReaderStats io;
+  std::string reader;  // Reader::description()
+  uint64_t needed_bytes = 0;
+  std::vector<TensorReport> tensors;  // in the order of the plan
+};
+
+struct LoadOptions {
+  io::ReaderKind reader = io::ReaderKind::automatic;
+  int threads = 1;  // that encode
+};
+
+class Streamer {
+ public:
+  // All outlive the streamer. The staging ring is taken from the ledger for the duration of each
+  // load.
+  Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& kernels,
+           Ledger& ledger, LoadOptions options);
+
+  // Reads every unit once, in disk order. Throws Error for faults of the files, memory or disk;
+  // Error(runtime) when `stop` is requested. Nothing stays allocated then.
+  std::vector<Resident> load_all(LoadReport& report, LoadProgress& progress, std::stop_token stop);
+
+ private:
+  const ReadPlan& plan_;
+  const io::CheckpointIndex& index_;
+  const Kernels& kernels_;
+  Ledger& ledger_;
+  LoadOptions options_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,85 @@
+#include "src/memory/buffer.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; older C libraries do not name it
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHugePage = 2 * MiB;
+
+// Pages are there when this returns, unless the system has none left.
+bool populate(std::byte* data, uint64_t bytes) {
+  if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;
+  for (uint64_t at = 0; at < bytes; at += kPage)
+    const_cast<volatile std::byte&>(data[at]) = std::byte{0};
+  return true;
+}
+
+}  // namespace
+
+uint64_t Buffer::charged_bytes(uint64_t bytes) { return round_up(bytes, kPage); }
+
+Buffer::Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, Touch touch) {
+  uint64_t size = charged_bytes(bytes);
+  if (size == 0) return;
+  lease_ = ledger.lease(Place::host, use, owner, size);
+  // Address space for a start on a huge page's border; only [bytes_] of it is ever touched.
+  mapped_ = size >= kHugePage ? size + kHugePage : size;
+  void* mapping = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) {
+    fail(ErrorKind::no_fit, "the system refuses {} of memory for {}: {}", format_size(size), owner,
+         errno_text(errno));
+  }
+  mapping_ = static_cast<std::byte*>(mapping);
+  std::byte* start = mapping_;
+  if (size >= kHugePage) {
+    start = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uint64_t>(mapping_), kHugePage));
+    madvise(start, size, MADV_HUGEPAGE);  // only advice
+  }
+  bytes_ = {start, size};
+  if (touch == Touch::now && !populate(start, size)) {
+    int error = errno;
+    unmap();
+    fail(ErrorKind::no_fit, "the system has no {} of memory left for {}: {}", format_size(size),
+         owner, errno_text(error));
+  }
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : lease_(std::move(other.lease_)),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      mapped_(std::exchange(other.mapped_, 0)),
+      bytes_(std::exchange(other.bytes_, {})) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    unmap();
+    lease_ = std::move(other.lease_);
+    mapping_ = std::exchange(other.mapping_, nullptr);
+    mapped_ = std::exchange(other.mapped_, 0);
+    bytes_ = std::exchange(other.bytes_, {});
+  }
+  return *this;
+}
+
+Buffer::~Buffer() { unmap(); }
+
+void Buffer::unmap() {
+  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+  mapping_ = nullptr;
+}
+
+}  // namespace sluice

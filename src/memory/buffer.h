@@ -1,0 +1,43 @@
+// Memory of size: page-aligned, zeroed, leased, returned to the system as soon as it ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "src/memory/ledger.h"
+
+namespace sluice {
+
+class Buffer {
+ public:
+  enum class Touch : uint8_t {
+    lazily,  // pages come as they are written: for what will be written whole
+    now,     // pages are there at once: for what the plan promised and is written bit by bit
+  };
+
+  Buffer() = default;
+  // Anonymous memory, in huge pages where the system allows. Throws Error(no_fit) when the ledger
+  // or the system refuses.
+  Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, Touch touch);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  std::byte* data() const { return bytes_.data(); }
+
+  // What a buffer of `bytes` is charged: whole pages.
+  static uint64_t charged_bytes(uint64_t bytes);
+
+ private:
+  void unmap();
+
+  Lease lease_;
+  std::byte* mapping_ = nullptr;
+  uint64_t mapped_ = 0;
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,169 @@
+#include "src/memory/ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+std::vector<Ledger::Account> largest_first(std::vector<Ledger::Account> accounts, Place place) {
+  std::erase_if(accounts, [&](const auto& a) { return a.place != place || a.bytes == 0; });
+  std::stable_sort(accounts.begin(), accounts.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return accounts;
+}
+
+}  // namespace
+
+std::string_view place_name(Place place) {
+  static constexpr std::array<std::string_view, kPlaces> kNames{"device", "pinned", "host",
+                                                                "disk_cache"};
+  return kNames[static_cast<size_t>(place)];
+}
+
+std::string_view use_name(Use use) {
+  static constexpr std::array<std::string_view, kUses> kNames{
+      "weights", "staging", "kv_cache", "activations", "workspace", "swap", "runtime"};
+  return kNames[static_cast<size_t>(use)];
+}
+
+Lease::Lease(Lease&& other) noexcept
+    : ledger_(std::exchange(other.ledger_, nullptr)),
+      account_(other.account_),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Lease& Lease::operator=(Lease&& other) noexcept {
+  if (this != &other) {
+    give_back();
+    ledger_ = std::exchange(other.ledger_, nullptr);
+    account_ = other.account_;
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+Lease::~Lease() { give_back(); }
+
+void Lease::give_back() {
+  if (ledger_ == nullptr) return;
+  std::lock_guard lock(ledger_->mutex_);
+  ledger_->record(account_, -static_cast<int64_t>(bytes_));
+  ledger_ = nullptr;
+}
+
+void Ledger::set_budget(Place place, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  balances_[static_cast<size_t>(place)].budget = bytes;
+}
+
+std::optional<uint64_t> Ledger::budget(Place place) const {
+  std::lock_guard lock(mutex_);
+  return balances_[static_cast<size_t>(place)].budget;
+}
+
+std::optional<Lease> Ledger::try_lease(Place place, Use use, std::string_view owner,
+                                       uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const Balance& balance = balances_[static_cast<size_t>(place)];
+  if (balance.budget && (bytes > *balance.budget || balance.used > *balance.budget - bytes)) {
+    return std::nullopt;
+  }
+  uint32_t account = account_for(place, use, owner);
+  record(account, static_cast<int64_t>(bytes));
+  return Lease(this, account, bytes);
+}
+
+Lease Ledger::lease(Place place, Use use, std::string_view owner, uint64_t bytes) {
+  if (auto lease = try_lease(place, use, owner, bytes)) return std::move(*lease);
+  std::lock_guard lock(mutex_);
+  const Balance& balance = balances_[static_cast<size_t>(place)];
+  fail(ErrorKind::no_fit, "{} needs {} for {}, but of the {} budget of {} only {} is left ({})",
+       owner, format_size(bytes), use_name(use), place_name(place), format_size(*balance.budget),
+       format_size(*balance.budget - std::min(*balance.budget, balance.used)), holders_text(place));
+}
+
+void Ledger::begin_phase(std::string name) {
+  std::lock_guard lock(mutex_);
+  phases_.push_back({now(), std::move(name)});
+}
+
+uint64_t Ledger::used(Place place) const {
+  std::lock_guard lock(mutex_);
+  return balances_[static_cast<size_t>(place)].used;
+}
+
+uint64_t Ledger::peak(Place place) const {
+  std::lock_guard lock(mutex_);
+  return balances_[static_cast<size_t>(place)].peak;
+}
+
+std::vector<Ledger::Account> Ledger::holders_at_peak(Place place) const {
+  std::lock_guard lock(mutex_);
+  std::vector<Account> then = accounts_;
+  for (Account& a : then) a.bytes = 0;
+  for (size_t i = 0; i < balances_[static_cast<size_t>(place)].peak_event; ++i) {
+    then[events_[i].account].bytes += static_cast<uint64_t>(events_[i].delta);
+  }
+  return largest_first(std::move(then), place);
+}
+
+std::vector<Ledger::Account> Ledger::accounts() const {
+  std::lock_guard lock(mutex_);
+  return accounts_;
+}
+
+std::vector<Ledger::Event> Ledger::events() const {
+  std::lock_guard lock(mutex_);
+  return events_;
+}
+
+std::vector<Ledger::Phase> Ledger::phases() const {
+  std::lock_guard lock(mutex_);
+  return phases_;
+}
+
+uint32_t Ledger::account_for(Place place, Use use, std::string_view owner) {
+  for (size_t i = 0; i < accounts_.size(); ++i) {
+    const Account& a = accounts_[i];
+    if (a.place == place && a.use == use && a.owner == owner) return static_cast<uint32_t>(i);
+  }
+  accounts_.push_back({place, use, std::string(owner), 0});
+  return static_cast<uint32_t>(accounts_.size() - 1);
+}
+
+void Ledger::record(uint32_t account, int64_t delta) {
+  Account& a = accounts_[account];
+  a.bytes += static_cast<uint64_t>(delta);
+  events_.push_back({now(), account, delta});
+  Balance& balance = balances_[static_cast<size_t>(a.place)];
+  balance.used += static_cast<uint64_t>(delta);
+  if (balance.used > balance.peak) {
+    balance.peak = balance.used;
+    balance.peak_event = events_.size();
+  }
+}
+
+std::string Ledger::holders_text(Place place) const {
+  std::array<uint64_t, kUses> by_use{};
+  for (const Account& a : accounts_) {
+    if (a.place == place) by_use[static_cast<size_t>(a.use)] += a.bytes;
+  }
+  std::string text;
+  for (size_t i = 0; i < kUses; ++i) {
+    if (by_use[i] == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", use_name(static_cast<Use>(i)),
+                        format_size(by_use[i]));
+  }
+  return text.empty() ? "nothing is in use" : text;
+}
+
+double Ledger::now() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+}  // namespace sluice

@@ -1,0 +1,112 @@
+// The ledger: every budgeted byte has a place, a use and an owner. Nothing on the load and run
+// paths is allocated without a lease. Pure bookkeeping: it allocates nothing and can be tested
+// without memory or device.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+enum class Place : uint8_t { device, pinned, host, disk_cache };
+enum class Use : uint8_t { weights, staging, kv_cache, activations, workspace, swap, runtime };
+inline constexpr size_t kPlaces = 4;
+inline constexpr size_t kUses = 7;
+std::string_view place_name(Place place);
+std::string_view use_name(Use use);
+
+class Ledger;
+
+// Bytes taken from a ledger; given back when it ends. Move-only. The ledger must outlive it.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+  ~Lease();
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  friend class Ledger;
+  Lease(Ledger* ledger, uint32_t account, uint64_t bytes)
+      : ledger_(ledger), account_(account), bytes_(bytes) {}
+  void give_back();
+
+  Ledger* ledger_ = nullptr;
+  uint32_t account_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+// Thread-safe.
+class Ledger {
+ public:
+  struct Account {
+    Place place;
+    Use use;
+    std::string owner;  // "model.layers.3", "staging ring"
+    uint64_t bytes = 0;
+  };
+  struct Event {
+    double seconds = 0;  // since the ledger was made
+    uint32_t account = 0;
+    int64_t delta = 0;  // bytes
+  };
+  struct Phase {
+    double seconds = 0;
+    std::string name;  // "load", "prefill", "decode"
+  };
+
+  Ledger() = default;
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // No budget is set at first: everything fits.
+  void set_budget(Place place, uint64_t bytes);
+  std::optional<uint64_t> budget(Place place) const;
+
+  // "Does not fit" is an ordinary answer.
+  std::optional<Lease> try_lease(Place place, Use use, std::string_view owner, uint64_t bytes);
+  // For what the plan promised to fit: throws Error(no_fit) that says who holds what.
+  Lease lease(Place place, Use use, std::string_view owner, uint64_t bytes);
+
+  void begin_phase(std::string name);
+
+  uint64_t used(Place place) const;
+  uint64_t peak(Place place) const;
+  // Who held how much when `place` was at its peak, largest first.
+  std::vector<Account> holders_at_peak(Place place) const;
+
+  // Snapshots for reports.
+  std::vector<Account> accounts() const;
+  std::vector<Event> events() const;
+  std::vector<Phase> phases() const;
+
+ private:
+  friend class Lease;
+  uint32_t account_for(Place place, Use use, std::string_view owner);
+  void record(uint32_t account, int64_t delta);
+  std::string holders_text(Place place) const;
+  double now() const;
+
+  struct Balance {
+    std::optional<uint64_t> budget;
+    uint64_t used = 0;
+    uint64_t peak = 0;
+    size_t peak_event = 0;  // the number of events up to and including the one that made the peak
+  };
+
+  mutable std::mutex mutex_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::array<Balance, kPlaces> balances_{};
+  std::vector<Account> accounts_;
+  std::vector<Event> events_;
+  std::vector<Phase> phases_;
+};
+
+}  // namespace sluice

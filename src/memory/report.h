@@ -1,0 +1,37 @@
+// What memory was used for: predicted, as the ledger saw it, and as the system measured it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/memory/ledger.h"
+
+namespace sluice {
+
+struct MemoryReport {
+  uint64_t budget = 0;
+  uint64_t predicted_peak = 0;  // of the process, by the plan
+  uint64_t ledger_peak = 0;     // leases, the process's own share included
+  uint64_t measured_peak = 0;   // VmHWM
+  std::optional<uint64_t>
+      cgroup_peak;  // everything charged to the process's cgroup, others in it included
+  std::vector<Ledger::Account> peak_holders;  // at the ledger's peak, largest first
+  std::vector<Ledger::Phase> phases;
+  std::vector<Ledger::Account> accounts;
+  std::vector<Ledger::Event> timeline;
+};
+
+// Looks at the ledger's host place and at the system now.
+MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak);
+
+// The "memory" object of reports: bytes throughout, times in seconds since the start.
+Json to_json(const MemoryReport& report);
+MemoryReport memory_report_from_json(const Json& json, const std::string& where);
+
+// A table for people, a line each, no trailing newline.
+std::string to_text(const MemoryReport& report);
+
+}  // namespace sluice

@@ -1,0 +1,43 @@
+// What the system says about memory: of the machine, of this process's cgroup (v1 and v2), of this
+// process.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace sluice {
+
+// Where to look; tests point it at a made-up tree.
+struct SystemPaths {
+  std::filesystem::path proc = "/proc";
+  std::filesystem::path cgroup = "/sys/fs/cgroup";
+};
+
+struct CgroupMemory {
+  std::string path;               // directory that the tightest limit was read from
+  std::optional<uint64_t> limit;  // bytes; none: unlimited
+  uint64_t used = 0;              // charged, without page cache that can be dropped
+  std::optional<uint64_t> peak;   // of everything charged; of the process's own group
+};
+
+// The process's memory cgroup and its ancestors; the one that leaves least. nullopt: no memory
+// controller is visible.
+std::optional<CgroupMemory> cgroup_memory(const SystemPaths& paths = {});
+
+uint64_t mem_available(const SystemPaths& paths = {});     // MemAvailable; 0 when unknown
+uint64_t process_rss(const SystemPaths& paths = {});       // VmRSS
+uint64_t process_peak_rss(const SystemPaths& paths = {});  // VmHWM
+
+// The budget when none is given: what is really free, less a reserve for everybody else.
+struct FreeMemory {
+  uint64_t budget = 0;     // bytes for this whole process
+  uint64_t free = 0;       // min(MemAvailable, cgroup limit - used)
+  uint64_t own = 0;        // what this process holds already, and may go on to hold
+  uint64_t reserve = 0;    // 5 % of free, 64 MiB to 1 GiB
+  std::string limited_by;  // "MemAvailable" or the cgroup's path
+};
+FreeMemory free_memory(const SystemPaths& paths = {});
+
+}  // namespace sluice

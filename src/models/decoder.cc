@@ -1,0 +1,176 @@
+#include "src/models/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+Shard head_rows(const DecoderConfig& c) { return Shard::by_rows(c.head_dim); }
+
+std::vector<LinearPart> qkv_parts(const std::string& attention, const DecoderConfig& c) {
+  return {{attention + ".q_proj", c.heads * c.head_dim, head_rows(c)},
+          {attention + ".k_proj", c.kv_heads * c.head_dim, head_rows(c)},
+          {attention + ".v_proj", c.kv_heads * c.head_dim, head_rows(c)}};
+}
+
+std::vector<LinearPart> gate_up_parts(const std::string& mlp, const DecoderConfig& c) {
+  return {{mlp + ".gate_proj", c.intermediate_size, Shard::by_rows()},
+          {mlp + ".up_proj", c.intermediate_size, Shard::by_rows()}};
+}
+
+int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelRows; }
+
+// Widths of the activation matrices, in the order of Activations' members.
+std::array<int64_t, 7> widths(const DecoderConfig& c, Rank rank) {
+  int64_t heads = head_rows(c).cut(c.heads * c.head_dim, 1, rank).rows;
+  int64_t kv = head_rows(c).cut(c.kv_heads * c.head_dim, 1, rank).rows;
+  int64_t inner = Shard::by_rows().cut(c.intermediate_size, 1, rank).rows;
+  int64_t hidden = padded(c.hidden_size);  // a linear layer's output is whole panels wide
+  return {hidden,         hidden,        padded(heads) + 2 * padded(kv), heads, 2 * padded(inner),
+          c.rope.dim / 2, c.rope.dim / 2};
+}
+
+uint64_t matrix_bytes(int64_t rows, int64_t cols) {
+  return round_up(static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * sizeof(float), 64);
+}
+
+void check_ranks(const DecoderConfig& c, Rank rank) {
+  bool kv_fits = c.kv_heads % rank.size == 0 || rank.size % c.kv_heads == 0;
+  if (c.heads % rank.size != 0 || !kv_fits) {
+    fail(ErrorKind::usage,
+         "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
+         rank.size, c.heads, c.kv_heads);
+  }
+}
+
+}  // namespace
+
+uint64_t Activations::bytes(const DecoderConfig& config, int64_t max_rows, Rank rank) {
+  uint64_t total = 0;
+  for (int64_t width : widths(config, rank)) total += matrix_bytes(max_rows, width);
+  return total;
+}
+
+Activations::Activations(const DecoderConfig& config, int64_t max_rows, Rank rank,
+                         std::span<std::byte> memory) {
+  check(memory.size() >= bytes(config, max_rows, rank), "activation memory is too small");
+  std::array<Tensor*, 7> matrices{&residual_, &normed_, &qkv_, &attention_,
+                                  &gate_up_,  &cos_,    &sin_};
+  std::array<int64_t, 7> cols = widths(config, rank);
+  std::byte* at = memory.data();
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};
+    at += matrix_bytes(max_rows, cols[i]);
+  }
+  // The residual stream and the norms are exactly as wide as the model.
+  residual_.cols = config.hidden_size;
+}
+
+DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, Rank rank)
+    : Module(std::move(path)), config_(c) {
+  std::string attention = this->path() + ".self_attn";
+  std::string mlp = this->path() + ".mlp";
+  input_norm_ =
+      &add_child<RmsNorm>(this->path() + ".input_layernorm", c.hidden_size, c.rms_norm_eps);
+  qkv_ = &add_child<Linear>(attention + ".qkv_proj", qkv_parts(attention, c), c.hidden_size,
+                            c.qkv_bias, rank);
+  output_ = &add_child<Linear>(
+      attention + ".o_proj",
+      std::vector<LinearPart>{{attention + ".o_proj", c.hidden_size, Shard::by_cols(c.head_dim)}},
+      c.heads * c.head_dim, c.output_bias, rank);
+  post_norm_ = &add_child<RmsNorm>(this->path() + ".post_attention_layernorm", c.hidden_size,
+                                   c.rms_norm_eps);
+  gate_up_ = &add_child<Linear>(mlp + ".gate_up_proj", gate_up_parts(mlp, c), c.hidden_size,
+                                c.mlp_bias, rank);
+  down_ = &add_child<Linear>(
+      mlp + ".down_proj",
+      std::vector<LinearPart>{{mlp + ".down_proj", c.hidden_size, Shard::by_cols()}},
+      c.intermediate_size, c.mlp_bias, rank);
+}
+
+void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvCache& cache,
+                           const Activations& act, bool first) const {
+  int64_t rows = std::ssize(batch.ids);
+  Tensor residual = act.residual(rows);
+  Tensor wide =
+      act.normed(rows);  // whole panels; its first hidden_size columns are the norm's output
+  Tensor normed = wide.columns(0, config_.hidden_size);
+
+  if (first) {
+    input_norm_->forward(kernels, residual, normed);
+  } else {
+    input_norm_->forward_add(kernels, residual, normed, normed);
+  }
+  Tensor qkv = act.qkv(rows);
+  qkv_->forward(kernels, normed, qkv);
+  Tensor q = qkv_->part(qkv, 0);
+  Tensor k = qkv_->part(qkv, 1);
+  kernels.rope(q, config_.head_dim, batch.cos, batch.sin);
+  kernels.rope(k, config_.head_dim, batch.cos, batch.sin);
+  kernels.store_kv(k, qkv_->part(qkv, 2), batch.slots, cache);
+  float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  Tensor attention = act.attention(rows);
+  kernels.paged_attention(q, cache, batch.chunks, scale, attention);
+  output_->forward(kernels, attention, wide);
+
+  post_norm_->forward_add(kernels, residual, normed, normed);
+  Tensor gate_up = act.gate_up(rows);
+  gate_up_->forward(kernels, normed, gate_up);
+  Tensor gate = gate_up_->part(gate_up, 0);
+  kernels.gated_activation(config_.activation, gate, gate_up_->part(gate_up, 1), gate);
+  down_->forward(kernels, gate, wide);
+}
+
+CausalLM::CausalLM(DecoderConfig config, Rank rank)
+    : Module("model"), config_(std::move(config)), rank_(rank) {
+  check_ranks(config_, rank);
+  embedding_ = &add_child<Embedding>("model.embed_tokens", config_.vocab_size, config_.hidden_size,
+                                     config_.tie_word_embeddings);
+  units_.push_back(embedding_);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    layers_.push_back(&add_child<DecoderLayer>(fmt::format("model.layers.{}", i), config_, rank));
+    units_.push_back(layers_.back());
+  }
+  norm_ = &add_child<RmsNorm>("model.norm", config_.hidden_size, config_.rms_norm_eps);
+  units_.push_back(norm_);
+  head_ = &embedding_->table();
+  if (!config_.tie_word_embeddings) {
+    Linear& head =
+        add_child<Linear>("lm_head", std::vector<LinearPart>{{"lm_head", config_.vocab_size}},
+                          config_.hidden_size, false, Rank{}, ParamRole::head);
+    head_ = &head.weight();
+    units_.push_back(&head);
+  }
+}
+
+void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activations& act) const {
+  int64_t rows = std::ssize(batch.ids);
+  Tensor residual = act.residual(rows);
+  Tensor normed = act.normed(rows).columns(0, config_.hidden_size);
+  embedding_->forward(kernels, batch.ids, residual);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i]->forward(kernels, batch, batch.caches[i], act, i == 0);
+  }
+  norm_->forward_add(kernels, residual, normed, normed);
+}
+
+void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
+  kernels.linear(hidden, head_->value, nullptr, logits);
+}
+
+int64_t CausalLM::logits_cols() const { return head_->rows; }
+
+WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows, int64_t max_context) const {
+  int64_t heads = config_.heads / rank_.size;
+  int64_t widest_input =
+      std::max({config_.hidden_size, heads * config_.head_dim, config_.intermediate_size});
+  return {max_rows, widest_input, max_context, heads, config_.head_dim};
+}
+
+}  // namespace sluice

@@ -1,0 +1,98 @@
+// The decoder that families share: embedding, layers of attention and gated MLP, norm, head. A
+// family is a set of values.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "src/models/config.h"
+#include "src/nn/layers.h"
+
+namespace sluice {
+
+// The rows that go through the model together, and where their keys and values go.
+struct Batch {
+  std::span<const int32_t> ids;           // [rows]
+  std::span<const SequenceChunk> chunks;  // cover the rows in order
+  std::span<const int64_t> slots;         // [rows] of the KV cache: block * block_size + offset
+  Tensor cos;                             // [rows, rope dim / 2]
+  Tensor sin;
+  std::span<const KvCache> caches;  // one a layer
+};
+
+// Activations for at most `max_rows` rows, carved from one buffer. All float32.
+class Activations {
+ public:
+  static uint64_t bytes(const DecoderConfig& config, int64_t max_rows, Rank rank);
+  // `memory` has bytes(...) and is 64-byte aligned.
+  Activations(const DecoderConfig& config, int64_t max_rows, Rank rank,
+              std::span<std::byte> memory);
+
+  // The first `rows` rows of each.
+  Tensor residual(int64_t rows) const { return residual_.rows_from(0, rows); }
+  Tensor normed(int64_t rows) const { return normed_.rows_from(0, rows); }
+  Tensor qkv(int64_t rows) const { return qkv_.rows_from(0, rows); }
+  Tensor attention(int64_t rows) const { return attention_.rows_from(0, rows); }
+  Tensor gate_up(int64_t rows) const { return gate_up_.rows_from(0, rows); }
+  Tensor cos(int64_t rows) const { return cos_.rows_from(0, rows); }
+  Tensor sin(int64_t rows) const { return sin_.rows_from(0, rows); }
+  int64_t max_rows() const { return residual_.rows; }
+
+ private:
+  Tensor residual_, normed_, qkv_, attention_, gate_up_, cos_, sin_;
+};
+
+class DecoderLayer : public Module {
+ public:
+  DecoderLayer(std::string path, const DecoderConfig& config, Rank rank);
+  // residual: the stream before this layer, without `delta` (the output of the previous layer's
+  // MLP, or null data for the first layer); on return delta holds this layer's MLP output and
+  // residual all before it.
+  void forward(const Kernels& kernels, const Batch& batch, const KvCache& cache,
+               const Activations& act, bool first) const;
+
+ private:
+  const DecoderConfig& config_;
+  RmsNorm* input_norm_;
+  Linear* qkv_;
+  Linear* output_;
+  RmsNorm* post_norm_;
+  Linear* gate_up_;
+  Linear* down_;
+};
+
+// The root module. Its units, in the order of a sweep: the embedding, each layer, the norm and
+// head.
+class CausalLM : public Module {
+ public:
+  // Refuses (Error usage) a rank count that does not divide the heads.
+  CausalLM(DecoderConfig config, Rank rank);
+
+  const DecoderConfig& config() const { return config_; }
+  Rank rank() const { return rank_; }
+  std::span<Module* const> units() const { return units_; }
+
+  // Rows through all layers; what comes out is act.normed(rows): the final norm's output.
+  void forward(const Kernels& kernels, const Batch& batch, const Activations& act) const;
+  // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
+  // are padding.
+  void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
+  int64_t logits_cols() const;
+  // What the kernels' scratch must hold for steps of at most max_rows rows over contexts of at most
+  // max_context tokens.
+  WorkspaceNeeds workspace_needs(int64_t max_rows, int64_t max_context) const;
+
+ private:
+  DecoderConfig config_;
+  Rank rank_;
+  Embedding* embedding_;
+  std::vector<DecoderLayer*> layers_;
+  RmsNorm* norm_;
+  const Param* head_;  // the embedding's table when tied
+  std::vector<Module*> units_;
+};
+
+}  // namespace sluice

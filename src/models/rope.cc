@@ -1,0 +1,191 @@
+#include "src/models/rope.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, RopeKind>, 7> kKinds{
+    {{"default", RopeKind::plain},
+     {"linear", RopeKind::linear},
+     {"dynamic", RopeKind::dynamic},
+     {"yarn", RopeKind::yarn},
+     {"llama3", RopeKind::llama3},
+     {"longrope", RopeKind::longrope},
+     {"su", RopeKind::longrope}}};
+
+double positive(const JsonFields& fields, const char* key, double value) {
+  if (!(value > 0))
+    fail(ErrorKind::refused, "{}: {} is {}, but must be positive", fields.where(), key, value);
+  return value;
+}
+
+RopeKind parse_kind(const JsonFields& scaling) {
+  std::string name = scaling.string_or("rope_type", scaling.string_or("type", "default"));
+  for (const auto& [known, kind] : kKinds) {
+    if (known == name) return kind;
+  }
+  fail(ErrorKind::refused, "{}: rope type \"{}\" is not known", scaling.where(), name);
+}
+
+std::vector<double> factor_list(const JsonFields& scaling, const char* key, int64_t size) {
+  const Json& list = scaling.raw(key);
+  std::vector<double> factors;
+  if (list.is_array()) {
+    for (const Json& v : list) {
+      if (v.is_number() && v.get<double>() > 0) factors.push_back(v.get<double>());
+    }
+  }
+  if (!list.is_array() || factors.size() != list.size() || std::ssize(factors) != size) {
+    fail(ErrorKind::refused, "{}: {} must be a list of {} positive numbers", scaling.where(), key,
+         size);
+  }
+  return factors;
+}
+
+double yarn_mscale(double scale, double mscale) {
+  return scale <= 1 ? 1 : 0.1 * mscale * std::log(scale) + 1;
+}
+
+double yarn_attention(const JsonFields& scaling, double factor) {
+  double mscale = scaling.number_or("mscale", 0);
+  double all_dim = scaling.number_or("mscale_all_dim", 0);
+  if (mscale != 0 && all_dim != 0)
+    return yarn_mscale(factor, mscale) / yarn_mscale(factor, all_dim);
+  return yarn_mscale(factor, 1);
+}
+
+void parse_scaling(const JsonFields& s, const JsonFields& config, RopeConfig& rope) {
+  rope.kind = parse_kind(s);
+  if (rope.kind == RopeKind::plain) return;
+  constexpr int64_t kMost = int64_t{1} << 31;
+  rope.original_positions = s.integer_or(
+      "original_max_position_embeddings", 1, kMost,
+      config.integer_or("original_max_position_embeddings", 1, kMost, rope.max_positions));
+  bool implied = rope.kind == RopeKind::yarn || rope.kind == RopeKind::longrope;
+  double ratio =
+      static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_positions);
+  rope.factor = positive(s, "factor", implied ? s.number_or("factor", ratio) : s.number("factor"));
+  if (rope.kind == RopeKind::yarn) {
+    rope.beta_fast = positive(s, "beta_fast", s.number_or("beta_fast", 32));
+    rope.beta_slow = positive(s, "beta_slow", s.number_or("beta_slow", 1));
+    rope.truncate = s.boolean_or("truncate", true);
+    rope.attention_factor = s.number_or("attention_factor", yarn_attention(s, rope.factor));
+  }
+  if (rope.kind == RopeKind::llama3) {
+    rope.low_freq_factor = positive(s, "low_freq_factor", s.number("low_freq_factor"));
+    rope.high_freq_factor = positive(s, "high_freq_factor", s.number("high_freq_factor"));
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      fail(ErrorKind::refused, "{}: high_freq_factor must be above low_freq_factor", s.where());
+    }
+  }
+  if (rope.kind == RopeKind::longrope) {
+    rope.short_factor = factor_list(s, "short_factor", rope.dim / 2);
+    rope.long_factor = factor_list(s, "long_factor", rope.dim / 2);
+    double log_original =
+        std::log(static_cast<double>(std::max<int64_t>(rope.original_positions, 2)));
+    double implied_factor =
+        rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / log_original);
+    rope.attention_factor = s.number_or("attention_factor", implied_factor);
+  }
+}
+
+void scale_yarn(const RopeConfig& rope, std::vector<double>& inverse) {
+  auto correction_dim = [&](double rotations) {
+    return static_cast<double>(rope.dim) *
+           std::log(static_cast<double>(rope.original_positions) /
+                    (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
+  };
+  double low = correction_dim(rope.beta_fast);
+  double high = correction_dim(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rope.dim - 1));
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < inverse.size(); ++i) {
+    double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    inverse[i] = inverse[i] / rope.factor * ramp + inverse[i] * (1 - ramp);
+  }
+}
+
+void scale_llama3(const RopeConfig& rope, std::vector<double>& inverse) {
+  double original = static_cast<double>(rope.original_positions);
+  for (double& f : inverse) {
+    double wavelength = 2 * std::numbers::pi / f;
+    if (wavelength > original / rope.low_freq_factor) {
+      f /= rope.factor;
+    } else if (wavelength >= original / rope.high_freq_factor) {
+      double smooth = (original / wavelength - rope.low_freq_factor) /
+                      (rope.high_freq_factor - rope.low_freq_factor);
+      f = (1 - smooth) * f / rope.factor + smooth * f;
+    }
+  }
+}
+
+}  // namespace
+
+RopeConfig parse_rope(const JsonFields& config, int64_t dim, int64_t max_positions) {
+  RopeConfig rope;
+  rope.dim = dim;
+  rope.max_positions = max_positions;
+  rope.original_positions = max_positions;
+  rope.theta = positive(config, "rope_theta", config.number_or("rope_theta", 10000));
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!config.has(key)) continue;
+    JsonFields s(config.raw(key), config.where() + ": " + key);
+    rope.theta = positive(s, "rope_theta", s.number_or("rope_theta", rope.theta));
+    parse_scaling(s, config, rope);
+  }
+  return rope;
+}
+
+std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t length) {
+  double theta = rope.theta;
+  double dim = static_cast<double>(rope.dim);
+  if (rope.kind == RopeKind::dynamic && length > rope.max_positions) {
+    double stretch =
+        rope.factor * static_cast<double>(length) / static_cast<double>(rope.max_positions);
+    theta *= std::pow(stretch - (rope.factor - 1), dim / (dim - 2));
+  }
+  std::vector<double> inverse(static_cast<size_t>(rope.dim / 2));
+  for (size_t i = 0; i < inverse.size(); ++i)
+    inverse[i] = std::pow(theta, -2 * static_cast<double>(i) / dim);
+  if (rope.kind == RopeKind::linear) {
+    for (double& f : inverse) f /= rope.factor;
+  }
+  if (rope.kind == RopeKind::yarn) scale_yarn(rope, inverse);
+  if (rope.kind == RopeKind::llama3) scale_llama3(rope, inverse);
+  if (rope.kind == RopeKind::longrope) {
+    const std::vector<double>& factors =
+        length > rope.original_positions ? rope.long_factor : rope.short_factor;
+    for (size_t i = 0; i < inverse.size(); ++i) inverse[i] /= factors[i];
+  }
+  return {inverse.begin(), inverse.end()};
+}
+
+void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin) {
+  std::vector<float> inverse = rope_frequencies(rope, rows.length);
+  check(cos.cols == std::ssize(inverse) && sin.rows == cos.rows, "rope table has the wrong shape");
+  for (int64_t r = 0; r < cos.rows; ++r) {
+    float position = static_cast<float>(rows.first_position + r);
+    for (int64_t i = 0; i < cos.cols; ++i) {
+      double angle =
+          position * inverse[static_cast<size_t>(i)];  // rounded to float32, as the reference does
+      angle = static_cast<float>(angle);
+      cos.row<float>(r)[i] = static_cast<float>(std::cos(angle) * rope.attention_factor);
+      sin.row<float>(r)[i] = static_cast<float>(std::sin(angle) * rope.attention_factor);
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,55 @@
+// Rotary position embeddings and their scalings, as Hugging Face's modeling_rope_utils computes
+// them.
+//   RoPE: arXiv:2104.09864; dynamic NTK: as transformers; YaRN: arXiv:2309.00071; llama3:
+//   Llama 3.1's own; longrope: arXiv:2402.13753.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/base/tensor.h"
+
+namespace sluice {
+
+enum class RopeKind : uint8_t { plain, linear, dynamic, yarn, llama3, longrope };
+
+struct RopeConfig {
+  RopeKind kind = RopeKind::plain;
+  double theta = 10000;
+  int64_t dim = 0;  // rotated elements of a head, even
+  double factor = 1;
+  int64_t max_positions = 0;       // max_position_embeddings
+  int64_t original_positions = 0;  // original_max_position_embeddings
+  double attention_factor = 1;     // multiplies cos and sin
+  double beta_fast = 32;           // yarn
+  double beta_slow = 1;
+  bool truncate = true;
+  double low_freq_factor = 1;  // llama3
+  double high_freq_factor = 4;
+  std::vector<double> short_factor;  // longrope, dim / 2 each
+  std::vector<double> long_factor;
+
+  // The frequencies of a token may depend on how long its sequence is (dynamic, longrope).
+  bool depends_on_length() const { return kind == RopeKind::dynamic || kind == RopeKind::longrope; }
+};
+
+// Reads rope_theta, rope_scaling (4.x) or rope_parameters (5.x). Throws Error(refused) that names
+// the key.
+RopeConfig parse_rope(const JsonFields& config, int64_t dim, int64_t max_positions);
+
+// Inverse frequencies [dim / 2] for a sequence of `length` tokens.
+std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t length);
+
+// Positions of the rows whose cos and sin are wanted: row i is at first_position + i of a sequence
+// that counts as `length` tokens long (the whole prompt for prompt tokens; for a generated token
+// the length with it).
+struct RopeRows {
+  int64_t first_position = 0;
+  int64_t length = 0;
+};
+// Fills cos and sin [rows, dim / 2].
+void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin);
+
+}  // namespace sluice

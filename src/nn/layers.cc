@@ -1,0 +1,52 @@
+#include "src/nn/layers.h"
+
+#include <utility>
+
+namespace sluice {
+
+Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t inputs, bool bias,
+               Rank rank, ParamRole role)
+    : Module(std::move(path)) {
+  std::vector<PieceSpec> weights;
+  std::vector<PieceSpec> biases;
+  for (const LinearPart& p : parts) {
+    weights.push_back({p.source + ".weight", p.outputs, inputs, p.shard});
+    biases.push_back({p.source + ".bias", p.outputs, 0, p.shard.for_bias()});
+  }
+  weight_ =
+      &add_param(make_matrix(this->path() + ".weight", role, WeightLayout::packed, weights, rank));
+  if (bias)
+    bias_ =
+        &add_param(make_vector(this->path() + ".bias", ParamRole::bias, biases, rank, kPanelRows));
+}
+
+void Linear::forward(const Kernels& kernels, Tensor x, Tensor y) const {
+  const float* bias = bias_ ? reinterpret_cast<const float*>(bias_->value.data) : nullptr;
+  kernels.linear(x, weight_->value, bias, y);
+}
+
+RmsNorm::RmsNorm(std::string path, int64_t size, float eps) : Module(std::move(path)), eps_(eps) {
+  weight_ = &add_param(make_vector(this->path() + ".weight", ParamRole::norm,
+                                   {{this->path() + ".weight", size, 0, Shard::whole()}}, {}, 1));
+}
+
+void RmsNorm::forward(const Kernels& kernels, Tensor x, Tensor y) const {
+  kernels.rms_norm(x, weight_->value, eps_, y);
+}
+
+void RmsNorm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const {
+  kernels.add_rms_norm(residual, x, weight_->value, eps_, y);
+}
+
+Embedding::Embedding(std::string path, int64_t vocab, int64_t size, bool tied_to_head)
+    : Module(std::move(path)) {
+  WeightLayout layout = tied_to_head ? WeightLayout::packed : WeightLayout::rows;
+  table_ = &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout,
+                                  {{this->path() + ".weight", vocab, size, Shard::whole()}}, {}));
+}
+
+void Embedding::forward(const Kernels& kernels, std::span<const int32_t> ids, Tensor y) const {
+  kernels.embed(table_->value, ids, y);
+}
+
+}  // namespace sluice

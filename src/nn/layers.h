@@ -1,0 +1,70 @@
+// The layers that decoders are made of. Each declares its parameters under the checkpoint's names
+// when it is built, and computes with them once they are resident.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "src/nn/module.h"
+
+namespace sluice {
+
+// One part of a (possibly fused) linear layer: "q_proj" with 4096 outputs.
+struct LinearPart {
+  std::string source;  // path in the checkpoint, without ".weight"
+  int64_t outputs = 0;
+  Shard shard = Shard::whole();
+};
+
+// y = x w^T + b. Several parts that read the same input are one matrix with one product: their
+// outputs lie side by side in y, each begun on a panel's border (part_begin).
+class Linear : public Module {
+ public:
+  // Every part has `inputs` columns, cut by `input_shard` (row-parallel) or each by its own shard
+  // (column-parallel).
+  Linear(std::string path, const std::vector<LinearPart>& parts, int64_t inputs, bool bias,
+         Rank rank, ParamRole role = ParamRole::linear);
+
+  int64_t outputs() const { return weight_->rows; }  // of y, padding included
+  int64_t part_begin(size_t part) const { return weight_->pieces[part].offset; }
+  int64_t part_size(size_t part) const { return weight_->pieces[part].cut.rows; }
+  // The columns of y that hold one part.
+  Tensor part(Tensor y, size_t index) const {
+    return y.columns(part_begin(index), part_size(index));
+  }
+
+  void forward(const Kernels& kernels, Tensor x, Tensor y) const;
+
+  const Param& weight() const { return *weight_; }
+
+ private:
+  Param* weight_;
+  Param* bias_ = nullptr;
+};
+
+class RmsNorm : public Module {
+ public:
+  RmsNorm(std::string path, int64_t size, float eps);
+  void forward(const Kernels& kernels, Tensor x, Tensor y) const;
+  // residual += x; y = norm(residual)
+  void forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const;
+
+ private:
+  Param* weight_;
+  float eps_;
+};
+
+// The token table. A tied head multiplies with the same matrix, which is then stored packed.
+class Embedding : public Module {
+ public:
+  Embedding(std::string path, int64_t vocab, int64_t size, bool tied_to_head);
+  void forward(const Kernels& kernels, std::span<const int32_t> ids, Tensor y) const;
+  const Param& table() const { return *table_; }
+
+ private:
+  Param* table_;
+};
+
+}  // namespace sluice

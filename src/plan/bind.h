@@ -1,0 +1,25 @@
+// Which checkpoint tensor fills which piece: the first step of compile(). Every fault is found
+// before any weight is read, and reported together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+struct Binding {
+  std::vector<TensorPlan> tensors;  // in the order of the module tree; param indexes `params`
+  std::vector<Param*> params;
+  std::vector<uint32_t> param_units;
+  std::vector<std::string> ignored;
+};
+
+// Throws Error(refused) as compile() does.
+Binding bind_tensors(Model& model, const io::CheckpointIndex& index);
+
+// True when `text` fits `pattern`, in which '*' stands for any characters.
+bool matches(std::string_view pattern, std::string_view text);
+
+}  // namespace sluice

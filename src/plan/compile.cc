@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/plan/bind.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kStorageAlignment = 64;
+// A reader may widen a read to its file's alignment at both ends, inside the slot.
+constexpr uint64_t kAlignmentSlack = 2 * 4096;
+constexpr uint64_t kFewestSlots = 4;
+
+bool quantizes(const QuantizeRequest& quantize, const Param& param) {
+  if (quantize.scheme.group == ScaleGroup::none || param.role == ParamRole::bias) return false;
+  // A tied table is embedding and head at once.
+  bool tied_head = param.role == ParamRole::embedding && param.layout == WeightLayout::packed;
+  return quantize.roles.contains(param.role) ||
+         (tied_head && quantize.roles.contains(ParamRole::head));
+}
+
+// The type that holds what all pieces of a parameter are stored in: where they differ, float32.
+DType common_dtype(const Binding& binding, uint32_t param) {
+  std::optional<DType> common;
+  for (const TensorPlan& t : binding.tensors) {
+    if (t.param != param) continue;
+    common = common.value_or(t.stored->dtype) == t.stored->dtype ? t.stored->dtype : DType::f32;
+  }
+  return *common;
+}
+
+WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& quantize) {
+  bool vector = param.pieces.front().vector;
+  if (quantizes(quantize, param)) return quantize.scheme.format(stored, param.layout);
+  if (vector)
+    return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel
+  return {stored, param.layout, ScaleKind::none};
+}
+
+void lay_out_units(ReadPlan& plan, const Binding& binding, const Model& model,
+                   const QuantizeRequest& quantize) {
+  for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0});
+  for (uint32_t i = 0; i < binding.params.size(); ++i) {
+    Param* param = binding.params[i];
+    ParamPlan p{
+        param,
+        binding.param_units[i],
+        format_of(*param, quantize.to_bf16 ? DType::bf16 : common_dtype(binding, i), quantize),
+        0,
+        0,
+        0,
+        0};
+    UnitPlan& unit = plan.units[p.unit];
+    p.bytes = weight_bytes(p.format, param->rows, param->cols);
+    p.scale_bytes = scale_bytes(p.format, param->rows, param->cols);
+    p.offset = unit.storage_bytes;
+    p.scale_offset = p.offset + round_up(p.bytes, kStorageAlignment);
+    unit.storage_bytes = p.scale_offset + round_up(p.scale_bytes, kStorageAlignment);
+    plan.params.push_back(p);
+  }
+  for (TensorPlan t : binding.tensors) {
+    t.group =
+        quantizes(quantize, *binding.params[t.param]) ? quantize.scheme.group : ScaleGroup::none;
+    plan.tensors.push_back(t);
+  }
+  plan.ignored = binding.ignored;
+}
+
+// Rows of a tensor as this rank reads them: whole file rows, of which a by_cols cut keeps a part.
+struct RowsInFile {
+  uint64_t begin;      // file offset of the first row
+  uint64_t row_bytes;  // of a whole row
+  int64_t rows;
+  int64_t group;  // rows that must be encoded together
+  uint64_t skip;  // bytes of a row before the part that is wanted
+};
+
+RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
+  const ParamPlan& p = plan.params[t.param];
+  const Piece& piece = p.param->pieces[t.piece];
+  auto element = static_cast<uint64_t>(dtype_bytes(t.stored->dtype));
+  uint64_t row_bytes = static_cast<uint64_t>(piece.cols) * element;
+  uint64_t skip = static_cast<uint64_t>(piece.cut.col) * element;
+  uint64_t begin = t.stored->offset + static_cast<uint64_t>(piece.cut.row) * row_bytes;
+  int64_t group = p.format.layout == WeightLayout::packed ? kPanelRows : 1;
+  if (t.group == ScaleGroup::block) group = kScaleBlock;
+  if (piece.vector) {  // one row: read just the part
+    return {begin + skip, static_cast<uint64_t>(piece.cut.cols) * element, 1, 1, 0};
+  }
+  return {begin, row_bytes, piece.cut.rows, group, skip};
+}
+
+uint64_t slot_bytes_for(const ReadPlan& plan, const Staging& staging) {
+  uint64_t slot = staging.slot_bytes;
+  for (const TensorPlan& t : plan.tensors) {
+    RowsInFile rows = rows_in_file(plan, t);
+    uint64_t together = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
+    slot = std::max(slot, round_up(together + kAlignmentSlack, 4096));
+  }
+  return slot;
+}
+
+// Appends the reads of one tensor: as many whole row groups a span as a slot holds. Small tensors
+// that follow one another in the file share a span.
+class SpanWriter {
+ public:
+  SpanWriter(ReadPlan& plan, uint64_t most_bytes, uint64_t ring_slots)
+      : plan_(plan), most_(most_bytes), ring_slots_(ring_slots) {}
+
+  void append(uint32_t tensor) {
+    TensorPlan& t = plan_.tensors[tensor];
+    if (t.group != ScaleGroup::tensor) {
+      append_spans(tensor, false, true);
+      return;
+    }
+    RowsInFile rows = rows_in_file(plan_, t);
+    uint64_t spans = static_cast<uint64_t>(ceil_div(rows.rows, rows_per_span(rows)));
+    t.measure_spans = static_cast<uint32_t>(spans);
+    t.read_twice = spans > ring_slots_;
+    append_spans(tensor, true, !t.read_twice);
+    if (t.read_twice) append_spans(tensor, false, true);
+  }
+
+ private:
+  int64_t rows_per_span(const RowsInFile& rows) const {
+    auto fit = static_cast<int64_t>(most_ / rows.row_bytes);
+    return std::max(rows.group, fit / rows.group * rows.group);
+  }
+
+  void append_spans(uint32_t tensor, bool measure, bool encode) {
+    const TensorPlan& t = plan_.tensors[tensor];
+    RowsInFile rows = rows_in_file(plan_, t);
+    int64_t step = rows_per_span(rows);
+    uint32_t unit = plan_.params[t.param].unit;
+    for (int64_t row = 0; row < rows.rows; row += step) {
+      int64_t count = std::min(step, rows.rows - row);
+      uint64_t begin = rows.begin + static_cast<uint64_t>(row) * rows.row_bytes;
+      uint64_t length = static_cast<uint64_t>(count) * rows.row_bytes;
+      bool whole = row == 0 && count == rows.rows && t.group != ScaleGroup::tensor;
+      Span* span = whole ? joinable(t.stored->file, unit, begin, length) : nullptr;
+      if (span == nullptr) {
+        auto first_move = static_cast<uint32_t>(plan_.moves.size());
+        plan_.spans.push_back({t.stored->file, begin, 0, unit, first_move, 0, measure, encode});
+        span = &plan_.spans.back();
+        last_joins_ = whole;
+      }
+      plan_.moves.push_back({tensor, row, count, begin - span->offset + rows.skip});
+      span->moves += 1;
+      span->length = begin + length - span->offset;
+      plan_.units[unit].read_bytes += length;
+    }
+  }
+
+  // The last span, when these bytes follow it closely enough to be one read.
+  Span* joinable(uint32_t file, uint32_t unit, uint64_t begin, uint64_t length) {
+    constexpr uint64_t kClose = 4096;  // a gap that costs less than a read of its own
+    if (plan_.spans.empty() || !last_joins_) return nullptr;
+    Span& last = plan_.spans.back();
+    uint64_t end = last.offset + last.length;
+    bool close = last.file == file && last.unit == unit && begin >= end && begin - end <= kClose;
+    return close && begin + length - last.offset <= most_ ? &last : nullptr;
+  }
+
+  ReadPlan& plan_;
+  uint64_t most_;
+  uint64_t ring_slots_;
+  bool last_joins_ = false;
+};
+
+}  // namespace
+
+ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+                 const Staging& staging) {
+  Binding binding = bind_tensors(model, index);
+  ReadPlan plan;
+  lay_out_units(plan, binding, model, quantize);
+  plan.slot_bytes = slot_bytes_for(plan, staging);
+
+  std::vector<uint32_t> order(plan.tensors.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::sort(order, {}, [&](uint32_t t) {
+    return std::pair(plan.tensors[t].stored->file, plan.tensors[t].stored->offset);
+  });
+  uint64_t slots = std::max(kFewestSlots, staging.ring_bytes / plan.slot_bytes);
+  SpanWriter writer(plan, plan.slot_bytes - kAlignmentSlack, slots);
+  for (uint32_t t : order) {
+    if (plan.tensors[t].stored->bytes > 0) writer.append(t);
+  }
+  plan.ring_bytes = plan.slot_bytes * std::min<uint64_t>(slots, plan.spans.size());
+  return plan;
+}
+
+uint64_t ReadPlan::storage_bytes() const {
+  return std::accumulate(units.begin(), units.end(), uint64_t{0},
+                         [](uint64_t sum, const UnitPlan& u) { return sum + u.storage_bytes; });
+}
+
+uint64_t ReadPlan::read_bytes() const {
+  return std::accumulate(spans.begin(), spans.end(), uint64_t{0},
+                         [](uint64_t sum, const Span& s) { return sum + s.length; });
+}
+
+uint64_t ReadPlan::needed_bytes() const {
+  uint64_t sum = 0;
+  for (const TensorPlan& t : tensors) {
+    const Cut& cut = params[t.param].param->pieces[t.piece].cut;
+    sum += static_cast<uint64_t>(cut.rows * cut.cols * dtype_bytes(t.stored->dtype));
+  }
+  return sum;
+}
+
+uint64_t ReadPlan::bytes_per_token() const {
+  uint64_t sum = 0;
+  for (const ParamPlan& p : params) {
+    bool looked_up = p.param->role == ParamRole::embedding && p.format.layout == WeightLayout::rows;
+    if (!looked_up) sum += p.bytes + p.scale_bytes;
+  }
+  return sum;
+}
+
+Weight ReadPlan::weight(const ParamPlan& p, std::byte* unit_storage) const {
+  Weight w{p.format, p.param->rows, p.param->cols, unit_storage + p.offset, nullptr};
+  if (p.scale_bytes > 0) w.scales = reinterpret_cast<float*>(unit_storage + p.scale_offset);
+  return w;
+}
+
+}  // namespace sluice

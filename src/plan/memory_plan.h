@@ -1,0 +1,70 @@
+// What a load and a run will need, before a byte of weights is read: predicted peaks by use, or a
+// refusal that says what would fit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/models/decoder.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+// What the run asks for.
+struct RunShape {
+  int64_t max_tokens = 0;      // of all sequences together, prompt and continuation: KV slots
+  int64_t longest_prompt = 0;  // rows that one step could have at most
+  int64_t logits_rows = 1;     // rows whose logits are wanted at once
+  uint64_t output_bytes = 0;   // results that are kept until the end
+  int64_t block_size = 16;
+  DType kv_dtype = DType::bf16;
+  Compute compute = Compute::bf16;
+  int threads = 1;
+};
+
+// How much memory to spend for speed. The planner tries them from the largest down; results do not
+// depend on them.
+struct Effort {
+  Staging staging;
+  int64_t chunk_rows = 0;  // of a prompt, in one step
+};
+
+struct MemoryPlan {
+  Effort effort;
+  int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
+  int64_t kv_blocks = 0;
+  // Bytes by use. `runtime` is what the process holds already and what it will hold beside the
+  // ledger's other uses.
+  uint64_t runtime = 0;
+  uint64_t weights = 0;
+  uint64_t staging = 0;
+  uint64_t kv_cache = 0;
+  uint64_t activations = 0;  // logits included
+  uint64_t workspace = 0;
+  uint64_t kernel = 0;  // the kernel's own, charged to a cgroup but not to the process: page tables
+
+  uint64_t load_peak() const { return runtime + weights + staging; }
+  uint64_t run_peak() const { return runtime + weights + kv_cache + activations + workspace; }
+  uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
+  // What a budget must have: the peak and the kernel's share.
+  uint64_t needed() const { return peak() + kernel; }
+};
+
+// Needs of one effort. `runtime` = bytes that the process holds now.
+MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
+                          const QuantizeRequest& quantize, const RunShape& shape,
+                          const Effort& effort, uint64_t runtime);
+
+// The largest effort that fits `budget`. Throws Error(no_fit) that names the smallest budget that
+// would work.
+MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+                 const RunShape& shape, uint64_t budget, uint64_t runtime);
+// The needs of the smallest effort.
+MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
+                         const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
+
+uint64_t kv_bytes_per_block(const DecoderConfig& config, Rank rank, int64_t block_size,
+                            DType dtype);
+
+}  // namespace sluice

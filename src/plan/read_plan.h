@@ -1,0 +1,106 @@
+// The byte plan of a load, from headers alone: module tree x checkpoint index x quantization scheme
+// x rank. Plain data: printed, tested, and carried out by src/load.
+//
+//   unit (embedding, a layer, ...)         storage of its parameters, one block
+//     └ param                              where its codes and scales lie in that block
+//   tensor (a checkpoint tensor = a piece) which param it fills, how its scales are grouped
+//   span                                   one contiguous read, small enough for a staging slot, in
+//   disk order
+//     └ move                               rows of one tensor within the span → rows of its param
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/index.h"
+#include "quant/scheme.h"
+#include "src/models/families.h"
+
+namespace sluice {
+
+// What to quantize. Biases never are.
+struct QuantizeRequest {
+  QuantScheme scheme;
+  std::set<ParamRole> roles{ParamRole::linear};
+  bool to_bf16 = false;  // round F32 and F16 matrices to BF16 (--dtype bfloat16); otherwise they
+                         // stay what they are
+};
+
+struct ParamPlan {
+  Param* param = nullptr;
+  uint32_t unit = 0;
+  WeightFormat format;
+  uint64_t offset = 0;  // of the codes in the unit's storage, multiple of 64
+  uint64_t bytes = 0;
+  uint64_t scale_offset = 0;
+  uint64_t scale_bytes = 0;
+};
+
+struct TensorPlan {
+  const io::StoredTensor* stored = nullptr;
+  uint32_t param = 0;
+  uint32_t piece = 0;
+  ScaleGroup group = ScaleGroup::none;
+  // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
+  // it exceeds the ring.
+  uint32_t measure_spans = 0;
+  bool read_twice = false;
+};
+
+struct Move {
+  uint32_t tensor = 0;
+  int64_t first_row = 0;  // within this rank's cut of the tensor
+  int64_t rows = 0;
+  uint64_t offset = 0;  // bytes from the span's start to the first wanted element
+};
+
+struct Span {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint32_t unit = 0;
+  uint32_t first_move = 0;
+  uint32_t moves = 0;
+  bool measure = false;  // first look for the tensor's largest value
+  bool encode = true;
+};
+
+struct UnitPlan {
+  std::string name;
+  uint64_t storage_bytes = 0;  // codes and scales, in this rank's memory
+  uint64_t read_bytes = 0;     // from the checkpoint
+};
+
+struct ReadPlan {
+  std::vector<UnitPlan> units;
+  std::vector<ParamPlan> params;
+  std::vector<TensorPlan> tensors;
+  std::vector<Span> spans;  // in disk order
+  std::vector<Move> moves;
+  std::vector<std::string> ignored;  // checkpoint tensors that are known and not read
+  uint64_t slot_bytes = 0;           // the longest span, with room for alignment
+  uint64_t ring_bytes = 0;           // of all staging slots; no more than the spans can use
+
+  uint64_t storage_bytes() const;
+  uint64_t read_bytes() const;    // with second reads
+  uint64_t needed_bytes() const;  // this rank's parts, each once
+  uint64_t bytes_per_token()
+      const;  // of weights that a decode step reads: all but tables that are only looked up
+  // The view of a parameter in its unit's storage.
+  Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
+};
+
+struct Staging {
+  uint64_t slot_bytes = 0;  // at least; grows where one row group needs more
+  uint64_t ring_bytes = 0;  // at least four slots
+};
+
+// Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
+// and unclaimed tensor.
+ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+                 const Staging& staging);
+
+}  // namespace sluice

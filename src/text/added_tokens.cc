@@ -1,0 +1,164 @@
+#include "src/text/added_tokens.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/text/tokenizer_file.h"
+#include "src/text/utf8.h"
+
+namespace sluice {
+namespace {
+
+AddedToken load_token(const Json& config, const Normalizer& normalizer) {
+  JsonFields fields(config, "tokenizer.json: added_tokens");
+  AddedToken token{};
+  token.content = fields.string("content");
+  token.id = static_cast<int32_t>(fields.integer("id", 0, kMaxTokenId));
+  token.single_word = fields.boolean_or("single_word", false);
+  token.lstrip = fields.boolean_or("lstrip", false);
+  token.rstrip = fields.boolean_or("rstrip", false);
+  token.special = fields.boolean_or("special", false);
+  token.normalized = fields.boolean_or("normalized", !token.special);
+  token.normalized_content = token.normalized ? normalizer.normalize(token.content) : token.content;
+  return token;
+}
+
+// The id in the model's vocabulary wins, as in Hugging Face tokenizers.
+void settle_id(AddedToken& token, const Vocabulary& vocabulary,
+               std::vector<std::string>& warnings) {
+  std::optional<int32_t> known = vocabulary.find(token.content);
+  if (known && *known != token.id) {
+    warnings.push_back(fmt::format(
+        "tokenizer.json: added token '{}' has id {}, but {} in the vocabulary, which is used",
+        token.content, token.id, *known));
+    token.id = *known;
+  } else if (!known && vocabulary.has(token.id)) {
+    warnings.push_back(fmt::format("tokenizer.json: tokens '{}' and '{}' both have id {}",
+                                   vocabulary.token(token.id), token.content, token.id));
+  }
+}
+
+bool touches_word(std::string_view text, size_t begin, size_t end) {
+  return (begin > 0 && is_word_character(utf8_char_before(text, begin).code_point)) ||
+         (end < text.size() && is_word_character(utf8_char_at(text, end).code_point));
+}
+
+// Where the white space that ends at `end` begins, but not before `lowest`.
+size_t white_space_begin(std::string_view text, size_t end, size_t lowest) {
+  while (end > lowest) {
+    Utf8Char c = utf8_char_before(text, end);
+    if (!is_white_space(c.code_point)) break;
+    end -= static_cast<size_t>(c.bytes);
+  }
+  return end;
+}
+
+size_t white_space_end(std::string_view text, size_t begin) {
+  while (begin < text.size()) {
+    Utf8Char c = utf8_char_at(text, begin);
+    if (!is_white_space(c.code_point)) break;
+    begin += static_cast<size_t>(c.bytes);
+  }
+  return begin;
+}
+
+}  // namespace
+
+AddedTokens AddedTokens::load(const Json& config, const Normalizer& normalizer,
+                              const Vocabulary& vocabulary, std::vector<std::string>& warnings) {
+  AddedTokens added;
+  if (config.is_null()) return added;
+  if (!config.is_array()) {
+    fail(ErrorKind::refused, "tokenizer.json: added_tokens must be an array");
+  }
+  for (const Json& entry : config) {
+    AddedToken token = load_token(entry, normalizer);
+    if (token.content.empty()) continue;
+    settle_id(token, vocabulary, warnings);
+    added.tokens_.push_back(std::move(token));
+  }
+  std::ranges::stable_sort(added.tokens_, {}, &AddedToken::id);
+  auto twice = std::ranges::adjacent_find(added.tokens_, {}, &AddedToken::id);
+  if (twice != added.tokens_.end()) {
+    fail(ErrorKind::refused, "tokenizer.json: added tokens '{}' and '{}' both have id {}",
+         twice->content, std::next(twice)->content, twice->id);
+  }
+  added.prepare_matchers();
+  return added;
+}
+
+void AddedTokens::prepare_matchers() {
+  auto content = [&](uint32_t i) -> const std::string& { return tokens_[i].normalized_content; };
+  for (uint32_t i = 0; i < tokens_.size(); ++i) {
+    if (content(i).empty()) continue;
+    Matcher& matcher = matchers_[tokens_[i].normalized];
+    matcher.order.push_back(i);
+    matcher.first_byte[static_cast<uint8_t>(content(i)[0])] = true;
+  }
+  for (Matcher& matcher : matchers_) std::ranges::stable_sort(matcher.order, {}, content);
+}
+
+const AddedToken* AddedTokens::find(int32_t id) const {
+  auto at = std::ranges::lower_bound(tokens_, id, {}, &AddedToken::id);
+  return at != tokens_.end() && at->id == id ? &*at : nullptr;
+}
+
+const AddedToken* AddedTokens::find(std::string_view content) const {
+  auto at = std::ranges::find(tokens_, content, &AddedToken::content);
+  return at != tokens_.end() ? &*at : nullptr;
+}
+
+// The longest token that stands in `text` at `at`.
+const AddedToken* AddedTokens::longest_at(const Matcher& matcher, std::string_view text,
+                                          size_t at) const {
+  if (!matcher.first_byte[static_cast<uint8_t>(text[at])]) return nullptr;
+  auto content = [&](uint32_t i) -> const std::string& { return tokens_[i].normalized_content; };
+  const AddedToken* longest = nullptr;
+  std::span<const uint32_t> candidates(matcher.order);  // agree with the text in `depth` bytes
+  for (size_t depth = 0; !candidates.empty(); ++depth) {
+    // A token that ends here sorts before its continuations. Equal ones: the first counts.
+    if (content(candidates.front()).size() == depth) {
+      longest = &tokens_[candidates.front()];
+      while (!candidates.empty() && content(candidates.front()).size() == depth) {
+        candidates = candidates.subspan(1);
+      }
+    }
+    if (at + depth == text.size()) break;
+    auto byte = [&](uint32_t i) { return static_cast<uint8_t>(content(i)[depth]); };
+    auto same =
+        std::ranges::equal_range(candidates, static_cast<uint8_t>(text[at + depth]), {}, byte);
+    candidates = std::span(same.begin(), same.end());
+  }
+  return longest;
+}
+
+void AddedTokens::split(std::string_view text, bool normalized,
+                        std::vector<Segment>& segments) const {
+  const Matcher& matcher = matchers_[normalized];
+  size_t text_begin = 0;  // of the text that no segment covers yet
+  for (size_t at = 0; at < text.size();) {
+    const AddedToken* token = longest_at(matcher, text, at);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t begin = at;
+    size_t end = at + token->normalized_content.size();
+    // The search goes on behind the token itself, not behind the white space it takes along, and
+    // also where it was rejected: a shorter token inside of it is not looked for.
+    at = end;
+    if (token->single_word && touches_word(text, begin, end)) continue;
+    if (token->lstrip) {
+      begin = std::max(white_space_begin(text, begin, std::min(begin, text_begin)), text_begin);
+    }
+    if (token->rstrip) end = white_space_end(text, end);
+    if (text_begin < begin) segments.push_back({text.substr(text_begin, begin - text_begin), -1});
+    // White space that is a token itself may have gone along with the token before it.
+    if (begin < end) segments.push_back({{}, token->id});
+    text_begin = end;
+  }
+  if (text_begin < text.size()) segments.push_back({text.substr(text_begin), -1});
+}
+
+}  // namespace sluice

@@ -1,0 +1,90 @@
+#include "src/text/character_sets.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <cstdint>
+
+#include "src/text/unicode_additions.h"
+
+namespace sluice {
+namespace {
+
+struct Category {
+  std::string_view long_name;
+  std::string_view name;
+};
+constexpr std::array<Category, 37> kCategories = {{
+    {"letter", "L"},
+    {"uppercaseletter", "Lu"},
+    {"lowercaseletter", "Ll"},
+    {"titlecaseletter", "Lt"},
+    {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},
+    {"mark", "M"},
+    {"nonspacingmark", "Mn"},
+    {"spacingmark", "Mc"},
+    {"enclosingmark", "Me"},
+    {"number", "N"},
+    {"decimalnumber", "Nd"},
+    {"letternumber", "Nl"},
+    {"othernumber", "No"},
+    {"punctuation", "P"},
+    {"connectorpunctuation", "Pc"},
+    {"dashpunctuation", "Pd"},
+    {"openpunctuation", "Ps"},
+    {"closepunctuation", "Pe"},
+    {"initialpunctuation", "Pi"},
+    {"finalpunctuation", "Pf"},
+    {"otherpunctuation", "Po"},
+    {"symbol", "S"},
+    {"mathsymbol", "Sm"},
+    {"currencysymbol", "Sc"},
+    {"modifiersymbol", "Sk"},
+    {"othersymbol", "So"},
+    {"separator", "Z"},
+    {"spaceseparator", "Zs"},
+    {"lineseparator", "Zl"},
+    {"paragraphseparator", "Zp"},
+    {"other", "C"},
+    {"control", "Cc"},
+    {"format", "Cf"},
+    {"privateuse", "Co"},
+    {"surrogate", "Cs"},
+    {"unassigned", "Cn"},
+}};
+
+}  // namespace
+
+std::string category_set(std::string_view name) {
+  std::string items = fmt::format("\\p{{{}}}", name);
+  for (const CategoryRange& range : categories_after_unicode_14()) {
+    if (std::string_view(range.category).starts_with(name)) {
+      items += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", range.first, range.last);
+    }
+  }
+  return items;
+}
+
+std::string word_set() {
+  return "\\p{Alphabetic}" + category_set("L") + category_set("M") + category_set("Nd") +
+         category_set("Pc");
+}
+
+std::optional<std::string> property_set(std::string_view name) {
+  std::string loose;  // names are compared without case and separators (UAX 44, LM3)
+  for (char c : name) {
+    if (c == ' ' || c == '_' || c == '-') continue;
+    if (!std::isalnum(static_cast<uint8_t>(c))) return std::nullopt;
+    loose += static_cast<char>(std::tolower(c));
+  }
+  for (const Category& category : kCategories) {
+    std::string short_name(category.name);
+    short_name[0] = static_cast<char>(std::tolower(short_name[0]));
+    if (loose == category.long_name || loose == short_name) return category_set(category.name);
+  }
+  return fmt::format("\\p{{sc:{}}}", loose);
+}
+
+}  // namespace sluice

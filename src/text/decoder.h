@@ -1,0 +1,35 @@
+// What each token adds to a decoded text: the decoder of tokenizer.json.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "src/base/json.h"
+
+namespace sluice {
+
+// Without a decoder, tokens are put side by side with a space between.
+struct JoinWithSpaces {};
+
+// The token is written in the byte alphabet.
+struct ByteLevelBytes {};
+
+class Decoder {
+ public:
+  using Step = std::variant<JoinWithSpaces, ByteLevelBytes>;
+
+  // `config` is the value of decoder, null included. Throws Error(refused), which begins
+  // "tokenizer.json: ".
+  static Decoder load(const Json& config);
+
+  // The bytes that a token adds; `first` when no token came before it. Together they need not be
+  // valid UTF-8: whoever shows them replaces what is not.
+  std::string bytes(std::string_view token, bool first) const;
+
+ private:
+  std::vector<Step> steps_;
+};
+
+}  // namespace sluice

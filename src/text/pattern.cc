@@ -1,0 +1,118 @@
+#include "src/text/pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <new>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/text/pattern_syntax.h"
+#include "src/text/utf8.h"
+
+namespace sluice {
+namespace {
+
+// Bounds for patterns that backtrack without end. The longest honest searches take a few steps for
+// each character of a run.
+constexpr uint32_t kMatchLimit = 10'000'000;
+constexpr uint32_t kHeapLimitKiB = 64 * 1024;
+constexpr size_t kJitStackBytes = 16 * MiB;  // reserved, not touched before it is needed
+
+std::string pcre2_message(int code) {
+  char message[256];
+  pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
+  return message;
+}
+
+template <class T>
+T* allocated(T* pointer) {
+  if (pointer == nullptr) throw std::bad_alloc();
+  return pointer;
+}
+
+}  // namespace
+
+void check_text_size(uint64_t bytes) {
+  if (bytes > kMaxTextBytes) {
+    fail(ErrorKind::usage, "the text has {}, more than the {} that can be tokenized at once",
+         format_size(bytes), format_size(kMaxTextBytes));
+  }
+}
+
+void Pattern::Free::operator()(pcre2_code* code) const { pcre2_code_free(code); }
+
+Pattern::Pattern(const std::string& pcre2, std::string_view shown, std::string_view where)
+    : where_(where) {
+  int error = 0;
+  PCRE2_SIZE error_at = 0;
+  std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      allocated(pcre2_compile_context_create(nullptr)), &pcre2_compile_context_free);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre2.data()), pcre2.size(),
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE, &error,
+                            &error_at, context.get()));
+  if (!code_) refuse_pattern(shown, where, pcre2_message(error));
+  // Where the system forbids code made at run time, PCRE2 interprets: slower, the same matches.
+  pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+}
+
+Pattern Pattern::parse(std::string_view oniguruma, std::string_view where) {
+  return Pattern(pcre2_pattern(oniguruma, where), oniguruma, where);
+}
+
+Pattern Pattern::literal(std::string_view text, std::string_view where) {
+  return Pattern(pcre2_literal(text), text, where);
+}
+
+void PatternMatcher::Free::operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+void PatternMatcher::Free::operator()(pcre2_match_context* context) const {
+  pcre2_match_context_free(context);
+}
+void PatternMatcher::Free::operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
+
+PatternMatcher::PatternMatcher(const Pattern& pattern)
+    : pattern_(pattern),
+      context_(allocated(pcre2_match_context_create(nullptr))),
+      data_(allocated(pcre2_match_data_create(1, nullptr))) {
+  pcre2_set_match_limit(context_.get(), kMatchLimit);
+  pcre2_set_heap_limit(context_.get(), kHeapLimitKiB);
+}
+
+// True when there is a match at `from` or later; data_ then holds it.
+bool PatternMatcher::search(std::string_view text, size_t from) {
+  auto match = [&] {
+    return pcre2_match(pattern_.code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                       from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+  };
+  int result = match();
+  if (result == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {
+    stack_.reset(allocated(pcre2_jit_stack_create(32 * KiB, kJitStackBytes, nullptr)));
+    pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+    result = match();
+  }
+  if (result == PCRE2_ERROR_NOMATCH) return false;
+  if (result < 0) {
+    fail(ErrorKind::refused, "{}: a pattern cannot be matched against the text: {}",
+         pattern_.where_, pcre2_message(result));
+  }
+  return true;
+}
+
+void PatternMatcher::find_all(std::string_view text, std::vector<TextSpan>& matches) {
+  size_t from = 0;
+  size_t previous_end = std::string_view::npos;
+  while (from <= text.size() && search(text, from)) {
+    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
+    size_t begin = bounds[0];
+    size_t end = bounds[1];
+    if (begin == end && end == previous_end) {
+      from += from < text.size() ? static_cast<size_t>(utf8_char_at(text, from).bytes) : 1;
+      continue;
+    }
+    matches.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+    from = previous_end = end;
+  }
+}
+
+}  // namespace sluice

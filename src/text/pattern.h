@@ -1,0 +1,74 @@
+// Regular expressions over valid UTF-8, with Oniguruma's syntax and PCRE2's engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+struct pcre2_real_match_context_8;
+struct pcre2_real_jit_stack_8;
+
+namespace sluice {
+
+// Bytes [begin, end) of a text.
+struct TextSpan {
+  uint32_t begin;
+  uint32_t end;
+
+  std::string_view of(std::string_view text) const { return text.substr(begin, end - begin); }
+  bool operator==(const TextSpan&) const = default;
+};
+
+// Longer texts are refused, so that offsets fit 32 bits even after each byte became two.
+inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
+// Throws Error(usage) when a text of so many bytes is too long.
+void check_text_size(uint64_t bytes);
+
+// Immutable; threads may share it.
+class Pattern {
+ public:
+  // Throws Error(refused) that begins with `where` for what is no expression, or is not supported.
+  static Pattern parse(std::string_view oniguruma, std::string_view where);
+  static Pattern literal(std::string_view text, std::string_view where);
+
+ private:
+  friend class PatternMatcher;
+  struct Free {
+    void operator()(pcre2_real_code_8* code) const;
+  };
+
+  Pattern(const std::string& pcre2, std::string_view shown, std::string_view where);
+
+  std::unique_ptr<pcre2_real_code_8, Free> code_;
+  std::string where_;
+};
+
+// What matching one pattern needs beside it; made once and used for many texts, by one thread.
+class PatternMatcher {
+ public:
+  explicit PatternMatcher(const Pattern& pattern);  // which must outlive this
+
+  // Appends the matches in `text` from left to right, none overlapping; an empty match is left out
+  // where the previous match ends. Throws Error(refused) when the pattern needs too many steps.
+  void find_all(std::string_view text, std::vector<TextSpan>& matches);
+
+ private:
+  struct Free {
+    void operator()(pcre2_real_match_data_8* data) const;
+    void operator()(pcre2_real_match_context_8* context) const;
+    void operator()(pcre2_real_jit_stack_8* stack) const;
+  };
+
+  bool search(std::string_view text, size_t from);
+
+  const Pattern& pattern_;
+  std::unique_ptr<pcre2_real_match_context_8, Free> context_;
+  std::unique_ptr<pcre2_real_match_data_8, Free> data_;
+  std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;  // only once the default one overflowed
+};
+
+}  // namespace sluice

@@ -1,0 +1,23 @@
+// Oniguruma's regular expressions, as tokenizer.json holds them, in PCRE2's words.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// A pattern for PCRE2 (options UTF, UCP, MULTILINE) that matches what `oniguruma` matches with the
+// syntax ONIG_SYNTAX_ONIGURUMA and Unicode 16. The dialects differ in, among others: \s and \w, \h,
+// \v, {n,m}+ (no possessive quantifier in Oniguruma), {n}? and {,n}. What cannot be translated is
+// refused: throws Error(refused) that begins with `where` and names the construct. Only scripts,
+// and \P{...} inside of [...], know no characters newer than PCRE2's tables.
+std::string pcre2_pattern(std::string_view oniguruma, std::string_view where);
+
+// A pattern that matches just `text`.
+std::string pcre2_literal(std::string_view text);
+
+// Throws Error(refused): what is wrong with the pattern, the pattern itself, and where it stands.
+[[noreturn]] void refuse_pattern(std::string_view oniguruma, std::string_view where,
+                                 std::string_view reason);
+
+}  // namespace sluice

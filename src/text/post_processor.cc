@@ -1,0 +1,99 @@
+#include "src/text/post_processor.h"
+
+#include <string>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/text/component.h"
+#include "src/text/tokenizer_file.h"
+
+namespace sluice {
+namespace {
+
+using Steps = std::vector<PostProcessor::Step>;
+
+void load_any(const Json& config, Steps& steps);
+
+void load_sequence(const JsonFields& config, Steps& steps) {
+  for (const Json& member : array_field(config, "processors")) load_any(member, steps);
+}
+
+// Only the offsets into the text are its business, and we have none.
+void load_byte_level(const JsonFields&, Steps&) {}
+
+// A template may name one long list many times; none needs more than a few.
+constexpr size_t kMaxSpecialTokens = 1024;
+
+// The ids under special_tokens.NAME.ids.
+void append_special_ids(const JsonFields& config, const std::string& name,
+                        std::vector<int32_t>& ids) {
+  JsonFields tokens(config.raw("special_tokens"), config.where() + ": special_tokens");
+  if (!tokens.has(name.c_str())) {
+    fail(ErrorKind::refused, "{}: the template's '{}' is not among special_tokens", config.where(),
+         name);
+  }
+  JsonFields token(tokens.raw(name.c_str()), tokens.where());
+  for (const Json& id : array_field(token, "ids")) {
+    bool valid = id.is_number_unsigned() && id.get<uint64_t>() <= uint64_t{kMaxTokenId};
+    if (!valid) {
+      fail(ErrorKind::refused, "{}: the ids of '{}' must be token ids", tokens.where(), name);
+    }
+    ids.push_back(id.get<int32_t>());
+    if (ids.size() > kMaxSpecialTokens) {
+      fail(ErrorKind::refused, "{}: adds more than {} special tokens", config.where(),
+           kMaxSpecialTokens);
+    }
+  }
+}
+
+// single: [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ...]
+void load_template(const JsonFields& config, Steps& steps) {
+  SpecialTokenTemplate found;
+  int sequences = 0;
+  for (const Json& item : array_field(config, "single")) {
+    JsonFields piece(item, config.where() + ": single");
+    if (piece.has("SpecialToken")) {
+      JsonFields special(piece.raw("SpecialToken"), piece.where() + ": SpecialToken");
+      append_special_ids(config, special.string("id"), sequences ? found.after : found.before);
+    } else {
+      JsonFields sequence(piece.raw("Sequence"), piece.where() + ": Sequence");
+      sequences += sequence.string("id") == "A" ? 1 : 2;
+    }
+  }
+  if (sequences != 1) {
+    fail(ErrorKind::refused, "{}: single must hold the sequence A once, and no other",
+         config.where());
+  }
+  steps.push_back(std::move(found));
+}
+
+constexpr ComponentType<PostProcessor::Step> kTypes[] = {
+    {"Sequence", load_sequence},
+    {"ByteLevel", load_byte_level},
+    {"TemplateProcessing", load_template},
+};
+
+void load_any(const Json& config, Steps& steps) {
+  load_component<PostProcessor::Step>(config, "post_processor", kTypes, steps);
+}
+
+void apply(const SpecialTokenTemplate& around, std::vector<int32_t>& ids) {
+  ids.insert(ids.begin(), around.before.begin(), around.before.end());
+  ids.insert(ids.end(), around.after.begin(), around.after.end());
+}
+
+}  // namespace
+
+PostProcessor PostProcessor::load(const Json& config) {
+  PostProcessor post_processor;
+  load_any(config, post_processor.steps_);
+  return post_processor;
+}
+
+void PostProcessor::add_special_tokens(std::vector<int32_t>& ids) const {
+  for (const Step& step : steps_) {
+    std::visit([&](const auto& s) { apply(s, ids); }, step);
+  }
+}
+
+}  // namespace sluice

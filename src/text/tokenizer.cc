@@ -1,0 +1,165 @@
+#include "src/text/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/text/detokenizer.h"
+#include "src/text/tokenizer_file.h"
+#include "src/text/utf8.h"
+
+namespace sluice {
+
+namespace {
+
+// A component of tokenizer.json; null where it is missing.
+const Json& component(const TokenizerFile& file, const char* key) {
+  static const Json null;
+  auto found = file.config.find(key);
+  return found == file.config.end() ? null : *found;
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(const TokenizerFile& file)
+    : model_(load_model(file)),
+      normalizer_(Normalizer::load(component(file, "normalizer"))),
+      added_(
+          AddedTokens::load(component(file, "added_tokens"), normalizer_, vocabulary(), warnings_)),
+      pre_tokenizer_(PreTokenizer::load(component(file, "pre_tokenizer"))),
+      post_processor_(PostProcessor::load(component(file, "post_processor"))),
+      decoder_(Decoder::load(component(file, "decoder"))) {}
+
+Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
+  std::optional<std::string> json = read_text_file(directory / "tokenizer.json", "tokenizer.json");
+  if (!json) {
+    fail(ErrorKind::refused, "tokenizer.json: not found in {}", directory.string());
+  }
+  TokenizerFile file = parse_tokenizer_file(*json);
+  json.reset();
+  Tokenizer tokenizer(file);
+  tokenizer.warn_about_holes();
+  tokenizer.load_special_ids(directory);
+  return tokenizer;
+}
+
+Tokenizer::Model Tokenizer::load_model(const TokenizerFile& file) {
+  JsonFields model(JsonFields(file.config, "tokenizer.json").raw("model"), "tokenizer.json: model");
+  // Files from before 2022 do not name the type; only BPE has merges.
+  std::string type = model.string_or("type", file.has_merges ? "BPE" : "");
+  if (type == "BPE") return Bpe::load(file);
+  if (type.empty()) fail(ErrorKind::refused, "tokenizer.json: model: type is missing");
+  fail(ErrorKind::refused, "tokenizer.json: model type {} is not known", type);
+}
+
+void Tokenizer::warn_about_holes() {
+  int64_t tokens = vocabulary().size();
+  for (const AddedToken& token : added_.tokens()) tokens += !vocabulary().has(token.id);
+  if (vocab_size() <= 2 * tokens) return;
+  int32_t last = vocab_size() - 1;
+  warnings_.push_back(
+      fmt::format("tokenizer.json: token '{}' has id {}, though there are only {} tokens; the "
+                  "model's vocab_size must reach beyond it",
+                  token(last), last, tokens));
+}
+
+void Tokenizer::load_special_ids(const std::filesystem::path& directory) {
+  constexpr const char* kName = "tokenizer_config.json";
+  std::optional<std::string> json = read_text_file(directory / kName, kName);
+  if (!json) return;
+  Json config = parse_json(*json, kName);
+  JsonFields fields(config, kName);
+  bos_id_ = special_id(fields, "bos_token");
+  eos_id_ = special_id(fields, "eos_token");
+}
+
+// "bos_token": "<s>", or {"content": "<s>", ...}.
+std::optional<int32_t> Tokenizer::special_id(const JsonFields& config, const char* key) {
+  if (!config.has(key)) return std::nullopt;
+  const Json& value = config.raw(key);
+  std::string name =
+      value.is_object()
+          ? JsonFields(value, fmt::format("{}: {}", config.where(), key)).string("content")
+          : config.string(key);
+  std::optional<int32_t> id = id_of(name);
+  if (!id) {
+    warnings_.push_back(
+        fmt::format("{}: {} '{}' is not in the vocabulary", config.where(), key, name));
+  }
+  return id;
+}
+
+const Vocabulary& Tokenizer::vocabulary() const {
+  return std::visit([](const auto& model) -> const Vocabulary& { return model.vocabulary(); },
+                    model_);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  std::vector<int32_t> ids;
+  std::string valid = to_valid_utf8(text);
+  std::vector<AddedTokens::Segment> segments;
+  added_.split(valid, false, segments);
+  for (const AddedTokens::Segment& segment : segments) {
+    if (segment.id >= 0) {
+      ids.push_back(segment.id);
+    } else {
+      encode_text(segment.text, ids);
+    }
+  }
+  if (add_special_tokens) post_processor_.add_special_tokens(ids);
+  return ids;
+}
+
+// Text between added tokens that are looked for before it is normalized.
+void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& ids) const {
+  std::string normalized = normalizer_.normalize(text);
+  std::vector<AddedTokens::Segment> segments;
+  added_.split(normalized, true, segments);
+  for (const AddedTokens::Segment& segment : segments) {
+    if (segment.id >= 0) {
+      ids.push_back(segment.id);
+      continue;
+    }
+    Pieces pieces = pre_tokenizer_.split(std::string(segment.text));
+    std::visit([&](const auto& model) { model.encode(pieces, ids); }, model_);
+  }
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  Detokenizer detokenizer(*this, skip_special_tokens);
+  std::string text;
+  for (int32_t id : ids) text += detokenizer.add(id);
+  return text + detokenizer.finish();
+}
+
+int32_t Tokenizer::vocab_size() const {
+  int32_t last_added = added_.tokens().empty() ? -1 : added_.tokens().back().id;
+  return std::max(vocabulary().end_id(), last_added + 1);
+}
+
+bool Tokenizer::has(int32_t id) const { return added_.find(id) != nullptr || vocabulary().has(id); }
+
+std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+  if (const AddedToken* added = added_.find(token)) return added->id;
+  return vocabulary().find(token);
+}
+
+std::string_view Tokenizer::token(int32_t id) const {
+  if (const AddedToken* added = added_.find(id)) return added->normalized_content;
+  if (!vocabulary().has(id)) fail(ErrorKind::usage, "token id {} is not in the vocabulary", id);
+  return vocabulary().token(id);
+}
+
+// Hugging Face tokenizers looks a token up among the special ones as it would be decoded: one that
+// normalizing changed is not found there.
+bool Tokenizer::is_special(int32_t id) const {
+  const AddedToken* added = added_.find(id);
+  return added != nullptr && added->special && added->normalized_content == added->content;
+}
+
+std::string Tokenizer::bytes(int32_t id, bool first) const {
+  return decoder_.bytes(token(id), first);
+}
+
+}  // namespace sluice

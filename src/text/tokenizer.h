@@ -1,0 +1,78 @@
+// Text to token ids and back, as a checkpoint's tokenizer.json describes it; the ids are those of
+// Hugging Face tokenizers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "src/text/added_tokens.h"
+#include "src/text/bpe.h"
+#include "src/text/decoder.h"
+#include "src/text/normalizer.h"
+#include "src/text/post_processor.h"
+#include "src/text/pre_tokenizer.h"
+
+namespace sluice {
+
+// Immutable; threads may share it.
+class Tokenizer {
+ public:
+  // Reads DIRECTORY/tokenizer.json, and from tokenizer_config.json, if there is one, the names of
+  // the bos and eos tokens. Throws Error(refused), which begins with the file's name.
+  static Tokenizer load(const std::filesystem::path& directory);
+
+  // Each maximal subpart of the text that is not UTF-8 counts as one U+FFFD. The post-processor's
+  // special tokens (bos, ...) are optional; special tokens that stand in the text are always found.
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
+
+  // Bytes that are not UTF-8 become U+FFFD. Ids without a token add nothing: has() tells.
+  // Detokenizer does the same one token at a time.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
+
+  // The largest id + 1. Some ids below it may have no token.
+  int32_t vocab_size() const;
+  bool has(int32_t id) const;
+  std::optional<int32_t> id_of(std::string_view token) const;
+  // The token as it stands in the vocabulary: byte-level ones are written in the byte alphabet.
+  // Throws Error(usage) when there is none.
+  std::string_view token(int32_t id) const;
+  // Left out when decoding with skip_special_tokens.
+  bool is_special(int32_t id) const;
+  std::optional<int32_t> bos_id() const { return bos_id_; }
+  std::optional<int32_t> eos_id() const { return eos_id_; }
+
+  // The bytes that a token adds to a decoded text; `first` when no token came before it.
+  std::string bytes(int32_t id, bool first) const;
+
+  // Sentences about what is odd in the files, and does no harm.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  using Model = std::variant<Bpe>;
+
+  explicit Tokenizer(const TokenizerFile& file);
+  static Model load_model(const TokenizerFile& file);
+  const Vocabulary& vocabulary() const;
+  void encode_text(std::string_view text, std::vector<int32_t>& ids) const;
+  void warn_about_holes();
+  void load_special_ids(const std::filesystem::path& directory);
+  std::optional<int32_t> special_id(const JsonFields& config, const char* key);
+
+  std::vector<std::string> warnings_;
+  Model model_;
+  Normalizer normalizer_;
+  AddedTokens added_;
+  PreTokenizer pre_tokenizer_;
+  PostProcessor post_processor_;
+  Decoder decoder_;
+  std::optional<int32_t> bos_id_;
+  std::optional<int32_t> eos_id_;
+};
+
+}  // namespace sluice

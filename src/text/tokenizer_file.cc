@@ -1,0 +1,137 @@
+#include "src/text/tokenizer_file.h"
+
+#include <cerrno>
+#include <fstream>
+#include <system_error>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kFile = "tokenizer.json";
+constexpr uint64_t kMaxFileBytes = 1 * GiB;
+constexpr int kMaxDepth = 64;
+
+// Takes the vocabulary and the merges out of the stream of parser events.
+class Capture {
+ public:
+  using Event = Json::parse_event_t;
+
+  explicit Capture(TokenizerFile& file) : file_(file) {}
+
+  // Called for each event, with the number of containers around it. False: what `value` holds does
+  // not enter the tree.
+  bool take(int depth, Event event, Json& value) {
+    if (depth > kMaxDepth) {
+      fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", kFile, kMaxDepth);
+    }
+    if (event == Event::key && depth <= 2) {
+      (depth == 1 ? section_ : field_) = value.get_ref<const std::string&>();
+      if (depth == 1) field_.clear();
+      return true;
+    }
+    if (section_ != "model" || depth < 2) return true;
+    if (field_ == "vocab") return vocabulary_event(depth, event, value);
+    if (field_ == "merges") return merges_event(depth, event, value);
+    return true;
+  }
+
+ private:
+  bool vocabulary_event(int depth, Event event, const Json& value) {
+    if (depth == 2 && event == Event::object_start) file_.has_vocabulary = true;
+    if (depth == 2 || !file_.has_vocabulary) return true;
+    if (depth == 3 && event == Event::key) {
+      file_.tokens.push_back(value.get_ref<const std::string&>());
+      return false;
+    }
+    std::string_view token = file_.tokens[file_.tokens.size() - 1];
+    if (event != Event::value || !value.is_number_integer()) {
+      fail(ErrorKind::refused, "{}: the id of token '{}' must be an integer", kFile, token);
+    }
+    bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t{kMaxTokenId}
+                                           : value.get<int64_t>() >= 0;
+    if (!fits) {
+      fail(ErrorKind::refused, "{}: token '{}' has id {}, but an id must lie between 0 and {}",
+           kFile, token, value.dump(), kMaxTokenId);
+    }
+    file_.ids.push_back(value.get<int32_t>());
+    return false;
+  }
+
+  bool merges_event(int depth, Event event, const Json& value) {
+    if (depth == 2 && event == Event::array_start) file_.has_merges = true;
+    if (depth == 2 || (depth == 3 && event == Event::array_start)) return true;
+    if (depth == 3 && event == Event::value && value.is_string()) {
+      split_merge(value.get_ref<const std::string&>());
+    } else if (depth == 3 && event == Event::array_end) {
+      if (value.size() != 2 || !value[0].is_string() || !value[1].is_string()) bad_merge();
+      file_.merges.push_back(value[0].get_ref<const std::string&>());
+      file_.merges.push_back(value[1].get_ref<const std::string&>());
+    } else if (depth != 4 || event != Event::value) {
+      bad_merge();
+    } else {
+      return true;
+    }
+    return false;
+  }
+
+  // "left right", as files had it before 2024. A line of merges.txt may have slipped in.
+  void split_merge(const std::string& merge) {
+    if (merge.starts_with("#version")) return;
+    size_t space = merge.find(' ');
+    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) bad_merge();
+    file_.merges.push_back(std::string_view(merge).substr(0, space));
+    file_.merges.push_back(std::string_view(merge).substr(space + 1));
+  }
+
+  [[noreturn]] void bad_merge() const {
+    fail(ErrorKind::refused, "{}: merge {} must have two parts, as [\"a\", \"b\"] or \"a b\"",
+         kFile, file_.merges.size() / 2);
+  }
+
+  TokenizerFile& file_;
+  std::string section_;  // the last key at the top
+  std::string field_;    // the last key inside of it
+};
+
+}  // namespace
+
+std::optional<std::string> read_text_file(const std::filesystem::path& path,
+                                          std::string_view name) {
+  std::error_code error;
+  std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
+  if (error) fail_errno(error.value(), "{}: cannot be read", name);
+  if (status.type() != std::filesystem::file_type::regular) {
+    fail(ErrorKind::refused, "{}: must be a regular file", name);
+  }
+  uint64_t bytes = std::filesystem::file_size(path, error);
+  if (error) fail_errno(error.value(), "{}: cannot be read", name);
+  if (bytes > kMaxFileBytes) {
+    fail(ErrorKind::refused, "{}: has {}, more than the {} that such a file may have", name,
+         format_size(bytes), format_size(kMaxFileBytes));
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::string text(bytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(bytes));
+  if (!in) fail_errno(errno, "{}: cannot be read", name);
+  return text;
+}
+
+TokenizerFile parse_tokenizer_file(const std::string& json) {
+  TokenizerFile file;
+  Capture capture(file);
+  try {
+    file.config = Json::parse(json, [&](int depth, Capture::Event event, Json& value) {
+      return capture.take(depth, event, value);
+    });
+  } catch (const Json::exception&) {
+    parse_json(json, kFile);  // throws the same again, in words for the user
+    throw;
+  }
+  return file;
+}
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+// Every case of the shared collection of broken checkpoints that concerns this room.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "io/checkpoint/index.h"
+#include "src/base/json.h"
+#include "tests/io/support.h"
+
+namespace sluice::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_case(const fs::path& source) {
+  SCOPED_TRACE(source.filename().string());
+  Json manifest = parse_json(test::read_file(source / "manifest.json"), "manifest.json");
+  test::TempDir dir;
+  fs::copy(source, dir / "model", fs::copy_options::recursive);
+  for (const Json& link : manifest.value("setup", Json::array())) {
+    fs::create_symlink(link["target"].get<std::string>(),
+                       dir / "model" / link["symlink"].get<std::string>());
+  }
+
+  std::string answer = "ok";
+  std::string message;
+  try {
+    CheckpointIndex index = open_checkpoint(dir / "model");
+    if (!index.warnings().empty()) answer = "warning";
+    for (const std::string& warning : index.warnings()) message += warning + "\n";
+  } catch (const Error& e) {
+    answer = e.kind() == ErrorKind::refused ? "error" : "an Error of another kind";
+    message = e.what();
+  }
+  testing::Test::RecordProperty(source.filename().string(), answer + ": " + message);
+
+  std::string expect = manifest["expect"];
+  bool fits = expect.find(answer) != std::string::npos || expect == "any_clean";
+  // What may be accepted may be accepted with a remark; only a sound checkpoint gets none.
+  if (answer == "warning" && expect == "error_or_ok") fits = true;
+  if (answer == "an Error of another kind") fits = false;
+  EXPECT_TRUE(fits) << "expected " << expect << ", answered " << answer << ": " << message;
+  if (answer == "ok") return;
+  for (const Json& word : manifest["message_should_mention"]) {
+    EXPECT_THAT(message, testing::HasSubstr(word.get<std::string>()));
+  }
+}
+
+TEST(Malformed, EveryCaseIsAnsweredAsItsManifestSays) {
+  fs::path cases = test::oracle_dir() / "malformed";
+  if (test::oracle_dir().empty()) GTEST_SKIP() << "no folder of shared fixtures (SLUICE_ORACLE)";
+  int count = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(cases)) {
+    std::string name = entry.path().filename().string();
+    if (!name.starts_with("st_") && !name.starts_with("idx_") && !name.starts_with("control_") &&
+        name != "w_no_tensors") {
+      continue;
+    }
+    check_case(entry.path());
+    ++count;
+  }
+  EXPECT_GT(count, 0);
+}
+
+}  // namespace
+}  // namespace sluice::io

@@ -1,0 +1,248 @@
+#include "io/checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/io/support.h"
+
+namespace sluice::io {
+namespace {
+
+using test::TempDir;
+using testing::AllOf;
+using testing::HasSubstr;
+
+SafetensorsFile read(const TempDir& dir, std::string_view bytes) {
+  std::filesystem::remove(dir / "f.safetensors");  // ext4 flushes a file that is overwritten
+  test::write_file(dir / "f.safetensors", bytes);
+  return read_safetensors_header(dir / "f.safetensors", "f.safetensors");
+}
+
+TEST(Safetensors, ReadsAnyOrderOfNames) {
+  TempDir dir;
+  std::string header = R"({"b":{"shape":[2,3],"data_offsets":[4,16],"dtype":"I16"},)"
+                       R"("__metadata__":{"format":"pt","x":"y"},)"
+                       R"("empty":{"dtype":"F32","shape":[7,0],"data_offsets":[4,4]},)"
+                       R"("a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}   )";
+  SafetensorsFile file = read(dir, safetensors(header, std::string(16, 'd')));
+  EXPECT_EQ(file.file.size, 8 + header.size() + 16);
+  ASSERT_EQ(file.tensors.size(), 3u);
+  EXPECT_EQ(file.tensors[0].name, "a");
+  EXPECT_EQ(file.tensors[0].shape, Shape());
+  EXPECT_EQ(file.tensors[0].offset, 8 + header.size());
+  EXPECT_EQ(file.tensors[1].name, "empty");
+  EXPECT_EQ(file.tensors[1].bytes, 0u);
+  EXPECT_EQ(file.tensors[2].name, "b");
+  EXPECT_EQ(file.tensors[2].dtype, DType::i16);
+  EXPECT_EQ(file.tensors[2].shape, (Shape{2, 3}));
+  EXPECT_EQ(file.tensors[2].offset, 8 + header.size() + 4);
+  EXPECT_EQ(file.tensors[2].bytes, 12u);
+}
+
+TEST(Safetensors, IgnoresFieldsThatTheReferenceIgnores) {
+  TempDir dir;
+  std::string header =
+      R"({"a":{"note":{"shape":[1.5,{"dtype":3}]},"dtype":"U8","shape":[3],"data_offsets":[0,3],)"
+      R"("more":[[1],-2,null,true]},"__metadata__":{}})";
+  EXPECT_EQ(read(dir, safetensors(header, "123")).tensors.at(0).shape, Shape{3});
+  EXPECT_TRUE(read(dir, safetensors("{}", "")).tensors.empty());
+}
+
+struct Hostile {
+  std::string fault;  // part of the message
+  std::string bytes;
+};
+
+std::string one(std::string_view fields, std::string_view data = "1234") {
+  return safetensors(fmt::format(R"({{"w.x":{{{}}}}})", fields), data);
+}
+
+std::vector<Hostile> hostile_entries() {
+  auto shape = [](std::string_view dims) {
+    return one(fmt::format(R"("dtype":"U8","shape":{},"data_offsets":[0,4])", dims));
+  };
+  auto offsets = [](std::string_view values) {
+    return one(fmt::format(R"("dtype":"U8","shape":[4],"data_offsets":{})", values));
+  };
+  return {
+      {"negative", shape("[-4]")},
+      {"negative", shape("[-2,-2]")},
+      {"not an integer", shape("[4.0]")},
+      {"not an integer", shape("[1e2]")},
+      {"not an integer", shape("[18446744073709551616]")},
+      {"overflows", shape("[9223372036854775808]")},
+      {"overflows", shape("[4294967296,4294967296]")},
+      {"overflows", shape("[4294967296,4294967296,0]")},
+      {"list of integers", shape("[[4]]")},
+      {"list of integers", shape("[\"4\"]")},
+      {"list of integers", shape("[null]")},
+      {"shape must be", shape("4")},
+      {"shape must be", shape("{}")},
+      {"shape must be", shape("null")},
+      {"too many dimensions", shape("[4,1,1,1,1,1,1,1,1]")},
+      {"needs 3 bytes, but 4", shape("[3]")},
+      {"needs 0 bytes, but 4", shape("[4,0]")},
+      {"negative", offsets("[-1,3]")},
+      {"not an integer", offsets("[0,4.5]")},
+      {"not an integer", offsets("[0,99999999999999999999]")},
+      {"two numbers", offsets("[0]")},
+      {"two numbers", offsets("[]")},
+      {"more than two", offsets("[0,4,4]")},
+      {"data_offsets must be", offsets("\"0,4\"")},
+      {"list of integers", offsets("[[0,4]]")},
+      {"before they begin", offsets("[4,0]")},
+      {"beyond the end", offsets("[1,5]")},
+      {"needs 4 bytes, but 18446744073709551615", offsets("[0,18446744073709551615]")},
+      {"beyond the end", offsets("[18446744073709551611,18446744073709551615]")},
+      {"no dtype", one(R"("shape":[4],"data_offsets":[0,4])")},
+      {"no shape", one(R"("dtype":"U8","data_offsets":[0,4])")},
+      {"no data_offsets", one(R"("dtype":"U8","shape":[4])")},
+      {"no dtype", one("")},
+      {"dtype twice", one(R"("dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4])")},
+      {"shape twice", one(R"("dtype":"U8","shape":[4],"shape":[4],"data_offsets":[0,4])")},
+      {"data_offsets twice",
+       one(R"("dtype":"U8","shape":[4],"data_offsets":[0,4],"data_offsets":[0,4])")},
+      {"unknown dtype U9", one(R"("dtype":"U9","shape":[4],"data_offsets":[0,4])")},
+      {"unknown dtype u8", one(R"("dtype":"u8","shape":[4],"data_offsets":[0,4])")},
+      {"unknown dtype ", one(R"("dtype":"","shape":[4],"data_offsets":[0,4])")},
+      {"unsupported dtype F4", one(R"("dtype":"F4","shape":[8],"data_offsets":[0,4])")},
+      {"unsupported dtype F8_E8M0", one(R"("dtype":"F8_E8M0","shape":[4],"data_offsets":[0,4])")},
+      {"dtype must be", one(R"("dtype":8,"shape":[4],"data_offsets":[0,4])")},
+      {"dtype must be", one(R"("dtype":["U8"],"shape":[4],"data_offsets":[0,4])")},
+  };
+}
+
+TEST(Safetensors, RefusesHostileEntries) {
+  TempDir dir;
+  for (const Hostile& h : hostile_entries()) {
+    std::string message = error_of(ErrorKind::refused, [&] { read(dir, h.bytes); });
+    EXPECT_THAT(message, AllOf(HasSubstr("f.safetensors"), HasSubstr("w.x"), HasSubstr(h.fault)))
+        << h.bytes;
+  }
+}
+
+std::string with_length(uint64_t length, std::string_view rest) {
+  std::string bytes = safetensors("", rest);
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i));
+  return bytes;
+}
+
+std::vector<Hostile> hostile_files() {
+  std::string a = entry("a", 0, 2), b = entry("b", 2, 4);
+  std::string good = object({a, b});
+  std::string deep(5000, '[');
+  return {
+      {"0 bytes", ""},
+      {"7 bytes", "1234567"},
+      {"is empty", safetensors("", "")},
+      {"larger than the file", with_length(good.size() + 5, good + "1234")},
+      {"larger than the file", with_length(UINT64_MAX, good + "1234")},
+      {"larger than the file", with_length(UINT64_MAX - 7, good + "1234")},
+      {"larger than the file", with_length(uint64_t{1} << 63, good + "1234")},
+      {"HTML", "<!DOCTYPE html><html><body>404</body></html>"},
+      {"HTML", "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>"},
+      {"Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"},
+      {"JSON text", R"({"error":"Repository not found"})"},
+      {"ZIP", "PK\x03\x04 0123456789"},
+      {"pickle", "\x80\x02}q\x01(X\x05"},
+      {"begin with '{'", safetensors(" " + good, "1234")},
+      {"begin with '{'", safetensors("[]", "")},
+      {"begin with '{'", safetensors("\xef\xbb\xbf" + good, "1234")},
+      {"not valid JSON", safetensors(good.substr(0, good.size() - 1), "1234")},
+      {"not valid JSON", safetensors(good + "x", "1234")},
+      {"not valid JSON", safetensors(good + "{}", "1234")},
+      {"contains a NUL", safetensors(good + std::string("\0\0{}", 4), "1234")},
+      {"not valid JSON", safetensors("{/**/" + good.substr(1), "1234")},
+      {"not valid JSON", safetensors("{'a':1}", "")},
+      {"not valid JSON", safetensors(R"({"a":NaN})", "")},
+      {"not valid JSON", safetensors(R"({"a":1e999})", "")},
+      {"UTF-8", safetensors("{\"\xff\":1}", "")},
+      {"UTF-8", safetensors("{\"\xc0\x80\":1}", "")},
+      {"surrogate", safetensors(R"({"\ud800":1})", "")},
+      {"must be a JSON object", safetensors(R"({"a":17})", "")},
+      {"must be a JSON object", safetensors(R"({"a":[]})", "")},
+      {"must be a JSON object", safetensors(R"({"a":null})", "")},
+      {"nested too deeply", safetensors("{\"a\":{\"x\":" + deep, "")},
+      {"nested too deeply",
+       safetensors(fmt::format(R"({{"a":{{"x":{}}}}})", deep.substr(0, 40)), "")},
+      {"map strings to strings", safetensors(R"({"__metadata__":{"a":1}})", "")},
+      {"map strings to strings", safetensors(R"({"__metadata__":{"a":{}}})", "")},
+      {"object of strings", safetensors(R"({"__metadata__":"a"})", "")},
+      {"twice", safetensors(R"({"__metadata__":{},"__metadata__":{}})", "")},
+      {"a: the name is there twice", safetensors(object({a, a}), "12")},
+      {"a: the name is there twice", safetensors(object({a, entry("a", 2, 4)}), "1234")},
+      {"twice", safetensors(object({a, entry(R"(\u0061)", 2, 4)}), "1234")},
+      {"control character", safetensors(object({entry(R"(a\u0000b)", 0, 2)}), "12")},
+      {"control character", safetensors(object({entry(R"(a\u001b[2J)", 0, 2)}), "12")},
+      {"overlaps", safetensors(object({a, entry("b", 1, 4)}), "1234")},
+      {"overlaps", safetensors(object({entry("a", 0, 4), b}), "1234")},
+      {"overlaps", safetensors(object({a, entry("b", 0, 2)}), "12")},
+      {"overlaps", safetensors(object({entry("a", 0, 4), entry("b", 2, 2)}), "1234")},
+      {"hole of 1 bytes", safetensors(object({a, entry("b", 3, 4)}), "1234")},
+      {"hole of 1 bytes", safetensors(object({entry("a", 1, 2)}), "12")},
+      {"1 bytes after the last", safetensors(good, "12345")},
+      {"4 bytes after the last", safetensors("{}", "1234")},
+      {"not downloaded completely", safetensors(good, "123")},
+      {"not downloaded completely", safetensors(good, "")},
+  };
+}
+
+TEST(Safetensors, RefusesHostileFiles) {
+  TempDir dir;
+  for (const Hostile& h : hostile_files()) {
+    std::string message = error_of(ErrorKind::refused, [&] { read(dir, h.bytes); });
+    EXPECT_THAT(message, AllOf(HasSubstr("f.safetensors"), HasSubstr(h.fault))) << h.bytes;
+    bool clean = std::none_of(message.begin(), message.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e;
+    });
+    EXPECT_TRUE(clean && message.size() < 1000) << message;
+  }
+}
+
+TEST(Safetensors, RefusesAHugeHeaderWithoutReadingIt) {
+  TempDir dir;
+  test::write_file(dir / "f", with_length(100'000'001, "{"));
+  std::filesystem::resize_file(dir / "f", 200'000'000);  // a hole: costs no disk
+  EXPECT_THAT(error_of(ErrorKind::refused, [&] { read_safetensors_header(dir / "f", "f"); }),
+              HasSubstr("above the format's limit"));
+}
+
+// Any change of a byte gives the same tensors as before, other tensors that fit the file, or an
+// Error.
+TEST(Safetensors, SurvivesRandomDamage) {
+  TempDir dir;
+  test::Random random("damaged headers");
+  std::string good = safetensors(
+      object({entry("a", 0, 2), entry("b", 2, 4), R"("__metadata__":{"format":"pt"})"}), "1234");
+  int refused = 0;
+  for (int i = 0; i < 500; ++i) {
+    std::string bytes = good;
+    for (int64_t n = random.between(1, 3); n > 0; --n) {
+      auto at = static_cast<size_t>(random.between(0, static_cast<int64_t>(bytes.size()) - 1));
+      switch (random.between(0, 2)) {
+        case 0:
+          bytes[at] = static_cast<char>(random.between(0, 255));
+          break;
+        case 1:
+          bytes.erase(at, 1);
+          break;
+        default:
+          bytes.insert(at, 1, "0129-+.eE[]{},:\"\\"[random.between(0, 16)]);
+      }
+    }
+    try {
+      for (const StoredTensor& t : read(dir, bytes).tensors) {
+        ASSERT_LE(t.offset + t.bytes, bytes.size());
+      }
+    } catch (const Error& e) {
+      ASSERT_EQ(e.kind(), ErrorKind::refused) << e.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 250);
+}
+
+}  // namespace
+}  // namespace sluice::io

@@ -1,0 +1,202 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/kernels/backend.h"
+
+namespace sluice {
+namespace {
+
+using test::Backend;
+using test::Matrix;
+using test::Random;
+using test::StoredWeight;
+
+class Elementwise : public test::EveryIsa {};
+
+StoredWeight vector_weight(DType dtype, int64_t cols, Random& random) {
+  std::vector<float> x(static_cast<size_t>(cols));
+  for (float& v : x) v = random.normal();
+  StoredWeight w({dtype, WeightLayout::rows, ScaleKind::none}, 1, cols);
+  EncodeArgs args;
+  args.source = reinterpret_cast<const std::byte*>(x.data());
+  args.stored = DType::f32;
+  args.rows = 1;
+  args.to = w.weight;
+  encode_reference(args);
+  return w;
+}
+
+TEST_P(Elementwise, RmsNormEqualsItsDefinition) {
+  Random random("Elementwise.RmsNormEqualsItsDefinition");
+  Backend reference(Isa::reference, Compute::bf16, {});
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const int64_t n = random.between(1, 30), cols = random.between(1, 600);
+    Matrix x = Matrix::random(n, cols, random, 3), y(n, cols), expected(n, cols);
+    StoredWeight w = vector_weight(dtype, cols, random);
+    Backend backend(GetParam(), Compute::bf16, {n, cols, 1, 1, 8}, 2);
+    backend->rms_norm(x.tensor(), w.weight, 1e-5f, y.tensor());
+    reference->rms_norm(x.tensor(), w.weight, 1e-5f, expected.tensor());
+    expect_near(y, expected, 1e-30f, 2e-6f);
+    backend->rms_norm(x.tensor(), w.weight, 1e-5f, x.tensor());  // in place
+    EXPECT_TRUE(same_bits(x, y));
+  }
+  // [3, 4]: mean of squares 12.5.
+  Matrix x(1, 2), y(1, 2);
+  x.at(0, 0) = 3;
+  x.at(0, 1) = 4;
+  StoredWeight w({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 2);
+  reinterpret_cast<float*>(w.weight.data)[0] = 1;
+  reinterpret_cast<float*>(w.weight.data)[1] = 2;
+  Backend(GetParam(), Compute::bf16, {1, 2, 1, 1, 8})
+      ->rms_norm(x.tensor(), w.weight, 0, y.tensor());
+  EXPECT_NEAR(y.at(0, 0), 3 / std::sqrt(12.5), 1e-6);
+  EXPECT_NEAR(y.at(0, 1), 8 / std::sqrt(12.5), 1e-6);
+}
+
+TEST_P(Elementwise, AddRmsNormIsBothInOne) {
+  Random random("Elementwise.AddRmsNormIsBothInOne");
+  const int64_t n = 9, cols = random.between(1, 300);
+  Matrix residual = Matrix::random(n, cols, random), x = Matrix::random(n, cols, random);
+  Matrix sum = residual, y(n, cols), expected(n, cols);
+  StoredWeight w = vector_weight(DType::bf16, cols, random);
+  Backend backend(GetParam(), Compute::bf16, {n, cols, 1, 1, 8}, 2);
+  backend->add_rms_norm(residual.tensor(), x.tensor(), w.weight, 1e-6f, y.tensor());
+  backend->add(sum.tensor(), x.tensor());
+  backend->rms_norm(sum.tensor(), w.weight, 1e-6f, expected.tensor());
+  EXPECT_TRUE(same_bits(residual, sum));
+  EXPECT_TRUE(same_bits(y, expected));
+  EXPECT_TRUE(residual.gaps_untouched());
+}
+
+// Rows alone give what they give in a batch.
+TEST_P(Elementwise, RowsDoNotDependOnTheBatch) {
+  Random random("Elementwise.RowsDoNotDependOnTheBatch");
+  const int64_t n = 70, cols = random.between(400, 500);
+  Matrix x = Matrix::random(n, cols, random), up = Matrix::random(n, cols, random);
+  Matrix norm(n, cols), norm_alone(n, cols), gated(n, cols), gated_alone(n, cols);
+  StoredWeight w = vector_weight(DType::bf16, cols, random);
+  Backend backend(GetParam(), Compute::bf16, {n, cols, 1, 1, 8}, 3);
+  backend->rms_norm(x.tensor(), w.weight, 1e-6f, norm.tensor());
+  backend->gated_activation(Activation::silu, x.tensor(), up.tensor(), gated.tensor());
+  for (int64_t r = 0; r < n; ++r) {
+    backend->rms_norm(x.tensor().rows_from(r, 1), w.weight, 1e-6f,
+                      norm_alone.tensor().rows_from(r, 1));
+    backend->gated_activation(Activation::silu, x.tensor().rows_from(r, 1),
+                              up.tensor().rows_from(r, 1), gated_alone.tensor().rows_from(r, 1));
+  }
+  EXPECT_TRUE(same_bits(norm, norm_alone));
+  EXPECT_TRUE(same_bits(gated, gated_alone));
+}
+
+TEST_P(Elementwise, AddAdds) {
+  Random random("Elementwise.AddAdds");
+  const int64_t n = random.between(1, 9), cols = random.between(1, 100);
+  Matrix x = Matrix::random(n, cols, random), y = Matrix::random(n, cols, random), before = x;
+  Backend(GetParam(), Compute::bf16, {})->add(x.tensor(), y.tensor());
+  for (int64_t r = 0; r < n; ++r) {
+    for (int64_t c = 0; c < cols; ++c) EXPECT_EQ(x.at(r, c), before.at(r, c) + y.at(r, c));
+  }
+  EXPECT_TRUE(x.gaps_untouched());
+}
+
+TEST_P(Elementwise, GatedActivationsEqualTheirDefinition) {
+  Random random("Elementwise.GatedActivationsEqualTheirDefinition");
+  Backend reference(Isa::reference, Compute::bf16, {}), backend(GetParam(), Compute::bf16, {}, 2);
+  for (Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    const int64_t n = random.between(1, 9), cols = random.between(20, 100);
+    Matrix gate = Matrix::random(n, cols, random, 4), up = Matrix::random(n, cols, random);
+    for (int64_t c = 0;
+         float extreme : {0.0f, -0.0f, 1e30f, -1e30f, 90.0f, -90.0f, -88.0f, 1e-30f}) {
+      gate.at(0, c++) = extreme;
+    }
+    Matrix out(n, cols), expected(n, cols);
+    backend->gated_activation(activation, gate.tensor(), up.tensor(), out.tensor());
+    reference->gated_activation(activation, gate.tensor(), up.tensor(), expected.tensor());
+    SCOPED_TRACE(static_cast<int>(activation));
+    // Where gelu nears zero, 1 + erf cancels: the error is absolute, some 1e-7 of |gate up|.
+    expect_near(out, expected, 2e-6f, 2e-6f);
+    backend->gated_activation(activation, gate.tensor(), up.tensor(), gate.tensor());  // in place
+    EXPECT_TRUE(same_bits(gate, out));
+  }
+}
+
+TEST_P(Elementwise, SiluIsPreciseOverItsWholeRange) {
+  const int64_t cols = 4001;
+  Matrix gate(1, cols), up(1, cols), out(1, cols);
+  for (int64_t c = 0; c < cols; ++c) {
+    gate.at(0, c) = static_cast<float>(c - 2000) / 25;  // -80 .. 80
+    up.at(0, c) = 1;
+  }
+  Backend(GetParam(), Compute::bf16, {})
+      ->gated_activation(Activation::silu, gate.tensor(), up.tensor(), out.tensor());
+  for (int64_t c = 0; c < cols; ++c) {
+    const double x = gate.at(0, c), exact = x / (1 + std::exp(-x));
+    ASSERT_NEAR(out.at(0, c), exact, std::abs(exact) * 5e-7) << x;
+  }
+}
+
+TEST_P(Elementwise, RopeRotatesPairs) {
+  Random random("Elementwise.RopeRotatesPairs");
+  Backend reference(Isa::reference, Compute::bf16, {}), backend(GetParam(), Compute::bf16, {}, 2);
+  for (auto [head_dim, rope_dim] : {std::pair{64, 64}, {80, 20}, {8, 8}, {112, 56}, {6, 2}}) {
+    const int64_t n = random.between(1, 20), heads = random.between(1, 5);
+    Matrix x = Matrix::random(n, heads * head_dim, random), before = x, expected = x;
+    Matrix cos(n, rope_dim / 2), sin(n, rope_dim / 2);
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t i = 0; i < rope_dim / 2; ++i) {
+        const double angle = random.uniform() * 7;
+        cos.at(r, i) = static_cast<float>(std::cos(angle));
+        sin.at(r, i) = static_cast<float>(std::sin(angle));
+      }
+    }
+    backend->rope(x.tensor(), head_dim, cos.tensor(), sin.tensor());
+    reference->rope(expected.tensor(), head_dim, cos.tensor(), sin.tensor());
+    EXPECT_TRUE(same_bits(x, expected));
+    EXPECT_TRUE(x.gaps_untouched());
+    for (int64_t d = rope_dim; d < head_dim; ++d) EXPECT_EQ(x.at(0, d), before.at(0, d));
+    const double a = before.at(0, 0), b = before.at(0, rope_dim / 2);
+    EXPECT_NEAR(x.at(0, 0), a * cos.at(0, 0) - b * sin.at(0, 0), 1e-6);
+    EXPECT_NEAR(x.at(0, rope_dim / 2), b * cos.at(0, 0) + a * sin.at(0, 0), 1e-6);
+  }
+}
+
+TEST_P(Elementwise, EmbedLooksUpRowsOfAnyLayout) {
+  Random random("Elementwise.EmbedLooksUpRowsOfAnyLayout");
+  const int64_t rows = 50, cols = random.between(1, 200);
+  Matrix values = Matrix::random(rows, cols, random);
+  for (const QuantScheme& scheme : quant_schemes()) {
+    for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
+      StoredWeight table(scheme.format(DType::bf16, layout), rows, cols);
+      EncodeArgs args;
+      args.source = reinterpret_cast<const std::byte*>(&values.at(0, 0));
+      args.stored = DType::f32;
+      args.source_stride = (cols + Matrix::kGap) * 4;
+      args.rows = rows;
+      args.group = scheme.group;
+      args.to = table.weight;
+      args.tensor_amax = absolute_max(args.source, DType::f32, args.source_stride, rows, cols);
+      encode_reference(args);
+      std::vector<int32_t> ids;
+      for (int i = 0; i < 20; ++i) ids.push_back(static_cast<int32_t>(random.between(0, rows - 1)));
+      Matrix out(20, cols);
+      Backend(GetParam(), Compute::bf16, {}, 2)->embed(table.weight, ids, out.tensor());
+      for (int64_t i = 0; i < 20; ++i) {
+        const int64_t id = ids[static_cast<size_t>(i)];
+        for (int64_t c = 0; c < cols; ++c) {
+          ASSERT_EQ(out.at(i, c), decode_element(table.weight, id, c));
+          const float exact = values.at(id, c);
+          ASSERT_NEAR(out.at(i, c), exact, std::abs(exact) / 16 + 0.01);
+        }
+      }
+      EXPECT_TRUE(out.gaps_untouched());
+    }
+  }
+}
+
+SLUICE_OVER_EVERY_ISA(Elementwise);
+
+}  // namespace
+}  // namespace sluice

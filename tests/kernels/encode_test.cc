@@ -1,0 +1,205 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "quant/float8.h"
+#include "tests/kernels/backend.h"
+
+namespace sluice {
+namespace {
+
+using test::Backend;
+using test::Random;
+using test::StoredWeight;
+
+// Rows of a stored tensor: odd address, gaps between rows, now and then something that is not
+// finite, tiny or large.
+struct Source {
+  Source(DType stored_, int64_t rows_, int64_t cols_, bool special, Random& random)
+      : stored(stored_),
+        rows(rows_),
+        cols(cols_),
+        stride(cols_ * dtype_bytes(stored_) + random.between(0, 5)),
+        bytes(static_cast<size_t>(rows * stride + 1)) {
+    const float sigma = std::exp2(static_cast<float>(random.between(-12, 3)));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        float x = random.normal(sigma);
+        if (special && random.between(0, 40) == 0) x = special_value(random);
+        put(r, c, x);
+      }
+    }
+  }
+  static float special_value(Random& random) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    const float values[] = {0.0f,     -0.0f,    infinity, -infinity, std::nanf(""), 1e-30f,
+                            -6.1e-5f, 65504.0f, 3e-8f,    -1e4f,     1e-41f,        -std::nanf("")};
+    return values[random.between(0, 11)];
+  }
+  void put(int64_t r, int64_t c, float x) {
+    std::byte* to = bytes.data() + 1 + r * stride + c * dtype_bytes(stored);
+    const uint16_t half = stored == DType::f16 ? float_to_f16(x) : float_to_bf16(x);
+    if (stored == DType::f32) {
+      std::memcpy(to, &x, 4);
+    } else {
+      std::memcpy(to, &half, 2);
+    }
+  }
+  EncodeArgs args(ScaleGroup group, const Weight& to) const {
+    EncodeArgs a;
+    a.source = bytes.data() + 1;
+    a.stored = stored;
+    a.source_stride = stride;
+    a.rows = rows;
+    a.group = group;
+    a.to = to;
+    a.tensor_amax = absolute_max(a.source, stored, stride, rows, cols);
+    return a;
+  }
+  DType stored;
+  int64_t rows, cols, stride;
+  std::vector<std::byte> bytes;
+};
+
+void expect_same_stats(const EncodeStats& a, const EncodeStats& b) {
+  EXPECT_EQ(a.elements, b.elements);
+  EXPECT_EQ(a.not_finite, b.not_finite);
+  EXPECT_EQ(a.max_error, b.max_error);
+  EXPECT_NEAR(a.value_squares, b.value_squares, b.value_squares * 1e-9);
+  EXPECT_NEAR(a.error_squares, b.error_squares, b.error_squares * 1e-6);
+}
+
+class Encode : public test::EveryIsa {
+ protected:
+  void expect_equals_reference(const Source& source, ScaleGroup group, WeightFormat format) {
+    StoredWeight expected(format, source.rows, source.cols);
+    StoredWeight actual(format, source.rows, source.cols);
+    Backend backend(GetParam(), Compute::bf16, {});
+    const EncodeStats want = encode_reference(source.args(group, expected.weight));
+    const EncodeStats have = backend->encode(source.args(group, actual.weight));
+    SCOPED_TRACE(fmt::format("{} to {}, group {}, layout {}, {} x {}", dtype_name(source.stored),
+                             dtype_name(format.dtype), static_cast<int>(group),
+                             static_cast<int>(format.layout), source.rows, source.cols));
+    // One byte more than the weight has: nothing is written behind it.
+    ASSERT_EQ(std::memcmp(actual.weight.data, expected.weight.data,
+                          weight_bytes(format, source.rows, source.cols) + 1),
+              0);
+    ASSERT_EQ(std::memcmp(actual.weight.scales, expected.weight.scales,
+                          scale_bytes(format, source.rows, source.cols) + 1),
+              0);
+    expect_same_stats(have, want);
+  }
+};
+
+constexpr DType kStored[] = {DType::f32, DType::f16, DType::bf16};
+constexpr WeightLayout kLayouts[] = {WeightLayout::rows, WeightLayout::packed};
+
+TEST_P(Encode, QuantizesAsTheReference) {
+  Random random("Encode.QuantizesAsTheReference");
+  for (DType stored : kStored) {
+    for (const QuantScheme& scheme : quant_schemes()) {
+      for (WeightLayout layout : kLayouts) {
+        for (int i = 0; i < 3; ++i) {
+          Source source(stored, random.between(1, 150), random.between(1, 300), i > 0, random);
+          expect_equals_reference(source, scheme.group, scheme.format(stored, layout));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Encode, ConvertsAsTheReference) {
+  Random random("Encode.ConvertsAsTheReference");
+  for (DType stored : kStored) {
+    for (DType dtype : kStored) {
+      for (WeightLayout layout : kLayouts) {
+        // f32 overflows to infinity in f16: no special values there, they would make errors
+        // infinite.
+        Source source(stored, random.between(1, 40), random.between(1, 150), dtype != DType::f16,
+                      random);
+        expect_equals_reference(source, ScaleGroup::none, {dtype, layout, ScaleKind::none});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Every bf16 number under every scale that the others give: all ties.
+TEST_P(Encode, EveryBf16NumberIsQuantizedAsTheReference) {
+  Random random("Encode.EveryBf16NumberIsQuantizedAsTheReference");
+  Source source(DType::bf16, 256, 256, false, random);
+  for (int64_t i = 0; i < 65536; ++i) {
+    source.put(i % 256, i / 256, bf16_to_float(static_cast<uint16_t>(i)));
+  }
+  expect_equals_reference(source, ScaleGroup::row,
+                          {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row});
+}
+
+// With scale 1 each float32 near a tie, a subnormal or the largest code must round as the scalar
+// conversion does.
+TEST_P(Encode, TiesOfFloat32RoundToEven) {
+  Random random("Encode.TiesOfFloat32RoundToEven");
+  Source source(DType::f32, 3, 127, false, random);
+  for (int64_t code = 0; code < 126; ++code) {
+    const float low = e4m3_to_float(static_cast<uint8_t>(code));
+    const float tie = (low + e4m3_to_float(static_cast<uint8_t>(code + 1))) / 2;
+    source.put(0, code, tie);
+    source.put(1, code, -std::nextafter(tie, 0.0f));
+    source.put(2, code, std::nextafter(tie, 1e9f));
+  }
+  for (int64_t r = 0; r < 3; ++r) source.put(r, 126, 448);
+  expect_equals_reference(source, ScaleGroup::row,
+                          {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row});
+}
+
+TEST_P(Encode, AbsoluteMaxIsTheReferences) {
+  Random random("Encode.AbsoluteMaxIsTheReferences");
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (DType stored : kStored) {
+    for (int i = 0; i < 5; ++i) {
+      Source s(stored, random.between(1, 20), random.between(1, 90), i > 0, random);
+      EXPECT_EQ(backend->absolute_max(s.bytes.data() + 1, stored, s.stride, s.rows, s.cols),
+                absolute_max(s.bytes.data() + 1, stored, s.stride, s.rows, s.cols));
+    }
+  }
+}
+
+// Row groups in any order into one weight, as the loader does it.
+TEST_P(Encode, RowGroupsGiveTheWhole) {
+  Random random("Encode.RowGroupsGiveTheWhole");
+  const int64_t rows = 400, cols = 70;
+  Source source(DType::bf16, rows, cols, true, random);
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (const QuantScheme& scheme : quant_schemes()) {
+    const WeightFormat format = scheme.format(DType::bf16, WeightLayout::packed);
+    StoredWeight whole(format, rows, cols), parts(format, rows, cols);
+    EncodeArgs args = source.args(scheme.group, whole.weight);
+    const EncodeStats expected = backend->encode(args);
+    EncodeStats sum;
+    args.to = parts.weight;
+    const int64_t unit = scheme.group == ScaleGroup::block ? 128 : 16;
+    for (int64_t end = rows; end > 0;) {
+      const int64_t units = random.between(1, 3);
+      const int64_t begin = std::max<int64_t>(0, ((end - 1) / unit - units + 1) * unit);
+      args.source = source.bytes.data() + 1 + begin * source.stride;
+      args.rows = end - begin;
+      args.first_row = begin;
+      sum.add(backend->encode(args));
+      end = begin;
+    }
+    EXPECT_EQ(std::memcmp(whole.weight.data, parts.weight.data, weight_bytes(format, rows, cols)),
+              0);
+    EXPECT_EQ(
+        std::memcmp(whole.weight.scales, parts.weight.scales, scale_bytes(format, rows, cols)), 0);
+    expect_same_stats(sum, expected);
+  }
+}
+
+SLUICE_OVER_EVERY_ISA(Encode);
+
+}  // namespace
+}  // namespace sluice

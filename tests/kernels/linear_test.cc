@@ -1,0 +1,169 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "quant/float8.h"
+#include "tests/kernels/backend.h"
+
+namespace sluice {
+namespace {
+
+using test::Backend;
+using test::Matrix;
+using test::Random;
+using test::StoredWeight;
+
+struct Kind {
+  DType stored;  // before quantization
+  ScaleGroup group;
+};
+const Kind kKinds[] = {{DType::bf16, ScaleGroup::none},   {DType::f16, ScaleGroup::none},
+                       {DType::f32, ScaleGroup::none},    {DType::bf16, ScaleGroup::row},
+                       {DType::bf16, ScaleGroup::tensor}, {DType::bf16, ScaleGroup::block}};
+constexpr Compute kComputes[] = {Compute::bf16, Compute::f32};
+
+StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
+  std::vector<float> x(static_cast<size_t>(rows * cols));
+  for (float& v : x) v = random.normal(0.1f);
+  QuantScheme scheme{"", kind.group};
+  StoredWeight w(scheme.format(kind.stored, WeightLayout::packed), rows, cols);
+  EncodeArgs args;
+  args.source = reinterpret_cast<const std::byte*>(x.data());
+  args.stored = DType::f32;
+  args.source_stride = cols * 4;
+  args.rows = rows;
+  args.group = kind.group;
+  args.to = w.weight;
+  args.tensor_amax = absolute_max(args.source, DType::f32, cols * 4, rows, cols);
+  encode_reference(args);
+  return w;
+}
+
+WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 1, 1, 8}; }
+
+class Linear : public test::EveryIsa {};
+
+// Against float64, within the rounding of a float32 sum.
+void expect_product(const Matrix& x, const Weight& w, const float* bias, const Matrix& y,
+                    bool rounded) {
+  std::vector<float> row(static_cast<size_t>(w.cols));
+  const double step = std::ldexp(1, -23) * (4 + std::sqrt(static_cast<double>(w.cols)));
+  for (int64_t o = 0; o < w.rows; ++o) {
+    decode_row(w, o, row.data());
+    for (int64_t r = 0; r < x.rows(); ++r) {
+      double sum = bias != nullptr ? bias[o] : 0, size = std::abs(sum);
+      for (int64_t c = 0; c < w.cols; ++c) {
+        float a = rounded ? bf16_to_float(float_to_bf16(x.at(r, c))) : x.at(r, c);
+        double product = static_cast<double>(a) * row[static_cast<size_t>(c)];
+        sum += product;
+        size += std::abs(product);
+      }
+      ASSERT_NEAR(y.at(r, o), sum, step * size + 1e-30) << "row " << r << ", output " << o;
+    }
+  }
+  EXPECT_TRUE(y.gaps_untouched());
+}
+
+TEST_P(Linear, EqualsTheProductInFloat64) {
+  Random random("Linear.EqualsTheProductInFloat64");
+  for (const Kind& kind : kKinds) {
+    for (Compute compute : kComputes) {
+      for (int i = 0; i < 4; ++i) {
+        const int64_t n = random.between(1, 40), cols = random.between(1, 700);
+        const int64_t rows = random.between(1, 90);
+        StoredWeight w = random_weight(kind, rows, cols, random);
+        Matrix x = Matrix::random(n, cols, random), y(n, w.weight.rows);
+        std::vector<float> bias(static_cast<size_t>(w.weight.rows));
+        for (float& b : bias) b = random.normal();
+        const float* bias_or_null = i % 2 == 0 ? bias.data() : nullptr;
+        Backend backend(GetParam(), compute, needs(n, cols), 2);
+        backend->linear(x.tensor(), w.weight, bias_or_null, y.tensor());
+        SCOPED_TRACE(fmt::format("{} {} n {} rows {} cols {}", dtype_name(w.weight.format.dtype),
+                                 static_cast<int>(kind.group), n, rows, cols));
+        const bool rounded = compute == Compute::bf16 && kind.stored == DType::bf16;
+        expect_product(x, w.weight, bias_or_null, y, rounded);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(Linear, PaddingRowsGiveZero) {
+  Random random("Linear.PaddingRowsGiveZero");
+  for (const Kind& kind : kKinds) {
+    StoredWeight w = random_weight(kind, 19, 37, random);
+    Matrix x = Matrix::random(3, 37, random), y(3, 32);
+    Backend(GetParam(), Compute::bf16, needs(3, 37))
+        ->linear(x.tensor(), w.weight, nullptr, y.tensor());
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t o = 19; o < 32; ++o) EXPECT_EQ(y.at(r, o), 0.0f);
+    }
+  }
+}
+
+// The promise on which batching, chunking and preemption rest: bit for bit the same, alone or among
+// others, whatever the number of threads.
+TEST_P(Linear, ARowDoesNotDependOnOtherRowsOrThreads) {
+  Random random("Linear.ARowDoesNotDependOnOtherRowsOrThreads");
+  for (const Kind& kind : kKinds) {
+    for (Compute compute : kComputes) {
+      const int64_t n = GetParam() == Isa::reference ? 20 : random.between(241, 260);
+      const int64_t cols = random.between(500, 640);
+      StoredWeight w = random_weight(kind, 48, cols, random);
+      Matrix x = Matrix::random(n, cols, random), all(n, 48), again(n, 48);
+      Backend(GetParam(), compute, needs(n, cols), 1)
+          ->linear(x.tensor(), w.weight, nullptr, all.tensor());
+      Backend threads(GetParam(), compute, needs(n, cols), 3);
+      for (int64_t row = 0; row < n;) {
+        const int64_t count = std::min(n - row, random.between(1, 30));
+        threads->linear(x.tensor().rows_from(row, count), w.weight, nullptr,
+                        again.tensor().rows_from(row, count));
+        row += count;
+      }
+      EXPECT_TRUE(same_bits(all, again)) << dtype_name(w.weight.format.dtype);
+      for (int64_t row = 0; row < n; row += 7) {
+        threads->linear(x.tensor().rows_from(row, 1), w.weight, nullptr,
+                        again.tensor().rows_from(row, 1));
+      }
+      EXPECT_TRUE(same_bits(all, again)) << dtype_name(w.weight.format.dtype);
+    }
+  }
+}
+
+// All 256 codes, subnormals and NaN among them, mean what float8.h says.
+TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
+  for (Compute compute : kComputes) {
+    WeightFormat format{DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row};
+    StoredWeight w(format, 256, 4);
+    std::fill_n(w.weight.scales, 256, 1.0f);
+    std::fill_n(w.weight.data, weight_bytes(format, 256, 4), std::byte{0});
+    for (int64_t code = 0; code < 256; ++code) {
+      w.weight.data[element_offset(w.weight, code, code % 4)] = static_cast<std::byte>(code);
+    }
+    Matrix x(1, 4), y(1, 256);
+    for (int64_t c = 0; c < 4; ++c) x.at(0, c) = 1;
+    Backend(GetParam(), compute, needs(1, 4))->linear(x.tensor(), w.weight, nullptr, y.tensor());
+    for (int64_t code = 0; code < 256; ++code) {
+      float value = e4m3_to_float(static_cast<uint8_t>(code));
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::isnan(y.at(0, code)));
+      } else {
+        EXPECT_EQ(y.at(0, code), value) << code;
+      }
+    }
+  }
+}
+
+TEST_P(Linear, NoRowsIsNoWork) {
+  Random random("Linear.NoRowsIsNoWork");
+  StoredWeight w = random_weight(kKinds[0], 16, 8, random);
+  Matrix x(0, 8), y(0, 16);
+  Backend(GetParam(), Compute::bf16, needs(1, 8))
+      ->linear(x.tensor(), w.weight, nullptr, y.tensor());
+}
+
+SLUICE_OVER_EVERY_ISA(Linear);
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,123 @@
+// config.json is untrusted: every bad field is refused with one sentence that names it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "src/base/error.h"
+#include "src/models/families.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+std::string refusal(const std::string& config_text) {
+  test::TempDir dir;
+  test::write_file(dir / "config.json", config_text);
+  try {
+    build_model(dir.path(), Rank{});
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
+    return e.what();
+  }
+  return "accepted";
+}
+
+struct BadField {
+  const char* key;
+  Json value;  // discarded: the key is removed
+  const char* mention;
+};
+
+TEST(Config, BadFieldsAreNamed) {
+  Json removed = Json(Json::value_t::discarded);
+  const std::vector<BadField> cases{
+      {"hidden_act", "sparkle", "hidden_act"},
+      {"architectures", removed, "architectures"},
+      {"architectures", 5, "architectures"},
+      {"architectures", Json::array(), "architectures"},
+      {"architectures", {"FrobnicatorForCausalLM"}, "FrobnicatorForCausalLM"},
+      {"torch_dtype", "float99", "torch_dtype"},
+      {"rms_norm_eps", -1.0, "rms_norm_eps"},
+      {"rms_norm_eps", 0, "rms_norm_eps"},
+      {"head_dim", 7, "head_dim"},
+      {"head_dim", 0, "head_dim"},
+      {"num_attention_heads", 0, "num_attention_heads"},
+      {"num_attention_heads", int64_t{1} << 19, "num_attention_heads"},
+      {"num_key_value_heads", 4, "num_attention_heads"},
+      {"hidden_size", 16.5, "hidden_size"},
+      {"hidden_size", nullptr, "hidden_size"},
+      {"hidden_size", "16", "hidden_size"},
+      {"hidden_size", removed, "hidden_size"},
+      {"hidden_size", uint64_t{1} << 63, "hidden_size"},
+      {"num_hidden_layers", -2, "num_hidden_layers"},
+      {"num_hidden_layers", 1000000000000, "num_hidden_layers"},
+      {"vocab_size", int64_t{1} << 50, "vocab_size"},
+      {"vocab_size", removed, "vocab_size"},
+      {"intermediate_size", removed, "intermediate_size"},
+      {"rope_theta", 0, "rope_theta"},
+      {"rope_scaling", "linear", "rope_scaling"},
+      {"rope_scaling", {{"rope_type", "wobble"}, {"factor", 2.0}}, "rope_scaling"},
+      {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0.0}}, "rope_scaling"},
+      {"rope_scaling", {{"rope_type", "linear"}}, "factor"},
+      {"rope_scaling", {{"type", "llama3"}, {"factor", 2.0}}, "low_freq_factor"},
+      {"rope_parameters", {{"rope_theta", -5.0}}, "rope_theta"},
+      {"rope_scaling",
+       {{"rope_type", "longrope"},
+        {"factor", 2.0},
+        {"short_factor", {1.0}},
+        {"long_factor", {1.0}}},
+       "short_factor"},
+      {"tie_word_embeddings", 3, "tie_word_embeddings"},
+      {"attention_bias", "yes", "attention_bias"},
+      {"eos_token_id", "two", "eos_token_id"},
+      {"quantization_config", {{"quant_method", "magicbits"}}, "quantization_config"},
+  };
+  for (const BadField& c : cases) {
+    Json config = test::tiny_config();
+    if (c.value.is_discarded()) {
+      config.erase(c.key);
+    } else {
+      config[c.key] = c.value;
+    }
+    std::string message = refusal(config.dump());
+    EXPECT_NE(message.find(c.mention), std::string::npos)
+        << c.key << " = " << c.value.dump() << ": " << message;
+    EXPECT_NE(message.find("config.json"), std::string::npos) << message;
+  }
+  EXPECT_EQ(refusal(test::tiny_config().dump()), "accepted");
+}
+
+TEST(Config, WhatIsNoObjectIsRefused) {
+  std::string deep = "{\"a\":";
+  for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
+  for (std::string bad : {std::string("[]"), std::string(), std::string("{"), deep,
+                          std::string("{\"hidden_size\": 1e400}")}) {
+    EXPECT_NE(refusal(bad).find("config.json"), std::string::npos) << bad.substr(0, 40);
+  }
+}
+
+TEST(Config, MissingDirectoryAndFile) {
+  test::TempDir dir;
+  EXPECT_THROW(build_model(dir / "nowhere", Rank{}), Error);
+  EXPECT_THROW(build_model(dir.path(), Rank{}), Error);
+}
+
+TEST(Config, GenerationConfigDecidesEos) {
+  test::TempDir dir;
+  test::write_file(dir / "config.json", test::tiny_config().dump());
+  EXPECT_EQ(build_model(dir.path(), Rank{}).files.eos_ids, std::vector<int32_t>{2});
+  test::write_file(dir / "generation_config.json", R"({"eos_token_id": [5, 6]})");
+  EXPECT_EQ(build_model(dir.path(), Rank{}).files.eos_ids, (std::vector<int32_t>{5, 6}));
+}
+
+TEST(Config, RankCountsThatDoNotDivideTheHeadsAreRefused) {
+  test::TempDir dir;
+  test::write_file(dir / "config.json", test::tiny_config().dump());  // 6 heads, 2 KV heads
+  for (int size : {1, 2, 6}) EXPECT_NO_THROW(build_model(dir.path(), {0, size})) << size;
+  for (int size : {3, 4, 5}) EXPECT_THROW(build_model(dir.path(), {0, size}), Error) << size;
+}
+
+}  // namespace
+}  // namespace sluice

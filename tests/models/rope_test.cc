@@ -1,0 +1,72 @@
+#include "src/models/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+RopeConfig parse(const char* text, int64_t dim, int64_t positions) {
+  Json json = Json::parse(text);
+  return parse_rope(JsonFields(json, "config.json"), dim, positions);
+}
+
+void expect_near(const std::vector<float>& actual, const std::vector<double>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(actual[i], expected[i], 1e-6 * expected[i]) << i;
+}
+
+// Goldens: transformers 5.23's rope functions on these configurations, dim 8.
+TEST(Rope, FrequenciesMatchTransformers) {
+  expect_near(rope_frequencies(parse(R"({"rope_theta": 10000.0})", 8, 64), 10),
+              {1.0, 0.1, 0.01, 0.001});
+  expect_near(
+      rope_frequencies(parse(R"({"rope_scaling": {"type": "linear", "factor": 4.0}})", 8, 64), 10),
+      {0.25, 0.025, 0.0025, 0.00025});
+  expect_near(
+      rope_frequencies(
+          parse(
+              R"({"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                        "high_freq_factor": 4.0, "original_max_position_embeddings": 64}})",
+              8, 512),
+          10),
+      {1, 0.00470075384, 0.000176776681, 6.64786967e-06});
+  expect_near(
+      rope_frequencies(
+          parse(
+              R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32,
+                                        "beta_fast": 32, "beta_slow": 1}})",
+              8, 256),
+          10),
+      {1, 0.0125000002, 0.00124999997, 0.000125000006});
+  RopeConfig dynamic = parse(R"({"rope_scaling": {"type": "dynamic", "factor": 4.0}})", 8, 32);
+  expect_near(rope_frequencies(dynamic, 32), {1.0, 0.1, 0.01, 0.001});
+  expect_near(rope_frequencies(dynamic, 70), {1, 0.0558184013, 0.00311569381, 0.000173913038});
+}
+
+TEST(Rope, YarnScalesCosAndSin) {
+  RopeConfig yarn = parse(R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}})", 8, 256);
+  EXPECT_NEAR(yarn.attention_factor, 0.1 * std::log(8.0) + 1, 1e-12);
+}
+
+TEST(Rope, TableRowsDependOnPositionOnly) {
+  RopeConfig rope = parse("{}", 6, 64);
+  std::vector<float> whole_cos(30), whole_sin(30), part_cos(6), part_sin(6);
+  auto view = [](std::vector<float>& v, int64_t rows) {
+    return Tensor{reinterpret_cast<std::byte*>(v.data()), DType::f32, rows, 3, 3};
+  };
+  rope_table(rope, {0, 10}, view(whole_cos, 10), view(whole_sin, 10));
+  rope_table(rope, {7, 10}, view(part_cos, 2), view(part_sin, 2));
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(part_cos[i], whole_cos[21 + i]);
+    EXPECT_EQ(part_sin[i], whole_sin[21 + i]);
+  }
+  EXPECT_EQ(whole_cos[0], 1.0f);
+  EXPECT_EQ(whole_sin[0], 0.0f);
+}
+
+}  // namespace
+}  // namespace sluice

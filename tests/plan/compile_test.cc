@@ -1,0 +1,237 @@
+// The byte plan: every wanted byte once and in disk order, every fault in one message.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "src/base/error.h"
+#include "src/plan/bind.h"
+#include "src/plan/memory_plan.h"
+#include "src/plan/read_plan.h"
+#include "tests/support/checkpoint.h"
+
+namespace sluice {
+namespace {
+
+struct Checkpoint {
+  test::TempDir dir;
+  Checkpoint(const Json& config, const std::vector<test::TinyTensor>& tensors, size_t shards = 1) {
+    test::write_checkpoint(dir.path(), config, tensors, shards);
+  }
+  ReadPlan plan(const QuantizeRequest& quantize, const Staging& staging, Rank rank = {}) {
+    model = build_model(dir.path(), rank);
+    index.emplace(io::open_checkpoint(dir.path()));
+    return compile(model, *index, quantize, staging);
+  }
+  Model model;
+  std::optional<io::CheckpointIndex> index;
+};
+
+QuantizeRequest request(const char* scheme) {
+  return {*find_quant_scheme(scheme), {ParamRole::linear}, false};
+}
+
+std::string refusal(const Json& config, const std::vector<test::TinyTensor>& tensors) {
+  Checkpoint checkpoint(config, tensors);
+  try {
+    checkpoint.plan(request("none"), {1 << 20, 1 << 22});
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused);
+    return e.what();
+  }
+  return "accepted";
+}
+
+// Every element of this rank's cut of every tensor is in exactly one encoded move, at the right
+// place in the file.
+void expect_complete(const ReadPlan& plan) {
+  std::map<uint32_t, std::set<int64_t>> rows_seen;
+  std::pair<uint32_t, uint64_t> last{0, 0};
+  for (const Span& s : plan.spans) {
+    EXPECT_LE(s.length + 8192, plan.slot_bytes);
+    EXPECT_GE(std::pair(s.file, s.offset + (s.encode && !s.measure ? s.length : 0)), last)
+        << "disk order";
+    if (!s.measure || s.encode) last = {s.file, s.offset};
+    for (uint32_t m = s.first_move; m < s.first_move + s.moves; ++m) {
+      const Move& move = plan.moves[m];
+      const TensorPlan& t = plan.tensors[move.tensor];
+      const Piece& piece = plan.params[t.param].param->pieces[t.piece];
+      uint64_t element = static_cast<uint64_t>(dtype_bytes(t.stored->dtype));
+      int64_t first = (piece.cut.row + move.first_row) * piece.cols + piece.cut.col;
+      EXPECT_EQ(s.offset + move.offset, t.stored->offset + static_cast<uint64_t>(first) * element);
+      uint64_t end =
+          move.offset +
+          (static_cast<uint64_t>((move.rows - 1) * piece.cols + piece.cut.cols)) * element;
+      EXPECT_LE(end, s.length);
+      EXPECT_EQ(s.unit, plan.params[t.param].unit);
+      if (!s.encode) continue;
+      for (int64_t r = 0; r < move.rows; ++r)
+        EXPECT_TRUE(rows_seen[move.tensor].insert(move.first_row + r).second);
+    }
+  }
+  for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    const Piece& piece = plan.params[plan.tensors[t].param].param->pieces[plan.tensors[t].piece];
+    EXPECT_EQ(std::ssize(rows_seen[t]), piece.cut.rows) << plan.tensors[t].stored->name;
+  }
+}
+
+TEST(Compile, ReadsEveryByteOnceInDiskOrder) {
+  test::Random random("compile");
+  for (int round = 0; round < 30; ++round) {
+    Json config = test::tiny_config();
+    config["hidden_size"] = random.between(1, 40) * 6;
+    config["intermediate_size"] = random.between(1, 300);
+    config["vocab_size"] = random.between(1, 900);
+    config["tie_word_embeddings"] = random.uniform() < 0.5;
+    config["attention_bias"] = random.uniform() < 0.5;
+    config["mlp_bias"] = random.uniform() < 0.5;
+    std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+    std::shuffle(tensors.begin(), tensors.end(), random.engine());
+    Checkpoint checkpoint(config, tensors, static_cast<size_t>(random.between(1, 4)));
+    for (const QuantScheme& scheme : quant_schemes()) {
+      Staging staging{static_cast<uint64_t>(random.between(4, 64)) * 4096,
+                      static_cast<uint64_t>(random.between(0, 1 << 20))};
+      ReadPlan plan = checkpoint.plan(request(std::string(scheme.name).c_str()), staging);
+      expect_complete(plan);
+      EXPECT_EQ(plan.needed_bytes(), checkpoint.index->total_bytes());
+      bool twice =
+          std::ranges::any_of(plan.tensors, [](const TensorPlan& t) { return t.read_twice; });
+      // Small tensors that share a read may have small gaps between them; shuffled ones seldom do.
+      if (!twice) {
+        EXPECT_LE(plan.read_bytes(), plan.needed_bytes() + 4096 * plan.moves.size());
+      }
+      EXPECT_GE(plan.read_bytes(), plan.needed_bytes());
+      EXPECT_TRUE(scheme.group == ScaleGroup::tensor || !twice);
+    }
+  }
+}
+
+TEST(Compile, EachRankReadsItsCutAndRanksTogetherTheWhole) {
+  test::Random random("ranks");
+  Json config = test::tiny_config();
+  config["num_attention_heads"] = 12;
+  config["num_key_value_heads"] = 2;
+  config["intermediate_size"] = 50;
+  Checkpoint checkpoint(config, test::tiny_tensors(config, random), 2);
+  for (int size : {1, 2, 4}) {
+    std::map<std::string, std::set<std::pair<int64_t, int64_t>>> seen;
+    for (int r = 0; r < size; ++r) {
+      ReadPlan plan = checkpoint.plan(request("fp8_per_channel"), {1 << 16, 1 << 18}, {r, size});
+      expect_complete(plan);
+      for (const TensorPlan& t : plan.tensors) {
+        const Cut& cut = plan.params[t.param].param->pieces[t.piece].cut;
+        for (int64_t row = cut.row; row < cut.row + cut.rows; ++row) {
+          for (int64_t col = cut.col; col < cut.col + cut.cols; ++col)
+            seen[t.stored->name].insert({row, col});
+        }
+      }
+    }
+    for (const io::StoredTensor& t : checkpoint.index->tensors()) {
+      EXPECT_EQ(std::ssize(seen[t.name]), t.shape.elements())
+          << t.name << " over " << size << " ranks";
+    }
+  }
+}
+
+TEST(Compile, LargePerTensorScalesReadTwiceOnlyBeyondTheRing) {
+  test::Random random("twice");
+  Json config = test::tiny_config();
+  config["hidden_size"] = 96;
+  config["num_attention_heads"] = 12;
+  config["intermediate_size"] = 1000;
+  Checkpoint checkpoint(config, test::tiny_tensors(config, random));
+  ReadPlan small = checkpoint.plan(request("fp8_per_tensor"), {16 * 4096, 4 * 16 * 4096});
+  ReadPlan large = checkpoint.plan(request("fp8_per_tensor"), {16 * 4096, 64 * 16 * 4096});
+  EXPECT_TRUE(
+      std::ranges::none_of(large.tensors, [](const TensorPlan& t) { return t.read_twice; }));
+  EXPECT_LT(large.read_bytes(), small.read_bytes() + 1);
+}
+
+TEST(Compile, EveryFaultIsInOneMessage) {
+  test::Random random("faults");
+  Json config = test::tiny_config();
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+  EXPECT_EQ(refusal(config, tensors), "accepted");
+  std::erase_if(tensors,
+                [](const auto& t) { return t.name == "model.layers.1.self_attn.k_proj.weight"; });
+  for (test::TinyTensor& t : tensors) {
+    if (t.name == "model.layers.0.mlp.down_proj.weight") std::swap(t.shape[0], t.shape[1]);
+    if (t.name == "model.layers.2.mlp.up_proj.weight") t.dtype = "I16";
+    if (t.name == "model.norm.weight") t.shape = {48, 1};
+  }
+  tensors.push_back({"model.layers.0.self_attn.surprise.weight", {1}, "BF16", "xx"});
+  std::string message = refusal(config, tensors);
+  for (const char* part : {"k_proj.weight is missing", "down_proj.weight has shape [40, 48]",
+                           "exchanged", "I16", "model.norm.weight", "surprise"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  }
+}
+
+TEST(Compile, KnownTensorsThatAreNotNeededAreListed) {
+  test::Random random("ignorable");
+  Json config = test::tiny_config();
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+  config["tie_word_embeddings"] = true;  // its copy of the head stays in the file
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {1}, "F32", "xxxx"});
+  Checkpoint checkpoint(config, tensors);
+  ReadPlan plan = checkpoint.plan(request("none"), {1 << 16, 1 << 18});
+  EXPECT_EQ(
+      std::set<std::string>(plan.ignored.begin(), plan.ignored.end()),
+      (std::set<std::string>{"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}));
+}
+
+TEST(Compile, OnlyWhatWasAskedIsQuantized) {
+  test::Random random("roles");
+  Json config = test::tiny_config();
+  Checkpoint checkpoint(config, test::tiny_tensors(config, random));
+  auto dtype_of = [](const ReadPlan& plan, std::string_view path) {
+    for (const ParamPlan& p : plan.params) {
+      if (p.param->path == path) return p.format.dtype;
+    }
+    ADD_FAILURE() << path;
+    return DType::f64;
+  };
+  ReadPlan standard = checkpoint.plan(request("fp8_per_channel"), {1 << 16, 1 << 18});
+  EXPECT_EQ(dtype_of(standard, "model.layers.0.mlp.down_proj.weight"), DType::f8_e4m3);
+  EXPECT_EQ(dtype_of(standard, "model.embed_tokens.weight"), DType::bf16);
+  EXPECT_EQ(dtype_of(standard, "lm_head.weight"), DType::bf16);
+  EXPECT_EQ(dtype_of(standard, "model.norm.weight"), DType::f32);
+  QuantizeRequest all = request("fp8_per_channel");
+  all.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head, ParamRole::norm};
+  ReadPlan everything = checkpoint.plan(all, {1 << 16, 1 << 18});
+  for (const char* path : {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"}) {
+    EXPECT_EQ(dtype_of(everything, path), DType::f8_e4m3) << path;
+  }
+}
+
+TEST(Matches, StarsStandForAnything) {
+  EXPECT_TRUE(matches("*.inv_freq", "model.layers.0.inv_freq"));
+  EXPECT_TRUE(matches("mtp.*", "mtp."));
+  EXPECT_TRUE(matches("*.mtp.*", "a.mtp.b.c"));
+  EXPECT_FALSE(matches("*.inv_freq", "model.inv_freq.weight"));
+  EXPECT_FALSE(matches("lm_head.weight", "lm_head.weigh"));
+}
+
+TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
+  test::Random random("budget");
+  Json config = test::tiny_config();
+  Checkpoint checkpoint(config, test::tiny_tensors(config, random));
+  checkpoint.plan(request("none"), {1 << 16, 1 << 18});
+  RunShape shape{.max_tokens = 100, .longest_prompt = 50};
+  MemoryPlan smallest =
+      smallest_plan(checkpoint.model, *checkpoint.index, request("none"), shape, 1 << 20);
+  EXPECT_NO_THROW(place(checkpoint.model, *checkpoint.index, request("none"), shape,
+                        smallest.needed(), 1 << 20));
+  try {
+    place(checkpoint.model, *checkpoint.index, request("none"), shape, smallest.needed() - 1,
+          1 << 20);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::no_fit);
+    EXPECT_NE(std::string(e.what()).find("--memory"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace sluice

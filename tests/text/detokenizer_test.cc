@@ -1,0 +1,88 @@
+#include "src/text/detokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/random.h"
+#include "tests/text/small_tokenizer.h"
+
+namespace sluice {
+namespace {
+
+using test::added_token;
+using test::load_tokenizer;
+using test::small_tokenizer;
+
+using Ids = std::vector<int32_t>;
+
+TEST(Detokenizer, NeverGivesHalfACharacter) {
+  Tokenizer tokenizer = load_tokenizer(small_tokenizer());
+  Detokenizer detokenizer(tokenizer, false);
+  EXPECT_EQ(detokenizer.add('a'), "a");
+  EXPECT_EQ(detokenizer.add(0xF0), "");
+  EXPECT_EQ(detokenizer.add(0x9F), "");
+  EXPECT_EQ(detokenizer.add(0x98), "");
+  EXPECT_EQ(detokenizer.add(0x80), "\xF0\x9F\x98\x80");
+  EXPECT_EQ(detokenizer.add(0xC3), "");
+  EXPECT_EQ(detokenizer.add('b'),
+            "\xEF\xBF\xBD"
+            "b");
+  EXPECT_EQ(detokenizer.add(0xC3), "");
+  EXPECT_EQ(detokenizer.finish(), "\xEF\xBF\xBD");
+  EXPECT_EQ(detokenizer.finish(), "");
+}
+
+TEST(Detokenizer, AddsUpToDecode) {
+  Json file = small_tokenizer();
+  Json special = added_token("<s>", 300);
+  special["special"] = true;
+  file["added_tokens"] = {special, added_token("\u00E9<m>", 301)};
+  Tokenizer tokenizer = load_tokenizer(file);
+  test::Random random("detokenizer");
+  for (int round = 0; round < 500; ++round) {
+    bool skip = random.between(0, 1) == 1;
+    Detokenizer detokenizer(tokenizer, skip);
+    Ids ids;
+    std::string text;
+    for (int64_t n = random.between(0, 50); n > 0; --n) {
+      // Ids above 301 and between 260 and 299 have no token.
+      ids.push_back(static_cast<int32_t>(random.between(0, 1) ? random.between(0xB0, 0xFF)
+                                                              : random.between(-1, 304)));
+      std::string piece = detokenizer.add(ids.back());
+      EXPECT_EQ(to_valid_utf8(piece), piece);
+      EXPECT_FALSE(piece.ends_with(kReplacementCharacter));
+      text += piece;
+    }
+    text += detokenizer.finish();
+    EXPECT_EQ(text, tokenizer.decode(ids, skip));
+  }
+}
+
+TEST(Detokenizer, SpecialTokensAreSkippedOnRequest) {
+  Json file = small_tokenizer();
+  Json special = added_token("<s>", 300);
+  special["special"] = true;
+  file["added_tokens"] = {special, added_token("<t>", 301)};
+  Tokenizer tokenizer = load_tokenizer(file);
+  EXPECT_EQ(tokenizer.decode(Ids{'a', 300, 301, 'b'}, false), "a<s><t>b");
+  EXPECT_EQ(tokenizer.decode(Ids{'a', 300, 301, 'b'}, true), "a<t>b");
+}
+
+TEST(Detokenizer, WithoutADecoderTokensAreJoinedWithSpaces) {
+  Json file = small_tokenizer();
+  file["decoder"] = nullptr;
+  EXPECT_EQ(load_tokenizer(file).decode(Ids{'a', 256, 'b'}, false), "a he b");
+}
+
+// A million tokens that complete nothing: each step must not look at all that is held back.
+TEST(Detokenizer, HoldingBackCostsNoTime) {
+  Tokenizer tokenizer = load_tokenizer(small_tokenizer());
+  Detokenizer detokenizer(tokenizer, false);
+  for (int i = 0; i < 1'000'000; ++i) ASSERT_EQ(detokenizer.add(0x80), "");
+  EXPECT_EQ(detokenizer.finish().size(), 3'000'000u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,159 @@
+// Ids and texts that Hugging Face tokenizers gave: a sample beside the tests, and all of the shared
+// fixtures where they are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/text/detokenizer.h"
+#include "src/text/tokenizer.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+using test::read_file;
+
+std::vector<Json> read_rows(const std::filesystem::path& path) {
+  std::vector<Json> rows;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  return rows;
+}
+
+std::string unhex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  }
+  return bytes;
+}
+
+struct Golden {
+  const char* family;
+  bool shared;  // all rows, of the shared fixtures
+};
+
+std::ostream& operator<<(std::ostream& out, const Golden& golden) { return out << golden.family; }
+
+class GoldenTest : public testing::TestWithParam<Golden> {
+ protected:
+  void SetUp() override {
+    std::filesystem::path root =
+        std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/text" / GetParam().family;
+    if (GetParam().shared) {
+      if (test::oracle_dir().empty()) GTEST_SKIP() << "the shared fixtures are not here";
+      root = test::oracle_dir() / "tokenizers" / GetParam().family;
+    }
+    directory_ = root;
+  }
+
+  std::filesystem::path directory_;
+};
+
+// What incremental decoding gives, as the fixtures write it: null where text is held back.
+Json stream_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, std::string& whole) {
+  Json stream = Json::array();
+  Detokenizer detokenizer(tokenizer, false);
+  for (int32_t id : ids) {
+    std::string text = detokenizer.add(id);
+    whole += text;
+    stream.push_back(text.empty() ? Json() : Json(text));
+  }
+  whole += detokenizer.finish();
+  return stream;
+}
+
+void expect_decoding(const Tokenizer& tokenizer, const Json& row, const char* ids_key) {
+  auto ids = row.at("ids").get<std::vector<int32_t>>();
+  auto kept = row.at(ids_key).get<std::vector<int32_t>>();
+  EXPECT_EQ(tokenizer.decode(kept, false), row.at("decoded").get<std::string>()) << row;
+  EXPECT_EQ(tokenizer.decode(ids, true), row.at("decoded_skip_special").get<std::string>()) << row;
+  std::string whole;
+  Json stream = stream_of(tokenizer, kept, whole);
+  if (row.contains("stream")) {
+    EXPECT_EQ(stream, row.at("stream")) << row;
+  }
+  EXPECT_EQ(whole, row.at("decoded").get<std::string>()) << row;
+}
+
+TEST_P(GoldenTest, Strings) {
+  Tokenizer tokenizer = Tokenizer::load(directory_);
+  EXPECT_THAT(tokenizer.warnings(), testing::IsEmpty());
+  std::vector<Json> rows = read_rows(directory_ / "strings.jsonl");
+  ASSERT_GE(rows.size(), 50u);
+  for (const Json& row : rows) {
+    std::string text = row.at("text").get<std::string>();
+    auto ids = row.at("ids").get<std::vector<int32_t>>();
+    auto ids_no_special = row.at("ids_no_special").get<std::vector<int32_t>>();
+    ASSERT_EQ(tokenizer.encode(text, true), ids) << row;
+    ASSERT_EQ(tokenizer.encode(text, false), ids_no_special) << row;
+    expect_decoding(tokenizer, row, "ids_no_special");
+    if (!row.contains("tokens")) continue;
+    auto tokens = row.at("tokens").get<std::vector<std::string>>();
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      // Of an added token the fixture gives the text it covered, stripped white space included.
+      EXPECT_TRUE(tokens[i].ends_with(tokenizer.token(ids_no_special[i]))) << row;
+      EXPECT_EQ(tokenizer.id_of(tokenizer.token(ids_no_special[i])), ids_no_special[i]) << row;
+    }
+  }
+}
+
+TEST_P(GoldenTest, Decoding) {
+  Tokenizer tokenizer = Tokenizer::load(directory_);
+  std::vector<Json> rows = read_rows(directory_ / "decode.jsonl");
+  ASSERT_GE(rows.size(), 20u);
+  for (const Json& row : rows) expect_decoding(tokenizer, row, "ids");
+}
+
+TEST_P(GoldenTest, InvalidUtf8) {
+  Tokenizer tokenizer = Tokenizer::load(directory_);
+  std::vector<Json> rows = read_rows(directory_ / "invalid_utf8.jsonl");
+  ASSERT_GE(rows.size(), 20u);
+  for (const Json& row : rows) {
+    auto ids = row.at("ids_no_special").get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer.encode(unhex(row.at("bytes_hex")), false), ids) << row;
+    EXPECT_EQ(tokenizer.encode(row.at("replaced_text").get<std::string>(), false), ids) << row;
+  }
+}
+
+TEST_P(GoldenTest, SpecialTokens) {
+  Tokenizer tokenizer = Tokenizer::load(directory_);
+  Json config = Json::parse(read_file(directory_ / "tokenizer_config.json"));
+  auto id = [&](const char* key) -> std::optional<int32_t> {
+    if (!config.contains(key)) return std::nullopt;
+    return tokenizer.id_of(config.at(key).get<std::string>());
+  };
+  EXPECT_EQ(tokenizer.bos_id(), id("bos_token"));
+  EXPECT_EQ(tokenizer.eos_id(), id("eos_token"));
+  Json file = Json::parse(read_file(directory_ / "tokenizer.json"));
+  int32_t largest = 0;
+  for (const auto& [token, value] : file.at("model").at("vocab").items()) {
+    largest = std::max(largest, value.get<int32_t>());
+    EXPECT_EQ(tokenizer.token(value.get<int32_t>()), token);
+    EXPECT_EQ(tokenizer.id_of(token), value.get<int32_t>());
+  }
+  for (const Json& token : file.at("added_tokens")) {
+    int32_t token_id = token.at("id").get<int32_t>();
+    largest = std::max(largest, token_id);
+    EXPECT_EQ(tokenizer.is_special(token_id), token.at("special").get<bool>()) << token;
+    EXPECT_EQ(tokenizer.token(token_id), token.at("content").get<std::string>());
+  }
+  EXPECT_EQ(tokenizer.vocab_size(), largest + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sample, GoldenTest,
+                         testing::Values(Golden{"gpt2_bpe", false}, Golden{"llama3_bpe", false},
+                                         Golden{"qwen2_bpe", false}),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Shared, GoldenTest,
+                         testing::Values(Golden{"gpt2_bpe", true}, Golden{"llama3_bpe", true},
+                                         Golden{"qwen2_bpe", true}),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,71 @@
+#include "src/text/normalizer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+
+namespace sluice {
+namespace {
+
+std::string normalize(const Json& config, std::string_view text) {
+  return Normalizer::load(config).normalize(text);
+}
+
+TEST(Normalizer, UnicodeForms) {
+  EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0301 \u212B"), "\u00E9 \u00C5");
+  EXPECT_EQ(normalize({{"type", "NFD"}}, "\u00E9\uAC01"), "e\u0301\u1100\u1161\u11A8");
+  EXPECT_EQ(normalize({{"type", "NFKC"}}, "\uFB01\u00B2"), "fi2");
+  EXPECT_EQ(normalize({{"type", "NFKD"}}, "\u1E9B"), "s\u0307");
+  EXPECT_EQ(normalize({{"type", "NFC"}}, "q\u0307\u0323"), "q\u0323\u0307");
+}
+
+// The reference's tables end with Unicode 9: U+07FD (11.0) has a combining class that it ignores.
+TEST(Normalizer, NewerCharactersPassUnchanged) {
+  EXPECT_EQ(normalize({{"type", "NFC"}}, "\u07FD\u0334"), "\u07FD\u0334");
+  EXPECT_EQ(normalize({{"type", "NFKC"}}, "\u32FF"), "\u32FF");
+}
+
+TEST(Normalizer, Lowercase) {
+  EXPECT_EQ(normalize({{"type", "Lowercase"}}, "A\u0130\u03A3\u1E9E"), "ai\u0307\u03C3\u00DF");
+}
+
+TEST(Normalizer, Strip) {
+  Json config = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
+  EXPECT_EQ(normalize(config,
+                      " \u3000\u0085"
+                      "a "),
+            "a ");
+  config["strip_right"] = true;
+  EXPECT_EQ(normalize(config, " a\u2003"), "a");
+  EXPECT_EQ(normalize(config, " \t"), "");
+}
+
+TEST(Normalizer, ReplaceAndPrepend) {
+  Json replace = {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", "_"}};
+  EXPECT_EQ(normalize(replace, "a   b c  "), "a_b c_");
+  replace["pattern"] = {{"String", "."}};
+  EXPECT_EQ(normalize(replace, "a.b"), "a_b");
+  EXPECT_EQ(normalize({{"type", "Prepend"}, {"prepend", "\u2581"}}, "a"),
+            "\u2581"
+            "a");
+  EXPECT_EQ(normalize({{"type", "Prepend"}, {"prepend", "\u2581"}}, ""), "");
+}
+
+TEST(Normalizer, SequenceAppliesOneAfterTheOther) {
+  Json config = {{"type", "Sequence"},
+                 {"normalizers", {{{"type", "NFKC"}}, {{"type", "Lowercase"}}}}};
+  EXPECT_EQ(normalize(config, "\uFF21"), "a");
+  EXPECT_EQ(normalize(nullptr, "A"), "A");
+}
+
+TEST(Normalizer, RefusesToGrowWithoutBound) {
+  Json config = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1 << 20, 'b')}};
+  EXPECT_THROW(normalize(config, std::string(2000, 'a')), Error);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,95 @@
+#include "src/text/pre_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "src/base/json.h"
+
+namespace sluice {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Strings split(const Json& config, std::string text) {
+  Pieces pieces = PreTokenizer::load(config).split(std::move(text));
+  Strings found;
+  for (TextSpan span : pieces.spans) found.emplace_back(span.of(pieces.text));
+  return found;
+}
+
+Json split_config(const char* pattern, const char* behavior, bool invert = false) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", behavior},
+          {"invert", invert}};
+}
+
+TEST(PreTokenizer, SplitBehaviors) {
+  auto with = [](const char* behavior) { return split(split_config("-", behavior), "a--b-c-"); };
+  EXPECT_EQ(with("Removed"), (Strings{"a", "b", "c"}));
+  EXPECT_EQ(with("Isolated"), (Strings{"a", "-", "-", "b", "-", "c", "-"}));
+  EXPECT_EQ(with("MergedWithPrevious"), (Strings{"a-", "-", "b-", "c-"}));
+  EXPECT_EQ(with("MergedWithNext"), (Strings{"a", "-", "-b", "-c", "-"}));
+  EXPECT_EQ(with("Contiguous"), (Strings{"a", "--", "b", "-", "c", "-"}));
+}
+
+TEST(PreTokenizer, InvertedSplitBehaviors) {
+  auto with = [](const char* behavior) {
+    return split(split_config("-", behavior, true), "--ab-c");
+  };
+  EXPECT_EQ(with("Removed"), (Strings{"-", "-", "-"}));
+  EXPECT_EQ(with("Isolated"), (Strings{"-", "-", "ab", "-", "c"}));
+  EXPECT_EQ(with("MergedWithPrevious"), (Strings{"-", "-ab", "-c"}));
+  EXPECT_EQ(with("MergedWithNext"), (Strings{"-", "-", "ab-", "c"}));
+  EXPECT_EQ(with("Contiguous"), (Strings{"--", "ab", "-", "c"}));
+}
+
+TEST(PreTokenizer, SplitByString) {
+  Json config = split_config("", "Isolated");
+  config["pattern"] = {{"String", "--"}};
+  EXPECT_EQ(split(config, "a---b"), (Strings{"a", "--", "-b"}));
+}
+
+TEST(PreTokenizer, ByteLevel) {
+  Json config = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  EXPECT_EQ(split(config, "I'm  here\n"), (Strings{"I", "'m", "\u0120", "\u0120here", "\u010A"}));
+  config["use_regex"] = false;
+  EXPECT_EQ(split(config, "a\u00E9 \xF0\x9F\x98\x80"),
+            (Strings{"a\u00C3\u00A9\u0120\u00F0\u0141\u013A\u0122"}));
+  config["add_prefix_space"] = true;
+  EXPECT_EQ(split(config, "a"), Strings{"\u0120"
+                                        "a"});
+  EXPECT_EQ(split(config, " a"), Strings{"\u0120"
+                                         "a"});
+  EXPECT_EQ(split(config, ""), Strings{});
+}
+
+TEST(PreTokenizer, FixedPatterns) {
+  EXPECT_EQ(split({{"type", "Digits"}, {"individual_digits", true}}, "a12b"),
+            (Strings{"a", "1", "2", "b"}));
+  EXPECT_EQ(split({{"type", "Digits"}, {"individual_digits", false}}, "a12b"),
+            (Strings{"a", "12", "b"}));
+  EXPECT_EQ(split({{"type", "Punctuation"}}, "a,$b"), (Strings{"a", ",", "$", "b"}));
+  EXPECT_EQ(split({{"type", "Whitespace"}}, "Hey, you \n!?"), (Strings{"Hey", ",", "you", "!?"}));
+  EXPECT_EQ(split({{"type", "WhitespaceSplit"}}, "Hey, \u3000you"), (Strings{"Hey,", "you"}));
+}
+
+TEST(PreTokenizer, SequenceAppliesOneAfterTheOther) {
+  Json config = {{"type", "Sequence"},
+                 {"pretokenizers",
+                  {split_config(" ", "Removed"),
+                   {{"type", "Digits"}, {"individual_digits", true}},
+                   {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}}}}};
+  EXPECT_EQ(split(config, "ab 12"), (Strings{"\u0120"
+                                             "ab",
+                                             "\u0120"
+                                             "1",
+                                             "\u0120"
+                                             "2"}));
+  EXPECT_EQ(split(nullptr, "a b"), Strings{"a b"});
+}
+
+}  // namespace
+}  // namespace sluice
