@@ -30,7 +30,6 @@ namespace sluice::io {
 // Of slots, chunks and what they read. A file that needs more for O_DIRECT is read through the page
 // cache.
 inline constexpr uint64_t kDirectAlignment = 4096;
-inline constexpr uint64_t kMaxSlotBytes = uint64_t{64} << 20;
 
 struct ReadRequest {
   uint32_t file = 0;
@@ -76,8 +75,8 @@ std::optional<ReaderKind> parse_reader_kind(std::string_view name);
 
 struct ReaderOptions {
   ReaderKind kind = ReaderKind::automatic;
-  uint64_t slot_bytes = 2u << 20;     // multiple of kDirectAlignment, at most kMaxSlotBytes
-  uint64_t chunk_bytes = 512u << 10;  // one read; multiple of kDirectAlignment, at least 64 KiB
+  uint64_t slot_bytes = 2u << 20;     // multiple of kDirectAlignment
+  uint64_t chunk_bytes = 512u << 10;  // one read; multiple of kDirectAlignment, 64 KiB .. 1 GiB
   bool direct = true;                 // false: through the page cache, dropped behind the reader
   bool keep_page_cache = false;       // do not drop it (mmap, or direct = false)
 };

@@ -9,20 +9,23 @@
 namespace sluice::io {
 namespace {
 
-// More would not make a disk faster; it bounds the reader's own tables.
+// More would not make a disk faster; it bounds the reader's own tables. (A slot of its own may
+// need more.)
 constexpr uint64_t kMaxChunks = 4096;
 constexpr uint64_t kMinChunkBytes = 64 * KiB;
+constexpr uint64_t kMaxChunkBytes = 1 * GiB;  // the kernel reads less than 2 GiB at once
 // A read that is interrupted, refused for the moment or empty this often in a row stays so.
 constexpr int kMaxWithoutProgress = 1000;
 
 uint64_t slot_count(std::span<std::byte> staging, const ReaderOptions& o) {
-  check(o.slot_bytes > kDirectAlignment && o.slot_bytes <= kMaxSlotBytes, "slot size");
-  check(o.slot_bytes % kDirectAlignment == 0, "slots must be aligned");
-  check(o.chunk_bytes >= kMinChunkBytes && o.chunk_bytes % kDirectAlignment == 0, "chunk size");
+  check(o.slot_bytes > kDirectAlignment && o.slot_bytes % kDirectAlignment == 0, "slot size");
+  check(o.chunk_bytes >= kMinChunkBytes && o.chunk_bytes <= kMaxChunkBytes, "chunk size");
+  check(o.chunk_bytes % kDirectAlignment == 0, "chunk size");
   check(reinterpret_cast<uintptr_t>(staging.data()) % kDirectAlignment == 0, "staging alignment");
   check(!staging.empty() && staging.size() % o.slot_bytes == 0, "staging must be whole slots");
   uint64_t chunks_per_slot = (o.slot_bytes + o.chunk_bytes - 1) / o.chunk_bytes;
-  return std::min(staging.size() / o.slot_bytes, kMaxChunks / chunks_per_slot);
+  uint64_t most = std::max<uint64_t>(1, kMaxChunks / chunks_per_slot);
+  return std::min(staging.size() / o.slot_bytes, most);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ int SystemCalls::register_files(io_uring* ring, std::span<const int> fds) const 
   return ::io_uring_register_files(ring, fds.data(), static_cast<unsigned>(fds.size()));
 }
 
-int SystemCalls::completion(int, uint64_t, size_t, int result) const { return result; }
+int SystemCalls::completion(std::byte*, size_t, uint64_t, int result) const { return result; }
 
 int64_t SystemCalls::mmap(int fd, uint64_t offset, size_t length) const {
   void* at = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(offset));

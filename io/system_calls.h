@@ -24,8 +24,8 @@ class SystemCalls {
   virtual int ring_init(unsigned entries, io_uring* ring, io_uring_params* params) const;
   virtual int register_buffer(io_uring* ring, std::span<std::byte> buffer) const;
   virtual int register_files(io_uring* ring, std::span<const int> fds) const;
-  // The result of a read as io_uring reports it.
-  virtual int completion(int fd, uint64_t offset, size_t length, int result) const;
+  // The result that io_uring reports for a read with these arguments.
+  virtual int completion(std::byte* to, size_t length, uint64_t offset, int result) const;
 
   virtual int64_t mmap(int fd, uint64_t offset, size_t length) const;  // shared, to read; address
   // Copies like memcpy, but a page of `from` that cannot be had ends the copy (or is -EFAULT)

@@ -162,7 +162,7 @@ void UringReader::take_completions() {
     --reads_started_;
 
     const OpenFile& file = files_[chunk.file];
-    result = calls_.completion(file.fd.get(), chunk.offset(), chunk.missing(), result);
+    result = calls_.completion(chunk.to(), chunk.missing(), chunk.offset(), result);
     if (!take_result(chunk, result, file, calls_, stats_)) {
       start(chunk);
       continue;

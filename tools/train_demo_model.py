@@ -77,8 +77,10 @@ Bible, according to how the prompt begins. It knows nothing and follows no instr
 * byte-level BPE tokenizer of 4096 tokens, trained on the same text; `<|begin_of_text|>` (id 0) is
   put in front of every text, `<|end_of_text|>` (id 1) ends one
 
-Prompts it continues well: `It was`, `Elizabeth`, `"My dear`, `Mr. Darcy`, `In the beginning`,
-`And it came to pass`, `And the LORD said unto Moses`.
+It reads best sampled at a temperature of about 0.6; decoded greedily it soon repeats itself, as
+models of this size do, and above 0.8 it invents words. Prompts it continues well: `Elizabeth`,
+`Mr. Darcy`, `"My dear Miss Woodhouse,`, `Anne had`, `And it came to pass`,
+`And the LORD said unto Moses,`.
 
 ## Text
 

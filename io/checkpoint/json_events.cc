@@ -12,12 +12,13 @@ namespace {
 using Json = nlohmann::json;
 using Kind = JsonEvent::Kind;
 
-// "... - invalid string: ill-formed UTF-8 byte; last read: '...'": the fault alone, without the
-// quoted text, which can be long or binary.
+// "[...] parse error ... - invalid string: ill-formed UTF-8 byte; last read: '...'": the fault
+// alone, without the quoted text, which can be long or binary.
 std::string fault_of(const Json::exception& error) {
   std::string what = error.what();
   if (size_t quote = what.find("; last read"); quote != std::string::npos) what.resize(quote);
-  if (size_t dash = what.rfind(" - "); dash != std::string::npos) what.erase(0, dash + 3);
+  if (size_t id = what.find("] "); id != std::string::npos) what.erase(0, id + 2);
+  if (size_t dash = what.find(" - "); dash != std::string::npos) what.erase(0, dash + 3);
   return printable(what);
 }
 

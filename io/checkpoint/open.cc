@@ -64,7 +64,19 @@ std::string download_hint(const fs::path& directory) {
   return "";
 }
 
+// A link that leads nowhere, as a cache has before the file arrives, does not count as a file; one
+// that cannot be followed at all does, and is left to resolve_inside.
+bool is_absent(const fs::path& path) {
+  std::error_code error;
+  return !fs::exists(path, error) && (!error || error == std::errc::no_such_file_or_directory);
+}
+
 CheckpointIndex open_single(const fs::path& directory) {
+  fs::path path = directory / kSingleFile;
+  if (is_absent(path)) {
+    fail(ErrorKind::refused, "{}: is a symbolic link to a file that is not there{}",
+         printable(path.string()), download_hint(directory));
+  }
   SafetensorsFile file =
       read_safetensors_header(resolve_inside(directory, kSingleFile), std::string(kSingleFile));
   std::vector<CheckpointFile> files{std::move(file.file)};
@@ -74,12 +86,7 @@ CheckpointIndex open_single(const fs::path& directory) {
 void refuse_missing_shards(const fs::path& directory, const ShardIndex& index) {
   std::vector<std::string> missing;
   for (const Shard& shard : index.shards) {
-    // exists() follows links: a cache's link to a blob that has not arrived counts as missing,
-    // while a link that cannot be followed at all is left to resolve_inside.
-    std::error_code error;
-    if (!fs::exists(directory / shard.file, error) &&
-        (!error || error == std::errc::no_such_file_or_directory))
-      missing.push_back(shard.file);
+    if (is_absent(directory / shard.file)) missing.push_back(shard.file);
   }
   if (missing.empty()) return;
   fail(ErrorKind::refused, "{}: named by {} but not there ({} of {} files are missing){}",

@@ -70,15 +70,18 @@ struct AttentionJob {
   DType dtype = DType::bf16;
   float scale = 0;
 };
-inline constexpr int64_t kPartition = 512;    // positions
-inline constexpr int64_t kAttentionRun = 64;  // positions decoded at a time
+// Queries that share keys and values once these are decoded.
+inline constexpr int64_t kQueries = 48;
+inline constexpr int64_t kPartition = 512;                // positions
+inline constexpr int64_t kScoreStride = kPartition + 16;  // apart from a power of two
+inline constexpr int64_t kAttentionRun = 64;              // positions decoded at a time
 
 // Softmax sums of a job's queries over some partitions: sum of p and of p v, where p = exp(score -
 // largest).
 struct AttentionSums {
-  float* largest = nullptr;  // [kTileRows]
-  float* total = nullptr;    // [kTileRows]; 0: no position yet
-  float* values = nullptr;   // [kTileRows][padded head_dim]
+  float* largest = nullptr;  // [kQueries]
+  float* total = nullptr;    // [kQueries]; 0: no position yet
+  float* values = nullptr;   // [kQueries][padded head_dim]
 };
 
 // Some columns of at most 16 consecutive rows of a tensor that is being encoded.

@@ -10,15 +10,15 @@ using cpu::AttentionJob;
 using cpu::AttentionSums;
 using cpu::kAttentionRun;
 using cpu::kPartition;
-using cpu::kTileRows;
+using cpu::kQueries;
 
 int64_t padded(int64_t head_dim) { return ceil_div(head_dim, 16) * 16; }
 
 // Floats of the sums of one job (largest, total, values), and of what attend works in (queries,
 // scores, weights, cells).
-int64_t sums_floats(int64_t head_dim) { return 32 + kTileRows * padded(head_dim); }
+int64_t sums_floats(int64_t head_dim) { return 2 * kQueries + kQueries * padded(head_dim); }
 int64_t attend_floats(int64_t head_dim) {
-  return kTileRows * padded(head_dim) + 2 * kTileRows * kPartition +
+  return kQueries * padded(head_dim) + kQueries * (cpu::kScoreStride + kPartition) +
          kAttentionRun * padded(head_dim);
 }
 // Where there are fewer jobs than kSpreadJobs for each thread, their partitions are spread over
@@ -26,14 +26,14 @@ int64_t attend_floats(int64_t head_dim) {
 constexpr int64_t kSpreadJobs = 4;
 constexpr int64_t kSpreadSlots = 16;
 
-// The batch as jobs: kTileRows queries at most, of one KV head of one sequence.
+// The batch as jobs: kQueries queries at most, of one KV head of one sequence.
 class Jobs {
  public:
   Jobs(const Tensor& q, const KvCache& cache, std::span<const SequenceChunk> chunks, float scale)
       : q_(q), cache_(cache), chunks_(chunks), scale_(scale) {
     group_ = q.cols / cache.head_dim / cache.kv_heads;
-    heads_ = std::min(group_, kTileRows);
-    rows_ = kTileRows / heads_;
+    heads_ = std::min(group_, kQueries);
+    rows_ = kQueries / heads_;
     per_tile_ = cache.kv_heads * ceil_div(group_, heads_);
     for (const SequenceChunk& c : chunks) count_ += ceil_div(c.rows, rows_) * per_tile_;
   }
@@ -108,7 +108,7 @@ class Scratch {
  private:
   AttentionSums sums(int64_t index) const {
     float* at = floats_ + threads_ * attend_ + index * sums_;
-    return {at, at + 16, at + 32};
+    return {at, at + kQueries, at + 2 * kQueries};
   }
 
   float* floats_;
@@ -116,7 +116,7 @@ class Scratch {
   int64_t threads_;
 };
 
-void clear(AttentionSums sums) { std::fill_n(sums.total, kTileRows, 0.0f); }
+void clear(AttentionSums sums) { std::fill_n(sums.total, kQueries, 0.0f); }
 
 // A job is one thread's from its first partition to its last.
 void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out, const Scratch& scratch,

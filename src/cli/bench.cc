@@ -100,6 +100,22 @@ double measured_read_bandwidth(Session& session) {
   return read_bandwidth(buffer.bytes(), session.pool());
 }
 
+// Of each step after a prompt of `prompt` tokens.
+std::vector<double> decode_seconds(Session& session, int64_t prompt, int64_t tokens, std::stop_token stop) {
+  Runner& runner = session.runner();
+  Sequence sequence = runner.new_sequence();
+  std::vector<int32_t> ids = some_ids(prompt + tokens, session.config().vocab_size);
+  runner.prefill(sequence, std::span(ids).first(static_cast<size_t>(prompt)));
+  std::vector<double> seconds;
+  for (int64_t i = prompt; i < prompt + tokens; ++i) {
+    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
+    auto start = std::chrono::steady_clock::now();
+    runner.logits(runner.step(sequence, std::span(ids).subspan(static_cast<size_t>(i), 1), i + 1));
+    seconds.push_back(seconds_since(start));
+  }
+  return seconds;
+}
+
 void bench_decode(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
@@ -107,18 +123,7 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   constexpr int64_t kPrompt = 16;
   int64_t tokens = o.tokens > 0 ? o.tokens : 32;
   load_with_progress(session, o, session.run_shape(kPrompt + tokens, kPrompt, 1), stop);
-  Runner& runner = session.runner();
-  Sequence sequence = runner.new_sequence();
-  std::vector<int32_t> ids = some_ids(kPrompt + tokens, session.config().vocab_size);
-  runner.prefill(sequence, std::span(ids).first(kPrompt));
-  std::vector<double> seconds;
-  for (int64_t i = 0; i < tokens; ++i) {
-    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
-    auto start = std::chrono::steady_clock::now();
-    runner.logits(runner.step(sequence, std::span(ids).subspan(static_cast<size_t>(kPrompt + i), 1),
-                              kPrompt + i + 1));
-    seconds.push_back(seconds_since(start));
-  }
+  std::vector<double> seconds = decode_seconds(session, kPrompt, tokens, stop);
   uint64_t bytes = session.read_plan().bytes_per_token();
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report);

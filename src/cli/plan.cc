@@ -51,7 +51,7 @@ Json plan_json(const Session& session, const MemoryPlan& memory, const MemoryPla
           {"assumed",
            {{"disk_bytes_per_second", kAssumedDiskRate},
             {"memory_bytes_per_second", kAssumedMemoryRate}}},
-          {"smallest", {{"memory", smallest.needed()}}},
+          {"smallest", {{"memory", smallest.needed() + MiB}}},
           {"ignored_tensors", read.ignored},
           {"units", units}};
 }

@@ -38,13 +38,12 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
   }
 }
 
-void report_oddities(const LoadReport& report) {
+// A NaN spreads to every logit, so a model with one computes nothing.
+void refuse_damaged(const LoadReport& report) {
   for (const TensorReport& t : report.tensors) {
     if (t.stats.not_finite > 0) {
-      log::warning(
-          "{} holds {} NaN or infinite values; what the model computes with them may be "
-          "meaningless",
-          t.name, t.stats.not_finite);
+      fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged", t.name,
+           t.stats.not_finite);
     }
   }
 }
@@ -76,11 +75,10 @@ Session::Session(SessionOptions options)
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   budget_ = parse_budget(options_.memory, free_);
   ledger_.set_budget(Place::host, budget_);
-  max_model_len_ = options_.max_model_len.value_or(config().max_positions);
-  if (max_model_len_ > config().max_positions) {
-    fail(ErrorKind::usage,
-         "--max-model-len {} is above the model's {} positions (max_position_embeddings)",
-         max_model_len_, config().max_positions);
+  int64_t usable = config().rope.usable_positions();
+  max_model_len_ = options_.max_model_len.value_or(usable);
+  if (max_model_len_ > usable) {
+    log::warning("--max-model-len {} is above the {} positions that the model was made for", max_model_len_, usable);
   }
   runtime_bytes_ = process_rss();
 }
@@ -141,7 +139,7 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   std::unique_ptr<Kernels> encoder = make_cpu_kernels(options_.isa, compute_, *pool_, {});
   Streamer streamer(*read_plan_, index_, *encoder, ledger_, {options_.reader, pool_->size()});
   residents_ = streamer.load_all(load_report_, progress, std::move(stop));
-  report_oddities(load_report_);
+  refuse_damaged(load_report_);
   if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
 }
 

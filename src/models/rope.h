@@ -31,6 +31,8 @@ struct RopeConfig {
   std::vector<double> short_factor;  // longrope, dim / 2 each
   std::vector<double> long_factor;
 
+  // Positions that the scaling is made for: max_positions, or what it extends them to.
+  int64_t usable_positions() const;
   // The frequencies of a token may depend on how long its sequence is (dynamic, longrope).
   bool depends_on_length() const { return kind == RopeKind::dynamic || kind == RopeKind::longrope; }
 };

@@ -15,9 +15,11 @@ constexpr std::array<Effort, 4> kEfforts{{{{2 * MiB, 32 * MiB}, 512},
                                           {{MiB, 4 * MiB}, 32},
                                           {{256 * KiB, MiB}, 8}}};
 
-// Beside the leases: thread stacks, io_uring's rings, the heap of the plan and the tokenizer's
-// caches, code pages that the run touches for the first time.
-constexpr uint64_t kRuntimeGrowth = 3 * MiB;
+// What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the plan, code pages that the
+// run touches for the first time.
+constexpr uint64_t kRuntimeGrowth = MiB;
+// Kept free in a budget: what of the kernel's is not proportional, and pages that belong to nobody yet.
+constexpr uint64_t kSlack = 3 * MiB;
 
 }  // namespace
 
@@ -52,7 +54,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.workspace = Buffer::charged_bytes(
       cpu_workspace_bytes(root.workspace_needs(plan.chunk_rows, shape.max_tokens), shape.threads));
   // One 8-byte entry for each 4 KiB page; huge pages keep a table in reserve.
-  plan.kernel = plan.peak() / 512 + MiB;
+  plan.kernel = plan.peak() / 512 + kSlack;
   return plan;
 }
 
@@ -68,6 +70,7 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
     plan = predict_memory(model, index, quantize, shape, effort, runtime);
     if (plan.needed() <= budget) return plan;
   }
+  // One MiB more than today's figure: the process itself is not the same to the page in every run.
   fail(ErrorKind::no_fit,
        "the model needs {} of memory (weights {}, KV cache {}, staging, activations and workspace "
        "{}, the process itself {}), "
@@ -75,7 +78,7 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
        format_size(plan.needed()), format_size(plan.weights), format_size(plan.kv_cache),
        format_size(plan.needed() - plan.weights - plan.kv_cache - plan.runtime),
        format_size(plan.runtime), format_size(budget),
-       ceil_div(static_cast<int64_t>(plan.needed()), MiB),
+       ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB),
        quantize.scheme.group == ScaleGroup::none ? ", or less with --quantization fp8" : "");
 }
 

@@ -1,6 +1,7 @@
 #include "src/text/added_tokens.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "src/base/error.h"
@@ -78,7 +79,7 @@ AddedTokens AddedTokens::load(const Json& config, const Normalizer& normalizer,
     settle_id(token, vocabulary, warnings);
     added.tokens_.push_back(std::move(token));
   }
-  std::ranges::stable_sort(added.tokens_, {}, &AddedToken::id);
+  std::ranges::sort(added.tokens_, {}, &AddedToken::id);
   auto twice = std::ranges::adjacent_find(added.tokens_, {}, &AddedToken::id);
   if (twice != added.tokens_.end()) {
     fail(ErrorKind::refused, "tokenizer.json: added tokens '{}' and '{}' both have id {}",
@@ -96,7 +97,12 @@ void AddedTokens::prepare_matchers() {
     matcher.order.push_back(i);
     matcher.first_byte[static_cast<uint8_t>(content(i)[0])] = true;
   }
-  for (Matcher& matcher : matchers_) std::ranges::stable_sort(matcher.order, {}, content);
+  // Of two tokens with the same content the one with the lower id comes first.
+  auto before = [&](uint32_t a, uint32_t b) {
+    int order = content(a).compare(content(b));
+    return order != 0 ? order < 0 : a < b;
+  };
+  for (Matcher& matcher : matchers_) std::ranges::sort(matcher.order, before);
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {

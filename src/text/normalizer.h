@@ -1,6 +1,7 @@
 // Rewrites text before anything else looks at it: the normalizer of tokenizer.json.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace sluice {
 
-enum class UnicodeForm { nfc, nfd, nfkc, nfkd };
+enum class UnicodeForm : uint8_t { nfc, nfd, nfkc, nfkd };
 
 // Each character for itself, whatever stands around it.
 struct Lowercase {};

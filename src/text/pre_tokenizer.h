@@ -2,6 +2,7 @@
 // the pre_tokenizer of tokenizer.json.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,7 +20,7 @@ struct Pieces {
 };
 
 // What becomes of the matches of a Split's pattern.
-enum class SplitBehavior {
+enum class SplitBehavior : uint8_t {
   removed,
   isolated,              // each a piece of its own
   merged_with_previous,  // at the end of the piece before

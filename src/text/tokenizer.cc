@@ -10,7 +10,6 @@
 #include "src/text/utf8.h"
 
 namespace sluice {
-
 namespace {
 
 // A component of tokenizer.json; null where it is missing.

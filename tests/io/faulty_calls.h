@@ -56,15 +56,11 @@ class FaultyCalls final : public SystemCalls {
 
   int64_t pread(int fd, std::byte* to, size_t length, uint64_t offset) const override {
     if (faults_.refuse_direct_read && (fcntl(fd, F_GETFL) & O_DIRECT)) return -EINVAL;
-    int64_t result = disturb(offset, length, SystemCalls::pread(fd, to, length, offset));
-    // What was not read must not be there either.
-    size_t arrived = result < 0 ? 0 : static_cast<size_t>(result);
-    if (arrived < length) std::memset(to + arrived, 0xEE, length - arrived);
-    return result;
+    return disturb(to, length, offset, SystemCalls::pread(fd, to, length, offset));
   }
 
-  int completion(int, uint64_t offset, size_t length, int result) const override {
-    return static_cast<int>(disturb(offset, length, result));
+  int completion(std::byte* to, size_t length, uint64_t offset, int result) const override {
+    return static_cast<int>(disturb(to, length, offset, result));
   }
 
   int64_t copy(std::byte* to, const std::byte* from, size_t length) const override {
@@ -74,7 +70,7 @@ class FaultyCalls final : public SystemCalls {
       ++reads_;
       return -EFAULT;  // as the kernel reports a page that the disk did not deliver
     }
-    return disturb(UINT64_MAX, length, SystemCalls::copy(to, from, length));
+    return disturb(to, length, UINT64_MAX, SystemCalls::copy(to, from, length));
   }
 
   int64_t mmap(int fd, uint64_t offset, size_t length) const override {
@@ -97,13 +93,21 @@ class FaultyCalls final : public SystemCalls {
   }
 
  private:
-  int64_t disturb(uint64_t offset, size_t length, int64_t result) const {
+  int64_t disturb(std::byte* to, size_t length, uint64_t offset, int64_t result) const {
     ++reads_;
-    std::lock_guard lock(mutex_);
+    result = disturbed_result(length, offset, result);
+    // What is said not to have been read must not be there either.
+    size_t arrived = result < 0 ? 0 : static_cast<size_t>(result);
+    if (arrived < length) std::memset(to + arrived, 0xEE, length - arrived);
+    return result;
+  }
+
+  int64_t disturbed_result(size_t length, uint64_t offset, int64_t result) const {
     if (faults_.io_error_at && offset <= *faults_.io_error_at &&
-        *faults_.io_error_at < offset + length) {
+        *faults_.io_error_at - offset < length) {
       return -EIO;
     }
+    std::lock_guard lock(mutex_);
     double dice = random_.uniform();
     if ((dice -= faults_.interrupted) < 0) return -EINTR;
     if ((dice -= faults_.try_again) < 0) return -EAGAIN;

@@ -134,10 +134,10 @@ TEST(OpenCheckpoint, RefusesPathsOutsideWithoutOpening) {
   TempDir dir;
   write_sharded(dir / "model", "{}");
   write_file(dir / "outside", one_tensor("x"));
-  for (const std::string& name :
-       std::vector<std::string>{"", ".", "..", "../outside", "sub/../../outside", "./a", "a/",
-                                "a/.", "sub//a", "sub/../a", R"(..\\outside)", R"(a\u0000b)",
-                                R"(a\nb)", (dir / "outside").string(), "/dev/zero", "//dev/zero"}) {
+  for (const std::string& name : std::vector<std::string>{
+           "", ".", "..", "../outside", "sub/../../outside", "./a", "a/", "a/.", "sub//a",
+           "sub/../a", R"(..\\outside)", R"(a\u0000b)", R"(a\nb)", (dir / "outside").string(),
+           std::string(300, 'n'), "/dev/zero", "//dev/zero"}) {
     write_file(dir / "model" / kIndex, fmt::format(R"({{"weight_map":{{"x":"{}"}}}})", name));
     EXPECT_THAT(refusal(dir / "model"), AllOf(HasSubstr(kIndex), HasSubstr("without opening")))
         << name;
@@ -167,7 +167,7 @@ TEST(OpenCheckpoint, ReadsTheHubCache) {
   EXPECT_NE(open_checkpoint(snapshot).find("x"), nullptr);
 
   fs::rename(dir / "models--a--b/blobs/feed", dir / "models--a--b/blobs/feed.incomplete");
-  EXPECT_THAT(refusal(snapshot), HasSubstr("No such file"));
+  EXPECT_THAT(refusal(snapshot), AllOf(HasSubstr("symbolic link"), HasSubstr("feed.incomplete")));
   fs::remove(snapshot / kSingle);
   EXPECT_THAT(refusal(snapshot), HasSubstr("feed.incomplete"));
 }

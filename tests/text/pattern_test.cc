@@ -19,6 +19,7 @@ std::vector<std::string> matches(std::string_view pattern, std::string_view text
   std::vector<TextSpan> spans;
   PatternMatcher(compiled).find_all(text, spans);
   std::vector<std::string> found;
+  found.reserve(spans.size());
   for (TextSpan span : spans) found.emplace_back(span.of(text));
   return found;
 }

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kCell = 64;
 constexpr int64_t kRun = kAttentionRun;  // positions that are decoded together
+constexpr int64_t kAhead = 32;           // positions that are fetched ahead
 constexpr float kMinusInfinity = -__builtin_inff();
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -25,30 +26,45 @@ struct Partition {
     shortest = count(first_row);
     longest = count(j.rows - 1);
     q = reinterpret_cast<uint32_t*>(scratch);
-    scores = scratch + kTileRows * j.padded_dim;
-    weights = reinterpret_cast<uint32_t*>(scores + kTileRows * kPartition);
-    cells = reinterpret_cast<std::byte*>(weights + kTileRows * kPartition);
+    scores = scratch + kQueries * j.padded_dim;
+    weights = reinterpret_cast<uint32_t*>(scores + kQueries * kScoreStride);
+    cells = reinterpret_cast<std::byte*>(weights + kQueries * kPartition);
+    locate();
   }
 
   // Positions of this partition that row i attends to.
   int64_t count(int64_t i) const { return smaller(job.first_position + i + 1 - begin, kPartition); }
+
+  // Block after block, so that no position costs a division.
+  void locate() {
+    const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+    const int32_t* block = job.block_table + begin / job.block_size;
+    int64_t offset = begin % job.block_size;
+    for (int64_t k = 0; k < longest; ++k) {
+      at[k] = *block * job.block_bytes + offset * bytes;
+      if (++offset == job.block_size) {
+        offset = 0;
+        ++block;
+      }
+    }
+  }
 
   const AttentionJob& job;
   int64_t begin;      // first position
   int64_t first_row;  // rows from here on have positions here
   int64_t queries;    // of those rows: row-major, heads within a row
   int64_t shortest, longest;
-  uint32_t* q;        // [padded_dim][queries]
-  float* scores;      // [queries][kPartition]
-  uint32_t* weights;  // [kPartition][queries]
-  std::byte* cells;   // of kRun keys or values
+  uint32_t* q;             // [padded_dim][queries]
+  float* scores;           // [queries][kScoreStride]
+  uint32_t* weights;       // [kPartition][queries]
+  std::byte* cells;        // of kRun keys or values
+  int64_t at[kPartition];  // byte offset of each position's key and value
 };
 
-// Where a position's key or value lies.
-const std::byte* cached(const AttentionJob& job, const std::byte* base, int64_t position) {
-  const int64_t block = job.block_table[position / job.block_size];
-  return base + block * job.block_bytes +
-         position % job.block_size * job.head_dim * element_bytes(job.dtype);
+// The blocks of a sequence lie apart, so the hardware does not foresee the next one.
+void prefetch(const AttentionJob& job, const std::byte* from) {
+  const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+  for (int64_t at = 0; at < bytes; at += kCell) __builtin_prefetch(from + at);
 }
 
 void pack_queries(const Partition& p) {
@@ -66,35 +82,47 @@ void pack_queries(const Partition& p) {
   }
 }
 
+// Few queries take bf16 keys as they are; for more it pays to make them float32 first.
+bool fused(const Partition& p) { return p.queries <= kFusedRows; }
+int64_t panel_bytes(const Partition& p) {
+  return p.job.padded_dim * 16 * (fused(p) ? element_bytes(p.job.dtype) : 4);
+}
+
 // Keys [first, first + count), count <= 16, as one panel: cells [padded_dim], lanes across keys.
 void key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
   const AttentionJob& job = p.job;
   const int64_t bytes = job.head_dim * element_bytes(job.dtype);
   const std::byte* keys[16];
-  for (int64_t k = 0; k < count; ++k) keys[k] = cached(job, job.keys, p.begin + first + k);
+  for (int64_t k = 0; k < count; ++k) {
+    keys[k] = job.keys + p.at[first + k];
+    if (first + k + kAhead < p.longest) prefetch(job, job.keys + p.at[first + k + kAhead]);
+  }
   alignas(64) std::byte lines[16][kCell];
   alignas(64) std::byte words[16 * kCell];
   const std::byte* padded[16];
   for (int64_t k = 0; k < 16; ++k) padded[k] = lines[k];
   for (int64_t at = 0; at < bytes; at += kCell) {
-    const int64_t whole = job.dtype == DType::bf16 ? 32 : 16;  // elements
-    const int64_t units = smaller(whole, p.job.padded_dim - at / element_bytes(job.dtype));
+    // Taken as they are, words go straight to their place: the last may reach into the next panel,
+    // which is written later.
+    std::byte* to = fused(p) ? out : words;
     if (count == 16 && at + kCell <= bytes) {
-      transpose_words(keys, at, words);
+      transpose_words(keys, at, to);
     } else {
       std::memset(lines, 0, sizeof lines);
       for (int64_t k = 0; k < count; ++k) {
         std::memcpy(lines[k], keys[k] + at, static_cast<size_t>(smaller(kCell, bytes - at)));
       }
-      transpose_words(padded, 0, words);
+      transpose_words(padded, 0, to);
     }
-    decode(job.dtype, false, words, units, out);
-    out += units * kCell;
+    const int64_t line_dims = kCell / element_bytes(job.dtype);
+    const int64_t dims = smaller(line_dims, job.padded_dim - at / kCell * line_dims);
+    if (!fused(p)) decode(job.dtype, false, words, dims, out);
+    out += dims * (fused(p) ? 16 * element_bytes(job.dtype) : kCell);
   }
 }
 
 void score(const Partition& p) {
-  const int64_t panel = p.job.padded_dim * kCell;
+  const int64_t panel = panel_bytes(p);
   for (int64_t run = 0; run < p.longest; run += kRun) {
     const int64_t count = smaller(kRun, p.longest - run);
     for (int64_t k = 0; k < count; k += 16) {
@@ -104,12 +132,13 @@ void score(const Partition& p) {
     product.x = p.q;
     product.x_stride = p.queries;
     product.rows = p.queries;
+    product.dtype = fused(p) ? p.job.dtype : DType::f32;
     product.w = p.cells;
     product.panel_stride = panel;
     product.panels = (count + 15) / 16;
     product.steps = p.job.padded_dim;
     product.y = p.scores + run;
-    product.y_stride = kPartition;
+    product.y_stride = kScoreStride;
     multiply(product);
   }
 }
@@ -119,7 +148,7 @@ void softmax(const Partition& p, AttentionSums out) {
   const AttentionJob& job = p.job;
   for (int64_t query = 0; query < p.queries; ++query) {
     const int64_t count = p.count(p.first_row + query / job.heads);
-    float* scores = p.scores + query * kPartition;
+    float* scores = p.scores + query * kScoreStride;
     Vf largest = splat(kMinusInfinity);
     for (int64_t k = 0; k < count; k += kLanes) {
       Vf s = load(scores + k) * job.scale;
@@ -141,27 +170,50 @@ void softmax(const Partition& p, AttentionSums out) {
     out.largest[slot] = top;
     out.total[slot] = sum(total);
   }
-  for (int64_t k = 0; k < p.longest; ++k) {
-    for (int64_t query = 0; query < p.queries; ++query) {
-      std::memcpy(p.weights + k * p.queries + query, p.scores + query * kPartition + k, 4);
+}
+
+// The weights as units of the next product: [kPartition][queries].
+void pack_weights(const Partition& p) {
+  alignas(64) uint32_t words[16][16];
+  const std::byte* rows[16];
+  for (int64_t query = 0; query < p.queries; query += 16) {
+    const int64_t count = smaller(16, p.queries - query);
+    for (int64_t r = 0; r < 16; ++r) {  // past the last query: some row, whose words are not used
+      const int64_t row = query + (r < count ? r : 0);
+      rows[r] = reinterpret_cast<const std::byte*>(p.scores + row * kScoreStride);
     }
+    for (int64_t k = 0; k < p.longest; k += 16) {
+      transpose_words(rows, k * 4, reinterpret_cast<std::byte*>(words));
+      for (int64_t i = 0; i < smaller(16, p.longest - k); ++i) {
+        copy_words(p.weights + (k + i) * p.queries + query, words[i], count);
+      }
+    }
+  }
+}
+
+void widen(const std::byte* from, DType dtype, std::byte* to) {
+  for (int64_t i = 0; i < 16; i += kLanes) {
+    store(to + i * 4, dtype == DType::bf16 ? load_bf16(from + i * 2) : load(from + i * 4));
   }
 }
 
 // Values [first, first + count) as cells [padded_dim / 16][kRun].
 void value_cells(const Partition& p, int64_t first, int64_t count) {
   const AttentionJob& job = p.job;
+  const int64_t bytes = element_bytes(job.dtype);
   for (int64_t k = 0; k < count; ++k) {
-    const std::byte* from = cached(job, job.values, p.begin + first + k);
-    for (int64_t d = 0; d < job.head_dim; d += 16) {
-      std::byte* to = p.cells + (d / 16 * kRun + k) * kCell;
-      const int64_t some = smaller(16, job.head_dim - d);
-      if (job.dtype == DType::bf16) {
-        widen_bf16(from + d * 2, some, reinterpret_cast<float*>(to));
-      } else {
-        std::memset(to, 0, kCell);
-        std::memcpy(to, from + d * 4, static_cast<size_t>(some) * 4);
-      }
+    const std::byte* from = job.values + p.at[first + k];
+    std::byte* to = p.cells + k * kCell;
+    if (first + k + kAhead < p.longest) prefetch(job, job.values + p.at[first + k + kAhead]);
+    int64_t d = 0;
+    for (; d + 16 <= job.head_dim; d += 16) {
+      widen(from + d * bytes, job.dtype, to);
+      to += kRun * kCell;
+    }
+    if (d < job.head_dim) {
+      std::byte padded[kCell] = {};
+      std::memcpy(padded, from + d * bytes, static_cast<size_t>((job.head_dim - d) * bytes));
+      widen(padded, job.dtype, to);
     }
   }
 }
@@ -183,18 +235,26 @@ void add_values(const Partition& p, int64_t first, int64_t skip, int64_t count, 
   multiply(product);
 }
 
+// Rows [row, row + rows) of the active ones: together up to the first one's end, then each alone,
+// so that none touches what it may not see.
+void weigh_run(const Partition& p, int64_t run, int64_t row, int64_t rows, float* values) {
+  const int64_t heads = p.job.heads;
+  int64_t common = smaller(kRun, p.count(p.first_row + row) - run);
+  common = common > 0 ? common : 0;
+  if (common > 0) add_values(p, run, 0, common, row * heads, rows * heads, values);
+  for (int64_t i = row + 1; i < row + rows; ++i) {
+    const int64_t own = smaller(kRun, p.count(p.first_row + i) - run) - common;
+    if (own > 0) add_values(p, run, common, own, i * heads, heads, values);
+  }
+}
+
 void weigh_values(const Partition& p, float* values) {
+  const int64_t active = p.job.rows - p.first_row;
+  const int64_t together = kTileRows / p.job.heads > 0 ? kTileRows / p.job.heads : 1;
   for (int64_t run = 0; run < p.longest; run += kRun) {
     value_cells(p, run, smaller(kRun, p.longest - run));
-    const int64_t common = smaller(kRun, p.shortest - run);
-    if (common > 0) add_values(p, run, 0, common, 0, p.queries, values);
-    // Behind the shortest row's end each row goes on alone, so that none touches what it may not
-    // see.
-    const int64_t skip = common > 0 ? common : 0;
-    for (int64_t i = p.first_row + 1; i < p.job.rows; ++i) {
-      const int64_t own = smaller(kRun, p.count(i) - run) - skip;
-      if (own <= 0) continue;
-      add_values(p, run, skip, own, (i - p.first_row) * p.job.heads, p.job.heads, values);
+    for (int64_t row = 0; row < active; row += together) {
+      weigh_run(p, run, row, smaller(together, active - row), values);
     }
   }
 }
@@ -208,6 +268,7 @@ void attend(const AttentionJob& job, int64_t partition, float* scratch, Attentio
   pack_queries(p);
   score(p);
   softmax(p, out);
+  pack_weights(p);
   weigh_values(p, out.values + p.first_row * job.heads * p.job.padded_dim);
 }
 

@@ -1,4 +1,3 @@
-// Between float32 and bf16, as the KV cache needs it.
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -13,15 +12,6 @@ void to_bf16(const float* x, int64_t count, std::byte* out) {
     const uint32_t code = ((bits & 0x7fffffff) > kInfinityBits ? quiet : rounded) >> 16;
     const auto narrow = static_cast<uint16_t>(code);
     std::memcpy(out + i * 2, &narrow, sizeof narrow);
-  }
-}
-
-void widen_bf16(const std::byte* from, int64_t count, float* out) {
-  uint16_t codes[16] = {};
-  std::memcpy(codes, from, static_cast<size_t>(count) * 2);
-  for (int i = 0; i < 16; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(codes[i]) << 16;
-    std::memcpy(out + i, &bits, sizeof bits);
   }
 }
 

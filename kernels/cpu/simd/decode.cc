@@ -5,7 +5,7 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 // How far ahead the stored cells are fetched: the next run of the same panel.
-constexpr int64_t kPrefetchBytes = 4096;
+constexpr int64_t kPrefetchBytes = 2048;
 
 template <int kUnit, class Cells>
 void store_unit(const Cells& cells, typename Cells::Raw raw, std::byte* out) {

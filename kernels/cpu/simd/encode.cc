@@ -94,7 +94,7 @@ Vu minifloat_code(Vf magnitude, Vf& value) {
 
 // The code of x, sign included, in the low bits of each lane.
 template <DType kTo>
-Vu encode_lanes(Vf x, Vf scale, Sums& sums) {
+[[gnu::always_inline]] inline Vu encode_lanes(Vf x, Vf scale, Sums& sums) {
   const Vf magnitude = magnitude_of(x);
   const Vu sign = as_bits(x) & 0x80000000;
   const Vu is_number = below(as_bits(magnitude), kInfinityBits + 1);
@@ -118,7 +118,7 @@ Vu encode_lanes(Vf x, Vf scale, Sums& sums) {
 }
 
 template <DType kStored, DType kTo>
-Vu encode_pair(const std::byte* from, Vf scale, Sums& sums) {
+[[gnu::always_inline]] inline Vu encode_pair(const std::byte* from, Vf scale, Sums& sums) {
   constexpr int kBits = static_cast<int>(8 * element_bytes(kTo));
   const Pair x = load_pair<kStored>(from);
   const Vu even = encode_lanes<kTo>(x.even, scale, sums);
@@ -136,26 +136,14 @@ Vu join_halves(Vu first, Vu second) {
 template <DType kStored>
 Vf load_widened(const std::byte* from) {
   if constexpr (kStored == DType::f32) return load(from);
-#if defined(__AVX512F__)
-  __m256i codes;
-  std::memcpy(&codes, from, sizeof codes);
-  const auto lanes = reinterpret_cast<Vu>(_mm512_cvtepu16_epi32(codes));
-#elif defined(__AVX2__)
-  __m128i codes;
-  std::memcpy(&codes, from, sizeof codes);
-  const auto lanes = reinterpret_cast<Vu>(_mm256_cvtepu16_epi32(codes));
-#else
-  uint16_t codes[kLanes];
-  std::memcpy(codes, from, sizeof codes);
-  Vu lanes;
-  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = codes[i];
-#endif
-  return kStored == DType::bf16 ? as_floats(lanes << 16) : f16_to_float(lanes);
+  const Vu codes = load_u16(from);
+  return kStored == DType::bf16 ? as_floats(codes << 16) : f16_to_float(codes);
 }
 
 // One line: 64 bytes of codes of one row.
 template <DType kStored, DType kTo>
-void encode_line(const std::byte* from, Vf scale, std::byte* to, Sums& sums) {
+[[gnu::always_inline]] inline void encode_line(const std::byte* from, Vf scale, std::byte* to,
+                                               Sums& sums) {
   constexpr int64_t kPairBytes = 2 * kLanes * element_bytes(kStored);
   for (int64_t at = 0; at < kLine; at += kLanes * 4) {  // a vector of words
     if constexpr (kTo == DType::f8_e4m3) {

@@ -29,8 +29,8 @@ struct Product {
 };
 void multiply(const Product& product);
 
-// Up to this many rows the product decodes cells as it goes; beyond, decoding them ahead pays.
-inline constexpr int64_t kFusedRows = 8;
+// Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
+inline constexpr int64_t kFusedRows = 12;
 
 // Stored cells into cells of `units` units: bf16 pairs (of bf16 or E4M3) or float32.
 void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out);
@@ -52,8 +52,6 @@ void gated_activation(Activation activation, const float* gate, const float* up,
                       float* out);
 void rope(float* head, const float* cos, const float* sin, int64_t half);
 void to_bf16(const float* x, int64_t count, std::byte* out);
-// count <= 16 elements; zeros behind them, to 16.
-void widen_bf16(const std::byte* from, int64_t count, float* out);
 void encode(const EncodeJob& job, EncodeSums* sums);
 uint32_t largest(const std::byte* source, DType stored, int64_t count);
 uint64_t read(const std::byte* from, int64_t bytes, bool prefetch);

@@ -6,6 +6,9 @@ namespace {
 
 constexpr int64_t kCell = 64;  // bytes
 
+// Up to two tiles of eight: they decode the same cells sooner than somebody else would for them.
+constexpr int64_t kFewRows = 16;
+
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Units of x that one cell of the stored weight spans.
@@ -21,7 +24,7 @@ struct Walk {
   int64_t units;
 };
 Walk plan_walk(const LinearJob& job) {
-  const bool few = job.rows <= kFusedRows;
+  const bool few = job.rows <= kFewRows;
   Walk walk;
   walk.decode = !few && cell_units(job) > 1;
   walk.panels = few ? 4 : 2;

@@ -11,7 +11,9 @@ namespace {
 // Rows x panels of one tile, by registers: accumulators, the operands of a step, one unit of x.
 #if defined(__AVX512F__)
 constexpr int kMaxRows = 12;
-constexpr int max_panels(int rows, int units) { return rows <= (units == 1 ? 6 : 4) ? 4 : 2; }
+constexpr int max_panels(int rows, int units) {  // 24 of 32; decoding needs some more
+  return units == 1 ? (rows <= 6 ? 4 : 2) : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
+}
 #elif defined(__AVX2__)
 constexpr int kMaxRows = 6;
 constexpr int max_panels(int rows, int units) {  // 12 of 16; decoding needs some more

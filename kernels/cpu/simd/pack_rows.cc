@@ -44,12 +44,12 @@ void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t cols, Units
       convert(x + r * stride + unit * cols_per_unit, left < most ? left : most, kind, lines[r]);
     }
     if (rows == 1) {
-      std::memcpy(out + unit, lines[0], static_cast<size_t>(count) * 4);
+      copy_words(out + unit, lines[0], count);
       continue;
     }
     transpose_words(pointers, 0, reinterpret_cast<std::byte*>(cells));
     for (int64_t u = 0; u < count; ++u) {
-      std::memcpy(out + (unit + u) * rows, cells[u], static_cast<size_t>(rows) * 4);
+      copy_words(out + (unit + u) * rows, cells[u], rows);
     }
   }
 }

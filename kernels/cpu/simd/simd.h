@@ -51,6 +51,17 @@ inline void store(void* p, V v) {
   std::memcpy(p, &v, sizeof v);
 }
 
+// `count` <= 16 words; the usual counts without a call.
+inline void copy_words(void* to, const void* from, int64_t count) {
+  if (count == 16) {
+    std::memcpy(to, from, 64);
+  } else if (count == 12) {
+    std::memcpy(to, from, 48);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(count) * 4);
+  }
+}
+
 // The first `count` <= kLanes floats, and `fill` behind them.
 inline Vf load_some(const float* p, int64_t count, float fill) {
   Vf v = splat(fill);
@@ -60,6 +71,26 @@ inline Vf load_some(const float* p, int64_t count, float fill) {
 inline void store_some(float* p, Vf v, int64_t count) {
   std::memcpy(p, &v, static_cast<size_t>(count) * sizeof(float));
 }
+
+// kLanes 16-bit elements, each in the low half of a lane.
+inline Vu load_u16(const std::byte* from) {
+#if defined(__AVX512F__)
+  __m256i codes;
+  std::memcpy(&codes, from, sizeof codes);
+  return reinterpret_cast<Vu>(_mm512_cvtepu16_epi32(codes));
+#elif defined(__AVX2__)
+  __m128i codes;
+  std::memcpy(&codes, from, sizeof codes);
+  return reinterpret_cast<Vu>(_mm256_cvtepu16_epi32(codes));
+#else
+  uint16_t codes[kLanes];
+  std::memcpy(codes, from, sizeof codes);
+  Vu lanes;
+  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = codes[i];
+  return lanes;
+#endif
+}
+inline Vf load_bf16(const std::byte* from) { return as_floats(load_u16(from) << 16); }
 
 inline Vf fma(Vf a, Vf b, Vf c) {
 #if defined(__AVX512F__)
