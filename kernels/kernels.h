@@ -100,8 +100,8 @@ class Kernels {
 
 // Which instruction set the CPU kernels use; automatic takes the best that the machine has.
 enum class Isa : uint8_t { automatic, reference, portable, avx2, avx512_bf16 };
-bool isa_supported(Isa isa);  // on this machine
-std::optional<Isa> parse_isa(std::string_view name);
+bool isa_supported(Isa isa);                          // on this machine
+std::optional<Isa> parse_isa(std::string_view name);  // "auto", or a backend's name()
 
 // Bytes of scratch that ops need for at most `max_rows` rows, linear inputs of at most `max_cols`
 // columns and contexts of at most `max_context` tokens with `heads` query heads of head_dim.

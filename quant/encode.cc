@@ -77,10 +77,11 @@ void write_scales(const EncodeArgs& a) {
       return;
     case ScaleGroup::tensor:
     case ScaleGroup::row:
-      for (int64_t r = 0; r < end; ++r) {
+      for (int64_t r = 0; r < a.rows; ++r) {
         float amax = a.group == ScaleGroup::tensor ? a.tensor_amax : amax_of(a, r, 1, 0, a.to.cols);
-        a.to.scales[a.first_row + r] = r < a.rows ? e4m3_scale(amax) : 1.0f;
+        a.to.scales[a.first_row + r] = e4m3_scale(amax);
       }
+      std::fill(a.to.scales + a.first_row + a.rows, a.to.scales + a.first_row + end, 1.0f);
       return;
     case ScaleGroup::block:
       for (int64_t row = 0; row < a.rows; row += kScaleBlock) {
@@ -188,7 +189,20 @@ float decode_element(const Weight& w, int64_t row, int64_t col) {
 }
 
 void decode_row(const Weight& w, int64_t row, float* out) {
-  for (int64_t c = 0; c < w.cols; ++c) out[c] = decode_element(w, row, c);
+  const DType dtype = w.format.dtype;
+  const int64_t bytes = dtype_bytes(dtype);
+  // Columns that lie together: all, or at least pairs (single ones of float32) in a cell.
+  const int64_t run = w.format.layout == WeightLayout::rows ? w.cols : dtype == DType::f32 ? 1 : 2;
+  for (int64_t first = 0; first < w.cols; first += run) {
+    const std::byte* from = w.data + element_offset(w, row, first);
+    const int64_t end = std::min(first + run, w.cols);
+    for (int64_t c = first; c < end; ++c, from += bytes) out[c] = load_element(from, dtype);
+  }
+  if (w.format.scales == ScaleKind::none) return;
+  for (int64_t first = 0; first < w.cols; first += kScaleBlock) {
+    const float scale = scale_at(w, row, first);
+    for (int64_t c = first; c < std::min(first + kScaleBlock, w.cols); ++c) out[c] *= scale;
+  }
 }
 
 }  // namespace sluice

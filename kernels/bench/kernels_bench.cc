@@ -25,7 +25,8 @@ class Pages {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     check(p != MAP_FAILED, "mmap");
     mapped_ = static_cast<std::byte*>(p);
-    data_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(p), 2 * MiB));
+    const auto address = reinterpret_cast<uintptr_t>(p);
+    data_ = mapped_ + (round_up(address, 2 * MiB) - address);
     madvise(data_, size_, MADV_HUGEPAGE);
   }
   ~Pages() { munmap(mapped_, size_ + 2 * MiB); }
@@ -58,11 +59,11 @@ struct Bench {
   Isa isa;
   double bandwidth;  // bytes a second
 
-  std::unique_ptr<Kernels> kernels(Compute compute, const Pages& workspace) const {
-    return make_cpu_kernels(isa, compute, pool, workspace.span());
+  std::unique_ptr<Kernels> kernels(Compute compute, std::span<std::byte> workspace = {}) const {
+    return make_cpu_kernels(isa, compute, pool, workspace);
   }
   void line(const std::string& what, const std::string& figures) const {
-    fmt::print("{:12} {:34} {}\n", kernels(Compute::bf16, Pages(64))->name(), what, figures);
+    fmt::print("{:12} {:34} {}\n", kernels(Compute::bf16)->name(), what, figures);
   }
 };
 
@@ -96,7 +97,7 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
   const WorkspaceNeeds needs{512, kCols, 1, 1, 128};
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), x(512 * kCols * 4),
       y(512 * kRows * 4), scales(kRows * 4);
-  const auto kernels = b.kernels(compute, workspace);
+  const auto kernels = b.kernels(compute, workspace.span());
   const char* mode = compute == Compute::bf16 ? "" : ", float32 compute";
   for (const Format& f : kFormats) {
     Weight w{f.format, kRows, kCols, weights.data(), reinterpret_cast<float*>(scales.data())};
@@ -129,7 +130,7 @@ void bench_attention(const Bench& b) {
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), q(512 * kHeads * kDim * 4),
       out(512 * kHeads * kDim * 4), keys(static_cast<uint64_t>(cache_bytes)),
       values(static_cast<uint64_t>(cache_bytes));
-  const auto kernels = b.kernels(Compute::bf16, workspace);
+  const auto kernels = b.kernels(Compute::bf16, workspace.span());
   const KvCache cache{keys.data(), values.data(), DType::bf16, kContext / kBlock,
                       kBlock,      kKvHeads,      kDim};
   std::vector<int32_t> table(kContext / kBlock);
@@ -140,17 +141,17 @@ void bench_attention(const Bench& b) {
       kernels->paged_attention(q.matrix(n, kHeads * kDim), cache, {&chunk, 1}, 0.1f,
                                out.matrix(n, kHeads * kDim));
     });
-    const auto positions = static_cast<double>(n * kContext - n * (n - 1) / 2);
+    const int64_t twice_positions = n * (2 * kContext - n + 1);  // attended to, of all rows
     b.line(fmt::format("attention, {} rows at {} tokens", n, kContext),
            fmt::format("{:7.1f} GB/s of cache  {:5.0f} GFLOP/s",
                        2 * static_cast<double>(cache_bytes) / seconds / 1e9,
-                       4 * positions * kHeads * kDim / seconds / 1e9));
+                       2 * static_cast<double>(twice_positions * kHeads * kDim) / seconds / 1e9));
   }
 }
 
 void bench_encode(const Bench& b, const Pages& source) {
   const Pages to(kRows * kCols * 2), scales(kRows * 4);
-  const auto kernels = b.kernels(Compute::bf16, Pages(64));
+  const auto kernels = b.kernels(Compute::bf16);
   for (const QuantScheme& scheme : quant_schemes()) {
     EncodeArgs args;
     args.source = source.data();

@@ -2,6 +2,8 @@
 // functions (kernels/cpu/ops.h).
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cpu/ops.h"
 #include "kernels/kernels.h"
 

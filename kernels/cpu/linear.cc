@@ -70,7 +70,8 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
                        packed + row * job.units);
       }
     });
-    pool_.parallel_for(w.rows / kPanelRows, job.rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels,
+    pool_.parallel_for(w.rows / kPanelRows,
+                       job.rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels,
                        [&](int64_t begin, int64_t end, int worker) {
                          ops_.linear(job, begin, end, decoded + worker * kDecodedBytes);
                        });

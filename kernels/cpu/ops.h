@@ -27,7 +27,7 @@ namespace sluice::cpu {
 inline constexpr int64_t kTileRows = 12;
 inline constexpr int64_t kRowBlock = 240;
 // Bytes of decoded weights that linear holds at a time (cells of 2 or 4 panels).
-inline constexpr int64_t kDecodedBytes = 32 * 1024;
+inline constexpr int64_t kDecodedBytes = int64_t{32} * 1024;
 
 enum class Units : uint8_t {
   f32,          // x as it is

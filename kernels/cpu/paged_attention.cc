@@ -23,8 +23,8 @@ int64_t attend_floats(int64_t head_dim) {
 }
 // Where there are fewer jobs than kSpreadJobs for each thread, their partitions are spread over
 // threads, kSpreadSlots of them for each thread at a time.
-constexpr int64_t kSpreadJobs = 4;
-constexpr int64_t kSpreadSlots = 16;
+constexpr int64_t kSpreadJobs = 2;
+constexpr int64_t kSpreadSlots = 8;
 
 // The batch as jobs: kQueries queries at most, of one KV head of one sequence.
 class Jobs {
@@ -98,8 +98,8 @@ class Scratch {
         threads_(threads) {}
 
   float* attend(int worker) const { return floats_ + worker * attend_; }
-  AttentionSums worker_total(int worker) const { return sums(2 * worker); }
-  AttentionSums worker_part(int worker) const { return sums(2 * worker + 1); }
+  AttentionSums worker_total(int64_t worker) const { return sums(2 * worker); }
+  AttentionSums worker_part(int64_t worker) const { return sums(2 * worker + 1); }
   AttentionSums spread_total(int64_t job) const { return sums(2 * threads_ + job); }
   AttentionSums spread_part(int64_t slot) const {
     return sums((2 + kSpreadJobs) * threads_ + slot);

@@ -14,6 +14,10 @@ Json parse_json(std::string_view text, std::string_view where, int max_depth) {
     }
     return true;
   };
+  // The library takes a NUL for the end of its input.
+  if (text.find('\0') != std::string_view::npos) {
+    fail(ErrorKind::refused, "{}: not valid JSON: it holds a NUL", where);
+  }
   try {
     return Json::parse(text.begin(), text.end(), depth_limit);
   } catch (const Json::exception& e) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -96,7 +97,7 @@ int usable_threads() {
   std::string quota;
   double period = 0;
   if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && quota != "max" && period > 0) {
-    cpus = std::min(cpus, static_cast<int>(std::stod(quota) / period + 0.5));
+    cpus = std::min(cpus, static_cast<int>(std::ceil(std::stod(quota) / period)));
   }
   return std::max(cpus, 1);
 }

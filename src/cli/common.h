@@ -50,9 +50,11 @@ void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.
 SessionOptions session_options(const CommonOptions& options);
 
-// Places, shows what is being done, loads. After it the session's runner() can be used.
-void load_with_progress(Session& session, const CommonOptions& options, const RunShape& shape,
-                        std::stop_token stop);
+// Loads, showing what is being done. The session has been placed.
+void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop);
+// Places first. After it the session's runner() can be used.
+void place_and_load(Session& session, const CommonOptions& options, const RunShape& shape,
+                    std::stop_token stop);
 
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);
@@ -67,7 +69,7 @@ void print_json(const Json& json);
 // What the process's exit statuses mean, for help texts and the man page.
 std::span<const std::pair<int, std::string_view>> exit_statuses();
 
-// The report that --report writes, --json embeds and `report` shows. Schema: docs/command-line.md.
+// The report that --report writes, --json embeds and `report` shows. Schema: docs/formats.md.
 Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
                  const Json& timings);
 // Refuses an unwritable path before any work is done.

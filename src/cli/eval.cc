@@ -22,7 +22,7 @@ void run(const EvalOptions& o, std::stop_token stop) {
       session.need_tokenizer().encode(read_text_argument(o.text, "--text"), true);
   check_token_ids(ids, session.config().vocab_size);
   int64_t window = std::min(session.max_model_len(), std::ssize(ids));
-  load_with_progress(session, o, session.run_shape(window, window, window), stop);
+  place_and_load(session, o, session.run_shape(window, window, window), stop);
 
   Perplexity result = evaluate(session.runner(), ids, session.max_model_len(), stop);
   Json report = make_report("eval", o, session, {{"load_seconds", session.load_report().seconds}});

@@ -22,6 +22,7 @@ Json tensor_json(const ReadPlan& plan, const TensorPlan& t, const io::Checkpoint
 
 void run(const CommonOptions& o) {
   apply_log_level(o);
+  check_report_path(o);
   Session session(session_options(o));
   ReadPlan plan =
       compile(session.model(), session.index(), session.options().quantize, {2 * MiB, 32 * MiB});
@@ -41,6 +42,7 @@ void run(const CommonOptions& o) {
               {"tensors", tensors},
               {"units", units},
               {"ignored_tensors", plan.ignored}};
+  write_report(o, result);
   if (o.json) {
     print_json(result);
     return;

@@ -69,12 +69,16 @@ std::string quantization_text(const Json& load) {
 
 }  // namespace
 
-void load_with_progress(Session& session, const CommonOptions& options, const RunShape& shape,
-                        std::stop_token stop) {
-  session.place(shape);
+void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop) {
   LoadProgress progress;
   ProgressDisplay display(progress, options.quiet);
   session.load(progress, std::move(stop));
+}
+
+void place_and_load(Session& session, const CommonOptions& options, const RunShape& shape,
+                    std::stop_token stop) {
+  session.place(shape);
+  load_with_progress(session, options, std::move(stop));
 }
 
 Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
@@ -92,11 +96,12 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
 
 void check_report_path(const CommonOptions& options) {
   if (options.report.empty()) return;
-  // Opened for writing without truncating: what is there stays until there is something to replace
-  // it.
+  // Opened without truncating: what is there stays until there is something to replace it.
+  bool existed = std::filesystem::exists(options.report);
   int fd = open(options.report.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) fail_errno(errno, "--report {}: cannot be written", options.report);
   close(fd);
+  if (!existed) unlink(options.report.c_str());
 }
 
 void write_report(const CommonOptions& options, const Json& report) {

@@ -82,7 +82,7 @@ void run(const LogitsOptions& o, std::stop_token stop) {
   uint64_t row_bytes = static_cast<uint64_t>(session.config().vocab_size) * sizeof(float);
   RunShape shape = session.run_shape(longest, longest, longest);
   shape.output_bytes = total * row_bytes;
-  load_with_progress(session, o, shape, stop);
+  place_and_load(session, o, shape, stop);
 
   Buffer results(session.ledger(), Use::activations, "results", shape.output_bytes,
                  Buffer::Touch::now);

@@ -1,14 +1,18 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <stop_token>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -57,8 +61,21 @@ int report_error(ErrorKind kind, const char* what) {
   return static_cast<int>(kind);
 }
 
+// The library only says that a subcommand is missing.
+void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_name() == argv[1]) return;
+    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
+  }
+  fail(ErrorKind::usage, "{} is no verb of this version; these are: {}", argv[1],
+       fmt::join(verbs, ", "));
+}
+
 int dispatch(CLI::App& app, int argc, char** argv) {
   try {
+    refuse_unknown_verb(app, argc, argv);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::Success& e) {  // --help, --version

@@ -67,7 +67,7 @@ void run(const RunOptions& o, std::stop_token stop) {
   Session session(session_options(o));
   GenerateRequest request = make_request(o, session);
   int64_t prompt = std::ssize(request.prompt);
-  load_with_progress(session, o, session.run_shape(prompt + request.max_tokens, prompt, 1), stop);
+  place_and_load(session, o, session.run_shape(prompt + request.max_tokens, prompt, 1), stop);
 
   Generation generation(session.runner(), session.tokenizer(), std::move(request));
   while (std::optional<std::string> text = generation.next(stop)) {

@@ -84,7 +84,12 @@ void detokenize(const TokenizeOptions& o) {
               [&](const JsonFields& request) { return detokenize_line(tokenizer, request); });
     return;
   }
-  std::string text = tokenizer.decode(parse_token_ids(*o.ids, "--ids"), o.skip_special);
+  std::vector<int32_t> ids = parse_token_ids(*o.ids, "--ids");
+  for (int32_t id : ids) {
+    if (!tokenizer.has(id))
+      fail(ErrorKind::usage, "--ids: token id {} is not in the vocabulary", id);
+  }
+  std::string text = tokenizer.decode(ids, o.skip_special);
   if (o.json) {
     print_json({{"text", text}});
   } else {

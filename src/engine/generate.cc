@@ -91,7 +91,7 @@ std::optional<std::string> Generation::next(std::stop_token stop) {
   if (stop.stop_requested())
     fail(ErrorKind::runtime, "interrupted after {} tokens", result_.ids.size());
   if (std::ssize(result_.ids) >= request_.max_tokens) return end("length");
-  int32_t id = next_id();
+  int32_t id = next_id(stop);
   result_.ids.push_back(id);
   if (std::ranges::find(request_.eos_ids, id) != request_.eos_ids.end()) return end("stop");
   if (!text_) return std::string();
@@ -105,12 +105,12 @@ std::optional<std::string> Generation::next(std::stop_token stop) {
   return shown;
 }
 
-int32_t Generation::next_id() {
+int32_t Generation::next_id(std::stop_token stop) {
   auto start = std::chrono::steady_clock::now();
   bool first = result_.ids.empty();
   Tensor hidden;
   if (first) {
-    hidden = runner_.prefill(sequence_, request_.prompt);
+    hidden = runner_.prefill(sequence_, request_.prompt, stop);
   } else {
     hidden = runner_.step(sequence_, {&result_.ids.back(), 1}, sequence_.length() + 1);
   }

@@ -52,7 +52,7 @@ class Generation {
 
  private:
   struct Text;
-  int32_t next_id();
+  int32_t next_id(std::stop_token stop);
   std::optional<std::string> end(std::string reason);
 
   Runner& runner_;

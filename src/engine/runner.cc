@@ -61,10 +61,11 @@ Tensor Runner::step(Sequence& sequence, std::span<const int32_t> ids, int64_t ro
   return activations_->normed(rows).columns(0, model_.config().hidden_size);
 }
 
-Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids) {
+Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop) {
   int64_t length = std::ssize(ids);
   Tensor last;
   for (int64_t at = 0; at < length; at += max_rows()) {
+    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted after {} prompt tokens", at);
     int64_t rows = std::min(max_rows(), length - at);
     Tensor hidden =
         step(sequence, ids.subspan(static_cast<size_t>(at), static_cast<size_t>(rows)), length);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "src/kv/block_pool.h"
@@ -42,8 +43,9 @@ class Runner {
   // block is free. The result is valid until the next step: the final norm's output, a row a token.
   Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length);
 
-  // A whole prompt, chunk by chunk; the result is its last token's row.
-  Tensor prefill(Sequence& sequence, std::span<const int32_t> ids);
+  // A whole prompt, chunk by chunk; the result is its last token's row. Error(runtime) when `stop`
+  // is requested between chunks.
+  Tensor prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop);
 
   // Logits of rows of step's result: [rows, vocab_size], valid until the next call. At most the
   // plan's logits rows.

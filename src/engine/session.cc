@@ -42,8 +42,8 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
 void refuse_damaged(const LoadReport& report) {
   for (const TensorReport& t : report.tensors) {
     if (t.stats.not_finite > 0) {
-      fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged", t.name,
-           t.stats.not_finite);
+      fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged",
+           t.name, t.stats.not_finite);
     }
   }
 }
@@ -78,7 +78,8 @@ Session::Session(SessionOptions options)
   int64_t usable = config().rope.usable_positions();
   max_model_len_ = options_.max_model_len.value_or(usable);
   if (max_model_len_ > usable) {
-    log::warning("--max-model-len {} is above the {} positions that the model was made for", max_model_len_, usable);
+    log::warning("--max-model-len {} is above the {} positions that the model was made for",
+                 max_model_len_, usable);
   }
   runtime_bytes_ = process_rss();
 }
@@ -97,6 +98,7 @@ void Session::load_tokenizer() {
     tokenizer_fault_ = e.what();
     return;
   }
+  for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);
   check_vocabulary(*tokenizer_, config().vocab_size);
 }
 

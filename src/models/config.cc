@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = 16 * MiB;
 
-Json read_json(const std::filesystem::path& path) {
-  return parse_json(io::read_small_file(path, kMaxConfigBytes), path.filename().string());
+Json read_json(const std::filesystem::path& directory, const char* name) {
+  return parse_json(io::read_checkpoint_file(directory, name, kMaxConfigBytes), name);
 }
 
 std::string parse_architecture(const JsonFields& config) {
@@ -125,14 +125,14 @@ ModelFiles read_model_files(const std::filesystem::path& directory) {
          directory.string(), exists ? "is not a directory" : "does not exist");
   }
   ModelFiles files;
-  files.config = read_json(directory / "config.json");
+  files.config = read_json(directory, "config.json");
   JsonFields config(files.config, "config.json");
   files.architecture = parse_architecture(config);
   files.dtype = parse_torch_dtype(config);
   refuse_stored_quantization(config);
   files.eos_ids = parse_ids(config, "eos_token_id");
   if (std::filesystem::exists(directory / "generation_config.json")) {
-    Json generation = read_json(directory / "generation_config.json");
+    Json generation = read_json(directory, "generation_config.json");
     JsonFields fields(generation, "generation_config.json");
     if (fields.has("eos_token_id")) files.eos_ids = parse_ids(fields, "eos_token_id");
   }

@@ -151,7 +151,8 @@ RopeConfig parse_rope(const JsonFields& config, int64_t dim, int64_t max_positio
 
 int64_t RopeConfig::usable_positions() const {
   double extended = 0;
-  if (kind == RopeKind::linear || kind == RopeKind::dynamic) extended = factor * static_cast<double>(max_positions);
+  if (kind == RopeKind::linear || kind == RopeKind::dynamic)
+    extended = factor * static_cast<double>(max_positions);
   if (kind == RopeKind::yarn) extended = factor * static_cast<double>(original_positions);
   return std::max(max_positions, static_cast<int64_t>(std::min(extended, 0x1p31)));
 }

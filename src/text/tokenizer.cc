@@ -31,7 +31,7 @@ Tokenizer::Tokenizer(const TokenizerFile& file)
       decoder_(Decoder::load(component(file, "decoder"))) {}
 
 Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
-  std::optional<std::string> json = read_text_file(directory / "tokenizer.json", "tokenizer.json");
+  std::optional<std::string> json = read_text_file(directory, "tokenizer.json");
   if (!json) {
     fail(ErrorKind::refused, "tokenizer.json: not found in {}", directory.string());
   }
@@ -65,7 +65,7 @@ void Tokenizer::warn_about_holes() {
 
 void Tokenizer::load_special_ids(const std::filesystem::path& directory) {
   constexpr const char* kName = "tokenizer_config.json";
-  std::optional<std::string> json = read_text_file(directory / kName, kName);
+  std::optional<std::string> json = read_text_file(directory, kName);
   if (!json) return;
   Json config = parse_json(*json, kName);
   JsonFields fields(config, kName);

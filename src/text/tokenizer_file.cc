@@ -1,9 +1,9 @@
 #include "src/text/tokenizer_file.h"
 
 #include <cerrno>
-#include <fstream>
 #include <system_error>
 
+#include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 
@@ -98,26 +98,13 @@ class Capture {
 
 }  // namespace
 
-std::optional<std::string> read_text_file(const std::filesystem::path& path,
+std::optional<std::string> read_text_file(const std::filesystem::path& directory,
                                           std::string_view name) {
-  std::error_code error;
-  std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
-  if (error) fail_errno(error.value(), "{}: cannot be read", name);
-  if (status.type() != std::filesystem::file_type::regular) {
-    fail(ErrorKind::refused, "{}: must be a regular file", name);
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(directory / name, ignored))) {
+    return std::nullopt;
   }
-  uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error) fail_errno(error.value(), "{}: cannot be read", name);
-  if (bytes > kMaxFileBytes) {
-    fail(ErrorKind::refused, "{}: has {}, more than the {} that such a file may have", name,
-         format_size(bytes), format_size(kMaxFileBytes));
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::string text(bytes, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(bytes));
-  if (!in) fail_errno(errno, "{}: cannot be read", name);
-  return text;
+  return io::read_checkpoint_file(directory, name, kMaxFileBytes);
 }
 
 TokenizerFile parse_tokenizer_file(const std::string& json) {

@@ -27,9 +27,9 @@ struct TokenizerFile {
   StringList merges;
 };
 
-// The text of a regular file; nullopt when there is none. `name` stands for it in errors. Throws
-// Error(refused) for what is no regular file or is too large, Error(runtime) when reading fails.
-std::optional<std::string> read_text_file(const std::filesystem::path& path, std::string_view name);
+// The text of `directory`/`name`; nullopt when there is none. Errors as io::read_checkpoint_file.
+std::optional<std::string> read_text_file(const std::filesystem::path& directory,
+                                          std::string_view name);
 
 // Throws Error(refused), which begins "tokenizer.json: ".
 TokenizerFile parse_tokenizer_file(const std::string& json);

@@ -20,7 +20,9 @@ std::string message_of(auto&& call) {
 }
 
 TEST(Json, RefusesWithFileName) {
-  for (std::string bad : {"", "{", "[1,]", "{} x", "\xff\xfe", "<html>"}) {
+  for (std::string bad :
+       {std::string(), std::string("{"), std::string("[1,]"), std::string("{} x"),
+        std::string("\xff\xfe"), std::string("<html>"), std::string("{}\0x", 4)}) {
     EXPECT_NE(message_of([&] { parse_json(bad, "config.json"); }).find("config.json"),
               std::string::npos)
         << bad;

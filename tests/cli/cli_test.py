@@ -135,6 +135,7 @@ class UsageTest(Case):
         good = ["run", DEMO, "-p", "x", "-n", "1", "--quiet"]
         for mention, args in {
             "--no-such-option": [*good, "--no-such-option"],
+            "serve is no verb": ["serve", DEMO],
             "--swap-space": [*good, "--swap-space", "1GiB"],
             "prompt": ["run", DEMO],
             "empty": ["run", DEMO, "-p", ""],

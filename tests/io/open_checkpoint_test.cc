@@ -224,8 +224,11 @@ TEST(OpenCheckpoint, RefusesWhatMayNotBeRead) {
     EXPECT_THAT(refusal(dir.path()), AllOf(HasSubstr(kSingle), HasSubstr("Permission denied")));
   }
   fs::permissions(dir.path(), fs::perms::none);
-  Unprivileged scope;
-  EXPECT_THAT(refusal(dir.path()), HasSubstr("Permission denied"));
+  {
+    Unprivileged scope;
+    EXPECT_THAT(refusal(dir.path()), HasSubstr("Permission denied"));
+  }
+  fs::permissions(dir.path(), fs::perms::owner_all);  // so that it can be removed
 }
 
 TEST(OpenCheckpoint, LeavesNoPageCacheBehind) {

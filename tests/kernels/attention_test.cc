@@ -97,8 +97,8 @@ class Attention : public test::EveryIsa {};
 
 TEST_P(Attention, EqualsTheReference) {
   Random random("Attention.EqualsTheReference");
-  const Shape shapes[] = {{64, 2, 3, 16}, {128, 1, 8, 16}, {80, 2, 1, 16},
-                          {112, 1, 1, 5}, {8, 3, 2, 1},    {40, 1, 15, 24}};
+  const Shape shapes[] = {{64, 2, 3, 16}, {128, 1, 8, 16}, {80, 2, 1, 16}, {112, 1, 1, 5},
+                          {8, 3, 2, 1},   {16, 1, 50, 16}, {40, 1, 15, 24}};
   for (const Shape& shape : shapes) {
     for (DType dtype : {DType::bf16, DType::f32}) {
       const int64_t context = random.between(1, 60), rows = random.between(1, context);

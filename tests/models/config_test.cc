@@ -69,6 +69,7 @@ TEST(Config, BadFieldsAreNamed) {
         {"short_factor", {1.0}},
         {"long_factor", {1.0}}},
        "short_factor"},
+      {"partial_rotary_factor", 0.5, "partial_rotary_factor"},
       {"tie_word_embeddings", 3, "tie_word_embeddings"},
       {"attention_bias", "yes", "attention_bias"},
       {"eos_token_id", "two", "eos_token_id"},

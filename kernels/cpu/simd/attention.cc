@@ -23,7 +23,6 @@ struct Partition {
     const int64_t reached = begin - j.first_position;
     first_row = reached > 0 ? smaller(reached, j.rows) : 0;
     queries = (j.rows - first_row) * j.heads;
-    shortest = count(first_row);
     longest = count(j.rows - 1);
     q = reinterpret_cast<uint32_t*>(scratch);
     scores = scratch + kQueries * j.padded_dim;
@@ -50,10 +49,10 @@ struct Partition {
   }
 
   const AttentionJob& job;
-  int64_t begin;      // first position
-  int64_t first_row;  // rows from here on have positions here
-  int64_t queries;    // of those rows: row-major, heads within a row
-  int64_t shortest, longest;
+  int64_t begin;           // first position
+  int64_t first_row;       // rows from here on have positions here
+  int64_t queries;         // of those rows: row-major, heads within a row
+  int64_t longest;         // positions of the last row, which has the most
   uint32_t* q;             // [padded_dim][queries]
   float* scores;           // [queries][kScoreStride]
   uint32_t* weights;       // [kPartition][queries]
@@ -70,12 +69,12 @@ void prefetch(const AttentionJob& job, const std::byte* from) {
 void pack_queries(const Partition& p) {
   const AttentionJob& job = p.job;
   uint32_t* to = p.q;
-  for (int64_t d = 0; d < p.job.padded_dim; ++d) {
+  for (int64_t d = 0; d < job.padded_dim; ++d) {
     for (int64_t i = p.first_row; i < job.rows; ++i) {
       for (int64_t h = 0; h < job.heads; ++h) {
         uint32_t unit = 0;
-        if (d < job.head_dim)
-          std::memcpy(&unit, job.q + i * job.q_stride + h * job.head_dim + d, 4);
+        const float* q = job.q + i * job.q_stride + h * job.head_dim;
+        if (d < job.head_dim) std::memcpy(&unit, q + d, 4);
         *to++ = unit;
       }
     }

@@ -105,38 +105,35 @@ struct E4M3ToF32 : F32Unit {
 
 #else
 
-// E4M3 codes in the upper byte of each lane; what lies below is ignored.
-inline Vf e4m3_to_float(Vu codes) {
-  // Sign, exponent and mantissa in their float32 places: the exponent is 120 too small, which the
-  // multiplication mends, for subnormal codes too.
-  const Vu bits = reinterpret_cast<Vu>(reinterpret_cast<Vi>(codes) >> 4) & 0x87f00000;
-  const Vu value = as_bits(as_floats(bits) * 0x1p120f);
-  const auto nan = reinterpret_cast<Vu>((bits & 0x07f00000) == 0x07f00000);
-  return as_floats(value | (nan & 0x7fc00000));
-}
-
 struct E4M3ToF32 : F32Unit {
   static constexpr int kUnits = 4;
   using Raw = Vu;
-  // 16 bytes hold (k, k + 1) of four rows, then (k + 2, k + 3): pairs into the lanes' upper halves.
+  using Halves [[gnu::vector_size(4 * kLanes)]] = int16_t;
+
+  // 16 bytes hold (k, k + 1) of four rows, then (k + 2, k + 3): into the upper bytes of halves.
   template <int kPair>
-  static Vu pairs(Raw raw) {
+  static Halves upper_bytes(Raw raw) {
 #if defined(__AVX2__)
     const __m256i zero = _mm256_setzero_si256(), codes = reinterpret_cast<__m256i>(raw);
-    return reinterpret_cast<Vu>(kPair == 0 ? _mm256_unpacklo_epi16(zero, codes)
-                                           : _mm256_unpackhi_epi16(zero, codes));
+    return reinterpret_cast<Halves>(kPair == 0 ? _mm256_unpacklo_epi8(zero, codes)
+                                               : _mm256_unpackhi_epi8(zero, codes));
 #else
-    using Halves [[gnu::vector_size(16)]] = uint16_t;
-    const Halves zero{}, codes = reinterpret_cast<Halves>(raw);
-    return reinterpret_cast<Vu>(
-        kPair == 0 ? __builtin_shufflevector(zero, codes, 0, 8, 1, 9, 2, 10, 3, 11)
-                   : __builtin_shufflevector(zero, codes, 4, 12, 5, 13, 6, 14, 7, 15));
+    using Bytes [[gnu::vector_size(16)]] = int8_t;
+    const Bytes zero{}, codes = reinterpret_cast<Bytes>(raw);
+    return reinterpret_cast<Halves>(
+        kPair == 0 ? __builtin_shufflevector(zero, codes, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21,
+                                             6, 22, 7, 23)
+                   : __builtin_shufflevector(zero, codes, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                             29, 14, 30, 15, 31));
 #endif
   }
   template <int kUnit>
   Vf operand(Raw raw) const {
-    const Vu codes = pairs<kUnit / 2>(raw);
-    return e4m3_to_float(kUnit % 2 == 0 ? codes << 8 : codes);
+    // Sign, exponent and mantissa in their bf16 places: the exponent is 120 too small, which the
+    // multiplication mends, for subnormal codes too.
+    const Halves placed = (upper_bytes<kUnit / 2>(raw) >> 4) & static_cast<int16_t>(0x87f0);
+    const auto pairs = reinterpret_cast<Vu>(placed | ((placed & 0x07f0) == 0x07f0));  // or NaN
+    return Bf16ToF32().operand<kUnit % 2>(pairs) * 0x1p120f;
   }
 };
 

@@ -81,15 +81,15 @@ Vf magnitude_of(Vf x) { return as_floats(as_bits(x) & 0x7fffffff); }
 // number, rounds at the format's last digit; what the sum has above that power counts those digits.
 template <int kMantissaBits, int kBias>
 Vu minifloat_code(Vf magnitude, Vf& value) {
-  constexpr int32_t kShift = 23 - kMantissaBits;
-  constexpr int32_t kSmallestNormal = (128 - kBias) << 23;
+  constexpr uint32_t kShift = 23 - kMantissaBits;
+  constexpr uint32_t kSmallestNormal = (128 - kBias) << 23;
   const Vi exponent = as_ints(magnitude) & static_cast<int32_t>(kInfinityBits);
-  const Vi at_least = exponent > kSmallestNormal ? exponent : Vi{} + kSmallestNormal;
-  const Vi power = at_least + (kShift << 23);
-  const Vf sum = magnitude + reinterpret_cast<Vf>(power);
-  value = sum - reinterpret_cast<Vf>(power);
-  const Vi code = as_ints(sum) - power + ((at_least - kSmallestNormal) >> kShift);
-  return reinterpret_cast<Vu>(code);
+  const Vi smallest = Vi{} + static_cast<int32_t>(kSmallestNormal);
+  const auto at_least = reinterpret_cast<Vu>(exponent > smallest ? exponent : smallest);
+  const Vu power = at_least + (kShift << 23);
+  const Vf sum = magnitude + as_floats(power);
+  value = sum - as_floats(power);
+  return as_bits(sum) - power + ((at_least - kSmallestNormal) >> kShift);
 }
 
 // The code of x, sign included, in the low bits of each lane.
@@ -180,13 +180,26 @@ void encode_last_line(const std::byte* from, int64_t cols, Vf scale, std::byte* 
 
 // Words of four codes (k .. k + 3) of a row into format.h's order: in each 16 bytes, the first two
 // codes of four rows, then their last two.
-void interleave_e4m3(const std::byte* words, int64_t bytes, std::byte* to) {
+void interleave_e4m3(std::byte* words, int64_t bytes) {
   using Pairs [[gnu::vector_size(16)]] = uint16_t;
   for (int64_t at = 0; at < bytes; at += 16) {
     Pairs v;
     std::memcpy(&v, words + at, sizeof v);
     v = __builtin_shufflevector(v, v, 0, 2, 4, 6, 1, 3, 5, 7);
-    std::memcpy(to + at, &v, sizeof v);
+    std::memcpy(words + at, &v, sizeof v);
+  }
+}
+
+// Whole cells past the cache, as nobody reads them soon: a weight is larger than any cache.
+void stream_cells(const std::byte* cells, int64_t bytes, std::byte* to) {
+  for (int64_t at = 0; at < bytes; at += kLanes * 4) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(cells + at));
+#elif defined(__AVX2__)
+    _mm256_stream_ps(reinterpret_cast<float*>(to + at), load(cells + at));
+#else
+    store(to + at, load(cells + at));
+#endif
   }
 }
 
@@ -221,11 +234,8 @@ void encode_rows(const EncodeJob& job, Sums& out) {
     const int64_t bytes = (cols * kCode + 3) / 4 * kLine;  // of whole cells
     std::byte* to = job.to + c * kCode / 4 * kLine;
     transpose_words(pointers, 0, cells);
-    if constexpr (kTo == DType::f8_e4m3) {
-      interleave_e4m3(cells, bytes, to);
-    } else {
-      std::memcpy(to, cells, static_cast<size_t>(bytes));
-    }
+    if constexpr (kTo == DType::f8_e4m3) interleave_e4m3(cells, bytes);
+    stream_cells(cells, bytes, to);
   }
   out = sums;
 }
@@ -270,6 +280,9 @@ void encode(const EncodeJob& job, EncodeSums* out) {
   const Sums sums = job.stored == DType::f32   ? encode_from<DType::f32>(job)
                     : job.stored == DType::f16 ? encode_from<DType::f16>(job)
                                                : encode_from<DType::bf16>(job);
+#if defined(__AVX2__)
+  _mm_sfence();  // streamed stores before whatever tells another thread that they are done
+#endif
   for (int64_t i = 0; i < kLanes; ++i) out->not_finite += sums.not_finite[i];
   for (int64_t i = 0; i < kLanes / 2; ++i) {
     out->error_squares += sums.error_squares[i];

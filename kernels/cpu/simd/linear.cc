@@ -6,8 +6,12 @@ namespace {
 
 constexpr int64_t kCell = 64;  // bytes
 
-// Up to two tiles of eight: they decode the same cells sooner than somebody else would for them.
+// Up to this many rows each tile decodes the cells for itself: more often, but while multiplying.
+#if defined(__AVX512F__)
 constexpr int64_t kFewRows = 16;
+#else
+constexpr int64_t kFewRows = 2;
+#endif
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -2,21 +2,26 @@
 #include "kernels/cpu/simd/simd.h"
 
 namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+constexpr int64_t kCell = 64;  // bytes
+
+}  // namespace
 
 #if defined(__AVX512F__)
 
 void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte* cells) {
   __m512i a[16], b[16];
 #pragma GCC unroll 16
-  for (int r = 0; r < 16; ++r) a[r] = _mm512_loadu_si512(rows[r] + offset);
+  for (int64_t r = 0; r < 16; ++r) a[r] = _mm512_loadu_si512(rows[r] + offset);
   // Within 128-bit lanes: pairs of words of two rows, then quads of four rows.
 #pragma GCC unroll 16
-  for (int r = 0; r < 16; r += 2) {
+  for (int64_t r = 0; r < 16; r += 2) {
     b[r] = _mm512_unpacklo_epi32(a[r], a[r + 1]);
     b[r + 1] = _mm512_unpackhi_epi32(a[r], a[r + 1]);
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < 16; r += 4) {
+  for (int64_t r = 0; r < 16; r += 4) {
     a[r] = _mm512_unpacklo_epi64(b[r], b[r + 2]);
     a[r + 1] = _mm512_unpackhi_epi64(b[r], b[r + 2]);
     a[r + 2] = _mm512_unpacklo_epi64(b[r + 1], b[r + 3]);
@@ -24,15 +29,15 @@ void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte*
   }
   // a[4 i + j], lane l: word 4 l + j of rows 4 i .. 4 i + 3. Collect the lanes l of i = 0..3.
 #pragma GCC unroll 16
-  for (int j = 0; j < 4; ++j) {
+  for (int64_t j = 0; j < 4; ++j) {
     const __m512i low01 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x44);
     const __m512i high01 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xee);
     const __m512i low23 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x44);
     const __m512i high23 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xee);
-    _mm512_storeu_si512(cells + j * 64, _mm512_shuffle_i32x4(low01, low23, 0x88));
-    _mm512_storeu_si512(cells + (4 + j) * 64, _mm512_shuffle_i32x4(low01, low23, 0xdd));
-    _mm512_storeu_si512(cells + (8 + j) * 64, _mm512_shuffle_i32x4(high01, high23, 0x88));
-    _mm512_storeu_si512(cells + (12 + j) * 64, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+    _mm512_storeu_si512(cells + j * kCell, _mm512_shuffle_i32x4(low01, low23, 0x88));
+    _mm512_storeu_si512(cells + (4 + j) * kCell, _mm512_shuffle_i32x4(low01, low23, 0xdd));
+    _mm512_storeu_si512(cells + (8 + j) * kCell, _mm512_shuffle_i32x4(high01, high23, 0x88));
+    _mm512_storeu_si512(cells + (12 + j) * kCell, _mm512_shuffle_i32x4(high01, high23, 0xdd));
   }
 }
 
@@ -44,23 +49,23 @@ namespace {
 void transpose_8x8(const std::byte* const rows[8], int64_t offset, std::byte* cells) {
   __m256 a[8], b[8];
 #pragma GCC unroll 8
-  for (int r = 0; r < 8; ++r) a[r] = load(rows[r] + offset);
+  for (int64_t r = 0; r < 8; ++r) a[r] = load(rows[r] + offset);
 #pragma GCC unroll 8
-  for (int r = 0; r < 8; r += 2) {
+  for (int64_t r = 0; r < 8; r += 2) {
     b[r] = _mm256_unpacklo_ps(a[r], a[r + 1]);
     b[r + 1] = _mm256_unpackhi_ps(a[r], a[r + 1]);
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < 8; r += 4) {
+  for (int64_t r = 0; r < 8; r += 4) {
     a[r] = _mm256_shuffle_ps(b[r], b[r + 2], 0x44);
     a[r + 1] = _mm256_shuffle_ps(b[r], b[r + 2], 0xee);
     a[r + 2] = _mm256_shuffle_ps(b[r + 1], b[r + 3], 0x44);
     a[r + 3] = _mm256_shuffle_ps(b[r + 1], b[r + 3], 0xee);
   }
 #pragma GCC unroll 8
-  for (int j = 0; j < 4; ++j) {
-    store(cells + j * 64, _mm256_permute2f128_ps(a[j], a[4 + j], 0x20));
-    store(cells + (4 + j) * 64, _mm256_permute2f128_ps(a[j], a[4 + j], 0x31));
+  for (int64_t j = 0; j < 4; ++j) {
+    store(cells + j * kCell, _mm256_permute2f128_ps(a[j], a[4 + j], 0x20));
+    store(cells + (4 + j) * kCell, _mm256_permute2f128_ps(a[j], a[4 + j], 0x31));
   }
 }
 
@@ -68,16 +73,17 @@ void transpose_8x8(const std::byte* const rows[8], int64_t offset, std::byte* ce
 
 void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte* cells) {
   transpose_8x8(rows, offset, cells);
-  transpose_8x8(rows, offset + 32, cells + 8 * 64);
+  transpose_8x8(rows, offset + 32, cells + 8 * kCell);
   transpose_8x8(rows + 8, offset, cells + 32);
-  transpose_8x8(rows + 8, offset + 32, cells + 8 * 64 + 32);
+  transpose_8x8(rows + 8, offset + 32, cells + 8 * kCell + 32);
 }
 
 #else
 
 void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte* cells) {
-  for (int r = 0; r < 16; ++r) {
-    for (int w = 0; w < 16; ++w) std::memcpy(cells + w * 64 + r * 4, rows[r] + offset + w * 4, 4);
+  for (int64_t r = 0; r < 16; ++r) {
+    for (int64_t w = 0; w < 16; ++w)
+      std::memcpy(cells + w * kCell + r * 4, rows[r] + offset + w * 4, 4);
   }
 }
 
