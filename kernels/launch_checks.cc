@@ -18,7 +18,7 @@ void check_cache(const KvCache& cache) {
   check(cache.keys != nullptr && cache.values != nullptr, "cache has storage");
   check(cache.dtype == DType::bf16 || cache.dtype == DType::f32, "cache holds bf16 or f32");
   check(cache.block_size > 0 && cache.kv_heads > 0 && cache.head_dim > 0, "cache has a shape");
-  check(cache.head_dim % 8 == 0, "head_dim is a multiple of 8");
+  check(cache.head_dim % 2 == 0, "head_dim is even");
 }
 
 }  // namespace

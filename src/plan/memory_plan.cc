@@ -15,10 +15,11 @@ constexpr std::array<Effort, 4> kEfforts{{{{2 * MiB, 32 * MiB}, 512},
                                           {{MiB, 4 * MiB}, 32},
                                           {{256 * KiB, MiB}, 8}}};
 
-// What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the plan, code pages that the
-// run touches for the first time.
+// What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
+// plan, code pages that the run touches for the first time.
 constexpr uint64_t kRuntimeGrowth = MiB;
-// Kept free in a budget: what of the kernel's is not proportional, and pages that belong to nobody yet.
+// Kept free in a budget: what of the kernel's is not proportional, and pages that belong to nobody
+// yet.
 constexpr uint64_t kSlack = 3 * MiB;
 
 }  // namespace

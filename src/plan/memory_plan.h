@@ -42,7 +42,8 @@ struct MemoryPlan {
   uint64_t kv_cache = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
-  uint64_t kernel = 0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
+  uint64_t kernel =
+      0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 
   uint64_t load_peak() const { return runtime + weights + staging; }
   uint64_t run_peak() const { return runtime + weights + kv_cache + activations + workspace; }
