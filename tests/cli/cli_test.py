@@ -218,7 +218,11 @@ class TextTest(Case):
         (self.path / "in").write_text('{"text": "x"}\n{"txet": "x"}\n')
         self.assert_fails(3, "line 2", "tokenize", DEMO, "--jsonl", self.path / "in")
 
-    def test_perplexity_of_the_bundled_model(self):
+
+class PerplexityTest(Case):
+    def test_bundled_model(self):
+        if SANITIZED:
+            self.skipTest("five passes over the validation text take minutes under a sanitizer")
         want = json.loads((DEMO / "expected.json").read_text())
         options = ["eval", DEMO, "--text", DEMO / "validation.txt"]
         exact = run_json(*options, "--dtype", "float32")
