@@ -17,7 +17,7 @@ SOURCE = pathlib.Path(os.environ["SLUICE_SOURCE"])
 SLUICE = os.environ["SLUICE"]
 DEMO = SOURCE / "tools/demo-model"
 ORACLE = pathlib.Path(os.environ.get("SLUICE_ORACLE", SOURCE.parent / "shared/oracle/fixtures"))
-SANITIZED = bool(os.environ.get("ASAN_OPTIONS") or os.environ.get("TSAN_OPTIONS"))
+SANITIZED = bool(os.environ.get("SLUICE_SANITIZE"))
 
 
 def sluice(*args, limit_memory=False, **options):
