@@ -75,10 +75,10 @@ std::optional<ReaderKind> parse_reader_kind(std::string_view name);
 
 struct ReaderOptions {
   ReaderKind kind = ReaderKind::automatic;
-  uint64_t slot_bytes = 2u << 20;     // multiple of kDirectAlignment
-  uint64_t chunk_bytes = 512u << 10;  // one read; multiple of kDirectAlignment, 64 KiB .. 1 GiB
-  bool direct = true;                 // false: through the page cache, dropped behind the reader
-  bool keep_page_cache = false;       // do not drop it (mmap, or direct = false)
+  uint64_t slot_bytes = 2u << 20;   // multiple of kDirectAlignment
+  uint64_t chunk_bytes = 2u << 20;  // one read; multiple of kDirectAlignment, 64 KiB .. 1 GiB
+  bool direct = true;               // false: through the page cache, dropped behind the reader
+  bool keep_page_cache = false;     // do not drop it (mmap, or direct = false)
 };
 
 // `staging` is aligned to kDirectAlignment and a multiple of slot_bytes long; it outlives the

@@ -6,6 +6,13 @@
 #include "src/base/error.h"
 
 namespace sluice {
+namespace {
+
+// Spans that wait for each worker that is awake before another is called. A load that one worker
+// keeps up with leaves the other processors to the disk's driver.
+constexpr size_t kBacklog = 2;
+
+}  // namespace
 
 EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
                          std::span<const Weight> weights, int threads)
@@ -14,6 +21,7 @@ EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
       weights_(weights),
       stats_(plan.moves.size()),
       measured_(plan.tensors.size()) {
+  awake_ = static_cast<size_t>(threads);
   for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
 }
 
@@ -23,16 +31,21 @@ EncodeQueue::~EncodeQueue() {
     closed_ = true;
     ready_.clear();
   }
-  work_ready_.notify_all();
+  calls_.release(std::ssize(workers_));
   for (std::thread& t : workers_) t.join();
 }
 
 void EncodeQueue::push(const ArrivedSpan& arrived) {
-  {
-    std::lock_guard lock(mutex_);
-    ready_.push_back(arrived);
+  std::lock_guard lock(mutex_);
+  ready_.push_back(arrived);
+  call_workers();
+}
+
+void EncodeQueue::call_workers() {
+  while (awake_ < workers_.size() && ready_.size() > awake_ * kBacklog) {
+    ++awake_;
+    calls_.release();
   }
-  work_ready_.notify_one();
 }
 
 std::vector<ArrivedSpan> EncodeQueue::take_finished(bool block) {
@@ -47,7 +60,12 @@ void EncodeQueue::work() {
     ArrivedSpan arrived;
     {
       std::unique_lock lock(mutex_);
-      work_ready_.wait(lock, [&] { return !ready_.empty() || closed_; });
+      while (ready_.empty() && !closed_) {
+        --awake_;
+        lock.unlock();
+        calls_.acquire();
+        lock.lock();
+      }
       if (closed_) return;
       arrived = ready_.front();
       ready_.pop_front();
@@ -97,8 +115,8 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
     if (m.spans == plan_.tensors[move.tensor].measure_spans)
       unblocked = std::exchange(m.waiting, {});
     ready_.insert(ready_.end(), unblocked.begin(), unblocked.end());
+    call_workers();
   }
-  for (size_t i = 0; i < unblocked.size(); ++i) work_ready_.notify_one();
   if (!span.encode) finish(arrived);
 }
 

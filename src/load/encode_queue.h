@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <semaphore>
 #include <span>
 #include <thread>
 #include <vector>
@@ -47,6 +48,7 @@ class EncodeQueue {
   };
 
   void work();
+  void call_workers();  // with mutex_ held
   void process(const ArrivedSpan& arrived);
   void measure(const ArrivedSpan& arrived);
   void encode(const ArrivedSpan& arrived);
@@ -60,13 +62,15 @@ class EncodeQueue {
   std::vector<EncodeStats> stats_;
 
   std::mutex mutex_;  // guards everything below
-  std::condition_variable work_ready_;
   std::condition_variable finished_ready_;
+  size_t awake_ = 0;  // workers that look for work, or have been called to
   std::deque<ArrivedSpan> ready_;
   std::vector<ArrivedSpan> finished_;
   std::vector<Measured> measured_;  // of each tensor
   bool closed_ = false;
   std::exception_ptr failure_;
+
+  std::counting_semaphore<> calls_{0};
   std::vector<std::thread> workers_;
 };
 

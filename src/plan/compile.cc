@@ -126,9 +126,11 @@ class SpanWriter {
   }
 
  private:
+  // Spans of one tensor are about equally long: a short one costs the disk as much as a long one.
   int64_t rows_per_span(const RowsInFile& rows) const {
-    auto fit = static_cast<int64_t>(most_ / rows.row_bytes);
-    return std::max(rows.group, fit / rows.group * rows.group);
+    int64_t groups = ceil_div(rows.rows, rows.group);
+    auto fit = std::max<int64_t>(1, static_cast<int64_t>(most_ / rows.row_bytes) / rows.group);
+    return ceil_div(groups, ceil_div(groups, fit)) * rows.group;
   }
 
   void append_spans(uint32_t tensor, bool measure, bool encode) {
