@@ -38,16 +38,6 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
   }
 }
 
-// A NaN spreads to every logit, so a model with one computes nothing.
-void refuse_damaged(const LoadReport& report) {
-  for (const TensorReport& t : report.tensors) {
-    if (t.stats.not_finite > 0) {
-      fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged",
-           t.name, t.stats.not_finite);
-    }
-  }
-}
-
 void enforce_quant_error(const LoadReport& report, double bound) {
   for (const TensorReport& t : report.tensors) {
     if (t.quantized && t.relative_rms_error() > bound) {
@@ -131,18 +121,35 @@ MemoryPlan Session::smallest(const RunShape& shape) {
 const MemoryPlan& Session::place(const RunShape& shape) {
   shape_ = shape;
   plan_ = sluice::place(model_, index_, options_.quantize, shape, budget_, runtime_bytes_);
-  read_plan_ = compile(model_, index_, options_.quantize, plan_->effort.staging);
+  read_plan_ =
+      compile(model_, index_, options_.quantize, plan_->effort.staging, plan_->streamed);
   runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
   return *plan_;
 }
 
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
-  std::unique_ptr<Kernels> encoder = make_cpu_kernels(options_.isa, compute_, *pool_, {});
-  Streamer streamer(*read_plan_, index_, *encoder, ledger_, {options_.reader, pool_->size()});
-  residents_ = streamer.load_all(load_report_, progress, std::move(stop));
-  refuse_damaged(load_report_);
+  encoder_ = make_cpu_kernels(options_.isa, compute_, *pool_, {});
+  LoadOptions options{options_.reader, pool_->size()};
+  Streamer streamer(*read_plan_, index_, *encoder_, ledger_, options);
+  residents_ = streamer.load_all(load_report_, progress, stop);
+  for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
+  if (plan_->streams()) {
+    stream_ = std::make_unique<TileStream>(*read_plan_, index_, *encoder_, ledger_,
+                                           load_report_.amax, options);
+    if (options_.max_quant_error) measure_streamed(stop);
+  }
   if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
+}
+
+// One sweep without a forward pass, for what encoding does to the tensors that do not stay.
+void Session::measure_streamed(const std::stop_token& stop) {
+  for (const Span& span : read_plan_->sweep) {
+    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while measuring quantization");
+    const TensorPlan& tensor = read_plan_->tensors[read_plan_->moves[span.first_move].tensor];
+    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(span));
+  }
+  stream_->add_stats(load_report_);
 }
 
 Runner& Session::runner() {
@@ -155,6 +162,7 @@ Runner& Session::runner() {
 
 void Session::release() {
   runner_.reset();
+  stream_.reset();
   residents_.clear();
 }
 

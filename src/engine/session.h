@@ -12,6 +12,7 @@
 
 #include "src/engine/runner.h"
 #include "src/load/streamer.h"
+#include "src/load/tile_stream.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
 #include "src/text/tokenizer.h"
@@ -68,12 +69,15 @@ class Session {
   // After place().
   void load(LoadProgress& progress, std::stop_token stop);
   const LoadReport& load_report() const { return load_report_; }
+  // Null when everything is resident.
+  const TileStream* stream() const { return stream_.get(); }
   // After load(): the memory to run, as placed.
   Runner& runner();
   void release();  // the weights and the runner's memory
 
  private:
   void load_tokenizer();
+  void measure_streamed(const std::stop_token& stop);
 
   SessionOptions options_;
   Ledger ledger_;
@@ -92,7 +96,9 @@ class Session {
   std::optional<MemoryPlan> plan_;
   std::optional<ReadPlan> read_plan_;
   LoadReport load_report_;
+  std::unique_ptr<Kernels> encoder_;
   std::vector<Resident> residents_;
+  std::unique_ptr<TileStream> stream_;
   std::unique_ptr<Runner> runner_;
 };
 

@@ -15,12 +15,15 @@ constexpr size_t kBacklog = 2;
 }  // namespace
 
 EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
-                         std::span<const Weight> weights, int threads)
+                         std::span<const Weight> weights, int threads,
+                         std::span<const float> amax)
     : plan_(plan),
       kernels_(kernels),
       weights_(weights),
       stats_(plan.moves.size()),
       measured_(plan.tensors.size()) {
+  for (size_t t = 0; t < amax.size(); ++t)
+    measured_[t] = {plan.tensors[t].measure_spans, amax[t], {}};
   awake_ = static_cast<size_t>(threads);
   for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
 }
@@ -81,7 +84,7 @@ void EncodeQueue::work() {
 }
 
 void EncodeQueue::process(const ArrivedSpan& arrived) {
-  const Span& span = plan_.spans[arrived.span];
+  const Span& span = *arrived.span;
   uint32_t tensor = moves(span).front().tensor;
   if (plan_.tensors[tensor].group == ScaleGroup::tensor) {
     std::unique_lock lock(mutex_);
@@ -100,9 +103,9 @@ void EncodeQueue::process(const ArrivedSpan& arrived) {
 }
 
 void EncodeQueue::measure(const ArrivedSpan& arrived) {
-  const Span& span = plan_.spans[arrived.span];
+  const Span& span = *arrived.span;
   const Move& move = moves(span).front();
-  EncodeArgs args = encode_args(move, arrived.read);
+  EncodeArgs args = encode_args(move, arrived);
   float amax =
       kernels_.absolute_max(args.source, args.stored, args.source_stride, args.rows, args.to.cols);
   std::vector<ArrivedSpan> unblocked;
@@ -121,15 +124,17 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
 }
 
 void EncodeQueue::encode(const ArrivedSpan& arrived) {
-  const Span& span = plan_.spans[arrived.span];
+  const Span& span = *arrived.span;
   for (size_t i = 0; i < span.moves; ++i) {
     size_t index = span.first_move + i;
-    EncodeArgs args = encode_args(plan_.moves[index], arrived.read);
+    EncodeArgs args = encode_args(plan_.moves[index], arrived);
     if (args.group == ScaleGroup::tensor) {
       std::lock_guard lock(mutex_);
       args.tensor_amax = measured_[plan_.moves[index].tensor].amax;
     }
-    stats_[index] = kernels_.encode(args);
+    EncodeStats stats = kernels_.encode(args);
+    std::lock_guard lock(mutex_);  // a sweep may meet the same tile twice
+    stats_[index] = stats;
   }
   finish(arrived);
 }
@@ -146,15 +151,25 @@ std::span<const Move> EncodeQueue::moves(const Span& span) const {
   return std::span(plan_.moves).subspan(span.first_move, span.moves);
 }
 
-EncodeArgs EncodeQueue::encode_args(const Move& move, const io::ReadResult& read) const {
+std::vector<float> EncodeQueue::amax() const {
+  std::vector<float> amax;
+  for (const Measured& m : measured_) amax.push_back(m.amax);
+  return amax;
+}
+
+EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   EncodeArgs args;
   args.stored = tensor.stored->dtype;
-  args.source = read.bytes.data() + move.offset;
+  args.source = arrived.read.bytes.data() + move.offset;
   args.source_stride = piece.cols * dtype_bytes(args.stored);
   args.rows = move.rows;
   args.group = tensor.group;
+  if (!arrived.tile.is_meta()) {
+    args.to = arrived.tile;
+    return args;
+  }
   args.to = weights_[tensor.param];
   args.first_row = piece.offset + move.first_row;
   if (piece.vector) {  // pieces lie side by side in one row

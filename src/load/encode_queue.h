@@ -19,16 +19,18 @@
 namespace sluice {
 
 struct ArrivedSpan {
-  uint32_t span = 0;
+  const Span* span = nullptr;  // of the plan
   io::ReadResult read;
+  Weight tile;  // what a span of the sweep fills; meta: the parameters' own storage
 };
 
 class EncodeQueue {
  public:
   // `weights[p]` is where parameter p goes; its storage is there before the first of its spans is
-  // pushed. All arguments outlive the queue.
+  // pushed. All arguments outlive the queue. `amax`: amax() of the queue that saw all tensors
+  // before, or empty.
   EncodeQueue(const ReadPlan& plan, const Kernels& kernels, std::span<const Weight> weights,
-              int threads);
+              int threads, std::span<const float> amax = {});
   ~EncodeQueue();  // waits for the workers
 
   void push(const ArrivedSpan& arrived);
@@ -38,6 +40,8 @@ class EncodeQueue {
 
   // One for each move of the plan; complete once every span is finished.
   const std::vector<EncodeStats>& stats() const { return stats_; }
+  // The largest value of each tensor that has one scale for all; complete likewise.
+  std::vector<float> amax() const;
 
  private:
   // A tensor with one scale: what is known of its largest value, and the spans that wait for it.
@@ -53,7 +57,7 @@ class EncodeQueue {
   void measure(const ArrivedSpan& arrived);
   void encode(const ArrivedSpan& arrived);
   void finish(const ArrivedSpan& arrived);
-  EncodeArgs encode_args(const Move& move, const io::ReadResult& read) const;
+  EncodeArgs encode_args(const Move& move, const ArrivedSpan& arrived) const;
   std::span<const Move> moves(const Span& span) const;
 
   const ReadPlan& plan_;

@@ -49,7 +49,7 @@ std::vector<TensorReport> tensor_reports(const ReadPlan& plan,
 Resident::Resident(const ReadPlan& plan, uint32_t unit, Buffer storage)
     : storage_(std::move(storage)) {
   for (const ParamPlan& p : plan.params) {
-    if (p.unit != unit) continue;
+    if (p.unit != unit || p.streamed) continue;
     p.param->value = plan.weight(p, storage_.data());
     params_.push_back(p.param);
   }
@@ -57,6 +57,12 @@ Resident::Resident(const ReadPlan& plan, uint32_t unit, Buffer storage)
 
 Resident::~Resident() {
   for (Param* p : params_) p->value = {};
+}
+
+void refuse_damaged(const std::string& tensor, const EncodeStats& stats) {
+  if (stats.not_finite == 0) return;
+  fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged", tensor,
+       stats.not_finite);
 }
 
 double TensorReport::relative_rms_error() const {
@@ -94,18 +100,18 @@ std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progr
     }
     if (received < submitted) {
       io::ReadResult read = reader->wait();
-      queue.push({static_cast<uint32_t>(read.tag), read});
+      queue.push({&plan_.spans[read.tag], read, {}});
       ++received;
     }
     for (const ArrivedSpan& finished : queue.take_finished(received == submitted)) {
       reader->release(finished.read);
-      const Span& s = plan_.spans[finished.span];
-      progress.bytes_done += s.length;
-      if (--spans_left[s.unit] == 0) ++progress.units_done;
+      progress.bytes_done += finished.span->length;
+      if (--spans_left[finished.span->unit] == 0) ++progress.units_done;
       ++done;
     }
   }
   report.tensors = tensor_reports(plan_, queue.stats());
+  report.amax = queue.amax();
   report.io = reader->stats();
   report.reader = reader->description();
   report.needed_bytes = plan_.needed_bytes();

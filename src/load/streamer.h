@@ -55,7 +55,11 @@ struct LoadReport {
   std::string reader;  // Reader::description()
   uint64_t needed_bytes = 0;
   std::vector<TensorReport> tensors;  // in the order of the plan
+  std::vector<float> amax;            // EncodeQueue::amax(), for the sweeps that follow
 };
+
+// A NaN spreads to every logit, so a model with one computes nothing: throws Error(refused).
+void refuse_damaged(const std::string& tensor, const EncodeStats& stats);
 
 struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;

@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/nn/weight_stream.h"
 
 namespace sluice {
 namespace {
@@ -161,7 +162,7 @@ void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activat
 }
 
 void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
-  kernels.linear(hidden, head_->value, nullptr, logits);
+  multiply(kernels, hidden, *head_, nullptr, logits);
 }
 
 int64_t CausalLM::logits_cols() const { return head_->rows; }

@@ -1,5 +1,7 @@
 #include "src/nn/layers.h"
 
+#include "src/nn/weight_stream.h"
+
 #include <utility>
 
 namespace sluice {
@@ -20,9 +22,22 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
         &add_param(make_vector(this->path() + ".bias", ParamRole::bias, biases, rank, kPanelRows));
 }
 
+void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bias, Tensor y) {
+  if (w.stream == nullptr) {
+    kernels.linear(x, w.value, bias, y);
+    return;
+  }
+  for (int64_t row = 0; row < w.rows;) {
+    WeightTile tile = w.stream->tile(w, row);
+    kernels.linear(x, tile.weight, bias ? bias + tile.first_row : nullptr,
+                   y.columns(tile.first_row, tile.weight.rows));
+    row = tile.first_row + tile.weight.rows;
+  }
+}
+
 void Linear::forward(const Kernels& kernels, Tensor x, Tensor y) const {
   const float* bias = bias_ ? reinterpret_cast<const float*>(bias_->value.data) : nullptr;
-  kernels.linear(x, weight_->value, bias, y);
+  multiply(kernels, x, *weight_, bias, y);
 }
 
 RmsNorm::RmsNorm(std::string path, int64_t size, float eps) : Module(std::move(path)), eps_(eps) {
@@ -46,7 +61,11 @@ Embedding::Embedding(std::string path, int64_t vocab, int64_t size, bool tied_to
 }
 
 void Embedding::forward(const Kernels& kernels, std::span<const int32_t> ids, Tensor y) const {
-  kernels.embed(table_->value, ids, y);
+  if (table_->stream != nullptr) {
+    table_->stream->embed(kernels, *table_, ids, y);
+  } else {
+    kernels.embed(table_->value, ids, y);
+  }
 }
 
 }  // namespace sluice

@@ -23,6 +23,8 @@ struct Piece {
   int64_t offset = 0;  // where the part begins in the parameter: its row, or for vectors its column
 };
 
+class WeightStream;
+
 // Pieces stack: matrices by rows, vectors by columns. In the packed layout every piece begins on a
 // panel's border, so that no panel mixes two tensors: rows between pieces are zero.
 struct Param {
@@ -33,6 +35,7 @@ struct Param {
   int64_t rows = 0;  // local, padding included
   int64_t cols = 0;
   Weight value;  // meta until its unit is resident
+  WeightStream* stream = nullptr;  // where a parameter that does not stay in memory comes from
 };
 
 // The same stack for a bias, whose columns must fall on the rows of its weight.

@@ -42,7 +42,7 @@ WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& 
 }
 
 void lay_out_units(ReadPlan& plan, const Binding& binding, const Model& model,
-                   const QuantizeRequest& quantize) {
+                   const QuantizeRequest& quantize, const std::vector<bool>& streamed) {
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0});
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
     Param* param = binding.params[i];
@@ -53,13 +53,16 @@ void lay_out_units(ReadPlan& plan, const Binding& binding, const Model& model,
         0,
         0,
         0,
-        0};
+        0,
+        !streamed.empty() && streamed[i]};
     UnitPlan& unit = plan.units[p.unit];
     p.bytes = weight_bytes(p.format, param->rows, param->cols);
     p.scale_bytes = scale_bytes(p.format, param->rows, param->cols);
-    p.offset = unit.storage_bytes;
-    p.scale_offset = p.offset + round_up(p.bytes, kStorageAlignment);
-    unit.storage_bytes = p.scale_offset + round_up(p.scale_bytes, kStorageAlignment);
+    if (!p.streamed) {
+      p.offset = unit.storage_bytes;
+      p.scale_offset = p.offset + round_up(p.bytes, kStorageAlignment);
+      unit.storage_bytes = p.scale_offset + round_up(p.scale_bytes, kStorageAlignment);
+    }
     plan.params.push_back(p);
   }
   for (TensorPlan t : binding.tensors) {
@@ -70,14 +73,7 @@ void lay_out_units(ReadPlan& plan, const Binding& binding, const Model& model,
   plan.ignored = binding.ignored;
 }
 
-// Rows of a tensor as this rank reads them: whole file rows, of which a by_cols cut keeps a part.
-struct RowsInFile {
-  uint64_t begin;      // file offset of the first row
-  uint64_t row_bytes;  // of a whole row
-  int64_t rows;
-  int64_t group;  // rows that must be encoded together
-  uint64_t skip;  // bytes of a row before the part that is wanted
-};
+}  // namespace
 
 RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
   const ParamPlan& p = plan.params[t.param];
@@ -93,6 +89,8 @@ RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
   }
   return {begin, row_bytes, piece.cut.rows, group, skip};
 }
+
+namespace {
 
 uint64_t slot_bytes_for(const ReadPlan& plan, const Staging& staging) {
   uint64_t slot = staging.slot_bytes;
@@ -111,18 +109,29 @@ class SpanWriter {
   SpanWriter(ReadPlan& plan, uint64_t most_bytes, uint64_t ring_slots)
       : plan_(plan), most_(most_bytes), ring_slots_(ring_slots) {}
 
+  // For the load. Of a streamed tensor with one scale, the largest value is found here once and for
+  // all.
   void append(uint32_t tensor) {
     TensorPlan& t = plan_.tensors[tensor];
+    bool streamed = plan_.params[t.param].streamed;
     if (t.group != ScaleGroup::tensor) {
-      append_spans(tensor, false, true);
+      if (!streamed) append_spans(tensor, false, true);
       return;
     }
     RowsInFile rows = rows_in_file(plan_, t);
     uint64_t spans = static_cast<uint64_t>(ceil_div(rows.rows, rows_per_span(rows)));
     t.measure_spans = static_cast<uint32_t>(spans);
-    t.read_twice = spans > ring_slots_;
+    t.read_twice = streamed || spans > ring_slots_;
     append_spans(tensor, true, !t.read_twice);
-    if (t.read_twice) append_spans(tensor, false, true);
+    if (t.read_twice && !streamed) append_spans(tensor, false, true);
+  }
+
+  // For the sweep: no two parameters in one span.
+  void append_to_sweep(uint32_t tensor) {
+    std::swap(plan_.spans, plan_.sweep);
+    last_joins_ = false;
+    append_spans(tensor, false, true);
+    std::swap(plan_.spans, plan_.sweep);
   }
 
  private:
@@ -153,7 +162,7 @@ class SpanWriter {
       plan_.moves.push_back({tensor, row, count, begin - span->offset + rows.skip});
       span->moves += 1;
       span->length = begin + length - span->offset;
-      plan_.units[unit].read_bytes += length;
+      if (!plan_.params[t.param].streamed) plan_.units[unit].read_bytes += length;
     }
   }
 
@@ -173,13 +182,32 @@ class SpanWriter {
   bool last_joins_ = false;
 };
 
+// The streamed tensors as a forward pass meets them: in the order of the module tree, except that a
+// table which is the head too comes last.
+std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
+  std::vector<uint32_t> order;
+  std::vector<uint32_t> tied;
+  for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    const ParamPlan& p = plan.params[plan.tensors[t].param];
+    if (!p.streamed || plan.tensors[t].stored->bytes == 0) continue;
+    if (p.param->role != ParamRole::embedding) {
+      order.push_back(t);
+    } else if (p.format.layout == WeightLayout::packed) {
+      tied.push_back(t);
+    }
+  }
+  order.insert(order.end(), tied.begin(), tied.end());
+  return order;
+}
+
 }  // namespace
 
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging) {
+                 const Staging& staging, const std::vector<bool>& streamed) {
   Binding binding = bind_tensors(model, index);
+  check(streamed.empty() || streamed.size() == binding.params.size(), "one flag a parameter");
   ReadPlan plan;
-  lay_out_units(plan, binding, model, quantize);
+  lay_out_units(plan, binding, model, quantize, streamed);
   plan.slot_bytes = slot_bytes_for(plan, staging);
 
   std::vector<uint32_t> order(plan.tensors.size());
@@ -192,8 +220,46 @@ ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeR
   for (uint32_t t : order) {
     if (plan.tensors[t].stored->bytes > 0) writer.append(t);
   }
-  plan.ring_bytes = plan.slot_bytes * std::min<uint64_t>(slots, plan.spans.size());
+  for (uint32_t t : sweep_order(plan)) writer.append_to_sweep(t);
+  for (const Span& s : plan.sweep) {
+    const Move& move = plan.moves[s.first_move];
+    const ParamPlan& p = plan.params[plan.tensors[move.tensor].param];
+    plan.tile_bytes = std::max(plan.tile_bytes, tile_layout(p, move.rows).bytes);
+  }
+  plan.ring_bytes =
+      plan.slot_bytes * std::min<uint64_t>(slots, std::max(plan.spans.size(), plan.sweep.size()));
   return plan;
+}
+
+TileLayout tile_layout(const ParamPlan& param, int64_t rows) {
+  TileLayout layout;
+  layout.rows = ceil_div(rows, kPanelRows) * kPanelRows;
+  layout.scale_offset =
+      round_up(weight_bytes(param.format, layout.rows, param.param->cols), kStorageAlignment);
+  layout.bytes = layout.scale_offset +
+                 round_up(scale_bytes(param.format, layout.rows, param.param->cols),
+                          kStorageAlignment);
+  return layout;
+}
+
+uint64_t ReadPlan::sweep_bytes() const {
+  return std::accumulate(sweep.begin(), sweep.end(), uint64_t{0},
+                         [](uint64_t sum, const Span& s) { return sum + s.length; });
+}
+
+int64_t ReadPlan::tile_row(const Span& span) const {
+  const Move& move = moves[span.first_move];
+  const TensorPlan& t = tensors[move.tensor];
+  return params[t.param].param->pieces[t.piece].offset + move.first_row;
+}
+
+Weight ReadPlan::tile(const Span& span, std::byte* memory) const {
+  const Move& move = moves[span.first_move];
+  const ParamPlan& p = params[tensors[move.tensor].param];
+  TileLayout layout = tile_layout(p, move.rows);
+  Weight w{p.format, layout.rows, p.param->cols, memory, nullptr};
+  if (p.scale_bytes > 0) w.scales = reinterpret_cast<float*>(memory + layout.scale_offset);
+  return w;
 }
 
 uint64_t ReadPlan::storage_bytes() const {
@@ -209,6 +275,7 @@ uint64_t ReadPlan::read_bytes() const {
 uint64_t ReadPlan::needed_bytes() const {
   uint64_t sum = 0;
   for (const TensorPlan& t : tensors) {
+    if (params[t.param].streamed) continue;
     const Cut& cut = params[t.param].param->pieces[t.piece].cut;
     sum += static_cast<uint64_t>(cut.rows * cut.cols * dtype_bytes(t.stored->dtype));
   }

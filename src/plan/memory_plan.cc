@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/memory/buffer.h"
+#include "src/plan/sweep.h"
 
 namespace sluice {
 namespace {
@@ -32,12 +33,16 @@ uint64_t kv_bytes_per_block(const DecoderConfig& config, Rank rank, int64_t bloc
 
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const QuantizeRequest& quantize, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime) {
+                          const Effort& effort, uint64_t runtime,
+                          const std::vector<bool>& streamed) {
   const CausalLM& root = *model.root;
   const DecoderConfig& config = root.config();
-  ReadPlan read = compile(model, index, quantize, effort.staging);
+  ReadPlan read = compile(model, index, quantize, effort.staging, streamed);
 
   MemoryPlan plan;
+  plan.streamed = streamed;
+  plan.sweep_bytes = read.sweep_bytes();
+  if (plan.streams()) plan.stream = stream_memory(read).total();
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
   plan.runtime = runtime + kRuntimeGrowth;
@@ -61,26 +66,73 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {
-  return predict_memory(model, index, quantize, shape, kEfforts.back(), runtime);
+  MemoryPlan resident =
+      predict_memory(model, index, quantize, shape, kEfforts.back(), runtime);
+  MemoryPlan streamed =
+      predict_memory(model, index, quantize, shape, kEfforts.back(), runtime,
+                     choose_streamed(compile(model, index, quantize, kEfforts.back().staging), 0));
+  return streamed.needed() < resident.needed() ? streamed : resident;
 }
+
+namespace {
+
+// A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
+Effort streaming_effort(const Effort& effort, Model& model, const io::CheckpointIndex& index,
+                        const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
+                        uint64_t runtime, const std::vector<bool>& streamed) {
+  Effort wide = effort;
+  for (wide.chunk_rows = shape.longest_prompt; wide.chunk_rows > effort.chunk_rows;
+       wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
+    MemoryPlan plan =
+        predict_memory(model, index, quantize, shape, wide, runtime, streamed);
+    if (plan.activations + plan.workspace <= budget / 4 && plan.needed() <= budget) return wide;
+  }
+  return effort;
+}
+
+// The plan that keeps as much in memory as `effort` leaves room for; needs more than the budget when
+// even nothing fits.
+MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
+                           const QuantizeRequest& quantize, const RunShape& shape,
+                           const Effort& least, uint64_t budget, uint64_t runtime) {
+  ReadPlan all = compile(model, index, quantize, least.staging);
+  std::vector<bool> none = choose_streamed(all, 0);
+  Effort effort =
+      streaming_effort(least, model, index, quantize, shape, budget, runtime, none);
+  MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime, none);
+  if (plan.needed() > budget) return plan;
+  // The load's staging is gone when the run begins. Page tables and rounding take their part.
+  uint64_t room = budget - std::max(plan.run_peak(), plan.load_peak()) - plan.kernel;
+  room -= std::min(room, room / 512 + all.units.size() * 4 * KiB + 64 * KiB);
+  MemoryPlan filled = predict_memory(model, index, quantize, shape, effort, runtime,
+                                     choose_streamed(all, room));
+  return filled.needed() <= budget ? filled : plan;
+}
+
+}  // namespace
 
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime) {
-  MemoryPlan plan;
   for (const Effort& effort : kEfforts) {
-    plan = predict_memory(model, index, quantize, shape, effort, runtime);
+    MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime);
     if (plan.needed() <= budget) return plan;
   }
+  // What streaming itself takes should be a small part of the budget, where that is possible.
+  for (const Effort& effort : kEfforts) {
+    MemoryPlan plan = place_streaming(model, index, quantize, shape, effort, budget, runtime);
+    bool small = (plan.stream + plan.activations + plan.workspace) <= budget / 3;
+    bool last = &effort == &kEfforts.back();
+    if (plan.needed() <= budget && (small || last)) return plan;
+  }
+  MemoryPlan plan = smallest_plan(model, index, quantize, shape, runtime);
   // One MiB more than today's figure: the process itself is not the same to the page in every run.
   fail(ErrorKind::no_fit,
-       "the model needs {} of memory (weights {}, KV cache {}, staging, activations and workspace "
-       "{}, the process itself {}), "
-       "but the budget is {}; the smallest budget that works is --memory {}MiB{}",
-       format_size(plan.needed()), format_size(plan.weights), format_size(plan.kv_cache),
-       format_size(plan.needed() - plan.weights - plan.kv_cache - plan.runtime),
-       format_size(plan.runtime), format_size(budget),
-       ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB),
-       quantize.scheme.group == ScaleGroup::none ? ", or less with --quantization fp8" : "");
+       "the model needs {} of memory even when its weights are streamed from disk (KV cache {}, "
+       "what stays of the weights, staging, activations and workspace {}, the process itself {}), "
+       "but the budget is {}; the smallest budget that works is --memory {}MiB",
+       format_size(plan.needed()), format_size(plan.kv_cache),
+       format_size(plan.needed() - plan.kv_cache - plan.runtime), format_size(plan.runtime),
+       format_size(budget), ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB));
 }
 
 }  // namespace sluice

@@ -34,6 +34,8 @@ struct MemoryPlan {
   Effort effort;
   int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
   int64_t kv_blocks = 0;
+  std::vector<bool> streamed;  // parameters that do not stay, as compile() takes it; empty: all stay
+  uint64_t sweep_bytes = 0;    // that a pass over the model reads from disk
   // Bytes by use. `runtime` is what the process holds already and what it will hold beside the
   // ledger's other uses.
   uint64_t runtime = 0;
@@ -42,12 +44,16 @@ struct MemoryPlan {
   uint64_t kv_cache = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
+  uint64_t stream = 0;       // what passing weights go through; 0 when all stay
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 
   uint64_t load_peak() const { return runtime + weights + staging; }
-  uint64_t run_peak() const { return runtime + weights + kv_cache + activations + workspace; }
+  uint64_t run_peak() const {
+    return runtime + weights + kv_cache + activations + workspace + stream;
+  }
   uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
+  bool streams() const { return !streamed.empty(); }
   // What a budget must have: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
 };
@@ -55,13 +61,14 @@ struct MemoryPlan {
 // Needs of one effort. `runtime` = bytes that the process holds now.
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const QuantizeRequest& quantize, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime);
+                          const Effort& effort, uint64_t runtime,
+                          const std::vector<bool>& streamed = {});
 
-// The largest effort that fits `budget`. Throws Error(no_fit) that names the smallest budget that
-// would work.
+// The largest effort that fits `budget` with everything resident; if there is none, a part of the
+// weights is streamed. Throws Error(no_fit) that names the smallest budget that would work.
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime);
-// The needs of the smallest effort.
+// The needs of the smallest effort, with all that can be streamed.
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
 

@@ -7,6 +7,9 @@
 //   span                                   one contiguous read, small enough for a staging slot, in
 //   disk order
 //     └ move                               rows of one tensor within the span → rows of its param
+//   sweep                                  spans of the parameters that do not stay in memory, in the
+//                                          order in which a forward pass meets them: one move each,
+//                                          encoded into a tile that lives until it is used
 #pragma once
 
 #include <cstdint>
@@ -37,6 +40,7 @@ struct ParamPlan {
   uint64_t bytes = 0;
   uint64_t scale_offset = 0;
   uint64_t scale_bytes = 0;
+  bool streamed = false;  // has no storage in its unit: read anew by every sweep
 };
 
 struct TensorPlan {
@@ -78,19 +82,26 @@ struct ReadPlan {
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
-  std::vector<Span> spans;  // in disk order
+  std::vector<Span> spans;  // of the load, in disk order
+  std::vector<Span> sweep;
   std::vector<Move> moves;
   std::vector<std::string> ignored;  // checkpoint tensors that are known and not read
   uint64_t slot_bytes = 0;           // the longest span, with room for alignment
   uint64_t ring_bytes = 0;           // of all staging slots; no more than the spans can use
+  uint64_t tile_bytes = 0;           // storage of the largest tile of the sweep
 
   uint64_t storage_bytes() const;
-  uint64_t read_bytes() const;    // with second reads
-  uint64_t needed_bytes() const;  // this rank's parts, each once
+  uint64_t read_bytes() const;    // by the load, with second reads
+  uint64_t sweep_bytes() const;   // read again by each sweep
+  uint64_t needed_bytes() const;  // of what stays in memory, this rank's parts, each once
   uint64_t bytes_per_token()
       const;  // of weights that a decode step reads: all but tables that are only looked up
   // The view of a parameter in its unit's storage.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
+  // The rows of a streamed parameter that a span of the sweep fills, and their view in memory of
+  // tile_bytes.
+  int64_t tile_row(const Span& span) const;
+  Weight tile(const Span& span, std::byte* memory) const;
 };
 
 struct Staging {
@@ -99,8 +110,28 @@ struct Staging {
 };
 
 // Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
-// and unclaimed tensor.
+// and unclaimed tensor. `streamed`: which parameters (in the order of `params`) do not stay in
+// memory; empty: all stay. A table of embeddings that is streamed is not in the sweep, as it is only
+// looked up, unless it is the head too.
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging);
+                 const Staging& staging, const std::vector<bool>& streamed = {});
+
+// What a tile of `rows` rows of a parameter needs, and where its scales begin.
+struct TileLayout {
+  int64_t rows = 0;  // whole panels
+  uint64_t scale_offset = 0;
+  uint64_t bytes = 0;
+};
+TileLayout tile_layout(const ParamPlan& param, int64_t rows);
+
+// Rows of a tensor as this rank reads them: whole file rows, of which a by_cols cut keeps a part.
+struct RowsInFile {
+  uint64_t begin;      // file offset of the first row
+  uint64_t row_bytes;  // of a whole row
+  int64_t rows;
+  int64_t group;  // rows that must be encoded together
+  uint64_t skip;  // bytes of a row before the part that is wanted
+};
+RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& tensor);
 
 }  // namespace sluice

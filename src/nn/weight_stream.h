@@ -1,0 +1,35 @@
+// Where layers get parameters that do not stay in memory: tile by tile, while they compute.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernels.h"
+#include "src/nn/param.h"
+
+namespace sluice {
+
+// Some rows of a parameter, whole panels of them.
+struct WeightTile {
+  Weight weight;
+  int64_t first_row = 0;
+};
+
+class WeightStream {
+ public:
+  virtual ~WeightStream() = default;
+
+  // The tile that holds `row` of `param`; waits until it is in memory, where it stays until the next
+  // call. Fast when calls follow the order of a sweep (each streamed parameter in the order of the
+  // module tree, its rows upwards), right in any order.
+  virtual WeightTile tile(const Param& param, int64_t row) = 0;
+
+  // As Kernels::embed, with just the rows that are wanted.
+  virtual void embed(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
+                     Tensor out) = 0;
+};
+
+// y = x w^T (+ bias), wherever w is. An output's sum does not depend on the tile that it lies in.
+void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bias, Tensor y);
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// What streaming takes: which parameters stay in memory, and the buffers that the others pass
+// through.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+// Which parameters do not stay, when `room` bytes are left for those that could go: as many bytes as
+// fit stay, spread evenly over the sweep, so that the disk always has work. A table that is only
+// looked up goes first: a token needs one row of it. `all` is the plan with everything resident.
+std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room);
+
+// Rows of a streamed table are read one group at a time, kLookupSlots at once.
+inline constexpr uint64_t kLookupSlots = 8;
+struct LookupShape {
+  uint64_t slot_bytes = 0;  // 0: no table is streamed
+  uint64_t tile_bytes = 0;
+};
+LookupShape lookup_shape(const ReadPlan& plan);
+
+// Buffers for tiles of the sweep: as many as staging slots, but no tile is in two at once.
+uint64_t tile_buffers(const ReadPlan& plan);
+
+// Bytes that a stream takes from the ledger.
+struct StreamMemory {
+  uint64_t staging = 0;  // where reads arrive
+  uint64_t tiles = 0;    // encoded, waiting to be used
+  uint64_t lookup = 0;   // rows of a table
+  uint64_t total() const { return staging + tiles + lookup; }
+};
+StreamMemory stream_memory(const ReadPlan& plan);
+
+}  // namespace sluice
