@@ -15,8 +15,7 @@ constexpr size_t kBacklog = 2;
 }  // namespace
 
 EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
-                         std::span<const Weight> weights, int threads,
-                         std::span<const float> amax)
+                         std::span<const Weight> weights, int threads, std::span<const float> amax)
     : plan_(plan),
       kernels_(kernels),
       weights_(weights),

@@ -29,8 +29,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
     tiles_ =
         Buffer(ledger, Use::staging, "sweep tiles", plan.tile_bytes * buffers, Buffer::Touch::now);
     for (uint32_t b = buffers; b > 0; --b) free_buffers_.push_back(b - 1);
-    reader_ = io::open_reader(index.files(),
-                              staging_.bytes().first(plan.slot_bytes * buffers),
+    reader_ = io::open_reader(index.files(), staging_.bytes().first(plan.slot_bytes * buffers),
                               {.kind = options.reader, .slot_bytes = plan.slot_bytes});
     queue_ = std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{},
                                            options.threads, amax_);
@@ -60,9 +59,9 @@ TileStream::~TileStream() {
 uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
   auto [first, end] = tiles_of_.at(&param);
   auto sweep = std::span(plan_.sweep);
-  auto after = std::upper_bound(
-      sweep.begin() + first, sweep.begin() + end, row,
-      [&](int64_t wanted, const Span& s) { return wanted < plan_.tile_row(s); });
+  auto after =
+      std::upper_bound(sweep.begin() + first, sweep.begin() + end, row,
+                       [&](int64_t wanted, const Span& s) { return wanted < plan_.tile_row(s); });
   return static_cast<uint32_t>(after - sweep.begin()) - 1;
 }
 
@@ -193,9 +192,9 @@ void TileStream::embed(const Kernels& kernels, const Param& table, std::span<con
   for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
     for (; submitted < ids.size() && lookup_reader_->free_slots() > 0; ++submitted) {
       int32_t id = ids[submitted];
-      lookup_reader_->submit(
-          {tensor->stored->file, rows.begin + static_cast<uint64_t>(first_row(id)) * rows.row_bytes,
-           static_cast<uint64_t>(group_rows(id)) * rows.row_bytes, submitted});
+      lookup_reader_->submit({tensor->stored->file,
+                              rows.begin + static_cast<uint64_t>(first_row(id)) * rows.row_bytes,
+                              static_cast<uint64_t>(group_rows(id)) * rows.row_bytes, submitted});
     }
     io::ReadResult read = lookup_reader_->wait();
     int32_t id = ids[read.tag];

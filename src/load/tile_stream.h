@@ -1,8 +1,9 @@
 // The parameters that do not stay in memory, read again by every sweep over the model.
 //
-// A thread of its own keeps the disk busy: it reads the tiles of the sweep in their order, round and
-// round, has them encoded into a ring of tile buffers, and waits only when all of them hold tiles
-// that nobody has used yet. So compute waits for the disk or the disk for compute, never both.
+// A thread of its own keeps the disk busy: it reads the tiles of the sweep in their order, round
+// and round, has them encoded into a ring of tile buffers, and waits only when all of them hold
+// tiles that nobody has used yet. So compute waits for the disk or the disk for compute, never
+// both.
 #pragma once
 
 #include <condition_variable>
@@ -36,8 +37,8 @@ struct StreamReport {
 
 class TileStream final : public WeightStream {
  public:
-  // From here to its end the streamed parameters of the plan come from this stream. `amax`: what the
-  // load found (LoadReport::amax). All arguments outlive it.
+  // From here to its end the streamed parameters of the plan come from this stream. `amax`: what
+  // the load found (LoadReport::amax). All arguments outlive it.
   TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& encoder,
              Ledger& ledger, std::span<const float> amax, LoadOptions options);
   ~TileStream() override;
@@ -58,7 +59,8 @@ class TileStream final : public WeightStream {
     uint32_t tile = 0;  // index into plan.sweep
     uint32_t buffer = 0;
     bool ready = false;
-    bool abandoned = false;  // not wanted any more; its buffer is free once the disk is done with it
+    bool abandoned =
+        false;  // not wanted any more; its buffer is free once the disk is done with it
   };
 
   void read_tiles(std::stop_token stop);
@@ -86,9 +88,9 @@ class TileStream final : public WeightStream {
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable_any changed_;
   std::vector<uint32_t> free_buffers_;
-  uint64_t first_id_ = 0;      // of entries_.front(): ids count reads
-  std::deque<Entry> entries_;  // in the order of the reads
-  uint32_t next_tile_ = 0;     // to be read
+  uint64_t first_id_ = 0;         // of entries_.front(): ids count reads
+  std::deque<Entry> entries_;     // in the order of the reads
+  uint32_t next_tile_ = 0;        // to be read
   std::optional<uint32_t> held_;  // the buffer that compute uses
   StreamReport report_;
   std::exception_ptr failure_;

@@ -1,8 +1,8 @@
 #include "src/nn/layers.h"
 
-#include "src/nn/weight_stream.h"
-
 #include <utility>
+
+#include "src/nn/weight_stream.h"
 
 namespace sluice {
 

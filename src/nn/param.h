@@ -34,7 +34,7 @@ struct Param {
   std::vector<Piece> pieces;
   int64_t rows = 0;  // local, padding included
   int64_t cols = 0;
-  Weight value;  // meta until its unit is resident
+  Weight value;                    // meta until its unit is resident
   WeightStream* stream = nullptr;  // where a parameter that does not stay in memory comes from
 };
 

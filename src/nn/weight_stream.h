@@ -19,9 +19,9 @@ class WeightStream {
  public:
   virtual ~WeightStream() = default;
 
-  // The tile that holds `row` of `param`; waits until it is in memory, where it stays until the next
-  // call. Fast when calls follow the order of a sweep (each streamed parameter in the order of the
-  // module tree, its rows upwards), right in any order.
+  // The tile that holds `row` of `param`; waits until it is in memory, where it stays until the
+  // next call. Fast when calls follow the order of a sweep (each streamed parameter in the order of
+  // the module tree, its rows upwards), right in any order.
   virtual WeightTile tile(const Param& param, int64_t row) = 0;
 
   // As Kernels::embed, with just the rows that are wanted.

@@ -236,9 +236,9 @@ TileLayout tile_layout(const ParamPlan& param, int64_t rows) {
   layout.rows = ceil_div(rows, kPanelRows) * kPanelRows;
   layout.scale_offset =
       round_up(weight_bytes(param.format, layout.rows, param.param->cols), kStorageAlignment);
-  layout.bytes = layout.scale_offset +
-                 round_up(scale_bytes(param.format, layout.rows, param.param->cols),
-                          kStorageAlignment);
+  layout.bytes =
+      layout.scale_offset +
+      round_up(scale_bytes(param.format, layout.rows, param.param->cols), kStorageAlignment);
   return layout;
 }
 

@@ -66,8 +66,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {
-  MemoryPlan resident =
-      predict_memory(model, index, quantize, shape, kEfforts.back(), runtime);
+  MemoryPlan resident = predict_memory(model, index, quantize, shape, kEfforts.back(), runtime);
   MemoryPlan streamed =
       predict_memory(model, index, quantize, shape, kEfforts.back(), runtime,
                      choose_streamed(compile(model, index, quantize, kEfforts.back().staging), 0));
@@ -83,29 +82,27 @@ Effort streaming_effort(const Effort& effort, Model& model, const io::Checkpoint
   Effort wide = effort;
   for (wide.chunk_rows = shape.longest_prompt; wide.chunk_rows > effort.chunk_rows;
        wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
-    MemoryPlan plan =
-        predict_memory(model, index, quantize, shape, wide, runtime, streamed);
+    MemoryPlan plan = predict_memory(model, index, quantize, shape, wide, runtime, streamed);
     if (plan.activations + plan.workspace <= budget / 4 && plan.needed() <= budget) return wide;
   }
   return effort;
 }
 
-// The plan that keeps as much in memory as `effort` leaves room for; needs more than the budget when
-// even nothing fits.
+// The plan that keeps as much in memory as `effort` leaves room for; needs more than the budget
+// when even nothing fits.
 MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
                            const QuantizeRequest& quantize, const RunShape& shape,
                            const Effort& least, uint64_t budget, uint64_t runtime) {
   ReadPlan all = compile(model, index, quantize, least.staging);
   std::vector<bool> none = choose_streamed(all, 0);
-  Effort effort =
-      streaming_effort(least, model, index, quantize, shape, budget, runtime, none);
+  Effort effort = streaming_effort(least, model, index, quantize, shape, budget, runtime, none);
   MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime, none);
   if (plan.needed() > budget) return plan;
   // The load's staging is gone when the run begins. Page tables and rounding take their part.
   uint64_t room = budget - std::max(plan.run_peak(), plan.load_peak()) - plan.kernel;
   room -= std::min(room, room / 512 + all.units.size() * 4 * KiB + 64 * KiB);
-  MemoryPlan filled = predict_memory(model, index, quantize, shape, effort, runtime,
-                                     choose_streamed(all, room));
+  MemoryPlan filled =
+      predict_memory(model, index, quantize, shape, effort, runtime, choose_streamed(all, room));
   return filled.needed() <= budget ? filled : plan;
 }
 

@@ -34,8 +34,9 @@ struct MemoryPlan {
   Effort effort;
   int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
   int64_t kv_blocks = 0;
-  std::vector<bool> streamed;  // parameters that do not stay, as compile() takes it; empty: all stay
-  uint64_t sweep_bytes = 0;    // that a pass over the model reads from disk
+  std::vector<bool>
+      streamed;              // parameters that do not stay, as compile() takes it; empty: all stay
+  uint64_t sweep_bytes = 0;  // that a pass over the model reads from disk
   // Bytes by use. `runtime` is what the process holds already and what it will hold beside the
   // ledger's other uses.
   uint64_t runtime = 0;
@@ -44,7 +45,7 @@ struct MemoryPlan {
   uint64_t kv_cache = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
-  uint64_t stream = 0;       // what passing weights go through; 0 when all stay
+  uint64_t stream = 0;  // what passing weights go through; 0 when all stay
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 

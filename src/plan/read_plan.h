@@ -7,7 +7,8 @@
 //   span                                   one contiguous read, small enough for a staging slot, in
 //   disk order
 //     └ move                               rows of one tensor within the span → rows of its param
-//   sweep                                  spans of the parameters that do not stay in memory, in the
+//   sweep                                  spans of the parameters that do not stay in memory, in
+//   the
 //                                          order in which a forward pass meets them: one move each,
 //                                          encoded into a tile that lives until it is used
 #pragma once
@@ -111,8 +112,8 @@ struct Staging {
 
 // Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
 // and unclaimed tensor. `streamed`: which parameters (in the order of `params`) do not stay in
-// memory; empty: all stay. A table of embeddings that is streamed is not in the sweep, as it is only
-// looked up, unless it is the head too.
+// memory; empty: all stay. A table of embeddings that is streamed is not in the sweep, as it is
+// only looked up, unless it is the head too.
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const Staging& staging, const std::vector<bool>& streamed = {});
 

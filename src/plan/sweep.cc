@@ -61,8 +61,8 @@ LookupShape lookup_shape(const ReadPlan& plan) {
     if (!p.streamed || p.param->role != ParamRole::embedding) continue;
     RowsInFile rows = rows_in_file(plan, t);
     uint64_t group = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
-    shape.slot_bytes = std::max(
-        shape.slot_bytes, round_up(group, io::kDirectAlignment) + io::kDirectAlignment);
+    shape.slot_bytes =
+        std::max(shape.slot_bytes, round_up(group, io::kDirectAlignment) + io::kDirectAlignment);
     shape.tile_bytes = std::max(shape.tile_bytes, tile_layout(p, rows.group).bytes);
   }
   return shape;

@@ -1,0 +1,243 @@
+// Models larger than their budget: whatever stays in memory and whatever is streamed, the same
+// bits, and never more memory than allowed.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/engine/session.h"
+#include "tests/support/checkpoint.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kPrompt = 40;
+constexpr int64_t kSteps = 3;
+
+struct StreamingCase {
+  std::filesystem::path model;
+  const char* scheme = "none";
+  std::set<ParamRole> roles{ParamRole::linear};
+  io::ReaderKind reader = io::ReaderKind::automatic;
+  int threads = 2;
+
+  SessionOptions options() const {
+    SessionOptions o;
+    o.model = model;
+    o.quantize.scheme = *find_quant_scheme(scheme);
+    o.quantize.roles = roles;
+    o.reader = reader;
+    o.threads = threads;
+    return o;
+  }
+};
+
+std::vector<int32_t> prompt_ids(const Session& session) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kPrompt; ++i)
+    ids.push_back((i * 131 + 7) % static_cast<int32_t>(session.config().vocab_size));
+  return ids;
+}
+
+// Logits of the prompt's end and of some steps after it, as bytes; the calls in the order of a
+// generation and out of it.
+std::string outcome(Session& session) {
+  std::string bytes;
+  auto keep = [&](Tensor logits) {
+    bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
+                 static_cast<size_t>(logits.cols) * sizeof(float));
+  };
+  Runner& runner = session.runner();
+  Sequence sequence = runner.new_sequence();
+  std::vector<int32_t> ids = prompt_ids(session);
+  Tensor last = runner.prefill(sequence, ids, {});
+  keep(runner.logits(last));
+  keep(runner.logits(last));  // the head twice: not what the sweep foresees
+  for (int64_t i = 0; i < kSteps; ++i) {
+    auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
+    Tensor hidden = runner.step(sequence, id, kPrompt + i + 1);
+    if (i != 1) keep(runner.logits(hidden));  // once not at all
+  }
+  return bytes;
+}
+
+RunShape shape_of(const Session& session) {
+  return session.run_shape(kPrompt + kSteps, kPrompt, 1);
+}
+
+struct Needs {
+  uint64_t smallest = 0;
+  uint64_t resident = 0;
+};
+
+Needs needs(const StreamingCase& c) {
+  Session session(c.options());
+  return {session.smallest(shape_of(session)).needed(), session.place(shape_of(session)).needed()};
+}
+
+std::string resident_outcome(const StreamingCase& c) {
+  Session session(c.options());
+  EXPECT_FALSE(session.place(shape_of(session)).streams());
+  LoadProgress progress;
+  session.load(progress, {});
+  return outcome(session);
+}
+
+void expect_same_within(const StreamingCase& c, uint64_t budget, const std::string& expected) {
+  SCOPED_TRACE(std::string(c.scheme) + " in " + format_size(budget));
+  SessionOptions options = c.options();
+  options.memory = std::to_string(budget);
+  Session session(options);
+  const MemoryPlan& plan = session.place(shape_of(session));
+  EXPECT_LE(plan.needed(), budget);
+  LoadProgress progress;
+  session.load(progress, {});
+  EXPECT_EQ(outcome(session), expected);
+  EXPECT_LE(session.ledger().peak(Place::host), plan.peak());
+  EXPECT_EQ(session.stream() != nullptr, plan.streams());
+  session.release();
+  for (const ParamPlan& p : session.read_plan().params) {
+    EXPECT_TRUE(p.param->value.is_meta() && p.param->stream == nullptr) << p.param->path;
+  }
+}
+
+void write_model(const std::filesystem::path& dir, test::Random& random) {
+  Json config = test::tiny_config();
+  config["hidden_size"] = random.between(100, 300);
+  config["intermediate_size"] = random.between(100, 900);
+  config["num_hidden_layers"] = random.between(2, 5);
+  config["head_dim"] = random.between(4, 20) * 2;
+  config["vocab_size"] = random.between(100, 9000);
+  config["attention_bias"] = random.uniform() < 0.5;
+  config["mlp_bias"] = random.uniform() < 0.5;
+  config["tie_word_embeddings"] = random.uniform() < 0.5;
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+  test::write_checkpoint(dir, config, tensors, static_cast<size_t>(random.between(1, 3)));
+}
+
+TEST(Streaming, SameBitsForEveryBudget) {
+  test::Random random("streamed models");
+  for (int round = 0; round < 4; ++round) {
+    test::TempDir dir;
+    write_model(dir.path(), random);
+    for (const QuantScheme& scheme : quant_schemes()) {
+      StreamingCase c{dir.path(), scheme.name.data()};
+      if (random.uniform() < 0.5)
+        c.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
+      c.threads = static_cast<int>(random.between(1, 3));
+      std::string expected = resident_outcome(c);
+      Needs n = needs(c);
+      for (int i = 0; i < 3; ++i) {
+        c.reader = std::array{io::ReaderKind::uring, io::ReaderKind::pread,
+                              io::ReaderKind::mmap}[static_cast<size_t>(random.between(0, 2))];
+        uint64_t most = std::max(n.resident, n.smallest) - n.smallest;
+        uint64_t more =
+            i == 0 ? 0 : static_cast<uint64_t>(random.uniform() * static_cast<double>(most));
+        expect_same_within(c, n.smallest + more + 2 * MiB, expected);
+      }
+    }
+  }
+}
+
+class StreamedModel : public testing::Test {
+ protected:
+  StreamedModel() {
+    test::Random random("a streamed model");
+    Json config = test::tiny_config();
+    config["hidden_size"] = 256;
+    config["intermediate_size"] = 1024;
+    config["num_hidden_layers"] = 8;
+    config["vocab_size"] = 8000;
+    tensors_ = test::tiny_tensors(config, random);
+    test::write_checkpoint(dir_.path(), config, tensors_);
+    case_.model = dir_.path();
+  }
+  Session& session(const SessionOptions& changed) {
+    SessionOptions options = changed;
+    options.memory = std::to_string(needs(case_).smallest + 2 * MiB);
+    session_.emplace(options);
+    EXPECT_TRUE(session_->place(shape_of(*session_)).streams());
+    return *session_;
+  }
+
+  test::TempDir dir_;
+  std::vector<test::TinyTensor> tensors_;
+  StreamingCase case_;
+  std::optional<Session> session_;
+};
+
+TEST_F(StreamedModel, ReadsTheSweepOnceAPass) {
+  Session& s = session(case_.options());
+  LoadProgress progress;
+  s.load(progress, {});
+  outcome(s);
+  // Prefill may take several passes, each of whole sweeps without the head.
+  uint64_t sweeps = 1 + kSteps + static_cast<uint64_t>(ceil_div(kPrompt, s.runner().max_rows()));
+  EXPECT_LE(s.stream()->report().tiles_used, sweeps * s.read_plan().sweep.size());
+  EXPECT_GT(s.stream()->report().io.bytes_read, s.memory_plan().sweep_bytes);
+}
+
+TEST_F(StreamedModel, FileThatShrinksEndsTheRunWithOneSentence) {
+  Session& s = session(case_.options());
+  LoadProgress progress;
+  s.load(progress, {});
+  std::filesystem::resize_file(dir_.path() / "model.safetensors", 100000);
+  try {
+    for (int i = 0; i < 3; ++i) outcome(s);
+    FAIL() << "a file that shrank was read";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("changed while it was being read"), std::string::npos)
+        << e.what();
+  }
+}
+
+TEST_F(StreamedModel, NanInAStreamedTensorIsRefused) {
+  for (test::TinyTensor& t : tensors_) {
+    if (t.name == "model.layers.5.mlp.up_proj.weight") t.bytes.replace(10, 2, "\xc0\x7f", 2);
+  }
+  test::write_checkpoint(dir_.path(), Json::parse(test::read_file(dir_.path() / "config.json")),
+                         tensors_);
+  Session& s = session(case_.options());
+  LoadProgress progress;
+  s.load(progress, {});
+  try {
+    outcome(s);
+    FAIL() << "NaN was accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused);
+    EXPECT_NE(std::string(e.what()).find("model.layers.5.mlp.up_proj.weight"), std::string::npos);
+  }
+}
+
+TEST_F(StreamedModel, QuantizationErrorIsEnforcedForWhatIsStreamed) {
+  case_.scheme = "fp8_per_channel";
+  SessionOptions options = case_.options();
+  options.max_quant_error = 1e-6;
+  LoadProgress progress;
+  EXPECT_THROW(session(options).load(progress, {}), Error);
+  options.max_quant_error = 0.5;
+  EXPECT_NO_THROW(session(options).load(progress, {}));
+  for (const TensorReport& t : session_->load_report().tensors) {
+    EXPECT_EQ(t.relative_rms_error() > 0, t.quantized) << t.name;
+  }
+}
+
+TEST_F(StreamedModel, TooSmallABudgetIsRefusedWithOneThatWorks) {
+  SessionOptions options = case_.options();
+  options.memory = "1MiB";
+  Session s(options);
+  try {
+    s.place(shape_of(s));
+    FAIL() << "1 MiB was enough";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::no_fit);
+    EXPECT_NE(std::string(e.what()).find("the smallest budget that works is --memory"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
