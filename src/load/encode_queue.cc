@@ -150,7 +150,18 @@ std::span<const Move> EncodeQueue::moves(const Span& span) const {
   return std::span(plan_.moves).subspan(span.first_move, span.moves);
 }
 
+std::vector<EncodeStats> EncodeQueue::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+EncodeStats EncodeQueue::stats(uint32_t move) const {
+  std::lock_guard lock(mutex_);
+  return stats_[move];
+}
+
 std::vector<float> EncodeQueue::amax() const {
+  std::lock_guard lock(mutex_);
   std::vector<float> amax;
   for (const Measured& m : measured_) amax.push_back(m.amax);
   return amax;

@@ -39,7 +39,8 @@ class EncodeQueue {
   std::vector<ArrivedSpan> take_finished(bool block);
 
   // One for each move of the plan; complete once every span is finished.
-  const std::vector<EncodeStats>& stats() const { return stats_; }
+  std::vector<EncodeStats> stats() const;
+  EncodeStats stats(uint32_t move) const;
   // The largest value of each tensor that has one scale for all; complete likewise.
   std::vector<float> amax() const;
 
@@ -63,9 +64,9 @@ class EncodeQueue {
   const ReadPlan& plan_;
   const Kernels& kernels_;
   std::span<const Weight> weights_;
-  std::vector<EncodeStats> stats_;
 
-  std::mutex mutex_;  // guards everything below
+  mutable std::mutex mutex_;  // guards everything below
+  std::vector<EncodeStats> stats_;
   std::condition_variable finished_ready_;
   size_t awake_ = 0;  // workers that look for work, or have been called to
   std::deque<ArrivedSpan> ready_;

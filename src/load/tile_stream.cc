@@ -166,7 +166,7 @@ void TileStream::take_finished(bool block) {
     reader_->release(finished.read);
     const Move& move = plan_.moves[finished.span->first_move];
     refuse_damaged(plan_.tensors[move.tensor].stored->name,
-                   queue_->stats()[finished.span->first_move]);
+                   queue_->stats(finished.span->first_move));
     std::lock_guard lock(mutex_);
     Entry& e = entries_[finished.read.tag - first_id_];
     e.ready = true;
@@ -217,7 +217,7 @@ void TileStream::embed(const Kernels& kernels, const Param& table, std::span<con
 void TileStream::add_stats(LoadReport& report) const {
   for (const Span& s : plan_.sweep) {
     TensorReport& t = report.tensors[plan_.moves[s.first_move].tensor];
-    t.stats.add(queue_->stats()[s.first_move]);
+    t.stats.add(queue_->stats(s.first_move));
   }
 }
 
