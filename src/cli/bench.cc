@@ -10,6 +10,7 @@
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
 #include "src/engine/generate.h"
+#include "src/plan/rates.h"
 
 namespace sluice::cli {
 namespace {
@@ -134,12 +135,24 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
     print(fmt::format("median ratio {:.3f} over {} pairs\n", median(ratios), repeats));
 }
 
+// The best rate at which this machine's threads read memory, from a buffer far larger than its
+// caches.
+double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool) {
+  Buffer buffer(ledger, Use::workspace, "bandwidth", 512 * MiB, Buffer::Touch::now);
+  return read_bandwidth(buffer.bytes(), pool);
+}
+
 void bench_disk(const BenchOptions& o) {
   apply_log_level(o);
   io::CheckpointIndex index = io::open_checkpoint(o.model);
   Ledger ledger;
   Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
   io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());
+  ThreadPool pool(usable_threads());
+  double memory = measured_read_bandwidth(ledger, pool);
+  if (!remember_rates(rates_file(), o.model, result.best.bytes_per_second(), memory))
+    log::warning("{}: cannot be written; `sluice plan` goes on with assumed rates",
+                 rates_file().string());
   Json settings = Json::array();
   for (const io::DiskSpeed& s : result.settings) {
     settings.push_back({{"block_bytes", s.setting.block_bytes},
@@ -149,6 +162,7 @@ void bench_disk(const BenchOptions& o) {
   }
   if (o.json) {
     print_json({{"best_bytes_per_second", result.best.bytes_per_second()},
+                {"memory_bytes_per_second", memory},
                 {"settings", settings},
                 {"how", result.how}});
     return;
@@ -159,13 +173,7 @@ void bench_disk(const BenchOptions& o) {
   }
   print(fmt::format("best {:.2f} GiB/s ({})\n",
                     result.best.bytes_per_second() / static_cast<double>(GiB), result.how));
-}
-
-// The best rate at which this machine's threads read memory, from a buffer far larger than its
-// caches.
-double measured_read_bandwidth(Session& session) {
-  Buffer buffer(session.ledger(), Use::workspace, "bandwidth", 512 * MiB, Buffer::Touch::now);
-  return read_bandwidth(buffer.bytes(), session.pool());
+  print(fmt::format("memory {:.1f} GB/s\n", memory / 1e9));
 }
 
 // Of each step after a prompt of `prompt` tokens.
@@ -201,7 +209,7 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
       streams ? session.memory_plan().sweep_bytes : session.read_plan().bytes_per_token();
   session.release();  // the buffers that measure take the weights' place
   double bandwidth = streams ? disk_rate(session, best_disk_setting(session))
-                             : measured_read_bandwidth(session);
+                             : measured_read_bandwidth(session.ledger(), session.pool());
   double step = median(seconds);
   double ratio = static_cast<double>(bytes) / step / bandwidth;
   if (o.json) {

@@ -6,6 +6,7 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
+#include "src/plan/rates.h"
 
 namespace sluice::cli {
 namespace {
@@ -15,25 +16,65 @@ struct PlanOptions : CommonOptions {
   int64_t max_tokens = 128;
 };
 
-// Until they are measured on this machine; the output says that they are assumed.
-constexpr double kAssumedDiskRate = 1.5e9;   // bytes/s
-constexpr double kAssumedMemoryRate = 20e9;  // bytes/s
-
 Json uses_json(const MemoryPlan& m) {
   return {{"runtime", m.runtime},   {"weights", m.weights},         {"staging", m.staging},
           {"kv_cache", m.kv_cache}, {"activations", m.activations}, {"workspace", m.workspace},
-          {"kernel", m.kernel}};
+          {"stream", m.stream},     {"kernel", m.kernel}};
 }
 
-Json plan_json(const Session& session, const MemoryPlan& memory, const MemoryPlan& smallest,
-               const ReadPlan& read) {
+// Of each unit, what stays in memory and what a pass over the model reads anew.
+Json units_json(const ReadPlan& read) {
+  std::vector<uint64_t> streamed(read.units.size());
+  for (const Span& s : read.sweep) streamed[s.unit] += s.length;
   Json units = Json::array();
-  for (const UnitPlan& u : read.units) {
-    units.push_back({{"name", u.name},
-                     {"place", "host"},
-                     {"bytes", u.storage_bytes},
-                     {"read_bytes", u.read_bytes}});
+  for (size_t u = 0; u < read.units.size(); ++u) {
+    const UnitPlan& unit = read.units[u];
+    bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
+      return p.unit == u && p.streamed && p.param->role == ParamRole::embedding;
+    });
+    const char* place = streamed[u] == 0 && !lookup ? "host" : unit.storage_bytes == 0 ? "disk" : "host+disk";
+    units.push_back({{"name", unit.name},
+                     {"place", place},
+                     {"bytes", unit.storage_bytes},
+                     {"read_bytes", unit.read_bytes},
+                     {"streamed_bytes", streamed[u]}});
   }
+  return units;
+}
+
+// What another budget or scheme would bring.
+Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
+                const Rates& rates) {
+  Json list = Json::array();
+  if (!now.streams()) return list;
+  auto consider = [&](const std::string& change, uint64_t budget, const QuantizeRequest& quantize) {
+    try {
+      auto [memory, read] = session.what_if(shape, budget, quantize);
+      list.push_back({{"change", change},
+                      {"tokens_per_second", predict_speed(read, rates).tokens_per_second},
+                      {"bytes_per_sweep", read.sweep_bytes()},
+                      {"needed_bytes", memory.needed()}});
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::no_fit) throw;
+    }
+  };
+  const QuantizeRequest& asked = session.options().quantize;
+  for (int percent : {125, 150, 200}) {
+    uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
+    consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
+  }
+  if (asked.scheme.group == ScaleGroup::none)
+    consider("--quantization fp8", session.budget(), {*find_quant_scheme("fp8"), asked.roles, false});
+  auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
+  uint64_t all = resident.needed() + 2 * MiB;
+  consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
+  return list;
+}
+
+Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
+               const MemoryPlan& smallest, const ReadPlan& read) {
+  Rates rates = remembered_rates(rates_file(), session.options().model);
+  Prediction speed = predict_speed(read, rates);
   return {{"fits", memory.needed() <= session.budget()},
           {"budget", session.budget()},
           {"peak_bytes", {{"host", memory.peak()}}},
@@ -44,21 +85,41 @@ Json plan_json(const Session& session, const MemoryPlan& memory, const MemoryPla
           {"kv_blocks", memory.kv_blocks},
           {"chunk_rows", memory.chunk_rows},
           {"read_bytes", read.read_bytes()},
-          {"bytes_per_sweep", 0},  // resident weights are not streamed again
-          {"load_seconds", static_cast<double>(read.read_bytes()) / kAssumedDiskRate},
-          {"tokens_per_second",
-           kAssumedMemoryRate / static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1))},
-          {"assumed",
-           {{"disk_bytes_per_second", kAssumedDiskRate},
-            {"memory_bytes_per_second", kAssumedMemoryRate}}},
+          {"bytes_per_sweep", read.sweep_bytes()},
+          {"load_seconds", speed.load_seconds},
+          {"tokens_per_second", speed.tokens_per_second},
+          {"rates",
+           {{"disk_bytes_per_second", rates.disk},
+            {"disk_measured", rates.disk_measured},
+            {"memory_bytes_per_second", rates.memory},
+            {"memory_measured", rates.memory_measured}}},
+          {"would_help", would_help(session, shape, memory, rates)},
           {"smallest", {{"memory", smallest.needed() + MiB}}},
           {"ignored_tensors", read.ignored},
-          {"units", units}};
+          {"units", units_json(read)}};
+}
+
+std::string units_text(const Json& units) {
+  std::string text =
+      fmt::format("{:<28} {:<10} {:>10} {:>14}\n", "unit", "place", "in memory", "read a pass");
+  for (const Json& u : units) {
+    text += fmt::format("{:<28} {:<10} {:>10} {:>14}\n", u.at("name").get<std::string>(),
+                        u.at("place").get<std::string>(),
+                        format_size(u.at("bytes").get<uint64_t>()),
+                        format_size(u.at("streamed_bytes").get<uint64_t>()));
+  }
+  return text;
 }
 
 std::string plan_text(const Session& session, const Json& plan) {
   auto size = [](const Json& bytes) { return format_size(bytes.get<uint64_t>()); };
   bool fits = plan.at("fits").get<bool>();
+  const Json& rates = plan.at("rates");
+  auto rate = [&](const std::string& what) {
+    return fmt::format("{} {:.1f} GB/s",
+                       rates.at(what + "_measured").get<bool>() ? "a measured" : "an assumed",
+                       rates.at(what + "_bytes_per_second").get<double>() / 1e9);
+  };
   std::string text = fmt::format("{}: {} of {} needed\n", fits ? "fits" : "does not fit",
                                  size(plan.at("needed_bytes")), format_size(session.budget()));
   for (const auto& [use, bytes] : plan.at("uses").items())
@@ -68,17 +129,20 @@ std::string plan_text(const Session& session, const Json& plan) {
   text += fmt::format(
       "smallest     --memory {}MiB\n",
       ceil_div(plan.at("smallest").at("memory").get<int64_t>(), static_cast<int64_t>(MiB)));
-  text += fmt::format("load         {} to read, about {:.1f} s at an assumed {:.1f} GB/s\n",
+  text += fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
                       size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(),
-                      kAssumedDiskRate / 1e9);
-  text += fmt::format(
-      "decode       about {:.1f} tokens/s at an assumed {:.0f} GB/s of memory bandwidth\n",
-      plan.at("tokens_per_second").get<double>(), kAssumedMemoryRate / 1e9);
-  text += fmt::format("{:<28} {:>10} {:>10}\n", "unit", "in memory", "on disk");
-  for (const Json& u : plan.at("units")) {
-    text += fmt::format("{:<28} {:>10} {:>10}\n", u.at("name").get<std::string>(),
-                        size(u.at("bytes")), size(u.at("read_bytes")));
+                      rate("disk"));
+  text += fmt::format("decode       about {:.2f} tokens/s, {} from disk for each (memory: {})\n",
+                      plan.at("tokens_per_second").get<double>(), size(plan.at("bytes_per_sweep")),
+                      rate("memory"));
+  for (const Json& help : plan.at("would_help")) {
+    text += fmt::format("  {:<20} {:>8.2f} tokens/s, {} from disk for each\n",
+                        help.at("change").get<std::string>(),
+                        help.at("tokens_per_second").get<double>(), size(help.at("bytes_per_sweep")));
   }
+  if (!rates.at("disk_measured").get<bool>())
+    text += "`sluice bench disk MODEL` replaces the assumed rates by measured ones.\n";
+  text += units_text(plan.at("units"));
   if (!plan.at("ignored_tensors").empty()) {
     text +=
         fmt::format("not read     {}\n",
@@ -95,9 +159,9 @@ void run(const PlanOptions& o) {
   RunShape shape = session.run_shape(tokens, std::min(o.prompt_tokens, tokens), 1);
   MemoryPlan memory = session.predict(shape);
   MemoryPlan smallest = session.smallest(shape);
-  ReadPlan read =
-      compile(session.model(), session.index(), session.options().quantize, memory.effort.staging);
-  Json plan = plan_json(session, memory, smallest, read);
+  ReadPlan read = compile(session.model(), session.index(), session.options().quantize,
+                          memory.effort.staging, memory.streamed);
+  Json plan = plan_json(session, shape, memory, smallest, read);
   write_report(o, plan);
   if (o.json) {
     print_json(plan);

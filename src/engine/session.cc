@@ -114,6 +114,14 @@ MemoryPlan Session::predict(const RunShape& shape) {
   }
 }
 
+std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
+                                                 const QuantizeRequest& quantize) {
+  MemoryPlan plan =
+      sluice::place(model_, index_, quantize, shape, budget, runtime_bytes_);
+  ReadPlan read = compile(model_, index_, quantize, plan.effort.staging, plan.streamed);
+  return {std::move(plan), std::move(read)};
+}
+
 MemoryPlan Session::smallest(const RunShape& shape) {
   return smallest_plan(model_, index_, options_.quantize, shape, runtime_bytes_);
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/engine/runner.h"
@@ -63,6 +64,9 @@ class Session {
   // What place() would decide, fitting or not; and with the least memory that works.
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
+  // What place() would decide for another budget and scheme; throws as it does.
+  std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
+                                          const QuantizeRequest& quantize);
   const MemoryPlan& memory_plan() const { return *plan_; }
   const ReadPlan& read_plan() const { return *read_plan_; }
 

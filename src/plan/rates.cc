@@ -1,0 +1,96 @@
+#include "src/plan/rates.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kMostBytes = 1 << 20;
+// What streaming and the matrix kernels reach of a disk's and a memory's bare rate
+// (docs/benchmarks.md).
+constexpr double kDiskShare = 0.85;
+constexpr double kMemoryShare = 0.85;
+
+std::string device_of(const std::filesystem::path& model) {
+  struct stat s{};
+  return stat(model.c_str(), &s) == 0 ? std::to_string(s.st_dev) : std::string();
+}
+
+Json read_rates(const std::filesystem::path& file) {
+  try {
+    Json json = parse_json(io::read_small_file(file, kMostBytes), file.string());
+    if (json.is_object() && json.value("disks", Json::object()).is_object()) return json;
+  } catch (const Error&) {  // as if there were none
+  }
+  return Json::object();
+}
+
+std::optional<double> positive(const Json& object, const std::string& key) {
+  if (!object.contains(key) || !object.at(key).is_number()) return std::nullopt;
+  double value = object.at(key).get<double>();
+  return value > 0 ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+std::filesystem::path rates_file() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (cache != nullptr && *cache != '\0') return std::filesystem::path(cache) / "sluice/rates.json";
+  if (home != nullptr && *home != '\0')
+    return std::filesystem::path(home) / ".cache/sluice/rates.json";
+  return {};
+}
+
+Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model) {
+  Rates rates;
+  if (file.empty()) return rates;
+  Json json = read_rates(file);
+  if (auto disk = positive(json.value("disks", Json::object()), device_of(model))) {
+    rates.disk = *disk;
+    rates.disk_measured = true;
+  }
+  if (auto memory = positive(json, "memory")) {
+    rates.memory = *memory;
+    rates.memory_measured = true;
+  }
+  return rates;
+}
+
+bool remember_rates(const std::filesystem::path& file, const std::filesystem::path& model,
+                    std::optional<double> disk, std::optional<double> memory) {
+  if (file.empty()) return false;
+  Json json = read_rates(file);
+  if (disk) json["disks"][device_of(model)] = *disk;
+  if (memory) json["memory"] = *memory;
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  std::filesystem::path fresh = file.string() + "." + std::to_string(getpid());
+  std::ofstream out(fresh, std::ios::trunc);
+  out << json.dump(2) << "\n";
+  out.close();
+  if (out) std::filesystem::rename(fresh, file, error);
+  if (out && !error) return true;
+  std::filesystem::remove(fresh, error);
+  return false;
+}
+
+Prediction predict_speed(const ReadPlan& read, const Rates& rates) {
+  double disk = rates.disk * kDiskShare;
+  double step = std::max(static_cast<double>(read.sweep_bytes()) / disk,
+                         static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1)) /
+                             (rates.memory * kMemoryShare));
+  return {static_cast<double>(read.read_bytes()) / disk, 1 / step};
+}
+
+}  // namespace sluice

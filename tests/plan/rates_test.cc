@@ -1,0 +1,51 @@
+#include "src/plan/rates.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+TEST(Rates, AreAssumedUntilTheyAreMeasured) {
+  test::TempDir dir;
+  Rates rates = remembered_rates(dir.path() / "none.json", dir.path());
+  EXPECT_FALSE(rates.disk_measured);
+  EXPECT_FALSE(rates.memory_measured);
+  EXPECT_GT(rates.disk, 0);
+}
+
+TEST(Rates, AreRememberedForTheirDevice) {
+  test::TempDir dir;
+  std::filesystem::path file = dir.path() / "cache" / "rates.json";
+  ASSERT_TRUE(remember_rates(file, dir.path(), 3e9, std::nullopt));
+  ASSERT_TRUE(remember_rates(file, "/proc", 1e6, 5e10));
+  Rates rates = remembered_rates(file, dir.path());
+  EXPECT_EQ(rates.disk, 3e9);
+  EXPECT_EQ(rates.memory, 5e10);
+  EXPECT_TRUE(rates.disk_measured && rates.memory_measured);
+  EXPECT_EQ(remembered_rates(file, "/proc").disk, 1e6);
+}
+
+TEST(Rates, DamagedFilesCountAsNone) {
+  test::TempDir dir;
+  std::filesystem::path file = dir.path() / "rates.json";
+  for (const char* text : {"", "[]", "{\"disks\": 3}", "{\"memory\": -1}", "{\"memory\": \"x\"}", "nonsense"}) {
+    test::write_file(file, text);
+    EXPECT_FALSE(remembered_rates(file, dir.path()).memory_measured) << text;
+    EXPECT_TRUE(remember_rates(file, dir.path(), 2e9, 1e10)) << text;
+    EXPECT_EQ(remembered_rates(file, dir.path()).memory, 1e10) << text;
+  }
+}
+
+TEST(Rates, AStepTakesAsLongAsTheSlowerPart) {
+  ReadPlan read;
+  read.sweep.push_back({.length = 1'000'000'000});
+  Rates rates{.disk = 1e9, .memory = 1e12};
+  double slow = predict_speed(read, rates).tokens_per_second;
+  rates.disk = 2e9;
+  EXPECT_NEAR(predict_speed(read, rates).tokens_per_second, 2 * slow, 1e-9);
+}
+
+}  // namespace
+}  // namespace sluice
