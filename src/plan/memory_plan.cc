@@ -19,9 +19,9 @@ constexpr std::array<Effort, 4> kEfforts{{{{2 * MiB, 32 * MiB}, 512},
 // What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
 // plan, code pages that the run touches for the first time.
 constexpr uint64_t kRuntimeGrowth = MiB;
-// Kept free in a budget: what of the kernel's is not proportional, and pages that belong to nobody
-// yet.
-constexpr uint64_t kSlack = 3 * MiB;
+// Kept free in a budget: what of the kernel's is not proportional, and the pages of the program, its
+// libraries and the tokenizer that the kernel keeps in its cache, where a cgroup pays for them.
+constexpr uint64_t kSlack = 12 * MiB;
 
 }  // namespace
 
