@@ -84,12 +84,23 @@ void place_and_load(Session& session, const CommonOptions& options, const RunSha
 Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
                  const Json& timings) {
   MemoryReport memory = measure_memory(session.ledger(), session.memory_plan().peak());
+  Json stream;
+  if (session.stream() != nullptr) {
+    StreamReport s = session.stream()->report();
+    stream = {{"bytes_per_sweep", session.memory_plan().sweep_bytes},
+              {"bytes_read", s.io.bytes_read},
+              {"reads", s.io.reads},
+              {"retries", s.io.retries},
+              {"tiles_used", s.tiles_used},
+              {"wait_seconds", s.wait_seconds}};
+  }
   return {{"schema", kReportSchema},
           {"verb", verb},
           {"model", options.model},
           {"architecture", session.model().files.architecture},
           {"quantization", session.options().quantize.scheme.name},
           {"load", load_json(session.load_report(), session.memory_plan().weights)},
+          {"stream", stream},
           {"memory", to_json(memory)},
           {"timings", timings}};
 }
@@ -121,6 +132,13 @@ std::string summary_text(const Json& report) {
       load.at("bytes_per_second").get<double>() / static_cast<double>(GiB),
       load.at("read_amplification").get<double>(), load.at("reader").get<std::string>());
   text += quantization_text(load);
+  if (Json stream = report.value("stream", Json()); !stream.is_null()) {
+    text += fmt::format(
+        "\nstreamed   {} for each pass, {} in all; compute waited {:.2f} s for the disk",
+        format_size(stream.at("bytes_per_sweep").get<uint64_t>()),
+        format_size(stream.at("bytes_read").get<uint64_t>()),
+        stream.at("wait_seconds").get<double>());
+  }
   const Json& timings = report.at("timings");
   if (timings.contains("decode_tokens_per_second")) {
     text += fmt::format("\nprompt     {} tokens in {:.3f} s ({:.1f} tokens/s)",

@@ -17,9 +17,10 @@ struct PlanOptions : CommonOptions {
 };
 
 Json uses_json(const MemoryPlan& m) {
-  return {{"runtime", m.runtime},   {"weights", m.weights},         {"staging", m.staging},
-          {"kv_cache", m.kv_cache}, {"activations", m.activations}, {"workspace", m.workspace},
-          {"stream", m.stream},     {"kernel", m.kernel}};
+  return {{"runtime", m.runtime},         {"weights", m.weights},
+          {"staging", m.staging},         {"kv_cache", m.kv_cache},
+          {"activations", m.activations}, {"workspace", m.workspace},
+          {"stream", m.stream},           {"kernel", m.kernel}};
 }
 
 // Of each unit, what stays in memory and what a pass over the model reads anew.
@@ -32,7 +33,9 @@ Json units_json(const ReadPlan& read) {
     bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
       return p.unit == u && p.streamed && p.param->role == ParamRole::embedding;
     });
-    const char* place = streamed[u] == 0 && !lookup ? "host" : unit.storage_bytes == 0 ? "disk" : "host+disk";
+    const char* place = streamed[u] == 0 && !lookup ? "host"
+                        : unit.storage_bytes == 0   ? "disk"
+                                                    : "host+disk";
     units.push_back({{"name", unit.name},
                      {"place", place},
                      {"bytes", unit.storage_bytes},
@@ -64,7 +67,8 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
   if (asked.scheme.group == ScaleGroup::none)
-    consider("--quantization fp8", session.budget(), {*find_quant_scheme("fp8"), asked.roles, false});
+    consider("--quantization fp8", session.budget(),
+             {*find_quant_scheme("fp8"), asked.roles, false});
   auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
   uint64_t all = resident.needed() + 2 * MiB;
   consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
@@ -103,10 +107,10 @@ std::string units_text(const Json& units) {
   std::string text =
       fmt::format("{:<28} {:<10} {:>10} {:>14}\n", "unit", "place", "in memory", "read a pass");
   for (const Json& u : units) {
-    text += fmt::format("{:<28} {:<10} {:>10} {:>14}\n", u.at("name").get<std::string>(),
-                        u.at("place").get<std::string>(),
-                        format_size(u.at("bytes").get<uint64_t>()),
-                        format_size(u.at("streamed_bytes").get<uint64_t>()));
+    text +=
+        fmt::format("{:<28} {:<10} {:>10} {:>14}\n", u.at("name").get<std::string>(),
+                    u.at("place").get<std::string>(), format_size(u.at("bytes").get<uint64_t>()),
+                    format_size(u.at("streamed_bytes").get<uint64_t>()));
   }
   return text;
 }
@@ -129,16 +133,16 @@ std::string plan_text(const Session& session, const Json& plan) {
   text += fmt::format(
       "smallest     --memory {}MiB\n",
       ceil_div(plan.at("smallest").at("memory").get<int64_t>(), static_cast<int64_t>(MiB)));
-  text += fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
-                      size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(),
-                      rate("disk"));
+  text +=
+      fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
+                  size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(), rate("disk"));
   text += fmt::format("decode       about {:.2f} tokens/s, {} from disk for each (memory: {})\n",
                       plan.at("tokens_per_second").get<double>(), size(plan.at("bytes_per_sweep")),
                       rate("memory"));
   for (const Json& help : plan.at("would_help")) {
-    text += fmt::format("  {:<20} {:>8.2f} tokens/s, {} from disk for each\n",
-                        help.at("change").get<std::string>(),
-                        help.at("tokens_per_second").get<double>(), size(help.at("bytes_per_sweep")));
+    text += fmt::format(
+        "  {:<20} {:>8.2f} tokens/s, {} from disk for each\n", help.at("change").get<std::string>(),
+        help.at("tokens_per_second").get<double>(), size(help.at("bytes_per_sweep")));
   }
   if (!rates.at("disk_measured").get<bool>())
     text += "`sluice bench disk MODEL` replaces the assumed rates by measured ones.\n";

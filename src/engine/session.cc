@@ -116,8 +116,7 @@ MemoryPlan Session::predict(const RunShape& shape) {
 
 std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
                                                  const QuantizeRequest& quantize) {
-  MemoryPlan plan =
-      sluice::place(model_, index_, quantize, shape, budget, runtime_bytes_);
+  MemoryPlan plan = sluice::place(model_, index_, quantize, shape, budget, runtime_bytes_);
   ReadPlan read = compile(model_, index_, quantize, plan.effort.staging, plan.streamed);
   return {std::move(plan), std::move(read)};
 }

@@ -19,8 +19,9 @@ constexpr std::array<Effort, 4> kEfforts{{{{2 * MiB, 32 * MiB}, 512},
 // What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
 // plan, code pages that the run touches for the first time.
 constexpr uint64_t kRuntimeGrowth = MiB;
-// Kept free in a budget: what of the kernel's is not proportional, and the pages of the program, its
-// libraries and the tokenizer that the kernel keeps in its cache, where a cgroup pays for them.
+constexpr uint64_t kStreamGrowth = 3 * MiB;  // the same of the threads that stream
+// Kept free in a budget: what of the kernel's is not proportional, and the pages of the program,
+// its libraries and the tokenizer that the kernel keeps in its cache, where a cgroup pays for them.
 constexpr uint64_t kSlack = 12 * MiB;
 
 }  // namespace
@@ -43,9 +44,10 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.streamed = streamed;
   plan.sweep_bytes = read.sweep_bytes();
   if (plan.streams()) plan.stream = stream_memory(read).total();
+  uint64_t growth = kRuntimeGrowth + (plan.streams() ? kStreamGrowth : 0);
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
-  plan.runtime = runtime + kRuntimeGrowth;
+  plan.runtime = runtime + growth;
   for (const UnitPlan& u : read.units) plan.weights += Buffer::charged_bytes(u.storage_bytes);
   plan.staging = read.ring_bytes;
   plan.kv_blocks = ceil_div(shape.max_tokens, shape.block_size);

@@ -1,4 +1,5 @@
-// How fast this machine is, as it was measured and remembered; what a plan predicts follows from it.
+// How fast this machine is, as it was measured and remembered; what a plan predicts follows from
+// it.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +11,8 @@
 namespace sluice {
 
 struct Rates {
-  double disk = 1.5e9;   // bytes/s of the device that holds the checkpoint
-  double memory = 20e9;  // bytes/s that all threads read
+  double disk = 1.5e9;         // bytes/s of the device that holds the checkpoint
+  double memory = 20e9;        // bytes/s that all threads read
   bool disk_measured = false;  // otherwise assumed
   bool memory_measured = false;
 };
@@ -23,8 +24,8 @@ std::filesystem::path rates_file();
 // nothing had been measured.
 Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model);
 
-// Keeps what is given, beside what is known of other devices. The file is replaced as a whole. False
-// when it cannot be written.
+// Keeps what is given, beside what is known of other devices. The file is replaced as a whole.
+// False when it cannot be written.
 bool remember_rates(const std::filesystem::path& file, const std::filesystem::path& model,
                     std::optional<double> disk, std::optional<double> memory);
 
@@ -32,8 +33,8 @@ struct Prediction {
   double load_seconds = 0;
   double tokens_per_second = 0;  // of one sequence, after the prompt
 };
-// A step takes as long as the slower of the two takes with its part: the disk gives the weights of a
-// sweep, memory all weights that a token meets.
+// A step takes as long as the slower of the two takes with its part: the disk gives the weights of
+// a sweep, memory all weights that a token meets.
 Prediction predict_speed(const ReadPlan& read, const Rates& rates);
 
 }  // namespace sluice

@@ -30,7 +30,8 @@ TEST(Rates, AreRememberedForTheirDevice) {
 TEST(Rates, DamagedFilesCountAsNone) {
   test::TempDir dir;
   std::filesystem::path file = dir.path() / "rates.json";
-  for (const char* text : {"", "[]", "{\"disks\": 3}", "{\"memory\": -1}", "{\"memory\": \"x\"}", "nonsense"}) {
+  for (const char* text :
+       {"", "[]", "{\"disks\": 3}", "{\"memory\": -1}", "{\"memory\": \"x\"}", "nonsense"}) {
     test::write_file(file, text);
     EXPECT_FALSE(remembered_rates(file, dir.path()).memory_measured) << text;
     EXPECT_TRUE(remember_rates(file, dir.path(), 2e9, 1e10)) << text;
