@@ -198,6 +198,30 @@ class MemoryTest(Case):
         self.assertEqual(result.returncode, 4)
         self.assertFalse(json.loads(result.stdout)["fits"])
 
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_what_does_not_fit_is_streamed_as_planned(self):
+        args = (DEMO, "--quantization", "fp8")
+        smallest = run_json("plan", *args, "--prompt-tokens", "8", "-n", "8")["smallest"]["memory"]
+        plan = run_json("plan", *args, "--prompt-tokens", "8", "-n", "8", "--memory", smallest)
+        self.assertTrue(plan["fits"])
+        self.assertGreater(plan["bytes_per_sweep"], 0)
+        self.assertEqual(plan["bytes_per_sweep"], sum(u["streamed_bytes"] for u in plan["units"]))
+        self.assertIn("disk", {u["place"] for u in plan["units"]})
+        more = [h["bytes_per_sweep"] for h in plan["would_help"]]
+        self.assertEqual(more[-1], 0)
+        self.assertEqual(more, sorted(more, reverse=True))
+        report = self.path / "report.json"
+        run = ("run", *args, "--token-ids", "1,2,3", "-n", "8", "--ignore-eos", "--report", report)
+        streamed = run_json(*run, "--memory", smallest)
+        stream = json.loads(report.read_text())["stream"]
+        self.assertGreaterEqual(stream["bytes_read"], 8 * stream["bytes_per_sweep"])
+        self.assertIn("streamed", sluice("report", report).stdout)
+        resident = run_json(*run)
+        self.assertIsNone(json.loads(report.read_text())["stream"])
+        self.assertEqual(streamed["token_ids"], resident["token_ids"])
+        self.assertEqual(streamed["logits_hash"], resident["logits_hash"])
+        self.assertLessEqual(streamed["memory"]["measured_peak"], smallest)
+
     def test_quantization_error_bound(self):
         self.assert_fails(3, "--max-quant-error", "run", DEMO, "-p", "x", "--quantization", "fp8",
                           "--max-quant-error", "0.001", "--quiet")
