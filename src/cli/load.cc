@@ -148,6 +148,12 @@ std::string summary_text(const Json& report) {
     text += fmt::format("\ngenerated  {} tokens, {:.1f} tokens/s after the first",
                         timings.at("generated_tokens").get<int64_t>(),
                         timings.at("decode_tokens_per_second").get<double>());
+    if (timings.value("guessed_tokens", int64_t{0}) > 0) {
+      text += fmt::format(" ({} passes: {} of {} guesses were right)",
+                          timings.at("decode_steps").get<int64_t>(),
+                          timings.at("accepted_tokens").get<int64_t>(),
+                          timings.at("guessed_tokens").get<int64_t>());
+    }
   }
   text += "\n" + to_text(memory_report_from_json(report.at("memory"), "report"));
   return text;

@@ -17,6 +17,7 @@ struct RunOptions : CommonOptions {
   int64_t max_tokens = 128;
   SamplingParams sampling;
   std::vector<std::string> stop;
+  std::string speculation = "auto";
   bool ignore_eos = false;
 };
 
@@ -57,8 +58,32 @@ Json timings_json(const Session& session, size_t prompt, const GenerateResult& r
           {"prefill_seconds", r.prefill_seconds},
           {"prefill_tokens_per_second", rate(static_cast<double>(prompt), r.prefill_seconds)},
           {"generated_tokens", r.ids.size()},
+          {"decode_steps", r.steps},
+          {"guessed_tokens", r.guessed},
+          {"accepted_tokens", r.accepted},
           {"decode_seconds", r.decode_seconds},
           {"decode_tokens_per_second", rate(static_cast<double>(later), r.decode_seconds)}};
+}
+
+// Decides where everything lives; true where tokens are to be guessed ahead: a pass over streamed
+// weights costs the same for several.
+bool place_run(Session& session, const RunOptions& o, int64_t prompt, int64_t max_tokens) {
+  if (o.speculation != "auto" && o.speculation != "none" && o.speculation != "prompt_lookup") {
+    fail(ErrorKind::usage, "--speculation {}: not known; auto, none and prompt_lookup are",
+         o.speculation);
+  }
+  RunShape plain = session.run_shape(prompt + max_tokens, prompt, 1);
+  RunShape wide =
+      session.run_shape(prompt + max_tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
+  if (o.speculation == "prompt_lookup") {
+    session.place(wide);
+    return true;
+  }
+  bool streams = session.place(plain).streams();
+  if (o.speculation == "none" || !streams || session.smallest(wide).needed() > session.budget())
+    return false;
+  session.place(wide);
+  return true;
 }
 
 void run(const RunOptions& o, std::stop_token stop) {
@@ -67,7 +92,8 @@ void run(const RunOptions& o, std::stop_token stop) {
   Session session(session_options(o));
   GenerateRequest request = make_request(o, session);
   int64_t prompt = std::ssize(request.prompt);
-  place_and_load(session, o, session.run_shape(prompt + request.max_tokens, prompt, 1), stop);
+  request.speculate = place_run(session, o, prompt, request.max_tokens);
+  load_with_progress(session, o, stop);
 
   Generation generation(session.runner(), session.tokenizer(), std::move(request));
   while (std::optional<std::string> text = generation.next(stop)) {
@@ -122,6 +148,10 @@ void define_run(CLI::App& app, std::stop_token stop) {
   verb->add_option("--seed", o->sampling.seed, "of the random numbers")->capture_default_str();
   verb->add_option("--stop", o->stop, "end before this text; may be given several times")
       ->allow_extra_args(false);
+  verb->add_option("--speculation", o->speculation,
+                   "guess tokens ahead and verify several in one pass, with the same result: auto "
+                   "(where weights are streamed), none, prompt_lookup")
+      ->capture_default_str();
   verb->add_flag("--ignore-eos", o->ignore_eos, "go on after an end-of-sequence token");
   verb->callback([o, stop] { run(*o, stop); });
 }

@@ -108,17 +108,49 @@ std::optional<std::string> Generation::next(std::stop_token stop) {
 int32_t Generation::next_id(std::stop_token stop) {
   auto start = std::chrono::steady_clock::now();
   bool first = result_.ids.empty();
-  Tensor hidden;
   if (first) {
-    hidden = runner_.prefill(sequence_, request_.prompt, stop);
-  } else {
-    hidden = runner_.step(sequence_, {&result_.ids.back(), 1}, sequence_.length() + 1);
+    Tensor hidden = runner_.prefill(sequence_, request_.prompt, stop);
+    sampled_.push_back(sample(runner_.logits(hidden)));
+  } else if (sampled_.empty()) {
+    decode_step();
   }
-  Tensor logits = runner_.logits(hidden);
-  result_.logits_hash = hash_logits(logits);
-  int32_t id = sampler_.sample(row_span(logits));
+  Sampled next = sampled_.front();
+  sampled_.pop_front();
+  result_.logits_hash = next.logits_hash;
   (first ? result_.prefill_seconds : result_.decode_seconds) += seconds_since(start);
-  return id;
+  return next.id;
+}
+
+Generation::Sampled Generation::sample(Tensor logits) {
+  return {sampler_.sample(row_span(logits)), hash_logits(logits)};
+}
+
+// One pass: the last token and guesses at what follows it. Each row's logits give the token that
+// comes after it, as long as the guesses before it were right.
+void Generation::decode_step() {
+  std::vector<int32_t> rows{result_.ids.back()};
+  if (request_.speculate) {
+    std::vector<int32_t> ids = request_.prompt;
+    ids.insert(ids.end(), result_.ids.begin(), result_.ids.end());
+    int64_t left = request_.max_tokens - std::ssize(result_.ids) - 1;
+    int64_t most = std::min({left, runner_.max_logits_rows() - 1, runner_.max_rows() - 1});
+    std::vector<int32_t> guesses = lookup_.guess(ids, most);
+    rows.insert(rows.end(), guesses.begin(), guesses.end());
+  }
+  int64_t before = sequence_.length();
+  Tensor logits = runner_.logits(runner_.decode(sequence_, rows));
+  int64_t right = 0;
+  for (int64_t i = 0; i < std::ssize(rows); ++i) {
+    sampled_.push_back(sample(logits.rows_from(i, 1)));
+    if (i + 1 == std::ssize(rows) || sampled_.back().id != rows[static_cast<size_t>(i + 1)]) break;
+    ++right;
+  }
+  sequence_.truncate(before + right + 1);
+  int64_t guessed = std::ssize(rows) - 1;
+  lookup_.learn(guessed, right);
+  ++result_.steps;
+  result_.guessed += guessed;
+  result_.accepted += right;
 }
 
 std::optional<std::string> Generation::end(std::string reason) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "src/engine/runner.h"
 #include "src/engine/sampler.h"
+#include "src/engine/speculation.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice {
@@ -21,6 +23,9 @@ struct GenerateRequest {
   SamplingParams sampling;
   std::vector<std::string> stop;  // generation ends before the first of them
   std::vector<int32_t> eos_ids;   // empty: eos is ignored
+  // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes. The runner
+  // has kSpeculativeRows logits rows.
+  bool speculate = false;
 };
 
 struct GenerateResult {
@@ -29,7 +34,10 @@ struct GenerateResult {
   std::string finish_reason;  // "stop" (eos or a stop string), "length"
   double prefill_seconds = 0;
   double decode_seconds = 0;  // of all tokens after the first
-  uint64_t logits_hash = 0;   // XXH3-64 of the last logits row
+  uint64_t logits_hash = 0;   // XXH3-64 of the logits row that gave the last id
+  int64_t steps = 0;          // passes over the model after the prompt's
+  int64_t guessed = 0;        // tokens that were verified
+  int64_t accepted = 0;       // of these
 };
 
 // Error(usage) for what no model could do: an empty prompt, unknown ids, sampling values out of
@@ -52,13 +60,22 @@ class Generation {
 
  private:
   struct Text;
+  // A token that is certain, and the hash of the logits that gave it.
+  struct Sampled {
+    int32_t id = 0;
+    uint64_t logits_hash = 0;
+  };
   int32_t next_id(std::stop_token stop);
+  Sampled sample(Tensor logits);
+  void decode_step();
   std::optional<std::string> end(std::string reason);
 
   Runner& runner_;
   GenerateRequest request_;
   Sequence sequence_;
   Sampler sampler_;
+  PromptLookup lookup_;
+  std::deque<Sampled> sampled_;  // and not yet returned
   std::unique_ptr<Text> text_;
   GenerateResult result_;
   bool finished_ = false;

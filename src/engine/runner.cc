@@ -45,6 +45,24 @@ Runner::Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger,
 Tensor Runner::step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length) {
   int64_t rows = std::ssize(ids);
   check(rows > 0 && rows <= max_rows(), "a step has too many rows");
+  rope_table(model_.config().rope, {sequence.length_, rope_length}, activations_->cos(rows),
+             activations_->sin(rows));
+  return forward(sequence, ids);
+}
+
+Tensor Runner::decode(Sequence& sequence, std::span<const int32_t> ids) {
+  int64_t rows = std::ssize(ids);
+  check(rows > 0 && rows <= max_rows(), "a step has too many rows");
+  for (int64_t i = 0; i < rows; ++i) {
+    int64_t position = sequence.length_ + i;
+    rope_table(model_.config().rope, {position, position + 1},
+               activations_->cos(rows).rows_from(i, 1), activations_->sin(rows).rows_from(i, 1));
+  }
+  return forward(sequence, ids);
+}
+
+Tensor Runner::forward(Sequence& sequence, std::span<const int32_t> ids) {
+  int64_t rows = std::ssize(ids);
   int64_t first = sequence.length_;
   if (!sequence.table_.reserve(first + rows)) {
     fail(ErrorKind::no_fit,
@@ -55,7 +73,6 @@ Tensor Runner::step(Sequence& sequence, std::span<const int32_t> ids, int64_t ro
   SequenceChunk chunk{0, rows, first, sequence.table_.blocks()};
   Tensor cos = activations_->cos(rows);
   Tensor sin = activations_->sin(rows);
-  rope_table(model_.config().rope, {first, rope_length}, cos, sin);
   model_.forward(*kernels_, {ids, {&chunk, 1}, slots_, cos, sin, kv_.layers()}, *activations_);
   sequence.length_ += rows;
   return activations_->normed(rows).columns(0, model_.config().hidden_size);

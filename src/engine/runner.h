@@ -1,6 +1,7 @@
 // Token rows through a resident model: owns the KV cache, the activations and the kernels' scratch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,6 +21,8 @@ class Sequence {
  public:
   Sequence(BlockPool& pool, int64_t block_size) : table_(pool, block_size) {}
   int64_t length() const { return length_; }  // tokens whose keys and values are stored
+  // Forgets the tokens after the first `length`.
+  void truncate(int64_t length) { length_ = std::min(length, length_); }
 
  private:
   friend class Runner;
@@ -43,6 +46,10 @@ class Runner {
   // block is free. The result is valid until the next step: the final norm's output, a row a token.
   Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length);
 
+  // The same for generated tokens: each counts with the length that the sequence had with it, so
+  // that several at once come out as one after the other.
+  Tensor decode(Sequence& sequence, std::span<const int32_t> ids);
+
   // A whole prompt, chunk by chunk; the result is its last token's row. Error(runtime) when `stop`
   // is requested between chunks.
   Tensor prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop);
@@ -53,6 +60,8 @@ class Runner {
   int64_t max_logits_rows() const { return logits_rows_; }
 
  private:
+  Tensor forward(Sequence& sequence, std::span<const int32_t> ids);
+
   const CausalLM& model_;
   int64_t block_size_;
   int64_t logits_rows_;

@@ -129,6 +129,7 @@ const MemoryPlan& Session::place(const RunShape& shape) {
   shape_ = shape;
   plan_ = sluice::place(model_, index_, options_.quantize, shape, budget_, runtime_bytes_);
   read_plan_ = compile(model_, index_, options_.quantize, plan_->effort.staging, plan_->streamed);
+  runtime_ = {};
   runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
   return *plan_;
 }

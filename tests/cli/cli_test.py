@@ -152,6 +152,7 @@ class UsageTest(Case):
             "--dtype": [*good, "--dtype", "float8"],
             "--device": [*good, "--device", "cuda"],
             "--kv-cache-dtype": [*good, "--kv-cache-dtype", "fp8_e4m3"],
+            "--speculation": [*good, "--speculation", "clairvoyance"],
             "--reader": [*good, "--reader", "carrier-pigeon"],
             "--memory": [*good, "--memory", "lots"],
             "--max-model-len": ["run", DEMO, "-p", "a b c d e f g h i j k l m n o p", "--max-model-len", "4"],
@@ -221,6 +222,16 @@ class MemoryTest(Case):
         self.assertEqual(streamed["token_ids"], resident["token_ids"])
         self.assertEqual(streamed["logits_hash"], resident["logits_hash"])
         self.assertLessEqual(streamed["memory"]["measured_peak"], smallest)
+
+    def test_guessing_ahead_changes_only_the_number_of_passes(self):
+        run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "60", "--ignore-eos")
+        plain = run_json(*run, "--speculation", "none")
+        ahead = run_json(*run, "--speculation", "prompt_lookup")
+        for key in ("text", "token_ids", "logits_hash"):
+            self.assertEqual(plain[key], ahead[key])
+        self.assertEqual(plain["timings"]["decode_steps"], 59)
+        self.assertLess(ahead["timings"]["decode_steps"], 59)
+        self.assertEqual(run_json(*run)["timings"]["guessed_tokens"], 0)  # resident: no need
 
     def test_quantization_error_bound(self):
         self.assert_fails(3, "--max-quant-error", "run", DEMO, "-p", "x", "--quantization", "fp8",
