@@ -89,8 +89,8 @@ std::string resident_outcome(const StreamingCase& c) {
   return outcome(session);
 }
 
-// A session with `room` beside what the process holds, or the least above it that works: the process
-// itself grows from one session to the next, most of all under sanitizers.
+// A session with `room` beside what the process holds, or the least above it that works: the
+// process itself grows from one session to the next, most of all under sanitizers.
 std::unique_ptr<Session> placed(SessionOptions options, uint64_t room) {
   for (int attempt = 0; attempt < 200; ++attempt, room += MiB / 2) {
     options.memory = std::to_string(process_rss() + room);
