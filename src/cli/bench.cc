@@ -62,7 +62,9 @@ Buffer touched_memory(Session& session) {
 }
 
 io::DiskSetting best_disk_setting(Session& session) {
-  Buffer staging(session.ledger(), Use::staging, "disk bench", 32 * MiB, Buffer::Touch::now);
+  uint64_t room = session.budget() - session.memory_plan().runtime;
+  uint64_t bytes = std::clamp(round_down(room / 2, MiB), MiB, 32 * MiB);
+  Buffer staging(session.ledger(), Use::staging, "disk bench", bytes, Buffer::Touch::now);
   return io::measure_disk(session.index().files(), staging.bytes()).best.setting;
 }
 
