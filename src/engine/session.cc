@@ -1,6 +1,7 @@
 #include "src/engine/session.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "src/base/error.h"
@@ -127,8 +128,7 @@ MemoryPlan Session::smallest(const RunShape& shape) {
 
 const MemoryPlan& Session::place(const RunShape& shape) {
   shape_ = shape;
-  plan_ = sluice::place(model_, index_, options_.quantize, shape, budget_, runtime_bytes_);
-  read_plan_ = compile(model_, index_, options_.quantize, plan_->effort.staging, plan_->streamed);
+  std::tie(plan_, read_plan_) = what_if(shape, budget_, options_.quantize);
   runtime_ = {};
   runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
   return *plan_;

@@ -18,9 +18,9 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
   if (lookup.slot_bytes > 0) {
     lookup_ = Buffer(ledger, Use::staging, "embedding rows", stream_memory(plan).lookup,
                      Buffer::Touch::now);
-    lookup_reader_ =
-        io::open_reader(index.files(), lookup_.bytes().first(lookup.slot_bytes * kLookupSlots),
-                        {.kind = options.reader, .slot_bytes = lookup.slot_bytes});
+    lookup_tile_ = lookup.slot_bytes * kLookupSlots;
+    lookup_reader_ = io::open_reader(index.files(), lookup_.bytes().first(lookup_tile_),
+                                     {.kind = options.reader, .slot_bytes = lookup.slot_bytes});
   }
   if (!plan.sweep.empty()) {
     auto buffers = static_cast<uint32_t>(tile_buffers(plan));
@@ -185,10 +185,7 @@ void TileStream::embed(const Kernels& kernels, const Param& table, std::span<con
   auto first_row = [&](int32_t id) { return id / rows.group * rows.group; };
   auto group_rows = [&](int32_t id) { return std::min(rows.group, rows.rows - first_row(id)); };
 
-  TileLayout layout = tile_layout(p, rows.group);
-  std::byte* memory = lookup_.data() + lookup_shape(plan_).slot_bytes * kLookupSlots;
-  Weight tile{p.format, layout.rows, p.param->cols, memory, nullptr};
-  if (p.scale_bytes > 0) tile.scales = reinterpret_cast<float*>(memory + layout.scale_offset);
+  Weight tile = tile_view(p, rows.group, lookup_.data() + lookup_tile_);
   for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
     for (; submitted < ids.size() && lookup_reader_->free_slots() > 0; ++submitted) {
       int32_t id = ids[submitted];
@@ -207,7 +204,7 @@ void TileStream::embed(const Kernels& kernels, const Param& table, std::span<con
     args.to = tile;
     if (tensor->group == ScaleGroup::tensor)
       args.tensor_amax = amax_[static_cast<size_t>(tensor - plan_.tensors.begin())];
-    encoder_.encode(args);
+    refuse_damaged(tensor->stored->name, encoder_.encode(args));
     lookup_reader_->release(read);
     int32_t within = static_cast<int32_t>(id - first_row(id));
     kernels.embed(tile, {&within, 1}, out.rows_from(static_cast<int64_t>(read.tag), 1));

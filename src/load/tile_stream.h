@@ -76,6 +76,7 @@ class TileStream final : public WeightStream {
   Buffer staging_;
   Buffer tiles_;
   Buffer lookup_;
+  uint64_t lookup_tile_ = 0;  // where in it the encoded rows lie, behind the slots
   std::unique_ptr<io::Reader> lookup_reader_;
   std::vector<float> amax_;
 

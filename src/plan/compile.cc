@@ -242,6 +242,13 @@ TileLayout tile_layout(const ParamPlan& param, int64_t rows) {
   return layout;
 }
 
+Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory) {
+  TileLayout layout = tile_layout(param, rows);
+  Weight w{param.format, layout.rows, param.param->cols, memory, nullptr};
+  if (param.scale_bytes > 0) w.scales = reinterpret_cast<float*>(memory + layout.scale_offset);
+  return w;
+}
+
 uint64_t ReadPlan::sweep_bytes() const {
   return std::accumulate(sweep.begin(), sweep.end(), uint64_t{0},
                          [](uint64_t sum, const Span& s) { return sum + s.length; });
@@ -255,11 +262,7 @@ int64_t ReadPlan::tile_row(const Span& span) const {
 
 Weight ReadPlan::tile(const Span& span, std::byte* memory) const {
   const Move& move = moves[span.first_move];
-  const ParamPlan& p = params[tensors[move.tensor].param];
-  TileLayout layout = tile_layout(p, move.rows);
-  Weight w{p.format, layout.rows, p.param->cols, memory, nullptr};
-  if (p.scale_bytes > 0) w.scales = reinterpret_cast<float*>(memory + layout.scale_offset);
-  return w;
+  return tile_view(params[tensors[move.tensor].param], move.rows, memory);
 }
 
 uint64_t ReadPlan::storage_bytes() const {

@@ -124,6 +124,8 @@ struct TileLayout {
   uint64_t bytes = 0;
 };
 TileLayout tile_layout(const ParamPlan& param, int64_t rows);
+// The view of such a tile.
+Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
 
 // Rows of a tensor as this rank reads them: whole file rows, of which a by_cols cut keeps a part.
 struct RowsInFile {

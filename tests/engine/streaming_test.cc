@@ -211,20 +211,25 @@ TEST_F(StreamedModel, FileThatShrinksEndsTheRunWithOneSentence) {
 }
 
 TEST_F(StreamedModel, NanInAStreamedTensorIsRefused) {
-  for (test::TinyTensor& t : tensors_) {
-    if (t.name == "model.layers.5.mlp.up_proj.weight") t.bytes.replace(10, 2, "\xc0\x7f", 2);
-  }
-  test::write_checkpoint(dir_.path(), Json::parse(test::read_file(dir_.path() / "config.json")),
-                         tensors_);
-  Session& s = session(case_.options());
-  LoadProgress progress;
-  s.load(progress, {});
-  try {
-    outcome(s);
-    FAIL() << "NaN was accepted";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::refused);
-    EXPECT_NE(std::string(e.what()).find("model.layers.5.mlp.up_proj.weight"), std::string::npos);
+  // The second is looked up: the prompt's first token is 7, whose row is 7 * 256 elements in.
+  for (auto [name, at] : {std::pair{"model.layers.5.mlp.up_proj.weight", 10},
+                          {"model.embed_tokens.weight", 7 * 256 * 2}}) {
+    std::vector<test::TinyTensor> damaged = tensors_;
+    for (test::TinyTensor& t : damaged) {
+      if (t.name == name) t.bytes.replace(static_cast<size_t>(at), 2, "\xc0\x7f", 2);
+    }
+    test::write_checkpoint(dir_.path(), Json::parse(test::read_file(dir_.path() / "config.json")),
+                           damaged);
+    Session& s = session(case_.options());
+    LoadProgress progress;
+    s.load(progress, {});
+    try {
+      outcome(s);
+      FAIL() << "NaN was accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::refused);
+      EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+    }
   }
 }
 
