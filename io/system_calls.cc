@@ -17,7 +17,9 @@ T or_errno(T result) {
 
 }  // namespace
 
-int SystemCalls::open(const char* path, int flags) const { return or_errno(::open(path, flags)); }
+int SystemCalls::open(const char* path, int flags, unsigned mode) const {
+  return or_errno(::open(path, flags, mode));
+}
 
 int SystemCalls::statx(int fd, unsigned mask, struct statx* out) const {
   return or_errno(::statx(fd, "", AT_EMPTY_PATH, mask, out));
@@ -33,6 +35,30 @@ int64_t SystemCalls::pread(int fd, std::byte* to, size_t length, uint64_t offset
 
 int SystemCalls::fadvise(int fd, uint64_t offset, uint64_t length, int advice) const {
   return -::posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(length), advice);
+}
+
+int64_t SystemCalls::pwrite(int fd, const std::byte* from, size_t length, uint64_t offset) const {
+  return or_errno(::pwrite(fd, from, length, static_cast<off_t>(offset)));
+}
+
+int SystemCalls::allocate(int fd, uint64_t bytes) const {
+  if (::ftruncate(fd, 0) != 0) return -errno;
+  if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0) return 0;
+  if (errno != EOPNOTSUPP) return -errno;
+  return or_errno(::ftruncate(fd, static_cast<off_t>(bytes)));
+}
+
+int SystemCalls::write_out(int fd, uint64_t offset, uint64_t length) const {
+  constexpr unsigned kWriteAndWait =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  return or_errno(
+      ::sync_file_range(fd, static_cast<off_t>(offset), static_cast<off_t>(length), kWriteAndWait));
+}
+
+int SystemCalls::sync(int fd) const { return or_errno(::fsync(fd)); }
+
+int SystemCalls::rename(const char* from, const char* to) const {
+  return or_errno(::rename(from, to));
 }
 
 int SystemCalls::ring_init(unsigned entries, io_uring* ring, io_uring_params* params) const {

@@ -1,5 +1,6 @@
-// The system calls that readers make, in one place, so that tests can make each of them fail.
-// Functions do what the call of the same name does, but return -errno instead of setting errno.
+// The system calls that readers and writers make, in one place, so that tests can make each of them
+// fail. Functions do what the call of the same name does, but return -errno instead of setting
+// errno.
 #pragma once
 
 #include <liburing.h>
@@ -15,11 +16,19 @@ namespace sluice::io {
 class SystemCalls {
  public:
   virtual ~SystemCalls() = default;
-  virtual int open(const char* path, int flags) const;
+  virtual int open(const char* path, int flags, unsigned mode = 0) const;
   virtual int statx(int fd, unsigned mask, struct statx* out) const;
   virtual int set_flags(int fd, int flags) const;  // fcntl(F_SETFL)
   virtual int64_t pread(int fd, std::byte* to, size_t length, uint64_t offset) const;
   virtual int fadvise(int fd, uint64_t offset, uint64_t length, int advice) const;
+  virtual int64_t pwrite(int fd, const std::byte* from, size_t length, uint64_t offset) const;
+  // Empties the file, then takes `bytes` of the disk for it; only a longer file where the file
+  // system cannot do that.
+  virtual int allocate(int fd, uint64_t bytes) const;
+  // Dirty pages of the range have been written when it returns (sync_file_range).
+  virtual int write_out(int fd, uint64_t offset, uint64_t length) const;
+  virtual int sync(int fd) const;
+  virtual int rename(const char* from, const char* to) const;
 
   virtual int ring_init(unsigned entries, io_uring* ring, io_uring_params* params) const;
   virtual int register_buffer(io_uring* ring, std::span<std::byte> buffer) const;

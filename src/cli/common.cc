@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/load/spill_directory.h"
 
 namespace sluice::cli {
 namespace {
@@ -65,6 +66,22 @@ void check_fixed_options(const CommonOptions& o) {
   }
 }
 
+SpillOptions spill_options(const CommonOptions& o) {
+  SpillOptions spill;
+  if (o.spill_dir == "auto") {
+    spill.directory = default_spill_directory();
+  } else if (o.spill_dir != "none") {
+    if (o.spill_dir.empty()) fail(ErrorKind::usage, "--spill-dir is empty; none turns it off");
+    spill.directory = std::filesystem::absolute(o.spill_dir);
+  }
+  spill.limit = o.spill_limit;
+  if (o.spill_limit) spill_limit(spill.directory, o.spill_limit);  // refused here if it is no size
+  spill.verify = o.verify_spill;
+  if (o.verify_spill && spill.directory.empty())
+    fail(ErrorKind::usage, "--verify-spill: there is no spill directory (--spill-dir)");
+  return spill;
+}
+
 }  // namespace
 
 void add_basic_options(CLI::App& verb, CommonOptions& o) {
@@ -108,6 +125,15 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--max-model-len", o.max_model_len, "longest sequence, prompt and continuation")
       ->check(CLI::Range(int64_t{1}, kMaxPositions));
   verb.add_option("--tensor-parallel-size", o.tensor_parallel_size, "1")->capture_default_str();
+  verb.add_option("--spill-dir", o.spill_dir,
+                  "where weights that are quantized and streamed are kept in their packed form: a "
+                  "directory, none, auto ($XDG_CACHE_HOME/sluice/spill)")
+      ->capture_default_str();
+  verb.add_option(
+      "--spill-limit", o.spill_limit,
+      "most that the spill directory may hold: 20GiB, 50% of what is free (default 75%)");
+  verb.add_flag("--verify-spill", o.verify_spill,
+                "compare what the spill directory holds with the checkpoint before it is used");
   verb.add_option("--report", o.report, "write a JSON report to this file");
 }
 
@@ -149,6 +175,7 @@ SessionOptions session_options(const CommonOptions& o) {
   s.threads = o.threads;
   s.block_size = o.block_size;
   s.max_model_len = o.max_model_len;
+  s.spill = spill_options(o);
   return s;
 }
 

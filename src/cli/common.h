@@ -35,6 +35,9 @@ struct CommonOptions {
   int64_t block_size = 16;
   std::optional<int64_t> max_model_len;
   int tensor_parallel_size = 1;
+  std::string spill_dir = "auto";
+  std::optional<std::string> spill_limit;
+  bool verify_spill = false;
   std::string report;
   std::string log_level = "info";
   bool quiet = false;

@@ -46,6 +46,44 @@ Json load_json(const LoadReport& load, uint64_t weights_bytes) {
           {"tensors", tensors}};
 }
 
+Json stream_json(const Session& session) {
+  if (session.stream() == nullptr) return {};
+  StreamReport s = session.stream()->report();
+  Json units = Json::array();
+  for (size_t u = 0; u < s.units.size(); ++u) {
+    const UnitStalls& stalls = s.units[u];
+    if (stalls.bytes == 0) continue;
+    units.push_back(
+        {{"name", session.read_plan().units[u].name},
+         {"bytes", stalls.bytes},
+         {"stalls", {{"disk", stalls.disk}, {"compute", stalls.compute}, {"copy", stalls.copy}}}});
+  }
+  return {{"bytes_per_sweep", session.memory_plan().sweep_bytes},
+          {"bytes_read", s.io.bytes_read},
+          {"bytes_from_spill", s.spilled_bytes},
+          {"reads", s.io.reads},
+          {"retries", s.io.retries},
+          {"tiles_used", s.tiles_used},
+          {"wait_seconds", s.wait_seconds()},
+          {"units", units}};
+}
+
+Json spill_json(const Session& session) {
+  if (session.spill() == nullptr) return {};
+  Spill::Report r = session.spill()->report();
+  if (r.path.empty()) return {};
+  return {{"file", r.path.string()},
+          {"outcome", r.outcome.empty() ? "unfinished" : r.outcome},
+          {"bytes", r.bytes},
+          {"bytes_written", r.written}};
+}
+
+Json disk_json(const DiskTimeline& timeline) {
+  Json samples = Json::array();
+  for (const DiskTimeline::Sample& s : timeline.samples()) samples.push_back({s.seconds, s.bytes});
+  return {{"samples", samples}};
+}
+
 // The quantized tensors' errors in one line.
 std::string quantization_text(const Json& load) {
   double worst_rms = 0;
@@ -84,23 +122,15 @@ void place_and_load(Session& session, const CommonOptions& options, const RunSha
 Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
                  const Json& timings) {
   MemoryReport memory = measure_memory(session.ledger(), session.memory_plan().peak());
-  Json stream;
-  if (session.stream() != nullptr) {
-    StreamReport s = session.stream()->report();
-    stream = {{"bytes_per_sweep", session.memory_plan().sweep_bytes},
-              {"bytes_read", s.io.bytes_read},
-              {"reads", s.io.reads},
-              {"retries", s.io.retries},
-              {"tiles_used", s.tiles_used},
-              {"wait_seconds", s.wait_seconds}};
-  }
   return {{"schema", kReportSchema},
           {"verb", verb},
           {"model", options.model},
           {"architecture", session.model().files.architecture},
           {"quantization", session.options().quantize.scheme.name},
           {"load", load_json(session.load_report(), session.memory_plan().weights)},
-          {"stream", stream},
+          {"stream", stream_json(session)},
+          {"spill", spill_json(session)},
+          {"disk", disk_json(session.timeline())},
           {"memory", to_json(memory)},
           {"timings", timings}};
 }
@@ -138,6 +168,11 @@ std::string summary_text(const Json& report) {
         format_size(stream.at("bytes_per_sweep").get<uint64_t>()),
         format_size(stream.at("bytes_read").get<uint64_t>()),
         stream.at("wait_seconds").get<double>());
+  }
+  if (Json spill = report.value("spill", Json()); !spill.is_null()) {
+    text += fmt::format("\nspill      {}: {} in {}", spill.at("outcome").get<std::string>(),
+                        format_size(spill.at("bytes").get<uint64_t>()),
+                        spill.at("file").get<std::string>());
   }
   const Json& timings = report.at("timings");
   if (timings.contains("decode_tokens_per_second")) {

@@ -106,7 +106,7 @@ int run_main(int argc, char** argv) {
   app.option_defaults()->always_capture_default(false);
   for (auto* define :
        {define_run, define_plan, define_inspect, define_logits, define_eval, define_tokenize,
-        define_detokenize, define_report, define_bench, define_docs}) {
+        define_detokenize, define_report, define_spill, define_bench, define_docs}) {
     define(app, signals.token());
   }
   int status = dispatch(app, argc, argv);

@@ -17,10 +17,9 @@ struct PlanOptions : CommonOptions {
 };
 
 Json uses_json(const MemoryPlan& m) {
-  return {{"runtime", m.runtime},         {"weights", m.weights},
-          {"staging", m.staging},         {"kv_cache", m.kv_cache},
-          {"activations", m.activations}, {"workspace", m.workspace},
-          {"stream", m.stream},           {"kernel", m.kernel}};
+  return {{"runtime", m.runtime},   {"weights", m.weights},         {"staging", m.staging},
+          {"kv_cache", m.kv_cache}, {"activations", m.activations}, {"workspace", m.workspace},
+          {"stream", m.stream},     {"spill_index", m.spill},       {"kernel", m.kernel}};
 }
 
 // Of each unit, what stays in memory and what a pass over the model reads anew.
@@ -54,8 +53,8 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     try {
       auto [memory, read] = session.what_if(shape, budget, quantize);
       list.push_back({{"change", change},
-                      {"tokens_per_second", predict_speed(read, rates).tokens_per_second},
-                      {"bytes_per_sweep", read.sweep_bytes()},
+                      {"tokens_per_second", predict_speed(memory, read, rates).tokens_per_second},
+                      {"bytes_per_sweep", memory.sweep_bytes},
                       {"needed_bytes", memory.needed()}});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::no_fit) throw;
@@ -78,7 +77,7 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
 Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
   Rates rates = remembered_rates(rates_file(), session.options().model);
-  Prediction speed = predict_speed(read, rates);
+  Prediction speed = predict_speed(memory, read, rates);
   return {{"fits", memory.needed() <= session.budget()},
           {"budget", session.budget()},
           {"peak_bytes", {{"host", memory.peak()}}},
@@ -89,7 +88,8 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"kv_blocks", memory.kv_blocks},
           {"chunk_rows", memory.chunk_rows},
           {"read_bytes", read.read_bytes()},
-          {"bytes_per_sweep", read.sweep_bytes()},
+          {"bytes_per_sweep", memory.sweep_bytes},
+          {"bytes_of_first_sweep", memory.first_sweep_bytes},
           {"load_seconds", speed.load_seconds},
           {"tokens_per_second", speed.tokens_per_second},
           {"rates",

@@ -18,6 +18,7 @@ void define_eval(CLI::App& app, std::stop_token stop);
 void define_tokenize(CLI::App& app, std::stop_token stop);
 void define_detokenize(CLI::App& app, std::stop_token stop);
 void define_report(CLI::App& app, std::stop_token stop);
+void define_spill(CLI::App& app, std::stop_token stop);
 void define_bench(CLI::App& app, std::stop_token stop);
 void define_docs(CLI::App& app, std::stop_token stop);  // man page and completions; hidden
 

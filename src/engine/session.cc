@@ -103,7 +103,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
   return {max_tokens, longest_prompt, std::min(logits_rows, most_rows), 0, options_.block_size, kv,
-          compute_,   pool_->size()};
+          compute_,   pool_->size(),  !options_.spill.directory.empty()};
 }
 
 MemoryPlan Session::predict(const RunShape& shape) {
@@ -137,7 +137,12 @@ const MemoryPlan& Session::place(const RunShape& shape) {
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
   encoder_ = make_cpu_kernels(options_.isa, compute_, *pool_, {});
-  LoadOptions options{options_.reader, pool_->size()};
+  if (plan_->streams() && !options_.spill.directory.empty()) {
+    SpillKey key{std::filesystem::canonical(options_.model),
+                 std::string(options_.quantize.scheme.name), model_.root->rank()};
+    spill_ = std::make_unique<Spill>(*read_plan_, index_, key, options_.spill, ledger_);
+  }
+  LoadOptions options{options_.reader, pool_->size(), spill_.get(), &timeline_};
   Streamer streamer(*read_plan_, index_, *encoder_, ledger_, options);
   residents_ = streamer.load_all(load_report_, progress, stop);
   for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
@@ -170,6 +175,7 @@ Runner& Session::runner() {
 void Session::release() {
   runner_.reset();
   stream_.reset();
+  spill_.reset();
   residents_.clear();
 }
 

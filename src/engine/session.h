@@ -33,6 +33,7 @@ struct SessionOptions {
   int threads = 0;  // 0: as many as the process may use
   int64_t block_size = 16;
   std::optional<int64_t> max_model_len;
+  SpillOptions spill;  // for what is streamed
 };
 
 class Session {
@@ -75,6 +76,9 @@ class Session {
   const LoadReport& load_report() const { return load_report_; }
   // Null when everything is resident.
   const TileStream* stream() const { return stream_.get(); }
+  // Null when nothing is streamed, or without a directory for it.
+  const Spill* spill() const { return spill_.get(); }
+  const DiskTimeline& timeline() const { return timeline_; }
   // After load(): the memory to run, as placed.
   Runner& runner();
   void release();  // the weights and the runner's memory
@@ -100,7 +104,9 @@ class Session {
   std::optional<MemoryPlan> plan_;
   std::optional<ReadPlan> read_plan_;
   LoadReport load_report_;
+  DiskTimeline timeline_{ledger_.start()};
   std::unique_ptr<Kernels> encoder_;
+  std::unique_ptr<Spill> spill_;
   std::vector<Resident> residents_;
   std::unique_ptr<TileStream> stream_;
   std::unique_ptr<Runner> runner_;

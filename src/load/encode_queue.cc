@@ -15,10 +15,13 @@ constexpr size_t kBacklog = 2;
 }  // namespace
 
 EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
-                         std::span<const Weight> weights, int threads, std::span<const float> amax)
+                         std::span<const Weight> weights, std::span<std::byte> slots, int threads,
+                         Spill* spill, std::span<const float> amax)
     : plan_(plan),
       kernels_(kernels),
       weights_(weights),
+      slots_(slots),
+      spill_(spill),
       stats_(plan.moves.size()),
       measured_(plan.tensors.size()) {
   for (size_t t = 0; t < amax.size(); ++t)
@@ -83,6 +86,7 @@ void EncodeQueue::work() {
 }
 
 void EncodeQueue::process(const ArrivedSpan& arrived) {
+  if (arrived.spilled) return copy_spilled(arrived);
   const Span& span = *arrived.span;
   uint32_t tensor = moves(span).front().tensor;
   if (plan_.tensors[tensor].group == ScaleGroup::tensor) {
@@ -135,6 +139,37 @@ void EncodeQueue::encode(const ArrivedSpan& arrived) {
     std::lock_guard lock(mutex_);  // a sweep may meet the same tile twice
     stats_[index] = stats;
   }
+  if (spill_ != nullptr) spill_moves(arrived);
+  finish(arrived);
+}
+
+// The span has been encoded: its slot is free to write from.
+void EncodeQueue::spill_moves(const ArrivedSpan& arrived) {
+  const Span& span = *arrived.span;
+  for (uint32_t index = span.first_move; index < span.first_move + span.moves; ++index) {
+    const Move& move = plan_.moves[index];
+    if (!spill_->wants(move.tensor)) continue;
+    EncodeArgs args = encode_args(move, arrived);
+    Spill::Rows rows{args.to, args.first_row, stats(index), 0};
+    {
+      std::lock_guard lock(mutex_);
+      rows.amax = measured_[move.tensor].amax;
+    }
+    spill_->add(move, rows, slots_.subspan(arrived.read.slot * plan_.slot_bytes, plan_.slot_bytes));
+  }
+}
+
+void EncodeQueue::copy_spilled(const ArrivedSpan& arrived) {
+  const Move& move = plan_.moves[*arrived.spilled];
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  std::optional<Weight> from = spill_->weight(move.tensor, move.first_row, arrived.read.bytes);
+  if (!from) throw SpillDamaged(tensor.stored->name);
+  Weight to = weights_[tensor.param];
+  int64_t row = plan_.params[tensor.param].param->pieces[tensor.piece].offset + move.first_row;
+  std::ranges::copy(arrived.read.bytes, to.data + element_offset(to, row, 0));
+  uint64_t scales = scale_bytes(to.format, from->rows, to.cols) / sizeof(float);
+  std::copy_n(from->scales, scales,
+              &to.scales[scale_bytes(to.format, row, to.cols) / sizeof(float)]);
   finish(arrived);
 }
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <semaphore>
 #include <span>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "io/reader.h"
 #include "kernels/kernels.h"
+#include "src/load/spill.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
@@ -22,15 +24,19 @@ struct ArrivedSpan {
   const Span* span = nullptr;  // of the plan
   io::ReadResult read;
   Weight tile;  // what a span of the sweep fills; meta: the parameters' own storage
+  // The move whose codes these are, encoded already, from the spill; none: bytes of the checkpoint.
+  std::optional<uint32_t> spilled;
 };
 
 class EncodeQueue {
  public:
   // `weights[p]` is where parameter p goes; its storage is there before the first of its spans is
-  // pushed. All arguments outlive the queue. `amax`: amax() of the queue that saw all tensors
-  // before, or empty.
+  // pushed. `slots`: the memory that spans arrive in, slots of plan.slot_bytes. `spill` may be
+  // null; it is given what it wants. `amax`: amax() of the queue that saw all tensors before, or
+  // empty. All arguments outlive the queue.
   EncodeQueue(const ReadPlan& plan, const Kernels& kernels, std::span<const Weight> weights,
-              int threads, std::span<const float> amax = {});
+              std::span<std::byte> slots, int threads, Spill* spill,
+              std::span<const float> amax = {});
   ~EncodeQueue();  // waits for the workers
 
   void push(const ArrivedSpan& arrived);
@@ -57,6 +63,8 @@ class EncodeQueue {
   void process(const ArrivedSpan& arrived);
   void measure(const ArrivedSpan& arrived);
   void encode(const ArrivedSpan& arrived);
+  void copy_spilled(const ArrivedSpan& arrived);
+  void spill_moves(const ArrivedSpan& arrived);
   void finish(const ArrivedSpan& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedSpan& arrived) const;
   std::span<const Move> moves(const Span& span) const;
@@ -64,6 +72,8 @@ class EncodeQueue {
   const ReadPlan& plan_;
   const Kernels& kernels_;
   std::span<const Weight> weights_;
+  std::span<std::byte> slots_;
+  Spill* spill_;
 
   mutable std::mutex mutex_;  // guards everything below
   std::vector<EncodeStats> stats_;

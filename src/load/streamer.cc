@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -14,11 +15,14 @@ namespace {
 
 // Storage of the units that a load has begun, and where each parameter lies in it.
 struct Filling {
-  std::vector<Buffer> storage;  // of each unit; empty before its first read
-  std::vector<Weight> weights;  // of each parameter; meta before
+  std::vector<bool> begun;      // of each unit: it has its storage
+  std::vector<Buffer> storage;  // of each unit; empty where nothing of it stays
+  std::vector<Weight> weights;  // of each parameter; meta before its unit has begun
 };
 
 void begin_unit(const ReadPlan& plan, uint32_t unit, Ledger& ledger, Filling& filling) {
+  if (filling.begun[unit]) return;
+  filling.begun[unit] = true;
   const UnitPlan& u = plan.units[unit];
   filling.storage[unit] =
       Buffer(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily);
@@ -28,20 +32,61 @@ void begin_unit(const ReadPlan& plan, uint32_t unit, Ledger& ledger, Filling& fi
   }
 }
 
+// One read of a load.
+struct Fetch {
+  const Span* span = nullptr;
+  std::optional<uint32_t> spilled;  // the move whose codes it gets from the spill
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+std::vector<Fetch> fetches(const ReadPlan& plan, const io::CheckpointIndex& index,
+                           const Spill* spill) {
+  std::vector<Fetch> list;
+  for (const Span& span : plan.spans) {
+    auto moves = std::span(plan.moves).subspan(span.first_move, span.moves);
+    bool spilled = spill != nullptr &&
+                   std::ranges::all_of(moves, [&](const Move& m) { return spill->has(m.tensor); });
+    if (!spilled) {
+      list.push_back({&span, {}, span.file, span.offset, span.length});
+    } else if (span.encode) {
+      for (uint32_t m = span.first_move; m < span.first_move + span.moves; ++m) {
+        const Move& move = plan.moves[m];
+        Spill::Extent extent = spill->extent(move.tensor, move.first_row, move.rows);
+        list.push_back(
+            {&span, m, static_cast<uint32_t>(index.files().size()), extent.offset, extent.length});
+      }
+    }
+  }
+  return list;
+}
+
 std::vector<TensorReport> tensor_reports(const ReadPlan& plan,
-                                         const std::vector<EncodeStats>& stats) {
+                                         const std::vector<EncodeStats>& stats,
+                                         const Spill* spill) {
   std::vector<TensorReport> reports;
-  for (const TensorPlan& t : plan.tensors) {
+  for (uint32_t i = 0; i < plan.tensors.size(); ++i) {
+    const TensorPlan& t = plan.tensors[i];
     DType kept = plan.params[t.param].format.dtype;
-    reports.push_back({t.stored->name,
-                       dtype_name(t.stored->dtype),
-                       dtype_name(kept),
-                       {},
+    reports.push_back({t.stored->name, dtype_name(t.stored->dtype), dtype_name(kept),
+                       spill != nullptr && spill->has(i) ? spill->stats(i) : EncodeStats{},
                        t.group != ScaleGroup::none});
   }
   // A tensor that is read twice has moves that only measured: their stats are empty.
   for (size_t i = 0; i < stats.size(); ++i) reports[plan.moves[i].tensor].stats.add(stats[i]);
   return reports;
+}
+
+uint64_t needed_bytes(const ReadPlan& plan, const Spill* spill) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < plan.tensors.size(); ++i) {
+    const TensorPlan& t = plan.tensors[i];
+    if (plan.params[t.param].streamed) continue;
+    bool spilled = spill != nullptr && spill->has(i);
+    sum += spilled ? spill->layout().find(i)->codes_bytes() : plan.needed_bytes(t);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -75,46 +120,77 @@ Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, const
 
 std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progress,
                                          std::stop_token stop) {
+  if (options_.spill != nullptr && options_.spill->ready()) {
+    try {
+      return load_once(report, progress, stop);
+    } catch (const SpillDamaged& e) {
+      options_.spill->stop_using(e.what(), true);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::runtime || stop.stop_requested()) throw;
+      options_.spill->stop_using(e.what(), false);
+    }
+  }
+  return load_once(report, progress, stop);
+}
+
+std::vector<Resident> Streamer::load_once(LoadReport& report, LoadProgress& progress,
+                                          const std::stop_token& stop) {
   auto start = std::chrono::steady_clock::now();
+  // What was ready before is read; what becomes ready meanwhile has just been encoded.
+  Spill* ready = options_.spill != nullptr && options_.spill->ready() ? options_.spill : nullptr;
+  std::vector<Fetch> list = fetches(plan_, index_, ready);
+  std::vector<io::CheckpointFile> files = ready ? ready->files() : index_.files();
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
-  auto reader = io::open_reader(index_.files(), ring.bytes(),
+  auto reader = io::open_reader(files, ring.bytes(),
                                 {.kind = options_.reader, .slot_bytes = plan_.slot_bytes});
   Filling filling;
+  filling.begun.resize(plan_.units.size());
   filling.storage.resize(plan_.units.size());
   filling.weights.resize(plan_.params.size());
-  std::vector<size_t> spans_left(plan_.units.size());
-  for (const Span& s : plan_.spans) ++spans_left[s.unit];
-  progress.bytes_total = plan_.read_bytes();
+  std::vector<size_t> fetches_left(plan_.units.size());
+  progress.bytes_total = 0;
+  progress.bytes_done = 0;
+  progress.units_done = 0;
   progress.units_total = static_cast<uint32_t>(plan_.units.size());
+  for (const Fetch& f : list) {
+    ++fetches_left[f.span->unit];
+    progress.bytes_total += f.length;
+  }
 
   // Declared after what its workers write to, so that it ends first.
-  EncodeQueue queue(plan_, kernels_, filling.weights, options_.threads);
+  EncodeQueue queue(plan_, kernels_, filling.weights, ring.bytes(), options_.threads,
+                    options_.spill);
   size_t submitted = 0;
   size_t received = 0;
-  for (size_t done = 0; done < plan_.spans.size();) {
+  for (size_t done = 0; done < list.size();) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
-    for (; submitted < plan_.spans.size() && reader->free_slots() > 0; ++submitted) {
-      const Span& s = plan_.spans[submitted];
-      if (filling.storage[s.unit].data() == nullptr) begin_unit(plan_, s.unit, ledger_, filling);
-      reader->submit({s.file, s.offset, s.length, submitted});
+    for (; submitted < list.size() && reader->free_slots() > 0; ++submitted) {
+      const Fetch& f = list[submitted];
+      begin_unit(plan_, f.span->unit, ledger_, filling);
+      reader->submit({f.file, f.offset, f.length, submitted});
     }
     if (received < submitted) {
       io::ReadResult read = reader->wait();
-      queue.push({&plan_.spans[read.tag], read, {}});
+      const Fetch& f = list[read.tag];
+      if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
+      queue.push({f.span, read, {}, f.spilled});
       ++received;
     }
     for (const ArrivedSpan& finished : queue.take_finished(received == submitted)) {
       reader->release(finished.read);
-      progress.bytes_done += finished.span->length;
-      if (--spans_left[finished.span->unit] == 0) ++progress.units_done;
+      progress.bytes_done += finished.read.bytes.size();
+      if (--fetches_left[finished.span->unit] == 0) ++progress.units_done;
       ++done;
     }
   }
-  report.tensors = tensor_reports(plan_, queue.stats());
+  report.tensors = tensor_reports(plan_, queue.stats(), ready);
   report.amax = queue.amax();
+  for (uint32_t t = 0; t < report.amax.size(); ++t) {
+    if (ready != nullptr && ready->has(t)) report.amax[t] = ready->amax(t);
+  }
   report.io = reader->stats();
   report.reader = reader->description();
-  report.needed_bytes = plan_.needed_bytes();
+  report.needed_bytes = needed_bytes(plan_, ready);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   std::vector<Resident> residents;

@@ -12,6 +12,8 @@
 
 #include "io/reader.h"
 #include "kernels/kernels.h"
+#include "src/load/disk_timeline.h"
+#include "src/load/spill.h"
 #include "src/memory/buffer.h"
 #include "src/memory/ledger.h"
 #include "src/plan/read_plan.h"
@@ -64,6 +66,8 @@ void refuse_damaged(const std::string& tensor, const EncodeStats& stats);
 struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 1;  // that encode
+  Spill* spill = nullptr;
+  DiskTimeline* timeline = nullptr;
 };
 
 class Streamer {
@@ -73,11 +77,15 @@ class Streamer {
   Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& kernels,
            Ledger& ledger, LoadOptions options);
 
-  // Reads every unit once, in disk order. Throws Error for faults of the files, memory or disk;
-  // Error(runtime) when `stop` is requested. Nothing stays allocated then.
+  // Reads every unit once, in disk order, from the spill what that has. Throws Error for faults of
+  // the files, memory or disk; Error(runtime) when `stop` is requested. Nothing stays allocated
+  // then. A spill that cannot be read is given up, and the checkpoint read instead.
   std::vector<Resident> load_all(LoadReport& report, LoadProgress& progress, std::stop_token stop);
 
  private:
+  std::vector<Resident> load_once(LoadReport& report, LoadProgress& progress,
+                                  const std::stop_token& stop);
+
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;
   const Kernels& kernels_;

@@ -1,7 +1,6 @@
 #include "src/load/tile_stream.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <utility>
 
@@ -9,33 +8,44 @@
 #include "src/base/units.h"
 
 namespace sluice {
+namespace {
+
+double seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+}  // namespace
+
+double StreamReport::wait_seconds() const {
+  double sum = 0;
+  for (const UnitStalls& u : units) sum += u.disk + u.copy;
+  return sum;
+}
 
 TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
                        const Kernels& encoder, Ledger& ledger, std::span<const float> amax,
                        LoadOptions options)
-    : plan_(plan), encoder_(encoder), amax_(amax.begin(), amax.end()) {
-  LookupShape lookup = lookup_shape(plan);
-  if (lookup.slot_bytes > 0) {
-    lookup_ = Buffer(ledger, Use::staging, "embedding rows", stream_memory(plan).lookup,
-                     Buffer::Touch::now);
+    : plan_(plan),
+      index_(index),
+      encoder_(encoder),
+      options_(options),
+      amax_(amax.begin(), amax.end()) {
+  report_.units.resize(plan.units.size());
+  StreamMemory needs = stream_memory(plan);
+  if (LookupShape lookup = lookup_shape(plan); lookup.slot_bytes > 0) {
+    lookup_ = Buffer(ledger, Use::staging, "embedding rows", needs.lookup, Buffer::Touch::now);
+    lookup_slot_bytes_ = lookup.slot_bytes;
     lookup_tile_ = lookup.slot_bytes * kLookupSlots;
-    lookup_reader_ = io::open_reader(index.files(), lookup_.bytes().first(lookup_tile_),
-                                     {.kind = options.reader, .slot_bytes = lookup.slot_bytes});
+    open_lookup_reader();
   }
   if (!plan.sweep.empty()) {
-    auto buffers = static_cast<uint32_t>(tile_buffers(plan));
-    staging_ = Buffer(ledger, Use::staging, "sweep staging", plan.slot_bytes * buffers,
-                      Buffer::Touch::now);
-    tiles_ =
-        Buffer(ledger, Use::staging, "sweep tiles", plan.tile_bytes * buffers, Buffer::Touch::now);
-    for (uint32_t b = buffers; b > 0; --b) free_buffers_.push_back(b - 1);
-    reader_ = io::open_reader(index.files(), staging_.bytes().first(plan.slot_bytes * buffers),
-                              {.kind = options.reader, .slot_bytes = plan.slot_bytes});
+    buffers_ = static_cast<uint32_t>(tile_buffers(plan));
+    memory_ = Buffer(ledger, Use::staging, "sweep", needs.sweep, Buffer::Touch::now);
     queue_ = std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{},
-                                           options.threads, amax_);
+                                           memory_.bytes(), options.threads, options.spill, amax_);
+    open_reader();
     for (uint32_t i = 0; i < plan.sweep.size(); ++i) {
-      uint32_t tensor = plan.moves[plan.sweep[i].first_move].tensor;
-      const Param* param = plan.params[plan.tensors[tensor].param].param;
+      const Param* param = plan.params[plan.tensors[move_of(i).tensor].param].param;
       auto [at, fresh] = tiles_of_.try_emplace(param, i, i + 1);
       at->second.second = i + 1;
     }
@@ -43,7 +53,9 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
   for (const ParamPlan& p : plan.params) {
     if (p.streamed) p.param->stream = this;
   }
-  if (!plan.sweep.empty()) thread_ = std::jthread([this](std::stop_token s) { read_tiles(s); });
+  if (!plan.sweep.empty()) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { read_tiles(stop); });
+  }
 }
 
 TileStream::~TileStream() {
@@ -56,6 +68,19 @@ TileStream::~TileStream() {
   }
 }
 
+bool TileStream::is_spilled(uint32_t tile) const {
+  return reads_spill_ && options_.spill->layout().find(move_of(tile).tensor) != nullptr;
+}
+
+Spill::Extent TileStream::spill_extent(uint32_t tile) const {
+  const Move& move = move_of(tile);
+  return options_.spill->extent(move.tensor, move.first_row, move.rows);
+}
+
+std::byte* TileStream::buffer_memory(uint32_t buffer) const {
+  return memory_.data() + buffers_ * plan_.slot_bytes + buffer * plan_.tile_bytes;
+}
+
 uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
   auto [first, end] = tiles_of_.at(&param);
   auto sweep = std::span(plan_.sweep);
@@ -63,6 +88,14 @@ uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
       std::upper_bound(sweep.begin() + first, sweep.begin() + end, row,
                        [&](int64_t wanted, const Span& s) { return wanted < plan_.tile_row(s); });
   return static_cast<uint32_t>(after - sweep.begin()) - 1;
+}
+
+void TileStream::free_memory(const Entry& entry) {
+  if (entry.buffer) {
+    free_buffers_.push_back(*entry.buffer);
+  } else {
+    returned_.push_back(entry.slot);
+  }
 }
 
 // Makes `tile` the first entry: drops what was read in vain when the sweep is not the one foreseen.
@@ -77,7 +110,7 @@ void TileStream::seek(uint32_t tile) {
     Entry& e = entries_[i];
     if (e.abandoned) continue;
     e.abandoned = true;
-    if (e.ready) free_buffers_.push_back(e.buffer);
+    if (e.ready) free_memory(e);
   }
   while (!entries_.empty() && entries_.front().abandoned && entries_.front().ready) {
     entries_.pop_front();
@@ -86,53 +119,93 @@ void TileStream::seek(uint32_t tile) {
   if (!foreseen) next_tile_ = tile;
 }
 
-WeightTile TileStream::tile(const Param& param, int64_t row) {
-  uint32_t wanted = tile_index(param, row);
-  std::unique_lock lock(mutex_);
-  if (held_) free_buffers_.push_back(*std::exchange(held_, std::nullopt));
-  seek(wanted);
+// Blocks until `tile` is the first entry that is wanted, and ready.
+void TileStream::await(std::unique_lock<std::mutex>& lock, uint32_t tile) {
+  current_unit_ = plan_.sweep[tile].unit;
+  seek(tile);
   changed_.notify_all();
-  auto start = std::chrono::steady_clock::now();
-  Entry* entry = nullptr;
+  auto start = Clock::now();
+  const Entry* entry = nullptr;
   changed_.wait(lock, [&] {
     if (failure_) return true;
     auto found = std::ranges::find_if(entries_, std::not_fn(&Entry::abandoned));
     entry = found == entries_.end() ? nullptr : &*found;
-    return entry != nullptr && entry->tile == wanted && entry->ready;
+    return entry != nullptr && entry->tile == tile && entry->ready;
   });
   if (failure_) std::rethrow_exception(failure_);
-  report_.wait_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  ++report_.tiles_used;
-  held_ = entry->buffer;
-  entry->abandoned = true;  // its buffer is compute's now
-  const Span& span = plan_.sweep[wanted];
-  return {plan_.tile(span, memory(*held_)), plan_.tile_row(span)};
+  auto now = Clock::now();
+  auto arrived = std::clamp(entry->arrived, start, now);
+  report_.units[current_unit_].disk += seconds(arrived - start);
+  report_.units[current_unit_].copy += seconds(now - arrived);
 }
 
-void TileStream::read_tiles(std::stop_token stop) {
+TileStream::Entry TileStream::take_front() {
+  auto found = std::ranges::find_if(entries_, std::not_fn(&Entry::abandoned));
+  found->abandoned = true;  // its memory is compute's now
+  return *found;
+}
+
+WeightTile TileStream::tile(const Param& param, int64_t row) {
+  uint32_t wanted = tile_index(param, row);
+  const Span& span = plan_.sweep[wanted];
+  const Move& move = move_of(wanted);
+  std::unique_lock lock(mutex_);
+  if (held_) free_memory(*std::exchange(held_, std::nullopt));
+  while (true) {
+    await(lock, wanted);
+    Entry entry = take_front();
+    std::optional<Weight> weight;
+    if (entry.buffer) {
+      weight = plan_.tile(span, buffer_memory(*entry.buffer));
+    } else {
+      lock.unlock();
+      weight = options_.spill->weight(move.tensor, move.first_row, entry.slot.bytes);
+      lock.lock();
+    }
+    if (weight) {
+      held_ = entry;
+      ++report_.tiles_used;
+      return {*weight, plan_.tile_row(span)};
+    }
+    free_memory(entry);
+    const std::string& name = plan_.tensors[move.tensor].stored->name;
+    options_.spill->stop_using(SpillDamaged(name).what(), true);
+  }
+}
+
+void TileStream::open_reader() {
+  reader_.reset();
+  std::lock_guard lock(mutex_);
+  reads_spill_ = spill_ready();
+  uint64_t widest = 0;
+  bool all_spilled = true;
+  for (uint32_t t = 0; t < plan_.sweep.size() && all_spilled; ++t) {
+    all_spilled = is_spilled(t);
+    if (!all_spilled) break;
+    Spill::Extent e = spill_extent(t);
+    widest = std::max(widest, round_up(e.offset + e.length, io::kDirectAlignment) -
+                                  round_down(e.offset, io::kDirectAlignment));
+  }
+  uint64_t slot_bytes = all_spilled ? widest : plan_.slot_bytes;
+  uint64_t area =
+      all_spilled ? round_down(memory_.bytes().size(), slot_bytes) : plan_.slot_bytes * buffers_;
+  free_buffers_.clear();
+  for (uint32_t b = all_spilled ? 0 : buffers_; b > 0; --b) free_buffers_.push_back(b - 1);
+  reader_ = io::open_reader(reads_spill_ ? options_.spill->files() : index_.files(),
+                            memory_.bytes().first(area),
+                            {.kind = options_.reader, .slot_bytes = slot_bytes});
+}
+
+void TileStream::read_tiles(const std::stop_token& stop) {
   try {
     while (!stop.stop_requested()) {
-      submit_reads();
-      if (reads_in_flight_ > 0) {
-        io::ReadResult read = reader_->wait();
-        --reads_in_flight_;
-        Weight tile;
-        const Span* span = nullptr;
-        {
-          std::lock_guard lock(mutex_);
-          const Entry& e = entries_[read.tag - first_id_];
-          span = &plan_.sweep[e.tile];
-          tile = plan_.tile(*span, memory(e.buffer));
-        }
-        queue_->push({span, read, tile});
-        ++encoding_;
-        take_finished(false);
-      } else if (encoding_ > 0) {
-        take_finished(true);
-      } else {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, stop, [&] { return !free_buffers_.empty(); });
+      try {
+        read_some(stop);
+      } catch (const Error& e) {
+        // What cannot be read in the spill is still in the checkpoint.
+        if (e.kind() != ErrorKind::runtime || !reads_spill_) throw;
+        options_.spill->stop_using(e.what(), false);
+        reads_in_flight_ = 0;  // this reader will not be asked again
       }
     }
   } catch (...) {
@@ -142,22 +215,90 @@ void TileStream::read_tiles(std::stop_token stop) {
   }
 }
 
-void TileStream::submit_reads() {
-  while (reader_->free_slots() > 0) {
-    uint64_t id = 0;
-    const Span* span = nullptr;
-    {
-      std::lock_guard lock(mutex_);
-      if (free_buffers_.empty()) return;
-      id = first_id_ + entries_.size();
-      span = &plan_.sweep[next_tile_];
-      entries_.push_back({next_tile_, free_buffers_.back(), false, false});
-      free_buffers_.pop_back();
-      next_tile_ = (next_tile_ + 1) % static_cast<uint32_t>(plan_.sweep.size());
-    }
-    reader_->submit({span->file, span->offset, span->length, id});
-    ++reads_in_flight_;
+void TileStream::read_some(const std::stop_token& stop) {
+  if (reads_spill_ != spill_ready()) {
+    start_over(stop);
+    return;
   }
+  submit_reads();
+  if (reads_in_flight_ > 0) {
+    receive();
+    take_finished(false);
+  } else if (encoding_ > 0) {
+    take_finished(true);
+  } else {
+    wait_for_compute(stop);
+  }
+}
+
+// The spill has become ready, or useless: drops what has been read and goes on from there with
+// another reader. It may use the memory in another way, so that compute must have let go of it.
+void TileStream::start_over(const std::stop_token& stop) {
+  while (reads_in_flight_ > 0) receive();
+  while (encoding_ > 0) take_finished(true);
+  {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait(lock, stop, [&] { return !held_; })) return;
+    auto wanted = std::ranges::find_if(entries_, std::not_fn(&Entry::abandoned));
+    if (wanted != entries_.end()) next_tile_ = wanted->tile;
+    first_id_ += entries_.size();
+    entries_.clear();
+    returned_.clear();
+    past_io_ += reader_->stats();
+    report_.io = {};
+  }
+  open_reader();
+}
+
+void TileStream::submit_reads() {
+  std::unique_lock lock(mutex_);
+  for (const io::ReadResult& slot : std::exchange(returned_, {})) reader_->release(slot);
+  while (reader_->free_slots() > 0) {
+    uint32_t tile = next_tile_;
+    const Span& span = plan_.sweep[tile];
+    io::ReadRequest request{span.file, span.offset, span.length, first_id_ + entries_.size()};
+    Entry entry{tile, {}, {}, {}, false, false};
+    if (is_spilled(tile)) {
+      Spill::Extent extent = spill_extent(tile);
+      request.file = static_cast<uint32_t>(index_.files().size());
+      request.offset = extent.offset;
+      request.length = extent.length;
+      report_.spilled_bytes += extent.length;
+    } else {
+      if (free_buffers_.empty()) return;
+      entry.buffer = free_buffers_.back();
+      free_buffers_.pop_back();
+    }
+    entries_.push_back(entry);
+    report_.units[span.unit].bytes += request.length;
+    next_tile_ = (tile + 1) % static_cast<uint32_t>(plan_.sweep.size());
+    lock.unlock();
+    reader_->submit(request);
+    ++reads_in_flight_;
+    lock.lock();
+  }
+}
+
+void TileStream::receive() {
+  io::ReadResult read = reader_->wait();
+  --reads_in_flight_;
+  if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
+  std::unique_lock lock(mutex_);
+  Entry& e = entries_[read.tag - first_id_];
+  e.arrived = Clock::now();
+  if (e.buffer) {
+    const Span& span = plan_.sweep[e.tile];
+    Weight tile = plan_.tile(span, buffer_memory(*e.buffer));
+    lock.unlock();
+    queue_->push({&span, read, tile, {}});
+    ++encoding_;
+    return;
+  }
+  e.slot = read;
+  e.ready = true;
+  report_.io = reader_->stats();
+  if (e.abandoned) free_memory(e);
+  changed_.notify_all();
 }
 
 void TileStream::take_finished(bool block) {
@@ -170,45 +311,101 @@ void TileStream::take_finished(bool block) {
     std::lock_guard lock(mutex_);
     Entry& e = entries_[finished.read.tag - first_id_];
     e.ready = true;
-    if (e.abandoned) free_buffers_.push_back(e.buffer);
+    if (e.abandoned) free_memory(e);
     report_.io = reader_->stats();
     changed_.notify_all();
   }
 }
 
+void TileStream::wait_for_compute(const std::stop_token& stop) {
+  auto start = Clock::now();
+  std::unique_lock lock(mutex_);
+  uint32_t unit = current_unit_;
+  changed_.wait(lock, stop, [&] {
+    bool buffer = is_spilled(next_tile_) || !free_buffers_.empty();
+    return !returned_.empty() || (buffer && reader_->free_slots() > 0) ||
+           reads_spill_ != spill_ready();
+  });
+  report_.units[unit].compute += seconds(Clock::now() - start);
+}
+
+void TileStream::open_lookup_reader() {
+  if (lookup_reader_) lookup_io_ += lookup_reader_->stats();
+  lookup_reader_.reset();
+  lookup_spill_ = spill_ready();
+  lookup_reader_ = io::open_reader(lookup_spill_ ? options_.spill->files() : index_.files(),
+                                   lookup_.bytes().first(lookup_tile_),
+                                   {.kind = options_.reader, .slot_bytes = lookup_slot_bytes_});
+}
+
+// Row `id` of a table from the row group that was read; false where the spill's copy is damaged.
+bool TileStream::embed_row(const Kernels& kernels, uint32_t t, const io::ReadResult& read,
+                           int32_t id, Tensor out) {
+  const TensorPlan& tensor = plan_.tensors[t];
+  if (lookup_spill_ && options_.spill->layout().find(t) != nullptr) {
+    auto first = static_cast<int32_t>(round_down(static_cast<uint64_t>(id), kPanelRows));
+    std::optional<Weight> panel = options_.spill->weight(t, first, read.bytes);
+    int32_t within = id - first;
+    if (panel) kernels.embed(*panel, {&within, 1}, out);
+    return panel.has_value();
+  }
+  RowsInFile rows = rows_in_file(plan_, tensor);
+  int64_t first = id / rows.group * rows.group;
+  EncodeArgs args;
+  args.stored = tensor.stored->dtype;
+  args.source = read.bytes.data() + rows.skip;
+  args.source_stride = static_cast<int64_t>(rows.row_bytes);
+  args.rows = std::min(rows.group, rows.rows - first);
+  args.group = tensor.group;
+  args.to = tile_view(plan_.params[tensor.param], rows.group, lookup_.data() + lookup_tile_);
+  if (tensor.group == ScaleGroup::tensor) args.tensor_amax = amax_[t];
+  refuse_damaged(tensor.stored->name, encoder_.encode(args));
+  auto within = static_cast<int32_t>(id - first);
+  kernels.embed(args.to, {&within, 1}, out);
+  return true;
+}
+
 void TileStream::embed(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
                        Tensor out) {
-  auto tensor = std::ranges::find_if(
-      plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
-  const ParamPlan& p = plan_.params[tensor->param];
-  RowsInFile rows = rows_in_file(plan_, *tensor);
-  auto first_row = [&](int32_t id) { return id / rows.group * rows.group; };
-  auto group_rows = [&](int32_t id) { return std::min(rows.group, rows.rows - first_row(id)); };
-
-  Weight tile = tile_view(p, rows.group, lookup_.data() + lookup_tile_);
-  for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
-    for (; submitted < ids.size() && lookup_reader_->free_slots() > 0; ++submitted) {
-      int32_t id = ids[submitted];
-      lookup_reader_->submit({tensor->stored->file,
-                              rows.begin + static_cast<uint64_t>(first_row(id)) * rows.row_bytes,
-                              static_cast<uint64_t>(group_rows(id)) * rows.row_bytes, submitted});
-    }
-    io::ReadResult read = lookup_reader_->wait();
-    int32_t id = ids[read.tag];
-    EncodeArgs args;
-    args.stored = tensor->stored->dtype;
-    args.source = read.bytes.data() + rows.skip;
-    args.source_stride = static_cast<int64_t>(rows.row_bytes);
-    args.rows = group_rows(id);
-    args.group = tensor->group;
-    args.to = tile;
-    if (tensor->group == ScaleGroup::tensor)
-      args.tensor_amax = amax_[static_cast<size_t>(tensor - plan_.tensors.begin())];
-    refuse_damaged(tensor->stored->name, encoder_.encode(args));
-    lookup_reader_->release(read);
-    int32_t within = static_cast<int32_t>(id - first_row(id));
-    kernels.embed(tile, {&within, 1}, out.rows_from(static_cast<int64_t>(read.tag), 1));
+  if (lookup_spill_ != spill_ready()) open_lookup_reader();
+  try {
+    if (embed_rows(kernels, table, ids, out)) return;
+    options_.spill->stop_using(SpillDamaged(table.path).what(), true);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::runtime || !lookup_spill_) throw;
+    options_.spill->stop_using(e.what(), false);
   }
+  open_lookup_reader();
+  embed_rows(kernels, table, ids, out);  // from the checkpoint
+}
+
+// False where the spill's copy is damaged.
+bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
+                            std::span<const int32_t> ids, Tensor out) {
+  auto found = std::ranges::find_if(
+      plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
+  auto tensor = static_cast<uint32_t>(found - plan_.tensors.begin());
+  RowsInFile rows = rows_in_file(plan_, *found);
+  auto request = [&](int32_t id, uint64_t tag) -> io::ReadRequest {
+    if (lookup_spill_ && options_.spill->layout().find(tensor) != nullptr) {
+      Spill::Extent e = options_.spill->extent(tensor, id / kPanelRows * kPanelRows, kPanelRows);
+      return {static_cast<uint32_t>(index_.files().size()), e.offset, e.length, tag};
+    }
+    int64_t first = id / rows.group * rows.group;
+    auto count = static_cast<uint64_t>(std::min(rows.group, rows.rows - first));
+    return {found->stored->file, rows.begin + static_cast<uint64_t>(first) * rows.row_bytes,
+            count * rows.row_bytes, tag};
+  };
+  for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
+    for (; submitted < ids.size() && lookup_reader_->free_slots() > 0; ++submitted)
+      lookup_reader_->submit(request(ids[submitted], submitted));
+    io::ReadResult read = lookup_reader_->wait();
+    Tensor row = out.rows_from(static_cast<int64_t>(read.tag), 1);
+    bool intact = embed_row(kernels, tensor, read, ids[read.tag], row);
+    lookup_reader_->release(read);
+    if (!intact) return false;
+  }
+  return true;
 }
 
 void TileStream::add_stats(LoadReport& report) const {
@@ -221,6 +418,8 @@ void TileStream::add_stats(LoadReport& report) const {
 StreamReport TileStream::report() const {
   std::lock_guard lock(mutex_);
   StreamReport report = report_;
+  report.io += past_io_;
+  report.io += lookup_io_;
   if (lookup_reader_) report.io += lookup_reader_->stats();
   return report;
 }

@@ -1,11 +1,12 @@
 // The parameters that do not stay in memory, read again by every sweep over the model.
 //
 // A thread of its own keeps the disk busy: it reads the tiles of the sweep in their order, round
-// and round, has them encoded into a ring of tile buffers, and waits only when all of them hold
-// tiles that nobody has used yet. So compute waits for the disk or the disk for compute, never
-// both.
+// and round, and waits only when all its memory holds tiles that nobody has used yet. So compute
+// waits for the disk or the disk for compute, never both. A tile from the checkpoint is encoded
+// from its slot into a tile buffer; one from the spill cache is used in the slot where it arrived.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -29,10 +30,20 @@
 
 namespace sluice {
 
+// Seconds that were lost with one unit, and to what.
+struct UnitStalls {
+  uint64_t bytes = 0;  // read for it
+  double disk = 0;     // compute waited for bytes
+  double copy = 0;     // compute waited while bytes were encoded
+  double compute = 0;  // the disk waited: all memory held tiles that compute had not used yet
+};
+
 struct StreamReport {
   io::ReaderStats io;
   uint64_t tiles_used = 0;
-  double wait_seconds = 0;  // that compute spent waiting for a tile
+  uint64_t spilled_bytes = 0;     // of what was read, from the spill cache
+  std::vector<UnitStalls> units;  // of the plan
+  double wait_seconds() const;    // that compute spent waiting for a tile
 };
 
 class TileStream final : public WeightStream {
@@ -54,45 +65,80 @@ class TileStream final : public WeightStream {
   void add_stats(LoadReport& report) const;
 
  private:
-  // A tile buffer in use, in the order in which tiles were asked from the disk.
+  using Clock = std::chrono::steady_clock;
+
+  // A tile in memory or on its way there, in the order in which tiles were asked from the disk.
   struct Entry {
-    uint32_t tile = 0;  // index into plan.sweep
-    uint32_t buffer = 0;
+    uint32_t tile = 0;               // index into plan.sweep
+    std::optional<uint32_t> buffer;  // that it is encoded into; none: it stays in its slot
+    io::ReadResult slot;             // without a buffer, once it has arrived
+    Clock::time_point arrived;
     bool ready = false;
-    bool abandoned =
-        false;  // not wanted any more; its buffer is free once the disk is done with it
+    bool abandoned = false;  // not wanted any more; its memory is free once the disk is done
   };
 
-  void read_tiles(std::stop_token stop);
+  // Of the reading thread.
+  void read_tiles(const std::stop_token& stop);
+  void read_some(const std::stop_token& stop);
+  void open_reader();
+  void start_over(const std::stop_token& stop);
   void submit_reads();
+  void receive();
   void take_finished(bool block);
+  void wait_for_compute(const std::stop_token& stop);
+
+  bool spill_ready() const { return options_.spill != nullptr && options_.spill->ready(); }
+  bool is_spilled(uint32_t tile) const;
+  Spill::Extent spill_extent(uint32_t tile) const;
   uint32_t tile_index(const Param& param, int64_t row) const;
-  void seek(uint32_t tile);  // with mutex_ held
-  std::byte* memory(uint32_t buffer) { return tiles_.data() + buffer * plan_.tile_bytes; }
+  const Move& move_of(uint32_t tile) const { return plan_.moves[plan_.sweep[tile].first_move]; }
+  std::byte* buffer_memory(uint32_t buffer) const;
+
+  // With mutex_ held.
+  void seek(uint32_t tile);
+  void free_memory(const Entry& entry);
+  void await(std::unique_lock<std::mutex>& lock, uint32_t tile);
+  Entry take_front();
 
   const ReadPlan& plan_;
+  const io::CheckpointIndex& index_;
   const Kernels& encoder_;
+  LoadOptions options_;
+  std::vector<float> amax_;
   std::unordered_map<const Param*, std::pair<uint32_t, uint32_t>> tiles_of_;  // [first, end)
-  Buffer staging_;
-  Buffer tiles_;
+  uint32_t buffers_ = 0;
+  Buffer memory_;  // slots, then tile buffers; slots only when all tiles come from the spill
+
+  // Of the thread that computes.
+  void open_lookup_reader();
+  bool embed_rows(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
+                  Tensor out);
+  bool embed_row(const Kernels& kernels, uint32_t tensor, const io::ReadResult& read, int32_t id,
+                 Tensor out);
   Buffer lookup_;
   uint64_t lookup_tile_ = 0;  // where in it the encoded rows lie, behind the slots
+  uint64_t lookup_slot_bytes_ = 0;
   std::unique_ptr<io::Reader> lookup_reader_;
-  std::vector<float> amax_;
+  bool lookup_spill_ = false;  // the reader has the spill's file
+  io::ReaderStats lookup_io_;  // of readers before it
 
   // Of the reading thread.
   std::unique_ptr<io::Reader> reader_;
   std::unique_ptr<EncodeQueue> queue_;
   size_t reads_in_flight_ = 0;
   size_t encoding_ = 0;
+  io::ReaderStats past_io_;  // of readers before this one
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable_any changed_;
+  bool reads_spill_ = false;  // the reader has the spill's file
   std::vector<uint32_t> free_buffers_;
-  uint64_t first_id_ = 0;         // of entries_.front(): ids count reads
-  std::deque<Entry> entries_;     // in the order of the reads
-  uint32_t next_tile_ = 0;        // to be read
-  std::optional<uint32_t> held_;  // the buffer that compute uses
+  std::vector<io::ReadResult> returned_;  // slots that compute is done with
+  uint64_t first_id_ = 0;                 // of entries_.front(): ids count reads
+  std::deque<Entry> entries_;             // in the order of the reads
+  uint32_t next_tile_ = 0;                // to be read
+  uint32_t current_unit_ = 0;             // that compute is at
+  std::optional<Entry> held_;             // what compute uses
   StreamReport report_;
   std::exception_ptr failure_;
 

@@ -76,6 +76,7 @@ class Ledger {
   Lease lease(Place place, Use use, std::string_view owner, uint64_t bytes);
 
   void begin_phase(std::string name);
+  std::chrono::steady_clock::time_point start() const { return start_; }
 
   uint64_t used(Place place) const;
   uint64_t peak(Place place) const;

@@ -275,14 +275,9 @@ uint64_t ReadPlan::read_bytes() const {
                          [](uint64_t sum, const Span& s) { return sum + s.length; });
 }
 
-uint64_t ReadPlan::needed_bytes() const {
-  uint64_t sum = 0;
-  for (const TensorPlan& t : tensors) {
-    if (params[t.param].streamed) continue;
-    const Cut& cut = params[t.param].param->pieces[t.piece].cut;
-    sum += static_cast<uint64_t>(cut.rows * cut.cols * dtype_bytes(t.stored->dtype));
-  }
-  return sum;
+uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
+  const Cut& cut = params[t.param].param->pieces[t.piece].cut;
+  return static_cast<uint64_t>(cut.rows * cut.cols * dtype_bytes(t.stored->dtype));
 }
 
 uint64_t ReadPlan::bytes_per_token() const {

@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/memory/buffer.h"
+#include "src/plan/spill_layout.h"
 #include "src/plan/sweep.h"
 
 namespace sluice {
@@ -42,8 +43,16 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 
   MemoryPlan plan;
   plan.streamed = streamed;
-  plan.sweep_bytes = read.sweep_bytes();
-  if (plan.streams()) plan.stream = stream_memory(read).total();
+  plan.first_sweep_bytes = read.sweep_bytes();
+  plan.sweep_bytes = plan.first_sweep_bytes;
+  if (plan.streams()) {
+    plan.stream = stream_memory(read).total();
+    SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
+    if (!spill.tensors.empty()) {
+      plan.spill = Buffer::charged_bytes(spill.index_bytes);
+      plan.sweep_bytes = spilled_sweep_bytes(read, spill);
+    }
+  }
   uint64_t growth = kRuntimeGrowth + (plan.streams() ? kStreamGrowth : 0);
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);

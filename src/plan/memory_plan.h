@@ -21,6 +21,7 @@ struct RunShape {
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
   int threads = 1;
+  bool spill = false;  // what is quantized and streamed goes to the spill cache
 };
 
 // How much memory to spend for speed. The planner tries them from the largest down; results do not
@@ -35,8 +36,9 @@ struct MemoryPlan {
   int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
   int64_t kv_blocks = 0;
   std::vector<bool>
-      streamed;              // parameters that do not stay, as compile() takes it; empty: all stay
-  uint64_t sweep_bytes = 0;  // that a pass over the model reads from disk
+      streamed;  // parameters that do not stay, as compile() takes it; empty: all stay
+  uint64_t first_sweep_bytes = 0;  // that the first pass over the model reads from disk
+  uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
   // Bytes by use. `runtime` is what the process holds already and what it will hold beside the
   // ledger's other uses.
   uint64_t runtime = 0;
@@ -46,12 +48,13 @@ struct MemoryPlan {
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
   uint64_t stream = 0;  // what passing weights go through; 0 when all stay
+  uint64_t spill = 0;   // the spill cache's index, in memory from the load on
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 
-  uint64_t load_peak() const { return runtime + weights + staging; }
+  uint64_t load_peak() const { return runtime + weights + staging + spill; }
   uint64_t run_peak() const {
-    return runtime + weights + kv_cache + activations + workspace + stream;
+    return runtime + weights + kv_cache + activations + workspace + stream + spill;
   }
   uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
   bool streams() const { return !streamed.empty(); }

@@ -85,9 +85,9 @@ bool remember_rates(const std::filesystem::path& file, const std::filesystem::pa
   return false;
 }
 
-Prediction predict_speed(const ReadPlan& read, const Rates& rates) {
+Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates) {
   double disk = rates.disk * kDiskShare;
-  double step = std::max(static_cast<double>(read.sweep_bytes()) / disk,
+  double step = std::max(static_cast<double>(memory.sweep_bytes) / disk,
                          static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1)) /
                              (rates.memory * kMemoryShare));
   return {static_cast<double>(read.read_bytes()) / disk, 1 / step};

@@ -35,6 +35,6 @@ struct Prediction {
 };
 // A step takes as long as the slower of the two takes with its part: the disk gives the weights of
 // a sweep, memory all weights that a token meets.
-Prediction predict_speed(const ReadPlan& read, const Rates& rates);
+Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates);
 
 }  // namespace sluice

@@ -92,9 +92,9 @@ struct ReadPlan {
   uint64_t tile_bytes = 0;           // storage of the largest tile of the sweep
 
   uint64_t storage_bytes() const;
-  uint64_t read_bytes() const;    // by the load, with second reads
-  uint64_t sweep_bytes() const;   // read again by each sweep
-  uint64_t needed_bytes() const;  // of what stays in memory, this rank's parts, each once
+  uint64_t read_bytes() const;                            // by the load, with second reads
+  uint64_t sweep_bytes() const;                           // read again by each sweep
+  uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
   uint64_t bytes_per_token()
       const;  // of weights that a decode step reads: all but tables that are only looked up
   // The view of a parameter in its unit's storage.

@@ -76,8 +76,7 @@ StreamMemory stream_memory(const ReadPlan& plan) {
   StreamMemory memory;
   LookupShape lookup = lookup_shape(plan);
   memory.lookup = Buffer::charged_bytes(lookup.slot_bytes * kLookupSlots + lookup.tile_bytes);
-  memory.staging = Buffer::charged_bytes(plan.slot_bytes * tile_buffers(plan));
-  memory.tiles = Buffer::charged_bytes(plan.tile_bytes * tile_buffers(plan));
+  memory.sweep = Buffer::charged_bytes((plan.slot_bytes + plan.tile_bytes) * tile_buffers(plan));
   return memory;
 }
 

@@ -27,10 +27,9 @@ uint64_t tile_buffers(const ReadPlan& plan);
 
 // Bytes that a stream takes from the ledger.
 struct StreamMemory {
-  uint64_t staging = 0;  // where reads arrive
-  uint64_t tiles = 0;    // encoded, waiting to be used
-  uint64_t lookup = 0;   // rows of a table
-  uint64_t total() const { return staging + tiles + lookup; }
+  uint64_t sweep = 0;   // slots where reads arrive, and as many tiles
+  uint64_t lookup = 0;  // rows of a table
+  uint64_t total() const { return sweep + lookup; }
 };
 StreamMemory stream_memory(const ReadPlan& plan);
 

@@ -18,6 +18,8 @@ SLUICE = os.environ["SLUICE"]
 DEMO = SOURCE / "tools/demo-model"
 ORACLE = pathlib.Path(os.environ.get("SLUICE_ORACLE", SOURCE.parent / "shared/oracle/fixtures"))
 SANITIZED = bool(os.environ.get("SLUICE_SANITIZE"))
+CACHE = tempfile.TemporaryDirectory(prefix="sluice-test-cache-")
+os.environ["XDG_CACHE_HOME"] = CACHE.name  # measured rates, spilled weights
 
 
 def sluice(*args, limit_memory=False, **options):
@@ -206,7 +208,8 @@ class MemoryTest(Case):
         plan = run_json("plan", *args, "--prompt-tokens", "8", "-n", "8", "--memory", smallest)
         self.assertTrue(plan["fits"])
         self.assertGreater(plan["bytes_per_sweep"], 0)
-        self.assertEqual(plan["bytes_per_sweep"], sum(u["streamed_bytes"] for u in plan["units"]))
+        self.assertEqual(plan["bytes_of_first_sweep"], sum(u["streamed_bytes"] for u in plan["units"]))
+        self.assertLess(plan["bytes_per_sweep"], plan["bytes_of_first_sweep"])
         self.assertIn("disk", {u["place"] for u in plan["units"]})
         more = [h["bytes_per_sweep"] for h in plan["would_help"]]
         self.assertEqual(more[-1], 0)
@@ -222,6 +225,48 @@ class MemoryTest(Case):
         self.assertEqual(streamed["token_ids"], resident["token_ids"])
         self.assertEqual(streamed["logits_hash"], resident["logits_hash"])
         self.assertLessEqual(streamed["memory"]["measured_peak"], smallest)
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_spill_cache_is_filled_reused_listed_and_cleared(self):
+        cache = self.path / "spill"
+        args = (DEMO, "--quantization", "fp8", "--spill-dir", cache)
+        smallest = run_json("plan", *args, "--prompt-tokens", "3", "-n", "4")["smallest"]["memory"]
+        self.assertFalse(cache.exists(), "a plan writes nothing")
+        report = self.path / "report.json"
+        run = ("run", *args, "--token-ids", "1,2,3", "-n", "4", "--ignore-eos", "--memory", smallest,
+               "--report", report)
+        outcomes, hashes = [], set()
+        for more in ((), (), ("--verify-spill",)):
+            hashes.add(run_json(*run, *more)["logits_hash"])
+            outcomes.append(json.loads(report.read_text())["spill"]["outcome"])
+        self.assertEqual(outcomes, ["written", "reused", "verified"])
+        self.assertIn("spill ", sluice("report", report).stdout)
+        listed = json.loads(sluice("spill", "--spill-dir", cache, "--json").stdout)
+        self.assertEqual([f["scheme"] for f in listed["files"]], ["fp8_per_channel"])
+        self.assertEqual(listed["files"][0]["model"], str(DEMO.resolve()))
+        self.assertIn("removed", sluice("spill", "--spill-dir", cache, "--clear").stdout)
+        self.assertEqual(list(cache.iterdir()), [])
+        plain = ["none" if a == cache else a for a in run]
+        hashes.add(run_json(*plain)["logits_hash"])
+        self.assertEqual(len(hashes), 1)
+        self.assert_fails(2, "--spill-limit", *run, "--spill-limit", "much")
+        self.assert_fails(2, "--verify-spill", *plain, "--verify-spill")
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_a_kill_at_any_moment_leaves_a_cache_that_works(self):
+        cache = self.path / "spill"
+        args = (DEMO, "--quantization", "fp8", "--spill-dir", cache)
+        smallest = run_json("plan", *args, "--prompt-tokens", "3", "-n", "4")["smallest"]["memory"]
+        run = ("run", *args, "--token-ids", "1,2,3", "-n", "4", "--ignore-eos", "--memory", smallest)
+        want = run_json(*["none" if a == cache else a for a in run])["logits_hash"]
+        for delay in (0.005, 0.01, 0.02, 0.03, 0.05, 0.08):
+            with subprocess.Popen([SLUICE, *map(str, run)], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as process:
+                time.sleep(delay)
+                process.kill()
+        self.assertEqual(run_json(*run)["logits_hash"], want)
+        self.assertEqual(run_json(*run)["logits_hash"], want)
+        self.assertEqual([f.suffix for f in cache.iterdir()], [".spill"])
 
     def test_guessing_ahead_changes_only_the_number_of_passes(self):
         run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "60", "--ignore-eos")

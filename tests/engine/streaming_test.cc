@@ -23,6 +23,7 @@ struct StreamingCase {
   std::set<ParamRole> roles{ParamRole::linear};
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 2;
+  std::filesystem::path spill = {};
 
   SessionOptions options() const {
     SessionOptions o;
@@ -31,6 +32,7 @@ struct StreamingCase {
     o.quantize.roles = roles;
     o.reader = reader;
     o.threads = threads;
+    o.spill.directory = spill;
     return o;
   }
 };
@@ -146,6 +148,7 @@ TEST(Streaming, SameBitsForEveryBudget) {
       if (random.uniform() < 0.5)
         c.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
       c.threads = static_cast<int>(random.between(1, 3));
+      if (random.uniform() < 0.5) c.spill = dir.path() / "spill";
       std::string expected = resident_outcome(c);
       Needs n = needs(c);
       for (int i = 0; i < 3; ++i) {

@@ -38,9 +38,9 @@ class FaultyCalls final : public SystemCalls {
 
   int reads() const { return reads_; }
 
-  int open(const char* path, int flags) const override {
+  int open(const char* path, int flags, unsigned mode) const override {
     if (faults_.refuse_direct_open && (flags & O_DIRECT)) return -EINVAL;
-    return SystemCalls::open(path, flags);
+    return SystemCalls::open(path, flags, mode);
   }
 
   int statx(int fd, unsigned mask, struct statx* out) const override {

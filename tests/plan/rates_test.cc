@@ -41,11 +41,12 @@ TEST(Rates, DamagedFilesCountAsNone) {
 
 TEST(Rates, AStepTakesAsLongAsTheSlowerPart) {
   ReadPlan read;
-  read.sweep.push_back({.length = 1'000'000'000});
+  MemoryPlan memory;
+  memory.sweep_bytes = 1'000'000'000;
   Rates rates{.disk = 1e9, .memory = 1e12};
-  double slow = predict_speed(read, rates).tokens_per_second;
+  double slow = predict_speed(memory, read, rates).tokens_per_second;
   rates.disk = 2e9;
-  EXPECT_NEAR(predict_speed(read, rates).tokens_per_second, 2 * slow, 1e-9);
+  EXPECT_NEAR(predict_speed(memory, read, rates).tokens_per_second, 2 * slow, 1e-9);
 }
 
 }  // namespace

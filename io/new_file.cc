@@ -1,0 +1,108 @@
+#include "io/new_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "io/reader.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path part_of(const fs::path& path) {
+  fs::path part = path;
+  part += ".part";
+  return part;
+}
+
+// Another process may have published or removed the part between open and lock.
+bool is_still(const Fd& fd, const fs::path& part) {
+  struct stat opened{};
+  struct stat named{};
+  return fstat(fd.get(), &opened) == 0 && stat(part.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+std::optional<NewFile> NewFile::create(const fs::path& path, uint64_t bytes,
+                                       const SystemCalls& calls) {
+  fs::path part = part_of(path);
+  int fd = calls.open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd < 0) fail_errno(-fd, "{}: cannot be created", printable(part.string()));
+  Fd locked(fd);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still(locked, part)) return std::nullopt;
+  NewFile file(path, std::move(locked), calls);
+  // Room for all of it before the first byte is written: a disk that fills up meanwhile is seen by
+  // somebody else.
+  int error = calls.allocate(fd, bytes);
+  if (error < 0) {
+    fail_errno(-error, "{}: cannot take {} of the disk", printable(part.string()),
+               format_size(bytes));
+  }
+  int direct = calls.open(part.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT);
+  if (direct >= 0) file.direct_ = Fd(direct);
+  return file;
+}
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : path_(std::exchange(other.path_, {})),
+      fd_(std::move(other.fd_)),
+      direct_(std::move(other.direct_)),
+      calls_(other.calls_) {}
+
+NewFile::~NewFile() {
+  if (!fd_.is_open()) return;
+  std::error_code error;
+  fs::remove(part_of(path_), error);
+}
+
+void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) const {
+  auto aligned = [](uint64_t value) { return value % kDirectAlignment == 0; };
+  if (direct_.is_open() && aligned(offset) && aligned(bytes.size()) &&
+      aligned(reinterpret_cast<uintptr_t>(bytes.data()))) {
+    int64_t n = calls_->pwrite(direct_.get(), bytes.data(), bytes.size(), offset);
+    uint64_t done = n < 0 ? 0 : round_down(static_cast<uint64_t>(n), kDirectAlignment);
+    bytes = bytes.subspan(done);
+    offset += done;
+  }
+  uint64_t begin = offset;
+  while (!bytes.empty()) {
+    int64_t n = calls_->pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
+    if (n == -EINTR) continue;
+    if (n <= 0) {
+      fail_errno(n < 0 ? static_cast<int>(-n) : ENOSPC, "{}: cannot be written",
+                 printable(part_of(path_).string()));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+  if (offset > begin) drop_written(begin, offset);
+}
+
+// Pages that were written leave the cache again, where a cgroup would pay for them.
+void NewFile::drop_written(uint64_t begin, uint64_t end) const {
+  calls_->write_out(fd_.get(), begin, end - begin);
+  begin = round_up(begin, kDirectAlignment);
+  end = round_down(end, kDirectAlignment);
+  if (end > begin) calls_->fadvise(fd_.get(), begin, end - begin, POSIX_FADV_DONTNEED);
+}
+
+void NewFile::publish() {
+  int error = calls_->sync(fd_.get());
+  if (error < 0) fail_errno(-error, "{}: cannot be written", printable(part_of(path_).string()));
+  calls_->fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
+  error = calls_->rename(part_of(path_).c_str(), path_.c_str());
+  if (error < 0) fail_errno(-error, "{}: cannot be created", printable(path_.string()));
+  fd_ = Fd();
+}
+
+}  // namespace sluice::io

@@ -1,0 +1,45 @@
+// A file that appears under its name only when it is complete, written in pieces by several
+// threads, without leaving its pages in the cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "io/file.h"
+#include "io/system_calls.h"
+
+namespace sluice::io {
+
+class NewFile {
+ public:
+  // Takes `bytes` of the disk for `path`, under the name `path`.part until it is published. nullopt
+  // when another process is writing it: the part is locked, and the lock ends with its process, so
+  // that what a killed one left behind is used again. Throws Error(runtime) where it cannot be
+  // created or the disk has no room. `calls` outlives it.
+  static std::optional<NewFile> create(const std::filesystem::path& path, uint64_t bytes,
+                                       const SystemCalls& calls = system_calls());
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&&) = delete;
+  ~NewFile();  // removes what was not published
+
+  // Any thread; the bytes have reached the disk, or its cache, when it returns. Fastest where
+  // offset, address and length are multiples of kDirectAlignment. Throws Error(runtime).
+  void write(uint64_t offset, std::span<const std::byte> bytes) const;
+  // Makes it durable, under its name, in place of what was there. Once, after the last write.
+  void publish();
+
+ private:
+  NewFile(std::filesystem::path path, Fd fd, const SystemCalls& calls)
+      : path_(std::move(path)), fd_(std::move(fd)), calls_(&calls) {}
+  void drop_written(uint64_t begin, uint64_t end) const;
+
+  std::filesystem::path path_;
+  Fd fd_;
+  Fd direct_;  // the same with O_DIRECT, where the file system has it
+  const SystemCalls* calls_;
+};
+
+}  // namespace sluice::io

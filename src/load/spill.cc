@@ -1,0 +1,276 @@
+#include "src/load/spill.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/load/spill_directory.h"
+#include "src/load/spill_header.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string checksum_text(const void* data, size_t bytes) {
+  XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string checksum_text(const std::string& text) {
+  return checksum_text(text.data(), text.size());
+}
+
+// One file for each checkpoint directory, scheme, choice of tensors and rank: what a changed
+// checkpoint left behind is replaced.
+std::string file_name(const SpillKey& key, const ReadPlan& plan, const SpillLayout& layout) {
+  std::string identity =
+      fmt::format("{}\n{}\n{}/{}\n", key.model.string(), key.scheme, key.rank.rank, key.rank.size);
+  for (const SpilledTensor& s : layout.tensors)
+    identity += plan.tensors[s.tensor].stored->name + "\n";
+  std::string model = io::printable(key.model.filename().string()).substr(0, 64);
+  return fmt::format("{}-{}-{}.spill", model, key.scheme, checksum_text(identity).substr(0, 16));
+}
+
+}  // namespace
+
+Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
+             const SpillOptions& options, Ledger& ledger, const io::SystemCalls& calls)
+    : plan_(plan), checkpoint_(index), options_(options), key_(key) {
+  layout_ = spill_layout(plan);
+  if (options.directory.empty() || layout_.tensors.empty()) {
+    layout_ = {{}, std::vector<int32_t>(plan.tensors.size(), -1)};
+    return;
+  }
+  uint64_t limit = spill_limit(options.directory, options.limit);
+  path_ = options.directory / file_name(key, plan, layout_);
+  report_.path = path_;
+  index_ = Buffer(ledger, Use::staging, "spill index", layout_.index_bytes, Buffer::Touch::now);
+  layout_ = spill_layout(plan, std::min(limit, layout_.file_bytes()));
+  try {
+    fingerprint_ = fingerprint();
+    if (open_existing()) return;
+    begin_filling(limit, calls);
+  } catch (const Error& e) {
+    std::lock_guard lock(mutex_);
+    turn_off(e.what(), false);
+  }
+}
+
+std::vector<io::CheckpointFile> Spill::files() const {
+  std::vector<io::CheckpointFile> files = checkpoint_.files();
+  if (ready()) files.push_back(file_);
+  return files;
+}
+
+std::string Spill::fingerprint() const {
+  std::string text = fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size);
+  for (const io::CheckpointFile& f : checkpoint_.files())
+    text += fmt::format("{} {} {} {}\n", f.name, f.size, f.mtime_ns, f.inode);
+  for (const SpilledTensor& s : layout_.tensors) {
+    const TensorPlan& t = plan_.tensors[s.tensor];
+    const Cut& cut = plan_.params[t.param].param->pieces[t.piece].cut;
+    text += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", t.stored->name,
+                        dtype_name(t.stored->dtype), t.stored->file, t.stored->offset, cut.row,
+                        cut.rows, cut.col, cut.cols, s.panel_bytes, s.panel_scales, s.codes);
+  }
+  return checksum_text(text);
+}
+
+bool Spill::open_existing() {
+  std::optional<SpillHeader> header = read_spill_header(path_);
+  if (!header || header->fingerprint != fingerprint_) return false;
+  io::Fd fd = io::open_regular(path_);
+  file_ = io::describe_file(fd, path_, path_.filename().string());
+  if (header->index_offset != layout_.codes_end || header->index_bytes != layout_.index_bytes ||
+      file_.size != layout_.file_bytes()) {
+    return false;
+  }
+  std::span<char> bytes(reinterpret_cast<char*>(index_.data()), layout_.index_bytes);
+  io::read_exactly(fd, path_, layout_.codes_end, bytes);
+  posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  if (checksum_text(bytes.data(), bytes.size()) != header->index_checksum) return false;
+  mark_spill_used(path_);
+  report_.bytes = file_.size;
+  report_.outcome = "reused";
+  expect_panels();
+  state_ = options_.verify ? State::verifying : State::ready;
+  return true;
+}
+
+void Spill::expect_panels() {
+  for (const SpilledTensor& s : layout_.tensors) {
+    seen_.emplace_back(s.panels);
+    panels_left_ += s.panels;
+  }
+}
+
+void Spill::begin_filling(uint64_t limit, const io::SystemCalls& calls) {
+  std::error_code error;
+  fs::create_directories(options_.directory, error);
+  if (error) fail_errno(error.value(), "{}: cannot be created", options_.directory.string());
+  uint64_t room = make_spill_room(options_.directory, path_, layout_.file_bytes(), limit);
+  if (room < layout_.file_bytes()) {
+    layout_ = spill_layout(plan_, room);
+    fingerprint_ = fingerprint();
+  }
+  if (layout_.tensors.empty())
+    fail(ErrorKind::runtime, "{}: there is no room ({})", options_.directory.string(),
+         format_size(room));
+  auto fresh = io::NewFile::create(path_, layout_.file_bytes(), calls);
+  if (!fresh) {
+    log::info("another process is filling {}; this one reads the checkpoint", path_.string());
+    std::lock_guard lock(mutex_);
+    report_.outcome = "being filled by another process";
+    return;
+  }
+  fresh_ = std::make_shared<io::NewFile>(std::move(*fresh));
+  std::memset(index_.data(), 0, index_.bytes().size());
+  expect_panels();
+  state_ = State::filling;
+}
+
+bool Spill::wants(uint32_t tensor) const {
+  State now = state();
+  return (now == State::filling || now == State::verifying) && layout_.find(tensor) != nullptr;
+}
+
+Spill::Extent Spill::extent(uint32_t tensor, int64_t first_row, int64_t rows) const {
+  const SpilledTensor& s = *layout_.find(tensor);
+  return {s.codes + static_cast<uint64_t>(first_row / kPanelRows) * s.panel_bytes,
+          static_cast<uint64_t>(ceil_div(rows, kPanelRows)) * s.panel_bytes};
+}
+
+std::optional<Weight> Spill::weight(uint32_t tensor, int64_t first_row,
+                                    std::span<const std::byte> codes) const {
+  const SpilledTensor& s = *layout_.find(tensor);
+  auto panel = static_cast<uint64_t>(first_row / kPanelRows);
+  uint64_t panels = codes.size() / s.panel_bytes;
+  const uint64_t* checksums = at<uint64_t>(s.checksums) + panel;
+  for (uint64_t p = 0; p < panels; ++p) {
+    if (XXH3_64bits(codes.data() + p * s.panel_bytes, s.panel_bytes) != checksums[p])
+      return std::nullopt;
+  }
+  const ParamPlan& param = plan_.params[plan_.tensors[tensor].param];
+  // The kernels only read what they are given as a weight.
+  return Weight{param.format, static_cast<int64_t>(panels) * kPanelRows, param.param->cols,
+                const_cast<std::byte*>(codes.data()), at<float>(s.scales) + panel * s.panel_scales};
+}
+
+EncodeStats Spill::stats(uint32_t tensor) const {
+  const Record& r = *at<Record>(layout_.find(tensor)->record);
+  return {r.error_squares, r.value_squares, r.max_error, r.not_finite, r.elements};
+}
+
+float Spill::amax(uint32_t tensor) const { return at<Record>(layout_.find(tensor)->record)->amax; }
+
+void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch) {
+  const SpilledTensor& s = *layout_.find(move.tensor);
+  auto panels = static_cast<uint64_t>(ceil_div(move.rows, kPanelRows));
+  auto from = static_cast<uint64_t>(rows.first / kPanelRows);
+  std::span<const std::byte> codes(rows.encoded.data + from * s.panel_bytes,
+                                   panels * s.panel_bytes);
+  std::vector<uint64_t> checksums;
+  for (uint64_t p = 0; p < panels; ++p)
+    checksums.push_back(XXH3_64bits(codes.data() + p * s.panel_bytes, s.panel_bytes));
+
+  std::shared_ptr<io::NewFile> fresh;
+  {
+    std::lock_guard lock(mutex_);
+    if (!take_in(move, rows, checksums)) return;
+    fresh = fresh_;
+  }
+  try {
+    if (fresh) {
+      std::ranges::copy(codes, scratch.begin());
+      fresh->write(extent(move.tensor, move.first_row, move.rows).offset,
+                   scratch.first(codes.size()));
+    }
+    std::lock_guard lock(mutex_);
+    report_.written += fresh ? codes.size() : 0;
+    panels_left_ -= panels;
+    if (panels_left_ == 0 && wants(move.tensor)) finish();
+  } catch (const Error& e) {
+    std::lock_guard lock(mutex_);
+    turn_off(e.what(), false);
+  }
+}
+
+bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums) {
+  const SpilledTensor& s = *layout_.find(move.tensor);
+  auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
+  auto from = static_cast<uint64_t>(rows.first / kPanelRows);
+  std::vector<bool>& seen = seen_[static_cast<size_t>(layout_.entry_of[move.tensor])];
+  // A pass may meet a tile again before the file is complete. A damaged checkpoint is refused
+  // elsewhere; here its tensor stays incomplete.
+  if (!wants(move.tensor) || seen[panel] || rows.stats.not_finite > 0) return false;
+  std::fill_n(seen.begin() + static_cast<std::ptrdiff_t>(panel), checksums.size(), true);
+  std::span<const float> scales(rows.encoded.scales + from * s.panel_scales,
+                                checksums.size() * s.panel_scales);
+  std::span<float> index_scales(at<float>(s.scales) + panel * s.panel_scales, scales.size());
+  std::span<uint64_t> index_checksums(at<uint64_t>(s.checksums) + panel, checksums.size());
+  if (state() == State::verifying) {
+    if (std::ranges::equal(checksums, index_checksums) &&
+        std::memcmp(scales.data(), index_scales.data(), scales.size_bytes()) == 0) {
+      return true;
+    }
+    const std::string& name = plan_.tensors[move.tensor].stored->name;
+    turn_off(fmt::format("its copy of {} is not what the checkpoint gives", name), true);
+    return false;
+  }
+  std::ranges::copy(checksums, index_checksums.begin());
+  std::ranges::copy(scales, index_scales.begin());
+  EncodeStats sum = stats(move.tensor);
+  sum.add(rows.stats);
+  *at<Record>(s.record) = {sum.error_squares, sum.value_squares, sum.not_finite,
+                           sum.elements,      sum.max_error,     rows.amax};
+  return true;
+}
+
+void Spill::finish() {
+  if (state() == State::verifying) {
+    report_.outcome = "verified";
+  } else {
+    SpillHeader header{key_.model.string(), key_.scheme,
+                       fingerprint_,        layout_.codes_end,
+                       layout_.index_bytes, checksum_text(index_.data(), layout_.index_bytes)};
+    std::string text = spill_header_text(header);
+    fresh_->write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
+    fresh_->write(0, std::as_bytes(std::span(text)));
+    fresh_->publish();
+    fresh_.reset();
+    file_ = io::describe_file(io::open_regular(path_), path_, path_.filename().string());
+    report_.bytes = file_.size;
+    report_.outcome = "written";
+  }
+  state_.store(State::ready, std::memory_order_release);
+}
+
+void Spill::turn_off(const std::string& reason, bool damaged) {
+  if (state() == State::off && !report_.outcome.empty()) return;
+  log::warning("weights are read from the checkpoint, not from the spill cache: {}", reason);
+  report_.outcome = reason;
+  state_.store(State::off, std::memory_order_release);
+  fresh_.reset();  // ends with the last write to it
+  std::error_code error;
+  if (damaged) fs::remove(path_, error);
+}
+
+void Spill::stop_using(const std::string& reason, bool damaged) {
+  std::lock_guard lock(mutex_);
+  turn_off(reason, damaged);
+}
+
+Spill::Report Spill::report() const {
+  std::lock_guard lock(mutex_);
+  return report_;
+}
+
+}  // namespace sluice

@@ -1,0 +1,119 @@
+#include "src/load/spill_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/load/spill_header.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSuffix = ".spill";
+constexpr const char* kUnfinished = ".spill.part";
+
+// A process that fills the file holds its lock.
+bool is_locked(const fs::path& path) {
+  io::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return fd.is_open() && flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
+}
+
+uint64_t remove_file(const SpillFileInfo& file) {
+  std::error_code error;
+  return fs::remove(file.path, error) && !error ? file.bytes : 0;
+}
+
+uint64_t free_bytes(const fs::path& directory) {
+  std::error_code error;
+  fs::path existing = directory;
+  while (!existing.empty() && !fs::exists(existing, error)) existing = existing.parent_path();
+  fs::space_info space = fs::space(existing.empty() ? fs::path(".") : existing, error);
+  return error ? 0 : space.available;
+}
+
+uint64_t total_bytes(const std::vector<SpillFileInfo>& files) {
+  uint64_t total = 0;
+  for (const SpillFileInfo& f : files) total += f.bytes;
+  return total;
+}
+
+}  // namespace
+
+fs::path default_spill_directory() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (cache != nullptr && *cache != '\0') return fs::path(cache) / "sluice/spill";
+  if (home != nullptr && *home != '\0') return fs::path(home) / ".cache/sluice/spill";
+  return {};
+}
+
+std::vector<SpillFileInfo> list_spill_files(const fs::path& directory) {
+  std::vector<SpillFileInfo> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    std::string name = entry.path().filename().string();
+    struct stat s{};
+    bool ours = name.ends_with(kSuffix) || name.ends_with(kUnfinished);
+    if (!ours || lstat(entry.path().c_str(), &s) != 0 || !S_ISREG(s.st_mode)) continue;
+    SpillFileInfo info{
+        entry.path(), static_cast<uint64_t>(s.st_blocks) * 512, s.st_atim.tv_sec, {}, {}};
+    if (name.ends_with(kSuffix)) {
+      if (auto header = read_spill_header(entry.path())) {
+        info.model = header->model;
+        info.scheme = header->scheme;
+      }
+    }
+    files.push_back(std::move(info));
+  }
+  std::ranges::sort(files, {}, &SpillFileInfo::last_use);
+  return files;
+}
+
+uint64_t clear_spill_files(const fs::path& directory) {
+  uint64_t removed = 0;
+  for (const SpillFileInfo& f : list_spill_files(directory)) {
+    if (!is_locked(f.path)) removed += remove_file(f);
+  }
+  return removed;
+}
+
+uint64_t make_spill_room(const fs::path& directory, const fs::path& keep, uint64_t wanted,
+                         uint64_t limit) {
+  std::vector<SpillFileInfo> files = list_spill_files(directory);
+  fs::path unfinished = keep;
+  unfinished += ".part";
+  std::erase_if(files,
+                [&](const SpillFileInfo& f) { return f.path == keep || f.path == unfinished; });
+  uint64_t used = total_bytes(files);
+  auto fits = [&] { return used <= limit && wanted <= limit - used; };
+  for (const SpillFileInfo& f : files) {
+    if (fits() || wanted > limit) break;
+    if (!is_locked(f.path)) used -= remove_file(f);
+  }
+  uint64_t room = limit - std::min(limit, used);
+  // Some of the disk stays free for others. What is about to be replaced is still there.
+  uint64_t disk = free_bytes(directory);
+  return std::min({wanted, room, disk - disk / 20});
+}
+
+uint64_t spill_limit(const fs::path& directory, const std::optional<std::string>& text) {
+  uint64_t all = free_bytes(directory) + total_bytes(list_spill_files(directory));
+  std::optional<uint64_t> limit = parse_size(text.value_or("75%"), all);
+  if (!limit) fail(ErrorKind::usage, "--spill-limit {}: not a size; write 20GiB or 50%", *text);
+  return *limit;
+}
+
+void mark_spill_used(const fs::path& file) {
+  timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
+  utimensat(AT_FDCWD, file.c_str(), times, 0);
+}
+
+}  // namespace sluice

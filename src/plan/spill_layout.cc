@@ -1,0 +1,89 @@
+#include "src/plan/spill_layout.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kCodesAlignment = 4096;  // tensors share no page
+constexpr uint64_t kIndexAlignment = 64;
+
+std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
+  const TensorPlan& tensor = plan.tensors[t];
+  const ParamPlan& param = plan.params[tensor.param];
+  const Piece& piece = param.param->pieces[tensor.piece];
+  bool packed = param.format.layout == WeightLayout::packed;
+  if (tensor.group == ScaleGroup::none || !packed || tensor.stored->bytes == 0) return std::nullopt;
+  // Padded to a panel it could be larger than what it is made of.
+  if (piece.cut.rows < kPanelRows) return std::nullopt;
+  SpilledTensor s;
+  s.tensor = t;
+  s.panels = static_cast<uint64_t>(ceil_div(piece.cut.rows, kPanelRows));
+  s.panel_bytes = static_cast<uint64_t>(panel_bytes(param.format.dtype, param.param->cols));
+  s.panel_scales = scale_bytes(param.format, kPanelRows, param.param->cols) / sizeof(float);
+  return s;
+}
+
+uint64_t index_bytes(const SpilledTensor& s) {
+  return kSpillRecordBytes + round_up(s.panels * s.panel_scales * sizeof(float), kIndexAlignment) +
+         round_up(s.panels * sizeof(uint64_t), kIndexAlignment);
+}
+
+// Those that fit, in the order of the plan.
+std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
+  std::vector<SpilledTensor> all;
+  for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    if (auto s = spilled_form(plan, t)) all.push_back(*s);
+  }
+  auto stays = [&](const SpilledTensor& s) {
+    return !plan.params[plan.tensors[s.tensor].param].streamed;
+  };
+  std::ranges::stable_sort(all, {}, stays);
+  uint64_t taken = kSpillHeaderBytes;
+  std::erase_if(all, [&](const SpilledTensor& s) {
+    uint64_t bytes = round_up(s.codes_bytes(), kCodesAlignment) + index_bytes(s);
+    if (bytes > most_bytes || taken > most_bytes - bytes) return true;
+    taken += bytes;
+    return false;
+  });
+  std::ranges::sort(all, {}, &SpilledTensor::tensor);
+  return all;
+}
+
+}  // namespace
+
+SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
+  SpillLayout layout;
+  layout.entry_of.assign(plan.tensors.size(), -1);
+  layout.tensors = chosen(plan, most_bytes);
+  uint64_t index = layout.tensors.size() * kSpillRecordBytes;
+  for (size_t i = 0; i < layout.tensors.size(); ++i) {
+    SpilledTensor& s = layout.tensors[i];
+    layout.entry_of[s.tensor] = static_cast<int32_t>(i);
+    s.codes = layout.codes_end;
+    layout.codes_end = round_up(s.codes + s.codes_bytes(), kCodesAlignment);
+    s.record = i * kSpillRecordBytes;
+    s.scales = index;
+    s.checksums = round_up(s.scales + s.panels * s.panel_scales * sizeof(float), kIndexAlignment);
+    index = round_up(s.checksums + s.panels * sizeof(uint64_t), kIndexAlignment);
+  }
+  layout.index_bytes = index;
+  return layout;
+}
+
+uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout) {
+  uint64_t sum = 0;
+  for (const Span& span : plan.sweep) {
+    const Move& move = plan.moves[span.first_move];
+    const SpilledTensor* spilled = layout.find(move.tensor);
+    sum += spilled == nullptr
+               ? span.length
+               : static_cast<uint64_t>(ceil_div(move.rows, kPanelRows)) * spilled->panel_bytes;
+  }
+  return sum;
+}
+
+}  // namespace sluice

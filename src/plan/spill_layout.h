@@ -1,0 +1,53 @@
+// What a spill file holds: the packed codes of every quantized matrix of a plan, and an index with
+// their scales and checksums, which stays in memory while the file is used. Arithmetic only; it
+// depends on checkpoint, scheme and rank, and not on what a budget lets stay in memory.
+//
+//   file   header (kSpillHeaderBytes) | codes of a tensor, panel after panel, from a multiple of
+//          4096 on | ... | index
+//   index  a record of kSpillRecordBytes for each tensor | its scales, its checksums (XXH3-64 of a
+//          panel's codes) | ...
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+inline constexpr uint64_t kSpillHeaderBytes = 16384;
+inline constexpr uint64_t kSpillRecordBytes = 64;
+
+struct SpilledTensor {
+  uint32_t tensor = 0;  // of the plan
+  uint64_t panels = 0;
+  uint64_t panel_bytes = 0;
+  uint64_t panel_scales = 0;  // float32 of one panel
+  uint64_t codes = 0;         // offset in the file
+  // Offsets in the index.
+  uint64_t record = 0;
+  uint64_t scales = 0;
+  uint64_t checksums = 0;
+
+  uint64_t codes_bytes() const { return panels * panel_bytes; }
+};
+
+struct SpillLayout {
+  std::vector<SpilledTensor> tensors;
+  std::vector<int32_t> entry_of;  // of each tensor of the plan; -1: not in the file
+  uint64_t codes_end = kSpillHeaderBytes;
+  uint64_t index_bytes = 0;  // 0: there is nothing to spill
+
+  uint64_t file_bytes() const { return codes_end + index_bytes; }
+  const SpilledTensor* find(uint32_t tensor) const {
+    return entry_of[tensor] < 0 ? nullptr : &tensors[static_cast<size_t>(entry_of[tensor])];
+  }
+};
+
+// Where not everything fits `most_bytes`: tensors that the plan streams come first.
+SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
+
+// What a sweep reads when all that can be spilled comes from there.
+uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout);
+
+}  // namespace sluice

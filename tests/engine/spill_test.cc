@@ -1,0 +1,358 @@
+// The spill cache: what is streamed is encoded once; whatever happens to the cache, the bits stay
+// the same.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/engine/session.h"
+#include "src/load/spill_directory.h"
+#include "tests/io/faulty_calls.h"
+#include "tests/support/checkpoint.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPrompt = 20;
+constexpr int64_t kSteps = 3;
+
+class SpillTest : public testing::Test {
+ protected:
+  SpillTest() {
+    test::Random random("a spilled model");
+    config_ = test::tiny_config();
+    config_["hidden_size"] = 256;
+    config_["intermediate_size"] = 1000;  // codes that O_DIRECT cannot write as they lie
+    config_["num_hidden_layers"] = 6;
+    config_["vocab_size"] = 5000;
+    config_["tie_word_embeddings"] = true;
+    write_model(random);
+  }
+  void write_model(test::Random& random) {
+    test::write_checkpoint(model(), config_, test::tiny_tensors(config_, random), 2);
+  }
+  fs::path model() const { return dir_.path(); }
+  fs::path cache() const { return cache_.path() / "spill"; }
+
+  SessionOptions options(const char* scheme = "fp8_per_channel") const {
+    SessionOptions o;
+    o.model = model();
+    o.quantize.scheme = *find_quant_scheme(scheme);
+    o.quantize.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
+    o.threads = 2;
+    o.spill.directory = cache();
+    return o;
+  }
+
+  struct Outcome {
+    std::string bits;
+    Spill::Report spill;
+    uint64_t load_read = 0;
+    StreamReport stream;
+  };
+  // In the least memory that works and `more`, or in as much as everything takes.
+  Outcome outcome(SessionOptions options, bool streamed = true, uint64_t more = 0) {
+    for (; streamed; more += MiB / 2) {
+      Session probe(options);
+      options.memory = std::to_string(probe.smallest(shape(probe)).needed() + more);
+      try {
+        return run(options);
+      } catch (const Error& e) {  // the process is not the same to the page
+        if (e.kind() != ErrorKind::no_fit) throw;
+      }
+    }
+    options.memory.reset();
+    return run(options);
+  }
+  static RunShape shape(const Session& s) { return s.run_shape(kPrompt + kSteps, kPrompt, 1); }
+
+  Outcome run(const SessionOptions& options) {
+    Session s(options);
+    s.place(shape(s));
+    LoadProgress progress;
+    s.load(progress, {});
+    Outcome out;
+    Runner& runner = s.runner();
+    Sequence sequence = runner.new_sequence();
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < kPrompt; ++i) ids.push_back((i * 131 + 7) % 5000);
+    auto keep = [&](Tensor logits) {
+      out.bits.append(reinterpret_cast<const char*>(logits.row<float>(0)),
+                      static_cast<size_t>(logits.cols) * sizeof(float));
+    };
+    keep(runner.logits(runner.prefill(sequence, ids, {})));
+    for (int64_t i = 0; i < kSteps; ++i)
+      keep(runner.logits(runner.step(sequence, std::span(ids).first(1), kPrompt + i + 1)));
+    EXPECT_LE(s.ledger().peak(Place::host), s.memory_plan().peak());
+    if (s.spill() != nullptr) out.spill = s.spill()->report();
+    if (s.stream() != nullptr) out.stream = s.stream()->report();
+    out.load_read = s.load_report().io.bytes_requested;
+    return out;
+  }
+
+  fs::path only_file() const {
+    std::vector<SpillFileInfo> files = list_spill_files(cache());
+    EXPECT_EQ(files.size(), 1u);
+    return files.empty() ? fs::path() : files.front().path;
+  }
+  static void flip(const fs::path& file, uint64_t at) {
+    std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekg(static_cast<std::streamoff>(at));
+    auto byte = static_cast<char>(f.get() ^ 0x10);
+    f.seekp(static_cast<std::streamoff>(at));
+    f.put(byte);
+  }
+
+  Json config_;
+  test::TempDir dir_;
+  test::TempDir cache_;
+};
+
+TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
+  for (const QuantScheme& scheme : quant_schemes()) {
+    SCOPED_TRACE(scheme.name);
+    SessionOptions o = options(scheme.name.data());
+    std::string expected = outcome(o, false).bits;
+    EXPECT_FALSE(fs::exists(cache()) && scheme.group == ScaleGroup::none)
+        << "nothing is written for what stays in memory or is not quantized";
+    Outcome first = outcome(o);
+    EXPECT_EQ(first.bits, expected);
+    if (scheme.group == ScaleGroup::none) {
+      EXPECT_TRUE(first.spill.path.empty());
+      continue;
+    }
+    EXPECT_EQ(first.spill.outcome, "written");
+    EXPECT_GT(first.stream.spilled_bytes, 0u) << "later passes of the same run";
+    Outcome second = outcome(o);
+    EXPECT_EQ(second.bits, expected);
+    EXPECT_EQ(second.spill.outcome, "reused");
+    // Beside the tiles only rows of the table are read, from the spill too.
+    uint64_t lookups = (kPrompt + kSteps) * 16 * 256;
+    EXPECT_LE(second.stream.io.bytes_requested, second.stream.spilled_bytes + lookups);
+    clear_spill_files(cache());
+  }
+}
+
+TEST_F(SpillTest, WhatStaysIsLoadedFromItToo) {
+  constexpr uint64_t kMore = 3 * MiB / 2;
+  std::string expected = outcome(options(), false).bits;
+  Outcome first = outcome(options(), true, kMore);
+  Outcome second = outcome(options(), true, kMore);
+  EXPECT_EQ(first.spill.outcome, "written");
+  EXPECT_EQ(second.spill.outcome, "reused");
+  EXPECT_EQ(first.bits, expected);
+  EXPECT_EQ(second.bits, expected);
+  EXPECT_LT(second.load_read, first.load_read * 2 / 3);
+}
+
+TEST_F(SpillTest, DamageIsNeverUsed) {
+  std::string expected = outcome(options(), false).bits;
+  outcome(options());
+  uint64_t size = fs::file_size(only_file());
+  test::Random random("flipped bits");
+  for (int round = 0; round < 24; ++round) {
+    fs::path file = only_file();
+    // Mostly codes; now and then the header and the index at the end.
+    uint64_t at = round % 6 == 0 ? static_cast<uint64_t>(random.between(0, 600))
+                  : round % 6 == 1
+                      ? size - 1 - static_cast<uint64_t>(random.between(0, 4000))
+                      : static_cast<uint64_t>(random.between(0, static_cast<int64_t>(size) - 1));
+    flip(file, at);
+    Outcome damaged = outcome(options());
+    EXPECT_EQ(damaged.bits, expected) << "byte " << at;
+    // Padding is not protected, and the rest is written anew by this run or the next.
+    EXPECT_EQ(outcome(options()).bits, expected);
+    if (round % 8 == 7) outcome(options());
+  }
+}
+
+TEST_F(SpillTest, ATruncatedOrForeignFileIsReplaced) {
+  std::string expected = outcome(options(), false).bits;
+  outcome(options());
+  fs::path file = only_file();
+  uint64_t size = fs::file_size(file);
+  for (uint64_t left : {size - 1, size / 2, uint64_t{100}, uint64_t{0}}) {
+    fs::resize_file(file, left);
+    Outcome after = outcome(options());
+    EXPECT_EQ(after.bits, expected) << left;
+    EXPECT_EQ(after.spill.outcome, "written") << left;
+    EXPECT_EQ(fs::file_size(file), size);
+  }
+}
+
+TEST_F(SpillTest, AChangedCheckpointIsEncodedAnew) {
+  outcome(options());
+  uint64_t size = fs::file_size(only_file());
+  test::Random random("other weights");
+  write_model(random);
+  Outcome after = outcome(options());
+  EXPECT_EQ(after.spill.outcome, "written");
+  EXPECT_EQ(after.bits, outcome(options(), false).bits);
+  EXPECT_EQ(fs::file_size(only_file()), size) << "it takes the place of the old one";
+}
+
+TEST_F(SpillTest, VerifyFindsWeightsThatChangedUnseen) {
+  outcome(options());
+  SessionOptions verify = options();
+  verify.spill.verify = true;
+  EXPECT_EQ(outcome(verify).spill.outcome, "verified");
+
+  // Other bytes with the same size, inode and time.
+  fs::path shard = model() / "model-00002-of-00002.safetensors";
+  auto time = fs::last_write_time(shard);
+  flip(shard, fs::file_size(shard) - 1001);
+  fs::last_write_time(shard, time);
+  EXPECT_EQ(outcome(options()).spill.outcome, "reused") << "which nobody could know";
+  Outcome found = outcome(verify);
+  EXPECT_NE(found.spill.outcome.find("is not what the checkpoint gives"), std::string::npos)
+      << found.spill.outcome;
+  EXPECT_EQ(found.bits, outcome(options(), false).bits);
+  EXPECT_EQ(outcome(options()).spill.outcome, "written") << "the wrong one is gone";
+}
+
+TEST_F(SpillTest, OneProcessFillsAndOthersGoOn) {
+  outcome(options());
+  fs::path file = only_file();
+  fs::remove(file);
+  fs::path part = file;
+  part += ".part";
+  {
+    io::Fd other(open(part.c_str(), O_RDWR | O_CREAT, 0666));
+    ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+    Outcome beside = outcome(options());
+    EXPECT_EQ(beside.spill.outcome, "being filled by another process");
+    EXPECT_EQ(beside.bits, outcome(options(), false).bits);
+    EXPECT_EQ(clear_spill_files(cache()), 0u) << "it is being written";
+    EXPECT_TRUE(fs::exists(part));
+  }
+  // The other one was killed: what it left is no obstacle.
+  EXPECT_EQ(outcome(options()).spill.outcome, "written");
+  EXPECT_FALSE(fs::exists(part));
+}
+
+TEST_F(SpillTest, StaysWithinItsLimit) {
+  std::string expected = outcome(options(), false).bits;
+  outcome(options());
+  uint64_t size = fs::file_size(only_file());
+  for (uint64_t limit : {size - 1, size / 2, size / 8, uint64_t{20000}, uint64_t{1}}) {
+    SessionOptions o = options();
+    o.spill.limit = std::to_string(limit);
+    for (int start = 0; start < 2; ++start) {
+      Outcome out = outcome(o);
+      EXPECT_EQ(out.bits, expected) << limit;
+      uint64_t held = 0;
+      for (const SpillFileInfo& f : list_spill_files(cache())) held += f.bytes;
+      EXPECT_LE(held, std::max(limit, size) + 4096);
+      if (limit > size / 4) {
+        EXPECT_LE(held, limit);
+        EXPECT_EQ(out.spill.outcome, start == 0 ? "written" : "reused") << limit;
+      }
+    }
+  }
+}
+
+TEST_F(SpillTest, TheLeastRecentlyUsedMakesRoom) {
+  outcome(options("fp8_per_channel"));
+  uint64_t size = fs::file_size(only_file());
+  fs::path oldest = only_file();
+  utimensat(AT_FDCWD, oldest.c_str(), std::array<timespec, 2>{{{1000, 0}, {0, UTIME_OMIT}}}.data(),
+            0);
+  SessionOptions o = options("fp8_per_tensor");
+  o.spill.limit = std::to_string(3 * size / 2);
+  EXPECT_EQ(outcome(o).spill.outcome, "written");
+  EXPECT_FALSE(fs::exists(oldest));
+  EXPECT_EQ(list_spill_files(cache()).size(), 1u);
+}
+
+TEST_F(SpillTest, ADirectoryThatCannotBeWrittenCostsSpeedOnly) {
+  test::write_file(cache_.path() / "spill", "a file, not a directory");
+  Outcome out = outcome(options());
+  EXPECT_EQ(out.bits, outcome(options(), false).bits);
+  EXPECT_FALSE(out.spill.outcome.empty());
+  EXPECT_EQ(out.stream.spilled_bytes, 0u);
+}
+
+// A disk that fills up, or fails, at a given write.
+class FullDisk final : public io::SystemCalls {
+ public:
+  FullDisk(int writes, int allocate_error, int sync_error, int rename_error)
+      : writes_left_(writes),
+        allocate_error_(allocate_error),
+        sync_error_(sync_error),
+        rename_error_(rename_error) {}
+  int64_t pwrite(int fd, const std::byte* from, size_t length, uint64_t offset) const override {
+    if (writes_left_-- <= 0) return -ENOSPC;
+    return SystemCalls::pwrite(fd, from, length == 1 ? 1 : length / 2, offset);  // short writes
+  }
+  int allocate(int fd, uint64_t bytes) const override {
+    return allocate_error_ != 0 ? -allocate_error_ : SystemCalls::allocate(fd, bytes);
+  }
+  int sync(int fd) const override {
+    return sync_error_ != 0 ? -sync_error_ : SystemCalls::sync(fd);
+  }
+  int rename(const char* from, const char* to) const override {
+    return rename_error_ != 0 ? -rename_error_ : SystemCalls::rename(from, to);
+  }
+
+ private:
+  mutable std::atomic<int> writes_left_;
+  int allocate_error_;
+  int sync_error_;
+  int rename_error_;
+};
+
+TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = compile(session.model(), session.index(), quantize, {256 * KiB, MiB});
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_streamed(all, 0));
+  auto encoder = make_cpu_kernels(Isa::automatic, Compute::bf16, session.pool(), {});
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  SpillOptions spill_options{cache(), {}, false};
+  struct Case {
+    FullDisk disk;
+    bool works = false;
+  };
+  std::vector<std::unique_ptr<Case>> cases;
+  auto add = [&](int writes, int allocate, int sync, int rename, bool works = false) {
+    cases.push_back(std::unique_ptr<Case>(new Case{{writes, allocate, sync, rename}, works}));
+  };
+  add(0, 0, 0, 0);
+  add(3, 0, 0, 0);
+  add(100, 0, 0, 0);
+  add(1 << 20, ENOSPC, 0, 0);
+  add(1 << 20, 0, EIO, 0);
+  add(1 << 20, 0, 0, EACCES);
+  add(1 << 20, 0, 0, 0, true);
+  for (const auto& c : cases) {
+    Ledger ledger;
+    Spill spill(plan, session.index(), key, spill_options, ledger, c->disk);
+    LoadOptions load{io::ReaderKind::automatic, 2, &spill};
+    LoadReport report;
+    LoadProgress progress;
+    auto residents =
+        Streamer(plan, session.index(), *encoder, ledger, load).load_all(report, progress, {});
+    {
+      TileStream stream(plan, session.index(), *encoder, ledger, report.amax, load);
+      for (int pass = 0; pass < 2; ++pass) {
+        for (const Span& span : plan.sweep) {
+          const TensorPlan& t = plan.tensors[plan.moves[span.first_move].tensor];
+          stream.tile(*plan.params[t.param].param, plan.tile_row(span));
+        }
+      }
+      EXPECT_EQ(stream.report().spilled_bytes > 0, c->works);
+    }
+    EXPECT_EQ(spill.ready(), c->works);
+    EXPECT_EQ(list_spill_files(cache()).size(), c->works ? 1u : 0u);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
