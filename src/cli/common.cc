@@ -217,7 +217,7 @@ std::string read_text_argument(const std::string& path, const std::string& optio
 std::span<const std::pair<int, std::string_view>> exit_statuses() {
   static constexpr std::array<std::pair<int, std::string_view>, 5> kStatuses{
       {{0, "done"},
-       {1, "failed at run time: I/O, a full disk"},
+       {1, "failed at run time: I/O, a full disk; of two reports: a regression"},
        {2, "wrong usage"},
        {3, "the model or an input file was refused"},
        {4, "does not fit the memory budget"}}};
@@ -232,6 +232,13 @@ void print(std::string_view text) {
 
 void print_json(const Json& json) {
   print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void write_text(const std::string& path, std::string_view text, const char* option) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) fail_errno(errno, "{} {}: cannot be written", option, path);
 }
 
 }  // namespace sluice::cli

@@ -69,6 +69,9 @@ std::string read_text_argument(const std::string& path, const std::string& optio
 void print(std::string_view text);
 void print_json(const Json& json);
 
+// The whole of a file, checked likewise; the error names `option`.
+void write_text(const std::string& path, std::string_view text, const char* option);
+
 // What the process's exit statuses mean, for help texts and the man page.
 std::span<const std::pair<int, std::string_view>> exit_statuses();
 

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -147,10 +146,8 @@ void check_report_path(const CommonOptions& options) {
 
 void write_report(const CommonOptions& options, const Json& report) {
   if (options.report.empty()) return;
-  std::ofstream out(options.report, std::ios::binary | std::ios::trunc);
-  out << report.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-  out.close();
-  if (!out) fail_errno(errno, "--report {}: cannot be written", options.report);
+  write_text(options.report, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
+             "--report");
 }
 
 std::string summary_text(const Json& report) {

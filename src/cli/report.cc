@@ -1,8 +1,13 @@
-// sluice report: shows a report that --report wrote.
+// sluice report: what --report wrote, as a summary, a page or a trace; or two of them compared.
+#include <filesystem>
+
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
+#include "src/cli/report_compare.h"
+#include "src/cli/report_html.h"
+#include "src/cli/report_trace.h"
 #include "src/cli/verbs.h"
 
 namespace sluice::cli {
@@ -12,26 +17,87 @@ constexpr uint64_t kMaxReportBytes = 256 * MiB;
 
 struct ReportOptions {
   std::string file;
+  std::optional<std::string> other;
+  std::optional<std::string> html;
+  std::optional<std::string> trace;
+  double threshold = 5;
+  std::optional<double> threshold_memory;
+  std::optional<double> threshold_speed;
   bool json = false;
 };
 
-void run(const ReportOptions& o) {
-  Json report = parse_json(io::read_small_file(o.file, kMaxReportBytes), o.file);
-  JsonFields fields(report, o.file);
+Json read_report(const std::string& file) {
+  Json report = parse_json(io::read_small_file(file, kMaxReportBytes), file);
+  JsonFields fields(report, file);
   if (fields.string_or("schema", "") != "sluice.report/1") {
     fail(ErrorKind::refused,
-         "{}: is not a report that this version of sluice reads (schema sluice.report/1)", o.file);
+         "{}: is not a report that this version of sluice reads (schema sluice.report/1)", file);
+  }
+  return report;
+}
+
+void check_output(const char* option, const std::string& path, const std::string& report) {
+  std::error_code none;  // what is not there is not the same
+  if (std::filesystem::equivalent(path, report, none))
+    fail(ErrorKind::usage, "{} {}: is the report itself", option, path);
+}
+
+void check_options(const ReportOptions& o, bool threshold_given) {
+  if (o.other && (o.html || o.trace))
+    fail(ErrorKind::usage, "--html and --trace show one report; give them without {}", *o.other);
+  if (!o.other && threshold_given)
+    fail(ErrorKind::usage, "a threshold compares two reports; give a second one");
+  for (double percent :
+       {o.threshold, o.threshold_memory.value_or(0), o.threshold_speed.value_or(0)})
+    if (!(percent >= 0))  // NaN, too
+      fail(ErrorKind::usage, "a threshold must be a percentage of at least 0, or inf for never");
+  if (o.html) check_output("--html", *o.html, o.file);
+  if (o.trace) check_output("--trace", *o.trace, o.file);
+  auto normal = [](const std::string& path) {
+    return std::filesystem::path(path).lexically_normal();
+  };
+  if (o.html && o.trace && normal(*o.html) == normal(*o.trace))
+    fail(ErrorKind::usage, "--html and --trace cannot be the same file");
+}
+
+void show(const ReportOptions& o) {
+  Json report = read_report(o.file);
+  if (o.html || o.trace) {
+    ReportData data = report_data(report, o.file);
+    if (o.html) write_text(*o.html, report_html(data), "--html");
+    if (o.trace) write_text(*o.trace, report_trace(data), "--trace");
+    if (o.json) print_json(report);
+    return;
   }
   if (o.json) {
     print_json(report);
     return;
   }
+  ReportData data = report_data(report, o.file);
   try {
-    print(fmt::format("{} {} (quantization {})\n{}\n", report.at("verb").get<std::string>(),
-                      report.at("model").get<std::string>(),
-                      report.at("quantization").get<std::string>(), summary_text(report)));
+    print(fmt::format("{}\n{}\n",
+                      io::printable(fmt::format("{} {} (quantization {})", data.verb, data.model,
+                                                data.quantization)),
+                      summary_text(report)));
   } catch (const Json::exception& e) {
     fail(ErrorKind::refused, "{}: is damaged: {}", o.file, e.what());
+  }
+}
+
+void compare(const ReportOptions& o) {
+  ReportData a = report_data(read_report(o.file), o.file);
+  ReportData b = report_data(read_report(*o.other), *o.other);
+  Thresholds thresholds{o.threshold_memory.value_or(o.threshold),
+                        o.threshold_speed.value_or(o.threshold), o.threshold};
+  Comparison comparison = compare_reports(a, b, thresholds);
+  if (o.json) {
+    print_json(comparison_json(comparison, a, b, thresholds));
+  } else {
+    print(comparison_text(comparison, a, b));
+  }
+  if (const FigureChange* worst = comparison.worst()) {
+    fail(ErrorKind::runtime, "{} is worse than {}: {}, more than the threshold of {:g} %", *o.other,
+         o.file, change_sentence(*worst), thresholds.of(figure_info(worst->figure).kind));
   }
 }
 
@@ -39,11 +105,36 @@ void run(const ReportOptions& o) {
 
 void define_report(CLI::App& app, std::stop_token) {
   auto o = std::make_shared<ReportOptions>();
-  CLI::App* verb = app.add_subcommand("report", "Show a report that --report wrote");
-  verb->footer("Example:\n  sluice run MODEL -p Hello --report r.json && sluice report r.json");
+  CLI::App* verb =
+      app.add_subcommand("report", "Show a report that --report wrote, or compare two");
+  verb->footer(
+      "Of two reports, exit status 1 when a figure of the second is worse by more than the "
+      "threshold.\n"
+      "Examples:\n"
+      "  sluice run MODEL -p Hello --report r.json && sluice report r.json\n"
+      "  sluice report r.json --html r.html --trace r.trace.json\n"
+      "  sluice report before.json after.json --threshold-speed 30");
   verb->add_option("REPORT", o->file, "the JSON file")->required();
-  verb->add_flag("--json", o->json, "print the whole object");
-  verb->callback([o] { run(*o); });
+  verb->add_option("OTHER", o->other, "another one, to compare with the first");
+  verb->add_flag("--json", o->json, "print the whole object, or the comparison as one");
+  verb->add_option("--html", o->html, "write a page with charts and tables to this file");
+  verb->add_option("--trace", o->trace,
+                   "write a trace for ui.perfetto.dev or chrome://tracing to this file");
+  CLI::Option* all = verb->add_option("--threshold", o->threshold,
+                                      "percent by which a figure may become worse; inf: any")
+                         ->capture_default_str();
+  CLI::Option* memory = verb->add_option("--threshold-memory", o->threshold_memory,
+                                         "the same for memory and bytes read only");
+  CLI::Option* speed = verb->add_option("--threshold-speed", o->threshold_speed,
+                                        "the same for seconds and rates only");
+  verb->callback([o, all, memory, speed] {
+    check_options(*o, all->count() + memory->count() + speed->count() > 0);
+    if (o->other) {
+      compare(*o);
+    } else {
+      show(*o);
+    }
+  });
 }
 
 }  // namespace sluice::cli

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
+#include <string_view>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -40,7 +40,72 @@ Enum enum_from(const std::string& name, size_t count, Name name_of, const std::s
   fail(ErrorKind::refused, "{}: \"{}\" is not known in a memory report", where, name);
 }
 
+uint64_t bytes_from(const JsonFields& fields, const char* key) {
+  return static_cast<uint64_t>(fields.integer(key, 0, INT64_MAX));
+}
+
+const Json& list_from(const JsonFields& fields, const char* key) {
+  const Json& value = fields.raw(key);
+  if (!value.is_array()) fail(ErrorKind::refused, "{}: {} must be a list", fields.where(), key);
+  return value;
+}
+
+std::vector<Ledger::Account> accounts_from(const JsonFields& fields, const char* key) {
+  std::vector<Ledger::Account> accounts;
+  std::string where = fmt::format("{}: {}", fields.where(), key);
+  for (const Json& item : list_from(fields, key)) {
+    JsonFields f(item, where);
+    accounts.push_back({enum_from<Place>(f.string("place"), kPlaces, place_name, where),
+                        enum_from<Use>(f.string("use"), kUses, use_name, where), f.string("owner"),
+                        bytes_from(f, "bytes")});
+  }
+  return accounts;
+}
+
+int64_t integer_from(const Json& value, const char* what, const std::string& where) {
+  bool fits = value.is_number_integer() &&
+              (!value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX});
+  if (!fits) fail(ErrorKind::refused, "{}: {} must be an integer of 64 bits", where, what);
+  return value.get<int64_t>();
+}
+
+std::vector<Ledger::Event> timeline_from(const JsonFields& fields, size_t accounts) {
+  std::vector<Ledger::Event> events;
+  std::vector<int64_t> held(accounts);
+  int64_t total = 0;  // over all places, so that no sum of some of them overflows
+  double last = 0;
+  std::string where = fields.where() + ": timeline";
+  for (const Json& item : list_from(fields, "timeline")) {
+    if (!item.is_array() || item.size() != 3)
+      fail(ErrorKind::refused, "{}: every entry must be [seconds, account, bytes]", where);
+    last = report_seconds(item[0], last, where);
+    int64_t account = integer_from(item[1], "an account", where);
+    if (account < 0 || account >= std::ssize(held))
+      fail(ErrorKind::refused, "{}: there is no account {}", where, account);
+    int64_t delta = integer_from(item[2], "a number of bytes", where);
+    int64_t& balance = held[static_cast<size_t>(account)];
+    if (__builtin_add_overflow(balance, delta, &balance) || balance < 0 ||
+        __builtin_add_overflow(total, delta, &total)) {
+      fail(ErrorKind::refused, "{}: account {} would hold less than nothing or more than 63 bits",
+           where, account);
+    }
+    events.push_back({last, static_cast<uint32_t>(account), delta});
+  }
+  return events;
+}
+
 }  // namespace
+
+double report_seconds(const Json& value, double earliest, const std::string& where) {
+  constexpr double kLatest = 1e9;  // thirty years: what charts and traces make of it stays finite
+  if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= kLatest))
+    fail(ErrorKind::refused, "{}: a time must be seconds since the start, 0 to {:.0e}", where,
+         kLatest);
+  if (value.get<double>() < earliest)
+    fail(ErrorKind::refused, "{}: time goes back from {} s to {} s", where, earliest,
+         value.get<double>());
+  return value.get<double>();
+}
 
 MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak) {
   MemoryReport r;
@@ -51,8 +116,8 @@ MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak) {
   if (auto cgroup = cgroup_memory()) r.cgroup_peak = cgroup->peak;
   r.peak_holders = ledger.holders_at_peak(Place::host);
   r.phases = ledger.phases();
-  r.accounts = ledger.accounts();
   r.timeline = ledger.events();
+  r.accounts = ledger.accounts();  // after the events, so that it has the account of each
   return r;
 }
 
@@ -76,30 +141,21 @@ Json to_json(const MemoryReport& r) {
 
 MemoryReport memory_report_from_json(const Json& json, const std::string& where) {
   JsonFields fields(json, where);
-  auto bytes = [&](const JsonFields& f, const char* key) {
-    return static_cast<uint64_t>(f.integer(key, 0, INT64_MAX));
-  };
-  auto list = [&](const char* key) -> const Json& {
-    const Json& value = fields.raw(key);
-    if (!value.is_array()) fail(ErrorKind::refused, "{}: {} must be a list", where, key);
-    return value;
-  };
   MemoryReport r;
-  r.budget = bytes(fields, "budget");
-  r.predicted_peak = bytes(fields, "predicted_peak");
-  r.ledger_peak = bytes(fields, "ledger_peak");
-  r.measured_peak = bytes(fields, "measured_peak");
-  if (fields.has("cgroup_peak")) r.cgroup_peak = bytes(fields, "cgroup_peak");
-  for (const Json& item : list("peak_holders")) {
-    JsonFields f(item, where + ": peak_holders");
-    r.peak_holders.push_back({enum_from<Place>(f.string("place"), kPlaces, place_name, where),
-                              enum_from<Use>(f.string("use"), kUses, use_name, where),
-                              f.string("owner"), bytes(f, "bytes")});
-  }
-  for (const Json& item : list("phases")) {
+  r.budget = bytes_from(fields, "budget");
+  r.predicted_peak = bytes_from(fields, "predicted_peak");
+  r.ledger_peak = bytes_from(fields, "ledger_peak");
+  r.measured_peak = bytes_from(fields, "measured_peak");
+  if (fields.has("cgroup_peak")) r.cgroup_peak = bytes_from(fields, "cgroup_peak");
+  r.peak_holders = accounts_from(fields, "peak_holders");
+  double last = 0;
+  for (const Json& item : list_from(fields, "phases")) {
     JsonFields f(item, where + ": phases");
-    r.phases.push_back({f.number("seconds"), f.string("name")});
+    last = report_seconds(f.raw("seconds"), last, f.where());
+    r.phases.push_back({last, f.string("name")});
   }
+  r.accounts = accounts_from(fields, "accounts");
+  r.timeline = timeline_from(fields, r.accounts.size());
   return r;
 }
 

@@ -29,7 +29,11 @@ MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak);
 
 // The "memory" object of reports: bytes throughout, times in seconds since the start.
 Json to_json(const MemoryReport& report);
+// Error(refused) for what no ledger could have written: times that go back, accounts that nobody
+// opened, totals below zero or beyond 63 bits. So sums over the timeline need no checks.
 MemoryReport memory_report_from_json(const Json& json, const std::string& where);
+// A time on a report's clock: seconds since the start, not before `earliest`. Error(refused).
+double report_seconds(const Json& value, double earliest, const std::string& where);
 
 // A table for people, a line each, no trailing newline.
 std::string to_text(const MemoryReport& report);

@@ -2,55 +2,15 @@
 """The sluice binary as users and scripts meet it: results, exit statuses, sentences."""
 
 import json
-import os
-import pathlib
-import resource
 import shutil
 import signal
 import struct
 import subprocess
-import tempfile
 import time
 import unittest
 
-SOURCE = pathlib.Path(os.environ["SLUICE_SOURCE"])
-SLUICE = os.environ["SLUICE"]
-DEMO = SOURCE / "tools/demo-model"
-ORACLE = pathlib.Path(os.environ.get("SLUICE_ORACLE", SOURCE.parent / "shared/oracle/fixtures"))
-SANITIZED = bool(os.environ.get("SLUICE_SANITIZE"))
-CACHE = tempfile.TemporaryDirectory(prefix="sluice-test-cache-")
-os.environ["XDG_CACHE_HOME"] = CACHE.name  # measured rates, spilled weights
-
-
-def sluice(*args, limit_memory=False, **options):
-    def limits():
-        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
-        if limit_memory and not SANITIZED:  # sanitizers reserve terabytes of address space
-            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-
-    return subprocess.run([SLUICE, *map(str, args)], capture_output=True, text=True, errors="replace",
-                          timeout=120, preexec_fn=limits, **options)
-
-
-def run_json(*args):
-    result = sluice(*args, "--json", "--quiet")
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="sluice-test-")
-        self.addCleanup(self.folder.cleanup)
-        self.path = pathlib.Path(self.folder.name)
-
-    def assert_fails(self, status, mention, *args, **options):
-        result = sluice(*args, **options)
-        self.assertEqual(result.returncode, status, f"{args}: {result.stderr}")
-        self.assertIn(mention, result.stderr)
-        last = result.stderr.strip().splitlines()[-1]
-        self.assertTrue(last.startswith("sluice: "), result.stderr)
-        self.assertNotIn("internal error", result.stderr)
+from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
+from report_test import ReportTest  # run by its name, as the others
 
 
 class RunTest(Case):
