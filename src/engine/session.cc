@@ -1,5 +1,7 @@
 #include "src/engine/session.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -129,6 +131,7 @@ MemoryPlan Session::smallest(const RunShape& shape) {
 const MemoryPlan& Session::place(const RunShape& shape) {
   shape_ = shape;
   std::tie(plan_, read_plan_) = what_if(shape, budget_, options_.quantize);
+  malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
   runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
   return *plan_;
@@ -148,7 +151,7 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
   if (plan_->streams()) {
     stream_ = std::make_unique<TileStream>(*read_plan_, index_, *encoder_, ledger_,
-                                           load_report_.amax, options);
+                                           load_report_.amax, options, stop);
     if (options_.max_quant_error) measure_streamed(stop);
   }
   if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);

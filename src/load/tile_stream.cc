@@ -24,11 +24,12 @@ double StreamReport::wait_seconds() const {
 
 TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
                        const Kernels& encoder, Ledger& ledger, std::span<const float> amax,
-                       LoadOptions options)
+                       LoadOptions options, std::stop_token stop)
     : plan_(plan),
       index_(index),
       encoder_(encoder),
       options_(options),
+      stop_(std::move(stop)),
       amax_(amax.begin(), amax.end()) {
   report_.units.resize(plan.units.size());
   StreamMemory needs = stream_memory(plan);
@@ -54,7 +55,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
     if (p.streamed) p.param->stream = this;
   }
   if (!plan.sweep.empty()) {
-    thread_ = std::jthread([this](const std::stop_token& stop) { read_tiles(stop); });
+    thread_ = std::jthread([this](const std::stop_token& end) { read_tiles(end); });
   }
 }
 
@@ -126,13 +127,14 @@ void TileStream::await(std::unique_lock<std::mutex>& lock, uint32_t tile) {
   changed_.notify_all();
   auto start = Clock::now();
   const Entry* entry = nullptr;
-  changed_.wait(lock, [&] {
+  changed_.wait(lock, stop_, [&] {
     if (failure_) return true;
     auto found = std::ranges::find_if(entries_, std::not_fn(&Entry::abandoned));
     entry = found == entries_.end() ? nullptr : &*found;
     return entry != nullptr && entry->tile == tile && entry->ready;
   });
   if (failure_) std::rethrow_exception(failure_);
+  if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted in the middle of a pass");
   auto now = Clock::now();
   auto arrived = std::clamp(entry->arrived, start, now);
   report_.units[current_unit_].disk += seconds(arrived - start);

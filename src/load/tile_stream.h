@@ -49,9 +49,11 @@ struct StreamReport {
 class TileStream final : public WeightStream {
  public:
   // From here to its end the streamed parameters of the plan come from this stream. `amax`: what
-  // the load found (LoadReport::amax). All arguments outlive it.
+  // the load found (LoadReport::amax). When `stop` is requested, whoever waits for a tile gets
+  // Error(runtime). All arguments outlive it.
   TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& encoder,
-             Ledger& ledger, std::span<const float> amax, LoadOptions options);
+             Ledger& ledger, std::span<const float> amax, LoadOptions options,
+             std::stop_token stop);
   ~TileStream() override;
   TileStream(const TileStream&) = delete;
   TileStream& operator=(const TileStream&) = delete;
@@ -104,6 +106,7 @@ class TileStream final : public WeightStream {
   const io::CheckpointIndex& index_;
   const Kernels& encoder_;
   LoadOptions options_;
+  std::stop_token stop_;
   std::vector<float> amax_;
   std::unordered_map<const Param*, std::pair<uint32_t, uint32_t>> tiles_of_;  // [first, end)
   uint32_t buffers_ = 0;

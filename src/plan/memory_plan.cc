@@ -19,8 +19,8 @@ constexpr std::array<Effort, 4> kEfforts{{{{2 * MiB, 32 * MiB}, 512},
 
 // What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
 // plan, code pages that the run touches for the first time.
-constexpr uint64_t kRuntimeGrowth = MiB;
-constexpr uint64_t kStreamGrowth = 3 * MiB;  // the same of the threads that stream
+constexpr uint64_t kRuntimeGrowth = 256 * KiB;
+constexpr uint64_t kStreamGrowth = 768 * KiB;  // of the threads that stream, too
 // Kept free in a budget: what of the kernel's is not proportional, and the pages of the program,
 // its libraries and the tokenizer that the kernel keeps in its cache, where a cgroup pays for them.
 constexpr uint64_t kSlack = 12 * MiB;
@@ -53,10 +53,9 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
       plan.sweep_bytes = spilled_sweep_bytes(read, spill);
     }
   }
-  uint64_t growth = kRuntimeGrowth + (plan.streams() ? kStreamGrowth : 0);
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
-  plan.runtime = runtime + growth;
+  plan.runtime = runtime + kRuntimeGrowth + (plan.streams() ? kStreamGrowth : 0);
   for (const UnitPlan& u : read.units) plan.weights += Buffer::charged_bytes(u.storage_bytes);
   plan.staging = read.ring_bytes;
   plan.kv_blocks = ceil_div(shape.max_tokens, shape.block_size);

@@ -340,7 +340,7 @@ TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
     auto residents =
         Streamer(plan, session.index(), *encoder, ledger, load).load_all(report, progress, {});
     {
-      TileStream stream(plan, session.index(), *encoder, ledger, report.amax, load);
+      TileStream stream(plan, session.index(), *encoder, ledger, report.amax, load, {});
       for (int pass = 0; pass < 2; ++pass) {
         for (const Span& span : plan.sweep) {
           const TensorPlan& t = plan.tensors[plan.moves[span.first_move].tensor];
