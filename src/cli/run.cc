@@ -18,6 +18,7 @@ struct RunOptions : CommonOptions {
   SamplingParams sampling;
   std::vector<std::string> stop;
   std::string speculation = "auto";
+  std::optional<std::string> draft_model;
   bool ignore_eos = false;
 };
 
@@ -65,17 +66,38 @@ Json timings_json(const Session& session, size_t prompt, const GenerateResult& r
           {"decode_tokens_per_second", rate(static_cast<double>(later), r.decode_seconds)}};
 }
 
-// Decides where everything lives; true where tokens are to be guessed ahead: a pass over streamed
-// weights costs the same for several.
-bool place_run(Session& session, const RunOptions& o, int64_t prompt, int64_t max_tokens) {
+void check_speculation(const RunOptions& o) {
   if (o.speculation != "auto" && o.speculation != "none" && o.speculation != "prompt_lookup") {
     fail(ErrorKind::usage, "--speculation {}: not known; auto, none and prompt_lookup are",
          o.speculation);
   }
-  RunShape plain = session.run_shape(prompt + max_tokens, prompt, 1);
-  RunShape wide =
-      session.run_shape(prompt + max_tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
-  if (o.speculation == "prompt_lookup") {
+  if (o.draft_model && o.speculation == "none")
+    fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
+}
+
+// A draft model beside the session, in memory; null without --draft-model.
+std::unique_ptr<Session> open_draft(Session& session, const RunOptions& o, int64_t tokens,
+                                    int64_t prompt) {
+  if (!o.draft_model) return nullptr;
+  SessionOptions options = session.options();
+  options.model = *o.draft_model;
+  options.max_model_len.reset();
+  auto draft = std::make_unique<Session>(options, session);
+  if (draft->config().vocab_size != session.config().vocab_size) {
+    fail(ErrorKind::refused,
+         "--draft-model {}: has a vocabulary of {} tokens, and the model one of {}", *o.draft_model,
+         draft->config().vocab_size, session.config().vocab_size);
+  }
+  draft->place_beside(session, draft->run_shape(tokens + kSpeculativeRows, prompt, 1));
+  return draft;
+}
+
+// Decides where everything lives; true where tokens are to be guessed ahead: a pass over streamed
+// weights costs the same for several.
+bool place_run(Session& session, const RunOptions& o, int64_t prompt, int64_t tokens) {
+  RunShape plain = session.run_shape(tokens, prompt, 1);
+  RunShape wide = session.run_shape(tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
+  if (o.speculation == "prompt_lookup" || o.draft_model) {
     session.place(wide);
     return true;
   }
@@ -89,10 +111,19 @@ bool place_run(Session& session, const RunOptions& o, int64_t prompt, int64_t ma
 void run(const RunOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
+  check_speculation(o);
   Session session(session_options(o));
   GenerateRequest request = make_request(o, session);
   int64_t prompt = std::ssize(request.prompt);
-  request.speculate = place_run(session, o, prompt, request.max_tokens);
+  int64_t tokens = prompt + request.max_tokens;
+  std::unique_ptr<Session> draft_session = open_draft(session, o, tokens, prompt);
+  request.lookup = place_run(session, o, prompt, tokens);
+  std::optional<DraftModel> draft;
+  if (draft_session) {
+    load_with_progress(*draft_session, o, stop);
+    draft.emplace(draft_session->runner(), draft_session->max_model_len());
+    request.draft = &*draft;
+  }
   load_with_progress(session, o, stop);
 
   Generation generation(session.runner(), session.tokenizer(), std::move(request));
@@ -128,7 +159,8 @@ void define_run(CLI::App& app, std::stop_token stop) {
       "  sluice run MODEL -p \"Once upon a time\" -n 100\n"
       "  sluice run MODEL -p \"Once upon a time\" --quantization fp8 --memory 4GiB --report "
       "report.json\n"
-      "  sluice run MODEL --token-ids 1,15043 -n 16 --json");
+      "  sluice run MODEL --token-ids 1,15043 -n 16 --json\n"
+      "  sluice run BIG -p \"Once upon a time\" --memory 6GiB --draft-model SMALL");
   add_model_options(*verb, *o);
   verb->add_option("-p,--prompt", o->prompt, "the text to continue");
   verb->add_option("--prompt-file", o->prompt_file, "a file with the text; - for standard input");
@@ -152,6 +184,10 @@ void define_run(CLI::App& app, std::stop_token stop) {
                    "guess tokens ahead and verify several in one pass, with the same result: auto "
                    "(where weights are streamed), none, prompt_lookup")
       ->capture_default_str();
+  verb->add_option(
+      "--draft-model", o->draft_model,
+      "a smaller model of the same vocabulary that guesses tokens; it stays in memory, "
+      "inside the budget");
   verb->add_flag("--ignore-eos", o->ignore_eos, "go on after an end-of-sequence token");
   verb->callback([o, stop] { run(*o, stop); });
 }

@@ -78,7 +78,8 @@ Generation::Generation(Runner& runner, const Tokenizer* tokenizer, GenerateReque
     : runner_(runner),
       request_(std::move(request)),
       sequence_(runner.new_sequence()),
-      sampler_(request_.sampling) {
+      sampler_(request_.sampling),
+      history_(request_.prompt) {
   check_request(request_, runner.vocab_size(), tokenizer != nullptr);
   if (tokenizer != nullptr)
     text_ = std::make_unique<Text>(Text{Detokenizer(*tokenizer, true), {}, false});
@@ -93,6 +94,7 @@ std::optional<std::string> Generation::next(std::stop_token stop) {
   if (std::ssize(result_.ids) >= request_.max_tokens) return end("length");
   int32_t id = next_id(stop);
   result_.ids.push_back(id);
+  history_.push_back(id);
   if (std::ranges::find(request_.eos_ids, id) != request_.eos_ids.end()) return end("stop");
   if (!text_) return std::string();
   text_->pending += text_->detokenizer.add(id);
@@ -112,7 +114,7 @@ int32_t Generation::next_id(std::stop_token stop) {
     Tensor hidden = runner_.prefill(sequence_, request_.prompt, stop);
     sampled_.push_back(sample(runner_.logits(hidden)));
   } else if (sampled_.empty()) {
-    decode_step();
+    decode_step(stop);
   }
   Sampled next = sampled_.front();
   sampled_.pop_front();
@@ -125,20 +127,36 @@ Generation::Sampled Generation::sample(Tensor logits) {
   return {sampler_.sample(row_span(logits)), hash_logits(logits)};
 }
 
+// The source whose guesses are to be verified now, if any has some.
+Generation::Source* Generation::guess(const std::stop_token& stop) {
+  int64_t left = request_.max_tokens - std::ssize(result_.ids) - 1;
+  int64_t most = std::min({left, runner_.max_logits_rows() - 1, runner_.max_rows() - 1});
+  auto ask = [&](Source& source, auto&& make) {
+    auto start = std::chrono::steady_clock::now();
+    source.guesses = make(source.length.choose(most, cost_));
+    source.seconds = seconds_since(start);
+    return source.guesses.empty() ? nullptr : &source;
+  };
+  Source* found = nullptr;
+  if (request_.lookup) found = ask(lookup_, [&](int64_t n) { return lookup_guesses(history_, n); });
+  if (found == nullptr && request_.draft != nullptr) {
+    found = ask(draft_, [&](int64_t n) {
+      return n > 0 ? request_.draft->guesses(history_, n, stop) : std::vector<int32_t>();
+    });
+  }
+  return found;
+}
+
 // One pass: the last token and guesses at what follows it. Each row's logits give the token that
 // comes after it, as long as the guesses before it were right.
-void Generation::decode_step() {
+void Generation::decode_step(const std::stop_token& stop) {
   std::vector<int32_t> rows{result_.ids.back()};
-  if (request_.speculate) {
-    std::vector<int32_t> ids = request_.prompt;
-    ids.insert(ids.end(), result_.ids.begin(), result_.ids.end());
-    int64_t left = request_.max_tokens - std::ssize(result_.ids) - 1;
-    int64_t most = std::min({left, runner_.max_logits_rows() - 1, runner_.max_rows() - 1});
-    std::vector<int32_t> guesses = lookup_.guess(ids, most);
-    rows.insert(rows.end(), guesses.begin(), guesses.end());
-  }
+  Source* source = guess(stop);
+  if (source != nullptr) rows.insert(rows.end(), source->guesses.begin(), source->guesses.end());
   int64_t before = sequence_.length();
+  auto start = std::chrono::steady_clock::now();
   Tensor logits = runner_.logits(runner_.decode(sequence_, rows));
+  cost_.learn(std::ssize(rows), seconds_since(start));
   int64_t right = 0;
   for (int64_t i = 0; i < std::ssize(rows); ++i) {
     sampled_.push_back(sample(logits.rows_from(i, 1)));
@@ -147,7 +165,7 @@ void Generation::decode_step() {
   }
   sequence_.truncate(before + right + 1);
   int64_t guessed = std::ssize(rows) - 1;
-  lookup_.learn(guessed, right);
+  if (source != nullptr) source->length.learn(guessed, right, source->seconds);
   ++result_.steps;
   result_.guessed += guessed;
   result_.accepted += right;

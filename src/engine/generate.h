@@ -23,9 +23,10 @@ struct GenerateRequest {
   SamplingParams sampling;
   std::vector<std::string> stop;  // generation ends before the first of them
   std::vector<int32_t> eos_ids;   // empty: eos is ignored
-  // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes. The runner
-  // has kSpeculativeRows logits rows.
-  bool speculate = false;
+  // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes. As many as
+  // the runner has logits rows.
+  bool lookup = false;
+  DraftModel* draft = nullptr;  // asked where lookup knows nothing
 };
 
 struct GenerateResult {
@@ -67,14 +68,24 @@ class Generation {
   };
   int32_t next_id(std::stop_token stop);
   Sampled sample(Tensor logits);
-  void decode_step();
+  // A source of guesses, and how well it did.
+  struct Source {
+    GuessLength length;
+    std::vector<int32_t> guesses;
+    double seconds = 0;  // that they took
+  };
+  void decode_step(const std::stop_token& stop);
+  Source* guess(const std::stop_token& stop);
   std::optional<std::string> end(std::string reason);
 
   Runner& runner_;
   GenerateRequest request_;
   Sequence sequence_;
   Sampler sampler_;
-  PromptLookup lookup_;
+  std::vector<int32_t> history_;  // prompt and continuation
+  PassCost cost_;
+  Source lookup_;
+  Source draft_;
   std::deque<Sampled> sampled_;  // and not yet returned
   std::unique_ptr<Text> text_;
   GenerateResult result_;

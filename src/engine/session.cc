@@ -55,26 +55,29 @@ void enforce_quant_error(const LoadReport& report, double bound) {
 
 }  // namespace
 
-Session::Session(SessionOptions options)
+Session::Session(SessionOptions options, Session* host)
     : options_(std::move(options)),
-      free_(free_memory()),
+      own_ledger_(host == nullptr ? std::make_unique<Ledger>() : nullptr),
+      ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
+      free_(host == nullptr ? free_memory() : host->free_),
       model_(build_model(options_.model, Rank{})),
       index_(io::open_checkpoint(options_.model)),
-      pool_(std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads
-                                                              : usable_threads())) {
+      pool_(host != nullptr ? host->pool_
+                            : std::make_shared<ThreadPool>(
+                                  options_.threads > 0 ? options_.threads : usable_threads())) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
-  load_tokenizer();
+  if (host == nullptr) load_tokenizer();
   compute_ = choose_compute(options_.dtype, model_.files.dtype);
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   budget_ = parse_budget(options_.memory, free_);
-  ledger_.set_budget(Place::host, budget_);
+  if (host == nullptr) ledger_.set_budget(Place::host, budget_);
   int64_t usable = config().rope.usable_positions();
   max_model_len_ = options_.max_model_len.value_or(usable);
   if (max_model_len_ > usable) {
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
                  max_model_len_, usable);
   }
-  runtime_bytes_ = process_rss();
+  if (host == nullptr) runtime_bytes_ = process_rss();
 }
 
 // Token ids need no tokenizer, so a model without a usable one can still run.
@@ -110,7 +113,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
 
 MemoryPlan Session::predict(const RunShape& shape) {
   try {
-    return sluice::place(model_, index_, options_.quantize, shape, budget_, runtime_bytes_);
+    return sluice::place(model_, index_, options_.quantize, shape, budget(), runtime_bytes_);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::no_fit) throw;
     return smallest(shape);
@@ -130,11 +133,30 @@ MemoryPlan Session::smallest(const RunShape& shape) {
 
 const MemoryPlan& Session::place(const RunShape& shape) {
   shape_ = shape;
-  std::tie(plan_, read_plan_) = what_if(shape, budget_, options_.quantize);
+  std::tie(plan_, read_plan_) = what_if(shape, budget(), options_.quantize);
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
   runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
   return *plan_;
+}
+
+void Session::place_beside(Session& host, const RunShape& shape) {
+  shape_ = shape;
+  uint64_t most = host.budget() / 2;
+  auto [resident, read] = what_if(shape, UINT64_MAX, options_.quantize);
+  if (resident.needed() <= most) {
+    plan_ = std::move(resident);
+    read_plan_ = std::move(read);
+  } else {  // slower, and smaller
+    std::tie(plan_, read_plan_) = what_if(shape, most, options_.quantize);
+  }
+  if (plan_->streams()) {
+    fail(ErrorKind::no_fit, "{}: takes {} in memory, and half of the budget is {}",
+         options_.model.string(), format_size(resident.needed()), format_size(most));
+  }
+  host.guests_ += plan_->run_peak() + plan_->run_peak() / 512;
+  malloc_trim(0);
+  host.runtime_bytes_ = process_rss();  // with this one's headers
 }
 
 void Session::load(LoadProgress& progress, std::stop_token stop) {

@@ -40,7 +40,10 @@ class Session {
  public:
   // Headers only: config.json, the checkpoint's index, the tokenizer when there is one. Throws
   // Error(refused).
-  explicit Session(SessionOptions options);
+  explicit Session(SessionOptions options) : Session(std::move(options), nullptr) {}
+  // A second model in the same process, such as a draft: in the ledger of `host`, which outlives
+  // it, computed by the same threads. It stays in memory whole.
+  Session(SessionOptions options, Session& host) : Session(std::move(options), &host) {}
 
   const SessionOptions& options() const { return options_; }
   Model& model() { return model_; }
@@ -54,7 +57,7 @@ class Session {
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
   Compute compute() const { return compute_; }
-  uint64_t budget() const { return budget_; }
+  uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // beside guests
   const FreeMemory& system_memory() const { return free_; }
   // Tokens that a sequence may have: --max-model-len, else the model's own limit.
   int64_t max_model_len() const { return max_model_len_; }
@@ -62,6 +65,10 @@ class Session {
   RunShape run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows) const;
   // Decides; Error(no_fit) when the budget is too small.
   const MemoryPlan& place(const RunShape& shape);
+  // As place(), for a guest: everything resident, and taken from what its host may have.
+  void place_beside(Session& host, const RunShape& shape);
+  // Of the process, with its guests.
+  uint64_t predicted_peak() const { return plan_->peak() + guests_; }
   // What place() would decide, fitting or not; and with the least memory that works.
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
@@ -84,19 +91,22 @@ class Session {
   void release();  // the weights and the runner's memory
 
  private:
+  Session(SessionOptions options, Session* host);
   void load_tokenizer();
   void measure_streamed(const std::stop_token& stop);
 
   SessionOptions options_;
-  Ledger ledger_;
+  std::unique_ptr<Ledger> own_ledger_;  // none: the host's
+  Ledger& ledger_;
   FreeMemory free_;
   Model model_;
   io::CheckpointIndex index_;
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<ThreadPool> pool_;
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
+  uint64_t guests_ = 0;  // bytes that they take while this runs
   uint64_t runtime_bytes_ = 0;
   int64_t max_model_len_ = 0;
   Lease runtime_;

@@ -1,6 +1,9 @@
 #include "src/engine/speculation.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "src/engine/sampler.h"
 
 namespace sluice {
 namespace {
@@ -9,26 +12,97 @@ namespace {
 constexpr size_t kShortest = 2;
 constexpr size_t kLongest = 4;
 
+// What is believed of a source before anything is known, and how many guesses that belief weighs.
+constexpr double kBelief = 0.7;
+constexpr double kBeliefWeight = 1;
+constexpr double kForget = 0.8;
+constexpr double kFresh = 0.3;         // share of the newest measurement in an average
+constexpr double kLeastGain = 1.02;    // below it guesses are not worth their risk
+constexpr int64_t kLongestPause = 64;  // passes
+
+double average(double so_far, double newest) {
+  return so_far == 0 ? newest : so_far + kFresh * (newest - so_far);
+}
+
 }  // namespace
 
-std::vector<int32_t> PromptLookup::guess(std::span<const int32_t> ids, int64_t most) const {
-  auto wanted = static_cast<size_t>(std::max<int64_t>(std::min(most, length_), 0));
-  for (size_t n = kLongest; n >= kShortest && wanted > 0; --n) {
+std::vector<int32_t> lookup_guesses(std::span<const int32_t> ids, int64_t most) {
+  for (size_t n = kLongest; n >= kShortest && most > 0; --n) {
     if (ids.size() <= n) continue;
     auto end = ids.last(n);
     // The latest place before the end itself.
     auto found = std::find_end(ids.begin(), ids.end() - 1, end.begin(), end.end());
     if (found == ids.end() - 1) continue;
     auto next = found + static_cast<std::ptrdiff_t>(n);
-    auto count = std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(wanted), ids.end() - next);
-    return {next, next + count};
+    return {next, next + std::min<std::ptrdiff_t>(most, ids.end() - next)};
   }
   return {};
 }
 
-void PromptLookup::learn(int64_t guessed, int64_t accepted) {
+DraftModel::DraftModel(Runner& runner, int64_t max_length)
+    : runner_(runner), max_length_(max_length), sequence_(runner.new_sequence()) {}
+
+std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t most,
+                                         std::stop_token stop) {
+  most = std::min(most, max_length_ - std::ssize(ids));
+  if (most <= 0) return {};
+  // The last token is computed anew in any case: its logits are the first guess.
+  auto known = std::ranges::mismatch(seen_, ids.first(ids.size() - 1)).in1 - seen_.begin();
+  seen_.assign(ids.begin(), ids.end());
+  sequence_.truncate(known);
+  Tensor hidden = runner_.prefill(sequence_, ids.subspan(static_cast<size_t>(known)), stop);
+  std::vector<int32_t> guesses;
+  while (true) {
+    Tensor logits = runner_.logits(hidden);
+    guesses.push_back(argmax({logits.row<float>(0), static_cast<size_t>(runner_.vocab_size())}));
+    if (std::ssize(guesses) == most) return guesses;
+    seen_.push_back(guesses.back());
+    hidden = runner_.decode(sequence_, std::span(seen_).last(1));
+  }
+}
+
+void PassCost::learn(int64_t rows, double seconds) {
+  if (rows == 1) {
+    first_ = average(first_, seconds);
+  } else if (known()) {
+    double further = std::max(0.0, (seconds - first_) / static_cast<double>(rows - 1));
+    further_ = average(further_, further);
+  }
+}
+
+double GuessLength::probability() const {
+  return (right_ + kBelief * kBeliefWeight) / (tried_ + kBeliefWeight);
+}
+
+int64_t GuessLength::choose(int64_t most, const PassCost& cost) {
+  if (most <= 0 || !cost.known()) return 0;
+  double p = probability();
+  int64_t best = 0;
+  double best_rate = kLeastGain / cost.of(1);
+  double tokens = 1;
+  for (int64_t n = 1; n <= most; ++n) {
+    tokens += std::pow(p, static_cast<double>(n));
+    double rate = tokens / (cost.of(1 + n) + static_cast<double>(n) * seconds_each_);
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = n;
+    }
+  }
+  if (best > 0) return best;
+  if (resting_ > 0) {
+    --resting_;
+    return 0;
+  }
+  resting_ = pause_;
+  return 1;
+}
+
+void GuessLength::learn(int64_t guessed, int64_t accepted, double seconds) {
   if (guessed == 0) return;
-  length_ = accepted == guessed ? std::min(2 * length_, kSpeculativeRows - 1) : accepted + 1;
+  right_ = kForget * right_ + static_cast<double>(accepted);
+  tried_ = kForget * tried_ + static_cast<double>(std::min(accepted + 1, guessed));
+  seconds_each_ = average(seconds_each_, seconds / static_cast<double>(guessed));
+  pause_ = accepted > 0 ? 1 : std::min(2 * pause_, kLongestPause);
 }
 
 }  // namespace sluice

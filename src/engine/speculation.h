@@ -1,28 +1,70 @@
 // Guesses at the tokens that come next, to be verified together: a pass over streamed weights costs
-// the disk the same for one token as for eight. What is accepted is what would have been generated
-// anyway, so guesses change the speed and never the text.
+// the disk the same for one token as for sixteen. What is accepted is what would have been
+// generated anyway, so guesses change the speed and never the text.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <vector>
+
+#include "src/engine/runner.h"
 
 namespace sluice {
 
-// Tokens of one verification: the one that is certain and the guesses after it.
-inline constexpr int64_t kSpeculativeRows = 8;
+// Tokens of one verification at most: the one that is certain and the guesses after it.
+inline constexpr int64_t kSpeculativeRows = 16;
 
 // Prompt lookup: what followed the last tokens where they stood before (Saxena, "Prompt Lookup
-// Decoding", 2023). The number of guesses follows what was accepted lately.
-class PromptLookup {
+// Decoding", 2023). At most `most` guesses at what follows `ids` (prompt and continuation); none
+// where their end is new.
+std::vector<int32_t> lookup_guesses(std::span<const int32_t> ids, int64_t most);
+
+// A smaller model of the same vocabulary, whose likeliest tokens are the guesses (Leviathan et al.,
+// "Fast Inference from Transformers via Speculative Decoding", 2023).
+class DraftModel {
  public:
-  // At most `most` guesses at what follows `ids` (prompt and continuation); none where their end is
-  // new.
-  std::vector<int32_t> guess(std::span<const int32_t> ids, int64_t most) const;
-  void learn(int64_t guessed, int64_t accepted);
+  // Sequences of up to `max_length` tokens. The runner outlives it.
+  DraftModel(Runner& runner, int64_t max_length);
+  std::vector<int32_t> guesses(std::span<const int32_t> ids, int64_t most, std::stop_token stop);
 
  private:
-  int64_t length_ = kSpeculativeRows - 1;
+  Runner& runner_;
+  int64_t max_length_;
+  Sequence sequence_;
+  std::vector<int32_t> seen_;  // tokens whose keys and values the sequence holds
+};
+
+// Seconds that a pass takes with so many rows: what was measured, as a base and a share for each
+// row after the first.
+class PassCost {
+ public:
+  void learn(int64_t rows, double seconds);
+  bool known() const { return first_ > 0; }
+  double of(int64_t rows) const { return first_ + static_cast<double>(rows - 1) * further_; }
+
+ private:
+  double first_ = 0;
+  double further_ = 0;
+};
+
+// How many guesses of one source are worth their cost, from what was accepted lately.
+class GuessLength {
+ public:
+  // The number of guesses with the most tokens a second, at most `most`. Where that is none, one
+  // guess is tried now and then, ever less often.
+  int64_t choose(int64_t most, const PassCost& cost);
+  // `seconds`: what making the guesses took.
+  void learn(int64_t guessed, int64_t accepted, double seconds);
+
+ private:
+  double probability() const;  // that a guess is right when those before it were
+
+  double right_ = 0;  // recent ones count most
+  double tried_ = 0;
+  double seconds_each_ = 0;
+  int64_t pause_ = 1;  // passes without a guess after the next that is of no use
+  int64_t resting_ = 0;
 };
 
 }  // namespace sluice

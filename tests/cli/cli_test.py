@@ -237,6 +237,13 @@ class MemoryTest(Case):
         self.assertEqual(plain["timings"]["decode_steps"], 59)
         self.assertLess(ahead["timings"]["decode_steps"], 59)
         self.assertEqual(run_json(*run)["timings"]["guessed_tokens"], 0)  # resident: no need
+        drafted = run_json(*run, "--draft-model", DEMO, "--memory", "200MiB")
+        self.assertEqual(plain["logits_hash"], drafted["logits_hash"])
+        self.assertGreater(drafted["timings"]["accepted_tokens"], 0)
+        memory = drafted["memory"]
+        self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
+        self.assert_fails(4, "half of the budget", *run, "--draft-model", DEMO, "--memory", "40MiB")
+        self.assert_fails(2, "--draft-model", *run, "--draft-model", DEMO, "--speculation", "none")
 
     def test_quantization_error_bound(self):
         self.assert_fails(3, "--max-quant-error", "run", DEMO, "-p", "x", "--quantization", "fp8",

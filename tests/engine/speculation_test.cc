@@ -10,46 +10,89 @@
 namespace sluice {
 namespace {
 
+using Ids = std::vector<int32_t>;
+
 TEST(PromptLookup, GuessesWhatFollowedTheSameTokens) {
-  PromptLookup lookup;
-  std::vector<int32_t> ids{1, 2, 3, 4, 5, 9, 1, 2, 3};
-  EXPECT_EQ(lookup.guess(ids, 2), (std::vector<int32_t>{4, 5}));
-  EXPECT_EQ(lookup.guess(ids, 0), std::vector<int32_t>{});
-  EXPECT_EQ(lookup.guess(std::vector<int32_t>{1, 2, 3, 4}, 5), std::vector<int32_t>{});
-  EXPECT_EQ(lookup.guess(std::vector<int32_t>{}, 5), std::vector<int32_t>{});
-  EXPECT_EQ(lookup.guess(std::vector<int32_t>{7, 7, 7, 7}, 5), std::vector<int32_t>{7});
+  Ids ids{1, 2, 3, 4, 5, 9, 1, 2, 3};
+  EXPECT_EQ(lookup_guesses(ids, 2), (Ids{4, 5}));
+  EXPECT_EQ(lookup_guesses(ids, 0), Ids{});
+  EXPECT_EQ(lookup_guesses(Ids{1, 2, 3, 4}, 5), Ids{});
+  EXPECT_EQ(lookup_guesses(Ids{}, 5), Ids{});
+  EXPECT_EQ(lookup_guesses(Ids{7, 7, 7, 7}, 5), Ids{7});
 }
 
 TEST(PromptLookup, PrefersTheLongerAndTheLaterPlace) {
-  PromptLookup lookup;
-  EXPECT_EQ(lookup.guess(std::vector<int32_t>{8, 1, 2, 5, 9, 1, 2, 6, 8, 1, 2}, 1),
-            std::vector<int32_t>{5});
-  EXPECT_EQ(lookup.guess(std::vector<int32_t>{1, 2, 5, 1, 2, 6, 1, 2}, 1), std::vector<int32_t>{6});
+  EXPECT_EQ(lookup_guesses(Ids{8, 1, 2, 5, 9, 1, 2, 6, 8, 1, 2}, 1), Ids{5});
+  EXPECT_EQ(lookup_guesses(Ids{1, 2, 5, 1, 2, 6, 1, 2}, 1), Ids{6});
 }
 
-TEST(PromptLookup, AsksForFewerAfterWrongGuesses) {
-  PromptLookup lookup;
-  std::vector<int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2};
-  auto asked = [&] { return std::ssize(lookup.guess(ids, 100)); };
-  EXPECT_EQ(asked(), kSpeculativeRows - 1);
-  lookup.learn(7, 0);
-  EXPECT_EQ(asked(), 1);
-  lookup.learn(1, 1);
-  EXPECT_EQ(asked(), 2);
-  for (int i = 0; i < 5; ++i) lookup.learn(2, 2);
-  EXPECT_EQ(asked(), kSpeculativeRows - 1);
+PassCost cost_of(double first, double further) {
+  PassCost cost;
+  cost.learn(1, first);
+  cost.learn(2, first + further);
+  return cost;
 }
 
-GenerateResult generate(const std::filesystem::path& model, const std::vector<int32_t>& prompt,
-                        const SamplingParams& sampling, int64_t tokens, bool speculate) {
+TEST(GuessLength, FollowsWhatIsAccepted) {
+  PassCost cost = cost_of(1, 0.01);
+  GuessLength length;
+  EXPECT_EQ(length.choose(15, PassCost()), 0) << "nothing is known of the cost yet";
+  for (int i = 0; i < 4; ++i) length.learn(length.choose(15, cost), length.choose(15, cost), 0);
+  EXPECT_EQ(length.choose(15, cost), 15);
+  EXPECT_EQ(length.choose(3, cost), 3);
+  for (int i = 0; i < 20; ++i) length.learn(2, 0, 0);
+  EXPECT_LE(length.choose(15, cost), 2);
+}
+
+TEST(GuessLength, FollowsWhatItCosts) {
+  GuessLength length;  // as yet believes in its guesses
+  EXPECT_GT(length.choose(15, cost_of(1, 0.01)), length.choose(15, cost_of(1, 0.3)));
+  EXPECT_EQ(length.choose(15, cost_of(1, 1)), 1) << "just to try";
+  GuessLength slow;
+  slow.learn(10, 10, 100);
+  EXPECT_LE(slow.choose(15, cost_of(1, 0.01)), 1) << "the draft takes longer than the pass";
+}
+
+TEST(GuessLength, TriesEverLessOftenWhatIsOfNoUse) {
+  PassCost cost = cost_of(1, 0.5);
+  GuessLength length;
+  int guessed = 0;
+  for (int pass = 0; pass < 1000; ++pass) {
+    int64_t n = length.choose(15, cost);
+    guessed += n > 0;
+    length.learn(n, 0, 0);
+  }
+  EXPECT_GT(guessed, 5);
+  EXPECT_LT(guessed, 30);
+}
+
+struct Ahead {
+  bool lookup = false;
+  std::filesystem::path draft;
+};
+
+GenerateResult generate(const std::filesystem::path& model, const Ids& prompt,
+                        const SamplingParams& sampling, int64_t tokens, const Ahead& ahead) {
   SessionOptions options;
   options.model = model;
   options.threads = 2;
   Session session(options);
   int64_t length = std::ssize(prompt);
+  std::unique_ptr<Session> draft_session;
+  std::optional<DraftModel> draft;
+  LoadProgress progress;
+  if (!ahead.draft.empty()) {
+    options.model = ahead.draft;
+    draft_session = std::make_unique<Session>(options, session);
+    draft_session->place_beside(
+        session, draft_session->run_shape(length + tokens + kSpeculativeRows, length, 1));
+  }
   session.place(
       session.run_shape(length + tokens, std::max(length, kSpeculativeRows), kSpeculativeRows));
-  LoadProgress progress;
+  if (draft_session) {
+    draft_session->load(progress, {});
+    draft.emplace(draft_session->runner(), draft_session->max_model_len());
+  }
   session.load(progress, {});
   Generation generation(session.runner(), nullptr,
                         {.prompt = prompt,
@@ -57,9 +100,11 @@ GenerateResult generate(const std::filesystem::path& model, const std::vector<in
                          .sampling = sampling,
                          .stop = {},
                          .eos_ids = {},
-                         .speculate = speculate});
+                         .lookup = ahead.lookup,
+                         .draft = draft ? &*draft : nullptr});
   while (generation.next({})) {
   }
+  EXPECT_LE(session.ledger().peak(Place::host), session.predicted_peak());
   return generation.result();
 }
 
@@ -83,13 +128,21 @@ TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
       SamplingParams sampling;
       sampling.temperature = temperature;
       sampling.seed = static_cast<uint64_t>(round);
-      GenerateResult plain = generate(dir.path(), prompt, sampling, 40, false);
-      GenerateResult ahead = generate(dir.path(), prompt, sampling, 40, true);
-      EXPECT_EQ(ahead.ids, plain.ids);
-      EXPECT_EQ(ahead.logits_hash, plain.logits_hash);
+      GenerateResult plain = generate(dir.path(), prompt, sampling, 40, {});
       EXPECT_EQ(plain.steps, 39);
-      EXPECT_EQ(ahead.steps + ahead.accepted, 39);
-      accepted += ahead.accepted;
+      // The model as its own draft: greedy guesses that are always right, and sampled ones mostly
+      // wrong.
+      for (const Ahead& how :
+           {Ahead{true, {}}, Ahead{false, dir.path()}, Ahead{true, dir.path()}}) {
+        GenerateResult ahead = generate(dir.path(), prompt, sampling, 40, how);
+        EXPECT_EQ(ahead.ids, plain.ids);
+        EXPECT_EQ(ahead.logits_hash, plain.logits_hash);
+        EXPECT_EQ(ahead.steps + ahead.accepted, 39);
+        accepted += ahead.accepted;
+        if (!how.draft.empty() && !how.lookup && temperature == 0 && round % 2 == 0) {
+          EXPECT_EQ(ahead.accepted, ahead.guessed);
+        }
+      }
     }
   }
   EXPECT_GT(accepted, 0);
