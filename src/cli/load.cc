@@ -46,8 +46,9 @@ Json load_json(const LoadReport& load, uint64_t weights_bytes) {
 }
 
 Json stream_json(const Session& session) {
-  if (session.stream() == nullptr) return {};
-  StreamReport s = session.stream()->report();
+  std::optional<StreamReport> report = session.stream_report();
+  if (!report) return {};
+  const StreamReport& s = *report;
   Json units = Json::array();
   for (size_t u = 0; u < s.units.size(); ++u) {
     const UnitStalls& stalls = s.units[u];

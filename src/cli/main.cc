@@ -23,13 +23,13 @@ namespace sluice::cli {
 namespace {
 
 // Turns the first SIGINT or SIGTERM into a stop request, so that work ends in good order; a second
-// one ends the process at once. A thread that waits for signals needs no handler and no global
-// state.
+// one ends the process at once. SIGUSR1 asks for less memory. A thread that waits for signals needs
+// no handler and no global state.
 class SignalWatch {
  public:
   SignalWatch() {
     sigemptyset(&signals_);
-    for (int s : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&signals_, s);
+    for (int s : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals_, s);
     pthread_sigmask(SIG_BLOCK, &signals_,
                     nullptr);  // inherited by every thread started from here on
     thread_ = std::thread([this] { watch(); });
@@ -41,10 +41,16 @@ class SignalWatch {
   std::stop_token token() const { return source_.get_token(); }
   // The signal that asked to stop; 0: none.
   int received() const { return received_.load(); }
+  // How often less memory was asked for.
+  const std::atomic<int>& shrink() const { return shrink_; }
 
  private:
   void watch() {
     for (int signal = 0; sigwait(&signals_, &signal) == 0 && signal != SIGUSR2;) {
+      if (signal == SIGUSR1) {
+        ++shrink_;
+        continue;
+      }
       if (received_.exchange(signal) != 0) std::_Exit(128 + signal);
       source_.request_stop();
     }
@@ -53,6 +59,7 @@ class SignalWatch {
   sigset_t signals_;
   std::stop_source source_;
   std::atomic<int> received_{0};
+  std::atomic<int> shrink_{0};
   std::thread thread_;
 };
 
@@ -104,9 +111,9 @@ int run_main(int argc, char** argv) {
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default(false);
-  for (auto* define :
-       {define_run, define_plan, define_inspect, define_logits, define_eval, define_tokenize,
-        define_detokenize, define_report, define_spill, define_bench, define_docs}) {
+  define_run(app, signals.token(), signals.shrink());
+  for (auto* define : {define_plan, define_inspect, define_logits, define_eval, define_tokenize,
+                       define_detokenize, define_report, define_spill, define_bench, define_docs}) {
     define(app, signals.token());
   }
   int status = dispatch(app, argc, argv);

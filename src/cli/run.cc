@@ -1,5 +1,6 @@
 // sluice run: one prompt, its continuation on stdout as it comes.
 #include <algorithm>
+#include <atomic>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -108,7 +109,14 @@ bool place_run(Session& session, const RunOptions& o, int64_t prompt, int64_t to
   return true;
 }
 
-void run(const RunOptions& o, std::stop_token stop) {
+// Between tokens: a quarter of the budget less for each request, and whatever the cgroup took away.
+void follow_limits(Session& session, const std::atomic<int>& shrink, int& followed) {
+  for (int asked = shrink.load(); followed < asked; ++followed)
+    session.shrink(session.budget() / 4 * 3);
+  session.follow_cgroup();
+}
+
+void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int>& shrink) {
   apply_log_level(o);
   check_report_path(o);
   check_speculation(o);
@@ -127,8 +135,10 @@ void run(const RunOptions& o, std::stop_token stop) {
   load_with_progress(session, o, stop);
 
   Generation generation(session.runner(), session.tokenizer(), std::move(request));
+  int followed = 0;
   while (std::optional<std::string> text = generation.next(stop)) {
     if (!o.json) print(*text);
+    follow_limits(session, shrink, followed);
   }
   const GenerateResult& result = generation.result();
   if (!o.json && session.tokenizer() == nullptr)
@@ -151,7 +161,7 @@ void run(const RunOptions& o, std::stop_token stop) {
 
 }  // namespace
 
-void define_run(CLI::App& app, std::stop_token stop) {
+void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand("run", "Generate text from a prompt");
   verb->footer(
@@ -189,7 +199,7 @@ void define_run(CLI::App& app, std::stop_token stop) {
       "a smaller model of the same vocabulary that guesses tokens; it stays in memory, "
       "inside the budget");
   verb->add_flag("--ignore-eos", o->ignore_eos, "go on after an end-of-sequence token");
-  verb->callback([o, stop] { run(*o, stop); });
+  verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }
 
 }  // namespace sluice::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <stop_token>
 
 namespace sluice::cli {
@@ -10,7 +11,8 @@ namespace sluice::cli {
 // Adds the verb to `app`; its work runs in the verb's callback, after the whole line has been
 // parsed. `stop` is requested by SIGINT and SIGTERM. Faults are thrown as Error; results go to
 // stdout, everything else to stderr.
-void define_run(CLI::App& app, std::stop_token stop);
+// `shrink` counts requests to use less memory (SIGUSR1); it outlives the verb.
+void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
 void define_plan(CLI::App& app, std::stop_token stop);
 void define_inspect(CLI::App& app, std::stop_token stop);
 void define_logits(CLI::App& app, std::stop_token stop);

@@ -78,6 +78,7 @@ Session::Session(SessionOptions options, Session* host)
                  max_model_len_, usable);
   }
   if (host == nullptr) runtime_bytes_ = process_rss();
+  if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
 }
 
 // Token ids need no tokenizer, so a model without a usable one can still run.
@@ -167,16 +168,73 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
                  std::string(options_.quantize.scheme.name), model_.root->rank()};
     spill_ = std::make_unique<Spill>(*read_plan_, index_, key, options_.spill, ledger_);
   }
-  LoadOptions options{options_.reader, pool_->size(), spill_.get(), &timeline_};
-  Streamer streamer(*read_plan_, index_, *encoder_, ledger_, options);
+  stop_ = stop;
+  Streamer streamer(*read_plan_, index_, *encoder_, ledger_, load_options());
   residents_ = streamer.load_all(load_report_, progress, stop);
   for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
   if (plan_->streams()) {
-    stream_ = std::make_unique<TileStream>(*read_plan_, index_, *encoder_, ledger_,
-                                           load_report_.amax, options, stop);
+    open_stream();
     if (options_.max_quant_error) measure_streamed(stop);
   }
   if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
+}
+
+LoadOptions Session::load_options() {
+  return {options_.reader, pool_->size(), spill_.get(), &timeline_};
+}
+
+void Session::open_stream() {
+  stream_ = std::make_unique<TileStream>(*read_plan_, index_, *encoder_, ledger_, load_report_.amax,
+                                         load_options(), stop_);
+}
+
+std::optional<StreamReport> Session::stream_report() const {
+  if (!stream_) return std::nullopt;
+  StreamReport report = past_streams_;
+  report += stream_->report();
+  return report;
+}
+
+void Session::shrink(uint64_t budget) {
+  if (budget >= budget_) return;
+  budget_ = budget;
+  MemoryPlan plan = sluice::shrink(*plan_, model_, index_, options_.quantize, shape_,
+                                   this->budget(), runtime_bytes_);
+  if (plan.needed() > this->budget()) {
+    log::warning("the budget is {} now, but the run needs {}", format_size(budget),
+                 format_size(plan.needed() + guests_));
+    budget_ = plan.needed() + guests_;
+  }
+  uint64_t before = plan_->weights;
+  past_peak_ = predicted_peak();
+  if (stream_) past_streams_ += stream_->report();
+  stream_.reset();
+  for (size_t i = 0; i < plan.streamed.size(); ++i) {
+    if (!plan.streamed[i]) continue;
+    for (Resident& r : residents_) r.release(*read_plan_->params[i].param);
+  }
+  // The spill cache knows the old plan, whose tensors are the same; but not in the same tiles.
+  if (spill_ && !spill_->ready()) spill_->stop_using("the budget was lowered", false);
+  *read_plan_ = compile(model_, index_, options_.quantize, plan.effort.staging, plan.streamed);
+  plan_ = std::move(plan);
+  malloc_trim(0);
+  ledger_.set_budget(Place::host, budget_);
+  open_stream();
+  log::info("the budget is {} now: {} of weights stay in memory instead of {}, {} are read a pass",
+            format_size(budget_), format_size(plan_->weights), format_size(before),
+            format_size(plan_->sweep_bytes));
+}
+
+void Session::follow_cgroup() {
+  std::optional<CgroupMemory> cgroup = cgroup_memory();
+  std::optional<uint64_t> limit = cgroup ? cgroup->limit : std::nullopt;
+  bool lowered = limit && (!cgroup_limit_ || *limit < *cgroup_limit_);
+  cgroup_limit_ = limit;
+  if (!lowered) return;
+  uint64_t left = *limit - std::min(*limit, cgroup->used);
+  uint64_t over = cgroup->used - std::min(*limit, cgroup->used);
+  uint64_t own = process_rss() + left;
+  shrink(own - std::min(own, over));
 }
 
 // One sweep without a forward pass, for what encoding does to the tensors that do not stay.

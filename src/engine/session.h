@@ -2,6 +2,7 @@
 // as it needs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -68,7 +69,7 @@ class Session {
   // As place(), for a guest: everything resident, and taken from what its host may have.
   void place_beside(Session& host, const RunShape& shape);
   // Of the process, with its guests.
-  uint64_t predicted_peak() const { return plan_->peak() + guests_; }
+  uint64_t predicted_peak() const { return std::max(past_peak_, plan_->peak() + guests_); }
   // What place() would decide, fitting or not; and with the least memory that works.
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
@@ -81,19 +82,26 @@ class Session {
   // After place().
   void load(LoadProgress& progress, std::stop_token stop);
   const LoadReport& load_report() const { return load_report_; }
-  // Null when everything is resident.
-  const TileStream* stream() const { return stream_.get(); }
+  // None when everything was resident all along.
+  std::optional<StreamReport> stream_report() const;
   // Null when nothing is streamed, or without a directory for it.
   const Spill* spill() const { return spill_.get(); }
   const DiskTimeline& timeline() const { return timeline_; }
   // After load(): the memory to run, as placed.
   Runner& runner();
+  // Between steps: goes on within a smaller budget, with less of the weights in memory. A budget
+  // that is too small for that is met as well as possible, with a warning.
+  void shrink(uint64_t budget);
+  // shrink() where the cgroup's limit has been lowered since the last call.
+  void follow_cgroup();
   void release();  // the weights and the runner's memory
 
  private:
   Session(SessionOptions options, Session* host);
   void load_tokenizer();
   void measure_streamed(const std::stop_token& stop);
+  void open_stream();
+  LoadOptions load_options();
 
   SessionOptions options_;
   std::unique_ptr<Ledger> own_ledger_;  // none: the host's
@@ -108,6 +116,8 @@ class Session {
   uint64_t budget_ = 0;
   uint64_t guests_ = 0;  // bytes that they take while this runs
   uint64_t runtime_bytes_ = 0;
+  std::optional<uint64_t> cgroup_limit_;  // as it was last seen
+  std::stop_token stop_;                  // of the load, and of the stream after it
   int64_t max_model_len_ = 0;
   Lease runtime_;
   RunShape shape_;
@@ -119,6 +129,8 @@ class Session {
   std::unique_ptr<Spill> spill_;
   std::vector<Resident> residents_;
   std::unique_ptr<TileStream> stream_;
+  StreamReport past_streams_;  // before the budget was lowered
+  uint64_t past_peak_ = 0;     // predicted for before
   std::unique_ptr<Runner> runner_;
 };
 

@@ -96,12 +96,20 @@ Resident::Resident(const ReadPlan& plan, uint32_t unit, Buffer storage)
   for (const ParamPlan& p : plan.params) {
     if (p.unit != unit || p.streamed) continue;
     p.param->value = plan.weight(p, storage_.data());
-    params_.push_back(p.param);
+    parts_.push_back({p.param, p.offset, p.scale_offset + p.scale_bytes - p.offset});
   }
 }
 
 Resident::~Resident() {
-  for (Param* p : params_) p->value = {};
+  for (const Part& part : parts_) part.param->value = {};
+}
+
+void Resident::release(const Param& param) {
+  auto part = std::ranges::find(parts_, &param, &Part::param);
+  if (part == parts_.end()) return;
+  part->param->value = {};
+  storage_.give_back(part->offset, part->bytes);
+  parts_.erase(part);
 }
 
 void refuse_damaged(const std::string& tensor, const EncodeStats& stats) {

@@ -28,8 +28,16 @@ class Resident {
   Resident& operator=(Resident&&) = delete;
   ~Resident();
 
+  // Returns one parameter to meta, and its pages to the system. Nothing if it is not in this unit.
+  void release(const Param& param);
+
  private:
-  std::vector<Param*> params_;
+  struct Part {
+    Param* param = nullptr;
+    uint64_t offset = 0;  // of codes and scales, in storage_
+    uint64_t bytes = 0;
+  };
+  std::vector<Part> parts_;
   Buffer storage_;
 };
 

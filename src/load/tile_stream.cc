@@ -22,6 +22,20 @@ double StreamReport::wait_seconds() const {
   return sum;
 }
 
+StreamReport& StreamReport::operator+=(const StreamReport& later) {
+  io += later.io;
+  tiles_used += later.tiles_used;
+  spilled_bytes += later.spilled_bytes;
+  units.resize(later.units.size());
+  for (size_t u = 0; u < units.size(); ++u) {
+    units[u].bytes += later.units[u].bytes;
+    units[u].disk += later.units[u].disk;
+    units[u].copy += later.units[u].copy;
+    units[u].compute += later.units[u].compute;
+  }
+  return *this;
+}
+
 TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
                        const Kernels& encoder, Ledger& ledger, std::span<const float> amax,
                        LoadOptions options, std::stop_token stop)

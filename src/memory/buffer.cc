@@ -77,6 +77,14 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() { unmap(); }
 
+void Buffer::give_back(uint64_t offset, uint64_t bytes) {
+  check(offset <= bytes_.size() && bytes <= bytes_.size() - offset, "range outside its buffer");
+  uint64_t begin = round_up(offset, kPage);
+  uint64_t end = round_down(offset + bytes, kPage);
+  if (begin >= end || madvise(bytes_.data() + begin, end - begin, MADV_DONTNEED) != 0) return;
+  lease_.give_back(end - begin);
+}
+
 void Buffer::unmap() {
   if (mapping_ != nullptr) munmap(mapping_, mapped_);
   mapping_ = nullptr;

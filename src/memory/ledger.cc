@@ -39,7 +39,7 @@ Lease::Lease(Lease&& other) noexcept
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this != &other) {
-    give_back();
+    give_back(bytes_);
     ledger_ = std::exchange(other.ledger_, nullptr);
     account_ = other.account_;
     bytes_ = std::exchange(other.bytes_, 0);
@@ -47,13 +47,13 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   return *this;
 }
 
-Lease::~Lease() { give_back(); }
+Lease::~Lease() { give_back(bytes_); }
 
-void Lease::give_back() {
-  if (ledger_ == nullptr) return;
+void Lease::give_back(uint64_t bytes) {
+  if (ledger_ == nullptr || bytes == 0) return;
   std::lock_guard lock(ledger_->mutex_);
-  ledger_->record(account_, -static_cast<int64_t>(bytes_));
-  ledger_ = nullptr;
+  ledger_->record(account_, -static_cast<int64_t>(bytes));
+  bytes_ -= bytes;
 }
 
 void Ledger::set_budget(Place place, uint64_t bytes) {

@@ -31,12 +31,12 @@ class Lease {
   Lease& operator=(Lease&& other) noexcept;
   ~Lease();
   uint64_t bytes() const { return bytes_; }
+  void give_back(uint64_t bytes);  // a part; at most bytes()
 
  private:
   friend class Ledger;
   Lease(Ledger* ledger, uint32_t account, uint64_t bytes)
       : ledger_(ledger), account_(account), bytes_(bytes) {}
-  void give_back();
 
   Ledger* ledger_ = nullptr;
   uint32_t account_ = 0;

@@ -47,6 +47,7 @@ struct Controller {
   fs::path root;      // of the hierarchy
   std::string group;  // this process's, below root
   const char* limit;
+  const char* soft_limit;  // above it the kernel throttles; none: null
   const char* usage;
   const char* peak;
   const char* inactive_file;  // field of memory.stat
@@ -66,13 +67,14 @@ std::optional<Controller> find_controller(const SystemPaths& paths) {
     std::stringstream list(controllers);
     for (std::string c; std::getline(list, c, ',');) {
       if (c == "memory") {
-        return Controller{paths.cgroup / "memory",     group,
-                          "memory.limit_in_bytes",     "memory.usage_in_bytes",
-                          "memory.max_usage_in_bytes", "total_inactive_file"};
+        return Controller{paths.cgroup / "memory", group,
+                          "memory.limit_in_bytes", nullptr,
+                          "memory.usage_in_bytes", "memory.max_usage_in_bytes",
+                          "total_inactive_file"};
       }
     }
     if (controllers.empty() && fs::exists(paths.cgroup / "cgroup.controllers")) {
-      found = Controller{paths.cgroup,     group,         "memory.max",
+      found = Controller{paths.cgroup,     group,         "memory.max",   "memory.high",
                          "memory.current", "memory.peak", "inactive_file"};
     }
   }
@@ -98,6 +100,8 @@ std::optional<CgroupMemory> cgroup_memory(const SystemPaths& paths) {
   while (true) {
     fs::path dir = c->root / group;
     std::optional<uint64_t> limit = number_in(dir / c->limit);
+    std::optional<uint64_t> soft = c->soft_limit ? number_in(dir / c->soft_limit) : std::nullopt;
+    if (soft && (!limit || *soft < *limit)) limit = soft;
     uint64_t charged = number_in(dir / c->usage).value_or(0);
     uint64_t used = charged - std::min(charged, stat_field(dir / "memory.stat", c->inactive_file));
     if (limit && *limit - std::min(*limit, used) < least) {

@@ -17,7 +17,7 @@ struct SystemPaths {
 
 struct CgroupMemory {
   std::string path;               // directory that the tightest limit was read from
-  std::optional<uint64_t> limit;  // bytes; none: unlimited
+  std::optional<uint64_t> limit;  // bytes, memory.high counts too; none: unlimited
   uint64_t used = 0;              // charged, without page cache that can be dropped
   std::optional<uint64_t> peak;   // of everything charged; of the process's own group
 };

@@ -98,22 +98,28 @@ Effort streaming_effort(const Effort& effort, Model& model, const io::Checkpoint
   return effort;
 }
 
-// The plan that keeps as much in memory as `effort` leaves room for; needs more than the budget
-// when even nothing fits.
+// Keeps as much in memory as the budget has room for beside `plan`, in which nothing stays that
+// could go; `plan` itself where that does not work out.
+MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointIndex& index,
+                     const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
+                     uint64_t runtime) {
+  if (plan.needed() > budget) return plan;
+  ReadPlan all = compile(model, index, quantize, plan.effort.staging);
+  // The load's staging is gone when the run begins. Page tables and rounding take their part.
+  uint64_t room = budget - plan.peak() - plan.kernel;
+  room -= std::min(room, room / 512 + all.units.size() * 4 * KiB + 64 * KiB);
+  std::vector<bool> streamed = choose_streamed(all, room);
+  MemoryPlan filled = predict_memory(model, index, quantize, shape, plan.effort, runtime, streamed);
+  return filled.needed() <= budget ? filled : plan;
+}
+
 MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
                            const QuantizeRequest& quantize, const RunShape& shape,
                            const Effort& least, uint64_t budget, uint64_t runtime) {
-  ReadPlan all = compile(model, index, quantize, least.staging);
-  std::vector<bool> none = choose_streamed(all, 0);
+  std::vector<bool> none = choose_streamed(compile(model, index, quantize, least.staging), 0);
   Effort effort = streaming_effort(least, model, index, quantize, shape, budget, runtime, none);
   MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime, none);
-  if (plan.needed() > budget) return plan;
-  // The load's staging is gone when the run begins. Page tables and rounding take their part.
-  uint64_t room = budget - std::max(plan.run_peak(), plan.load_peak()) - plan.kernel;
-  room -= std::min(room, room / 512 + all.units.size() * 4 * KiB + 64 * KiB);
-  MemoryPlan filled =
-      predict_memory(model, index, quantize, shape, effort, runtime, choose_streamed(all, room));
-  return filled.needed() <= budget ? filled : plan;
+  return fill_room(plan, model, index, quantize, shape, budget, runtime);
 }
 
 }  // namespace
@@ -140,6 +146,26 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
        format_size(plan.needed()), format_size(plan.kv_cache),
        format_size(plan.needed() - plan.kv_cache - plan.runtime), format_size(plan.runtime),
        format_size(budget), ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB));
+}
+
+MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,
+                  const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
+                  uint64_t runtime) {
+  MemoryPlan best;
+  for (Effort effort : kEfforts) {
+    effort.chunk_rows = now.chunk_rows;
+    std::vector<bool> streamed =
+        choose_streamed(compile(model, index, quantize, effort.staging), 0);
+    MemoryPlan none = predict_memory(model, index, quantize, shape, effort, runtime, streamed);
+    MemoryPlan plan = fill_room(none, model, index, quantize, shape, budget, runtime);
+    // What has gone does not come back: that would be a load.
+    for (size_t i = 0; i < now.streamed.size(); ++i)
+      if (now.streamed[i]) plan.streamed[i] = true;
+    plan = predict_memory(model, index, quantize, shape, effort, runtime, plan.streamed);
+    best = plan.needed() <= budget ? plan : none;
+    if (best.needed() <= budget && best.stream <= budget / 3) break;
+  }
+  return best;
 }
 
 }  // namespace sluice

@@ -72,6 +72,11 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 // weights is streamed. Throws Error(no_fit) that names the smallest budget that would work.
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime);
+// Of a run that goes on with a smaller budget: what stays of the weights becomes less, everything
+// else keeps its size. Needs more than the budget when that is not enough.
+MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,
+                  const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
+                  uint64_t runtime);
 // The needs of the smallest effort, with all that can be streamed.
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);

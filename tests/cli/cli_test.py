@@ -245,6 +245,21 @@ class MemoryTest(Case):
         self.assert_fails(4, "half of the budget", *run, "--draft-model", DEMO, "--memory", "40MiB")
         self.assert_fails(2, "--draft-model", *run, "--draft-model", DEMO, "--speculation", "none")
 
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_a_signal_lowers_the_budget_of_a_run(self):
+        run = ["run", DEMO, "-p", "And the LORD said unto", "-n", "2000", "--ignore-eos", "--json"]
+        with subprocess.Popen([SLUICE, *map(str, run), "--memory", "60MiB"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            time.sleep(0.3)
+            for _ in range(2):
+                process.send_signal(signal.SIGUSR1)
+                time.sleep(0.1)
+            out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn("the budget is 45.0 MiB now", err)
+        self.assertIn("the budget is 33.8 MiB now", err)
+        self.assertEqual(json.loads(out)["logits_hash"], run_json(*run[:-1])["logits_hash"])
+
     def test_quantization_error_bound(self):
         self.assert_fails(3, "--max-quant-error", "run", DEMO, "-p", "x", "--quantization", "fp8",
                           "--max-quant-error", "0.001", "--quiet")

@@ -91,7 +91,7 @@ class SpillTest : public testing::Test {
       keep(runner.logits(runner.step(sequence, std::span(ids).first(1), kPrompt + i + 1)));
     EXPECT_LE(s.ledger().peak(Place::host), s.memory_plan().peak());
     if (s.spill() != nullptr) out.spill = s.spill()->report();
-    if (s.stream() != nullptr) out.stream = s.stream()->report();
+    if (s.stream_report()) out.stream = *s.stream_report();
     out.load_read = s.load_report().io.bytes_requested;
     return out;
   }

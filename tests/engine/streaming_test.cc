@@ -117,7 +117,7 @@ void expect_same_within(const StreamingCase& c, uint64_t room, const std::string
   session.load(progress, {});
   EXPECT_EQ(outcome(session), expected);
   EXPECT_LE(session.ledger().peak(Place::host), plan.peak());
-  EXPECT_EQ(session.stream() != nullptr, plan.streams());
+  EXPECT_EQ(session.stream_report().has_value(), plan.streams());
   session.release();
   for (const ParamPlan& p : session.read_plan().params) {
     EXPECT_TRUE(p.param->value.is_meta() && p.param->stream == nullptr) << p.param->path;
@@ -163,6 +163,61 @@ TEST(Streaming, SameBitsForEveryBudget) {
   }
 }
 
+// The outcome of a run whose budget is lowered between steps, if there is a `random`.
+std::string shrinking_outcome(Session& session, test::Random* random) {
+  std::string bytes;
+  auto keep = [&](Tensor logits) {
+    bytes.append(reinterpret_cast<const char*>(logits.row<float>(0)),
+                 static_cast<size_t>(logits.cols) * sizeof(float));
+  };
+  Runner& runner = session.runner();
+  Sequence sequence = runner.new_sequence();
+  std::vector<int32_t> ids = prompt_ids(session);
+  auto lower = [&] {
+    if (random == nullptr) return;
+    uint64_t least = session.smallest(shape_of(session)).needed();
+    uint64_t spare = session.budget() - std::min(session.budget(), least);
+    session.shrink(session.budget() -
+                   static_cast<uint64_t>(random->uniform() * static_cast<double>(spare)));
+    EXPECT_LE(session.ledger().used(Place::host), session.budget());
+  };
+  Tensor last = runner.prefill(sequence, ids, {});
+  keep(runner.logits(last));
+  for (int64_t i = 0; i < kSteps; ++i) {
+    lower();
+    auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
+    keep(runner.logits(runner.step(sequence, id, kPrompt + i + 1)));
+  }
+  return bytes;
+}
+
+TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
+  test::Random random("shrinking budgets");
+  for (int round = 0; round < 6; ++round) {
+    test::TempDir dir;
+    write_model(dir.path(), random);
+    for (const QuantScheme& scheme : quant_schemes()) {
+      SCOPED_TRACE(scheme.name);
+      StreamingCase c{dir.path(), scheme.name.data()};
+      if (random.uniform() < 0.5) c.spill = dir.path() / "spill";
+      Needs n = needs(c);
+      Session constant(c.options());
+      constant.place(shape_of(constant));
+      LoadProgress progress;
+      constant.load(progress, {});
+      std::string expected = shrinking_outcome(constant, nullptr);
+      constant.release();
+      uint64_t from = round % 2 == 0 ? n.resident : (n.resident + n.smallest) / 2;
+      std::unique_ptr<Session> session = placed(c.options(), std::max(from, n.smallest));
+      session->load(progress, {});
+      EXPECT_EQ(shrinking_outcome(*session, &random), expected);
+      EXPECT_LE(session->ledger().peak(Place::host), session->predicted_peak());
+      session->release();
+      EXPECT_LE(session->ledger().used(Place::host), session->memory_plan().runtime);
+    }
+  }
+}
+
 class StreamedModel : public testing::Test {
  protected:
   StreamedModel() {
@@ -195,8 +250,8 @@ TEST_F(StreamedModel, ReadsTheSweepOnceAPass) {
   outcome(s);
   // Prefill may take several passes, each of whole sweeps without the head.
   uint64_t sweeps = 1 + kSteps + static_cast<uint64_t>(ceil_div(kPrompt, s.runner().max_rows()));
-  EXPECT_LE(s.stream()->report().tiles_used, sweeps * s.read_plan().sweep.size());
-  EXPECT_GT(s.stream()->report().io.bytes_read, s.memory_plan().sweep_bytes);
+  EXPECT_LE(s.stream_report()->tiles_used, sweeps * s.read_plan().sweep.size());
+  EXPECT_GT(s.stream_report()->io.bytes_read, s.memory_plan().sweep_bytes);
 }
 
 TEST_F(StreamedModel, FileThatShrinksEndsTheRunWithOneSentence) {

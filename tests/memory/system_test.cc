@@ -53,6 +53,9 @@ TEST(System, VersionTwoTakesTheTightestAncestor) {
   EXPECT_EQ(cgroup->used, 100 * MiB);  // page cache that can be dropped does not count
   EXPECT_EQ(cgroup->peak, 150 * MiB);
   EXPECT_EQ(free_memory(s.paths).free, GiB - 100 * MiB);
+  // Above memory.high a process is slowed down until it gives something back.
+  s.group("a", {{"memory.high", "536870912"}});
+  EXPECT_EQ(cgroup_memory(s.paths)->limit, 512 * MiB);
 }
 
 TEST(System, VersionOneInAHybridHierarchy) {
