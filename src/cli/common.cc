@@ -66,6 +66,20 @@ void check_fixed_options(const CommonOptions& o) {
   }
 }
 
+void set_max_model_len(const CommonOptions& o, SessionOptions& s) {
+  if (!o.max_model_len) return;
+  s.longest_model_len = *o.max_model_len == "auto";
+  if (s.longest_model_len) return;
+  int64_t length = 0;
+  const char* end = o.max_model_len->data() + o.max_model_len->size();
+  auto [stopped, status] = std::from_chars(o.max_model_len->data(), end, length);
+  if (status != std::errc{} || stopped != end || length < 1 || length > kMaxPositions) {
+    fail(ErrorKind::usage, "--max-model-len {}: not a number from 1 to {}, nor auto",
+         *o.max_model_len, kMaxPositions);
+  }
+  s.max_model_len = length;
+}
+
 SpillOptions spill_options(const CommonOptions& o) {
   SpillOptions spill;
   if (o.spill_dir == "auto") {
@@ -122,8 +136,10 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--block-size", o.block_size, "tokens in a block of the KV cache")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  verb.add_option("--max-model-len", o.max_model_len, "longest sequence, prompt and continuation")
-      ->check(CLI::Range(int64_t{1}, kMaxPositions));
+  verb.add_option("--max-model-len", o.max_model_len,
+                  "longest sequence, prompt and continuation; auto: the longest that fits");
+  verb.add_option("--place", o.place,
+                  "what stays in memory and what is streamed: layers.0-7=host,layers.*.mlp=disk");
   verb.add_option("--tensor-parallel-size", o.tensor_parallel_size, "1")->capture_default_str();
   verb.add_option("--spill-dir", o.spill_dir,
                   "where weights that are quantized and streamed are kept in their packed form: a "
@@ -174,7 +190,8 @@ SessionOptions session_options(const CommonOptions& o) {
   s.isa = *isa;
   s.threads = o.threads;
   s.block_size = o.block_size;
-  s.max_model_len = o.max_model_len;
+  set_max_model_len(o, s);
+  if (!o.place.empty()) s.place = parse_place_rules(o.place);
   s.spill = spill_options(o);
   return s;
 }

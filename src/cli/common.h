@@ -33,7 +33,8 @@ struct CommonOptions {
   std::string kernels = "auto";
   int threads = 0;
   int64_t block_size = 16;
-  std::optional<int64_t> max_model_len;
+  std::optional<std::string> max_model_len;
+  std::string place;
   int tensor_parallel_size = 1;
   std::string spill_dir = "auto";
   std::optional<std::string> spill_limit;

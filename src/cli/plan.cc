@@ -14,6 +14,7 @@ namespace {
 struct PlanOptions : CommonOptions {
   int64_t prompt_tokens = 512;
   int64_t max_tokens = 128;
+  int64_t max_num_seqs = 1;
 };
 
 Json uses_json(const MemoryPlan& m) {
@@ -85,6 +86,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"load_peak_bytes", memory.load_peak()},
           {"run_peak_bytes", memory.run_peak()},
           {"uses", uses_json(memory)},
+          {"max_model_len", session.max_model_len()},
           {"kv_blocks", memory.kv_blocks},
           {"chunk_rows", memory.chunk_rows},
           {"read_bytes", read.read_bytes()},
@@ -126,6 +128,8 @@ std::string plan_text(const Session& session, const Json& plan) {
   };
   std::string text = fmt::format("{}: {} of {} needed\n", fits ? "fits" : "does not fit",
                                  size(plan.at("needed_bytes")), format_size(session.budget()));
+  if (session.options().longest_model_len)
+    text += fmt::format("longest      {} tokens a sequence\n", session.max_model_len());
   for (const auto& [use, bytes] : plan.at("uses").items())
     text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
   text += fmt::format("peak         {} while loading, {} while running\n",
@@ -159,8 +163,11 @@ void run(const PlanOptions& o) {
   apply_log_level(o);
   check_report_path(o);
   Session session(session_options(o));
-  int64_t tokens = std::min(o.prompt_tokens + o.max_tokens, session.max_model_len());
-  RunShape shape = session.run_shape(tokens, std::min(o.prompt_tokens, tokens), 1);
+  // As long as it may be, where that is asked for.
+  bool longest = session.options().longest_model_len;
+  int64_t tokens = longest ? session.max_model_len()
+                           : std::min(o.prompt_tokens + o.max_tokens, session.max_model_len());
+  RunShape shape = session.run_shape(tokens * o.max_num_seqs, std::min(o.prompt_tokens, tokens), 1);
   MemoryPlan memory = session.predict(shape);
   MemoryPlan smallest = session.smallest(shape);
   ReadPlan read = compile(session.model(), session.index(), session.options().quantize,
@@ -194,6 +201,9 @@ void define_plan(CLI::App& app, std::stop_token) {
       ->capture_default_str();
   verb->add_option("-n,--max-tokens", o->max_tokens, "tokens to generate")
       ->check(CLI::Range(int64_t{0}, kMaxPositions))
+      ->capture_default_str();
+  verb->add_option("--max-num-seqs", o->max_num_seqs, "sequences of that length at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
   verb->callback([o] { run(*o); });
 }

@@ -79,6 +79,8 @@ Session::Session(SessionOptions options, Session* host)
   }
   if (host == nullptr) runtime_bytes_ = process_rss();
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
+  check_place_rules();
+  if (options_.longest_model_len) max_model_len_ = longest_sequence();
 }
 
 // Token ids need no tokenizer, so a model without a usable one can still run.
@@ -108,8 +110,58 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
   DType kv = compute_ == Compute::bf16 ? DType::bf16 : DType::f32;
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
-  return {max_tokens, longest_prompt, std::min(logits_rows, most_rows), 0, options_.block_size, kv,
-          compute_,   pool_->size(),  !options_.spill.directory.empty()};
+  return {max_tokens,
+          longest_prompt,
+          std::min(logits_rows, most_rows),
+          0,
+          options_.block_size,
+          kv,
+          compute_,
+          pool_->size(),
+          !options_.spill.directory.empty(),
+          options_.place};
+}
+
+void Session::check_place_rules() {
+  for (const PlaceRule& rule : options_.place) {
+    bool found = false;
+    model_.root->each_param([&](const Param& p) { found = found || rule.matches(p.path); });
+    if (!found) {
+      fail(ErrorKind::usage, "--place {}: matches no parameter; `sluice inspect` lists them",
+           rule.pattern);
+    }
+  }
+}
+
+// With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
+// cache gets a quarter of the budget.
+int64_t Session::longest_sequence() {
+  auto plan_for = [&](int64_t tokens) -> std::optional<MemoryPlan> {
+    try {
+      return sluice::place(model_, index_, options_.quantize, run_shape(tokens, tokens, 1),
+                           budget(), runtime_bytes_);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::no_fit) throw;
+      return std::nullopt;
+    }
+  };
+  std::optional<MemoryPlan> shortest = plan_for(1);
+  auto good = [&](int64_t tokens) {
+    std::optional<MemoryPlan> plan = plan_for(tokens);
+    return plan && plan->streams() == shortest->streams() &&
+           (!plan->streams() || plan->kv_cache <= budget() / 4);
+  };
+  int64_t low = 1;
+  int64_t high = config().rope.usable_positions();
+  while (shortest && low < high) {
+    int64_t middle = high - (high - low) / 2;
+    if (good(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
 }
 
 MemoryPlan Session::predict(const RunShape& shape) {

@@ -34,6 +34,8 @@ struct SessionOptions {
   int threads = 0;  // 0: as many as the process may use
   int64_t block_size = 16;
   std::optional<int64_t> max_model_len;
+  bool longest_model_len = false;  // as long as the budget allows
+  std::vector<PlaceRule> place;
   SpillOptions spill;  // for what is streamed
 };
 
@@ -99,6 +101,8 @@ class Session {
  private:
   Session(SessionOptions options, Session* host);
   void load_tokenizer();
+  void check_place_rules();
+  int64_t longest_sequence();
   void measure_streamed(const std::stop_token& stop);
   void open_stream();
   LoadOptions load_options();

@@ -77,10 +77,11 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {
   MemoryPlan resident = predict_memory(model, index, quantize, shape, kEfforts.back(), runtime);
-  MemoryPlan streamed =
-      predict_memory(model, index, quantize, shape, kEfforts.back(), runtime,
-                     choose_streamed(compile(model, index, quantize, kEfforts.back().staging), 0));
-  return streamed.needed() < resident.needed() ? streamed : resident;
+  MemoryPlan streamed = predict_memory(
+      model, index, quantize, shape, kEfforts.back(), runtime,
+      choose_streamed(compile(model, index, quantize, kEfforts.back().staging), 0, shape.rules));
+  bool to_disk = std::ranges::any_of(shape.rules, &PlaceRule::disk);
+  return to_disk || streamed.needed() < resident.needed() ? streamed : resident;
 }
 
 namespace {
@@ -108,7 +109,7 @@ MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointI
   // The load's staging is gone when the run begins. Page tables and rounding take their part.
   uint64_t room = budget - plan.peak() - plan.kernel;
   room -= std::min(room, room / 512 + all.units.size() * 4 * KiB + 64 * KiB);
-  std::vector<bool> streamed = choose_streamed(all, room);
+  std::vector<bool> streamed = choose_streamed(all, room, shape.rules);
   MemoryPlan filled = predict_memory(model, index, quantize, shape, plan.effort, runtime, streamed);
   return filled.needed() <= budget ? filled : plan;
 }
@@ -116,7 +117,8 @@ MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointI
 MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
                            const QuantizeRequest& quantize, const RunShape& shape,
                            const Effort& least, uint64_t budget, uint64_t runtime) {
-  std::vector<bool> none = choose_streamed(compile(model, index, quantize, least.staging), 0);
+  std::vector<bool> none =
+      choose_streamed(compile(model, index, quantize, least.staging), 0, shape.rules);
   Effort effort = streaming_effort(least, model, index, quantize, shape, budget, runtime, none);
   MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime, none);
   return fill_room(plan, model, index, quantize, shape, budget, runtime);
@@ -126,7 +128,9 @@ MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
 
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime) {
+  bool to_disk = std::ranges::any_of(shape.rules, &PlaceRule::disk);
   for (const Effort& effort : kEfforts) {
+    if (to_disk) break;
     MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime);
     if (plan.needed() <= budget) return plan;
   }
@@ -155,7 +159,7 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
   for (Effort effort : kEfforts) {
     effort.chunk_rows = now.chunk_rows;
     std::vector<bool> streamed =
-        choose_streamed(compile(model, index, quantize, effort.staging), 0);
+        choose_streamed(compile(model, index, quantize, effort.staging), 0, shape.rules);
     MemoryPlan none = predict_memory(model, index, quantize, shape, effort, runtime, streamed);
     MemoryPlan plan = fill_room(none, model, index, quantize, shape, budget, runtime);
     // What has gone does not come back: that would be a load.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/models/decoder.h"
+#include "src/plan/place_rules.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
@@ -21,7 +22,8 @@ struct RunShape {
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
   int threads = 1;
-  bool spill = false;  // what is quantized and streamed goes to the spill cache
+  bool spill = false;                 // what is quantized and streamed goes to the spill cache
+  std::vector<PlaceRule> rules = {};  // where the user wants parameters to be
 };
 
 // How much memory to spend for speed. The planner tries them from the largest down; results do not

@@ -12,8 +12,9 @@ namespace {
 
 enum class Fate : uint8_t { stays, may_go, goes };
 
-Fate fate(const ParamPlan& p) {
+Fate fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
   if (p.param->pieces.front().vector) return Fate::stays;  // small, and met by every token
+  if (auto disk = wants_disk(rules, p.param->path)) return *disk ? Fate::goes : Fate::stays;
   bool only_looked_up =
       p.param->role == ParamRole::embedding && p.format.layout == WeightLayout::rows;
   return only_looked_up ? Fate::goes : Fate::may_go;
@@ -23,19 +24,22 @@ uint64_t storage_of(const ParamPlan& p) { return p.bytes + p.scale_bytes + 2 * k
 
 }  // namespace
 
-std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room) {
+std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
+                                  const std::vector<PlaceRule>& rules) {
   std::vector<bool> streamed(all.params.size());
   std::vector<size_t> movable;
   uint64_t total = 0;
   for (size_t i = 0; i < all.params.size(); ++i) {
-    streamed[i] = fate(all.params[i]) != Fate::stays;
-    if (fate(all.params[i]) != Fate::may_go) continue;
+    Fate f = fate(all.params[i], rules);
+    streamed[i] = f != Fate::stays;
+    if (f != Fate::may_go) continue;
     movable.push_back(i);
     total += storage_of(all.params[i]);
   }
   uint64_t taken = 0;
   uint64_t seen = 0;
-  double share = std::min(1.0, static_cast<double>(room) / static_cast<double>(total));
+  double share =
+      std::min(1.0, static_cast<double>(room) / static_cast<double>(std::max<uint64_t>(total, 1)));
   auto keep = [&](size_t i) {
     streamed[i] = false;
     taken += storage_of(all.params[i]);

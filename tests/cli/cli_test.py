@@ -260,6 +260,34 @@ class MemoryTest(Case):
         self.assertIn("the budget is 33.8 MiB now", err)
         self.assertEqual(json.loads(out)["logits_hash"], run_json(*run[:-1])["logits_hash"])
 
+    def test_place_decides_what_is_streamed(self):
+        run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "8", "--ignore-eos")
+        place = ("--place", "layers.1-2=disk,layers.2.mlp=host")
+        units = {u["name"]: u for u in run_json("plan", DEMO, *place)["units"]}
+        self.assertEqual(units["model.layers.0"]["place"], "host")
+        self.assertEqual(units["model.layers.3"]["place"], "host")
+        self.assertGreater(units["model.layers.1"]["streamed_bytes"],
+                           units["model.layers.2"]["streamed_bytes"])
+        self.assertGreater(units["model.layers.2"]["streamed_bytes"], 0)
+        self.assertEqual(run_json(*run, *place)["logits_hash"], run_json(*run)["logits_hash"])
+        self.assert_fails(2, "matches no parameter", *run, "--place", "layers.99=disk")
+        self.assert_fails(2, "no device here", *run, "--place", "layers.0=device")
+
+    def test_the_longest_sequence_that_fits(self):
+        def plan(*more):
+            return run_json("plan", DEMO, "--prompt-tokens", "8", "-n", "8", *more)
+        least = plan()["needed_bytes"]
+        longest = plan("--max-model-len", "auto")["max_model_len"]
+        self.assertEqual(longest, plan()["max_model_len"])
+        smallest = plan()["smallest"]["memory"]
+        tight = plan("--max-model-len", "auto", "--memory", smallest)
+        self.assertLess(tight["max_model_len"], longest)
+        self.assertTrue(tight["fits"])
+        many = plan("--max-num-seqs", "4")
+        self.assertEqual(many["kv_blocks"], 4 * plan()["kv_blocks"])
+        self.assertGreater(many["needed_bytes"], least)
+        self.assert_fails(2, "--max-model-len", "plan", DEMO, "--max-model-len", "long")
+
     def test_quantization_error_bound(self):
         self.assert_fails(3, "--max-quant-error", "run", DEMO, "-p", "x", "--quantization", "fp8",
                           "--max-quant-error", "0.001", "--quiet")

@@ -1,0 +1,27 @@
+// Where the user wants parameters to be: "layers.0-7=host,layers.*.mlp=disk".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+// A rule's pattern is a run of names anywhere in a parameter's path: "layers.0-7" is in
+// "model.layers.3.mlp.down_proj.weight". `*` is any one name, `0-7` any number from 0 to 7.
+struct PlaceRule {
+  std::string pattern;             // as written, for messages
+  std::vector<std::string> names;  // between its dots
+  bool disk = false;               // else host
+
+  bool matches(std::string_view path) const;
+};
+
+// Error(usage) for what is no rule, or names a place that this machine does not have.
+std::vector<PlaceRule> parse_place_rules(const std::string& text);
+
+// What the last rule that matches says: true for disk, false for host; none: the planner's choice.
+std::optional<bool> wants_disk(const std::vector<PlaceRule>& rules, std::string_view path);
+
+}  // namespace sluice
