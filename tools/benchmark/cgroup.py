@@ -92,14 +92,16 @@ def remove(group):
             time.sleep(0.02)
 
 
-def run(command, limit_bytes):
-    """Runs `command` under the limit. Returns subprocess's result and the Usage."""
+def run(command, limit_bytes, timeout=None, env=None):
+    """Runs `command` under the limit. Returns subprocess's result and the Usage. After `timeout`
+    seconds the program is killed, and subprocess.TimeoutExpired raised.
+    """
     with memory_group(limit_bytes) as (group, controller):
         def enter():
             (group / "cgroup.procs").write_text(str(os.getpid()))
 
         result = subprocess.run(command, preexec_fn=enter, capture_output=True, text=True,
-                                check=False)
+                                check=False, timeout=timeout, env=env)
         return result, Usage(
             peak_bytes=number(group, controller.peak),
             limit_hits=number(group, *controller.limit_hits),
