@@ -69,7 +69,8 @@ CheckpointFile describe_file(const Fd& fd, const fs::path& path, std::string nam
           .path = path,
           .size = static_cast<uint64_t>(status.st_size),
           .mtime_ns = status.st_mtim.tv_sec * int64_t{1'000'000'000} + status.st_mtim.tv_nsec,
-          .inode = status.st_ino};
+          .inode = status.st_ino,
+          .device = status.st_dev};
 }
 
 void read_exactly(const Fd& fd, const fs::path& path, uint64_t offset, std::span<char> to) {

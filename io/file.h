@@ -36,6 +36,7 @@ struct CheckpointFile {
   uint64_t size = 0;           // bytes
   int64_t mtime_ns = 0;
   uint64_t inode = 0;
+  uint64_t device = 0;  // that holds it (st_dev)
 };
 
 // Opens an existing regular file for reading. Directories, devices and FIFOs are refused, and a

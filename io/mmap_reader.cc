@@ -108,7 +108,11 @@ void MmapReader::submit(const ReadRequest& request) {
   uint64_t begin = chunks.front().begin;
   uint64_t end = chunks.back().needed_end();
   const OpenFile& file = files_[request.file];
-  in_flight_.push_back({chunks, Mapping(file, begin, end - begin, calls_)});
+  try {
+    in_flight_.push_back({chunks, Mapping(file, begin, end - begin, calls_)});
+  } catch (const Error& e) {
+    throw ReadError(request.file, e);
+  }
   // In pieces, because for one call the kernel reads no more than its read-ahead limit.
   for (uint64_t offset = begin; offset < end; offset += kReadAheadBytes) {
     calls_.fadvise(file.fd.get(), offset, std::min(kReadAheadBytes, end - offset),

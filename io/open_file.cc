@@ -75,7 +75,13 @@ std::vector<OpenFile> open_files(std::span<const CheckpointFile> files,
                                  const SystemCalls& calls) {
   std::vector<OpenFile> open;
   open.reserve(files.size());
-  for (const CheckpointFile& file : files) open.push_back(open_one(file, options, scratch, calls));
+  for (uint32_t i = 0; i < files.size(); ++i) {
+    try {
+      open.push_back(open_one(files[i], options, scratch, calls));
+    } catch (const Error& e) {
+      throw ReadError(i, e);
+    }
+  }
   return open;
 }
 

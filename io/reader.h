@@ -5,8 +5,8 @@
 // that the disk sees more and smaller reads than there are slots.
 //
 // Reads start at any offset; where O_DIRECT needs alignment the reader widens them inside their
-// slot. Short reads, EINTR and EAGAIN are retried; every other failure is an Error that names file
-// and offset, after which the reader can only be destroyed. Files are compared with their
+// slot. Short reads, EINTR and EAGAIN are retried; every other failure is a ReadError that names
+// file and offset, after which the reader can only be destroyed. Files are compared with their
 // CheckpointFile (size, mtime, inode) when they are opened, and their size again when a read comes
 // back short: a file that shrinks is "changed while it was being read".
 //
@@ -24,12 +24,19 @@
 
 #include "io/file.h"
 #include "io/system_calls.h"
+#include "src/base/error.h"
 
 namespace sluice::io {
 
 // Of slots, chunks and what they read. A file that needs more for O_DIRECT is read through the page
 // cache.
 inline constexpr uint64_t kDirectAlignment = 4096;
+
+// What went wrong with a file, when it was opened or read.
+struct ReadError : Error {
+  ReadError(uint32_t index, const Error& e) : Error(e.kind(), e.what()), file(index) {}
+  uint32_t file;  // of those that the reader was opened with
+};
 
 struct ReadRequest {
   uint32_t file = 0;

@@ -28,10 +28,8 @@ uint64_t slot_count(std::span<std::byte> staging, const ReaderOptions& o) {
   return std::min(staging.size() / o.slot_bytes, most);
 }
 
-}  // namespace
-
-bool take_result(Chunk& chunk, int64_t result, const OpenFile& file, const SystemCalls& calls,
-                 ReaderStats& stats) {
+bool take(Chunk& chunk, int64_t result, const OpenFile& file, const SystemCalls& calls,
+          ReaderStats& stats) {
   ++stats.reads;
   if (result < 0 && result != -EINTR && result != -EAGAIN) {
     fail_errno(static_cast<int>(-result), "{}: cannot be read at offset {}", file.path,
@@ -58,6 +56,17 @@ bool take_result(Chunk& chunk, int64_t result, const OpenFile& file, const Syste
   }
   chunk.done += progress;
   return false;
+}
+
+}  // namespace
+
+bool take_result(Chunk& chunk, int64_t result, const OpenFile& file, const SystemCalls& calls,
+                 ReaderStats& stats) {
+  try {
+    return take(chunk, result, file, calls, stats);
+  } catch (const Error& e) {
+    throw ReadError(chunk.file, e);
+  }
 }
 
 Slots::Slots(std::span<std::byte> staging, const ReaderOptions& options)

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/file.h"
@@ -24,6 +26,12 @@ struct StoredTensor {
   uint64_t bytes = 0;
 };
 
+// The same bytes as one of the checkpoint's files, elsewhere.
+struct FileCopy {
+  uint32_t of = 0;  // index into CheckpointIndex::files
+  CheckpointFile file;
+};
+
 // Refuses a tensor whose name no one could print, whose shape and dtype do not give its bytes, or
 // that does not lie inside its file. Names the file and the tensor.
 void check_tensor(const StoredTensor& tensor, const CheckpointFile& file);
@@ -36,6 +44,8 @@ class CheckpointIndex {
                   std::vector<std::string> warnings);
 
   const std::vector<CheckpointFile>& files() const { return files_; }
+  const std::vector<FileCopy>& copies() const { return copies_; }
+  void add_copy(FileCopy copy) { copies_.push_back(std::move(copy)); }
   // In disk order: file, then offset.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;  // null when there is none
@@ -45,6 +55,7 @@ class CheckpointIndex {
 
  private:
   std::vector<CheckpointFile> files_;
+  std::vector<FileCopy> copies_;
   std::vector<StoredTensor> tensors_;
   std::vector<uint32_t> by_name_;  // indices into tensors_, in the order of names
   std::vector<std::string> warnings_;
@@ -53,6 +64,11 @@ class CheckpointIndex {
 // Reads the headers of the checkpoint in `directory`: model.safetensors, else
 // model.safetensors.index.json and its shards. Throws Error(refused) with one sentence that names
 // file, tensor and fault.
-CheckpointIndex open_checkpoint(const std::filesystem::path& directory);
+//
+// Each of `mirrors` is a directory with some or all of the checkpoint's weight files, on another
+// disk say. A file that `directory` lacks is taken from the first that has it; further ones are
+// copies, and refused when their headers differ.
+CheckpointIndex open_checkpoint(const std::filesystem::path& directory,
+                                std::span<const std::filesystem::path> mirrors = {});
 
 }  // namespace sluice::io

@@ -2,6 +2,8 @@
 #include <array>
 #include <filesystem>
 #include <iterator>
+#include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -71,22 +73,71 @@ bool is_absent(const fs::path& path) {
   return !fs::exists(path, error) && (!error || error == std::errc::no_such_file_or_directory);
 }
 
-CheckpointIndex open_single(const fs::path& directory) {
+// Where a checkpoint's files are: its own directory, and others that have some of them.
+class Places {
+ public:
+  Places(const fs::path& directory, std::span<const fs::path> mirrors) : all_{directory} {
+    all_.insert(all_.end(), mirrors.begin(), mirrors.end());
+  }
+  const fs::path& own() const { return all_.front(); }
+
+  bool lack(const std::string& name) const {
+    return std::ranges::all_of(all_, [&](const fs::path& d) { return is_absent(d / name); });
+  }
+  // The header of the first; the others must agree with it and become copies.
+  SafetensorsFile read(const std::string& name, uint32_t number,
+                       std::vector<FileCopy>& copies) const {
+    std::optional<SafetensorsFile> first;
+    for (const fs::path& directory : all_) {
+      if (is_absent(directory / name)) continue;
+      SafetensorsFile file = read_safetensors_header(resolve_inside(directory, name), name);
+      if (!first) {
+        first = std::move(file);
+        continue;
+      }
+      if (!same_tensors(*first, file)) {
+        fail(ErrorKind::refused, "{}: is not a copy of {}: their headers differ",
+             printable(file.file.path.string()), printable(first->file.path.string()));
+      }
+      copies.push_back({number, std::move(file.file)});
+    }
+    return std::move(*first);
+  }
+
+ private:
+  static bool same_tensors(const SafetensorsFile& a, const SafetensorsFile& b) {
+    auto same = [](const StoredTensor& x, const StoredTensor& y) {
+      return x.name == y.name && x.dtype == y.dtype && x.offset == y.offset && x.bytes == y.bytes;
+    };
+    return a.file.size == b.file.size && std::ranges::equal(a.tensors, b.tensors, same);
+  }
+
+  std::vector<fs::path> all_;
+};
+
+CheckpointIndex with_copies(CheckpointIndex index, std::vector<FileCopy> copies) {
+  for (FileCopy& copy : copies) index.add_copy(std::move(copy));
+  return index;
+}
+
+CheckpointIndex open_single(const Places& places) {
+  const fs::path& directory = places.own();
   fs::path path = directory / kSingleFile;
-  if (is_absent(path)) {
+  if (places.lack(std::string(kSingleFile))) {
     fail(ErrorKind::refused, "{}: is a symbolic link to a file that is not there{}",
          printable(path.string()), download_hint(directory));
   }
-  SafetensorsFile file =
-      read_safetensors_header(resolve_inside(directory, kSingleFile), std::string(kSingleFile));
+  std::vector<FileCopy> copies;
+  SafetensorsFile file = places.read(std::string(kSingleFile), 0, copies);
   std::vector<CheckpointFile> files{std::move(file.file)};
-  return {std::move(files), std::move(file.tensors), {}};
+  return with_copies({std::move(files), std::move(file.tensors), {}}, std::move(copies));
 }
 
-void refuse_missing_shards(const fs::path& directory, const ShardIndex& index) {
+void refuse_missing_shards(const Places& places, const ShardIndex& index) {
+  const fs::path& directory = places.own();
   std::vector<std::string> missing;
   for (const Shard& shard : index.shards) {
-    if (is_absent(directory / shard.file)) missing.push_back(shard.file);
+    if (places.lack(shard.file)) missing.push_back(shard.file);
   }
   if (missing.empty()) return;
   fail(ErrorKind::refused, "{}: named by {} but not there ({} of {} files are missing){}",
@@ -126,18 +177,19 @@ std::string take_tensors(SafetensorsFile& file, const Shard& shard, uint32_t num
                      ignored.size() > 1 ? fmt::format(" and {} more", ignored.size() - 1) : "");
 }
 
-CheckpointIndex open_sharded(const fs::path& directory) {
+CheckpointIndex open_sharded(const Places& places) {
+  const fs::path& directory = places.own();
   std::string where = printable((directory / kIndexFile).string());
   ShardIndex index =
       parse_shard_index(read_checkpoint_file(directory, kIndexFile, kMaxIndexBytes), where);
-  refuse_missing_shards(directory, index);
+  refuse_missing_shards(places, index);
 
   std::vector<CheckpointFile> files;
   std::vector<StoredTensor> tensors;
   std::vector<std::string> warnings;
+  std::vector<FileCopy> copies;
   for (const Shard& shard : index.shards) {
-    SafetensorsFile file =
-        read_safetensors_header(resolve_inside(directory, shard.file), shard.file);
+    SafetensorsFile file = places.read(shard.file, static_cast<uint32_t>(files.size()), copies);
     refuse_absent_tensors(file, shard);
     std::string warning = take_tensors(file, shard, static_cast<uint32_t>(files.size()), tensors);
     if (!warning.empty()) warnings.push_back(std::move(warning));
@@ -149,12 +201,13 @@ CheckpointIndex open_sharded(const fs::path& directory) {
     warnings.push_back(fmt::format("{}: total_size is {}, but the tensors have {} bytes", where,
                                    *index.total_size, bytes));
   }
-  return {std::move(files), std::move(tensors), std::move(warnings)};
+  return with_copies({std::move(files), std::move(tensors), std::move(warnings)},
+                     std::move(copies));
 }
 
 }  // namespace
 
-CheckpointIndex open_checkpoint(const fs::path& directory) {
+CheckpointIndex open_checkpoint(const fs::path& directory, std::span<const fs::path> mirrors) {
   std::string where = printable(directory.string());
   std::error_code error;
   fs::file_status status = fs::status(directory, error);
@@ -172,7 +225,8 @@ CheckpointIndex open_checkpoint(const fs::path& directory) {
     fail(ErrorKind::refused, "{}: holds neither {} nor {}{}", where, kSingleFile, kIndexFile,
          download_hint(directory));
   }
-  CheckpointIndex checkpoint = single ? open_single(directory) : open_sharded(directory);
+  Places places(directory, mirrors);
+  CheckpointIndex checkpoint = single ? open_single(places) : open_sharded(places);
   if (checkpoint.tensors().empty()) fail(ErrorKind::refused, "{}: holds no tensors", where);
   return checkpoint;
 }

@@ -127,6 +127,11 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--dtype", o.dtype, "compute in: auto, bfloat16, float32")->capture_default_str();
   verb.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto")->capture_default_str();
   verb.add_option("--load-format", o.load_format, "auto, safetensors")->capture_default_str();
+  verb.add_option(
+          "--mirror", o.mirrors,
+          "a directory on another disk with some or all of the weight files, read at the same "
+          "time; may be given several times")
+      ->allow_extra_args(false);
   verb.add_option("--reader", o.reader, "auto, uring, pread, mmap")->capture_default_str();
   verb.add_option("--kernels", o.kernels, "auto, avx512_bf16, avx2, portable, reference")
       ->capture_default_str();
@@ -166,6 +171,7 @@ SessionOptions session_options(const CommonOptions& o) {
   check_fixed_options(o);
   SessionOptions s;
   s.model = o.model;
+  s.mirrors.assign(o.mirrors.begin(), o.mirrors.end());
   s.memory = o.memory;
   std::optional<QuantScheme> scheme = find_quant_scheme(o.quantization);
   if (!scheme) {

@@ -21,6 +21,7 @@ namespace sluice::cli {
 // As given; session_options() checks them together.
 struct CommonOptions {
   std::string model;
+  std::vector<std::string> mirrors;
   std::string device = "cpu";
   std::optional<std::string> memory;
   std::string quantization = "none";

@@ -61,7 +61,7 @@ Session::Session(SessionOptions options, Session* host)
       ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
       free_(host == nullptr ? free_memory() : host->free_),
       model_(build_model(options_.model, Rank{})),
-      index_(io::open_checkpoint(options_.model)),
+      index_(io::open_checkpoint(options_.model, options_.mirrors)),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
                                   options_.threads > 0 ? options_.threads : usable_threads())) {

@@ -25,6 +25,7 @@ enum class DtypeChoice : uint8_t { automatic, bf16, f32 };
 
 struct SessionOptions {
   std::filesystem::path model;
+  std::vector<std::filesystem::path> mirrors;  // with some or all of its weight files
   std::optional<std::string> memory;  // as given: "2GiB", "75%" of what is free; none: what is free
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;

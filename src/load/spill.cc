@@ -64,12 +64,6 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   }
 }
 
-std::vector<io::CheckpointFile> Spill::files() const {
-  std::vector<io::CheckpointFile> files = checkpoint_.files();
-  if (ready()) files.push_back(file_);
-  return files;
-}
-
 std::string Spill::fingerprint() const {
   std::string text = fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size);
   for (const io::CheckpointFile& f : checkpoint_.files())

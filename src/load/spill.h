@@ -70,8 +70,8 @@ class Spill {
   bool wants(uint32_t tensor) const;
   const SpillLayout& layout() const { return layout_; }
 
-  // What a reader opens: the checkpoint's files, and when it is ready the spill's as the last.
-  std::vector<io::CheckpointFile> files() const;
+  // What a reader opens; when it is ready.
+  const io::CheckpointFile& file() const { return file_; }
 
   // Where the codes of rows of a tensor lie. first_row begins a panel.
   struct Extent {

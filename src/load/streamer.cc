@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/load/encode_queue.h"
+#include "src/load/fallback.h"
 
 namespace sluice {
 namespace {
@@ -36,13 +37,12 @@ void begin_unit(const ReadPlan& plan, uint32_t unit, Ledger& ledger, Filling& fi
 struct Fetch {
   const Span* span = nullptr;
   std::optional<uint32_t> spilled;  // the move whose codes it gets from the spill
-  uint32_t file = 0;
+  uint32_t file = 0;  // the checkpoint's, or when it is read which copy of it; or the spill's
   uint64_t offset = 0;
   uint64_t length = 0;
 };
 
-std::vector<Fetch> fetches(const ReadPlan& plan, const io::CheckpointIndex& index,
-                           const Spill* spill) {
+std::vector<Fetch> fetches(const ReadPlan& plan, const Spill* spill) {
   std::vector<Fetch> list;
   for (const Span& span : plan.spans) {
     auto moves = std::span(plan.moves).subspan(span.first_move, span.moves);
@@ -54,8 +54,7 @@ std::vector<Fetch> fetches(const ReadPlan& plan, const io::CheckpointIndex& inde
       for (uint32_t m = span.first_move; m < span.first_move + span.moves; ++m) {
         const Move& move = plan.moves[m];
         Spill::Extent extent = spill->extent(move.tensor, move.first_row, move.rows);
-        list.push_back(
-            {&span, m, static_cast<uint32_t>(index.files().size()), extent.offset, extent.length});
+        list.push_back({&span, m, 0, extent.offset, extent.length});
       }
     }
   }
@@ -128,28 +127,27 @@ Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, const
 
 std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progress,
                                          std::stop_token stop) {
-  if (options_.spill != nullptr && options_.spill->ready()) {
+  io::Sources sources(index_);
+  while (true) {
     try {
-      return load_once(report, progress, stop);
+      return load_once(sources, report, progress, stop);
     } catch (const SpillDamaged& e) {
       options_.spill->stop_using(e.what(), true);
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::runtime || stop.stop_requested()) throw;
-      options_.spill->stop_using(e.what(), false);
+    } catch (const io::ReadError& e) {
+      if (!fall_back(e, sources, options_.spill)) throw;
     }
+    sources.forget_in_flight();
   }
-  return load_once(report, progress, stop);
 }
 
-std::vector<Resident> Streamer::load_once(LoadReport& report, LoadProgress& progress,
-                                          const std::stop_token& stop) {
+std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& report,
+                                          LoadProgress& progress, const std::stop_token& stop) {
   auto start = std::chrono::steady_clock::now();
   // What was ready before is read; what becomes ready meanwhile has just been encoded.
   Spill* ready = options_.spill != nullptr && options_.spill->ready() ? options_.spill : nullptr;
-  std::vector<Fetch> list = fetches(plan_, index_, ready);
-  std::vector<io::CheckpointFile> files = ready ? ready->files() : index_.files();
+  std::vector<Fetch> list = fetches(plan_, ready);
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
-  auto reader = io::open_reader(files, ring.bytes(),
+  auto reader = io::open_reader(files_to_read(sources, ready), ring.bytes(),
                                 {.kind = options_.reader, .slot_bytes = plan_.slot_bytes});
   Filling filling;
   filling.begun.resize(plan_.units.size());
@@ -173,13 +171,16 @@ std::vector<Resident> Streamer::load_once(LoadReport& report, LoadProgress& prog
   for (size_t done = 0; done < list.size();) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
     for (; submitted < list.size() && reader->free_slots() > 0; ++submitted) {
-      const Fetch& f = list[submitted];
+      Fetch& f = list[submitted];
+      f.file = f.spilled ? static_cast<uint32_t>(sources.files().size())
+                         : sources.choose(f.file, f.length);
       begin_unit(plan_, f.span->unit, ledger_, filling);
       reader->submit({f.file, f.offset, f.length, submitted});
     }
     if (received < submitted) {
       io::ReadResult read = reader->wait();
       const Fetch& f = list[read.tag];
+      if (!f.spilled) sources.arrived(f.file, f.length);
       if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
       queue.push({f.span, read, {}, f.spilled});
       ++received;

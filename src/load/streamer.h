@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/reader.h"
+#include "io/sources.h"
 #include "kernels/kernels.h"
 #include "src/load/disk_timeline.h"
 #include "src/load/spill.h"
@@ -87,11 +88,11 @@ class Streamer {
 
   // Reads every unit once, in disk order, from the spill what that has. Throws Error for faults of
   // the files, memory or disk; Error(runtime) when `stop` is requested. Nothing stays allocated
-  // then. A spill that cannot be read is given up, and the checkpoint read instead.
+  // then. Where a file cannot be read and there is another way to its bytes, it begins anew.
   std::vector<Resident> load_all(LoadReport& report, LoadProgress& progress, std::stop_token stop);
 
  private:
-  std::vector<Resident> load_once(LoadReport& report, LoadProgress& progress,
+  std::vector<Resident> load_once(io::Sources& sources, LoadReport& report, LoadProgress& progress,
                                   const std::stop_token& stop);
 
   const ReadPlan& plan_;

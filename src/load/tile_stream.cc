@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/load/fallback.h"
 
 namespace sluice {
 namespace {
@@ -40,11 +41,12 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
                        const Kernels& encoder, Ledger& ledger, std::span<const float> amax,
                        LoadOptions options, std::stop_token stop)
     : plan_(plan),
-      index_(index),
       encoder_(encoder),
       options_(options),
       stop_(std::move(stop)),
-      amax_(amax.begin(), amax.end()) {
+      amax_(amax.begin(), amax.end()),
+      lookup_sources_(index),
+      sources_(index) {
   report_.units.resize(plan.units.size());
   StreamMemory needs = stream_memory(plan);
   if (LookupShape lookup = lookup_shape(plan); lookup.slot_bytes > 0) {
@@ -207,7 +209,7 @@ void TileStream::open_reader() {
       all_spilled ? round_down(memory_.bytes().size(), slot_bytes) : plan_.slot_bytes * buffers_;
   free_buffers_.clear();
   for (uint32_t b = all_spilled ? 0 : buffers_; b > 0; --b) free_buffers_.push_back(b - 1);
-  reader_ = io::open_reader(reads_spill_ ? options_.spill->files() : index_.files(),
+  reader_ = io::open_reader(files_to_read(sources_, reads_spill_ ? options_.spill : nullptr),
                             memory_.bytes().first(area),
                             {.kind = options_.reader, .slot_bytes = slot_bytes});
 }
@@ -217,11 +219,10 @@ void TileStream::read_tiles(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       try {
         read_some(stop);
-      } catch (const Error& e) {
-        // What cannot be read in the spill is still in the checkpoint.
-        if (e.kind() != ErrorKind::runtime || !reads_spill_) throw;
-        options_.spill->stop_using(e.what(), false);
+      } catch (const io::ReadError& e) {
+        if (!fall_back(e, sources_, options_.spill)) throw;
         reads_in_flight_ = 0;  // this reader will not be asked again
+        start_over_ = true;
       }
     }
   } catch (...) {
@@ -232,7 +233,7 @@ void TileStream::read_tiles(const std::stop_token& stop) {
 }
 
 void TileStream::read_some(const std::stop_token& stop) {
-  if (reads_spill_ != spill_ready()) {
+  if (start_over_ || reads_spill_ != spill_ready()) {
     start_over(stop);
     return;
   }
@@ -247,8 +248,9 @@ void TileStream::read_some(const std::stop_token& stop) {
   }
 }
 
-// The spill has become ready, or useless: drops what has been read and goes on from there with
-// another reader. It may use the memory in another way, so that compute must have let go of it.
+// The spill has become ready, or a file useless: drops what has been read and goes on from there
+// with another reader. It may use the memory in another way, so that compute must have let go of
+// it.
 void TileStream::start_over(const std::stop_token& stop) {
   while (reads_in_flight_ > 0) receive();
   while (encoding_ > 0) take_finished(true);
@@ -260,10 +262,13 @@ void TileStream::start_over(const std::stop_token& stop) {
     first_id_ += entries_.size();
     entries_.clear();
     returned_.clear();
-    past_io_ += reader_->stats();
+    if (reader_) past_io_ += reader_->stats();
     report_.io = {};
   }
+  sources_.forget_in_flight();
+  start_over_ = true;  // until it has worked out
   open_reader();
+  start_over_ = false;
 }
 
 void TileStream::submit_reads() {
@@ -273,10 +278,11 @@ void TileStream::submit_reads() {
     uint32_t tile = next_tile_;
     const Span& span = plan_.sweep[tile];
     io::ReadRequest request{span.file, span.offset, span.length, first_id_ + entries_.size()};
-    Entry entry{tile, {}, {}, {}, false, false};
+    Entry entry;
+    entry.tile = tile;
     if (is_spilled(tile)) {
       Spill::Extent extent = spill_extent(tile);
-      request.file = static_cast<uint32_t>(index_.files().size());
+      request.file = spill_file();
       request.offset = extent.offset;
       request.length = extent.length;
       report_.spilled_bytes += extent.length;
@@ -284,7 +290,9 @@ void TileStream::submit_reads() {
       if (free_buffers_.empty()) return;
       entry.buffer = free_buffers_.back();
       free_buffers_.pop_back();
+      request.file = sources_.choose(span.file, span.length);
     }
+    entry.file = request.file;
     entries_.push_back(entry);
     report_.units[span.unit].bytes += request.length;
     next_tile_ = (tile + 1) % static_cast<uint32_t>(plan_.sweep.size());
@@ -302,6 +310,7 @@ void TileStream::receive() {
   std::unique_lock lock(mutex_);
   Entry& e = entries_[read.tag - first_id_];
   e.arrived = Clock::now();
+  if (e.file < spill_file()) sources_.arrived(e.file, read.bytes.size());
   if (e.buffer) {
     const Span& span = plan_.sweep[e.tile];
     Weight tile = plan_.tile(span, buffer_memory(*e.buffer));
@@ -349,9 +358,10 @@ void TileStream::open_lookup_reader() {
   if (lookup_reader_) lookup_io_ += lookup_reader_->stats();
   lookup_reader_.reset();
   lookup_spill_ = spill_ready();
-  lookup_reader_ = io::open_reader(lookup_spill_ ? options_.spill->files() : index_.files(),
-                                   lookup_.bytes().first(lookup_tile_),
-                                   {.kind = options_.reader, .slot_bytes = lookup_slot_bytes_});
+  lookup_reader_ =
+      io::open_reader(files_to_read(lookup_sources_, lookup_spill_ ? options_.spill : nullptr),
+                      lookup_.bytes().first(lookup_tile_),
+                      {.kind = options_.reader, .slot_bytes = lookup_slot_bytes_});
 }
 
 // Row `id` of a table from the row group that was read; false where the spill's copy is damaged.
@@ -383,16 +393,17 @@ bool TileStream::embed_row(const Kernels& kernels, uint32_t t, const io::ReadRes
 
 void TileStream::embed(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
                        Tensor out) {
-  if (lookup_spill_ != spill_ready()) open_lookup_reader();
-  try {
-    if (embed_rows(kernels, table, ids, out)) return;
-    options_.spill->stop_using(SpillDamaged(table.path).what(), true);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::runtime || !lookup_spill_) throw;
-    options_.spill->stop_using(e.what(), false);
+  while (true) {
+    try {
+      if (!lookup_reader_ || lookup_spill_ != spill_ready()) open_lookup_reader();
+      if (embed_rows(kernels, table, ids, out)) return;
+      options_.spill->stop_using(SpillDamaged(table.path).what(), true);
+    } catch (const io::ReadError& e) {
+      if (!fall_back(e, lookup_sources_, options_.spill)) throw;
+      lookup_sources_.forget_in_flight();
+      lookup_reader_.reset();
+    }
   }
-  open_lookup_reader();
-  embed_rows(kernels, table, ids, out);  // from the checkpoint
 }
 
 // False where the spill's copy is damaged.
@@ -402,20 +413,25 @@ bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
       plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
   auto tensor = static_cast<uint32_t>(found - plan_.tensors.begin());
   RowsInFile rows = rows_in_file(plan_, *found);
+  std::vector<uint32_t> chosen(ids.size(), UINT32_MAX);  // files; none: the spill's
   auto request = [&](int32_t id, uint64_t tag) -> io::ReadRequest {
     if (lookup_spill_ && options_.spill->layout().find(tensor) != nullptr) {
       Spill::Extent e = options_.spill->extent(tensor, id / kPanelRows * kPanelRows, kPanelRows);
-      return {static_cast<uint32_t>(index_.files().size()), e.offset, e.length, tag};
+      return {static_cast<uint32_t>(lookup_sources_.files().size()), e.offset, e.length, tag};
     }
     int64_t first = id / rows.group * rows.group;
     auto count = static_cast<uint64_t>(std::min(rows.group, rows.rows - first));
-    return {found->stored->file, rows.begin + static_cast<uint64_t>(first) * rows.row_bytes,
-            count * rows.row_bytes, tag};
+    uint64_t length = count * rows.row_bytes;
+    uint32_t file = lookup_sources_.choose(found->stored->file, length);
+    chosen[tag] = file;
+    return {file, rows.begin + static_cast<uint64_t>(first) * rows.row_bytes, length, tag};
   };
   for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
     for (; submitted < ids.size() && lookup_reader_->free_slots() > 0; ++submitted)
       lookup_reader_->submit(request(ids[submitted], submitted));
     io::ReadResult read = lookup_reader_->wait();
+    if (chosen[read.tag] != UINT32_MAX)
+      lookup_sources_.arrived(chosen[read.tag], read.bytes.size());
     Tensor row = out.rows_from(static_cast<int64_t>(read.tag), 1);
     bool intact = embed_row(kernels, tensor, read, ids[read.tag], row);
     lookup_reader_->release(read);

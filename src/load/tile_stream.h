@@ -22,6 +22,7 @@
 
 #include "io/checkpoint/index.h"
 #include "io/reader.h"
+#include "io/sources.h"
 #include "src/load/encode_queue.h"
 #include "src/load/streamer.h"
 #include "src/memory/buffer.h"
@@ -75,6 +76,7 @@ class TileStream final : public WeightStream {
     uint32_t tile = 0;               // index into plan.sweep
     std::optional<uint32_t> buffer;  // that it is encoded into; none: it stays in its slot
     io::ReadResult slot;             // without a buffer, once it has arrived
+    uint32_t file = 0;               // that it is read from, of sources_; beyond them: the spill
     Clock::time_point arrived;
     bool ready = false;
     bool abandoned = false;  // not wanted any more; its memory is free once the disk is done
@@ -95,6 +97,7 @@ class TileStream final : public WeightStream {
   Spill::Extent spill_extent(uint32_t tile) const;
   uint32_t tile_index(const Param& param, int64_t row) const;
   const Move& move_of(uint32_t tile) const { return plan_.moves[plan_.sweep[tile].first_move]; }
+  uint32_t spill_file() const { return static_cast<uint32_t>(sources_.files().size()); }
   std::byte* buffer_memory(uint32_t buffer) const;
 
   // With mutex_ held.
@@ -104,7 +107,6 @@ class TileStream final : public WeightStream {
   Entry take_front();
 
   const ReadPlan& plan_;
-  const io::CheckpointIndex& index_;
   const Kernels& encoder_;
   LoadOptions options_;
   std::stop_token stop_;
@@ -122,6 +124,7 @@ class TileStream final : public WeightStream {
   Buffer lookup_;
   uint64_t lookup_tile_ = 0;  // where in it the encoded rows lie, behind the slots
   uint64_t lookup_slot_bytes_ = 0;
+  io::Sources lookup_sources_;
   std::unique_ptr<io::Reader> lookup_reader_;
   bool lookup_spill_ = false;  // the reader has the spill's file
   io::ReaderStats lookup_io_;  // of readers before it
@@ -129,6 +132,8 @@ class TileStream final : public WeightStream {
   // Of the reading thread.
   std::unique_ptr<io::Reader> reader_;
   std::unique_ptr<EncodeQueue> queue_;
+  io::Sources sources_;
+  bool start_over_ = false;  // with another reader
   size_t reads_in_flight_ = 0;
   size_t encoding_ = 0;
   io::ReaderStats past_io_;  // of readers before this one

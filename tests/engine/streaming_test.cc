@@ -254,6 +254,26 @@ TEST_F(StreamedModel, ReadsTheSweepOnceAPass) {
   EXPECT_GT(s.stream_report()->io.bytes_read, s.memory_plan().sweep_bytes);
 }
 
+TEST_F(StreamedModel, ReadsFromMirrorsAndGoesOnWithoutThem) {
+  std::string expected = resident_outcome(case_);
+  test::TempDir mirror;
+  std::filesystem::copy(dir_.path() / "model.safetensors", mirror.path() / "model.safetensors");
+  SessionOptions options = case_.options();
+  options.mirrors = {mirror.path()};
+  for (const auto& failing : {mirror.path(), dir_.path()}) {
+    std::filesystem::path file = failing / "model.safetensors";
+    std::string bytes = test::read_file(file);
+    Session& s = session(options);
+    LoadProgress progress;
+    s.load(progress, {});
+    EXPECT_EQ(outcome(s), expected);
+    std::filesystem::resize_file(file, 100000);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(s), expected);
+    session_.reset();
+    test::write_file(file, bytes);
+  }
+}
+
 TEST_F(StreamedModel, FileThatShrinksEndsTheRunWithOneSentence) {
   Session& s = session(case_.options());
   LoadProgress progress;

@@ -243,5 +243,32 @@ TEST(OpenCheckpoint, LeavesNoPageCacheBehind) {
   EXPECT_EQ(cached_pages(dir / kSingle), 0u);
 }
 
+TEST(OpenCheckpoint, FindsWhatIsMissingAndCopiesInMirrors) {
+  fs::path whole = fs::path(SLUICE_SOURCE_DIR) / "tests/data/io/sharded";
+  CheckpointIndex expected = open_checkpoint(whole);
+  ASSERT_GE(expected.files().size(), 2u);
+  test::TempDir part;
+  test::TempDir rest;
+  std::vector<fs::path> mirrors{rest.path()};
+  fs::copy(whole, part.path(), fs::copy_options::recursive);
+  std::string moved = expected.files()[1].name;
+  fs::copy(part.path() / moved, rest.path() / moved);
+
+  CheckpointIndex copied = open_checkpoint(part.path(), mirrors);
+  ASSERT_EQ(copied.copies().size(), 1u);
+  EXPECT_EQ(copied.copies()[0].of, 1u);
+
+  fs::remove(part.path() / moved);
+  CheckpointIndex spread = open_checkpoint(part.path(), mirrors);
+  EXPECT_TRUE(spread.copies().empty());
+  EXPECT_EQ(spread.files()[1].path, fs::canonical(rest.path() / moved));
+  EXPECT_EQ(spread.tensors().size(), expected.tensors().size());
+  EXPECT_THROW(open_checkpoint(part.path()), Error);
+
+  std::string other = test::read_file(whole / expected.files()[0].name);
+  test::write_file(rest.path() / expected.files()[0].name, other + std::string(8, '\0'));
+  EXPECT_THROW(open_checkpoint(part.path(), mirrors), Error);
+}
+
 }  // namespace
 }  // namespace sluice::io

@@ -1,0 +1,59 @@
+// Which copy of a file to read, when a checkpoint lies on several disks: each request goes where it
+// will be done first, so that all disks are busy and each gives what it can.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "io/checkpoint/index.h"
+
+namespace sluice::io {
+
+// One thread at a time; belongs to one reader.
+class Sources {
+ public:
+  explicit Sources(const CheckpointIndex& index);
+
+  // What to open the reader with: the checkpoint's files in their order, then their copies. One
+  // that was given up has become another of its copies.
+  const std::vector<CheckpointFile>& files() const { return files_; }
+
+  // A copy of one of the checkpoint's files, as an index into files(). `bytes` are going to be
+  // read.
+  uint32_t choose(uint32_t file, uint64_t bytes);
+  void arrived(uint32_t chosen, uint64_t bytes);
+  // It cannot be read: not to be chosen any more. False when there is no other copy.
+  bool give_up(uint32_t chosen);
+  // What was in flight will not arrive: the reader is gone.
+  void forget_in_flight();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // Bytes a second are counted while something is in flight, recent ones most.
+  struct Disk {
+    uint64_t id = 0;  // st_dev
+    uint64_t in_flight = 0;
+    double bytes = 0;
+    double seconds = 0;
+    Clock::time_point busy_since;
+
+    double seconds_to(uint64_t more, Clock::time_point now) const;
+  };
+  struct File {
+    uint32_t of = 0;
+    uint32_t disk = 0;
+    bool failed = false;
+  };
+
+  void add(const CheckpointFile& file, uint32_t of);
+
+  std::vector<CheckpointFile> files_;
+  std::vector<File> states_;                   // of files_
+  std::vector<std::vector<uint32_t>> copies_;  // of each of the checkpoint's files, itself first
+  std::vector<Disk> disks_;
+};
+
+}  // namespace sluice::io
