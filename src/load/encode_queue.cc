@@ -16,12 +16,13 @@ constexpr size_t kBacklog = 2;
 
 EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
                          std::span<const Weight> weights, std::span<std::byte> slots, int threads,
-                         Spill* spill, std::span<const float> amax)
+                         Spill* spill, Signal* finished, std::span<const float> amax)
     : plan_(plan),
       kernels_(kernels),
       weights_(weights),
       slots_(slots),
       spill_(spill),
+      signal_(finished),
       stats_(plan.moves.size()),
       measured_(plan.tensors.size()) {
   for (size_t t = 0; t < amax.size(); ++t)
@@ -75,13 +76,16 @@ void EncodeQueue::work() {
       arrived = ready_.front();
       ready_.pop_front();
     }
+    bool failed = false;
     try {
       process(arrived);
     } catch (...) {
       std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
       finished_ready_.notify_all();
+      failed = true;
     }
+    if (failed && signal_ != nullptr) signal_->notify();
   }
 }
 
@@ -179,6 +183,7 @@ void EncodeQueue::finish(const ArrivedSpan& arrived) {
     finished_.push_back(arrived);
   }
   finished_ready_.notify_one();
+  if (signal_ != nullptr) signal_->notify();
 }
 
 std::span<const Move> EncodeQueue::moves(const Span& span) const {

@@ -28,14 +28,27 @@ struct ArrivedSpan {
   std::optional<uint32_t> spilled;
 };
 
+// Something that a thread waits for together with other things: one who holds no lock notifies.
+struct Signal {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  void notify() {
+    {
+      std::lock_guard lock(mutex);
+    }  // whoever looked before it waited has begun to wait
+    changed.notify_all();
+  }
+};
+
 class EncodeQueue {
  public:
   // `weights[p]` is where parameter p goes; its storage is there before the first of its spans is
   // pushed. `slots`: the memory that spans arrive in, slots of plan.slot_bytes. `spill` may be
-  // null; it is given what it wants. `amax`: amax() of the queue that saw all tensors before, or
-  // empty. All arguments outlive the queue.
+  // null; it is given what it wants. `finished`: notified whenever there is something to take; or
+  // null. `amax`: amax() of the queue that saw all tensors before, or empty. All arguments outlive
+  // the queue.
   EncodeQueue(const ReadPlan& plan, const Kernels& kernels, std::span<const Weight> weights,
-              std::span<std::byte> slots, int threads, Spill* spill,
+              std::span<std::byte> slots, int threads, Spill* spill, Signal* finished = nullptr,
               std::span<const float> amax = {});
   ~EncodeQueue();  // waits for the workers
 
@@ -74,6 +87,7 @@ class EncodeQueue {
   std::span<const Weight> weights_;
   std::span<std::byte> slots_;
   Spill* spill_;
+  Signal* signal_;
 
   mutable std::mutex mutex_;  // guards everything below
   std::vector<EncodeStats> stats_;

@@ -56,10 +56,11 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
     open_lookup_reader();
   }
   if (!plan.sweep.empty()) {
-    buffers_ = static_cast<uint32_t>(tile_buffers(plan));
+    slots_bytes_ = plan.slot_bytes * sweep_slots(plan);
     memory_ = Buffer(ledger, Use::staging, "sweep", needs.sweep, Buffer::Touch::now);
-    queue_ = std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{},
-                                           memory_.bytes(), options.threads, options.spill, amax_);
+    queue_ =
+        std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{}, memory_.bytes(),
+                                      options.threads, options.spill, &signal_, amax_);
     open_reader();
     for (uint32_t i = 0; i < plan.sweep.size(); ++i) {
       const Param* param = plan.params[plan.tensors[move_of(i).tensor].param].param;
@@ -95,7 +96,7 @@ Spill::Extent TileStream::spill_extent(uint32_t tile) const {
 }
 
 std::byte* TileStream::buffer_memory(uint32_t buffer) const {
-  return memory_.data() + buffers_ * plan_.slot_bytes + buffer * plan_.tile_bytes;
+  return memory_.data() + slots_bytes_ + buffer * plan_.tile_bytes;
 }
 
 uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
@@ -140,11 +141,12 @@ void TileStream::seek(uint32_t tile) {
 void TileStream::await(std::unique_lock<std::mutex>& lock, uint32_t tile) {
   current_unit_ = plan_.sweep[tile].unit;
   seek(tile);
-  changed_.notify_all();
+  signal_.changed.notify_all();
   auto start = Clock::now();
   const Entry* entry = nullptr;
-  changed_.wait(lock, stop_, [&] {
+  signal_.changed.wait(lock, stop_, [&] {
     if (failure_) return true;
+    mark_finished();
     auto found = std::ranges::find_if(entries_, std::not_fn(&Entry::abandoned));
     entry = found == entries_.end() ? nullptr : &*found;
     return entry != nullptr && entry->tile == tile && entry->ready;
@@ -167,7 +169,7 @@ WeightTile TileStream::tile(const Param& param, int64_t row) {
   uint32_t wanted = tile_index(param, row);
   const Span& span = plan_.sweep[wanted];
   const Move& move = move_of(wanted);
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex());
   if (held_) free_memory(*std::exchange(held_, std::nullopt));
   while (true) {
     await(lock, wanted);
@@ -193,7 +195,7 @@ WeightTile TileStream::tile(const Param& param, int64_t row) {
 
 void TileStream::open_reader() {
   reader_.reset();
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex());
   reads_spill_ = spill_ready();
   uint64_t widest = 0;
   bool all_spilled = true;
@@ -205,10 +207,10 @@ void TileStream::open_reader() {
                                   round_down(e.offset, io::kDirectAlignment));
   }
   uint64_t slot_bytes = all_spilled ? widest : plan_.slot_bytes;
-  uint64_t area =
-      all_spilled ? round_down(memory_.bytes().size(), slot_bytes) : plan_.slot_bytes * buffers_;
+  uint64_t area = all_spilled ? round_down(memory_.bytes().size(), slot_bytes) : slots_bytes_;
   free_buffers_.clear();
-  for (uint32_t b = all_spilled ? 0 : buffers_; b > 0; --b) free_buffers_.push_back(b - 1);
+  for (uint64_t b = all_spilled ? 0 : tile_buffers(plan_); b > 0; --b)
+    free_buffers_.push_back(static_cast<uint32_t>(b - 1));
   reader_ = io::open_reader(files_to_read(sources_, reads_spill_ ? options_.spill : nullptr),
                             memory_.bytes().first(area),
                             {.kind = options_.reader, .slot_bytes = slot_bytes});
@@ -226,9 +228,9 @@ void TileStream::read_tiles(const std::stop_token& stop) {
       }
     }
   } catch (...) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex());
     failure_ = std::current_exception();
-    changed_.notify_all();
+    signal_.changed.notify_all();
   }
 }
 
@@ -240,11 +242,8 @@ void TileStream::read_some(const std::stop_token& stop) {
   submit_reads();
   if (reads_in_flight_ > 0) {
     receive();
-    take_finished(false);
-  } else if (encoding_ > 0) {
-    take_finished(true);
   } else {
-    wait_for_compute(stop);
+    wait_for_memory(stop);
   }
 }
 
@@ -253,10 +252,13 @@ void TileStream::read_some(const std::stop_token& stop) {
 // it.
 void TileStream::start_over(const std::stop_token& stop) {
   while (reads_in_flight_ > 0) receive();
-  while (encoding_ > 0) take_finished(true);
   {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait(lock, stop, [&] { return !held_; })) return;
+    std::unique_lock lock(mutex());
+    auto idle = [&] {
+      mark_finished();
+      return encoding_ == 0 && !held_;
+    };
+    if (!signal_.changed.wait(lock, stop, idle)) return;
     auto wanted = std::ranges::find_if(entries_, std::not_fn(&Entry::abandoned));
     if (wanted != entries_.end()) next_tile_ = wanted->tile;
     first_id_ += entries_.size();
@@ -272,7 +274,8 @@ void TileStream::start_over(const std::stop_token& stop) {
 }
 
 void TileStream::submit_reads() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex());
+  mark_finished();
   for (const io::ReadResult& slot : std::exchange(returned_, {})) reader_->release(slot);
   while (reader_->free_slots() > 0) {
     uint32_t tile = next_tile_;
@@ -307,51 +310,52 @@ void TileStream::receive() {
   io::ReadResult read = reader_->wait();
   --reads_in_flight_;
   if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex());
   Entry& e = entries_[read.tag - first_id_];
   e.arrived = Clock::now();
+  report_.io = reader_->stats();
   if (e.file < spill_file()) sources_.arrived(e.file, read.bytes.size());
   if (e.buffer) {
     const Span& span = plan_.sweep[e.tile];
     Weight tile = plan_.tile(span, buffer_memory(*e.buffer));
+    ++encoding_;
     lock.unlock();
     queue_->push({&span, read, tile, {}});
-    ++encoding_;
     return;
   }
   e.slot = read;
   e.ready = true;
-  report_.io = reader_->stats();
   if (e.abandoned) free_memory(e);
-  changed_.notify_all();
+  signal_.changed.notify_all();
 }
 
-void TileStream::take_finished(bool block) {
-  for (const ArrivedSpan& finished : queue_->take_finished(block)) {
+// Takes in what has been encoded: whoever waits for a tile does so, and the reading thread.
+void TileStream::mark_finished() {
+  for (const ArrivedSpan& finished : queue_->take_finished(false)) {
     --encoding_;
-    reader_->release(finished.read);
+    returned_.push_back(finished.read);
     const Move& move = plan_.moves[finished.span->first_move];
     refuse_damaged(plan_.tensors[move.tensor].stored->name,
                    queue_->stats(finished.span->first_move));
-    std::lock_guard lock(mutex_);
     Entry& e = entries_[finished.read.tag - first_id_];
     e.ready = true;
     if (e.abandoned) free_memory(e);
-    report_.io = reader_->stats();
-    changed_.notify_all();
   }
 }
 
-void TileStream::wait_for_compute(const std::stop_token& stop) {
+// Every slot and buffer is in use.
+void TileStream::wait_for_memory(const std::stop_token& stop) {
   auto start = Clock::now();
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex());
   uint32_t unit = current_unit_;
-  changed_.wait(lock, stop, [&] {
+  bool full = encoding_ == 0;  // of tiles that compute has not used yet
+  signal_.changed.wait(lock, stop, [&] {
+    mark_finished();
     bool buffer = is_spilled(next_tile_) || !free_buffers_.empty();
     return !returned_.empty() || (buffer && reader_->free_slots() > 0) ||
            reads_spill_ != spill_ready();
   });
-  report_.units[unit].compute += seconds(Clock::now() - start);
+  if (full) report_.units[unit].compute += seconds(Clock::now() - start);
 }
 
 void TileStream::open_lookup_reader() {
@@ -448,7 +452,7 @@ void TileStream::add_stats(LoadReport& report) const {
 }
 
 StreamReport TileStream::report() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex());
   StreamReport report = report_;
   report.io += past_io_;
   report.io += lookup_io_;

@@ -89,8 +89,7 @@ class TileStream final : public WeightStream {
   void start_over(const std::stop_token& stop);
   void submit_reads();
   void receive();
-  void take_finished(bool block);
-  void wait_for_compute(const std::stop_token& stop);
+  void wait_for_memory(const std::stop_token& stop);
 
   bool spill_ready() const { return options_.spill != nullptr && options_.spill->ready(); }
   bool is_spilled(uint32_t tile) const;
@@ -99,8 +98,10 @@ class TileStream final : public WeightStream {
   const Move& move_of(uint32_t tile) const { return plan_.moves[plan_.sweep[tile].first_move]; }
   uint32_t spill_file() const { return static_cast<uint32_t>(sources_.files().size()); }
   std::byte* buffer_memory(uint32_t buffer) const;
+  std::mutex& mutex() const { return signal_.mutex; }
 
-  // With mutex_ held.
+  // With mutex() held.
+  void mark_finished();
   void seek(uint32_t tile);
   void free_memory(const Entry& entry);
   void await(std::unique_lock<std::mutex>& lock, uint32_t tile);
@@ -112,7 +113,7 @@ class TileStream final : public WeightStream {
   std::stop_token stop_;
   std::vector<float> amax_;
   std::unordered_map<const Param*, std::pair<uint32_t, uint32_t>> tiles_of_;  // [first, end)
-  uint32_t buffers_ = 0;
+  uint64_t slots_bytes_ = 0;  // of memory_, before the tile buffers
   Buffer memory_;  // slots, then tile buffers; slots only when all tiles come from the spill
 
   // Of the thread that computes.
@@ -131,18 +132,16 @@ class TileStream final : public WeightStream {
 
   // Of the reading thread.
   std::unique_ptr<io::Reader> reader_;
-  std::unique_ptr<EncodeQueue> queue_;
   io::Sources sources_;
   bool start_over_ = false;  // with another reader
   size_t reads_in_flight_ = 0;
-  size_t encoding_ = 0;
   io::ReaderStats past_io_;  // of readers before this one
 
-  mutable std::mutex mutex_;  // guards everything below
-  std::condition_variable_any changed_;
+  mutable Signal signal_;  // its mutex guards everything below
+  size_t encoding_ = 0;
   bool reads_spill_ = false;  // the reader has the spill's file
   std::vector<uint32_t> free_buffers_;
-  std::vector<io::ReadResult> returned_;  // slots that compute is done with
+  std::vector<io::ReadResult> returned_;  // slots that nobody needs any more
   uint64_t first_id_ = 0;                 // of entries_.front(): ids count reads
   std::deque<Entry> entries_;             // in the order of the reads
   uint32_t next_tile_ = 0;                // to be read
@@ -151,7 +150,8 @@ class TileStream final : public WeightStream {
   StreamReport report_;
   std::exception_ptr failure_;
 
-  std::jthread thread_;  // last: ends first
+  std::unique_ptr<EncodeQueue> queue_;  // its workers notify signal_
+  std::jthread thread_;                 // last: ends first
 };
 
 }  // namespace sluice

@@ -22,6 +22,24 @@ Fate fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
 
 uint64_t storage_of(const ParamPlan& p) { return p.bytes + p.scale_bytes + 2 * kCellBytes; }
 
+// Of `movable`, those that are worth considering when `need` bytes have to go: without the largest,
+// as long as the others are enough. One that is larger than all that has to go would be read whole
+// for nothing.
+std::vector<size_t> candidates(const ReadPlan& all, std::vector<size_t> movable, uint64_t need) {
+  uint64_t total = 0;
+  for (size_t i : movable) total += storage_of(all.params[i]);
+  std::vector<size_t> largest = movable;
+  std::ranges::stable_sort(largest, std::greater{},
+                           [&](size_t i) { return storage_of(all.params[i]); });
+  for (size_t i : largest) {
+    uint64_t bytes = storage_of(all.params[i]);
+    if (bytes <= need || total - bytes < need) break;
+    total -= bytes;
+    std::erase(movable, i);
+  }
+  return movable;
+}
+
 }  // namespace
 
 std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
@@ -31,29 +49,33 @@ std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
   uint64_t total = 0;
   for (size_t i = 0; i < all.params.size(); ++i) {
     Fate f = fate(all.params[i], rules);
-    streamed[i] = f != Fate::stays;
+    streamed[i] = f == Fate::goes;
     if (f != Fate::may_go) continue;
     movable.push_back(i);
     total += storage_of(all.params[i]);
   }
-  uint64_t taken = 0;
+  uint64_t need = total - std::min(total, room);
+  movable = candidates(all, std::move(movable), need);
+  total = 0;
+  for (size_t i : movable) total += storage_of(all.params[i]);
+  // Evenly over the sweep: after each parameter what has gone is its share of what was seen.
+  double share = static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(total, 1));
+  uint64_t gone = 0;
   uint64_t seen = 0;
-  double share =
-      std::min(1.0, static_cast<double>(room) / static_cast<double>(std::max<uint64_t>(total, 1)));
-  auto keep = [&](size_t i) {
-    streamed[i] = false;
-    taken += storage_of(all.params[i]);
-  };
   for (size_t i : movable) {
     uint64_t bytes = storage_of(all.params[i]);
     seen += bytes;
-    if (static_cast<double>(taken + bytes) <= share * static_cast<double>(seen)) keep(i);
+    streamed[i] = static_cast<double>(gone) < share * static_cast<double>(seen);
+    if (streamed[i]) gone += bytes;
   }
-  // What the even share left over, largest first.
+  // What is more than had to go comes back, largest first.
   std::ranges::stable_sort(movable, std::greater{},
                            [&](size_t i) { return storage_of(all.params[i]); });
   for (size_t i : movable) {
-    if (streamed[i] && taken + storage_of(all.params[i]) <= room) keep(i);
+    uint64_t bytes = storage_of(all.params[i]);
+    if (!streamed[i] || gone < need + bytes) continue;
+    streamed[i] = false;
+    gone -= bytes;
   }
   return streamed;
 }
@@ -72,15 +94,21 @@ LookupShape lookup_shape(const ReadPlan& plan) {
   return shape;
 }
 
-uint64_t tile_buffers(const ReadPlan& plan) {
+uint64_t sweep_slots(const ReadPlan& plan) {
   return std::min<uint64_t>(plan.ring_bytes / plan.slot_bytes, plan.sweep.size());
+}
+
+uint64_t tile_buffers(const ReadPlan& plan) {
+  constexpr uint64_t kTilesPerSlot = 2;
+  return std::min<uint64_t>(kTilesPerSlot * sweep_slots(plan), plan.sweep.size());
 }
 
 StreamMemory stream_memory(const ReadPlan& plan) {
   StreamMemory memory;
   LookupShape lookup = lookup_shape(plan);
   memory.lookup = Buffer::charged_bytes(lookup.slot_bytes * kLookupSlots + lookup.tile_bytes);
-  memory.sweep = Buffer::charged_bytes((plan.slot_bytes + plan.tile_bytes) * tile_buffers(plan));
+  memory.sweep = Buffer::charged_bytes(plan.slot_bytes * sweep_slots(plan) +
+                                       plan.tile_bytes * tile_buffers(plan));
   return memory;
 }
 

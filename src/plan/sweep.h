@@ -25,12 +25,14 @@ struct LookupShape {
 };
 LookupShape lookup_shape(const ReadPlan& plan);
 
-// Buffers for tiles of the sweep: as many as staging slots, but no tile is in two at once.
+// Staging slots of a sweep, and buffers for its tiles: more of these, as they keep the disk busy
+// while compute is at something that stays in memory. No tile is in two at once.
+uint64_t sweep_slots(const ReadPlan& plan);
 uint64_t tile_buffers(const ReadPlan& plan);
 
 // Bytes that a stream takes from the ledger.
 struct StreamMemory {
-  uint64_t sweep = 0;   // slots where reads arrive, and as many tiles
+  uint64_t sweep = 0;   // slots where reads arrive, and tiles
   uint64_t lookup = 0;  // rows of a table
   uint64_t total() const { return sweep + lookup; }
 };
