@@ -206,10 +206,14 @@ void TileStream::open_reader() {
     widest = std::max(widest, round_up(e.offset + e.length, io::kDirectAlignment) -
                                   round_down(e.offset, io::kDirectAlignment));
   }
+  // Spilled tiles wait in slots, so that these get the memory of tile buffers: half of it where
+  // some tiles are still encoded, all where none is.
+  uint64_t buffers = tile_buffers(plan_);
+  uint64_t first_buffer = all_spilled ? buffers : reads_spill_ ? buffers / 2 : 0;
   uint64_t slot_bytes = all_spilled ? widest : plan_.slot_bytes;
-  uint64_t area = all_spilled ? round_down(memory_.bytes().size(), slot_bytes) : slots_bytes_;
+  uint64_t area = round_down(slots_bytes_ + first_buffer * plan_.tile_bytes, slot_bytes);
   free_buffers_.clear();
-  for (uint64_t b = all_spilled ? 0 : tile_buffers(plan_); b > 0; --b)
+  for (uint64_t b = buffers; b > first_buffer; --b)
     free_buffers_.push_back(static_cast<uint32_t>(b - 1));
   reader_ = io::open_reader(files_to_read(sources_, reads_spill_ ? options_.spill : nullptr),
                             memory_.bytes().first(area),

@@ -33,8 +33,9 @@ struct Prediction {
   double load_seconds = 0;
   double tokens_per_second = 0;  // of one sequence, after the prompt
 };
-// A step takes as long as the slower of the two takes with its part: the disk gives the weights of
-// a sweep, memory all weights that a token meets.
+// The disk gives the weights of a sweep, memory all weights that a token meets. The disk reads
+// ahead while compute is at something, but a step takes about as long as both together
+// (docs/benchmarks.md).
 Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates);
 
 }  // namespace sluice

@@ -74,16 +74,18 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
   return layout;
 }
 
-uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout) {
-  uint64_t sum = 0;
+SpilledSweep spilled_sweep(const ReadPlan& plan, const SpillLayout& layout) {
+  SpilledSweep sweep;
   for (const Span& span : plan.sweep) {
     const Move& move = plan.moves[span.first_move];
     const SpilledTensor* spilled = layout.find(move.tensor);
-    sum += spilled == nullptr
-               ? span.length
-               : static_cast<uint64_t>(ceil_div(move.rows, kPanelRows)) * spilled->panel_bytes;
+    uint64_t codes = spilled == nullptr ? 0
+                                        : static_cast<uint64_t>(ceil_div(move.rows, kPanelRows)) *
+                                              spilled->panel_bytes;
+    sweep.bytes += spilled == nullptr ? span.length : codes;
+    sweep.spilled_bytes += codes;
   }
-  return sum;
+  return sweep;
 }
 
 }  // namespace sluice
