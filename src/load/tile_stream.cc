@@ -173,21 +173,21 @@ WeightTile TileStream::tile(const Param& param, int64_t row) {
   if (held_) free_memory(*std::exchange(held_, std::nullopt));
   while (true) {
     await(lock, wanted);
-    Entry entry = take_front();
+    held_ = take_front();  // from here on the reading thread leaves its memory alone
     std::optional<Weight> weight;
-    if (entry.buffer) {
-      weight = plan_.tile(span, buffer_memory(*entry.buffer));
+    if (held_->buffer) {
+      weight = plan_.tile(span, buffer_memory(*held_->buffer));
     } else {
+      std::span<const std::byte> codes = held_->slot.bytes;
       lock.unlock();
-      weight = options_.spill->weight(move.tensor, move.first_row, entry.slot.bytes);
+      weight = options_.spill->weight(move.tensor, move.first_row, codes);
       lock.lock();
     }
     if (weight) {
-      held_ = entry;
       ++report_.tiles_used;
       return {*weight, plan_.tile_row(span)};
     }
-    free_memory(entry);
+    free_memory(*std::exchange(held_, std::nullopt));
     const std::string& name = plan_.tensors[move.tensor].stored->name;
     options_.spill->stop_using(SpillDamaged(name).what(), true);
   }
