@@ -148,7 +148,9 @@ TEST_F(SpillTest, WhatStaysIsLoadedFromItToo) {
   EXPECT_EQ(second.spill.outcome, "reused");
   EXPECT_EQ(first.bits, expected);
   EXPECT_EQ(second.bits, expected);
+#ifndef __SANITIZE_ADDRESS__  // whose own memory makes the two budgets differ
   EXPECT_LT(second.load_read, first.load_read);
+#endif
 }
 
 TEST_F(SpillTest, DamageIsNeverUsed) {
@@ -157,6 +159,8 @@ TEST_F(SpillTest, DamageIsNeverUsed) {
   uint64_t size = fs::file_size(only_file());
   test::Random random("flipped bits");
   for (int round = 0; round < 24; ++round) {
+    // A run whose damage shows late leaves no file.
+    if (list_spill_files(cache()).empty()) outcome(options());
     fs::path file = only_file();
     // Mostly codes; now and then the header and the index at the end.
     uint64_t at = round % 6 == 0 ? static_cast<uint64_t>(random.between(0, 600))
