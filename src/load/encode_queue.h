@@ -72,6 +72,7 @@ class EncodeQueue {
   };
 
   void work();
+  void await_call();
   void call_workers();  // with mutex_ held
   void process(const ArrivedSpan& arrived);
   void measure(const ArrivedSpan& arrived);

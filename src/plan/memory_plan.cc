@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -12,10 +14,11 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<Effort, 4> kEfforts{{{{2 * MiB, 32 * MiB}, 512},
-                                          {{2 * MiB, 16 * MiB}, 128},
-                                          {{MiB, 4 * MiB}, 32},
-                                          {{256 * KiB, MiB}, 8}}};
+constexpr std::array<Effort, 5> kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
+                                          {{2 * MiB, 16 * MiB}, 128, 0.99},
+                                          {{MiB, 4 * MiB}, 32, 0.87},
+                                          {{512 * KiB, 2 * MiB}, 16, 0.76},
+                                          {{256 * KiB, MiB}, 8, 0.62}}};
 
 // What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
 // plan, code pages that the run touches for the first time.
@@ -108,12 +111,17 @@ MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointI
                      uint64_t runtime) {
   if (plan.needed() > budget) return plan;
   ReadPlan all = compile(model, index, quantize, plan.effort.staging);
-  // The load's staging is gone when the run begins. Page tables and rounding take their part.
+  // The load's staging is gone when the run begins. Page tables and rounding take their part, and
+  // the load's own peak may be the higher one.
   uint64_t room = budget - plan.peak() - plan.kernel;
   room -= std::min(room, room / 512 + all.units.size() * 4 * KiB + 64 * KiB);
-  std::vector<bool> streamed = choose_streamed(all, room, shape.rules);
-  MemoryPlan filled = predict_memory(model, index, quantize, shape, plan.effort, runtime, streamed);
-  return filled.needed() <= budget ? filled : plan;
+  while (room > 0) {
+    MemoryPlan filled = predict_memory(model, index, quantize, shape, plan.effort, runtime,
+                                       choose_streamed(all, room, shape.rules));
+    if (filled.needed() <= budget) return filled;
+    room -= std::min(room, std::max(filled.needed() - budget, room / 32));
+  }
+  return plan;
 }
 
 MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
@@ -126,6 +134,11 @@ MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
   return fill_room(plan, model, index, quantize, shape, budget, runtime);
 }
 
+// Bytes of a sweep, at the disk's full rate.
+double sweep_cost(const MemoryPlan& plan) {
+  return static_cast<double>(plan.sweep_bytes) / plan.effort.disk_share;
+}
+
 }  // namespace
 
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
@@ -136,13 +149,14 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
     MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime);
     if (plan.needed() <= budget) return plan;
   }
-  // What streaming itself takes should be a small part of the budget, where that is possible.
+  // Less memory for streaming leaves more to weights, but keeps the disk less busy.
+  std::optional<MemoryPlan> best;
   for (const Effort& effort : kEfforts) {
     MemoryPlan plan = place_streaming(model, index, quantize, shape, effort, budget, runtime);
-    bool small = (plan.stream + plan.activations + plan.workspace) <= budget / 3;
-    bool last = &effort == &kEfforts.back();
-    if (plan.needed() <= budget && (small || last)) return plan;
+    if (plan.needed() > budget) continue;
+    if (!best || sweep_cost(plan) < sweep_cost(*best)) best = std::move(plan);
   }
+  if (best) return *std::move(best);
   MemoryPlan plan = smallest_plan(model, index, quantize, shape, runtime);
   // One MiB more than today's figure: the process itself is not the same to the page in every run.
   fail(ErrorKind::no_fit,
@@ -157,7 +171,7 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
 MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,
                   const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
                   uint64_t runtime) {
-  MemoryPlan best;
+  std::optional<MemoryPlan> best;
   for (Effort effort : kEfforts) {
     effort.chunk_rows = now.chunk_rows;
     std::vector<bool> streamed =
@@ -168,10 +182,12 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
     for (size_t i = 0; i < now.streamed.size(); ++i)
       if (now.streamed[i]) plan.streamed[i] = true;
     plan = predict_memory(model, index, quantize, shape, effort, runtime, plan.streamed);
-    best = plan.needed() <= budget ? plan : none;
-    if (best.needed() <= budget && best.stream <= budget / 3) break;
+    if (plan.needed() > budget) plan = std::move(none);
+    bool fits = plan.needed() <= budget;
+    if (!best || best->needed() > budget || (fits && sweep_cost(plan) < sweep_cost(*best)))
+      best = std::move(plan);
   }
-  return best;
+  return *std::move(best);
 }
 
 }  // namespace sluice

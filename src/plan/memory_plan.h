@@ -31,6 +31,7 @@ struct RunShape {
 struct Effort {
   Staging staging;
   int64_t chunk_rows = 0;  // of a prompt, in one step
+  double disk_share = 1;   // of the disk's rate that so little staging reaches
 };
 
 struct MemoryPlan {

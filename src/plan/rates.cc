@@ -18,8 +18,7 @@ namespace {
 constexpr uint64_t kMostBytes = 1 << 20;
 // What streaming and the matrix kernels reach of a disk's and a memory's bare rate
 // (docs/benchmarks.md).
-constexpr double kDiskShare = 0.88;     // what is encoded on the way
-constexpr double kSpilledShare = 0.92;  // what is used as it arrives
+constexpr double kDiskShare = 0.92;
 constexpr double kMemoryShare = 0.85;
 
 std::string device_of(const std::filesystem::path& model) {
@@ -87,9 +86,8 @@ bool remember_rates(const std::filesystem::path& file, const std::filesystem::pa
 }
 
 Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates) {
-  auto encoded = static_cast<double>(memory.sweep_bytes - memory.spilled_bytes);
-  auto spilled = static_cast<double>(memory.spilled_bytes);
-  double disk = encoded / (rates.disk * kDiskShare) + spilled / (rates.disk * kSpilledShare);
+  double disk = static_cast<double>(memory.sweep_bytes) /
+                (rates.disk * kDiskShare * memory.effort.disk_share);
   double compute = static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1)) /
                    (rates.memory * kMemoryShare);
   double load = static_cast<double>(read.read_bytes()) / (rates.disk * kDiskShare);
