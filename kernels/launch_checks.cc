@@ -46,6 +46,7 @@ void check_linear(const Tensor& x, const Weight& w, const Tensor& y) {
   check(w.format.layout == WeightLayout::packed && w.rows % kPanelRows == 0,
         "linear: packed weight of whole panels");
   check(x.cols == w.cols && y.cols == w.rows && x.rows == y.rows, "linear: y = x w^T");
+  check(w.format.dtype != DType::i8 || w.cols <= kMostI8Cols, "linear: sums that fit int32");
 }
 
 void check_rope(const Tensor& x, int64_t head_dim, const Tensor& cos, const Tensor& sin) {

@@ -10,6 +10,8 @@
 namespace sluice {
 namespace {
 
+constexpr float kI8Max = 127;
+
 uint16_t load_u16(const std::byte* p) {
   uint16_t v;
   std::memcpy(&v, p, sizeof v);
@@ -32,6 +34,8 @@ float load_element(const std::byte* p, DType dtype) {
       return bf16_to_float(load_u16(p));
     case DType::f8_e4m3:
       return e4m3_to_float(std::to_integer<uint8_t>(*p));
+    case DType::i8:
+      return static_cast<float>(std::to_integer<int>(*p) - 128);
     default:
       check(false, "element type that weights do not have");
       return 0;
@@ -55,6 +59,10 @@ void store_element(std::byte* p, DType dtype, float x) {
     case DType::f8_e4m3:
       *p = std::byte{float_to_e4m3(x)};
       return;
+    case DType::i8:
+      x = std::isnan(x) ? 0 : std::nearbyint(std::clamp(x, -kI8Max, kI8Max));
+      *p = static_cast<std::byte>(static_cast<int>(x) + 128);
+      return;
     default:
       check(false, "element type that weights do not have");
   }
@@ -72,6 +80,7 @@ void write_scales(const EncodeArgs& a) {
                           ? ceil_div(a.rows, kPanelRows) * kPanelRows
                           : a.rows;
   const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
+  const DType dtype = a.to.format.dtype;
   switch (a.group) {
     case ScaleGroup::none:
       return;
@@ -79,7 +88,7 @@ void write_scales(const EncodeArgs& a) {
     case ScaleGroup::row:
       for (int64_t r = 0; r < a.rows; ++r) {
         float amax = a.group == ScaleGroup::tensor ? a.tensor_amax : amax_of(a, r, 1, 0, a.to.cols);
-        a.to.scales[a.first_row + r] = e4m3_scale(amax);
+        a.to.scales[a.first_row + r] = code_scale(dtype, amax);
       }
       std::fill(a.to.scales + a.first_row + a.rows, a.to.scales + a.first_row + end, 1.0f);
       return;
@@ -88,7 +97,7 @@ void write_scales(const EncodeArgs& a) {
         for (int64_t b = 0; b < blocks; ++b) {
           int64_t rows = std::min(kScaleBlock, a.rows - row);
           int64_t cols = std::min(kScaleBlock, a.to.cols - b * kScaleBlock);
-          float scale = e4m3_scale(amax_of(a, row, rows, b * kScaleBlock, cols));
+          float scale = code_scale(dtype, amax_of(a, row, rows, b * kScaleBlock, cols));
           for (int64_t r = row; r < row + rows; r += kPanelRows) {
             a.to.scales[(a.first_row + r) / kPanelRows * blocks + b] = scale;
           }
@@ -127,12 +136,13 @@ void check_encode(const EncodeArgs& a) {
   if (a.group == ScaleGroup::none) {
     check(is_float_weight(to.format.dtype), "unquantized weights are f32, f16 or bf16");
   } else {
-    check(to.format.dtype == DType::f8_e4m3 && to.scales != nullptr, "E4M3 codes and scales");
+    const bool codes = to.format.dtype == DType::f8_e4m3 || to.format.dtype == DType::i8;
+    check(codes && to.scales != nullptr, "codes and scales");
   }
 }
 
-float e4m3_scale(float amax) {
-  float scale = amax / kE4M3Max;
+float code_scale(DType codes, float amax) {
+  float scale = amax / (codes == DType::i8 ? kI8Max : kE4M3Max);
   return scale > 0 ? scale : 1.0f;
 }
 
@@ -155,7 +165,7 @@ EncodeStats encode_reference(const EncodeArgs& a) {
   const DType dtype = to.format.dtype;
   if (to.format.layout == WeightLayout::packed) {  // zeros where the loops below do not reach
     int64_t bytes = panel_bytes(dtype, to.cols);
-    std::memset(to.data + a.first_row / kPanelRows * bytes, 0,
+    std::memset(to.data + a.first_row / kPanelRows * bytes, dtype == DType::i8 ? 128 : 0,
                 static_cast<size_t>(ceil_div(a.rows, kPanelRows) * bytes));
   }
   EncodeStats stats;

@@ -42,17 +42,17 @@ struct EncodeArgs {
 // The contract above, as check()s.
 void check_encode(const EncodeArgs& args);
 
-// The scale of a group whose largest finite magnitude is amax: amax / 448 in float32, or 1 where
-// that is zero.
-float e4m3_scale(float amax);
+// The scale of a group whose largest finite magnitude is amax: amax / the largest code (448 of
+// E4M3, 127 of i8) in float32, or 1 where that is zero.
+float code_scale(DType codes, float amax);
 
 // Largest finite |x| of the rows: first pass of a per-tensor scale.
 float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
                    int64_t cols);
 
-// The reference. With scale = e4m3_scale(largest finite |x| of the group):
-// code = e4m3(clamp(x / scale, +-448)), true division in float32, round to nearest, ties to even;
-// NaN becomes NaN, infinities saturate; dequantized = value of code * scale in float32. Without
+// The reference. With scale = code_scale(largest finite |x| of the group): code = x / scale, true
+// division in float32, clamped to +- the largest code, rounded to nearest, ties to even; NaN
+// becomes NaN (i8: 0), infinities saturate; dequantized = value of code * scale in float32. Without
 // quantization elements keep their bits, or are converted where `to` has another type: through
 // float32, to nearest even.
 EncodeStats encode_reference(const EncodeArgs& args);

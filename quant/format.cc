@@ -42,6 +42,9 @@ int64_t element_offset(const Weight& w, int64_t row, int64_t col) {
     case DType::f16:
       within = r * 4 + k * 2;
       break;
+    case DType::i8:
+      within = r * 4 + k;
+      break;
     case DType::f8_e4m3:
       within = r / 4 * 16 + k / 2 * 8 + r % 4 * 2 + k % 2;
       break;

@@ -7,11 +7,15 @@
 // size) consecutive columns:
 //   f32          cell = 16 rows x 1 col    element (r, k) at [r]
 //   bf16, f16    cell = 16 rows x 2 cols   element (r, k) at [r][k % 2]
+//   i8           cell = 16 rows x 4 cols   element (r, k) at byte r*4 + k%4
 //   f8_e4m3      cell = 16 rows x 4 cols   element (r, k) at byte (r/4)*16 + (k%4/2)*8 + (r%4)*2 +
 //   k%2: after
 //                unpacking the low and high eight bytes of each 128-bit lane to 16 bits, two cells
 //                as for bf16
 // Rows are padded to whole panels and columns to whole cells, with zeros.
+//
+// An i8 code is kept as code + 128, in both layouts: dot products of bytes take one operand without
+// a sign and one with (VPDPBUSD, TDPBSUD), and activations are the latter.
 //
 // Row layout (embedding tables that are only looked up, norms): plain row-major, no padding.
 //
@@ -32,11 +36,13 @@ inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kCellBytes = 64;
 inline constexpr int64_t kScaleBlock = 128;  // rows and columns of one scale in fp8_per_block
 
+inline constexpr int64_t kMostI8Cols = 131072;  // sums of 127 * 127 that still fit an int32
+
 enum class WeightLayout : uint8_t { rows, packed };
 enum class ScaleKind : uint8_t { none, per_row, per_block };
 
 struct WeightFormat {
-  DType dtype = DType::bf16;  // f32, f16, bf16 or f8_e4m3
+  DType dtype = DType::bf16;  // f32, f16, bf16, f8_e4m3 or i8
   WeightLayout layout = WeightLayout::packed;
   ScaleKind scales = ScaleKind::none;
   bool operator==(const WeightFormat&) const = default;
@@ -44,7 +50,8 @@ struct WeightFormat {
 
 // Columns of one cell: 1, 2 or 4.
 constexpr int64_t cell_cols(DType dtype) {
-  return kCellBytes / kPanelRows / (dtype == DType::f32 ? 4 : dtype == DType::f8_e4m3 ? 1 : 2);
+  const bool byte = dtype == DType::f8_e4m3 || dtype == DType::i8;
+  return kCellBytes / kPanelRows / (dtype == DType::f32 ? 4 : byte ? 1 : 2);
 }
 constexpr int64_t panel_bytes(DType dtype, int64_t cols) {
   return ceil_div(cols, cell_cols(dtype)) * kCellBytes;

@@ -5,11 +5,12 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<QuantScheme, 4> kSchemes{{
+constexpr std::array<QuantScheme, 5> kSchemes{{
     {"none", ScaleGroup::none},
     {"fp8_per_tensor", ScaleGroup::tensor},
     {"fp8_per_channel", ScaleGroup::row},
     {"fp8_per_block", ScaleGroup::block},
+    {"int8", ScaleGroup::row, DType::i8},
 }};
 
 }  // namespace
@@ -20,9 +21,9 @@ WeightFormat QuantScheme::format(DType stored, WeightLayout layout) const {
       return {stored, layout, ScaleKind::none};
     case ScaleGroup::tensor:
     case ScaleGroup::row:
-      return {DType::f8_e4m3, layout, ScaleKind::per_row};
+      return {codes, layout, ScaleKind::per_row};
     case ScaleGroup::block:
-      return {DType::f8_e4m3, layout, ScaleKind::per_block};
+      return {codes, layout, ScaleKind::per_block};
   }
   return {stored, layout, ScaleKind::none};
 }

@@ -23,6 +23,7 @@ enum class ScaleGroup : uint8_t {
 struct QuantScheme {
   std::string_view name;  // as --quantization names it
   ScaleGroup group = ScaleGroup::none;
+  DType codes = DType::f8_e4m3;  // unless group is none
 
   // How a tensor that is stored as `stored` (f32, f16, bf16) is kept.
   WeightFormat format(DType stored, WeightLayout layout) const;
@@ -32,7 +33,7 @@ struct QuantScheme {
 };
 
 // Every scheme, in the order in which help texts list them: none, fp8_per_tensor, fp8_per_channel,
-// fp8_per_block.
+// fp8_per_block, int8.
 std::span<const QuantScheme> quant_schemes();
 // nullopt for an unknown name. "fp8" is the best FP8 for the CPU: fp8_per_channel.
 std::optional<QuantScheme> find_quant_scheme(std::string_view name);

@@ -87,6 +87,7 @@ const Format kFormats[] = {
     {"bf16", {DType::bf16, WeightLayout::packed, ScaleKind::none}},
     {"fp8 per row", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row}},
     {"fp8 per block", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_block}},
+    {"int8", {DType::i8, WeightLayout::packed, ScaleKind::per_row}},
 };
 
 constexpr int64_t kRows = 8192, kCols = 3072;

@@ -54,7 +54,7 @@ void encode_panel_by_rows(const cpu::Ops& ops, const EncodeArgs& a, int64_t row,
       const std::byte* from = a.source + (row + r) * a.source_stride;
       amax = magnitude(ops.largest(from, a.stored, a.to.cols), a.stored);
     }
-    scales[static_cast<size_t>(r)] = e4m3_scale(amax);
+    scales[static_cast<size_t>(r)] = code_scale(a.to.format.dtype, amax);
   }
   if (a.group != ScaleGroup::none) {
     const bool packed = a.to.format.layout == WeightLayout::packed;
@@ -66,6 +66,7 @@ void encode_panel_by_rows(const cpu::Ops& ops, const EncodeArgs& a, int64_t row,
 // 128 rows (fewer at a tensor's end), block by block, so that the second pass over a block finds
 // it in L1.
 void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::EncodeSums& sums) {
+  const DType codes = a.to.format.dtype;
   const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
   const int64_t end = std::min(row + kScaleBlock, a.rows);
   for (int64_t b = 0; b < blocks; ++b) {
@@ -76,7 +77,7 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
       bits = std::max(bits, ops.largest(from, a.stored, cols));
     }
     Scales scales;
-    scales.fill(e4m3_scale(magnitude(bits, a.stored)));
+    scales.fill(code_scale(codes, magnitude(bits, a.stored)));
     for (int64_t r = row; r < end; r += kPanelRows) {
       a.to.scales[(a.first_row + r) / kPanelRows * blocks + b] = scales[0];
       encode_panel(ops, a, r, col, cols, scales.data(), sums);

@@ -20,6 +20,14 @@ int64_t packed_bytes(int64_t rows, int64_t cols) {
   return static_cast<int64_t>(round_up(static_cast<uint64_t>(rows * units * 4), 64));
 }
 
+// A scale and an offset for each row (cpu::PackJob).
+int64_t row_bytes(int64_t rows) { return ceil_div(rows * 8, 64) * 64; }
+
+// Columns of one unit.
+int64_t columns_of(cpu::Units kind) {
+  return kind == cpu::Units::i8 ? 4 : kind == cpu::Units::bf16_pairs ? 2 : 1;
+}
+
 // As many rows at a time as fit a block, in blocks of about one size.
 int64_t rows_per_block(int64_t rows) {
   const int64_t blocks = ceil_div(rows, kRowBlock);
@@ -29,7 +37,8 @@ int64_t rows_per_block(int64_t rows) {
 }  // namespace
 
 int64_t linear_workspace(int64_t rows, int64_t cols, int threads) {
-  return packed_bytes(std::min(rows, kRowBlock), cols) + threads * kDecodedBytes;
+  const int64_t block = std::min(rows, kRowBlock);
+  return packed_bytes(block, cols) + row_bytes(block) + threads * kDecodedBytes;
 }
 
 void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
@@ -37,21 +46,30 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   const DType dtype = w.format.dtype;
   const bool narrow =
       compute_ == Compute::bf16 && (dtype == DType::bf16 || dtype == DType::f8_e4m3);
-  const cpu::Units kind = narrow ? ops_.bf16_units : cpu::Units::f32;
+  const cpu::Units kind = dtype == DType::i8 ? cpu::Units::i8
+                          : narrow           ? ops_.bf16_units
+                                             : cpu::Units::f32;
   std::byte* scratch_at = scratch(linear_workspace(x.rows, x.cols, pool_.size()));
   auto* packed = reinterpret_cast<uint32_t*>(scratch_at);
-  std::byte* decoded = scratch_at + packed_bytes(std::min(x.rows, kRowBlock), x.cols);
+  const int64_t most = std::min(x.rows, kRowBlock);
+  auto* scales = reinterpret_cast<float*>(scratch_at + packed_bytes(most, x.cols));
+  auto* offsets = reinterpret_cast<int32_t*>(scales + most);
+  std::byte* decoded = scratch_at + packed_bytes(most, x.cols) + row_bytes(most);
 
   cpu::LinearJob job;
   job.x = packed;
   job.pairs = kind == cpu::Units::bf16_pairs;
-  job.units = ceil_div(x.cols, cell_cols(dtype)) * cell_cols(dtype) / (job.pairs ? 2 : 1);
+  job.units = ceil_div(x.cols, cell_cols(dtype)) * cell_cols(dtype) / columns_of(kind);
   job.weight = w.data;
   job.dtype = dtype;
   job.panel_bytes = panel_bytes(dtype, w.cols);
   job.row_scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
   job.block_scales = w.format.scales == ScaleKind::per_block ? w.scales : nullptr;
   job.blocks = ceil_div(w.cols, kScaleBlock);
+  if (kind == cpu::Units::i8) {
+    job.x_scales = scales;
+    job.x_offsets = offsets;
+  }
   job.bias = bias;
   job.y_stride = y.stride;
   const int64_t block = rows_per_block(x.rows);
@@ -66,8 +84,8 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
         const int64_t row = tile * job.tile_rows;
         const int64_t rows = std::min(job.tile_rows, job.rows - row);
         if (rows <= 0) break;
-        ops_.pack_rows(x.row<float>(first + row), x.stride, rows, x.cols, kind, job.units,
-                       packed + row * job.units);
+        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, job.units,
+                        packed + row * job.units, scales + row, offsets + row});
       }
     });
     pool_.parallel_for(w.rows / kPanelRows,

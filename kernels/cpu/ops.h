@@ -8,7 +8,7 @@
 //
 // Linear layers and attention share one product, y = x w^T, on these operands:
 //   cell   64 bytes of weights: 16 output channels x one unit
-//   unit   32 bits of x: a float32, or a pair of bf16 (columns k, k+1)
+//   unit   32 bits of x: a float32, a pair of bf16 (columns k, k+1), or four i8
 //   panel  the cells of 16 output channels, consecutive units
 #pragma once
 
@@ -33,6 +33,22 @@ enum class Units : uint8_t {
   f32,          // x as it is
   f32_rounded,  // x rounded to bf16, as float32
   bf16_pairs,   // x rounded to bf16
+  i8,           // x / scale, rounded to nearest even; scale = the row's largest |x| / 127
+};
+
+// At most kTileRows rows of x that become [units][rows], with zeros behind the last column.
+struct PackJob {
+  const float* x = nullptr;
+  int64_t stride = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  Units kind = Units::f32;
+  int64_t units = 0;
+  uint32_t* out = nullptr;
+  // Units::i8, [rows]: what a row was divided by (NaN where it is not finite), and 128 times the
+  // sum of its codes, which the weights' + 128 adds to each of its products.
+  float* scales = nullptr;
+  int32_t* offsets = nullptr;
 };
 
 // A block of rows of one linear layer.
@@ -47,6 +63,8 @@ struct LinearJob {
   int64_t panel_bytes = 0;
   const float* row_scales = nullptr;    // [output channels] or null
   const float* block_scales = nullptr;  // [panels][blocks] or null
+  const float* x_scales = nullptr;      // of PackJob, [rows]; null unless the weights are i8
+  const int32_t* x_offsets = nullptr;
   int64_t blocks = 0;
   const float* bias = nullptr;  // [output channels] or null
   float* y = nullptr;
@@ -108,9 +126,7 @@ struct Ops {
   const char* name;
   Units bf16_units;  // how x is packed where it is rounded to bf16
 
-  // Packs at most kTileRows rows of x into [units][rows], with zeros behind the last column.
-  void (*pack_rows)(const float* x, int64_t stride, int64_t rows, int64_t cols, Units kind,
-                    int64_t units, uint32_t* out);
+  void (*pack_rows)(const PackJob& job);
   // Panels [begin, end) of a job; scratch of kDecodedBytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 

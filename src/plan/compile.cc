@@ -35,7 +35,14 @@ DType common_dtype(const Binding& binding, uint32_t param) {
 
 WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& quantize) {
   bool vector = param.pieces.front().vector;
-  if (quantizes(quantize, param)) return quantize.scheme.format(stored, param.layout);
+  if (quantizes(quantize, param)) {
+    WeightFormat format = quantize.scheme.format(stored, param.layout);
+    if (format.dtype == DType::i8 && param.cols > kMostI8Cols)
+      fail(ErrorKind::refused,
+           "{} has {} columns, and {} can sum {} of them at most: choose another --quantization",
+           param.path, param.cols, quantize.scheme.name, kMostI8Cols);
+    return format;
+  }
   if (vector)
     return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel
   return {stored, param.layout, ScaleKind::none};

@@ -37,7 +37,7 @@ class RunTest(Case):
         self.assertEqual(json.loads(result.stdout)["logits_hash"], want)
 
     def test_same_bits_for_threads_readers_and_budgets(self):
-        for scheme in ("none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block"):
+        for scheme in ("none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8"):
             def hash_of(*options):
                 return run_json("run", DEMO, "-p", "And it came to pass", "-n", "6", "--quantization", scheme,
                                 *options)["logits_hash"]
@@ -321,7 +321,7 @@ class TextTest(Case):
 class PerplexityTest(Case):
     def test_bundled_model(self):
         if SANITIZED:
-            self.skipTest("five passes over the validation text take minutes under a sanitizer")
+            self.skipTest("six passes over the validation text take minutes under a sanitizer")
         want = json.loads((DEMO / "expected.json").read_text())
         options = ["eval", DEMO, "--text", DEMO / "validation.txt"]
         exact = run_json(*options, "--dtype", "float32")
@@ -329,7 +329,7 @@ class PerplexityTest(Case):
         self.assertAlmostEqual(exact["perplexity"] / want["perplexity"], 1, delta=1e-4)
         bf16 = run_json(*options)["perplexity"]
         self.assertAlmostEqual(bf16 / want["perplexity"], 1, delta=2e-3)
-        for scheme in ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block"):
+        for scheme in ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8"):
             self.assertLess(run_json(*options, "--quantization", scheme)["perplexity"] / bf16, 1.01, scheme)
 
 

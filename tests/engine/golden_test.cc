@@ -158,7 +158,7 @@ TEST_P(GoldenTest, Bfloat16WithinItsTolerance) {
 TEST_P(GoldenTest, SameBitsHoweverTheWorkIsDivided) {
   Golden golden = this->golden(prompts() - 1);
   for (DtypeChoice dtype : {DtypeChoice::bf16, DtypeChoice::f32}) {
-    for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block"}) {
+    for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "int8"}) {
       How standard{.dtype = dtype, .scheme = scheme};
       Outcome first = run_model(GetParam(), golden.ids, 4, standard);
       How threads = standard, chunks = standard, blocks = standard, pread = standard,

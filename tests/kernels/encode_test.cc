@@ -135,8 +135,10 @@ TEST_P(Encode, EveryBf16NumberIsQuantizedAsTheReference) {
   for (int64_t i = 0; i < 65536; ++i) {
     source.put(i % 256, i / 256, bf16_to_float(static_cast<uint16_t>(i)));
   }
-  expect_equals_reference(source, ScaleGroup::row,
-                          {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row});
+  for (DType codes : {DType::f8_e4m3, DType::i8}) {
+    expect_equals_reference(source, ScaleGroup::row,
+                            {codes, WeightLayout::packed, ScaleKind::per_row});
+  }
 }
 
 // With scale 1 each float32 near a tie, a subnormal or the largest code must round as the scalar
@@ -154,6 +156,20 @@ TEST_P(Encode, TiesOfFloat32RoundToEven) {
   for (int64_t r = 0; r < 3; ++r) source.put(r, 126, 448);
   expect_equals_reference(source, ScaleGroup::row,
                           {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row});
+}
+
+TEST_P(Encode, TiesOfInt8RoundToEven) {
+  Random random("Encode.TiesOfInt8RoundToEven");
+  Source source(DType::f32, 3, 128, false, random);
+  for (int64_t code = 0; code < 127; ++code) {
+    const float tie = static_cast<float>(code) + 0.5f;
+    source.put(0, code, tie);
+    source.put(1, code, -std::nextafter(tie, 0.0f));
+    source.put(2, code, std::nextafter(tie, 1e9f));
+  }
+  for (int64_t r = 0; r < 3; ++r) source.put(r, 127, 127);
+  expect_equals_reference(source, ScaleGroup::row,
+                          {DType::i8, WeightLayout::rows, ScaleKind::per_row});
 }
 
 TEST_P(Encode, AbsoluteMaxIsTheReferences) {

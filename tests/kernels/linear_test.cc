@@ -17,16 +17,18 @@ using test::StoredWeight;
 struct Kind {
   DType stored;  // before quantization
   ScaleGroup group;
+  DType codes = DType::f8_e4m3;
 };
-const Kind kKinds[] = {{DType::bf16, ScaleGroup::none},   {DType::f16, ScaleGroup::none},
-                       {DType::f32, ScaleGroup::none},    {DType::bf16, ScaleGroup::row},
-                       {DType::bf16, ScaleGroup::tensor}, {DType::bf16, ScaleGroup::block}};
+const Kind kKinds[] = {{DType::bf16, ScaleGroup::none},          {DType::f16, ScaleGroup::none},
+                       {DType::f32, ScaleGroup::none},           {DType::bf16, ScaleGroup::row},
+                       {DType::bf16, ScaleGroup::tensor},        {DType::bf16, ScaleGroup::block},
+                       {DType::bf16, ScaleGroup::row, DType::i8}};
 constexpr Compute kComputes[] = {Compute::bf16, Compute::f32};
 
 StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
   std::vector<float> x(static_cast<size_t>(rows * cols));
   for (float& v : x) v = random.normal(0.1f);
-  QuantScheme scheme{"", kind.group};
+  QuantScheme scheme{"", kind.group, kind.codes};
   StoredWeight w(scheme.format(kind.stored, WeightLayout::packed), rows, cols);
   EncodeArgs args;
   args.source = reinterpret_cast<const std::byte*>(x.data());
@@ -44,9 +46,27 @@ WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 1, 1, 8};
 
 class Linear : public test::EveryIsa {};
 
+// What a layer makes of its input before it multiplies.
+Matrix rounded(const Matrix& x, DType dtype, Compute compute) {
+  Matrix out(x.rows(), x.cols());
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    float scale = 0;
+    for (int64_t c = 0; c < x.cols(); ++c) scale = std::max(scale, std::abs(x.at(r, c)) / 127);
+    for (int64_t c = 0; c < x.cols(); ++c) {
+      float value = x.at(r, c);
+      if (dtype == DType::i8) {
+        value = std::nearbyint(value / scale) * scale;
+      } else if (compute == Compute::bf16 && (dtype == DType::bf16 || dtype == DType::f8_e4m3)) {
+        value = bf16_to_float(float_to_bf16(value));
+      }
+      out.at(r, c) = value;
+    }
+  }
+  return out;
+}
+
 // Against float64, within the rounding of a float32 sum.
-void expect_product(const Matrix& x, const Weight& w, const float* bias, const Matrix& y,
-                    bool rounded) {
+void expect_product(const Matrix& x, const Weight& w, const float* bias, const Matrix& y) {
   std::vector<float> row(static_cast<size_t>(w.cols));
   const double step = std::ldexp(1, -23) * (4 + std::sqrt(static_cast<double>(w.cols)));
   for (int64_t o = 0; o < w.rows; ++o) {
@@ -54,8 +74,7 @@ void expect_product(const Matrix& x, const Weight& w, const float* bias, const M
     for (int64_t r = 0; r < x.rows(); ++r) {
       double sum = bias != nullptr ? bias[o] : 0, size = std::abs(sum);
       for (int64_t c = 0; c < w.cols; ++c) {
-        float a = rounded ? bf16_to_float(float_to_bf16(x.at(r, c))) : x.at(r, c);
-        double product = static_cast<double>(a) * row[static_cast<size_t>(c)];
+        double product = static_cast<double>(x.at(r, c)) * row[static_cast<size_t>(c)];
         sum += product;
         size += std::abs(product);
       }
@@ -81,8 +100,7 @@ TEST_P(Linear, EqualsTheProductInFloat64) {
         backend->linear(x.tensor(), w.weight, bias_or_null, y.tensor());
         SCOPED_TRACE(fmt::format("{} {} n {} rows {} cols {}", dtype_name(w.weight.format.dtype),
                                  static_cast<int>(kind.group), n, rows, cols));
-        const bool rounded = compute == Compute::bf16 && kind.stored == DType::bf16;
-        expect_product(x, w.weight, bias_or_null, y, rounded);
+        expect_product(rounded(x, w.weight.format.dtype, compute), w.weight, bias_or_null, y);
         if (HasFatalFailure()) return;
       }
     }
@@ -151,6 +169,46 @@ TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
       } else {
         EXPECT_EQ(y.at(0, code), value) << code;
       }
+    }
+  }
+}
+
+// The largest codes of either sign, in as many columns as may be: no sum overflows or saturates.
+TEST_P(Linear, Int8SumsAreExact) {
+  const int64_t cols = GetParam() == Isa::reference ? 2000 : kMostI8Cols;
+  StoredWeight w({DType::i8, WeightLayout::packed, ScaleKind::per_row}, 16, cols);
+  std::fill_n(w.weight.scales, 16, 0.5f);
+  for (int64_t o = 0; o < 16; ++o) {
+    for (int64_t c = 0; c < cols; ++c) {
+      w.weight.data[element_offset(w.weight, o, c)] =
+          std::byte{o % 2 == 0 ? uint8_t{255} : uint8_t{1}};
+    }
+  }
+  Matrix x(2, cols), y(2, 16);
+  for (int64_t c = 0; c < cols; ++c) {
+    x.at(0, c) = 127;
+    x.at(1, c) = -127;
+  }
+  Backend(GetParam(), Compute::bf16, needs(2, cols))
+      ->linear(x.tensor(), w.weight, nullptr, y.tensor());
+  const auto sum = static_cast<float>(127 * 127 * cols) * 0.5f;
+  for (int64_t o = 0; o < 16; ++o) {
+    EXPECT_EQ(y.at(0, o), o % 2 == 0 ? sum : -sum);
+    EXPECT_EQ(y.at(1, o), o % 2 == 0 ? -sum : sum);
+  }
+}
+
+TEST_P(Linear, ARowThatIsNotFiniteSpoilsOnlyItself) {
+  Random random("Linear.ARowThatIsNotFiniteSpoilsOnlyItself");
+  for (const Kind& kind : kKinds) {
+    StoredWeight w = random_weight(kind, 16, 70, random);
+    Matrix x = Matrix::random(3, 70, random), y(3, 16);
+    x.at(1, 40) = std::nanf("");
+    Backend(GetParam(), Compute::bf16, needs(3, 70))
+        ->linear(x.tensor(), w.weight, nullptr, y.tensor());
+    for (int64_t o = 0; o < 16; ++o) {
+      EXPECT_TRUE(std::isfinite(y.at(0, o)) && std::isfinite(y.at(2, o)));
+      EXPECT_TRUE(std::isnan(y.at(1, o)));
     }
   }
 }

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3};
+constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8};
 constexpr WeightLayout kLayouts[] = {WeightLayout::rows, WeightLayout::packed};
 
 Weight placeholder(DType dtype, WeightLayout layout, int64_t rows, int64_t cols) {
@@ -42,6 +42,9 @@ TEST(Format, PackedElementsLieAcrossLanes) {
   auto f32 = placeholder(DType::f32, WeightLayout::packed, 32, cols);
   auto bf16 = placeholder(DType::bf16, WeightLayout::packed, 32, cols);
   auto fp8 = placeholder(DType::f8_e4m3, WeightLayout::packed, 32, cols);
+  auto i8 = placeholder(DType::i8, WeightLayout::packed, 32, cols);
+  EXPECT_EQ(element_offset(i8, 7, 11), 2 * 64 + 7 * 4 + 3);
+  EXPECT_EQ(element_offset(i8, 17, 2), 10 * 64 + 4 + 2);
   EXPECT_EQ(element_offset(f32, 3, 5), 5 * 64 + 3 * 4);
   EXPECT_EQ(element_offset(f32, 19, 5), 40 * 64 + 5 * 64 + 3 * 4);
   EXPECT_EQ(element_offset(bf16, 3, 5), 2 * 64 + 3 * 4 + 2);

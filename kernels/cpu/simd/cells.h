@@ -1,5 +1,5 @@
-// How stored cells (quant/format.h) become operands of the product: float32, or bf16 pairs. All
-// conversions are exact. A cell is taken in vectors of kLanes rows; Raw is one such vector as
+// How stored cells (quant/format.h) become operands of the product: float32, bf16 pairs, or bytes.
+// All conversions are exact. A cell is taken in vectors of kLanes rows; Raw is one such vector as
 // stored, operand<u> what it holds for unit u of its kUnits.
 #pragma once
 
@@ -12,7 +12,9 @@ constexpr int64_t kCell = 64;                            // bytes
 constexpr int kVectors = static_cast<int>(16 / kLanes);  // of a cell
 
 struct F32Unit {
+  static constexpr bool kIntegers = false;
   using Operand = Vf;
+  using Sum = Vf;
   static Operand broadcast(const uint32_t* x) { return splat(bits_to_float(*x)); }
   static Vf multiply_add(Vf sum, Operand x, Operand w) { return fma(x, w, sum); }
 };
@@ -142,7 +144,9 @@ struct E4M3ToF32 : F32Unit {
 #if defined(__AVX512BF16__)
 
 struct Bf16Unit {
+  static constexpr bool kIntegers = false;
   using Operand = __m512bh;
+  using Sum = Vf;
   static Operand broadcast(const uint32_t* x) {
     return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(*x)));
   }
@@ -169,6 +173,56 @@ struct E4M3ToBf16Pairs : Bf16Unit {
 };
 
 #endif
+
+// Four codes + 128 in each 32-bit lane; four codes of x in a unit. All sums are exact.
+struct I8Cells {
+  static constexpr bool kIntegers = true;
+  static constexpr int kUnits = 1;
+  using Raw = Vu;
+  using Sum = Vi;
+
+#if defined(__AVX512VNNI__)
+  using Operand = __m512i;
+  template <int>
+  Operand operand(Raw raw) const {
+    return reinterpret_cast<__m512i>(raw);
+  }
+  static Operand broadcast(const uint32_t* x) { return _mm512_set1_epi32(static_cast<int>(*x)); }
+  static Vi multiply_add(Vi sum, Operand x, Operand w) {
+    return reinterpret_cast<Vi>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
+  }
+#elif defined(__AVX2__)
+  struct Operand {  // bytes 0 and 2, 1 and 3 of each lane, as 16-bit numbers
+    __m256i even, odd;
+  };
+  template <int>
+  Operand operand(Raw raw) const {
+    const auto codes = reinterpret_cast<__m256i>(raw);
+    return {_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
+  }
+  static Operand broadcast(const uint32_t* x) {
+    const __m256i codes = _mm256_set1_epi32(static_cast<int>(*x));
+    return {_mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8), _mm256_srai_epi16(codes, 8)};
+  }
+  static Vi multiply_add(Vi sum, const Operand& x, const Operand& w) {
+    return sum + reinterpret_cast<Vi>(_mm256_madd_epi16(x.even, w.even)) +
+           reinterpret_cast<Vi>(_mm256_madd_epi16(x.odd, w.odd));
+  }
+#else
+  using Operand = Vi;
+  template <int>
+  Operand operand(Raw raw) const {
+    return reinterpret_cast<Vi>(raw);
+  }
+  static Operand broadcast(const uint32_t* x) { return Vi{} + static_cast<int32_t>(*x); }
+  static Vi multiply_add(Vi sum, Operand x, Operand w) {
+    for (int byte = 0; byte < 4; ++byte) {
+      sum += ((x << (24 - 8 * byte)) >> 24) * ((w >> (8 * byte)) & 0xff);
+    }
+    return sum;
+  }
+#endif
+};
 
 }  // namespace
 }  // namespace sluice::cpu::SLUICE_ISA

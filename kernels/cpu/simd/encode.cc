@@ -13,7 +13,8 @@ constexpr int64_t kPrefetchBytes = 512;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t element_bytes(DType dtype) {
-  return dtype == DType::f32 ? 4 : dtype == DType::f8_e4m3 ? 1 : 2;
+  const bool byte = dtype == DType::f8_e4m3 || dtype == DType::i8;
+  return dtype == DType::f32 ? 4 : byte ? 1 : 2;
 }
 
 struct Pair {
@@ -104,6 +105,12 @@ template <DType kTo>
     const Vu code = minifloat_code<3, 7>(clamped, value);
     add_to_sums(magnitude, value * scale, sums);
     return select(is_number, code, Vu{} + 0x7f) | sign >> 24;
+  } else if constexpr (kTo == DType::i8) {
+    constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+    const Vf rounded = max(splat(-127), min(x / scale, splat(127))) + kRounder;
+    add_to_sums(magnitude, magnitude_of(rounded - kRounder) * scale, sums);
+    const Vu code = as_bits(rounded) - (0x4b400000 - 128);
+    return select(is_number, code, Vu{} + 128);
   } else if constexpr (kTo == DType::f16) {
     const Vu fits = below(as_bits(magnitude), 0x477ff000);  // 65520 rounds to infinity
     Vu code = minifloat_code<10, 15>(magnitude, value);
@@ -146,7 +153,7 @@ template <DType kStored, DType kTo>
                                                Sums& sums) {
   constexpr int64_t kPairBytes = 2 * kLanes * element_bytes(kStored);
   for (int64_t at = 0; at < kLine; at += kLanes * 4) {  // a vector of words
-    if constexpr (kTo == DType::f8_e4m3) {
+    if constexpr (element_bytes(kTo) == 1) {
       const Vu first = encode_pair<kStored, kTo>(from, scale, sums);
       const Vu second = encode_pair<kStored, kTo>(from + kPairBytes, scale, sums);
       store(to + at, join_halves(first, second));
@@ -211,6 +218,7 @@ void encode_rows(const EncodeJob& job, Sums& out) {
   alignas(64) std::byte cells[16 * kLine];
   const std::byte* pointers[16];
   for (int64_t r = 0; r < 16; ++r) pointers[r] = lines[r];
+  if constexpr (kTo == DType::i8) std::memset(lines, 128, sizeof lines);  // zeros
   Sums sums;
   for (int64_t c = 0; c < job.cols; c += kCols) {
     const int64_t cols = smaller(kCols, job.cols - c);
@@ -252,6 +260,9 @@ Sums encode_from(const EncodeJob& job) {
       break;
     case DType::bf16:
       encode_rows<kStored, DType::bf16>(job, sums);
+      break;
+    case DType::i8:
+      encode_rows<kStored, DType::i8>(job, sums);
       break;
     default:
       encode_rows<kStored, DType::f8_e4m3>(job, sums);

@@ -8,7 +8,8 @@ namespace sluice::cpu::SLUICE_ISA {
 
 extern const Ops kOps;
 
-// y[rows][16 * panels] = x w^T, each element summed over the units in order.
+// y[rows][16 * panels] = x w^T, each element summed over the units in order. Of i8 cells the sums
+// are int32 (modulo 2^32), in y's memory.
 struct Product {
   const uint32_t* x = nullptr;  // unit s of row r: x[s * x_stride + r]
   int64_t x_stride = 0;
@@ -38,8 +39,7 @@ void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std:
 // 16 rows of 64 bytes, as a matrix of 16 x 16 words, transposed into 16 cells.
 void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte* cells);
 
-void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t cols, Units kind,
-               int64_t units, uint32_t* out);
+void pack_rows(const PackJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 void attend(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
 void merge(const AttentionJob& job, AttentionSums total, AttentionSums part);

@@ -17,6 +17,7 @@ int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Units of x that one cell of the stored weight spans.
 int64_t cell_units(const LinearJob& job) {
+  if (job.dtype == DType::i8) return 1;
   const int64_t cols = job.dtype == DType::f32 ? 1 : job.dtype == DType::f8_e4m3 ? 4 : 2;
   return job.pairs ? cols / 2 : cols;
 }
@@ -76,12 +77,16 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, int64_t panel, int64
   }
 }
 
-// y = y * scale + bias, once all units are summed.
+// y = y * scales + bias, once all units are summed.
 void scale_and_bias(const LinearJob& job, int64_t first, int64_t end) {
   for (int64_t row = 0; row < job.rows; ++row) {
     for (int64_t o = first; o < end; o += kLanes) {
       float* y = job.y + row * job.y_stride + o;
       Vf sum = load(y);
+      if (job.x_scales != nullptr) {
+        const Vi codes = as_ints(sum) - job.x_offsets[row];
+        sum = __builtin_convertvector(codes, Vf) * job.x_scales[row];
+      }
       if (job.row_scales != nullptr) sum *= load(job.row_scales + o);
       if (job.bias != nullptr) sum += load(job.bias + o);
       store(y, sum);

@@ -28,7 +28,7 @@ constexpr int64_t kPrefetchBytes = 2048;
 
 template <int kUnit, class Cells, int kRows, int kCols>
 inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols], const uint32_t* x,
-                     Vf (&sums)[kRows][kCols]) {
+                     typename Cells::Sum (&sums)[kRows][kCols]) {
   typename Cells::Operand w[kCols];
 #pragma GCC unroll 16
   for (int v = 0; v < kCols; ++v) w[v] = cells.template operand<kUnit>(raw[v]);
@@ -47,13 +47,15 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   const uint32_t* x = a.x + first_row;
   const std::byte* w = a.w + first_panel * a.panel_stride;
   float* y = a.y + first_row * a.y_stride + first_panel * 16;
-  Vf sums[kRows][kCols];
+  using Sum = typename Cells::Sum;
+  Sum sums[kRows][kCols];
   const bool from_y = a.resume && a.scales == nullptr;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
-      sums[r][v] = from_y ? load(y + r * a.y_stride + v * kLanes) : Vf{};
+      sums[r][v] = Sum{};
+      if (from_y) std::memcpy(&sums[r][v], y + r * a.y_stride + v * kLanes, sizeof(Sum));
     }
   }
   for (int64_t s = 0; s < a.steps; s += Cells::kUnits) {
@@ -78,9 +80,11 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
       float* to = y + r * a.y_stride + v * kLanes;
-      if (a.scales != nullptr) {
-        sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_stride];
-        if (a.resume) sums[r][v] += load(to);
+      if constexpr (!Cells::kIntegers) {
+        if (a.scales != nullptr) {
+          sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_stride];
+          if (a.resume) sums[r][v] += load(to);
+        }
       }
       store(to, sums[r][v]);
     }
@@ -136,6 +140,8 @@ void multiply(const Product& product) {
       return multiply_cells<F16ToF32>(product);
     case DType::f8_e4m3:
       return multiply_cells<E4M3ToF32>(product);
+    case DType::i8:
+      return multiply_cells<I8Cells>(product);
     default:
       return multiply_cells<F32Cells>(product);
   }
