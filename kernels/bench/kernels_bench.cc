@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/membw.h"
+#include "kernels/cpu/peak.h"
 #include "kernels/kernels.h"
 
 namespace sluice {
@@ -119,8 +120,11 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
     w.data = weights.data();
     const double seconds = best_seconds(
         [&] { kernels->linear(x.matrix(512, kCols), w, nullptr, y.matrix(512, kRows)); });
+    const double operations = 2.0 * 512 * kRows * kCols / seconds;
+    const double peak = peak_operations(b.isa, compute, f.format.dtype, b.pool);
     b.line(fmt::format("linear {}, 512 rows{}", f.name, mode),
-           fmt::format("{:7.0f} GFLOP/s", 2.0 * 512 * kRows * kCols / seconds / 1e9));
+           fmt::format("{:7.0f} GFLOP/s {:5.2f} of the instruction's {:.0f}", operations / 1e9,
+                       operations / peak, peak / 1e9));
   }
 }
 

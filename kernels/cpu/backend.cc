@@ -56,16 +56,16 @@ const std::array kSets{
     InstructionSet{Isa::reference, "reference", always, nullptr},
 };
 
-const InstructionSet& find(Isa isa) {
+}  // namespace
+
+std::span<const InstructionSet> instruction_sets() { return kSets; }
+
+const InstructionSet& find_instruction_set(Isa isa) {
   for (const InstructionSet& set : kSets) {
     if (isa == Isa::automatic ? set.supported() : set.isa == isa) return set;
   }
   return kSets.back();
 }
-
-}  // namespace
-
-std::span<const InstructionSet> instruction_sets() { return kSets; }
 
 std::optional<Isa> parse_isa(std::string_view name) {
   if (name == "auto") return Isa::automatic;
@@ -75,7 +75,7 @@ std::optional<Isa> parse_isa(std::string_view name) {
   return std::nullopt;
 }
 
-bool isa_supported(Isa isa) { return find(isa).supported(); }
+bool isa_supported(Isa isa) { return find_instruction_set(isa).supported(); }
 
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
   return static_cast<uint64_t>(
@@ -85,7 +85,7 @@ uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
 
 std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& pool,
                                           std::span<std::byte> workspace) {
-  const InstructionSet& set = find(isa);
+  const InstructionSet& set = find_instruction_set(isa);
   check(set.supported(), "instruction set of this machine");
   if (set.isa == Isa::reference) return std::make_unique<ReferenceKernels>(compute);
   return std::make_unique<CpuKernels>(*set.ops, compute, pool, workspace);

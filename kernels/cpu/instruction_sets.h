@@ -18,5 +18,6 @@ struct InstructionSet {
 
 // Best first.
 std::span<const InstructionSet> instruction_sets();
+const InstructionSet& find_instruction_set(Isa isa);  // automatic: the best that this machine has
 
 }  // namespace sluice

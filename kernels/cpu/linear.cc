@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/units.h"
 #include "kernels/launch_checks.h"
 
 namespace sluice {
@@ -44,11 +45,7 @@ int64_t linear_workspace(int64_t rows, int64_t cols, int threads) {
 void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
   check_linear(x, w, y);
   const DType dtype = w.format.dtype;
-  const bool narrow =
-      compute_ == Compute::bf16 && (dtype == DType::bf16 || dtype == DType::f8_e4m3);
-  const cpu::Units kind = dtype == DType::i8 ? cpu::Units::i8
-                          : narrow           ? ops_.bf16_units
-                                             : cpu::Units::f32;
+  const cpu::Units kind = input_units(ops_, compute_, dtype);
   std::byte* scratch_at = scratch(linear_workspace(x.rows, x.cols, pool_.size()));
   auto* packed = reinterpret_cast<uint32_t*>(scratch_at);
   const int64_t most = std::min(x.rows, kRowBlock);
@@ -76,8 +73,8 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   for (int64_t first = 0; first < x.rows; first += block) {
     job.rows = std::min(block, x.rows - first);
     job.y = y.row<float>(first);
-    // Tiles of one size, as far as possible: 16 rows are 8 and 8.
-    const int64_t tiles = ceil_div(job.rows, kTileRows);
+    // Tiles of one size, as far as possible: 20 rows are 10 and 10.
+    const int64_t tiles = job.rows <= cpu::kFewRows ? 1 : ceil_div(job.rows, kTileRows);
     job.tile_rows = ceil_div(job.rows, tiles);
     pool_.parallel_for(tiles, 4, [&](int64_t begin, int64_t end, int) {
       for (int64_t tile = begin; tile < end; ++tile) {

@@ -23,7 +23,9 @@ enum class Activation : uint8_t;
 
 namespace sluice::cpu {
 
-// Rows of x that are packed together, and the most rows that one pass over the weights serves.
+// Rows of x that are packed together: all, if they are few; else tiles of kTileRows. And the most
+// rows that one pass over the weights serves.
+inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kTileRows = 12;
 inline constexpr int64_t kRowBlock = 240;
 // Bytes of decoded weights that linear holds at a time (cells of 2 or 4 panels).
@@ -36,7 +38,7 @@ enum class Units : uint8_t {
   i8,           // x / scale, rounded to nearest even; scale = the row's largest |x| / 127
 };
 
-// At most kTileRows rows of x that become [units][rows], with zeros behind the last column.
+// At most kFewRows rows of x that become [units][rows], with zeros behind the last column.
 struct PackJob {
   const float* x = nullptr;
   int64_t stride = 0;
@@ -54,7 +56,7 @@ struct PackJob {
 // A block of rows of one linear layer.
 struct LinearJob {
   const uint32_t* x = nullptr;  // tiles of tile_rows rows (the last may have fewer): [units][rows]
-  int64_t tile_rows = 0;        // at most kTileRows
+  int64_t tile_rows = 0;        // at most kFewRows
   int64_t rows = 0;
   int64_t units = 0;  // of a row, padding included
   bool pairs = false;
@@ -151,6 +153,9 @@ struct Ops {
   // Largest finite magnitude as a bit pattern of `stored`, sign bit clear.
   uint32_t (*largest)(const std::byte* source, DType stored, int64_t count);
 
+  // Multiply-adds from registers, for the rate that the machine has; returns how many operations.
+  // `seen` is changed, so that they are done.
+  int64_t (*multiply_add)(Units kind, int64_t rounds, uint64_t* seen);
   // Reads every byte, for the bandwidth that the machine has; returns something of it.
   uint64_t (*read)(const std::byte* from, int64_t bytes, bool prefetch);
 };

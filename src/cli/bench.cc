@@ -4,6 +4,7 @@
 
 #include "io/disk_bench.h"
 #include "kernels/cpu/membw.h"
+#include "kernels/cpu/peak.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -18,6 +19,7 @@ namespace {
 struct BenchOptions : CommonOptions {
   int64_t tokens = 0;
   int64_t repeats = 0;
+  int64_t max_num_seqs = 1;
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -178,18 +180,24 @@ void bench_disk(const BenchOptions& o) {
   print(fmt::format("memory {:.1f} GB/s\n", memory / 1e9));
 }
 
-// Of each step after a prompt of `prompt` tokens.
-std::vector<double> decode_seconds(Session& session, int64_t prompt, int64_t tokens,
+// Of each step of `count` sequences after prompts of `prompt` tokens.
+std::vector<double> decode_seconds(Session& session, int64_t count, int64_t prompt, int64_t tokens,
                                    std::stop_token stop) {
   Runner& runner = session.runner();
-  Sequence sequence = runner.new_sequence();
   std::vector<int32_t> ids = some_ids(prompt + tokens, session.config().vocab_size);
-  runner.prefill(sequence, std::span(ids).first(static_cast<size_t>(prompt)), stop);
+  std::vector<Sequence> sequences;
+  for (int64_t s = 0; s < count; ++s) {
+    sequences.push_back(runner.new_sequence());
+    runner.prefill(sequences.back(), std::span(ids).first(static_cast<size_t>(prompt)), stop);
+  }
   std::vector<double> seconds;
   for (int64_t i = prompt; i < prompt + tokens; ++i) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
+    std::vector<StepPart> parts;
+    for (Sequence& s : sequences)
+      parts.push_back({&s, std::span(ids).subspan(static_cast<size_t>(i), 1)});
     auto start = std::chrono::steady_clock::now();
-    runner.logits(runner.step(sequence, std::span(ids).subspan(static_cast<size_t>(i), 1), i + 1));
+    runner.logits(runner.step(parts));
     seconds.push_back(seconds_since(start));
   }
   return seconds;
@@ -201,8 +209,15 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   Session session(session_options(o));
   constexpr int64_t kPrompt = 16;
   int64_t tokens = o.tokens > 0 ? o.tokens : 32;
-  place_and_load(session, o, session.run_shape(kPrompt + tokens, kPrompt, 1), stop);
-  std::vector<double> seconds = decode_seconds(session, kPrompt, tokens, stop);
+  int64_t count = o.max_num_seqs;
+  int64_t blocks = ceil_div(kPrompt + tokens, o.block_size);  // of a sequence
+  RunShape shape =
+      session.run_shape(count * blocks * o.block_size, std::max(kPrompt, count), count);
+  if (shape.logits_rows < count)
+    fail(ErrorKind::usage, "--max-num-seqs may be at most {} with this vocabulary",
+         shape.logits_rows);
+  place_and_load(session, o, shape, stop);
+  std::vector<double> seconds = decode_seconds(session, count, kPrompt, tokens, stop);
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report);
   // What bounds a step: the disk, where it gives weights anew for every token; else memory.
@@ -214,19 +229,27 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
                              : measured_read_bandwidth(session.ledger(), session.pool());
   double step = median(seconds);
   double ratio = static_cast<double>(bytes) / step / bandwidth;
+  double rate = static_cast<double>(count) / step;
   if (o.json) {
-    print_json({{"tokens_per_second", 1 / step},
-                {streams ? "disk_bytes_per_token" : "weight_bytes_per_token", bytes},
+    print_json({{"tokens_per_second", rate},
+                {streams ? "disk_bytes_per_step" : "weight_bytes_per_step", bytes},
                 {streams ? "disk_bandwidth" : "read_bandwidth", bandwidth},
                 {"ratio", ratio},
-                {"tokens", tokens}});
+                {"sequences", count},
+                {"steps", tokens}});
   } else {
     print(fmt::format(
-        "decode {:.2f} tokens/s (median of {}), {} a token from {}: {:.2f} GB/s, {:.3f} of the "
-        "{:.2f} GB/s that it gives\n",
-        1 / step, tokens, format_size(bytes), streams ? "disk" : "memory",
+        "decode {:.2f} tokens/s (median of {} steps), {} a step from {}: {:.2f} GB/s, {:.3f} of "
+        "the {:.2f} GB/s that it gives\n",
+        rate, tokens, format_size(bytes), streams ? "disk" : "memory",
         static_cast<double>(bytes) / step / 1e9, ratio, bandwidth / 1e9));
   }
+}
+
+DType linear_dtype(const ReadPlan& plan) {
+  auto linear = std::ranges::find(plan.params, ParamRole::linear,
+                                  [](const ParamPlan& p) { return p.param->role; });
+  return linear == plan.params.end() ? DType::f32 : linear->format.dtype;
 }
 
 void bench_prefill(const BenchOptions& o, std::stop_token stop) {
@@ -253,15 +276,19 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
   }
   double each = median(seconds);
   double flops = 2 * elements * static_cast<double>(tokens) / each;
+  double peak = peak_operations(session.options().isa, session.compute(),
+                                linear_dtype(session.read_plan()), session.pool());
   write_report(o, make_report("bench prefill", o, session, Json::object()));
   if (o.json) {
     print_json({{"tokens", tokens},
                 {"tokens_per_second", static_cast<double>(tokens) / each},
-                {"flops_per_second", flops}});
+                {"flops_per_second", flops},
+                {"peak_flops_per_second", peak}});
   } else {
     print(fmt::format(
-        "prefill of {} tokens: {:.1f} tokens/s (median of {}), {:.0f} GFLOP/s in linear layers\n",
-        tokens, static_cast<double>(tokens) / each, repeats, flops / 1e9));
+        "prefill of {} tokens: {:.1f} tokens/s (median of {}), {:.0f} GFLOP/s in linear layers, of "
+        "{:.0f} that the multiply-add instruction gives\n",
+        tokens, static_cast<double>(tokens) / each, repeats, flops / 1e9, peak / 1e9));
   }
 }
 
@@ -294,11 +321,14 @@ void define_bench(CLI::App& app, std::stop_token stop) {
   disk_verb->callback([disk] { bench_disk(*disk); });
 
   auto decode = std::make_shared<BenchOptions>();
-  CLI::App* decode_verb =
-      verb->add_subcommand("decode", "Tokens a second, one sequence, against memory bandwidth");
+  CLI::App* decode_verb = verb->add_subcommand(
+      "decode", "Tokens a second, against the bandwidth of what gives the weights");
   add_model_options(*decode_verb, *decode);
-  decode_verb->add_option("--tokens", decode->tokens, "tokens to generate (default 32)")
+  decode_verb
+      ->add_option("--tokens", decode->tokens, "steps, each a token of every sequence (default 32)")
       ->check(CLI::Range(1, 1 << 20));
+  decode_verb->add_option("--max-num-seqs", decode->max_num_seqs, "sequences at once (default 1)")
+      ->check(CLI::Range(1, 4096));
   decode_verb->callback([decode, stop] { bench_decode(*decode, stop); });
 
   auto prefill = std::make_shared<BenchOptions>();

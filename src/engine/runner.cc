@@ -42,40 +42,46 @@ Runner::Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger,
       activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes())) {}
 
-Tensor Runner::step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length) {
-  int64_t rows = std::ssize(ids);
-  check(rows > 0 && rows <= max_rows(), "a step has too many rows");
-  rope_table(model_.config().rope, {sequence.length_, rope_length}, activations_->cos(rows),
-             activations_->sin(rows));
-  return forward(sequence, ids);
+Tensor Runner::step(std::span<const StepPart> parts) {
+  ids_.clear();
+  chunks_.clear();
+  slots_.clear();
+  for (const StepPart& part : parts) add_part(part);
+  int64_t rows = std::ssize(ids_);
+  check(rows > 0, "a step without rows");
+  model_.forward(
+      *kernels_,
+      {ids_, chunks_, slots_, activations_->cos(rows), activations_->sin(rows), kv_.layers()},
+      *activations_);
+  for (const StepPart& part : parts) part.sequence->length_ += std::ssize(part.ids);
+  return activations_->normed(rows).columns(0, model_.config().hidden_size);
 }
 
-Tensor Runner::decode(Sequence& sequence, std::span<const int32_t> ids) {
-  int64_t rows = std::ssize(ids);
-  check(rows > 0 && rows <= max_rows(), "a step has too many rows");
-  for (int64_t i = 0; i < rows; ++i) {
-    int64_t position = sequence.length_ + i;
-    rope_table(model_.config().rope, {position, position + 1},
-               activations_->cos(rows).rows_from(i, 1), activations_->sin(rows).rows_from(i, 1));
-  }
-  return forward(sequence, ids);
-}
-
-Tensor Runner::forward(Sequence& sequence, std::span<const int32_t> ids) {
-  int64_t rows = std::ssize(ids);
+void Runner::add_part(const StepPart& part) {
+  Sequence& sequence = *part.sequence;
+  int64_t first_row = std::ssize(ids_);
+  int64_t rows = std::ssize(part.ids);
   int64_t first = sequence.length_;
+  check(first_row + rows <= max_rows(), "a step has too many rows");
   if (!sequence.table_.reserve(first + rows)) {
     fail(ErrorKind::no_fit,
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }
-  slots_.clear();
+  ids_.insert(ids_.end(), part.ids.begin(), part.ids.end());
   for (int64_t i = 0; i < rows; ++i) slots_.push_back(sequence.table_.slot(first + i));
-  SequenceChunk chunk{0, rows, first, sequence.table_.blocks()};
-  Tensor cos = activations_->cos(rows);
-  Tensor sin = activations_->sin(rows);
-  model_.forward(*kernels_, {ids, {&chunk, 1}, slots_, cos, sin, kv_.layers()}, *activations_);
-  sequence.length_ += rows;
-  return activations_->normed(rows).columns(0, model_.config().hidden_size);
+  chunks_.push_back({first_row, rows, first, sequence.table_.blocks()});
+  fill_rope(part, first_row);
+}
+
+void Runner::fill_rope(const StepPart& part, int64_t first_row) {
+  const RopeConfig& rope = model_.config().rope;
+  int64_t rows = std::ssize(part.ids);
+  int64_t position = part.sequence->length_;
+  Tensor cos = activations_->cos(max_rows()).rows_from(first_row, rows);
+  Tensor sin = activations_->sin(max_rows()).rows_from(first_row, rows);
+  if (part.rope_length > 0) return rope_table(rope, {position, part.rope_length}, cos, sin);
+  for (int64_t i = 0; i < rows; ++i, ++position)
+    rope_table(rope, {position, position + 1}, cos.rows_from(i, 1), sin.rows_from(i, 1));
 }
 
 Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop) {

@@ -30,6 +30,16 @@ class Sequence {
   int64_t length_ = 0;
 };
 
+// Consecutive tokens of one sequence, in a step with others.
+struct StepPart {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> ids;
+  // The length that length-dependent rope counts with: the whole prompt's for its tokens. 0: each
+  // token counts with the length that the sequence has with it, so that several generated ones at
+  // once come out as one after the other.
+  int64_t rope_length = 0;
+};
+
 class Runner {
  public:
   // Takes its memory from the ledger as `plan` says. The model is resident while steps run; model,
@@ -41,14 +51,16 @@ class Runner {
   int64_t vocab_size() const { return model_.config().vocab_size; }
   int64_t max_rows() const { return activations_->max_rows(); }
 
-  // Runs ids (at most max_rows()) as the sequence's next tokens. `rope_length`: the length that
-  // length-dependent rope counts with, the whole prompt's for its tokens. Error(no_fit) when no KV
-  // block is free. The result is valid until the next step: the final norm's output, a row a token.
-  Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length);
-
-  // The same for generated tokens: each counts with the length that the sequence had with it, so
-  // that several at once come out as one after the other.
-  Tensor decode(Sequence& sequence, std::span<const int32_t> ids);
+  // Runs the parts, of different sequences and of at most max_rows() tokens together, as the next
+  // tokens of each. What comes out for a sequence does not depend on the others. Error(no_fit) when
+  // no KV block is free. The result is valid until the next step: the final norm's output, a row a
+  // token.
+  Tensor step(std::span<const StepPart> parts);
+  Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length) {
+    StepPart part{&sequence, ids, rope_length};
+    return step({&part, 1});
+  }
+  Tensor decode(Sequence& sequence, std::span<const int32_t> ids) { return step(sequence, ids, 0); }
 
   // A whole prompt, chunk by chunk; the result is its last token's row. Error(runtime) when `stop`
   // is requested between chunks.
@@ -60,7 +72,8 @@ class Runner {
   int64_t max_logits_rows() const { return logits_rows_; }
 
  private:
-  Tensor forward(Sequence& sequence, std::span<const int32_t> ids);
+  void add_part(const StepPart& part);
+  void fill_rope(const StepPart& part, int64_t first_row);
 
   const CausalLM& model_;
   int64_t block_size_;
@@ -72,6 +85,9 @@ class Runner {
   KvStorage kv_;
   BlockPool blocks_;
   std::unique_ptr<Activations> activations_;
+  // Of the current step.
+  std::vector<int32_t> ids_;
+  std::vector<SequenceChunk> chunks_;
   std::vector<int64_t> slots_;
 };
 

@@ -6,6 +6,13 @@
 #include "src/base/error.h"
 
 namespace sluice {
+namespace {
+
+constexpr auto kLikelier = [](const auto& a, const auto& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+};
+
+}  // namespace
 
 void check_sampling(const SamplingParams& p) {
   if (!(p.temperature >= 0) || std::isinf(p.temperature))
@@ -44,45 +51,53 @@ int32_t Sampler::sample(std::span<const float> logits) {
   if (params_.temperature == 0) return best;
 
   // Temperature, top-k, top-p, min-p, in this order (as transformers). Tokens far below the best
-  // have no weight that float64 could add: they need no sorting.
+  // have no weight that float64 could add.
   double widest = 80 * params_.temperature;
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (most - logits[i] <= widest) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+    if (most - logits[i] <= widest) candidates_.push_back({logits[i], static_cast<int32_t>(i), 0});
   }
-  auto likelier = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  };
   if (params_.top_k > 0 && std::ssize(candidates_) > params_.top_k) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + params_.top_k - 1,
-                     candidates_.end(), likelier);
+    std::partial_sort(candidates_.begin(), candidates_.begin() + params_.top_k, candidates_.end(),
+                      kLikelier);
     candidates_.resize(static_cast<size_t>(params_.top_k));
   }
-  std::sort(candidates_.begin(), candidates_.end(), likelier);
+  for (Candidate& c : candidates_) c.weight = std::exp((c.logit - most) / params_.temperature);
+  if (params_.top_p < 1) keep_top_p();
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params_.min_p; });
 
-  auto weight = [&](const Candidate& c) {
-    return std::exp((c.logit - most) / params_.temperature);
-  };
-  double total = 0;
-  for (const Candidate& c : candidates_) total += weight(c);
-  if (params_.top_p < 1) {
-    double kept = 0;
-    size_t count = 0;
-    while (count < candidates_.size() && kept < params_.top_p * total)
-      kept += weight(candidates_[count++]);
-    candidates_.resize(count);
-  }
-  while (weight(candidates_.back()) < params_.min_p)
-    candidates_.pop_back();  // the best's weight is 1
-  total = 0;
-  for (const Candidate& c : candidates_) total += weight(c);
   // 53 random bits, the same on every platform (distributions of the standard library are not).
-  double target = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
+  double target = static_cast<double>(random_() >> 11) * 0x1p-53 * total_weight();
   for (const Candidate& c : candidates_) {
-    target -= weight(c);
+    target -= c.weight;
     if (target < 0) return c.id;
   }
   return candidates_.back().id;
+}
+
+double Sampler::total_weight() const {
+  double total = 0;
+  for (const Candidate& c : candidates_) total += c.weight;
+  return total;
+}
+
+// The likeliest candidates, until they have top_p of all weight. Only as many are sorted as that
+// takes, and some more.
+void Sampler::keep_top_p() {
+  double wanted = params_.top_p * total_weight();
+  double kept = 0;
+  auto sorted = candidates_.begin();
+  auto end = candidates_.begin();
+  while (end != candidates_.end() && kept < wanted) {
+    if (end == sorted) {
+      auto more = std::max<std::ptrdiff_t>(64, 3 * (sorted - candidates_.begin()));
+      auto next = sorted + std::min(more, candidates_.end() - sorted);
+      std::partial_sort(sorted, next, candidates_.end(), kLikelier);
+      sorted = next;
+    }
+    kept += (end++)->weight;
+  }
+  candidates_.erase(end, candidates_.end());
 }
 
 }  // namespace sluice

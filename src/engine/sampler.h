@@ -30,7 +30,11 @@ class Sampler {
   struct Candidate {
     float logit;
     int32_t id;
+    double weight;  // its probability over the likeliest one's
   };
+  double total_weight() const;
+  void keep_top_p();
+
   SamplingParams params_;
   std::mt19937_64 random_;
   std::vector<Candidate> candidates_;

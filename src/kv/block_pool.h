@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace sluice {
@@ -24,8 +25,11 @@ class BlockPool {
 class BlockTable {
  public:
   BlockTable(BlockPool& pool, int64_t block_size) : pool_(&pool), block_size_(block_size) {}
-  BlockTable(const BlockTable&) = delete;
-  BlockTable& operator=(const BlockTable&) = delete;
+  BlockTable(BlockTable&& other) noexcept
+      : pool_(other.pool_),
+        block_size_(other.block_size_),
+        blocks_(std::exchange(other.blocks_, {})) {}
+  BlockTable& operator=(BlockTable&&) = delete;
   ~BlockTable();
 
   // Blocks for `tokens` positions; false (and nothing taken beyond what fit) when the pool runs

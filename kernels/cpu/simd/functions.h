@@ -31,7 +31,7 @@ struct Product {
 void multiply(const Product& product);
 
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
-inline constexpr int64_t kFusedRows = 12;
+inline constexpr int64_t kFusedRows = kFewRows;
 
 // Stored cells into cells of `units` units: bf16 pairs (of bf16 or E4M3) or float32.
 void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out);
@@ -54,6 +54,7 @@ void rope(float* head, const float* cos, const float* sin, int64_t half);
 void to_bf16(const float* x, int64_t count, std::byte* out);
 void encode(const EncodeJob& job, EncodeSums* sums);
 uint32_t largest(const std::byte* source, DType stored, int64_t count);
+int64_t multiply_add(Units kind, int64_t rounds, uint64_t* seen);
 uint64_t read(const std::byte* from, int64_t bytes, bool prefetch);
 
 }  // namespace sluice::cpu::SLUICE_ISA

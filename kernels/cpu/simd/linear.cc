@@ -6,11 +6,11 @@ namespace {
 
 constexpr int64_t kCell = 64;  // bytes
 
-// Up to this many rows each tile decodes the cells for itself: more often, but while multiplying.
+// Up to this many rows cells are decoded while multiplying; for more it pays to decode ahead.
 #if defined(__AVX512F__)
-constexpr int64_t kFewRows = 16;
+constexpr int64_t kStreamedRows = kFewRows;
 #else
-constexpr int64_t kFewRows = 2;
+constexpr int64_t kStreamedRows = 2;
 #endif
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -29,7 +29,7 @@ struct Walk {
   int64_t units;
 };
 Walk plan_walk(const LinearJob& job) {
-  const bool few = job.rows <= kFewRows;
+  const bool few = job.rows <= kStreamedRows;
   Walk walk;
   walk.decode = !few && cell_units(job) > 1;
   walk.panels = few ? 4 : 2;

@@ -10,9 +10,9 @@ namespace {
 
 // Rows x panels of one tile, by registers: accumulators, the operands of a step, one unit of x.
 #if defined(__AVX512F__)
-constexpr int kMaxRows = 12;
+constexpr int kMaxRows = 16;
 constexpr int max_panels(int rows, int units) {  // 24 of 32; decoding needs some more
-  return units == 1 ? (rows <= 6 ? 4 : 2) : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
+  return units == 1 ? (rows <= 6 ? 4 : rows <= 12 ? 2 : 1) : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
 }
 #elif defined(__AVX2__)
 constexpr int kMaxRows = 6;
@@ -23,8 +23,9 @@ constexpr int max_panels(int rows, int units) {  // 12 of 16; decoding needs som
 constexpr int kMaxRows = 2;
 constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
 #endif
-// How far ahead of the current cell a stream of weights is fetched where few rows use it.
-constexpr int64_t kPrefetchBytes = 2048;
+// How far ahead of the current cells weights are fetched, of all panels of a tile together: far
+// enough for memory's latency where few rows use them.
+constexpr int64_t kPrefetchBytes = 8192;
 
 template <int kUnit, class Cells, int kRows, int kCols>
 inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols], const uint32_t* x,
@@ -63,7 +64,7 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
       const std::byte* at = w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4;
-      if (v % kVectors == 0) __builtin_prefetch(at + kPrefetchBytes);
+      if (v % kVectors == 0) __builtin_prefetch(at + kPrefetchBytes / kPanels);
       std::memcpy(&raw[v], at, sizeof raw[v]);
     }
     add_unit<0>(cells, raw, x, sums);
@@ -116,11 +117,9 @@ void dispatch(const Product& a, int64_t first_row, int64_t rows) {
 
 template <class Cells>
 void multiply_cells(const Product& a) {
-  // Decoding within the product pays for few rows only; linear decodes ahead for more.
-  constexpr int kMost = Cells::kUnits == 1 || kMaxRows < kFusedRows ? kMaxRows : kFusedRows;
-  for (int64_t row = 0; row < a.rows; row += kMost) {
+  for (int64_t row = 0; row < a.rows; row += kMaxRows) {
     const int64_t left = a.rows - row;
-    dispatch<Cells, kMost>(a, row, left < kMost ? left : kMost);
+    dispatch<Cells, kMaxRows>(a, row, left < kMaxRows ? left : kMaxRows);
   }
 }
 

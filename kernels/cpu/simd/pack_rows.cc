@@ -73,7 +73,7 @@ void pack_rows(const PackJob& job) {
   const std::byte* pointers[16];
   for (int r = 0; r < 16; ++r) pointers[r] = reinterpret_cast<const std::byte*>(lines[r]);
   const bool bytes = job.kind == Units::i8;
-  Vi sums[kTileRows] = {};
+  Vi sums[kFewRows] = {};
   for (int64_t r = 0; bytes && r < job.rows; ++r)
     job.scales[r] = scale_of(job.x + r * job.stride, job.cols);
   for (int64_t unit = 0; unit < job.units; unit += 16) {

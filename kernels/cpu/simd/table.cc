@@ -25,6 +25,7 @@ const Ops kOps = {
     .to_bf16 = to_bf16,
     .encode = encode,
     .largest = largest,
+    .multiply_add = multiply_add,
     .read = read,
 };
 

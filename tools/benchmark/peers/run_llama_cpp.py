@@ -42,7 +42,7 @@ def open_model(args):
 
 def open_context(args, model):
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = 512
+    params.n_ctx = max(512, len(args.token_ids) + args.tokens)
     params.n_threads = params.n_threads_batch = args.threads
     params.no_perf = True
     context = llama_cpp.llama_init_from_model(model, params)

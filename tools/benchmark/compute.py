@@ -1,0 +1,138 @@
+"""Decode and prefill of a checkpoint that fits in memory, beside llama.cpp and oneDNN."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+
+from benchmark import contestants, side_by_side
+from benchmark.cpu import CpuClock
+from benchmark.printing import fail, own_command, say, spread, table_head, table_row
+
+STEPS = 16
+PROMPT = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    what: str
+    ours: tuple  # words of sluice bench
+    figure: str  # of what that prints
+    peer: str
+    asked: float
+
+
+def decode(scheme, *words):
+    return ("decode", "--tokens", STEPS, "--quantization", scheme, *words)
+
+
+def prefill(scheme):
+    return ("prefill", "--tokens", PROMPT, "--repeats", 1, "--quantization", scheme)
+
+
+COMPARISONS = (
+    Comparison("decode, BF16", decode("none"), "tokens_per_second", "llama.cpp-bf16-default", 1.0),
+    Comparison("decode, FP8", decode("fp8"), "tokens_per_second", "llama.cpp-q8_0-default", 1.05),
+    Comparison("decode, int8", decode("int8"), "tokens_per_second", "llama.cpp-q8_0-default", 1.05),
+    Comparison("prefill, BF16", prefill("none"), "tokens_per_second", "llama.cpp-bf16-default",
+               1.0),
+    Comparison("prefill, BF16", prefill("none"), "flops_per_second", "onednn", 0.95),
+    Comparison("prefill, FP8", prefill("fp8"), "tokens_per_second", "sluice-none", 0.9),
+    Comparison("prefill, int8", prefill("int8"), "tokens_per_second", "llama.cpp-q8_0-default",
+               1.05),
+    Comparison("decode of 16 sequences, BF16", decode("none", "--max-num-seqs", 16),
+               "tokens_per_second", "sluice-none", 8),
+    Comparison("decode of 16 sequences, FP8", decode("fp8", "--max-num-seqs", 16),
+               "tokens_per_second", "sluice-fp8", 8),
+    Comparison("decode of 16 sequences, int8", decode("int8", "--max-num-seqs", 16),
+               "tokens_per_second", "sluice-int8", 8),
+)
+
+
+def output(command):
+    result = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        fail(f"{' '.join(map(str, command))} ended with status {result.returncode}: "
+             f"{result.stderr.strip()[-300:]}")
+    return result.stdout
+
+
+def ours(setting, words):
+    verb, *options = words
+    return json.loads(output([setting.sluice, "bench", verb, setting.checkpoint, *options,
+                              "--json", "--quiet"]))
+
+
+def peer(setting, script, *words):
+    return json.loads(output(setting.script(script, *words)).splitlines()[-1])
+
+
+def peer_rate(setting, comparison):
+    verb = comparison.ours[0]
+    if comparison.peer.startswith("sluice-"):
+        scheme = comparison.peer.removeprefix("sluice-")
+        words = decode(scheme) if verb == "decode" else prefill(scheme)
+        return ours(setting, words)[comparison.figure]
+    if comparison.peer == "onednn":
+        return peer(setting, "run_onednn.py", setting.checkpoint, "--rows", PROMPT, "--threads",
+                    setting.threads)[comparison.figure]
+    program = contestants.PROGRAMS[comparison.peer]
+    ids = range(1, 17) if verb == "decode" else range(1, 1 + PROMPT)
+    steps = peer(setting, "run_llama_cpp.py", "generate", setting.file(program.artifact.kind),
+                 "--threads", setting.threads, "--token-ids", ",".join(map(str, ids)), "--tokens",
+                 1 + STEPS if verb == "decode" else 1, *program.words)["step_seconds"]
+    if verb == "prefill":
+        return PROMPT / steps[0]
+    return 1 / statistics.median(steps[1:])
+
+
+def measure(args, files):
+    setting = contestants.Setting(args.sluice, args.peers_python, args.dir,
+                                  sum(file.stat().st_size for file in files), args.work, 0)
+    chosen = [c for c in COMPARISONS if args.only.search(f"{c.what} {c.peer}")]
+    programs = {c.peer: contestants.PROGRAMS[c.peer] for c in chosen
+                if c.peer in contestants.PROGRAMS}
+    for name, why in side_by_side.prepare(setting, programs).items():
+        fail(f"{name}: {why}")
+    rows = [compare(args, setting, c) for c in chosen]
+    say()
+    table_head("what", "Sluice", "of its bound", "beside", "its figure", "ratio", "asked",
+               "command")
+    for row in rows:
+        table_row(*row, own_command())
+
+
+def compare(args, setting, comparison):
+    rates, bounds, peers = [], [], []
+    for pair in range(args.pairs):
+        clock = CpuClock.now()
+        turns = [True, False] if pair % 2 == 0 else [False, True]
+        for mine in turns:
+            if mine:
+                ran = ours(setting, comparison.ours)
+                rates.append(ran[comparison.figure])
+                bounds.append(ran["ratio"] if "ratio" in ran
+                              else ran["flops_per_second"] / ran["peak_flops_per_second"])
+            else:
+                peers.append(peer_rate(setting, comparison))
+        say(f"  {comparison.what}: {rates[-1]:.4g}, {comparison.peer}: {peers[-1]:.4g}, ratio "
+            f"{rates[-1] / peers[-1]:.3f}; other programs took {clock.others_share():.0%} of the "
+            "CPUs")
+    unit = 1e9 if comparison.figure == "flops_per_second" else 1
+    name = "GFLOP/s" if unit > 1 else "tokens/s"
+    return (comparison.what, f"{spread([r / unit for r in rates], '{:.1f}')} {name}",
+            spread(bounds, "{:.2f}"), comparison.peer,
+            spread([p / unit for p in peers], "{:.1f}"),
+            spread([r / p for r, p in zip(rates, peers)], "{:.2f}"), comparison.asked)
+
+
+def add_arguments(parser, root):
+    parser.add_argument("--peers-python", default="python3", metavar="PROGRAM",
+                        help="a Python that has llama-cpp-python, gguf and torch (default: "
+                        "%(default)s)")
+    parser.add_argument("--work", type=pathlib.Path, default=root / "build/bench/peers",
+                        help="where what the peers read is put (default: build/bench/peers)")
+    parser.add_argument("--only", type=re.compile, default="", metavar="REGEX",
+                        help="comparisons, such as 'prefill' or onednn (default: all)")
