@@ -43,10 +43,29 @@ Walk plan_walk(const LinearJob& job) {
   return walk;
 }
 
-// Panels [panel, panel + count) over units [begin, begin + units) for all rows.
-void multiply_chunk(const LinearJob& job, const Walk& walk, int64_t panel, int64_t count,
-                    int64_t begin, int64_t units, std::byte* scratch) {
-  const std::byte* cells = job.weight + panel * job.panel_bytes + begin / cell_units(job) * kCell;
+// Panels [panel, panel + count) over units [begin, begin + units).
+struct Chunk {
+  int64_t panel, count, begin, units;
+};
+const std::byte* cells_of(const LinearJob& job, const Chunk& chunk) {
+  return job.weight + chunk.panel * job.panel_bytes + chunk.begin / cell_units(job) * kCell;
+}
+
+// Fetches the part of a chunk that is due with tile `tile` of `tiles` of the chunk before it.
+void prefetch_chunk(const LinearJob& job, const Chunk& chunk, int64_t tile, int64_t tiles) {
+  const int64_t cells = (chunk.units + cell_units(job) - 1) / cell_units(job);
+  const int64_t begin = cells * tile / tiles, end = cells * (tile + 1) / tiles;
+  for (int64_t p = 0; p < chunk.count; ++p) {
+    const std::byte* from = cells_of(job, chunk) + p * job.panel_bytes;
+    for (int64_t c = begin; c < end; ++c) __builtin_prefetch(from + c * kCell, 0, 2);
+  }
+}
+
+// A chunk for all rows. Where many share it, `next` is fetched meanwhile.
+void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, const Chunk& next,
+                    std::byte* scratch) {
+  const auto [panel, count, begin, units] = chunk;
+  const std::byte* cells = cells_of(job, chunk);
   Product product;
   product.dtype = job.dtype;
   product.pairs = job.pairs;
@@ -68,7 +87,9 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, int64_t panel, int64
     product.scales = job.block_scales + panel * job.blocks + begin / walk.units;
     product.scale_stride = job.blocks;
   }
+  const int64_t tiles = (job.rows + job.tile_rows - 1) / job.tile_rows;
   for (int64_t row = 0; row < job.rows; row += job.tile_rows) {
+    if (tiles > 1) prefetch_chunk(job, next, row / job.tile_rows, tiles);
     product.rows = smaller(job.tile_rows, job.rows - row);
     product.x_stride = product.rows;
     product.x = job.x + row * job.units + begin * product.rows;
@@ -101,9 +122,15 @@ void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch
   // panels stream to its end.
   const Walk walk = plan_walk(job);
   for (int64_t unit = 0; unit < job.units; unit += walk.units) {
+    const int64_t units = smaller(walk.units, job.units - unit);
     for (int64_t panel = begin; panel < end; panel += walk.panels) {
-      multiply_chunk(job, walk, panel, smaller(walk.panels, end - panel), unit,
-                     smaller(walk.units, job.units - unit), scratch);
+      const Chunk chunk{panel, smaller(walk.panels, end - panel), unit, units};
+      Chunk next{panel + walk.panels, smaller(walk.panels, end - panel - walk.panels), unit, units};
+      if (next.panel >= end) {
+        next = {begin, smaller(walk.panels, end - begin), unit + walk.units,
+                smaller(walk.units, job.units - unit - walk.units)};
+      }
+      multiply_chunk(job, walk, chunk, next, scratch);
     }
   }
   if (job.row_scales != nullptr || job.bias != nullptr) scale_and_bias(job, begin * 16, end * 16);
