@@ -17,6 +17,16 @@ Sources::Sources(const CheckpointIndex& index) {
   copies_.resize(index.files().size());
   for (uint32_t i = 0; i < index.files().size(); ++i) add(index.files()[i], i);
   for (const FileCopy& copy : index.copies()) add(copy.file, copy.of);
+  extra_file_ = static_cast<uint32_t>(copies_.size());
+  checkpoint_files_ = files_.size();
+}
+
+void Sources::replace_extra(std::span<const CheckpointFile> copies) {
+  files_.resize(checkpoint_files_);
+  states_.resize(checkpoint_files_);
+  copies_.resize(extra_file_);
+  copies_.emplace_back();
+  for (const CheckpointFile& copy : copies) add(copy, extra_file_);
 }
 
 void Sources::add(const CheckpointFile& file, uint32_t of) {

@@ -16,12 +16,17 @@ class Sources {
  public:
   explicit Sources(const CheckpointIndex& index);
 
-  // What to open the reader with: the checkpoint's files in their order, then their copies. One
-  // that was given up has become another of its copies.
+  // What to open the reader with: the checkpoint's files in their order, then their copies, then
+  // those of the extra file. One that was given up has become another of its copies.
   const std::vector<CheckpointFile>& files() const { return files_; }
 
-  // A copy of one of the checkpoint's files, as an index into files(). `bytes` are going to be
-  // read.
+  // A file that is not the checkpoint's, in some copies, or none: instead of the one before.
+  void replace_extra(std::span<const CheckpointFile> copies);
+  uint32_t extra_file() const { return extra_file_; }  // as choose() takes it
+  bool is_extra(uint32_t chosen) const { return chosen >= checkpoint_files_; }
+
+  // A copy of one of the checkpoint's files, or of the extra one, as an index into files(). `bytes`
+  // are going to be read.
   uint32_t choose(uint32_t file, uint64_t bytes);
   void arrived(uint32_t chosen, uint64_t bytes);
   // It cannot be read: not to be chosen any more. False when there is no other copy.
@@ -51,8 +56,11 @@ class Sources {
   void add(const CheckpointFile& file, uint32_t of);
 
   std::vector<CheckpointFile> files_;
-  std::vector<File> states_;                   // of files_
-  std::vector<std::vector<uint32_t>> copies_;  // of each of the checkpoint's files, itself first
+  std::vector<File> states_;  // of files_
+  // Of each of the checkpoint's files, itself first; and of the extra file.
+  std::vector<std::vector<uint32_t>> copies_;
+  uint32_t extra_file_ = 0;
+  size_t checkpoint_files_ = 0;  // of files_, copies included
   std::vector<Disk> disks_;
 };
 

@@ -82,16 +82,20 @@ void set_max_model_len(const CommonOptions& o, SessionOptions& s) {
 
 SpillOptions spill_options(const CommonOptions& o) {
   SpillOptions spill;
-  if (o.spill_dir == "auto") {
-    spill.directory = default_spill_directory();
-  } else if (o.spill_dir != "none") {
-    if (o.spill_dir.empty()) fail(ErrorKind::usage, "--spill-dir is empty; none turns it off");
-    spill.directory = std::filesystem::absolute(o.spill_dir);
+  for (const std::string& directory : o.spill_dirs) {
+    if (directory.empty()) fail(ErrorKind::usage, "--spill-dir is empty; none turns it off");
+    if (directory == "none" && o.spill_dirs.size() > 1)
+      fail(ErrorKind::usage, "--spill-dir none goes with no other directory");
+    std::filesystem::path path = directory == "auto"   ? default_spill_directory()
+                                 : directory == "none" ? std::filesystem::path()
+                                                       : std::filesystem::absolute(directory);
+    if (!path.empty()) spill.directories.push_back(path);
   }
   spill.limit = o.spill_limit;
-  if (o.spill_limit) spill_limit(spill.directory, o.spill_limit);  // refused here if it is no size
+  for (const auto& directory : spill.directories)
+    spill_limit(directory, o.spill_limit);  // refused here if it is no size
   spill.verify = o.verify_spill;
-  if (o.verify_spill && spill.directory.empty())
+  if (o.verify_spill && spill.directories.empty())
     fail(ErrorKind::usage, "--verify-spill: there is no spill directory (--spill-dir)");
   return spill;
 }
@@ -147,9 +151,11 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--place", o.place,
                   "what stays in memory and what is streamed: layers.0-7=host,layers.*.mlp=disk");
   verb.add_option("--tensor-parallel-size", o.tensor_parallel_size, "1")->capture_default_str();
-  verb.add_option("--spill-dir", o.spill_dir,
+  verb.add_option("--spill-dir", o.spill_dirs,
                   "where weights that are quantized and streamed are kept in their packed form: a "
-                  "directory, none, auto ($XDG_CACHE_HOME/sluice/spill)")
+                  "directory, none, auto ($XDG_CACHE_HOME/sluice/spill); more than once: a copy in "
+                  "each, and all are read at once")
+      ->allow_extra_args(false)
       ->capture_default_str();
   verb.add_option(
       "--spill-limit", o.spill_limit,

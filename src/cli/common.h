@@ -37,7 +37,7 @@ struct CommonOptions {
   std::optional<std::string> max_model_len;
   std::string place;
   int tensor_parallel_size = 1;
-  std::string spill_dir = "auto";
+  std::vector<std::string> spill_dirs{"auto"};
   std::optional<std::string> spill_limit;
   bool verify_spill = false;
   std::string report;

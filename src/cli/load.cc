@@ -71,8 +71,11 @@ Json stream_json(const Session& session) {
 Json spill_json(const Session& session) {
   if (session.spill() == nullptr) return {};
   Spill::Report r = session.spill()->report();
-  if (r.path.empty()) return {};
-  return {{"file", r.path.string()},
+  if (r.paths.empty()) return {};
+  Json copies = Json::array();
+  for (const auto& path : r.paths) copies.push_back(path.string());
+  return {{"file", copies.front()},
+          {"copies", copies},
           {"outcome", r.outcome.empty() ? "unfinished" : r.outcome},
           {"bytes", r.bytes},
           {"bytes_written", r.written}};

@@ -11,7 +11,7 @@ namespace sluice::cli {
 namespace {
 
 struct SpillVerbOptions {
-  std::string directory = "auto";
+  std::vector<std::string> directories{"auto"};
   bool clear = false;
   bool json = false;
 };
@@ -24,35 +24,51 @@ std::string time_text(int64_t seconds) {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &parts)};
 }
 
-void run(const SpillVerbOptions& o) {
-  std::filesystem::path directory =
-      o.directory == "auto" ? default_spill_directory() : std::filesystem::path(o.directory);
-  if (directory.empty())
-    fail(ErrorKind::usage, "there is no spill directory; name one with --spill-dir");
-  uint64_t removed = o.clear ? clear_spill_files(directory) : 0;
+struct Listed {
   Json files = Json::array();
-  uint64_t total = 0;
+  uint64_t bytes = 0;
+  uint64_t removed = 0;
   std::string text;
+};
+
+void list(const std::filesystem::path& directory, bool clear, Listed& all) {
+  if (clear) all.removed += clear_spill_files(directory);
+  uint64_t bytes = 0;
   for (const SpillFileInfo& f : list_spill_files(directory)) {
-    files.push_back({{"file", f.path.string()},
-                     {"bytes", f.bytes},
-                     {"last_use", f.last_use},
-                     {"model", f.model},
-                     {"scheme", f.scheme}});
-    total += f.bytes;
-    text +=
+    all.files.push_back({{"file", f.path.string()},
+                         {"bytes", f.bytes},
+                         {"last_use", f.last_use},
+                         {"model", f.model},
+                         {"scheme", f.scheme}});
+    bytes += f.bytes;
+    all.text +=
         fmt::format("{:>10}  {}  {:<16} {}\n", format_size(f.bytes), time_text(f.last_use),
                     f.scheme.empty() ? "-" : f.scheme, f.model.empty() ? f.path.string() : f.model);
   }
+  all.bytes += bytes;
+  all.text += fmt::format("{} in {}\n", format_size(bytes), directory.string());
+}
+
+void run(const SpillVerbOptions& o) {
+  Listed all;
+  Json names = Json::array();
+  for (const std::string& name : o.directories) {
+    std::filesystem::path directory =
+        name == "auto" ? default_spill_directory() : std::filesystem::path(name);
+    if (directory.empty())
+      fail(ErrorKind::usage, "there is no spill directory; name one with --spill-dir");
+    list(directory, o.clear, all);
+    names.push_back(directory.string());
+  }
   if (o.json) {
-    print_json({{"directory", directory.string()},
-                {"bytes", total},
-                {"removed_bytes", removed},
-                {"files", files}});
+    print_json({{"directories", names},
+                {"bytes", all.bytes},
+                {"removed_bytes", all.removed},
+                {"files", all.files}});
     return;
   }
-  if (o.clear) text += fmt::format("removed {}\n", format_size(removed));
-  print(text + fmt::format("{} in {}\n", format_size(total), directory.string()));
+  if (o.clear) all.text += fmt::format("removed {}\n", format_size(all.removed));
+  print(all.text);
 }
 
 }  // namespace
@@ -63,7 +79,9 @@ void define_spill(CLI::App& app, std::stop_token) {
   verb->footer(
       "The cache holds weights that were quantized while loading and do not stay in memory.\n"
       "Examples:\n  sluice spill\n  sluice spill --clear");
-  verb->add_option("--spill-dir", o->directory, "the directory, auto: $XDG_CACHE_HOME/sluice/spill")
+  verb->add_option("--spill-dir", o->directories,
+                   "a directory, auto: $XDG_CACHE_HOME/sluice/spill; may be repeated")
+      ->allow_extra_args(false)
       ->capture_default_str();
   verb->add_flag("--clear", o->clear, "remove what no running process is writing");
   verb->add_flag("--json", o->json, "print one JSON object on stdout");

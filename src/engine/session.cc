@@ -118,7 +118,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           kv,
           compute_,
           pool_->size(),
-          !options_.spill.directory.empty(),
+          !options_.spill.directories.empty(),
           options_.place};
 }
 
@@ -215,7 +215,7 @@ void Session::place_beside(Session& host, const RunShape& shape) {
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
   encoder_ = make_cpu_kernels(options_.isa, compute_, *pool_, {});
-  if (plan_->streams() && !options_.spill.directory.empty()) {
+  if (plan_->streams() && !options_.spill.directories.empty()) {
     SpillKey key{std::filesystem::canonical(options_.model),
                  std::string(options_.quantize.scheme.name), model_.root->rank()};
     spill_ = std::make_unique<Spill>(*read_plan_, index_, key, options_.spill, ledger_);

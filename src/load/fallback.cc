@@ -6,8 +6,8 @@ namespace sluice {
 
 bool fall_back(const io::ReadError& error, io::Sources& sources, Spill* spill) {
   if (error.kind() != ErrorKind::runtime) return false;
-  if (error.file >= sources.files().size()) {
-    spill->stop_using(error.what(), false);
+  if (sources.is_extra(error.file)) {
+    spill->stop_using_copy(sources.files()[error.file].path, error.what());
     return true;
   }
   if (!sources.give_up(error.file)) return false;
@@ -15,10 +15,11 @@ bool fall_back(const io::ReadError& error, io::Sources& sources, Spill* spill) {
   return true;
 }
 
-std::vector<io::CheckpointFile> files_to_read(const io::Sources& sources, const Spill* spill) {
-  std::vector<io::CheckpointFile> files = sources.files();
-  if (spill != nullptr && spill->ready()) files.push_back(spill->file());
-  return files;
+bool offer_spill(const Spill* spill, io::Sources& sources) {
+  std::vector<io::CheckpointFile> copies;
+  if (spill != nullptr) copies = spill->files();
+  sources.replace_extra(copies);
+  return !copies.empty();
 }
 
 }  // namespace sluice

@@ -9,10 +9,10 @@
 namespace sluice {
 
 // True when there is another way to the same bytes, with a warning: the reader, which had the files
-// of `sources` and behind them the spill's, is to be opened anew. `spill` may be null.
+// of `sources`, is to be opened anew. `spill`, whose files are the extra one's copies, may be null.
 bool fall_back(const io::ReadError& error, io::Sources& sources, Spill* spill);
 
-// The files of both, for a reader.
-std::vector<io::CheckpointFile> files_to_read(const io::Sources& sources, const Spill* spill);
+// Makes the spill's copies, if it is ready, the extra file of `sources`; true if it is.
+bool offer_spill(const Spill* spill, io::Sources& sources);
 
 }  // namespace sluice

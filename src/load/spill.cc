@@ -45,19 +45,22 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
              const SpillOptions& options, Ledger& ledger, const io::SystemCalls& calls)
     : plan_(plan), checkpoint_(index), options_(options), key_(key) {
   layout_ = spill_layout(plan);
-  if (options.directory.empty() || layout_.tensors.empty()) {
+  if (options.directories.empty() || layout_.tensors.empty()) {
     layout_ = {{}, std::vector<int32_t>(plan.tensors.size(), -1)};
     return;
   }
-  uint64_t limit = spill_limit(options.directory, options.limit);
-  path_ = options.directory / file_name(key, plan, layout_);
-  report_.path = path_;
+  uint64_t limit = 0;
+  for (const fs::path& directory : options.directories) {
+    limit = std::max(limit, spill_limit(directory, options.limit));
+    paths_.push_back(directory / file_name(key, plan, layout_));
+  }
+  report_.paths = paths_;
   index_ = Buffer(ledger, Use::staging, "spill index", layout_.index_bytes, Buffer::Touch::now);
   layout_ = spill_layout(plan, std::min(limit, layout_.file_bytes()));
   try {
     fingerprint_ = fingerprint();
     if (open_existing()) return;
-    begin_filling(limit, calls);
+    begin_filling(calls);
   } catch (const Error& e) {
     std::lock_guard lock(mutex_);
     turn_off(e.what(), false);
@@ -79,23 +82,39 @@ std::string Spill::fingerprint() const {
 }
 
 bool Spill::open_existing() {
-  std::optional<SpillHeader> header = read_spill_header(path_);
-  if (!header || header->fingerprint != fingerprint_) return false;
-  io::Fd fd = io::open_regular(path_);
-  file_ = io::describe_file(fd, path_, path_.filename().string());
-  if (header->index_offset != layout_.codes_end || header->index_bytes != layout_.index_bytes ||
-      file_.size != layout_.file_bytes()) {
-    return false;
+  for (const fs::path& path : paths_) {
+    try {
+      if (open_copy(path)) mark_spill_used(path);
+    } catch (const Error& e) {  // as if there were none
+      log::info("{}", e.what());
+    }
   }
-  std::span<char> bytes(reinterpret_cast<char*>(index_.data()), layout_.index_bytes);
-  io::read_exactly(fd, path_, layout_.codes_end, bytes);
-  posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-  if (checksum_text(bytes.data(), bytes.size()) != header->index_checksum) return false;
-  mark_spill_used(path_);
-  report_.bytes = file_.size;
+  if (copies_.empty()) return false;
+  report_.bytes = layout_.file_bytes();
   report_.outcome = "reused";
   expect_panels();
   state_ = options_.verify ? State::verifying : State::ready;
+  return true;
+}
+
+bool Spill::open_copy(const fs::path& path) {
+  std::optional<SpillHeader> header = read_spill_header(path);
+  if (!header || header->fingerprint != fingerprint_) return false;
+  io::Fd fd = io::open_regular(path);
+  io::CheckpointFile file = io::describe_file(fd, path, path.filename().string());
+  if (header->index_offset != layout_.codes_end || header->index_bytes != layout_.index_bytes ||
+      file.size != layout_.file_bytes()) {
+    return false;
+  }
+  if (copies_.empty()) {
+    std::span<char> bytes(reinterpret_cast<char*>(index_.data()), layout_.index_bytes);
+    io::read_exactly(fd, path, layout_.codes_end, bytes);
+    posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    index_checksum_ = checksum_text(bytes.data(), bytes.size());
+  }
+  // Copies with one index hold the same codes: it has their checksums.
+  if (index_checksum_ != header->index_checksum) return false;
+  copies_.push_back(file);
   return true;
 }
 
@@ -106,26 +125,55 @@ void Spill::expect_panels() {
   }
 }
 
-void Spill::begin_filling(uint64_t limit, const io::SystemCalls& calls) {
+// Bytes that a copy may have.
+uint64_t Spill::make_room(const fs::path& path) const {
+  const fs::path directory = path.parent_path();
   std::error_code error;
-  fs::create_directories(options_.directory, error);
-  if (error) fail_errno(error.value(), "{}: cannot be created", options_.directory.string());
-  uint64_t room = make_spill_room(options_.directory, path_, layout_.file_bytes(), limit);
-  if (room < layout_.file_bytes()) {
-    layout_ = spill_layout(plan_, room);
+  fs::create_directories(directory, error);
+  if (error) fail_errno(error.value(), "{}: cannot be created", directory.string());
+  uint64_t limit = spill_limit(directory, options_.limit);
+  uint64_t room = make_spill_room(directory, path, layout_.file_bytes(), limit);
+  if (spill_layout(plan_, room).tensors.empty())
+    fail(ErrorKind::runtime, "{}: there is no room ({})", directory.string(), format_size(room));
+  return room;
+}
+
+// A copy wherever there is room for as much as in the roomiest directory; a directory that cannot
+// be used is left out, unless it is the last.
+void Spill::begin_filling(const io::SystemCalls& calls) {
+  std::vector<std::pair<fs::path, uint64_t>> rooms;
+  std::optional<Error> why;
+  for (const fs::path& path : paths_) {
+    try {
+      rooms.emplace_back(path, make_room(path));
+    } catch (const Error& e) {
+      why = e;
+    }
+  }
+  if (rooms.empty()) throw *why;
+  uint64_t most = 0;
+  for (const auto& [path, room] : rooms) most = std::max(most, room);
+  if (most < layout_.file_bytes()) {
+    layout_ = spill_layout(plan_, most);
     fingerprint_ = fingerprint();
   }
-  if (layout_.tensors.empty())
-    fail(ErrorKind::runtime, "{}: there is no room ({})", options_.directory.string(),
-         format_size(room));
-  auto fresh = io::NewFile::create(path_, layout_.file_bytes(), calls);
-  if (!fresh) {
-    log::info("another process is filling {}; this one reads the checkpoint", path_.string());
-    std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_);
+  for (const auto& [path, room] : rooms) {
+    if (room < layout_.file_bytes()) continue;
+    try {
+      auto fresh = io::NewFile::create(path, layout_.file_bytes(), calls);
+      if (fresh) fresh_.emplace_back(path, std::make_shared<io::NewFile>(std::move(*fresh)));
+      if (!fresh) log::info("another process is filling {}", path.string());
+    } catch (const Error& e) {
+      why = e;
+    }
+  }
+  if (fresh_.empty() && why) throw *why;
+  if (why) log::warning("no copy in the spill cache: {}", why->what());
+  if (fresh_.empty()) {
     report_.outcome = "being filled by another process";
     return;
   }
-  fresh_ = std::make_shared<io::NewFile>(std::move(*fresh));
   std::memset(index_.data(), 0, index_.bytes().size());
   expect_panels();
   state_ = State::filling;
@@ -175,26 +223,33 @@ void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch
   for (uint64_t p = 0; p < panels; ++p)
     checksums.push_back(XXH3_64bits(codes.data() + p * s.panel_bytes, s.panel_bytes));
 
-  std::shared_ptr<io::NewFile> fresh;
+  std::vector<FreshCopy> fresh;
   {
     std::lock_guard lock(mutex_);
     if (!take_in(move, rows, checksums)) return;
     fresh = fresh_;
   }
-  try {
-    if (fresh) {
-      std::ranges::copy(codes, scratch.begin());
-      fresh->write(extent(move.tensor, move.first_row, move.rows).offset,
-                   scratch.first(codes.size()));
+  if (!fresh.empty()) std::ranges::copy(codes, scratch.begin());
+  for (const FreshCopy& copy : fresh) {
+    try {
+      copy.second->write(extent(move.tensor, move.first_row, move.rows).offset,
+                         scratch.first(codes.size()));
+      std::lock_guard lock(mutex_);
+      report_.written += codes.size();
+    } catch (const Error& e) {
+      std::lock_guard lock(mutex_);
+      drop_fresh(copy, e);
     }
-    std::lock_guard lock(mutex_);
-    report_.written += fresh ? codes.size() : 0;
-    panels_left_ -= panels;
-    if (panels_left_ == 0 && wants(move.tensor)) finish();
-  } catch (const Error& e) {
-    std::lock_guard lock(mutex_);
-    turn_off(e.what(), false);
   }
+  std::lock_guard lock(mutex_);
+  panels_left_ -= panels;
+  if (panels_left_ == 0 && wants(move.tensor)) finish();
+}
+
+void Spill::drop_fresh(const FreshCopy& copy, const Error& why) {
+  if (std::erase(fresh_, copy) == 0) return;
+  if (fresh_.empty() && copies_.empty()) return turn_off(why.what(), false);
+  log::warning("no copy in the spill cache: {}", why.what());
 }
 
 bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums) {
@@ -236,12 +291,21 @@ void Spill::finish() {
                        fingerprint_,        layout_.codes_end,
                        layout_.index_bytes, checksum_text(index_.data(), layout_.index_bytes)};
     std::string text = spill_header_text(header);
-    fresh_->write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
-    fresh_->write(0, std::as_bytes(std::span(text)));
-    fresh_->publish();
-    fresh_.reset();
-    file_ = io::describe_file(io::open_regular(path_), path_, path_.filename().string());
-    report_.bytes = file_.size;
+    for (const FreshCopy& copy : std::vector(fresh_)) {
+      const auto& [path, file] = copy;
+      try {
+        file->write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
+        file->write(0, std::as_bytes(std::span(text)));
+        file->publish();
+        copies_.push_back(
+            io::describe_file(io::open_regular(path), path, path.filename().string()));
+      } catch (const Error& e) {
+        drop_fresh(copy, e);
+      }
+    }
+    if (copies_.empty()) return;  // turned off
+    fresh_.clear();
+    report_.bytes = layout_.file_bytes();
     report_.outcome = "written";
   }
   state_.store(State::ready, std::memory_order_release);
@@ -252,14 +316,29 @@ void Spill::turn_off(const std::string& reason, bool damaged) {
   log::warning("weights are read from the checkpoint, not from the spill cache: {}", reason);
   report_.outcome = reason;
   state_.store(State::off, std::memory_order_release);
-  fresh_.reset();  // ends with the last write to it
+  fresh_.clear();  // each ends with the last write to it
+  copies_.clear();
   std::error_code error;
-  if (damaged) fs::remove(path_, error);
+  for (const fs::path& path : paths_)
+    if (damaged) fs::remove(path, error);
 }
 
 void Spill::stop_using(const std::string& reason, bool damaged) {
   std::lock_guard lock(mutex_);
   turn_off(reason, damaged);
+}
+
+void Spill::stop_using_copy(const fs::path& copy, const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  if (std::erase_if(copies_, [&](const io::CheckpointFile& c) { return c.path == copy; }) == 0)
+    return;  // another reader met it before
+  if (copies_.empty()) return turn_off(reason, false);
+  log::warning("{}; another copy of the spill is read instead", reason);
+}
+
+std::vector<io::CheckpointFile> Spill::files() const {
+  std::lock_guard lock(mutex_);
+  return ready() ? copies_ : std::vector<io::CheckpointFile>();
 }
 
 Spill::Report Spill::report() const {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/checkpoint/index.h"
@@ -30,8 +31,9 @@
 namespace sluice {
 
 struct SpillOptions {
-  std::filesystem::path directory;   // empty: no spill
-  std::optional<std::string> limit;  // of all files in it: "20GiB", "50%" of what is free
+  // Each holds a copy, so that all their disks are read from at once; none: no spill.
+  std::vector<std::filesystem::path> directories;
+  std::optional<std::string> limit;  // of all files in one: "20GiB", "50%" of what is free
   bool verify = false;               // compare what is there with the checkpoint before it is used
 };
 
@@ -70,8 +72,8 @@ class Spill {
   bool wants(uint32_t tensor) const;
   const SpillLayout& layout() const { return layout_; }
 
-  // What a reader opens; when it is ready.
-  const io::CheckpointFile& file() const { return file_; }
+  // What a reader opens, any of them; none unless it is ready. Any thread.
+  std::vector<io::CheckpointFile> files() const;
 
   // Where the codes of rows of a tensor lie. first_row begins a panel.
   struct Extent {
@@ -97,19 +99,22 @@ class Spill {
   // thread. Makes the spill ready once all are there, or off if that fails.
   void add(const Move& move, const Rows& rows, std::span<std::byte> scratch);
 
-  // Not to be used any more by this process. `damaged`: by no other either; removes the file. Any
+  // Not to be used any more by this process. `damaged`: by no other either; removes the files. Any
   // thread.
   void stop_using(const std::string& reason, bool damaged);
+  // The same of one copy, which cannot be read; the others do.
+  void stop_using_copy(const std::filesystem::path& copy, const std::string& reason);
 
   struct Report {
-    std::filesystem::path path;
-    std::string outcome;  // "reused", "written", "verified", or why there is none
-    uint64_t bytes = 0;   // of the file
-    uint64_t written = 0;
+    std::vector<std::filesystem::path> paths;
+    std::string outcome;   // "reused", "written", "verified", or why there is none
+    uint64_t bytes = 0;    // of a copy
+    uint64_t written = 0;  // of all copies together
   };
   Report report() const;
 
  private:
+  using FreshCopy = std::pair<std::filesystem::path, std::shared_ptr<io::NewFile>>;
   struct Record {  // in the index, for each tensor
     double error_squares = 0;
     double value_squares = 0;
@@ -124,10 +129,13 @@ class Spill {
   // False when they were there before, or are not to be kept.
   bool take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums);
   bool open_existing();
+  bool open_copy(const std::filesystem::path& path);
   void expect_panels();
-  void begin_filling(uint64_t limit, const io::SystemCalls& calls);
-  void finish();                                           // with mutex_ held
-  void turn_off(const std::string& reason, bool damaged);  // with mutex_ held
+  void begin_filling(const io::SystemCalls& calls);
+  uint64_t make_room(const std::filesystem::path& path) const;
+  void finish();                                             // with mutex_ held
+  void drop_fresh(const FreshCopy& copy, const Error& why);  // with mutex_ held
+  void turn_off(const std::string& reason, bool damaged);    // with mutex_ held
   std::string fingerprint() const;
   template <class T>
   T* at(uint64_t offset) const {
@@ -138,16 +146,17 @@ class Spill {
   const io::CheckpointIndex& checkpoint_;
   SpillOptions options_;
   SpillKey key_;
-  std::filesystem::path path_;
+  std::vector<std::filesystem::path> paths_;  // one in each directory
   SpillLayout layout_;
   std::string fingerprint_;
   Buffer index_;
-  io::CheckpointFile file_;
+  std::string index_checksum_;  // of the copies that were there before
   std::atomic<State> state_ = State::off;
 
-  mutable std::mutex mutex_;            // guards everything below, and the index while it is filled
-  std::shared_ptr<io::NewFile> fresh_;  // while filling
-  std::vector<std::vector<bool>> seen_;  // panels given to add(), of each tensor of the layout
+  mutable std::mutex mutex_;      // guards everything below, and the index while it is filled
+  std::vector<FreshCopy> fresh_;  // while filling
+  std::vector<io::CheckpointFile> copies_;  // once they can be read, or verified
+  std::vector<std::vector<bool>> seen_;     // panels given to add(), of each tensor of the layout
   uint64_t panels_left_ = 0;
   Report report_;
 };

@@ -37,7 +37,7 @@ void begin_unit(const ReadPlan& plan, uint32_t unit, Ledger& ledger, Filling& fi
 struct Fetch {
   const Span* span = nullptr;
   std::optional<uint32_t> spilled;  // the move whose codes it gets from the spill
-  uint32_t file = 0;  // the checkpoint's, or when it is read which copy of it; or the spill's
+  uint32_t file = 0;  // the checkpoint's; once it is read, which copy of it or of the spill's
   uint64_t offset = 0;
   uint64_t length = 0;
 };
@@ -144,10 +144,10 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
                                           LoadProgress& progress, const std::stop_token& stop) {
   auto start = std::chrono::steady_clock::now();
   // What was ready before is read; what becomes ready meanwhile has just been encoded.
-  Spill* ready = options_.spill != nullptr && options_.spill->ready() ? options_.spill : nullptr;
+  Spill* ready = offer_spill(options_.spill, sources) ? options_.spill : nullptr;
   std::vector<Fetch> list = fetches(plan_, ready);
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
-  auto reader = io::open_reader(files_to_read(sources, ready), ring.bytes(),
+  auto reader = io::open_reader(sources.files(), ring.bytes(),
                                 {.kind = options_.reader, .slot_bytes = plan_.slot_bytes});
   Filling filling;
   filling.begun.resize(plan_.units.size());
@@ -172,15 +172,14 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
     for (; submitted < list.size() && reader->free_slots() > 0; ++submitted) {
       Fetch& f = list[submitted];
-      f.file = f.spilled ? static_cast<uint32_t>(sources.files().size())
-                         : sources.choose(f.file, f.length);
+      f.file = sources.choose(f.spilled ? sources.extra_file() : f.file, f.length);
       begin_unit(plan_, f.span->unit, ledger_, filling);
       reader->submit({f.file, f.offset, f.length, submitted});
     }
     if (received < submitted) {
       io::ReadResult read = reader->wait();
       const Fetch& f = list[read.tag];
-      if (!f.spilled) sources.arrived(f.file, f.length);
+      sources.arrived(f.file, f.length);
       if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
       queue.push({f.span, read, {}, f.spilled});
       ++received;

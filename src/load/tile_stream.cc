@@ -196,7 +196,7 @@ WeightTile TileStream::tile(const Param& param, int64_t row) {
 void TileStream::open_reader() {
   reader_.reset();
   std::lock_guard lock(mutex());
-  reads_spill_ = spill_ready();
+  reads_spill_ = offer_spill(options_.spill, sources_);
   uint64_t widest = 0;
   bool all_spilled = true;
   for (uint32_t t = 0; t < plan_.sweep.size() && all_spilled; ++t) {
@@ -215,8 +215,7 @@ void TileStream::open_reader() {
   free_buffers_.clear();
   for (uint64_t b = buffers; b > first_buffer; --b)
     free_buffers_.push_back(static_cast<uint32_t>(b - 1));
-  reader_ = io::open_reader(files_to_read(sources_, reads_spill_ ? options_.spill : nullptr),
-                            memory_.bytes().first(area),
+  reader_ = io::open_reader(sources_.files(), memory_.bytes().first(area),
                             {.kind = options_.reader, .slot_bytes = slot_bytes});
 }
 
@@ -289,7 +288,7 @@ void TileStream::submit_reads() {
     entry.tile = tile;
     if (is_spilled(tile)) {
       Spill::Extent extent = spill_extent(tile);
-      request.file = spill_file();
+      request.file = sources_.choose(sources_.extra_file(), extent.length);
       request.offset = extent.offset;
       request.length = extent.length;
       report_.spilled_bytes += extent.length;
@@ -318,7 +317,7 @@ void TileStream::receive() {
   Entry& e = entries_[read.tag - first_id_];
   e.arrived = Clock::now();
   report_.io = reader_->stats();
-  if (e.file < spill_file()) sources_.arrived(e.file, read.bytes.size());
+  sources_.arrived(e.file, read.bytes.size());
   if (e.buffer) {
     const Span& span = plan_.sweep[e.tile];
     Weight tile = plan_.tile(span, buffer_memory(*e.buffer));
@@ -365,11 +364,9 @@ void TileStream::wait_for_memory(const std::stop_token& stop) {
 void TileStream::open_lookup_reader() {
   if (lookup_reader_) lookup_io_ += lookup_reader_->stats();
   lookup_reader_.reset();
-  lookup_spill_ = spill_ready();
-  lookup_reader_ =
-      io::open_reader(files_to_read(lookup_sources_, lookup_spill_ ? options_.spill : nullptr),
-                      lookup_.bytes().first(lookup_tile_),
-                      {.kind = options_.reader, .slot_bytes = lookup_slot_bytes_});
+  lookup_spill_ = offer_spill(options_.spill, lookup_sources_);
+  lookup_reader_ = io::open_reader(lookup_sources_.files(), lookup_.bytes().first(lookup_tile_),
+                                   {.kind = options_.reader, .slot_bytes = lookup_slot_bytes_});
 }
 
 // Row `id` of a table from the row group that was read; false where the spill's copy is damaged.
@@ -421,11 +418,12 @@ bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
       plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
   auto tensor = static_cast<uint32_t>(found - plan_.tensors.begin());
   RowsInFile rows = rows_in_file(plan_, *found);
-  std::vector<uint32_t> chosen(ids.size(), UINT32_MAX);  // files; none: the spill's
+  std::vector<uint32_t> chosen(ids.size());  // files
   auto request = [&](int32_t id, uint64_t tag) -> io::ReadRequest {
     if (lookup_spill_ && options_.spill->layout().find(tensor) != nullptr) {
       Spill::Extent e = options_.spill->extent(tensor, id / kPanelRows * kPanelRows, kPanelRows);
-      return {static_cast<uint32_t>(lookup_sources_.files().size()), e.offset, e.length, tag};
+      chosen[tag] = lookup_sources_.choose(lookup_sources_.extra_file(), e.length);
+      return {chosen[tag], e.offset, e.length, tag};
     }
     int64_t first = id / rows.group * rows.group;
     auto count = static_cast<uint64_t>(std::min(rows.group, rows.rows - first));
@@ -438,8 +436,7 @@ bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
     for (; submitted < ids.size() && lookup_reader_->free_slots() > 0; ++submitted)
       lookup_reader_->submit(request(ids[submitted], submitted));
     io::ReadResult read = lookup_reader_->wait();
-    if (chosen[read.tag] != UINT32_MAX)
-      lookup_sources_.arrived(chosen[read.tag], read.bytes.size());
+    lookup_sources_.arrived(chosen[read.tag], read.bytes.size());
     Tensor row = out.rows_from(static_cast<int64_t>(read.tag), 1);
     bool intact = embed_row(kernels, tensor, read, ids[read.tag], row);
     lookup_reader_->release(read);

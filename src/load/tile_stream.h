@@ -76,7 +76,7 @@ class TileStream final : public WeightStream {
     uint32_t tile = 0;               // index into plan.sweep
     std::optional<uint32_t> buffer;  // that it is encoded into; none: it stays in its slot
     io::ReadResult slot;             // without a buffer, once it has arrived
-    uint32_t file = 0;               // that it is read from, of sources_; beyond them: the spill
+    uint32_t file = 0;               // that it is read from, of sources_
     Clock::time_point arrived;
     bool ready = false;
     bool abandoned = false;  // not wanted any more; its memory is free once the disk is done
@@ -96,7 +96,6 @@ class TileStream final : public WeightStream {
   Spill::Extent spill_extent(uint32_t tile) const;
   uint32_t tile_index(const Param& param, int64_t row) const;
   const Move& move_of(uint32_t tile) const { return plan_.moves[plan_.sweep[tile].first_move]; }
-  uint32_t spill_file() const { return static_cast<uint32_t>(sources_.files().size()); }
   std::byte* buffer_memory(uint32_t buffer) const;
   std::mutex& mutex() const { return signal_.mutex; }
 

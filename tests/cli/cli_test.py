@@ -2,6 +2,7 @@
 """The sluice binary as users and scripts meet it: results, exit statuses, sentences."""
 
 import json
+import pathlib
 import shutil
 import signal
 import struct
@@ -206,6 +207,11 @@ class MemoryTest(Case):
         self.assertEqual(listed["files"][0]["model"], str(DEMO.resolve()))
         self.assertIn("removed", sluice("spill", "--spill-dir", cache, "--clear").stdout)
         self.assertEqual(list(cache.iterdir()), [])
+        both = ("--spill-dir", cache, "--spill-dir", self.path / "other")
+        hashes.add(run_json(*run, *both[2:])["logits_hash"])
+        listed = json.loads(sluice("spill", *both, "--json").stdout)
+        self.assertEqual([pathlib.Path(f["file"]).parent for f in listed["files"]], [cache, self.path / "other"])
+        self.assertEqual(len({pathlib.Path(f["file"]).read_bytes() for f in listed["files"]}), 1)
         plain = ["none" if a == cache else a for a in run]
         hashes.add(run_json(*plain)["logits_hash"])
         self.assertEqual(len(hashes), 1)

@@ -46,7 +46,7 @@ class SpillTest : public testing::Test {
     o.quantize.scheme = *find_quant_scheme(scheme);
     o.quantize.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
     o.threads = 2;
-    o.spill.directory = cache();
+    o.spill.directories = {cache()};
     return o;
   }
 
@@ -78,22 +78,28 @@ class SpillTest : public testing::Test {
     LoadProgress progress;
     s.load(progress, {});
     Outcome out;
-    Runner& runner = s.runner();
-    Sequence sequence = runner.new_sequence();
-    std::vector<int32_t> ids;
-    for (int32_t i = 0; i < kPrompt; ++i) ids.push_back((i * 131 + 7) % 5000);
-    auto keep = [&](Tensor logits) {
-      out.bits.append(reinterpret_cast<const char*>(logits.row<float>(0)),
-                      static_cast<size_t>(logits.cols) * sizeof(float));
-    };
-    keep(runner.logits(runner.prefill(sequence, ids, {})));
-    for (int64_t i = 0; i < kSteps; ++i)
-      keep(runner.logits(runner.step(sequence, std::span(ids).first(1), kPrompt + i + 1)));
+    out.bits = generate(s.runner());
     EXPECT_LE(s.ledger().peak(Place::host), s.memory_plan().peak());
     if (s.spill() != nullptr) out.spill = s.spill()->report();
     if (s.stream_report()) out.stream = *s.stream_report();
     out.load_read = s.load_report().io.bytes_requested;
     return out;
+  }
+
+  // The logits of the prompt's last token and of some steps.
+  static std::string generate(Runner& runner) {
+    Sequence sequence = runner.new_sequence();
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < kPrompt; ++i) ids.push_back((i * 131 + 7) % 5000);
+    std::string bits;
+    auto keep = [&](Tensor logits) {
+      bits.append(reinterpret_cast<const char*>(logits.row<float>(0)),
+                  static_cast<size_t>(logits.cols) * sizeof(float));
+    };
+    keep(runner.logits(runner.prefill(sequence, ids, {})));
+    for (int64_t i = 0; i < kSteps; ++i)
+      keep(runner.logits(runner.step(sequence, std::span(ids).first(1), kPrompt + i + 1)));
+    return bits;
   }
 
   fs::path only_file() const {
@@ -124,7 +130,7 @@ TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
     Outcome first = outcome(o);
     EXPECT_EQ(first.bits, expected);
     if (scheme.group == ScaleGroup::none) {
-      EXPECT_TRUE(first.spill.path.empty());
+      EXPECT_TRUE(first.spill.paths.empty());
       continue;
     }
     EXPECT_EQ(first.spill.outcome, "written");
@@ -282,6 +288,64 @@ TEST_F(SpillTest, ADirectoryThatCannotBeWrittenCostsSpeedOnly) {
   EXPECT_EQ(out.stream.spilled_bytes, 0u);
 }
 
+// A copy in each of two directories: either may be missing, cut short or unusable.
+TEST_F(SpillTest, CopiesAreReadTogetherAndStandInForEachOther) {
+  test::TempDir other;
+  SessionOptions o = options();
+  o.spill.directories = {cache(), other.path() / "spill"};
+  std::string expected = outcome(options(), false).bits;
+  Outcome first = outcome(o);
+  EXPECT_EQ(first.bits, expected);
+  EXPECT_EQ(first.spill.outcome, "written");
+  fs::path here = only_file();
+  fs::path there = list_spill_files(other.path() / "spill").at(0).path;
+  EXPECT_EQ(test::read_file(here), test::read_file(there));
+  uint64_t size = fs::file_size(there);
+
+  auto reused = [&](uint64_t copies) {
+    Outcome again = outcome(o);
+    EXPECT_EQ(again.bits, expected);
+    EXPECT_EQ(again.spill.outcome, "reused") << copies << " copies";
+    uint64_t lookups = (kPrompt + kSteps) * 16 * 256;
+    EXPECT_LE(again.stream.io.bytes_requested, again.stream.spilled_bytes + lookups);
+  };
+  reused(2);
+  fs::resize_file(there, size / 2);
+  reused(1);
+  fs::remove(there);
+  reused(1);
+  fs::rename(here, there);
+  reused(1);
+  flip(there, size / 2);  // the only one left
+  EXPECT_EQ(outcome(o).bits, expected);
+
+  fs::remove_all(other.path() / "spill");
+  test::write_file(other.path() / "spill", "a file, not a directory");
+  clear_spill_files(cache());
+  first = outcome(o);
+  EXPECT_EQ(first.bits, expected);
+  EXPECT_EQ(first.spill.outcome, "written");
+  reused(1);
+}
+
+// A copy that ends while it is read: the other one has the rest.
+TEST_F(SpillTest, ACopyThatFailsIsLeftOut) {
+  test::TempDir other;
+  SessionOptions o = options();
+  o.spill.directories = {cache(), other.path() / "spill"};
+  std::string expected = outcome(o).bits;
+  Session probe(options());
+  o.memory = std::to_string(probe.smallest(shape(probe)).needed() + 2 * MiB);
+  Session s(o);
+  s.place(shape(s));
+  LoadProgress progress;
+  s.load(progress, {});
+  fs::resize_file(only_file(), 20000);  // after it was opened
+  EXPECT_EQ(generate(s.runner()), expected);
+  EXPECT_TRUE(s.spill()->ready());
+  EXPECT_EQ(s.spill()->files().size(), 1u);
+}
+
 // A disk that fills up, or fails, at a given write.
 class FullDisk final : public io::SystemCalls {
  public:
@@ -319,7 +383,7 @@ TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
                           choose_streamed(all, 0));
   auto encoder = make_cpu_kernels(Isa::automatic, Compute::bf16, session.pool(), {});
   SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
-  SpillOptions spill_options{cache(), {}, false};
+  SpillOptions spill_options{{cache()}, {}, false};
   struct Case {
     FullDisk disk;
     bool works = false;

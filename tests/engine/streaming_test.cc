@@ -32,7 +32,7 @@ struct StreamingCase {
     o.quantize.roles = roles;
     o.reader = reader;
     o.threads = threads;
-    o.spill.directory = spill;
+    if (!spill.empty()) o.spill.directories = {spill};
     return o;
   }
 };

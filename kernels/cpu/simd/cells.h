@@ -179,7 +179,7 @@ struct I8Cells {
   static constexpr bool kIntegers = true;
   static constexpr int kUnits = 1;
   using Raw = Vu;
-  using Sum = Vi;
+  using Sum = Vu;  // modulo 2^32, which the sum of the codes themselves fits
 
 #if defined(__AVX512VNNI__)
   using Operand = __m512i;
@@ -188,8 +188,8 @@ struct I8Cells {
     return reinterpret_cast<__m512i>(raw);
   }
   static Operand broadcast(const uint32_t* x) { return _mm512_set1_epi32(static_cast<int>(*x)); }
-  static Vi multiply_add(Vi sum, Operand x, Operand w) {
-    return reinterpret_cast<Vi>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
+  static Vu multiply_add(Vu sum, Operand x, Operand w) {
+    return reinterpret_cast<Vu>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
   }
 #elif defined(__AVX2__)
   struct Operand {  // bytes 0 and 2, 1 and 3 of each lane, as 16-bit numbers
@@ -204,9 +204,9 @@ struct I8Cells {
     const __m256i codes = _mm256_set1_epi32(static_cast<int>(*x));
     return {_mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8), _mm256_srai_epi16(codes, 8)};
   }
-  static Vi multiply_add(Vi sum, const Operand& x, const Operand& w) {
-    return sum + reinterpret_cast<Vi>(_mm256_madd_epi16(x.even, w.even)) +
-           reinterpret_cast<Vi>(_mm256_madd_epi16(x.odd, w.odd));
+  static Vu multiply_add(Vu sum, const Operand& x, const Operand& w) {
+    return sum + reinterpret_cast<Vu>(_mm256_madd_epi16(x.even, w.even)) +
+           reinterpret_cast<Vu>(_mm256_madd_epi16(x.odd, w.odd));
   }
 #else
   using Operand = Vi;
@@ -215,9 +215,10 @@ struct I8Cells {
     return reinterpret_cast<Vi>(raw);
   }
   static Operand broadcast(const uint32_t* x) { return Vi{} + static_cast<int32_t>(*x); }
-  static Vi multiply_add(Vi sum, Operand x, Operand w) {
+  static Vu multiply_add(Vu sum, Operand x, Operand w) {
     for (int byte = 0; byte < 4; ++byte) {
-      sum += ((x << (24 - 8 * byte)) >> 24) * ((w >> (8 * byte)) & 0xff);
+      const Vi product = ((x << (24 - 8 * byte)) >> 24) * ((w >> (8 * byte)) & 0xff);
+      sum += reinterpret_cast<Vu>(product);
     }
     return sum;
   }

@@ -105,8 +105,8 @@ void scale_and_bias(const LinearJob& job, int64_t first, int64_t end) {
       float* y = job.y + row * job.y_stride + o;
       Vf sum = load(y);
       if (job.x_scales != nullptr) {
-        const Vi codes = as_ints(sum) - job.x_offsets[row];
-        sum = __builtin_convertvector(codes, Vf) * job.x_scales[row];
+        const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
+        sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf) * job.x_scales[row];
       }
       if (job.row_scales != nullptr) sum *= load(job.row_scales + o);
       if (job.bias != nullptr) sum += load(job.bias + o);
