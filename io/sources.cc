@@ -21,12 +21,13 @@ Sources::Sources(const CheckpointIndex& index) {
   checkpoint_files_ = files_.size();
 }
 
-void Sources::replace_extra(std::span<const CheckpointFile> copies) {
+void Sources::start_reader(std::span<const CheckpointFile> extra) {
   files_.resize(checkpoint_files_);
   states_.resize(checkpoint_files_);
   copies_.resize(extra_file_);
   copies_.emplace_back();
-  for (const CheckpointFile& copy : copies) add(copy, extra_file_);
+  for (const CheckpointFile& copy : extra) add(copy, extra_file_);
+  for (Disk& disk : disks_) disk.in_flight = 0;
 }
 
 void Sources::add(const CheckpointFile& file, uint32_t of) {
@@ -84,10 +85,6 @@ bool Sources::give_up(uint32_t chosen) {
     if (states_[f].failed) files_[f] = files_[*other];
   }
   return true;
-}
-
-void Sources::forget_in_flight() {
-  for (Disk& disk : disks_) disk.in_flight = 0;
 }
 
 }  // namespace sluice::io

@@ -20,8 +20,9 @@ class Sources {
   // those of the extra file. One that was given up has become another of its copies.
   const std::vector<CheckpointFile>& files() const { return files_; }
 
-  // A file that is not the checkpoint's, in some copies, or none: instead of the one before.
-  void replace_extra(std::span<const CheckpointFile> copies);
+  // Before a reader is opened. `extra`: a file that is not the checkpoint's, in some copies, or
+  // none. What was in flight from the reader before will not arrive.
+  void start_reader(std::span<const CheckpointFile> extra = {});
   uint32_t extra_file() const { return extra_file_; }  // as choose() takes it
   bool is_extra(uint32_t chosen) const { return chosen >= checkpoint_files_; }
 
@@ -31,8 +32,6 @@ class Sources {
   void arrived(uint32_t chosen, uint64_t bytes);
   // It cannot be read: not to be chosen any more. False when there is no other copy.
   bool give_up(uint32_t chosen);
-  // What was in flight will not arrive: the reader is gone.
-  void forget_in_flight();
 
  private:
   using Clock = std::chrono::steady_clock;

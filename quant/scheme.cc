@@ -10,7 +10,7 @@ constexpr std::array<QuantScheme, 5> kSchemes{{
     {"fp8_per_tensor", ScaleGroup::tensor},
     {"fp8_per_channel", ScaleGroup::row},
     {"fp8_per_block", ScaleGroup::block},
-    {"int8", ScaleGroup::row, DType::i8},
+    {"int8", ScaleGroup::row, DType::i8, kMostI8Cols},
 }};
 
 }  // namespace

@@ -56,7 +56,9 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   cpu::LinearJob job;
   job.x = packed;
   job.pairs = kind == cpu::Units::bf16_pairs;
-  job.units = ceil_div(x.cols, cell_cols(dtype)) * cell_cols(dtype) / columns_of(kind);
+  const int64_t unit_cols = columns_of(kind);
+  job.cell_units = cell_cols(dtype) / unit_cols;
+  job.units = ceil_div(x.cols, cell_cols(dtype)) * job.cell_units;
   job.weight = w.data;
   job.dtype = dtype;
   job.panel_bytes = panel_bytes(dtype, w.cols);
@@ -81,7 +83,7 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
         const int64_t row = tile * job.tile_rows;
         const int64_t rows = std::min(job.tile_rows, job.rows - row);
         if (rows <= 0) break;
-        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, job.units,
+        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, unit_cols, job.units,
                         packed + row * job.units, scales + row, offsets + row});
       }
     });

@@ -45,6 +45,7 @@ struct PackJob {
   int64_t rows = 0;
   int64_t cols = 0;
   Units kind = Units::f32;
+  int64_t unit_cols = 1;
   int64_t units = 0;
   uint32_t* out = nullptr;
   // Units::i8, [rows]: what a row was divided by (NaN where it is not finite), and 128 times the
@@ -60,6 +61,7 @@ struct LinearJob {
   int64_t rows = 0;
   int64_t units = 0;  // of a row, padding included
   bool pairs = false;
+  int64_t cell_units = 1;  // that a cell of the weight spans
   const std::byte* weight = nullptr;
   DType dtype = DType::bf16;
   int64_t panel_bytes = 0;

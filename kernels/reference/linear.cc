@@ -5,6 +5,7 @@
 
 #include "kernels/launch_checks.h"
 #include "kernels/reference/reference.h"
+#include "quant/encode.h"
 #include "quant/float8.h"
 
 namespace sluice {
@@ -36,8 +37,7 @@ float quantize(const float* x, int64_t cols, std::vector<int32_t>& codes) {
     if (!std::isfinite(x[c])) return std::numeric_limits<float>::quiet_NaN();
     top = std::max(top, std::abs(x[c]));
   }
-  float scale = top / 127;
-  if (scale == 0) scale = 1;
+  const float scale = code_scale(DType::i8, top);
   for (int64_t c = 0; c < cols; ++c) {
     float code = std::nearbyint(std::clamp(x[c] / scale, -127.0f, 127.0f));
     codes[static_cast<size_t>(c)] = static_cast<int32_t>(code);
@@ -46,7 +46,7 @@ float quantize(const float* x, int64_t cols, std::vector<int32_t>& codes) {
 }
 
 // The product of the codes is exact, and scaled at the end.
-void linear_i8(Tensor x, const Weight& w, Tensor y) {
+void linear_i8(Tensor x, const Weight& w, const float* bias, Tensor y) {
   std::vector<int32_t> codes(static_cast<size_t>(x.cols));
   for (int64_t i = 0; i < x.rows; ++i) {
     const float scale = quantize(x.row<float>(i), x.cols, codes);
@@ -56,7 +56,8 @@ void linear_i8(Tensor x, const Weight& w, Tensor y) {
         const int code = std::to_integer<int>(w.data[element_offset(w, o, c)]) - 128;
         sum += int64_t{codes[static_cast<size_t>(c)]} * code;
       }
-      y.row<float>(i)[o] = static_cast<float>(sum) * scale * w.scales[o];
+      const float product = static_cast<float>(sum) * scale * w.scales[o];
+      y.row<float>(i)[o] = bias == nullptr ? product : product + bias[o];
     }
   }
 }
@@ -65,13 +66,7 @@ void linear_i8(Tensor x, const Weight& w, Tensor y) {
 
 void ReferenceKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
   check_linear(x, w, y);
-  if (w.format.dtype == DType::i8) {
-    linear_i8(x, w, y);
-    for (int64_t i = 0; i < x.rows && bias != nullptr; ++i) {
-      for (int64_t o = 0; o < w.rows; ++o) y.row<float>(i)[o] += bias[o];
-    }
-    return;
-  }
+  if (w.format.dtype == DType::i8) return linear_i8(x, w, bias, y);
   const bool narrow = w.format.dtype == DType::bf16 || w.format.dtype == DType::f8_e4m3;
   for (int64_t i = 0; i < x.rows; ++i) {
     for (int64_t o = 0; o < w.rows; ++o) {

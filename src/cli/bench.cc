@@ -217,6 +217,9 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
     fail(ErrorKind::usage, "--max-num-seqs may be at most {} with this vocabulary",
          shape.logits_rows);
   place_and_load(session, o, shape, stop);
+  if (session.runner().max_rows() < count)
+    fail(ErrorKind::no_fit, "--memory leaves room for steps of {} rows, not of --max-num-seqs {}",
+         session.runner().max_rows(), count);
   std::vector<double> seconds = decode_seconds(session, count, kPrompt, tokens, stop);
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report);

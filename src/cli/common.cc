@@ -92,8 +92,7 @@ SpillOptions spill_options(const CommonOptions& o) {
     if (!path.empty()) spill.directories.push_back(path);
   }
   spill.limit = o.spill_limit;
-  for (const auto& directory : spill.directories)
-    spill_limit(directory, o.spill_limit);  // refused here if it is no size
+  if (o.spill_limit) parse_spill_limit(*o.spill_limit, 0);  // refused here if it is no size
   spill.verify = o.verify_spill;
   if (o.verify_spill && spill.directories.empty())
     fail(ErrorKind::usage, "--verify-spill: there is no spill directory (--spill-dir)");

@@ -18,7 +18,7 @@ bool fall_back(const io::ReadError& error, io::Sources& sources, Spill* spill) {
 bool offer_spill(const Spill* spill, io::Sources& sources) {
   std::vector<io::CheckpointFile> copies;
   if (spill != nullptr) copies = spill->files();
-  sources.replace_extra(copies);
+  sources.start_reader(copies);
   return !copies.empty();
 }
 

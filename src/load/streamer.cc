@@ -136,7 +136,6 @@ std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progr
     } catch (const io::ReadError& e) {
       if (!fall_back(e, sources, options_.spill)) throw;
     }
-    sources.forget_in_flight();
   }
 }
 

@@ -270,7 +270,6 @@ void TileStream::start_over(const std::stop_token& stop) {
     if (reader_) past_io_ += reader_->stats();
     report_.io = {};
   }
-  sources_.forget_in_flight();
   start_over_ = true;  // until it has worked out
   open_reader();
   start_over_ = false;
@@ -405,7 +404,6 @@ void TileStream::embed(const Kernels& kernels, const Param& table, std::span<con
       options_.spill->stop_using(SpillDamaged(table.path).what(), true);
     } catch (const io::ReadError& e) {
       if (!fall_back(e, lookup_sources_, options_.spill)) throw;
-      lookup_sources_.forget_in_flight();
       lookup_reader_.reset();
     }
   }

@@ -36,12 +36,11 @@ DType common_dtype(const Binding& binding, uint32_t param) {
 WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& quantize) {
   bool vector = param.pieces.front().vector;
   if (quantizes(quantize, param)) {
-    WeightFormat format = quantize.scheme.format(stored, param.layout);
-    if (format.dtype == DType::i8 && param.cols > kMostI8Cols)
+    if (param.cols > quantize.scheme.most_cols)
       fail(ErrorKind::refused,
            "{} has {} columns, and {} can sum {} of them at most: choose another --quantization",
-           param.path, param.cols, quantize.scheme.name, kMostI8Cols);
-    return format;
+           param.path, param.cols, quantize.scheme.name, quantize.scheme.most_cols);
+    return quantize.scheme.format(stored, param.layout);
   }
   if (vector)
     return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel

@@ -53,9 +53,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
     SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
     if (!spill.tensors.empty()) {
       plan.spill = Buffer::charged_bytes(spill.index_bytes);
-      SpilledSweep sweep = spilled_sweep(read, spill);
-      plan.sweep_bytes = sweep.bytes;
-      plan.spilled_bytes = sweep.spilled_bytes;
+      plan.sweep_bytes = spilled_sweep_bytes(read, spill);
     }
   }
   plan.effort = effort;

@@ -42,7 +42,6 @@ struct MemoryPlan {
       streamed;  // parameters that do not stay, as compile() takes it; empty: all stay
   uint64_t first_sweep_bytes = 0;  // that the first pass over the model reads from disk
   uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
-  uint64_t spilled_bytes = 0;      // of sweep_bytes, from the spill cache
   // Bytes by use. `runtime` is what the process holds already and what it will hold beside the
   // ledger's other uses.
   uint64_t runtime = 0;

@@ -74,18 +74,16 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
   return layout;
 }
 
-SpilledSweep spilled_sweep(const ReadPlan& plan, const SpillLayout& layout) {
-  SpilledSweep sweep;
+uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout) {
+  uint64_t bytes = 0;
   for (const Span& span : plan.sweep) {
     const Move& move = plan.moves[span.first_move];
     const SpilledTensor* spilled = layout.find(move.tensor);
-    uint64_t codes = spilled == nullptr ? 0
-                                        : static_cast<uint64_t>(ceil_div(move.rows, kPanelRows)) *
-                                              spilled->panel_bytes;
-    sweep.bytes += spilled == nullptr ? span.length : codes;
-    sweep.spilled_bytes += codes;
+    bytes += spilled == nullptr ? span.length
+                                : static_cast<uint64_t>(ceil_div(move.rows, kPanelRows)) *
+                                      spilled->panel_bytes;
   }
-  return sweep;
+  return bytes;
 }
 
 }  // namespace sluice

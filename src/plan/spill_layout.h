@@ -48,10 +48,6 @@ struct SpillLayout {
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
 
 // What a sweep reads when all that can be spilled comes from there.
-struct SpilledSweep {
-  uint64_t bytes = 0;
-  uint64_t spilled_bytes = 0;  // of these
-};
-SpilledSweep spilled_sweep(const ReadPlan& plan, const SpillLayout& layout);
+uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout);
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "quant/float8.h"
@@ -141,34 +142,31 @@ TEST_P(Encode, EveryBf16NumberIsQuantizedAsTheReference) {
   }
 }
 
-// With scale 1 each float32 near a tie, a subnormal or the largest code must round as the scalar
-// conversion does.
-TEST_P(Encode, TiesOfFloat32RoundToEven) {
-  Random random("Encode.TiesOfFloat32RoundToEven");
-  Source source(DType::f32, 3, 127, false, random);
-  for (int64_t code = 0; code < 126; ++code) {
-    const float low = e4m3_to_float(static_cast<uint8_t>(code));
-    const float tie = (low + e4m3_to_float(static_cast<uint8_t>(code + 1))) / 2;
-    source.put(0, code, tie);
-    source.put(1, code, -std::nextafter(tie, 0.0f));
-    source.put(2, code, std::nextafter(tie, 1e9f));
+// Rows of ties between a format's numbers, and of what lies just below and above them; the last
+// column, `top`, makes the scale 1.
+Source ties(std::span<const float> numbers, float top, Random& random) {
+  const auto count = static_cast<int64_t>(numbers.size()) - 1;
+  Source source(DType::f32, 3, count + 1, false, random);
+  for (int64_t c = 0; c < count; ++c) {
+    const auto i = static_cast<size_t>(c);
+    const float tie = (numbers[i] + numbers[i + 1]) / 2;
+    source.put(0, c, tie);
+    source.put(1, c, -std::nextafter(tie, 0.0f));
+    source.put(2, c, std::nextafter(tie, 1e9f));
   }
-  for (int64_t r = 0; r < 3; ++r) source.put(r, 126, 448);
-  expect_equals_reference(source, ScaleGroup::row,
-                          {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row});
+  for (int64_t r = 0; r < 3; ++r) source.put(r, count, top);
+  return source;
 }
 
-TEST_P(Encode, TiesOfInt8RoundToEven) {
-  Random random("Encode.TiesOfInt8RoundToEven");
-  Source source(DType::f32, 3, 128, false, random);
-  for (int64_t code = 0; code < 127; ++code) {
-    const float tie = static_cast<float>(code) + 0.5f;
-    source.put(0, code, tie);
-    source.put(1, code, -std::nextafter(tie, 0.0f));
-    source.put(2, code, std::nextafter(tie, 1e9f));
-  }
-  for (int64_t r = 0; r < 3; ++r) source.put(r, 127, 127);
-  expect_equals_reference(source, ScaleGroup::row,
+// Each float32 near a tie, a subnormal or the largest code rounds as the scalar conversion does.
+TEST_P(Encode, TiesOfFloat32RoundToEven) {
+  Random random("Encode.TiesOfFloat32RoundToEven");
+  std::vector<float> e4m3, integers;
+  for (int code = 0; code <= 126; ++code) e4m3.push_back(e4m3_to_float(static_cast<uint8_t>(code)));
+  for (int code = 0; code <= 127; ++code) integers.push_back(static_cast<float>(code));
+  expect_equals_reference(ties(e4m3, 448, random), ScaleGroup::row,
+                          {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row});
+  expect_equals_reference(ties(integers, 127, random), ScaleGroup::row,
                           {DType::i8, WeightLayout::rows, ScaleKind::per_row});
 }
 

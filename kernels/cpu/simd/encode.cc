@@ -106,10 +106,8 @@ template <DType kTo>
     add_to_sums(magnitude, value * scale, sums);
     return select(is_number, code, Vu{} + 0x7f) | sign >> 24;
   } else if constexpr (kTo == DType::i8) {
-    constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-    const Vf rounded = max(splat(-127), min(x / scale, splat(127))) + kRounder;
-    add_to_sums(magnitude, magnitude_of(rounded - kRounder) * scale, sums);
-    const Vu code = as_bits(rounded) - (0x4b400000 - 128);
+    const auto code = reinterpret_cast<Vu>(i8_codes(x, scale, value) + 128);
+    add_to_sums(magnitude, magnitude_of(value) * scale, sums);
     return select(is_number, code, Vu{} + 128);
   } else if constexpr (kTo == DType::f16) {
     const Vu fits = below(as_bits(magnitude), 0x477ff000);  // 65520 rounds to infinity

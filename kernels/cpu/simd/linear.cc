@@ -15,13 +15,6 @@ constexpr int64_t kStreamedRows = 2;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Units of x that one cell of the stored weight spans.
-int64_t cell_units(const LinearJob& job) {
-  if (job.dtype == DType::i8) return 1;
-  const int64_t cols = job.dtype == DType::f32 ? 1 : job.dtype == DType::f8_e4m3 ? 4 : 2;
-  return job.pairs ? cols / 2 : cols;
-}
-
 // Panels and units that are multiplied at a time.
 struct Walk {
   bool decode;  // ahead, into scratch, as many rows use it; else while multiplying
@@ -31,7 +24,7 @@ struct Walk {
 Walk plan_walk(const LinearJob& job) {
   const bool few = job.rows <= kStreamedRows;
   Walk walk;
-  walk.decode = !few && cell_units(job) > 1;
+  walk.decode = !few && job.cell_units > 1;
   walk.panels = few ? 4 : 2;
   if (job.block_scales != nullptr) {
     walk.units = job.pairs ? 64 : 128;  // 128 columns
@@ -48,12 +41,12 @@ struct Chunk {
   int64_t panel, count, begin, units;
 };
 const std::byte* cells_of(const LinearJob& job, const Chunk& chunk) {
-  return job.weight + chunk.panel * job.panel_bytes + chunk.begin / cell_units(job) * kCell;
+  return job.weight + chunk.panel * job.panel_bytes + chunk.begin / job.cell_units * kCell;
 }
 
 // Fetches the part of a chunk that is due with tile `tile` of `tiles` of the chunk before it.
 void prefetch_chunk(const LinearJob& job, const Chunk& chunk, int64_t tile, int64_t tiles) {
-  const int64_t cells = (chunk.units + cell_units(job) - 1) / cell_units(job);
+  const int64_t cells = (chunk.units + job.cell_units - 1) / job.cell_units;
   const int64_t begin = cells * tile / tiles, end = cells * (tile + 1) / tiles;
   for (int64_t p = 0; p < chunk.count; ++p) {
     const std::byte* from = cells_of(job, chunk) + p * job.panel_bytes;

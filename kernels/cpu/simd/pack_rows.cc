@@ -4,10 +4,6 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
-int64_t cols_per_unit(Units kind) {
-  return kind == Units::i8 ? 4 : kind == Units::bf16_pairs ? 2 : 1;
-}
-
 // What codes of a row are multiples of; NaN for a row that is not finite.
 float scale_of(const float* x, int64_t cols) {
   uint32_t top = 0;
@@ -24,11 +20,10 @@ float scale_of(const float* x, int64_t cols) {
 
 // 64 columns as bytes; returns what their sum adds to `sums`.
 Vi convert_i8(const float* x, float scale, Vi sums, uint32_t* out) {
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   alignas(64) int32_t codes[64];
   for (int64_t i = 0; i < 64; i += kLanes) {
-    const Vf clamped = max(splat(-127), min(load(x + i) / scale, splat(127)));
-    const Vi code = as_ints(clamped + kRounder) - static_cast<int32_t>(0x4b400000);
+    Vf value;
+    const Vi code = i8_codes(load(x + i), splat(scale), value);
     sums += code;
     store(codes + i, code);
   }
@@ -66,7 +61,7 @@ void convert(const float* x, Units kind, uint32_t* out) {
 }  // namespace
 
 void pack_rows(const PackJob& job) {
-  const int64_t per_unit = cols_per_unit(job.kind), most = 16 * per_unit;
+  const int64_t most = 16 * job.unit_cols;
   alignas(64) uint32_t lines[16][16] = {};
   alignas(64) uint32_t cells[16][16];
   float padded[64];
@@ -79,8 +74,8 @@ void pack_rows(const PackJob& job) {
   for (int64_t unit = 0; unit < job.units; unit += 16) {
     const int64_t count = job.units - unit < 16 ? job.units - unit : 16;
     for (int64_t r = 0; r < job.rows; ++r) {
-      const float* x = job.x + r * job.stride + unit * per_unit;
-      if (const int64_t left = job.cols - unit * per_unit; left < most) {
+      const float* x = job.x + r * job.stride + unit * job.unit_cols;
+      if (const int64_t left = job.cols - unit * job.unit_cols; left < most) {
         std::memset(padded, 0, sizeof padded);
         std::memcpy(padded, x, static_cast<size_t>(left) * sizeof(float));
         x = padded;

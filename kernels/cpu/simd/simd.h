@@ -141,6 +141,16 @@ inline Vf min(Vf a, Vf b) {  // b where either is NaN
 #endif
 }
 
+constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+constexpr int32_t kRounderBits = 0x4b400000;
+
+// Codes of int8 and, in `value`, what they mean, in scales.
+inline Vi i8_codes(Vf x, Vf scale, Vf& value) {
+  const Vf rounded = max(splat(-127), min(x / scale, splat(127))) + kRounder;
+  value = rounded - kRounder;
+  return as_ints(rounded) - kRounderBits;
+}
+
 // Sum and maximum of the lanes, by halves.
 inline float sum(Vf v) {
   for (int64_t half = kLanes / 2; half > 0; half /= 2) {
@@ -165,7 +175,6 @@ inline Vu select(Vu mask, Vu yes, Vu no) { return (mask & yes) | (~mask & no); }
 inline Vf exp(Vf x) {
   x = max(splat(-105.0f), x);
   x = min(splat(90.0f), x);
-  const float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const Vf shifted = fma(x, splat(1.44269504088896341f), splat(kRounder));
   const Vf n = shifted - kRounder;
   Vf r = fma(n, splat(-0.693359375f), x);
@@ -177,7 +186,7 @@ inline Vf exp(Vf x) {
   p = fma(p, r, splat(1.6666665459e-1f));
   p = fma(p, r, splat(5.0000001201e-1f));
   p = fma(p, r * r, r) + 1.0f;
-  const Vi exponent = as_ints(shifted) - static_cast<int32_t>(0x4b400000);
+  const Vi exponent = as_ints(shifted) - kRounderBits;
   const Vi half = exponent >> 1;
   const Vf low = reinterpret_cast<Vf>((half + 127) << 23);
   const Vf high = reinterpret_cast<Vf>((exponent - half + 127) << 23);
