@@ -23,7 +23,7 @@ enum class ScaleGroup : uint8_t {
 struct QuantScheme {
   std::string_view name;  // as --quantization names it
   ScaleGroup group = ScaleGroup::none;
-  DType codes = DType::f8_e4m3;  // unless group is none
+  DType codes = DType::f8_e4m3;   // unless group is none
   int64_t most_cols = INT64_MAX;  // that the kernels can sum
 
   // How a tensor that is stored as `stored` (f32, f16, bf16) is kept.

@@ -83,8 +83,8 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
         const int64_t row = tile * job.tile_rows;
         const int64_t rows = std::min(job.tile_rows, job.rows - row);
         if (rows <= 0) break;
-        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, unit_cols, job.units,
-                        packed + row * job.units, scales + row, offsets + row});
+        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, unit_cols,
+                        job.units, packed + row * job.units, scales + row, offsets + row});
       }
     });
     pool_.parallel_for(w.rows / kPanelRows,

@@ -26,7 +26,10 @@ Json uses_json(const MemoryPlan& m) {
 // Of each unit, what stays in memory and what a pass over the model reads anew.
 Json units_json(const ReadPlan& read) {
   std::vector<uint64_t> streamed(read.units.size());
-  for (const Span& s : read.sweep) streamed[s.unit] += s.length;
+  for (uint32_t t = 0; t < read.sweep_tiles(); ++t) {
+    Tile tile = read.tile(t);
+    streamed[tile.unit] += tile.length;
+  }
   Json units = Json::array();
   for (size_t u = 0; u < read.units.size(); ++u) {
     const UnitPlan& unit = read.units[u];

@@ -291,10 +291,11 @@ void Session::follow_cgroup() {
 
 // One sweep without a forward pass, for what encoding does to the tensors that do not stay.
 void Session::measure_streamed(const std::stop_token& stop) {
-  for (const Span& span : read_plan_->sweep) {
+  for (uint32_t t = 0; t < read_plan_->sweep_tiles(); ++t) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while measuring quantization");
-    const TensorPlan& tensor = read_plan_->tensors[read_plan_->moves[span.first_move].tensor];
-    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(span));
+    Tile tile = read_plan_->tile(t);
+    const TensorPlan& tensor = read_plan_->tensors[tile.move.tensor];
+    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(tile));
   }
   stream_->add_stats(load_report_);
 }

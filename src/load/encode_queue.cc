@@ -105,14 +105,13 @@ void EncodeQueue::await_call() {
 }
 
 void EncodeQueue::process(const ArrivedSpan& arrived) {
-  if (arrived.spilled) return copy_spilled(arrived);
-  const Span& span = *arrived.span;
-  uint32_t tensor = moves(span).front().tensor;
+  if (arrived.move && arrived.tile.is_meta()) return copy_spilled(arrived);
+  uint32_t tensor = moves(arrived).front().tensor;
   if (plan_.tensors[tensor].group == ScaleGroup::tensor) {
     std::unique_lock lock(mutex_);
     Measured& m = measured_[tensor];
     if (m.spans < plan_.tensors[tensor].measure_spans) {  // the scale is not known yet
-      if (span.measure) {
+      if (arrived.span->measure) {
         lock.unlock();
         measure(arrived);
       } else {
@@ -126,7 +125,7 @@ void EncodeQueue::process(const ArrivedSpan& arrived) {
 
 void EncodeQueue::measure(const ArrivedSpan& arrived) {
   const Span& span = *arrived.span;
-  const Move& move = moves(span).front();
+  const Move& move = moves(arrived).front();
   EncodeArgs args = encode_args(move, arrived);
   float amax =
       kernels_.absolute_max(args.source, args.stored, args.source_stride, args.rows, args.to.cols);
@@ -145,41 +144,36 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
   if (!span.encode) finish(arrived);
 }
 
-void EncodeQueue::encode(const ArrivedSpan& arrived) {
-  const Span& span = *arrived.span;
-  for (size_t i = 0; i < span.moves; ++i) {
-    size_t index = span.first_move + i;
-    EncodeArgs args = encode_args(plan_.moves[index], arrived);
+void EncodeQueue::encode(ArrivedSpan arrived) {
+  std::span<const Move> all = moves(arrived);
+  // Of a tile beside it, of a span in its place.
+  EncodeStats* stats = arrived.span == nullptr ? &arrived.stats : &stats_[arrived.span->first_move];
+  for (size_t i = 0; i < all.size(); ++i) {
+    EncodeArgs args = encode_args(all[i], arrived);
     if (args.group == ScaleGroup::tensor) {
       std::lock_guard lock(mutex_);
-      args.tensor_amax = measured_[plan_.moves[index].tensor].amax;
+      args.tensor_amax = measured_[all[i].tensor].amax;
     }
-    EncodeStats stats = kernels_.encode(args);
-    std::lock_guard lock(mutex_);  // a sweep may meet the same tile twice
-    stats_[index] = stats;
+    stats[i] = kernels_.encode(args);
   }
-  if (spill_ != nullptr) spill_moves(arrived);
+  // The bytes are encoded: their slot is free to write from.
+  for (size_t i = 0; i < all.size() && spill_ != nullptr; ++i) spill(all[i], stats[i], arrived);
   finish(arrived);
 }
 
-// The span has been encoded: its slot is free to write from.
-void EncodeQueue::spill_moves(const ArrivedSpan& arrived) {
-  const Span& span = *arrived.span;
-  for (uint32_t index = span.first_move; index < span.first_move + span.moves; ++index) {
-    const Move& move = plan_.moves[index];
-    if (!spill_->wants(move.tensor)) continue;
-    EncodeArgs args = encode_args(move, arrived);
-    Spill::Rows rows{args.to, args.first_row, stats(index), 0};
-    {
-      std::lock_guard lock(mutex_);
-      rows.amax = measured_[move.tensor].amax;
-    }
-    spill_->add(move, rows, slots_.subspan(arrived.read.slot * plan_.slot_bytes, plan_.slot_bytes));
+void EncodeQueue::spill(const Move& move, const EncodeStats& stats, const ArrivedSpan& arrived) {
+  if (!spill_->wants(move.tensor)) return;
+  EncodeArgs args = encode_args(move, arrived);
+  Spill::Rows rows{args.to, args.first_row, stats, 0};
+  {
+    std::lock_guard lock(mutex_);
+    rows.amax = measured_[move.tensor].amax;
   }
+  spill_->add(move, rows, slots_.subspan(arrived.read.slot * plan_.slot_bytes, plan_.slot_bytes));
 }
 
 void EncodeQueue::copy_spilled(const ArrivedSpan& arrived) {
-  const Move& move = plan_.moves[*arrived.spilled];
+  const Move& move = *arrived.move;
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   std::optional<Weight> from = spill_->weight(move.tensor, move.first_row, arrived.read.bytes);
   if (!from) throw SpillDamaged(tensor.stored->name);
@@ -201,18 +195,14 @@ void EncodeQueue::finish(const ArrivedSpan& arrived) {
   if (signal_ != nullptr) signal_->notify();
 }
 
-std::span<const Move> EncodeQueue::moves(const Span& span) const {
-  return std::span(plan_.moves).subspan(span.first_move, span.moves);
+std::span<const Move> EncodeQueue::moves(const ArrivedSpan& arrived) const {
+  if (arrived.span == nullptr) return {&*arrived.move, 1};
+  return std::span(plan_.moves).subspan(arrived.span->first_move, arrived.span->moves);
 }
 
 std::vector<EncodeStats> EncodeQueue::stats() const {
   std::lock_guard lock(mutex_);
   return stats_;
-}
-
-EncodeStats EncodeQueue::stats(uint32_t move) const {
-  std::lock_guard lock(mutex_);
-  return stats_[move];
 }
 
 std::vector<float> EncodeQueue::amax() const {

@@ -21,11 +21,13 @@
 namespace sluice {
 
 struct ArrivedSpan {
-  const Span* span = nullptr;  // of the plan
+  const Span* span = nullptr;  // of the plan; null: a tile
   io::ReadResult read;
-  Weight tile;  // what a span of the sweep fills; meta: the parameters' own storage
-  // The move whose codes these are, encoded already, from the spill; none: bytes of the checkpoint.
-  std::optional<uint32_t> spilled;
+  // Of a tile: its rows, and where they go. Without a tile, but with rows: codes of these, encoded
+  // already, from the spill.
+  Weight tile;
+  std::optional<Move> move;
+  EncodeStats stats;  // of a tile, once it is finished
 };
 
 // Something that a thread waits for together with other things: one who holds no lock notifies.
@@ -59,7 +61,6 @@ class EncodeQueue {
 
   // One for each move of the plan; complete once every span is finished.
   std::vector<EncodeStats> stats() const;
-  EncodeStats stats(uint32_t move) const;
   // The largest value of each tensor that has one scale for all; complete likewise.
   std::vector<float> amax() const;
 
@@ -76,12 +77,12 @@ class EncodeQueue {
   void call_workers();  // with mutex_ held
   void process(const ArrivedSpan& arrived);
   void measure(const ArrivedSpan& arrived);
-  void encode(const ArrivedSpan& arrived);
+  void encode(ArrivedSpan arrived);
   void copy_spilled(const ArrivedSpan& arrived);
-  void spill_moves(const ArrivedSpan& arrived);
+  void spill(const Move& move, const EncodeStats& stats, const ArrivedSpan& arrived);
   void finish(const ArrivedSpan& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedSpan& arrived) const;
-  std::span<const Move> moves(const Span& span) const;
+  std::span<const Move> moves(const ArrivedSpan& arrived) const;
 
   const ReadPlan& plan_;
   const Kernels& kernels_;

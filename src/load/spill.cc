@@ -58,7 +58,7 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   index_ = Buffer(ledger, Use::staging, "spill index", layout_.index_bytes, Buffer::Touch::now);
   layout_ = spill_layout(plan, std::min(limit, layout_.file_bytes()));
   try {
-    fingerprint_ = fingerprint();
+    fingerprint_ = fingerprint(layout_);
     if (open_existing()) return;
     begin_filling(calls);
   } catch (const Error& e) {
@@ -67,11 +67,11 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   }
 }
 
-std::string Spill::fingerprint() const {
+std::string Spill::fingerprint(const SpillLayout& layout) const {
   std::string text = fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size);
   for (const io::CheckpointFile& f : checkpoint_.files())
     text += fmt::format("{} {} {} {}\n", f.name, f.size, f.mtime_ns, f.inode);
-  for (const SpilledTensor& s : layout_.tensors) {
+  for (const SpilledTensor& s : layout.tensors) {
     const TensorPlan& t = plan_.tensors[s.tensor];
     const Cut& cut = plan_.params[t.param].param->pieces[t.piece].cut;
     text += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", t.stored->name,
@@ -97,23 +97,50 @@ bool Spill::open_existing() {
   return true;
 }
 
+// The tensors that an index holds, in its order. It may be anybody's: at worst they are not ours.
+SpillLayout Spill::layout_in_index(uint64_t tensors) const {
+  std::vector<uint32_t> found;
+  for (uint64_t i = 0; i < tensors; ++i) {
+    uint32_t tensor = at<Record>(i * kSpillRecordBytes)->tensor;
+    if (tensor < plan_.tensors.size() && (found.empty() || tensor > found.back()))
+      found.push_back(tensor);
+  }
+  return spill_layout(plan_, found);
+}
+
+// Where there was no room for everything, a run with another budget may have chosen other tensors:
+// its file will do if it saves the sweep about as much as one of our choice.
 bool Spill::open_copy(const fs::path& path) {
+  constexpr double kAboutAsMuch = 1.05;
   std::optional<SpillHeader> header = read_spill_header(path);
-  if (!header || header->fingerprint != fingerprint_) return false;
-  io::Fd fd = io::open_regular(path);
-  io::CheckpointFile file = io::describe_file(fd, path, path.filename().string());
-  if (header->index_offset != layout_.codes_end || header->index_bytes != layout_.index_bytes ||
-      file.size != layout_.file_bytes()) {
+  if (!header || header->index_bytes > index_.bytes().size() ||
+      header->tensors > header->index_bytes / kSpillRecordBytes) {
     return false;
   }
+  io::Fd fd = io::open_regular(path);
+  io::CheckpointFile file = io::describe_file(fd, path, path.filename().string());
+  SpillLayout theirs = layout_;
+  std::string index_checksum = index_checksum_;
   if (copies_.empty()) {
-    std::span<char> bytes(reinterpret_cast<char*>(index_.data()), layout_.index_bytes);
-    io::read_exactly(fd, path, layout_.codes_end, bytes);
+    std::span<char> bytes(reinterpret_cast<char*>(index_.data()), header->index_bytes);
+    io::read_exactly(fd, path, header->index_offset, bytes);
     posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-    index_checksum_ = checksum_text(bytes.data(), bytes.size());
+    theirs = layout_in_index(header->tensors);
+    index_checksum = checksum_text(bytes.data(), bytes.size());
   }
   // Copies with one index hold the same codes: it has their checksums.
-  if (index_checksum_ != header->index_checksum) return false;
+  bool intact = header->index_checksum == index_checksum &&
+                header->index_offset == theirs.codes_end &&
+                header->index_bytes == theirs.index_bytes && file.size == theirs.file_bytes();
+  auto sweep = static_cast<double>(spilled_sweep_bytes(plan_, layout_));
+  bool helps = static_cast<double>(spilled_sweep_bytes(plan_, theirs)) <= kAboutAsMuch * sweep;
+  if (!intact || !helps || header->fingerprint != fingerprint(theirs) ||
+      theirs.file_bytes() > spill_limit(path.parent_path(), options_.limit)) {
+    return false;
+  }
+  layout_ = std::move(theirs);
+  fingerprint_ = header->fingerprint;
+  index_checksum_ = index_checksum;
   copies_.push_back(file);
   return true;
 }
@@ -155,7 +182,7 @@ void Spill::begin_filling(const io::SystemCalls& calls) {
   for (const auto& [path, room] : rooms) most = std::max(most, room);
   if (most < layout_.file_bytes()) {
     layout_ = spill_layout(plan_, most);
-    fingerprint_ = fingerprint();
+    fingerprint_ = fingerprint(layout_);
   }
   std::lock_guard lock(mutex_);
   for (const auto& [path, room] : rooms) {
@@ -278,8 +305,8 @@ bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t
   std::ranges::copy(scales, index_scales.begin());
   EncodeStats sum = stats(move.tensor);
   sum.add(rows.stats);
-  *at<Record>(s.record) = {sum.error_squares, sum.value_squares, sum.not_finite,
-                           sum.elements,      sum.max_error,     rows.amax};
+  *at<Record>(s.record) = {sum.error_squares, sum.value_squares, sum.not_finite, sum.elements,
+                           sum.max_error,     rows.amax,         move.tensor};
   return true;
 }
 
@@ -287,9 +314,13 @@ void Spill::finish() {
   if (state() == State::verifying) {
     report_.outcome = "verified";
   } else {
-    SpillHeader header{key_.model.string(), key_.scheme,
-                       fingerprint_,        layout_.codes_end,
-                       layout_.index_bytes, checksum_text(index_.data(), layout_.index_bytes)};
+    SpillHeader header{key_.model.string(),
+                       key_.scheme,
+                       fingerprint_,
+                       layout_.tensors.size(),
+                       layout_.codes_end,
+                       layout_.index_bytes,
+                       checksum_text(index_.data(), layout_.index_bytes)};
     std::string text = spill_header_text(header);
     for (const FreshCopy& copy : std::vector(fresh_)) {
       const auto& [path, file] = copy;

@@ -115,14 +115,16 @@ class Spill {
 
  private:
   using FreshCopy = std::pair<std::filesystem::path, std::shared_ptr<io::NewFile>>;
-  struct Record {  // in the index, for each tensor
+  // In the index, for each tensor; `tensor` as the plan counts them.
+  struct Record {
     double error_squares = 0;
     double value_squares = 0;
     int64_t not_finite = 0;
     int64_t elements = 0;
     float max_error = 0;
     float amax = 0;
-    std::byte unused[24] = {};
+    uint32_t tensor = 0;
+    std::byte unused[20] = {};
   };
   static_assert(sizeof(Record) == kSpillRecordBytes);
 
@@ -130,13 +132,14 @@ class Spill {
   bool take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums);
   bool open_existing();
   bool open_copy(const std::filesystem::path& path);
+  SpillLayout layout_in_index(uint64_t tensors) const;
   void expect_panels();
   void begin_filling(const io::SystemCalls& calls);
   uint64_t make_room(const std::filesystem::path& path) const;
   void finish();                                             // with mutex_ held
   void drop_fresh(const FreshCopy& copy, const Error& why);  // with mutex_ held
   void turn_off(const std::string& reason, bool damaged);    // with mutex_ held
-  std::string fingerprint() const;
+  std::string fingerprint(const SpillLayout& layout) const;
   template <class T>
   T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(index_.data() + offset);

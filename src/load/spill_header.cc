@@ -17,6 +17,7 @@ std::string spill_header_text(const SpillHeader& h) {
             {"model", h.model},
             {"scheme", h.scheme},
             {"fingerprint", h.fingerprint},
+            {"tensors", h.tensors},
             {"index_offset", h.index_offset},
             {"index_bytes", h.index_bytes},
             {"index_checksum", h.index_checksum}};
@@ -35,12 +36,13 @@ std::optional<SpillHeader> read_spill_header(const std::filesystem::path& path) 
     Json json = parse_json(text, path.string());
     JsonFields fields(json, path.string());
     if (fields.string("format") != kFormat) return std::nullopt;
-    auto bytes = [&](const char* key) {
+    auto count = [&](const char* key) {
       return static_cast<uint64_t>(fields.integer(key, 0, INT64_MAX));
     };
-    return SpillHeader{fields.string("model"),       fields.string("scheme"),
-                       fields.string("fingerprint"), bytes("index_offset"),
-                       bytes("index_bytes"),         fields.string("index_checksum")};
+    return SpillHeader{fields.string("model"),         fields.string("scheme"),
+                       fields.string("fingerprint"),   count("tensors"),
+                       count("index_offset"),          count("index_bytes"),
+                       fields.string("index_checksum")};
   } catch (const Error&) {
     return std::nullopt;
   }

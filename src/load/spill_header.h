@@ -12,6 +12,7 @@ struct SpillHeader {
   std::string model;  // the checkpoint's directory
   std::string scheme;
   std::string fingerprint;  // of the checkpoint and of all that decides how it is packed
+  uint64_t tensors = 0;     // records at the beginning of the index
   uint64_t index_offset = 0;
   uint64_t index_bytes = 0;
   std::string index_checksum;  // XXH3-128, which makes the index, and with it the codes, trusted

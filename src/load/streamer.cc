@@ -36,7 +36,7 @@ void begin_unit(const ReadPlan& plan, uint32_t unit, Ledger& ledger, Filling& fi
 // One read of a load.
 struct Fetch {
   const Span* span = nullptr;
-  std::optional<uint32_t> spilled;  // the move whose codes it gets from the spill
+  std::optional<Move> spilled;  // the rows whose codes it gets from the spill
   uint32_t file = 0;  // the checkpoint's; once it is read, which copy of it or of the spill's
   uint64_t offset = 0;
   uint64_t length = 0;
@@ -51,10 +51,9 @@ std::vector<Fetch> fetches(const ReadPlan& plan, const Spill* spill) {
     if (!spilled) {
       list.push_back({&span, {}, span.file, span.offset, span.length});
     } else if (span.encode) {
-      for (uint32_t m = span.first_move; m < span.first_move + span.moves; ++m) {
-        const Move& move = plan.moves[m];
+      for (const Move& move : moves) {
         Spill::Extent extent = spill->extent(move.tensor, move.first_row, move.rows);
-        list.push_back({&span, m, 0, extent.offset, extent.length});
+        list.push_back({&span, move, 0, extent.offset, extent.length});
       }
     }
   }
@@ -180,7 +179,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
       const Fetch& f = list[read.tag];
       sources.arrived(f.file, f.length);
       if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
-      queue.push({f.span, read, {}, f.spilled});
+      queue.push({f.span, read, {}, f.spilled, {}});
       ++received;
     }
     for (const ArrivedSpan& finished : queue.take_finished(received == submitted)) {

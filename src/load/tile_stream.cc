@@ -62,10 +62,11 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
         std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{}, memory_.bytes(),
                                       options.threads, options.spill, &signal_, amax_);
     open_reader();
-    for (uint32_t i = 0; i < plan.sweep.size(); ++i) {
-      const Param* param = plan.params[plan.tensors[move_of(i).tensor].param].param;
-      auto [at, fresh] = tiles_of_.try_emplace(param, i, i + 1);
-      at->second.second = i + 1;
+    stats_.resize(plan.sweep.size());
+    for (const TiledTensor& t : plan.sweep) {
+      std::span<const TiledTensor>& all =
+          tensors_of_[plan.params[plan.tensors[t.tensor].param].param];
+      all = {all.empty() ? &t : all.data(), all.size() + 1};
     }
   }
   for (const ParamPlan& p : plan.params) {
@@ -86,13 +87,8 @@ TileStream::~TileStream() {
   }
 }
 
-bool TileStream::is_spilled(uint32_t tile) const {
-  return reads_spill_ && options_.spill->layout().find(move_of(tile).tensor) != nullptr;
-}
-
-Spill::Extent TileStream::spill_extent(uint32_t tile) const {
-  const Move& move = move_of(tile);
-  return options_.spill->extent(move.tensor, move.first_row, move.rows);
+bool TileStream::is_spilled(uint32_t tensor) const {
+  return reads_spill_ && options_.spill->layout().find(tensor) != nullptr;
 }
 
 std::byte* TileStream::buffer_memory(uint32_t buffer) const {
@@ -100,12 +96,12 @@ std::byte* TileStream::buffer_memory(uint32_t buffer) const {
 }
 
 uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
-  auto [first, end] = tiles_of_.at(&param);
-  auto sweep = std::span(plan_.sweep);
-  auto after =
-      std::upper_bound(sweep.begin() + first, sweep.begin() + end, row,
-                       [&](int64_t wanted, const Span& s) { return wanted < plan_.tile_row(s); });
-  return static_cast<uint32_t>(after - sweep.begin()) - 1;
+  auto first_row = [&](const TiledTensor& t) {
+    return param.pieces[plan_.tensors[t.tensor].piece].offset;
+  };
+  const TiledTensor& tiled =
+      *(std::ranges::upper_bound(tensors_of_.at(&param), row, {}, first_row) - 1);
+  return tiled.first_tile + static_cast<uint32_t>((row - first_row(tiled)) / tiled.tile_rows);
 }
 
 void TileStream::free_memory(const Entry& entry) {
@@ -139,7 +135,7 @@ void TileStream::seek(uint32_t tile) {
 
 // Blocks until `tile` is the first entry that is wanted, and ready.
 void TileStream::await(std::unique_lock<std::mutex>& lock, uint32_t tile) {
-  current_unit_ = plan_.sweep[tile].unit;
+  current_unit_ = plan_.tile(tile).unit;
   seek(tile);
   signal_.changed.notify_all();
   auto start = Clock::now();
@@ -165,10 +161,18 @@ TileStream::Entry TileStream::take_front() {
   return *found;
 }
 
+void TileStream::note_stats(const Entry& entry) {
+  auto tiled = std::ranges::upper_bound(plan_.sweep, entry.tile, {}, &TiledTensor::first_tile) - 1;
+  TensorStats& stats = stats_[static_cast<size_t>(tiled - plan_.sweep.begin())];
+  if (entry.tile != tiled->first_tile + stats.tiles) return;
+  ++stats.tiles;
+  stats.sum.add(entry.stats);
+}
+
 WeightTile TileStream::tile(const Param& param, int64_t row) {
   uint32_t wanted = tile_index(param, row);
-  const Span& span = plan_.sweep[wanted];
-  const Move& move = move_of(wanted);
+  const Tile tile = plan_.tile(wanted);
+  const Move& move = tile.move;
   std::unique_lock lock(mutex());
   if (held_) free_memory(*std::exchange(held_, std::nullopt));
   while (true) {
@@ -176,7 +180,8 @@ WeightTile TileStream::tile(const Param& param, int64_t row) {
     held_ = take_front();  // from here on the reading thread leaves its memory alone
     std::optional<Weight> weight;
     if (held_->buffer) {
-      weight = plan_.tile(span, buffer_memory(*held_->buffer));
+      weight = plan_.tile_weight(tile, buffer_memory(*held_->buffer));
+      note_stats(*held_);
     } else {
       std::span<const std::byte> codes = held_->slot.bytes;
       lock.unlock();
@@ -185,7 +190,7 @@ WeightTile TileStream::tile(const Param& param, int64_t row) {
     }
     if (weight) {
       ++report_.tiles_used;
-      return {*weight, plan_.tile_row(span)};
+      return {*weight, plan_.tile_row(tile)};
     }
     free_memory(*std::exchange(held_, std::nullopt));
     const std::string& name = plan_.tensors[move.tensor].stored->name;
@@ -199,10 +204,11 @@ void TileStream::open_reader() {
   reads_spill_ = offer_spill(options_.spill, sources_);
   uint64_t widest = 0;
   bool all_spilled = true;
-  for (uint32_t t = 0; t < plan_.sweep.size() && all_spilled; ++t) {
-    all_spilled = is_spilled(t);
+  for (uint32_t t = 0; t < plan_.sweep_tiles(); ++t) {
+    Move move = plan_.tile(t).move;
+    all_spilled = is_spilled(move.tensor);
     if (!all_spilled) break;
-    Spill::Extent e = spill_extent(t);
+    Spill::Extent e = options_.spill->extent(move.tensor, move.first_row, move.rows);
     widest = std::max(widest, round_up(e.offset + e.length, io::kDirectAlignment) -
                                   round_down(e.offset, io::kDirectAlignment));
   }
@@ -280,13 +286,12 @@ void TileStream::submit_reads() {
   mark_finished();
   for (const io::ReadResult& slot : std::exchange(returned_, {})) reader_->release(slot);
   while (reader_->free_slots() > 0) {
-    uint32_t tile = next_tile_;
-    const Span& span = plan_.sweep[tile];
-    io::ReadRequest request{span.file, span.offset, span.length, first_id_ + entries_.size()};
+    const Tile tile = plan_.tile(next_tile_);
+    io::ReadRequest request{tile.file, tile.offset, tile.length, first_id_ + entries_.size()};
     Entry entry;
-    entry.tile = tile;
-    if (is_spilled(tile)) {
-      Spill::Extent extent = spill_extent(tile);
+    entry.tile = next_tile_;
+    if (const Move& move = tile.move; is_spilled(move.tensor)) {
+      Spill::Extent extent = options_.spill->extent(move.tensor, move.first_row, move.rows);
       request.file = sources_.choose(sources_.extra_file(), extent.length);
       request.offset = extent.offset;
       request.length = extent.length;
@@ -295,12 +300,12 @@ void TileStream::submit_reads() {
       if (free_buffers_.empty()) return;
       entry.buffer = free_buffers_.back();
       free_buffers_.pop_back();
-      request.file = sources_.choose(span.file, span.length);
+      request.file = sources_.choose(tile.file, tile.length);
     }
     entry.file = request.file;
     entries_.push_back(entry);
-    report_.units[span.unit].bytes += request.length;
-    next_tile_ = (tile + 1) % static_cast<uint32_t>(plan_.sweep.size());
+    report_.units[tile.unit].bytes += request.length;
+    next_tile_ = (next_tile_ + 1) % plan_.sweep_tiles();
     lock.unlock();
     reader_->submit(request);
     ++reads_in_flight_;
@@ -318,11 +323,11 @@ void TileStream::receive() {
   report_.io = reader_->stats();
   sources_.arrived(e.file, read.bytes.size());
   if (e.buffer) {
-    const Span& span = plan_.sweep[e.tile];
-    Weight tile = plan_.tile(span, buffer_memory(*e.buffer));
+    const Tile tile = plan_.tile(e.tile);
+    Weight weight = plan_.tile_weight(tile, buffer_memory(*e.buffer));
     ++encoding_;
     lock.unlock();
-    queue_->push({&span, read, tile, {}});
+    queue_->push({nullptr, read, weight, tile.move, {}});
     return;
   }
   e.slot = read;
@@ -336,10 +341,9 @@ void TileStream::mark_finished() {
   for (const ArrivedSpan& finished : queue_->take_finished(false)) {
     --encoding_;
     returned_.push_back(finished.read);
-    const Move& move = plan_.moves[finished.span->first_move];
-    refuse_damaged(plan_.tensors[move.tensor].stored->name,
-                   queue_->stats(finished.span->first_move));
+    refuse_damaged(plan_.tensors[finished.move->tensor].stored->name, finished.stats);
     Entry& e = entries_[finished.read.tag - first_id_];
+    e.stats = finished.stats;
     e.ready = true;
     if (e.abandoned) free_memory(e);
   }
@@ -353,7 +357,7 @@ void TileStream::wait_for_memory(const std::stop_token& stop) {
   bool full = encoding_ == 0;  // of tiles that compute has not used yet
   signal_.changed.wait(lock, stop, [&] {
     mark_finished();
-    bool buffer = is_spilled(next_tile_) || !free_buffers_.empty();
+    bool buffer = is_spilled(plan_.tile(next_tile_).move.tensor) || !free_buffers_.empty();
     return !returned_.empty() || (buffer && reader_->free_slots() > 0) ||
            reads_spill_ != spill_ready();
   });
@@ -444,10 +448,8 @@ bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
 }
 
 void TileStream::add_stats(LoadReport& report) const {
-  for (const Span& s : plan_.sweep) {
-    TensorReport& t = report.tensors[plan_.moves[s.first_move].tensor];
-    t.stats.add(queue_->stats(s.first_move));
-  }
+  for (size_t t = 0; t < plan_.sweep.size(); ++t)
+    report.tensors[plan_.sweep[t].tensor].stats.add(stats_[t].sum);
 }
 
 StreamReport TileStream::report() const {

@@ -73,11 +73,12 @@ class TileStream final : public WeightStream {
 
   // A tile in memory or on its way there, in the order in which tiles were asked from the disk.
   struct Entry {
-    uint32_t tile = 0;               // index into plan.sweep
+    uint32_t tile = 0;               // of plan.sweep
     std::optional<uint32_t> buffer;  // that it is encoded into; none: it stays in its slot
     io::ReadResult slot;             // without a buffer, once it has arrived
     uint32_t file = 0;               // that it is read from, of sources_
     Clock::time_point arrived;
+    EncodeStats stats;  // with a buffer, once it is ready
     bool ready = false;
     bool abandoned = false;  // not wanted any more; its memory is free once the disk is done
   };
@@ -92,10 +93,8 @@ class TileStream final : public WeightStream {
   void wait_for_memory(const std::stop_token& stop);
 
   bool spill_ready() const { return options_.spill != nullptr && options_.spill->ready(); }
-  bool is_spilled(uint32_t tile) const;
-  Spill::Extent spill_extent(uint32_t tile) const;
+  bool is_spilled(uint32_t tensor) const;
   uint32_t tile_index(const Param& param, int64_t row) const;
-  const Move& move_of(uint32_t tile) const { return plan_.moves[plan_.sweep[tile].first_move]; }
   std::byte* buffer_memory(uint32_t buffer) const;
   std::mutex& mutex() const { return signal_.mutex; }
 
@@ -105,13 +104,14 @@ class TileStream final : public WeightStream {
   void free_memory(const Entry& entry);
   void await(std::unique_lock<std::mutex>& lock, uint32_t tile);
   Entry take_front();
+  void note_stats(const Entry& entry);
 
   const ReadPlan& plan_;
   const Kernels& encoder_;
   LoadOptions options_;
   std::stop_token stop_;
   std::vector<float> amax_;
-  std::unordered_map<const Param*, std::pair<uint32_t, uint32_t>> tiles_of_;  // [first, end)
+  std::unordered_map<const Param*, std::span<const TiledTensor>> tensors_of_;
   uint64_t slots_bytes_ = 0;  // of memory_, before the tile buffers
   Buffer memory_;  // slots, then tile buffers; slots only when all tiles come from the spill
 
@@ -147,6 +147,12 @@ class TileStream final : public WeightStream {
   uint32_t current_unit_ = 0;             // that compute is at
   std::optional<Entry> held_;             // what compute uses
   StreamReport report_;
+  // Of the tensors of the sweep, in the order of their tiles, however often these come.
+  struct TensorStats {
+    uint32_t tiles = 0;
+    EncodeStats sum;
+  };
+  std::vector<TensorStats> stats_;
   std::exception_ptr failure_;
 
   std::unique_ptr<EncodeQueue> queue_;  // its workers notify signal_

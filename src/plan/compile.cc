@@ -47,8 +47,13 @@ WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& 
   return {stored, param.layout, ScaleKind::none};
 }
 
-void lay_out_units(ReadPlan& plan, const Binding& binding, const Model& model,
-                   const QuantizeRequest& quantize, const std::vector<bool>& streamed) {
+}  // namespace
+
+ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+                 const std::vector<bool>& streamed) {
+  Binding binding = bind_tensors(model, index);
+  check(streamed.empty() || streamed.size() == binding.params.size(), "one flag a parameter");
+  ReadPlan plan;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0});
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
     Param* param = binding.params[i];
@@ -77,9 +82,8 @@ void lay_out_units(ReadPlan& plan, const Binding& binding, const Model& model,
     plan.tensors.push_back(t);
   }
   plan.ignored = binding.ignored;
+  return plan;
 }
-
-}  // namespace
 
 RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
   const ParamPlan& p = plan.params[t.param];
@@ -132,12 +136,13 @@ class SpanWriter {
     if (t.read_twice && !streamed) append_spans(tensor, false, true);
   }
 
-  // For the sweep: no two parameters in one span.
   void append_to_sweep(uint32_t tensor) {
-    std::swap(plan_.spans, plan_.sweep);
-    last_joins_ = false;
-    append_spans(tensor, false, true);
-    std::swap(plan_.spans, plan_.sweep);
+    RowsInFile rows = rows_in_file(plan_, plan_.tensors[tensor]);
+    int64_t step = rows_per_span(rows);
+    auto tiles = static_cast<uint32_t>(ceil_div(rows.rows, step));
+    plan_.sweep.push_back({tensor, plan_.sweep_tiles(), tiles, step});
+    const ParamPlan& param = plan_.params[plan_.tensors[tensor].param];
+    plan_.tile_bytes = std::max(plan_.tile_bytes, tile_layout(param, step).bytes);
   }
 
  private:
@@ -210,10 +215,7 @@ std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
 
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const Staging& staging, const std::vector<bool>& streamed) {
-  Binding binding = bind_tensors(model, index);
-  check(streamed.empty() || streamed.size() == binding.params.size(), "one flag a parameter");
-  ReadPlan plan;
-  lay_out_units(plan, binding, model, quantize, streamed);
+  ReadPlan plan = lay_out(model, index, quantize, streamed);
   plan.slot_bytes = slot_bytes_for(plan, staging);
 
   std::vector<uint32_t> order(plan.tensors.size());
@@ -227,13 +229,9 @@ ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeR
     if (plan.tensors[t].stored->bytes > 0) writer.append(t);
   }
   for (uint32_t t : sweep_order(plan)) writer.append_to_sweep(t);
-  for (const Span& s : plan.sweep) {
-    const Move& move = plan.moves[s.first_move];
-    const ParamPlan& p = plan.params[plan.tensors[move.tensor].param];
-    plan.tile_bytes = std::max(plan.tile_bytes, tile_layout(p, move.rows).bytes);
-  }
   plan.ring_bytes =
-      plan.slot_bytes * std::min<uint64_t>(slots, std::max(plan.spans.size(), plan.sweep.size()));
+      plan.slot_bytes *
+      std::min<uint64_t>(slots, std::max<uint64_t>(plan.spans.size(), plan.sweep_tiles()));
   return plan;
 }
 
@@ -257,18 +255,35 @@ Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory) {
 
 uint64_t ReadPlan::sweep_bytes() const {
   return std::accumulate(sweep.begin(), sweep.end(), uint64_t{0},
-                         [](uint64_t sum, const Span& s) { return sum + s.length; });
+                         [&](uint64_t sum, const TiledTensor& t) {
+                           RowsInFile rows = rows_in_file(*this, tensors[t.tensor]);
+                           return sum + static_cast<uint64_t>(rows.rows) * rows.row_bytes;
+                         });
 }
 
-int64_t ReadPlan::tile_row(const Span& span) const {
-  const Move& move = moves[span.first_move];
-  const TensorPlan& t = tensors[move.tensor];
-  return params[t.param].param->pieces[t.piece].offset + move.first_row;
+uint32_t ReadPlan::sweep_tiles() const {
+  return sweep.empty() ? 0 : sweep.back().first_tile + sweep.back().tiles;
 }
 
-Weight ReadPlan::tile(const Span& span, std::byte* memory) const {
-  const Move& move = moves[span.first_move];
-  return tile_view(params[tensors[move.tensor].param], move.rows, memory);
+Tile ReadPlan::tile(uint32_t index) const {
+  const TiledTensor& tiled =
+      *(std::ranges::upper_bound(sweep, index, {}, &TiledTensor::first_tile) - 1);
+  const TensorPlan& tensor = tensors[tiled.tensor];
+  RowsInFile rows = rows_in_file(*this, tensor);
+  int64_t first = (index - tiled.first_tile) * tiled.tile_rows;
+  int64_t count = std::min(tiled.tile_rows, rows.rows - first);
+  return {tensor.stored->file, rows.begin + static_cast<uint64_t>(first) * rows.row_bytes,
+          static_cast<uint64_t>(count) * rows.row_bytes, params[tensor.param].unit,
+          Move{tiled.tensor, first, count, rows.skip}};
+}
+
+int64_t ReadPlan::tile_row(const Tile& tile) const {
+  const TensorPlan& t = tensors[tile.move.tensor];
+  return params[t.param].param->pieces[t.piece].offset + tile.move.first_row;
+}
+
+Weight ReadPlan::tile_weight(const Tile& tile, std::byte* memory) const {
+  return tile_view(params[tensors[tile.move.tensor].param], tile.move.rows, memory);
 }
 
 uint64_t ReadPlan::storage_bytes() const {

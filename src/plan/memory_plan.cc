@@ -80,9 +80,9 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {
   MemoryPlan resident = predict_memory(model, index, quantize, shape, kEfforts.back(), runtime);
-  MemoryPlan streamed = predict_memory(
-      model, index, quantize, shape, kEfforts.back(), runtime,
-      choose_streamed(compile(model, index, quantize, kEfforts.back().staging), 0, shape.rules));
+  MemoryPlan streamed =
+      predict_memory(model, index, quantize, shape, kEfforts.back(), runtime,
+                     choose_streamed(lay_out(model, index, quantize), 0, shape.rules));
   bool to_disk = std::ranges::any_of(shape.rules, &PlaceRule::disk);
   return to_disk || streamed.needed() < resident.needed() ? streamed : resident;
 }
@@ -108,7 +108,7 @@ MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointI
                      const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
                      uint64_t runtime) {
   if (plan.needed() > budget) return plan;
-  ReadPlan all = compile(model, index, quantize, plan.effort.staging);
+  ReadPlan all = lay_out(model, index, quantize);
   // The load's staging is gone when the run begins. Page tables and rounding take their part, and
   // the load's own peak may be the higher one.
   uint64_t room = budget - plan.peak() - plan.kernel;
@@ -125,8 +125,7 @@ MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointI
 MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
                            const QuantizeRequest& quantize, const RunShape& shape,
                            const Effort& least, uint64_t budget, uint64_t runtime) {
-  std::vector<bool> none =
-      choose_streamed(compile(model, index, quantize, least.staging), 0, shape.rules);
+  std::vector<bool> none = choose_streamed(lay_out(model, index, quantize), 0, shape.rules);
   Effort effort = streaming_effort(least, model, index, quantize, shape, budget, runtime, none);
   MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime, none);
   return fill_room(plan, model, index, quantize, shape, budget, runtime);
@@ -172,8 +171,7 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
   std::optional<MemoryPlan> best;
   for (Effort effort : kEfforts) {
     effort.chunk_rows = now.chunk_rows;
-    std::vector<bool> streamed =
-        choose_streamed(compile(model, index, quantize, effort.staging), 0, shape.rules);
+    std::vector<bool> streamed = choose_streamed(lay_out(model, index, quantize), 0, shape.rules);
     MemoryPlan none = predict_memory(model, index, quantize, shape, effort, runtime, streamed);
     MemoryPlan plan = fill_room(none, model, index, quantize, shape, budget, runtime);
     // What has gone does not come back: that would be a load.

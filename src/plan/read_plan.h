@@ -7,10 +7,10 @@
 //   span                                   one contiguous read, small enough for a staging slot, in
 //   disk order
 //     └ move                               rows of one tensor within the span → rows of its param
-//   sweep                                  spans of the parameters that do not stay in memory, in
-//   the
-//                                          order in which a forward pass meets them: one move each,
-//                                          encoded into a tile that lives until it is used
+//   sweep                                  the tensors that do not stay in memory, in the order in
+//   which a forward pass meets them
+//     └ tile                               rows of one: one read, encoded into memory that lives
+//     until it is used
 #pragma once
 
 #include <cstdint>
@@ -73,6 +73,23 @@ struct Span {
   bool encode = true;
 };
 
+// A tensor of the sweep, in tiles of equally many rows, but for the last. Tiles are counted over
+// the whole sweep; as there may be a million of them, they are not kept, but made when asked for.
+struct TiledTensor {
+  uint32_t tensor = 0;
+  uint32_t first_tile = 0;
+  uint32_t tiles = 0;
+  int64_t tile_rows = 0;
+};
+
+struct Tile {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint32_t unit = 0;
+  Move move;
+};
+
 struct UnitPlan {
   std::string name;
   uint64_t storage_bytes = 0;  // codes and scales, in this rank's memory
@@ -84,7 +101,7 @@ struct ReadPlan {
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
   std::vector<Span> spans;  // of the load, in disk order
-  std::vector<Span> sweep;
+  std::vector<TiledTensor> sweep;
   std::vector<Move> moves;
   std::vector<std::string> ignored;  // checkpoint tensors that are known and not read
   uint64_t slot_bytes = 0;           // the longest span, with room for alignment
@@ -99,16 +116,21 @@ struct ReadPlan {
       const;  // of weights that a decode step reads: all but tables that are only looked up
   // The view of a parameter in its unit's storage.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
-  // The rows of a streamed parameter that a span of the sweep fills, and their view in memory of
-  // tile_bytes.
-  int64_t tile_row(const Span& span) const;
-  Weight tile(const Span& span, std::byte* memory) const;
+  uint32_t sweep_tiles() const;
+  Tile tile(uint32_t index) const;
+  // The rows of a streamed parameter that a tile fills, and their view in memory of tile_bytes.
+  int64_t tile_row(const Tile& tile) const;
+  Weight tile_weight(const Tile& tile, std::byte* memory) const;
 };
 
 struct Staging {
   uint64_t slot_bytes = 0;  // at least; grows where one row group needs more
   uint64_t ring_bytes = 0;  // at least four slots
 };
+
+// What compile() begins with: units, parameters and tensors, and nothing to read yet.
+ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+                 const std::vector<bool>& streamed = {});
 
 // Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
 // and unclaimed tensor. `streamed`: which parameters (in the order of `params`) do not stay in

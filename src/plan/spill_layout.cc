@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "src/base/units.h"
 
@@ -53,12 +54,10 @@ std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
   return all;
 }
 
-}  // namespace
-
-SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
+SpillLayout lay_out(const ReadPlan& plan, std::vector<SpilledTensor> tensors) {
   SpillLayout layout;
   layout.entry_of.assign(plan.tensors.size(), -1);
-  layout.tensors = chosen(plan, most_bytes);
+  layout.tensors = std::move(tensors);
   uint64_t index = layout.tensors.size() * kSpillRecordBytes;
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     SpilledTensor& s = layout.tensors[i];
@@ -74,14 +73,27 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
   return layout;
 }
 
+}  // namespace
+
+SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes) {
+  return lay_out(plan, chosen(plan, most_bytes));
+}
+
+SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors) {
+  std::vector<SpilledTensor> all;
+  for (uint32_t t : tensors) {
+    if (auto s = spilled_form(plan, t)) all.push_back(*s);
+  }
+  return lay_out(plan, std::move(all));
+}
+
 uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout) {
   uint64_t bytes = 0;
-  for (const Span& span : plan.sweep) {
-    const Move& move = plan.moves[span.first_move];
-    const SpilledTensor* spilled = layout.find(move.tensor);
-    bytes += spilled == nullptr ? span.length
-                                : static_cast<uint64_t>(ceil_div(move.rows, kPanelRows)) *
-                                      spilled->panel_bytes;
+  for (const TiledTensor& t : plan.sweep) {
+    const SpilledTensor* spilled = layout.find(t.tensor);
+    RowsInFile rows = rows_in_file(plan, plan.tensors[t.tensor]);
+    bytes += spilled == nullptr ? static_cast<uint64_t>(rows.rows) * rows.row_bytes
+                                : spilled->codes_bytes();
   }
   return bytes;
 }

@@ -1,6 +1,6 @@
-// What a spill file holds: the packed codes of every quantized matrix of a plan, and an index with
-// their scales and checksums, which stays in memory while the file is used. Arithmetic only; it
-// depends on checkpoint, scheme and rank, and not on what a budget lets stay in memory.
+// What a spill file holds: the packed codes of every quantized matrix of a plan, or of those that
+// there was room for, and an index with their scales and checksums, which stays in memory while the
+// file is used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice of tensors.
 //
 //   file   header (kSpillHeaderBytes) | codes of a tensor, panel after panel, from a multiple of
 //          4096 on | ... | index
@@ -46,6 +46,8 @@ struct SpillLayout {
 
 // Where not everything fits `most_bytes`: tensors that the plan streams come first.
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
+// With just these tensors, in their order; without what cannot be spilled.
+SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors);
 
 // What a sweep reads when all that can be spilled comes from there.
 uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout);

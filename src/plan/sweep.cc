@@ -95,12 +95,12 @@ LookupShape lookup_shape(const ReadPlan& plan) {
 }
 
 uint64_t sweep_slots(const ReadPlan& plan) {
-  return std::min<uint64_t>(plan.ring_bytes / plan.slot_bytes, plan.sweep.size());
+  return std::min<uint64_t>(plan.ring_bytes / plan.slot_bytes, plan.sweep_tiles());
 }
 
 uint64_t tile_buffers(const ReadPlan& plan) {
   constexpr uint64_t kTilesPerSlot = 2;
-  return std::min<uint64_t>(kTilesPerSlot * sweep_slots(plan), plan.sweep.size());
+  return std::min<uint64_t>(kTilesPerSlot * sweep_slots(plan), plan.sweep_tiles());
 }
 
 StreamMemory stream_memory(const ReadPlan& plan) {

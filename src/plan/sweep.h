@@ -12,7 +12,7 @@ namespace sluice {
 
 // Which parameters do not stay, when `room` bytes are left for those that could go: as many bytes
 // as fit stay, spread evenly over the sweep, so that the disk always has work. A table that is only
-// looked up goes first: a token needs one row of it. `all` is the plan with everything resident.
+// looked up goes first: a token needs one row of it. `all` is laid out with everything resident.
 // Where a rule says host or disk, that counts, whatever the room; vectors stay in any case.
 std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
                                   const std::vector<PlaceRule>& rules = {});

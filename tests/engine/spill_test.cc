@@ -381,13 +381,32 @@ class FullDisk final : public io::SystemCalls {
   int rename_error_;
 };
 
+// A load and two passes, without a forward pass.
+StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
+  auto encoder = make_cpu_kernels(Isa::automatic, Compute::bf16, session.pool(), {});
+  Ledger ledger;
+  LoadOptions load{io::ReaderKind::automatic, 2, &spill};
+  LoadReport report;
+  LoadProgress progress;
+  auto residents =
+      Streamer(plan, session.index(), *encoder, ledger, load).load_all(report, progress, {});
+  TileStream stream(plan, session.index(), *encoder, ledger, report.amax, load, {});
+  for (int pass = 0; pass < 2; ++pass) {
+    for (uint32_t i = 0; i < plan.sweep_tiles(); ++i) {
+      Tile tile = plan.tile(i);
+      const TensorPlan& t = plan.tensors[tile.move.tensor];
+      stream.tile(*plan.params[t.param].param, plan.tile_row(tile));
+    }
+  }
+  return stream.report();
+}
+
 TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
   Session session(options());
   QuantizeRequest quantize = session.options().quantize;
-  ReadPlan all = compile(session.model(), session.index(), quantize, {256 * KiB, MiB});
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
   ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
                           choose_streamed(all, 0));
-  auto encoder = make_cpu_kernels(Isa::automatic, Compute::bf16, session.pool(), {});
   SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
   SpillOptions spill_options{{cache()}, {}, false};
   struct Case {
@@ -408,24 +427,51 @@ TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
   for (const auto& c : cases) {
     Ledger ledger;
     Spill spill(plan, session.index(), key, spill_options, ledger, c->disk);
-    LoadOptions load{io::ReaderKind::automatic, 2, &spill};
-    LoadReport report;
-    LoadProgress progress;
-    auto residents =
-        Streamer(plan, session.index(), *encoder, ledger, load).load_all(report, progress, {});
-    {
-      TileStream stream(plan, session.index(), *encoder, ledger, report.amax, load, {});
-      for (int pass = 0; pass < 2; ++pass) {
-        for (const Span& span : plan.sweep) {
-          const TensorPlan& t = plan.tensors[plan.moves[span.first_move].tensor];
-          stream.tile(*plan.params[t.param].param, plan.tile_row(span));
-        }
-      }
-      EXPECT_EQ(stream.report().spilled_bytes > 0, c->works);
-    }
+    EXPECT_EQ(two_passes(session, plan, spill).spilled_bytes > 0, c->works);
     EXPECT_EQ(spill.ready(), c->works);
     EXPECT_EQ(list_spill_files(cache()).size(), c->works ? 1u : 0u);
   }
+}
+
+TEST_F(SpillTest, AnotherBudgetsChoiceIsUsedWhereItHelps) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  auto streaming = [&](const std::vector<bool>& streamed) {
+    return compile(session.model(), session.index(), quantize, {256 * KiB, MiB}, streamed);
+  };
+  std::vector<bool> most = choose_streamed(lay_out(session.model(), session.index(), quantize), 0);
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  ReadPlan plan = streaming(most);
+  SpillOptions half{{cache()}, std::to_string(spill_layout(plan).file_bytes() / 2), false};
+  Ledger ledger;
+  std::vector<bool> held(most.size());
+  {
+    Spill spill(plan, session.index(), key, half, ledger);
+    two_passes(session, plan, spill);
+    ASSERT_EQ(spill.report().outcome, "written");
+    for (uint32_t t = 0; t < plan.tensors.size(); ++t)
+      if (spill.has(t)) held[plan.tensors[t].param] = true;
+  }
+  std::vector<bool> fewer = most, others = most;
+  size_t smallest = 0;
+  for (size_t p = 0; p < held.size(); ++p)
+    if (held[p] && (!held[smallest] || plan.params[p].bytes < plan.params[smallest].bytes))
+      smallest = p;
+  fewer[smallest] = false;
+  for (size_t p = 0; p < others.size(); ++p) others[p] = most[p] && !held[p];
+  {
+    ReadPlan now = streaming(fewer);
+    Spill spill(now, session.index(), key, half, ledger);
+    EXPECT_EQ(spill.report().outcome, "reused");
+    for (uint32_t t = 0; t < now.tensors.size(); ++t)
+      EXPECT_EQ(spill.has(t), held[now.tensors[t].param]);
+    EXPECT_GT(two_passes(session, now, spill).spilled_bytes, 0u);
+  }
+  ReadPlan now = streaming(others);
+  Spill spill(now, session.index(), key, half, ledger);
+  EXPECT_EQ(spill.state(), Spill::State::filling);
+  two_passes(session, now, spill);
+  EXPECT_EQ(spill.report().outcome, "written");
 }
 
 }  // namespace

@@ -250,7 +250,7 @@ TEST_F(StreamedModel, ReadsTheSweepOnceAPass) {
   outcome(s);
   // Prefill may take several passes, each of whole sweeps without the head.
   uint64_t sweeps = 1 + kSteps + static_cast<uint64_t>(ceil_div(kPrompt, s.runner().max_rows()));
-  EXPECT_LE(s.stream_report()->tiles_used, sweeps * s.read_plan().sweep.size());
+  EXPECT_LE(s.stream_report()->tiles_used, sweeps * s.read_plan().sweep_tiles());
   EXPECT_GT(s.stream_report()->io.bytes_read, s.memory_plan().sweep_bytes);
 }
 

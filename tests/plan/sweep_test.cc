@@ -17,7 +17,7 @@ class SweepTest : public testing::Test {
     test::write_checkpoint(dir_.path(), config, test::tiny_tensors(config, random));
     model_ = build_model(dir_.path(), Rank{});
     index_.emplace(io::open_checkpoint(dir_.path()));
-    all_ = compile(model_, *index_, {*find_quant_scheme("none")}, {1 << 16, 1 << 18});
+    all_ = lay_out(model_, *index_, {*find_quant_scheme("none")});
   }
   uint64_t bytes(const std::vector<bool>& chosen, bool streamed) const {
     uint64_t sum = 0;
