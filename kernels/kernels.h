@@ -106,12 +106,10 @@ bool isa_supported(Isa isa);                          // on this machine
 std::optional<Isa> parse_isa(std::string_view name);  // "auto", or a backend's name()
 
 // Bytes of scratch that ops need for at most `max_rows` rows, linear inputs of at most `max_cols`
-// columns and contexts of at most `max_context` tokens with `heads` query heads of head_dim.
+// columns and attention with heads of head_dim, however long the context.
 struct WorkspaceNeeds {
   int64_t max_rows = 0;
   int64_t max_cols = 0;
-  int64_t max_context = 0;
-  int64_t heads = 0;
   int64_t head_dim = 0;
 };
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads);

@@ -28,9 +28,6 @@ struct QuantScheme {
 
   // How a tensor that is stored as `stored` (f32, f16, bf16) is kept.
   WeightFormat format(DType stored, WeightLayout layout) const;
-  // Rows that must be encoded together: 1, or 128 for blocks. (A tensor's scale needs all rows: two
-  // passes.)
-  int64_t rows_together() const { return group == ScaleGroup::block ? kScaleBlock : 1; }
 };
 
 // Every scheme, in the order in which help texts list them: none, fp8_per_tensor, fp8_per_channel,

@@ -96,7 +96,7 @@ constexpr int64_t kWeightBytes = 1200 << 20;  // well above any cache
 
 // Layers one after the other, as a forward pass has them.
 void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
-  const WorkspaceNeeds needs{512, kCols, 1, 1, 128};
+  const WorkspaceNeeds needs{512, kCols, 128};
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), x(512 * kCols * 4),
       y(512 * kRows * 4), scales(kRows * 4);
   const auto kernels = b.kernels(compute, workspace.span());
@@ -131,7 +131,7 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
 void bench_attention(const Bench& b) {
   constexpr int64_t kContext = 8192, kHeads = 32, kKvHeads = 8, kDim = 128, kBlock = 16;
   const int64_t cache_bytes = kContext * kKvHeads * kDim * 2;
-  const WorkspaceNeeds needs{512, kHeads * kDim, kContext, kHeads, kDim};
+  const WorkspaceNeeds needs{512, kHeads * kDim, kDim};
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), q(512 * kHeads * kDim * 4),
       out(512 * kHeads * kDim * 4), keys(static_cast<uint64_t>(cache_bytes)),
       values(static_cast<uint64_t>(cache_bytes));

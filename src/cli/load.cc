@@ -74,8 +74,7 @@ Json spill_json(const Session& session) {
   if (r.paths.empty()) return {};
   Json copies = Json::array();
   for (const auto& path : r.paths) copies.push_back(path.string());
-  return {{"file", copies.front()},
-          {"copies", copies},
+  return {{"copies", copies},
           {"outcome", r.outcome.empty() ? "unfinished" : r.outcome},
           {"bytes", r.bytes},
           {"bytes_written", r.written}};
@@ -173,7 +172,7 @@ std::string summary_text(const Json& report) {
   if (Json spill = report.value("spill", Json()); !spill.is_null()) {
     text += fmt::format("\nspill      {}: {} in {}", spill.at("outcome").get<std::string>(),
                         format_size(spill.at("bytes").get<uint64_t>()),
-                        spill.at("file").get<std::string>());
+                        spill.at("copies").front().get<std::string>());
   }
   const Json& timings = report.at("timings");
   if (timings.contains("decode_tokens_per_second")) {

@@ -167,11 +167,11 @@ void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) cons
 
 int64_t CausalLM::logits_cols() const { return head_->rows; }
 
-WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows, int64_t max_context) const {
+WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   int64_t heads = config_.heads / rank_.size;
   int64_t widest_input =
       std::max({config_.hidden_size, heads * config_.head_dim, config_.intermediate_size});
-  return {max_rows, widest_input, max_context, heads, config_.head_dim};
+  return {max_rows, widest_input, config_.head_dim};
 }
 
 }  // namespace sluice

@@ -81,9 +81,8 @@ class CausalLM : public Module {
   // are padding.
   void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
   int64_t logits_cols() const;
-  // What the kernels' scratch must hold for steps of at most max_rows rows over contexts of at most
-  // max_context tokens.
-  WorkspaceNeeds workspace_needs(int64_t max_rows, int64_t max_context) const;
+  // What the kernels' scratch must hold for steps of at most max_rows rows.
+  WorkspaceNeeds workspace_needs(int64_t max_rows) const;
 
  private:
   DecoderConfig config_;

@@ -71,7 +71,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
       Buffer::charged_bytes(Activations::bytes(config, plan.chunk_rows, root.rank())) +
       Buffer::charged_bytes(logits) + Buffer::charged_bytes(shape.output_bytes);
   plan.workspace = Buffer::charged_bytes(
-      cpu_workspace_bytes(root.workspace_needs(plan.chunk_rows, shape.max_tokens), shape.threads));
+      cpu_workspace_bytes(root.workspace_needs(plan.chunk_rows), shape.threads));
   // One 8-byte entry for each 4 KiB page; huge pages keep a table in reserve.
   plan.kernel = plan.peak() / 512 + kSlack;
   return plan;
@@ -117,7 +117,7 @@ MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointI
     MemoryPlan filled = predict_memory(model, index, quantize, shape, plan.effort, runtime,
                                        choose_streamed(all, room, shape.rules));
     if (filled.needed() <= budget) return filled;
-    room -= std::min(room, std::max(filled.needed() - budget, room / 32));
+    room -= std::min(room, std::max(filled.needed() - budget, room / 256));
   }
   return plan;
 }

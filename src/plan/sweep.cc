@@ -1,6 +1,7 @@
 #include "src/plan/sweep.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "io/reader.h"
@@ -40,6 +41,37 @@ std::vector<size_t> candidates(const ReadPlan& all, std::vector<size_t> movable,
   return movable;
 }
 
+// Exchanges what goes for something smaller that stays, as long as `excess`, what goes beyond need,
+// allows it: sizes are few, and what is left of a budget would else be up to the smallest that
+// happens to go.
+void exchange(const ReadPlan& all, const std::vector<size_t>& movable, uint64_t excess,
+              std::vector<bool>& streamed) {
+  std::map<uint64_t, std::vector<size_t>> goes, stays;  // by size
+  for (size_t i : movable) (streamed[i] ? goes : stays)[storage_of(all.params[i])].push_back(i);
+  while (true) {
+    uint64_t gain = 0;
+    std::vector<size_t>*from = nullptr, *to = nullptr;
+    for (auto& [larger, out] : goes) {
+      for (auto& [smaller, in] : stays) {
+        uint64_t less = larger - std::min(larger, smaller);
+        if (out.empty() || in.empty() || less <= gain || less > excess) continue;
+        gain = less;
+        from = &out;
+        to = &in;
+      }
+    }
+    if (gain == 0) return;
+    size_t back = from->back(), gone = to->back();
+    from->pop_back();
+    to->pop_back();
+    streamed[back] = false;
+    streamed[gone] = true;
+    goes[storage_of(all.params[gone])].push_back(gone);
+    stays[storage_of(all.params[back])].push_back(back);
+    excess -= gain;
+  }
+}
+
 }  // namespace
 
 std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
@@ -77,6 +109,7 @@ std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
     streamed[i] = false;
     gone -= bytes;
   }
+  exchange(all, movable, gone - std::min(gone, need), streamed);
   return streamed;
 }
 

@@ -58,9 +58,7 @@ struct Cache {
   std::vector<int32_t> table;
 };
 
-WorkspaceNeeds needs(const Shape& s, int64_t rows, int64_t context) {
-  return {rows, 1, context, s.kv_heads * s.group, s.head_dim};
-}
+WorkspaceNeeds needs(const Shape& s, int64_t rows) { return {rows, 1, s.head_dim}; }
 
 // One sequence of `context` tokens of which the last `rows` are queried.
 struct Problem {
@@ -106,7 +104,7 @@ TEST_P(Attention, EqualsTheReference) {
       SCOPED_TRACE(fmt::format("head_dim {} group {} context {} rows {}", shape.head_dim,
                                shape.group, context, rows));
       Backend reference(Isa::reference, Compute::bf16, {});
-      Backend backend(GetParam(), Compute::bf16, needs(shape, rows, context), 2);
+      Backend backend(GetParam(), Compute::bf16, needs(shape, rows), 2);
       expect_near(problem.attend(backend), problem.attend(reference), 2e-5f, 2e-5f);
       if (HasFatalFailure()) return;
     }
@@ -121,7 +119,7 @@ TEST_P(Attention, LongContextsCrossPartitions) {
     Problem problem(shape, DType::bf16, context, rows, random);
     SCOPED_TRACE(fmt::format("context {} rows {}", context, rows));
     Backend reference(Isa::reference, Compute::bf16, {});
-    Backend backend(GetParam(), Compute::bf16, needs(shape, rows, context), 2);
+    Backend backend(GetParam(), Compute::bf16, needs(shape, rows), 2);
     expect_near(problem.attend(backend), problem.attend(reference), 2e-5f, 2e-5f);
     if (HasFatalFailure()) return;
   }
@@ -132,8 +130,8 @@ TEST_P(Attention, ARowDoesNotDependOnChunkingOrThreads) {
   for (const Shape& shape : {Shape{24, 1, 3, 16}, Shape{64, 2, 1, 7}, Shape{16, 1, 14, 16}}) {
     const int64_t context = random.between(1000, 1100), rows = random.between(20, 40);
     Problem problem(shape, DType::bf16, context, rows, random);
-    Backend one(GetParam(), Compute::bf16, needs(shape, rows, context), 1);
-    Backend three(GetParam(), Compute::bf16, needs(shape, rows, context), 3);
+    Backend one(GetParam(), Compute::bf16, needs(shape, rows), 1);
+    Backend three(GetParam(), Compute::bf16, needs(shape, rows), 3);
     const Matrix whole = problem.attend(one);
     EXPECT_TRUE(same_bits(problem.attend(three), whole));
     const int64_t cut = random.between(1, rows - 2);
@@ -153,7 +151,7 @@ TEST_P(Attention, SequencesOfABatchKeepApart) {
   Random random("Attention.SequencesOfABatchKeepApart");
   const Shape shape{16, 2, 2, 16};
   Cache cache(shape, DType::bf16, 4 * 80, random);
-  Backend backend(GetParam(), Compute::bf16, needs(shape, 64, 80), 2);
+  Backend backend(GetParam(), Compute::bf16, needs(shape, 64), 2);
   // Four sequences take turns in the block list; each decodes one token or prefills some.
   const int64_t lengths[] = {1, 70, 33, 16}, rows[] = {1, 1, 9, 16};
   std::vector<std::vector<int32_t>> tables(4);
@@ -191,7 +189,7 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
     for (int64_t c = 0; c < 16; ++c) problem.q.at(r, c) *= 1000;
   }
   Backend reference(Isa::reference, Compute::bf16, {});
-  Backend backend(GetParam(), Compute::bf16, needs(shape, 3, 600));
+  Backend backend(GetParam(), Compute::bf16, needs(shape, 3));
   // Scores of some thousands carry an error of about 1e-3 in float32.
   expect_near(problem.attend(backend), problem.attend(reference), 2e-2f, 2e-2f);
 }

@@ -35,7 +35,7 @@ TEST_P(Elementwise, RmsNormEqualsItsDefinition) {
     const int64_t n = random.between(1, 30), cols = random.between(1, 600);
     Matrix x = Matrix::random(n, cols, random, 3), y(n, cols), expected(n, cols);
     StoredWeight w = vector_weight(dtype, cols, random);
-    Backend backend(GetParam(), Compute::bf16, {n, cols, 1, 1, 8}, 2);
+    Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 2);
     backend->rms_norm(x.tensor(), w.weight, 1e-5f, y.tensor());
     reference->rms_norm(x.tensor(), w.weight, 1e-5f, expected.tensor());
     expect_near(y, expected, 1e-30f, 2e-6f);
@@ -49,8 +49,7 @@ TEST_P(Elementwise, RmsNormEqualsItsDefinition) {
   StoredWeight w({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 2);
   reinterpret_cast<float*>(w.weight.data)[0] = 1;
   reinterpret_cast<float*>(w.weight.data)[1] = 2;
-  Backend(GetParam(), Compute::bf16, {1, 2, 1, 1, 8})
-      ->rms_norm(x.tensor(), w.weight, 0, y.tensor());
+  Backend(GetParam(), Compute::bf16, {1, 2, 8})->rms_norm(x.tensor(), w.weight, 0, y.tensor());
   EXPECT_NEAR(y.at(0, 0), 3 / std::sqrt(12.5), 1e-6);
   EXPECT_NEAR(y.at(0, 1), 8 / std::sqrt(12.5), 1e-6);
 }
@@ -61,7 +60,7 @@ TEST_P(Elementwise, AddRmsNormIsBothInOne) {
   Matrix residual = Matrix::random(n, cols, random), x = Matrix::random(n, cols, random);
   Matrix sum = residual, y(n, cols), expected(n, cols);
   StoredWeight w = vector_weight(DType::bf16, cols, random);
-  Backend backend(GetParam(), Compute::bf16, {n, cols, 1, 1, 8}, 2);
+  Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 2);
   backend->add_rms_norm(residual.tensor(), x.tensor(), w.weight, 1e-6f, y.tensor());
   backend->add(sum.tensor(), x.tensor());
   backend->rms_norm(sum.tensor(), w.weight, 1e-6f, expected.tensor());
@@ -77,7 +76,7 @@ TEST_P(Elementwise, RowsDoNotDependOnTheBatch) {
   Matrix x = Matrix::random(n, cols, random), up = Matrix::random(n, cols, random);
   Matrix norm(n, cols), norm_alone(n, cols), gated(n, cols), gated_alone(n, cols);
   StoredWeight w = vector_weight(DType::bf16, cols, random);
-  Backend backend(GetParam(), Compute::bf16, {n, cols, 1, 1, 8}, 3);
+  Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 3);
   backend->rms_norm(x.tensor(), w.weight, 1e-6f, norm.tensor());
   backend->gated_activation(Activation::silu, x.tensor(), up.tensor(), gated.tensor());
   for (int64_t r = 0; r < n; ++r) {

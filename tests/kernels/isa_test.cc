@@ -26,7 +26,7 @@ TEST(Isa, AutomaticIsTheBestThatWorksHere) {
 }
 
 TEST(Isa, WorkspaceGrowsWithWhatItIsFor) {
-  WorkspaceNeeds small{1, 65536, 4096, 8, 64}, rows = small, wide = small;
+  WorkspaceNeeds small{1, 65536, 64}, rows = small, wide = small;
   rows.max_rows = 64;
   wide.max_cols = 1 << 20;
   EXPECT_GT(cpu_workspace_bytes(rows, 2), cpu_workspace_bytes(small, 2));

@@ -42,7 +42,7 @@ StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random&
   return w;
 }
 
-WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 1, 1, 8}; }
+WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }
 
 class Linear : public test::EveryIsa {};
 

@@ -27,8 +27,6 @@ TEST(Scheme, FormatsFollowTheGroup) {
             (WeightFormat{DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_block}));
   EXPECT_EQ(find_quant_scheme("int8")->format(DType::bf16, packed),
             (WeightFormat{DType::i8, packed, ScaleKind::per_row}));
-  EXPECT_EQ(find_quant_scheme("fp8_per_block")->rows_together(), 128);
-  EXPECT_EQ(find_quant_scheme("fp8_per_channel")->rows_together(), 1);
 }
 
 }  // namespace

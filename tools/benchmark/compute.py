@@ -1,11 +1,14 @@
 """Decode and prefill of a checkpoint that fits in memory, beside llama.cpp and oneDNN."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import statistics
 import subprocess
+import sys
 
 from benchmark import contestants, side_by_side
 from benchmark.cpu import CpuClock
@@ -22,6 +25,7 @@ class Comparison:
     figure: str  # of what that prints
     peer: str
     asked: float
+    neighbour: bool = False  # ours runs beside a program that wants a whole core
 
 
 def decode(scheme, *words):
@@ -48,6 +52,10 @@ COMPARISONS = (
                "tokens_per_second", "sluice-fp8", 8),
     Comparison("decode of 16 sequences, int8", decode("int8", "--max-num-seqs", 16),
                "tokens_per_second", "sluice-int8", 8),
+    Comparison("decode beside a busy program, BF16", decode("none"), "tokens_per_second",
+               "sluice-none", 0.45, neighbour=True),
+    Comparison("decode beside a busy program, FP8", decode("fp8"), "tokens_per_second",
+               "sluice-fp8", 0.45, neighbour=True),
 )
 
 
@@ -63,6 +71,18 @@ def ours(setting, words):
     verb, *options = words
     return json.loads(output([setting.sluice, "bench", verb, setting.checkpoint, *options,
                               "--json", "--quiet"]))
+
+
+@contextlib.contextmanager
+def busy_program():
+    """Keeps one core busy."""
+    core = min(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"],
+                          preexec_fn=lambda: os.sched_setaffinity(0, {core})) as program:
+        try:
+            yield
+        finally:
+            program.kill()
 
 
 def peer(setting, script, *words):
@@ -111,7 +131,8 @@ def compare(args, setting, comparison):
         turns = [True, False] if pair % 2 == 0 else [False, True]
         for mine in turns:
             if mine:
-                ran = ours(setting, comparison.ours)
+                with busy_program() if comparison.neighbour else contextlib.nullcontext():
+                    ran = ours(setting, comparison.ours)
                 rates.append(ran[comparison.figure])
                 bounds.append(ran["ratio"] if "ratio" in ran
                               else ran["flops_per_second"] / ran["peak_flops_per_second"])
