@@ -113,7 +113,10 @@ MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak) {
   r.predicted_peak = predicted_peak;
   r.ledger_peak = ledger.peak(Place::host);
   r.measured_peak = process_peak_rss();
-  if (auto cgroup = cgroup_memory()) r.cgroup_peak = cgroup->peak;
+  if (auto cgroup = cgroup_memory()) {
+    r.cgroup_peak = cgroup->peak;
+    r.cgroup_limit = cgroup->limit;
+  }
   r.peak_holders = ledger.holders_at_peak(Place::host);
   r.phases = ledger.phases();
   r.timeline = ledger.events();
@@ -126,7 +129,8 @@ Json to_json(const MemoryReport& r) {
             {"predicted_peak", r.predicted_peak},
             {"ledger_peak", r.ledger_peak},
             {"measured_peak", r.measured_peak},
-            {"cgroup_peak", r.cgroup_peak ? Json(*r.cgroup_peak) : Json()}};
+            {"cgroup_peak", r.cgroup_peak ? Json(*r.cgroup_peak) : Json()},
+            {"cgroup_limit", r.cgroup_limit ? Json(*r.cgroup_limit) : Json()}};
   json["peak_holders"] = Json::array();
   for (const auto& a : r.peak_holders) json["peak_holders"].push_back(account_json(a));
   json["phases"] = Json::array();
@@ -147,6 +151,7 @@ MemoryReport memory_report_from_json(const Json& json, const std::string& where)
   r.ledger_peak = bytes_from(fields, "ledger_peak");
   r.measured_peak = bytes_from(fields, "measured_peak");
   if (fields.has("cgroup_peak")) r.cgroup_peak = bytes_from(fields, "cgroup_peak");
+  if (fields.has("cgroup_limit")) r.cgroup_limit = bytes_from(fields, "cgroup_limit");
   r.peak_holders = accounts_from(fields, "peak_holders");
   double last = 0;
   for (const Json& item : list_from(fields, "phases")) {
@@ -164,7 +169,10 @@ std::string to_text(const MemoryReport& r) {
       fmt::format("memory     predicted peak {}, measured {} ({:+.1f} %), ledger {}, budget {}",
                   format_size(r.predicted_peak), format_size(r.measured_peak), deviation(r),
                   format_size(r.ledger_peak), format_size(r.budget));
-  if (r.cgroup_peak) text += fmt::format(", cgroup {}", format_size(*r.cgroup_peak));
+  if (r.cgroup_peak && r.cgroup_limit) {  // without a limit nobody asks
+    text +=
+        fmt::format(", cgroup {} of {}", format_size(*r.cgroup_peak), format_size(*r.cgroup_limit));
+  }
   text += "\n  at the peak:";
   for (const auto& [use, bytes] : by_use(r.peak_holders)) {
     text += fmt::format("\n    {:<12} {:>10}", use_name(use), format_size(bytes));

@@ -16,8 +16,10 @@ struct MemoryReport {
   uint64_t predicted_peak = 0;  // of the process, by the plan
   uint64_t ledger_peak = 0;     // leases, the process's own share included
   uint64_t measured_peak = 0;   // VmHWM
-  std::optional<uint64_t>
-      cgroup_peak;  // everything charged to the process's cgroup, others in it included
+  // Everything charged to the process's cgroup, what ran before and beside in it included; and what
+  // that may be at most.
+  std::optional<uint64_t> cgroup_peak;
+  std::optional<uint64_t> cgroup_limit;
   std::vector<Ledger::Account> peak_holders;  // at the ledger's peak, largest first
   std::vector<Ledger::Phase> phases;
   std::vector<Ledger::Account> accounts;
