@@ -4,13 +4,10 @@
 //   unit (embedding, a layer, ...)         storage of its parameters, one block
 //     └ param                              where its codes and scales lie in that block
 //   tensor (a checkpoint tensor = a piece) which param it fills, how its scales are grouped
-//   span                                   one contiguous read, small enough for a staging slot, in
-//   disk order
+//   span                                   one read, of a staging slot at most; in disk order
 //     └ move                               rows of one tensor within the span → rows of its param
-//   sweep                                  the tensors that do not stay in memory, in the order in
-//   which a forward pass meets them
-//     └ tile                               rows of one: one read, encoded into memory that lives
-//     until it is used
+//   sweep                                  tensors that do not stay, as a pass meets them
+//     └ tile                               rows of one: one read, encoded anew by each pass
 #pragma once
 
 #include <cstdint>
