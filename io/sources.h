@@ -22,7 +22,7 @@ class Sources {
 
   // Before a reader is opened. `extra`: a file that is not the checkpoint's, in some copies, or
   // none. What was in flight from the reader before will not arrive.
-  void start_reader(std::span<const CheckpointFile> extra = {});
+  void start_reader(std::span<const CheckpointFile> extra);
   uint32_t extra_file() const { return extra_file_; }  // as choose() takes it
   bool is_extra(uint32_t chosen) const { return chosen >= checkpoint_files_; }
 

@@ -7,6 +7,7 @@
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
 #include "src/plan/rates.h"
+#include "src/plan/spill_layout.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,11 +25,12 @@ Json uses_json(const MemoryPlan& m) {
 }
 
 // Of each unit, what stays in memory and what a pass over the model reads anew.
-Json units_json(const ReadPlan& read) {
+Json units_json(const ReadPlan& read, const RunShape& shape) {
+  SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
   std::vector<uint64_t> streamed(read.units.size());
-  for (uint32_t t = 0; t < read.sweep_tiles(); ++t) {
-    Tile tile = read.tile(t);
-    streamed[tile.unit] += tile.length;
+  for (const TiledTensor& t : read.sweep) {
+    uint32_t unit = read.params[read.tensors[t.tensor].param].unit;
+    streamed[unit] += sweep_bytes(read, spill, t);
   }
   Json units = Json::array();
   for (size_t u = 0; u < read.units.size(); ++u) {
@@ -105,7 +107,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"would_help", would_help(session, shape, memory, rates)},
           {"smallest", {{"memory", smallest.needed() + MiB}}},
           {"ignored_tensors", read.ignored},
-          {"units", units_json(read)}};
+          {"units", units_json(read, shape)}};
 }
 
 std::string units_text(const Json& units) {

@@ -105,7 +105,7 @@ void EncodeQueue::await_call() {
 }
 
 void EncodeQueue::process(const ArrivedSpan& arrived) {
-  if (arrived.move && arrived.tile.is_meta()) return copy_spilled(arrived);
+  if (arrived.kind == ArrivedSpan::Kind::spilled) return copy_spilled(arrived);
   uint32_t tensor = moves(arrived).front().tensor;
   if (plan_.tensors[tensor].group == ScaleGroup::tensor) {
     std::unique_lock lock(mutex_);
@@ -147,7 +147,8 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
 void EncodeQueue::encode(ArrivedSpan arrived) {
   std::span<const Move> all = moves(arrived);
   // Of a tile beside it, of a span in its place.
-  EncodeStats* stats = arrived.span == nullptr ? &arrived.stats : &stats_[arrived.span->first_move];
+  bool is_tile = arrived.kind == ArrivedSpan::Kind::tile;
+  EncodeStats* stats = is_tile ? &arrived.stats : &stats_[arrived.span->first_move];
   for (size_t i = 0; i < all.size(); ++i) {
     EncodeArgs args = encode_args(all[i], arrived);
     if (args.group == ScaleGroup::tensor) {
@@ -173,7 +174,7 @@ void EncodeQueue::spill(const Move& move, const EncodeStats& stats, const Arrive
 }
 
 void EncodeQueue::copy_spilled(const ArrivedSpan& arrived) {
-  const Move& move = *arrived.move;
+  const Move& move = arrived.move;
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   std::optional<Weight> from = spill_->weight(move.tensor, move.first_row, arrived.read.bytes);
   if (!from) throw SpillDamaged(tensor.stored->name);
@@ -196,7 +197,7 @@ void EncodeQueue::finish(const ArrivedSpan& arrived) {
 }
 
 std::span<const Move> EncodeQueue::moves(const ArrivedSpan& arrived) const {
-  if (arrived.span == nullptr) return {&*arrived.move, 1};
+  if (arrived.kind != ArrivedSpan::Kind::span) return {&arrived.move, 1};
   return std::span(plan_.moves).subspan(arrived.span->first_move, arrived.span->moves);
 }
 
@@ -221,7 +222,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived
   args.source_stride = piece.cols * dtype_bytes(args.stored);
   args.rows = move.rows;
   args.group = tensor.group;
-  if (!arrived.tile.is_meta()) {
+  if (arrived.kind == ArrivedSpan::Kind::tile) {
     args.to = arrived.tile;
     return args;
   }

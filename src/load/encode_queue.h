@@ -7,7 +7,6 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <semaphore>
 #include <span>
 #include <thread>
@@ -21,13 +20,17 @@
 namespace sluice {
 
 struct ArrivedSpan {
-  const Span* span = nullptr;  // of the plan; null: a tile
+  enum class Kind : uint8_t {
+    span,     // of the plan: its rows go where the parameters are
+    tile,     // of the sweep: its rows go to `tile`
+    spilled,  // codes from the spill cache: they go where the parameters are
+  };
+  Kind kind = Kind::span;
   io::ReadResult read;
-  // Of a tile: its rows, and where they go. Without a tile, but with rows: codes of these, encoded
-  // already, from the spill.
-  Weight tile;
-  std::optional<Move> move;
-  EncodeStats stats;  // of a tile, once it is finished
+  const Span* span = nullptr;  // Kind::span
+  Move move;                   // the rows of any other kind
+  Weight tile;                 // Kind::tile
+  EncodeStats stats;           // Kind::tile, once it is finished
 };
 
 // Something that a thread waits for together with other things: one who holds no lock notifies.

@@ -132,8 +132,8 @@ bool Spill::open_copy(const fs::path& path) {
   bool intact = header->index_checksum == index_checksum &&
                 header->index_offset == theirs.codes_end &&
                 header->index_bytes == theirs.index_bytes && file.size == theirs.file_bytes();
-  auto sweep = static_cast<double>(spilled_sweep_bytes(plan_, layout_));
-  bool helps = static_cast<double>(spilled_sweep_bytes(plan_, theirs)) <= kAboutAsMuch * sweep;
+  auto sweep = static_cast<double>(sweep_bytes(plan_, layout_));
+  bool helps = static_cast<double>(sweep_bytes(plan_, theirs)) <= kAboutAsMuch * sweep;
   if (!intact || !helps || header->fingerprint != fingerprint(theirs) ||
       theirs.file_bytes() > spill_limit(path.parent_path(), options_.limit)) {
     return false;

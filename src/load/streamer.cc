@@ -179,13 +179,19 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
       const Fetch& f = list[read.tag];
       sources.arrived(f.file, f.length);
       if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
-      queue.push({f.span, read, {}, f.spilled, {}});
+      using Kind = ArrivedSpan::Kind;
+      queue.push({f.spilled ? Kind::spilled : Kind::span,
+                  read,
+                  f.span,
+                  f.spilled.value_or(Move{}),
+                  {},
+                  {}});
       ++received;
     }
     for (const ArrivedSpan& finished : queue.take_finished(received == submitted)) {
       reader->release(finished.read);
       progress.bytes_done += finished.read.bytes.size();
-      if (--fetches_left[finished.span->unit] == 0) ++progress.units_done;
+      if (--fetches_left[list[finished.read.tag].span->unit] == 0) ++progress.units_done;
       ++done;
     }
   }

@@ -327,7 +327,7 @@ void TileStream::receive() {
     Weight weight = plan_.tile_weight(tile, buffer_memory(*e.buffer));
     ++encoding_;
     lock.unlock();
-    queue_->push({nullptr, read, weight, tile.move, {}});
+    queue_->push({ArrivedSpan::Kind::tile, read, nullptr, tile.move, weight, {}});
     return;
   }
   e.slot = read;
@@ -341,7 +341,7 @@ void TileStream::mark_finished() {
   for (const ArrivedSpan& finished : queue_->take_finished(false)) {
     --encoding_;
     returned_.push_back(finished.read);
-    refuse_damaged(plan_.tensors[finished.move->tensor].stored->name, finished.stats);
+    refuse_damaged(plan_.tensors[finished.move.tensor].stored->name, finished.stats);
     Entry& e = entries_[finished.read.tag - first_id_];
     e.stats = finished.stats;
     e.ready = true;

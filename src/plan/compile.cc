@@ -253,14 +253,6 @@ Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory) {
   return w;
 }
 
-uint64_t ReadPlan::sweep_bytes() const {
-  return std::accumulate(sweep.begin(), sweep.end(), uint64_t{0},
-                         [&](uint64_t sum, const TiledTensor& t) {
-                           RowsInFile rows = rows_in_file(*this, tensors[t.tensor]);
-                           return sum + static_cast<uint64_t>(rows.rows) * rows.row_bytes;
-                         });
-}
-
 uint32_t ReadPlan::sweep_tiles() const {
   return sweep.empty() ? 0 : sweep.back().first_tile + sweep.back().tiles;
 }

@@ -26,7 +26,7 @@ constexpr uint64_t kRuntimeGrowth = 256 * KiB;
 constexpr uint64_t kStreamGrowth = 768 * KiB;  // of the threads that stream, too
 // Kept free in a budget: what of the kernel's is not proportional, and the pages of the program,
 // its libraries and the tokenizer that the kernel keeps in its cache, where a cgroup pays for them.
-constexpr uint64_t kSlack = 12 * MiB;
+constexpr uint64_t kSlack = 16 * MiB;
 
 }  // namespace
 
@@ -46,14 +46,14 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 
   MemoryPlan plan;
   plan.streamed = streamed;
-  plan.first_sweep_bytes = read.sweep_bytes();
+  plan.first_sweep_bytes = sweep_bytes(read, {});
   plan.sweep_bytes = plan.first_sweep_bytes;
   if (plan.streams()) {
     plan.stream = stream_memory(read).total();
     SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
     if (!spill.tensors.empty()) {
       plan.spill = Buffer::charged_bytes(spill.index_bytes);
-      plan.sweep_bytes = spilled_sweep_bytes(read, spill);
+      plan.sweep_bytes = sweep_bytes(read, spill);
     }
   }
   plan.effort = effort;
@@ -77,84 +77,105 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   return plan;
 }
 
-MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
-                         const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {
-  MemoryPlan resident = predict_memory(model, index, quantize, shape, kEfforts.back(), runtime);
-  MemoryPlan streamed =
-      predict_memory(model, index, quantize, shape, kEfforts.back(), runtime,
-                     choose_streamed(lay_out(model, index, quantize), 0, shape.rules));
-  bool to_disk = std::ranges::any_of(shape.rules, &PlaceRule::disk);
-  return to_disk || streamed.needed() < resident.needed() ? streamed : resident;
-}
-
 namespace {
-
-// A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
-Effort streaming_effort(const Effort& effort, Model& model, const io::CheckpointIndex& index,
-                        const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
-                        uint64_t runtime, const std::vector<bool>& streamed) {
-  Effort wide = effort;
-  for (wide.chunk_rows = shape.longest_prompt; wide.chunk_rows > effort.chunk_rows;
-       wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
-    MemoryPlan plan = predict_memory(model, index, quantize, shape, wide, runtime, streamed);
-    if (plan.activations + plan.workspace <= budget / 4 && plan.needed() <= budget) return wide;
-  }
-  return effort;
-}
-
-// Keeps as much in memory as the budget has room for beside `plan`, in which nothing stays that
-// could go; `plan` itself where that does not work out.
-MemoryPlan fill_room(const MemoryPlan& plan, Model& model, const io::CheckpointIndex& index,
-                     const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
-                     uint64_t runtime) {
-  if (plan.needed() > budget) return plan;
-  ReadPlan all = lay_out(model, index, quantize);
-  // The load's staging is gone when the run begins. Page tables and rounding take their part, and
-  // the load's own peak may be the higher one.
-  uint64_t room = budget - plan.peak() - plan.kernel;
-  room -= std::min(room, room / 512 + all.units.size() * 4 * KiB + 64 * KiB);
-  while (room > 0) {
-    MemoryPlan filled = predict_memory(model, index, quantize, shape, plan.effort, runtime,
-                                       choose_streamed(all, room, shape.rules));
-    if (filled.needed() <= budget) return filled;
-    room -= std::min(room, std::max(filled.needed() - budget, room / 256));
-  }
-  return plan;
-}
-
-MemoryPlan place_streaming(Model& model, const io::CheckpointIndex& index,
-                           const QuantizeRequest& quantize, const RunShape& shape,
-                           const Effort& least, uint64_t budget, uint64_t runtime) {
-  std::vector<bool> none = choose_streamed(lay_out(model, index, quantize), 0, shape.rules);
-  Effort effort = streaming_effort(least, model, index, quantize, shape, budget, runtime, none);
-  MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime, none);
-  return fill_room(plan, model, index, quantize, shape, budget, runtime);
-}
 
 // Bytes of a sweep, at the disk's full rate.
 double sweep_cost(const MemoryPlan& plan) {
   return static_cast<double>(plan.sweep_bytes) / plan.effort.disk_share;
 }
 
+// What all attempts at one plan share.
+class Attempts {
+ public:
+  Attempts(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+           const RunShape& shape, uint64_t runtime)
+      : model_(model),
+        index_(index),
+        quantize_(quantize),
+        shape_(shape),
+        runtime_(runtime),
+        all_(lay_out(model, index, quantize)),
+        least_(choose_streamed(all_, 0, shape.rules)) {}
+
+  MemoryPlan resident(const Effort& effort) const { return predict(effort, {}); }
+  // Nothing stays that could go.
+  MemoryPlan streaming(const Effort& effort) const { return predict(effort, least_); }
+
+  MemoryPlan predict(const Effort& effort, const std::vector<bool>& streamed) const {
+    return predict_memory(model_, index_, quantize_, shape_, effort, runtime_, streamed);
+  }
+
+  MemoryPlan smallest() const {
+    MemoryPlan streamed = streaming(kEfforts.back());
+    MemoryPlan resident = this->resident(kEfforts.back());
+    return to_disk() || streamed.needed() < resident.needed() ? streamed : resident;
+  }
+
+  // Whether the user wants something on disk, so that not all can be resident.
+  bool to_disk() const { return std::ranges::any_of(shape_.rules, &PlaceRule::disk); }
+
+  // A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
+  Effort with_more_rows(const Effort& effort, uint64_t budget) const {
+    Effort wide = effort;
+    for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > effort.chunk_rows;
+         wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
+      MemoryPlan plan = streaming(wide);
+      if (plan.activations + plan.workspace <= budget / 4 && plan.needed() <= budget) return wide;
+    }
+    return effort;
+  }
+
+  // With as much in memory as the budget has room for; more than the budget where it does not even
+  // have room for what must stay.
+  MemoryPlan filling(const Effort& effort, uint64_t budget) const {
+    MemoryPlan plan = streaming(effort);
+    if (plan.needed() > budget) return plan;
+    // The load's staging is gone when the run begins. Page tables and rounding take their part, and
+    // the load's own peak may be the higher one.
+    uint64_t room = budget - plan.needed();
+    room -= std::min(room, room / 512 + all_.units.size() * 4 * KiB + 64 * KiB);
+    while (room > 0) {
+      MemoryPlan filled = predict(effort, choose_streamed(all_, room, shape_.rules));
+      if (filled.needed() <= budget) return filled;
+      room -= std::min(room, std::max(filled.needed() - budget, room / 256));
+    }
+    return plan;
+  }
+
+ private:
+  Model& model_;
+  const io::CheckpointIndex& index_;
+  const QuantizeRequest& quantize_;
+  const RunShape& shape_;
+  uint64_t runtime_;
+  ReadPlan all_;
+  std::vector<bool> least_;  // streamed where as little stays as can be
+};
+
 }  // namespace
+
+MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
+                         const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {
+  return Attempts(model, index, quantize, shape, runtime).smallest();
+}
 
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime) {
-  bool to_disk = std::ranges::any_of(shape.rules, &PlaceRule::disk);
+  Attempts attempts(model, index, quantize, shape, runtime);
   for (const Effort& effort : kEfforts) {
-    if (to_disk) break;
-    MemoryPlan plan = predict_memory(model, index, quantize, shape, effort, runtime);
+    if (attempts.to_disk()) break;
+    MemoryPlan plan = attempts.resident(effort);
     if (plan.needed() <= budget) return plan;
   }
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
   for (const Effort& effort : kEfforts) {
-    MemoryPlan plan = place_streaming(model, index, quantize, shape, effort, budget, runtime);
+    MemoryPlan plan = attempts.filling(attempts.with_more_rows(effort, budget), budget);
     if (plan.needed() > budget) continue;
     if (!best || sweep_cost(plan) < sweep_cost(*best)) best = std::move(plan);
   }
   if (best) return *std::move(best);
-  MemoryPlan plan = smallest_plan(model, index, quantize, shape, runtime);
+  MemoryPlan plan = attempts.smallest();
   // One MiB more than today's figure: the process itself is not the same to the page in every run.
   fail(ErrorKind::no_fit,
        "the model needs {} of memory even when its weights are streamed from disk (KV cache {}, "
@@ -168,17 +189,16 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
 MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,
                   const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
                   uint64_t runtime) {
+  Attempts attempts(model, index, quantize, shape, runtime);
   std::optional<MemoryPlan> best;
   for (Effort effort : kEfforts) {
     effort.chunk_rows = now.chunk_rows;
-    std::vector<bool> streamed = choose_streamed(lay_out(model, index, quantize), 0, shape.rules);
-    MemoryPlan none = predict_memory(model, index, quantize, shape, effort, runtime, streamed);
-    MemoryPlan plan = fill_room(none, model, index, quantize, shape, budget, runtime);
+    std::vector<bool> streamed = attempts.filling(effort, budget).streamed;
     // What has gone does not come back: that would be a load.
     for (size_t i = 0; i < now.streamed.size(); ++i)
-      if (now.streamed[i]) plan.streamed[i] = true;
-    plan = predict_memory(model, index, quantize, shape, effort, runtime, plan.streamed);
-    if (plan.needed() > budget) plan = std::move(none);
+      if (now.streamed[i]) streamed[i] = true;
+    MemoryPlan plan = attempts.predict(effort, streamed);
+    if (plan.needed() > budget) plan = attempts.streaming(effort);
     bool fits = plan.needed() <= budget;
     if (!best || best->needed() > budget || (fits && sweep_cost(plan) < sweep_cost(*best)))
       best = std::move(plan);

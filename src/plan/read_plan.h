@@ -107,7 +107,6 @@ struct ReadPlan {
 
   uint64_t storage_bytes() const;
   uint64_t read_bytes() const;                            // by the load, with second reads
-  uint64_t sweep_bytes() const;                           // read again by each sweep
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
   uint64_t bytes_per_token()
       const;  // of weights that a decode step reads: all but tables that are only looked up
@@ -153,6 +152,8 @@ struct RowsInFile {
   int64_t rows;
   int64_t group;  // rows that must be encoded together
   uint64_t skip;  // bytes of a row before the part that is wanted
+
+  uint64_t bytes() const { return static_cast<uint64_t>(rows) * row_bytes; }
 };
 RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& tensor);
 

@@ -87,15 +87,16 @@ SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tens
   return lay_out(plan, std::move(all));
 }
 
-uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout) {
-  uint64_t bytes = 0;
-  for (const TiledTensor& t : plan.sweep) {
-    const SpilledTensor* spilled = layout.find(t.tensor);
-    RowsInFile rows = rows_in_file(plan, plan.tensors[t.tensor]);
-    bytes += spilled == nullptr ? static_cast<uint64_t>(rows.rows) * rows.row_bytes
-                                : spilled->codes_bytes();
-  }
-  return bytes;
+uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {
+  const SpilledTensor* codes = spilled.find(tensor.tensor);
+  return codes != nullptr ? codes->codes_bytes()
+                          : rows_in_file(plan, plan.tensors[tensor.tensor]).bytes();
+}
+
+uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled) {
+  uint64_t sum = 0;
+  for (const TiledTensor& t : plan.sweep) sum += sweep_bytes(plan, spilled, t);
+  return sum;
 }
 
 }  // namespace sluice

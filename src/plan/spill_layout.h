@@ -40,7 +40,8 @@ struct SpillLayout {
 
   uint64_t file_bytes() const { return codes_end + index_bytes; }
   const SpilledTensor* find(uint32_t tensor) const {
-    return entry_of[tensor] < 0 ? nullptr : &tensors[static_cast<size_t>(entry_of[tensor])];
+    bool has = tensor < entry_of.size() && entry_of[tensor] >= 0;
+    return has ? &tensors[static_cast<size_t>(entry_of[tensor])] : nullptr;
   }
 };
 
@@ -49,7 +50,9 @@ SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX)
 // With just these tensors, in their order; without what cannot be spilled.
 SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors);
 
-// What a sweep reads when all that can be spilled comes from there.
-uint64_t spilled_sweep_bytes(const ReadPlan& plan, const SpillLayout& layout);
+// What a sweep reads of one of its tensors, and of all: from the spill cache what `spilled` holds,
+// which is nothing in the first sweep, the rest from the checkpoint.
+uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor);
+uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled);
 
 }  // namespace sluice
