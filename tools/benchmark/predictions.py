@@ -20,7 +20,8 @@ def run_json(command):
 
 
 def measure(args, checkpoints):
-    """For each checkpoint, scheme and budget (percent of the checkpoint's size) a row."""
+    """For each checkpoint, scheme and budget (percent of the checkpoint's size) a row: the median of
+    the speeds, and the peak that is farthest from its prediction."""
     rows = []
     for directory, files in checkpoints:
         size = sum(file.stat().st_size for file in files)
@@ -28,7 +29,7 @@ def measure(args, checkpoints):
             for percent in args.percent:
                 rows.append(combination(args, directory, scheme, size * percent // 100, percent))
     say()
-    table_head("checkpoint", "scheme", "budget", "tokens/s", "measured / predicted",
+    table_head("checkpoint", "scheme", "budget", "tokens/s", "measured / predicted", "spread",
                "peak MiB", "measured / predicted", "command")
     for row in rows:
         table_row(*row["cells"], own_command())
@@ -44,15 +45,19 @@ def combination(args, directory, scheme, budget, percent):
     run = [args.sluice, "run", *options, "--token-ids", PROMPT, "-n", TOKENS, "--ignore-eos",
            "--speculation", "none"]
     run_json(run)  # fills the spill cache, so that every step is as the plan foresees it
-    run_json([args.sluice, "bench", "disk", directory])  # the rates of this minute
-    plan = run_json([args.sluice, "plan", *options, "--prompt-tokens", 7, "-n", TOKENS])
-    ran = run_json(run)
-    rate = ran["timings"]["decode_tokens_per_second"]
-    peak = ran["memory"]["measured_peak"]
-    predicted = plan["peak_bytes"]["host"]
-    row = {"speed": rate / plan["tokens_per_second"], "peak": peak / predicted}
+    rates, speeds, peaks = [], [], []
+    for _ in range(args.pairs):
+        run_json([args.sluice, "bench", "disk", directory])  # the rates of this minute
+        plan = run_json([args.sluice, "plan", *options, "--prompt-tokens", 7, "-n", TOKENS])
+        ran = run_json(run)
+        rates.append(ran["timings"]["decode_tokens_per_second"])
+        speeds.append(rates[-1] / plan["tokens_per_second"])
+        peaks.append((ran["memory"]["measured_peak"], plan["peak_bytes"]["host"]))
+    peak, predicted = max(peaks, key=lambda pair: abs(pair[0] / pair[1] - 1))
+    row = {"speed": statistics.median(speeds), "peak": peak / predicted}
     row["cells"] = (directory.name, f"`{scheme}`", f"{percent} % ({budget / MIB:.0f} MiB)",
-                    f"{rate:.2f}", f"{row['speed']:.3f}", f"{peak / MIB:.0f}",
+                    f"{statistics.median(rates):.2f}", f"{row['speed']:.3f}",
+                    f"{min(speeds):.3f} to {max(speeds):.3f}", f"{peak / MIB:.0f}",
                     f"{row['peak']:.3f}")
     say(f"  {' '.join(row['cells'])}")
     return row
