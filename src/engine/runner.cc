@@ -41,18 +41,25 @@ Runner::Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger,
       activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes())) {}
 
+Sequence Runner::new_sequence(int64_t prompt_tokens) {
+  bool depends = model_.config().rope.depends_on_length();
+  return {blocks_, block_size_, depends ? static_cast<PrefixId>(prompt_tokens) : 0};
+}
+
 Tensor Runner::step(std::span<const StepPart> parts) {
   ids_.clear();
   chunks_.clear();
   slots_.clear();
+  copies_.clear();
   for (const StepPart& part : parts) add_part(part);
   int64_t rows = std::ssize(ids_);
   check(rows > 0, "a step without rows");
+  kv_.copy(copies_);
   model_.forward(
       *kernels_,
       {ids_, chunks_, slots_, activations_->cos(rows), activations_->sin(rows), kv_.layers()},
       *activations_);
-  for (const StepPart& part : parts) part.sequence->length_ += std::ssize(part.ids);
+  for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
   return activations_->normed(rows).columns(0, model_.config().hidden_size);
 }
 
@@ -60,22 +67,22 @@ void Runner::add_part(const StepPart& part) {
   Sequence& sequence = *part.sequence;
   int64_t first_row = std::ssize(ids_);
   int64_t rows = std::ssize(part.ids);
-  int64_t first = sequence.length_;
+  int64_t first = sequence.length();
   check(first_row + rows <= max_rows(), "a step has too many rows");
-  if (!sequence.table_.reserve(first + rows)) {
+  if (!sequence.table().reserve(first, first + rows, copies_)) {
     fail(ErrorKind::no_fit,
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }
   ids_.insert(ids_.end(), part.ids.begin(), part.ids.end());
-  for (int64_t i = 0; i < rows; ++i) slots_.push_back(sequence.table_.slot(first + i));
-  chunks_.push_back({first_row, rows, first, sequence.table_.blocks()});
+  for (int64_t i = 0; i < rows; ++i) slots_.push_back(sequence.table().slot(first + i));
+  chunks_.push_back({first_row, rows, first, sequence.table().blocks()});
   fill_rope(part, first_row);
 }
 
 void Runner::fill_rope(const StepPart& part, int64_t first_row) {
   const RopeConfig& rope = model_.config().rope;
   int64_t rows = std::ssize(part.ids);
-  int64_t position = part.sequence->length_;
+  int64_t position = part.sequence->length();
   Tensor cos = activations_->cos(max_rows()).rows_from(first_row, rows);
   Tensor sin = activations_->sin(max_rows()).rows_from(first_row, rows);
   if (part.rope_length > 0) return rope_table(rope, {position, part.rope_length}, cos, sin);

@@ -1,13 +1,13 @@
 // Token rows through a resident model: owns the KV cache, the activations and the kernels' scratch.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <stop_token>
 #include <vector>
 
+#include "src/kv/sequence.h"
 #include "src/kv/block_pool.h"
 #include "src/kv/storage.h"
 #include "src/memory/ledger.h"
@@ -15,20 +15,6 @@
 #include "src/plan/memory_plan.h"
 
 namespace sluice {
-
-// One sequence: what has been computed of it, and its blocks.
-class Sequence {
- public:
-  Sequence(BlockPool& pool, int64_t block_size) : table_(pool, block_size) {}
-  int64_t length() const { return length_; }  // tokens whose keys and values are stored
-  // Forgets the tokens after the first `length`.
-  void truncate(int64_t length) { length_ = std::min(length, length_); }
-
- private:
-  friend class Runner;
-  BlockTable table_;
-  int64_t length_ = 0;
-};
 
 // Consecutive tokens of one sequence, in a step with others.
 struct StepPart {
@@ -47,7 +33,11 @@ class Runner {
   Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger, const MemoryPlan& plan,
          const RunShape& shape);
 
-  Sequence new_sequence() { return {blocks_, block_size_}; }
+  // Of a prompt of so many tokens: where the frequencies of rope depend on it, prompts of different
+  // lengths share no blocks.
+  Sequence new_sequence(int64_t prompt_tokens = 0);
+  const BlockPool& blocks() const { return blocks_; }
+  int64_t block_size() const { return block_size_; }
   int64_t vocab_size() const { return model_.config().vocab_size; }
   int64_t max_rows() const { return activations_->max_rows(); }
 
@@ -65,6 +55,9 @@ class Runner {
   // A whole prompt, chunk by chunk; the result is its last token's row. Error(runtime) when `stop`
   // is requested between chunks.
   Tensor prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop);
+
+  // Contents that have to be elsewhere before the next step, in this order.
+  void copy_blocks(std::span<const BlockCopy> copies) { kv_.copy(copies); }
 
   // Logits of rows of step's result: [rows, vocab_size], valid until the next call. At most the
   // plan's logits rows.
@@ -89,6 +82,7 @@ class Runner {
   std::vector<int32_t> ids_;
   std::vector<SequenceChunk> chunks_;
   std::vector<int64_t> slots_;
+  std::vector<BlockCopy> copies_;
 };
 
 }  // namespace sluice

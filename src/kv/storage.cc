@@ -1,5 +1,7 @@
 #include "src/kv/storage.h"
 
+#include <cstring>
+
 namespace sluice {
 
 KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, int64_t layers) {
@@ -12,6 +14,18 @@ KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, int64_t layers) {
     cache.keys = buffer_.data() + 2 * l * area;
     cache.values = cache.keys + area;
     layers_.push_back(cache);
+  }
+}
+
+void KvStorage::copy(std::span<const BlockCopy> blocks) {
+  for (const KvCache& layer : layers_) {
+    auto bytes = static_cast<size_t>(layer.kv_heads * layer.block_size * layer.head_dim *
+                                     dtype_bytes(layer.dtype));
+    for (const BlockCopy& c : blocks) {
+      auto from = static_cast<size_t>(c.from) * bytes, to = static_cast<size_t>(c.to) * bytes;
+      std::memcpy(layer.keys + to, layer.keys + from, bytes);
+      std::memcpy(layer.values + to, layer.values + from, bytes);
+    }
   }
 }
 

@@ -1,0 +1,106 @@
+#include "src/engine/scheduler.h"
+
+#include <algorithm>
+
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+// A request of priority p is served as if it had come so many requests later: the others go first,
+// and it does not wait for ever.
+constexpr int64_t kArrivalsAPriority = 1000;
+
+// Rows that a job could use: to the end of its prompt, or from there to its last token.
+int64_t rows_wanted(const Job& job) {
+  int64_t stored = job.sequence.length();
+  int64_t end = stored < job.prompt_tokens ? job.prompt_tokens : std::ssize(job.ids);
+  return end - stored;
+}
+
+}  // namespace
+
+bool Scheduler::fits(int64_t tokens) const { return ceil_div(tokens, block_size_) <= pool_.size(); }
+
+void Scheduler::add(Job& job) {
+  job.order = {arrivals_ + job.priority * kArrivalsAPriority, arrivals_};
+  ++arrivals_;
+  waiting_.emplace(job.order, &job);
+}
+
+void Scheduler::add_fork(Job& job, const Job& of) {
+  job.order = {of.order.first, arrivals_++};
+  running_.emplace(job.order, &job);
+}
+
+void Scheduler::remove(Job& job) {
+  if (running_.erase(job.order) == 0) waiting_.erase(job.order);
+  job.sequence.release();
+}
+
+void Scheduler::preempt(Job& job) {
+  running_.erase(job.order);
+  waiting_.emplace(job.order, &job);
+  job.sequence.release();
+  ++preemptions_;
+  auto scheduled = std::ranges::find(step_, &job, &ScheduledJob::job);
+  if (scheduled == step_.end()) return;
+  rows_left_ += scheduled->rows;
+  step_.erase(scheduled);
+}
+
+bool Scheduler::reserve(Job& job, int64_t rows) {
+  int64_t first = job.sequence.length();
+  if (job.sequence.table().missing(first, first + rows) > pool_.free_blocks()) return false;
+  return job.sequence.table().reserve(first, first + rows, copies_);
+}
+
+const std::vector<ScheduledJob>& Scheduler::schedule() {
+  step_.clear();
+  copies_.clear();
+  rows_left_ = limits_.rows;
+  int64_t preempted_before = preemptions_;
+  // Whoever generates gets on in every step; what is left goes to prompts.
+  for (bool prompts : {false, true}) {
+    for (auto at = running_.begin(); at != running_.end() && rows_left_ > 0;) {
+      Job& job = *at->second;
+      if ((rows_wanted(job) > 1) == prompts) run(job);
+      at = running_.upper_bound(job.order);
+    }
+  }
+  while (preemptions_ == preempted_before && rows_left_ > 0 && !waiting_.empty() &&
+         std::ssize(running_) < limits_.sequences) {
+    if (!admit(*waiting_.begin()->second)) break;
+  }
+  return step_;
+}
+
+void Scheduler::run(Job& job) {
+  int64_t rows = std::min(rows_left_, rows_wanted(job));
+  while (!reserve(job, rows)) {
+    Job& last = *running_.rbegin()->second;
+    preempt(last);
+    if (&last == &job) return;
+  }
+  bool to_the_end = job.sequence.length() + rows == std::ssize(job.ids);
+  int64_t guesses = to_the_end ? std::min(rows_left_ - rows, std::ssize(job.guesses)) : 0;
+  if (guesses > 0 && !reserve(job, rows + guesses)) guesses = 0;  // no reason to preempt anybody
+  step_.push_back({&job, rows + guesses, guesses});
+  rows_left_ -= rows + guesses;
+}
+
+// Where there is room for all that the job has now, and not only for its next rows.
+bool Scheduler::admit(Job& job) {
+  job.sequence.adopt_prefix(job.ids);
+  int64_t tokens = std::ssize(job.ids);
+  if (job.sequence.table().missing(job.sequence.length(), tokens) > pool_.free_blocks()) {
+    job.sequence.release();
+    return false;
+  }
+  waiting_.erase(job.order);
+  running_.emplace(job.order, &job);
+  run(job);
+  return true;
+}
+
+}  // namespace sluice

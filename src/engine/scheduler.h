@@ -1,0 +1,92 @@
+// Which requests run in the next step, and with how many of their tokens. A state machine without
+// I/O: it moves blocks between sequences, and does not know what they hold.
+//
+// Requests are served in the order of their arrival, a priority counting as so many arrivals later.
+// Those that run go first, so that each gets on in every step (continuous batching, as Orca, OSDI
+// 2022); a prompt gets the rows that are left, chunk by chunk, beside tokens that are generated
+// (chunked prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the one that came last
+// gives up its blocks and waits again; what it had stored may still be found as a prefix. So the
+// first of all always gets on, and everybody becomes the first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "src/kv/sequence.h"
+
+namespace sluice {
+
+// A request as the scheduler sees it. Whoever adds it owns it.
+struct Job {
+  Job(Sequence kv, std::vector<int32_t> prompt)
+      : sequence(std::move(kv)), ids(std::move(prompt)), prompt_tokens(std::ssize(ids)) {}
+
+  Sequence sequence;
+  std::vector<int32_t> ids;  // prompt, then what was generated
+  int64_t prompt_tokens = 0;
+  std::vector<int32_t> guesses;  // at what follows, to be verified where there is room
+  int64_t priority = 0;          // lower goes first
+
+  // Of the scheduler: its place among the others. Later ones wait, and are preempted, first.
+  std::pair<int64_t, int64_t> order;
+};
+
+// The next `rows` tokens of a job: of its ids and, after their last, of its guesses.
+struct ScheduledJob {
+  Job* job = nullptr;
+  int64_t rows = 0;
+  int64_t guesses = 0;  // of these
+};
+
+class Scheduler {
+ public:
+  // Of a step: rows, and sequences.
+  struct Limits {
+    int64_t rows = 0;
+    int64_t sequences = 0;
+  };
+  Scheduler(const BlockPool& pool, int64_t block_size, Limits limits)
+      : pool_(pool), block_size_(block_size), limits_(limits) {}
+
+  // Whether a sequence of so many tokens could ever run.
+  bool fits(int64_t tokens) const;
+  // The job lives until it is removed; its sequence is of the scheduler's pool.
+  void add(Job& job);
+  // `job` shares the blocks of a running job, and runs beside it.
+  void add_fork(Job& job, const Job& of);
+  // Finished or given up; its blocks are free. At any time between steps.
+  void remove(Job& job);
+
+  // Every job's blocks are reserved. Copies that have to be made before the step are in copies().
+  const std::vector<ScheduledJob>& schedule();
+  const std::vector<BlockCopy>& copies() const { return copies_; }
+
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+  int64_t waiting() const { return std::ssize(waiting_); }
+  int64_t running() const { return std::ssize(running_); }
+  int64_t preemptions() const { return preemptions_; }
+
+ private:
+  using Queue = std::map<std::pair<int64_t, int64_t>, Job*>;
+
+  bool reserve(Job& job, int64_t rows);
+  void run(Job& job);
+  bool admit(Job& job);
+  void preempt(Job& job);
+
+  const BlockPool& pool_;
+  int64_t block_size_;
+  Limits limits_;
+  int64_t arrivals_ = 0;
+  int64_t preemptions_ = 0;
+  Queue waiting_;
+  Queue running_;
+  // Of the step that is being made.
+  std::vector<ScheduledJob> step_;
+  std::vector<BlockCopy> copies_;
+  int64_t rows_left_ = 0;
+};
+
+}  // namespace sluice

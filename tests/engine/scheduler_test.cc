@@ -1,0 +1,161 @@
+#include "src/engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tests/support/fake_kv.h"
+#include "tests/support/random.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kBlockSize = 4, kBlocks = 40, kRows = 24, kSequences = 8;
+
+// Requests that come, run, are given up and end, with blocks for a few of them.
+class Simulation {
+ public:
+  Simulation() : pool_(kBlocks), kv_(kBlocks, kBlockSize), scheduler_(pool_, kBlockSize, {kRows, kSequences}) {}
+
+  struct Request : Job {
+    using Job::Job;
+    int64_t tokens = 0;  // when it ends
+    int64_t steps = 0;   // since it came
+  };
+
+  void add(test::Random& random) {
+    std::vector<int32_t> prompt(static_cast<size_t>(random.between(1, 60)));
+    for (int32_t& id : prompt) id = random.uniform() < 0.05;  // many common beginnings
+    auto r = std::make_unique<Request>(Sequence(pool_, kBlockSize), prompt);
+    r->tokens = std::ssize(prompt) + random.between(1, 60);
+    r->priority = random.uniform() < 0.1 ? random.between(-1, 1) : 0;
+    ASSERT_TRUE(scheduler_.fits(r->tokens));
+    scheduler_.add(*r);
+    requests_.push_back(std::move(r));
+  }
+
+  void cancel(test::Random& random) {
+    if (requests_.empty()) return;
+    end(static_cast<size_t>(random.between(0, std::ssize(requests_) - 1)));
+  }
+
+  void step(test::Random& random) {
+    for (auto& r : requests_) r->guesses.resize(random.uniform() < 0.2 ? 3 : 0);
+    auto step = scheduler_.schedule();
+    kv_.copy(scheduler_.copies());
+    ASSERT_TRUE(!step.empty() || requests_.empty()) << "nobody gets on";
+    std::set<const Job*> seen;
+    int64_t rows = 0;
+    for (const ScheduledJob& s : step) {
+      ASSERT_TRUE(seen.insert(s.job).second);
+      ASSERT_GT(s.rows, s.guesses);
+      rows += s.rows;
+      run(s, random);
+    }
+    ASSERT_LE(rows, kRows);
+    ASSERT_LE(scheduler_.running(), kSequences);
+    for (size_t i = requests_.size(); i-- > 0;) {
+      ++requests_[i]->steps;
+      if (requests_[i]->priority == 0) longest_ = std::max(longest_, requests_[i]->steps);
+      if (std::ssize(requests_[i]->ids) < requests_[i]->tokens) continue;
+      ++finished_;
+      end(i);
+    }
+  }
+
+  bool idle() const { return requests_.empty(); }
+  int64_t finished() const { return finished_; }
+  // Steps that a request took, of those without a priority.
+  int64_t longest() const { return longest_; }
+  int64_t count() const { return std::ssize(requests_); }
+  const Scheduler& scheduler() const { return scheduler_; }
+  const BlockPool& pool() const { return pool_; }
+
+ private:
+  void run(const ScheduledJob& s, test::Random& random) {
+    Job& job = *s.job;
+    std::vector<int32_t> ids = job.ids;
+    ids.insert(ids.end(), job.guesses.begin(), job.guesses.end());
+    int64_t before = job.sequence.length();
+    kv_.store(job.sequence, ids, s.rows);
+    if (before + s.rows - s.guesses == std::ssize(job.ids)) {
+      int64_t right = random.between(0, s.guesses);
+      job.ids.insert(job.ids.end(), job.guesses.begin(), job.guesses.begin() + right);
+      job.sequence.truncate(before + s.rows - s.guesses + right);
+      job.ids.push_back(static_cast<int32_t>(random.uniform() < 0.05));
+    }
+    job.sequence.table().remember(
+        std::span(job.ids).first(static_cast<size_t>(job.sequence.length())));
+    kv_.expect(job.sequence, job.ids);
+  }
+
+  void end(size_t i) {
+    scheduler_.remove(*requests_[i]);
+    requests_.erase(requests_.begin() + static_cast<long>(i));
+  }
+
+  BlockPool pool_;
+  test::FakeKv kv_;
+  Scheduler scheduler_;
+  std::vector<std::unique_ptr<Request>> requests_;
+  int64_t finished_ = 0;
+  int64_t longest_ = 0;
+};
+
+TEST(Scheduler, RandomRequestsAllEndAndLeakNoBlock) {
+  test::Random random("scheduler");
+  Simulation simulation;
+  constexpr int64_t kRequests = 100'000;
+  int64_t added = 0, cancelled = 0;
+  while (added < kRequests || !simulation.idle()) {
+    while (added < kRequests && simulation.count() < 30 && random.uniform() < 0.7) {
+      simulation.add(random);
+      ++added;
+    }
+    if (random.uniform() < 0.02 && !simulation.idle()) {
+      simulation.cancel(random);
+      ++cancelled;
+    }
+    simulation.step(random);
+    ASSERT_FALSE(testing::Test::HasFatalFailure());
+  }
+  EXPECT_EQ(simulation.finished() + cancelled, kRequests);
+  EXPECT_EQ(simulation.pool().free_blocks(), kBlocks);
+  EXPECT_TRUE(simulation.scheduler().idle());
+  EXPECT_GT(simulation.scheduler().preemptions(), 100);
+  EXPECT_LT(simulation.longest(), 3000);
+}
+
+TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {
+  test::Random random("scheduler queue");
+  BlockPool pool(kBlocks);
+  Scheduler scheduler(pool, kBlockSize, {kRows, kSequences});
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (int i = 0; i < 5000; ++i) {
+    jobs.push_back(std::make_unique<Job>(Sequence(pool, kBlockSize),
+                                         std::vector<int32_t>(static_cast<size_t>(random.between(1, 40)), i)));
+    scheduler.add(*jobs.back());
+  }
+  size_t next = 0;  // the first that has not ended
+  while (!scheduler.idle()) {
+    for (const ScheduledJob& s : scheduler.schedule()) {
+      s.job->sequence.grow(s.rows);
+      auto at = static_cast<size_t>(s.job->order.second);
+      ASSERT_GE(at, next);
+      ASSERT_LT(at, next + kSequences);
+    }
+    for (size_t i = next; i < std::min(jobs.size(), next + kSequences); ++i) {
+      if (jobs[i] && jobs[i]->sequence.length() == jobs[i]->prompt_tokens) {
+        scheduler.remove(*jobs[i]);
+        jobs[i].reset();
+      }
+    }
+    while (next < jobs.size() && !jobs[next]) ++next;
+  }
+  EXPECT_EQ(next, jobs.size());
+}
+
+}  // namespace
+}  // namespace sluice
