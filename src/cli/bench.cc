@@ -10,7 +10,6 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
-#include "src/engine/generate.h"
 #include "src/plan/rates.h"
 
 namespace sluice::cli {

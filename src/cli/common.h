@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -60,6 +61,10 @@ void load_with_progress(Session& session, const CommonOptions& options, std::sto
 // Places first. After it the session's runner() can be used.
 void place_and_load(Session& session, const CommonOptions& options, const RunShape& shape,
                     std::stop_token stop);
+
+// Between steps of a run: a quarter of the budget less for each request in `shrink` that has not
+// been followed, and whatever the cgroup took away.
+void follow_limits(Session& session, const std::atomic<int>& shrink, int& followed);
 
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);

@@ -5,7 +5,8 @@
 #include "src/base/log.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
-#include "src/engine/generate.h"
+#include "src/engine/perplexity.h"
+#include "src/engine/request.h"
 
 namespace sluice::cli {
 namespace {

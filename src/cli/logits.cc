@@ -8,7 +8,7 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
-#include "src/engine/generate.h"
+#include "src/engine/engine.h"
 
 namespace sluice::cli {
 namespace {

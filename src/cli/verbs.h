@@ -13,6 +13,7 @@ namespace sluice::cli {
 // stdout, everything else to stderr.
 // `shrink` counts requests to use less memory (SIGUSR1); it outlives the verb.
 void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
+void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
 void define_plan(CLI::App& app, std::stop_token stop);
 void define_inspect(CLI::App& app, std::stop_token stop);
 void define_logits(CLI::App& app, std::stop_token stop);

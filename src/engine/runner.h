@@ -7,8 +7,8 @@
 #include <stop_token>
 #include <vector>
 
-#include "src/kv/sequence.h"
 #include "src/kv/block_pool.h"
+#include "src/kv/sequence.h"
 #include "src/kv/storage.h"
 #include "src/memory/ledger.h"
 #include "src/models/decoder.h"

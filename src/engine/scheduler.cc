@@ -97,6 +97,7 @@ bool Scheduler::admit(Job& job) {
     job.sequence.release();
     return false;
   }
+  prefix_tokens_ += job.sequence.length();
   waiting_.erase(job.order);
   running_.emplace(job.order, &job);
   run(job);

@@ -4,9 +4,9 @@
 // Requests are served in the order of their arrival, a priority counting as so many arrivals later.
 // Those that run go first, so that each gets on in every step (continuous batching, as Orca, OSDI
 // 2022); a prompt gets the rows that are left, chunk by chunk, beside tokens that are generated
-// (chunked prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the one that came last
-// gives up its blocks and waits again; what it had stored may still be found as a prefix. So the
-// first of all always gets on, and everybody becomes the first.
+// (chunked prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the one that came
+// last gives up its blocks and waits again; what it had stored may still be found as a prefix. So
+// the first of all always gets on, and everybody becomes the first.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +67,8 @@ class Scheduler {
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
   int64_t preemptions() const { return preemptions_; }
+  // That were found when their sequences began, or began again.
+  int64_t prefix_tokens() const { return prefix_tokens_; }
 
  private:
   using Queue = std::map<std::pair<int64_t, int64_t>, Job*>;
@@ -81,6 +83,7 @@ class Scheduler {
   Limits limits_;
   int64_t arrivals_ = 0;
   int64_t preemptions_ = 0;
+  int64_t prefix_tokens_ = 0;
   Queue waiting_;
   Queue running_;
   // Of the step that is being made.

@@ -56,8 +56,7 @@ void BlockTable::remember(std::span<const int32_t> ids) {
   auto size = static_cast<size_t>(block_size_);
   while ((prefixes_.size() + 1) * size <= ids.size()) {
     size_t b = prefixes_.size();
-    prefixes_.push_back(
-        pool_->remember(blocks_[b], last_prefix(), ids.subspan(b * size, size)));
+    prefixes_.push_back(pool_->remember(blocks_[b], last_prefix(), ids.subspan(b * size, size)));
   }
 }
 

@@ -20,6 +20,9 @@ constexpr uint64_t kMostBytes = 1 << 20;
 // (docs/benchmarks.md).
 constexpr double kDiskShare = 0.92;
 constexpr double kMemoryShare = 0.85;
+// Sequences whose arithmetic takes as long as memory takes for the weights, about
+// (docs/benchmarks.md).
+constexpr double kSequencesForFree = 16;
 
 std::string device_of(const std::filesystem::path& model) {
   struct stat s{};
@@ -85,13 +88,15 @@ bool remember_rates(const std::filesystem::path& file, const std::filesystem::pa
   return false;
 }
 
-Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates) {
+Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
+                         int64_t sequences) {
+  auto width = static_cast<double>(sequences);
   double disk = static_cast<double>(memory.sweep_bytes) /
                 (rates.disk * kDiskShare * memory.effort.disk_share);
   double compute = static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1)) /
-                   (rates.memory * kMemoryShare);
+                   (rates.memory * kMemoryShare) * std::max(1.0, width / kSequencesForFree);
   double load = static_cast<double>(read.read_bytes()) / (rates.disk * kDiskShare);
-  return {load, 1 / (disk + compute)};
+  return {load, width / (disk + compute)};
 }
 
 }  // namespace sluice

@@ -31,11 +31,13 @@ bool remember_rates(const std::filesystem::path& file, const std::filesystem::pa
 
 struct Prediction {
   double load_seconds = 0;
-  double tokens_per_second = 0;  // of one sequence, after the prompt
+  double tokens_per_second = 0;  // of all sequences together, after their prompts
 };
 // The disk gives the weights of a sweep, memory all weights that a token meets. The disk reads
 // ahead while compute is at something, but a step takes about as long as both together
-// (docs/benchmarks.md).
-Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates);
+// (docs/benchmarks.md). Sequences in one step share both, until their arithmetic takes longer than
+// memory.
+Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
+                         int64_t sequences = 1);
 
 }  // namespace sluice

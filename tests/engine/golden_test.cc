@@ -8,7 +8,7 @@
 
 #include "io/file.h"
 #include "src/base/units.h"
-#include "src/engine/generate.h"
+#include "src/engine/engine.h"
 #include "src/engine/session.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/temp.h"
@@ -76,12 +76,14 @@ Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int
       }
     }
   }
-  Generation generation(
-      runner, nullptr,
-      {.prompt = prompt, .max_tokens = new_tokens, .sampling = {}, .stop = {}, .eos_ids = {}});
-  while (generation.next({})) {
-  }
-  result.greedy = generation.result().ids;
+  if (new_tokens == 0) return result;
+  Request request;
+  request.prompt = prompt;
+  request.max_tokens = new_tokens;
+  Engine engine(runner, nullptr, 1);
+  OutputId id{engine.add(request), 0};
+  while (!engine.idle()) engine.step({});
+  result.greedy = engine.take(id).ids;
   return result;
 }
 

@@ -17,7 +17,10 @@ constexpr int64_t kBlockSize = 4, kBlocks = 40, kRows = 24, kSequences = 8;
 // Requests that come, run, are given up and end, with blocks for a few of them.
 class Simulation {
  public:
-  Simulation() : pool_(kBlocks), kv_(kBlocks, kBlockSize), scheduler_(pool_, kBlockSize, {kRows, kSequences}) {}
+  Simulation()
+      : pool_(kBlocks),
+        kv_(kBlocks, kBlockSize),
+        scheduler_(pool_, kBlockSize, {kRows, kSequences}) {}
 
   struct Request : Job {
     using Job::Job;
@@ -134,8 +137,9 @@ TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {
   Scheduler scheduler(pool, kBlockSize, {kRows, kSequences});
   std::vector<std::unique_ptr<Job>> jobs;
   for (int i = 0; i < 5000; ++i) {
-    jobs.push_back(std::make_unique<Job>(Sequence(pool, kBlockSize),
-                                         std::vector<int32_t>(static_cast<size_t>(random.between(1, 40)), i)));
+    jobs.push_back(
+        std::make_unique<Job>(Sequence(pool, kBlockSize),
+                              std::vector<int32_t>(static_cast<size_t>(random.between(1, 40)), i)));
     scheduler.add(*jobs.back());
   }
   size_t next = 0;  // the first that has not ended

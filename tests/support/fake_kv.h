@@ -19,7 +19,8 @@ class FakeKv {
 
   void copy(std::span<const BlockCopy> copies) {
     for (const BlockCopy& c : copies) {
-      for (int64_t i = 0; i < block_size_; ++i) at(c.to * block_size_ + i) = at(c.from * block_size_ + i);
+      for (int64_t i = 0; i < block_size_; ++i)
+        at(c.to * block_size_ + i) = at(c.from * block_size_ + i);
     }
   }
 

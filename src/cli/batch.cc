@@ -1,0 +1,233 @@
+// sluice batch: a file of requests to a file of responses, as many at once as the budget allows.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <map>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/cli/common.h"
+#include "src/cli/verbs.h"
+#include "src/engine/engine.h"
+#include "src/serve/batch_file.h"
+#include "src/serve/batch_width.h"
+#include "src/serve/completion.h"
+
+namespace sluice::cli {
+namespace {
+
+struct BatchOptions : CommonOptions {
+  std::string input;
+  std::string output;
+  int64_t max_num_seqs = 256;
+};
+
+// A request that runs, and its line.
+struct Running {
+  const BatchLine* line = nullptr;
+  int64_t prompt_tokens = 0;
+  int64_t n = 1;
+  std::vector<RequestResult> results;
+};
+
+struct Totals {
+  int64_t requests = 0;  // of the file
+  int64_t before = 0;    // had a line already
+  int64_t failed = 0;
+  int64_t completed = 0;
+};
+
+// A line on stderr now and then; on a terminal always the same one.
+class BatchProgress {
+ public:
+  BatchProgress(const Totals& totals, const Engine& engine, bool quiet)
+      : totals_(totals), engine_(engine), quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
+  ~BatchProgress() {
+    if (terminal_ && shown_) fmt::print(stderr, "\n");
+  }
+
+  void update() {
+    auto now = Clock::now();
+    if (quiet_ ||
+        now - last_ < (terminal_ ? std::chrono::milliseconds(300) : std::chrono::seconds(10)))
+      return;
+    last_ = now;
+    double seconds = std::chrono::duration<double>(now - start_).count();
+    int64_t done = totals_.before + totals_.failed + totals_.completed;
+    double rate = static_cast<double>(engine_.stats().generated_tokens) / seconds;
+    double eta = seconds / static_cast<double>(std::max<int64_t>(totals_.completed, 1)) *
+                 static_cast<double>(totals_.requests - done);
+    std::string text = fmt::format(
+        "batch {} of {} requests, {} running, {:.1f} tokens/s{}", done, totals_.requests,
+        engine_.running(), rate,
+        totals_.completed > 0 ? fmt::format(", about {:.0f} s left", eta) : std::string());
+    fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", text, terminal_ ? "" : "\n");
+    shown_ = true;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Totals& totals_;
+  const Engine& engine_;
+  bool quiet_;
+  bool terminal_;
+  bool shown_ = false;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = start_;
+};
+
+// The requests that can run, in the order of the file; what cannot gets its response at once.
+std::vector<std::pair<const BatchLine*, Request>> parse_all(const std::vector<BatchLine>& lines,
+                                                            const Session& session,
+                                                            BatchOutput& output, Totals& totals) {
+  std::vector<std::pair<const BatchLine*, Request>> requests;
+  for (const BatchLine& line : lines) {
+    if (output.done().contains(line.custom_id)) {
+      ++totals.before;
+      continue;
+    }
+    try {
+      if (line.url != "/v1/completions") {
+        fail(ErrorKind::refused, "{}: url {:?} is not served; /v1/completions is", line.where,
+             line.url);
+      }
+      requests.emplace_back(&line, parse_completion(line.body, line.where, session));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::refused && e.kind() != ErrorKind::usage) throw;
+      output.add(line, 400, api_error_json(e.what()));
+      ++totals.failed;
+    }
+  }
+  return requests;
+}
+
+void write_response(Running& r, const Session& session, BatchOutput& output) {
+  CompletionHead head{"cmpl-" + r.line->custom_id,
+                      r.line->body.value("model", session.options().model.filename().string()),
+                      static_cast<int64_t>(std::time(nullptr))};
+  output.add(*r.line, 200, completion_json(head, r.results, r.prompt_tokens, session.tokenizer()));
+}
+
+void run_all(Session& session, Engine& engine, std::map<int64_t, Running>& running,
+             BatchOutput& output, Totals& totals, const BatchOptions& o,
+             const std::stop_token& stop, const std::atomic<int>& shrink) {
+  BatchProgress progress(totals, engine, o.quiet);
+  int followed = 0;
+  while (!engine.idle()) {
+    for (const Output& out : engine.step(stop)) {
+      if (!out.finished) continue;
+      Running& r = running.at(out.id.request);
+      r.results.resize(static_cast<size_t>(r.n));
+      r.results[static_cast<size_t>(out.id.index)] = engine.take(out.id);
+      bool all = std::ranges::none_of(r.results, [](const auto& x) { return x.ids.empty(); });
+      if (!all) continue;
+      write_response(r, session, output);
+      running.erase(out.id.request);
+      ++totals.completed;
+    }
+    progress.update();
+    follow_limits(session, shrink, followed);
+  }
+}
+
+Json counts_json(const Totals& totals) {
+  return {{"requests", totals.requests},
+          {"done_before", totals.before},
+          {"completed", totals.completed},
+          {"failed", totals.failed}};
+}
+
+Json timings_json(const Engine& engine, const Totals& totals, const BatchWidth& width,
+                  double seconds) {
+  EngineStats s = engine.stats();
+  auto share = [](auto part, auto whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  };
+  Json json = counts_json(totals);
+  json.update({{"seconds", seconds},
+               {"prompt_tokens", s.prompt_tokens},
+               {"prefix_tokens", s.prefix_tokens},
+               {"generated_tokens", s.generated_tokens},
+               {"tokens_per_second", share(s.generated_tokens, seconds)},
+               {"predicted_tokens_per_second", width.tokens_per_second},
+               {"max_num_seqs", width.sequences},
+               {"most_running", s.most_running},
+               {"steps", s.steps},
+               {"preemptions", s.preemptions},
+               {"kv_waste", 1 - share(s.slots_filled, s.slots_held)},
+               {"schedule_seconds", s.schedule_seconds},
+               {"model_seconds", s.model_seconds},
+               {"sample_seconds", s.sample_seconds}});
+  return json;
+}
+
+void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<int>& shrink) {
+  apply_log_level(o);
+  check_report_path(o);
+  std::vector<BatchLine> lines = read_batch(o.input);
+  Session session(session_options(o));
+  BatchOutput output(o.output);
+  Totals totals;
+  totals.requests = std::ssize(lines);
+  auto parsed = parse_all(lines, session, output, totals);
+  std::vector<Request> requests;
+  for (auto& [line, request] : parsed) requests.push_back(request);
+  if (requests.empty()) {
+    if (o.json) print_json({{"timings", counts_json(totals)}});
+    log::info("nothing to run: {} of {} requests were done before, {} failed", totals.before,
+              totals.requests, totals.failed);
+    return;
+  }
+  BatchWidth width = choose_batch_width(session, requests, o.max_num_seqs);
+  place_and_load(session, o, width.shape, stop);
+  log::info("{} requests, up to {} sequences at once with {} of KV cache", requests.size(),
+            width.sequences, format_size(session.memory_plan().kv_cache));
+
+  auto start = std::chrono::steady_clock::now();
+  Engine engine(session.runner(), session.tokenizer(), width.sequences);
+  std::map<int64_t, Running> running;
+  for (auto& [line, request] : parsed) {
+    Running r{line, std::ssize(request.prompt), request.n, {}};
+    running.emplace(engine.add(std::move(request)), std::move(r));
+  }
+  run_all(session, engine, running, output, totals, o, stop, shrink);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  Json timings = timings_json(engine, totals, width, seconds);
+  Json report = make_report("batch", o, session, timings);
+  write_report(o, report);
+  if (o.json) print_json({{"timings", timings}, {"memory", report.at("memory")}});
+  log::info(
+      "{}\nbatch      {} completed, {} failed, {} done before; {} tokens in {:.1f} s: {:.1f} "
+      "tokens/s",
+      summary_text(report), totals.completed, totals.failed, totals.before,
+      engine.stats().generated_tokens, seconds, timings.at("tokens_per_second").get<double>());
+}
+
+}  // namespace
+
+void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink) {
+  auto o = std::make_shared<BatchOptions>();
+  CLI::App* verb = app.add_subcommand("batch", "Run a file of requests");
+  verb->footer(
+      "A request a line, as OpenAI's batch API has them:\n"
+      "  {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/completions\",\n"
+      "   \"body\": {\"prompt\": \"Once upon a time\", \"max_tokens\": 50}}\n"
+      "Responses are added to the output as they come; the same command goes on after an "
+      "interrupt.\n"
+      "Example:\n"
+      "  sluice batch MODEL -i requests.jsonl -o responses.jsonl --memory 8GiB");
+  add_model_options(*verb, *o);
+  verb->add_option("-i,--input", o->input, "file of requests")->required();
+  verb->add_option("-o,--output", o->output, "file of responses; those in it are not asked again")
+      ->required();
+  verb->add_option("--max-num-seqs", o->max_num_seqs,
+                   "sequences at once, at most; the budget may allow fewer")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->capture_default_str();
+  verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
+}
+
+}  // namespace sluice::cli

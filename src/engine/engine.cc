@@ -1,0 +1,318 @@
+#include "src/engine/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+std::span<float> row_span(Tensor row) { return {row.row<float>(0), static_cast<size_t>(row.cols)}; }
+
+bool holds(const std::vector<int32_t>& ids, int32_t id) {
+  return std::ranges::find(ids, id) != ids.end();
+}
+
+}  // namespace
+
+uint64_t hash_logits(Tensor row) {
+  return XXH3_64bits(row.data, static_cast<size_t>(row.cols) * sizeof(float));
+}
+
+// What guesses tokens for one sequence, and how well it did.
+struct Engine::Source {
+  GuessLength length;
+  double seconds = 0;  // that the last guesses took
+};
+
+struct Engine::Active : Job {
+  Active(OutputId number, Request asked, Sequence kv, const Tokenizer* tokenizer)
+      : Job(std::move(kv), asked.prompt),
+        id(number),
+        request(std::move(asked)),
+        sampler(request.sampling, request.eos_ids) {
+    priority = request.priority;
+    if (tokenizer != nullptr) text.emplace(*tokenizer, request.stop);
+  }
+
+  OutputId id;
+  Request request;
+  Sampler sampler;
+  std::optional<OutputText> text;
+  RequestResult result;
+  Source lookup;
+  Source draft;
+  Clock::time_point added = Clock::now();
+  std::optional<Clock::time_point> begun;
+  Clock::time_point first_token;
+  // Of the current step.
+  Source* guessed_by = nullptr;
+  int64_t guessed = 0;
+  int64_t right = 0;
+  bool sampled = false;    // it got a token, or several
+  bool verifying = false;  // the next row is of its sequence
+  bool ended = false;
+  Output* output = nullptr;
+};
+
+Engine::Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs)
+    : runner_(runner),
+      tokenizer_(tokenizer),
+      scheduler_(runner.blocks(), runner.block_size(),
+                 {runner.max_rows(), std::min(max_num_seqs, runner.max_rows())}) {}
+
+Engine::~Engine() = default;
+
+int64_t Engine::add(Request request) {
+  check_request(request, runner_.vocab_size(), tokenizer_ != nullptr);
+  int64_t prompt = std::ssize(request.prompt);
+  if (!scheduler_.fits(prompt + request.max_tokens)) {
+    fail(ErrorKind::no_fit,
+         "a sequence of {} tokens has no room in the KV cache, which holds {}; raise --memory or "
+         "lower max_tokens",
+         prompt + request.max_tokens, runner_.blocks().size() * runner_.block_size());
+  }
+  OutputId id{next_request_++, 0};
+  auto active =
+      std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt), tokenizer_);
+  scheduler_.add(*active);
+  active_.emplace(id, std::move(active));
+  stats_.prompt_tokens += prompt;
+  return id.request;
+}
+
+void Engine::cancel(int64_t request) {
+  std::erase_if(active_, [&](auto& entry) {
+    if (entry.first.request != request) return false;
+    scheduler_.remove(*entry.second);
+    return true;
+  });
+  std::erase_if(finished_, [&](const auto& entry) { return entry.first.request == request; });
+}
+
+RequestResult Engine::take(OutputId id) {
+  auto found = finished_.find(id);
+  check(found != finished_.end(), "a result is taken that is not there");
+  RequestResult result = std::move(found->second);
+  finished_.erase(found);
+  return result;
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats = stats_;
+  stats.preemptions = scheduler_.preemptions();
+  stats.prefix_tokens = scheduler_.prefix_tokens();
+  return stats;
+}
+
+std::vector<Output> Engine::step(std::stop_token stop) {
+  if (stop.stop_requested())
+    fail(ErrorKind::runtime, "interrupted after {} tokens", stats_.generated_tokens);
+  guess(stop);
+  auto start = Clock::now();
+  const std::vector<ScheduledJob>& step = scheduler_.schedule();
+  check(!step.empty(), "a step without requests");
+  runner_.copy_blocks(scheduler_.copies());
+  auto scheduled = Clock::now();
+  Tensor hidden = run_model(step);
+  auto computed = Clock::now();
+  std::vector<Output> outputs;
+  sample_all(hidden, step, outputs);
+  for (const ScheduledJob& s : step) settle(s);
+  ++stats_.steps;
+  stats_.most_running = std::max(stats_.most_running, std::ssize(step));
+  stats_.schedule_seconds += seconds_between(start, scheduled);
+  stats_.model_seconds += seconds_between(scheduled, computed);
+  stats_.sample_seconds += seconds_between(computed, Clock::now());
+  return outputs;
+}
+
+// Guesses for the sequences that generate; together as many as one alone could have.
+void Engine::guess(const std::stop_token& stop) {
+  int64_t running = std::max<int64_t>(scheduler_.running(), 1);
+  int64_t rows = std::min(kSpeculativeRows, runner_.max_rows()) / running;
+  for (auto& [id, active] : active_) {
+    Active& a = *active;
+    a.guesses.clear();
+    a.guessed_by = nullptr;
+    if (a.result.ids.empty() || a.sequence.length() + 1 != std::ssize(a.ids)) continue;
+    int64_t left = a.request.max_tokens - std::ssize(a.result.ids) - 1;
+    a.guesses = guesses_for(a, std::min(left, rows - 1), stop);
+  }
+}
+
+std::vector<int32_t> Engine::guesses_for(Active& a, int64_t most, const std::stop_token& stop) {
+  std::vector<int32_t> found;
+  auto ask = [&](Source& source, auto&& make) {
+    auto start = Clock::now();
+    found = make(source.length.choose(most, cost_));
+    source.seconds = seconds_between(start, Clock::now());
+    if (!found.empty()) a.guessed_by = &source;
+  };
+  if (a.request.lookup) ask(a.lookup, [&](int64_t n) { return lookup_guesses(a.ids, n); });
+  if (found.empty() && a.request.draft != nullptr) {
+    ask(a.draft, [&](int64_t n) {
+      return n > 0 ? a.request.draft->guesses(a.ids, n, stop) : std::vector<int32_t>();
+    });
+  }
+  return found;
+}
+
+Tensor Engine::run_model(std::span<const ScheduledJob> step) {
+  std::vector<StepPart> parts;
+  int64_t rows = 0;
+  bool prompts = false;
+  for (const ScheduledJob& s : step) {
+    Active& a = static_cast<Active&>(*s.job);
+    if (!a.begun) a.begun = Clock::now();
+    a.guessed = s.guesses;
+    a.ids.insert(a.ids.end(), a.guesses.begin(), a.guesses.begin() + s.guesses);
+    int64_t first = a.sequence.length();
+    bool prompt = first < a.prompt_tokens;
+    parts.push_back(
+        {&a.sequence,
+         std::span(a.ids).subspan(static_cast<size_t>(first), static_cast<size_t>(s.rows)),
+         prompt ? a.prompt_tokens : 0});
+    rows += s.rows;
+    prompts = prompts || prompt;
+  }
+  auto start = Clock::now();
+  Tensor hidden = runner_.step(parts);
+  if (!prompts) cost_.learn(rows, seconds_between(start, Clock::now()));
+  for (const ScheduledJob& s : step)
+    s.job->ids.resize(s.job->ids.size() - static_cast<size_t>(s.guesses));
+  stats_.rows += rows;
+  return hidden;
+}
+
+// The rows whose logits are wanted, moved together, so that the head is read as seldom as can be.
+void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
+                        std::vector<Output>& outputs) {
+  std::vector<std::pair<Active*, int64_t>> wanted;  // and which of its rows
+  outputs.reserve(step.size());                     // they are pointed at
+  int64_t first = 0;
+  for (const ScheduledJob& s : step) {
+    Active& a = static_cast<Active&>(*s.job);
+    a.right = 0;
+    a.sampled = a.sequence.length() - s.guesses == std::ssize(a.ids);
+    a.verifying = a.sampled;
+    for (int64_t i = 0; a.sampled && i <= s.guesses; ++i) {
+      int64_t from = first + s.rows - s.guesses - 1 + i;
+      int64_t to = std::ssize(wanted);
+      if (from != to) {
+        std::memcpy(hidden.row<float>(to), hidden.row<float>(from),
+                    static_cast<size_t>(hidden.cols) * sizeof(float));
+      }
+      wanted.emplace_back(&a, i);
+    }
+    if (a.sampled) a.output = &outputs.emplace_back(Output{a.id, {}, false});
+    first += s.rows;
+  }
+  for (int64_t at = 0; at < std::ssize(wanted);) {
+    int64_t rows = std::min(runner_.max_logits_rows(), std::ssize(wanted) - at);
+    Tensor logits = runner_.logits(hidden.rows_from(at, rows));
+    for (int64_t r = 0; r < rows; ++r, ++at) {
+      auto [active, row] = wanted[static_cast<size_t>(at)];
+      if (active->verifying) verify(*active, logits.rows_from(r, 1), row);
+    }
+  }
+}
+
+// Each row's logits give the token that comes after it, as long as the guesses before it were right
+// and the sequence goes on.
+void Engine::verify(Active& a, Tensor logits, int64_t row) {
+  int32_t id = sample(a, logits);
+  a.verifying = !a.ended && row < a.guessed && id == a.guesses[static_cast<size_t>(row)];
+  if (a.verifying) ++a.right;
+}
+
+// The sampler works in the row itself, so that what is told of the model's logits comes first.
+int32_t Engine::sample(Active& a, Tensor logits) {
+  std::span<float> row = row_span(logits);
+  const std::optional<int64_t>& top = a.request.sampling.logprobs;
+  a.result.logits_hash = hash_logits(logits);
+  if (top) raw_logits_.assign(row.begin(), row.end());
+  int32_t id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
+  if (top) a.result.logprobs.push_back(token_logprobs(raw_logits_, id, *top));
+  a.ids.push_back(id);
+  a.result.ids.push_back(id);
+  ++stats_.generated_tokens;
+  auto now = Clock::now();
+  if (a.result.ids.size() == 1) {
+    a.first_token = now;
+    a.result.queue_seconds = seconds_between(a.added, *a.begun);
+    a.result.prefill_seconds = seconds_between(*a.begun, now);
+  }
+  a.result.decode_seconds = seconds_between(a.first_token, now);
+  go_on(a, id);
+  return id;
+}
+
+// What the new token does to the text, and whether it is the last one.
+void Engine::go_on(Active& a, int32_t id) {
+  auto show = [&](std::string text) {
+    a.result.text += text;
+    a.output->text += text;
+  };
+  bool stop = holds(a.request.eos_ids, id) || holds(a.request.sampling.stop_token_ids, id);
+  if (!stop && a.text) show(a.text->add(id));
+  bool stopped = a.text && a.text->stopped();
+  bool longest = std::ssize(a.result.ids) == a.request.max_tokens;
+  a.ended = stop || stopped || longest;
+  if (!a.ended) return;
+  if (a.text && !stopped) {
+    show(a.text->finish());
+    stopped = a.text->stopped();
+  }
+  a.result.finish_reason = stop || stopped ? "stop" : "length";
+  a.output->finished = true;
+}
+
+// Keeps what the step stored and was right.
+void Engine::settle(const ScheduledJob& scheduled) {
+  Active& a = static_cast<Active&>(*scheduled.job);
+  a.sequence.truncate(a.sequence.length() - scheduled.guesses + a.right);
+  stats_.slots_held += std::ssize(a.sequence.table().blocks()) * runner_.block_size();
+  stats_.slots_filled += a.sequence.length();
+  a.sequence.table().remember(std::span(a.ids).first(static_cast<size_t>(a.sequence.length())));
+  if (a.guessed_by != nullptr)
+    a.guessed_by->length.learn(a.guessed, a.right, a.guessed_by->seconds);
+  a.result.guessed += a.guessed;
+  a.result.accepted += a.right;
+  if (a.sampled) {
+    bool first = std::ssize(a.result.ids) == a.right + 1;
+    a.result.steps += first ? 0 : 1;
+    if (first && a.request.n > 1) fork(a);
+  }
+  if (!a.ended) return;
+  scheduler_.remove(a);
+  OutputId id = a.id;
+  finished_.emplace(id, std::move(a.result));
+  active_.erase(id);
+}
+
+// The other continuations share the prompt's blocks. Each computes the prompt's last token again,
+// for the logits that its first token comes from.
+void Engine::fork(Active& a) {
+  for (int64_t i = 1; i < a.request.n; ++i) {
+    Request request = a.request;
+    request.n = 1;
+    request.sampling.seed += static_cast<uint64_t>(i);
+    auto other = std::make_unique<Active>(OutputId{a.id.request, i}, std::move(request),
+                                          a.sequence.fork(), tokenizer_);
+    other->sequence.truncate(a.prompt_tokens - 1);
+    other->added = a.added;
+    scheduler_.add_fork(*other, a);
+    active_.emplace(other->id, std::move(other));
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,107 @@
+// Many requests at once through one runner: the scheduler says what runs, a pass computes it, what
+// comes out is sampled. Each request gets the tokens that it would get alone, bit for bit.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/engine/output_text.h"
+#include "src/engine/request.h"
+#include "src/engine/runner.h"
+#include "src/engine/sampler.h"
+#include "src/engine/scheduler.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice {
+
+// A continuation: the request's number, and which of its n.
+struct OutputId {
+  int64_t request = 0;
+  int64_t index = 0;
+  auto operator<=>(const OutputId&) const = default;
+};
+
+// What has become certain of one in a step.
+struct Output {
+  OutputId id;
+  std::string text;  // may be empty
+  bool finished = false;
+};
+
+struct EngineStats {
+  int64_t steps = 0;
+  int64_t rows = 0;           // tokens that went through the model
+  int64_t prompt_tokens = 0;  // of the requests that were added
+  int64_t prefix_tokens = 0;  // that were found in the KV cache
+  int64_t generated_tokens = 0;
+  int64_t preemptions = 0;
+  int64_t most_running = 0;  // sequences in one step
+  // Of the KV slots in blocks that sequences held, summed over steps: all, and those with a token.
+  int64_t slots_held = 0;
+  int64_t slots_filled = 0;
+  double schedule_seconds = 0;
+  double model_seconds = 0;
+  double sample_seconds = 0;
+};
+
+class Engine {
+ public:
+  // At most `max_num_seqs` sequences in a step. `tokenizer` may be null: no texts then, and stop
+  // strings are an Error(usage). Runner and tokenizer outlive this.
+  Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs);
+  ~Engine();
+
+  // The number of the request. Error(usage) for what check_request() says; Error(no_fit) where a
+  // sequence of that length has no room in the KV cache.
+  int64_t add(Request request);
+  // Forgets a request, at whatever point it is. Nothing where it is not there any more.
+  void cancel(int64_t request);
+  bool idle() const { return scheduler_.idle(); }
+  int64_t running() const { return scheduler_.running(); }
+
+  // One pass over the model. Throws Error(runtime) when `stop` is requested, or what the pass
+  // throws; the engine is of no use then.
+  std::vector<Output> step(std::stop_token stop);
+  // Of a continuation that has finished; once.
+  RequestResult take(OutputId id);
+
+  EngineStats stats() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Active;
+  struct Source;
+
+  void guess(const std::stop_token& stop);
+  std::vector<int32_t> guesses_for(Active& active, int64_t most, const std::stop_token& stop);
+  Tensor run_model(std::span<const ScheduledJob> step);
+  void sample_all(Tensor hidden, std::span<const ScheduledJob> step, std::vector<Output>& outputs);
+  void verify(Active& active, Tensor logits, int64_t row);
+  int32_t sample(Active& active, Tensor logits);
+  void go_on(Active& active, int32_t id);
+  void settle(const ScheduledJob& scheduled);
+  void fork(Active& active);
+
+  Runner& runner_;
+  const Tokenizer* tokenizer_;
+  Scheduler scheduler_;
+  int64_t next_request_ = 0;
+  std::map<OutputId, std::unique_ptr<Active>> active_;
+  std::map<OutputId, RequestResult> finished_;
+  PassCost cost_;
+  EngineStats stats_;
+  std::vector<float> raw_logits_;  // as the model gave them; only where logprobs are asked for
+};
+
+// XXH3-64 of a row of logits.
+uint64_t hash_logits(Tensor row);
+
+}  // namespace sluice

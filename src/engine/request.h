@@ -1,0 +1,50 @@
+// What is asked of the engine, and what comes out.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/engine/logprobs.h"
+#include "src/engine/sampling_params.h"
+#include "src/engine/speculation.h"
+
+namespace sluice {
+
+struct Request {
+  std::vector<int32_t> prompt;
+  int64_t max_tokens = 0;
+  SamplingParams sampling;
+  std::vector<std::string> stop;  // generation ends before the first of them
+  std::vector<int32_t> eos_ids;   // empty: eos is ignored
+  int64_t n = 1;                  // continuations of the prompt, the i-th with seed + i
+  int64_t priority = 0;           // lower goes first
+  // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes.
+  bool lookup = false;
+  DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time
+};
+
+// One continuation.
+struct RequestResult {
+  std::vector<int32_t> ids;  // generated, with the eos or stop token that ended it
+  std::string text;
+  std::string finish_reason;            // "stop" (eos, a stop token or string), "length"
+  std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
+  double queue_seconds = 0;             // until its prompt was begun
+  double prefill_seconds = 0;           // from there to the first token
+  double decode_seconds = 0;            // of all tokens after the first
+  uint64_t logits_hash = 0;             // XXH3-64 of the logits row that gave the last id
+  int64_t steps = 0;                    // passes over the model after the prompt's
+  int64_t guessed = 0;                  // tokens that were verified
+  int64_t accepted = 0;                 // of these
+};
+
+// Error(usage) for what no model could do: an empty prompt, unknown ids, sampling values out of
+// range, stop strings without a tokenizer.
+void check_request(const Request& request, int64_t vocab_size, bool has_tokenizer);
+
+// Error(usage) that names the first id outside [0, vocab_size).
+void check_token_ids(std::span<const int32_t> ids, int64_t vocab_size);
+
+}  // namespace sluice

@@ -1,0 +1,142 @@
+"""Files of requests to files of responses."""
+
+import json
+import signal
+import subprocess
+import time
+import unittest
+
+from program import DEMO, SANITIZED, SLUICE, Case, run_json, sluice
+
+PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
+
+
+class BatchTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.requests = self.path / "requests.jsonl"
+        self.responses = self.path / "responses.jsonl"
+
+    def write(self, *bodies, **fields):
+        lines = [{"custom_id": f"r{i}", "method": "POST", "url": "/v1/completions", "body": body, **fields}
+                 for i, body in enumerate(bodies)]
+        self.requests.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def batch(self, *options):
+        return ("batch", DEMO, "-i", self.requests, "-o", self.responses, *options)
+
+    def read(self):
+        lines = [json.loads(line) for line in self.responses.read_text().splitlines()]
+        by_id = {line["custom_id"]: line["response"] for line in lines}
+        self.assertEqual(len(by_id), len(lines), "a request has two responses")
+        return by_id
+
+    def token_ids(self):
+        return {name: [c["token_ids"] for c in r["body"]["choices"]] for name, r in self.read().items()}
+
+    def some_requests(self, count=20, tokens=30):
+        return [{"prompt": PROMPTS[i % 5] + (" and she was" if i % 3 else ""), "max_tokens": tokens + i, "seed": i,
+                 "temperature": 0.7 * (i % 2), "ignore_eos": True} for i in range(count)]
+
+    def test_each_gets_what_it_gets_alone(self):
+        bodies = self.some_requests(8)
+        self.write(*bodies)
+        timings = run_json(*self.batch())["timings"]
+        self.assertEqual((timings["completed"], timings["failed"]), (8, 0))
+        self.assertGreater(timings["most_running"], 4)
+        for i, response in enumerate(self.read()[f"r{i}"] for i in range(8)):
+            body = bodies[i]
+            alone = run_json("run", DEMO, "-p", body["prompt"], "-n", body["max_tokens"], "--ignore-eos",
+                             "--seed", i, "--temperature", body["temperature"])
+            choice = response["body"]["choices"][0]
+            self.assertEqual(response["status_code"], 200)
+            self.assertEqual(choice["token_ids"], alone["token_ids"])
+            self.assertEqual(choice["text"], alone["text"])
+            self.assertEqual(choice["finish_reason"], alone["finish_reason"])
+            self.assertEqual(response["body"]["usage"]["completion_tokens"], len(alone["token_ids"]))
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_the_same_within_a_small_budget(self):
+        self.write(*self.some_requests())
+        run_json(*self.batch())
+        want = self.token_ids()
+        self.responses.unlink()
+        out = run_json(*self.batch("--memory", "36MiB", "--quantization", "none"))
+        self.assertEqual(self.token_ids(), want)
+        self.assertLessEqual(out["memory"]["measured_peak"], 36 << 20)
+
+    def test_continuations_of_one_prompt(self):
+        self.write({"prompt": "Anne had", "n": 3, "temperature": 0.9, "seed": 5, "max_tokens": 12, "logprobs": 2})
+        run_json(*self.batch())
+        choices = self.read()["r0"]["body"]["choices"]
+        self.assertEqual([c["index"] for c in choices], [0, 1, 2])
+        for i, choice in enumerate(choices):
+            alone = run_json("run", DEMO, "-p", "Anne had", "-n", "12", "--temperature", "0.9", "--seed", 5 + i)
+            self.assertEqual(choice["token_ids"], alone["token_ids"])
+            self.assertEqual(len(choice["logprobs"]["token_logprobs"]), len(choice["token_ids"]))
+
+    def test_a_kill_loses_and_repeats_nothing(self):
+        self.write(*self.some_requests(40, 60))
+        run_json(*self.batch())
+        want = self.token_ids()
+        self.responses.unlink()
+        kills = 0
+        for delay in (0.2, 0.4, 0.6, 0.3):
+            with subprocess.Popen([SLUICE, *map(str, self.batch("--max-num-seqs", "4"))],
+                                  stderr=subprocess.DEVNULL) as process:
+                time.sleep(delay)
+                process.send_signal(signal.SIGKILL)
+                kills += process.wait() == -signal.SIGKILL
+        self.assertGreater(kills, 0)
+        with self.responses.open("a") as file:
+            file.write('{"custom_id":"r3","err')  # what a kill may leave
+        out = run_json(*self.batch())["timings"]
+        self.assertEqual(out["done_before"] + out["completed"], 40)
+        self.assertEqual(self.token_ids(), want)
+        out = run_json(*self.batch())["timings"]
+        self.assertEqual((out["done_before"], out["completed"]), (40, 0))
+
+    def test_a_request_that_cannot_be_served_gets_its_reason(self):
+        wrong = {"is not a parameter": {"prompt": "x", "prompts": "y"}, "in all": {"prompt": "x", "max_tokens": 10**6},
+                 "--top-p": {"prompt": "x", "top_p": 7}, "the prompt is empty": {"prompt": ""},
+                 "prompt is missing": {"max_tokens": 3}, "not supported": {"prompt": "x", "stream": True},
+                 "token id": {"prompt": [10**6]}, "must be a JSON object": 5, "stop must be": {"prompt": "x", "stop": 3},
+                 "logit_bias": {"prompt": "x", "logit_bias": {"a": 1}}}
+        self.write({"prompt": "Anne had", "max_tokens": 4}, *wrong.values())
+        out = run_json(*self.batch())["timings"]
+        self.assertEqual((out["completed"], out["failed"]), (1, len(wrong)))
+        responses = self.read()
+        for i, mention in enumerate(wrong):
+            response = responses[f"r{i + 1}"]
+            self.assertEqual(response["status_code"], 400)
+            self.assertIn(mention, response["body"]["error"]["message"])
+
+    def test_files_that_are_something_else(self):
+        self.write({"prompt": "Anne had"})
+        good = self.requests.read_text()
+        for text, mention in (("{", "line 1"), (good + good, "was there before"), ('{"url": "x"}', "custom_id")):
+            self.requests.write_text(text)
+            self.assert_fails(3, mention, *self.batch())
+        self.requests.write_text(good)
+        for text in ("Dear diary", '{"custom": 1}\n', '{"custom_id":"r0"}\nDear diary'):
+            self.responses.write_text(text)
+            self.assert_fails(3, str(self.responses), *self.batch())
+            self.assertEqual(self.responses.read_text(), text)
+        self.assert_fails(3, "cannot be read", "batch", DEMO, "-i", self.path / "none", "-o", self.responses)
+        self.assert_fails(1, "cannot be written", "batch", DEMO, "-i", self.requests, "-o", "/proc/none")
+
+    def test_an_interrupt_ends_in_good_order(self):
+        self.write(*self.some_requests(40, 200))
+        with subprocess.Popen([SLUICE, *map(str, self.batch("--max-num-seqs", "2"))], stderr=subprocess.PIPE,
+                              text=True) as process:
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            err = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertIn("interrupted", err)
+        self.assertTrue(all(line.endswith("}") for line in self.responses.read_text().splitlines()))
+        self.assertIn("sluice batch", sluice("batch", "--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

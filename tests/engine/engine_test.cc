@@ -1,0 +1,181 @@
+// Many requests through one engine: each gets the tokens and logits that it gets alone, whatever
+// runs beside it, in chunks of whatever length, from a known prefix or not, preempted or not.
+#include "src/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/engine/session.h"
+#include "tests/support/checkpoint.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kLongest = 90;  // tokens of a sequence
+
+// A small model with a KV cache for `sequences` of the longest, and steps of `rows`.
+class Loaded {
+ public:
+  Loaded(const std::filesystem::path& model, int64_t sequences, int64_t rows)
+      : session_(options(model)) {
+    RunShape shape = session_.run_shape(sequences * kLongest, rows, 5);
+    session_.place(shape);
+    LoadProgress progress;
+    session_.load(progress, {});
+  }
+  Runner& runner() { return session_.runner(); }
+
+ private:
+  static SessionOptions options(const std::filesystem::path& model) {
+    SessionOptions o;
+    o.model = model;
+    o.threads = 2;
+    o.block_size = 4;
+    return o;
+  }
+  Session session_;
+};
+
+Request random_request(test::Random& random, int64_t vocab) {
+  Request r;
+  int64_t prompt = random.between(1, 50);
+  bool common = random.uniform() < 0.5;  // a beginning that others have, too
+  for (int64_t i = 0; i < prompt; ++i)
+    r.prompt.push_back(
+        static_cast<int32_t>(common && i < 30 ? i % 3 : random.between(0, vocab - 1)));
+  r.max_tokens = random.between(1, kLongest - prompt);
+  r.sampling.temperature = random.uniform() < 0.5 ? 0 : 0.8;
+  r.sampling.seed = static_cast<uint64_t>(random.between(0, 100));
+  r.sampling.repetition_penalty = random.uniform() < 0.3 ? 1.2 : 1;
+  r.lookup = random.uniform() < 0.4;
+  r.n = random.uniform() < 0.2 ? 3 : 1;
+  r.priority = random.between(-1, 1);
+  if (random.uniform() < 0.3) r.sampling.stop_token_ids = {1};
+  return r;
+}
+
+using Results = std::map<OutputId, RequestResult>;
+
+void collect(Engine& engine, Results& results) {
+  for (const Output& out : engine.step({})) {
+    if (out.finished) results.emplace(out.id, engine.take(out.id));
+  }
+}
+
+Results alone(Runner& runner, const std::vector<Request>& requests) {
+  Results all;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    for (int64_t k = 0; k < requests[i].n; ++k) {
+      Engine engine(runner, nullptr, 1);
+      Request r = requests[i];
+      r.n = 1;
+      r.lookup = false;
+      r.sampling.seed += static_cast<uint64_t>(k);
+      engine.add(r);
+      Results one;
+      while (!engine.idle()) collect(engine, one);
+      all.emplace(OutputId{static_cast<int64_t>(i), k}, one.begin()->second);
+    }
+  }
+  return all;
+}
+
+void expect_same(const Results& have, const Results& want) {
+  ASSERT_EQ(have.size(), want.size());
+  for (const auto& [id, result] : want) {
+    const RequestResult& other = have.at(id);
+    EXPECT_EQ(other.ids, result.ids) << id.request << "." << id.index;
+    EXPECT_EQ(other.logits_hash, result.logits_hash);
+    EXPECT_EQ(other.finish_reason, result.finish_reason);
+  }
+}
+
+class EngineTest : public testing::TestWithParam<const char*> {
+ protected:
+  EngineTest() {
+    Json config = test::tiny_config();
+    config["vocab_size"] = 20;
+    if (std::string(GetParam()) == "dynamic") {  // what is stored depends on the prompt's length
+      config["max_position_embeddings"] = 16;
+      config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 8.0}};
+    } else {
+      config["max_position_embeddings"] = 128;
+    }
+    test::write_checkpoint(dir_.path(), config, test::tiny_tensors(config, random_));
+    for (int i = 0; i < 24; ++i) requests_.push_back(random_request(random_, 20));
+    // Every request alone, by itself in a fresh cache.
+    Loaded loaded(dir_.path(), 1, kLongest);
+    want_ = alone(loaded.runner(), requests_);
+  }
+
+  test::Random random_{"engine"};
+  test::TempDir dir_;
+  std::vector<Request> requests_;
+  Results want_;
+};
+
+TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
+  int64_t preemptions = 0, prefixes = 0;
+  for (int round = 0; round < 6; ++round) {
+    // Room for two of the longest, where up to ten want to run.
+    Loaded loaded(dir_.path(), 2, random_.between(10, 60));
+    Engine engine(loaded.runner(), nullptr, 10);
+    Results have;
+    for (const Request& r : requests_) {
+      engine.add(r);
+      while (random_.uniform() < 0.5) collect(engine, have);
+    }
+    while (!engine.idle()) collect(engine, have);
+    expect_same(have, want_);
+    preemptions += engine.stats().preemptions;
+    prefixes += engine.stats().prefix_tokens;
+    EXPECT_EQ(loaded.runner().blocks().free_blocks(), loaded.runner().blocks().size());
+  }
+  EXPECT_GT(preemptions, 100);
+  EXPECT_GT(prefixes, 100);
+}
+
+TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
+  Loaded loaded(dir_.path(), 3, 32);
+  Engine engine(loaded.runner(), nullptr, 8);
+  Results have, want;
+  std::map<int64_t, int64_t> steps_left;  // until it is cancelled
+  for (const Request& r : requests_) {
+    int64_t id = engine.add(r);
+    if (random_.uniform() < 0.5) steps_left[id] = random_.between(0, 40);
+  }
+  for (const auto& [id, result] : want_) {
+    if (!steps_left.contains(id.request)) want.emplace(id, result);
+  }
+  while (!engine.idle()) {
+    for (auto& [id, left] : steps_left) {
+      if (left-- == 0) engine.cancel(id);
+    }
+    if (!engine.idle()) collect(engine, have);
+  }
+  std::erase_if(have, [&](const auto& entry) { return steps_left.contains(entry.first.request); });
+  expect_same(have, want);
+  EXPECT_EQ(loaded.runner().blocks().free_blocks(), loaded.runner().blocks().size());
+}
+
+TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
+  Loaded loaded(dir_.path(), 1, 16);
+  Engine engine(loaded.runner(), nullptr, 4);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = 2 * kLongest;
+  EXPECT_THROW(engine.add(r), Error);
+  r.max_tokens = 5;
+  r.prompt = {};
+  EXPECT_THROW(engine.add(r), Error);
+  EXPECT_TRUE(engine.idle());
+}
+
+INSTANTIATE_TEST_SUITE_P(Rope, EngineTest, testing::Values("plain", "dynamic"),
+                         [](const auto& p) { return std::string(p.param); });
+
+}  // namespace
+}  // namespace sluice
