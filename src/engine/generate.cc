@@ -17,9 +17,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::span<const float> row_span(Tensor row) {
-  return {row.row<float>(0), static_cast<size_t>(row.cols)};
-}
+std::span<float> row_span(Tensor row) { return {row.row<float>(0), static_cast<size_t>(row.cols)}; }
 
 }  // namespace
 
@@ -39,7 +37,7 @@ void check_request(const GenerateRequest& request, int64_t vocab_size, bool has_
   if (request.prompt.empty())
     fail(ErrorKind::usage, "the prompt is empty: there is nothing to continue");
   check_token_ids(request.prompt, vocab_size);
-  check_sampling(request.sampling);
+  check_sampling(request.sampling, vocab_size);
   if (!request.stop.empty() && !has_tokenizer)
     fail(ErrorKind::usage, "--stop needs the model's tokenizer");
   if (std::ranges::any_of(request.stop, [](const std::string& s) { return s.empty(); })) {
@@ -78,7 +76,7 @@ Generation::Generation(Runner& runner, const Tokenizer* tokenizer, GenerateReque
     : runner_(runner),
       request_(std::move(request)),
       sequence_(runner.new_sequence()),
-      sampler_(request_.sampling),
+      sampler_(request_.sampling, request_.eos_ids),
       history_(request_.prompt) {
   check_request(request_, runner.vocab_size(), tokenizer != nullptr);
   if (tokenizer != nullptr)
@@ -94,8 +92,7 @@ std::optional<std::string> Generation::next(std::stop_token stop) {
   if (std::ssize(result_.ids) >= request_.max_tokens) return end("length");
   int32_t id = next_id(stop);
   result_.ids.push_back(id);
-  history_.push_back(id);
-  if (std::ranges::find(request_.eos_ids, id) != request_.eos_ids.end()) return end("stop");
+  if (ends_sequence(id)) return end("stop");
   if (!text_) return std::string();
   text_->pending += text_->detokenizer.add(id);
   std::string shown = text_->take(request_.stop, false);
@@ -112,19 +109,35 @@ int32_t Generation::next_id(std::stop_token stop) {
   bool first = result_.ids.empty();
   if (first) {
     Tensor hidden = runner_.prefill(sequence_, request_.prompt, stop);
-    sampled_.push_back(sample(runner_.logits(hidden)));
+    sample(runner_.logits(hidden));
   } else if (sampled_.empty()) {
     decode_step(stop);
   }
-  Sampled next = sampled_.front();
+  Sampled next = std::move(sampled_.front());
   sampled_.pop_front();
   result_.logits_hash = next.logits_hash;
+  if (next.logprobs) result_.logprobs.push_back(*std::move(next.logprobs));
   (first ? result_.prefill_seconds : result_.decode_seconds) += seconds_since(start);
   return next.id;
 }
 
-Generation::Sampled Generation::sample(Tensor logits) {
-  return {sampler_.sample(row_span(logits)), hash_logits(logits)};
+// The sampler works in the row itself, so that what is told of the model's logits comes first.
+void Generation::sample(Tensor logits) {
+  std::span<float> row = row_span(logits);
+  Sampled sampled{.id = 0, .logits_hash = hash_logits(logits), .logprobs = {}};
+  const std::optional<int64_t>& top = request_.sampling.logprobs;
+  if (top) raw_logits_.assign(row.begin(), row.end());
+  sampled.id = sampler_.sample(row, {.ids = history_, .prompt_size = request_.prompt.size()});
+  if (top) sampled.logprobs = token_logprobs(raw_logits_, sampled.id, *top);
+  history_.push_back(sampled.id);
+  sampled_.push_back(std::move(sampled));
+}
+
+bool Generation::ends_sequence(int32_t id) const {
+  auto holds = [&](const std::vector<int32_t>& ids) {
+    return std::ranges::find(ids, id) != ids.end();
+  };
+  return holds(request_.eos_ids) || holds(request_.sampling.stop_token_ids);
 }
 
 // The source whose guesses are to be verified now, if any has some.
@@ -148,7 +161,7 @@ Generation::Source* Generation::guess(const std::stop_token& stop) {
 }
 
 // One pass: the last token and guesses at what follows it. Each row's logits give the token that
-// comes after it, as long as the guesses before it were right.
+// comes after it, as long as the guesses before it were right and do not end the sequence.
 void Generation::decode_step(const std::stop_token& stop) {
   std::vector<int32_t> rows{result_.ids.back()};
   Source* source = guess(stop);
@@ -159,8 +172,10 @@ void Generation::decode_step(const std::stop_token& stop) {
   cost_.learn(std::ssize(rows), seconds_since(start));
   int64_t right = 0;
   for (int64_t i = 0; i < std::ssize(rows); ++i) {
-    sampled_.push_back(sample(logits.rows_from(i, 1)));
-    if (i + 1 == std::ssize(rows) || sampled_.back().id != rows[static_cast<size_t>(i + 1)]) break;
+    sample(logits.rows_from(i, 1));
+    int32_t id = sampled_.back().id;
+    if (i + 1 == std::ssize(rows) || id != rows[static_cast<size_t>(i + 1)] || ends_sequence(id))
+      break;
     ++right;
   }
   sequence_.truncate(before + right + 1);

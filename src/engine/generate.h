@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "src/engine/logprobs.h"
 #include "src/engine/runner.h"
 #include "src/engine/sampler.h"
 #include "src/engine/speculation.h"
@@ -30,9 +31,10 @@ struct GenerateRequest {
 };
 
 struct GenerateResult {
-  std::vector<int32_t> ids;  // generated, with the eos id that ended it
+  std::vector<int32_t> ids;  // generated, with the eos or stop token that ended it
   std::string text;
-  std::string finish_reason;  // "stop" (eos or a stop string), "length"
+  std::string finish_reason;            // "stop" (eos, a stop token or string), "length"
+  std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
   double prefill_seconds = 0;
   double decode_seconds = 0;  // of all tokens after the first
   uint64_t logits_hash = 0;   // XXH3-64 of the logits row that gave the last id
@@ -61,13 +63,15 @@ class Generation {
 
  private:
   struct Text;
-  // A token that is certain, and the hash of the logits that gave it.
+  // A token that is certain, and what is to be told of the logits that gave it.
   struct Sampled {
     int32_t id = 0;
     uint64_t logits_hash = 0;
+    std::optional<TokenLogprobs> logprobs;
   };
   int32_t next_id(std::stop_token stop);
-  Sampled sample(Tensor logits);
+  void sample(Tensor logits);
+  bool ends_sequence(int32_t id) const;
   // A source of guesses, and how well it did.
   struct Source {
     GuessLength length;
@@ -82,7 +86,8 @@ class Generation {
   GenerateRequest request_;
   Sequence sequence_;
   Sampler sampler_;
-  std::vector<int32_t> history_;  // prompt and continuation
+  std::vector<int32_t> history_;   // prompt and all tokens that are certain
+  std::vector<float> raw_logits_;  // as the model gave them; only where logprobs are asked for
   PassCost cost_;
   Source lookup_;
   Source draft_;

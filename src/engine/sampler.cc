@@ -2,77 +2,121 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "src/base/error.h"
 
 namespace sluice {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Tokens so many nats below the likeliest have no weight that float64 could add to its.
+constexpr double kReach = 80;
+
 constexpr auto kLikelier = [](const auto& a, const auto& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 };
 
-}  // namespace
-
-void check_sampling(const SamplingParams& p) {
-  if (!(p.temperature >= 0) || std::isinf(p.temperature))
-    fail(ErrorKind::usage, "--temperature must be 0 or above");
-  if (p.top_k < 0) fail(ErrorKind::usage, "--top-k must be 0 (off) or above");
-  if (!(p.top_p > 0 && p.top_p <= 1))
-    fail(ErrorKind::usage, "--top-p must be above 0 and at most 1");
-  if (!(p.min_p >= 0 && p.min_p <= 1)) fail(ErrorKind::usage, "--min-p must be between 0 and 1");
+void check_logits(std::span<const float> logits) {
+  float most = -std::numeric_limits<float>::infinity();
+  for (float l : logits) {
+    if (std::isnan(l))
+      fail(ErrorKind::runtime,
+           "the model's logits hold a NaN: its weights are damaged or overflowed");
+    most = std::max(most, l);
+  }
+  if (!std::isfinite(most))
+    fail(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
 }
 
-Sampler::Sampler(const SamplingParams& params) : params_(params), random_(params.seed) {
+}  // namespace
+
+Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids)
+    : params_(params),
+      allowed_(params.allowed_token_ids.value_or(std::vector<int32_t>())),
+      ends_(std::move(eos_ids)),
+      random_(params.seed) {
   check_sampling(params);
+  std::ranges::sort(allowed_);
+  allowed_.erase(std::ranges::unique(allowed_).begin(), allowed_.end());
+  ends_.insert(ends_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
 }
 
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-double log_probability(std::span<const float> logits, int32_t id) {
-  double most = logits[static_cast<size_t>(argmax(logits))];
-  double sum = 0;
-  for (float l : logits) sum += std::exp(l - most);
-  return logits[static_cast<size_t>(id)] - most - std::log(sum);
+int32_t Sampler::sample(std::span<float> logits, const TokenHistory& history) {
+  int32_t best = process(logits, history);
+  if (params_.temperature == 0) return best;
+  find_candidates(logits, logits[static_cast<size_t>(best)], kReach * params_.temperature);
+  return draw();
 }
 
-int32_t Sampler::sample(std::span<const float> logits) {
-  for (float l : logits) {
-    if (std::isnan(l))
-      fail(ErrorKind::runtime,
-           "the model's logits hold a NaN: its weights are damaged or overflowed");
+std::vector<TokenProbability> Sampler::distribution(std::span<float> logits,
+                                                    const TokenHistory& history) {
+  int32_t best = process(logits, history);
+  float most = logits[static_cast<size_t>(best)];
+  if (params_.temperature == 0) return {{best, most, 1}};
+  find_candidates(logits, most, kInfinity);
+  std::vector<TokenProbability> tokens;
+  tokens.reserve(candidates_.size());
+  double total = total_weight();
+  auto temperature = static_cast<float>(params_.temperature);
+  for (const Candidate& c : candidates_)
+    tokens.push_back({c.id, c.logit / temperature, c.weight / total});
+  return tokens;
+}
+
+// Everything before the temperature; returns the likeliest token.
+int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
+  const SamplingParams& p = params_;
+  check_logits(logits);
+  if (p.allowed_token_ids) keep_tokens(logits, allowed_);
+  drop_tokens(logits, p.banned_token_ids);
+  if (std::ssize(history.generated()) < p.min_tokens) drop_tokens(logits, ends_);
+  add_logit_bias(logits, p.logit_bias);
+  if (p.repetition_penalty != 1)
+    penalize_repetition(logits, history.ids, p.repetition_penalty, counter_);
+  if (p.presence_penalty != 0 || p.frequency_penalty != 0) {
+    penalize_occurrences(logits, history.generated(), p.presence_penalty, p.frequency_penalty,
+                         counter_);
   }
+  drop_repeated_ngrams(logits, history.ids, p.no_repeat_ngram_size);
+
   int32_t best = argmax(logits);
   float most = logits[static_cast<size_t>(best)];
-  if (!std::isfinite(most))
-    fail(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
-  if (params_.temperature == 0) return best;
+  if (most == -kInfinity) {
+    fail(ErrorKind::runtime,
+         "no token is left to go on with after {} generated ones: what --allowed-token-ids, "
+         "--banned-token-ids, --min-tokens and --no-repeat-ngram-size drop is the whole vocabulary",
+         history.generated().size());
+  }
+  if (most == kInfinity) {
+    fail(ErrorKind::runtime, "--repetition-penalty {}: so small that a logit overflows",
+         p.repetition_penalty);
+  }
+  return best;
+}
 
-  // Temperature, top-k, top-p, min-p, in this order (as transformers). Tokens far below the best
-  // have no weight that float64 could add.
-  double widest = 80 * params_.temperature;
+// Temperature, top-k, top-p, min-p and typical-p, in this order. `reach`: how far below the largest
+// logit a token may be to be considered at all. Probabilities are compared in float32, as
+// transformers does: there those that ought to be equal mostly are.
+void Sampler::find_candidates(std::span<const float> logits, float most, double reach) {
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (most - logits[i] <= widest) candidates_.push_back({logits[i], static_cast<int32_t>(i), 0});
+    if (most - logits[i] <= reach && logits[i] != -kInfinity)
+      candidates_.push_back({logits[i], static_cast<int32_t>(i), 0});
   }
-  if (params_.top_k > 0 && std::ssize(candidates_) > params_.top_k) {
-    std::partial_sort(candidates_.begin(), candidates_.begin() + params_.top_k, candidates_.end(),
-                      kLikelier);
-    candidates_.resize(static_cast<size_t>(params_.top_k));
-  }
+  if (params_.top_k > 0 && std::ssize(candidates_) > params_.top_k) keep_top_k();
   for (Candidate& c : candidates_) c.weight = std::exp((c.logit - most) / params_.temperature);
   if (params_.top_p < 1) keep_top_p();
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params_.min_p; });
-
-  // 53 random bits, the same on every platform (distributions of the standard library are not).
-  double target = static_cast<double>(random_() >> 11) * 0x1p-53 * total_weight();
-  for (const Candidate& c : candidates_) {
-    target -= c.weight;
-    if (target < 0) return c.id;
-  }
-  return candidates_.back().id;
+  auto least = static_cast<float>(params_.min_p);
+  std::erase_if(candidates_,
+                [&](const Candidate& c) { return static_cast<float>(c.weight) < least; });
+  if (params_.typical_p < 1) keep_typical(most);
 }
 
 double Sampler::total_weight() const {
@@ -81,23 +125,89 @@ double Sampler::total_weight() const {
   return total;
 }
 
-// The likeliest candidates, until they have top_p of all weight. Only as many are sorted as that
-// takes, and some more.
-void Sampler::keep_top_p() {
-  double wanted = params_.top_p * total_weight();
-  double kept = 0;
-  auto sorted = candidates_.begin();
-  auto end = candidates_.begin();
-  while (end != candidates_.end() && kept < wanted) {
-    if (end == sorted) {
-      auto more = std::max<std::ptrdiff_t>(64, 3 * (sorted - candidates_.begin()));
-      auto next = sorted + std::min(more, candidates_.end() - sorted);
-      std::partial_sort(sorted, next, candidates_.end(), kLikelier);
-      sorted = next;
+// Asks keep(candidate) in the order `before` until it says no, and returns how many it kept. Sorts
+// only as many as that takes, and some more; the others follow in no order.
+template <class Order, class Keep>
+size_t Sampler::sort_while(Order before, Keep keep) {
+  size_t sorted = 0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (i == sorted) {
+      sorted = std::min(candidates_.size(), sorted + std::max<size_t>(64, 3 * sorted));
+      auto at = [&](size_t n) { return candidates_.begin() + static_cast<std::ptrdiff_t>(n); };
+      std::partial_sort(at(i), at(sorted), candidates_.end(), before);
     }
-    kept += (end++)->weight;
+    if (!keep(candidates_[i])) return i;
   }
-  candidates_.erase(end, candidates_.end());
+  return candidates_.size();
+}
+
+// The k likeliest, and all that are as likely as the last of them (TopKLogitsWarper).
+void Sampler::keep_top_k() {
+  auto last = candidates_.begin() + (params_.top_k - 1);
+  std::nth_element(candidates_.begin(), last, candidates_.end(), kLikelier);
+  float least = last->logit;
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
+  std::ranges::sort(candidates_, kLikelier);
+}
+
+// The likeliest candidates, until they have top_p of all probability (TopPLogitsWarper). That drops
+// from the other end, the least likely and among equals the lowest id first, while what it has
+// dropped is at most 1 - top_p. (Among equals torch's sort has no fixed order in rows of more than
+// 16 tokens; this is the order of shorter ones, and of its stable sort.)
+void Sampler::keep_top_p() {
+  double total = total_weight();
+  auto dropped_at_most = static_cast<float>(1 - params_.top_p);
+  double kept = 0;
+  size_t count = sort_while(kLikelier, [&](const Candidate& c) {
+    if (kept > 0 && static_cast<float>(1 - kept / total) <= dropped_at_most) return false;
+    kept += c.weight;
+    return true;
+  });
+  float least = candidates_[count - 1].logit;
+  auto is_edge = [&](const Candidate& c) { return c.logit == least; };
+  auto kept_end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
+  auto kept_of_edge = std::count_if(candidates_.begin(), kept_end, is_edge);
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
+  auto edge = std::ranges::find_if(candidates_, is_edge);
+  std::sort(edge, candidates_.end(), kLikelier);
+  candidates_.erase(edge, candidates_.end() - kept_of_edge);
+}
+
+// The candidates whose surprise, -log p, is nearest to the expected one, the entropy, until they
+// have typical_p of all probability, and all as near as the last of them (TypicalLogitsWarper;
+// Meister et al., "Locally Typical Sampling", 2022).
+void Sampler::keep_typical(float most) {
+  double total = total_weight();
+  auto log_weight = [&](const Candidate& c) { return (c.logit - most) / params_.temperature; };
+  double entropy = std::log(total);
+  for (const Candidate& c : candidates_) {
+    if (c.weight > 0) entropy -= c.weight / total * log_weight(c);
+  }
+  double expected = std::log(total) - entropy;  // of log_weight
+  auto distance = [&](const Candidate& c) { return std::abs(log_weight(c) - expected); };
+  auto nearer = [&](const Candidate& a, const Candidate& b) {
+    double of_a = distance(a), of_b = distance(b);
+    return of_a != of_b ? of_a < of_b : a.id < b.id;
+  };
+  double kept = 0;
+  size_t count = sort_while(nearer, [&](const Candidate& c) {
+    if (static_cast<float>(kept / total) >= static_cast<float>(params_.typical_p)) return false;
+    kept += c.weight;
+    return true;
+  });
+  double farthest = distance(candidates_[count - 1]);
+  std::erase_if(candidates_, [&](const Candidate& c) { return distance(c) > farthest; });
+  std::ranges::sort(candidates_, kLikelier);
+}
+
+int32_t Sampler::draw() {
+  // 53 random bits, the same on every platform (distributions of the standard library are not).
+  double target = static_cast<double>(random_() >> 11) * 0x1p-53 * total_weight();
+  for (const Candidate& c : candidates_) {
+    target -= c.weight;
+    if (target < 0) return c.id;
+  }
+  return candidates_.back().id;
 }
 
 }  // namespace sluice

@@ -1,5 +1,13 @@
-// From logits to the next token. Deterministic: the same logits, parameters and random state give
-// the same token.
+// From logits to the next token. Deterministic: the same logits, history, parameters and random
+// state give the same token.
+//
+// The order is that of transformers' generate(), and of vLLM where transformers has no such thing:
+//   1. what drops tokens or adds to them, whatever came before: allowed_token_ids,
+//      banned_token_ids, min_tokens, logit_bias
+//   2. penalties: repetition (prompt and continuation), presence and frequency (continuation)
+//   3. no_repeat_ngram_size (prompt and continuation)
+//   4. with temperature 0: the largest logit. Else temperature, top_k, top_p, min_p, typical_p,
+//      each on what the one before has left, and a random number
 #pragma once
 
 #include <cstdint>
@@ -7,24 +15,30 @@
 #include <span>
 #include <vector>
 
+#include "src/engine/logits_processors.h"
+#include "src/engine/sampling_params.h"
+
 namespace sluice {
 
-struct SamplingParams {
-  double temperature = 0;  // 0: greedy
-  int64_t top_k = 0;       // 0: off
-  double top_p = 1;        // keep the fewest tokens whose probabilities reach it
-  double min_p = 0;  // keep tokens with at least this share of the likeliest one's probability
-  uint64_t seed = 0;
+// A token that may be drawn.
+struct TokenProbability {
+  int32_t id = 0;
+  float logit = 0;  // processed, over the temperature
+  double probability = 0;
 };
-
-// Throws Error(usage) that names the option whose value is out of range.
-void check_sampling(const SamplingParams& params);
 
 class Sampler {
  public:
-  explicit Sampler(const SamplingParams& params);
-  // Throws Error(runtime) when the logits hold a NaN or nothing finite.
-  int32_t sample(std::span<const float> logits);
+  // `eos_ids`: what min_tokens drops beside the stop_token_ids.
+  explicit Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids = {});
+
+  // Changes the row. Throws Error(runtime) when it holds a NaN or nothing finite, or when no token
+  // is left.
+  int32_t sample(std::span<float> logits, const TokenHistory& history);
+
+  // Every token that is not dropped, in no order; those that sample() draws with these
+  // probabilities. Changes the row, draws nothing.
+  std::vector<TokenProbability> distribution(std::span<float> logits, const TokenHistory& history);
 
  private:
   struct Candidate {
@@ -32,18 +46,25 @@ class Sampler {
     int32_t id;
     double weight;  // its probability over the likeliest one's
   };
+  int32_t process(std::span<float> logits, const TokenHistory& history);
+  void find_candidates(std::span<const float> logits, float most, double reach);
   double total_weight() const;
+  template <class Order, class Keep>
+  size_t sort_while(Order before, Keep keep);
+  void keep_top_k();
   void keep_top_p();
+  void keep_typical(float most);
+  int32_t draw();
 
   SamplingParams params_;
+  std::vector<int32_t> allowed_;  // ascending
+  std::vector<int32_t> ends_;     // what ends the sequence
   std::mt19937_64 random_;
+  TokenCounter counter_;
   std::vector<Candidate> candidates_;
 };
 
 // The id of the largest logit; the lowest id among equals.
 int32_t argmax(std::span<const float> logits);
-
-// Natural logarithm of the probability of `id`.
-double log_probability(std::span<const float> logits, int32_t id);
 
 }  // namespace sluice

@@ -2,29 +2,40 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/engine/logprobs.h"
+#include "tests/support/random.h"
 
 namespace sluice {
 namespace {
 
-const std::vector<float> kLogits{1.0f, 3.0f, 2.0f, 3.0f, -1.0f};
+using Ids = std::vector<int32_t>;
+using Row = std::vector<float>;
+
+const Row kLogits{1.0f, 3.0f, 2.0f, 3.0f, -1.0f};
+
+// The sampler works in the row itself, so that it is given a copy.
+int32_t sample(Sampler& sampler, Row logits, const Ids& ids = {}, size_t prompt = 0) {
+  return sampler.sample(logits, {.ids = ids, .prompt_size = prompt});
+}
 
 std::map<int32_t, double> frequencies(const SamplingParams& params,
                                       const std::vector<float>& logits, int draws = 40000) {
   Sampler sampler(params);
   std::map<int32_t, double> seen;
-  for (int i = 0; i < draws; ++i) seen[sampler.sample(logits)] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i) seen[sample(sampler, logits)] += 1.0 / draws;
   return seen;
 }
 
 TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
   Sampler sampler({});
-  EXPECT_EQ(sampler.sample(kLogits), 1);
+  EXPECT_EQ(sample(sampler, kLogits), 1);
 }
 
 TEST(Sampler, FrequenciesFollowTheSoftmax) {
@@ -41,7 +52,8 @@ TEST(Sampler, FrequenciesFollowTheSoftmax) {
 
 TEST(Sampler, TopKTopPAndMinPCutTheTail) {
   EXPECT_EQ(frequencies({.temperature = 1, .top_k = 2}, kLogits).size(), 2u);
-  EXPECT_EQ(frequencies({.temperature = 1, .top_k = 1}, kLogits).size(), 1u);
+  EXPECT_EQ(frequencies({.temperature = 1, .top_k = 1}, kLogits).size(), 2u);  // as large
+  EXPECT_EQ(frequencies({.temperature = 1, .top_k = 3}, kLogits).size(), 3u);
   EXPECT_EQ(frequencies({.temperature = 1, .top_p = 0.5}, kLogits).size(), 2u);  // 0.41 + 0.41
   EXPECT_EQ(frequencies({.temperature = 1, .top_p = 0.9}, kLogits).size(), 3u);
   EXPECT_EQ(frequencies({.temperature = 1, .top_p = 1e-9}, kLogits).size(), 1u);
@@ -55,32 +67,141 @@ TEST(Sampler, SameSeedSameTokens) {
   Sampler c({.temperature = 1, .seed = 4});
   std::vector<int32_t> from_a, from_b, from_c;
   for (int i = 0; i < 100; ++i) {
-    from_a.push_back(a.sample(kLogits));
-    from_b.push_back(b.sample(kLogits));
-    from_c.push_back(c.sample(kLogits));
+    from_a.push_back(sample(a, kLogits));
+    from_b.push_back(sample(b, kLogits));
+    from_c.push_back(sample(c, kLogits));
   }
   EXPECT_EQ(from_a, from_b);
   EXPECT_NE(from_a, from_c);
 }
 
 TEST(Sampler, RefusesNonsense) {
+  double nan = std::numeric_limits<double>::quiet_NaN();
+  double infinity = std::numeric_limits<double>::infinity();
   EXPECT_THROW(Sampler({.temperature = -1}), Error);
-  EXPECT_THROW(Sampler({.temperature = std::numeric_limits<double>::quiet_NaN()}), Error);
+  EXPECT_THROW(Sampler({.temperature = nan}), Error);
   EXPECT_THROW(Sampler({.top_k = -1}), Error);
   EXPECT_THROW(Sampler({.top_p = 0}), Error);
   EXPECT_THROW(Sampler({.min_p = 1.5}), Error);
+  EXPECT_THROW(Sampler({.typical_p = 0}), Error);
+  EXPECT_THROW(Sampler({.typical_p = nan}), Error);
+  EXPECT_THROW(Sampler({.repetition_penalty = 0}), Error);
+  EXPECT_THROW(Sampler({.repetition_penalty = infinity}), Error);
+  EXPECT_THROW(Sampler({.presence_penalty = -2.1}), Error);
+  EXPECT_THROW(Sampler({.frequency_penalty = nan}), Error);
+  EXPECT_THROW(Sampler({.no_repeat_ngram_size = -1}), Error);
+  EXPECT_THROW(Sampler({.logit_bias = {{1, 101.0f}}}), Error);
+  EXPECT_THROW(Sampler({.allowed_token_ids = Ids{}}), Error);
+  EXPECT_THROW(Sampler({.allowed_token_ids = Ids{2, 1}, .banned_token_ids = {1, 2, 3}}), Error);
+  EXPECT_THROW(Sampler({.min_tokens = -1}), Error);
+  EXPECT_THROW(Sampler({.logprobs = -1}), Error);
+}
+
+TEST(Sampler, RefusesIdsThatTheVocabularyLacks) {
+  for (int32_t id : {-1, 5}) {
+    EXPECT_THROW(check_sampling({.logit_bias = {{id, 1.0f}}}, 5), Error);
+    EXPECT_THROW(check_sampling({.allowed_token_ids = Ids{id}}, 5), Error);
+    EXPECT_THROW(check_sampling({.banned_token_ids = {id}}, 5), Error);
+    EXPECT_THROW(check_sampling({.stop_token_ids = {id}}, 5), Error);
+  }
+  EXPECT_THROW(check_sampling({.logprobs = 6}, 5), Error);
+  check_sampling({.logit_bias = {{4, 100.0f}}, .allowed_token_ids = Ids{0}, .logprobs = 5}, 5);
+}
+
+TEST(Sampler, RefusesDamagedLogits) {
   Sampler sampler({.temperature = 1});
   float nan = std::numeric_limits<float>::quiet_NaN();
   float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_THROW(sampler.sample(std::vector<float>{1, nan}), Error);
-  EXPECT_THROW(sampler.sample(std::vector<float>{-infinity, -infinity}), Error);
-  EXPECT_EQ(sampler.sample(std::vector<float>{-infinity, 0}), 1);
+  EXPECT_THROW(sample(sampler, {1, nan}), Error);
+  EXPECT_THROW(sample(sampler, {-infinity, -infinity}), Error);
+  EXPECT_THROW(sample(sampler, {1, infinity}), Error);
+  EXPECT_EQ(sample(sampler, {-infinity, 0}), 1);
 }
 
-TEST(Sampler, LogProbabilitiesSumToOne) {
+TEST(Sampler, GreedyTakesTheLargestOfWhatIsLeft) {
+  auto greedy = [](const SamplingParams& params, const Ids& ids = {}, size_t prompt = 0) {
+    Sampler sampler(params, {1});
+    return sample(sampler, kLogits, ids, prompt);
+  };
+  EXPECT_EQ(greedy({.banned_token_ids = {1, 3}}), 2);
+  EXPECT_EQ(greedy({.allowed_token_ids = Ids{4, 0, 4}}), 0);
+  EXPECT_EQ(greedy({.logit_bias = {{4, 4.5f}}}), 4);
+  EXPECT_EQ(greedy({.repetition_penalty = 1.1}, {1}, 1), 3);
+  EXPECT_EQ(greedy({.presence_penalty = 0.5}, {1}, 1), 1);  // the prompt does not count
+  EXPECT_EQ(greedy({.presence_penalty = 0.5}, {1}, 0), 3);
+  EXPECT_EQ(greedy({.frequency_penalty = 0.6}, {1, 3, 1, 3}, 0), 2);
+  EXPECT_EQ(greedy({.no_repeat_ngram_size = 2}, {2, 1, 2}, 1), 3);
+  EXPECT_EQ(greedy({.min_tokens = 2}, {0, 2}, 1), 3);
+  EXPECT_EQ(greedy({.min_tokens = 2}, {0, 2, 2}, 1), 1);
+  EXPECT_EQ(greedy({.stop_token_ids = {3}, .min_tokens = 2}, {0, 2}, 1), 2);
+}
+
+TEST(Sampler, NeverDrawsWhatIsDropped) {
+  auto seen = frequencies({.temperature = 3, .banned_token_ids = {1, 4}}, kLogits, 5000);
+  EXPECT_EQ(seen.size(), 3u);
+  EXPECT_FALSE(seen.contains(1) || seen.contains(4));
+  seen = frequencies({.temperature = 3, .allowed_token_ids = Ids{4, 2}}, kLogits, 5000);
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_TRUE(seen.contains(2) && seen.contains(4));
+}
+
+TEST(Sampler, SaysSoWhenNothingIsLeft) {
+  Sampler sampler({.temperature = 1, .no_repeat_ngram_size = 1, .allowed_token_ids = Ids{1, 2}});
+  EXPECT_EQ(sample(sampler, kLogits, {1, 4}, 2), 2);
+  EXPECT_THROW(sample(sampler, kLogits, {1, 4, 2}, 2), Error);
+}
+
+// Vocabularies and filters of every size: what is drawn comes as often as the distribution says,
+// and its order does not depend on how much of the candidates was sorted.
+TEST(Sampler, DrawsFromTheDistribution) {
+  test::Random random("sampler");
+  for (int round = 0; round < 40; ++round) {
+    Row logits(static_cast<size_t>(random.between(2, 400)));
+    for (float& l : logits) l = std::round(random.normal(4)) / 2;
+    SamplingParams params{.temperature = 0.5 + random.uniform(),
+                          .top_k = random.between(0, 1) * random.between(1, 400),
+                          .top_p = 1 - random.uniform() / 2,
+                          .min_p = random.uniform() / 20,
+                          .typical_p = 1 - random.uniform() / 2};
+    Sampler sampler(params);
+    Row copy = logits;
+    std::map<int32_t, double> expected;
+    double total = 0;
+    for (const TokenProbability& t : sampler.distribution(copy, {})) {
+      EXPECT_TRUE(expected.emplace(t.id, t.probability).second);
+      total += t.probability;
+    }
+    EXPECT_NEAR(total, 1, 1e-9);
+    const int draws = 2000;
+    std::map<int32_t, double> seen = frequencies(params, logits, draws);
+    for (auto [id, share] : seen) ASSERT_TRUE(expected.contains(id)) << share;
+    for (auto [id, p] : expected)
+      EXPECT_NEAR(seen.contains(id) ? seen.at(id) : 0, p, 6 * std::sqrt(p / draws) + 3e-3);
+  }
+}
+
+TEST(Logprobs, ProbabilitiesSumToOne) {
   double sum = 0;
   for (int32_t i = 0; i < 5; ++i) sum += std::exp(log_probability(kLogits, i));
   EXPECT_NEAR(sum, 1, 1e-12);
+}
+
+TEST(Logprobs, LikeliestFirstAndTheLowerIdAmongEquals) {
+  auto ids = [](const TokenLogprobs& found) {
+    Ids result;
+    for (const Logprob& l : found.top) {
+      result.push_back(l.token_id);
+      EXPECT_EQ(l.logprob, log_probability(kLogits, l.token_id));
+    }
+    return result;
+  };
+  TokenLogprobs found = token_logprobs(kLogits, 4, 3);
+  EXPECT_EQ(found.token.token_id, 4);
+  EXPECT_EQ(found.token.logprob, log_probability(kLogits, 4));
+  EXPECT_EQ(ids(found), (Ids{1, 3, 2}));
+  EXPECT_EQ(ids(token_logprobs(kLogits, 0, 5)), (Ids{1, 3, 2, 0, 4}));
+  EXPECT_EQ(ids(token_logprobs(kLogits, 0, 1)), (Ids{1}));
+  EXPECT_TRUE(token_logprobs(kLogits, 0, 0).top.empty());
 }
 
 }  // namespace

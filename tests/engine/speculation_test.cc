@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "src/engine/generate.h"
 #include "src/engine/session.h"
 #include "tests/support/checkpoint.h"
@@ -108,6 +110,15 @@ GenerateResult generate(const std::filesystem::path& model, const Ids& prompt,
   return generation.result();
 }
 
+std::vector<double> logprobs_of(const GenerateResult& result) {
+  std::vector<double> all;
+  for (const TokenLogprobs& token : result.logprobs) {
+    all.push_back(token.token.logprob);
+    for (const Logprob& l : token.top) all.push_back(l.logprob);
+  }
+  return all;
+}
+
 TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
   test::Random random("speculation");
   int64_t accepted = 0;
@@ -128,6 +139,13 @@ TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
       SamplingParams sampling;
       sampling.temperature = temperature;
       sampling.seed = static_cast<uint64_t>(round);
+      if (round >= 4) {  // what depends on the tokens before, guessed ones among them
+        sampling.repetition_penalty = 1.1;
+        sampling.presence_penalty = -0.2;
+        sampling.frequency_penalty = 0.1;
+        sampling.no_repeat_ngram_size = 5;
+        sampling.logprobs = 2;
+      }
       GenerateResult plain = generate(dir.path(), prompt, sampling, 40, {});
       EXPECT_EQ(plain.steps, 39);
       // The model as its own draft: greedy guesses that are always right, and sampled ones mostly
@@ -137,15 +155,48 @@ TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
         GenerateResult ahead = generate(dir.path(), prompt, sampling, 40, how);
         EXPECT_EQ(ahead.ids, plain.ids);
         EXPECT_EQ(ahead.logits_hash, plain.logits_hash);
+        EXPECT_EQ(logprobs_of(ahead), logprobs_of(plain));
         EXPECT_EQ(ahead.steps + ahead.accepted, 39);
         accepted += ahead.accepted;
-        if (!how.draft.empty() && !how.lookup && temperature == 0 && round % 2 == 0) {
+        if (!how.draft.empty() && !how.lookup && temperature == 0 && round % 2 == 0 && round < 4) {
           EXPECT_EQ(ahead.accepted, ahead.guessed);
         }
       }
     }
   }
   EXPECT_GT(accepted, 0);
+}
+
+// The token that ends the sequence may be one that was guessed.
+TEST(Speculation, EndsWithTheSameStopToken) {
+  test::Random random("stop-tokens");
+  Json config = test::tiny_config();
+  config["vocab_size"] = 12;
+  test::TempDir dir;
+  test::write_checkpoint(dir.path(), config, test::tiny_tensors(config, random));
+  for (int64_t min_tokens : {0, 6}) {
+    SamplingParams sampling;
+    sampling.temperature = 1;
+    sampling.seed = 3;
+    sampling.stop_token_ids = {2, 5};
+    sampling.min_tokens = min_tokens;
+    sampling.logprobs = 0;
+    GenerateResult plain = generate(dir.path(), {1, 2, 3}, sampling, 60, {});
+    EXPECT_EQ(plain.logprobs.size(), plain.ids.size());
+    auto stops = [](int32_t id) { return id == 2 || id == 5; };
+    auto first = std::ranges::find_if(plain.ids, stops);
+    EXPECT_GE(first - plain.ids.begin(), min_tokens);
+    if (plain.finish_reason == "stop") {
+      EXPECT_EQ(first + 1, plain.ids.end());
+    } else {
+      EXPECT_EQ(first, plain.ids.end());
+    }
+    GenerateResult ahead = generate(dir.path(), {1, 2, 3}, sampling, 60, Ahead{true, dir.path()});
+    EXPECT_EQ(ahead.ids, plain.ids);
+    EXPECT_EQ(ahead.finish_reason, plain.finish_reason);
+    EXPECT_EQ(ahead.logits_hash, plain.logits_hash);
+    EXPECT_EQ(ahead.logprobs.size(), ahead.ids.size());
+  }
 }
 
 }  // namespace

@@ -32,6 +32,13 @@ class SafetensorsFile {
   std::vector<int64_t> shape(const std::string& name) const {
     return header_.at(name).at("shape").get<std::vector<int64_t>>();
   }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& [name, tensor] : header_.items()) {
+      if (name != "__metadata__") found.push_back(name);
+    }
+    return found;
+  }
   bool has(const std::string& name) const { return header_.contains(name); }
 
  private:

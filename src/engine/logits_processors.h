@@ -1,0 +1,68 @@
+// What changes a row of logits before the temperature: each works in place, and a token that it
+// drops has the logit -inf afterwards. Ids that the row does not have are passed over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+
+// The tokens before the one that is to be sampled.
+struct TokenHistory {
+  std::span<const int32_t> ids;  // prompt and continuation
+  size_t prompt_size = 0;        // the rest was generated
+
+  std::span<const int32_t> generated() const { return ids.subspan(prompt_size); }
+};
+
+// The different ids of a list and how often each is there, in time linear in the list. Its memory
+// is one number a token of the vocabulary, kept from call to call.
+class TokenCounter {
+ public:
+  // visit(id, count) for each different id in [0, vocab_size).
+  template <class Visit>
+  void each(std::span<const int32_t> ids, size_t vocab_size, Visit visit) {
+    if (counts_.size() < vocab_size) counts_.resize(vocab_size);
+    auto known = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < vocab_size; };
+    for (int32_t id : ids) {
+      if (known(id)) ++counts_[static_cast<size_t>(id)];
+    }
+    for (int32_t id : ids) {
+      if (!known(id)) continue;
+      uint32_t count = std::exchange(counts_[static_cast<size_t>(id)], 0);
+      if (count > 0) visit(id, count);
+    }
+  }
+
+ private:
+  std::vector<uint32_t> counts_;  // all zero between calls
+};
+
+// vLLM's allowed_token_ids: drops every other token. `ids` ascend and differ.
+void keep_tokens(std::span<float> logits, std::span<const int32_t> ids);
+
+// transformers' SuppressTokensLogitsProcessor, vLLM's bad_words of one token.
+void drop_tokens(std::span<float> logits, std::span<const int32_t> ids);
+
+// vLLM's logit_bias, transformers' SequenceBiasLogitsProcessor for single tokens.
+void add_logit_bias(std::span<float> logits, const std::map<int32_t, float>& bias);
+
+// transformers' RepetitionPenaltyLogitsProcessor (Keskar et al., "CTRL", 2019): the logit of each
+// different id is divided by the penalty where it is positive, multiplied where it is negative.
+void penalize_repetition(std::span<float> logits, std::span<const int32_t> ids, double penalty,
+                         TokenCounter& counter);
+
+// The presence and frequency penalties of OpenAI and vLLM: presence + frequency * count is
+// subtracted from the logit of each different id.
+void penalize_occurrences(std::span<float> logits, std::span<const int32_t> ids, double presence,
+                          double frequency, TokenCounter& counter);
+
+// transformers' NoRepeatNGramLogitsProcessor: drops what followed the last n - 1 ids wherever they
+// stood before. Linear in `ids`, whatever n is.
+void drop_repeated_ngrams(std::span<float> logits, std::span<const int32_t> ids, int64_t n);
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+#include "src/engine/logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+namespace {
+
+// What turns logits into logarithms of probabilities: log p = (logit - most) - log_sum.
+struct Normalizer {
+  double most;
+  double log_sum;
+
+  explicit Normalizer(std::span<const float> logits) : most(*std::ranges::max_element(logits)) {
+    double sum = 0;
+    for (float l : logits) sum += std::exp(l - most);
+    log_sum = std::log(sum);
+  }
+  double operator()(float logit) const { return logit - most - log_sum; }
+};
+
+}  // namespace
+
+double log_probability(std::span<const float> logits, int32_t id) {
+  return Normalizer(logits)(logits[static_cast<size_t>(id)]);
+}
+
+TokenLogprobs token_logprobs(std::span<const float> logits, int32_t id, int64_t top) {
+  Normalizer normalized(logits);
+  auto of = [&](int32_t token) {
+    return Logprob{token, normalized(logits[static_cast<size_t>(token)])};
+  };
+  TokenLogprobs result{of(id), {}};
+  if (top <= 0) return result;
+  // A heap of the likeliest so far, the least likely of them on top: no list of the vocabulary.
+  auto likelier = [](const Logprob& a, const Logprob& b) {
+    return a.logprob != b.logprob ? a.logprob > b.logprob : a.token_id < b.token_id;
+  };
+  for (int32_t token = 0; token < std::ssize(logits); ++token) {
+    Logprob next = of(token);
+    if (std::ssize(result.top) == top) {
+      if (!likelier(next, result.top.front())) continue;
+      std::ranges::pop_heap(result.top, likelier);
+      result.top.pop_back();
+    }
+    result.top.push_back(next);
+    std::ranges::push_heap(result.top, likelier);
+  }
+  std::ranges::sort_heap(result.top, likelier);
+  return result;
+}
+
+}  // namespace sluice

@@ -1,0 +1,26 @@
+// Natural logarithms of tokens' probabilities, from the model's own logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace sluice {
+
+struct Logprob {
+  int32_t token_id = 0;
+  double logprob = 0;
+};
+
+// A token that was generated, and the likeliest ones at its place, which may not have it.
+struct TokenLogprobs {
+  Logprob token;
+  std::vector<Logprob> top;  // falling; the lower id first among equals
+};
+
+double log_probability(std::span<const float> logits, int32_t id);
+
+// As vLLM's logprobs: of the logits before anything of SamplingParams changed them.
+TokenLogprobs token_logprobs(std::span<const float> logits, int32_t id, int64_t top);
+
+}  // namespace sluice

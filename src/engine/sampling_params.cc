@@ -1,0 +1,94 @@
+#include "src/engine/sampling_params.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ranges>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+// OpenAI's bounds, which vLLM shares.
+constexpr double kMaxPenalty = 2;
+constexpr float kMaxBias = 100;
+
+void check_penalty(const char* option, double value) {
+  if (!(std::abs(value) <= kMaxPenalty))
+    fail(ErrorKind::usage, "{} must be between -{} and {}", option, kMaxPenalty, kMaxPenalty);
+}
+
+void check_filters(const SamplingParams& p) {
+  if (!(p.temperature >= 0) || std::isinf(p.temperature))
+    fail(ErrorKind::usage, "--temperature must be 0 or above");
+  if (p.top_k < 0) fail(ErrorKind::usage, "--top-k must be 0 (off) or above");
+  if (!(p.top_p > 0 && p.top_p <= 1))
+    fail(ErrorKind::usage, "--top-p must be above 0 and at most 1");
+  if (!(p.min_p >= 0 && p.min_p <= 1)) fail(ErrorKind::usage, "--min-p must be between 0 and 1");
+  if (!(p.typical_p > 0 && p.typical_p <= 1))
+    fail(ErrorKind::usage, "--typical-p must be above 0 and at most 1");
+}
+
+void check_penalties(const SamplingParams& p) {
+  if (!(p.repetition_penalty > 0) || std::isinf(p.repetition_penalty))
+    fail(ErrorKind::usage, "--repetition-penalty must be above 0 (1: off)");
+  check_penalty("--presence-penalty", p.presence_penalty);
+  check_penalty("--frequency-penalty", p.frequency_penalty);
+  if (p.no_repeat_ngram_size < 0)
+    fail(ErrorKind::usage, "--no-repeat-ngram-size must be 0 (off) or above");
+  for (auto [id, bias] : p.logit_bias) {
+    if (!(std::abs(bias) <= kMaxBias)) {
+      fail(ErrorKind::usage, "--logit-bias {}={}: a bias must be between -{} and {}", id, bias,
+           kMaxBias, kMaxBias);
+    }
+  }
+}
+
+void check_lists(const SamplingParams& p) {
+  if (p.min_tokens < 0) fail(ErrorKind::usage, "--min-tokens must be 0 (off) or above");
+  if (p.logprobs && *p.logprobs < 0)
+    fail(ErrorKind::usage, "--logprobs must be 0 (of the token itself only) or above");
+  if (!p.allowed_token_ids) return;
+  if (p.allowed_token_ids->empty())
+    fail(ErrorKind::usage, "--allowed-token-ids must name at least one token");
+  auto banned = [&](int32_t id) {
+    return std::ranges::find(p.banned_token_ids, id) != p.banned_token_ids.end();
+  };
+  if (std::ranges::all_of(*p.allowed_token_ids, banned)) {
+    fail(
+        ErrorKind::usage,
+        "--allowed-token-ids: each of them is one of --banned-token-ids, so that no token is left");
+  }
+}
+
+template <class Ids>
+void check_ids(const char* option, const Ids& ids, int64_t vocab_size) {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      fail(ErrorKind::usage, "{}: token id {} is not in the model's vocabulary of {}", option, id,
+           vocab_size);
+    }
+  }
+}
+
+}  // namespace
+
+void check_sampling(const SamplingParams& params) {
+  check_filters(params);
+  check_penalties(params);
+  check_lists(params);
+}
+
+void check_sampling(const SamplingParams& p, int64_t vocab_size) {
+  check_sampling(p);
+  check_ids("--logit-bias", std::views::keys(p.logit_bias), vocab_size);
+  if (p.allowed_token_ids) check_ids("--allowed-token-ids", *p.allowed_token_ids, vocab_size);
+  check_ids("--banned-token-ids", p.banned_token_ids, vocab_size);
+  check_ids("--stop-token-ids", p.stop_token_ids, vocab_size);
+  if (p.logprobs.value_or(0) > vocab_size) {
+    fail(ErrorKind::usage, "--logprobs {}: the model's vocabulary has {} tokens", *p.logprobs,
+         vocab_size);
+  }
+}
+
+}  // namespace sluice
