@@ -5,6 +5,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/cli/common.h"
+#include "src/cli/sampling_options.h"
 #include "src/cli/verbs.h"
 #include "src/engine/generate.h"
 
@@ -16,7 +17,7 @@ struct RunOptions : CommonOptions {
   std::optional<std::string> prompt_file;
   std::optional<std::string> token_ids;
   int64_t max_tokens = 128;
-  SamplingParams sampling;
+  SamplingOptions sampling;
   std::vector<std::string> stop;
   std::string speculation = "auto";
   std::optional<std::string> draft_model;
@@ -45,7 +46,7 @@ GenerateRequest make_request(const RunOptions& o, const Session& session) {
          prompt, session.max_model_len());
   }
   request.max_tokens = std::min(o.max_tokens, session.max_model_len() - prompt);
-  request.sampling = o.sampling;
+  request.sampling = sampling_params(o.sampling);
   request.stop = o.stop;
   if (!o.ignore_eos) request.eos_ids = session.model().files.eos_ids;
   check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
@@ -67,6 +68,20 @@ Json timings_json(const Session& session, size_t prompt, const GenerateResult& r
           {"decode_tokens_per_second", rate(static_cast<double>(later), r.decode_seconds)}};
 }
 
+Json logprobs_json(const std::vector<TokenLogprobs>& tokens) {
+  auto one = [](const Logprob& l) {
+    return Json{{"token_id", l.token_id}, {"logprob", l.logprob}};
+  };
+  Json list = Json::array();
+  for (const TokenLogprobs& token : tokens) {
+    Json entry = one(token.token);
+    entry["top"] = Json::array();
+    for (const Logprob& l : token.top) entry["top"].push_back(one(l));
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 void check_speculation(const RunOptions& o) {
   if (o.speculation != "auto" && o.speculation != "none" && o.speculation != "prompt_lookup") {
     fail(ErrorKind::usage, "--speculation {}: not known; auto, none and prompt_lookup are",
@@ -74,6 +89,16 @@ void check_speculation(const RunOptions& o) {
   }
   if (o.draft_model && o.speculation == "none")
     fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
+}
+
+void check_tokens(const RunOptions& o) {
+  const SamplingParams& p = o.sampling.params;
+  if (p.min_tokens > o.max_tokens) {
+    fail(ErrorKind::usage, "--min-tokens {}: more than --max-tokens, which is {}", p.min_tokens,
+         o.max_tokens);
+  }
+  if (p.logprobs && !o.json)
+    fail(ErrorKind::usage, "--logprobs are part of the JSON: give --json, too");
 }
 
 // A draft model beside the session, in memory; null without --draft-model.
@@ -122,6 +147,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   apply_log_level(o);
   check_report_path(o);
   check_speculation(o);
+  check_tokens(o);
   Session session(session_options(o));
   GenerateRequest request = make_request(o, session);
   int64_t prompt = std::ssize(request.prompt);
@@ -151,12 +177,14 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
       make_report("run", o, session, timings_json(session, static_cast<size_t>(prompt), result));
   write_report(o, report);
   if (o.json) {
-    print_json({{"text", result.text},
-                {"token_ids", result.ids},
-                {"finish_reason", result.finish_reason},
-                {"timings", report.at("timings")},
-                {"memory", report.at("memory")},
-                {"logits_hash", fmt::format("{:016x}", result.logits_hash)}});
+    Json json{{"text", result.text},
+              {"token_ids", result.ids},
+              {"finish_reason", result.finish_reason},
+              {"timings", report.at("timings")},
+              {"memory", report.at("memory")},
+              {"logits_hash", fmt::format("{:016x}", result.logits_hash)}};
+    if (o.sampling.params.logprobs) json["logprobs"] = logprobs_json(result.logprobs);
+    print_json(json);
   }
   log::info("\n{}\nlast logits {:016x}", summary_text(report), result.logits_hash);
 }
@@ -180,16 +208,7 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
   verb->add_option("-n,--max-tokens", o->max_tokens, "tokens to generate at most")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();
-  verb->add_option("--temperature", o->sampling.temperature, "0: always the likeliest token")
-      ->capture_default_str();
-  verb->add_option("--top-k", o->sampling.top_k, "sample from the k likeliest; 0: off")
-      ->capture_default_str();
-  verb->add_option("--top-p", o->sampling.top_p, "sample from the likeliest that together reach p")
-      ->capture_default_str();
-  verb->add_option("--min-p", o->sampling.min_p,
-                   "drop tokens below this share of the likeliest one's probability")
-      ->capture_default_str();
-  verb->add_option("--seed", o->sampling.seed, "of the random numbers")->capture_default_str();
+  add_sampling_options(*verb, o->sampling);
   verb->add_option("--stop", o->stop, "end before this text; may be given several times")
       ->allow_extra_args(false);
   verb->add_option("--speculation", o->speculation,

@@ -12,6 +12,7 @@ import unittest
 
 from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 from report_test import ReportTest  # run by its name, as the others
+from sampling_test import SamplingTest  # likewise
 
 
 class RunTest(Case):

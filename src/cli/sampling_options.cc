@@ -1,0 +1,97 @@
+#include "src/cli/sampling_options.h"
+
+#include <charconv>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/cli/common.h"
+
+namespace sluice::cli {
+namespace {
+
+// The whole of `text` as a number; false where it is none.
+template <class Number>
+bool parse_number(std::string_view text, Number& number) {
+  auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return status == std::errc{} && end == text.data() + text.size();
+}
+
+// "5=1.5,7=-100"
+std::map<int32_t, float> parse_logit_bias(const std::string& text) {
+  std::map<int32_t, float> bias;
+  std::string_view rest = text;
+  bool more = true;
+  while (more) {
+    size_t comma = rest.find(',');
+    std::string_view item = rest.substr(0, comma);
+    more = comma != std::string_view::npos;
+    if (more) rest.remove_prefix(comma + 1);
+    size_t sign = std::min(item.find('='), item.size());
+    int32_t id = 0;
+    float added = 0;
+    if (!parse_number(item.substr(0, sign), id) ||
+        !parse_number(item.substr(std::min(sign + 1, item.size())), added)) {
+      fail(ErrorKind::usage, "--logit-bias {}: not a list of biases such as 5=1.5,7=-100", text);
+    }
+    if (!bias.emplace(id, added).second)
+      fail(ErrorKind::usage, "--logit-bias {}: token id {} is there twice", text, id);
+  }
+  return bias;
+}
+
+}  // namespace
+
+void add_sampling_options(CLI::App& verb, SamplingOptions& o) {
+  SamplingParams& p = o.params;
+  verb.add_option("--temperature", p.temperature, "0: always the likeliest token")
+      ->capture_default_str();
+  verb.add_option("--top-k", p.top_k, "sample from the k likeliest; 0: off")->capture_default_str();
+  verb.add_option("--top-p", p.top_p, "sample from the likeliest that together reach p")
+      ->capture_default_str();
+  verb.add_option("--min-p", p.min_p,
+                  "drop tokens below this share of the likeliest one's probability")
+      ->capture_default_str();
+  verb.add_option("--typical-p", p.typical_p,
+                  "sample from those nearest to the expected surprise that together reach p")
+      ->capture_default_str();
+  verb.add_option("--repetition-penalty", p.repetition_penalty,
+                  "above 1: less of what the prompt or the continuation holds")
+      ->capture_default_str();
+  verb.add_option("--presence-penalty", p.presence_penalty,
+                  "taken from the logits of tokens that were generated")
+      ->capture_default_str();
+  verb.add_option("--frequency-penalty", p.frequency_penalty,
+                  "taken from them for each time that they were")
+      ->capture_default_str();
+  verb.add_option("--no-repeat-ngram-size", p.no_repeat_ngram_size,
+                  "no so many tokens in a row a second time; 0: off")
+      ->capture_default_str();
+  verb.add_option("--logit-bias", o.logit_bias, "add to the logits of tokens: 5=1.5,7=-100");
+  verb.add_option("--allowed-token-ids", o.allowed_token_ids, "generate only these: 1,2,3");
+  verb.add_option("--banned-token-ids", o.banned_token_ids, "never generate these: 1,2,3");
+  verb.add_option("--min-tokens", p.min_tokens,
+                  "no end-of-sequence or stop token before so many are generated")
+      ->capture_default_str();
+  verb.add_option("--stop-token-ids", o.stop_token_ids,
+                  "end with one of these, as with an end-of-sequence token: 1,2,3");
+  verb.add_option("--seed", p.seed, "of the random numbers")->capture_default_str();
+  verb.add_option("--logprobs", p.logprobs,
+                  "with --json: the logarithm of each token's probability, and so many likeliest "
+                  "tokens at its place");
+}
+
+SamplingParams sampling_params(const SamplingOptions& o) {
+  SamplingParams params = o.params;
+  if (o.logit_bias) params.logit_bias = parse_logit_bias(*o.logit_bias);
+  if (o.allowed_token_ids)
+    params.allowed_token_ids = parse_token_ids(*o.allowed_token_ids, "--allowed-token-ids");
+  if (o.banned_token_ids)
+    params.banned_token_ids = parse_token_ids(*o.banned_token_ids, "--banned-token-ids");
+  if (o.stop_token_ids)
+    params.stop_token_ids = parse_token_ids(*o.stop_token_ids, "--stop-token-ids");
+  return params;
+}
+
+}  // namespace sluice::cli
