@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -14,21 +15,25 @@ namespace {
 
 constexpr double kWorthwhile = 1.02;  // of the tokens a second, for twice as many sequences
 
-// For `sequences` of the longest, whichever they are.
+int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
+  auto end = values.begin() + std::min<std::ptrdiff_t>(count, std::ssize(values));
+  std::ranges::partial_sort(values, end, std::greater{});
+  return std::accumulate(values.begin(), end, int64_t{0});
+}
+
+// For `sequences` of the longest, whichever they are: slots for all their tokens, and steps that
+// could take all their prompts, as they come together.
 RunShape shape_for(const Session& session, std::span<const Request> requests, int64_t sequences) {
-  std::vector<int64_t> lengths;
-  int64_t longest_prompt = sequences;
+  std::vector<int64_t> slots, prompts;
+  int64_t block = session.options().block_size;
   for (const Request& r : requests) {
     int64_t tokens = std::ssize(r.prompt) + r.max_tokens;
-    int64_t slots = ceil_div(tokens, session.options().block_size) * session.options().block_size;
-    lengths.insert(lengths.end(), static_cast<size_t>(std::min(r.n, sequences)), slots);
-    longest_prompt = std::max(longest_prompt, std::ssize(r.prompt));
+    slots.insert(slots.end(), static_cast<size_t>(std::min(r.n, sequences)),
+                 ceil_div(tokens, block) * block);
+    prompts.push_back(std::ssize(r.prompt));
   }
-  auto count = std::min<std::ptrdiff_t>(sequences, std::ssize(lengths));
-  std::ranges::partial_sort(lengths, lengths.begin() + count, std::greater{});
-  int64_t slots = 0;
-  for (std::ptrdiff_t i = 0; i < count; ++i) slots += lengths[static_cast<size_t>(i)];
-  return session.run_shape(slots, longest_prompt, sequences);
+  int64_t rows = std::max(sequences, sum_of_largest(std::move(prompts), sequences));
+  return session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences);
 }
 
 }  // namespace
