@@ -29,8 +29,8 @@ struct BatchOptions : CommonOptions {
 struct Running {
   const BatchLine* line = nullptr;
   int64_t prompt_tokens = 0;
-  int64_t n = 1;
-  std::vector<RequestResult> results;
+  std::vector<RequestResult> results;  // of its n
+  int64_t left = 0;                    // that have not finished
 };
 
 struct Totals {
@@ -104,11 +104,18 @@ std::vector<std::pair<const BatchLine*, Request>> parse_all(const std::vector<Ba
   return requests;
 }
 
-void write_response(Running& r, const Session& session, BatchOutput& output) {
+void write_response(const Running& r, const Session& session, BatchOutput& output, Totals& totals) {
+  auto failed = std::ranges::find(r.results, "error", &RequestResult::finish_reason);
+  if (failed != r.results.end()) {
+    output.add(*r.line, 400, api_error_json(failed->error));
+    ++totals.failed;
+    return;
+  }
   CompletionHead head{"cmpl-" + r.line->custom_id,
                       r.line->body.value("model", session.options().model.filename().string()),
                       static_cast<int64_t>(std::time(nullptr))};
   output.add(*r.line, 200, completion_json(head, r.results, r.prompt_tokens, session.tokenizer()));
+  ++totals.completed;
 }
 
 void run_all(Session& session, Engine& engine, std::map<int64_t, Running>& running,
@@ -120,13 +127,10 @@ void run_all(Session& session, Engine& engine, std::map<int64_t, Running>& runni
     for (const Output& out : engine.step(stop)) {
       if (!out.finished) continue;
       Running& r = running.at(out.id.request);
-      r.results.resize(static_cast<size_t>(r.n));
       r.results[static_cast<size_t>(out.id.index)] = engine.take(out.id);
-      bool all = std::ranges::none_of(r.results, [](const auto& x) { return x.ids.empty(); });
-      if (!all) continue;
-      write_response(r, session, output);
+      if (--r.left > 0) continue;
+      write_response(r, session, output, totals);
       running.erase(out.id.request);
-      ++totals.completed;
     }
     progress.update();
     follow_limits(session, shrink, followed);
@@ -186,11 +190,12 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   log::info("{} requests, up to {} sequences at once with {} of KV cache", requests.size(),
             width.sequences, format_size(session.memory_plan().kv_cache));
 
-  auto start = std::chrono::steady_clock::now();
   Engine engine(session.runner(), session.tokenizer(), width.sequences);
+  auto start = std::chrono::steady_clock::now();
   std::map<int64_t, Running> running;
   for (auto& [line, request] : parsed) {
-    Running r{line, std::ssize(request.prompt), request.n, {}};
+    Running r{line, std::ssize(request.prompt),
+              std::vector<RequestResult>(static_cast<size_t>(request.n)), request.n};
     running.emplace(engine.add(std::move(request)), std::move(r));
   }
   run_all(session, engine, running, output, totals, o, stop, shrink);

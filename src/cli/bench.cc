@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/cli/bench_engine.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
 #include "src/plan/rates.h"
@@ -305,7 +306,8 @@ void define_bench(CLI::App& app, std::stop_token stop) {
       "  sluice bench disk MODEL\n"
       "  sluice bench load MODEL --quantization fp8 --json\n"
       "  sluice bench decode MODEL --quantization fp8\n"
-      "  sluice bench prefill MODEL --tokens 512");
+      "  sluice bench prefill MODEL --tokens 512\n"
+      "  sluice bench engine MODEL --max-num-seqs 16");
   auto load = std::make_shared<BenchOptions>();
   CLI::App* load_verb =
       verb->add_subcommand("load", "Load, at the rate of the disk (reads bypass the page cache)");
@@ -342,6 +344,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
       ->add_option("--repeats", prefill->repeats, "runs, of which the median counts (default 3)")
       ->check(CLI::Range(1, 1000));
   prefill_verb->callback([prefill, stop] { bench_prefill(*prefill, stop); });
+  define_bench_engine(*verb, stop);
 }
 
 }  // namespace sluice::cli

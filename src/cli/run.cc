@@ -165,6 +165,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
     follow_limits(session, shrink, followed);
   }
   RequestResult result = engine.take(id);
+  if (!result.error.empty()) fail(ErrorKind::runtime, "{}", result.error);
   if (!o.json && session.tokenizer() == nullptr)
     print(fmt::format("{}\n", fmt::join(result.ids, ",")));
   if (!o.json && session.tokenizer() != nullptr) print("\n");

@@ -229,18 +229,26 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
 // Each row's logits give the token that comes after it, as long as the guesses before it were right
 // and the sequence goes on.
 void Engine::verify(Active& a, Tensor logits, int64_t row) {
-  int32_t id = sample(a, logits);
-  a.verifying = !a.ended && row < a.guessed && id == a.guesses[static_cast<size_t>(row)];
+  std::optional<int32_t> id = sample(a, logits);
+  a.verifying = id && !a.ended && row < a.guessed && *id == a.guesses[static_cast<size_t>(row)];
   if (a.verifying) ++a.right;
 }
 
 // The sampler works in the row itself, so that what is told of the model's logits comes first.
-int32_t Engine::sample(Active& a, Tensor logits) {
+// None where the request leaves no token to sample, or the model gives none: that ends it.
+std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
   std::span<float> row = row_span(logits);
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
   a.result.logits_hash = hash_logits(logits);
   if (top) raw_logits_.assign(row.begin(), row.end());
-  int32_t id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
+  int32_t id = 0;
+  try {
+    id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
+  } catch (const Error& e) {
+    a.result.error = e.what();
+    end(a, "error");
+    return std::nullopt;
+  }
   if (top) a.result.logprobs.push_back(token_logprobs(raw_logits_, id, *top));
   a.ids.push_back(id);
   a.result.ids.push_back(id);
@@ -266,13 +274,17 @@ void Engine::go_on(Active& a, int32_t id) {
   if (!stop && a.text) show(a.text->add(id));
   bool stopped = a.text && a.text->stopped();
   bool longest = std::ssize(a.result.ids) == a.request.max_tokens;
-  a.ended = stop || stopped || longest;
-  if (!a.ended) return;
+  if (!stop && !stopped && !longest) return;
   if (a.text && !stopped) {
     show(a.text->finish());
     stopped = a.text->stopped();
   }
-  a.result.finish_reason = stop || stopped ? "stop" : "length";
+  end(a, stop || stopped ? "stop" : "length");
+}
+
+void Engine::end(Active& a, const char* reason) {
+  a.ended = true;
+  a.result.finish_reason = reason;
   a.output->finished = true;
 }
 
@@ -288,7 +300,7 @@ void Engine::settle(const ScheduledJob& scheduled) {
   a.result.guessed += a.guessed;
   a.result.accepted += a.right;
   if (a.sampled) {
-    bool first = std::ssize(a.result.ids) == a.right + 1;
+    bool first = std::ssize(a.result.ids) <= a.right + 1;
     a.result.steps += first ? 0 : 1;
     if (first && a.request.n > 1) fork(a);
   }

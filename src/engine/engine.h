@@ -85,8 +85,9 @@ class Engine {
   Tensor run_model(std::span<const ScheduledJob> step);
   void sample_all(Tensor hidden, std::span<const ScheduledJob> step, std::vector<Output>& outputs);
   void verify(Active& active, Tensor logits, int64_t row);
-  int32_t sample(Active& active, Tensor logits);
+  std::optional<int32_t> sample(Active& active, Tensor logits);
   void go_on(Active& active, int32_t id);
+  void end(Active& active, const char* reason);
   void settle(const ScheduledJob& scheduled);
   void fork(Active& active);
 

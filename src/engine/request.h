@@ -29,7 +29,8 @@ struct Request {
 struct RequestResult {
   std::vector<int32_t> ids;  // generated, with the eos or stop token that ended it
   std::string text;
-  std::string finish_reason;            // "stop" (eos, a stop token or string), "length"
+  std::string finish_reason;            // "stop" (eos, a stop token or string), "length", "error"
+  std::string error;                    // why no token could be sampled
   std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
   double queue_seconds = 0;             // until its prompt was begun
   double prefill_seconds = 0;           // from there to the first token

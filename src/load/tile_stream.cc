@@ -107,7 +107,7 @@ uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
 void TileStream::free_memory(const Entry& entry) {
   if (entry.buffer) {
     free_buffers_.push_back(*entry.buffer);
-  } else {
+  } else if (--slot_users_[entry.slot.slot] == 0) {
     returned_.push_back(entry.slot);
   }
 }
@@ -162,9 +162,9 @@ TileStream::Entry TileStream::take_front() {
 }
 
 void TileStream::note_stats(const Entry& entry) {
-  auto tiled = std::ranges::upper_bound(plan_.sweep, entry.tile, {}, &TiledTensor::first_tile) - 1;
-  TensorStats& stats = stats_[static_cast<size_t>(tiled - plan_.sweep.begin())];
-  if (entry.tile != tiled->first_tile + stats.tiles) return;
+  const TiledTensor& tiled = plan_.tensor_of_tile(entry.tile);
+  TensorStats& stats = stats_[static_cast<size_t>(&tiled - plan_.sweep.data())];
+  if (entry.tile != tiled.first_tile + stats.tiles) return;
   ++stats.tiles;
   stats.sum.add(entry.stats);
 }
@@ -183,7 +183,7 @@ WeightTile TileStream::tile(const Param& param, int64_t row) {
       weight = plan_.tile_weight(tile, buffer_memory(*held_->buffer));
       note_stats(*held_);
     } else {
-      std::span<const std::byte> codes = held_->slot.bytes;
+      auto codes = held_->slot.bytes.subspan(held_->offset, held_->length);
       lock.unlock();
       weight = options_.spill->weight(move.tensor, move.first_row, codes);
       lock.lock();
@@ -216,13 +216,14 @@ void TileStream::open_reader() {
   // some tiles are still encoded, all where none is.
   uint64_t buffers = tile_buffers(plan_);
   uint64_t first_buffer = all_spilled ? buffers : reads_spill_ ? buffers / 2 : 0;
-  uint64_t slot_bytes = all_spilled ? widest : plan_.slot_bytes;
-  uint64_t area = round_down(slots_bytes_ + first_buffer * plan_.tile_bytes, slot_bytes);
+  slot_bytes_ = all_spilled ? std::max(widest, plan_.slot_bytes) : plan_.slot_bytes;
+  uint64_t area = round_down(slots_bytes_ + first_buffer * plan_.tile_bytes, slot_bytes_);
+  slot_users_.assign(area / slot_bytes_, 0);
   free_buffers_.clear();
   for (uint64_t b = buffers; b > first_buffer; --b)
     free_buffers_.push_back(static_cast<uint32_t>(b - 1));
   reader_ = io::open_reader(sources_.files(), memory_.bytes().first(area),
-                            {.kind = options_.reader, .slot_bytes = slot_bytes});
+                            {.kind = options_.reader, .slot_bytes = slot_bytes_});
 }
 
 void TileStream::read_tiles(const std::stop_token& stop) {
@@ -281,6 +282,37 @@ void TileStream::start_over(const std::stop_token& stop) {
   start_over_ = false;
 }
 
+// Where the spill has tiles that lie one after the other.
+Spill::Extent TileStream::extent(uint32_t first, uint32_t tiles) const {
+  Move begin = plan_.tile(first).move, end = plan_.tile(first + tiles - 1).move;
+  return options_.spill->extent(begin.tensor, begin.first_row,
+                                end.first_row + end.rows - begin.first_row);
+}
+
+// As many as a slot holds, of one tensor.
+uint32_t TileStream::tiles_of_read(uint32_t first) const {
+  const TiledTensor& tiled = plan_.tensor_of_tile(first);
+  uint32_t most = tiled.first_tile + tiled.tiles - first;
+  auto fits = [&](uint32_t tiles) {
+    Spill::Extent e = extent(first, tiles);
+    return round_up(e.offset + e.length, io::kDirectAlignment) -
+               round_down(e.offset, io::kDirectAlignment) <=
+           slot_bytes_;
+  };
+  uint32_t tiles = 1;
+  while (tiles < most && fits(tiles + 1)) ++tiles;
+  return tiles;
+}
+
+// For the `i`-th tile of a read that begins with `first`.
+void TileStream::add_entry(const Entry& first, uint32_t i, const io::ReadRequest& request) {
+  Entry entry = first;
+  entry.tile = first.tile + i;
+  entry.offset = first.buffer ? 0 : extent(entry.tile, 1).offset - request.offset;
+  entry.length = first.buffer ? 0 : extent(entry.tile, 1).length;
+  entries_.push_back(entry);
+}
+
 void TileStream::submit_reads() {
   std::unique_lock lock(mutex());
   mark_finished();
@@ -290,12 +322,13 @@ void TileStream::submit_reads() {
     io::ReadRequest request{tile.file, tile.offset, tile.length, first_id_ + entries_.size()};
     Entry entry;
     entry.tile = next_tile_;
-    if (const Move& move = tile.move; is_spilled(move.tensor)) {
-      Spill::Extent extent = options_.spill->extent(move.tensor, move.first_row, move.rows);
-      request.file = sources_.choose(sources_.extra_file(), extent.length);
-      request.offset = extent.offset;
-      request.length = extent.length;
-      report_.spilled_bytes += extent.length;
+    if (is_spilled(tile.move.tensor)) {
+      entry.tiles = tiles_of_read(next_tile_);
+      Spill::Extent all = extent(next_tile_, entry.tiles);
+      request.file = sources_.choose(sources_.extra_file(), all.length);
+      request.offset = all.offset;
+      request.length = all.length;
+      report_.spilled_bytes += all.length;
     } else {
       if (free_buffers_.empty()) return;
       entry.buffer = free_buffers_.back();
@@ -303,9 +336,9 @@ void TileStream::submit_reads() {
       request.file = sources_.choose(tile.file, tile.length);
     }
     entry.file = request.file;
-    entries_.push_back(entry);
+    for (uint32_t i = 0; i < entry.tiles; ++i) add_entry(entry, i, request);
     report_.units[tile.unit].bytes += request.length;
-    next_tile_ = (next_tile_ + 1) % plan_.sweep_tiles();
+    next_tile_ = (next_tile_ + entry.tiles) % plan_.sweep_tiles();
     lock.unlock();
     reader_->submit(request);
     ++reads_in_flight_;
@@ -330,9 +363,14 @@ void TileStream::receive() {
     queue_->push({ArrivedSpan::Kind::tile, read, nullptr, tile.move, weight, {}});
     return;
   }
-  e.slot = read;
-  e.ready = true;
-  if (e.abandoned) free_memory(e);
+  slot_users_[read.slot] = e.tiles;
+  for (size_t i = read.tag - first_id_, end = i + e.tiles; i < end; ++i) {
+    Entry& tile = entries_[i];
+    tile.arrived = e.arrived;
+    tile.slot = read;
+    tile.ready = true;
+    if (tile.abandoned) free_memory(tile);
+  }
   signal_.changed.notify_all();
 }
 
@@ -362,89 +400,6 @@ void TileStream::wait_for_memory(const std::stop_token& stop) {
            reads_spill_ != spill_ready();
   });
   if (full) report_.units[unit].compute += seconds(Clock::now() - start);
-}
-
-void TileStream::open_lookup_reader() {
-  if (lookup_reader_) lookup_io_ += lookup_reader_->stats();
-  lookup_reader_.reset();
-  lookup_spill_ = offer_spill(options_.spill, lookup_sources_);
-  lookup_reader_ = io::open_reader(lookup_sources_.files(), lookup_.bytes().first(lookup_tile_),
-                                   {.kind = options_.reader, .slot_bytes = lookup_slot_bytes_});
-}
-
-// Row `id` of a table from the row group that was read; false where the spill's copy is damaged.
-bool TileStream::embed_row(const Kernels& kernels, uint32_t t, const io::ReadResult& read,
-                           int32_t id, Tensor out) {
-  const TensorPlan& tensor = plan_.tensors[t];
-  if (lookup_spill_ && options_.spill->layout().find(t) != nullptr) {
-    auto first = static_cast<int32_t>(round_down(static_cast<uint64_t>(id), kPanelRows));
-    std::optional<Weight> panel = options_.spill->weight(t, first, read.bytes);
-    int32_t within = id - first;
-    if (panel) kernels.embed(*panel, {&within, 1}, out);
-    return panel.has_value();
-  }
-  RowsInFile rows = rows_in_file(plan_, tensor);
-  int64_t first = id / rows.group * rows.group;
-  EncodeArgs args;
-  args.stored = tensor.stored->dtype;
-  args.source = read.bytes.data() + rows.skip;
-  args.source_stride = static_cast<int64_t>(rows.row_bytes);
-  args.rows = std::min(rows.group, rows.rows - first);
-  args.group = tensor.group;
-  args.to = tile_view(plan_.params[tensor.param], rows.group, lookup_.data() + lookup_tile_);
-  if (tensor.group == ScaleGroup::tensor) args.tensor_amax = amax_[t];
-  refuse_damaged(tensor.stored->name, encoder_.encode(args));
-  auto within = static_cast<int32_t>(id - first);
-  kernels.embed(args.to, {&within, 1}, out);
-  return true;
-}
-
-void TileStream::embed(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
-                       Tensor out) {
-  while (true) {
-    try {
-      if (!lookup_reader_ || lookup_spill_ != spill_ready()) open_lookup_reader();
-      if (embed_rows(kernels, table, ids, out)) return;
-      options_.spill->stop_using(SpillDamaged(table.path).what(), true);
-    } catch (const io::ReadError& e) {
-      if (!fall_back(e, lookup_sources_, options_.spill)) throw;
-      lookup_reader_.reset();
-    }
-  }
-}
-
-// False where the spill's copy is damaged.
-bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
-                            std::span<const int32_t> ids, Tensor out) {
-  auto found = std::ranges::find_if(
-      plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
-  auto tensor = static_cast<uint32_t>(found - plan_.tensors.begin());
-  RowsInFile rows = rows_in_file(plan_, *found);
-  std::vector<uint32_t> chosen(ids.size());  // files
-  auto request = [&](int32_t id, uint64_t tag) -> io::ReadRequest {
-    if (lookup_spill_ && options_.spill->layout().find(tensor) != nullptr) {
-      Spill::Extent e = options_.spill->extent(tensor, id / kPanelRows * kPanelRows, kPanelRows);
-      chosen[tag] = lookup_sources_.choose(lookup_sources_.extra_file(), e.length);
-      return {chosen[tag], e.offset, e.length, tag};
-    }
-    int64_t first = id / rows.group * rows.group;
-    auto count = static_cast<uint64_t>(std::min(rows.group, rows.rows - first));
-    uint64_t length = count * rows.row_bytes;
-    uint32_t file = lookup_sources_.choose(found->stored->file, length);
-    chosen[tag] = file;
-    return {file, rows.begin + static_cast<uint64_t>(first) * rows.row_bytes, length, tag};
-  };
-  for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
-    for (; submitted < ids.size() && lookup_reader_->free_slots() > 0; ++submitted)
-      lookup_reader_->submit(request(ids[submitted], submitted));
-    io::ReadResult read = lookup_reader_->wait();
-    lookup_sources_.arrived(chosen[read.tag], read.bytes.size());
-    Tensor row = out.rows_from(static_cast<int64_t>(read.tag), 1);
-    bool intact = embed_row(kernels, tensor, read, ids[read.tag], row);
-    lookup_reader_->release(read);
-    if (!intact) return false;
-  }
-  return true;
 }
 
 void TileStream::add_stats(LoadReport& report) const {

@@ -4,6 +4,7 @@
 // and round, and waits only when all its memory holds tiles that nobody has used yet. So compute
 // waits for the disk or the disk for compute, never both. A tile from the checkpoint is encoded
 // from its slot into a tile buffer; one from the spill cache is used in the slot where it arrived.
+// As such tiles are small and lie one after the other, one read brings as many as a slot holds.
 #pragma once
 
 #include <chrono>
@@ -75,8 +76,11 @@ class TileStream final : public WeightStream {
   struct Entry {
     uint32_t tile = 0;               // of plan.sweep
     std::optional<uint32_t> buffer;  // that it is encoded into; none: it stays in its slot
-    io::ReadResult slot;             // without a buffer, once it has arrived
-    uint32_t file = 0;               // that it is read from, of sources_
+    uint32_t tiles = 1;              // without a buffer: of its read, when it is the first of them
+    uint64_t offset = 0;             // and where its codes lie in the read
+    uint64_t length = 0;
+    io::ReadResult slot;  // likewise, once it has arrived
+    uint32_t file = 0;    // that it is read from, of sources_
     Clock::time_point arrived;
     EncodeStats stats;  // with a buffer, once it is ready
     bool ready = false;
@@ -89,11 +93,14 @@ class TileStream final : public WeightStream {
   void open_reader();
   void start_over(const std::stop_token& stop);
   void submit_reads();
+  void add_entry(const Entry& first, uint32_t i, const io::ReadRequest& request);
   void receive();
   void wait_for_memory(const std::stop_token& stop);
 
   bool spill_ready() const { return options_.spill != nullptr && options_.spill->ready(); }
   bool is_spilled(uint32_t tensor) const;
+  uint32_t tiles_of_read(uint32_t first) const;
+  Spill::Extent extent(uint32_t first, uint32_t tiles) const;
   uint32_t tile_index(const Param& param, int64_t row) const;
   std::byte* buffer_memory(uint32_t buffer) const;
   std::mutex& mutex() const { return signal_.mutex; }
@@ -133,6 +140,7 @@ class TileStream final : public WeightStream {
   std::unique_ptr<io::Reader> reader_;
   io::Sources sources_;
   bool start_over_ = false;  // with another reader
+  uint64_t slot_bytes_ = 0;  // of the reader
   size_t reads_in_flight_ = 0;
   io::ReaderStats past_io_;  // of readers before this one
 
@@ -140,6 +148,7 @@ class TileStream final : public WeightStream {
   size_t encoding_ = 0;
   bool reads_spill_ = false;  // the reader has the spill's file
   std::vector<uint32_t> free_buffers_;
+  std::vector<uint32_t> slot_users_;      // of each slot: its tiles that are still needed
   std::vector<io::ReadResult> returned_;  // slots that nobody needs any more
   uint64_t first_id_ = 0;                 // of entries_.front(): ids count reads
   std::deque<Entry> entries_;             // in the order of the reads

@@ -257,9 +257,12 @@ uint32_t ReadPlan::sweep_tiles() const {
   return sweep.empty() ? 0 : sweep.back().first_tile + sweep.back().tiles;
 }
 
+const TiledTensor& ReadPlan::tensor_of_tile(uint32_t index) const {
+  return *(std::ranges::upper_bound(sweep, index, {}, &TiledTensor::first_tile) - 1);
+}
+
 Tile ReadPlan::tile(uint32_t index) const {
-  const TiledTensor& tiled =
-      *(std::ranges::upper_bound(sweep, index, {}, &TiledTensor::first_tile) - 1);
+  const TiledTensor& tiled = tensor_of_tile(index);
   const TensorPlan& tensor = tensors[tiled.tensor];
   RowsInFile rows = rows_in_file(*this, tensor);
   int64_t first = (index - tiled.first_tile) * tiled.tile_rows;

@@ -113,6 +113,7 @@ struct ReadPlan {
   // The view of a parameter in its unit's storage.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
   uint32_t sweep_tiles() const;
+  const TiledTensor& tensor_of_tile(uint32_t index) const;
   Tile tile(uint32_t index) const;
   // The rows of a streamed parameter that a tile fills, and their view in memory of tile_bytes.
   int64_t tile_row(const Tile& tile) const;

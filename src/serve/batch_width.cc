@@ -21,9 +21,9 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   return std::accumulate(values.begin(), end, int64_t{0});
 }
 
-// For `sequences` of the longest, whichever they are: slots for all their tokens, and steps that
-// could take all their prompts, as they come together.
-RunShape shape_for(const Session& session, std::span<const Request> requests, int64_t sequences) {
+}  // namespace
+
+RunShape batch_shape(const Session& session, std::span<const Request> requests, int64_t sequences) {
   std::vector<int64_t> slots, prompts;
   int64_t block = session.options().block_size;
   for (const Request& r : requests) {
@@ -36,8 +36,6 @@ RunShape shape_for(const Session& session, std::span<const Request> requests, in
   return session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences);
 }
 
-}  // namespace
-
 BatchWidth choose_batch_width(Session& session, std::span<const Request> requests, int64_t most) {
   int64_t sequences = 0;
   for (const Request& r : requests) sequences += r.n;
@@ -45,7 +43,7 @@ BatchWidth choose_batch_width(Session& session, std::span<const Request> request
   Rates rates = remembered_rates(rates_file(), session.options().model);
   std::optional<BatchWidth> best;
   for (int64_t width = 1;; width = std::min(2 * width, most)) {
-    BatchWidth wide{width, shape_for(session, requests, width), 0};
+    BatchWidth wide{width, batch_shape(session, requests, width), 0};
     try {
       auto [memory, read] =
           session.what_if(wide.shape, session.budget(), session.options().quantize);

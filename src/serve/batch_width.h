@@ -10,6 +10,10 @@
 
 namespace sluice {
 
+// Slots for the longest `sequences` of them, whichever they are, and steps that could take all
+// their prompts, as they come together.
+RunShape batch_shape(const Session& session, std::span<const Request> requests, int64_t sequences);
+
 struct BatchWidth {
   int64_t sequences = 0;
   RunShape shape;                // to place the session with

@@ -121,6 +121,7 @@ Json logprobs_json(const std::vector<TokenLogprobs>& tokens, const Tokenizer* to
 Request parse_completion(const Json& json, const std::string& where, const Session& session) {
   JsonFields body(json, where);
   check_known(json, where);
+  body.string_or("model", "");  // is only repeated, and must be a text
   Request request;
   request.prompt = prompt_ids(body, session);
   request.max_tokens = body.integer_or("max_tokens", 1, kMost, 16);

@@ -101,7 +101,9 @@ class BatchTest(Case):
                  "--top-p": {"prompt": "x", "top_p": 7}, "the prompt is empty": {"prompt": ""},
                  "prompt is missing": {"max_tokens": 3}, "not supported": {"prompt": "x", "stream": True},
                  "token id": {"prompt": [10**6]}, "must be a JSON object": 5, "stop must be": {"prompt": "x", "stop": 3},
-                 "logit_bias": {"prompt": "x", "logit_bias": {"a": 1}}}
+                 "logit_bias": {"prompt": "x", "logit_bias": {"a": 1}},
+                 "model must be": {"prompt": "x", "model": 5},
+                 "no token": {"prompt": "Anne had", "allowed_token_ids": [5], "banned_token_ids": [5], "n": 2}}
         self.write({"prompt": "Anne had", "max_tokens": 4}, *wrong.values())
         out = run_json(*self.batch())["timings"]
         self.assertEqual((out["completed"], out["failed"]), (1, len(wrong)))
