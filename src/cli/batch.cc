@@ -12,6 +12,7 @@
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
+#include "src/memory/system.h"
 #include "src/serve/batch_file.h"
 #include "src/serve/batch_width.h"
 #include "src/serve/completion.h"
@@ -61,8 +62,8 @@ class BatchProgress {
     double eta = seconds / static_cast<double>(std::max<int64_t>(totals_.completed, 1)) *
                  static_cast<double>(totals_.requests - done);
     std::string text = fmt::format(
-        "batch {} of {} requests, {} running, {:.1f} tokens/s{}", done, totals_.requests,
-        engine_.running(), rate,
+        "batch {} of {} requests, {} running, {:.1f} tokens/s, memory {}{}", done, totals_.requests,
+        engine_.running(), rate, format_size(process_rss()),
         totals_.completed > 0 ? fmt::format(", about {:.0f} s left", eta) : std::string());
     fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", text, terminal_ ? "" : "\n");
     shown_ = true;
@@ -112,7 +113,8 @@ void write_response(const Running& r, const Session& session, BatchOutput& outpu
     return;
   }
   CompletionHead head{"cmpl-" + r.line->custom_id,
-                      r.line->body.value("model", session.options().model.filename().string()),
+                      JsonFields(r.line->body, r.line->where)
+                          .string_or("model", session.options().model.filename().string()),
                       static_cast<int64_t>(std::time(nullptr))};
   output.add(*r.line, 200, completion_json(head, r.results, r.prompt_tokens, session.tokenizer()));
   ++totals.completed;

@@ -104,7 +104,7 @@ class BatchTest(Case):
                  "logit_bias": {"prompt": "x", "logit_bias": {"a": 1}},
                  "model must be": {"prompt": "x", "model": 5},
                  "no token": {"prompt": "Anne had", "allowed_token_ids": [5], "banned_token_ids": [5], "n": 2}}
-        self.write({"prompt": "Anne had", "max_tokens": 4}, *wrong.values())
+        self.write({"prompt": "Anne had", "max_tokens": 4, "model": None, "user": "somebody"}, *wrong.values())
         out = run_json(*self.batch())["timings"]
         self.assertEqual((out["completed"], out["failed"]), (1, len(wrong)))
         responses = self.read()
