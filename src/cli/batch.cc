@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <map>
 
 #include "src/base/error.h"
@@ -19,6 +20,8 @@
 
 namespace sluice::cli {
 namespace {
+
+constexpr int64_t kWaiting = 256;  // requests in the engine that do not run yet
 
 struct BatchOptions : CommonOptions {
   std::string input;
@@ -80,11 +83,21 @@ class BatchProgress {
   Clock::time_point last_ = start_;
 };
 
-// The requests that can run, in the order of the file; what cannot gets its response at once.
-std::vector<std::pair<const BatchLine*, Request>> parse_all(const std::vector<BatchLine>& lines,
-                                                            const Session& session,
-                                                            BatchOutput& output, Totals& totals) {
-  std::vector<std::pair<const BatchLine*, Request>> requests;
+// The requests that can run, those of a lower priority number first, and their lines.
+struct Pending {
+  std::vector<Request> requests;
+  std::vector<const BatchLine*> lines;
+};
+
+// What cannot run gets its response at once.
+void refuse(const BatchLine& line, const std::string& why, BatchOutput& output, Totals& totals) {
+  output.add(line, 400, api_error_json(why));
+  ++totals.failed;
+}
+
+Pending parse_all(const std::vector<BatchLine>& lines, const Session& session, BatchOutput& output,
+                  Totals& totals) {
+  std::vector<std::pair<const BatchLine*, Request>> parsed;
   for (const BatchLine& line : lines) {
     if (output.done().contains(line.custom_id)) {
       ++totals.before;
@@ -95,21 +108,77 @@ std::vector<std::pair<const BatchLine*, Request>> parse_all(const std::vector<Ba
         fail(ErrorKind::refused, "{}: url {:?} is not served; /v1/completions is", line.where,
              line.url);
       }
-      requests.emplace_back(&line, parse_completion(line.body, line.where, session));
+      parsed.emplace_back(&line, parse_completion(line.body, line.where, session));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::refused && e.kind() != ErrorKind::usage) throw;
-      output.add(line, 400, api_error_json(e.what()));
-      ++totals.failed;
+      refuse(line, e.what(), output, totals);
     }
   }
-  return requests;
+  std::ranges::stable_sort(parsed, {}, [](const auto& p) { return p.second.priority; });
+  Pending pending;
+  for (auto& [line, request] : parsed) {
+    pending.lines.push_back(line);
+    pending.requests.push_back(std::move(request));
+  }
+  return pending;
+}
+
+// The longest sequence that the budget has room for; 0 where the model has none.
+int64_t longest_that_fits(Session& session, int64_t most) {
+  auto fits = [&](int64_t tokens) {
+    try {
+      session.what_if(session.run_shape(tokens, 1, 1), session.budget(),
+                      session.options().quantize);
+      return true;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::no_fit) throw;
+      return false;
+    }
+  };
+  int64_t low = 0;
+  while (low < most) {
+    int64_t middle = most - (most - low) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return low;
+}
+
+// Requests for which the budget has no room get their responses, so that the others can run.
+BatchWidth choose_width(Session& session, Pending& pending, const BatchOptions& o,
+                        BatchOutput& output, Totals& totals) {
+  try {
+    return choose_batch_width(session, pending.requests, o.max_num_seqs);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::no_fit) throw;
+    int64_t most = longest_that_fits(session, session.max_model_len());
+    Pending rest;
+    for (size_t i = 0; i < pending.lines.size(); ++i) {
+      Request& r = pending.requests[i];
+      if (std::ssize(r.prompt) + r.max_tokens <= most) {
+        rest.lines.push_back(pending.lines[i]);
+        rest.requests.push_back(std::move(r));
+      } else if (most > 0) {
+        refuse(*pending.lines[i],
+               fmt::format("{}: the prompt and max_tokens are {} tokens, and the budget has room "
+                           "for {}; raise --memory",
+                           pending.lines[i]->where, std::ssize(r.prompt) + r.max_tokens, most),
+               output, totals);
+      }
+    }
+    if (rest.lines.empty() || rest.lines.size() == pending.lines.size()) throw;
+    pending = std::move(rest);
+    return choose_batch_width(session, pending.requests, o.max_num_seqs);
+  }
 }
 
 void write_response(const Running& r, const Session& session, BatchOutput& output, Totals& totals) {
   auto failed = std::ranges::find(r.results, "error", &RequestResult::finish_reason);
   if (failed != r.results.end()) {
-    output.add(*r.line, 400, api_error_json(failed->error));
-    ++totals.failed;
+    refuse(*r.line, failed->error, output, totals);
     return;
   }
   CompletionHead head{"cmpl-" + r.line->custom_id,
@@ -120,12 +189,22 @@ void write_response(const Running& r, const Session& session, BatchOutput& outpu
   ++totals.completed;
 }
 
-void run_all(Session& session, Engine& engine, std::map<int64_t, Running>& running,
-             BatchOutput& output, Totals& totals, const BatchOptions& o,
-             const std::stop_token& stop, const std::atomic<int>& shrink) {
+void run_all(Session& session, Engine& engine, Pending& pending, BatchOutput& output,
+             Totals& totals, const BatchOptions& o, const std::stop_token& stop,
+             const std::atomic<int>& shrink) {
   BatchProgress progress(totals, engine, o.quiet);
+  std::map<int64_t, Running> running;
   int followed = 0;
-  while (!engine.idle()) {
+  size_t next = 0;
+  while (next < pending.lines.size() || !engine.idle()) {
+    // A few wait, so that whoever ends is followed at once.
+    while (next < pending.lines.size() && engine.waiting() < kWaiting) {
+      Request& request = pending.requests[next];
+      Running r{pending.lines[next], std::ssize(request.prompt),
+                std::vector<RequestResult>(static_cast<size_t>(request.n)), request.n};
+      running.emplace(engine.add(std::move(request)), std::move(r));
+      ++next;
+    }
     for (const Output& out : engine.step(stop)) {
       if (!out.finished) continue;
       Running& r = running.at(out.id.request);
@@ -174,33 +253,28 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   apply_log_level(o);
   check_report_path(o);
   std::vector<BatchLine> lines = read_batch(o.input);
+  std::error_code missing;
+  if (std::filesystem::equivalent(o.input, o.output, missing))
+    fail(ErrorKind::usage, "--output {}: is the input", o.output);
   Session session(session_options(o));
   BatchOutput output(o.output);
   Totals totals;
   totals.requests = std::ssize(lines);
-  auto parsed = parse_all(lines, session, output, totals);
-  std::vector<Request> requests;
-  for (auto& [line, request] : parsed) requests.push_back(request);
-  if (requests.empty()) {
+  Pending pending = parse_all(lines, session, output, totals);
+  if (pending.lines.empty()) {
     if (o.json) print_json({{"timings", counts_json(totals)}});
     log::info("nothing to run: {} of {} requests were done before, {} failed", totals.before,
               totals.requests, totals.failed);
     return;
   }
-  BatchWidth width = choose_batch_width(session, requests, o.max_num_seqs);
+  BatchWidth width = choose_width(session, pending, o, output, totals);
   place_and_load(session, o, width.shape, stop);
-  log::info("{} requests, up to {} sequences at once with {} of KV cache", requests.size(),
+  log::info("{} requests, up to {} sequences at once with {} of KV cache", pending.lines.size(),
             width.sequences, format_size(session.memory_plan().kv_cache));
 
   Engine engine(session.runner(), session.tokenizer(), width.sequences);
   auto start = std::chrono::steady_clock::now();
-  std::map<int64_t, Running> running;
-  for (auto& [line, request] : parsed) {
-    Running r{line, std::ssize(request.prompt),
-              std::vector<RequestResult>(static_cast<size_t>(request.n)), request.n};
-    running.emplace(engine.add(std::move(request)), std::move(r));
-  }
-  run_all(session, engine, running, output, totals, o, stop, shrink);
+  run_all(session, engine, pending, output, totals, o, stop, shrink);
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Json timings = timings_json(engine, totals, width, seconds);
   Json report = make_report("batch", o, session, timings);

@@ -63,7 +63,7 @@ Outcome run_all(Runner& runner, const std::vector<Request>& requests, int64_t ma
 }
 
 Json percentiles_json(std::vector<double> values) {
-  if (values.empty()) return nullptr;
+  if (values.empty()) return Json::object();
   std::ranges::sort(values);
   auto at = [&](double share) {
     return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
@@ -111,8 +111,8 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
       "first token after {:.2f} s (p50), {:.2f} s (p90); each further {:.3f} s, {:.3f} s\n"
       "KV slots held without a token {:.1f} %, scheduling {:.3f} % of the time, {} preemptions\n",
       all.rate(), s.most_running, alone.rate(), all.rate() / alone.rate(),
-      result["first_token_seconds"]["p50"].get<double>(),
-      result["first_token_seconds"]["p90"].get<double>(),
+      result["first_token_seconds"].value("p50", 0.0),
+      result["first_token_seconds"].value("p90", 0.0),
       result["each_token_seconds"].value("p50", 0.0),
       result["each_token_seconds"].value("p90", 0.0), 100 * waste, 100 * overhead, s.preemptions));
 }

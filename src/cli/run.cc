@@ -93,10 +93,6 @@ void check_speculation(const RunOptions& o) {
 
 void check_tokens(const RunOptions& o) {
   const SamplingParams& p = o.sampling.params;
-  if (p.min_tokens > o.max_tokens) {
-    fail(ErrorKind::usage, "--min-tokens {}: more than --max-tokens, which is {}", p.min_tokens,
-         o.max_tokens);
-  }
   if (p.logprobs && !o.json)
     fail(ErrorKind::usage, "--logprobs are part of the JSON: give --json, too");
 }

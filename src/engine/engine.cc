@@ -34,11 +34,13 @@ struct Engine::Source {
 };
 
 struct Engine::Active : Job {
-  Active(OutputId number, Request asked, Sequence kv, const Tokenizer* tokenizer)
-      : Job(std::move(kv), asked.prompt),
+  // The prompt moves to the job's ids.
+  Active(OutputId number, Request asked, Sequence kv, const Tokenizer* tokenizer,
+         std::shared_ptr<Sampler::Scratch> scratch)
+      : Job(std::move(kv), std::exchange(asked.prompt, {})),
         id(number),
         request(std::move(asked)),
-        sampler(request.sampling, request.eos_ids) {
+        sampler(request.sampling, request.eos_ids, std::move(scratch)) {
     priority = request.priority;
     if (tokenizer != nullptr) text.emplace(*tokenizer, request.stop);
   }
@@ -58,6 +60,7 @@ struct Engine::Active : Job {
   int64_t guessed = 0;
   int64_t right = 0;
   bool sampled = false;    // it got a token, or several
+  bool first = false;      // of these the first of all
   bool verifying = false;  // the next row is of its sequence
   bool ended = false;
   Output* output = nullptr;
@@ -81,8 +84,8 @@ int64_t Engine::add(Request request) {
          prompt + request.max_tokens, runner_.blocks().size() * runner_.block_size());
   }
   OutputId id{next_request_++, 0};
-  auto active =
-      std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt), tokenizer_);
+  auto active = std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt),
+                                         tokenizer_, scratch_);
   scheduler_.add(*active);
   active_.emplace(id, std::move(active));
   stats_.prompt_tokens += prompt;
@@ -204,6 +207,7 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
     a.right = 0;
     a.sampled = a.sequence.length() - s.guesses == std::ssize(a.ids);
     a.verifying = a.sampled;
+    a.first = a.sampled && a.result.ids.empty();
     for (int64_t i = 0; a.sampled && i <= s.guesses; ++i) {
       int64_t from = first + s.rows - s.guesses - 1 + i;
       int64_t to = std::ssize(wanted);
@@ -235,7 +239,7 @@ void Engine::verify(Active& a, Tensor logits, int64_t row) {
 }
 
 // The sampler works in the row itself, so that what is told of the model's logits comes first.
-// None where the request leaves no token to sample, or the model gives none: that ends it.
+// None where the request leaves no token to sample: that ends it, and nothing else.
 std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
   std::span<float> row = row_span(logits);
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
@@ -245,6 +249,7 @@ std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
   try {
     id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
   } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage) throw;  // not the request's fault
     a.result.error = e.what();
     end(a, "error");
     return std::nullopt;
@@ -300,9 +305,8 @@ void Engine::settle(const ScheduledJob& scheduled) {
   a.result.guessed += a.guessed;
   a.result.accepted += a.right;
   if (a.sampled) {
-    bool first = std::ssize(a.result.ids) <= a.right + 1;
-    a.result.steps += first ? 0 : 1;
-    if (first && a.request.n > 1) fork(a);
+    a.result.steps += a.first ? 0 : 1;
+    if (a.first && a.request.n > 1) fork(a);
   }
   if (!a.ended) return;
   scheduler_.remove(a);
@@ -316,14 +320,16 @@ void Engine::settle(const ScheduledJob& scheduled) {
 void Engine::fork(Active& a) {
   for (int64_t i = 1; i < a.request.n; ++i) {
     Request request = a.request;
+    request.prompt.assign(a.ids.begin(), a.ids.begin() + a.prompt_tokens);
     request.n = 1;
     request.sampling.seed += static_cast<uint64_t>(i);
     auto other = std::make_unique<Active>(OutputId{a.id.request, i}, std::move(request),
-                                          a.sequence.fork(), tokenizer_);
+                                          a.sequence.fork(), tokenizer_, scratch_);
     other->sequence.truncate(a.prompt_tokens - 1);
     other->added = a.added;
     scheduler_.add_fork(*other, a);
-    active_.emplace(other->id, std::move(other));
+    OutputId id = other->id;
+    check(active_.emplace(id, std::move(other)).second, "a sequence was forked twice");
   }
 }
 

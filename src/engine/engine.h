@@ -66,6 +66,7 @@ class Engine {
   void cancel(int64_t request);
   bool idle() const { return scheduler_.idle(); }
   int64_t running() const { return scheduler_.running(); }
+  int64_t waiting() const { return scheduler_.waiting(); }
 
   // One pass over the model. Throws Error(runtime) when `stop` is requested, or what the pass
   // throws; the engine is of no use then.
@@ -97,6 +98,7 @@ class Engine {
   int64_t next_request_ = 0;
   std::map<OutputId, std::unique_ptr<Active>> active_;
   std::map<OutputId, RequestResult> finished_;
+  std::shared_ptr<Sampler::Scratch> scratch_ = std::make_shared<Sampler::Scratch>();
   PassCost cost_;
   EngineStats stats_;
   std::vector<float> raw_logits_;  // as the model gave them; only where logprobs are asked for

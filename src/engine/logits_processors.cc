@@ -44,7 +44,7 @@ void penalize_repetition(std::span<float> logits, std::span<const int32_t> ids, 
   auto p = static_cast<float>(penalty);
   counter.each(ids, logits.size(), [&](int32_t id, uint32_t) {
     float& logit = logits[static_cast<size_t>(id)];
-    logit = logit < 0 ? logit * p : logit / p;
+    if (logit != kDropped) logit = logit < 0 ? logit * p : logit / p;
   });
 }
 

@@ -1,4 +1,4 @@
-// Token rows through a resident model: owns the KV cache, the activations and the kernels' scratch.
+// Token rows through a model: owns the KV cache, the activations and the kernels' scratch.
 #pragma once
 
 #include <cstdint>

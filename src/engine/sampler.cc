@@ -33,11 +33,15 @@ void check_logits(std::span<const float> logits) {
 
 }  // namespace
 
-Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids)
+Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids,
+                 std::shared_ptr<Scratch> scratch)
     : params_(params),
       allowed_(params.allowed_token_ids.value_or(std::vector<int32_t>())),
       ends_(std::move(eos_ids)),
-      random_(params.seed) {
+      random_(params.seed),
+      scratch_(std::move(scratch)),
+      counter_(scratch_->counter),
+      candidates_(scratch_->candidates) {
   check_sampling(params);
   std::ranges::sort(allowed_);
   allowed_.erase(std::ranges::unique(allowed_).begin(), allowed_.end());
@@ -89,13 +93,13 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   int32_t best = argmax(logits);
   float most = logits[static_cast<size_t>(best)];
   if (most == -kInfinity) {
-    fail(ErrorKind::runtime,
+    fail(ErrorKind::usage,
          "no token is left to go on with after {} generated ones: what --allowed-token-ids, "
          "--banned-token-ids, --min-tokens and --no-repeat-ngram-size drop is the whole vocabulary",
          history.generated().size());
   }
-  if (most == kInfinity) {
-    fail(ErrorKind::runtime, "--repetition-penalty {}: so small that a logit overflows",
+  if (!std::isfinite(most)) {
+    fail(ErrorKind::usage, "--repetition-penalty {}: so small that a logit overflows",
          p.repetition_penalty);
   }
   return best;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <span>
 #include <vector>
@@ -29,8 +30,21 @@ struct TokenProbability {
 
 class Sampler {
  public:
+  struct Candidate {
+    float logit;
+    int32_t id;
+    double weight;  // its probability over the likeliest one's
+  };
+  // Up to 20 bytes a token of the vocabulary, of no meaning between calls: samplers of one thread
+  // may share it.
+  struct Scratch {
+    TokenCounter counter;
+    std::vector<Candidate> candidates;
+  };
+
   // `eos_ids`: what min_tokens drops beside the stop_token_ids.
-  explicit Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids = {});
+  explicit Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids = {},
+                   std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>());
 
   // Changes the row. Throws Error(runtime) when it holds a NaN or nothing finite, or when no token
   // is left.
@@ -41,11 +55,6 @@ class Sampler {
   std::vector<TokenProbability> distribution(std::span<float> logits, const TokenHistory& history);
 
  private:
-  struct Candidate {
-    float logit;
-    int32_t id;
-    double weight;  // its probability over the likeliest one's
-  };
   int32_t process(std::span<float> logits, const TokenHistory& history);
   void find_candidates(std::span<const float> logits, float most, double reach);
   double total_weight() const;
@@ -60,8 +69,9 @@ class Sampler {
   std::vector<int32_t> allowed_;  // ascending
   std::vector<int32_t> ends_;     // what ends the sequence
   std::mt19937_64 random_;
-  TokenCounter counter_;
-  std::vector<Candidate> candidates_;
+  std::shared_ptr<Scratch> scratch_;
+  TokenCounter& counter_;
+  std::vector<Candidate>& candidates_;
 };
 
 // The id of the largest logit; the lowest id among equals.

@@ -30,7 +30,8 @@ void check_filters(const SamplingParams& p) {
 }
 
 void check_penalties(const SamplingParams& p) {
-  if (!(p.repetition_penalty > 0) || std::isinf(p.repetition_penalty))
+  auto penalty = static_cast<float>(p.repetition_penalty);  // as it is applied
+  if (!(penalty > 0) || std::isinf(penalty))
     fail(ErrorKind::usage, "--repetition-penalty must be above 0 (1: off)");
   check_penalty("--presence-penalty", p.presence_penalty);
   check_penalty("--frequency-penalty", p.frequency_penalty);

@@ -30,7 +30,9 @@ void Scheduler::add(Job& job) {
 
 void Scheduler::add_fork(Job& job, const Job& of) {
   job.order = {of.order.first, arrivals_++};
-  running_.emplace(job.order, &job);
+  bool room = std::ssize(running_) < limits_.sequences;
+  if (!room) job.sequence.release();  // what it had is found as a prefix again
+  (room ? running_ : waiting_).emplace(job.order, &job);
 }
 
 void Scheduler::remove(Job& job) {

@@ -54,7 +54,7 @@ class Scheduler {
   bool fits(int64_t tokens) const;
   // The job lives until it is removed; its sequence is of the scheduler's pool.
   void add(Job& job);
-  // `job` shares the blocks of a running job, and runs beside it.
+  // `job` shares the blocks of a running job, and runs beside it where there is room for one more.
   void add_fork(Job& job, const Job& of);
   // Finished or given up; its blocks are free. At any time between steps.
   void remove(Job& job);

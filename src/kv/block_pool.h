@@ -41,7 +41,6 @@ class BlockPool {
   // `block`, in use, now holds them. The prefix that they are: where another block holds the same
   // already, that one stays the one to find.
   PrefixId remember(int32_t block, PrefixId parent, std::span<const int32_t> ids);
-  int64_t prefixes() const { return static_cast<int64_t>(prefixes_.size()); }
 
  private:
   static constexpr int32_t kNone = -1;

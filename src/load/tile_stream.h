@@ -76,7 +76,7 @@ class TileStream final : public WeightStream {
   struct Entry {
     uint32_t tile = 0;               // of plan.sweep
     std::optional<uint32_t> buffer;  // that it is encoded into; none: it stays in its slot
-    uint32_t tiles = 1;              // without a buffer: of its read, when it is the first of them
+    uint32_t tiles = 1;              // without a buffer: of its read
     uint64_t offset = 0;             // and where its codes lie in the read
     uint64_t length = 0;
     io::ReadResult slot;  // likewise, once it has arrived
@@ -150,7 +150,7 @@ class TileStream final : public WeightStream {
   std::vector<uint32_t> free_buffers_;
   std::vector<uint32_t> slot_users_;      // of each slot: its tiles that are still needed
   std::vector<io::ReadResult> returned_;  // slots that nobody needs any more
-  uint64_t first_id_ = 0;                 // of entries_.front(): ids count reads
+  uint64_t first_id_ = 0;                 // of entries_.front(): ids count entries
   std::deque<Entry> entries_;             // in the order of the reads
   uint32_t next_tile_ = 0;                // to be read
   uint32_t current_unit_ = 0;             // that compute is at

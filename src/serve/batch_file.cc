@@ -14,7 +14,8 @@ namespace {
 
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorKind::refused, "{}: cannot be read", path.string());
+  if (!in || std::filesystem::is_directory(path))
+    fail(ErrorKind::refused, "{}: cannot be read", path.string());
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) fail(ErrorKind::runtime, "{}: cannot be read to its end", path.string());
   return text;
@@ -70,7 +71,9 @@ BatchOutput::BatchOutput(std::filesystem::path path) : path_(std::move(path)) {
     text.resize(whole);
     each_line(text, path_, [&](std::string_view line, const std::string& where) {
       Json json = parse_json(line, where);
-      done_.insert(JsonFields(json, where).string("custom_id"));
+      JsonFields fields(json, where);
+      if (!fields.has("response")) fail(ErrorKind::refused, "{}: is no response of a batch", where);
+      done_.insert(fields.string("custom_id"));
     });
     std::error_code error;
     std::filesystem::resize_file(path_, whole, error);

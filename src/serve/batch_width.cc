@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -15,22 +14,32 @@ namespace {
 
 constexpr double kWorthwhile = 1.02;  // of the tokens a second, for twice as many sequences
 
-int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
-  auto end = values.begin() + std::min<std::ptrdiff_t>(count, std::ssize(values));
-  std::ranges::partial_sort(values, end, std::greater{});
-  return std::accumulate(values.begin(), end, int64_t{0});
+// Of values that are there several times.
+struct Times {
+  int64_t value = 0;
+  int64_t times = 0;
+};
+
+int64_t sum_of_largest(std::vector<Times> all, int64_t count) {
+  std::ranges::sort(all, std::greater{}, &Times::value);
+  int64_t sum = 0;
+  for (const Times& t : all) {
+    int64_t taken = std::min(count, t.times);
+    sum += taken * t.value;
+    count -= taken;
+  }
+  return sum;
 }
 
 }  // namespace
 
 RunShape batch_shape(const Session& session, std::span<const Request> requests, int64_t sequences) {
-  std::vector<int64_t> slots, prompts;
+  std::vector<Times> slots, prompts;
   int64_t block = session.options().block_size;
   for (const Request& r : requests) {
     int64_t tokens = std::ssize(r.prompt) + r.max_tokens;
-    slots.insert(slots.end(), static_cast<size_t>(std::min(r.n, sequences)),
-                 ceil_div(tokens, block) * block);
-    prompts.push_back(std::ssize(r.prompt));
+    slots.push_back({ceil_div(tokens, block) * block, r.n});
+    prompts.push_back({std::ssize(r.prompt), 1});
   }
   int64_t rows = std::max(sequences, sum_of_largest(std::move(prompts), sequences));
   return session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences);

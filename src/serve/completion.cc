@@ -12,6 +12,9 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostLogprobs =
+    20;  // vLLM's; each token's are kept until the response is written
+constexpr int64_t kMostChoices = 128;  // OpenAI's
 
 constexpr std::array<std::string_view, 32> kKnown{
     "model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p", "n",
@@ -27,8 +30,7 @@ void check_known(const Json& body, const std::string& where) {
       fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
     bool asked = !value.is_null() && value != Json(false) && value != Json(1);
     bool unsupported = std::ranges::find(kKnown, key) - kKnown.begin() >= 25;
-    if (unsupported && asked)
-      fail(ErrorKind::refused, "{}: {} {} is not supported here", where, key, value.dump());
+    if (unsupported && asked) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
   }
 }
 
@@ -94,7 +96,7 @@ SamplingParams sampling_of(const JsonFields& body) {
   p.banned_token_ids = id_list(body, "banned_token_ids");
   p.stop_token_ids = id_list(body, "stop_token_ids");
   if (body.has("allowed_token_ids")) p.allowed_token_ids = id_list(body, "allowed_token_ids");
-  if (body.has("logprobs")) p.logprobs = body.integer("logprobs", 0, kMost);
+  if (body.has("logprobs")) p.logprobs = body.integer("logprobs", 0, kMostLogprobs);
   p.seed =
       static_cast<uint64_t>(body.integer_or("seed", 0, std::numeric_limits<int64_t>::max(), 0));
   return p;
@@ -103,14 +105,14 @@ SamplingParams sampling_of(const JsonFields& body) {
 Json logprobs_json(const std::vector<TokenLogprobs>& tokens, const Tokenizer* tokenizer) {
   if (tokens.empty()) return nullptr;
   auto text_of = [&](int32_t id) {
-    return tokenizer != nullptr ? tokenizer->decode({&id, 1}, false) : std::to_string(id);
+    return tokenizer != nullptr ? tokenizer->bytes(id, false) : fmt::format("token_id:{}", id);
   };
   Json texts = Json::array(), values = Json::array(), tops = Json::array();
   for (const TokenLogprobs& t : tokens) {
     texts.push_back(text_of(t.token.token_id));
     values.push_back(t.token.logprob);
     Json top = Json::object();
-    for (const Logprob& l : t.top) top[text_of(l.token_id)] = l.logprob;
+    for (const Logprob& l : t.top) top.emplace(text_of(l.token_id), l.logprob);  // likeliest first
     tops.push_back(std::move(top));
   }
   return {{"tokens", texts}, {"token_logprobs", values}, {"top_logprobs", tops}};
@@ -127,10 +129,14 @@ Request parse_completion(const Json& json, const std::string& where, const Sessi
   request.max_tokens = body.integer_or("max_tokens", 1, kMost, 16);
   request.sampling = sampling_of(body);
   request.stop = stop_strings(body);
-  request.n = body.integer_or("n", 1, 1024, 1);
+  request.n = body.integer_or("n", 1, kMostChoices, 1);
   request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);
   if (!body.boolean_or("ignore_eos", false)) request.eos_ids = session.model().files.eos_ids;
-  check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
+  try {
+    check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
+  } catch (const Error& e) {
+    fail(e.kind(), "{}: {}", where, e.what());
+  }
   int64_t tokens = std::ssize(request.prompt) + request.max_tokens;
   if (tokens > session.max_model_len()) {
     fail(ErrorKind::usage,

@@ -65,6 +65,17 @@ class BatchTest(Case):
         self.assertEqual(self.token_ids(), want)
         self.assertLessEqual(out["memory"]["measured_peak"], 36 << 20)
 
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_what_the_budget_has_no_room_for_holds_up_nobody(self):
+        plan = ("plan", DEMO, "--prompt-tokens", "3", "-n", "30")
+        budget = run_json(*plan)["smallest"]["memory"]
+        self.write({"prompt": [5, 6, 7], "max_tokens": 1000}, {"prompt": [5, 6, 7], "max_tokens": 20})
+        out = run_json(*self.batch("--memory", budget))["timings"]
+        self.assertEqual((out["completed"], out["failed"]), (1, 1))
+        self.assertIn("raise --memory", self.read()["r0"]["body"]["error"]["message"])
+        self.responses.unlink()
+        self.assert_fails(4, "smallest budget", *self.batch("--memory", "12MiB"))
+
     def test_continuations_of_one_prompt(self):
         self.write({"prompt": "Anne had", "n": 3, "temperature": 0.9, "seed": 5, "max_tokens": 12, "logprobs": 2})
         run_json(*self.batch())
@@ -103,7 +114,11 @@ class BatchTest(Case):
                  "token id": {"prompt": [10**6]}, "must be a JSON object": 5, "stop must be": {"prompt": "x", "stop": 3},
                  "logit_bias": {"prompt": "x", "logit_bias": {"a": 1}},
                  "model must be": {"prompt": "x", "model": 5},
-                 "no token": {"prompt": "Anne had", "allowed_token_ids": [5], "banned_token_ids": [5], "n": 2}}
+                 "no token is left": {"prompt": "Anne had", "allowed_token_ids": [5], "banned_token_ids": [5], "n": 2},
+                 "no token is left to go on": {"prompt": "Anne had", "n": 2, "allowed_token_ids": [5],
+                                               "no_repeat_ngram_size": 1, "max_tokens": 4},
+                 "--repetition-penalty": {"prompt": [0, 5], "allowed_token_ids": [5, 6], "repetition_penalty": 1e-50},
+                 "logprobs": {"prompt": "x", "logprobs": 21}, "--min-tokens": {"prompt": "x", "min_tokens": 99}}
         self.write({"prompt": "Anne had", "max_tokens": 4, "model": None, "user": "somebody"}, *wrong.values())
         out = run_json(*self.batch())["timings"]
         self.assertEqual((out["completed"], out["failed"]), (1, len(wrong)))
@@ -120,10 +135,13 @@ class BatchTest(Case):
             self.requests.write_text(text)
             self.assert_fails(3, mention, *self.batch())
         self.requests.write_text(good)
-        for text in ("Dear diary", '{"custom": 1}\n', '{"custom_id":"r0"}\nDear diary'):
+        for text in ("Dear diary", '{"custom": 1}\n', good, '{"custom_id":"r0","response":1}\nDear diary'):
             self.responses.write_text(text)
             self.assert_fails(3, str(self.responses), *self.batch())
             self.assertEqual(self.responses.read_text(), text)
+        self.assert_fails(2, "is the input", "batch", DEMO, "-i", self.requests, "-o", self.requests)
+        self.assertEqual(self.requests.read_text(), good)
+        self.assert_fails(3, "cannot be read", "batch", DEMO, "-i", self.path, "-o", self.responses)
         self.assert_fails(3, "cannot be read", "batch", DEMO, "-i", self.path / "none", "-o", self.responses)
         self.assert_fails(1, "cannot be written", "batch", DEMO, "-i", self.requests, "-o", "/proc/none")
 
