@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <ranges>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -124,27 +125,12 @@ Pending parse_all(const std::vector<BatchLine>& lines, const Session& session, B
 }
 
 // The longest sequence that the budget has room for; 0 where the model has none.
-int64_t longest_that_fits(Session& session, int64_t most) {
+int64_t longest_that_fits(Session& session) {
   auto fits = [&](int64_t tokens) {
-    try {
-      session.what_if(session.run_shape(tokens, 1, 1), session.budget(),
-                      session.options().quantize);
-      return true;
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::no_fit) throw;
-      return false;
-    }
+    return session.fitting_plan(session.run_shape(tokens, 1, 1)).has_value();
   };
-  int64_t low = 0;
-  while (low < most) {
-    int64_t middle = most - (most - low) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      most = middle - 1;
-    }
-  }
-  return low;
+  auto lengths = std::views::iota(int64_t{1}, session.max_model_len() + 1);
+  return static_cast<int64_t>(std::ranges::partition_point(lengths, fits) - lengths.begin());
 }
 
 // Requests for which the budget has no room get their responses, so that the others can run.
@@ -154,7 +140,7 @@ BatchWidth choose_width(Session& session, Pending& pending, const BatchOptions& 
     return choose_batch_width(session, pending.requests, o.max_num_seqs);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::no_fit) throw;
-    int64_t most = longest_that_fits(session, session.max_model_len());
+    int64_t most = longest_that_fits(session);
     Pending rest;
     for (size_t i = 0; i < pending.lines.size(); ++i) {
       Request& r = pending.requests[i];

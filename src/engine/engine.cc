@@ -119,6 +119,7 @@ EngineStats Engine::stats() const {
 std::vector<Output> Engine::step(std::stop_token stop) {
   if (stop.stop_requested())
     fail(ErrorKind::runtime, "interrupted after {} tokens", stats_.generated_tokens);
+  if (idle()) return {};
   guess(stop);
   auto start = Clock::now();
   const std::vector<ScheduledJob>& step = scheduler_.schedule();

@@ -68,8 +68,8 @@ class Engine {
   int64_t running() const { return scheduler_.running(); }
   int64_t waiting() const { return scheduler_.waiting(); }
 
-  // One pass over the model. Throws Error(runtime) when `stop` is requested, or what the pass
-  // throws; the engine is of no use then.
+  // One pass over the model; none when idle. Throws Error(runtime) when `stop` is requested, or
+  // what the pass throws; the engine is of no use then.
   std::vector<Output> step(std::stop_token stop);
   // Of a continuation that has finished; once.
   RequestResult take(OutputId id);

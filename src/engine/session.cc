@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -136,41 +137,30 @@ void Session::check_place_rules() {
 // With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
 // cache gets a quarter of the budget.
 int64_t Session::longest_sequence() {
-  auto plan_for = [&](int64_t tokens) -> std::optional<MemoryPlan> {
-    try {
-      return sluice::place(model_, index_, options_.quantize, run_shape(tokens, tokens, 1),
-                           budget(), runtime_bytes_);
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::no_fit) throw;
-      return std::nullopt;
-    }
-  };
+  auto plan_for = [&](int64_t tokens) { return fitting_plan(run_shape(tokens, tokens, 1)); };
   std::optional<MemoryPlan> shortest = plan_for(1);
   auto good = [&](int64_t tokens) {
     std::optional<MemoryPlan> plan = plan_for(tokens);
     return plan && plan->streams() == shortest->streams() &&
            (!plan->streams() || plan->kv_cache <= budget() / 4);
   };
-  int64_t low = 1;
-  int64_t high = config().rope.usable_positions();
-  while (shortest && low < high) {
-    int64_t middle = high - (high - low) / 2;
-    if (good(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
+  if (!shortest) return 1;
+  auto longer = std::views::iota(int64_t{2}, config().rope.usable_positions() + 1);
+  return 1 + static_cast<int64_t>(std::ranges::partition_point(longer, good) - longer.begin());
 }
 
-MemoryPlan Session::predict(const RunShape& shape) {
+std::optional<MemoryPlan> Session::fitting_plan(const RunShape& shape) {
   try {
     return sluice::place(model_, index_, options_.quantize, shape, budget(), runtime_bytes_);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::no_fit) throw;
-    return smallest(shape);
+    return std::nullopt;
   }
+}
+
+MemoryPlan Session::predict(const RunShape& shape) {
+  if (auto plan = fitting_plan(shape)) return *std::move(plan);
+  return smallest(shape);
 }
 
 std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,

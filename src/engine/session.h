@@ -73,7 +73,9 @@ class Session {
   void place_beside(Session& host, const RunShape& shape);
   // Of the process, with its guests.
   uint64_t predicted_peak() const { return std::max(past_peak_, plan_->peak() + guests_); }
-  // What place() would decide, fitting or not; and with the least memory that works.
+  // What place() would decide, if the budget has room; fitting or not; and with the least memory
+  // that works.
+  std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
   // What place() would decide for another budget and scheme; throws as it does.

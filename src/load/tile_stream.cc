@@ -15,6 +15,12 @@ double seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
+// With what a direct read adds to it at both ends.
+uint64_t bytes_read(const Spill::Extent& e) {
+  return round_up(e.offset + e.length, io::kDirectAlignment) -
+         round_down(e.offset, io::kDirectAlignment);
+}
+
 }  // namespace
 
 double StreamReport::wait_seconds() const {
@@ -209,8 +215,7 @@ void TileStream::open_reader() {
     all_spilled = is_spilled(move.tensor);
     if (!all_spilled) break;
     Spill::Extent e = options_.spill->extent(move.tensor, move.first_row, move.rows);
-    widest = std::max(widest, round_up(e.offset + e.length, io::kDirectAlignment) -
-                                  round_down(e.offset, io::kDirectAlignment));
+    widest = std::max(widest, bytes_read(e));
   }
   // Spilled tiles wait in slots, so that these get the memory of tile buffers: half of it where
   // some tiles are still encoded, all where none is.
@@ -293,12 +298,7 @@ Spill::Extent TileStream::extent(uint32_t first, uint32_t tiles) const {
 uint32_t TileStream::tiles_of_read(uint32_t first) const {
   const TiledTensor& tiled = plan_.tensor_of_tile(first);
   uint32_t most = tiled.first_tile + tiled.tiles - first;
-  auto fits = [&](uint32_t tiles) {
-    Spill::Extent e = extent(first, tiles);
-    return round_up(e.offset + e.length, io::kDirectAlignment) -
-               round_down(e.offset, io::kDirectAlignment) <=
-           slot_bytes_;
-  };
+  auto fits = [&](uint32_t tiles) { return bytes_read(extent(first, tiles)) <= slot_bytes_; };
   uint32_t tiles = 1;
   while (tiles < most && fits(tiles + 1)) ++tiles;
   return tiles;

@@ -172,6 +172,7 @@ TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
   r.prompt = {};
   EXPECT_THROW(engine.add(r), Error);
   EXPECT_TRUE(engine.idle());
+  EXPECT_TRUE(engine.step({}).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Rope, EngineTest, testing::Values("plain", "dynamic"),
