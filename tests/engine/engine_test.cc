@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/engine/session.h"
 #include "tests/support/checkpoint.h"
 
@@ -19,24 +22,31 @@ constexpr int64_t kLongest = 90;  // tokens of a sequence
 // A small model with a KV cache for `sequences` of the longest, and steps of `rows`.
 class Loaded {
  public:
-  Loaded(const std::filesystem::path& model, int64_t sequences, int64_t rows)
-      : session_(options(model)) {
+  Loaded(const std::filesystem::path& model, int64_t sequences, int64_t rows,
+         const SwapShape& swap = {})
+      : session_(options(model, swap)) {
     RunShape shape = session_.run_shape(sequences * kLongest, rows, 5);
     session_.place(shape);
     LoadProgress progress;
     session_.load(progress, {});
+    // As if to compute a block of so small a model took longer than to bring it from disk.
+    BlockCosts costs{1, {0, 0.01, 0.1}, {0, 0.01, 0.1}};
+    runner_.emplace(*session_.model().root, Isa::automatic, session_.pool(), session_.ledger(),
+                    session_.memory_plan(), shape, costs);
   }
-  Runner& runner() { return session_.runner(); }
+  Runner& runner() { return *runner_; }
 
  private:
-  static SessionOptions options(const std::filesystem::path& model) {
+  static SessionOptions options(const std::filesystem::path& model, const SwapShape& swap) {
     SessionOptions o;
     o.model = model;
+    o.swap = swap;
     o.threads = 2;
     o.block_size = 4;
     return o;
   }
   Session session_;
+  std::optional<Runner> runner_;
 };
 
 Request random_request(test::Random& random, int64_t vocab) {
@@ -117,11 +127,16 @@ class EngineTest : public testing::TestWithParam<const char*> {
   Results want_;
 };
 
+// What leaves the KV cache is forgotten, kept in memory, on disk, or in little memory and on disk.
 TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
+  test::TempDir disk;
+  std::array<SwapShape, 4> swaps{SwapShape{}, SwapShape{MiB, 0, {}}, SwapShape{0, MiB, disk.path()},
+                                 SwapShape{8 * 4096, MiB, disk.path()}};
   int64_t preemptions = 0, prefixes = 0;
-  for (int round = 0; round < 6; ++round) {
+  for (size_t round = 0; round < 8; ++round) {
     // Room for two of the longest, where up to ten want to run.
-    Loaded loaded(dir_.path(), 2, random_.between(10, 60));
+    const SwapShape& swap = swaps[round % swaps.size()];
+    Loaded loaded(dir_.path(), 2, random_.between(10, 60), swap);
     Engine engine(loaded.runner(), nullptr, 10);
     Results have;
     for (const Request& r : requests_) {
@@ -132,7 +147,10 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
     expect_same(have, want_);
     preemptions += engine.stats().preemptions;
     prefixes += engine.stats().prefix_tokens;
-    EXPECT_EQ(loaded.runner().blocks().free_blocks(), loaded.runner().blocks().size());
+    BlockStats blocks = engine.stats().blocks;
+    EXPECT_EQ(blocks.restored > 10, swap.host_bytes + swap.disk_bytes > 0) << round;
+    EXPECT_EQ(blocks.lost > 10, swap.host_bytes + swap.disk_bytes == 0) << round;
+    EXPECT_TRUE(loaded.runner().blocks().idle());
   }
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(prefixes, 100);
@@ -158,7 +176,7 @@ TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
   }
   std::erase_if(have, [&](const auto& entry) { return steps_left.contains(entry.first.request); });
   expect_same(have, want);
-  EXPECT_EQ(loaded.runner().blocks().free_blocks(), loaded.runner().blocks().size());
+  EXPECT_TRUE(loaded.runner().blocks().idle());
 }
 
 TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
