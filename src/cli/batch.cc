@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <ranges>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -33,7 +34,8 @@ struct BatchOptions : CommonOptions {
 // A request that runs, and its line.
 struct Running {
   const BatchLine* line = nullptr;
-  int64_t prompt_tokens = 0;
+  Completion asked;  // but for the prompt, which is here
+  std::vector<int32_t> prompt;
   std::vector<RequestResult> results;  // of its n
   int64_t left = 0;                    // that have not finished
 };
@@ -86,9 +88,14 @@ class BatchProgress {
 
 // The requests that can run, those of a lower priority number first, and their lines.
 struct Pending {
-  std::vector<Request> requests;
+  std::vector<Completion> completions;
   std::vector<const BatchLine*> lines;
 };
+
+std::vector<Request> requests_of(const Pending& pending) {
+  auto requests = pending.completions | std::views::transform(&Completion::request);
+  return {requests.begin(), requests.end()};
+}
 
 // What cannot run gets its response at once.
 void refuse(const BatchLine& line, const std::string& why, BatchOutput& output, Totals& totals) {
@@ -98,7 +105,7 @@ void refuse(const BatchLine& line, const std::string& why, BatchOutput& output, 
 
 Pending parse_all(const std::vector<BatchLine>& lines, const Session& session, BatchOutput& output,
                   Totals& totals) {
-  std::vector<std::pair<const BatchLine*, Request>> parsed;
+  std::vector<std::pair<const BatchLine*, Completion>> parsed;
   for (const BatchLine& line : lines) {
     if (output.done().contains(line.custom_id)) {
       ++totals.before;
@@ -115,11 +122,11 @@ Pending parse_all(const std::vector<BatchLine>& lines, const Session& session, B
       refuse(line, e.what(), output, totals);
     }
   }
-  std::ranges::stable_sort(parsed, {}, [](const auto& p) { return p.second.priority; });
+  std::ranges::stable_sort(parsed, {}, [](const auto& p) { return p.second.request.priority; });
   Pending pending;
-  for (auto& [line, request] : parsed) {
+  for (auto& [line, completion] : parsed) {
     pending.lines.push_back(line);
-    pending.requests.push_back(std::move(request));
+    pending.completions.push_back(std::move(completion));
   }
   return pending;
 }
@@ -137,16 +144,16 @@ int64_t longest_that_fits(Session& session) {
 BatchWidth choose_width(Session& session, Pending& pending, const BatchOptions& o,
                         BatchOutput& output, Totals& totals) {
   try {
-    return choose_batch_width(session, pending.requests, o.max_num_seqs);
+    return choose_batch_width(session, requests_of(pending), o.max_num_seqs);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::no_fit) throw;
     int64_t most = longest_that_fits(session);
     Pending rest;
     for (size_t i = 0; i < pending.lines.size(); ++i) {
-      Request& r = pending.requests[i];
+      const Request& r = pending.completions[i].request;
       if (std::ssize(r.prompt) + r.max_tokens <= most) {
         rest.lines.push_back(pending.lines[i]);
-        rest.requests.push_back(std::move(r));
+        rest.completions.push_back(std::move(pending.completions[i]));
       } else if (most > 0) {
         refuse(*pending.lines[i],
                fmt::format("{}: the prompt and max_tokens are {} tokens, and the budget has room "
@@ -157,11 +164,11 @@ BatchWidth choose_width(Session& session, Pending& pending, const BatchOptions& 
     }
     if (rest.lines.empty() || rest.lines.size() == pending.lines.size()) throw;
     pending = std::move(rest);
-    return choose_batch_width(session, pending.requests, o.max_num_seqs);
+    return choose_batch_width(session, requests_of(pending), o.max_num_seqs);
   }
 }
 
-void write_response(const Running& r, const Session& session, BatchOutput& output, Totals& totals) {
+void write_response(Running& r, const Session& session, BatchOutput& output, Totals& totals) {
   auto failed = std::ranges::find(r.results, "error", &RequestResult::finish_reason);
   if (failed != r.results.end()) {
     refuse(*r.line, failed->error, output, totals);
@@ -171,7 +178,8 @@ void write_response(const Running& r, const Session& session, BatchOutput& outpu
                       JsonFields(r.line->body, r.line->where)
                           .string_or("model", session.options().model.filename().string()),
                       static_cast<int64_t>(std::time(nullptr))};
-  output.add(*r.line, 200, completion_json(head, r.results, r.prompt_tokens, session.tokenizer()));
+  output.add(*r.line, 200,
+             completion_json(head, r.asked, std::move(r.results), r.prompt, session.tokenizer()));
   ++totals.completed;
 }
 
@@ -185,10 +193,12 @@ void run_all(Session& session, Engine& engine, Pending& pending, BatchOutput& ou
   while (next < pending.lines.size() || !engine.idle()) {
     // A few wait, so that whoever ends is followed at once.
     while (next < pending.lines.size() && engine.waiting() < kWaiting) {
-      Request& request = pending.requests[next];
-      const BatchLine& line = *pending.lines[next++];
-      Running r{&line, std::ssize(request.prompt),
-                std::vector<RequestResult>(static_cast<size_t>(request.n)), request.n};
+      const BatchLine& line = *pending.lines[next];
+      Completion& asked = pending.completions[next++];
+      int64_t n = asked.request.n;
+      Running r{&line, std::move(asked), {}, std::vector<RequestResult>(static_cast<size_t>(n)), n};
+      Request request = r.asked.request;
+      r.prompt = std::exchange(r.asked.request.prompt, {});
       try {
         running.emplace(engine.add(std::move(request)), std::move(r));
       } catch (const Error& e) {

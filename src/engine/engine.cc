@@ -43,6 +43,14 @@ struct Engine::Active : Job {
         sampler(request.sampling, request.eos_ids, std::move(scratch)) {
     priority = request.priority;
     if (tokenizer != nullptr) text.emplace(*tokenizer, request.stop);
+    limit_findable();
+  }
+
+  // The rows whose logprobs are not known yet have to be computed.
+  void limit_findable() {
+    auto known = std::ssize(result.prompt_logprobs);
+    bool all = !request.sampling.prompt_logprobs || known == prompt_tokens - 1;
+    findable = all ? INT64_MAX : known;
   }
 
   OutputId id;
@@ -197,11 +205,24 @@ Tensor Engine::run_model(std::span<const ScheduledJob> step) {
   return hidden;
 }
 
+// Of the prompt those whose next tokens' logprobs are asked for; at the end of all tokens the last
+// one and those of the guesses.
+void Engine::want_rows(Active& a, const ScheduledJob& s, std::vector<Wanted>& wanted) {
+  int64_t end = a.sequence.length(), first = end - s.rows;
+  if (a.request.sampling.prompt_logprobs) {
+    int64_t known = std::ssize(a.result.prompt_logprobs);
+    for (int64_t p = std::max(first, known); p < std::min(end, a.prompt_tokens - 1); ++p)
+      wanted.push_back({&a, p - first, p});
+  }
+  for (int64_t p = end - s.guesses - 1; a.sampled && p < end; ++p)
+    wanted.push_back({&a, p - first, p});
+}
+
 // The rows whose logits are wanted, moved together, so that the head is read as seldom as can be.
 void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
                         std::vector<Output>& outputs) {
-  std::vector<std::pair<Active*, int64_t>> wanted;  // and which of its rows
-  outputs.reserve(step.size());                     // they are pointed at
+  std::vector<Wanted> wanted;
+  outputs.reserve(step.size());  // they are pointed at
   int64_t first = 0;
   for (const ScheduledJob& s : step) {
     Active& a = static_cast<Active&>(*s.job);
@@ -209,33 +230,44 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
     a.sampled = a.sequence.length() - s.guesses == std::ssize(a.ids);
     a.verifying = a.sampled;
     a.first = a.sampled && a.result.ids.empty();
-    for (int64_t i = 0; a.sampled && i <= s.guesses; ++i) {
-      int64_t from = first + s.rows - s.guesses - 1 + i;
-      int64_t to = std::ssize(wanted);
-      if (from != to) {
-        std::memcpy(hidden.row<float>(to), hidden.row<float>(from),
-                    static_cast<size_t>(hidden.cols) * sizeof(float));
-      }
-      wanted.emplace_back(&a, i);
-    }
     if (a.sampled) a.output = &outputs.emplace_back(Output{a.id, {}, false});
+    size_t before = wanted.size();
+    want_rows(a, s, wanted);
+    for (size_t to = before; to < wanted.size(); ++to) {
+      int64_t from = first + wanted[to].row;
+      if (from == static_cast<int64_t>(to)) continue;
+      std::memcpy(hidden.row<float>(static_cast<int64_t>(to)), hidden.row<float>(from),
+                  static_cast<size_t>(hidden.cols) * sizeof(float));
+    }
     first += s.rows;
   }
   for (int64_t at = 0; at < std::ssize(wanted);) {
     int64_t rows = std::min(runner_.max_logits_rows(), std::ssize(wanted) - at);
     Tensor logits = runner_.logits(hidden.rows_from(at, rows));
-    for (int64_t r = 0; r < rows; ++r, ++at) {
-      auto [active, row] = wanted[static_cast<size_t>(at)];
-      if (active->verifying) verify(*active, logits.rows_from(r, 1), row);
-    }
+    for (int64_t r = 0; r < rows; ++r, ++at)
+      use_logits(wanted[static_cast<size_t>(at)], logits.rows_from(r, 1));
+  }
+}
+
+void Engine::use_logits(const Wanted& w, Tensor logits) {
+  Active& a = *w.active;
+  int64_t next = w.position + 1;
+  if (next < a.prompt_tokens) {
+    int64_t top = *a.request.sampling.prompt_logprobs;
+    a.result.prompt_logprobs.push_back(
+        token_logprobs(row_span(logits), a.ids[static_cast<size_t>(next)], top));
+    a.limit_findable();
+  } else if (a.verifying) {
+    verify(a, logits);
   }
 }
 
 // Each row's logits give the token that comes after it, as long as the guesses before it were right
 // and the sequence goes on.
-void Engine::verify(Active& a, Tensor logits, int64_t row) {
+void Engine::verify(Active& a, Tensor logits) {
   std::optional<int32_t> id = sample(a, logits);
-  a.verifying = id && !a.ended && row < a.guessed && *id == a.guesses[static_cast<size_t>(row)];
+  a.verifying =
+      id && !a.ended && a.right < a.guessed && *id == a.guesses[static_cast<size_t>(a.right)];
   if (a.verifying) ++a.right;
 }
 
@@ -245,7 +277,7 @@ std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
   std::span<float> row = row_span(logits);
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
   a.result.logits_hash = hash_logits(logits);
-  if (top) raw_logits_.assign(row.begin(), row.end());
+  if (top || a.request.rank) raw_logits_.assign(row.begin(), row.end());
   int32_t id = 0;
   try {
     id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
@@ -256,6 +288,7 @@ std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
     return std::nullopt;
   }
   if (top) a.result.logprobs.push_back(token_logprobs(raw_logits_, id, *top));
+  if (a.request.rank) a.result.cumulative_logprob += log_probability(raw_logits_, id);
   a.ids.push_back(id);
   a.result.ids.push_back(id);
   ++stats_.generated_tokens;
@@ -332,6 +365,7 @@ void Engine::fork(Active& a) {
     Request request = a.request;
     request.prompt.assign(a.ids.begin(), a.ids.begin() + a.prompt_tokens);
     request.n = 1;
+    request.sampling.prompt_logprobs.reset();
     request.sampling.seed += static_cast<uint64_t>(i);
     auto other = std::make_unique<Active>(OutputId{a.id.request, i}, std::move(request),
                                           a.sequence.fork(), tokenizer_, scratch_);

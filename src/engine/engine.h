@@ -86,7 +86,15 @@ class Engine {
   std::vector<int32_t> guesses_for(Active& active, int64_t most, const std::stop_token& stop);
   Tensor run_model(std::span<const ScheduledJob> step);
   void sample_all(Tensor hidden, std::span<const ScheduledJob> step, std::vector<Output>& outputs);
-  void verify(Active& active, Tensor logits, int64_t row);
+  // A row of the model's output whose logits are wanted.
+  struct Wanted {
+    Active* active = nullptr;
+    int64_t row = 0;       // of what comes out of the step for it
+    int64_t position = 0;  // in the sequence
+  };
+  static void want_rows(Active& active, const ScheduledJob& scheduled, std::vector<Wanted>& wanted);
+  void use_logits(const Wanted& wanted, Tensor logits);
+  void verify(Active& active, Tensor logits);
   std::optional<int32_t> sample(Active& active, Tensor logits);
   void go_on(Active& active, int32_t id);
   void end(Active& active, const char* reason);

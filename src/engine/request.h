@@ -19,6 +19,7 @@ struct Request {
   std::vector<std::string> stop;  // generation ends before the first of them
   std::vector<int32_t> eos_ids;   // empty: eos is ignored
   int64_t n = 1;                  // continuations of the prompt, the i-th with seed + i
+  bool rank = false;              // the continuations' cumulative_logprob is wanted
   int64_t priority = 0;           // lower goes first
   // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes.
   bool lookup = false;
@@ -32,13 +33,16 @@ struct RequestResult {
   std::string finish_reason;            // "stop" (eos, a stop token or string), "length", "error"
   std::string error;                    // why no token could be sampled
   std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
-  double queue_seconds = 0;             // until its prompt was begun
-  double prefill_seconds = 0;           // from there to the first token
-  double decode_seconds = 0;            // of all tokens after the first
-  uint64_t logits_hash = 0;             // XXH3-64 of the logits row that gave the last id
-  int64_t steps = 0;                    // passes over the model after the prompt's
-  int64_t guessed = 0;                  // tokens that were verified
-  int64_t accepted = 0;                 // of these
+  // Of the prompt's tokens after the first, likewise; of the first continuation only.
+  std::vector<TokenLogprobs> prompt_logprobs;
+  double cumulative_logprob = 0;  // of all ids together, if the request asked for it
+  double queue_seconds = 0;       // until its prompt was begun
+  double prefill_seconds = 0;     // from there to the first token
+  double decode_seconds = 0;      // of all tokens after the first
+  uint64_t logits_hash = 0;       // XXH3-64 of the logits row that gave the last id
+  int64_t steps = 0;              // passes over the model after the prompt's
+  int64_t guessed = 0;            // tokens that were verified
+  int64_t accepted = 0;           // of these
 };
 
 // Error(usage) for what no model could do: an empty prompt, unknown ids, sampling values out of

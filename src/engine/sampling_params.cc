@@ -49,6 +49,8 @@ void check_lists(const SamplingParams& p) {
   if (p.min_tokens < 0) fail(ErrorKind::usage, "--min-tokens must be 0 (off) or above");
   if (p.logprobs && *p.logprobs < 0)
     fail(ErrorKind::usage, "--logprobs must be 0 (of the token itself only) or above");
+  if (p.prompt_logprobs && *p.prompt_logprobs < 0)
+    fail(ErrorKind::usage, "--prompt-logprobs must be 0 (of the tokens themselves only) or above");
   if (!p.allowed_token_ids) return;
   if (p.allowed_token_ids->empty())
     fail(ErrorKind::usage, "--allowed-token-ids must name at least one token");
@@ -86,8 +88,9 @@ void check_sampling(const SamplingParams& p, int64_t vocab_size) {
   if (p.allowed_token_ids) check_ids("--allowed-token-ids", *p.allowed_token_ids, vocab_size);
   check_ids("--banned-token-ids", p.banned_token_ids, vocab_size);
   check_ids("--stop-token-ids", p.stop_token_ids, vocab_size);
-  if (p.logprobs.value_or(0) > vocab_size) {
-    fail(ErrorKind::usage, "--logprobs {}: the model's vocabulary has {} tokens", *p.logprobs,
+  int64_t logprobs = std::max(p.logprobs.value_or(0), p.prompt_logprobs.value_or(0));
+  if (logprobs > vocab_size) {
+    fail(ErrorKind::usage, "--logprobs {}: the model's vocabulary has {} tokens", logprobs,
          vocab_size);
   }
 }

@@ -29,6 +29,7 @@ struct SamplingParams {
   int64_t min_tokens = 0;  // nothing that ends the sequence before so many are generated
 
   std::optional<int64_t> logprobs = {};  // report each token's, and those of so many likeliest
+  std::optional<int64_t> prompt_logprobs = {};  // and of the prompt's tokens after its first
   uint64_t seed = 0;
 };
 

@@ -95,7 +95,8 @@ void Scheduler::run(Job& job) {
 
 // Where there is room for all that the job has now, and not only for its next rows.
 bool Scheduler::admit(Job& job) {
-  PrefixMatch known = job.sequence.match(job.ids);
+  int64_t findable = std::min(std::ssize(job.ids) - 1, job.findable);
+  PrefixMatch known = job.sequence.match(std::span(job.ids).first(static_cast<size_t>(findable)));
   int64_t blocks = blocks_.most_blocks(std::ssize(job.ids), limits_.rows);
   if (blocks - known.in_use > blocks_.free_blocks()) return false;
   job.sequence.adopt(known, copies_);

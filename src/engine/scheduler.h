@@ -28,6 +28,8 @@ struct Job {
   int64_t prompt_tokens = 0;
   std::vector<int32_t> guesses;  // at what follows, to be verified where there is room
   int64_t priority = 0;          // lower goes first
+  // Tokens at the beginning whose rows need not come out of a step: as many may be known before.
+  int64_t findable = INT64_MAX;
 
   // Of the scheduler: its place among the others. Later ones wait, and are preempted, first.
   std::pair<int64_t, int64_t> order;

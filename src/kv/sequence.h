@@ -18,10 +18,8 @@ class Sequence {
   void truncate(int64_t length) { length_ = std::min(length, length_); }
   // `tokens` more are stored.
   void grow(int64_t tokens) { length_ += tokens; }
-  // What is known of `ids`, of which one at least is left to be computed; and to begin with it.
-  PrefixMatch match(std::span<const int32_t> ids) const {
-    return table_.match(ids.first(ids.size() - 1));
-  }
+  // What is known of `ids`, and to begin with it.
+  PrefixMatch match(std::span<const int32_t> ids) const { return table_.match(ids); }
   void adopt(const PrefixMatch& match, std::vector<BlockCopy>& copies) {
     length_ = table_.adopt(match, copies);
   }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "src/base/error.h"
 
@@ -16,20 +18,21 @@ constexpr int64_t kMostLogprobs =
     20;  // vLLM's; each token's are kept until the response is written
 constexpr int64_t kMostChoices = 128;  // OpenAI's
 
-constexpr std::array<std::string_view, 32> kKnown{
+constexpr std::array<std::string_view, 33> kKnown{
     "model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p", "n",
     "stop", "seed", "logprobs", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "logit_bias", "min_tokens", "stop_token_ids", "ignore_eos", "allowed_token_ids",
-    "banned_token_ids", "no_repeat_ngram_size", "priority", "user", "metadata",
+    "banned_token_ids", "no_repeat_ngram_size", "priority", "user", "metadata", "echo", "best_of",
+    "prompt_logprobs",
     // Known, but only as what they are without being named.
-    "stream", "echo", "best_of", "suffix", "stream_options", "use_beam_search", "response_format"};
+    "stream", "suffix", "stream_options", "use_beam_search", "response_format"};
 
 void check_known(const Json& body, const std::string& where) {
   for (const auto& [key, value] : body.items()) {
     if (std::ranges::find(kKnown, key) == kKnown.end())
       fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
     bool asked = !value.is_null() && value != Json(false) && value != Json(1);
-    bool unsupported = std::ranges::find(kKnown, key) - kKnown.begin() >= 25;
+    bool unsupported = std::ranges::find(kKnown, key) - kKnown.begin() >= 28;
     if (unsupported && asked) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
   }
 }
@@ -96,40 +99,97 @@ SamplingParams sampling_of(const JsonFields& body) {
   p.banned_token_ids = id_list(body, "banned_token_ids");
   p.stop_token_ids = id_list(body, "stop_token_ids");
   if (body.has("allowed_token_ids")) p.allowed_token_ids = id_list(body, "allowed_token_ids");
-  if (body.has("logprobs")) p.logprobs = body.integer("logprobs", 0, kMostLogprobs);
+  for (auto [key, value] :
+       {std::pair("logprobs", &p.logprobs), std::pair("prompt_logprobs", &p.prompt_logprobs)})
+    if (body.has(key)) *value = body.integer(key, 0, kMostLogprobs);
   p.seed =
       static_cast<uint64_t>(body.integer_or("seed", 0, std::numeric_limits<int64_t>::max(), 0));
   return p;
 }
 
-Json logprobs_json(const std::vector<TokenLogprobs>& tokens, const Tokenizer* tokenizer) {
-  if (tokens.empty()) return nullptr;
-  auto text_of = [&](int32_t id) {
-    return tokenizer != nullptr ? tokenizer->bytes(id, false) : fmt::format("token_id:{}", id);
-  };
+std::string text_of(int32_t id, const Tokenizer* tokenizer) {
+  return tokenizer != nullptr ? tokenizer->bytes(id, false) : fmt::format("token_id:{}", id);
+}
+
+// Lists that are as long as there are tokens.
+struct LogprobLists {
+  const Tokenizer* tokenizer;
   Json texts = Json::array(), values = Json::array(), tops = Json::array();
-  for (const TokenLogprobs& t : tokens) {
-    texts.push_back(text_of(t.token.token_id));
+
+  void add(const TokenLogprobs& t) {
+    texts.push_back(text_of(t.token.token_id, tokenizer));
     values.push_back(t.token.logprob);
     Json top = Json::object();
-    for (const Logprob& l : t.top) top.emplace(text_of(l.token_id), l.logprob);  // likeliest first
+    for (const Logprob& l : t.top)
+      top.emplace(text_of(l.token_id, tokenizer), l.logprob);  // likeliest first
     tops.push_back(std::move(top));
   }
-  return {{"tokens", texts}, {"token_logprobs", values}, {"top_logprobs", tops}};
+  // A prompt's first token has no probability: nothing comes before it.
+  void add_first(int32_t id) {
+    texts.push_back(text_of(id, tokenizer));
+    values.push_back(nullptr);
+    tops.push_back(nullptr);
+  }
+};
+
+Json logprobs_json(const Completion& asked, const RequestResult& first, const RequestResult& result,
+                   std::span<const int32_t> prompt, const Tokenizer* tokenizer) {
+  if (!asked.request.sampling.logprobs) return nullptr;
+  LogprobLists lists{tokenizer};
+  if (asked.echo) {
+    lists.add_first(prompt[0]);
+    for (const TokenLogprobs& t : first.prompt_logprobs) lists.add(t);
+  }
+  for (const TokenLogprobs& t : result.logprobs) lists.add(t);
+  return {{"tokens", lists.texts}, {"token_logprobs", lists.values}, {"top_logprobs", lists.tops}};
+}
+
+// As vLLM has them: a list of token id → logprob, of the token and the likeliest ones.
+Json prompt_logprobs_json(const std::vector<TokenLogprobs>& tokens, const Tokenizer* tokenizer) {
+  Json list = Json::array({nullptr});
+  for (const TokenLogprobs& t : tokens) {
+    Json entry = Json::object();
+    auto add = [&](const Logprob& l) {
+      entry[std::to_string(l.token_id)] = {{"logprob", l.logprob},
+                                           {"decoded_token", text_of(l.token_id, tokenizer)}};
+    };
+    for (const Logprob& l : t.top) add(l);
+    add(t.token);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+// OpenAI's best_of: "the one with the highest log probability per token".
+std::vector<RequestResult> best(std::vector<RequestResult> results, int64_t choices) {
+  if (std::ssize(results) <= choices) return results;
+  std::ranges::stable_sort(results, std::greater{}, [](const RequestResult& r) {
+    return r.cumulative_logprob / static_cast<double>(r.ids.size());
+  });
+  results.resize(static_cast<size_t>(choices));
+  return results;
 }
 
 }  // namespace
 
-Request parse_completion(const Json& json, const std::string& where, const Session& session) {
+Completion parse_completion(const Json& json, const std::string& where, const Session& session) {
   JsonFields body(json, where);
   check_known(json, where);
   body.string_or("model", "");  // is only repeated, and must be a text
-  Request request;
+  Completion completion;
+  Request& request = completion.request;
+  completion.echo = body.boolean_or("echo", false);
   request.prompt = prompt_ids(body, session);
   request.max_tokens = body.integer_or("max_tokens", 1, kMost, 16);
   request.sampling = sampling_of(body);
   request.stop = stop_strings(body);
-  request.n = body.integer_or("n", 1, kMostChoices, 1);
+  completion.choices = body.integer_or("n", 1, kMostChoices, 1);
+  request.n = body.integer_or("best_of", 1, kMostChoices, completion.choices);
+  if (request.n < completion.choices)
+    fail(ErrorKind::usage, "{}: best_of is {}, but n is {}", where, request.n, completion.choices);
+  request.rank = request.n > completion.choices;
+  if (completion.echo && request.sampling.logprobs)
+    request.sampling.prompt_logprobs = request.sampling.logprobs;
   request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);
   if (!body.boolean_or("ignore_eos", false)) request.eos_ids = session.model().files.eos_ids;
   try {
@@ -143,20 +203,25 @@ Request parse_completion(const Json& json, const std::string& where, const Sessi
          "{}: the prompt has {} tokens and max_tokens is {}, but a sequence may have {} in all",
          where, request.prompt.size(), request.max_tokens, session.max_model_len());
   }
-  return request;
+  return completion;
 }
 
-Json completion_json(const CompletionHead& head, const std::vector<RequestResult>& results,
-                     int64_t prompt_tokens, const Tokenizer* tokenizer) {
+Json completion_json(const CompletionHead& head, const Completion& asked,
+                     std::vector<RequestResult> results, std::span<const int32_t> prompt,
+                     const Tokenizer* tokenizer) {
   Json choices = Json::array();
-  int64_t generated = 0;
-  for (const RequestResult& r : results) {
+  int64_t generated = 0, prompt_tokens = std::ssize(prompt);
+  for (const RequestResult& r : results) generated += std::ssize(r.ids);
+  std::string begin = asked.echo && tokenizer != nullptr ? tokenizer->decode(prompt, true) : "";
+  RequestResult first = results.front();
+  for (const RequestResult& r : best(std::move(results), asked.choices)) {
     choices.push_back({{"index", choices.size()},
-                       {"text", r.text},
+                       {"text", begin + r.text},
                        {"token_ids", r.ids},
-                       {"logprobs", logprobs_json(r.logprobs, tokenizer)},
+                       {"logprobs", logprobs_json(asked, first, r, prompt, tokenizer)},
                        {"finish_reason", r.finish_reason}});
-    generated += std::ssize(r.ids);
+    if (asked.request.sampling.prompt_logprobs && !asked.echo)
+      choices.back()["prompt_logprobs"] = prompt_logprobs_json(first.prompt_logprobs, tokenizer);
   }
   return {{"id", head.id},
           {"object", "text_completion"},

@@ -86,6 +86,31 @@ class BatchTest(Case):
             self.assertEqual(choice["token_ids"], alone["token_ids"])
             self.assertEqual(len(choice["logprobs"]["token_logprobs"]), len(choice["token_ids"]))
 
+    def test_the_likeliest_of_several(self):
+        body = {"prompt": "Anne had", "n": 6, "temperature": 1, "max_tokens": 8, "logprobs": 0, "ignore_eos": True}
+        self.write(body, {**body, "n": 2, "best_of": 6})
+        run_json(*self.batch())
+        all_six, best = (self.read()[f"r{i}"]["body"] for i in range(2))
+        all_six["choices"].sort(key=lambda c: -sum(c["logprobs"]["token_logprobs"]))
+        self.assertEqual([c["token_ids"] for c in best["choices"]], [c["token_ids"] for c in all_six["choices"][:2]])
+        self.assertEqual(best["usage"], all_six["usage"])
+
+    def test_the_prompt_in_the_answer(self):
+        ids = run_json("tokenize", DEMO, "--text", PROMPTS[1])["ids"]
+        body = {"prompt": PROMPTS[1], "max_tokens": 2, "logprobs": 1}
+        self.write({**body, "echo": True}, {**body, "prompt_logprobs": 0}, {**body, "prompt": ids[:-1], "max_tokens": 1,
+                                                                             "logprobs": 20, "temperature": 0})
+        run_json(*self.batch())
+        echo, plain, cut = (self.read()[f"r{i}"]["body"]["choices"][0] for i in range(3))
+        self.assertEqual(echo["text"], PROMPTS[1] + plain["text"])
+        of_prompt = [next(iter(p.values()))["logprob"] for p in plain["prompt_logprobs"][1:]]
+        self.assertEqual([list(map(int, p)) for p in plain["prompt_logprobs"][1:]], [[i] for i in ids[1:]])
+        self.assertEqual(echo["logprobs"]["token_logprobs"], [None, *of_prompt, *plain["logprobs"]["token_logprobs"]])
+        self.assertEqual(len(echo["logprobs"]["tokens"]), len(ids) + 2)
+        # The last token of the prompt, as if it were generated.
+        last = echo["logprobs"]["tokens"][len(ids) - 1]
+        self.assertEqual(cut["logprobs"]["top_logprobs"][0].get(last, of_prompt[-1]), of_prompt[-1])
+
     def test_a_kill_loses_and_repeats_nothing(self):
         self.write(*self.some_requests(40, 60))
         run_json(*self.batch())

@@ -101,7 +101,9 @@ class UsageTest(Case):
         for mention, args in {
             "--no-such-option": [*good, "--no-such-option"],
             "serve is no verb": ["serve", DEMO],
-            "--swap-space": [*good, "--swap-space", "1GiB"],
+            "--swap-space": [*good, "--swap-space", "much"],
+            "--swap-dir": [*good, "--swap-limit", "1GiB"],
+            "--kv-cache-memory": [*good, "--kv-cache-memory", "0"],
             "prompt": ["run", DEMO],
             "empty": ["run", DEMO, "-p", ""],
             "one of": [*good, "--token-ids", "1"],

@@ -60,6 +60,7 @@ Request random_request(test::Random& random, int64_t vocab) {
   r.sampling.temperature = random.uniform() < 0.5 ? 0 : 0.8;
   r.sampling.seed = static_cast<uint64_t>(random.between(0, 100));
   r.sampling.repetition_penalty = random.uniform() < 0.3 ? 1.2 : 1;
+  if (random.uniform() < 0.3) r.sampling.prompt_logprobs = 2;
   r.lookup = random.uniform() < 0.4;
   r.n = random.uniform() < 0.2 ? 3 : 1;
   r.priority = random.between(-1, 1);
@@ -100,6 +101,12 @@ void expect_same(const Results& have, const Results& want) {
     EXPECT_EQ(other.ids, result.ids) << id.request << "." << id.index;
     EXPECT_EQ(other.logits_hash, result.logits_hash);
     EXPECT_EQ(other.finish_reason, result.finish_reason);
+    if (id.index > 0) continue;
+    ASSERT_EQ(other.prompt_logprobs.size(), result.prompt_logprobs.size());
+    for (size_t i = 0; i < result.prompt_logprobs.size(); ++i) {
+      EXPECT_EQ(other.prompt_logprobs[i].token.logprob, result.prompt_logprobs[i].token.logprob);
+      EXPECT_EQ(other.prompt_logprobs[i].top.size(), 2u);
+    }
   }
 }
 
