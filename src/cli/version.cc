@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu/features.h"
 #include "kernels/kernels.h"
 
 namespace sluice::cli {
@@ -26,7 +27,7 @@ std::string cpu_name() {
 std::string kernels_text(Isa chosen) {
   std::string text;
   if (const std::string cpu = cpu_name(); !cpu.empty()) text += fmt::format("\ncpu: {}", cpu);
-  text += "\ninstruction sets:";
+  text += fmt::format("\nfeatures found: {}\ninstruction sets:", found_features());
   for (Isa isa : all_isas()) {
     const std::string missing = isa_missing(isa);
     text += fmt::format("\n  {:12} {}", isa_name(isa), missing.empty() ? "yes" : "no: " + missing);

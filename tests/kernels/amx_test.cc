@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cpu/instruction_sets.h"
 #include "quant/float8.h"
 #include "tests/kernels/linear_support.h"
 
@@ -66,13 +67,15 @@ class Amx : public test::EveryIsa {};
 // that are not a multiple of what is taken together; columns that end within a tile or on its end.
 TEST_P(Amx, EveryNumberOfRowsGivesTheSameBits) {
   Random random("Amx.EveryNumberOfRowsGivesTheSameBits");
-  std::vector<int64_t> counts(40);
-  std::iota(counts.begin(), counts.end(), 1);
-  counts.insert(counts.end(), {64, 65, 257, 513});
+  std::vector<int64_t> every(40);
+  std::iota(every.begin(), every.end(), 1);
+  every.insert(every.end(), {64, 65, 257, 513});
+  const std::vector<int64_t> some{1, 2, 15, 16, 17, 32, 33, 40, 65, 257, 513};
   for (const Kind& kind : kTileKinds) {
     for (int64_t cols : {37, 128, 1090}) {
       const int64_t outputs = cols == 1090 ? 11 * 16 : 5 * 16 - 3;
       const Layer layer(kind, outputs, cols, random);
+      const std::vector<int64_t>& counts = cols == 1090 ? some : every;
       Matrix x = Matrix::random(counts.back(), cols, random);
       const Matrix all = layer.product(GetParam(), x, x.rows(), 3);
       SCOPED_TRACE(fmt::format("{} {} cols {}", dtype_name(layer.w.weight.format.dtype),
@@ -152,6 +155,17 @@ TEST_P(Amx, DenormalsAreZero) {
         EXPECT_EQ(y.at(r, o), r == 0 || o == 0 ? 0.0f : 0x1p100f) << r << ' ' << o;
     }
   }
+}
+
+// What peak_operations counts: tile products, each of 16 x 16 sums.
+TEST_P(Amx, PeakCountsEveryMultiplicationAndAddition) {
+  const cpu::Ops& ops =
+      GetParam().ops != nullptr ? *GetParam().ops : *find_instruction_set(GetParam().isa).ops;
+  uint64_t seen = 0;
+  EXPECT_EQ(ops.multiply_add(cpu::Units::bf16_tiles, 16, &seen), 2 * 4 * 2 * 16 * 16 * 32);
+  EXPECT_EQ(ops.multiply_add(cpu::Units::i8_tiles, 16, &seen), 2 * 4 * 2 * 16 * 16 * 64);
+  EXPECT_EQ(seen, 0);  // of zeros
+  EXPECT_GT(ops.multiply_add(cpu::Units::f32, 16, &seen), 0);
 }
 
 TEST(AmxTiles, RealTilesGiveTheBitsOfEmulatedOnes) {

@@ -30,7 +30,7 @@ static_assert(sizeof(TileConfig) == 64);
 
 // Not the compiler's intrinsics: GCC's are assembly that does not say which memory it reads, so
 // that stores to a configuration, or to weights that were just decoded, may be dropped or moved
-// behind it (seen with GCC 12).
+// behind it (GCC 12 does so with _tile_loadconfig).
 struct HardwareTiles {
   static void configure(const TileConfig& config) {
     asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
