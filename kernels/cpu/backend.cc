@@ -71,6 +71,7 @@ std::string isa_missing(Isa isa) { return find_instruction_set(isa).missing(); }
 
 std::vector<Isa> all_isas() {
   std::vector<Isa> isas;
+  isas.reserve(kSets.size());
   for (const InstructionSet& set : kSets) isas.push_back(set.isa);
   return isas;
 }

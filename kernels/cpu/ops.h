@@ -137,7 +137,8 @@ struct EncodeSums {
 
 // Of a thread for linear on tiles: decoded weights, four tiles, and the sums of a block of rows.
 constexpr int64_t amx_scratch_bytes(int64_t rows) {
-  return kDecodedBytes + 4 * 1024 + kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
+  return kDecodedBytes + int64_t{4} * 1024 +
+         kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
 }
 
 struct Ops {

@@ -92,7 +92,7 @@ inline float flushed(float x) {  // DAZ and FTZ
   const auto bits = __builtin_bit_cast(uint32_t, x);
   return (bits & 0x7f800000) == 0 ? __builtin_bit_cast(float, bits & 0x80000000) : x;
 }
-inline float bf16_at(const uint8_t* line, int i) {
+inline float bf16_at(const uint8_t* line, int64_t i) {
   uint16_t code = 0;
   std::memcpy(&code, line + 2 * i, sizeof code);
   return flushed(__builtin_bit_cast(float, uint32_t{code} << 16));
@@ -102,18 +102,18 @@ inline void emulate_product_bf16(int c, int a, int b) {
   need_product(c, a, b);
   const int words = emulated.line(c) / 4;
   float weights[16][32];
-  for (int k = 0; k < emulated.rows(b); ++k) {
+  for (int64_t k = 0; k < emulated.rows(b); ++k) {
     for (int i = 0; i < 2 * words; ++i) weights[k][i] = bf16_at(emulated.bytes[b][k], i);
   }
-  for (int m = 0; m < emulated.rows(c); ++m) {
+  for (int64_t m = 0; m < emulated.rows(c); ++m) {
     float sums[32] = {};  // of even and odd columns
-    for (int k = 0; k < emulated.line(a) / 4; ++k) {
+    for (int64_t k = 0; k < emulated.line(a) / 4; ++k) {
       const float even = bf16_at(emulated.bytes[a][m], 2 * k);
       const float odd = bf16_at(emulated.bytes[a][m], 2 * k + 1);
       for (int i = 0; i < 2 * words; ++i)
         sums[i] = flushed(__builtin_fmaf(i % 2 == 0 ? even : odd, weights[k][i], sums[i]));
     }
-    for (int n = 0; n < words; ++n) {
+    for (int64_t n = 0; n < words; ++n) {
       float sum = 0;
       std::memcpy(&sum, emulated.bytes[c][m] + 4 * n, sizeof sum);
       sum = flushed(flushed(sum) + flushed(sums[2 * n] + sums[2 * n + 1]));
@@ -124,12 +124,12 @@ inline void emulate_product_bf16(int c, int a, int b) {
 
 inline void emulate_product_i8(int c, int a, int b) {
   need_product(c, a, b);
-  for (int m = 0; m < emulated.rows(c); ++m) {
-    for (int n = 0; n < emulated.line(c) / 4; ++n) {
+  for (int64_t m = 0; m < emulated.rows(c); ++m) {
+    for (int64_t n = 0; n < emulated.line(c) / 4; ++n) {
       uint32_t sum = 0;
       std::memcpy(&sum, emulated.bytes[c][m] + 4 * n, sizeof sum);
-      for (int k = 0; k < emulated.line(a) / 4; ++k) {
-        for (int i = 0; i < 4; ++i) {
+      for (int64_t k = 0; k < emulated.line(a) / 4; ++k) {
+        for (int64_t i = 0; i < 4; ++i) {
           const auto x = static_cast<int8_t>(emulated.bytes[a][m][4 * k + i]);
           sum += static_cast<uint32_t>(x * int{emulated.bytes[b][k][4 * n + i]});
         }

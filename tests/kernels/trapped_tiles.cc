@@ -32,6 +32,7 @@ uint64_t register_value(const ucontext_t& context, int number) {
 
 // False where it is not of that form.
 bool decode(const ucontext_t& context, Instruction& in) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): registers hold addresses
   const auto* at = reinterpret_cast<const uint8_t*>(context.uc_mcontext.gregs[REG_RIP]);
   if (at[0] != 0xc4 || (at[1] & 0x1f) != 2 || (at[2] & 0x84) != 0) return false;  // W0, L0
   const int more_reg = (at[1] & 0x80) == 0 ? 8 : 0, more_index = (at[1] & 0x40) == 0 ? 8 : 0;
@@ -66,7 +67,7 @@ bool decode(const ucontext_t& context, Instruction& in) {
 // False where it is none of those that HardwareTiles has.
 bool execute(const Instruction& in) {
   const bool memory = in.mode != 3;
-  auto* at = reinterpret_cast<void*>(in.address);
+  auto* at = reinterpret_cast<void*>(in.address);  // NOLINT(performance-no-int-to-ptr)
   switch (in.opcode << 4 | in.prefix) {
     case 0x490:
       if (memory) {

@@ -277,7 +277,7 @@ void multiply_block(const LinearJob& job, const AmxChunk& chunk, int64_t row_til
   }
   if (!scaled) return store_block<Tiles, kRows, kCols>(sums, chunk.panel_stride);
   store_sums<Tiles, kRows * kCols>(stage, kTileBytes / 4);
-  for (int64_t c = 0; c < kRows * kCols; ++c) {
+  for (int64_t c = 0; c < int64_t{kRows} * kCols; ++c) {
     const int64_t p = c % kCols;
     const float scale = job.block_scales[(chunk.panel + p) * job.blocks + chunk.step / kBlockSteps];
     add_scaled(stage + c * kTileBytes / 4, kAmxRows, scale, chunk.step == 0,

@@ -35,7 +35,7 @@ int64_t multiply_add_tiles(Units kind, int64_t rounds, uint64_t* seen) {
   alignas(64) uint32_t sums[kTileBytes / 4];
   Tiles::template store<0>(sums, kTileLine);
   *seen += sums[0];
-  return 2 * 4 * rounds * kStepLines * 16 * (bytes ? 64 : 32);
+  return int64_t{8} * rounds * kStepLines * 16 * (bytes ? 64 : 32);
 }
 
 }  // namespace
