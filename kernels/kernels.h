@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "quant/encode.h"
 #include "quant/format.h"
@@ -50,7 +51,8 @@ struct SequenceChunk {
 class Kernels {
  public:
   virtual ~Kernels() = default;
-  virtual std::string_view name() const = 0;  // "reference", "portable", "avx2", "avx512_bf16"
+  virtual std::string_view name()
+      const = 0;  // "reference", "portable", "avx2", "avx512_bf16", "amx"
 
   // out[i] = table row ids[i], dequantized. ids are within the table. Any layout.
   virtual void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const = 0;
@@ -101,9 +103,21 @@ class Kernels {
 };
 
 // Which instruction set the CPU kernels use; automatic takes the best that the machine has.
-enum class Isa : uint8_t { automatic, reference, portable, avx2, avx512_bf16 };
+// amx is avx512_bf16 with tiles for linear layers of bf16, fp8 and int8 weights (bf16 and fp8 only
+// in bf16 compute).
+enum class Isa : uint8_t { automatic, reference, portable, avx2, avx512_bf16, amx };
+std::vector<Isa> all_isas();                          // best first, without automatic
 bool isa_supported(Isa isa);                          // on this machine
+std::string isa_missing(Isa isa);                     // why not; "" where it is supported
+std::string_view isa_name(Isa isa);                   // as name() of its backend
 std::optional<Isa> parse_isa(std::string_view name);  // "auto", or a backend's name()
+
+// Which functions serve an instruction set's kernels, a line for each family of ops.
+struct KernelChoice {
+  std::string_view ops;
+  std::string_view functions;
+};
+std::vector<KernelChoice> kernel_choices(Isa isa);
 
 // Bytes of scratch that ops need for at most `max_rows` rows, linear inputs of at most `max_cols`
 // columns and attention with heads of head_dim, however long the context.

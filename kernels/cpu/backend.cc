@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/features.h"
 #include "kernels/cpu/instruction_sets.h"
 #include "kernels/reference/reference.h"
 
@@ -19,41 +20,30 @@ extern const Ops kOps;
 namespace cpu::avx512_bf16 {
 extern const Ops kOps;
 }
+namespace cpu::amx {
+extern const Ops kOps;
+}
 #endif
 
 namespace {
 
-// __builtin_cpu_supports also asks whether the operating system saves the registers.
-bool always() { return true; }
-bool has_avx2() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
-#else
-  return false;
-#endif
-}
-bool has_avx512_bf16() {
-#if defined(__x86_64__)
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
-         __builtin_cpu_supports("avx512vnni");
-#else
-  return false;
-#endif
-}
+std::string nothing() { return {}; }
 
-const std::array kSets{
+// The tables of this build.
 #if defined(__x86_64__)
-    InstructionSet{Isa::avx512_bf16, "avx512_bf16", has_avx512_bf16, &cpu::avx512_bf16::kOps},
-    InstructionSet{Isa::avx2, "avx2", has_avx2, &cpu::avx2::kOps},
+constexpr const cpu::Ops* kAmx = &cpu::amx::kOps;
+constexpr const cpu::Ops* kAvx512 = &cpu::avx512_bf16::kOps;
+constexpr const cpu::Ops* kAvx2 = &cpu::avx2::kOps;
 #else
-    InstructionSet{Isa::avx512_bf16, "avx512_bf16", has_avx512_bf16, nullptr},
-    InstructionSet{Isa::avx2, "avx2", has_avx2, nullptr},
+constexpr const cpu::Ops *kAmx = nullptr, *kAvx512 = nullptr, *kAvx2 = nullptr;
 #endif
-    InstructionSet{Isa::portable, "portable", always, &cpu::portable::kOps},
-    InstructionSet{Isa::reference, "reference", always, nullptr},
+
+constexpr std::array kSets{
+    InstructionSet{Isa::amx, "amx", missing_for_amx, kAmx},
+    InstructionSet{Isa::avx512_bf16, "avx512_bf16", missing_for_avx512_bf16, kAvx512},
+    InstructionSet{Isa::avx2, "avx2", missing_for_avx2, kAvx2},
+    InstructionSet{Isa::portable, "portable", nothing, &cpu::portable::kOps},
+    InstructionSet{Isa::reference, "reference", nothing, nullptr},
 };
 
 }  // namespace
@@ -76,6 +66,31 @@ std::optional<Isa> parse_isa(std::string_view name) {
 }
 
 bool isa_supported(Isa isa) { return find_instruction_set(isa).supported(); }
+
+std::string isa_missing(Isa isa) { return find_instruction_set(isa).missing(); }
+
+std::vector<Isa> all_isas() {
+  std::vector<Isa> isas;
+  isas.reserve(kSets.size());
+  for (const InstructionSet& set : kSets) isas.push_back(set.isa);
+  return isas;
+}
+
+std::string_view isa_name(Isa isa) { return find_instruction_set(isa).name; }
+
+std::vector<KernelChoice> kernel_choices(Isa isa) {
+  const InstructionSet& set = find_instruction_set(isa);
+  const bool tiles = set.isa == Isa::amx;
+  // What has no tiles is avx512_bf16 there (kernels/cpu/amx/ops.h).
+  const std::string_view rest = tiles ? "avx512_bf16" : set.name;
+  return {{"linear, bf16 weights", set.name},
+          {"linear, fp8 weights", set.name},
+          {"linear, int8 weights", set.name},
+          {"linear, f32 and f16 weights", rest},
+          {"attention", rest},
+          {"norms and element-wise", rest},
+          {"encoding", rest}};
+}
 
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
   return static_cast<uint64_t>(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "kernels/cpu/ops.h"
@@ -12,8 +13,10 @@ namespace sluice {
 struct InstructionSet {
   Isa isa;
   std::string_view name;
-  bool (*supported)();  // by this machine
-  const cpu::Ops* ops;  // null: the reference backend, or not compiled for this kind of CPU
+  std::string (*missing)();  // what this machine lacks for it, "" if nothing
+  const cpu::Ops* ops;       // null: the reference backend, or not compiled for this kind of CPU
+
+  bool supported() const { return missing().empty(); }
 };
 
 // Best first.

@@ -16,81 +16,119 @@ using cpu::kTileRows;
 constexpr int64_t kStreamedPanels = 4;
 constexpr int64_t kReusedPanels = 16;
 
-int64_t packed_bytes(int64_t rows, int64_t cols) {
-  const int64_t units = ceil_div(cols, 4) * 4;  // whole cells of any type
-  return static_cast<int64_t>(round_up(static_cast<uint64_t>(rows * units * 4), 64));
+int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
+
+// Scratch of one call, in order: x packed; a scale and an offset for each row (cpu::PackJob); each
+// thread's part.
+struct Scratch {
+  int64_t packed;
+  int64_t rows;
+  int64_t thread;
+  int64_t bytes(int threads) const { return packed + rows + threads * thread; }
+};
+Scratch scratch_of(int64_t rows, int64_t cols) {
+  const int64_t most = std::min(rows, kRowBlock);
+  const int64_t units = round_to(cols, 4);  // whole cells of any type
+  return {round_to(most * units * 4, 64), round_to(most * 8, 64), kDecodedBytes};
+}
+// On tiles: at most 2 bytes a column.
+Scratch scratch_on_tiles(int64_t rows, int64_t cols) {
+  const int64_t most = std::min(rows, cpu::kAmxRowBlock);
+  const int64_t tiles = most <= cpu::kAmxRows ? most : round_to(most, cpu::kAmxRows);
+  return {round_to(tiles * round_to(cols, 32) * 2, 64), round_to(most * 8, 64),
+          cpu::amx_scratch_bytes(most)};
 }
 
-// A scale and an offset for each row (cpu::PackJob).
-int64_t row_bytes(int64_t rows) { return ceil_div(rows * 8, 64) * 64; }
+bool on_tiles(cpu::Units kind) {
+  return kind == cpu::Units::bf16_tiles || kind == cpu::Units::i8_tiles;
+}
+bool is_i8(cpu::Units kind) { return kind == cpu::Units::i8 || kind == cpu::Units::i8_tiles; }
 
 // Columns of one unit.
 int64_t columns_of(cpu::Units kind) {
-  return kind == cpu::Units::i8 ? 4 : kind == cpu::Units::bf16_pairs ? 2 : 1;
+  const bool pairs = kind == cpu::Units::bf16_pairs || kind == cpu::Units::bf16_tiles;
+  return is_i8(kind) ? 4 : pairs ? 2 : 1;
 }
 
 // As many rows at a time as fit a block, in blocks of about one size.
-int64_t rows_per_block(int64_t rows) {
-  const int64_t blocks = ceil_div(rows, kRowBlock);
-  return blocks <= 1 ? rows : ceil_div(ceil_div(rows, blocks), kTileRows) * kTileRows;
+int64_t rows_per_block(int64_t rows, bool tiles) {
+  const int64_t blocks = ceil_div(rows, tiles ? cpu::kAmxRowBlock : kRowBlock);
+  return blocks <= 1 ? rows
+                     : round_to(ceil_div(rows, blocks), tiles ? 2 * cpu::kAmxRows : kTileRows);
 }
 
-}  // namespace
-
-int64_t linear_workspace(int64_t rows, int64_t cols, int threads) {
-  const int64_t block = std::min(rows, kRowBlock);
-  return packed_bytes(block, cols) + row_bytes(block) + threads * kDecodedBytes;
+// Rows that are packed together. AMX tiles are whole, but for a few rows; others are of one size,
+// as far as possible: 20 rows are 10 and 10.
+int64_t rows_per_tile(int64_t rows, bool tiles) {
+  if (tiles) return std::min(rows, cpu::kAmxRows);
+  return ceil_div(rows, rows <= cpu::kFewRows ? 1 : ceil_div(rows, kTileRows));
 }
 
-void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
-  check_linear(x, w, y);
+int64_t panels_at_a_time(int64_t rows, bool tiles) {
+  if (tiles) return rows <= cpu::kAmxRows ? kStreamedPanels : cpu::kAmxPanels;
+  return rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels;
+}
+
+// What is the same for all blocks of rows.
+cpu::LinearJob job_of(cpu::Units kind, const Weight& w, const float* bias, Tensor y) {
   const DType dtype = w.format.dtype;
-  const cpu::Units kind = input_units(ops_, compute_, dtype);
-  std::byte* scratch_at = scratch(linear_workspace(x.rows, x.cols, pool_.size()));
-  auto* packed = reinterpret_cast<uint32_t*>(scratch_at);
-  const int64_t most = std::min(x.rows, kRowBlock);
-  auto* scales = reinterpret_cast<float*>(scratch_at + packed_bytes(most, x.cols));
-  auto* offsets = reinterpret_cast<int32_t*>(scales + most);
-  std::byte* decoded = scratch_at + packed_bytes(most, x.cols) + row_bytes(most);
-
   cpu::LinearJob job;
-  job.x = packed;
   job.pairs = kind == cpu::Units::bf16_pairs;
-  const int64_t unit_cols = columns_of(kind);
-  job.cell_units = cell_cols(dtype) / unit_cols;
-  job.units = ceil_div(x.cols, cell_cols(dtype)) * job.cell_units;
+  job.tiles = on_tiles(kind);
+  job.cell_units = cell_cols(dtype) / columns_of(kind);
+  job.units = ceil_div(w.cols, cell_cols(dtype)) * job.cell_units;
+  if (job.tiles) job.units = round_to(job.units, 16);
   job.weight = w.data;
   job.dtype = dtype;
   job.panel_bytes = panel_bytes(dtype, w.cols);
   job.row_scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
   job.block_scales = w.format.scales == ScaleKind::per_block ? w.scales : nullptr;
   job.blocks = ceil_div(w.cols, kScaleBlock);
-  if (kind == cpu::Units::i8) {
+  job.bias = bias;
+  job.y_stride = y.stride;
+  return job;
+}
+
+}  // namespace
+
+int64_t linear_workspace(int64_t rows, int64_t cols, int threads) {
+  return std::max(scratch_of(rows, cols).bytes(threads),
+                  scratch_on_tiles(rows, cols).bytes(threads));
+}
+
+void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
+  check_linear(x, w, y);
+  const cpu::Units kind = input_units(ops_, compute_, w.format.dtype);
+  cpu::LinearJob job = job_of(kind, w, bias, y);
+  const Scratch sizes = job.tiles ? scratch_on_tiles(x.rows, x.cols) : scratch_of(x.rows, x.cols);
+  std::byte* scratch_at = scratch(sizes.bytes(pool_.size()));
+  const int64_t block = rows_per_block(x.rows, job.tiles);
+  auto* packed = reinterpret_cast<uint32_t*>(scratch_at);
+  auto* scales = reinterpret_cast<float*>(scratch_at + sizes.packed);
+  auto* offsets = reinterpret_cast<int32_t*>(scales + block);
+  std::byte* threads = scratch_at + sizes.packed + sizes.rows;
+  job.x = packed;
+  if (is_i8(kind)) {
     job.x_scales = scales;
     job.x_offsets = offsets;
   }
-  job.bias = bias;
-  job.y_stride = y.stride;
-  const int64_t block = rows_per_block(x.rows);
   for (int64_t first = 0; first < x.rows; first += block) {
     job.rows = std::min(block, x.rows - first);
     job.y = y.row<float>(first);
-    // Tiles of one size, as far as possible: 20 rows are 10 and 10.
-    const int64_t tiles = job.rows <= cpu::kFewRows ? 1 : ceil_div(job.rows, kTileRows);
-    job.tile_rows = ceil_div(job.rows, tiles);
+    job.tile_rows = rows_per_tile(job.rows, job.tiles);
+    const int64_t tiles = ceil_div(job.rows, job.tile_rows);
     pool_.parallel_for(tiles, 4, [&](int64_t begin, int64_t end, int) {
       for (int64_t tile = begin; tile < end; ++tile) {
         const int64_t row = tile * job.tile_rows;
         const int64_t rows = std::min(job.tile_rows, job.rows - row);
-        if (rows <= 0) break;
-        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, unit_cols,
-                        job.units, packed + row * job.units, scales + row, offsets + row});
+        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, columns_of(kind),
+                        job.units, packed + row * job.units, scales + row, offsets + row,
+                        job.tiles ? job.tile_rows : 0});
       }
     });
-    pool_.parallel_for(w.rows / kPanelRows,
-                       job.rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels,
+    pool_.parallel_for(w.rows / kPanelRows, panels_at_a_time(job.rows, job.tiles),
                        [&](int64_t begin, int64_t end, int worker) {
-                         ops_.linear(job, begin, end, decoded + worker * kDecodedBytes);
+                         ops_.linear(job, begin, end, threads + worker * sizes.thread);
                        });
   }
 }

@@ -28,6 +28,10 @@ namespace sluice::cpu {
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kTileRows = 12;
 inline constexpr int64_t kRowBlock = 240;
+// The same on AMX tiles: a tile's rows, and the panels that a thread takes with a block of rows.
+inline constexpr int64_t kAmxRows = 16;
+inline constexpr int64_t kAmxRowBlock = 256;
+inline constexpr int64_t kAmxPanels = 8;
 // Bytes of decoded weights that linear holds at a time (cells of 2 or 4 panels).
 inline constexpr int64_t kDecodedBytes = int64_t{32} * 1024;
 
@@ -36,9 +40,12 @@ enum class Units : uint8_t {
   f32_rounded,  // x rounded to bf16, as float32
   bf16_pairs,   // x rounded to bf16
   i8,           // x / scale, rounded to nearest even; scale = the row's largest |x| / 127
+  bf16_tiles,   // the same as the two above, for LinearJob::tiles
+  i8_tiles,
 };
 
-// At most kFewRows rows of x that become [units][rows], with zeros behind the last column.
+// At most kFewRows rows of x that become [units][rows], with zeros behind the last column. For
+// tiles [units / 16][tile_rows][16 units], with zeros behind the last row, too.
 struct PackJob {
   const float* x = nullptr;
   int64_t stride = 0;
@@ -52,6 +59,7 @@ struct PackJob {
   // sum of its codes, which the weights' + 128 adds to each of its products.
   float* scales = nullptr;
   int32_t* offsets = nullptr;
+  int64_t tile_rows = 0;  // at least rows; for tiles only
 };
 
 // A block of rows of one linear layer.
@@ -61,6 +69,7 @@ struct LinearJob {
   int64_t rows = 0;
   int64_t units = 0;  // of a row, padding included
   bool pairs = false;
+  bool tiles = false;      // x is in AMX tiles of tile_rows rows, the last filled up with zeros
   int64_t cell_units = 1;  // that a cell of the weight spans
   const std::byte* weight = nullptr;
   DType dtype = DType::bf16;
@@ -126,12 +135,19 @@ struct EncodeSums {
   int64_t not_finite = 0;
 };
 
+// Of a thread for linear on tiles: decoded weights, four tiles, and the sums of a block of rows.
+constexpr int64_t amx_scratch_bytes(int64_t rows) {
+  return kDecodedBytes + int64_t{4} * 1024 +
+         kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
+}
+
 struct Ops {
   const char* name;
   Units bf16_units;  // how x is packed where it is rounded to bf16
+  Units i8_units;    // and where it becomes bytes
 
   void (*pack_rows)(const PackJob& job);
-  // Panels [begin, end) of a job; scratch of kDecodedBytes.
+  // Panels [begin, end) of a job; scratch of kDecodedBytes, for tiles of amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // One partition of a job's positions; scratch of attention_scratch_floats(head_dim).

@@ -157,7 +157,7 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
           "time; may be given several times")
       ->allow_extra_args(false);
   verb.add_option("--reader", o.reader, "auto, uring, pread, mmap")->capture_default_str();
-  verb.add_option("--kernels", o.kernels, "auto, avx512_bf16, avx2, portable, reference")
+  verb.add_option("--kernels", o.kernels, "auto, amx, avx512_bf16, avx2, portable, reference")
       ->capture_default_str();
   verb.add_option("--threads", o.threads,
                   "compute threads (default: the CPUs that the process may use)")
@@ -226,9 +226,10 @@ SessionOptions session_options(const CommonOptions& o) {
   std::optional<Isa> isa = parse_isa(o.kernels);
   if (!isa)
     fail(ErrorKind::usage,
-         "--kernels {}: not known; auto, avx512_bf16, avx2, portable and reference are", o.kernels);
-  if (!isa_supported(*isa))
-    fail(ErrorKind::usage, "--kernels {}: this CPU does not have these instructions", o.kernels);
+         "--kernels {}: not known; auto, amx, avx512_bf16, avx2, portable and reference are",
+         o.kernels);
+  if (const std::string missing = isa_missing(*isa); !missing.empty())
+    fail(ErrorKind::usage, "--kernels {}: not on this machine: {}", o.kernels, missing);
   s.isa = *isa;
   s.threads = o.threads;
   s.block_size = o.block_size;

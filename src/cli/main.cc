@@ -108,7 +108,9 @@ int run_main(int argc, char** argv) {
   app.footer(
       "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused, 4 does "
       "not fit the budget.");
-  app.set_version_flag("--version", version_text());
+  bool verbose = false;  // read before the version flag, which is defined later
+  app.add_flag("-v", verbose, "with --version: also which kernels are used, and why");
+  app.set_version_flag("--version", [&] { return version_text(verbose); });
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default(false);
   define_run(app, signals.token(), signals.shrink());

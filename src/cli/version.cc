@@ -2,19 +2,51 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
 #include <string_view>
+#include <vector>
 
+#include "kernels/cpu/features.h"
 #include "kernels/kernels.h"
 
 namespace sluice::cli {
+namespace {
 
-std::string version_text() {
-  std::string_view best = "reference";
-  for (auto [isa, name] : {std::pair{Isa::portable, "portable"}, std::pair{Isa::avx2, "avx2"},
-                           std::pair{Isa::avx512_bf16, "avx512_bf16"}}) {
-    if (isa_supported(isa)) best = name;
+// What the system calls this CPU; "" where it does not say.
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
-  return fmt::format("sluice {}\ndevices: cpu (kernels {})", SLUICE_VERSION, best);
+  return {};
+}
+
+// Each instruction set, whether this machine has it, and which kernels use it.
+std::string kernels_text(Isa chosen) {
+  std::string text;
+  if (const std::string cpu = cpu_name(); !cpu.empty()) text += fmt::format("\ncpu: {}", cpu);
+  text += fmt::format("\nfeatures found: {}\ninstruction sets:", found_features());
+  for (Isa isa : all_isas()) {
+    const std::string missing = isa_missing(isa);
+    text += fmt::format("\n  {:12} {}", isa_name(isa), missing.empty() ? "yes" : "no: " + missing);
+  }
+  text += fmt::format("\nkernels, by the best of these ({}):", isa_name(chosen));
+  for (const KernelChoice& choice : kernel_choices(chosen))
+    text += fmt::format("\n  {:30} {}", choice.ops, choice.functions);
+  return text;
+}
+
+}  // namespace
+
+std::string version_text(bool verbose) {
+  const std::vector<Isa> isas = all_isas();
+  const Isa best = *std::find_if(isas.begin(), isas.end(), isa_supported);
+  std::string text =
+      fmt::format("sluice {}\ndevices: cpu (kernels {})", SLUICE_VERSION, isa_name(best));
+  if (verbose) text += kernels_text(best);
+  return text;
 }
 
 }  // namespace sluice::cli

@@ -5,6 +5,7 @@
 
 namespace sluice::cli {
 
-std::string version_text();
+// verbose: also which kernels serve which ops, and what the CPU has or lacks for each set of them.
+std::string version_text(bool verbose);
 
 }  // namespace sluice::cli

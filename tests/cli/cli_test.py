@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -128,6 +129,20 @@ class UsageTest(Case):
         }.items():
             with self.subTest(mention):
                 self.assert_fails(2, "" if mention == "verb" else mention, *args)
+
+    def test_version_says_which_kernels_and_why(self):
+        plain, verbose = sluice("--version").stdout, sluice("--version", "-v").stdout
+        self.assertTrue(verbose.startswith(plain.rstrip("\n")))
+        best = re.search(r"\(kernels (\w+)\)", plain)[1]
+        said = dict(re.findall(r"^  (\S+) +(yes|no: .+)$", verbose, re.MULTILINE))
+        self.assertEqual(list(said), ["amx", "avx512_bf16", "avx2", "portable", "reference"])
+        self.assertEqual(best, next(name for name, there in said.items() if there == "yes"))
+        self.assertRegex(verbose, rf"(?m)^  linear, fp8 weights +{best}$")
+        self.assertRegex(verbose, r"(?m)^  attention +\w+$")
+        for name, there in said.items():
+            if there != "yes":
+                reason = there.removeprefix("no: ")
+                self.assert_fails(2, reason, "run", DEMO, "-p", "x", "-n", "1", "--kernels", name)
 
     def test_models_that_are_not_there(self):
         self.assert_fails(3, "does not exist", "run", self.path / "nowhere", "-p", "x")

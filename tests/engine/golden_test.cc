@@ -135,7 +135,7 @@ TEST_P(GoldenTest, Float32LogitsAndGreedyTokens) {
 }
 
 TEST_P(GoldenTest, Bfloat16WithinItsTolerance) {
-  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16}) {
+  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx}) {
     if (!isa_supported(isa)) continue;
     for (size_t i = 0; i < prompts(); ++i) {
       Golden golden = this->golden(i);

@@ -47,7 +47,7 @@ TEST(Shapes, FastKernelsAgreeWithTheReferenceOnOddModels) {
       std::vector<float> expected = last_logits(dir.path(), Isa::reference, dtype);
       double scale = 0;
       for (float x : expected) scale = std::max(scale, std::abs(double{x}));
-      for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16}) {
+      for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx}) {
         if (!isa_supported(isa)) continue;
         std::vector<float> actual = last_logits(dir.path(), isa, dtype);
         double tolerance = (dtype == DtypeChoice::f32 ? 1e-4 : 0.1) * scale + 1e-6;

@@ -5,23 +5,46 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstring>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/kernels.h"
+#include "tests/kernels/trapped_tiles.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
 
 namespace sluice::test {
 
+// What a test runs on: an instruction set, or a table of kernels that is for tests alone and takes
+// the instruction set as what it needs.
+struct Target {
+  Isa isa = Isa::automatic;
+  const cpu::Ops* ops = nullptr;
+  std::string name = std::string(isa_name(isa));
+  bool trapped = false;  // takes tile instructions that the machine lacks (trapped_tiles.h)
+};
+inline void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
+
 struct Backend {
+  // The workspace holds NaN of every type, so that what is used before it is written shows.
   Backend(Isa isa, Compute compute, const WorkspaceNeeds& needs, int threads = 1)
       : pool(threads),
         bytes(cpu_workspace_bytes(needs, threads)),
         workspace(aligned_bytes(bytes)),
-        kernels(make_cpu_kernels(isa, compute, pool, {workspace.get(), bytes})) {}
+        kernels(make_cpu_kernels(isa, compute, pool, {workspace.get(), bytes})) {
+    std::memset(workspace.get(), 0xff, bytes);
+  }
+  Backend(const Target& target, Compute compute, const WorkspaceNeeds& needs, int threads = 1)
+      : Backend(target.isa, compute, needs, threads) {
+    if (target.ops == nullptr) return;
+    const std::span<std::byte> memory(workspace.get(), bytes);
+    kernels = std::make_unique<CpuKernels>(*target.ops, compute, pool, memory);
+  }
   const Kernels* operator->() const { return kernels.get(); }
 
   ThreadPool pool;
@@ -91,23 +114,29 @@ inline void expect_near(const Matrix& a, const Matrix& b, float absolute, float 
   EXPECT_TRUE(a.gaps_untouched());
 }
 
-class EveryIsa : public testing::TestWithParam<Isa> {
+class EveryIsa : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override {
-    if (!isa_supported(GetParam())) GTEST_SKIP() << "this machine lacks the instruction set";
+    if (const std::string missing = isa_missing(GetParam().isa); !missing.empty())
+      GTEST_SKIP() << GetParam().name << " does not run here: " << missing;
+    if (!GetParam().trapped) return;
+    if (isa_supported(Isa::amx)) GTEST_SKIP() << "this machine has tiles of its own";
+    trap_tiles();
   }
 };
 
-inline std::string isa_name(const testing::TestParamInfo<Isa>& info) {
-  for (const char* name : {"reference", "portable", "avx2", "avx512_bf16"}) {
-    if (parse_isa(name) == info.param) return name;
-  }
-  return "unknown";
+inline std::vector<Target> every_isa() {
+  std::vector<Target> targets;
+  for (Isa isa : all_isas()) targets.push_back({isa});
+  return targets;
 }
 
-#define SLUICE_OVER_EVERY_ISA(suite)                                                        \
-  INSTANTIATE_TEST_SUITE_P(                                                                 \
-      , suite, testing::Values(Isa::reference, Isa::portable, Isa::avx2, Isa::avx512_bf16), \
-      ::sluice::test::isa_name)
+inline std::string target_name(const testing::TestParamInfo<Target>& info) {
+  return info.param.name;
+}
+
+#define SLUICE_OVER_EVERY_ISA(suite)                                                \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(::sluice::test::every_isa()), \
+                           ::sluice::test::target_name)
 
 }  // namespace sluice::test

@@ -8,13 +8,15 @@ namespace {
 TEST(Isa, NamesAreUnderstood) {
   EXPECT_EQ(parse_isa("auto"), Isa::automatic);
   EXPECT_EQ(parse_isa("avx2"), Isa::avx2);
+  EXPECT_EQ(parse_isa("amx"), Isa::amx);
+  EXPECT_FALSE(parse_isa("emulated amx"));
   EXPECT_FALSE(parse_isa("avx9"));
   EXPECT_FALSE(parse_isa(""));
 }
 
 TEST(Isa, AutomaticIsTheBestThatWorksHere) {
   Isa best = Isa::portable;
-  for (Isa isa : {Isa::avx2, Isa::avx512_bf16}) {
+  for (Isa isa : {Isa::avx2, Isa::avx512_bf16, Isa::amx}) {
     if (isa_supported(isa)) best = isa;
   }
   EXPECT_TRUE(isa_supported(Isa::automatic));

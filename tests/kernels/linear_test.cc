@@ -4,85 +4,27 @@
 #include <vector>
 
 #include "quant/float8.h"
-#include "tests/kernels/backend.h"
+#include "tests/kernels/emulated_amx.h"
+#include "tests/kernels/linear_support.h"
 
 namespace sluice {
 namespace {
 
 using test::Backend;
+using test::expect_product;
+using test::Kind;
+using test::kKinds;
 using test::Matrix;
 using test::Random;
+using test::random_weight;
+using test::rounded;
 using test::StoredWeight;
 
-struct Kind {
-  DType stored;  // before quantization
-  ScaleGroup group;
-  DType codes = DType::f8_e4m3;
-};
-const Kind kKinds[] = {{DType::bf16, ScaleGroup::none},          {DType::f16, ScaleGroup::none},
-                       {DType::f32, ScaleGroup::none},           {DType::bf16, ScaleGroup::row},
-                       {DType::bf16, ScaleGroup::tensor},        {DType::bf16, ScaleGroup::block},
-                       {DType::bf16, ScaleGroup::row, DType::i8}};
 constexpr Compute kComputes[] = {Compute::bf16, Compute::f32};
-
-StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
-  std::vector<float> x(static_cast<size_t>(rows * cols));
-  for (float& v : x) v = random.normal(0.1f);
-  QuantScheme scheme{"", kind.group, kind.codes};
-  StoredWeight w(scheme.format(kind.stored, WeightLayout::packed), rows, cols);
-  EncodeArgs args;
-  args.source = reinterpret_cast<const std::byte*>(x.data());
-  args.stored = DType::f32;
-  args.source_stride = cols * 4;
-  args.rows = rows;
-  args.group = kind.group;
-  args.to = w.weight;
-  args.tensor_amax = absolute_max(args.source, DType::f32, cols * 4, rows, cols);
-  encode_reference(args);
-  return w;
-}
 
 WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }
 
 class Linear : public test::EveryIsa {};
-
-// What a layer makes of its input before it multiplies.
-Matrix rounded(const Matrix& x, DType dtype, Compute compute) {
-  Matrix out(x.rows(), x.cols());
-  for (int64_t r = 0; r < x.rows(); ++r) {
-    float scale = 0;
-    for (int64_t c = 0; c < x.cols(); ++c) scale = std::max(scale, std::abs(x.at(r, c)) / 127);
-    for (int64_t c = 0; c < x.cols(); ++c) {
-      float value = x.at(r, c);
-      if (dtype == DType::i8) {
-        value = std::nearbyint(value / scale) * scale;
-      } else if (compute == Compute::bf16 && (dtype == DType::bf16 || dtype == DType::f8_e4m3)) {
-        value = bf16_to_float(float_to_bf16(value));
-      }
-      out.at(r, c) = value;
-    }
-  }
-  return out;
-}
-
-// Against float64, within the rounding of a float32 sum.
-void expect_product(const Matrix& x, const Weight& w, const float* bias, const Matrix& y) {
-  std::vector<float> row(static_cast<size_t>(w.cols));
-  const double step = std::ldexp(1, -23) * (4 + std::sqrt(static_cast<double>(w.cols)));
-  for (int64_t o = 0; o < w.rows; ++o) {
-    decode_row(w, o, row.data());
-    for (int64_t r = 0; r < x.rows(); ++r) {
-      double sum = bias != nullptr ? bias[o] : 0, size = std::abs(sum);
-      for (int64_t c = 0; c < w.cols; ++c) {
-        double product = static_cast<double>(x.at(r, c)) * row[static_cast<size_t>(c)];
-        sum += product;
-        size += std::abs(product);
-      }
-      ASSERT_NEAR(y.at(r, o), sum, step * size + 1e-30) << "row " << r << ", output " << o;
-    }
-  }
-  EXPECT_TRUE(y.gaps_untouched());
-}
 
 TEST_P(Linear, EqualsTheProductInFloat64) {
   Random random("Linear.EqualsTheProductInFloat64");
@@ -126,7 +68,7 @@ TEST_P(Linear, ARowDoesNotDependOnOtherRowsOrThreads) {
   Random random("Linear.ARowDoesNotDependOnOtherRowsOrThreads");
   for (const Kind& kind : kKinds) {
     for (Compute compute : kComputes) {
-      const int64_t n = GetParam() == Isa::reference ? 20 : random.between(241, 260);
+      const int64_t n = GetParam().isa == Isa::reference ? 20 : random.between(241, 260);
       const int64_t cols = random.between(500, 640);
       StoredWeight w = random_weight(kind, 48, cols, random);
       Matrix x = Matrix::random(n, cols, random), all(n, 48), again(n, 48);
@@ -175,7 +117,7 @@ TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
 
 // The largest codes of either sign, in as many columns as may be: no sum overflows or saturates.
 TEST_P(Linear, Int8SumsAreExact) {
-  const int64_t cols = GetParam() == Isa::reference ? 2000 : kMostI8Cols;
+  const int64_t cols = GetParam().isa == Isa::reference ? 2000 : kMostI8Cols;
   StoredWeight w({DType::i8, WeightLayout::packed, ScaleKind::per_row}, 16, cols);
   std::fill_n(w.weight.scales, 16, 0.5f);
   for (int64_t o = 0; o < 16; ++o) {
@@ -222,6 +164,8 @@ TEST_P(Linear, NoRowsIsNoWork) {
 }
 
 SLUICE_OVER_EVERY_ISA(Linear);
+INSTANTIATE_TEST_SUITE_P(EmulatedTiles, Linear, testing::ValuesIn(test::emulated_amx()),
+                         test::target_name);
 
 }  // namespace
 }  // namespace sluice

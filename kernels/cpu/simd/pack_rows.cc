@@ -1,65 +1,7 @@
+#include "kernels/cpu/simd/convert.h"
 #include "kernels/cpu/simd/functions.h"
-#include "kernels/cpu/simd/simd.h"
 
 namespace sluice::cpu::SLUICE_ISA {
-namespace {
-
-// What codes of a row are multiples of; NaN for a row that is not finite.
-float scale_of(const float* x, int64_t cols) {
-  uint32_t top = 0;
-  for (int64_t c = 0; c < cols; ++c) {
-    uint32_t bits;
-    std::memcpy(&bits, x + c, sizeof bits);
-    bits &= 0x7fffffff;
-    top = bits > top ? bits : top;
-  }
-  if (top >= kInfinityBits) return __builtin_nanf("");
-  const float scale = bits_to_float(top) / 127;
-  return scale > 0 ? scale : 1;
-}
-
-// 64 columns as bytes; returns what their sum adds to `sums`.
-Vi convert_i8(const float* x, float scale, Vi sums, uint32_t* out) {
-  alignas(64) int32_t codes[64];
-  for (int64_t i = 0; i < 64; i += kLanes) {
-    Vf value;
-    const Vi code = i8_codes(load(x + i), splat(scale), value);
-    sums += code;
-    store(codes + i, code);
-  }
-#if defined(__AVX512F__)
-  for (int64_t i = 0; i < 16; i += 4) {
-    const __m512i lanes = _mm512_load_si512(codes + i * 4);
-    store(out + i, _mm512_cvtepi32_epi8(lanes));
-  }
-#else
-  for (int64_t i = 0; i < 16; ++i) {
-    out[i] = 0;
-    for (int64_t k = 0; k < 4; ++k)
-      out[i] |= (static_cast<uint32_t>(codes[i * 4 + k]) & 0xff) << (8 * k);
-  }
-#endif
-  return sums;
-}
-
-// 16 units of one row.
-void convert(const float* x, Units kind, uint32_t* out) {
-  switch (kind) {
-    case Units::f32_rounded:
-      for (int64_t i = 0; i < 16; i += kLanes) store(out + i, round_to_bf16(load(x + i)));
-      break;
-    case Units::bf16_pairs:
-#if defined(__AVX512BF16__)
-      store(out, _mm512_cvtne2ps_pbh(load(x + 16), load(x)));
-#endif
-      break;
-    default:
-      std::memcpy(out, x, 16 * sizeof(float));
-  }
-}
-
-}  // namespace
-
 void pack_rows(const PackJob& job) {
   const int64_t most = 16 * job.unit_cols;
   alignas(64) uint32_t lines[16][16] = {};

@@ -12,6 +12,7 @@ const Ops kOps = {
 #else
     .bf16_units = Units::f32_rounded,
 #endif
+    .i8_units = Units::i8,
     .pack_rows = pack_rows,
     .linear = linear,
     .attend = attend,

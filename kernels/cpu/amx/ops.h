@@ -1,0 +1,55 @@
+// The table of an instruction set with tiles: linear layers of bf16, E4M3 and i8 weights on them,
+// all else as SLUICE_ISA.
+#pragma once
+
+#include "kernels/cpu/amx/linear.h"
+#include "kernels/cpu/amx/pack_rows.h"
+#include "kernels/cpu/amx/peak.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+inline void pack_rows_or_tile(const PackJob& job) {
+  if (job.tile_rows > 0) return pack_tile(job);
+  pack_rows(job);
+}
+
+template <class Tiles>
+void linear_or_on_tiles(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
+  if (job.tiles) return linear_on_tiles<Tiles>(job, begin, end, scratch);
+  linear(job, begin, end, scratch);
+}
+
+template <class Tiles>
+int64_t multiply_add_or_tiles(Units kind, int64_t rounds, uint64_t* seen) {
+  if (kind == Units::bf16_tiles || kind == Units::i8_tiles)
+    return multiply_add_tiles<Tiles>(kind, rounds, seen);
+  return multiply_add(kind, rounds, seen);
+}
+
+template <class Tiles>
+constexpr Ops tile_ops(const char* name) {
+  return {
+      .name = name,
+      .bf16_units = Units::bf16_tiles,
+      .i8_units = Units::i8_tiles,
+      .pack_rows = pack_rows_or_tile,
+      .linear = linear_or_on_tiles<Tiles>,
+      .attend = attend,
+      .merge = merge,
+      .finish = finish,
+      .rms_norm = rms_norm,
+      .add_rms_norm = add_rms_norm,
+      .add = add,
+      .gated_activation = gated_activation,
+      .rope = rope,
+      .to_bf16 = to_bf16,
+      .encode = encode,
+      .largest = largest,
+      .multiply_add = multiply_add_or_tiles<Tiles>,
+      .read = read,
+  };
+}
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA

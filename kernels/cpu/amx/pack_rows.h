@@ -1,0 +1,44 @@
+// Rows of x into A tiles (kernels/cpu/amx/tiles.h): a row's units stay together, 16 to a line.
+#pragma once
+
+#include "kernels/cpu/simd/convert.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// Ops::pack_rows for Units::bf16_tiles and i8_tiles. job.units is a multiple of 16.
+inline void pack_tile(const PackJob& job) {
+  const bool bytes = job.kind == Units::i8_tiles;
+  const int64_t most = 16 * job.unit_cols;
+  for (int64_t r = 0; r < job.tile_rows; ++r) {
+    uint32_t* to = job.out + r * 16;
+    const float* x = job.x + r * job.stride;
+    if (bytes && r < job.rows) job.scales[r] = scale_of(x, job.cols);
+    Vi sums{};
+    for (int64_t col = 0; col < job.units * job.unit_cols; col += most) {
+      const int64_t left = r < job.rows ? job.cols - col : 0;
+      float padded[64];
+      const float* from = x + col;
+      if (left < most) {
+        std::memset(padded, 0, sizeof padded);
+        if (left > 0) std::memcpy(padded, from, static_cast<size_t>(left) * sizeof(float));
+        from = padded;
+      }
+      if (!bytes) {
+        convert(from, job.kind, to);
+      } else if (r < job.rows) {
+        sums = convert_i8(from, job.scales[r], sums, to);
+      } else {
+        std::memset(to, 0, 64);
+      }
+      to += job.tile_rows * 16;
+    }
+    if (!bytes || r >= job.rows) continue;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < kLanes; ++i) sum += sums[i];
+    job.offsets[r] = 128 * sum;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA

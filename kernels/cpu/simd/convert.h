@@ -1,0 +1,72 @@
+// Rows of x into units of the product (cpu::Units).
+#pragma once
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// What codes of a row are multiples of; NaN for a row that is not finite.
+inline float scale_of(const float* x, int64_t cols) {
+  uint32_t top = 0;
+  for (int64_t c = 0; c < cols; ++c) {
+    uint32_t bits;
+    std::memcpy(&bits, x + c, sizeof bits);
+    bits &= 0x7fffffff;
+    top = bits > top ? bits : top;
+  }
+  if (top >= kInfinityBits) return __builtin_nanf("");
+  const float scale = bits_to_float(top) / 127;
+  return scale > 0 ? scale : 1;
+}
+
+// 64 columns as bytes; returns what their sum adds to `sums`.
+inline Vi convert_i8(const float* x, float scale, Vi sums, uint32_t* out) {
+  alignas(64) int32_t codes[64];
+  for (int64_t i = 0; i < 64; i += kLanes) {
+    Vf value;
+    const Vi code = i8_codes(load(x + i), splat(scale), value);
+    sums += code;
+    store(codes + i, code);
+  }
+#if defined(__AVX512F__)
+  for (int64_t i = 0; i < 16; i += 4) {
+    const __m512i lanes = _mm512_load_si512(codes + i * 4);
+    store(out + i, _mm512_cvtepi32_epi8(lanes));
+  }
+#else
+  for (int64_t i = 0; i < 16; ++i) {
+    out[i] = 0;
+    for (int64_t k = 0; k < 4; ++k)
+      out[i] |= (static_cast<uint32_t>(codes[i * 4 + k]) & 0xff) << (8 * k);
+  }
+#endif
+  return sums;
+}
+
+// 16 units of one row.
+inline void convert(const float* x, Units kind, uint32_t* out) {
+  switch (kind) {
+    case Units::f32_rounded:
+      for (int64_t i = 0; i < 16; i += kLanes) store(out + i, round_to_bf16(load(x + i)));
+      break;
+    case Units::bf16_pairs:
+    case Units::bf16_tiles:
+#if defined(__AVX512BF16__)
+      store(out, _mm512_cvtne2ps_pbh(load(x + 16), load(x)));
+#else
+      for (int64_t i = 0; i < 16; i += kLanes) {
+        const Vf first = load(x + 2 * i), second = load(x + 2 * i + kLanes);
+        const Vu low = round_to_bf16(even_lanes(first, second)) >> 16;
+        store(out + i, low | round_to_bf16(odd_lanes(first, second)));
+      }
+#endif
+      break;
+    default:
+      std::memcpy(out, x, 16 * sizeof(float));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA

@@ -1,0 +1,89 @@
+// Weights of every kind that a linear layer takes, and what its product must be.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "tests/kernels/backend.h"
+#include "tests/kernels/emulated_amx.h"
+
+namespace sluice::test {
+
+struct Kind {
+  DType stored;  // before quantization
+  ScaleGroup group;
+  DType codes = DType::f8_e4m3;
+};
+inline const Kind kKinds[] = {
+    {DType::bf16, ScaleGroup::none},          {DType::f16, ScaleGroup::none},
+    {DType::f32, ScaleGroup::none},           {DType::bf16, ScaleGroup::row},
+    {DType::bf16, ScaleGroup::tensor},        {DType::bf16, ScaleGroup::block},
+    {DType::bf16, ScaleGroup::row, DType::i8}};
+
+inline StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
+  std::vector<float> x(static_cast<size_t>(rows * cols));
+  for (float& v : x) v = random.normal(0.1f);
+  QuantScheme scheme{"", kind.group, kind.codes};
+  StoredWeight w(scheme.format(kind.stored, WeightLayout::packed), rows, cols);
+  EncodeArgs args;
+  args.source = reinterpret_cast<const std::byte*>(x.data());
+  args.stored = DType::f32;
+  args.source_stride = cols * 4;
+  args.rows = rows;
+  args.group = kind.group;
+  args.to = w.weight;
+  args.tensor_amax = absolute_max(args.source, DType::f32, cols * 4, rows, cols);
+  encode_reference(args);
+  return w;
+}
+
+// What a layer makes of its input before it multiplies.
+inline Matrix rounded(const Matrix& x, DType dtype, Compute compute) {
+  Matrix out(x.rows(), x.cols());
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    float scale = 0;
+    for (int64_t c = 0; c < x.cols(); ++c) scale = std::max(scale, std::abs(x.at(r, c)) / 127);
+    for (int64_t c = 0; c < x.cols(); ++c) {
+      float value = x.at(r, c);
+      if (dtype == DType::i8) {
+        value = std::nearbyint(value / scale) * scale;
+      } else if (compute == Compute::bf16 && (dtype == DType::bf16 || dtype == DType::f8_e4m3)) {
+        value = bf16_to_float(float_to_bf16(value));
+      }
+      out.at(r, c) = value;
+    }
+  }
+  return out;
+}
+
+// Against float64, within the rounding of a float32 sum.
+inline void expect_product(const Matrix& x, const Weight& w, const float* bias, const Matrix& y) {
+  std::vector<float> row(static_cast<size_t>(w.cols));
+  const double step = std::ldexp(1, -23) * (4 + std::sqrt(static_cast<double>(w.cols)));
+  for (int64_t o = 0; o < w.rows; ++o) {
+    decode_row(w, o, row.data());
+    for (int64_t r = 0; r < x.rows(); ++r) {
+      double sum = bias != nullptr ? bias[o] : 0, size = std::abs(sum);
+      for (int64_t c = 0; c < w.cols; ++c) {
+        double product = static_cast<double>(x.at(r, c)) * row[static_cast<size_t>(c)];
+        sum += product;
+        size += std::abs(product);
+      }
+      ASSERT_NEAR(y.at(r, o), sum, step * size + 1e-30) << "row " << r << ", output " << o;
+    }
+  }
+  EXPECT_TRUE(y.gaps_untouched());
+}
+
+// AMX kernels on emulated tiles: their source, and their machine code.
+inline std::vector<Target> emulated_amx() {
+  return {
+      {Isa::portable, &cpu::portable::kEmulatedAmx, "over_portable"},
+#if defined(__x86_64__)
+      {Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx, "over_avx512_bf16"},
+      {Isa::avx512_bf16, &cpu::amx::kOps, "trapped", true},
+#endif
+  };
+}
+
+}  // namespace sluice::test
