@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "src/base/error.h"
+#include "src/engine/engine_state.h"
 
 namespace sluice {
 namespace {
@@ -27,53 +28,6 @@ uint64_t hash_logits(Tensor row) {
   return XXH3_64bits(row.data, static_cast<size_t>(row.cols) * sizeof(float));
 }
 
-// What guesses tokens for one sequence, and how well it did.
-struct Engine::Source {
-  GuessLength length;
-  double seconds = 0;  // that the last guesses took
-};
-
-struct Engine::Active : Job {
-  // The prompt moves to the job's ids.
-  Active(OutputId number, Request asked, Sequence kv, const Tokenizer* tokenizer,
-         std::shared_ptr<Sampler::Scratch> scratch)
-      : Job(std::move(kv), std::exchange(asked.prompt, {})),
-        id(number),
-        request(std::move(asked)),
-        sampler(request.sampling, request.eos_ids, std::move(scratch)) {
-    priority = request.priority;
-    if (tokenizer != nullptr) text.emplace(*tokenizer, request.stop);
-    limit_findable();
-  }
-
-  // The rows whose logprobs are not known yet have to be computed.
-  void limit_findable() {
-    auto known = std::ssize(result.prompt_logprobs);
-    bool all = !request.sampling.prompt_logprobs || known == prompt_tokens - 1;
-    findable = all ? INT64_MAX : known;
-  }
-
-  OutputId id;
-  Request request;
-  Sampler sampler;
-  std::optional<OutputText> text;
-  RequestResult result;
-  Source lookup;
-  Source draft;
-  Clock::time_point added = Clock::now();
-  std::optional<Clock::time_point> begun;
-  Clock::time_point first_token;
-  // Of the current step.
-  Source* guessed_by = nullptr;
-  int64_t guessed = 0;
-  int64_t right = 0;
-  bool sampled = false;    // it got a token, or several
-  bool first = false;      // of these the first of all
-  bool verifying = false;  // the next row is of its sequence
-  bool ended = false;
-  Output* output = nullptr;
-};
-
 Engine::Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs)
     : runner_(runner),
       tokenizer_(tokenizer),
@@ -84,15 +38,18 @@ Engine::~Engine() = default;
 int64_t Engine::add(Request request) {
   check_request(request, runner_.vocab_size(), tokenizer_ != nullptr);
   int64_t prompt = std::ssize(request.prompt);
-  if (!scheduler_.fits(prompt + request.max_tokens)) {
+  int64_t width = std::max<int64_t>(request.beams.width, 1);
+  if (!scheduler_.fits(prompt + request.max_tokens, width)) {
     fail(ErrorKind::no_fit,
-         "a sequence of {} tokens has no room in the KV cache, which holds {}; raise --memory or "
-         "lower max_tokens",
-         prompt + request.max_tokens, runner_.blocks().size() * runner_.blocks().block_size());
+         "{} of {} tokens have no room in the KV cache, which holds {}; raise --memory or lower "
+         "max_tokens",
+         width > 1 ? fmt::format("{} beams", width) : "sequences", prompt + request.max_tokens,
+         runner_.blocks().size() * runner_.blocks().block_size());
   }
   OutputId id{next_request_++, 0};
   auto active = std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt),
                                          tokenizer_, scratch_);
+  if (active->request.beams.width > 0) begin_beams(*active);
   scheduler_.add(*active);
   active_.emplace(id, std::move(active));
   stats_.prompt_tokens += prompt;
@@ -105,6 +62,7 @@ void Engine::cancel(int64_t request) {
     scheduler_.remove(*entry.second);
     return true;
   });
+  beams_.erase(request);
   std::erase_if(finished_, [&](const auto& entry) { return entry.first.request == request; });
 }
 
@@ -139,6 +97,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   std::vector<Output> outputs;
   sample_all(hidden, step, outputs);
   for (const ScheduledJob& s : step) settle(s);
+  advance_all_beams(outputs);
   ++stats_.steps;
   stats_.most_running = std::max(stats_.most_running, std::ssize(step));
   stats_.schedule_seconds += seconds_between(start, scheduled);
@@ -230,7 +189,7 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
     a.sampled = a.sequence.length() - s.guesses == std::ssize(a.ids);
     a.verifying = a.sampled;
     a.first = a.sampled && a.result.ids.empty();
-    if (a.sampled) a.output = &outputs.emplace_back(Output{a.id, {}, false});
+    if (a.sampled && a.beams == nullptr) a.output = &outputs.emplace_back(Output{a.id, {}, false});
     size_t before = wanted.size();
     want_rows(a, s, wanted);
     for (size_t to = before; to < wanted.size(); ++to) {
@@ -257,6 +216,8 @@ void Engine::use_logits(const Wanted& w, Tensor logits) {
     a.result.prompt_logprobs.push_back(
         token_logprobs(row_span(logits), a.ids[static_cast<size_t>(next)], top));
     a.limit_findable();
+  } else if (a.beams != nullptr) {
+    find_beam_tokens(a, logits);
   } else if (a.verifying) {
     verify(a, logits);
   }
@@ -349,13 +310,16 @@ void Engine::settle(const ScheduledJob& scheduled) {
   a.result.accepted += a.right;
   if (a.sampled) {
     a.result.steps += a.first ? 0 : 1;
-    if (a.first && a.request.n > 1) fork(a);
+    if (a.first && a.request.n > 1 && a.beams == nullptr) fork(a);
   }
   if (!a.ended) return;
+  finished_.emplace(a.id, std::move(a.result));
+  forget(a);
+}
+
+void Engine::forget(Active& a) {
   scheduler_.remove(a);
-  OutputId id = a.id;
-  finished_.emplace(id, std::move(a.result));
-  active_.erase(id);
+  active_.erase(OutputId(a.id));
 }
 
 // The other continuations share the prompt's blocks. Each computes the prompt's last token again,
@@ -367,14 +331,19 @@ void Engine::fork(Active& a) {
     request.n = 1;
     request.sampling.prompt_logprobs.reset();
     request.sampling.seed += static_cast<uint64_t>(i);
-    auto other = std::make_unique<Active>(OutputId{a.id.request, i}, std::move(request),
-                                          a.sequence.fork(), tokenizer_, scratch_);
-    other->sequence.truncate(a.prompt_tokens - 1);
-    other->added = a.added;
-    scheduler_.add_fork(*other, a);
-    OutputId id = other->id;
-    check(active_.emplace(id, std::move(other)).second, "a sequence was forked twice");
+    add_fork(a, i, std::move(request)).sequence.truncate(a.prompt_tokens - 1);
   }
+}
+
+Engine::Active& Engine::add_fork(Active& a, int64_t index, Request request) {
+  OutputId id{a.id.request, index};
+  auto other =
+      std::make_unique<Active>(id, std::move(request), a.sequence.fork(), tokenizer_, scratch_);
+  other->added = a.added;
+  scheduler_.add_fork(*other, a);
+  auto [entry, fresh] = active_.emplace(id, std::move(other));
+  check(fresh, "a sequence was forked twice");
+  return *entry->second;
 }
 
 }  // namespace sluice

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/engine/beam_search.h"
 #include "src/engine/output_text.h"
 #include "src/engine/request.h"
 #include "src/engine/runner.h"
@@ -80,6 +81,7 @@ class Engine {
  private:
   using Clock = std::chrono::steady_clock;
   struct Active;
+  struct BeamGroup;
   struct Source;
 
   void guess(const std::stop_token& stop);
@@ -101,12 +103,24 @@ class Engine {
   void settle(const ScheduledJob& scheduled);
   void count_slots(const Sequence& sequence);
   void fork(Active& active);
+  Active& add_fork(Active& active, int64_t index, Request request);
+  void forget(Active& active);
+
+  // Beam search, in engine_beams.cc.
+  void begin_beams(Active& active);
+  static void find_beam_tokens(Active& active, Tensor logits);
+  void advance_all_beams(std::vector<Output>& outputs);
+  bool advance(BeamGroup& group);
+  void end_beam(BeamGroup& group, const Active& beam, const BeamChoice* last);
+  void replace_beams(BeamGroup& group, std::span<const BeamChoice> next);
+  void finish(BeamGroup& group, std::vector<Output>& outputs);
 
   Runner& runner_;
   const Tokenizer* tokenizer_;
   Scheduler scheduler_;
   int64_t next_request_ = 0;
   std::map<OutputId, std::unique_ptr<Active>> active_;
+  std::map<int64_t, std::unique_ptr<BeamGroup>> beams_;  // of the requests that ask for them
   std::map<OutputId, RequestResult> finished_;
   std::shared_ptr<Sampler::Scratch> scratch_ = std::make_shared<Sampler::Scratch>();
   PassCost cost_;

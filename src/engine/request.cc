@@ -14,6 +14,34 @@ void check_token_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   }
 }
 
+namespace {
+
+// Whatever changes probabilities has no meaning where the likeliest continuation is searched.
+void check_beams(const Request& request, int64_t vocab_size) {
+  const BeamParams& beams = request.beams;
+  if (beams.width < 0 || beams.width > kMostBeams)
+    fail(ErrorKind::usage, "beam search takes 1 to {} beams", kMostBeams);
+  if (beams.width == 0) return;
+  if (!std::isfinite(beams.length_penalty))
+    fail(ErrorKind::usage, "length_penalty must be a number");
+  if (request.n > beams.width)
+    fail(ErrorKind::usage, "{} beams cannot give {} continuations", beams.width, request.n);
+  if (beams.width + std::ssize(request.eos_ids) + std::ssize(request.sampling.stop_token_ids) >
+      vocab_size)
+    fail(ErrorKind::usage, "{} beams: the model's vocabulary has {} tokens", beams.width,
+         vocab_size);
+  SamplingParams plain;
+  plain.stop_token_ids = request.sampling.stop_token_ids;
+  plain.seed = request.sampling.seed;
+  if (request.sampling != plain || !request.stop.empty()) {
+    fail(ErrorKind::usage,
+         "beam search is without sampling: temperature must be 0, and there can be no other "
+         "sampling parameters, logprobs or stop strings");
+  }
+}
+
+}  // namespace
+
 void check_request(const Request& request, int64_t vocab_size, bool has_tokenizer) {
   if (request.prompt.empty())
     fail(ErrorKind::usage, "the prompt is empty: there is nothing to continue");
@@ -23,6 +51,7 @@ void check_request(const Request& request, int64_t vocab_size, bool has_tokenize
     fail(ErrorKind::usage, "--min-tokens {}: more than --max-tokens, which is {}",
          request.sampling.min_tokens, request.max_tokens);
   }
+  check_beams(request, vocab_size);
   if (!request.stop.empty() && !has_tokenizer)
     fail(ErrorKind::usage, "--stop needs the model's tokenizer");
   if (std::ranges::any_of(request.stop, [](const std::string& s) { return s.empty(); })) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/engine/beam_search.h"
 #include "src/engine/logprobs.h"
 #include "src/engine/sampling_params.h"
 #include "src/engine/speculation.h"
@@ -21,6 +22,7 @@ struct Request {
   int64_t n = 1;                  // continuations of the prompt, the i-th with seed + i
   bool rank = false;              // the continuations' cumulative_logprob is wanted
   int64_t priority = 0;           // lower goes first
+  BeamParams beams;               // the n best continuations as a whole, instead of sampling
   // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes.
   bool lookup = false;
   DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time

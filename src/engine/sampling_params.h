@@ -31,6 +31,8 @@ struct SamplingParams {
   std::optional<int64_t> logprobs = {};  // report each token's, and those of so many likeliest
   std::optional<int64_t> prompt_logprobs = {};  // and of the prompt's tokens after its first
   uint64_t seed = 0;
+
+  bool operator==(const SamplingParams&) const = default;
 };
 
 // Throws Error(usage) that names the option whose value is out of range.

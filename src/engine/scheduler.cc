@@ -20,8 +20,8 @@ int64_t rows_wanted(const Job& job) {
 
 }  // namespace
 
-bool Scheduler::fits(int64_t tokens) const {
-  return blocks_.most_blocks(tokens, limits_.rows) <= blocks_.size();
+bool Scheduler::fits(int64_t tokens, int64_t sequences) const {
+  return sequences * blocks_.most_blocks(tokens, limits_.rows) <= blocks_.size();
 }
 
 void Scheduler::add(Job& job) {
@@ -32,7 +32,7 @@ void Scheduler::add(Job& job) {
 
 void Scheduler::add_fork(Job& job, const Job& of) {
   job.order = {of.order.first, arrivals_++};
-  bool room = std::ssize(running_) < limits_.sequences;
+  bool room = running_.contains(of.order) && std::ssize(running_) < limits_.sequences;
   if (!room) job.sequence.suspend();
   (room ? running_ : waiting_).emplace(job.order, &job);
 }
@@ -66,21 +66,30 @@ const std::vector<ScheduledJob>& Scheduler::schedule() {
   int64_t preempted_before = preemptions_;
   // Whoever generates gets on in every step; what is left goes to prompts.
   for (bool prompts : {false, true}) {
-    for (auto at = running_.begin(); at != running_.end() && rows_left_ > 0;) {
+    for (auto at = running_.begin(); at != running_.end() && room_in_step();) {
       Job& job = *at->second;
       if ((rows_wanted(job) > 1) == prompts) run(job);
       at = running_.upper_bound(job.order);
     }
   }
-  while (preemptions_ == preempted_before && rows_left_ > 0 && !waiting_.empty() &&
-         std::ssize(running_) < limits_.sequences) {
+  while (preemptions_ == preempted_before && room_in_step() && !waiting_.empty()) {
     if (!admit(*waiting_.begin()->second)) break;
+  }
+  // Where all that run wait for one that has no room, the last of them makes some.
+  while (step_.empty() && !waiting_.empty() && !admit(*waiting_.begin()->second)) {
+    if (running_.empty() || running_.rbegin()->first < waiting_.begin()->first) break;
+    preempt(*running_.rbegin()->second);
   }
   return step_;
 }
 
+bool Scheduler::room_in_step() const {
+  return rows_left_ > 0 && std::ssize(step_) < limits_.sequences;
+}
+
 void Scheduler::run(Job& job) {
   int64_t rows = std::min(rows_left_, rows_wanted(job));
+  if (rows == 0) return;
   while (!reserve(job, rows)) {
     Job& last = *running_.rbegin()->second;
     preempt(last);

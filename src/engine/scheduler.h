@@ -51,16 +51,18 @@ class Scheduler {
   };
   Scheduler(const BlockManager& blocks, Limits limits) : blocks_(blocks), limits_(limits) {}
 
-  // Whether a sequence of so many tokens could ever run.
-  bool fits(int64_t tokens) const;
+  // Whether so many sequences of so many tokens could ever run together.
+  bool fits(int64_t tokens, int64_t sequences = 1) const;
   // The job lives until it is removed; its sequence is of the scheduler's blocks.
   void add(Job& job);
-  // `job` shares the blocks of a running job, and runs beside it where there is room for one more.
+  // `job` shares the blocks of another job, and runs beside it where there is room for one more.
   void add_fork(Job& job, const Job& of);
   // Finished or given up; its blocks are free. At any time between steps.
   void remove(Job& job);
 
-  // Every job's blocks are reserved. Copies that have to be made before the step are in copies().
+  // A job all of whose tokens are stored waits for a further one, and keeps its blocks. Every
+  // scheduled job's blocks are reserved. Copies that have to be made before the step are in
+  // copies().
   const std::vector<ScheduledJob>& schedule();
   const std::vector<BlockCopy>& copies() const { return copies_; }
 
@@ -74,6 +76,7 @@ class Scheduler {
  private:
   using Queue = std::map<std::pair<int64_t, int64_t>, Job*>;
 
+  bool room_in_step() const;
   bool reserve(Job& job, int64_t rows);
   void run(Job& job);
   bool admit(Job& job);

@@ -31,6 +31,8 @@ int64_t sum_of_largest(std::vector<Times> all, int64_t count) {
   return sum;
 }
 
+int64_t sequences_of(const Request& request) { return std::max(request.n, request.beams.width); }
+
 }  // namespace
 
 RunShape batch_shape(const Session& session, std::span<const Request> requests, int64_t sequences) {
@@ -38,7 +40,7 @@ RunShape batch_shape(const Session& session, std::span<const Request> requests, 
   int64_t block = session.options().block_size;
   for (const Request& r : requests) {
     int64_t tokens = std::ssize(r.prompt) + r.max_tokens;
-    slots.push_back({ceil_div(tokens, block) * block, r.n});
+    slots.push_back({ceil_div(tokens, block) * block, sequences_of(r)});
     prompts.push_back({std::ssize(r.prompt), 1});
   }
   int64_t rows = std::max(sequences, sum_of_largest(std::move(prompts), sequences));
@@ -47,11 +49,15 @@ RunShape batch_shape(const Session& session, std::span<const Request> requests, 
 
 BatchWidth choose_batch_width(Session& session, std::span<const Request> requests, int64_t most) {
   int64_t sequences = 0;
-  for (const Request& r : requests) sequences += r.n;
-  most = std::clamp<int64_t>(most, 1, std::max<int64_t>(sequences, 1));
+  int64_t widest = 1;  // a request's beams run together
+  for (const Request& r : requests) {
+    sequences += sequences_of(r);
+    widest = std::max(widest, r.beams.width);
+  }
+  most = std::clamp<int64_t>(std::max(most, widest), 1, std::max<int64_t>(sequences, 1));
   Rates rates = remembered_rates(rates_file(), session.options().model);
   std::optional<BatchWidth> best;
-  for (int64_t width = 1;; width = std::min(2 * width, most)) {
+  for (int64_t width = widest;; width = std::min(2 * width, most)) {
     BatchWidth wide{width, batch_shape(session, requests, width), 0};
     try {
       auto [memory, read] =

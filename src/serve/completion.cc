@@ -18,21 +18,21 @@ constexpr int64_t kMostLogprobs =
     20;  // vLLM's; each token's are kept until the response is written
 constexpr int64_t kMostChoices = 128;  // OpenAI's
 
-constexpr std::array<std::string_view, 33> kKnown{
+constexpr std::array<std::string_view, 34> kKnown{
     "model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p", "n",
     "stop", "seed", "logprobs", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "logit_bias", "min_tokens", "stop_token_ids", "ignore_eos", "allowed_token_ids",
     "banned_token_ids", "no_repeat_ngram_size", "priority", "user", "metadata", "echo", "best_of",
-    "prompt_logprobs",
+    "prompt_logprobs", "use_beam_search", "length_penalty",
     // Known, but only as what they are without being named.
-    "stream", "suffix", "stream_options", "use_beam_search", "response_format"};
+    "stream", "suffix", "stream_options", "response_format"};
 
 void check_known(const Json& body, const std::string& where) {
   for (const auto& [key, value] : body.items()) {
     if (std::ranges::find(kKnown, key) == kKnown.end())
       fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
     bool asked = !value.is_null() && value != Json(false) && value != Json(1);
-    bool unsupported = std::ranges::find(kKnown, key) - kKnown.begin() >= 28;
+    bool unsupported = std::ranges::find(kKnown, key) - kKnown.begin() >= 30;
     if (unsupported && asked) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
   }
 }
@@ -187,6 +187,13 @@ Completion parse_completion(const Json& json, const std::string& where, const Se
   request.n = body.integer_or("best_of", 1, kMostChoices, completion.choices);
   if (request.n < completion.choices)
     fail(ErrorKind::usage, "{}: best_of is {}, but n is {}", where, request.n, completion.choices);
+  if (body.boolean_or("use_beam_search", false)) {
+    request.beams = {request.n, body.number_or("length_penalty", 1)};
+    request.n = completion.choices;
+    if (!body.has("temperature")) request.sampling.temperature = 0;
+  } else if (body.has("length_penalty")) {
+    fail(ErrorKind::usage, "{}: length_penalty is for use_beam_search", where);
+  }
   request.rank = request.n > completion.choices;
   if (completion.echo && request.sampling.logprobs)
     request.sampling.prompt_logprobs = request.sampling.logprobs;

@@ -95,6 +95,16 @@ class BatchTest(Case):
         self.assertEqual([c["token_ids"] for c in best["choices"]], [c["token_ids"] for c in all_six["choices"][:2]])
         self.assertEqual(best["usage"], all_six["usage"])
 
+    def test_beam_search(self):
+        self.write({"prompt": "Anne had", "use_beam_search": True, "best_of": 4, "n": 2, "max_tokens": 8,
+                    "ignore_eos": True}, {"prompt": "Anne had", "use_beam_search": True, "n": 2, "top_k": 5},
+                   {"prompt": "Anne had", "length_penalty": 2})
+        out = run_json(*self.batch())["timings"]
+        self.assertEqual((out["completed"], out["failed"]), (1, 2))
+        choices = self.read()["r0"]["body"]["choices"]
+        self.assertEqual([len(c["token_ids"]) for c in choices], [8, 8])
+        self.assertNotEqual(choices[0]["text"], choices[1]["text"])
+
     def test_the_prompt_in_the_answer(self):
         ids = run_json("tokenize", DEMO, "--text", PROMPTS[1])["ids"]
         body = {"prompt": PROMPTS[1], "max_tokens": 2, "logprobs": 1}

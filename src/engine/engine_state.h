@@ -1,0 +1,80 @@
+// What the engine knows of each continuation. Of engine.cc and engine_beams.cc only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "src/engine/engine.h"
+
+namespace sluice {
+
+// What guesses tokens for one sequence, and how well it did.
+struct Engine::Source {
+  GuessLength length;
+  double seconds = 0;  // that the last guesses took
+};
+
+// The beams of one request.
+struct Engine::BeamGroup {
+  int64_t id = 0;
+  Request request;
+  Clock::time_point added;
+  Clock::time_point begun;
+  std::vector<Active*> beams;  // best first
+  int64_t next_index = 1;      // of an OutputId
+  struct Ended {
+    double score = 0;
+    RequestResult result;
+  };
+  std::vector<Ended> ended;  // at most as many as there are beams, best first
+};
+
+// A continuation that is being generated.
+struct Engine::Active : Job {
+  // The prompt moves to the job's ids.
+  Active(OutputId number, Request asked, Sequence kv, const Tokenizer* tokenizer,
+         std::shared_ptr<Sampler::Scratch> scratch)
+      : Job(std::move(kv), std::exchange(asked.prompt, {})),
+        id(number),
+        request(std::move(asked)),
+        sampler(request.sampling, request.eos_ids, std::move(scratch)) {
+    priority = request.priority;
+    if (tokenizer != nullptr) text.emplace(*tokenizer, request.stop);
+    limit_findable();
+  }
+
+  // The rows whose logprobs are not known yet have to be computed.
+  void limit_findable() {
+    auto known = std::ssize(result.prompt_logprobs);
+    bool all = !request.sampling.prompt_logprobs || known == prompt_tokens - 1;
+    findable = all ? INT64_MAX : known;
+  }
+
+  OutputId id;
+  Request request;
+  Sampler sampler;
+  std::optional<OutputText> text;
+  RequestResult result;
+  Source lookup;
+  Source draft;
+  BeamGroup* beams = nullptr;  // that it is one of; none: its tokens are sampled
+  BeamState beam;              // its next tokens are empty until they are known
+  Clock::time_point added = Clock::now();
+  std::optional<Clock::time_point> begun;
+  Clock::time_point first_token;
+  // Of the current step.
+  Source* guessed_by = nullptr;
+  int64_t guessed = 0;
+  int64_t right = 0;
+  bool sampled = false;    // it got a token, or several
+  bool first = false;      // of these the first of all
+  bool verifying = false;  // the next row is of its sequence
+  bool ended = false;
+  Output* output = nullptr;
+};
+
+}  // namespace sluice
