@@ -8,14 +8,8 @@ namespace sluice {
 namespace {
 
 KvCache cache_shape(const CausalLM& model, const MemoryPlan& plan, const RunShape& shape) {
-  const DecoderConfig& c = model.config();
-  int64_t kv_rows = Shard::by_rows(c.head_dim).cut(c.kv_heads * c.head_dim, 1, model.rank()).rows;
-  KvCache cache;
-  cache.dtype = shape.kv_dtype;
+  KvCache cache = kv_cache_shape(model.config(), model.rank(), shape);
   cache.blocks = plan.kv_blocks;
-  cache.block_size = shape.block_size;
-  cache.kv_heads = kv_rows / c.head_dim;
-  cache.head_dim = c.head_dim;
   return cache;
 }
 

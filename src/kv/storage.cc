@@ -5,8 +5,7 @@
 namespace sluice {
 
 KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, int64_t layers) {
-  int64_t area =
-      shape.blocks * shape.block_size * shape.kv_heads * shape.head_dim * dtype_bytes(shape.dtype);
+  int64_t area = shape.blocks * kv_block_bytes(shape);
   buffer_ = Buffer(ledger, Use::kv_cache, "KV cache", static_cast<uint64_t>(2 * layers * area),
                    Buffer::Touch::now);
   for (int64_t l = 0; l < layers; ++l) {
@@ -19,8 +18,7 @@ KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, int64_t layers) {
 
 void KvStorage::copy(std::span<const BlockCopy> blocks) {
   for (const KvCache& layer : layers_) {
-    auto bytes = static_cast<size_t>(layer.kv_heads * layer.block_size * layer.head_dim *
-                                     dtype_bytes(layer.dtype));
+    auto bytes = static_cast<size_t>(kv_block_bytes(layer));
     for (const BlockCopy& c : blocks) {
       auto from = static_cast<size_t>(c.from) * bytes, to = static_cast<size_t>(c.to) * bytes;
       std::memcpy(layer.keys + to, layer.keys + from, bytes);

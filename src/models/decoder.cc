@@ -115,9 +115,10 @@ void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvC
   kernels.rope(q, config_.head_dim, batch.cos, batch.sin);
   kernels.rope(k, config_.head_dim, batch.cos, batch.sin);
   kernels.store_kv(k, qkv_->part(qkv, 2), batch.slots, cache);
-  float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  AttentionParams params;
+  params.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   Tensor attention = act.attention(rows);
-  kernels.paged_attention(q, cache, batch.chunks, scale, attention);
+  kernels.paged_attention(q, cache, batch.chunks, params, attention);
   output_->forward(kernels, attention, wide);
 
   post_norm_->forward_add(kernels, residual, normed, normed);

@@ -30,10 +30,14 @@ constexpr uint64_t kSlack = 16 * MiB;
 
 }  // namespace
 
-uint64_t kv_bytes_per_block(const DecoderConfig& config, Rank rank, int64_t block_size,
-                            DType dtype) {
+KvCache kv_cache_shape(const DecoderConfig& config, Rank rank, const RunShape& shape) {
   int64_t kv = Shard::by_rows(config.head_dim).cut(config.kv_heads * config.head_dim, 1, rank).rows;
-  return static_cast<uint64_t>(2 * config.layers * kv * block_size * dtype_bytes(dtype));
+  KvCache cache;
+  cache.dtype = shape.kv_dtype;
+  cache.block_size = shape.block_size;
+  cache.kv_heads = kv / config.head_dim;
+  cache.head_dim = config.head_dim;
+  return cache;
 }
 
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
@@ -62,9 +66,9 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   for (const UnitPlan& u : read.units) plan.weights += Buffer::charged_bytes(u.storage_bytes);
   plan.staging = read.ring_bytes;
   plan.kv_blocks = ceil_div(shape.max_tokens, shape.block_size);
+  const KvCache kv = kv_cache_shape(config, root.rank(), shape);
   plan.kv_cache = Buffer::charged_bytes(
-      static_cast<uint64_t>(plan.kv_blocks) *
-      kv_bytes_per_block(config, root.rank(), shape.block_size, shape.kv_dtype));
+      static_cast<uint64_t>(2 * config.layers * plan.kv_blocks * kv_block_bytes(kv)));
   uint64_t logits = static_cast<uint64_t>(std::min(shape.logits_rows, plan.chunk_rows)) *
                     static_cast<uint64_t>(root.logits_cols()) * sizeof(float);
   plan.activations =

@@ -84,7 +84,7 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
 
-uint64_t kv_bytes_per_block(const DecoderConfig& config, Rank rank, int64_t block_size,
-                            DType dtype);
+// A layer's cache on one rank, without its blocks.
+KvCache kv_cache_shape(const DecoderConfig& config, Rank rank, const RunShape& shape);
 
 }  // namespace sluice
