@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "src/base/error.h"
@@ -19,8 +21,9 @@ constexpr int64_t kLongest = 90;  // tokens of a sequence
 // A small model with a KV cache for `sequences` of the longest, and steps of `rows`.
 class Loaded {
  public:
-  Loaded(const std::filesystem::path& model, int64_t sequences, int64_t rows)
-      : session_(options(model)) {
+  Loaded(const std::filesystem::path& model, std::optional<DType> kv_dtype, int64_t sequences,
+         int64_t rows)
+      : session_(options(model, kv_dtype)) {
     RunShape shape = session_.run_shape(sequences * kLongest, rows, 5);
     session_.place(shape);
     LoadProgress progress;
@@ -29,9 +32,10 @@ class Loaded {
   Runner& runner() { return session_.runner(); }
 
  private:
-  static SessionOptions options(const std::filesystem::path& model) {
+  static SessionOptions options(const std::filesystem::path& model, std::optional<DType> kv_dtype) {
     SessionOptions o;
     o.model = model;
+    o.kv_dtype = kv_dtype;
     o.threads = 2;
     o.block_size = 4;
     return o;
@@ -107,8 +111,14 @@ class EngineTest : public testing::TestWithParam<const char*> {
     test::write_checkpoint(dir_.path(), config, test::tiny_tensors(config, random_));
     for (int i = 0; i < 24; ++i) requests_.push_back(random_request(random_, 20));
     // Every request alone, by itself in a fresh cache.
-    Loaded loaded(dir_.path(), 1, kLongest);
+    Loaded loaded(dir_.path(), kv_dtype(), 1, kLongest);
     want_ = alone(loaded.runner(), requests_);
+  }
+
+  static std::optional<DType> kv_dtype() {
+    const std::string how = GetParam();
+    if (how == "fp8_e4m3") return DType::f8_e4m3;
+    return std::nullopt;
   }
 
   test::Random random_{"engine"};
@@ -121,7 +131,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
   int64_t preemptions = 0, prefixes = 0;
   for (int round = 0; round < 6; ++round) {
     // Room for two of the longest, where up to ten want to run.
-    Loaded loaded(dir_.path(), 2, random_.between(10, 60));
+    Loaded loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60));
     Engine engine(loaded.runner(), nullptr, 10);
     Results have;
     for (const Request& r : requests_) {
@@ -139,7 +149,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
 }
 
 TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
-  Loaded loaded(dir_.path(), 3, 32);
+  Loaded loaded(dir_.path(), kv_dtype(), 3, 32);
   Engine engine(loaded.runner(), nullptr, 8);
   Results have, want;
   std::map<int64_t, int64_t> steps_left;  // until it is cancelled
@@ -162,7 +172,7 @@ TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
 }
 
 TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
-  Loaded loaded(dir_.path(), 1, 16);
+  Loaded loaded(dir_.path(), kv_dtype(), 1, 16);
   Engine engine(loaded.runner(), nullptr, 4);
   Request r;
   r.prompt = {1, 2, 3};
@@ -175,7 +185,7 @@ TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
   EXPECT_TRUE(engine.step({}).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rope, EngineTest, testing::Values("plain", "dynamic"),
+INSTANTIATE_TEST_SUITE_P(How, EngineTest, testing::Values("plain", "dynamic", "fp8_e4m3"),
                          [](const auto& p) { return std::string(p.param); });
 
 }  // namespace
