@@ -65,6 +65,8 @@ NewFile::~NewFile() {
   fs::remove(part_of(path_), error);
 }
 
+fs::path NewFile::path() const { return part_of(path_); }
+
 void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) const {
   auto aligned = [](uint64_t value) { return value % kDirectAlignment == 0; };
   if (direct_.is_open() && aligned(offset) && aligned(bytes.size()) &&

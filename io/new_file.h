@@ -25,6 +25,9 @@ class NewFile {
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();  // removes what was not published
 
+  // Where it is until it is published.
+  std::filesystem::path path() const;
+
   // Any thread; the bytes have reached the disk, or its cache, when it returns. Fastest where
   // offset, address and length are multiples of kDirectAlignment. Throws Error(runtime).
   void write(uint64_t offset, std::span<const std::byte> bytes) const;

@@ -186,10 +186,15 @@ void run_all(Session& session, Engine& engine, Pending& pending, BatchOutput& ou
     // A few wait, so that whoever ends is followed at once.
     while (next < pending.lines.size() && engine.waiting() < kWaiting) {
       Request& request = pending.requests[next];
-      Running r{pending.lines[next], std::ssize(request.prompt),
+      const BatchLine& line = *pending.lines[next++];
+      Running r{&line, std::ssize(request.prompt),
                 std::vector<RequestResult>(static_cast<size_t>(request.n)), request.n};
-      running.emplace(engine.add(std::move(request)), std::move(r));
-      ++next;
+      try {
+        running.emplace(engine.add(std::move(request)), std::move(r));
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::no_fit) throw;  // with --kv-cache-memory
+        refuse(line, fmt::format("{}: {}", line.where, e.what()), output, totals);
+      }
     }
     for (const Output& out : engine.step(stop)) {
       if (!out.finished) continue;
@@ -229,6 +234,7 @@ Json timings_json(const Engine& engine, const Totals& totals, const BatchWidth& 
                {"steps", s.steps},
                {"preemptions", s.preemptions},
                {"kv_waste", 1 - share(s.slots_filled, s.slots_held)},
+               {"kv_swaps", swaps_json(s.blocks)},
                {"schedule_seconds", s.schedule_seconds},
                {"model_seconds", s.model_seconds},
                {"sample_seconds", s.sample_seconds}});

@@ -212,7 +212,7 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   int64_t count = o.max_num_seqs;
   int64_t blocks = ceil_div(kPrompt + tokens, o.block_size);  // of a sequence
   RunShape shape =
-      session.run_shape(count * blocks * o.block_size, std::max(kPrompt, count), count);
+      session.run_shape(count * blocks * o.block_size, std::max(kPrompt, count), count, count);
   if (shape.logits_rows < count)
     fail(ErrorKind::usage, "--max-num-seqs may be at most {} with this vocabulary",
          shape.logits_rows);

@@ -101,6 +101,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
               {"steps", s.steps},
               {"preemptions", s.preemptions},
               {"kv_waste", waste},
+              {"kv_swaps", swaps_json(s.blocks)},
               {"schedule_share", overhead},
               {"first_token_seconds", percentiles_json(all.first_token)},
               {"each_token_seconds", percentiles_json(all.each_token)}};
@@ -109,12 +110,14 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
   print(fmt::format(
       "{:.2f} tokens/s of up to {} sequences, {:.2f} alone: {:.2f} times as many\n"
       "first token after {:.2f} s (p50), {:.2f} s (p90); each further {:.3f} s, {:.3f} s\n"
-      "KV slots held without a token {:.1f} %, scheduling {:.3f} % of the time, {} preemptions\n",
+      "KV slots held without a token {:.1f} %, scheduling {:.3f} % of the time, {} preemptions\n"
+      "KV blocks swapped out {}, and in again {}; lost {}\n",
       all.rate(), s.most_running, alone.rate(), all.rate() / alone.rate(),
       result["first_token_seconds"].value("p50", 0.0),
       result["first_token_seconds"].value("p90", 0.0),
       result["each_token_seconds"].value("p50", 0.0),
-      result["each_token_seconds"].value("p90", 0.0), 100 * waste, 100 * overhead, s.preemptions));
+      result["each_token_seconds"].value("p90", 0.0), 100 * waste, 100 * overhead, s.preemptions,
+      s.blocks.stored, s.blocks.restored, s.blocks.lost));
 }
 
 }  // namespace

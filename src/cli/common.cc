@@ -87,6 +87,26 @@ void set_max_model_len(const CommonOptions& o, SessionOptions& s) {
   s.max_model_len = length;
 }
 
+uint64_t parse_bytes(const char* option, const std::string& text, uint64_t all = 0) {
+  std::optional<uint64_t> bytes = parse_size(text, all);
+  if (!bytes) fail(ErrorKind::usage, "{} {}: not a size; write 6GiB or 512MiB", option, text);
+  return *bytes;
+}
+
+void set_kv_memory(const CommonOptions& o, SessionOptions& s) {
+  constexpr uint64_t kSwapLimit = 8 * GiB;
+  if (o.kv_cache_memory) s.kv_bytes = parse_bytes("--kv-cache-memory", *o.kv_cache_memory);
+  if (o.kv_cache_memory && s.kv_bytes == 0)
+    fail(ErrorKind::usage, "--kv-cache-memory {}: must be more", *o.kv_cache_memory);
+  s.swap.host_bytes = parse_bytes("--swap-space", o.swap_space);
+  s.swap.directory = o.swap_dir;
+  if (!o.swap_dir.empty()) s.swap.disk_bytes = kSwapLimit;
+  if (!o.swap_limit) return;
+  if (o.swap_dir.empty())
+    fail(ErrorKind::usage, "--swap-limit: there is no directory to swap to (--swap-dir)");
+  s.swap.disk_bytes = parse_bytes("--swap-limit", *o.swap_limit);
+}
+
 SpillOptions spill_options(const CommonOptions& o) {
   SpillOptions spill;
   for (const std::string& directory : o.spill_dirs) {
@@ -156,6 +176,16 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--block-size", o.block_size, "tokens in a block of the KV cache")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  verb.add_option(
+      "--kv-cache-memory", o.kv_cache_memory,
+      "most that the KV cache takes (default: room for all sequences at their longest)");
+  verb.add_option("--swap-space", o.swap_space,
+                  "memory, of the budget, for KV blocks that have no room in the KV cache")
+      ->capture_default_str();
+  verb.add_option("--swap-dir", o.swap_dir,
+                  "a directory for KV blocks that have no room in memory (default: none)");
+  verb.add_option("--swap-limit", o.swap_limit,
+                  "most that --swap-dir takes of the disk (default 8GiB)");
   verb.add_option("--max-model-len", o.max_model_len,
                   "longest sequence, prompt and continuation; auto: the longest that fits");
   verb.add_option("--place", o.place,
@@ -214,6 +244,7 @@ SessionOptions session_options(const CommonOptions& o) {
   s.isa = *isa;
   s.threads = o.threads;
   s.block_size = o.block_size;
+  set_kv_memory(o, s);
   set_max_model_len(o, s);
   if (!o.place.empty()) s.place = parse_place_rules(o.place);
   s.spill = spill_options(o);

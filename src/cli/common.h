@@ -35,6 +35,10 @@ struct CommonOptions {
   std::string kernels = "auto";
   int threads = 0;
   int64_t block_size = 16;
+  std::optional<std::string> kv_cache_memory;
+  std::string swap_space = "0";
+  std::string swap_dir;
+  std::optional<std::string> swap_limit;
   std::optional<std::string> max_model_len;
   std::string place;
   int tensor_parallel_size = 1;
@@ -55,6 +59,9 @@ void add_model_options(CLI::App& verb, CommonOptions& options);
 void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.
 SessionOptions session_options(const CommonOptions& options);
+
+// Of the KV cache's blocks: what went elsewhere, and came back.
+Json swaps_json(const BlockStats& stats);
 
 // Loads, showing what is being done. The session has been placed.
 void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop);

@@ -109,6 +109,10 @@ std::string quantization_text(const Json& load) {
 
 }  // namespace
 
+Json swaps_json(const BlockStats& s) {
+  return {{"stored", s.stored}, {"restored", s.restored}, {"lost", s.lost}};
+}
+
 void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop) {
   LoadProgress progress;
   ProgressDisplay display(progress, options.quiet);

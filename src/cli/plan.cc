@@ -19,9 +19,10 @@ struct PlanOptions : CommonOptions {
 };
 
 Json uses_json(const MemoryPlan& m) {
-  return {{"runtime", m.runtime},   {"weights", m.weights},         {"staging", m.staging},
-          {"kv_cache", m.kv_cache}, {"activations", m.activations}, {"workspace", m.workspace},
-          {"stream", m.stream},     {"spill_index", m.spill},       {"kernel", m.kernel}};
+  return {{"runtime", m.runtime},     {"weights", m.weights}, {"staging", m.staging},
+          {"kv_cache", m.kv_cache},   {"swap", m.swap},       {"activations", m.activations},
+          {"workspace", m.workspace}, {"stream", m.stream},   {"spill_index", m.spill},
+          {"kernel", m.kernel}};
 }
 
 // Of each unit, what stays in memory and what a pass over the model reads anew.
@@ -93,6 +94,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"uses", uses_json(memory)},
           {"max_model_len", session.max_model_len()},
           {"kv_blocks", memory.kv_blocks},
+          {"swap_blocks", {{"host", memory.swap_blocks}, {"disk", memory.disk_blocks}}},
           {"chunk_rows", memory.chunk_rows},
           {"read_bytes", read.read_bytes()},
           {"bytes_per_sweep", memory.sweep_bytes},
@@ -172,7 +174,8 @@ void run(const PlanOptions& o) {
   bool longest = session.options().longest_model_len;
   int64_t tokens = longest ? session.max_model_len()
                            : std::min(o.prompt_tokens + o.max_tokens, session.max_model_len());
-  RunShape shape = session.run_shape(tokens * o.max_num_seqs, std::min(o.prompt_tokens, tokens), 1);
+  RunShape shape = session.run_shape(tokens * o.max_num_seqs, std::min(o.prompt_tokens, tokens), 1,
+                                     o.max_num_seqs);
   MemoryPlan memory = session.predict(shape);
   MemoryPlan smallest = session.smallest(shape);
   ReadPlan read = compile(session.model(), session.index(), session.options().quantize,

@@ -69,8 +69,7 @@ struct Engine::Active : Job {
 Engine::Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs)
     : runner_(runner),
       tokenizer_(tokenizer),
-      scheduler_(runner.blocks(), runner.block_size(),
-                 {runner.max_rows(), std::min(max_num_seqs, runner.max_rows())}) {}
+      scheduler_(runner.blocks(), {runner.max_rows(), std::min(max_num_seqs, runner.max_rows())}) {}
 
 Engine::~Engine() = default;
 
@@ -81,7 +80,7 @@ int64_t Engine::add(Request request) {
     fail(ErrorKind::no_fit,
          "a sequence of {} tokens has no room in the KV cache, which holds {}; raise --memory or "
          "lower max_tokens",
-         prompt + request.max_tokens, runner_.blocks().size() * runner_.block_size());
+         prompt + request.max_tokens, runner_.blocks().size() * runner_.blocks().block_size());
   }
   OutputId id{next_request_++, 0};
   auto active = std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt),
@@ -113,6 +112,7 @@ EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   stats.preemptions = scheduler_.preemptions();
   stats.prefix_tokens = scheduler_.prefix_tokens();
+  stats.blocks = runner_.blocks().stats();
   return stats;
 }
 
@@ -294,12 +294,21 @@ void Engine::end(Active& a, const char* reason) {
   a.output->finished = true;
 }
 
+// A group with a window needs the slots of its last tokens only.
+void Engine::count_slots(const Sequence& sequence) {
+  const BlockManager& blocks = runner_.blocks();
+  stats_.slots_held += sequence.table().blocks_held() * blocks.block_size();
+  for (size_t g = 0; g < blocks.groups(); ++g) {
+    int64_t first = blocks.first_block(g, sequence.length()) * blocks.block_size();
+    stats_.slots_filled += sequence.length() - first;
+  }
+}
+
 // Keeps what the step stored and was right.
 void Engine::settle(const ScheduledJob& scheduled) {
   Active& a = static_cast<Active&>(*scheduled.job);
   a.sequence.truncate(a.sequence.length() - scheduled.guesses + a.right);
-  stats_.slots_held += std::ssize(a.sequence.table().blocks()) * runner_.block_size();
-  stats_.slots_filled += a.sequence.length();
+  count_slots(a.sequence);
   a.sequence.table().remember(std::span(a.ids).first(static_cast<size_t>(a.sequence.length())));
   if (a.guessed_by != nullptr)
     a.guessed_by->length.learn(a.guessed, a.right, a.guessed_by->seconds);

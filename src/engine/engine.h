@@ -43,6 +43,7 @@ struct EngineStats {
   int64_t prefix_tokens = 0;  // that were found in the KV cache
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
+  BlockStats blocks;
   int64_t most_running = 0;  // sequences in one step
   // Of the KV slots in blocks that sequences held, summed over steps: all, and those with a token.
   int64_t slots_held = 0;
@@ -90,6 +91,7 @@ class Engine {
   void go_on(Active& active, int32_t id);
   void end(Active& active, const char* reason);
   void settle(const ScheduledJob& scheduled);
+  void count_slots(const Sequence& sequence);
   void fork(Active& active);
 
   Runner& runner_;

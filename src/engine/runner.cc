@@ -7,18 +7,28 @@
 namespace sluice {
 namespace {
 
-KvCache cache_shape(const CausalLM& model, const MemoryPlan& plan, const RunShape& shape) {
-  KvCache cache = kv_cache_shape(model.config(), model.rank(), shape);
+KvStorage make_storage(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan,
+                       const RunShape& shape) {
+  KvCache cache = kv_cache_shape(model, shape);
   cache.blocks = plan.kv_blocks;
-  return cache;
+  std::vector<int64_t> areas;
+  for (const LayerGroups::Layer& l : model.layer_groups().layers) areas.push_back(l.area);
+  return {ledger, cache, areas, {plan.swap_blocks, plan.disk_blocks, shape.swap.directory}};
+}
+
+BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const RunShape& shape,
+                           const BlockCosts& costs) {
+  return {shape.block_size,
+          model.layer_groups().windows,
+          {plan.kv_blocks, plan.swap_blocks, plan.disk_blocks},
+          costs};
 }
 
 }  // namespace
 
 Runner::Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger,
-               const MemoryPlan& plan, const RunShape& shape)
+               const MemoryPlan& plan, const RunShape& shape, const BlockCosts& costs)
     : model_(model),
-      block_size_(shape.block_size),
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
       workspace_memory_(ledger, Use::workspace, "kernels",
                         cpu_workspace_bytes(model.workspace_needs(plan.chunk_rows), pool.size()),
@@ -30,29 +40,31 @@ Runner::Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger,
                      static_cast<uint64_t>(logits_rows_ * model.logits_cols()) * sizeof(float),
                      Buffer::Touch::now),
       kernels_(make_cpu_kernels(isa, shape.compute, pool, workspace_memory_.bytes())),
-      kv_(ledger, cache_shape(model, plan, shape), model.config().layers),
-      blocks_(plan.kv_blocks),
+      kv_(make_storage(model, ledger, plan, shape)),
+      blocks_(block_options(model, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
-                                                 activation_memory_.bytes())) {}
+                                                 activation_memory_.bytes())),
+      kv_rows_(blocks_.groups()) {}
 
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
   bool depends = model_.config().rope.depends_on_length();
-  return {blocks_, block_size_, depends ? static_cast<PrefixId>(prompt_tokens) : 0};
+  return Sequence(blocks_, depends ? static_cast<uint64_t>(prompt_tokens) : 0);
 }
 
 Tensor Runner::step(std::span<const StepPart> parts) {
   ids_.clear();
-  chunks_.clear();
-  slots_.clear();
+  for (KvRows& kv : kv_rows_) {
+    kv.chunks.clear();
+    kv.slots.clear();
+  }
   copies_.clear();
   for (const StepPart& part : parts) add_part(part);
   int64_t rows = std::ssize(ids_);
   check(rows > 0, "a step without rows");
   kv_.copy(copies_);
-  model_.forward(
-      *kernels_,
-      {ids_, chunks_, slots_, activations_->cos(rows), activations_->sin(rows), kv_.layers()},
-      *activations_);
+  model_.forward(*kernels_,
+                 {ids_, kv_rows_, activations_->cos(rows), activations_->sin(rows), kv_.layers()},
+                 *activations_);
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
   return activations_->normed(rows).columns(0, model_.config().hidden_size);
 }
@@ -68,8 +80,11 @@ void Runner::add_part(const StepPart& part) {
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }
   ids_.insert(ids_.end(), part.ids.begin(), part.ids.end());
-  for (int64_t i = 0; i < rows; ++i) slots_.push_back(sequence.table().slot(first + i));
-  chunks_.push_back({first_row, rows, first, sequence.table().blocks()});
+  for (size_t g = 0; g < kv_rows_.size(); ++g) {
+    KvRows& kv = kv_rows_[g];
+    for (int64_t i = 0; i < rows; ++i) kv.slots.push_back(sequence.table().slot(g, first + i));
+    kv.chunks.push_back({first_row, rows, first, sequence.table().blocks(g)});
+  }
   fill_rope(part, first_row);
 }
 

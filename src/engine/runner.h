@@ -7,7 +7,7 @@
 #include <stop_token>
 #include <vector>
 
-#include "src/kv/block_pool.h"
+#include "src/kv/block_manager.h"
 #include "src/kv/sequence.h"
 #include "src/kv/storage.h"
 #include "src/memory/ledger.h"
@@ -31,13 +31,12 @@ class Runner {
   // Takes its memory from the ledger as `plan` says. The model is resident while steps run; model,
   // pool and ledger outlive the runner.
   Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger, const MemoryPlan& plan,
-         const RunShape& shape);
+         const RunShape& shape, const BlockCosts& costs);
 
   // Of a prompt of so many tokens: where the frequencies of rope depend on it, prompts of different
   // lengths share no blocks.
   Sequence new_sequence(int64_t prompt_tokens = 0);
-  const BlockPool& blocks() const { return blocks_; }
-  int64_t block_size() const { return block_size_; }
+  const BlockManager& blocks() const { return blocks_; }
   int64_t vocab_size() const { return model_.config().vocab_size; }
   int64_t max_rows() const { return activations_->max_rows(); }
 
@@ -69,19 +68,17 @@ class Runner {
   void fill_rope(const StepPart& part, int64_t first_row);
 
   const CausalLM& model_;
-  int64_t block_size_;
   int64_t logits_rows_;
   Buffer workspace_memory_;
   Buffer activation_memory_;
   Buffer logits_memory_;
   std::unique_ptr<Kernels> kernels_;
   KvStorage kv_;
-  BlockPool blocks_;
+  BlockManager blocks_;
   std::unique_ptr<Activations> activations_;
   // Of the current step.
   std::vector<int32_t> ids_;
-  std::vector<SequenceChunk> chunks_;
-  std::vector<int64_t> slots_;
+  std::vector<KvRows> kv_rows_;
   std::vector<BlockCopy> copies_;
 };
 

@@ -20,7 +20,9 @@ int64_t rows_wanted(const Job& job) {
 
 }  // namespace
 
-bool Scheduler::fits(int64_t tokens) const { return ceil_div(tokens, block_size_) <= pool_.size(); }
+bool Scheduler::fits(int64_t tokens) const {
+  return blocks_.most_blocks(tokens, limits_.rows) <= blocks_.size();
+}
 
 void Scheduler::add(Job& job) {
   job.order = {arrivals_ + job.priority * kArrivalsAPriority, arrivals_};
@@ -31,7 +33,7 @@ void Scheduler::add(Job& job) {
 void Scheduler::add_fork(Job& job, const Job& of) {
   job.order = {of.order.first, arrivals_++};
   bool room = std::ssize(running_) < limits_.sequences;
-  if (!room) job.sequence.release();  // what it had is found as a prefix again
+  if (!room) job.sequence.suspend();
   (room ? running_ : waiting_).emplace(job.order, &job);
 }
 
@@ -43,7 +45,7 @@ void Scheduler::remove(Job& job) {
 void Scheduler::preempt(Job& job) {
   running_.erase(job.order);
   waiting_.emplace(job.order, &job);
-  job.sequence.release();
+  job.sequence.suspend();
   ++preemptions_;
   auto scheduled = std::ranges::find(step_, &job, &ScheduledJob::job);
   if (scheduled == step_.end()) return;
@@ -53,7 +55,7 @@ void Scheduler::preempt(Job& job) {
 
 bool Scheduler::reserve(Job& job, int64_t rows) {
   int64_t first = job.sequence.length();
-  if (job.sequence.table().missing(first, first + rows) > pool_.free_blocks()) return false;
+  if (job.sequence.table().missing(first, first + rows) > blocks_.free_blocks()) return false;
   return job.sequence.table().reserve(first, first + rows, copies_);
 }
 
@@ -93,12 +95,10 @@ void Scheduler::run(Job& job) {
 
 // Where there is room for all that the job has now, and not only for its next rows.
 bool Scheduler::admit(Job& job) {
-  job.sequence.adopt_prefix(job.ids);
-  int64_t tokens = std::ssize(job.ids);
-  if (job.sequence.table().missing(job.sequence.length(), tokens) > pool_.free_blocks()) {
-    job.sequence.release();
-    return false;
-  }
+  PrefixMatch known = job.sequence.match(job.ids);
+  int64_t blocks = blocks_.most_blocks(std::ssize(job.ids), limits_.rows);
+  if (blocks - known.in_use > blocks_.free_blocks()) return false;
+  job.sequence.adopt(known, copies_);
   prefix_tokens_ += job.sequence.length();
   waiting_.erase(job.order);
   running_.emplace(job.order, &job);

@@ -47,12 +47,11 @@ class Scheduler {
     int64_t rows = 0;
     int64_t sequences = 0;
   };
-  Scheduler(const BlockPool& pool, int64_t block_size, Limits limits)
-      : pool_(pool), block_size_(block_size), limits_(limits) {}
+  Scheduler(const BlockManager& blocks, Limits limits) : blocks_(blocks), limits_(limits) {}
 
   // Whether a sequence of so many tokens could ever run.
   bool fits(int64_t tokens) const;
-  // The job lives until it is removed; its sequence is of the scheduler's pool.
+  // The job lives until it is removed; its sequence is of the scheduler's blocks.
   void add(Job& job);
   // `job` shares the blocks of a running job, and runs beside it where there is room for one more.
   void add_fork(Job& job, const Job& of);
@@ -78,8 +77,7 @@ class Scheduler {
   bool admit(Job& job);
   void preempt(Job& job);
 
-  const BlockPool& pool_;
-  int64_t block_size_;
+  const BlockManager& blocks_;
   Limits limits_;
   int64_t arrivals_ = 0;
   int64_t preemptions_ = 0;

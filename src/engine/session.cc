@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/plan/rates.h"
 
 namespace sluice {
 namespace {
@@ -107,7 +108,8 @@ const Tokenizer& Session::need_tokenizer() const {
   return *tokenizer_;
 }
 
-RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows) const {
+RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
+                            int64_t sequences) const {
   DType kv = options_.kv_dtype.value_or(compute_ == Compute::bf16 ? DType::bf16 : DType::f32);
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
@@ -120,7 +122,10 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           compute_,
           pool_->size(),
           !options_.spill.directories.empty(),
-          options_.place};
+          options_.place,
+          sequences,
+          options_.kv_bytes,
+          options_.swap};
 }
 
 void Session::check_place_rules() {
@@ -293,9 +298,18 @@ void Session::measure_streamed(const std::stop_token& stop) {
 Runner& Session::runner() {
   if (!runner_) {
     ledger_.begin_phase("run");
-    runner_ = std::make_unique<Runner>(*model_.root, options_.isa, *pool_, ledger_, *plan_, shape_);
+    runner_ = std::make_unique<Runner>(*model_.root, options_.isa, *pool_, ledger_, *plan_, shape_,
+                                       block_costs());
   }
   return *runner_;
+}
+
+BlockCosts Session::block_costs() const {
+  const std::filesystem::path& swap = options_.swap.directory;
+  Rates rates = remembered_rates(rates_file(), swap.empty() ? options_.model : swap);
+  uint64_t slot =
+      kv_slot_bytes(kv_cache_shape(*model_.root, shape_), model_.root->layer_groups().areas);
+  return predict_block_costs(slot, shape_.block_size, *read_plan_, rates);
 }
 
 void Session::release() {

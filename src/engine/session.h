@@ -38,7 +38,9 @@ struct SessionOptions {
   std::optional<int64_t> max_model_len;
   bool longest_model_len = false;  // as long as the budget allows
   std::vector<PlaceRule> place;
-  SpillOptions spill;  // for what is streamed
+  SpillOptions spill;     // for what is streamed
+  uint64_t kv_bytes = 0;  // that the KV cache takes at most; 0: as much as is needed
+  SwapShape swap;         // for KV blocks that have no room
 };
 
 class Session {
@@ -67,7 +69,8 @@ class Session {
   // Tokens that a sequence may have: --max-model-len, else the model's own limit.
   int64_t max_model_len() const { return max_model_len_; }
 
-  RunShape run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows) const;
+  RunShape run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
+                     int64_t sequences = 1) const;
   // Decides; Error(no_fit) when the budget is too small.
   const MemoryPlan& place(const RunShape& shape);
   // As place(), for a guest: everything resident, and taken from what its host may have.
@@ -110,6 +113,7 @@ class Session {
   void measure_streamed(const std::stop_token& stop);
   void open_stream();
   LoadOptions load_options();
+  BlockCosts block_costs() const;
 
   SessionOptions options_;
   std::unique_ptr<Ledger> own_ledger_;  // none: the host's

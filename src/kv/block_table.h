@@ -1,5 +1,5 @@
-// The blocks of one sequence: token position / block_size → block. Several sequences may share
-// those at their beginnings. Bookkeeping only.
+// The blocks of one sequence: of each group of layers, token position / block_size → block. Several
+// sequences may share those at their beginnings. Bookkeeping only.
 #pragma once
 
 #include <cstdint>
@@ -7,51 +7,58 @@
 #include <utility>
 #include <vector>
 
-#include "src/kv/block_pool.h"
+#include "src/kv/block_manager.h"
 
 namespace sluice {
 
-// The contents of one block that have to be in another before it is written.
-struct BlockCopy {
-  int32_t from = 0;
-  int32_t to = 0;
-};
-
 class BlockTable {
  public:
-  // The pool outlives the table. `root`: tables of different roots share no prefixes.
-  BlockTable(BlockPool& pool, int64_t block_size, PrefixId root = 0)
-      : pool_(&pool), block_size_(block_size), root_(root) {}
+  // The manager outlives the table. `root`: tables of different roots share no prefixes.
+  BlockTable(BlockManager& manager, uint64_t root)
+      : manager_(&manager), root_(root), blocks_(manager.groups()) {}
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&&) = delete;
   ~BlockTable() { release(); }
 
   // Blocks for `tokens` positions, of which those from `first` on are going to be written: a block
-  // there that others use, too, is replaced by one to copy it to. False where the pool runs out:
-  // what could be had is kept, and the copies that this takes are in `copies` in any case.
+  // there that others use, too, is replaced by one to copy it to. Blocks that no token from `first`
+  // on looks at are given back. False where the manager runs out: what could be had is kept. What
+  // has to be copied is added to `copies` in any case.
   bool reserve(int64_t first, int64_t tokens, std::vector<BlockCopy>& copies);
-  // Blocks that reserve() would take.
+  // Blocks that reserve() would take beside those that it gives back and nobody else uses.
   int64_t missing(int64_t first, int64_t tokens) const;
 
-  // Of an empty table: shares the blocks that hold the longest known prefix of `ids`. Tokens that
-  // it holds.
-  int64_t adopt_prefix(std::span<const int32_t> ids);
+  // What is known of `ids`, to adopt() before anything else happens to the manager.
+  PrefixMatch match(std::span<const int32_t> ids) const { return manager_->match(root_, ids); }
+  // Of an empty table. The tokens that it holds then.
+  int64_t adopt(const PrefixMatch& match, std::vector<BlockCopy>& copies);
   // The blocks that `ids`, all tokens stored, fill can be found by others from now on.
   void remember(std::span<const int32_t> ids);
 
   BlockTable fork() const;  // a table that shares all blocks
-  void release();           // gives all blocks back
-  const std::vector<int32_t>& blocks() const { return blocks_; }
-  int64_t slot(int64_t position) const;  // block * block_size + offset
+  // Gives all blocks back. What they hold stays, in whatever tier, until it is adopted again or
+  // released, if there is room.
+  void suspend();
+  void release();  // gives all blocks back
+  // -1: a block that is not needed any more.
+  const std::vector<int32_t>& blocks(size_t group = 0) const { return blocks_[group]; }
+  int64_t blocks_held() const;
+  int64_t slot(size_t group, int64_t position) const;  // block * block_size + offset
 
  private:
-  PrefixId last_prefix() const { return prefixes_.empty() ? root_ : prefixes_.back(); }
+  int64_t block_size() const { return manager_->block_size(); }
+  void give_back_blocks();
+  void give_up_wants();
 
-  BlockPool* pool_;
-  int64_t block_size_;
-  PrefixId root_;
-  std::vector<int32_t> blocks_;
-  std::vector<PrefixId> prefixes_;  // of the first blocks, those that can be found or have been
+  BlockManager* manager_;
+  uint64_t root_;
+  std::vector<std::vector<int32_t>> blocks_;  // of each group
+  std::vector<Prefix*> prefixes_;             // of the first blocks, those that are remembered
+  struct Want {
+    Prefix* prefix = nullptr;
+    size_t group = 0;
+  };
+  std::vector<Want> wants_;  // of a suspended sequence
 };
 
 }  // namespace sluice

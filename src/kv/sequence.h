@@ -12,16 +12,23 @@ namespace sluice {
 
 class Sequence {
  public:
-  Sequence(BlockPool& pool, int64_t block_size, PrefixId root = 0)
-      : table_(pool, block_size, root) {}
+  explicit Sequence(BlockManager& blocks, uint64_t root = 0) : table_(blocks, root) {}
   int64_t length() const { return length_; }  // tokens whose keys and values are stored
   // Forgets the tokens after the first `length`.
   void truncate(int64_t length) { length_ = std::min(length, length_); }
   // `tokens` more are stored.
   void grow(int64_t tokens) { length_ += tokens; }
-  // Begins with what is known of `ids`, of which one at least is left to be computed.
-  void adopt_prefix(std::span<const int32_t> ids) {
-    length_ = table_.adopt_prefix(ids.first(ids.size() - 1));
+  // What is known of `ids`, of which one at least is left to be computed; and to begin with it.
+  PrefixMatch match(std::span<const int32_t> ids) const {
+    return table_.match(ids.first(ids.size() - 1));
+  }
+  void adopt(const PrefixMatch& match, std::vector<BlockCopy>& copies) {
+    length_ = table_.adopt(match, copies);
+  }
+  // Gives the blocks back for a while; what they hold is kept for adopt(), if there is room.
+  void suspend() {
+    table_.suspend();
+    length_ = 0;
   }
   // Forgets everything, and gives the blocks back.
   void release() {

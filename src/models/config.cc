@@ -115,7 +115,31 @@ DecoderConfig parse_decoder_config(const JsonFields& c) {
   d.activation = parse_activation(c, "hidden_act", "silu");
   d.rope = parse_rope(c, d.head_dim, d.max_positions);
   d.tie_word_embeddings = c.boolean_or("tie_word_embeddings", false);
+  d.windows.assign(static_cast<size_t>(d.layers), 0);
   return d;
+}
+
+std::vector<int64_t> parse_windows(const JsonFields& c, int64_t layers) {
+  int64_t window = c.has("sliding_window") ? c.integer("sliding_window", 1, kMaxPositions) : 0;
+  std::vector<int64_t> windows(static_cast<size_t>(layers), window);
+  if (!c.has("layer_types")) return windows;
+  const Json& types = c.raw("layer_types");
+  if (!types.is_array() || types.size() != windows.size()) {
+    fail(ErrorKind::refused, "{}: layer_types must be a list of {} names, one a layer", c.where(),
+         layers);
+  }
+  for (size_t l = 0; l < windows.size(); ++l) {
+    std::string type = types[l].is_string() ? types[l].get<std::string>() : types[l].dump();
+    if (type == "full_attention") {
+      windows[l] = 0;
+    } else if (type != "sliding_attention" || window == 0) {
+      fail(ErrorKind::refused,
+           "{}: layer_types[{}] is {}; full_attention is known, and sliding_attention with a "
+           "sliding_window",
+           c.where(), l, io::printable(type));
+    }
+  }
+  return windows;
 }
 
 ModelFiles read_model_files(const std::filesystem::path& directory) {

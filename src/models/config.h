@@ -31,6 +31,8 @@ struct DecoderConfig {
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
+  // Of each layer: the last tokens that a token attends to, itself included; 0: all.
+  std::vector<int64_t> windows;
 };
 
 // Bounds that no real model passes; they keep arithmetic on sizes far from overflow.
@@ -42,6 +44,11 @@ inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 // Reads and checks the fields that Llama-like families have in common. Throws Error(refused) naming
 // the key.
 DecoderConfig parse_decoder_config(const JsonFields& config);
+
+// A window of sliding_window tokens for each layer that layer_types says has one ("full_attention",
+// "sliding_attention"); where there are no layer_types, for all. No window where sliding_window is
+// null.
+std::vector<int64_t> parse_windows(const JsonFields& config, int64_t layers);
 
 // "silu", "gelu_pytorch_tanh", ... ; refuses others by the key's name.
 Activation parse_activation(const JsonFields& config, const char* key, std::string fallback);

@@ -73,8 +73,8 @@ Activations::Activations(const DecoderConfig& config, int64_t max_rows, Rank ran
   residual_.cols = config.hidden_size;
 }
 
-DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, Rank rank)
-    : Module(std::move(path)), config_(c) {
+DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, int64_t window, Rank rank)
+    : Module(std::move(path)), config_(c), window_(window) {
   std::string attention = this->path() + ".self_attn";
   std::string mlp = this->path() + ".mlp";
   input_norm_ =
@@ -95,8 +95,8 @@ DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, Rank rank)
       c.intermediate_size, c.mlp_bias, rank);
 }
 
-void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvCache& cache,
-                           const Activations& act, bool first) const {
+void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvRows& kv,
+                           const KvCache& cache, const Activations& act, bool first) const {
   int64_t rows = std::ssize(batch.ids);
   Tensor residual = act.residual(rows);
   Tensor wide =
@@ -114,11 +114,12 @@ void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvC
   Tensor k = qkv_->part(qkv, 1);
   kernels.rope(q, config_.head_dim, batch.cos, batch.sin);
   kernels.rope(k, config_.head_dim, batch.cos, batch.sin);
-  kernels.store_kv(k, qkv_->part(qkv, 2), batch.slots, cache);
+  kernels.store_kv(k, qkv_->part(qkv, 2), kv.slots, cache);
   AttentionParams params;
   params.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  params.window = window_;
   Tensor attention = act.attention(rows);
-  kernels.paged_attention(q, cache, batch.chunks, params, attention);
+  kernels.paged_attention(q, cache, kv.chunks, params, attention);
   output_->forward(kernels, attention, wide);
 
   post_norm_->forward_add(kernels, residual, normed, normed);
@@ -130,13 +131,17 @@ void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvC
 }
 
 CausalLM::CausalLM(DecoderConfig config, Rank rank)
-    : Module("model"), config_(std::move(config)), rank_(rank) {
+    : Module("model"),
+      config_(std::move(config)),
+      rank_(rank),
+      groups_(group_layers(config_.windows)) {
   check_ranks(config_, rank);
   embedding_ = &add_child<Embedding>("model.embed_tokens", config_.vocab_size, config_.hidden_size,
                                      config_.tie_word_embeddings);
   units_.push_back(embedding_);
   for (int64_t i = 0; i < config_.layers; ++i) {
-    layers_.push_back(&add_child<DecoderLayer>(fmt::format("model.layers.{}", i), config_, rank));
+    layers_.push_back(&add_child<DecoderLayer>(fmt::format("model.layers.{}", i), config_,
+                                               config_.windows[static_cast<size_t>(i)], rank));
     units_.push_back(layers_.back());
   }
   norm_ = &add_child<RmsNorm>("model.norm", config_.hidden_size, config_.rms_norm_eps);
@@ -157,7 +162,8 @@ void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activat
   Tensor normed = act.normed(rows).columns(0, config_.hidden_size);
   embedding_->forward(kernels, batch.ids, residual);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    layers_[i]->forward(kernels, batch, batch.caches[i], act, i == 0);
+    const KvRows& kv = batch.kv[groups_.layers[i].group];
+    layers_[i]->forward(kernels, batch, kv, batch.caches[i], act, i == 0);
   }
   norm_->forward_add(kernels, residual, normed, normed);
 }

@@ -9,16 +9,22 @@
 
 #include "kernels/kernels.h"
 #include "src/models/config.h"
+#include "src/models/layer_groups.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
 
-// The rows that go through the model together, and where their keys and values go.
+// Where a batch's keys and values are, in the layers of one group.
+struct KvRows {
+  std::vector<SequenceChunk> chunks;  // cover the rows in order
+  std::vector<int64_t> slots;         // [rows] of the KV cache: block * block_size + offset
+};
+
+// The rows that go through the model together.
 struct Batch {
-  std::span<const int32_t> ids;           // [rows]
-  std::span<const SequenceChunk> chunks;  // cover the rows in order
-  std::span<const int64_t> slots;         // [rows] of the KV cache: block * block_size + offset
-  Tensor cos;                             // [rows, rope dim / 2]
+  std::span<const int32_t> ids;  // [rows]
+  std::span<const KvRows> kv;    // of each of the model's layer groups
+  Tensor cos;                    // [rows, rope dim / 2]
   Tensor sin;
   std::span<const KvCache> caches;  // one a layer
 };
@@ -47,15 +53,17 @@ class Activations {
 
 class DecoderLayer : public Module {
  public:
-  DecoderLayer(std::string path, const DecoderConfig& config, Rank rank);
-  // residual: the stream before this layer, without `delta` (the output of the previous layer's
-  // MLP, or null data for the first layer); on return delta holds this layer's MLP output and
-  // residual all before it.
-  void forward(const Kernels& kernels, const Batch& batch, const KvCache& cache,
+  // `window`: tokens that it attends to; 0: all.
+  DecoderLayer(std::string path, const DecoderConfig& config, int64_t window, Rank rank);
+  // `kv` and `cache` are this layer's. residual: the stream before this layer, without `delta` (the
+  // output of the previous layer's MLP, or null data for the first layer); on return delta holds
+  // this layer's MLP output and residual all before it.
+  void forward(const Kernels& kernels, const Batch& batch, const KvRows& kv, const KvCache& cache,
                const Activations& act, bool first) const;
 
  private:
   const DecoderConfig& config_;
+  int64_t window_;
   RmsNorm* input_norm_;
   Linear* qkv_;
   Linear* output_;
@@ -74,6 +82,7 @@ class CausalLM : public Module {
   const DecoderConfig& config() const { return config_; }
   Rank rank() const { return rank_; }
   std::span<Module* const> units() const { return units_; }
+  const LayerGroups& layer_groups() const { return groups_; }
 
   // Rows through all layers; what comes out is act.normed(rows): the final norm's output.
   void forward(const Kernels& kernels, const Batch& batch, const Activations& act) const;
@@ -87,6 +96,7 @@ class CausalLM : public Module {
  private:
   DecoderConfig config_;
   Rank rank_;
+  LayerGroups groups_;
   Embedding* embedding_;
   std::vector<DecoderLayer*> layers_;
   RmsNorm* norm_;

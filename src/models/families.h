@@ -25,7 +25,8 @@ std::span<const Family> families();
 // Throws Error(refused) that names the architecture and the supported ones.
 const Family& find_family(std::string_view architecture);
 
-std::vector<Family> llama_families();  // llama.cc
+std::vector<Family> llama_families();    // llama.cc
+std::vector<Family> mistral_families();  // mistral.cc
 
 // A model as its directory describes it: placeholders only.
 struct Model {

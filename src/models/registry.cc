@@ -1,12 +1,20 @@
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "src/base/error.h"
 #include "src/models/families.h"
 
 namespace sluice {
 
 std::span<const Family> families() {
-  static const std::vector<Family> all = llama_families();
+  static const std::vector<Family> all = [] {
+    std::vector<Family> list;
+    for (auto* families : {llama_families, mistral_families})
+      std::ranges::copy(families(), std::back_inserter(list));
+    return list;
+  }();
   return all;
 }
 

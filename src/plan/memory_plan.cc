@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/kv/storage.h"
 #include "src/memory/buffer.h"
 #include "src/plan/spill_layout.h"
 #include "src/plan/sweep.h"
@@ -30,15 +31,48 @@ constexpr uint64_t kSlack = 16 * MiB;
 
 }  // namespace
 
-KvCache kv_cache_shape(const DecoderConfig& config, Rank rank, const RunShape& shape) {
-  int64_t kv = Shard::by_rows(config.head_dim).cut(config.kv_heads * config.head_dim, 1, rank).rows;
+KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape) {
+  const DecoderConfig& c = model.config();
+  int64_t kv = Shard::by_rows(c.head_dim).cut(c.kv_heads * c.head_dim, 1, model.rank()).rows;
   KvCache cache;
   cache.dtype = shape.kv_dtype;
   cache.block_size = shape.block_size;
-  cache.kv_heads = kv / config.head_dim;
-  cache.head_dim = config.head_dim;
+  cache.kv_heads = kv / c.head_dim;
+  cache.head_dim = c.head_dim;
   return cache;
 }
+
+namespace {
+
+// A sequence holds no more of a group with a window than the window, what a step adds, and the
+// blocks in which both begin.
+int64_t blocks_needed(const LayerGroups& groups, const RunShape& shape, int64_t rows) {
+  int64_t all = ceil_div(shape.max_tokens, shape.block_size), sum = 0;
+  for (int64_t window : groups.windows) {
+    int64_t most = ceil_div(window - 1 + rows, shape.block_size) + 1;
+    sum += window == 0 ? all : std::min(all, shape.sequences * most);
+  }
+  return sum;
+}
+
+void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
+  const LayerGroups& groups = model.layer_groups();
+  KvCache cache = kv_cache_shape(model, shape);
+  uint64_t block = kv_block_bytes(cache, groups.areas);
+  plan.kv_blocks = blocks_needed(groups, shape, plan.chunk_rows);
+  if (shape.kv_bytes > 0) {
+    auto most = static_cast<int64_t>(std::max<uint64_t>(shape.kv_bytes / block, 1));
+    plan.kv_blocks = std::min(plan.kv_blocks, most);
+  }
+  plan.kv_cache = Buffer::charged_bytes(static_cast<uint64_t>(plan.kv_blocks) * block);
+  uint64_t slot = kv_slot_bytes(cache, groups.areas);
+  plan.swap_blocks = static_cast<int64_t>(shape.swap.host_bytes / slot);
+  plan.disk_blocks = static_cast<int64_t>(shape.swap.disk_bytes / slot);
+  plan.swap = Buffer::charged_bytes(static_cast<uint64_t>(plan.swap_blocks) * slot);
+  if (plan.disk_blocks > 0) plan.swap += Buffer::charged_bytes(SwapFile::memory_bytes(slot));
+}
+
+}  // namespace
 
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const QuantizeRequest& quantize, const RunShape& shape,
@@ -65,10 +99,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.runtime = runtime + kRuntimeGrowth + (plan.streams() ? kStreamGrowth : 0);
   for (const UnitPlan& u : read.units) plan.weights += Buffer::charged_bytes(u.storage_bytes);
   plan.staging = read.ring_bytes;
-  plan.kv_blocks = ceil_div(shape.max_tokens, shape.block_size);
-  const KvCache kv = kv_cache_shape(config, root.rank(), shape);
-  plan.kv_cache = Buffer::charged_bytes(
-      static_cast<uint64_t>(2 * config.layers * plan.kv_blocks * kv_block_bytes(kv)));
+  plan_kv(root, shape, plan);
   uint64_t logits = static_cast<uint64_t>(std::min(shape.logits_rows, plan.chunk_rows)) *
                     static_cast<uint64_t>(root.logits_cols()) * sizeof(float);
   plan.activations =

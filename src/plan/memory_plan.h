@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,13 @@
 #include "src/plan/read_plan.h"
 
 namespace sluice {
+
+// Room for KV blocks that have to leave the cache.
+struct SwapShape {
+  uint64_t host_bytes = 0;  // in memory
+  uint64_t disk_bytes = 0;
+  std::filesystem::path directory;  // of these
+};
 
 // What the run asks for.
 struct RunShape {
@@ -24,6 +32,9 @@ struct RunShape {
   int threads = 1;
   bool spill = false;                 // what is quantized and streamed goes to the spill cache
   std::vector<PlaceRule> rules = {};  // where the user wants parameters to be
+  int64_t sequences = 1;              // that max_tokens are of
+  uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
+  SwapShape swap = {};
 };
 
 // How much memory to spend for speed. The planner tries them from the largest down; results do not
@@ -38,6 +49,8 @@ struct MemoryPlan {
   Effort effort;
   int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
   int64_t kv_blocks = 0;
+  int64_t swap_blocks = 0;  // that leave the cache: in memory
+  int64_t disk_blocks = 0;  // and on disk
   std::vector<bool>
       streamed;  // parameters that do not stay, as compile() takes it; empty: all stay
   uint64_t first_sweep_bytes = 0;  // that the first pass over the model reads from disk
@@ -48,6 +61,7 @@ struct MemoryPlan {
   uint64_t weights = 0;
   uint64_t staging = 0;
   uint64_t kv_cache = 0;
+  uint64_t swap = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
   uint64_t stream = 0;  // what passing weights go through; 0 when all stay
@@ -57,7 +71,7 @@ struct MemoryPlan {
 
   uint64_t load_peak() const { return runtime + weights + staging + spill; }
   uint64_t run_peak() const {
-    return runtime + weights + kv_cache + activations + workspace + stream + spill;
+    return runtime + weights + kv_cache + swap + activations + workspace + stream + spill;
   }
   uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
   bool streams() const { return !streamed.empty(); }
@@ -84,7 +98,7 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
 
-// A layer's cache on one rank, without its blocks.
-KvCache kv_cache_shape(const DecoderConfig& config, Rank rank, const RunShape& shape);
+// The KV cache of every layer, without its blocks.
+KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape);
 
 }  // namespace sluice

@@ -99,4 +99,16 @@ Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const R
   return {load, width / (disk + compute)};
 }
 
+BlockCosts predict_block_costs(uint64_t bytes, int64_t block_size, const ReadPlan& read,
+                               const Rates& rates) {
+  double weights = static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1));
+  double memory = 2 * static_cast<double>(bytes) / (rates.memory * kMemoryShare);
+  double disk = static_cast<double>(bytes) / (rates.disk * kDiskShare);
+  BlockCosts costs;
+  costs.recompute =
+      static_cast<double>(block_size) * weights / (rates.memory * kMemoryShare * kSequencesForFree);
+  costs.store = costs.restore = {0, memory, memory + disk};
+  return costs;
+}
+
 }  // namespace sluice

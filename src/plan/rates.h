@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "src/kv/block_manager.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/read_plan.h"
 
@@ -39,5 +40,10 @@ struct Prediction {
 // memory.
 Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
                          int64_t sequences = 1);
+
+// What it costs to move a block of the KV cache, `bytes` long, and to compute its tokens again
+// beside others, whose weights are read in any case.
+BlockCosts predict_block_costs(uint64_t bytes, int64_t block_size, const ReadPlan& read,
+                               const Rates& rates);
 
 }  // namespace sluice

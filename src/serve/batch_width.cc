@@ -42,7 +42,7 @@ RunShape batch_shape(const Session& session, std::span<const Request> requests, 
     prompts.push_back({std::ssize(r.prompt), 1});
   }
   int64_t rows = std::max(sequences, sum_of_largest(std::move(prompts), sequences));
-  return session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences);
+  return session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences, sequences);
 }
 
 BatchWidth choose_batch_width(Session& session, std::span<const Request> requests, int64_t most) {

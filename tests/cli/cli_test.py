@@ -101,7 +101,7 @@ class UsageTest(Case):
         for mention, args in {
             "--no-such-option": [*good, "--no-such-option"],
             "serve is no verb": ["serve", DEMO],
-            "--swap-space": [*good, "--swap-space", "1GiB"],
+            "--swap-space": [*good, "--swap-space", "much"],
             "prompt": ["run", DEMO],
             "empty": ["run", DEMO, "-p", ""],
             "one of": [*good, "--token-ids", "1"],

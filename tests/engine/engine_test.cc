@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/engine/session.h"
 #include "tests/support/checkpoint.h"
 
@@ -22,25 +24,32 @@ constexpr int64_t kLongest = 90;  // tokens of a sequence
 class Loaded {
  public:
   Loaded(const std::filesystem::path& model, std::optional<DType> kv_dtype, int64_t sequences,
-         int64_t rows)
-      : session_(options(model, kv_dtype)) {
+         int64_t rows, const SwapShape& swap = {})
+      : session_(options(model, kv_dtype, swap)) {
     RunShape shape = session_.run_shape(sequences * kLongest, rows, 5);
     session_.place(shape);
     LoadProgress progress;
     session_.load(progress, {});
+    // As if to compute a block of so small a model took longer than to bring it from disk.
+    BlockCosts costs{1, {0, 0.01, 0.1}, {0, 0.01, 0.1}};
+    runner_.emplace(*session_.model().root, Isa::automatic, session_.pool(), session_.ledger(),
+                    session_.memory_plan(), shape, costs);
   }
-  Runner& runner() { return session_.runner(); }
+  Runner& runner() { return *runner_; }
 
  private:
-  static SessionOptions options(const std::filesystem::path& model, std::optional<DType> kv_dtype) {
+  static SessionOptions options(const std::filesystem::path& model, std::optional<DType> kv_dtype,
+                                const SwapShape& swap) {
     SessionOptions o;
     o.model = model;
     o.kv_dtype = kv_dtype;
+    o.swap = swap;
     o.threads = 2;
     o.block_size = 4;
     return o;
   }
   Session session_;
+  std::optional<Runner> runner_;
 };
 
 Request random_request(test::Random& random, int64_t vocab) {
@@ -102,7 +111,13 @@ class EngineTest : public testing::TestWithParam<const char*> {
   EngineTest() {
     Json config = test::tiny_config();
     config["vocab_size"] = 20;
-    if (std::string(GetParam()) == "dynamic") {  // what is stored depends on the prompt's length
+    const std::string how = GetParam();
+    if (how == "windows_fp8") {
+      config["architectures"] = {"MistralForCausalLM"};
+      config["sliding_window"] = 11;
+      config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+    }
+    if (how == "dynamic") {  // what is stored depends on the prompt's length
       config["max_position_embeddings"] = 16;
       config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 8.0}};
     } else {
@@ -117,7 +132,7 @@ class EngineTest : public testing::TestWithParam<const char*> {
 
   static std::optional<DType> kv_dtype() {
     const std::string how = GetParam();
-    if (how == "fp8_e4m3") return DType::f8_e4m3;
+    if (how == "fp8" || how == "windows_fp8") return DType::f8_e4m3;
     return std::nullopt;
   }
 
@@ -127,11 +142,16 @@ class EngineTest : public testing::TestWithParam<const char*> {
   Results want_;
 };
 
+// What leaves the KV cache is forgotten, kept in memory, on disk, or in little memory and on disk.
 TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
+  test::TempDir disk;
+  std::array<SwapShape, 4> swaps{SwapShape{}, SwapShape{MiB, 0, {}}, SwapShape{0, MiB, disk.path()},
+                                 SwapShape{8 * 4096, MiB, disk.path()}};
   int64_t preemptions = 0, prefixes = 0;
-  for (int round = 0; round < 6; ++round) {
+  for (size_t round = 0; round < 8; ++round) {
     // Room for two of the longest, where up to ten want to run.
-    Loaded loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60));
+    const SwapShape& swap = swaps[round % swaps.size()];
+    Loaded loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60), swap);
     Engine engine(loaded.runner(), nullptr, 10);
     Results have;
     for (const Request& r : requests_) {
@@ -142,9 +162,13 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
     expect_same(have, want_);
     preemptions += engine.stats().preemptions;
     prefixes += engine.stats().prefix_tokens;
-    EXPECT_EQ(loaded.runner().blocks().free_blocks(), loaded.runner().blocks().size());
+    BlockStats blocks = engine.stats().blocks;
+    EXPECT_EQ(blocks.restored > 10, swap.host_bytes + swap.disk_bytes > 0) << round;
+    EXPECT_EQ(blocks.lost > 10, swap.host_bytes + swap.disk_bytes == 0) << round;
+    EXPECT_TRUE(loaded.runner().blocks().idle());
   }
-  EXPECT_GT(preemptions, 100);
+  // Layers with a window leave more room.
+  EXPECT_GT(preemptions, std::string(GetParam()) == "windows_fp8" ? 20 : 100);
   EXPECT_GT(prefixes, 100);
 }
 
@@ -168,7 +192,7 @@ TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
   }
   std::erase_if(have, [&](const auto& entry) { return steps_left.contains(entry.first.request); });
   expect_same(have, want);
-  EXPECT_EQ(loaded.runner().blocks().free_blocks(), loaded.runner().blocks().size());
+  EXPECT_TRUE(loaded.runner().blocks().idle());
 }
 
 TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
@@ -185,7 +209,7 @@ TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
   EXPECT_TRUE(engine.step({}).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(How, EngineTest, testing::Values("plain", "dynamic", "fp8_e4m3"),
+INSTANTIATE_TEST_SUITE_P(How, EngineTest, testing::Values("plain", "dynamic", "fp8", "windows_fp8"),
                          [](const auto& p) { return std::string(p.param); });
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <ostream>
 #include <set>
 #include <vector>
 
@@ -17,10 +18,8 @@ constexpr int64_t kBlockSize = 4, kBlocks = 40, kRows = 24, kSequences = 8;
 // Requests that come, run, are given up and end, with blocks for a few of them.
 class Simulation {
  public:
-  Simulation()
-      : pool_(kBlocks),
-        kv_(kBlocks, kBlockSize),
-        scheduler_(pool_, kBlockSize, {kRows, kSequences}) {}
+  explicit Simulation(const BlockOptions& options)
+      : blocks_(options), kv_(options), scheduler_(blocks_, {kRows, kSequences}) {}
 
   struct Request : Job {
     using Job::Job;
@@ -31,7 +30,7 @@ class Simulation {
   void add(test::Random& random) {
     std::vector<int32_t> prompt(static_cast<size_t>(random.between(1, 60)));
     for (int32_t& id : prompt) id = random.uniform() < 0.05;  // many common beginnings
-    auto r = std::make_unique<Request>(Sequence(pool_, kBlockSize), prompt);
+    auto r = std::make_unique<Request>(Sequence(blocks_), prompt);
     r->tokens = std::ssize(prompt) + random.between(1, 60);
     r->priority = random.uniform() < 0.1 ? random.between(-1, 1) : 0;
     ASSERT_TRUE(scheduler_.fits(r->tokens));
@@ -74,7 +73,7 @@ class Simulation {
   int64_t longest() const { return longest_; }
   int64_t count() const { return std::ssize(requests_); }
   const Scheduler& scheduler() const { return scheduler_; }
-  const BlockPool& pool() const { return pool_; }
+  const BlockManager& blocks() const { return blocks_; }
 
  private:
   void run(const ScheduledJob& s, test::Random& random) {
@@ -82,7 +81,7 @@ class Simulation {
     std::vector<int32_t> ids = job.ids;
     ids.insert(ids.end(), job.guesses.begin(), job.guesses.end());
     int64_t before = job.sequence.length();
-    kv_.store(job.sequence, ids, s.rows);
+    kv_.store(blocks_, job.sequence, ids, s.rows);
     if (before + s.rows - s.guesses == std::ssize(job.ids)) {
       int64_t right = random.between(0, s.guesses);
       job.ids.insert(job.ids.end(), job.guesses.begin(), job.guesses.begin() + right);
@@ -91,7 +90,7 @@ class Simulation {
     }
     job.sequence.table().remember(
         std::span(job.ids).first(static_cast<size_t>(job.sequence.length())));
-    kv_.expect(job.sequence, job.ids);
+    kv_.expect(blocks_, job.sequence, job.ids);
   }
 
   void end(size_t i) {
@@ -99,7 +98,7 @@ class Simulation {
     requests_.erase(requests_.begin() + static_cast<long>(i));
   }
 
-  BlockPool pool_;
+  BlockManager blocks_;
   test::FakeKv kv_;
   Scheduler scheduler_;
   std::vector<std::unique_ptr<Request>> requests_;
@@ -107,10 +106,23 @@ class Simulation {
   int64_t longest_ = 0;
 };
 
-TEST(Scheduler, RandomRequestsAllEndAndLeakNoBlock) {
+BlockOptions options(std::array<int64_t, kTiers> blocks, std::vector<int64_t> windows = {0}) {
+  return {kBlockSize, std::move(windows), blocks, {1, {0, 0.01, 0.02}, {0, 0.01, 0.02}}};
+}
+
+struct Case {
+  const char* name;
+  BlockOptions options;
+  int64_t requests;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class SchedulerTest : public testing::TestWithParam<Case> {};
+
+TEST_P(SchedulerTest, RandomRequestsAllEndAndLeakNoBlock) {
   test::Random random("scheduler");
-  Simulation simulation;
-  constexpr int64_t kRequests = 100'000;
+  Simulation simulation(GetParam().options);
+  const int64_t kRequests = GetParam().requests;
   int64_t added = 0, cancelled = 0;
   while (added < kRequests || !simulation.idle()) {
     while (added < kRequests && simulation.count() < 30 && random.uniform() < 0.7) {
@@ -125,21 +137,28 @@ TEST(Scheduler, RandomRequestsAllEndAndLeakNoBlock) {
     ASSERT_FALSE(testing::Test::HasFatalFailure());
   }
   EXPECT_EQ(simulation.finished() + cancelled, kRequests);
-  EXPECT_EQ(simulation.pool().free_blocks(), kBlocks);
+  EXPECT_TRUE(simulation.blocks().idle());
   EXPECT_TRUE(simulation.scheduler().idle());
   EXPECT_GT(simulation.scheduler().preemptions(), 100);
   EXPECT_LT(simulation.longest(), 3000);
+  EXPECT_EQ(simulation.blocks().stats().restored > 100, GetParam().options.blocks[1] > 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Blocks, SchedulerTest,
+                         testing::Values(Case{"device", options({kBlocks, 0, 0}), 100'000},
+                                         Case{"host_and_disk", options({kBlocks, 20, 40}), 30'000},
+                                         Case{"windows_and_tiers",
+                                              options({2 * kBlocks, 20, 40}, {0, 9}), 30'000}),
+                         [](const auto& p) { return std::string(p.param.name); });
 
 TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {
   test::Random random("scheduler queue");
-  BlockPool pool(kBlocks);
-  Scheduler scheduler(pool, kBlockSize, {kRows, kSequences});
+  BlockManager blocks(options({kBlocks, 0, 0}));
+  Scheduler scheduler(blocks, {kRows, kSequences});
   std::vector<std::unique_ptr<Job>> jobs;
   for (int i = 0; i < 5000; ++i) {
-    jobs.push_back(
-        std::make_unique<Job>(Sequence(pool, kBlockSize),
-                              std::vector<int32_t>(static_cast<size_t>(random.between(1, 40)), i)));
+    jobs.push_back(std::make_unique<Job>(
+        Sequence(blocks), std::vector<int32_t>(static_cast<size_t>(random.between(1, 40)), i)));
     scheduler.add(*jobs.back());
   }
   size_t next = 0;  // the first that has not ended

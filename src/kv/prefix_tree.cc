@@ -1,0 +1,58 @@
+#include "src/kv/prefix_tree.h"
+
+#include <algorithm>
+#include <functional>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+size_t PrefixTree::Hash::hash(const Key& key) {
+  uint64_t before = std::hash<const Prefix*>()(key.parent) ^ (key.root * 0x9E3779B97F4A7C15u);
+  return XXH3_64bits_withSeed(key.ids.data(), key.ids.size_bytes(), before);
+}
+
+bool PrefixTree::Equal::same(const Key& a, const Key& b) {
+  return a.parent == b.parent && a.root == b.root && std::ranges::equal(a.ids, b.ids);
+}
+
+Prefix* PrefixTree::find(Prefix* parent, uint64_t root, std::span<const int32_t> ids) const {
+  auto found = prefixes_.find(Key{parent, root, ids});
+  return found == prefixes_.end() ? nullptr : found->get();
+}
+
+Prefix& PrefixTree::acquire(Prefix* parent, uint64_t root, std::span<const int32_t> ids) {
+  Prefix* known = find(parent, root, ids);
+  if (known == nullptr) {
+    auto fresh = std::make_unique<Prefix>(Prefix{parent, root, {ids.begin(), ids.end()}, 0, {}});
+    fresh->groups.resize(static_cast<size_t>(groups_));
+    known = fresh.get();
+    prefixes_.insert(std::move(fresh));
+    if (parent != nullptr) ++parent->users;
+  }
+  ++known->users;
+  return *known;
+}
+
+void PrefixTree::release(Prefix& prefix) {
+  check(prefix.users > 0, "a KV prefix was released twice");
+  --prefix.users;
+  drop_unused(prefix);
+}
+
+void PrefixTree::drop_unused(Prefix& last) {
+  auto holds_nothing = [](const Prefix::Group& g) {
+    return std::ranges::all_of(g.block, [](int32_t b) { return b < 0; });
+  };
+  for (Prefix* p = &last; p != nullptr && p->users == 0;) {
+    if (!std::ranges::all_of(p->groups, holds_nothing)) return;
+    Prefix* parent = p->parent;
+    prefixes_.erase(prefixes_.find(Key{p->parent, p->root, p->ids}));
+    if (parent != nullptr) --parent->users;
+    p = parent;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,277 @@
+#include "src/kv/block_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <vector>
+
+#include "src/models/layer_groups.h"
+#include "tests/support/fake_kv.h"
+#include "tests/support/random.h"
+
+namespace sluice {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+struct Held {
+  Held(Sequence s, Ids i, uint64_t r) : sequence(std::move(s)), ids(std::move(i)), root(r) {}
+  Sequence sequence;
+  Ids ids;
+  uint64_t root;
+  int64_t longest = 0;  // that it has had blocks for
+  bool suspended = false;
+};
+
+// Random sequences over few tokens, so that prefixes are often known; forked, grown, suspended,
+// taken up again and given up.
+class RandomSequences {
+ public:
+  explicit RandomSequences(const BlockOptions& options)
+      : size_(options.block_size), blocks_(options), kv_(options) {}
+
+  void operate(test::Random& random) {
+    double choice = random.uniform();
+    if (held_.empty() || (choice < 0.2 && held_.size() < 8)) return begin(random);
+    auto who = static_cast<size_t>(random.between(0, std::ssize(held_) - 1));
+    Held& h = *held_[who];
+    if (choice < 0.3) {
+      held_.erase(held_.begin() + static_cast<long>(who));
+    } else if (h.suspended) {
+      h.suspended = !adopt(h);
+    } else if (choice < 0.4 && held_.size() < 8) {
+      held_.push_back(std::make_unique<Held>(h.sequence.fork(), h.ids, h.root));
+      held_.back()->longest = h.longest;
+    } else if (choice < 0.5) {
+      h.sequence.suspend();
+      h.suspended = true;
+    } else {
+      grow(h, random);
+    }
+  }
+
+  void expect_consistent() {
+    std::map<int32_t, int32_t> uses;
+    for (const auto& h : held_) {
+      kv_.expect(blocks_, h->sequence, h->ids, h->root);
+      for (size_t g = 0; g < blocks_.groups(); ++g)
+        for (int32_t b : h->sequence.table().blocks(g))
+          if (b >= 0) ++uses[b];
+    }
+    for (auto [block, count] : uses) ASSERT_EQ(blocks_.uses(block), count);
+    ASSERT_EQ(blocks_.free_blocks() + std::ssize(uses), blocks_.size());
+  }
+
+  void clear() { held_.clear(); }
+  const BlockManager& blocks() const { return blocks_; }
+  int64_t adopted() const { return adopted_; }
+  int64_t copied() const { return copied_; }
+
+ private:
+  void begin(test::Random& random) {
+    Ids ids(static_cast<size_t>(random.between(1, 5 * size_)));
+    for (int32_t& id : ids) id = static_cast<int32_t>(random.uniform() < 0.9);
+    auto root = static_cast<uint64_t>(random.between(0, 1));
+    auto h = std::make_unique<Held>(Sequence(blocks_, root), ids, root);
+    h->suspended = !adopt(*h);
+    held_.push_back(std::move(h));
+  }
+
+  bool adopt(Held& h) {
+    PrefixMatch known = h.sequence.match(h.ids);
+    int64_t free = blocks_.free_blocks();
+    int64_t most = blocks_.most_blocks(std::ssize(h.ids), 1);
+    if (most - known.in_use > free) return false;
+    std::vector<BlockCopy> copies;
+    h.sequence.adopt(known, copies);
+    kv_.copy(copies);
+    EXPECT_LE(free - blocks_.free_blocks(), most - known.in_use);
+    adopted_ += h.sequence.length();
+    h.longest = std::max(h.longest, h.sequence.length());
+    h.ids.resize(static_cast<size_t>(std::max<int64_t>(h.sequence.length(), 1)));
+    return true;
+  }
+
+  void grow(Held& h, test::Random& random) {
+    int64_t first = h.sequence.length();
+    int64_t rows = random.between(1, 2 * size_);
+    std::vector<BlockCopy> copies;
+    int64_t missing = h.sequence.table().missing(first, first + rows);
+    int64_t free = blocks_.free_blocks();
+    bool room = h.sequence.table().reserve(first, first + rows, copies);
+    ASSERT_EQ(room, missing <= free);
+    kv_.copy(copies);
+    copied_ += std::ssize(copies);
+    h.longest = std::max(h.longest, first + rows);
+    if (!room) return;
+    ASSERT_EQ(blocks_.free_blocks(), free - missing);
+    ASSERT_LE(h.sequence.table().blocks_held(), blocks_.most_blocks(h.longest, 2 * size_));
+    while (std::ssize(h.ids) < first + rows)
+      h.ids.push_back(static_cast<int32_t>(random.uniform() < 0.9));
+    kv_.store(blocks_, h.sequence, h.ids, rows, h.root);
+    if (random.uniform() < 0.2) h.sequence.truncate(random.between(first, first + rows));
+    h.ids.resize(static_cast<size_t>(h.sequence.length()));
+    if (h.ids.empty()) h.ids.push_back(0);
+    h.sequence.table().remember(std::span(h.ids).first(static_cast<size_t>(h.sequence.length())));
+  }
+
+  int64_t size_;
+  BlockManager blocks_;
+  test::FakeKv kv_;
+  std::vector<std::unique_ptr<Held>> held_;
+  int64_t adopted_ = 0;
+  int64_t copied_ = 0;
+};
+
+BlockOptions options(std::array<int64_t, kTiers> blocks, std::vector<int64_t> windows = {0},
+                     int64_t block_size = 4) {
+  BlockOptions o{block_size, std::move(windows), blocks, {}};
+  o.costs = {1, {0, 0.01, 0.02}, {0, 0.01, 0.02}};
+  return o;
+}
+
+struct Case {
+  const char* name;
+  BlockOptions options;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class BlockManagerTest : public testing::TestWithParam<Case> {};
+
+TEST_P(BlockManagerTest, RandomSequencesFindTheirOwnTokensAndLeakNoBlock) {
+  test::Random random(GetParam().name);
+  const BlockOptions& o = GetParam().options;
+  RandomSequences sequences(o);
+  for (int i = 0; i < 30000; ++i) {
+    sequences.operate(random);
+    if (i % 20 == 0) sequences.expect_consistent();
+    ASSERT_FALSE(testing::Test::HasFatalFailure());
+  }
+  EXPECT_GT(sequences.adopted(), 1000);
+  EXPECT_GT(sequences.copied(), 100);
+  BlockStats stats = sequences.blocks().stats();
+  EXPECT_EQ(stats.restored > 100, o.blocks[1] + o.blocks[2] > 0);
+  EXPECT_LE(stats.restored > 0, stats.stored > 0);
+  sequences.clear();
+  EXPECT_TRUE(sequences.blocks().idle());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tiers, BlockManagerTest,
+    testing::Values(Case{"device", options({60, 0, 0})}, Case{"host", options({40, 30, 0})},
+                    Case{"disk", options({40, 0, 50})}, Case{"host_and_disk", options({40, 6, 60})},
+                    Case{"windows", options({60, 0, 0}, {7})},
+                    Case{"two_groups", options({90, 0, 0}, {0, 6})},
+                    Case{"three_groups_and_tiers", options({100, 20, 50}, {0, 5, 11})}),
+    [](const auto& p) { return std::string(p.param.name); });
+
+// A sequence that held `ids`, and is gone.
+void hold(BlockManager& blocks, const Ids& ids, std::vector<BlockCopy>* copies = nullptr) {
+  std::vector<BlockCopy> own;
+  Sequence s(blocks);
+  EXPECT_TRUE(s.table().reserve(0, std::ssize(ids), copies != nullptr ? *copies : own));
+  s.grow(std::ssize(ids));
+  s.table().remember(ids);
+}
+
+int64_t known(BlockManager& blocks, const Ids& ids) {
+  return std::ssize(blocks.match(0, ids).prefixes);
+}
+
+TEST(BlockManager, ThePrefixThatWasUsedLongestAgoGoesFirst) {
+  BlockManager blocks(options({3, 0, 0}, {0}, 2));
+  hold(blocks, {1, 1});
+  hold(blocks, {2, 2});
+  hold(blocks, {3, 3});
+  EXPECT_EQ(blocks.free_blocks(), 3);
+  hold(blocks, {1, 1});  // takes {1, 1}'s block: it is not asked for here, and is the oldest
+  EXPECT_EQ(known(blocks, {1, 1}), 1);
+  hold(blocks, {4, 4});
+  EXPECT_EQ(known(blocks, {2, 2}), 0);
+  EXPECT_EQ(known(blocks, {3, 3}), 1);
+  EXPECT_EQ(known(blocks, {4, 4}), 1);
+}
+
+TEST(BlockManager, TheEndOfAPrefixGoesBeforeItsBeginning) {
+  BlockManager blocks(options({3, 0, 0}, {0}, 2));
+  hold(blocks, {1, 2, 3, 4, 5, 6});
+  std::vector<BlockCopy> copies;
+  ASSERT_TRUE(blocks.take(copies));
+  EXPECT_TRUE(copies.empty());
+  EXPECT_EQ(known(blocks, {1, 2, 3, 4, 5, 6}), 2);
+}
+
+TEST(BlockManager, WhatIsTakenGoesToTheNextTierAndFromThereToTheLast) {
+  BlockManager blocks(options({1, 1, 1}, {0}, 2));
+  std::vector<BlockCopy> copies;
+  BlockPlace device{Tier::device, 0}, host{Tier::host, 0}, disk{Tier::disk, 0};
+  auto expect = [&](std::vector<std::pair<BlockPlace, BlockPlace>> want) {
+    ASSERT_EQ(copies.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_TRUE(copies[i].from == want[i].first && copies[i].to == want[i].second) << i;
+    copies.clear();
+  };
+  hold(blocks, {1, 1}, &copies);
+  expect({});
+  hold(blocks, {2, 2}, &copies);
+  expect({{device, host}});
+  hold(blocks, {3, 3}, &copies);
+  expect({{host, disk}, {device, host}});
+  for (Ids ids : {Ids{1, 1}, Ids{2, 2}, Ids{3, 3}}) EXPECT_EQ(known(blocks, ids), 1);
+  Sequence back(blocks);
+  PrefixMatch first = back.match(Ids{1, 1, 1});
+  EXPECT_EQ(first.in_use, 0);
+  // {3, 3} has to leave the device for it, {2, 2} the host for that; the disk has no room for more.
+  back.adopt(first, copies);
+  expect({{device, host}, {disk, device}});
+  EXPECT_EQ(back.length(), 2);
+  EXPECT_EQ(known(blocks, {2, 2}), 0);
+}
+
+TEST(BlockManager, WhatIsWantedStaysAndTheRestMakesRoom) {
+  BlockManager blocks(options({2, 2, 0}, {0}, 2));
+  std::vector<BlockCopy> copies;
+  Sequence waits(blocks);
+  Ids ids{1, 1, 1, 1, 9};
+  ASSERT_TRUE(waits.table().reserve(0, 4, copies));
+  waits.grow(4);
+  waits.table().remember(std::span(ids).first(4));
+  waits.suspend();
+  for (int32_t other = 2; other < 10; ++other) hold(blocks, {other, other, other, other});
+  EXPECT_EQ(known(blocks, ids), 2);
+  EXPECT_EQ(known(blocks, {8, 8, 8, 8}), 0);
+  EXPECT_FALSE(blocks.idle());
+  EXPECT_EQ(blocks.stats().lost, 0);
+  waits.release();
+  EXPECT_TRUE(blocks.idle());
+}
+
+TEST(BlockManager, BlocksThatAreCheaperToComputeAreNotKept) {
+  BlockOptions o = options({1, 4, 4}, {0}, 2);
+  o.costs = {1, {0, 0.8, 0.3}, {0, 0.3, 0.3}};  // host: 1.1 of 1; disk: 0.6
+  BlockManager blocks(o);
+  std::vector<BlockCopy> copies;
+  hold(blocks, {1, 1});
+  hold(blocks, {2, 2}, &copies);
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].to.tier, Tier::disk);
+}
+
+TEST(LayerGroups, ABlockHoldsAsManyLayersOfEachKind) {
+  LayerGroups all = group_layers(std::vector<int64_t>(5, 0));
+  EXPECT_EQ(all.areas, 5);
+  EXPECT_EQ(all.windows, std::vector<int64_t>{0});
+  LayerGroups mixed = group_layers(std::vector<int64_t>{8, 8, 8, 0, 8, 8, 8, 0});
+  EXPECT_EQ(mixed.areas, 2);
+  EXPECT_EQ(mixed.windows, (std::vector<int64_t>{8, 8, 0, 8}));
+  std::map<std::pair<size_t, int64_t>, int> used;
+  for (const LayerGroups::Layer& l : mixed.layers) EXPECT_EQ(++used[std::pair(l.group, l.area)], 1);
+  // Five and two: groups of two would leave an area unused, of one none.
+  EXPECT_EQ(group_layers(std::vector<int64_t>{8, 8, 0, 8, 8, 0, 8}).areas, 1);
+}
+
+}  // namespace
+}  // namespace sluice
