@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/kv_cache.h"
 #include "quant/encode.h"
 #include "quant/format.h"
 #include "src/base/tensor.h"
@@ -27,25 +28,28 @@ namespace sluice {
 enum class Compute : uint8_t { bf16, f32 };
 enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
 
-// One layer's paged KV cache: blocks of `block_size` tokens, keys and values apart, each block
-// [kv_heads][block_size][head_dim] contiguous, of `dtype` (bf16 or f32).
-struct KvCache {
-  std::byte* keys = nullptr;
-  std::byte* values = nullptr;
-  DType dtype = DType::bf16;
-  int64_t blocks = 0;
-  int64_t block_size = 16;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-};
-
 // Some consecutive tokens of one sequence that are computed together.
 struct SequenceChunk {
   int64_t first_row = 0;  // of the batch's matrices
   int64_t rows = 0;
   int64_t first_position =
       0;  // of the first row within its sequence; its keys are stored before attention is called
-  std::span<const int32_t> block_table;  // token position / block_size → block
+  // Token position / block_size → block. -1: one that lies wholly before the window of the first
+  // row, and is not touched.
+  std::span<const int32_t> block_table;
+};
+
+// What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
+// scale * q k, then capped, then with its ALiBi term.
+struct AttentionParams {
+  float scale = 1;
+  int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
+  float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap) (Gemma 2); 0: none
+  // [heads], score += slope * (key position - query position) (arXiv:2108.12409); empty: none
+  std::span<const float> alibi_slopes = {};
+  // [heads], a logit that takes part in the softmax's sum and brings no value (gpt-oss,
+  // arXiv:2309.17453); empty: none
+  std::span<const float> sinks = {};
 };
 
 class Kernels {
@@ -77,15 +81,18 @@ class Kernels {
   virtual void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const = 0;
 
   // keys, values [n, kv_heads * head_dim] → cache. slots[i] = block * block_size + offset of row i.
+  // FP8: code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
+  // cache's, or code_scale(largest finite |x| of the token's head), which is stored with the codes.
   virtual void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                         const KvCache& cache) const = 0;
 
   // Causal attention of each row over its sequence's tokens up to itself. q, out [n, heads *
   // head_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head: partitions of 512
   // positions from position 0, each with its own maximum and sum, combined in order (as
-  // FlashDecoding).
+  // FlashDecoding). What lies before a row's window is not read for it; before that of a chunk's
+  // first row, not at all.
   virtual void paged_attention(Tensor q, const KvCache& cache,
-                               std::span<const SequenceChunk> chunks, float scale,
+                               std::span<const SequenceChunk> chunks, const AttentionParams& params,
                                Tensor out) const = 0;
 
   // out = activation(gate) * up. out may be gate.

@@ -16,7 +16,11 @@ void check_weight(const Weight& w) {
 
 void check_cache(const KvCache& cache) {
   check(cache.keys != nullptr && cache.values != nullptr, "cache has storage");
-  check(cache.dtype == DType::bf16 || cache.dtype == DType::f32, "cache holds bf16 or f32");
+  check(cache.dtype == DType::bf16 || cache.dtype == DType::f32 || is_float8(cache.dtype),
+        "cache holds bf16, f32, f8_e4m3 or f8_e5m2");
+  check(cache.key_scale >= 0 && (cache.key_scale > 0) == (cache.value_scale > 0) &&
+            (cache.key_scale == 0 || is_float8(cache.dtype)),
+        "cache has scales of its own for keys and values, if it is FP8, or none");
   check(cache.block_size > 0 && cache.kv_heads > 0 && cache.head_dim > 0, "cache has a shape");
   check(cache.head_dim % 2 == 0, "head_dim is even");
 }
@@ -72,11 +76,17 @@ void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const in
 }
 
 void check_paged_attention(const Tensor& q, const KvCache& cache,
-                           std::span<const SequenceChunk> chunks, const Tensor& out) {
+                           std::span<const SequenceChunk> chunks, const AttentionParams& params,
+                           const Tensor& out) {
   check_cache(cache);
   check_activations(q);
   check_same_shape(q, out);
   check(q.cols % (cache.kv_heads * cache.head_dim) == 0, "attention: whole groups of query heads");
+  const int64_t heads = q.cols / cache.head_dim;
+  auto one_a_head = [&](std::span<const float> s) { return s.empty() || std::ssize(s) == heads; };
+  check(one_a_head(params.alibi_slopes) && one_a_head(params.sinks),
+        "attention: a slope and a sink for each head, or none");
+  check(params.window >= 0 && params.soft_cap >= 0, "attention: window and cap are not negative");
   for (const SequenceChunk& c : chunks) {
     check(c.first_row >= 0 && c.rows >= 0 && c.first_row + c.rows <= q.rows,
           "attention: rows of the batch");
@@ -85,7 +95,10 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
           "attention: a block for each position");
     for (int64_t b = 0; b < blocks; ++b) {
       int32_t block = c.block_table[static_cast<size_t>(b)];
-      check(block >= 0 && block < cache.blocks, "attention: block within the cache");
+      const bool unseen =
+          params.window > 0 && (b + 1) * cache.block_size <= c.first_position - params.window + 1;
+      check((block >= 0 && block < cache.blocks) || (block == -1 && unseen),
+            "attention: block within the cache");
     }
   }
 }

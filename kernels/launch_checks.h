@@ -15,7 +15,8 @@ void check_rope(const Tensor& x, int64_t head_dim, const Tensor& cos, const Tens
 void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const int64_t> slots,
                     const KvCache& cache);
 void check_paged_attention(const Tensor& q, const KvCache& cache,
-                           std::span<const SequenceChunk> chunks, const Tensor& out);
+                           std::span<const SequenceChunk> chunks, const AttentionParams& params,
+                           const Tensor& out);
 // float32 matrices of one shape: residual adds, gated activations.
 void check_same_shape(const Tensor& a, const Tensor& b);
 

@@ -142,7 +142,8 @@ void check_encode(const EncodeArgs& a) {
 }
 
 float code_scale(DType codes, float amax) {
-  float scale = amax / (codes == DType::i8 ? kI8Max : kE4M3Max);
+  const float largest = codes == DType::i8 ? kI8Max : codes == DType::f8_e5m2 ? kE5M2Max : kE4M3Max;
+  float scale = amax / largest;
   return scale > 0 ? scale : 1.0f;
 }
 

@@ -43,7 +43,7 @@ struct EncodeArgs {
 void check_encode(const EncodeArgs& args);
 
 // The scale of a group whose largest finite magnitude is amax: amax / the largest code (448 of
-// E4M3, 127 of i8) in float32, or 1 where that is zero.
+// E4M3, 57344 of E5M2, 127 of i8) in float32, or 1 where that is zero.
 float code_scale(DType codes, float amax);
 
 // Largest finite |x| of the rows: first pass of a per-tensor scale.

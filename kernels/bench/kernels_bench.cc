@@ -128,29 +128,35 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
   }
 }
 
-void bench_attention(const Bench& b) {
+void bench_attention(const Bench& b, DType dtype, int64_t window) {
   constexpr int64_t kContext = 8192, kHeads = 32, kKvHeads = 8, kDim = 128, kBlock = 16;
-  const int64_t cache_bytes = kContext * kKvHeads * kDim * 2;
   const WorkspaceNeeds needs{512, kHeads * kDim, kDim};
+  KvCache cache{nullptr, nullptr, dtype, kContext / kBlock, kBlock, kKvHeads, kDim};
+  const auto cache_bytes = static_cast<uint64_t>(cache.blocks * kv_block_bytes(cache));
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), q(512 * kHeads * kDim * 4),
-      out(512 * kHeads * kDim * 4), keys(static_cast<uint64_t>(cache_bytes)),
-      values(static_cast<uint64_t>(cache_bytes));
+      out(512 * kHeads * kDim * 4), keys(cache_bytes), values(cache_bytes);
+  cache.keys = keys.data();
+  cache.values = values.data();
   const auto kernels = b.kernels(Compute::bf16, workspace.span());
-  const KvCache cache{keys.data(), values.data(), DType::bf16, kContext / kBlock,
-                      kBlock,      kKvHeads,      kDim};
   std::vector<int32_t> table(kContext / kBlock);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+  const AttentionParams params{.scale = 0.1f, .window = window};
   for (int64_t n : {1, 512}) {
     const SequenceChunk chunk{0, n, kContext - n, table};
     const double seconds = best_seconds([&] {
-      kernels->paged_attention(q.matrix(n, kHeads * kDim), cache, {&chunk, 1}, 0.1f,
+      kernels->paged_attention(q.matrix(n, kHeads * kDim), cache, {&chunk, 1}, params,
                                out.matrix(n, kHeads * kDim));
     });
-    const int64_t twice_positions = n * (2 * kContext - n + 1);  // attended to, of all rows
-    b.line(fmt::format("attention, {} rows at {} tokens", n, kContext),
-           fmt::format("{:7.1f} GB/s of cache  {:5.0f} GFLOP/s",
-                       2 * static_cast<double>(cache_bytes) / seconds / 1e9,
-                       2 * static_cast<double>(twice_positions * kHeads * kDim) / seconds / 1e9));
+    const int64_t touched = window > 0 ? std::min(kContext, window + n - 1) : kContext;
+    const int64_t twice_positions =  // attended to, of all rows
+        window > 0 ? 2 * n * window : n * (2 * kContext - n + 1);
+    const std::string what = window > 0 ? fmt::format(", window {}", window) : "";
+    b.line(
+        fmt::format("attention {}, {} rows at {} tokens{}", dtype_name(dtype), n, kContext, what),
+        fmt::format("{:7.1f} GB/s of cache  {:5.0f} GFLOP/s",
+                    2 * static_cast<double>(cache_bytes) * static_cast<double>(touched) / kContext /
+                        seconds / 1e9,
+                    2 * static_cast<double>(twice_positions * kHeads * kDim) / seconds / 1e9));
   }
 }
 
@@ -192,7 +198,9 @@ int run(int argc, char** argv) {
     const Bench bench{pool, isa, bandwidth};
     bench_linear(bench, weights, Compute::bf16);
     bench_linear(bench, weights, Compute::f32);
-    bench_attention(bench);
+    for (DType dtype : {DType::bf16, DType::f8_e4m3, DType::f8_e5m2})
+      bench_attention(bench, dtype, 0);
+    bench_attention(bench, DType::bf16, 1024);
     bench_encode(bench, weights);
   }
   return 0;

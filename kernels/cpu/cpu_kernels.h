@@ -24,7 +24,7 @@ class CpuKernels final : public Kernels {
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, std::span<const SequenceChunk> chunks,
-                       float scale, Tensor out) const override;
+                       const AttentionParams& params, Tensor out) const override;
   void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   EncodeStats encode(const EncodeArgs& args) const override;

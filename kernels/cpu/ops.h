@@ -100,6 +100,16 @@ struct AttentionJob {
   int64_t padded_dim = 0;  // head_dim rounded up to 16
   DType dtype = DType::bf16;
   float scale = 0;
+  // Of an FP8 cache: float32 [block_size] a block, of this KV head in block 0; null: the other two,
+  // for all positions.
+  const std::byte* key_scales = nullptr;
+  const std::byte* value_scales = nullptr;
+  float key_scale = 1;
+  float value_scale = 1;
+  int64_t window = 0;  // these as in AttentionParams
+  float soft_cap = 0;
+  const float* alibi_slopes = nullptr;  // of the job's first head, or null
+  const float* sinks = nullptr;
 };
 // Queries that share keys and values once these are decoded.
 inline constexpr int64_t kQueries = 48;
@@ -166,6 +176,8 @@ struct Ops {
   // Pairs (i, i + half) of one head.
   void (*rope)(float* head, const float* cos, const float* sin, int64_t half);
   void (*to_bf16)(const float* x, int64_t count, std::byte* out);
+  // x / scale as codes of f8_e4m3 or f8_e5m2.
+  void (*to_float8)(const float* x, int64_t count, DType dtype, float scale, std::byte* out);
 
   void (*encode)(const EncodeJob& job, EncodeSums* sums);
   // Largest finite magnitude as a bit pattern of `stored`, sign bit clear.

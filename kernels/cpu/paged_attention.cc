@@ -29,8 +29,9 @@ constexpr int64_t kSpreadSlots = 8;
 // The batch as jobs: kQueries queries at most, of one KV head of one sequence.
 class Jobs {
  public:
-  Jobs(const Tensor& q, const KvCache& cache, std::span<const SequenceChunk> chunks, float scale)
-      : q_(q), cache_(cache), chunks_(chunks), scale_(scale) {
+  Jobs(const Tensor& q, const KvCache& cache, std::span<const SequenceChunk> chunks,
+       const AttentionParams& params)
+      : q_(q), cache_(cache), chunks_(chunks), params_(params) {
     group_ = q.cols / cache.head_dim / cache.kv_heads;
     heads_ = std::min(group_, kQueries);
     rows_ = kQueries / heads_;
@@ -51,32 +52,50 @@ class Jobs {
     const int64_t parts = ceil_div(group_, heads_);
     const int64_t kv_head = index % per_tile_ / parts;
     const int64_t first_head = index % parts * heads_;  // within the group
-    const int64_t column = (kv_head * group_ + first_head) * cache_.head_dim;
-    const int64_t kv_head_bytes = cache_.block_size * cache_.head_dim * dtype_bytes(cache_.dtype);
+    const int64_t head = kv_head * group_ + first_head;
     AttentionJob job;
-    job.q = q_.row<float>(chunk.first_row + row) + column;
+    job.q = q_.row<float>(chunk.first_row + row) + head * cache_.head_dim;
     job.q_stride = q_.stride;
     job.rows = std::min(rows_, chunk.rows - row);
     job.heads = std::min(heads_, group_ - first_head);
     job.first_position = chunk.first_position + row;
-    job.keys = cache_.keys + kv_head * kv_head_bytes;
-    job.values = cache_.values + kv_head * kv_head_bytes;
-    job.block_bytes = cache_.kv_heads * kv_head_bytes;
     job.block_table = chunk.block_table.data();
-    job.block_size = cache_.block_size;
-    job.head_dim = cache_.head_dim;
-    job.padded_dim = padded(cache_.head_dim);
-    job.dtype = cache_.dtype;
-    job.scale = scale_;
-    to = out.row<float>(chunk.first_row + row) + column;
+    set_cache(kv_head, job);
+    set_params(head, job);
+    to = out.row<float>(chunk.first_row + row) + head * cache_.head_dim;
     return job;
   }
 
  private:
+  void set_cache(int64_t kv_head, AttentionJob& job) const {
+    job.keys = cache_.keys + kv_element_offset(cache_, kv_head, 0);
+    job.values = cache_.values + kv_element_offset(cache_, kv_head, 0);
+    job.block_bytes = kv_block_bytes(cache_);
+    job.block_size = cache_.block_size;
+    job.head_dim = cache_.head_dim;
+    job.padded_dim = padded(cache_.head_dim);
+    job.dtype = cache_.dtype;
+    if (kv_stores_scales(cache_)) {
+      job.key_scales = cache_.keys + kv_scale_offset(cache_, kv_head, 0);
+      job.value_scales = cache_.values + kv_scale_offset(cache_, kv_head, 0);
+    } else if (is_float8(cache_.dtype)) {
+      job.key_scale = cache_.key_scale;
+      job.value_scale = cache_.value_scale;
+    }
+  }
+
+  void set_params(int64_t head, AttentionJob& job) const {
+    job.scale = params_.scale;
+    job.window = params_.window;
+    job.soft_cap = params_.soft_cap;
+    if (!params_.alibi_slopes.empty()) job.alibi_slopes = params_.alibi_slopes.data() + head;
+    if (!params_.sinks.empty()) job.sinks = params_.sinks.data() + head;
+  }
+
   const Tensor& q_;
   const KvCache& cache_;
   std::span<const SequenceChunk> chunks_;
-  float scale_;
+  const AttentionParams& params_;
   int64_t group_;     // query heads of one KV head
   int64_t heads_;     // of them in one job
   int64_t rows_;      // query rows in one job
@@ -84,7 +103,14 @@ class Jobs {
   int64_t count_ = 0;
 };
 
-int64_t partitions(const AttentionJob& job) {
+// Partitions [first_partition, end_partition) hold what the rows attend to.
+int64_t first_partition(int64_t first_position, int64_t window) {
+  return window > 0 ? std::max<int64_t>(0, first_position + 1 - window) / kPartition : 0;
+}
+int64_t first_partition(const AttentionJob& job) {
+  return first_partition(job.first_position, job.window);
+}
+int64_t end_partition(const AttentionJob& job) {
   return ceil_div(job.first_position + job.rows, kPartition);
 }
 
@@ -127,7 +153,7 @@ void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out, const
       float* to = nullptr;
       const AttentionJob job = jobs.job(index, out, to);
       clear(total);
-      for (int64_t p = 0; p < partitions(job); ++p) {
+      for (int64_t p = first_partition(job); p < end_partition(job); ++p) {
         ops.attend(job, p, scratch.attend(worker), part);
         ops.merge(job, total, part);
       }
@@ -136,8 +162,8 @@ void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out, const
   });
 }
 
-// The partitions of all jobs are spread over threads, a number of them at a time, and merged in
-// order.
+// The partitions of all jobs, `most` at most of each, are spread over threads, a number of them at
+// a time, and merged in order.
 void attend_spread(const cpu::Ops& ops, const Jobs& jobs, int64_t most, const Tensor& out,
                    const Scratch& scratch, ThreadPool& pool) {
   const int64_t wave = kSpreadSlots * pool.size() / jobs.count();  // partitions of each job
@@ -148,14 +174,14 @@ void attend_spread(const cpu::Ops& ops, const Jobs& jobs, int64_t most, const Te
       for (int64_t slot = begin; slot < end; ++slot) {
         float* unused = nullptr;
         const AttentionJob job = jobs.job(slot / wave, out, unused);
-        const int64_t partition = first + slot % wave;
-        if (partition >= partitions(job)) continue;
+        const int64_t partition = first_partition(job) + first + slot % wave;
+        if (partition >= end_partition(job)) continue;
         ops.attend(job, partition, scratch.attend(worker), scratch.spread_part(slot));
       }
     });
     for (int64_t slot = 0; slot < jobs.count() * wave; ++slot) {
       const AttentionJob job = jobs.job(slot / wave, out, to);
-      if (first + slot % wave >= partitions(job)) continue;
+      if (first_partition(job) + first + slot % wave >= end_partition(job)) continue;
       ops.merge(job, scratch.spread_total(slot / wave), scratch.spread_part(slot));
     }
   }
@@ -173,15 +199,16 @@ int64_t attention_workspace(int64_t head_dim, int threads) {
 }
 
 void CpuKernels::paged_attention(Tensor q, const KvCache& cache,
-                                 std::span<const SequenceChunk> chunks, float scale,
-                                 Tensor out) const {
-  check_paged_attention(q, cache, chunks, out);
+                                 std::span<const SequenceChunk> chunks,
+                                 const AttentionParams& params, Tensor out) const {
+  check_paged_attention(q, cache, chunks, params, out);
   const Scratch work(scratch(attention_workspace(cache.head_dim, pool_.size())), cache.head_dim,
                      pool_.size());
-  const Jobs jobs(q, cache, chunks, scale);
+  const Jobs jobs(q, cache, chunks, params);
   int64_t most = 0;
   for (const SequenceChunk& c : chunks) {
-    most = std::max(most, ceil_div(c.first_position + c.rows, kPartition));
+    most = std::max(most, ceil_div(c.first_position + c.rows, kPartition) -
+                              first_partition(c.first_position, params.window));
   }
   const int threads = pool_.size();
   if (threads > 1 && most > 1 && jobs.count() > 0 && jobs.count() <= kSpreadJobs * threads) {

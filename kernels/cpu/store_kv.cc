@@ -1,29 +1,45 @@
-#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/launch_checks.h"
 
 namespace sluice {
+namespace {
+
+// One token of one KV head. `scale`: of the whole cache, 0 if each token has its own.
+void store_token(const cpu::Ops& ops, const float* from, const KvCache& cache, int64_t head,
+                 int64_t slot, float scale, std::byte* blocks) {
+  const int64_t token = slot % cache.block_size;
+  std::byte* block = blocks + slot / cache.block_size * kv_block_bytes(cache);
+  std::byte* to = block + kv_element_offset(cache, head, token);
+  if (kv_stores_scales(cache)) {
+    const uint32_t largest =
+        ops.largest(reinterpret_cast<const std::byte*>(from), DType::f32, cache.head_dim);
+    scale = code_scale(cache.dtype, std::bit_cast<float>(largest));
+    std::memcpy(block + kv_scale_offset(cache, head, token), &scale, sizeof scale);
+  }
+  if (is_float8(cache.dtype)) {
+    ops.to_float8(from, cache.head_dim, cache.dtype, scale, to);
+  } else if (cache.dtype == DType::bf16) {
+    ops.to_bf16(from, cache.head_dim, to);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(cache.head_dim) * sizeof(float));
+  }
+}
+
+}  // namespace
 
 void CpuKernels::store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                           const KvCache& cache) const {
   check_store_kv(keys, values, slots, cache);
-  const int64_t bytes = cache.head_dim * dtype_bytes(cache.dtype);
-  auto store = [&](const float* from, std::byte* to) {
-    if (cache.dtype == DType::bf16) {
-      ops_.to_bf16(from, cache.head_dim, to);
-    } else {
-      std::memcpy(to, from, static_cast<size_t>(bytes));
-    }
-  };
   for_rows(keys, [&](int64_t row) {
     const int64_t slot = slots[static_cast<size_t>(row)];
-    const int64_t block = slot / cache.block_size, offset = slot % cache.block_size;
     for (int64_t h = 0; h < cache.kv_heads; ++h) {
-      const int64_t at = ((block * cache.kv_heads + h) * cache.block_size + offset) * bytes;
-      store(keys.row<float>(row) + h * cache.head_dim, cache.keys + at);
-      store(values.row<float>(row) + h * cache.head_dim, cache.values + at);
+      const int64_t at = h * cache.head_dim;
+      store_token(ops_, keys.row<float>(row) + at, cache, h, slot, cache.key_scale, cache.keys);
+      store_token(ops_, values.row<float>(row) + at, cache, h, slot, cache.value_scale,
+                  cache.values);
     }
   });
 }

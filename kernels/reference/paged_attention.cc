@@ -11,76 +11,137 @@
 namespace sluice {
 namespace {
 
-// Element `d` of what the cache holds for a position of one KV head.
-float cached(const std::byte* base, const KvCache& cache, const SequenceChunk& chunk, int64_t head,
-             int64_t position, int64_t d) {
-  int64_t block = chunk.block_table[static_cast<size_t>(position / cache.block_size)];
-  int64_t token = (block * cache.kv_heads + head) * cache.block_size + position % cache.block_size;
-  int64_t element = token * cache.head_dim + d;
-  if (cache.dtype == DType::f32) {
+double decode(const std::byte* from, DType dtype) {
+  if (dtype == DType::f32) {
     float value;
-    std::memcpy(&value, base + element * 4, sizeof value);
+    std::memcpy(&value, from, sizeof value);
     return value;
   }
-  uint16_t code;
-  std::memcpy(&code, base + element * 2, sizeof code);
-  return bf16_to_float(code);
+  if (dtype == DType::bf16) {
+    uint16_t code;
+    std::memcpy(&code, from, sizeof code);
+    return bf16_to_float(code);
+  }
+  auto code = std::to_integer<uint8_t>(*from);
+  return dtype == DType::f8_e4m3 ? e4m3_to_float(code) : e5m2_to_float(code);
+}
+
+// One head of one row: its query, and what it attends to.
+struct Query {
+  const float* q;
+  const KvCache& cache;
+  const SequenceChunk& chunk;
+  const AttentionParams& params;
+  int64_t head;
+  int64_t kv_head;
+  int64_t position;
+};
+
+// Element `d` of what the cache holds of keys or values for a position.
+double cached(const Query& query, const std::byte* base, float scale, int64_t position, int64_t d) {
+  const KvCache& c = query.cache;
+  const int64_t token = position % c.block_size;
+  const std::byte* block =
+      base +
+      query.chunk.block_table[static_cast<size_t>(position / c.block_size)] * kv_block_bytes(c);
+  if (kv_stores_scales(c)) {
+    std::memcpy(&scale, block + kv_scale_offset(c, query.kv_head, token), sizeof scale);
+  } else if (!is_float8(c.dtype)) {
+    scale = 1;
+  }
+  return scale *
+         decode(block + kv_element_offset(c, query.kv_head, token) + d * dtype_bytes(c.dtype),
+                c.dtype);
+}
+
+double score(const Query& query, int64_t position) {
+  const AttentionParams& p = query.params;
+  double dot = 0;
+  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+    dot += query.q[d] * cached(query, query.cache.keys, query.cache.key_scale, position, d);
+  }
+  double s = dot * p.scale;
+  if (p.soft_cap > 0) s = p.soft_cap * std::tanh(s / p.soft_cap);
+  if (!p.alibi_slopes.empty()) {
+    s += static_cast<double>(p.alibi_slopes[static_cast<size_t>(query.head)]) *
+         static_cast<double>(position - query.position);
+  }
+  return s;
 }
 
 constexpr int64_t kPartition = 512;  // positions
 
-// out = softmax(scale q K^T) V over positions [0, end), one partition after the other.
-void attend(const float* q, const KvCache& cache, const SequenceChunk& chunk, int64_t head,
-            int64_t end, float scale, float* out) {
+struct Sums {
   double largest = -std::numeric_limits<double>::infinity();
   double total = 0;
-  std::fill_n(out, cache.head_dim, 0.0f);
-  for (int64_t begin = 0; begin < end; begin += kPartition) {
-    const int64_t count = std::min(kPartition, end - begin);
-    std::array<double, kPartition> p{};
-    double top = -std::numeric_limits<double>::infinity();
-    for (int64_t i = 0; i < count; ++i) {
-      double dot = 0;
-      for (int64_t d = 0; d < cache.head_dim; ++d) {
-        dot += static_cast<double>(q[d]) * cached(cache.keys, cache, chunk, head, begin + i, d);
-      }
-      p[static_cast<size_t>(i)] = dot * scale;
-      top = std::max(top, dot * scale);
-    }
-    double sum = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      p[static_cast<size_t>(i)] = std::exp(p[static_cast<size_t>(i)] - top);
-      sum += p[static_cast<size_t>(i)];
-    }
-    const double new_largest = std::max(largest, top);
-    const double keep = std::exp(largest - new_largest), take = std::exp(top - new_largest);
-    for (int64_t d = 0; d < cache.head_dim; ++d) {
-      double partial = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        partial +=
-            p[static_cast<size_t>(i)] * cached(cache.values, cache, chunk, head, begin + i, d);
-      }
-      out[d] = static_cast<float>(out[d] * keep + partial * take);
-    }
-    total = total * keep + sum * take;
-    largest = new_largest;
+};
+
+// Positions [begin, end), of one partition, into the sums of p and, in out, of p v.
+void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums, float* out) {
+  std::array<double, kPartition> p{};
+  const int64_t count = end - begin;
+  double top = -std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < count; ++i) {
+    p[static_cast<size_t>(i)] = score(query, begin + i);
+    top = std::max(top, p[static_cast<size_t>(i)]);
   }
-  for (int64_t d = 0; d < cache.head_dim; ++d) out[d] = static_cast<float>(out[d] / total);
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    p[static_cast<size_t>(i)] = std::exp(p[static_cast<size_t>(i)] - top);
+    sum += p[static_cast<size_t>(i)];
+  }
+  const double largest = std::max(sums.largest, top);
+  const double keep = std::exp(sums.largest - largest), take = std::exp(top - largest);
+  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+    double partial = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      partial += p[static_cast<size_t>(i)] *
+                 cached(query, query.cache.values, query.cache.value_scale, begin + i, d);
+    }
+    out[d] = static_cast<float>(out[d] * keep + partial * take);
+  }
+  sums = {largest, sums.total * keep + sum * take};
+}
+
+// out = softmax(scores) V over the positions that the query attends to, one partition after the
+// other.
+void attend(const Query& query, float* out) {
+  const AttentionParams& params = query.params;
+  const int64_t end = query.position + 1;
+  int64_t begin = params.window > 0 ? std::max<int64_t>(0, end - params.window) : 0;
+  Sums sums;
+  std::fill_n(out, query.cache.head_dim, 0.0f);
+  while (begin < end) {
+    const int64_t border = std::min(end, (begin / kPartition + 1) * kPartition);
+    attend_partition(query, begin, border, sums, out);
+    begin = border;
+  }
+  double keep = 1;
+  if (!params.sinks.empty()) {
+    const double sink = params.sinks[static_cast<size_t>(query.head)];
+    const double largest = std::max(sums.largest, sink);
+    keep = std::exp(sums.largest - largest);
+    sums.total = sums.total * keep + std::exp(sink - largest);
+  }
+  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+    out[d] = static_cast<float>(out[d] * keep / sums.total);
+  }
 }
 
 }  // namespace
 
 void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache,
-                                       std::span<const SequenceChunk> chunks, float scale,
-                                       Tensor out) const {
-  check_paged_attention(q, cache, chunks, out);
+                                       std::span<const SequenceChunk> chunks,
+                                       const AttentionParams& params, Tensor out) const {
+  check_paged_attention(q, cache, chunks, params, out);
   const int64_t heads = q.cols / cache.head_dim;
   for (const SequenceChunk& chunk : chunks) {
     for (int64_t i = 0; i < chunk.rows; ++i) {
       for (int64_t h = 0; h < heads; ++h) {
         int64_t at = h * cache.head_dim;
-        attend(q.row<float>(chunk.first_row + i) + at, cache, chunk, h / (heads / cache.kv_heads),
-               chunk.first_position + i + 1, scale, out.row<float>(chunk.first_row + i) + at);
+        attend({q.row<float>(chunk.first_row + i) + at, cache, chunk, params, h,
+                h / (heads / cache.kv_heads), chunk.first_position + i},
+               out.row<float>(chunk.first_row + i) + at);
       }
     }
   }

@@ -7,15 +7,32 @@
 namespace sluice {
 namespace {
 
-void store(const float* from, int64_t count, DType dtype, std::byte* to) {
-  if (dtype == DType::f32) {
-    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
+void store(const float* from, int64_t count, DType dtype, float scale, std::byte* to) {
   for (int64_t i = 0; i < count; ++i) {
-    uint16_t code = float_to_bf16(from[i]);
-    std::memcpy(to + 2 * i, &code, sizeof code);
+    if (dtype == DType::f32) {
+      std::memcpy(to + 4 * i, from + i, sizeof(float));
+    } else if (dtype == DType::bf16) {
+      uint16_t code = float_to_bf16(from[i]);
+      std::memcpy(to + 2 * i, &code, sizeof code);
+    } else {
+      float x = from[i] / scale;
+      to[i] = std::byte{dtype == DType::f8_e4m3 ? float_to_e4m3(x) : float_to_e5m2(x)};
+    }
   }
+}
+
+// One token of one KV head. `scale`: of the whole cache, 0 if each token has its own.
+void store_token(const float* from, const KvCache& cache, int64_t head, int64_t slot, float scale,
+                 std::byte* blocks) {
+  const int64_t token = slot % cache.block_size;
+  std::byte* block = blocks + slot / cache.block_size * kv_block_bytes(cache);
+  if (kv_stores_scales(cache)) {
+    float largest =
+        absolute_max(reinterpret_cast<const std::byte*>(from), DType::f32, 0, 1, cache.head_dim);
+    scale = code_scale(cache.dtype, largest);
+    std::memcpy(block + kv_scale_offset(cache, head, token), &scale, sizeof scale);
+  }
+  store(from, cache.head_dim, cache.dtype, scale, block + kv_element_offset(cache, head, token));
 }
 
 }  // namespace
@@ -25,13 +42,11 @@ void ReferenceKernels::store_kv(Tensor keys, Tensor values, std::span<const int6
   check_store_kv(keys, values, slots, cache);
   for (int64_t r = 0; r < keys.rows; ++r) {
     int64_t slot = slots[static_cast<size_t>(r)];
-    int64_t block = slot / cache.block_size, offset = slot % cache.block_size;
     for (int64_t h = 0; h < cache.kv_heads; ++h) {
-      int64_t token = (block * cache.kv_heads + h) * cache.block_size + offset;
-      int64_t at = token * cache.head_dim * dtype_bytes(cache.dtype);
-      store(keys.row<float>(r) + h * cache.head_dim, cache.head_dim, cache.dtype, cache.keys + at);
-      store(values.row<float>(r) + h * cache.head_dim, cache.head_dim, cache.dtype,
-            cache.values + at);
+      store_token(keys.row<float>(r) + h * cache.head_dim, cache, h, slot, cache.key_scale,
+                  cache.keys);
+      store_token(values.row<float>(r) + h * cache.head_dim, cache, h, slot, cache.value_scale,
+                  cache.values);
     }
   }
 }

@@ -44,6 +44,18 @@ DtypeChoice parse_dtype_choice(const std::string& name) {
   fail(ErrorKind::usage, "--dtype {}: not supported; auto, bfloat16 and float32 are", name);
 }
 
+// nullopt: as computed.
+std::optional<DType> parse_kv_dtype(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  if (name == "bfloat16" || name == "bf16") return DType::bf16;
+  if (name == "float32" || name == "f32") return DType::f32;
+  if (name == "fp8" || name == "fp8_e4m3") return DType::f8_e4m3;
+  if (name == "fp8_e5m2") return DType::f8_e5m2;
+  fail(ErrorKind::usage,
+       "--kv-cache-dtype {}: not supported; auto, bfloat16, float32, fp8_e4m3 and fp8_e5m2 are",
+       name);
+}
+
 // Options of the contract that this build accepts only with the value that it can honour.
 void check_fixed_options(const CommonOptions& o) {
   if (o.device.starts_with("cuda")) {
@@ -54,11 +66,6 @@ void check_fixed_options(const CommonOptions& o) {
   if (o.load_format != "auto" && o.load_format != "safetensors") {
     fail(ErrorKind::usage, "--load-format {}: not supported; auto and safetensors are",
          o.load_format);
-  }
-  if (o.kv_cache_dtype != "auto") {
-    fail(ErrorKind::usage,
-         "--kv-cache-dtype {}: not supported; auto is (bfloat16, or float32 with --dtype float32)",
-         o.kv_cache_dtype);
   }
   if (o.tensor_parallel_size != 1) {
     fail(ErrorKind::usage, "--tensor-parallel-size {}: this build runs on one rank only",
@@ -149,7 +156,11 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--max-quant-error", o.max_quant_error,
                   "refuse when a tensor's relative RMS error is above this");
   verb.add_option("--dtype", o.dtype, "compute in: auto, bfloat16, float32")->capture_default_str();
-  verb.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto")->capture_default_str();
+  verb.add_option(
+          "--kv-cache-dtype", o.kv_cache_dtype,
+          "keys and values: auto (as --dtype), bfloat16, float32, fp8_e4m3, fp8_e5m2; fp8 = "
+          "fp8_e4m3")
+      ->capture_default_str();
   verb.add_option("--load-format", o.load_format, "auto, safetensors")->capture_default_str();
   verb.add_option(
           "--mirror", o.mirrors,
@@ -218,6 +229,7 @@ SessionOptions session_options(const CommonOptions& o) {
   }
   s.quantize = {*scheme, parse_modules(o.quantize_modules), false};
   s.dtype = parse_dtype_choice(o.dtype);
+  s.kv_dtype = parse_kv_dtype(o.kv_cache_dtype);
   s.max_quant_error = o.max_quant_error;
   std::optional<io::ReaderKind> reader = io::parse_reader_kind(o.reader);
   if (!reader)

@@ -110,7 +110,7 @@ const Tokenizer& Session::need_tokenizer() const {
 
 RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
                             int64_t sequences) const {
-  DType kv = compute_ == Compute::bf16 ? DType::bf16 : DType::f32;
+  DType kv = options_.kv_dtype.value_or(compute_ == Compute::bf16 ? DType::bf16 : DType::f32);
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
   return {max_tokens,

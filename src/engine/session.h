@@ -29,6 +29,7 @@ struct SessionOptions {
   std::optional<std::string> memory;  // as given: "2GiB", "75%" of what is free; none: what is free
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;
+  std::optional<DType> kv_dtype;  // of the KV cache (kernels/kv_cache.h); none: as computed
   std::optional<double> max_quant_error;
   io::ReaderKind reader = io::ReaderKind::automatic;
   Isa isa = Isa::automatic;

@@ -7,17 +7,9 @@
 #include "src/base/units.h"
 
 namespace sluice {
-namespace {
-
-uint64_t run_bytes(const KvCache& shape) {
-  return static_cast<uint64_t>(shape.kv_heads * shape.block_size * shape.head_dim *
-                               dtype_bytes(shape.dtype));
-}
-
-}  // namespace
 
 uint64_t kv_block_bytes(const KvCache& shape, int64_t areas) {
-  return 2 * static_cast<uint64_t>(areas) * run_bytes(shape);
+  return 2 * static_cast<uint64_t>(areas * kv_block_bytes(shape));
 }
 
 uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
@@ -26,7 +18,7 @@ uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
 
 KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64_t> areas,
                      const Swap& swap)
-    : run_bytes_(run_bytes(shape)) {
+    : run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))) {
   int64_t count = 1 + *std::ranges::max_element(areas);
   slot_bytes_ = kv_slot_bytes(shape, count);
   uint64_t area = static_cast<uint64_t>(shape.blocks) * run_bytes_;

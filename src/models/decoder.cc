@@ -73,8 +73,8 @@ Activations::Activations(const DecoderConfig& config, int64_t max_rows, Rank ran
   residual_.cols = config.hidden_size;
 }
 
-DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, Rank rank)
-    : Module(std::move(path)), config_(c) {
+DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, int64_t window, Rank rank)
+    : Module(std::move(path)), config_(c), window_(window) {
   std::string attention = this->path() + ".self_attn";
   std::string mlp = this->path() + ".mlp";
   input_norm_ =
@@ -115,9 +115,11 @@ void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvR
   kernels.rope(q, config_.head_dim, batch.cos, batch.sin);
   kernels.rope(k, config_.head_dim, batch.cos, batch.sin);
   kernels.store_kv(k, qkv_->part(qkv, 2), kv.slots, cache);
-  float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  AttentionParams params;
+  params.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  params.window = window_;
   Tensor attention = act.attention(rows);
-  kernels.paged_attention(q, cache, kv.chunks, scale, attention);
+  kernels.paged_attention(q, cache, kv.chunks, params, attention);
   output_->forward(kernels, attention, wide);
 
   post_norm_->forward_add(kernels, residual, normed, normed);
@@ -138,7 +140,8 @@ CausalLM::CausalLM(DecoderConfig config, Rank rank)
                                      config_.tie_word_embeddings);
   units_.push_back(embedding_);
   for (int64_t i = 0; i < config_.layers; ++i) {
-    layers_.push_back(&add_child<DecoderLayer>(fmt::format("model.layers.{}", i), config_, rank));
+    layers_.push_back(&add_child<DecoderLayer>(fmt::format("model.layers.{}", i), config_,
+                                               config_.windows[static_cast<size_t>(i)], rank));
     units_.push_back(layers_.back());
   }
   norm_ = &add_child<RmsNorm>("model.norm", config_.hidden_size, config_.rms_norm_eps);

@@ -53,7 +53,8 @@ class Activations {
 
 class DecoderLayer : public Module {
  public:
-  DecoderLayer(std::string path, const DecoderConfig& config, Rank rank);
+  // `window`: tokens that it attends to; 0: all.
+  DecoderLayer(std::string path, const DecoderConfig& config, int64_t window, Rank rank);
   // `kv` and `cache` are this layer's. residual: the stream before this layer, without `delta` (the
   // output of the previous layer's MLP, or null data for the first layer); on return delta holds
   // this layer's MLP output and residual all before it.
@@ -62,6 +63,7 @@ class DecoderLayer : public Module {
 
  private:
   const DecoderConfig& config_;
+  int64_t window_;
   RmsNorm* input_norm_;
   Linear* qkv_;
   Linear* output_;

@@ -55,6 +55,18 @@ class BatchTest(Case):
             self.assertEqual(choice["finish_reason"], alone["finish_reason"])
             self.assertEqual(response["body"]["usage"]["completion_tokens"], len(alone["token_ids"]))
 
+    def test_an_fp8_kv_cache_gives_each_what_it_gets_alone(self):
+        bodies = self.some_requests(6)
+        self.write(*bodies)
+        for cache in ("fp8_e4m3", "fp8_e5m2"):
+            run_json(*self.batch("--kv-cache-dtype", cache))
+            together = self.token_ids()
+            self.responses.unlink()
+            for i, body in enumerate(bodies):
+                alone = run_json("run", DEMO, "-p", body["prompt"], "-n", body["max_tokens"], "--ignore-eos",
+                                 "--seed", i, "--temperature", body["temperature"], "--kv-cache-dtype", cache)
+                self.assertEqual(together[f"r{i}"], [alone["token_ids"]])
+
     @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
     def test_the_same_within_a_small_budget(self):
         self.write(*self.some_requests())

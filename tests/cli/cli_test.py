@@ -119,7 +119,7 @@ class UsageTest(Case):
             "--quantize-modules": [*good, "--quantize-modules", "everything"],
             "--dtype": [*good, "--dtype", "float8"],
             "--device": [*good, "--device", "cuda"],
-            "--kv-cache-dtype": [*good, "--kv-cache-dtype", "fp8_e4m3"],
+            "--kv-cache-dtype int4": [*good, "--kv-cache-dtype", "int4"],
             "--speculation": [*good, "--speculation", "clairvoyance"],
             "--reader": [*good, "--reader", "carrier-pigeon"],
             "--memory": [*good, "--memory", "lots"],
@@ -171,6 +171,21 @@ class MemoryTest(Case):
         out = run_json("run", DEMO, "-p", "x", "-n", "4", "--memory", f"{smallest}MiB")
         self.assertLessEqual(out["memory"]["measured_peak"], int(smallest) << 20)
         self.assertEqual(out["logits_hash"], run_json("run", DEMO, "-p", "x", "-n", "4")["logits_hash"])
+
+    def test_an_fp8_kv_cache_takes_about_half(self):
+        long = ("--prompt-tokens", "500", "-n", "524")  # 64 blocks: whole pages
+        plain, fp8 = (run_json("plan", DEMO, *long, "--kv-cache-dtype", d) for d in ("bf16", "fp8_e4m3"))
+        # Heads of 64 bytes, and a scale of 4 for each.
+        self.assertEqual(fp8["uses"]["kv_cache"] * 128, plain["uses"]["kv_cache"] * 68)
+        self.assertEqual(fp8["kv_blocks"], plain["kv_blocks"])
+        budget = ("--memory", fp8["smallest"]["memory"])
+        args = ("run", DEMO, "-p", "It was", "-n", "40", "--ignore-eos", "--kv-cache-dtype", "fp8_e4m3")
+        alone = run_json(*args)
+        self.assertNotEqual(alone["logits_hash"], run_json(*args[:-2])["logits_hash"])
+        if not SANITIZED:
+            small = run_json(*args, *budget)
+            self.assertEqual((small["logits_hash"], small["token_ids"]), (alone["logits_hash"], alone["token_ids"]))
+            self.assertLessEqual(small["memory"]["measured_peak"], budget[1])
 
     def test_plan_agrees_with_the_run(self):
         plan = run_json("plan", DEMO, "--quantization", "fp8")
@@ -356,6 +371,8 @@ class PerplexityTest(Case):
         self.assertAlmostEqual(bf16 / want["perplexity"], 1, delta=2e-3)
         for scheme in ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8"):
             self.assertLess(run_json(*options, "--quantization", scheme)["perplexity"] / bf16, 1.01, scheme)
+        for cache in ("fp8_e4m3", "fp8_e5m2"):
+            self.assertLess(run_json(*options, "--kv-cache-dtype", cache)["perplexity"] / bf16, 1.01, cache)
 
 
 class GoldensTest(Case):

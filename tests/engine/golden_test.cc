@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "io/file.h"
 #include "src/base/units.h"
 #include "src/engine/engine.h"
 #include "src/engine/session.h"
+#include "src/models/families.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/temp.h"
 
@@ -18,14 +20,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The bundled fixtures, and all Llama ones where the shared folder is there.
+bool is_supported(const fs::path& model) {
+  Json config = Json::parse(test::read_file(model / "config.json"));
+  return std::ranges::any_of(families(), [&](const Family& f) {
+    return f.architecture == config.at("architectures").at(0).get<std::string>();
+  });
+}
+
+// The bundled fixtures, and all of supported architectures where the shared folder is there.
 std::vector<fs::path> fixtures() {
   std::vector<fs::path> found;
   for (const fs::path& root : {fs::path(SLUICE_SOURCE_DIR) / "tests/data/models",
                                test::oracle_dir() / "models", test::oracle_dir() / "text"}) {
     if (!fs::is_directory(root)) continue;
     for (const auto& entry : fs::directory_iterator(root)) {
-      if (entry.path().filename().string().starts_with("llama")) found.push_back(entry.path());
+      if (is_supported(entry.path())) found.push_back(entry.path());
     }
   }
   std::ranges::sort(found);
@@ -45,6 +54,7 @@ struct How {
   int64_t chunk = 512;
   int64_t block_size = 16;
   const char* scheme = "none";
+  std::optional<DType> kv_dtype = {};
 };
 
 Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int64_t new_tokens,
@@ -56,6 +66,7 @@ Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int
   options.threads = how.threads;
   options.reader = how.reader;
   options.block_size = how.block_size;
+  options.kv_dtype = how.kv_dtype;
   options.quantize.scheme = *find_quant_scheme(how.scheme);
   Session session(options);
   int64_t length = std::ssize(prompt);
@@ -157,25 +168,30 @@ TEST_P(GoldenTest, Bfloat16WithinItsTolerance) {
   }
 }
 
+void expect_same_bits(const fs::path& model, const std::vector<int32_t>& ids, const How& standard) {
+  Outcome first = run_model(model, ids, 4, standard);
+  How threads = standard, chunks = standard, blocks = standard, pread = standard, mmap = standard;
+  threads.threads = 3;
+  chunks.chunk = 7;
+  blocks.block_size = 5;
+  pread.reader = io::ReaderKind::pread;
+  mmap.reader = io::ReaderKind::mmap;
+  for (const How& how : {threads, chunks, blocks, pread, mmap}) {
+    Outcome other = run_model(model, ids, 4, how);
+    EXPECT_EQ(other.logits, first.logits);
+    EXPECT_EQ(other.greedy, first.greedy);
+  }
+}
+
 TEST_P(GoldenTest, SameBitsHoweverTheWorkIsDivided) {
   Golden golden = this->golden(prompts() - 1);
   for (DtypeChoice dtype : {DtypeChoice::bf16, DtypeChoice::f32}) {
     for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "int8"}) {
-      How standard{.dtype = dtype, .scheme = scheme};
-      Outcome first = run_model(GetParam(), golden.ids, 4, standard);
-      How threads = standard, chunks = standard, blocks = standard, pread = standard,
-          mmap = standard;
-      threads.threads = 3;
-      chunks.chunk = 7;
-      blocks.block_size = 5;
-      pread.reader = io::ReaderKind::pread;
-      mmap.reader = io::ReaderKind::mmap;
-      for (const How& how : {threads, chunks, blocks, pread, mmap}) {
-        Outcome other = run_model(GetParam(), golden.ids, 4, how);
-        EXPECT_EQ(other.logits, first.logits);
-        EXPECT_EQ(other.greedy, first.greedy);
-      }
+      expect_same_bits(GetParam(), golden.ids, {.dtype = dtype, .scheme = scheme});
     }
+  }
+  for (DType kv : {DType::f8_e4m3, DType::f8_e5m2}) {
+    expect_same_bits(GetParam(), golden.ids, {.dtype = DtypeChoice::bf16, .kv_dtype = kv});
   }
 }
 

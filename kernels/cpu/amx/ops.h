@@ -44,6 +44,7 @@ constexpr Ops tile_ops(const char* name) {
       .gated_activation = gated_activation,
       .rope = rope,
       .to_bf16 = to_bf16,
+      .to_float8 = to_float8,
       .encode = encode,
       .largest = largest,
       .multiply_add = multiply_add_or_tiles<Tiles>,

@@ -3,6 +3,7 @@
 // stored, operand<u> what it holds for unit u of its kUnits.
 #pragma once
 
+#include "kernels/cpu/simd/float8.h"
 #include "kernels/cpu/simd/simd.h"
 
 namespace sluice::cpu::SLUICE_ISA {
@@ -49,39 +50,8 @@ struct F16ToF32 : F32Unit {
 
 #if defined(__AVX512VBMI__)
 
-// The bf16 number of every E4M3 magnitude, as two tables of bytes.
-struct Bf16OfE4M3 {
-  uint8_t low[128];
-  uint8_t high[128];
-};
-constexpr Bf16OfE4M3 make_bf16_of_e4m3() {
-  Bf16OfE4M3 table{};
-  for (int code = 0; code < 128; ++code) {
-    int exponent = code >> 3, mantissa = code & 7;
-    if (exponent == 0 && mantissa != 0) {  // subnormal: m * 2^-9, normalised
-      exponent = 1;
-      while (mantissa < 8) {
-        mantissa *= 2;
-        --exponent;
-      }
-      mantissa -= 8;
-    } else if (exponent == 0) {
-      exponent = -120;
-    }
-    int bits = (exponent + 120) << 7 | mantissa << 4;
-    if (code == 127) bits = 0x7fc0;
-    table.low[code] = static_cast<uint8_t>(bits & 0xff);
-    table.high[code] = static_cast<uint8_t>(bits >> 8);
-  }
-  return table;
-}
-alignas(64) constexpr Bf16OfE4M3 kBf16OfE4M3 = make_bf16_of_e4m3();
-
-struct E4M3Tables {
-  __m512i low0 = _mm512_load_si512(kBf16OfE4M3.low);
-  __m512i low1 = _mm512_load_si512(kBf16OfE4M3.low + 64);
-  __m512i high0 = _mm512_load_si512(kBf16OfE4M3.high);
-  __m512i high1 = _mm512_load_si512(kBf16OfE4M3.high + 64);
+struct E4M3Tables : Float8Tables {
+  E4M3Tables() : Float8Tables(kBf16OfE4M3) {}
 
   // bf16 pairs (0, 1) or (2, 3) of a cell of codes.
   template <int kPair>

@@ -1,6 +1,7 @@
 // Row groups into packed cells or rows: quant/encode.cc's arithmetic on vectors. Columns are taken
 // as two vectors, the even ones and the odd ones: so 16-bit elements need no unpacking, and codes
 // no packing.
+#include "kernels/cpu/simd/float8.h"
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -76,22 +77,6 @@ void add_to_sums(Vf magnitude, Sums& sums) {
 }
 
 Vf magnitude_of(Vf x) { return as_floats(as_bits(x) & 0x7fffffff); }
-
-// A magnitude rounded to a format of fewer bits, ties to even: its value, and its code. Adding
-// 2^(e + 23 - kMantissaBits), e the magnitude's exponent but at least that of the smallest normal
-// number, rounds at the format's last digit; what the sum has above that power counts those digits.
-template <int kMantissaBits, int kBias>
-Vu minifloat_code(Vf magnitude, Vf& value) {
-  constexpr uint32_t kShift = 23 - kMantissaBits;
-  constexpr uint32_t kSmallestNormal = (128 - kBias) << 23;
-  const Vi exponent = as_ints(magnitude) & static_cast<int32_t>(kInfinityBits);
-  const Vi smallest = Vi{} + static_cast<int32_t>(kSmallestNormal);
-  const auto at_least = reinterpret_cast<Vu>(exponent > smallest ? exponent : smallest);
-  const Vu power = at_least + (kShift << 23);
-  const Vf sum = magnitude + as_floats(power);
-  value = sum - as_floats(power);
-  return as_bits(sum) - power + ((at_least - kSmallestNormal) >> kShift);
-}
 
 // The code of x, sign included, in the low bits of each lane.
 template <DType kTo>

@@ -41,6 +41,19 @@ void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte*
 
 void pack_rows(const PackJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
+// Of one query in a partition, count <= kPartition: scores[k] becomes its score for position begin
+// + k as AttentionParams has it, minus infinity before the window. May write kLanes beyond count.
+struct ScoreRow {
+  float* scores = nullptr;
+  const float* key_scales = nullptr;  // or null
+  int64_t begin = 0;                  // position of scores[0]
+  int64_t unseen = 0;                 // scores before the window
+  int64_t count = 0;
+  int64_t position = 0;  // of the query
+  float alibi_slope = 0;
+};
+void change_scores(const AttentionJob& job, const ScoreRow& row);
+
 void attend(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
 void merge(const AttentionJob& job, AttentionSums total, AttentionSums part);
 void finish(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
@@ -52,6 +65,7 @@ void gated_activation(Activation activation, const float* gate, const float* up,
                       float* out);
 void rope(float* head, const float* cos, const float* sin, int64_t half);
 void to_bf16(const float* x, int64_t count, std::byte* out);
+void to_float8(const float* x, int64_t count, DType dtype, float scale, std::byte* out);
 void encode(const EncodeJob& job, EncodeSums* sums);
 uint32_t largest(const std::byte* source, DType stored, int64_t count);
 int64_t multiply_add(Units kind, int64_t rounds, uint64_t* seen);

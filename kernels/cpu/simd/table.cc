@@ -24,6 +24,7 @@ const Ops kOps = {
     .gated_activation = gated_activation,
     .rope = rope,
     .to_bf16 = to_bf16,
+    .to_float8 = to_float8,
     .encode = encode,
     .largest = largest,
     .multiply_add = multiply_add,

@@ -1,0 +1,37 @@
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// (1 - e^-2|x|) / (1 + e^-2|x|), with the sign of x: within 1e-7.
+Vf tanh(Vf x) {
+  const Vu sign = as_bits(x) & 0x80000000;
+  const Vf e = exp(-2.0f * as_floats(as_bits(x) & 0x7fffffff));
+  return as_floats(as_bits((1.0f - e) / (1.0f + e)) | sign);
+}
+
+// 0, 1, 2, ...
+Vf lane_numbers() {
+  Vf v{};
+  for (int64_t i = 0; i < kLanes; ++i) v[i] = static_cast<float>(i);
+  return v;
+}
+
+}  // namespace
+
+void change_scores(const AttentionJob& job, const ScoreRow& row) {
+  const Vf lanes = lane_numbers();
+  for (int64_t k = row.unseen / kLanes * kLanes; k < row.count; k += kLanes) {
+    Vf s = load(row.scores + k) * job.scale;
+    if (row.key_scales != nullptr) s *= load(row.key_scales + k);
+    if (job.soft_cap > 0) s = job.soft_cap * tanh(s / job.soft_cap);
+    if (job.alibi_slopes != nullptr) {
+      s += row.alibi_slope * (lanes + static_cast<float>(row.begin + k - row.position));
+    }
+    store(row.scores + k, s);
+  }
+  for (int64_t k = 0; k < row.unseen; ++k) row.scores[k] = -__builtin_inff();
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA

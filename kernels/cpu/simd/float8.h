@@ -1,0 +1,171 @@
+// E4M3 and E5M2 (quant/float8.h) on vectors: rounding, and exact conversions to wider types.
+#pragma once
+
+#include "kernels/cpu/simd/simd.h"
+#include "src/base/dtype.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// A magnitude rounded to a format of fewer bits, ties to even: its value, and its code. Adding
+// 2^(e + 23 - kMantissaBits), e the magnitude's exponent but at least that of the smallest normal
+// number, rounds at the format's last digit; what the sum has above that power counts those digits.
+template <int kMantissaBits, int kBias>
+inline Vu minifloat_code(Vf magnitude, Vf& value) {
+  constexpr uint32_t kShift = 23 - kMantissaBits;
+  constexpr uint32_t kSmallestNormal = (128 - kBias) << 23;
+  const Vi exponent = as_ints(magnitude) & static_cast<int32_t>(kInfinityBits);
+  const Vi smallest = Vi{} + static_cast<int32_t>(kSmallestNormal);
+  const auto at_least = reinterpret_cast<Vu>(exponent > smallest ? exponent : smallest);
+  const Vu power = at_least + (kShift << 23);
+  const Vf sum = magnitude + as_floats(power);
+  value = sum - as_floats(power);
+  return as_bits(sum) - power + ((at_least - kSmallestNormal) >> kShift);
+}
+
+constexpr int16_t kE4M3InHalf = static_cast<int16_t>(0xbf80);  // where its bits go
+
+// kLanes codes as halves in the low 16 bits of each lane. E5M2 is the upper half of an IEEE half;
+// E4M3, put at its digits' place, has an exponent 8 too small, and NaN (all ones) gets an exponent
+// of all ones.
+#if defined(__AVX512F__)
+
+template <DType kDtype>
+inline Vf load_float8(const std::byte* from) {
+  __m128i codes;
+  std::memcpy(&codes, from, sizeof codes);
+  const __m256i wide = _mm256_cvtepi8_epi16(codes);
+  if constexpr (kDtype == DType::f8_e5m2) return _mm512_cvtph_ps(_mm256_slli_epi16(wide, 8));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(kE4M3InHalf));
+  const __m256i carry = _mm256_add_epi16(half, _mm256_set1_epi16(0x80));
+  // half | (carry & 0x4000)
+  const __m256i all = _mm256_ternarylogic_epi32(half, carry, _mm256_set1_epi16(0x4000), 0xf8);
+  return _mm512_cvtph_ps(all) * 256.0f;
+}
+
+#else
+
+inline Vu load_i8(const std::byte* from) {
+#if defined(__AVX2__)
+  return reinterpret_cast<Vu>(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  Vu lanes;
+  for (int64_t i = 0; i < kLanes; ++i) {
+    lanes[i] = static_cast<uint32_t>(static_cast<int8_t>(from[i]));
+  }
+  return lanes;
+#endif
+}
+
+template <DType kDtype>
+inline Vf load_float8(const std::byte* from) {
+  const Vu codes = load_i8(from);
+  if constexpr (kDtype == DType::f8_e5m2) return f16_to_float(codes << 8 & 0xffff);
+  const Vu half = codes << 7 & static_cast<uint16_t>(kE4M3InHalf);
+  return f16_to_float(half | ((half + 0x80) & 0x4000)) * 256.0f;
+}
+
+#endif
+
+#if defined(__AVX512VBMI__)
+
+// The bf16 number of every magnitude of a type, as two tables of bytes.
+struct Bf16OfFloat8 {
+  uint8_t low[128];
+  uint8_t high[128];
+};
+template <int kMantissaBits, int kBias>
+constexpr Bf16OfFloat8 make_bf16_of_float8(int infinity, int nan) {  // codes; NaN from there on
+  Bf16OfFloat8 table{};
+  constexpr int kOne = 1 << kMantissaBits;
+  for (int code = 0; code < 128; ++code) {
+    int exponent = code >> kMantissaBits, mantissa = code & (kOne - 1);
+    if (exponent == 0 && mantissa != 0) {  // subnormal: normalised
+      exponent = 1;
+      while (mantissa < kOne) {
+        mantissa *= 2;
+        --exponent;
+      }
+      mantissa -= kOne;
+    } else if (exponent == 0) {
+      exponent = kBias - 127;
+    }
+    int bits = (exponent + 127 - kBias) << 7 | mantissa << (7 - kMantissaBits);
+    if (code == infinity) bits = 0x7f80;
+    if (code >= nan) bits = 0x7fc0;
+    table.low[code] = static_cast<uint8_t>(bits & 0xff);
+    table.high[code] = static_cast<uint8_t>(bits >> 8);
+  }
+  return table;
+}
+alignas(64) constexpr Bf16OfFloat8 kBf16OfE4M3 = make_bf16_of_float8<3, 7>(128, 0x7f);
+alignas(64) constexpr Bf16OfFloat8 kBf16OfE5M2 = make_bf16_of_float8<2, 15>(0x7c, 0x7d);
+
+struct Float8Tables {
+  explicit Float8Tables(const Bf16OfFloat8& table)
+      : low0(_mm512_load_si512(table.low)),
+        low1(_mm512_load_si512(table.low + 64)),
+        high0(_mm512_load_si512(table.high)),
+        high1(_mm512_load_si512(table.high + 64)) {}
+  __m512i low0, low1, high0, high1;
+};
+
+// 32 codes as bf16 numbers, which have all of their values.
+template <DType kDtype>
+inline void float8_to_bf16(const std::byte* from, std::byte* to) {
+  const Float8Tables tables(kDtype == DType::f8_e4m3 ? kBf16OfE4M3 : kBf16OfE5M2);
+  __m256i codes;
+  std::memcpy(&codes, from, sizeof codes);
+  // Each code in the lower byte of a lane, and in the upper one; code 0 beside it brings no bits.
+  const __m512i lower = _mm512_cvtepu8_epi16(codes), upper = _mm512_slli_epi16(lower, 8);
+  const __m512i low = _mm512_permutex2var_epi8(tables.low0, lower, tables.low1);
+  const __m512i high = _mm512_permutex2var_epi8(tables.high0, upper, tables.high1);
+  const __m512i sign = _mm512_and_si512(upper, _mm512_set1_epi16(-0x8000));
+  _mm512_storeu_si512(to, _mm512_or_si512(_mm512_or_si512(low, high), sign));
+}
+
+#else
+
+// The upper halves of 2 kLanes words, which are bf16 numbers.
+inline void store_upper_halves(Vf first, Vf second, std::byte* to) {
+#if defined(__AVX512F__)
+  const auto half = [](Vf v) {
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(reinterpret_cast<__m512i>(v), 16));
+  };
+  const __m256i low = half(first), high = half(second);
+  std::memcpy(to, &low, sizeof low);
+  std::memcpy(to + sizeof low, &high, sizeof high);
+#elif defined(__AVX2__)
+  const __m256i both =
+      _mm256_packus_epi32(_mm256_srli_epi32(reinterpret_cast<__m256i>(first), 16),
+                          _mm256_srli_epi32(reinterpret_cast<__m256i>(second), 16));
+  const __m256i ordered = _mm256_permute4x64_epi64(both, 0b11011000);
+  std::memcpy(to, &ordered, sizeof ordered);
+#else
+  uint16_t halves[2 * kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) {
+    halves[i] = static_cast<uint16_t>(as_bits(first)[i] >> 16);
+    halves[kLanes + i] = static_cast<uint16_t>(as_bits(second)[i] >> 16);
+  }
+  std::memcpy(to, halves, sizeof halves);
+#endif
+}
+
+template <DType kDtype>
+inline void float8_to_bf16(const std::byte* from, std::byte* to) {
+  for (int64_t i = 0; i < 32; i += 2 * kLanes) {
+    store_upper_halves(load_float8<kDtype>(from + i), load_float8<kDtype>(from + i + kLanes),
+                       to + 2 * i);
+  }
+}
+
+#endif
+
+inline void float8_to_bf16(DType dtype, const std::byte* from, std::byte* to) {
+  if (dtype == DType::f8_e4m3) return float8_to_bf16<DType::f8_e4m3>(from, to);
+  float8_to_bf16<DType::f8_e5m2>(from, to);
+}
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA

@@ -1,0 +1,175 @@
+// What attention has beside the plain thing: FP8 caches, windows, caps, ALiBi, sinks, and all of
+// these together.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "quant/float8.h"
+#include "tests/kernels/attention_problem.h"
+
+namespace sluice {
+namespace {
+
+using test::attention_needs;
+using test::AttentionShape;
+using test::Backend;
+using test::Features;
+using test::Matrix;
+using test::Problem;
+using test::Random;
+
+constexpr int64_t kHeadSizes[] = {8, 16, 24, 64, 80, 96, 112, 128, 192, 256};
+constexpr DType kTypes[] = {DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2};
+
+// Combination `bits` of [0, 32); of windows, those that end within blocks and partitions.
+Features features_of(int bits, int64_t context, Random& random) {
+  Features f;
+  if ((bits & 1) != 0) f.window = random.between(1, context + 5);
+  if ((bits & 2) != 0) f.soft_cap = 1.5f;
+  f.alibi = (bits & 4) != 0;
+  f.sinks = (bits & 8) != 0;
+  if ((bits & 16) != 0) f.cache_scale = 0.03f;
+  return f;
+}
+
+std::string words(const Features& f, DType dtype, const AttentionShape& s, int64_t context,
+                  int64_t rows) {
+  return fmt::format(
+      "{} head_dim {} KV heads {} group {} block {} context {} rows {} window {} "
+      "cap {} ALiBi {} sinks {} scale {}",
+      dtype_name(dtype), s.head_dim, s.kv_heads, s.group, s.block_size, context, rows, f.window,
+      f.soft_cap, f.alibi, f.sinks, f.cache_scale);
+}
+
+AttentionShape random_shape(int64_t head_dim, Random& random) {
+  constexpr std::array<int64_t, 6> kGroups{1, 2, 4, 7, 8, 15};  // 1: MHA
+  return {head_dim, random.between(1, 3), kGroups[static_cast<size_t>(random.between(0, 5))],
+          random.between(0, 1) == 0 ? 16 : random.between(1, 40)};
+}
+
+class AttentionFeatures : public test::EveryIsa {};
+
+TEST_P(AttentionFeatures, EqualTheReferenceForAllHeadSizesAndTypes) {
+  Random random("AttentionFeatures.EqualTheReferenceForAllHeadSizesAndTypes");
+  for (int64_t head_dim : kHeadSizes) {
+    for (int bits = 0; bits < 32; ++bits) {
+      const DType dtype = kTypes[random.between(bits < 16 ? 0 : 2, 3)];
+      const int64_t context = random.between(1, bits == 7 || bits == 31 ? 700 : 60);
+      const int64_t rows = random.between(1, std::min<int64_t>(context, 8));
+      const AttentionShape shape = random_shape(head_dim, random);
+      const Features features = features_of(bits, context, random);
+      SCOPED_TRACE(words(features, dtype, shape, context, rows));
+      Problem problem(shape, dtype, context, rows, random, features);
+      Backend reference(Isa::reference, Compute::bf16, {});
+      Backend backend(GetParam(), Compute::bf16, attention_needs(shape, rows), 2);
+      expect_near(problem.attend(backend), problem.attend(reference), 3e-5f, 3e-5f);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(AttentionFeatures, ARowDoesNotDependOnChunkingOrThreads) {
+  if (GetParam() == Isa::reference) GTEST_SKIP() << "computes one row after the other, alone";
+  Random random("AttentionFeatures.ARowDoesNotDependOnChunkingOrThreads");
+  for (int bits = 0; bits < 32; ++bits) {
+    const DType dtype = kTypes[random.between(bits < 16 ? 0 : 2, 3)];
+    const int64_t context = random.between(500, 1100), rows = random.between(3, 40);
+    const AttentionShape shape = random_shape(kHeadSizes[random.between(0, 5)], random);
+    const Features features = features_of(bits, context, random);
+    SCOPED_TRACE(words(features, dtype, shape, context, rows));
+    Problem problem(shape, dtype, context, rows, random, features);
+    Backend one(GetParam(), Compute::bf16, attention_needs(shape, rows), 1);
+    Backend three(GetParam(), Compute::bf16, attention_needs(shape, rows), 3);
+    const Matrix whole = problem.attend(one);
+    ASSERT_TRUE(same_bits(problem.attend(three), whole));
+    const int64_t cut = random.between(1, rows - 2);
+    ASSERT_TRUE(same_bits(
+        problem.attend(three, {cut, random.between(cut + 1, rows - 1)}, 0, rows, true), whole));
+    for (int64_t row : {int64_t{0}, rows - 1}) {
+      const Matrix alone = problem.attend(three, {}, row, row + 1, true);
+      for (int64_t c = 0; c < alone.cols(); ++c) ASSERT_EQ(alone.at(0, c), whole.at(row, c));
+    }
+  }
+}
+
+TEST_P(AttentionFeatures, WhatIsBeforeTheWindowIsNotRead) {
+  Random random("AttentionFeatures.WhatIsBeforeTheWindowIsNotRead");
+  const int64_t windows[] = {1, 2, 15, 16, 17, 100, 511, 512, 513, 700};
+  for (int64_t window : windows) {
+    const DType dtype = kTypes[random.between(0, 3)];
+    const int64_t context = random.between(750, 1300), rows = random.between(1, 20);
+    const AttentionShape shape = random_shape(kHeadSizes[random.between(0, 4)], random);
+    const Features features{.window = window};
+    SCOPED_TRACE(words(features, dtype, shape, context, rows));
+    Problem problem(shape, dtype, context, rows, random, features);
+    Backend backend(GetParam(), Compute::bf16, attention_needs(shape, rows), 2);
+    const Matrix whole = problem.attend(backend);
+    for (int64_t p = 0; p < context - rows + 1 - window; ++p) problem.cache.forget(p);
+    ASSERT_TRUE(same_bits(problem.attend(backend, {}, 0, rows, true), whole));
+    for (int64_t p = 0; p < context - window; ++p) problem.cache.forget(p);
+    const Matrix last = problem.attend(backend, {}, rows - 1, rows, true);
+    for (int64_t c = 0; c < last.cols(); ++c) ASSERT_EQ(last.at(0, c), whole.at(rows - 1, c));
+    // Beside rows that see what is forgotten, too: they alone are NaN.
+    if (rows == 1) continue;
+    const Matrix among = problem.attend(backend, {}, 0, rows, true);
+    for (int64_t c = 0; c < among.cols(); ++c) {
+      ASSERT_EQ(among.at(rows - 1, c), whole.at(rows - 1, c));
+      ASSERT_TRUE(std::isnan(among.at(0, c)));
+    }
+  }
+}
+
+TEST_P(AttentionFeatures, AWindowOfOneTokenIsItsValue) {
+  Random random("AttentionFeatures.AWindowOfOneTokenIsItsValue");
+  const AttentionShape shape{16, 1, 1, 16};
+  Problem problem(shape, DType::f32, 20, 1, random, {.window = 1});
+  Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 1));
+  const Matrix out = problem.attend(backend);
+  const int64_t slot = problem.cache.slot(19);
+  const auto* value = reinterpret_cast<const float*>(problem.cache.view.values) + slot * 16;
+  for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(out.at(0, c), value[c]);
+}
+
+// With one position in the window, the output is its value: all codes of both types.
+TEST_P(AttentionFeatures, CodesAreDecodedExactly) {
+  Random random("AttentionFeatures.CodesAreDecodedExactly");
+  const AttentionShape shape{256, 1, 1, 1};
+  for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) {
+    Problem problem(shape, dtype, 1, 1, random, {.cache_scale = 2});
+    std::byte* codes = problem.cache.view.values + problem.cache.slot(0) * 256;
+    for (int c = 0; c < 256; ++c) codes[c] = static_cast<std::byte>(c);
+    Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 1));
+    const Matrix out = problem.attend(backend);
+    for (int c = 0; c < 256; ++c) {
+      const auto code = static_cast<uint8_t>(c);
+      const float value = dtype == DType::f8_e4m3 ? e4m3_to_float(code) : e5m2_to_float(code);
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::isnan(out.at(0, c))) << c;
+      } else {
+        EXPECT_EQ(out.at(0, c), value) << c;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionFeatures, ALargeSinkTakesAllAndASmallOneNothing) {
+  Random random("AttentionFeatures.ALargeSinkTakesAllAndASmallOneNothing");
+  const AttentionShape shape{24, 2, 3, 16};
+  Problem problem(shape, DType::bf16, 600, 2, random, {.sinks = true});
+  Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 2), 2);
+  std::fill(problem.sinks.begin(), problem.sinks.end(), 1000.0f);
+  const Matrix nothing = problem.attend(backend);
+  for (int64_t c = 0; c < nothing.cols(); ++c) EXPECT_EQ(nothing.at(1, c), 0);
+  std::fill(problem.sinks.begin(), problem.sinks.end(), -1000.0f);
+  const Matrix all = problem.attend(backend);
+  problem.params.sinks = {};
+  EXPECT_TRUE(same_bits(problem.attend(backend), all));
+}
+
+SLUICE_OVER_EVERY_ISA(AttentionFeatures);
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,148 @@
+// Caches filled with random tokens, and questions about them, for the tests of attention.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "tests/kernels/backend.h"
+
+namespace sluice::test {
+
+struct AttentionShape {
+  int64_t head_dim, kv_heads, group, block_size;
+};
+
+// A cache whose blocks are handed out in random order and hold NaN where no token was stored.
+struct Cache {
+  // `scale` > 0: FP8 with scales of the checkpoint, this and its half.
+  Cache(const AttentionShape& s, DType dtype, int64_t positions, Random& random, float scale = 0) {
+    view.dtype = dtype;
+    view.block_size = s.block_size;
+    view.kv_heads = s.kv_heads;
+    view.head_dim = s.head_dim;
+    view.blocks = ceil_div(positions, s.block_size) + 3;
+    if (is_float8(dtype)) {
+      view.key_scale = scale;
+      view.value_scale = scale / 2;
+    }
+    bytes = static_cast<uint64_t>(view.blocks * kv_block_bytes(view));
+    keys = aligned_bytes(bytes);
+    values = aligned_bytes(bytes);
+    std::memset(keys.get(), 0xff, bytes);
+    std::memset(values.get(), 0xff, bytes);
+    view.keys = keys.get();
+    view.values = values.get();
+    table.resize(static_cast<size_t>(view.blocks));
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), random.engine());
+  }
+  int64_t slot(int64_t position) const {
+    return table[static_cast<size_t>(position / view.block_size)] * view.block_size +
+           position % view.block_size;
+  }
+  void store(const Kernels& kernels, Matrix& k, Matrix& v, int64_t positions) {
+    std::vector<int64_t> slots;
+    for (int64_t p = 0; p < positions; ++p) slots.push_back(slot(p));
+    kernels.store_kv(k.tensor(), v.tensor(), slots, view);
+  }
+  // NaN for everything that a position has.
+  void forget(int64_t position) {
+    const int64_t token = slot(position);
+    const int64_t at = token / view.block_size * kv_block_bytes(view);
+    const auto row = static_cast<size_t>(view.head_dim * dtype_bytes(view.dtype));
+    for (int64_t h = 0; h < view.kv_heads; ++h) {
+      for (std::byte* base : {view.keys, view.values}) {
+        std::memset(base + at + kv_element_offset(view, h, token % view.block_size), 0xff, row);
+        if (kv_stores_scales(view)) {
+          std::memset(base + at + kv_scale_offset(view, h, token % view.block_size), 0xff, 4);
+        }
+      }
+    }
+  }
+  SequenceChunk chunk(int64_t first_row, int64_t rows, int64_t first_position) const {
+    return {first_row, rows, first_position, table};
+  }
+  uint64_t bytes = 0;  // of the keys, and of the values
+  AlignedBytes keys, values;
+  KvCache view;
+  std::vector<int32_t> table;
+};
+
+inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows) {
+  return {rows, 1, s.head_dim};
+}
+
+// What a layer does beside the plain thing.
+struct Features {
+  int64_t window = 0;
+  float soft_cap = 0;
+  bool alibi = false;
+  bool sinks = false;
+  float cache_scale = 0;
+};
+
+// One sequence of `context` tokens of which the last `rows` are queried.
+struct Problem {
+  Problem(const AttentionShape& s, DType dtype, int64_t context_, int64_t rows_, Random& random,
+          const Features& features = {})
+      : shape(s),
+        context(context_),
+        rows(rows_),
+        cache(s, dtype, context_, random, features.cache_scale),
+        q(Matrix::random(rows_, s.kv_heads * s.group * s.head_dim, random)) {
+    Matrix k = Matrix::random(context, s.kv_heads * s.head_dim, random);
+    Matrix v = Matrix::random(context, s.kv_heads * s.head_dim, random);
+    Backend reference(Isa::reference, Compute::bf16, {});
+    cache.store(*reference.kernels, k, v, context);
+    const int64_t heads = s.kv_heads * s.group;
+    for (int64_t h = 0; h < heads; ++h) {
+      slopes.push_back(std::exp2(-8 * static_cast<float>(h + 1) / static_cast<float>(heads)));
+      sinks.push_back(random.normal(2));
+    }
+    params.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+    params.window = features.window;
+    params.soft_cap = features.soft_cap;
+    if (features.alibi) params.alibi_slopes = slopes;
+    if (features.sinks) params.sinks = sinks;
+  }
+  Problem(const Problem&) = delete;
+
+  // Rows [begin, end), in chunks that end at the cuts between. What the first row of a chunk cannot
+  // see has no block, where holes are asked for.
+  Matrix attend(const Backend& backend, std::vector<int64_t> cuts, int64_t begin, int64_t end,
+                bool holes) {
+    Matrix out(end - begin, q.cols());
+    std::vector<SequenceChunk> chunks;
+    cuts.push_back(end);
+    std::vector<std::vector<int32_t>> tables(cuts.size(), cache.table);
+    for (int64_t at = begin; int64_t cut : cuts) {
+      const int64_t position = context - rows + at;
+      std::vector<int32_t>& table = tables[chunks.size()];
+      const int64_t unseen = holes && params.window > 0 ? position + 1 - params.window : 0;
+      for (int64_t b = 0; (b + 1) * shape.block_size <= unseen; ++b) {
+        table[static_cast<size_t>(b)] = -1;
+      }
+      chunks.push_back({at - begin, cut - at, position, table});
+      at = cut;
+    }
+    backend->paged_attention(q.tensor().rows_from(begin, end - begin), cache.view, chunks, params,
+                             out.tensor());
+    return out;
+  }
+  Matrix attend(const Backend& backend, std::vector<int64_t> cuts = {}) {
+    return attend(backend, std::move(cuts), 0, rows, false);
+  }
+
+  AttentionShape shape;
+  int64_t context, rows;
+  Cache cache;
+  Matrix q;
+  std::vector<float> slopes, sinks;  // [heads]
+  AttentionParams params;
+};
+
+}  // namespace sluice::test
