@@ -1,21 +1,15 @@
 // The names of kernels/cuda/simt.h, for nvcc.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cuda/check_cuda.h"
 #include "kernels/cuda/launch.h"
-#include "src/base/error.h"
 
 namespace sluice::cuda {
-
-inline void check_cuda(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  fail(ErrorKind::runtime, "CUDA: {}: {}", what, cudaGetErrorString(status));
-}
 
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const Launch& at, cudaStream_t stream, Args... args) {
@@ -39,6 +33,10 @@ __device__ T& shared_memory() {
 // The unsigned integer, or vector of them, with as many bytes.
 template <int kBytes>
 struct Word;
+template <>
+struct Word<1> {
+  using Type = uint8_t;
+};
 template <>
 struct Word<2> {
   using Type = uint16_t;

@@ -60,6 +60,7 @@ struct Machine {
   std::optional<std::string> fault;
   size_t at_barrier = 0;  // threads
   Thread* first_at_barrier = nullptr;
+  std::array<uint32_t, 1024 / kWarp> waiting_lanes{};  // of each warp, in a warp operation
   Order order = Order::forward;
   std::mt19937_64 random;
   Counts counts;
@@ -214,6 +215,7 @@ void start_threads() {
   Machine& m = machine();
   if (m.shared->size() > 0) std::memset(m.shared->data(), 0xff, m.shared->size());
   m.at_barrier = 0;
+  m.waiting_lanes.fill(0);
   for (size_t i = 0; i < m.size; ++i) {
     const unsigned rank = static_cast<unsigned>(i);
     Thread& t = m.threads[i];
@@ -303,6 +305,19 @@ void fault(const std::string& what, std::source_location where) {
   throw Faulty{};
 }
 
+// The lanes of my mask that wait already do so in the operation that I have come to. It is enough
+// to look at one: that one has looked at the others.
+void check_meets_others(const Thread& me) {
+  const uint32_t waiting = machine().waiting_lanes[static_cast<size_t>(me.rank / kWarp)] & me.mask;
+  if (waiting == 0) return;
+  const int other = std::countr_zero(waiting);
+  const Thread& t = *warp_thread(other);
+  if (t.operation == me.operation && t.mask == me.mask && same_place(t.where, me.where)) return;
+  fault(fmt::format("{} with mask {:#x}, while lane {} {} with mask {:#x}", me.operation, me.mask,
+                    other, doing(t), t.mask),
+        me.where);
+}
+
 void wait_for_block(std::source_location where) {
   Machine& m = machine();
   Thread& me = *m.current;
@@ -320,35 +335,27 @@ void wait_for_block(std::source_location where) {
 
 void wait_for_warp(const char* name, uint32_t mask, void* args, Complete complete,
                    std::source_location where) {
-  Thread& me = *machine().current;
+  Machine& m = machine();
+  Thread& me = *m.current;
   me.operation = name;
   me.where = where;
   me.mask = mask;
   me.args = args;
   if ((mask >> lane() & 1) == 0) fault(fmt::format("{} by a lane outside its mask", name), where);
-  void* all[kWarp] = {};
-  bool complete_now = true;
-  for (int i = 0; i < kWarp; ++i) {
-    if ((mask >> i & 1) == 0) continue;
-    const Thread* t = warp_thread(i);
-    if (t == &me) {
-      all[i] = args;
-    } else if (t == nullptr || t->state != State::in_warp) {
-      complete_now = false;
-    } else if (t->operation != name || t->mask != mask || !same_place(t->where, where)) {
-      fault(fmt::format("{} with mask {:#x}, while lane {} {} with mask {:#x}", name, mask, i,
-                        doing(*t), t->mask),
-            where);
-    } else {
-      all[i] = t->args;
-    }
-  }
-  if (!complete_now) {
+  check_meets_others(me);
+  uint32_t& waiting = m.waiting_lanes[static_cast<size_t>(me.rank / kWarp)];
+  waiting |= 1u << lane();
+  if ((waiting & mask) != mask) {
     me.state = State::in_warp;
     suspend();
     return;
   }
+  void* all[kWarp] = {};
+  for (int i = 0; i < kWarp; ++i) {
+    if (mask >> i & 1) all[i] = warp_thread(i)->args;
+  }
   complete(all, mask);
+  waiting &= ~mask;
   for (int i = 0; i < kWarp; ++i) {
     if (mask >> i & 1) warp_thread(i)->state = State::ready;
   }

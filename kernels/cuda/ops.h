@@ -1,0 +1,68 @@
+// What each CUDA kernel file offers to the host: it checks shapes, chooses the launch and puts the
+// kernels into a stream. All pointers are the device's, those inside a Tensor or Weight too, and
+// nothing here reads what they point to. Semantics are those of kernels/kernels.h where no other
+// are stated. Nothing allocates: scratch is a parameter.
+//
+// Weights have the row layout of quant/format.h: rows of one matrix are read by whole warps, 16
+// bytes a lane. Without CUDA's headers, so that plain C++ can include it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "quant/encode.h"
+#include "quant/format.h"
+#include "src/base/tensor.h"
+
+struct CUstream_st;
+
+namespace sluice::cuda {
+
+using Stream = CUstream_st*;  // cudaStream_t
+
+// ids [out.rows], each a row of the table.
+void embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream);
+void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y, Stream stream);
+void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps, Tensor y,
+                  Stream stream);
+void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin, Stream stream);
+void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out, Stream stream);
+void add(Tensor x, Tensor y, Stream stream);
+
+// ---- KV cache
+
+// One layer's paged cache. A block is [kv_heads][block_size][head_dim] elements of bf16, f32,
+// f8_e4m3 or f8_e5m2. With 8-bit elements value = code * scale: either the scale of the layer, or,
+// where that is 0, one float32 for each token and head, [kv_heads][block_size], behind the block's
+// elements: the largest |x| / the largest finite code, or 1 where that is 0.
+struct PagedCache {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  DType dtype = DType::bf16;
+  int64_t blocks = 0;
+  int64_t block_size = 16;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;   // a multiple of 8, at most 256
+  float key_scale = 0;    // of the layer, for 8-bit elements
+  float value_scale = 0;  // 0 for both or for none
+};
+// From one block of keys, or of values, to the next.
+int64_t block_bytes(const PagedCache& cache);
+void check_paged_cache(const PagedCache& cache);
+
+// keys, values [n, kv_heads * head_dim]; slots [n]: block * block_size + offset, or negative for a
+// row that is not stored.
+void store_kv(Tensor keys, Tensor values, const int64_t* slots, const PagedCache& cache,
+              Stream stream);
+
+struct BlockCopy {
+  int64_t from, to;  // blocks
+};
+// to[copy.to] = from[copy.from] for each of `count` copies, blocks of `bytes`. Within one cache, or
+// between a cache and pinned host memory that the device sees (swap); what one copy writes no other
+// may read or write.
+void copy_blocks(const std::byte* from, std::byte* to, int64_t bytes, const BlockCopy* copies,
+                 int64_t count, Stream stream);
+
+}  // namespace sluice::cuda
