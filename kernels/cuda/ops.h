@@ -30,6 +30,16 @@ void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin, Stream stream);
 void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
 
+// ---- encoding
+
+// kernels.h's encode with the row layout, the same bits as encode_reference; the source is aligned
+// to its elements. What it did is added to *stats, in any order. tensor_amax: for
+// ScaleGroup::tensor, where absolute_max has left its result; args.tensor_amax is not used.
+void encode(const EncodeArgs& args, const float* tensor_amax, EncodeStats* stats, Stream stream);
+// *amax becomes the largest of what it was (not negative) and every finite |x|.
+void absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                  int64_t cols, float* amax, Stream stream);
+
 // ---- KV cache
 
 // One layer's paged cache. A block is [kv_heads][block_size][head_dim] elements of bf16, f32,
