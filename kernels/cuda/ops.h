@@ -30,6 +30,14 @@ void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin, Stream stream);
 void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
 
+// Decode: y = x w^T (+ bias) as kernels.h has it, for at most kFewRows rows, with bandwidth in
+// mind. The order of sums differs from the CPU's. workspace: few_rows_workspace_bytes(w.cols),
+// aligned to 16 bytes; nobody else may use it until the stream is past this.
+inline constexpr int64_t kFewRows = 16;
+uint64_t few_rows_workspace_bytes(int64_t cols);
+void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
+                     std::byte* workspace, Tensor y, Stream stream);
+
 // ---- encoding
 
 // kernels.h's encode with the row layout, the same bits as encode_reference; the source is aligned
