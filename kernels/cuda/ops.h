@@ -74,6 +74,50 @@ void check_paged_cache(const PagedCache& cache);
 void store_kv(Tensor keys, Tensor values, const int64_t* slots, const PagedCache& cache,
               Stream stream);
 
+// What a layer's attention is like, besides its shapes.
+struct AttentionSettings {
+  float scale = 1;
+  int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
+  float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap); 0: none
+  const float* alibi_slopes = nullptr;  // [heads]: score += slope * (key - query position)
+  const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
+};
+
+// Blocks of each sequence: [sequences][stride], by position / block_size. What lies wholly before
+// the window is never looked up.
+struct BlockTables {
+  const int32_t* blocks = nullptr;
+  int64_t stride = 0;
+};
+
+// Decode: each row attends to what its sequence has up to itself. q, out [n, heads * head_dim].
+// Partitions of kPartition positions, from position 0, go to blocks of their own and are then
+// combined in order (FlashDecoding). sequences, positions [n], on the device; `longest`: the
+// largest position + 1. workspace: decode_workspace_bytes, aligned to 16 bytes.
+inline constexpr int64_t kPartition = 512;
+struct DecodeRows {
+  const int32_t* sequences = nullptr;
+  const int32_t* positions = nullptr;
+  int64_t longest = 0;
+};
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t head_dim, int64_t longest);
+void attention_decode(Tensor q, const PagedCache& cache, const BlockTables& tables,
+                      const DecodeRows& rows, const AttentionSettings& settings,
+                      std::byte* workspace, Tensor out, Stream stream);
+
+// Prefill: chunks of consecutive tokens of one sequence, whose keys and values are stored already.
+// By tensor cores: q and the softmax's weights are rounded to bf16, sums are float32. For caches of
+// bf16 and 8-bit elements. `longest`: the most rows of a chunk.
+struct PrefillChunk {
+  int32_t first_row = 0;  // of q and out
+  int32_t rows = 0;
+  int32_t first_position = 0;
+  int32_t sequence = 0;
+};
+void attention_prefill(Tensor q, const PagedCache& cache, const BlockTables& tables,
+                       const PrefillChunk* chunks, int64_t count, int64_t longest,
+                       const AttentionSettings& settings, Tensor out, Stream stream);
+
 struct BlockCopy {
   int64_t from, to;  // blocks
 };
