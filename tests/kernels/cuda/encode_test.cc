@@ -101,7 +101,7 @@ void compare(const Source& s, const QuantScheme& scheme, WeightFormat format) {
   }
   EXPECT_EQ(device.weight.data.copy(), host.weight.data.copy());
   const std::vector<float> scales = device.weight.scales.copy(), right = host.weight.scales.copy();
-  EXPECT_EQ(std::memcmp(scales.data(), right.data(), scales.size() * 4), 0);
+  EXPECT_TRUE(scales.empty() || std::memcmp(scales.data(), right.data(), scales.size() * 4) == 0);
   const EncodeStats& stats = device.stats[0];
   expect_sum(stats.error_squares, expected.error_squares);
   expect_sum(stats.value_squares, expected.value_squares);

@@ -18,7 +18,7 @@ namespace sluice::simt {
 namespace {
 
 constexpr size_t kAlignment = 16;
-constexpr std::byte kFresh{0xa5}, kAround{0x5c};
+constexpr std::byte kFresh{0xa5}, kAround{0xff};  // what is read around a buffer is NaN
 
 struct Range {
   const std::byte *begin, *end;
@@ -51,12 +51,12 @@ void poison([[maybe_unused]] const std::byte* begin, [[maybe_unused]] const std:
 GuardedBytes::GuardedBytes(size_t bytes) : bytes_(bytes) {
   const size_t page = page_bytes();
   const size_t usable = (bytes + kAlignment + page - 1) / page * page;
-  map_bytes_ = usable + page;
-  void* p = mmap(nullptr, map_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mapping_bytes_ = usable + 2 * page;
+  void* p = mmap(nullptr, mapping_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   check(p != MAP_FAILED, "memory for a guarded buffer");
-  map_ = static_cast<std::byte*>(p);
+  map_ = static_cast<std::byte*>(p) + page;
   std::byte* end = map_ + usable;
-  check(mprotect(end, page, PROT_NONE) == 0, "mprotect");
+  check(mprotect(map_, usable, PROT_READ | PROT_WRITE) == 0, "mprotect");
   data_ = end - (bytes + kAlignment - 1) / kAlignment * kAlignment;
   std::fill(map_, end, kAround);
   std::fill_n(data_, bytes, kFresh);
@@ -67,7 +67,7 @@ GuardedBytes::GuardedBytes(size_t bytes) : bytes_(bytes) {
 
 GuardedBytes::GuardedBytes(GuardedBytes&& other) noexcept
     : map_(std::exchange(other.map_, nullptr)),
-      map_bytes_(other.map_bytes_),
+      mapping_bytes_(other.mapping_bytes_),
       data_(other.data_),
       bytes_(other.bytes_) {}
 
@@ -75,12 +75,14 @@ GuardedBytes::~GuardedBytes() {
   if (map_ == nullptr) return;
   check(intact(), "nothing was written around a buffer of an emulated kernel");
   std::erase_if(live(), [&](const Range& r) { return r.begin == data_; });
-  poison(map_, map_ + map_bytes_ - page_bytes(), false);
-  munmap(map_, map_bytes_);
+  poison(map_, usable_end(), false);
+  munmap(map_ - page_bytes(), mapping_bytes_);
 }
 
+std::byte* GuardedBytes::usable_end() const { return map_ + mapping_bytes_ - 2 * page_bytes(); }
+
 bool GuardedBytes::intact() const {
-  const std::byte* end = map_ + map_bytes_ - page_bytes();
+  const std::byte* end = usable_end();
   poison(map_, end, false);
   const bool is = all_are(map_, data_, kAround) && all_are(data_ + bytes_, end, kAround);
   poison(map_, data_, true);
@@ -89,7 +91,7 @@ bool GuardedBytes::intact() const {
 }
 
 void GuardedBytes::repair() {
-  std::byte* end = map_ + map_bytes_ - page_bytes();
+  std::byte* end = usable_end();
   poison(map_, end, false);
   std::fill(map_, data_, kAround);
   std::fill(data_ + bytes_, end, kAround);

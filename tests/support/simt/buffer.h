@@ -1,7 +1,7 @@
-// Device memory for emulated kernels: exactly as large as asked for, with a page behind it that
-// nobody may touch. The start is aligned to 16 bytes, so that up to 15 bytes remain between the end
-// and that page; writes to them, or just before the start, show in intact() and end the process
-// when the buffer goes. Under the address sanitizer reads of them are found, too.
+// Device memory for emulated kernels: exactly as large as asked for, with pages around it that
+// nobody may touch. The end lies at one of them but for the start's alignment to 16 bytes. The
+// bytes between are NaN; writes to them show in intact() and end the process when the buffer goes.
+// Under the address sanitizer reads of them are found, too.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,10 @@ class GuardedBytes {
   void repair();        // makes it intact
 
  private:
-  std::byte* map_ = nullptr;  // null: moved from
-  size_t map_bytes_ = 0;
+  std::byte* usable_end() const;
+
+  std::byte* map_ = nullptr;  // behind the first protected page; null: moved from
+  size_t mapping_bytes_ = 0;  // both protected pages included
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
 };

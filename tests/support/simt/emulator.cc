@@ -39,6 +39,7 @@ enum class State : uint8_t { ready, at_barrier, in_warp, done };
 
 struct Thread {
   Fiber fiber;
+  bool started = false;  // its fiber waits for a block's body
   uint3 index;
   int rank = 0;  // within the block
   State state = State::done;
@@ -103,13 +104,14 @@ struct Faulty {};
 void thread_main() {
   Machine& m = machine();
   entered(m.scheduler);
-  try {
-    (*m.body)();
-  } catch (const Faulty&) {
+  for (;;) {  // a turn of the loop for each block
+    try {
+      (*m.body)();
+    } catch (const Faulty&) {
+    }
+    m.current->state = State::done;
+    suspend();
   }
-  m.current->state = State::done;
-  switch_fiber(m.current->fiber, m.scheduler, true);
-  check(false, "a thread that has ended runs again");
 }
 
 // The threads of the running thread's warp, from lane 0.
@@ -222,23 +224,49 @@ void start_threads() {
     t.index = {rank % blockDim.x, rank / blockDim.x % blockDim.y, rank / (blockDim.x * blockDim.y)};
     t.rank = static_cast<int>(i);
     t.state = State::ready;
-    prepare(t.fiber, thread_main);
+    if (!t.started) prepare(t.fiber, thread_main);
+    t.started = true;
   }
 }
 
+// Gives each ready thread of a warp its turn; false if there is none. Threads that their turn made
+// ready have to wait for the next call.
+bool advance(const std::vector<size_t>& warp) {
+  Machine& m = machine();
+  bool progress = false;
+  for (size_t i : warp) {
+    if (m.threads[i].state != State::ready || m.fault) continue;
+    resume(m.threads[i]);
+    progress = true;
+  }
+  return progress;
+}
+
+// The block's threads by warps, in the order in which they get their turn.
+std::vector<std::vector<size_t>> warps_in_order() {
+  std::vector<std::vector<size_t>> warps((machine().size + kWarp - 1) / kWarp);
+  for (size_t i : turn_order(machine().size)) warps[i / kWarp].push_back(i);
+  std::vector<std::vector<size_t>> ordered;
+  for (size_t w : turn_order(warps.size())) ordered.push_back(std::move(warps[w]));
+  return ordered;
+}
+
+// A warp goes on until it waits for others, so that it gets as far ahead of them as barriers allow;
+// or, shuffled, for a while.
 void run_block() {
   Machine& m = machine();
   start_threads();
-  const std::vector<size_t> order = turn_order(m.size);
+  const auto warps = warps_in_order();
   for (bool progress = true; progress && !m.fault;) {
     progress = false;
-    for (size_t i : order) {
-      if (m.threads[i].state != State::ready) continue;
-      progress = true;
-      resume(m.threads[i]);
-      if (m.fault) return;
+    for (const auto& warp : warps) {
+      while (advance(warp)) {
+        progress = true;
+        if (m.order == Order::shuffled && m.random() % 4 == 0) break;
+      }
     }
   }
+  if (m.fault) return;
   const bool all_done =
       std::all_of(m.threads.begin(), m.threads.begin() + static_cast<std::ptrdiff_t>(m.size),
                   [](const Thread& t) { return t.state == State::done; });
@@ -295,7 +323,11 @@ void run(const cuda::Launch& launch, const std::function<void()>& body) {
   m.shared->repair();
   m.shared.reset();
   if (!m.fault) return;
-  for (size_t i = 0; i < m.size; ++i) abandon(m.threads[i].fiber);
+  for (size_t i = 0; i < m.size; ++i) {
+    if (m.threads[i].state == State::done) continue;
+    abandon(m.threads[i].fiber);
+    m.threads[i].started = false;
+  }
   throw Fault(*m.fault);
 }
 

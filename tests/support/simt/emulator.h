@@ -31,7 +31,8 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// In which order threads, and blocks, get their turn. shuffled: by `seed`, anew for every block.
+// In which order threads, warps and blocks get their turn. A warp goes on until it waits for
+// others. shuffled: at random, by `seed`, and warps also pause at random.
 enum class Order : uint8_t { forward, backward, shuffled };
 void set_order(Order order, uint64_t seed = 0);
 

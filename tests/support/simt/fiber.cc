@@ -24,9 +24,9 @@ constexpr size_t kStackBytes = 512 * 1024;
 constexpr size_t kStackBytes = 128 * 1024;
 #endif
 
-void leave([[maybe_unused]] Fiber& from, [[maybe_unused]] Fiber& to, [[maybe_unused]] bool ends) {
+void leave([[maybe_unused]] Fiber& from, [[maybe_unused]] Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(ends ? nullptr : &from.sanitizer_stack, to.stack, to.bytes);
+  __sanitizer_start_switch_fiber(&from.sanitizer_stack, to.stack, to.bytes);
 #endif
 }
 
@@ -86,10 +86,6 @@ void abandon([[maybe_unused]] Fiber& fiber) {
 
 void prepare(Fiber& fiber, void (*entry)()) {
   fiber.sanitizer_stack = nullptr;
-#if defined(__SANITIZE_ADDRESS__)
-  constexpr size_t kEntryFrame = 4096;  // ends only with the process, so that nobody cleans up
-  __asan_unpoison_memory_region(fiber.stack + fiber.bytes - kEntryFrame, kEntryFrame);
-#endif
 #if defined(__x86_64__)
   // As sluice_simt_switch leaves it: six registers, where to return to, and above that a return
   // address of zero, at which debuggers stop. The ABI wants rsp + 8 in multiples of 16 on entry.
@@ -107,8 +103,8 @@ void prepare(Fiber& fiber, void (*entry)()) {
 #endif
 }
 
-void switch_fiber(Fiber& from, Fiber& to, bool ends) {
-  leave(from, to, ends);
+void switch_fiber(Fiber& from, Fiber& to) {
+  leave(from, to);
 #if defined(__x86_64__)
   sluice_simt_switch(&from.stack_pointer, to.stack_pointer);
 #else

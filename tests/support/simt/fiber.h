@@ -31,8 +31,8 @@ void prepare(Fiber& fiber, void (*entry)());
 // `fiber` is suspended and will not be gone on with: what it has on its stack is forgotten.
 void abandon(Fiber& fiber);
 
-// Goes on with `to`; returns when somebody switches to `from`. `ends`: nobody ever will.
-void switch_fiber(Fiber& from, Fiber& to, bool ends = false);
+// Goes on with `to`; returns when somebody switches to `from`.
+void switch_fiber(Fiber& from, Fiber& to);
 
 // To be called first thing in entry(): `from` is who switched here.
 void entered(Fiber& from);
