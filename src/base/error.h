@@ -3,16 +3,17 @@
 // Error: a fault that the user can meet (bad input, I/O, budget). It reaches the user as one
 // sentence that says what is wrong, where, and what to do; `kind` becomes the process's exit
 // status. Expected refusals ("does not fit") are optional/bool return values, not exceptions.
-// check(): an invariant of our own code; always on, never reachable from user input.
+// check() is in src/base/check.h.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "src/base/check.h"
 
 namespace sluice {
 
@@ -44,14 +45,6 @@ template <class... Args>
 
 // "No such file or directory" for ENOENT; thread-safe.
 std::string errno_text(int errno_value);
-
-[[noreturn]] void check_failed(std::string_view what, std::source_location where);
-
-inline void check(bool ok, std::string_view what,
-                  std::source_location where = std::source_location::current()) {
-  if (!ok) [[unlikely]]
-    check_failed(what, where);
-}
 
 template <class... Args>
 void fail_errno(int errno_value, fmt::format_string<Args...> format, Args&&... args) {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/base/check.h"
 #include "src/base/dtype.h"
-#include "src/base/error.h"
 
 namespace sluice {
 

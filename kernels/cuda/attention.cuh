@@ -1,0 +1,116 @@
+// What the kernels of attention share: where a token's key or value lies, and what becomes of a
+// score.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/simt.h"
+
+namespace sluice::cuda {
+
+constexpr float kMinusInfinity = -std::bit_cast<float>(kFloatInfinityBits);
+constexpr int kChunk = 8;  // elements that a lane reads at once
+
+struct AttentionArgs {
+  const float* q;
+  float* out;
+  int64_t q_stride, out_stride;
+  const std::byte* keys;
+  const std::byte* values;
+  int64_t block_bytes;
+  int block_size, kv_heads, head_dim;
+  int heads, group;              // query heads, and those of each KV head
+  float key_scale, value_scale;  // of the layer; 0: stored for each token and head
+  const int32_t* tables;
+  int64_t table_stride;
+  int window;
+  float scale, soft_cap;
+  const float* alibi_slopes;
+  const float* sinks;
+};
+
+inline AttentionArgs attention_args(const Tensor& q, const PagedCache& cache,
+                                    const BlockTables& tables, const AttentionSettings& s,
+                                    const Tensor& out) {
+  check_paged_cache(cache);
+  check(q.dtype == DType::f32 && out.dtype == DType::f32, "activations are float32");
+  check(q.rows == out.rows && q.cols == out.cols, "attention: one output for each query");
+  check(q.cols % (cache.kv_heads * cache.head_dim) == 0, "attention: whole groups of query heads");
+  const int heads = static_cast<int>(q.cols / cache.head_dim);
+  return {q.row<float>(0),
+          out.row<float>(0),
+          q.stride,
+          out.stride,
+          cache.keys,
+          cache.values,
+          block_bytes(cache),
+          static_cast<int>(cache.block_size),
+          static_cast<int>(cache.kv_heads),
+          static_cast<int>(cache.head_dim),
+          heads,
+          heads / static_cast<int>(cache.kv_heads),
+          cache.key_scale,
+          cache.value_scale,
+          tables.blocks,
+          tables.stride,
+          static_cast<int>(s.window),
+          s.scale,
+          s.soft_cap,
+          s.alibi_slopes,
+          s.sinks};
+}
+
+// First position that a query at `position` attends to.
+__device__ inline int first_key(const AttentionArgs& a, int position) {
+  return a.window > 0 && position >= a.window ? position + 1 - a.window : 0;
+}
+
+// Where a token of one KV head lies.
+struct TokenPlace {
+  int64_t block;  // bytes from the cache's start
+  int token;      // within the block
+};
+__device__ inline TokenPlace token_place(const AttentionArgs& a, const int32_t* table, int kv_head,
+                                         int position) {
+  return {table[position / a.block_size] * a.block_bytes,
+          kv_head * a.block_size + position % a.block_size};
+}
+
+// kChunk codes of a token, from element d, as float32 without their scale.
+template <DType kDType>
+__device__ Vec<float, kChunk> load_chunk(const AttentionArgs& a, const std::byte* cache,
+                                         const TokenPlace& at, int d) {
+  using Code = typename Element<kDType>::Code;
+  constexpr int kPart = sizeof(Code) == 4 ? 4 : kChunk;  // of at most 16 bytes
+  const auto* from =
+      reinterpret_cast<const Code*>(cache + at.block) + int64_t{at.token} * a.head_dim + d;
+  Vec<float, kChunk> x;
+#pragma unroll
+  for (int i = 0; i < kChunk; i += kPart) {
+    const auto codes = load_as<Vec<Code, kPart>>(from + i);
+#pragma unroll
+    for (int j = 0; j < kPart; ++j) x.at[i + j] = Element<kDType>::decode(codes.at[j]);
+  }
+  return x;
+}
+
+// What a token's codes are multiples of.
+template <DType kDType>
+__device__ float token_scale(const AttentionArgs& a, const std::byte* cache, const TokenPlace& at,
+                             float layer_scale) {
+  if constexpr (sizeof(typename Element<kDType>::Code) != 1) return 1;
+  if (layer_scale > 0) return layer_scale;
+  const int64_t elements = int64_t{a.kv_heads} * a.block_size * a.head_dim;
+  return reinterpret_cast<const float*>(cache + at.block + elements)[at.token];
+}
+
+__device__ inline float finish_score(const AttentionArgs& a, float dot, float slope, int key,
+                                     int query) {
+  float score = dot * a.scale;
+  if (a.soft_cap > 0) score = a.soft_cap * tanhf(score / a.soft_cap);
+  return score + slope * static_cast<float>(key - query);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,261 @@
+// Attention of single rows over a paged cache. A block takes one partition of one row's sequence
+// and the query heads that share a KV head, so that each key and value is read once; a second
+// kernel combines the partitions.
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+constexpr int kPositions = static_cast<int>(kPartition);
+constexpr int kAhead = 4;  // tokens that a lane reads before it uses the first
+
+// Of the workspace: for each row, head and partition the largest score, the sum of exponentials and
+// the values weighted by them.
+struct Partials {
+  float* top;
+  float* sum;
+  float* out;  // head_dim of each
+  int partitions;
+};
+
+__device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, int head,
+                                     int partition) {
+  return (int64_t{blockIdx.x} * a.heads + head) * p.partitions + partition;
+}
+
+// How a block's threads share tokens: `lanes` neighbours take one, kChunk elements each.
+struct Sharing {
+  int lanes, groups;  // lanes * groups = kThreads
+  int group, d;       // of this thread; its first element
+  bool idle;          // head_dim has no elements for it
+};
+__device__ inline Sharing share_tokens(int head_dim) {
+  int lanes = 1;
+  while (lanes * kChunk < head_dim) lanes *= 2;
+  const int thread = static_cast<int>(threadIdx.x), d = thread % lanes * kChunk;
+  return {lanes, kThreads / lanes, thread / lanes, d, d >= head_dim};
+}
+
+// The part of the work that a block has.
+struct Task {
+  const int32_t* table;
+  int kv_head, first_head, heads;  // query heads
+  int query, begin, end;           // positions
+};
+
+// scores[h][key - begin] for every key, masked by nothing: all are attended to.
+template <DType kDType, int kHeads>
+__device__ void compute_scores(const AttentionArgs& a, const Task& task, float* scores) {
+  const Sharing s = share_tokens(a.head_dim);
+  Vec<float, kChunk> q[kHeads] = {};
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    if (h >= task.heads || s.idle) continue;
+    const float* from = a.q + blockIdx.x * a.q_stride + (task.first_head + h) * a.head_dim + s.d;
+    for (int i = 0; i < kChunk; ++i) q[h].at[i] = from[i];
+  }
+  for (int base = task.begin; base < task.end; base += kAhead * s.groups) {
+    Vec<float, kChunk> key[kAhead] = {};
+    float scale[kAhead] = {};
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      const int position = base + n * s.groups + s.group;
+      if (position >= task.end || s.idle) continue;
+      const TokenPlace at = token_place(a, task.table, task.kv_head, position);
+      key[n] = load_chunk<kDType>(a, a.keys, at, s.d);
+      scale[n] = token_scale<kDType>(a, a.keys, at, a.key_scale);
+    }
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      const int position = base + n * s.groups + s.group;
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        float dot = 0;
+        for (int i = 0; i < kChunk; ++i) dot += q[h].at[i] * key[n].at[i];
+        for (int step = s.lanes / 2; step > 0; step /= 2) {
+          dot += __shfl_xor_sync(kAllLanes, dot, step);
+        }
+        if (s.d != 0 || position >= task.end || h >= task.heads) continue;
+        const int head = task.first_head + h;
+        const float slope = a.alibi_slopes == nullptr ? 0 : a.alibi_slopes[head];
+        scores[h * kPositions + position - task.begin] =
+            finish_score(a, dot * scale[n], slope, position, task.query);
+      }
+    }
+  }
+}
+
+// Scores to exponentials; a warp takes a head.
+__device__ inline void soften(const AttentionArgs& a, const Task& task, const Partials& partials,
+                              float* scores) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int count = task.end - task.begin;
+  for (int h = warp; h < task.heads; h += kWarps) {
+    float* of_head = scores + h * kPositions;
+    float top = kMinusInfinity, sum = 0;
+    for (int i = lane; i < count; i += 32) top = fmaxf(top, of_head[i]);
+    top = warp_reduce(top, Larger{});
+    for (int i = lane; i < count; i += 32) {
+      of_head[i] = expf(of_head[i] - top);
+      sum += of_head[i];
+    }
+    sum = warp_reduce(sum, Plus{});
+    if (lane != 0) continue;
+    const int64_t at = partial_at(a, partials, task.first_head + h, static_cast<int>(blockIdx.z));
+    partials.top[at] = top;
+    partials.sum[at] = sum;
+  }
+}
+
+// sums[h] += the exponentials times the values that this thread reads.
+template <DType kDType, int kHeads>
+__device__ void weigh_values(const AttentionArgs& a, const Task& task, const float* weights,
+                             Vec<float, kChunk> (&sums)[kHeads]) {
+  const Sharing s = share_tokens(a.head_dim);
+  if (s.idle) return;
+  for (int base = task.begin; base < task.end; base += kAhead * s.groups) {
+    Vec<float, kChunk> value[kAhead] = {};
+    float scale[kAhead] = {};
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      const int position = base + n * s.groups + s.group;
+      if (position >= task.end) continue;
+      const TokenPlace at = token_place(a, task.table, task.kv_head, position);
+      value[n] = load_chunk<kDType>(a, a.values, at, s.d);
+      scale[n] = token_scale<kDType>(a, a.values, at, a.value_scale);
+    }
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      const int position = base + n * s.groups + s.group;
+      if (position >= task.end) continue;
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        if (h >= task.heads) continue;
+        const float weight = weights[h * kPositions + position - task.begin] * scale[n];
+        for (int i = 0; i < kChunk; ++i) sums[h].at[i] += weight * value[n].at[i];
+      }
+    }
+  }
+}
+
+// The threads' sums, added and stored. `shared` has room for [kWarps][kHeads][head_dim].
+template <int kHeads>
+__device__ void store_partial(const AttentionArgs& a, const Task& task, const Partials& partials,
+                              Vec<float, kChunk> (&sums)[kHeads], float* shared) {
+  const Sharing s = share_tokens(a.head_dim);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      float sum = sums[h].at[i];
+      for (int step = s.lanes; step < 32; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+      if (lane < s.lanes && !s.idle) shared[(warp * kHeads + h) * a.head_dim + s.d + i] = sum;
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < task.heads * a.head_dim; i += kThreads) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += shared[w * kHeads * a.head_dim + i];
+    const int head = task.first_head + i / a.head_dim;
+    const int64_t at = partial_at(a, partials, head, static_cast<int>(blockIdx.z));
+    partials.out[at * a.head_dim + i % a.head_dim] = sum;
+  }
+}
+
+// x: rows; y: kHeads query heads of one KV head; z: partitions.
+template <DType kDType, int kHeads>
+__global__ void __launch_bounds__(kThreads)
+    partition_kernel(AttentionArgs a, const int32_t* sequences, const int32_t* positions,
+                     Partials partials) {
+  const int query = positions[blockIdx.x], first = first_key(a, query);
+  const int tiles = (a.group + kHeads - 1) / kHeads, tile = static_cast<int>(blockIdx.y) % tiles;
+  Task task;
+  task.table = a.tables + sequences[blockIdx.x] * a.table_stride;
+  task.kv_head = static_cast<int>(blockIdx.y) / tiles;
+  task.first_head = task.kv_head * a.group + tile * kHeads;
+  task.heads = a.group - tile * kHeads < kHeads ? a.group - tile * kHeads : kHeads;
+  task.query = query;
+  const int begin = static_cast<int>(blockIdx.z) * kPositions, end = begin + kPositions;
+  task.begin = begin > first ? begin : first;
+  task.end = end < query + 1 ? end : query + 1;
+  if (task.begin >= task.end) return;
+  float* shared = &shared_memory<float>();
+  compute_scores<kDType, kHeads>(a, task, shared);
+  __syncthreads();
+  soften(a, task, partials, shared);
+  __syncthreads();
+  Vec<float, kChunk> sums[kHeads] = {};
+  weigh_values<kDType, kHeads>(a, task, shared, sums);
+  __syncthreads();  // the scores' memory is used again
+  store_partial<kHeads>(a, task, partials, sums, shared);
+}
+
+// x: rows, y: heads. Partitions in order; threads take elements.
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(AttentionArgs a, const int32_t* positions, Partials partials) {
+  const int head = static_cast<int>(blockIdx.y), query = positions[blockIdx.x];
+  const int64_t first = partial_at(a, partials, head, 0);
+  float* out = a.out + blockIdx.x * a.out_stride + int64_t{head} * a.head_dim;
+  for (int d = static_cast<int>(threadIdx.x); d < a.head_dim; d += kThreads) {
+    float top = a.sinks == nullptr ? kMinusInfinity : a.sinks[head];
+    float total = a.sinks == nullptr ? 0 : 1, sum = 0;
+    for (int p = first_key(a, query) / kPositions; p <= query / kPositions; ++p) {
+      const float other = partials.top[first + p], larger = fmaxf(top, other);
+      const float keep = expf(top - larger), take = expf(other - larger);
+      sum = sum * keep + partials.out[(first + p) * a.head_dim + d] * take;
+      total = total * keep + partials.sum[first + p] * take;
+      top = larger;
+    }
+    out[d] = sum / total;
+  }
+}
+
+template <DType kDType, int kHeads>
+void launch_decode(const AttentionArgs& args, const Partials& partials, const DecodeRows& rows,
+                   int64_t count, Stream stream) {
+  const int tiles = (args.group + kHeads - 1) / kHeads;
+  const int floats =
+      kHeads * (kPositions > kWarps * args.head_dim ? kPositions : kWarps * args.head_dim);
+  const Launch at{{static_cast<uint32_t>(count), static_cast<uint32_t>(args.kv_heads * tiles),
+                   static_cast<uint32_t>(partials.partitions)},
+                  {kThreads},
+                  static_cast<uint32_t>(floats) * 4};
+  launch(partition_kernel<kDType, kHeads>, at, stream, args, rows.sequences, rows.positions,
+         partials);
+}
+
+}  // namespace
+
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t head_dim, int64_t longest) {
+  return static_cast<uint64_t>(rows * heads * ceil_div(longest, kPartition) * (head_dim + 2) * 4);
+}
+
+void attention_decode(Tensor q, const PagedCache& cache, const BlockTables& tables,
+                      const DecodeRows& rows, const AttentionSettings& settings,
+                      std::byte* workspace, Tensor out, Stream stream) {
+  const AttentionArgs args = attention_args(q, cache, tables, settings, out);
+  if (q.rows == 0) return;
+  const int64_t partitions = ceil_div(rows.longest, kPartition);
+  const int64_t count = q.rows * args.heads * partitions;
+  auto* floats = reinterpret_cast<float*>(workspace);
+  const Partials partials{floats + count * args.head_dim, floats + count * (args.head_dim + 1),
+                          floats, static_cast<int>(partitions)};
+  with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
+    auto with = [&](auto heads) {
+      launch_decode<dtype(), heads()>(args, partials, rows, q.rows, stream);
+    };
+    args.group == 1   ? with(Constant<1>{})
+    : args.group <= 4 ? with(Constant<4>{})
+                      : with(Constant<8>{});
+  });
+  launch(combine_kernel,
+         {{static_cast<uint32_t>(q.rows), static_cast<uint32_t>(args.heads)}, {kThreads}}, stream,
+         args, rows.positions, partials);
+}
+
+}  // namespace sluice::cuda

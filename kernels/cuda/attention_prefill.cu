@@ -1,0 +1,263 @@
+// Attention of many rows of a sequence by tensor cores, as FlashAttention-2 (arXiv:2307.08691)
+// arranges it: a warp keeps 16 query rows and their outputs in registers while keys and values pass
+// by in tiles of shared memory, and the softmax is corrected as larger scores appear.
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+constexpr int kRows = kWarps * 16;  // query rows of a block
+constexpr int kPad = 8;  // elements behind each row of a tile: eight rows then lie in all banks
+
+// Positions of a tile of keys: as many as leave registers and shared memory for two blocks.
+template <int kDim>
+constexpr int kTile = kDim > 128 ? 32 : 64;
+
+template <int kDim>
+struct alignas(16) Shared {
+  uint16_t q[kRows][kDim + kPad];
+  uint16_t keys[kTile<kDim>][kDim + kPad];
+  uint16_t values[kTile<kDim>][kDim + kPad];
+  float key_scales[kTile<kDim>], value_scales[kTile<kDim>];
+};
+
+// The part of the work that a block has.
+struct Task {
+  const int32_t* table;
+  int head, kv_head;
+  int row, rows;   // of q and out
+  int position;    // of the first row
+  int first, end;  // keys that any row attends to
+};
+
+__device__ inline Vec<uint16_t, kChunk> to_bf16(const Vec<float, kChunk>& x) {
+  Vec<uint16_t, kChunk> codes;
+  for (int i = 0; i < kChunk; ++i) codes.at[i] = float_to_bf16(x.at[i]);
+  return codes;
+}
+
+// The block's query rows; zeros behind them and behind head_dim.
+template <int kDim>
+__device__ void load_queries(const AttentionArgs& a, const Task& task, Shared<kDim>& shared) {
+  constexpr int kChunks = kDim / kChunk;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kThreads) {
+    const int row = i / kChunks, d = i % kChunks * kChunk;
+    Vec<float, kChunk> x = {};
+    if (row < task.rows && d < a.head_dim) {
+      const float* from = a.q + (task.row + row) * a.q_stride + task.head * a.head_dim + d;
+      for (int j = 0; j < kChunk; ++j) x.at[j] = from[j];
+    }
+    store_as(&shared.q[row][d], to_bf16(x));
+  }
+}
+
+// Keys and values from position `begin`; zeros where nobody attends. The codes of 8-bit elements
+// are exact in bf16, their scales wait for the scores and the weights.
+template <DType kDType, int kDim>
+__device__ void load_tile(const AttentionArgs& a, const Task& task, int begin,
+                          Shared<kDim>& shared) {
+  constexpr int kChunks = kDim / kChunk;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile<kDim> * kChunks; i += kThreads) {
+    const int token = i / kChunks, d = i % kChunks * kChunk, position = begin + token;
+    Vec<float, kChunk> key = {}, value = {};
+    float key_scale = 0, value_scale = 0;
+    if (position >= task.first && position < task.end && d < a.head_dim) {
+      const TokenPlace at = token_place(a, task.table, task.kv_head, position);
+      key = load_chunk<kDType>(a, a.keys, at, d);
+      value = load_chunk<kDType>(a, a.values, at, d);
+      key_scale = token_scale<kDType>(a, a.keys, at, a.key_scale);
+      value_scale = token_scale<kDType>(a, a.values, at, a.value_scale);
+    }
+    store_as(&shared.keys[token][d], to_bf16(key));
+    store_as(&shared.values[token][d], to_bf16(value));
+    if (d == 0) {
+      shared.key_scales[token] = key_scale;
+      shared.value_scales[token] = value_scale;
+    }
+  }
+}
+
+// scores = Q K^T of the warp's rows and the tile. Of each 16 x 8 part lane 4g + t has rows g and
+// g + 8, columns 2t and 2t + 1 (PTX ISA, fragment D).
+template <int kDim>
+__device__ void multiply_keys(const Shared<kDim>& shared, float (&scores)[kTile<kDim> / 8][4]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int k = 0; k < kDim; k += 16) {
+    uint32_t q[4];
+    ldmatrix_x4(q, &shared.q[warp * 16 + lane % 16][k + lane / 16 * 8]);
+#pragma unroll
+    for (int j = 0; j < kTile<kDim> / 8; j += 2) {  // two parts of 8 keys
+      uint32_t key[4];
+      ldmatrix_x4(key, &shared.keys[j * 8 + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+      const uint32_t first[2] = {key[0], key[1]}, second[2] = {key[2], key[3]};
+      mma_bf16(scores[j], q, first);
+      mma_bf16(scores[j + 1], q, second);
+    }
+  }
+}
+
+// out += weights V, where the weights lie as scores do.
+template <int kDim>
+__device__ void multiply_values(const Shared<kDim>& shared,
+                                const float (&weights)[kTile<kDim> / 8][4],
+                                float (&out)[kDim / 8][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int j = 0; j < kTile<kDim> / 8; j += 2) {  // 16 positions
+    const uint32_t w[4] = {bf16x2_from_floats(weights[j][0], weights[j][1]),
+                           bf16x2_from_floats(weights[j][2], weights[j][3]),
+                           bf16x2_from_floats(weights[j + 1][0], weights[j + 1][1]),
+                           bf16x2_from_floats(weights[j + 1][2], weights[j + 1][3])};
+#pragma unroll
+    for (int d = 0; d < kDim / 8; d += 2) {
+      uint32_t value[4];
+      ldmatrix_x4_trans(value, &shared.values[j * 8 + lane % 16][d * 8 + lane / 16 * 8]);
+      const uint32_t first[2] = {value[0], value[1]}, second[2] = {value[2], value[3]};
+      mma_bf16(out[d], w, first);
+      mma_bf16(out[d + 1], w, second);
+    }
+  }
+}
+
+// What a lane knows of its two rows: the largest score so far and the sum of exponentials, whose
+// columns are spread over four lanes until the end.
+struct RowState {
+  float top[2], sum[2];
+};
+
+// Scores to softmax weights with respect to the rows' new largest scores; `out` follows.
+template <int kDim>
+__device__ void soften(const AttentionArgs& a, const Task& task, const Shared<kDim>& shared,
+                       int begin, float slope, float (&scores)[kTile<kDim> / 8][4], RowState& state,
+                       float (&out)[kDim / 8][4]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = warp * 16 + lane / 4 + half * 8, query = task.position + row;
+    const int first = first_key(a, query);
+    float top = state.top[half];
+#pragma unroll
+    for (int j = 0; j < kTile<kDim> / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = j * 8 + lane % 4 * 2 + i, key = begin + token;
+        float& score = scores[j][half * 2 + i];
+        const bool attends = key >= first && key <= query && key < task.end;
+        score = attends ? finish_score(a, score * shared.key_scales[token], slope, key, query)
+                        : kMinusInfinity;
+        top = fmaxf(top, score);
+      }
+    }
+    top = warp_reduce<4>(top, Larger{});
+    const float base = top > kMinusInfinity ? top : 0;  // nothing yet: exponentials are zero
+    const float keep = expf(state.top[half] - base);
+    state.top[half] = top;
+    state.sum[half] *= keep;
+#pragma unroll
+    for (int d = 0; d < kDim / 8; ++d) {
+      for (int i = 0; i < 2; ++i) out[d][half * 2 + i] *= keep;
+    }
+#pragma unroll
+    for (int j = 0; j < kTile<kDim> / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& score = scores[j][half * 2 + i];
+        const float weight = expf(score - base);
+        state.sum[half] += weight;
+        score = weight * shared.value_scales[j * 8 + lane % 4 * 2 + i];
+      }
+    }
+  }
+}
+
+template <int kDim>
+__device__ void store_out(const AttentionArgs& a, const Task& task, const RowState& state,
+                          const float (&out)[kDim / 8][4]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sum = warp_reduce<4>(state.sum[half], Plus{});
+    const int row = warp * 16 + lane / 4 + half * 8;
+    if (row >= task.rows) continue;
+    float* to = a.out + (task.row + row) * a.out_stride + task.head * a.head_dim;
+#pragma unroll
+    for (int d = 0; d < kDim / 8; ++d) {
+      const int col = d * 8 + lane % 4 * 2;
+      if (col >= a.head_dim) continue;
+      to[col] = out[d][half * 2] / sum;
+      to[col + 1] = out[d][half * 2 + 1] / sum;
+    }
+  }
+}
+
+// x: kRows rows of a chunk; y: heads; z: chunks.
+template <DType kDType, int kDim>
+__global__ void __launch_bounds__(kThreads)
+    prefill_kernel(AttentionArgs a, const PrefillChunk* chunks) {
+  const PrefillChunk chunk = chunks[blockIdx.z];
+  const int row = static_cast<int>(blockIdx.x) * kRows;
+  if (row >= chunk.rows) return;
+  Task task;
+  task.table = a.tables + chunk.sequence * a.table_stride;
+  task.head = static_cast<int>(blockIdx.y);
+  task.kv_head = task.head / a.group;
+  task.row = chunk.first_row + row;
+  task.rows = chunk.rows - row < kRows ? chunk.rows - row : kRows;
+  task.position = chunk.first_position + row;
+  task.first = first_key(a, task.position);
+  task.end = task.position + task.rows;
+  auto& shared = shared_memory<Shared<kDim>>();
+  load_queries(a, task, shared);
+
+  // A sink is a score that came first. All four lanes of a row add up in the end; one has it.
+  const bool sink = a.sinks != nullptr;
+  const float slope = a.alibi_slopes == nullptr ? 0 : a.alibi_slopes[task.head];
+  const float top = sink ? a.sinks[task.head] : kMinusInfinity;
+  const float sum = sink && threadIdx.x % 4 == 0 ? 1 : 0;
+  RowState state{{top, top}, {sum, sum}};
+  float out[kDim / 8][4] = {};
+  for (int begin = task.first / kTile<kDim> * kTile<kDim>; begin < task.end; begin += kTile<kDim>) {
+    load_tile<kDType>(a, task, begin, shared);
+    __syncthreads();
+    float scores[kTile<kDim> / 8][4] = {};
+    multiply_keys(shared, scores);
+    soften<kDim>(a, task, shared, begin, slope, scores, state, out);
+    multiply_values(shared, scores, out);
+    __syncthreads();
+  }
+  store_out<kDim>(a, task, state, out);
+}
+
+template <DType kDType, int kDim>
+void launch_prefill(const AttentionArgs& args, const PrefillChunk* chunks, int64_t count,
+                    int64_t longest, Stream stream) {
+  const Launch at{{static_cast<uint32_t>(ceil_div(longest, kRows)),
+                   static_cast<uint32_t>(args.heads), static_cast<uint32_t>(count)},
+                  {kThreads},
+                  sizeof(Shared<kDim>)};
+  launch(prefill_kernel<kDType, kDim>, at, stream, args, chunks);
+}
+
+}  // namespace
+
+void attention_prefill(Tensor q, const PagedCache& cache, const BlockTables& tables,
+                       const PrefillChunk* chunks, int64_t count, int64_t longest,
+                       const AttentionSettings& settings, Tensor out, Stream stream) {
+  const AttentionArgs args = attention_args(q, cache, tables, settings, out);
+  if (count == 0 || longest == 0) return;
+  with_dtype<DType::bf16, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
+    auto with = [&](auto dim) {
+      launch_prefill<dtype(), dim()>(args, chunks, count, longest, stream);
+    };
+    args.head_dim <= 64    ? with(Constant<64>{})
+    : args.head_dim <= 128 ? with(Constant<128>{})
+                           : with(Constant<256>{});
+  });
+}
+
+}  // namespace sluice::cuda

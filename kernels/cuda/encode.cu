@@ -1,0 +1,259 @@
+// Quantization of row groups while they are loaded: quant/encode.h on the device.
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/simt.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 256;
+constexpr uint32_t kWarps = kThreads / 32;
+
+__device__ inline float finite_magnitude(float x) {
+  const float magnitude = fabsf(x);
+  return magnitude < std::bit_cast<float>(kFloatInfinityBits) ? magnitude : 0.0f;
+}
+
+// Not negative floats are ordered as their bits are.
+__device__ inline void atomic_max_float(float* at, float x) {
+  atomicMax(reinterpret_cast<int*>(at), std::bit_cast<int>(x));
+}
+
+struct Shared {
+  float amax[kWarps];
+  double error_squares[kWarps], value_squares[kWarps];
+  float max_error[kWarps];
+  int not_finite[kWarps];
+};
+
+// The elements that a block of threads takes: rows of a matrix, kWidth columns at a time.
+struct Area {
+  const std::byte* source;
+  int64_t source_stride;
+  int rows, cols;
+};
+
+// body(source, row, column) for each kWidth elements of the area that are this thread's.
+template <int kWidth, class Code, class Body>
+__device__ void each_piece(const Area& area, Body&& body) {
+  const int pieces = (area.cols + kWidth - 1) / kWidth;  // of a row; kWidth > 1 divides cols
+  for (int i = static_cast<int>(threadIdx.x); i < area.rows * pieces; i += kThreads) {
+    const int row = i / pieces, col = i % pieces * kWidth;
+    const std::byte* from = area.source + row * area.source_stride;
+    body(load_streaming<Vec<Code, kWidth>>(reinterpret_cast<const Code*>(from) + col), row, col);
+  }
+}
+
+template <DType kStored, int kWidth>
+__device__ float area_amax(const Area& area) {
+  float amax = 0;
+  each_piece<kWidth, typename Element<kStored>::Code>(area, [&](const auto& x, int, int) {
+    for (int i = 0; i < kWidth; ++i) {
+      amax = fmaxf(amax, finite_magnitude(Element<kStored>::decode(x.at[i])));
+    }
+  });
+  return amax;
+}
+
+// What a thread saw, as EncodeStats has it.
+struct Tally {
+  double error_squares = 0, value_squares = 0;
+  float max_error = 0;
+  int not_finite = 0;
+  __device__ void add(float x, float decoded) {
+    if (!(fabsf(x) < std::bit_cast<float>(kFloatInfinityBits))) {
+      ++not_finite;
+      return;
+    }
+    const double error = static_cast<double>(x) - static_cast<double>(decoded);
+    error_squares += error * error;
+    value_squares += static_cast<double>(x) * static_cast<double>(x);
+    max_error = fmaxf(max_error, static_cast<float>(fabs(error)));
+  }
+};
+
+__device__ inline void add_to_stats(const Tally& mine, int64_t elements, EncodeStats* stats,
+                                    Shared& shared) {
+  const double error = block_reduce(mine.error_squares, Plus{}, shared.error_squares);
+  const double value = block_reduce(mine.value_squares, Plus{}, shared.value_squares);
+  const float largest = block_reduce(mine.max_error, Larger{}, shared.max_error);
+  const int not_finite = block_reduce(mine.not_finite, Plus{}, shared.not_finite);
+  if (threadIdx.x != 0) return;
+  using Count = unsigned long long;  // what atomicAdd takes
+  atomicAdd(&stats->error_squares, error);
+  atomicAdd(&stats->value_squares, value);
+  atomic_max_float(&stats->max_error, largest);
+  atomicAdd(reinterpret_cast<Count*>(&stats->not_finite), static_cast<Count>(not_finite));
+  atomicAdd(reinterpret_cast<Count*>(&stats->elements), static_cast<Count>(elements));
+}
+
+template <DType kStored, DType kTo, int kWidth>
+__device__ void encode_area(const Area& area, float scale, std::byte* to, int64_t to_cols,
+                            Tally& tally) {
+  using From = Element<kStored>;
+  using Into = Element<kTo>;
+  using Codes = Vec<typename Into::Code, kWidth>;
+  each_piece<kWidth, typename From::Code>(area, [&](const auto& x, int row, int col) {
+    Codes codes;
+    for (int i = 0; i < kWidth; ++i) {
+      const float value = From::decode(x.at[i]);
+      if constexpr (kStored == kTo) {
+        codes.at[i] = x.at[i];  // NaN payloads, too
+      } else {
+        codes.at[i] = Into::encode(value / scale);
+      }
+      tally.add(value, Into::decode(codes.at[i]) * scale);
+    }
+    store_as(reinterpret_cast<typename Into::Code*>(to) + row * to_cols + col, codes);
+  });
+}
+
+// quant's code_scale.
+template <DType kTo>
+__device__ float scale_of(float amax) {
+  const float scale = amax / Element<kTo>::kMax;
+  return scale > 0 ? scale : 1.0f;
+}
+
+struct KernelArgs {
+  const std::byte* source;
+  int64_t source_stride;
+  int64_t rows, cols;
+  ScaleGroup group;
+  const float* tensor_amax;
+  std::byte* to;  // the first row
+  float* scales;  // of that row, or of its panel
+  EncodeStats* stats;
+};
+
+// A block encodes a row.
+template <DType kStored, DType kTo, int kWidth>
+__global__ void __launch_bounds__(kThreads) encode_rows(KernelArgs a) {
+  auto& shared = shared_memory<Shared>();
+  const int64_t row = blockIdx.x;
+  const Area area{a.source + row * a.source_stride, 0, 1, static_cast<int>(a.cols)};
+  float scale = 1;
+  if constexpr (dtype_is_code(kTo)) {
+    scale =
+        scale_of<kTo>(a.group == ScaleGroup::tensor
+                          ? *a.tensor_amax
+                          : block_reduce(area_amax<kStored, kWidth>(area), Larger{}, shared.amax));
+    if (threadIdx.x == 0) a.scales[row] = scale;
+  }
+  Tally tally;
+  encode_area<kStored, kTo, kWidth>(
+      area, scale, a.to + row * a.cols * static_cast<int>(sizeof(typename Element<kTo>::Code)),
+      a.cols, tally);
+  add_to_stats(tally, a.cols, a.stats, shared);
+}
+
+// A block encodes kScaleBlock x kScaleBlock elements: x counts them along a row, y down a column.
+template <DType kStored, DType kTo, int kWidth>
+__global__ void __launch_bounds__(kThreads) encode_blocks(KernelArgs a) {
+  auto& shared = shared_memory<Shared>();
+  const int64_t row = blockIdx.y * kScaleBlock, col = blockIdx.x * kScaleBlock;
+  using Code = typename Element<kStored>::Code;
+  const int64_t rows = a.rows - row < kScaleBlock ? a.rows - row : kScaleBlock;
+  const int64_t cols = a.cols - col < kScaleBlock ? a.cols - col : kScaleBlock;
+  const Area area{a.source + row * a.source_stride + col * static_cast<int>(sizeof(Code)),
+                  a.source_stride, static_cast<int>(rows), static_cast<int>(cols)};
+  const float amax = block_reduce(area_amax<kStored, kWidth>(area), Larger{}, shared.amax);
+  const float scale = scale_of<kTo>(amax);
+  const int64_t panel = row / kPanelRows + threadIdx.x;
+  if (threadIdx.x * kPanelRows < rows) a.scales[panel * gridDim.x + blockIdx.x] = scale;
+  Tally tally;
+  encode_area<kStored, kTo, kWidth>(area, scale, a.to + row * a.cols + col, a.cols, tally);
+  add_to_stats(tally, rows * cols, a.stats, shared);
+}
+
+// A block takes a row.
+template <DType kStored, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    amax_kernel(const std::byte* source, int64_t source_stride, int64_t cols, float* amax) {
+  const Area area{source + blockIdx.x * source_stride, 0, 1, static_cast<int>(cols)};
+  const float mine = area_amax<kStored, kWidth>(area);
+  const float all = block_reduce(mine, Larger{}, shared_memory<Shared>().amax);
+  if (threadIdx.x == 0) atomic_max_float(amax, all);
+}
+
+void check_source(const std::byte* source, DType stored, int64_t stride) {
+  const int64_t start = static_cast<int64_t>(reinterpret_cast<uintptr_t>(source));
+  check((start | stride) % dtype_bytes(stored) == 0, "a source that is aligned to its elements");
+}
+
+bool vectors_fit(const std::byte* source, int64_t stride, int64_t cols, int width, int bytes) {
+  const auto start = reinterpret_cast<uintptr_t>(source);
+  return start % 16 == 0 && stride % 16 == 0 && cols % width == 0 && width * bytes <= 16;
+}
+
+// Elements at a time for a stored type of two or four bytes.
+template <DType kStored, DType kTo>
+constexpr int kVector = 16 / (kStored == DType::f32 || kTo == DType::f32 ? 4 : 2);
+
+template <DType kStored, DType kTo, int kWidth>
+void launch_encode(const EncodeArgs& a, const KernelArgs& args, Stream stream) {
+  if (a.group != ScaleGroup::block) {
+    launch(encode_rows<kStored, kTo, kWidth>,
+           {{static_cast<uint32_t>(a.rows)}, {kThreads}, sizeof(Shared)}, stream, args);
+  } else if constexpr (dtype_is_code(kTo)) {
+    launch(encode_blocks<kStored, kTo, kWidth>,
+           {{static_cast<uint32_t>(ceil_div(a.to.cols, kScaleBlock)),
+             static_cast<uint32_t>(ceil_div(a.rows, kScaleBlock))},
+            {kThreads},
+            sizeof(Shared)},
+           stream, args);
+  }
+}
+
+}  // namespace
+
+void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, Stream stream) {
+  check_encode(a);
+  check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
+  check(a.group != ScaleGroup::tensor || tensor_amax != nullptr, "the tensor's largest value");
+  check_source(a.source, a.stored, a.source_stride);
+  if (a.rows == 0 || a.to.cols == 0) return;
+  const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
+  const int64_t first_scale =
+      a.group == ScaleGroup::block ? a.first_row / kPanelRows * blocks : a.first_row;
+  const KernelArgs args{a.source,
+                        a.source_stride,
+                        a.rows,
+                        a.to.cols,
+                        a.group,
+                        tensor_amax,
+                        a.to.data + a.first_row * a.to.cols * dtype_bytes(a.to.format.dtype),
+                        a.to.scales == nullptr ? nullptr : a.to.scales + first_scale,
+                        stats};
+  with_dtype<DType::f32, DType::f16, DType::bf16>(a.stored, [&](auto stored) {
+    with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
+        a.to.format.dtype, [&](auto to) {
+          constexpr int kWidth = kVector<stored(), to()>;
+          if (vectors_fit(a.source, a.source_stride, a.to.cols, kWidth, dtype_bytes(stored)) &&
+              reinterpret_cast<uintptr_t>(a.to.data) % 16 == 0) {
+            launch_encode<stored(), to(), kWidth>(a, args, stream);
+          } else {
+            launch_encode<stored(), to(), 1>(a, args, stream);
+          }
+        });
+  });
+}
+
+void absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                  int64_t cols, float* amax, Stream stream) {
+  check_source(source, stored, source_stride);
+  if (rows == 0 || cols == 0) return;
+  const Launch at{{static_cast<uint32_t>(rows)}, {kThreads}, sizeof(Shared)};
+  with_dtype<DType::f32, DType::f16, DType::bf16>(stored, [&](auto dtype) {
+    constexpr int kWidth = kVector<dtype(), dtype()>;
+    if (vectors_fit(source, source_stride, cols, kWidth, dtype_bytes(dtype))) {
+      launch(amax_kernel<dtype(), kWidth>, at, stream, source, source_stride, cols, amax);
+    } else {
+      launch(amax_kernel<dtype(), 1>, at, stream, source, source_stride, cols, amax);
+    }
+  });
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,42 @@
+// The parts of a linear layer of few rows (ops.h: linear_few_rows); one file each.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/ops.h"
+
+namespace sluice::cuda {
+
+// Row-major, without gaps between rows.
+struct Bf16Rows {
+  uint16_t* data = nullptr;
+  int64_t rows = 0, cols = 0;
+};
+struct I8Rows {
+  int8_t* data = nullptr;
+  int64_t cols = 0;
+  float* scales = nullptr;  // of each row
+};
+
+// x rounded, with zeros in the rows and columns that only `to` has.
+void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream);
+// Codes in -127..127; the scale of a row that is not finite is NaN.
+void round_rows_i8(Tensor x, I8Rows to, Stream stream);
+
+// Rows of the weight that a block of the tensor cores' kernel takes, columns that one warp takes at
+// a time, and tokens of one fragment.
+inline constexpr int64_t kMmaRows = 16;
+inline constexpr int64_t kMmaCols = 128;
+inline constexpr int64_t kMmaTokens = 8;
+inline constexpr int64_t kI8Cols = 16;  // of one vector
+
+// y = x w^T for bf16 and f8_e4m3 codes whose rows can be read 16 bytes at a time. x.rows is a
+// multiple of kMmaTokens, x.cols of kMmaCols.
+void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
+bool gemv_mma_fits(const Weight& w);
+// The same for codes of i8; x.cols is a multiple of kI8Cols.
+void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
+// The same with float32 arithmetic, for any other; round: x is first rounded to bf16.
+void gemv_f32(Tensor x, const Weight& w, const float* bias, bool round, Tensor y, Stream stream);
+
+}  // namespace sluice::cuda

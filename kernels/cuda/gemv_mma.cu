@@ -1,0 +1,199 @@
+// A few rows of x times a weight, by tensor cores: the weight, which is all that counts, is read
+// once whatever the number of tokens, and multiplying it costs the same for 1 and 8.
+//
+// The weight's 16 rows are the rows of fragment A, tokens are the columns of B, and sums are over
+// k. As a sum does not depend on the order of its terms' numbers, k is numbered so that each lane
+// reads 16 neighbouring bytes: lane 4g + t takes those of rows g and g + 8 at 16 t.
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/simt.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kMostWarps = 8;
+constexpr int kLaneBytes = 16;
+
+struct GemvArgs {
+  const std::byte* weight;
+  const float* scales;
+  const float* bias;
+  const uint16_t* x;
+  float* y;
+  int64_t y_stride;
+  int rows, cols, x_cols, tokens;
+};
+
+// Four codes of E4M3 as two bf16 pairs. Their seven bits of magnitude, moved to the end of a bf16's
+// exponent, are the value times 2^(7 - 127). NaN, which no loaded weight has, becomes 480.
+__device__ inline void e4m3_to_bf16(uint32_t codes, uint32_t& low, uint32_t& high) {
+  constexpr uint32_t kRebias = 0x7b807b80;  // 2^120
+  const uint32_t spread_low = __byte_perm(codes, 0, 0x1404);
+  const uint32_t spread_high = __byte_perm(codes, 0, 0x3424);
+  low = bf16x2_mul((spread_low & 0x7f007f00) >> 4 | (spread_low & 0x80008000), kRebias);
+  high = bf16x2_mul((spread_high & 0x7f007f00) >> 4 | (spread_high & 0x80008000), kRebias);
+}
+
+// What a lane holds of kMmaCols columns: kVectors vectors of rows g and g + 8.
+template <DType kCodes>
+struct Slice {
+  static constexpr int kElements = kCodes == DType::bf16 ? 8 : 16;  // of a vector
+  static constexpr int kVectors = static_cast<int>(kMmaCols) / (4 * kElements);
+  Vec<uint32_t, 4> at[kVectors][2];
+};
+
+// The weight's columns from `col`, zeros outside of it.
+template <DType kCodes>
+__device__ Slice<kCodes> load_slice(const GemvArgs& a, int row, int col) {
+  using S = Slice<kCodes>;
+  S slice;
+#pragma unroll
+  for (int v = 0; v < S::kVectors; ++v) {
+    const int c = col + v * 4 * S::kElements;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      slice.at[v][half] = {};
+      const int r = row + half * 8;
+      if (r < a.rows && c < a.cols) {
+        const int64_t element = int64_t{r} * a.cols + c;
+        slice.at[v][half] =
+            load_streaming<Vec<uint32_t, 4>>(a.weight + element * (kLaneBytes / S::kElements));
+      }
+    }
+  }
+  return slice;
+}
+
+// d += one vector of the weight times x, which points to the same columns of the lane's token.
+template <DType kCodes>
+__device__ void multiply(const Vec<uint32_t, 4> (&w)[2], const uint16_t* x, float (&d)[4]) {
+  using Words = Vec<uint32_t, 4>;
+  if constexpr (kCodes == DType::bf16) {
+    const auto b = load_as<Words>(x);
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const uint32_t fa[4] = {w[0].at[i], w[1].at[i], w[0].at[i + 1], w[1].at[i + 1]};
+      const uint32_t fb[2] = {b.at[i], b.at[i + 1]};
+      mma_bf16(d, fa, fb);
+    }
+  } else {
+    const Words b[2] = {load_as<Words>(x), load_as<Words>(x + 8)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t fa[4];
+      e4m3_to_bf16(w[0].at[i], fa[0], fa[2]);
+      e4m3_to_bf16(w[1].at[i], fa[1], fa[3]);
+      const uint32_t fb[2] = {b[i / 2].at[i % 2 * 2], b[i / 2].at[i % 2 * 2 + 1]};
+      mma_bf16(d, fa, fb);
+    }
+  }
+}
+
+// The block's sums, warp after warp, scaled and stored. A warp leaves row r of token n at
+// [warp][n][r].
+template <int kTiles>
+__device__ void store_sums(const GemvArgs& a, int warps, const float* partial, bool row_scales) {
+  constexpr int kSums = kTiles * static_cast<int>(kMmaTokens * kMmaRows);
+  for (int i = static_cast<int>(threadIdx.x); i < kSums; i += static_cast<int>(blockDim.x)) {
+    const int token = i / static_cast<int>(kMmaRows);
+    const int row = static_cast<int>(blockIdx.x * kMmaRows) + i % static_cast<int>(kMmaRows);
+    if (row >= a.rows || token >= a.tokens) continue;
+    float sum = partial[i];
+    for (int w = 1; w < warps; ++w) sum += partial[w * kSums + i];
+    if (row_scales) sum *= a.scales[row];
+    a.y[token * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
+  }
+}
+
+// A block takes kMmaRows rows; its warps take kMmaCols columns in turn.
+template <DType kCodes, ScaleKind kScales, int kTiles>
+__global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
+  using S = Slice<kCodes>;
+  const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int panel = static_cast<int>(blockIdx.x);
+  constexpr int kStep = static_cast<int>(kMmaCols);
+  float total[kTiles][4] = {};
+  for (int col = warp * kStep; col < a.cols; col += warps * kStep) {
+    const int mine = col + t * S::kElements;
+    const auto slice = load_slice<kCodes>(a, panel * static_cast<int>(kMmaRows) + g, mine);
+    float sum[kTiles][4] = {};  // of these columns
+#pragma unroll
+    for (int v = 0; v < S::kVectors; ++v) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int64_t token = tile * kMmaTokens + g;
+        multiply<kCodes>(slice.at[v], a.x + token * a.x_cols + mine + v * 4 * S::kElements,
+                         kScales == ScaleKind::per_block ? sum[tile] : total[tile]);
+      }
+    }
+    if constexpr (kScales == ScaleKind::per_block) {  // a panel has one for kScaleBlock columns
+      const float scale = a.scales[int64_t{panel} * ((a.cols + kStep - 1) / kStep) + col / kStep];
+      for (int tile = 0; tile < kTiles; ++tile) {
+        for (int i = 0; i < 4; ++i) total[tile][i] += sum[tile][i] * scale;
+      }
+    }
+  }
+  float* partial = &shared_memory<float>();
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = (warp * kTiles + tile) * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
+      partial[token * static_cast<int>(kMmaRows) + g + i / 2 * 8] = total[tile][i];
+    }
+  }
+  __syncthreads();
+  store_sums<kTiles>(a, warps, partial, kScales == ScaleKind::per_row);
+}
+
+template <DType kCodes, ScaleKind kScales>
+void launch_gemv(const GemvArgs& args, Stream stream) {
+  const uint32_t warps = block_threads(ceil_div(args.cols, kMmaCols) * 32, kMostWarps * 32) / 32;
+  const int tiles = args.tokens > kMmaTokens ? 2 : 1;
+  const Launch at{{static_cast<uint32_t>(ceil_div(args.rows, kMmaRows))},
+                  {warps * 32},
+                  warps * static_cast<uint32_t>(tiles * kMmaTokens * kMmaRows * 4)};
+  if (tiles == 1) {
+    launch(gemv_kernel<kCodes, kScales, 1>, at, stream, args);
+  } else {
+    launch(gemv_kernel<kCodes, kScales, 2>, at, stream, args);
+  }
+}
+
+}  // namespace
+
+static_assert(kMmaRows == kPanelRows && kMmaCols == kScaleBlock, "a warp's step has one scale");
+
+bool gemv_mma_fits(const Weight& w) {
+  const bool codes = w.format.dtype == DType::bf16 || w.format.dtype == DType::f8_e4m3;
+  return codes && w.cols * dtype_bytes(w.format.dtype) % kLaneBytes == 0 &&
+         reinterpret_cast<uintptr_t>(w.data) % kLaneBytes == 0;
+}
+
+void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream stream) {
+  check(gemv_mma_fits(w) && x.rows % kMmaTokens == 0 && x.cols % kMmaCols == 0 &&
+            x.cols >= w.cols && y.rows <= x.rows && x.rows <= 2 * kMmaTokens,
+        "operands that fragments fit");
+  const GemvArgs args{w.data,
+                      w.scales,
+                      bias,
+                      x.data,
+                      y.row<float>(0),
+                      y.stride,
+                      static_cast<int>(w.rows),
+                      static_cast<int>(w.cols),
+                      static_cast<int>(x.cols),
+                      static_cast<int>(y.rows)};
+  if (w.format.dtype == DType::bf16) {
+    return launch_gemv<DType::bf16, ScaleKind::none>(args, stream);
+  }
+  if (w.format.scales == ScaleKind::per_row) {
+    return launch_gemv<DType::f8_e4m3, ScaleKind::per_row>(args, stream);
+  }
+  check(w.format.scales == ScaleKind::per_block, "f8_e4m3 codes have scales");
+  launch_gemv<DType::f8_e4m3, ScaleKind::per_block>(args, stream);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,44 @@
+// Which kernel multiplies a few rows.
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/ops.h"
+
+namespace sluice::cuda {
+namespace {
+
+int64_t padded(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
+
+void check_few_rows(const Tensor& x, const Weight& w, const Tensor& y) {
+  check(!w.is_meta() && w.format.layout == WeightLayout::rows, "a resident weight of plain rows");
+  check(w.format.scales == ScaleKind::none || w.scales != nullptr, "scales are resident");
+  check(x.dtype == DType::f32 && y.dtype == DType::f32, "activations are float32");
+  check(x.rows <= kFewRows && x.rows == y.rows && x.cols == w.cols && y.cols == w.rows,
+        "y = x w^T of a few rows");
+}
+
+}  // namespace
+
+uint64_t few_rows_workspace_bytes(int64_t cols) {
+  return static_cast<uint64_t>(kFewRows * (padded(cols, kMmaCols) * 2 + 4));
+}
+
+void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
+                     std::byte* workspace, Tensor y, Stream stream) {
+  check_few_rows(x, w, y);
+  if (y.rows == 0 || y.cols == 0) return;
+  const DType codes = w.format.dtype;
+  if (codes == DType::i8) {
+    const int64_t cols = padded(w.cols, kI8Cols);
+    const I8Rows rounded{reinterpret_cast<int8_t*>(workspace), cols,
+                         reinterpret_cast<float*>(workspace + kFewRows * cols)};
+    round_rows_i8(x, rounded, stream);
+    return gemv_i8(rounded, w, bias, y, stream);
+  }
+  const bool round = compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
+  if (!round || !gemv_mma_fits(w)) return gemv_f32(x, w, bias, round, y, stream);
+  const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), padded(x.rows, kMmaTokens),
+                         padded(w.cols, kMmaCols)};
+  round_rows_bf16(x, rounded, stream);
+  gemv_mma(rounded, w, bias, y, stream);
+}
+
+}  // namespace sluice::cuda

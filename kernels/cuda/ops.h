@@ -1,0 +1,130 @@
+// What each CUDA kernel file offers to the host: it checks shapes, chooses the launch and puts the
+// kernels into a stream. All pointers are the device's, those inside a Tensor or Weight too, and
+// nothing here reads what they point to. Semantics are those of kernels/kernels.h where no other
+// are stated. Nothing allocates: scratch is a parameter.
+//
+// Weights have the row layout of quant/format.h: rows of one matrix are read by whole warps, 16
+// bytes a lane. Without CUDA's headers, so that plain C++ can include it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "quant/encode.h"
+#include "quant/format.h"
+#include "src/base/tensor.h"
+
+struct CUstream_st;
+
+namespace sluice::cuda {
+
+using Stream = CUstream_st*;  // cudaStream_t
+
+// ids [out.rows], each a row of the table.
+void embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream);
+void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y, Stream stream);
+void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps, Tensor y,
+                  Stream stream);
+void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin, Stream stream);
+void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out, Stream stream);
+void add(Tensor x, Tensor y, Stream stream);
+
+// Decode: y = x w^T (+ bias) as kernels.h has it, for at most kFewRows rows, with bandwidth in
+// mind. The order of sums differs from the CPU's. workspace: few_rows_workspace_bytes(w.cols),
+// aligned to 16 bytes; nobody else may use it until the stream is past this.
+inline constexpr int64_t kFewRows = 16;
+uint64_t few_rows_workspace_bytes(int64_t cols);
+void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
+                     std::byte* workspace, Tensor y, Stream stream);
+
+// ---- encoding
+
+// kernels.h's encode with the row layout, the same bits as encode_reference; the source is aligned
+// to its elements. What it did is added to *stats, in any order. tensor_amax: for
+// ScaleGroup::tensor, where absolute_max has left its result; args.tensor_amax is not used.
+void encode(const EncodeArgs& args, const float* tensor_amax, EncodeStats* stats, Stream stream);
+// *amax becomes the largest of what it was (not negative) and every finite |x|.
+void absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                  int64_t cols, float* amax, Stream stream);
+
+// ---- KV cache
+
+// One layer's paged cache. A block is [kv_heads][block_size][head_dim] elements of bf16, f32,
+// f8_e4m3 or f8_e5m2. With 8-bit elements value = code * scale: either the scale of the layer, or,
+// where that is 0, one float32 for each token and head, [kv_heads][block_size], behind the block's
+// elements: the largest |x| / the largest finite code, or 1 where that is 0.
+struct PagedCache {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  DType dtype = DType::bf16;
+  int64_t blocks = 0;
+  int64_t block_size = 16;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;   // a multiple of 8, at most 256
+  float key_scale = 0;    // of the layer, for 8-bit elements
+  float value_scale = 0;  // 0 for both or for none
+};
+// From one block of keys, or of values, to the next.
+int64_t block_bytes(const PagedCache& cache);
+void check_paged_cache(const PagedCache& cache);
+
+// keys, values [n, kv_heads * head_dim]; slots [n]: block * block_size + offset, or negative for a
+// row that is not stored.
+void store_kv(Tensor keys, Tensor values, const int64_t* slots, const PagedCache& cache,
+              Stream stream);
+
+// What a layer's attention is like, besides its shapes.
+struct AttentionSettings {
+  float scale = 1;
+  int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
+  float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap); 0: none
+  const float* alibi_slopes = nullptr;  // [heads]: score += slope * (key - query position)
+  const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
+};
+
+// Blocks of each sequence: [sequences][stride], by position / block_size. What lies wholly before
+// the window is never looked up.
+struct BlockTables {
+  const int32_t* blocks = nullptr;
+  int64_t stride = 0;
+};
+
+// Decode: each row attends to what its sequence has up to itself. q, out [n, heads * head_dim].
+// Partitions of kPartition positions, from position 0, go to blocks of their own and are then
+// combined in order (FlashDecoding). sequences, positions [n], on the device; `longest`: the
+// largest position + 1. workspace: decode_workspace_bytes, aligned to 16 bytes.
+inline constexpr int64_t kPartition = 512;
+struct DecodeRows {
+  const int32_t* sequences = nullptr;
+  const int32_t* positions = nullptr;
+  int64_t longest = 0;
+};
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t head_dim, int64_t longest);
+void attention_decode(Tensor q, const PagedCache& cache, const BlockTables& tables,
+                      const DecodeRows& rows, const AttentionSettings& settings,
+                      std::byte* workspace, Tensor out, Stream stream);
+
+// Prefill: chunks of consecutive tokens of one sequence, whose keys and values are stored already.
+// By tensor cores: q and the softmax's weights are rounded to bf16, sums are float32. For caches of
+// bf16 and 8-bit elements. `longest`: the most rows of a chunk.
+struct PrefillChunk {
+  int32_t first_row = 0;  // of q and out
+  int32_t rows = 0;
+  int32_t first_position = 0;
+  int32_t sequence = 0;
+};
+void attention_prefill(Tensor q, const PagedCache& cache, const BlockTables& tables,
+                       const PrefillChunk* chunks, int64_t count, int64_t longest,
+                       const AttentionSettings& settings, Tensor out, Stream stream);
+
+struct BlockCopy {
+  int64_t from, to;  // blocks
+};
+// to[copy.to] = from[copy.from] for each of `count` copies, blocks of `bytes`. Within one cache, or
+// between a cache and pinned host memory that the device sees (swap); what one copy writes no other
+// may read or write.
+void copy_blocks(const std::byte* from, std::byte* to, int64_t bytes, const BlockCopy* copies,
+                 int64_t count, Stream stream);
+
+}  // namespace sluice::cuda

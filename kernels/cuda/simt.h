@@ -1,0 +1,21 @@
+// What kernels are written against. Their sources are compiled twice: by nvcc, and for tests as
+// C++, with an emulator of the GPU in the place of CUDA's headers; this is the only file that tells
+// the two apart. The build of the tests names the emulator's header in SLUICE_SIMT_EMULATOR.
+//
+// Besides CUDA's own names kernels may use, in namespace sluice::cuda:
+//   launch(kernel, Launch, stream, args...)   kernel<<<...>>>(args...), its error checked
+//   shared_memory<T>()        the block's dynamic shared memory, at least 16-byte aligned
+//   load_as<V>(p)             one aligned vector load of sizeof(V) bytes (2, 4, 8, 16)
+//   load_streaming<V>(p)      the same, of what is read once: it shall not push out other lines
+//   store_as(p, v)            one aligned vector store
+//   bf16x2_mul(a, b)          products of two bf16 pairs, each rounded to bf16
+//   bf16x2_from_floats(lo, hi)  both rounded to bf16, lo in the low half
+//   mma_bf16(d, a, b)         d += a b: PTX ISA, "mma.m16n8k16" with .bf16 operands
+//   ldmatrix_x4(r, row), ldmatrix_x4_trans(r, row)   PTX ISA, "ldmatrix" .m8n8.x4.b16
+#pragma once
+
+#if defined(SLUICE_SIMT_EMULATOR)
+#include SLUICE_SIMT_EMULATOR
+#else
+#include "kernels/cuda/simt_cuda.h"
+#endif

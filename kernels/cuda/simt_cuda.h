@@ -1,0 +1,113 @@
+// The names of kernels/cuda/simt.h, for nvcc.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cuda/check_cuda.h"
+#include "kernels/cuda/launch.h"
+
+namespace sluice::cuda {
+
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), const Launch& at, cudaStream_t stream, Args... args) {
+  constexpr uint32_t kWithoutAsking = 48 * 1024;  // CUDA C++ Programming Guide, "Shared Memory"
+  if (at.shared_bytes > kWithoutAsking) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(at.shared_bytes)),
+               "shared memory for a kernel");
+  }
+  kernel<<<dim3(at.grid.x, at.grid.y, at.grid.z), dim3(at.block.x, at.block.y, at.block.z),
+           at.shared_bytes, stream>>>(args...);
+  check_cuda(cudaGetLastError(), "launching a kernel");
+}
+
+template <class T>
+__device__ T& shared_memory() {
+  extern __shared__ uint4 sluice_shared[];
+  return *reinterpret_cast<T*>(sluice_shared);
+}
+
+// The unsigned integer, or vector of them, with as many bytes.
+template <int kBytes>
+struct Word;
+template <>
+struct Word<1> {
+  using Type = uint8_t;
+};
+template <>
+struct Word<2> {
+  using Type = uint16_t;
+};
+template <>
+struct Word<4> {
+  using Type = uint32_t;
+};
+template <>
+struct Word<8> {
+  using Type = uint2;
+};
+template <>
+struct Word<16> {
+  using Type = uint4;
+};
+
+template <class V>
+__device__ __forceinline__ V load_as(const void* p) {
+  const auto word = *static_cast<const typename Word<sizeof(V)>::Type*>(p);
+  V v;
+  memcpy(&v, &word, sizeof v);
+  return v;
+}
+template <class V>
+__device__ __forceinline__ V load_streaming(const void* p) {
+  const auto word = __ldcs(static_cast<const typename Word<sizeof(V)>::Type*>(p));
+  V v;
+  memcpy(&v, &word, sizeof v);
+  return v;
+}
+template <class V>
+__device__ __forceinline__ void store_as(void* p, const V& v) {
+  typename Word<sizeof(V)>::Type word;
+  memcpy(&word, &v, sizeof v);
+  *static_cast<typename Word<sizeof(V)>::Type*>(p) = word;
+}
+
+__device__ __forceinline__ uint32_t bf16x2_from_floats(float low, float high) {
+  uint32_t pair;  // PTX ISA, "cvt": the first operand becomes the upper half
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ uint32_t bf16x2_mul(uint32_t a, uint32_t b) {
+  constexpr uint32_t kMinusZero = 0x80008000;  // adding it changes nothing, the sign of 0 neither
+  uint32_t product;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(kMinusZero));
+  return product;
+}
+
+__device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
+                                         const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
+  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,149 @@
+// Keys and values into their blocks, and blocks that are copied.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "quant/float8.h"
+#include "tests/kernels/cuda/device.h"
+
+namespace sluice {
+namespace {
+
+using simt::Buffer;
+using test::DeviceMatrix;
+using test::kStream;
+using test::Matrix;
+using test::Random;
+
+struct Shape {
+  int64_t heads, head_dim, block_size;
+};
+constexpr int64_t kBlocks = 5;
+
+struct Cache {
+  Cache(const Shape& s, DType dtype, float scale) {
+    view = {nullptr, nullptr, dtype, kBlocks, s.block_size, s.heads, s.head_dim, scale, 2 * scale};
+    const size_t bytes = static_cast<size_t>(kBlocks * block_bytes(view));
+    keys = std::make_unique<Buffer<std::byte>>(bytes);
+    values = std::make_unique<Buffer<std::byte>>(bytes);
+    view.keys = keys->data();
+    view.values = values->data();
+  }
+  std::unique_ptr<Buffer<std::byte>> keys, values;
+  cuda::PagedCache view;
+};
+
+// What the blocks must hold, by plain loops; bytes that nobody writes stay 0xa5.
+std::vector<std::byte> expected_blocks(const cuda::PagedCache& cache, const Matrix& x,
+                                       const std::vector<int64_t>& slots, float layer_scale) {
+  const int64_t width = dtype_bytes(cache.dtype);
+  std::vector<std::byte> all(static_cast<size_t>(kBlocks * block_bytes(cache)), std::byte{0xa5});
+  auto put = [&](int64_t at, auto code) { std::memcpy(all.data() + at, &code, sizeof code); };
+  for (size_t r = 0; r < slots.size(); ++r) {
+    if (slots[r] < 0) continue;
+    const int64_t block = slots[r] / cache.block_size * block_bytes(cache);
+    for (int64_t h = 0; h < cache.kv_heads; ++h) {
+      const int64_t token = h * cache.block_size + slots[r] % cache.block_size;
+      float top = 0;
+      for (int64_t d = 0; d < cache.head_dim; ++d) {
+        const float v = x.at(static_cast<int64_t>(r), h * cache.head_dim + d);
+        if (std::isfinite(v)) top = std::max(top, std::abs(v));
+      }
+      float scale = layer_scale;
+      if (width == 1 && scale == 0) {
+        scale = top / (cache.dtype == DType::f8_e4m3 ? 448.0f : 57344.0f);
+        if (!(scale > 0)) scale = 1;
+        put(block + cache.kv_heads * cache.block_size * cache.head_dim + 4 * token, scale);
+      }
+      for (int64_t d = 0; d < cache.head_dim; ++d) {
+        const float v = x.at(static_cast<int64_t>(r), h * cache.head_dim + d);
+        const int64_t at = block + (token * cache.head_dim + d) * width;
+        if (cache.dtype == DType::f32) put(at, v);
+        if (cache.dtype == DType::bf16) put(at, float_to_bf16(v));
+        if (cache.dtype == DType::f8_e4m3) put(at, float_to_e4m3(v / scale));
+        if (cache.dtype == DType::f8_e5m2) put(at, float_to_e5m2(v / scale));
+      }
+    }
+  }
+  return all;
+}
+
+TEST(CudaCache, StoresKeysAndValuesBitForBit) {
+  Random random("CudaCache.StoresKeysAndValuesBitForBit");
+  for (const Shape& shape : {Shape{1, 8, 2}, {3, 40, 16}, {8, 128, 32}, {5, 256, 4}, {6, 72, 1}}) {
+    for (auto [dtype, scale] : {std::pair{DType::bf16, 0.0f},
+                                {DType::f32, 0.0f},
+                                {DType::f8_e4m3, 0.0f},
+                                {DType::f8_e4m3, 0.01f},
+                                {DType::f8_e5m2, 0.0f},
+                                {DType::f8_e5m2, 0.5f}}) {
+      const int64_t rows = std::min<int64_t>(kBlocks * shape.block_size, 7);
+      Matrix k = Matrix::random(rows, shape.heads * shape.head_dim, random);
+      Matrix v = Matrix::random(rows, shape.heads * shape.head_dim, random);
+      for (int64_t d = 0; d < shape.head_dim; ++d) k.at(1, d) = 0;  // a scale of 1
+      k.at(2, 3) = std::numeric_limits<float>::quiet_NaN();
+      k.at(3, 3) = std::numeric_limits<float>::infinity();
+      v.at(1, 5) = std::numeric_limits<float>::max();
+      std::vector<int64_t> slots(static_cast<size_t>(kBlocks * shape.block_size));
+      std::iota(slots.begin(), slots.end(), 0);
+      std::shuffle(slots.begin(), slots.end(), random.engine());
+      slots.resize(static_cast<size_t>(rows));
+      slots.back() = -1;  // a row that is not stored
+      Cache cache(shape, dtype, scale);
+      DeviceMatrix device_k(k, 3), device_v(v, 0);
+      Buffer<int64_t> device_slots(slots);
+      cuda::store_kv(device_k.tensor(), device_v.tensor(), device_slots.data(), cache.view,
+                     kStream);
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << shape.head_dim);
+      EXPECT_EQ(cache.keys->copy(), expected_blocks(cache.view, k, slots, scale));
+      EXPECT_EQ(cache.values->copy(), expected_blocks(cache.view, v, slots, 2 * scale));
+    }
+  }
+}
+
+// The reference kernel and the loops above agree where both are defined.
+TEST(CudaCache, StoresWhatTheReferenceStores) {
+  Random random("CudaCache.StoresWhatTheReferenceStores");
+  const Shape shape{2, 24, 4};
+  for (DType dtype : {DType::bf16, DType::f32}) {
+    Cache cache(shape, dtype, 0), expected(shape, dtype, 0);
+    Matrix k = Matrix::random(6, 48, random), v = Matrix::random(6, 48, random);
+    const std::vector<int64_t> slots = {7, 0, 19, 4, 5, 12};
+    DeviceMatrix device_k(k, 0), device_v(v, 0);
+    Buffer<int64_t> device_slots(slots);
+    cuda::store_kv(device_k.tensor(), device_v.tensor(), device_slots.data(), cache.view, kStream);
+    KvCache host;
+    host.keys = expected.view.keys;
+    host.values = expected.view.values;
+    host.dtype = dtype;
+    host.blocks = kBlocks;
+    host.block_size = shape.block_size;
+    host.kv_heads = shape.heads;
+    host.head_dim = shape.head_dim;
+    ReferenceKernels(Compute::bf16).store_kv(k.tensor(), v.tensor(), slots, host);
+    EXPECT_EQ(cache.keys->copy(), expected.keys->copy());
+    EXPECT_EQ(cache.values->copy(), expected.values->copy());
+  }
+}
+
+TEST(CudaCache, CopiesBlocks) {
+  Random random("CudaCache.CopiesBlocks");
+  for (int64_t bytes : {4, 16, 20, 4096, 16384, 16400, 40000}) {
+    Buffer<std::byte> from(static_cast<size_t>(6 * bytes)), to(static_cast<size_t>(4 * bytes));
+    for (std::byte& b : from.span()) b = static_cast<std::byte>(random.between(0, 255));
+    const std::vector<cuda::BlockCopy> list = {{5, 0}, {0, 3}, {2, 1}};
+    Buffer<cuda::BlockCopy> copies(list);
+    cuda::copy_blocks(from.data(), to.data(), bytes, copies.data(), 3, kStream);
+    std::vector<std::byte> expected(static_cast<size_t>(4 * bytes), std::byte{0xa5});
+    for (const auto& c : list) {
+      std::memcpy(expected.data() + c.to * bytes, from.data() + c.from * bytes,
+                  static_cast<size_t>(bytes));
+    }
+    EXPECT_EQ(to.copy(), expected) << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

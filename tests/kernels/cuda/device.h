@@ -1,0 +1,101 @@
+// Matrices and weights in emulated device memory, and tests over all orders of threads.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/ops.h"
+#include "kernels/reference/reference.h"
+#include "tests/kernels/backend.h"
+#include "tests/quant/storage.h"
+#include "tests/support/random.h"
+#include "tests/support/simt/buffer.h"
+#include "tests/support/simt/emulator.h"
+
+namespace sluice::test {
+
+// A float32 matrix whose rows are `gap` elements apart; nobody may touch the gaps. The last row has
+// none: it ends where the memory ends.
+class DeviceMatrix {
+ public:
+  DeviceMatrix(int64_t rows, int64_t cols, int64_t gap)
+      : rows_(rows), cols_(cols), stride_(cols + gap), data_(elements(rows, cols, gap)) {
+    for (float& x : data_.span()) x = Matrix::kUntouched;
+  }
+  DeviceMatrix(const Matrix& from, int64_t gap) : DeviceMatrix(from.rows(), from.cols(), gap) {
+    for (int64_t r = 0; r < rows_; ++r) std::memcpy(row(r), &at(from, r), row_bytes());
+  }
+
+  Tensor tensor() const {
+    return {reinterpret_cast<std::byte*>(data_.data()), DType::f32, rows_, cols_, stride_};
+  }
+  Matrix copy() const {
+    Matrix m(rows_, cols_);
+    for (int64_t r = 0; r < rows_; ++r) std::memcpy(&m.at(r, 0), row(r), row_bytes());
+    return m;
+  }
+  bool gaps_untouched() const {
+    for (int64_t r = 0; r + 1 < rows_; ++r) {
+      for (int64_t c = cols_; c < stride_; ++c) {
+        if (row(r)[c] != Matrix::kUntouched) return false;
+      }
+    }
+    return data_.intact();
+  }
+
+ private:
+  static size_t elements(int64_t rows, int64_t cols, int64_t gap) {
+    return static_cast<size_t>(rows * (cols + gap) - (rows > 0 ? gap : 0));
+  }
+  static const float& at(const Matrix& m, int64_t r) { return const_cast<Matrix&>(m).at(r, 0); }
+  float* row(int64_t r) const { return data_.data() + r * stride_; }
+  size_t row_bytes() const { return static_cast<size_t>(cols_) * sizeof(float); }
+
+  int64_t rows_, cols_, stride_;
+  simt::Buffer<float> data_;
+};
+
+// A weight of the row layout, in device memory.
+struct DeviceWeight {
+  DeviceWeight(WeightFormat format, int64_t rows, int64_t cols)
+      : data(weight_bytes(format, rows, cols)), scales(scale_bytes(format, rows, cols) / 4) {
+    weight = {format, rows, cols, data.data(), scales.size() == 0 ? nullptr : scales.data()};
+  }
+  // `values`, encoded by the reference.
+  DeviceWeight(const QuantScheme& scheme, DType stored, const Matrix& values)
+      : DeviceWeight(scheme.format(stored, WeightLayout::rows), values.rows(), values.cols()) {
+    EncodeArgs args;
+    args.source = reinterpret_cast<const std::byte*>(&const_cast<Matrix&>(values).at(0, 0));
+    args.stored = DType::f32;
+    args.source_stride = (values.cols() + Matrix::kGap) * 4;
+    args.rows = values.rows();
+    args.group = scheme.group;
+    args.to = weight;
+    args.tensor_amax =
+        absolute_max(args.source, DType::f32, args.source_stride, args.rows, values.cols());
+    encode_reference(args);
+  }
+  simt::Buffer<std::byte> data;
+  simt::Buffer<float> scales;
+  Weight weight;
+};
+
+// body() once in each order of threads; what it returns must be the same bits each time.
+template <class Body>
+auto in_every_order(Body&& body) {
+  simt::set_order(simt::Order::forward);
+  auto first = body();
+  simt::set_order(simt::Order::backward);
+  EXPECT_TRUE(same_bits(first, body())) << "depends on the order of threads";
+  simt::set_order(simt::Order::shuffled, 12345);
+  EXPECT_TRUE(same_bits(first, body())) << "depends on the order of threads";
+  simt::set_order(simt::Order::forward);
+  return first;
+}
+
+inline constexpr CUstream_st* kStream = nullptr;
+
+}  // namespace sluice::test

@@ -1,0 +1,156 @@
+// Norms, rope, gated activations, sums and embeddings, against the reference: sizes around those of
+// warps, vectors and blocks, rows that vectors can and cannot read.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/kernels/cuda/device.h"
+
+namespace sluice {
+namespace {
+
+using test::DeviceMatrix;
+using test::DeviceWeight;
+using test::in_every_order;
+using test::kStream;
+using test::Matrix;
+using test::Random;
+
+const QuantScheme kNone{"none"};
+
+// Columns, and the gap between rows: with a gap of 4 whole vectors fit if the columns do.
+struct Size {
+  int64_t rows, cols, gap;
+};
+std::vector<Size> sizes(Random& random) {
+  return {{1, 1, 0},
+          {3, 31, 1},
+          {2, 33, 0},
+          {5, 128, 4},
+          {4, 1024, 0},
+          {2, 2052, 4},
+          {3, 2050, 2},
+          {random.between(1, 6), 4 * random.between(1, 700), 4},
+          {random.between(1, 6), random.between(1, 3000), 3}};
+}
+
+TEST(CudaElementwise, RmsNormEqualsTheReference) {
+  Random random("CudaElementwise.RmsNormEqualsTheReference");
+  ReferenceKernels reference(Compute::bf16);
+  for (const Size& s : sizes(random)) {
+    for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      SCOPED_TRACE(testing::Message() << s.rows << " x " << s.cols << ", gap " << s.gap);
+      Matrix x = Matrix::random(s.rows, s.cols, random, 3), expected(s.rows, s.cols);
+      DeviceWeight weight(kNone, dtype, Matrix::random(1, s.cols, random));
+      reference.rms_norm(x.tensor(), weight.weight, 1e-5f, expected.tensor());
+      Matrix y = in_every_order([&] {
+        DeviceMatrix from(x, s.gap), to(s.rows, s.cols, s.gap);
+        cuda::rms_norm(from.tensor(), weight.weight, 1e-5f, to.tensor(), kStream);
+        EXPECT_TRUE(same_bits(from.copy(), x));
+        cuda::rms_norm(from.tensor(), weight.weight, 1e-5f, from.tensor(), kStream);
+        EXPECT_TRUE(same_bits(from.copy(), to.copy()));  // in place
+        EXPECT_TRUE(from.gaps_untouched() && to.gaps_untouched());
+        return to.copy();
+      });
+      expect_near(y, expected, 1e-30f, 3e-6f);
+    }
+  }
+}
+
+TEST(CudaElementwise, AddRmsNormIsBothInOne) {
+  Random random("CudaElementwise.AddRmsNormIsBothInOne");
+  for (const Size& s : sizes(random)) {
+    Matrix residual = Matrix::random(s.rows, s.cols, random);
+    Matrix x = Matrix::random(s.rows, s.cols, random), expected(s.rows, s.cols);
+    DeviceWeight weight(kNone, DType::bf16, Matrix::random(1, s.cols, random));
+    DeviceMatrix sum(residual, s.gap), by(x, s.gap), to(s.rows, s.cols, s.gap);
+    cuda::add_rms_norm(sum.tensor(), by.tensor(), weight.weight, 1e-6f, to.tensor(), kStream);
+    ReferenceKernels(Compute::bf16)
+        .add_rms_norm(residual.tensor(), x.tensor(), weight.weight, 1e-6f, expected.tensor());
+    EXPECT_TRUE(same_bits(sum.copy(), residual));
+    expect_near(to.copy(), expected, 1e-30f, 3e-6f);
+    EXPECT_TRUE(sum.gaps_untouched() && to.gaps_untouched());
+  }
+}
+
+TEST(CudaElementwise, AddAdds) {
+  Random random("CudaElementwise.AddAdds");
+  for (const Size& s : sizes(random)) {
+    Matrix x = Matrix::random(s.rows, s.cols, random), y = Matrix::random(s.rows, s.cols, random);
+    DeviceMatrix sum(x, s.gap), by(y, s.gap);
+    cuda::add(sum.tensor(), by.tensor(), kStream);
+    ReferenceKernels(Compute::bf16).add(x.tensor(), y.tensor());
+    EXPECT_TRUE(same_bits(sum.copy(), x));
+    EXPECT_TRUE(sum.gaps_untouched());
+  }
+}
+
+TEST(CudaElementwise, GatedActivationsEqualTheReference) {
+  Random random("CudaElementwise.GatedActivationsEqualTheReference");
+  for (Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    for (const Size& s : sizes(random)) {
+      Matrix gate = Matrix::random(s.rows, s.cols, random, 4);
+      Matrix up = Matrix::random(s.rows, s.cols, random), expected(s.rows, s.cols);
+      const float extremes[] = {0.0f, -0.0f, 1e30f, -1e30f, 90.0f, -90.0f};
+      for (int64_t c = 0; c < std::min<int64_t>(s.cols, 6); ++c) gate.at(0, c) = extremes[c];
+      DeviceMatrix from(gate, s.gap), by(up, s.gap), to(s.rows, s.cols, s.gap);
+      cuda::gated_activation(activation, from.tensor(), by.tensor(), to.tensor(), kStream);
+      ReferenceKernels(Compute::bf16)
+          .gated_activation(activation, gate.tensor(), up.tensor(), expected.tensor());
+      expect_near(to.copy(), expected, 2e-6f, 2e-6f);
+      EXPECT_TRUE(to.gaps_untouched());
+    }
+  }
+}
+
+TEST(CudaElementwise, RopeRotatesPairs) {
+  Random random("CudaElementwise.RopeRotatesPairs");
+  for (auto [head_dim, rope_dim] : {std::pair{64, 64}, {80, 20}, {8, 8}, {112, 56}, {6, 2}}) {
+    const int64_t rows = random.between(1, 5), heads = random.between(1, 9);
+    Matrix x = Matrix::random(rows, heads * head_dim, random);
+    Matrix cos = Matrix::random(rows, rope_dim / 2, random);
+    Matrix sin = Matrix::random(rows, rope_dim / 2, random);
+    DeviceMatrix on(x, 3), device_cos(cos, 0), device_sin(sin, 1);
+    cuda::rope(on.tensor(), head_dim, device_cos.tensor(), device_sin.tensor(), kStream);
+    ReferenceKernels(Compute::bf16).rope(x.tensor(), head_dim, cos.tensor(), sin.tensor());
+    EXPECT_TRUE(same_bits(on.copy(), x));
+    EXPECT_TRUE(on.gaps_untouched());
+  }
+}
+
+TEST(CudaElementwise, EmbedLooksUpRowsOfEveryScheme) {
+  Random random("CudaElementwise.EmbedLooksUpRowsOfEveryScheme");
+  for (int64_t cols : {int64_t{1}, int64_t{300}, random.between(1, 700)}) {
+    Matrix values = Matrix::random(50, cols, random);
+    for (const QuantScheme& scheme : quant_schemes()) {
+      for (DType stored : {DType::f32, DType::f16, DType::bf16}) {
+        DeviceWeight table(scheme, stored, values);
+        std::vector<int32_t> ids = {0, 49};
+        for (int i = 0; i < 9; ++i) ids.push_back(static_cast<int32_t>(random.between(0, 49)));
+        simt::Buffer<int32_t> device_ids(ids);
+        DeviceMatrix to(static_cast<int64_t>(ids.size()), cols, 2);
+        Matrix expected(static_cast<int64_t>(ids.size()), cols);
+        cuda::embed(table.weight, device_ids.data(), to.tensor(), kStream);
+        ReferenceKernels(Compute::bf16).embed(table.weight, ids, expected.tensor());
+        EXPECT_TRUE(same_bits(to.copy(), expected)) << scheme.name;
+        EXPECT_TRUE(to.gaps_untouched());
+      }
+    }
+  }
+}
+
+TEST(CudaElementwise, NothingToDoLaunchesNothing) {
+  const int64_t launches = simt::counts().launches;
+  DeviceMatrix empty(0, 8, 0);
+  DeviceWeight weight({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 8);
+  cuda::rms_norm(empty.tensor(), weight.weight, 1e-5f, empty.tensor(), kStream);
+  cuda::add(empty.tensor(), empty.tensor(), kStream);
+  cuda::gated_activation(Activation::silu, empty.tensor(), empty.tensor(), empty.tensor(), kStream);
+  cuda::embed(weight.weight, nullptr, empty.tensor(), kStream);
+  EXPECT_EQ(simt::counts().launches, launches);
+}
+
+}  // namespace
+}  // namespace sluice
