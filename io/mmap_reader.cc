@@ -57,7 +57,7 @@ Mapping::Mapping(const OpenFile& file, uint64_t offset, uint64_t length, const S
   if (address < 0 && address > -4096) {
     fail_errno(static_cast<int>(-address), "{}: cannot be mapped at offset {}", file.path, begin);
   }
-  data_ = reinterpret_cast<std::byte*>(address);
+  data_ = reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): it is one
 }
 
 class MmapReader final : public Reader {

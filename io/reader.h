@@ -76,7 +76,7 @@ class Reader {
   virtual ReaderStats stats() const = 0;
 };
 
-enum class ReaderKind { automatic, uring, pread, mmap };
+enum class ReaderKind : uint8_t { automatic, uring, pread, mmap };
 // "auto", "uring", "pread", "mmap"
 std::optional<ReaderKind> parse_reader_kind(std::string_view name);
 

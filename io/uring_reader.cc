@@ -79,6 +79,7 @@ UringReader::UringReader(std::unique_ptr<Ring> ring, Slots slots, std::vector<Op
   // memory counts against RLIMIT_MEMLOCK, so that users other than root are often refused.
   registered_buffer_ = calls.register_buffer(ring_->get(), staging) == 0;
   std::vector<int> fds;
+  fds.reserve(files_.size());
   for (const OpenFile& file : files_) fds.push_back(file.fd.get());
   registered_files_ = calls.register_files(ring_->get(), fds) == 0;
   description_ = fmt::format("io_uring, {}, {}{} x {}", access_description(files_, options),

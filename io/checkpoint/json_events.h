@@ -9,7 +9,7 @@
 namespace sluice::io {
 
 struct JsonEvent {
-  enum class Kind {
+  enum class Kind : uint8_t {
     object,    // begins
     array,     // begins
     end,       // of the object or array that began at the same depth

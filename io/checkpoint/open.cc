@@ -147,6 +147,7 @@ void refuse_missing_shards(const Places& places, const ShardIndex& index) {
 
 void refuse_absent_tensors(const SafetensorsFile& file, const Shard& shard) {
   std::vector<std::string_view> held;
+  held.reserve(file.tensors.size());
   for (const StoredTensor& tensor : file.tensors) held.push_back(tensor.name);
   std::sort(held.begin(), held.end());
   std::vector<std::string_view> absent;

@@ -36,7 +36,7 @@ class HeaderEntries {
   std::vector<StoredTensor> tensors() && { return std::move(tensors_); }
 
  private:
-  enum class Field { none, dtype, shape, data_offsets };
+  enum class Field : uint8_t { none, dtype, shape, data_offsets };
 
   void begin_entry(const JsonEvent& e);
   void end_entry();
@@ -119,17 +119,14 @@ void HeaderEntries::end_entry() {
 }
 
 void HeaderEntries::take_field(const JsonEvent& e) {
-  if (e.kind == Kind::end) {
-    field_ = Field::none;
-  } else if (e.key == "dtype") {
+  field_ = Field::none;  // at the end of one, too, and for those that the reference ignores
+  if (e.key == "dtype") {
     begin_field(Field::dtype, e, Kind::string, "a string");
     take_dtype(e.text);
   } else if (e.key == "shape") {
     begin_field(Field::shape, e, Kind::array, "a list of integers");
   } else if (e.key == "data_offsets") {
     begin_field(Field::data_offsets, e, Kind::array, "a list of two integers");
-  } else {
-    field_ = Field::none;  // the reference ignores fields that it does not know
   }
 }
 

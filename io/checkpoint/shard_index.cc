@@ -58,7 +58,7 @@ class IndexEntries {
   ShardIndex finish() &&;
 
  private:
-  enum class Section { other, metadata, weight_map };
+  enum class Section : uint8_t { other, metadata, weight_map };
 
   void take_section(const JsonEvent& e) {
     section_ = e.key == "weight_map" ? Section::weight_map

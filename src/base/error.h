@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -18,16 +20,23 @@
 namespace sluice {
 
 // Values are the process's exit statuses (docs/command-line.md).
-enum class ErrorKind : int {
+enum class ErrorKind : uint8_t {
   runtime = 1,  // failed at run time: I/O, full disk, interrupted
   usage = 2,    // wrong command line or request
   refused = 3,  // the model or its files are refused
   no_fit = 4,   // does not fit the memory budget
 };
 
+inline constexpr size_t kMaxErrorBytes = 4096;
+
+// `text` as one line for a terminal: control characters, which names and values from files may
+// hold, become '?', and the middle of what is longer than kMaxErrorBytes is left out.
+std::string one_line(std::string_view text);
+
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& message)
+      : std::runtime_error(one_line(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
 
  private:

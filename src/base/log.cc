@@ -6,6 +6,8 @@
 #include <array>
 #include <memory>
 
+#include "src/base/error.h"
+
 namespace sluice::log {
 namespace {
 
@@ -48,7 +50,9 @@ void write(Level level, const std::string& line) {
   std::string_view prefix = level == Level::warning ? "warning: "
                             : level == Level::error ? "error: "
                                                     : "";
-  logger().log(kLevels[static_cast<size_t>(level)].level, "{}{}", prefix, line);
+  // Summaries have several lines; warnings repeat what files say.
+  logger().log(kLevels[static_cast<size_t>(level)].level, "{}{}", prefix,
+               level == Level::warning ? one_line(line) : line);
 }
 
 }  // namespace sluice::log

@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace sluice::log {
 
-enum class Level { debug, info, warning, error, off };
+enum class Level : uint8_t { debug, info, warning, error, off };
 
 // Process-wide, like stderr itself. Set once by the command line.
 void set_level(Level level);

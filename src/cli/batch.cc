@@ -13,6 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
+#include "src/cli/report_summary.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
 #include "src/memory/system.h"

@@ -10,6 +10,7 @@
 #include "src/base/units.h"
 #include "src/cli/bench_engine.h"
 #include "src/cli/common.h"
+#include "src/cli/report_summary.h"
 #include "src/cli/verbs.h"
 #include "src/plan/rates.h"
 

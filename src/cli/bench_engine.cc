@@ -78,6 +78,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
   int64_t vocab = session.config().vocab_size;
   int64_t count = o.requests > 0 ? o.requests : 2 * o.max_num_seqs;
   std::vector<Request> requests;
+  requests.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     requests.push_back(
         some_request(i, some_length(o.prompt_tokens, i), some_length(o.tokens, i), vocab));

@@ -95,7 +95,5 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
 // Refuses an unwritable path before any work is done.
 void check_report_path(const CommonOptions& options);
 void write_report(const CommonOptions& options, const Json& report);
-// What people read after a run: the load, the memory.
-std::string summary_text(const Json& report);
 
 }  // namespace sluice::cli

@@ -12,7 +12,7 @@ namespace sluice::cli {
 namespace {
 
 // Leading '.' or "'" would be a request to roff, a backslash an escape.
-std::string roff(std::string text) {
+std::string roff(std::string_view text) {
   std::string escaped;
   for (char c : text) {
     if (c == '\\')

@@ -4,6 +4,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/cli/common.h"
+#include "src/cli/report_summary.h"
 #include "src/cli/verbs.h"
 #include "src/engine/perplexity.h"
 #include "src/engine/request.h"

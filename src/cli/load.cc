@@ -86,27 +86,6 @@ Json disk_json(const DiskTimeline& timeline) {
   return {{"samples", samples}};
 }
 
-// The quantized tensors' errors in one line.
-std::string quantization_text(const Json& load) {
-  double worst_rms = 0;
-  double worst_error = 0;
-  std::string worst_name;
-  int count = 0;
-  for (const Json& t : load.at("tensors")) {
-    if (!t.contains("relative_rms_error")) continue;
-    ++count;
-    worst_error = std::max(worst_error, t.at("max_error").get<double>());
-    if (t.at("relative_rms_error").get<double>() >= worst_rms) {
-      worst_rms = t.at("relative_rms_error").get<double>();
-      worst_name = t.at("name").get<std::string>();
-    }
-  }
-  if (count == 0) return {};
-  return fmt::format(
-      "\nquantized  {} tensors; largest relative RMS error {:.4f} ({}), largest error {:.3g}",
-      count, worst_rms, worst_name, worst_error);
-}
-
 }  // namespace
 
 Json swaps_json(const BlockStats& s) {
@@ -155,47 +134,6 @@ void write_report(const CommonOptions& options, const Json& report) {
   if (options.report.empty()) return;
   write_text(options.report, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
              "--report");
-}
-
-std::string summary_text(const Json& report) {
-  const Json& load = report.at("load");
-  std::string text = fmt::format(
-      "loaded     {} as {} of weights in {:.2f} s: {:.2f} GiB/s, read amplification {:.3f} ({})",
-      format_size(load.at("bytes_read")), format_size(load.at("weights_bytes")),
-      load.at("seconds").get<double>(),
-      load.at("bytes_per_second").get<double>() / static_cast<double>(GiB),
-      load.at("read_amplification").get<double>(), load.at("reader").get<std::string>());
-  text += quantization_text(load);
-  if (Json stream = report.value("stream", Json()); !stream.is_null()) {
-    text += fmt::format(
-        "\nstreamed   {} for each pass, {} in all; compute waited {:.2f} s for the disk",
-        format_size(stream.at("bytes_per_sweep").get<uint64_t>()),
-        format_size(stream.at("bytes_read").get<uint64_t>()),
-        stream.at("wait_seconds").get<double>());
-  }
-  if (Json spill = report.value("spill", Json()); !spill.is_null()) {
-    text += fmt::format("\nspill      {}: {} in {}", spill.at("outcome").get<std::string>(),
-                        format_size(spill.at("bytes").get<uint64_t>()),
-                        spill.at("copies").front().get<std::string>());
-  }
-  const Json& timings = report.at("timings");
-  if (timings.contains("decode_tokens_per_second")) {
-    text += fmt::format("\nprompt     {} tokens in {:.3f} s ({:.1f} tokens/s)",
-                        timings.at("prompt_tokens").get<int64_t>(),
-                        timings.at("prefill_seconds").get<double>(),
-                        timings.at("prefill_tokens_per_second").get<double>());
-    text += fmt::format("\ngenerated  {} tokens, {:.1f} tokens/s after the first",
-                        timings.at("generated_tokens").get<int64_t>(),
-                        timings.at("decode_tokens_per_second").get<double>());
-    if (timings.value("guessed_tokens", int64_t{0}) > 0) {
-      text += fmt::format(" ({} passes: {} of {} guesses were right)",
-                          timings.at("decode_steps").get<int64_t>(),
-                          timings.at("accepted_tokens").get<int64_t>(),
-                          timings.at("guessed_tokens").get<int64_t>());
-    }
-  }
-  text += "\n" + to_text(memory_report_from_json(report.at("memory"), "report"));
-  return text;
 }
 
 }  // namespace sluice::cli

@@ -5,8 +5,8 @@
 #include "io/checkpoint/safetensors_writer.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/base/units.h"
 #include "src/cli/common.h"
+#include "src/cli/report_summary.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
 
@@ -17,8 +17,6 @@ struct LogitsOptions : CommonOptions {
   std::string token_ids;
   std::string out;
 };
-
-constexpr uint64_t kMaxRequestBytes = 256 * MiB;
 
 std::vector<std::vector<int32_t>> read_lists(const std::string& path, int64_t vocab_size,
                                              int64_t max_len) {

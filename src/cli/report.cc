@@ -7,6 +7,7 @@
 #include "src/cli/common.h"
 #include "src/cli/report_compare.h"
 #include "src/cli/report_html.h"
+#include "src/cli/report_summary.h"
 #include "src/cli/report_trace.h"
 #include "src/cli/verbs.h"
 
@@ -74,14 +75,10 @@ void show(const ReportOptions& o) {
     return;
   }
   ReportData data = report_data(report, o.file);
-  try {
-    print(fmt::format("{}\n{}\n",
-                      io::printable(fmt::format("{} {} (quantization {})", data.verb, data.model,
-                                                data.quantization)),
-                      summary_text(report)));
-  } catch (const Json::exception& e) {
-    fail(ErrorKind::refused, "{}: is damaged: {}", o.file, e.what());
-  }
+  print(fmt::format("{}\n{}\n",
+                    io::printable(fmt::format("{} {} (quantization {})", data.verb, data.model,
+                                              data.quantization)),
+                    summary_text(report, o.file)));
 }
 
 void compare(const ReportOptions& o) {

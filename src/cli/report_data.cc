@@ -110,8 +110,10 @@ void compute_figures(const Json& report, const std::string& where, ReportData& d
   // What the load leaves on disk is read later: only the sum says what was read.
   if (data.figure(Figure::bytes_read) && JsonFields(report, where).has("stream")) {
     JsonFields stream = section_of(report, "stream", where);
-    *at(data, Figure::bytes_read) +=
-        static_cast<double>(stream.integer("bytes_read", 0, INT64_MAX));
+    double& sum = *at(data, Figure::bytes_read);
+    sum += static_cast<double>(stream.integer("bytes_read", 0, INT64_MAX));
+    if (sum > 0x1p63)
+      fail(ErrorKind::refused, "{}: bytes_read is more than 63 bits hold", stream.where());
   }
   if (!data.quantized.empty())
     at(data, Figure::worst_quantization_error) = data.quantized.front().relative_rms_error;

@@ -1,6 +1,7 @@
 // sluice spill: what the spill cache holds, and how to be rid of it.
 #include <ctime>
 
+#include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
@@ -41,9 +42,9 @@ void list(const std::filesystem::path& directory, bool clear, Listed& all) {
                          {"model", f.model},
                          {"scheme", f.scheme}});
     bytes += f.bytes;
-    all.text +=
-        fmt::format("{:>10}  {}  {:<16} {}\n", format_size(f.bytes), time_text(f.last_use),
-                    f.scheme.empty() ? "-" : f.scheme, f.model.empty() ? f.path.string() : f.model);
+    all.text += fmt::format("{:>10}  {}  {:<16} {}\n", format_size(f.bytes), time_text(f.last_use),
+                            f.scheme.empty() ? "-" : io::printable(f.scheme),
+                            io::printable(f.model.empty() ? f.path.string() : f.model));
   }
   all.bytes += bytes;
   all.text += fmt::format("{} in {}\n", format_size(bytes), directory.string());

@@ -209,6 +209,7 @@ std::vector<EncodeStats> EncodeQueue::stats() const {
 std::vector<float> EncodeQueue::amax() const {
   std::lock_guard lock(mutex_);
   std::vector<float> amax;
+  amax.reserve(measured_.size());
   for (const Measured& m : measured_) amax.push_back(m.amax);
   return amax;
 }

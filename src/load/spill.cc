@@ -247,6 +247,7 @@ void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch
   std::span<const std::byte> codes(rows.encoded.data + from * s.panel_bytes,
                                    panels * s.panel_bytes);
   std::vector<uint64_t> checksums;
+  checksums.reserve(panels);
   for (uint64_t p = 0; p < panels; ++p)
     checksums.push_back(XXH3_64bits(codes.data() + p * s.panel_bytes, s.panel_bytes));
 

@@ -206,6 +206,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   std::vector<Resident> residents;
+  residents.reserve(plan_.units.size());
   for (uint32_t u = 0; u < plan_.units.size(); ++u)
     residents.emplace_back(plan_, u, std::move(filling.storage[u]));
   return residents;

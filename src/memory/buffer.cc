@@ -46,7 +46,8 @@ Buffer::Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, 
   mapping_ = static_cast<std::byte*>(mapping);
   std::byte* start = mapping_;
   if (size >= kHugePage) {
-    start = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uint64_t>(mapping_), kHugePage));
+    auto address = reinterpret_cast<uint64_t>(mapping_);
+    start += round_up(address, kHugePage) - address;
     madvise(start, size, MADV_HUGEPAGE);  // only advice
   }
   bytes_ = {start, size};

@@ -96,6 +96,18 @@ void parse_scaling(const JsonFields& s, const JsonFields& config, RopeConfig& ro
   }
 }
 
+// Each number may be fine and what follows from them not: it overflows float32, or is divided by
+// nothing.
+void check_finite(const RopeConfig& rope, const std::string& where) {
+  constexpr int64_t kLongest = int64_t{1} << 31;
+  auto finite = [](float f) { return std::isfinite(f); };
+  bool good = finite(static_cast<float>(rope.attention_factor));
+  for (int64_t length : {int64_t{1}, kLongest})
+    good = good && std::ranges::all_of(rope_frequencies(rope, length), finite);
+  if (!good)
+    fail(ErrorKind::refused, "{}: the rotary embeddings that it describes are not finite", where);
+}
+
 void scale_yarn(const RopeConfig& rope, std::vector<double>& inverse) {
   auto correction_dim = [&](double rotations) {
     return static_cast<double>(rope.dim) *
@@ -146,6 +158,7 @@ RopeConfig parse_rope(const JsonFields& config, int64_t dim, int64_t max_positio
     rope.theta = positive(s, "rope_theta", s.number_or("rope_theta", rope.theta));
     parse_scaling(s, config, rope);
   }
+  check_finite(rope, config.where());
   return rope;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kStorageAlignment = 64;
 // A reader may widen a read to its file's alignment at both ends, inside the slot.
-constexpr uint64_t kAlignmentSlack = 2 * 4096;
+constexpr uint64_t kAlignmentSlack = 8192;
 constexpr uint64_t kFewestSlots = 4;
 
 bool quantizes(const QuantizeRequest& quantize, const Param& param) {

@@ -33,7 +33,8 @@ Json read_rates(const std::filesystem::path& file) {
   try {
     Json json = parse_json(io::read_small_file(file, kMostBytes), file.string());
     if (json.is_object() && json.value("disks", Json::object()).is_object()) return json;
-  } catch (const Error&) {  // as if there were none
+  } catch (const Error&) {
+    return Json::object();  // as if there were none
   }
   return Json::object();
 }

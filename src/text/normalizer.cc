@@ -17,6 +17,8 @@ namespace {
 
 using Steps = std::vector<Normalizer::Step>;
 
+constexpr std::string_view kWhere = "tokenizer.json: normalizer";
+
 void load_any(const Json& config, Steps& steps);
 
 void load_sequence(const JsonFields& config, Steps& steps) {
@@ -131,7 +133,9 @@ void apply(const Replace& replace, std::string& text) {
   check_text_size(text.size());
   std::vector<TextSpan> matches;
   PatternMatcher(replace.pattern).find_all(text, matches);
-  check_text_size(text.size() + uint64_t{matches.size()} * replace.content.size());
+  uint64_t most = text.size() + uint64_t{matches.size()} * replace.content.size();
+  check_text_size(most);
+  check_growth(text.size(), most, kWhere);
   std::string replaced;
   size_t end = 0;
   for (TextSpan match : matches) {
@@ -157,6 +161,7 @@ std::string Normalizer::normalize(std::string_view text) const {
   std::string normalized(text);
   for (const Step& step : steps_) {
     std::visit([&](const auto& s) { apply(s, normalized); }, step);
+    check_growth(text.size(), normalized.size(), kWhere);
   }
   return normalized;
 }

@@ -40,6 +40,15 @@ void check_text_size(uint64_t bytes) {
   }
 }
 
+void check_growth(uint64_t before, uint64_t after, std::string_view where) {
+  constexpr uint64_t kMostTimes = 64;
+  constexpr uint64_t kForFree = 64 * KiB;  // prepended to however short a text
+  if (after > kForFree + kMostTimes * before) {
+    fail(ErrorKind::refused, "{}: makes {} of a text of {}, which is absurd", where,
+         format_size(after), format_size(before));
+  }
+}
+
 void Pattern::Free::operator()(pcre2_code* code) const { pcre2_code_free(code); }
 
 Pattern::Pattern(const std::string& pcre2, std::string_view shown, std::string_view where)

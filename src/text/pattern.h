@@ -27,6 +27,9 @@ struct TextSpan {
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
 // Throws Error(usage) when a text of so many bytes is too long.
 void check_text_size(uint64_t bytes);
+// Throws Error(refused) that begins with `where` when what rewrites a text makes so much more of it
+// that no honest tokenizer does: steps that each double it are soon beyond all memory.
+void check_growth(uint64_t before, uint64_t after, std::string_view where);
 
 // Immutable; threads may share it.
 class Pattern {

@@ -186,12 +186,14 @@ PreTokenizer PreTokenizer::load(const Json& config) {
 }
 
 Pieces PreTokenizer::split(std::string text) const {
-  check_text_size(text.size());
   Pieces pieces{std::move(text), {}};
   if (pieces.text.empty()) return pieces;
-  pieces.spans.push_back({0, static_cast<uint32_t>(pieces.text.size())});
+  size_t before = pieces.text.size();
+  pieces.spans.push_back({0, static_cast<uint32_t>(before)});
   for (const Step& step : steps_) {
+    check_text_size(pieces.text.size());
     std::visit([&](const auto& s) { apply(s, pieces); }, step);
+    check_growth(before, pieces.text.size(), kWhere);
   }
   return pieces;
 }

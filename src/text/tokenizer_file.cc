@@ -40,7 +40,9 @@ class Capture {
 
  private:
   bool vocabulary_event(int depth, Event event, const Json& value) {
-    if (depth == 2 && event == Event::object_start) file_.has_vocabulary = true;
+    // The last one counts, also where an object came first and then something else.
+    if (depth == 2 && event != Event::object_end)
+      file_.has_vocabulary = event == Event::object_start;
     if (depth == 2 || !file_.has_vocabulary) return true;
     if (depth == 3 && event == Event::key) {
       file_.tokens.push_back(value.get_ref<const std::string&>());
@@ -61,8 +63,8 @@ class Capture {
   }
 
   bool merges_event(int depth, Event event, const Json& value) {
-    if (depth == 2 && event == Event::array_start) file_.has_merges = true;
-    if (depth == 2 || (depth == 3 && event == Event::array_start)) return true;
+    if (depth == 2 && event != Event::array_end) file_.has_merges = event == Event::array_start;
+    if (depth == 2 || !file_.has_merges || (depth == 3 && event == Event::array_start)) return true;
     if (depth == 3 && event == Event::value && value.is_string()) {
       split_merge(value.get_ref<const std::string&>());
     } else if (depth == 3 && event == Event::array_end) {

@@ -11,6 +11,7 @@
 #include "src/cli/report_data.h"
 #include "src/cli/report_html.h"
 #include "src/cli/report_series.h"
+#include "src/cli/report_summary.h"
 #include "src/cli/report_trace.h"
 
 namespace sluice::cli {
@@ -82,6 +83,8 @@ Json made_by_hand() {
           {3.0, 4, 5000}}}}},
       {"timings",
        {{"load_seconds", 2.0},
+        {"prompt_tokens", 100},
+        {"generated_tokens", 41},
         {"prefill_seconds", 1.0},
         {"prefill_tokens_per_second", 100.0},
         {"decode_seconds", 4.0},
@@ -147,12 +150,19 @@ TEST(ReportData, SurvivesEveryDamage) {
                          Json::array({nullptr})};
   int refused = 0;
   int shown = 0;
+  int summaries = 0;
   const Json leaves = whole.flatten();
   for (const auto& [pointer, unused] : leaves.items()) {
     for (Json::json_pointer at(pointer); !at.empty(); at.pop_back()) {
       for (const Json& value : values) {
         Json damaged = whole;
         damaged[at] = value;
+        try {
+          summary_text(damaged);
+          ++summaries;
+        } catch (const Error& e) {
+          EXPECT_EQ(e.kind(), ErrorKind::refused);
+        }
         try {
           ReportData data = data_of(damaged);
           std::string page = report_html(data);
@@ -170,6 +180,53 @@ TEST(ReportData, SurvivesEveryDamage) {
   }
   EXPECT_GT(refused, 1000);
   EXPECT_GT(shown, 100);
+  EXPECT_GT(summaries, 100);
+}
+
+TEST(ReportData, RefusesASumThatDoesNotFit) {
+  Json json = made_by_hand();
+  json["load"]["bytes_read"] = INT64_MAX;
+  EXPECT_THROW(data_of(json), Error);  // the stream read some more
+  json["stream"]["bytes_read"] = 0;
+  EXPECT_EQ(figure_text(Figure::bytes_read, *data_of(json).figure(Figure::bytes_read)),
+            "8388608 TiB");
+}
+
+TEST(ReportSummary, SaysWhatThereIs) {
+  Json json = made_by_hand();
+  std::string text = summary_text(json);
+  EXPECT_THAT(text, HasSubstr("loaded     1000 B as 600 B of weights in 2.00 s"));
+  EXPECT_THAT(text, HasSubstr("largest relative RMS error 0.0300 (c), largest error 0.1"));
+  EXPECT_THAT(text, HasSubstr("streamed   400 B for each pass"));
+  EXPECT_THAT(text, HasSubstr("generated  41 tokens, 10.0 tokens/s"));
+  EXPECT_THAT(text, Not(HasSubstr("spill ")));
+  json["spill"] = {{"copies", {"x.spill"}}, {"outcome", "written"}, {"bytes", 10}};
+  EXPECT_THAT(summary_text(json), HasSubstr("spill      written: 10 B in x.spill"));
+}
+
+TEST(ReportSummary, RefusesWhatIsNoReport) {
+  auto refusal = [](auto&& damage) {
+    Json json = made_by_hand();
+    json["spill"] = {{"copies", {"x.spill"}}, {"outcome", "written"}, {"bytes", 10}};
+    damage(json);
+    try {
+      summary_text(json, "r.json");
+      return std::string("nothing");
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(refusal([](Json& j) { j["spill"]["copies"] = Json::array(); }),
+            "r.json: spill: copies must be a list of files");
+  EXPECT_THAT(refusal([](Json& j) { j["load"]["bytes_read"] = 1e300; }),
+              HasSubstr("r.json: load: bytes_read must be an integer"));
+  EXPECT_THAT(refusal([](Json& j) { j["timings"] = 3; }), HasSubstr("r.json: timings"));
+}
+
+TEST(ReportSummary, NamesCannotSpeakToTheTerminal) {
+  Json json = made_by_hand();
+  json["load"]["reader"] = "\x1b[31m\n";
+  EXPECT_THAT(summary_text(json), HasSubstr("(?[31m?)"));
 }
 
 TEST(ReportSeries, FollowsTheLedgerOfOnePlace) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "src/base/error.h"
+
 namespace sluice {
 namespace {
 
@@ -50,6 +52,29 @@ TEST(Rope, FrequenciesMatchTransformers) {
 TEST(Rope, YarnScalesCosAndSin) {
   RopeConfig yarn = parse(R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}})", 8, 256);
   EXPECT_NEAR(yarn.attention_factor, 0.1 * std::log(8.0) + 1, 1e-12);
+}
+
+TEST(Rope, RefusesWhatIsNotFinite) {
+  for (const char* config : {
+           R"({"rope_theta": 1e-300})",
+           R"({"rope_scaling": {"rope_type": "yarn", "factor": 1e-300}})",
+           R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e39}})",
+           // A zero to divide by: 0.1 * mscale * ln(factor) + 1, with ln(factor) = 1.
+           R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.718281828459045, "mscale": 1,
+               "mscale_all_dim": -10}})",
+           // The logarithm of theta is zero, and so is that of the ratio.
+           R"({"rope_theta": 1, "rope_scaling": {"rope_type": "yarn", "factor": 2.0,
+               "original_max_position_embeddings": 1, "beta_fast": 0.15915494309189535}})",
+           R"({"rope_scaling": {"rope_type": "linear", "factor": 1e-39}})",
+       }) {
+    try {
+      parse(config, 8, 64);
+      ADD_FAILURE() << config;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::refused);
+      EXPECT_STREQ(e.what(), "config.json: the rotary embeddings that it describes are not finite");
+    }
+  }
 }
 
 TEST(Rope, TableRowsDependOnPositionOnly) {

@@ -117,7 +117,10 @@ TEST(MalformedTokenizer, FilesThatAreNone) {
   test::TempDir dir;
   EXPECT_THAT(refusal(dir.path()), StartsWith("tokenizer.json: not found in "));
   for (const char* text : {"", "{model:", "[]", "3", "{}", "\xFF\xFE", "{\"model\": \"\\ud800\"}",
-                           "{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}, \"merges\": []}}"}) {
+                           "{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}, \"merges\": []}}",
+                           // What is there twice, and the second time is something else.
+                           "{\"model\": {\"vocab\": {}, \"vocab\": [1], \"merges\": []}}",
+                           "{\"model\": {\"vocab\": {}, \"merges\": [], \"merges\": 1}}"}) {
     test::write_file(dir / "tokenizer.json", text);
     EXPECT_THAT(refusal(dir.path()), StartsWith("tokenizer.json: ")) << text;
   }

@@ -65,6 +65,18 @@ TEST(Normalizer, RefusesToGrowWithoutBound) {
   Json config = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1 << 20, 'b')}};
   EXPECT_THROW(normalize(config, std::string(2000, 'a')), Error);
+  // Each step doubles a little text.
+  Json steps = Json::array();
+  for (int i = 0; i < 40; ++i)
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+  try {
+    normalize({{"type", "Sequence"}, {"normalizers", steps}}, "a");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused);
+    EXPECT_TRUE(std::string(e.what()).starts_with("tokenizer.json: normalizer: makes "))
+        << e.what();
+  }
 }
 
 }  // namespace

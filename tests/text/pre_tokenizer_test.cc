@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/error.h"
 #include "src/base/json.h"
 
 namespace sluice {
@@ -89,6 +90,22 @@ TEST(PreTokenizer, SequenceAppliesOneAfterTheOther) {
                                              "\u0120"
                                              "2"}));
   EXPECT_EQ(split(nullptr, "a b"), Strings{"a b"});
+}
+
+// Each doubles what is no letter of the byte alphabet, so that forty would need a terabyte.
+TEST(PreTokenizer, RefusesToGrowWithoutBound) {
+  Json steps = Json::array();
+  for (int i = 0; i < 40; ++i) steps.push_back({{"type", "ByteLevel"}, {"use_regex", false}});
+  try {
+    split({{"type", "Sequence"}, {"pretokenizers", steps}}, "\u00e9");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused);
+    EXPECT_TRUE(std::string(e.what()).starts_with("tokenizer.json: pre_tokenizer: makes "))
+        << e.what();
+  }
+  Json few = {steps[0], steps[1]};
+  EXPECT_EQ(split({{"type", "Sequence"}, {"pretokenizers", few}}, "a").size(), 1u);
 }
 
 }  // namespace

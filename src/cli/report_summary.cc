@@ -1,0 +1,118 @@
+#include "src/cli/report_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/memory/report.h"
+
+namespace sluice::cli {
+namespace {
+
+std::string size_text(const JsonFields& fields, const char* key) {
+  return format_size(static_cast<uint64_t>(fields.integer(key, 0, INT64_MAX)));
+}
+
+int64_t count(const JsonFields& fields, const char* key) {
+  return fields.integer(key, 0, INT64_MAX);
+}
+
+// Also what is not finite, a rate over no time say, which JSON writes as null.
+double number(const JsonFields& fields, const char* key) {
+  const Json& value = fields.raw(key);
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  if (!value.is_number()) fail(ErrorKind::refused, "{}: {} must be a number", fields.where(), key);
+  return value.get<double>();
+}
+
+std::string name(const JsonFields& fields, const char* key) {
+  return io::printable(fields.string(key));
+}
+
+const Json& list(const JsonFields& fields, const char* key) {
+  const Json& value = fields.raw(key);
+  if (!value.is_array()) fail(ErrorKind::refused, "{}: {} must be a list", fields.where(), key);
+  return value;
+}
+
+// The quantized tensors' errors in one line.
+std::string quantization_text(const JsonFields& load) {
+  double worst_rms = 0;
+  double worst_error = 0;
+  std::string worst_name;
+  int tensors = 0;
+  for (const Json& item : list(load, "tensors")) {
+    JsonFields tensor(item, load.where() + ": tensors");
+    if (!tensor.has("relative_rms_error")) continue;
+    ++tensors;
+    worst_error = std::max(worst_error, number(tensor, "max_error"));
+    if (number(tensor, "relative_rms_error") >= worst_rms) {
+      worst_rms = number(tensor, "relative_rms_error");
+      worst_name = name(tensor, "name");
+    }
+  }
+  if (tensors == 0) return {};
+  return fmt::format(
+      "\nquantized  {} tensors; largest relative RMS error {:.4f} ({}), largest error {:.3g}",
+      tensors, worst_rms, worst_name, worst_error);
+}
+
+std::string load_text(const JsonFields& load) {
+  return fmt::format(
+             "loaded     {} as {} of weights in {:.2f} s: {:.2f} GiB/s, read amplification {:.3f} "
+             "({})",
+             size_text(load, "bytes_read"), size_text(load, "weights_bytes"),
+             number(load, "seconds"), number(load, "bytes_per_second") / static_cast<double>(GiB),
+             number(load, "read_amplification"), name(load, "reader")) +
+         quantization_text(load);
+}
+
+std::string stream_text(const JsonFields& stream) {
+  return fmt::format(
+      "\nstreamed   {} for each pass, {} in all; compute waited {:.2f} s for the disk",
+      size_text(stream, "bytes_per_sweep"), size_text(stream, "bytes_read"),
+      number(stream, "wait_seconds"));
+}
+
+std::string spill_text(const JsonFields& spill) {
+  const Json& copies = list(spill, "copies");
+  if (copies.empty() || !copies.front().is_string())
+    fail(ErrorKind::refused, "{}: copies must be a list of files", spill.where());
+  return fmt::format("\nspill      {}: {} in {}", name(spill, "outcome"), size_text(spill, "bytes"),
+                     io::printable(copies.front().get<std::string>()));
+}
+
+std::string timings_text(const JsonFields& timings) {
+  if (!timings.has("decode_tokens_per_second")) return {};
+  std::string text = fmt::format(
+      "\nprompt     {} tokens in {:.3f} s ({:.1f} tokens/s)"
+      "\ngenerated  {} tokens, {:.1f} tokens/s after the first",
+      count(timings, "prompt_tokens"), number(timings, "prefill_seconds"),
+      number(timings, "prefill_tokens_per_second"), count(timings, "generated_tokens"),
+      number(timings, "decode_tokens_per_second"));
+  if (timings.integer_or("guessed_tokens", 0, INT64_MAX, 0) > 0) {
+    text += fmt::format(" ({} passes: {} of {} guesses were right)", count(timings, "decode_steps"),
+                        count(timings, "accepted_tokens"), count(timings, "guessed_tokens"));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string summary_text(const Json& report, const std::string& where) {
+  JsonFields fields(report, where);
+  auto section = [&](const char* key) {
+    return JsonFields(fields.raw(key), fmt::format("{}: {}", where, key));
+  };
+  std::string text = load_text(section("load"));
+  if (fields.has("stream")) text += stream_text(section("stream"));
+  if (fields.has("spill")) text += spill_text(section("spill"));
+  text += timings_text(section("timings"));
+  return text + "\n" + to_text(memory_report_from_json(fields.raw("memory"), where + ": memory"));
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,30 @@
+// What options take that is more than a word: sizes, ids, biases, places.
+#include <cmath>
+
+#include "src/base/units.h"
+#include "src/cli/common.h"
+#include "src/cli/sampling_options.h"
+#include "src/plan/place_rules.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace sluice;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string text(test::text_of(data, size));
+  std::optional<uint64_t> bytes = parse_size(text, 16 * GiB);
+  check(!bytes || !format_size(*bytes).empty(), "a size can be written");
+  test::taken_or_refused(
+      [&] { wants_disk(parse_place_rules(text), "model.layers.3.mlp.down_proj.weight"); });
+  test::taken_or_refused([&] { cli::parse_token_ids(text, "--ids"); });
+  test::taken_or_refused([&] {
+    cli::SamplingOptions sampling;
+    sampling.logit_bias = text;
+    cli::sampling_params(sampling);
+  });
+  return test::taken_or_refused([&] {
+    cli::CommonOptions options;
+    options.max_model_len = text;
+    options.quantization = text;
+    cli::session_options(options);
+  });
+}

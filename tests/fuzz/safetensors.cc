@@ -1,0 +1,12 @@
+// model.safetensors, from its header to the index of its tensors.
+#include "io/checkpoint/index.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace sluice;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text = test::text_of(data, size);
+  static test::TempDir dir;
+  test::write_file(dir / "model.safetensors", text);
+  return test::taken_or_refused([&] { io::open_checkpoint(dir.path(), {}); });
+}

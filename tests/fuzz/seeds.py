@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Writes what fuzzing begins with: seeds.py OUT makes OUT/TARGET/ for each target.
+
+Good files and bad ones of tests/data, tools/demo-model and, where they are there, of the shared
+fixtures; what is in seeds/TARGET/ and regressions/TARGET/ beside this file; and small texts.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DATA = ROOT / "tests/data"
+DEMO = ROOT / "tools/demo-model"
+SHARED = pathlib.Path(os.environ.get("SLUICE_ORACLE", ROOT.parent / "shared/oracle/fixtures"))
+MOST_BYTES = 40_000  # what is learned from a file is how it is made
+
+
+def files(*patterns):
+    """Small files of all places that match, in a fixed order."""
+    for place in (DATA, DEMO, SHARED):
+        for pattern in patterns:
+            for path in sorted(place.glob(pattern)):
+                if path.is_file() and path.stat().st_size <= MOST_BYTES:
+                    yield path.read_bytes()
+
+
+def joined(*parts):
+    return b"\0".join(p if isinstance(p, bytes) else p.encode() for p in parts)
+
+
+def lines_of(name, key):
+    for blob in files(f"**/{name}"):
+        for line in blob.splitlines():
+            value = json.loads(line)[key]
+            yield value.encode() if isinstance(value, str) else value
+
+
+def small_tokenizer():
+    """A byte-level tokenizer with one of each component, in a kilobyte."""
+    letters = {c: i for i, c in enumerate("abcdefghij\u0120\u00c3\u00a9")}
+    vocab = letters | {"ab": 13, "abc": 14, "<0x41>": 15, "<unk>": 16}
+    split = {"type": "Split", "pattern": {"Regex": "\\s+|\\p{L}+"}, "behavior": "Isolated",
+             "invert": False}
+    template = {"type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                "special_tokens": {"<s>": {"ids": [20]}}}
+    token = {"id": 20, "content": "<s>", "single_word": False, "lstrip": True, "rstrip": True,
+             "normalized": False, "special": True}
+    replace = {"type": "Replace", "pattern": {"String": "x"}, "content": "y"}
+    return {
+        "version": "1.0",
+        "added_tokens": [token],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": t} for t in ("NFC", "NFKD", "Lowercase", "Strip")] + [
+            replace, {"type": "Prepend", "prepend": "a"}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            split, {"type": "Digits"}, {"type": "Punctuation"}, {"type": "WhitespaceSplit"},
+            {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}]},
+        "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]},
+        "decoder": {"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": "Fuse"}]},
+        "model": {"type": "BPE", "vocab": vocab, "merges": [["a", "b"], "ab c"],
+                  "unk_token": "<unk>", "byte_fallback": True, "fuse_unk": True,
+                  "ignore_merges": True},
+    }
+
+
+def rope_configs():
+    factors = [1.0] * 8
+    kinds = [
+        {"rope_type": "default"},
+        {"type": "linear", "factor": 4.0},
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+         "mscale_all_dim": 0.5, "original_max_position_embeddings": 64, "truncate": False},
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+         "original_max_position_embeddings": 64},
+        {"rope_type": "longrope", "short_factor": factors, "long_factor": factors,
+         "attention_factor": 1.2, "original_max_position_embeddings": 64},
+    ]
+    return [json.dumps({"rope_theta": 10000.0, "rope_scaling": k}) for k in kinds]
+
+
+def patterns():
+    texts = ["It's 12 o'clock\n  \u00e9t\u00e9 <s> ", "aaaaaaaaaaaaaaaaab"]
+    expressions = [
+        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
+        r"(?:a+)+b", r"\bA\B|\x{e9}\u00e9\x41", r"[\w\x{200c}]+|[^\w\s]{2,}?", r"(?<=a)b|(?<!c)d",
+        r"a{3}+b{,4}c{2}?d*+", r"[[:space:][:punct:]]|\h\H", r"(?m)^.$|(?#x)\z", r"\p{^Lu}\P{Han}",
+        r"(?>a|ab)c|()", r"\s{2,}|$", "[]-a]",
+    ]
+    return [joined(e, t) for e in expressions for t in texts]
+
+
+def texts():
+    yield from lines_of("strings.jsonl", "text")
+    yield "<|begin_of_text|>a <|eot_id|>".encode()
+    yield "\u1e9b\u0323 e\u0301 \uac00 \U0001f600".encode()
+    yield bytes(range(256))
+
+
+def completions():
+    body = {"model": "m", "prompt": "x", "max_tokens": 3, "stop": ["a"], "logit_bias": {"1": 2},
+            "n": 2, "seed": 7, "logprobs": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 4,
+            "allowed_token_ids": [1, 2], "stop_token_ids": [3], "priority": -4, "stream": False}
+    return [json.dumps(body), json.dumps({"prompt": [1, 2, 3], "ignore_eos": True})]
+
+
+def batches():
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}
+    done = {"custom_id": "1", "response": {"status_code": 200}}
+    return [json.dumps(line) + "\n\n" + json.dumps(line | {"custom_id": "2"}) + "\n",
+            json.dumps(done) + '\n{"custom_id":"']
+
+
+SEEDS = {
+    "batch": batches,
+    "completion": completions,
+    "config": lambda: list(files("**/config.json")) + [
+        joined(blob, '{"eos_token_id": [1, 2]}') for blob in files("models/*/config.json")],
+    "detokenizer": lambda: [bytes([i % 2]) + bytes(range(256)) for i in range(2)]
+    + [b"\0" + b"".join(i.to_bytes(2, "little") for i in range(1010))],
+    "options": lambda: ["6GiB", "75%", "1e300", "5=1.5,7=-100", "1,2,3", "[1, 2]",
+                        "layers.0-7=host,layers.*.mlp=disk", "fp8_per_channel", "auto", "4096"],
+    "pattern": patterns,
+    "rates": lambda: ['{"memory": 2e10, "disks": {"1": 1.5e9}}', "{}"],
+    "report": lambda: [],
+    "rope": rope_configs,
+    "safetensors": lambda: files("**/*.safetensors"),
+    "shard_index": lambda: files("**/*.index.json"),
+    "spill_header": lambda: [joined(json.dumps(
+        {"format": "sluice.spill/1", "model": "m", "scheme": "int8", "fingerprint": "f",
+         "tensors": 1, "index_offset": 16384, "index_bytes": 64, "index_checksum": "c"}),
+        bytes(17000))],
+    "tokenizer": lambda: [joined(json.dumps(small_tokenizer()), "AB <s> ab x\u00e9")]
+    + list(files("**/tokenizer.json")),
+    "tokenizer_text": texts,
+    "utf8": lambda: [bytes([i]) + text for i, text in enumerate(texts())][:200],
+}
+
+
+def write(out, target, make):
+    folder = out / target
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    blobs = [b if isinstance(b, bytes) else b.encode() for b in make()]
+    for number, blob in enumerate(dict.fromkeys(blobs)):
+        (folder / f"seed-{number:03}").write_bytes(blob)
+    for kind in ("seeds", "regressions"):
+        for path in sorted((HERE / kind / target).glob("*")):
+            shutil.copy(path, folder / f"{kind}-{path.name}")
+    if not any(folder.iterdir()):
+        raise SystemExit(f"seeds.py: {target} has no seeds")
+
+
+def main():
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: seeds.py OUT")
+    for target, make in SEEDS.items():
+        write(pathlib.Path(sys.argv[1]), target, make)
+
+
+if __name__ == "__main__":
+    main()
