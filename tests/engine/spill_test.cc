@@ -40,7 +40,7 @@ class SpillTest : public testing::Test {
   fs::path model() const { return dir_.path(); }
   fs::path cache() const { return cache_.path() / "spill"; }
 
-  SessionOptions options(const char* scheme = "fp8_per_channel") const {
+  SessionOptions options(std::string_view scheme = "fp8_per_channel") const {
     SessionOptions o;
     o.model = model();
     o.quantize.scheme = *find_quant_scheme(scheme);
@@ -127,7 +127,7 @@ class SpillTest : public testing::Test {
 TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
   for (const QuantScheme& scheme : quant_schemes()) {
     SCOPED_TRACE(scheme.name);
-    SessionOptions o = options(scheme.name.data());
+    SessionOptions o = options(scheme.name);
     std::string expected = outcome(o, false).bits;
     EXPECT_FALSE(fs::exists(cache()) && scheme.group == ScaleGroup::none)
         << "nothing is written for what stays in memory or is not quantized";

@@ -19,7 +19,7 @@ constexpr int64_t kSteps = 3;
 
 struct StreamingCase {
   std::filesystem::path model;
-  const char* scheme = "none";
+  std::string_view scheme = "none";
   std::set<ParamRole> roles{ParamRole::linear};
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 2;
@@ -144,7 +144,7 @@ TEST(Streaming, SameBitsForEveryBudget) {
     test::TempDir dir;
     write_model(dir.path(), random);
     for (const QuantScheme& scheme : quant_schemes()) {
-      StreamingCase c{dir.path(), scheme.name.data()};
+      StreamingCase c{dir.path(), scheme.name};
       if (random.uniform() < 0.5)
         c.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
       c.threads = static_cast<int>(random.between(1, 3));
@@ -198,7 +198,7 @@ TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
     write_model(dir.path(), random);
     for (const QuantScheme& scheme : quant_schemes()) {
       SCOPED_TRACE(scheme.name);
-      StreamingCase c{dir.path(), scheme.name.data()};
+      StreamingCase c{dir.path(), scheme.name};
       if (random.uniform() < 0.5) c.spill = dir.path() / "spill";
       Needs n = needs(c);
       Session constant(c.options());

@@ -109,9 +109,10 @@ class FaultyCalls final : public SystemCalls {
     }
     std::lock_guard lock(mutex_);
     double dice = random_.uniform();
-    if ((dice -= faults_.interrupted) < 0) return -EINTR;
-    if ((dice -= faults_.try_again) < 0) return -EAGAIN;
-    if ((dice -= faults_.short_reads) < 0 && result > 0) return random_.between(0, result);
+    double again = faults_.interrupted + faults_.try_again;
+    if (dice < faults_.interrupted) return -EINTR;
+    if (dice < again) return -EAGAIN;
+    if (dice < again + faults_.short_reads && result > 0) return random_.between(0, result);
     return result;
   }
 

@@ -11,7 +11,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-CheckpointFile file(std::string name, uint64_t size) {
+CheckpointFile file(const std::string& name, uint64_t size) {
   CheckpointFile f;
   f.name = name;
   f.path = std::filesystem::path("/m") / name;
