@@ -106,6 +106,8 @@ std::unique_ptr<Session> open_draft(Session& session, const RunOptions& o, int64
   options.model = *o.draft_model;
   options.mirrors.clear();
   options.place.clear();
+  options.kv_bytes = 0;
+  options.swap = {};
   options.max_model_len.reset();
   auto draft = std::make_unique<Session>(options, session);
   if (draft->config().vocab_size != session.config().vocab_size) {

@@ -28,6 +28,10 @@ constexpr uint64_t kStreamGrowth = 768 * KiB;  // of the threads that stream, to
 // Kept free in a budget: what of the kernel's is not proportional, and the pages of the program,
 // its libraries and the tokenizer that the kernel keeps in its cache, where a cgroup pays for them.
 constexpr uint64_t kSlack = 16 * MiB;
+// Of a small model's KV blocks a disk has room for many more than anybody asks for again; of each,
+// the process keeps what it knows.
+constexpr uint64_t kMostSwapBlocks = 1 << 16;
+constexpr uint64_t kBytesASwapBlock = 48;
 
 }  // namespace
 
@@ -66,8 +70,12 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   }
   plan.kv_cache = Buffer::charged_bytes(static_cast<uint64_t>(plan.kv_blocks) * block);
   uint64_t slot = kv_slot_bytes(cache, groups.areas);
-  plan.swap_blocks = static_cast<int64_t>(shape.swap.host_bytes / slot);
-  plan.disk_blocks = static_cast<int64_t>(shape.swap.disk_bytes / slot);
+  auto blocks_in = [&](uint64_t bytes) {
+    return static_cast<int64_t>(std::min(bytes / slot, kMostSwapBlocks));
+  };
+  plan.swap_blocks = blocks_in(shape.swap.host_bytes);
+  plan.disk_blocks = blocks_in(shape.swap.disk_bytes);
+  plan.runtime += static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks) * kBytesASwapBlock;
   plan.swap = Buffer::charged_bytes(static_cast<uint64_t>(plan.swap_blocks) * slot);
   if (plan.disk_blocks > 0) plan.swap += Buffer::charged_bytes(SwapFile::memory_bytes(slot));
 }
