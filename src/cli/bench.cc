@@ -30,6 +30,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 // Any ids will do: speed does not depend on them.
 std::vector<int32_t> some_ids(int64_t count, int64_t vocab_size) {
   std::vector<int32_t> ids;
+  ids.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
     ids.push_back(static_cast<int32_t>((i * 7919 + 13) % vocab_size));
   return ids;
@@ -195,6 +196,7 @@ std::vector<double> decode_seconds(Session& session, int64_t count, int64_t prom
   for (int64_t i = prompt; i < prompt + tokens; ++i) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
     std::vector<StepPart> parts;
+    parts.reserve(sequences.size());
     for (Sequence& s : sequences)
       parts.push_back({&s, std::span(ids).subspan(static_cast<size_t>(i), 1)});
     auto start = std::chrono::steady_clock::now();

@@ -30,7 +30,7 @@ constexpr uint64_t kStreamGrowth = 768 * KiB;  // of the threads that stream, to
 constexpr uint64_t kSlack = 16 * MiB;
 // Of a small model's KV blocks a disk has room for many more than anybody asks for again; of each,
 // the process keeps what it knows.
-constexpr uint64_t kMostSwapBlocks = 1 << 16;
+constexpr uint64_t kMostSwapBlocks = 1 << 14;
 constexpr uint64_t kBytesASwapBlock = 48;
 
 }  // namespace
