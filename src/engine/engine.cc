@@ -266,7 +266,7 @@ std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
 
 // What the new token does to the text, and whether it is the last one.
 void Engine::go_on(Active& a, int32_t id) {
-  auto show = [&](std::string text) {
+  auto show = [&](const std::string& text) {
     a.result.text += text;
     a.output->text += text;
   };

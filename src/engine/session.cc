@@ -192,7 +192,8 @@ void Session::place_beside(Session& host, const RunShape& shape) {
   shape_ = shape;
   uint64_t most = host.budget() / 2;
   auto [resident, read] = what_if(shape, UINT64_MAX, options_.quantize);
-  if (resident.needed() <= most) {
+  uint64_t needed = resident.needed();
+  if (needed <= most) {
     plan_ = std::move(resident);
     read_plan_ = std::move(read);
   } else {  // slower, and smaller
@@ -200,7 +201,7 @@ void Session::place_beside(Session& host, const RunShape& shape) {
   }
   if (plan_->streams()) {
     fail(ErrorKind::no_fit, "{}: takes {} in memory, and half of the budget is {}",
-         options_.model.string(), format_size(resident.needed()), format_size(most));
+         options_.model.string(), format_size(needed), format_size(most));
   }
   host.guests_ += plan_->run_peak() + plan_->run_peak() / 512;
   malloc_trim(0);
