@@ -78,6 +78,11 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() { unmap(); }
 
+void Buffer::touch(uint64_t offset, uint64_t bytes) const {
+  check(offset <= bytes_.size() && bytes <= bytes_.size() - offset, "range outside its buffer");
+  madvise(bytes_.data() + offset, bytes, MADV_POPULATE_WRITE);  // else they come as they are used
+}
+
 void Buffer::give_back(uint64_t offset, uint64_t bytes) {
   check(offset <= bytes_.size() && bytes <= bytes_.size() - offset, "range outside its buffer");
   uint64_t begin = round_up(offset, kPage);
