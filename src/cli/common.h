@@ -94,6 +94,7 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
                  const Json& timings);
 // Refuses an unwritable path before any work is done.
 void check_report_path(const CommonOptions& options);
+void check_writable(const std::string& option, const std::string& path);
 void write_report(const CommonOptions& options, const Json& report);
 
 }  // namespace sluice::cli

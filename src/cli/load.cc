@@ -120,14 +120,17 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
           {"timings", timings}};
 }
 
-void check_report_path(const CommonOptions& options) {
-  if (options.report.empty()) return;
+void check_writable(const std::string& option, const std::string& path) {
   // Opened without truncating: what is there stays until there is something to replace it.
-  bool existed = std::filesystem::exists(options.report);
-  int fd = open(options.report.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) fail_errno(errno, "--report {}: cannot be written", options.report);
+  bool existed = std::filesystem::exists(path);
+  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) fail_errno(errno, "{} {}: cannot be written", option, path);
   close(fd);
-  if (!existed) unlink(options.report.c_str());
+  if (!existed) unlink(path.c_str());
+}
+
+void check_report_path(const CommonOptions& options) {
+  if (!options.report.empty()) check_writable("--report", options.report);
 }
 
 void write_report(const CommonOptions& options, const Json& report) {

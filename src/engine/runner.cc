@@ -29,6 +29,7 @@ BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const 
 Runner::Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger,
                const MemoryPlan& plan, const RunShape& shape, const BlockCosts& costs)
     : model_(model),
+      ledger_(ledger),
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
       workspace_memory_(ledger, Use::workspace, "kernels",
                         cpu_workspace_bytes(model.workspace_needs(plan.chunk_rows), pool.size()),
@@ -110,6 +111,25 @@ Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::st
     last = hidden.rows_from(rows - 1, 1);
   }
   return last;
+}
+
+// What rounds differently gives other keys and values.
+PromptCache Runner::prompt_cache(std::filesystem::path path, const std::string& identity) {
+  return {std::move(path), fmt::format("{} {}", identity, kernels_->name()), blocks_, kv_, ledger_};
+}
+
+int64_t Runner::restore(PromptCache& cache, std::span<const int32_t> prompt) {
+  Sequence sequence = new_sequence(std::ssize(prompt));
+  return cache.restore(prompt.first(prompt.size() - 1), sequence);
+}
+
+void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
+  Sequence sequence = new_sequence(std::ssize(prompt));
+  auto known = prompt.first(prompt.size() - 1);
+  std::vector<BlockCopy> copies;
+  sequence.adopt(sequence.match(known), copies);
+  kv_.copy(copies);
+  cache.save(known, sequence);
 }
 
 Tensor Runner::logits(Tensor hidden) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/kv/block_manager.h"
+#include "src/kv/prompt_cache.h"
 #include "src/kv/sequence.h"
 #include "src/kv/storage.h"
 #include "src/memory/ledger.h"
@@ -58,6 +59,13 @@ class Runner {
   // Contents that have to be elsewhere before the next step, in this order.
   void copy_blocks(std::span<const BlockCopy> copies) { kv_.copy(copies); }
 
+  PromptCache prompt_cache(std::filesystem::path path, const std::string& identity);
+  // Keys and values of the prompt's first blocks from the file, for whoever begins with it: the
+  // number of tokens. And what is known of them to the file. The last token is computed in any
+  // case, so that its block, and a window before it, are not looked for.
+  int64_t restore(PromptCache& cache, std::span<const int32_t> prompt);
+  void save(PromptCache& cache, std::span<const int32_t> prompt);
+
   // Logits of rows of step's result: [rows, vocab_size], valid until the next call. At most the
   // plan's logits rows.
   Tensor logits(Tensor hidden);
@@ -68,6 +76,7 @@ class Runner {
   void fill_rope(const StepPart& part, int64_t first_row);
 
   const CausalLM& model_;
+  Ledger& ledger_;
   int64_t logits_rows_;
   Buffer workspace_memory_;
   Buffer activation_memory_;

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "src/base/checksum.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -125,7 +126,8 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           options_.place,
           sequences,
           options_.kv_bytes,
-          options_.swap};
+          options_.swap,
+          options_.prompt_cache};
 }
 
 void Session::check_place_rules() {
@@ -303,6 +305,16 @@ Runner& Session::runner() {
                                        block_costs());
   }
   return *runner_;
+}
+
+PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
+  std::string text = index_.identity() + model_.files.config.dump();
+  for (const ParamPlan& p : read_plan_->params)
+    text += fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype));
+  text += fmt::format("{} {} {} {}\n", options_.quantize.scheme.name, static_cast<int>(compute_),
+                      dtype_name(shape_.kv_dtype), shape_.block_size);
+  if (config().rope.depends_on_length()) text += fmt::format("{}\n", prompt_tokens);
+  return runner().prompt_cache(path, checksum128(std::as_bytes(std::span(text))));
 }
 
 BlockCosts Session::block_costs() const {

@@ -79,10 +79,11 @@ void KvStorage::copy_one(const BlockCopy& copy) {
   } else if (from.tier == Tier::device && to.tier == Tier::host) {
     gather(from.block, host_slot(to.block));
   } else if (from.tier == Tier::device && to.tier == Tier::disk) {
-    gather(from.block, disk_->scratch());
-    disk_->write(to.block, disk_->scratch());
+    gather(from.block, disk_->begin_write());
+    disk_->write(to.block);
   } else if (from.tier == Tier::host && to.tier == Tier::disk) {
-    disk_->write(to.block, host_slot(from.block));
+    std::ranges::copy(host_slot(from.block), disk_->begin_write().begin());
+    disk_->write(to.block);
   } else {
     check(from.tier == Tier::host && to.tier == Tier::device, "a KV block is copied nowhere");
     scatter(host_slot(from.block), to.block);
@@ -90,6 +91,7 @@ void KvStorage::copy_one(const BlockCopy& copy) {
 }
 
 void KvStorage::read_from_disk(std::span<const BlockCopy> copies) {
+  disk_->finish_writes();
   io::Reader& reader = disk_->reader();
   size_t asked = 0;
   for (size_t arrived = 0; arrived < copies.size(); ++arrived) {

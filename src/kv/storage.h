@@ -35,14 +35,16 @@ class KvStorage {
   // area each layer uses, of as many as the largest says.
   KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64_t> areas, const Swap& swap);
   const std::vector<KvCache>& layers() const { return layers_; }
+  uint64_t slot_bytes() const { return slot_bytes_; }
+  // A device block to one run of slot_bytes(), and back.
+  void gather(int32_t block, std::span<std::byte> to) const;
+  void scatter(std::span<const std::byte> from, int32_t block);
   // In their order, in all areas.
   void copy(std::span<const BlockCopy> blocks);
 
  private:
   std::span<std::byte> host_slot(int32_t slot) const;
   void copy_within(int32_t from, int32_t to);
-  void gather(int32_t block, std::span<std::byte> to) const;
-  void scatter(std::span<const std::byte> from, int32_t block);
   void copy_one(const BlockCopy& copy);
   void read_from_disk(std::span<const BlockCopy> copies);
 

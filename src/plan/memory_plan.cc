@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/kv/prompt_cache.h"
 #include "src/kv/storage.h"
 #include "src/memory/buffer.h"
 #include "src/plan/spill_layout.h"
@@ -78,6 +79,7 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   plan.runtime += static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks) * kBytesASwapBlock;
   plan.swap = Buffer::charged_bytes(static_cast<uint64_t>(plan.swap_blocks) * slot);
   if (plan.disk_blocks > 0) plan.swap += Buffer::charged_bytes(SwapFile::memory_bytes(slot));
+  if (shape.prompt_cache) plan.swap += Buffer::charged_bytes(PromptCache::memory_bytes(slot));
 }
 
 }  // namespace

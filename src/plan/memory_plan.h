@@ -35,6 +35,7 @@ struct RunShape {
   int64_t sequences = 1;              // that max_tokens are of
   uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
   SwapShape swap = {};
+  bool prompt_cache = false;  // keys and values of prompts come from files, and go there
 };
 
 // How much memory to spend for speed. The planner tries them from the largest down; results do not
