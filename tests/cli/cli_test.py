@@ -13,6 +13,7 @@ import unittest
 
 from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 from batch_test import BatchTest  # likewise
+from kv_scales_test import KvScalesTest  # likewise
 from report_test import ReportTest  # run by its name, as the others
 from sampling_test import SamplingTest  # likewise
 
