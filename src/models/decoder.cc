@@ -166,6 +166,7 @@ CausalLM::CausalLM(DecoderConfig config, Rank rank)
 
 std::vector<KvScaleNames> CausalLM::kv_scale_names() const {
   std::vector<KvScaleNames> names;
+  names.reserve(layers_.size());
   for (const DecoderLayer* layer : layers_) names.push_back(layer->kv_scale_names());
   return names;
 }
