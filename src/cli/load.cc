@@ -88,6 +88,13 @@ Json disk_json(const DiskTimeline& timeline) {
 
 }  // namespace
 
+Json kv_cache_json(const Session& session) {
+  Json scales;
+  if (is_float8(session.kv_dtype()))
+    scales = session.model().root->kv_scales().empty() ? "token_and_head" : "checkpoint";
+  return {{"dtype", dtype_name(session.kv_dtype())}, {"scales", scales}};
+}
+
 Json swaps_json(const BlockStats& s) {
   return {{"stored", s.stored}, {"restored", s.restored}, {"lost", s.lost}};
 }
@@ -115,6 +122,7 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
           {"load", load_json(session.load_report(), session.memory_plan().weights)},
           {"stream", stream_json(session)},
           {"spill", spill_json(session)},
+          {"kv_cache", kv_cache_json(session)},
           {"disk", disk_json(session.timeline())},
           {"memory", to_json(memory)},
           {"timings", timings}};

@@ -13,7 +13,9 @@ KvStorage make_storage(const CausalLM& model, Ledger& ledger, const MemoryPlan& 
   cache.blocks = plan.kv_blocks;
   std::vector<int64_t> areas;
   for (const LayerGroups::Layer& l : model.layer_groups().layers) areas.push_back(l.area);
-  return {ledger, cache, areas, {plan.swap_blocks, plan.disk_blocks, shape.swap.directory}};
+  KvStorage::Swap swap{plan.swap_blocks, plan.disk_blocks, shape.swap.directory};
+  bool scales = is_float8(cache.dtype);
+  return {ledger, cache, areas, swap, scales ? model.kv_scales() : std::span<const KvScales>{}};
 }
 
 BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const RunShape& shape,

@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/plan/kv_scales.h"
 #include "src/plan/rates.h"
 
 namespace sluice {
@@ -71,6 +72,7 @@ Session::Session(SessionOptions options, Session* host)
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   if (host == nullptr) load_tokenizer();
   compute_ = choose_compute(options_.dtype, model_.files.dtype);
+  if (is_float8(kv_dtype())) model_.root->use_kv_scales(read_kv_scales(*model_.root, index_));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   budget_ = parse_budget(options_.memory, free_);
   if (host == nullptr) ledger_.set_budget(Place::host, budget_);
@@ -109,9 +111,12 @@ const Tokenizer& Session::need_tokenizer() const {
   return *tokenizer_;
 }
 
+DType Session::kv_dtype() const {
+  return options_.kv_dtype.value_or(compute_ == Compute::bf16 ? DType::bf16 : DType::f32);
+}
+
 RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
                             int64_t sequences) const {
-  DType kv = options_.kv_dtype.value_or(compute_ == Compute::bf16 ? DType::bf16 : DType::f32);
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
   return {max_tokens,
@@ -119,7 +124,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           std::min(logits_rows, most_rows),
           0,
           options_.block_size,
-          kv,
+          kv_dtype(),
           compute_,
           pool_->size(),
           !options_.spill.directories.empty(),

@@ -65,6 +65,7 @@ class Session {
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
   Compute compute() const { return compute_; }
+  DType kv_dtype() const;
   uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // beside guests
   const FreeMemory& system_memory() const { return free_; }
   // Tokens that a sequence may have: --max-model-len, else the model's own limit.

@@ -17,7 +17,7 @@ uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
 }
 
 KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64_t> areas,
-                     const Swap& swap)
+                     const Swap& swap, std::span<const KvScales> scales)
     : run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))) {
   int64_t count = 1 + *std::ranges::max_element(areas);
   slot_bytes_ = kv_slot_bytes(shape, count);
@@ -31,6 +31,11 @@ KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64
     areas_.push_back(cache);
   }
   for (int64_t a : areas) layers_.push_back(areas_[static_cast<size_t>(a)]);
+  check(scales.empty() || scales.size() == layers_.size(), "scales of each layer, or none");
+  for (size_t l = 0; l < scales.size(); ++l) {
+    layers_[l].key_scale = scales[l].key;
+    layers_[l].value_scale = scales[l].value;
+  }
   if (swap.host_blocks > 0) {
     host_ = Buffer(ledger, Use::swap, "KV swap space",
                    static_cast<uint64_t>(swap.host_blocks) * slot_bytes_, Buffer::Touch::lazily);

@@ -32,8 +32,10 @@ class KvStorage {
     std::filesystem::path directory;  // of these
   };
   // `shape` gives dtype, blocks, block_size, kv_heads and head_dim of every layer; `areas` which
-  // area each layer uses, of as many as the largest says.
-  KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64_t> areas, const Swap& swap);
+  // area each layer uses, of as many as the largest says; `scales` each layer's, where the
+  // checkpoint has them, or nothing.
+  KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64_t> areas, const Swap& swap,
+            std::span<const KvScales> scales = {});
   const std::vector<KvCache>& layers() const { return layers_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
   // A device block to one run of slot_bytes(), and back.

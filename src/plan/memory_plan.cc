@@ -44,6 +44,10 @@ KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape) {
   cache.block_size = shape.block_size;
   cache.kv_heads = kv / c.head_dim;
   cache.head_dim = c.head_dim;
+  if (is_float8(cache.dtype) && !model.kv_scales().empty()) {
+    cache.key_scale = model.kv_scales().front().key;
+    cache.value_scale = model.kv_scales().front().value;
+  }
   return cache;
 }
 

@@ -99,7 +99,8 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
 
-// The KV cache of every layer, without its blocks.
+// The KV cache of every layer, without its blocks. Scales that the checkpoint has are the first
+// layer's: what a block holds is the same in all.
 KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape);
 
 }  // namespace sluice
