@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ranges>
+#include <set>
 
 #include "src/base/error.h"
 
@@ -54,10 +55,9 @@ void check_lists(const SamplingParams& p) {
   if (!p.allowed_token_ids) return;
   if (p.allowed_token_ids->empty())
     fail(ErrorKind::usage, "--allowed-token-ids must name at least one token");
-  auto banned = [&](int32_t id) {
-    return std::ranges::find(p.banned_token_ids, id) != p.banned_token_ids.end();
-  };
-  if (std::ranges::all_of(*p.allowed_token_ids, banned)) {
+  std::set<int32_t> left(p.allowed_token_ids->begin(), p.allowed_token_ids->end());
+  for (int32_t id : p.banned_token_ids) left.erase(id);
+  if (left.empty()) {
     fail(
         ErrorKind::usage,
         "--allowed-token-ids: each of them is one of --banned-token-ids, so that no token is left");
