@@ -72,9 +72,12 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
-  if (asked.scheme.group == ScaleGroup::none)
-    consider("--quantization fp8", session.budget(),
-             {*find_quant_scheme("fp8"), asked.roles, false});
+  if (asked.scheme.group == ScaleGroup::none) {
+    QuantizeRequest fp8 = asked;
+    fp8.scheme = *find_quant_scheme("fp8");
+    fp8.to_bf16 = false;
+    consider("--quantization fp8", session.budget(), fp8);
+  }
   auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
   uint64_t all = resident.needed() + 2 * MiB;
   consider(fmt::format("--memory {}MiB", all / MiB), all, asked);

@@ -27,6 +27,8 @@ struct SessionOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> mirrors;  // with some or all of its weight files
   std::optional<std::string> memory;  // as given: "2GiB", "75%" of what is free; none: what is free
+  std::shared_ptr<Backend> backend;   // what computes; null: the CPU, as `isa` says
+  std::optional<std::string> device_memory;  // as `memory`, of a device with memory of its own
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;
   std::optional<DType> kv_dtype;  // of the KV cache (kernels/kv_cache.h); none: as computed
@@ -63,6 +65,8 @@ class Session {
   const Tokenizer& need_tokenizer() const;
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
+  const Backend& backend() const { return *backend_; }
+  uint64_t device_budget() const { return device_budget_; }  // 0: its memory is the host's
   Compute compute() const { return compute_; }
   uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // beside guests
   const FreeMemory& system_memory() const { return free_; }
@@ -108,10 +112,13 @@ class Session {
  private:
   Session(SessionOptions options, Session* host);
   void load_tokenizer();
+  void set_device_budget();
+  void check_device();
   void check_place_rules();
   int64_t longest_sequence();
   void measure_streamed(const std::stop_token& stop);
   void open_stream();
+  void make_encoder();
   LoadOptions load_options();
   BlockCosts block_costs() const;
 
@@ -124,6 +131,8 @@ class Session {
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
   std::shared_ptr<ThreadPool> pool_;
+  std::shared_ptr<Backend> backend_;
+  uint64_t device_budget_ = 0;
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
   uint64_t guests_ = 0;  // bytes that they take while this runs
@@ -137,7 +146,10 @@ class Session {
   std::optional<ReadPlan> read_plan_;
   LoadReport load_report_;
   DiskTimeline timeline_{ledger_.start()};
-  std::unique_ptr<Kernels> encoder_;
+  Buffer encoder_memory_;  // of the device
+  Buffer encoder_host_;
+  std::unique_ptr<Pinned> encoder_pinned_;
+  std::unique_ptr<Encoder> encoder_;
   std::unique_ptr<Spill> spill_;
   std::vector<Resident> residents_;
   std::unique_ptr<TileStream> stream_;

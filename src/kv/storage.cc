@@ -1,7 +1,6 @@
 #include "src/kv/storage.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -16,14 +15,14 @@ uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
   return round_up(kv_block_bytes(shape, areas), io::kDirectAlignment);
 }
 
-KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64_t> areas,
-                     const Swap& swap)
-    : run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))) {
+KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvCache& shape,
+                     std::span<const int64_t> areas, const Swap& swap)
+    : stream_(stream), run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))) {
   int64_t count = 1 + *std::ranges::max_element(areas);
   slot_bytes_ = kv_slot_bytes(shape, count);
   uint64_t area = static_cast<uint64_t>(shape.blocks) * run_bytes_;
-  buffer_ = Buffer(ledger, Use::kv_cache, "KV cache", 2 * static_cast<uint64_t>(count) * area,
-                   Buffer::Touch::now);
+  buffer_ = device.memory(ledger, Use::kv_cache, "KV cache",
+                          2 * static_cast<uint64_t>(count) * area, Buffer::Touch::now);
   for (int64_t a = 0; a < count; ++a) {
     KvCache cache = shape;
     cache.keys = buffer_.data() + 2 * static_cast<uint64_t>(a) * area;
@@ -34,6 +33,7 @@ KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64
   if (swap.host_blocks > 0) {
     host_ = Buffer(ledger, Use::swap, "KV swap space",
                    static_cast<uint64_t>(swap.host_blocks) * slot_bytes_, Buffer::Touch::lazily);
+    host_pinned_ = device.pin(host_.bytes());
   }
   if (swap.disk_blocks > 0) disk_.emplace(ledger, swap.directory, swap.disk_blocks, slot_bytes_);
 }
@@ -45,17 +45,17 @@ std::span<std::byte> KvStorage::host_slot(int32_t slot) const {
 void KvStorage::copy_within(int32_t from, int32_t to) {
   for (const KvCache& area : areas_) {
     for (std::byte* side : {area.keys, area.values}) {
-      std::memcpy(side + static_cast<size_t>(to) * run_bytes_,
-                  side + static_cast<size_t>(from) * run_bytes_, run_bytes_);
+      stream_.copy(side + static_cast<size_t>(to) * run_bytes_,
+                   side + static_cast<size_t>(from) * run_bytes_, run_bytes_);
     }
   }
 }
 
-void KvStorage::gather(int32_t block, std::span<std::byte> to) const {
+void KvStorage::gather(int32_t block, std::span<std::byte> to) {
   std::byte* at = to.data();
   for (const KvCache& area : areas_) {
     for (const std::byte* side : {area.keys, area.values}) {
-      std::memcpy(at, side + static_cast<size_t>(block) * run_bytes_, run_bytes_);
+      stream_.copy(at, side + static_cast<size_t>(block) * run_bytes_, run_bytes_);
       at += run_bytes_;
     }
   }
@@ -65,7 +65,7 @@ void KvStorage::scatter(std::span<const std::byte> from, int32_t block) {
   const std::byte* at = from.data();
   for (const KvCache& area : areas_) {
     for (std::byte* side : {area.keys, area.values}) {
-      std::memcpy(side + static_cast<size_t>(block) * run_bytes_, at, run_bytes_);
+      stream_.copy(side + static_cast<size_t>(block) * run_bytes_, at, run_bytes_);
       at += run_bytes_;
     }
   }
@@ -80,8 +80,10 @@ void KvStorage::copy_one(const BlockCopy& copy) {
     gather(from.block, host_slot(to.block));
   } else if (from.tier == Tier::device && to.tier == Tier::disk) {
     gather(from.block, disk_->scratch());
+    stream_.synchronize();
     disk_->write(to.block, disk_->scratch());
   } else if (from.tier == Tier::host && to.tier == Tier::disk) {
+    stream_.synchronize();  // it may be on its way there
     disk_->write(to.block, host_slot(from.block));
   } else {
     check(from.tier == Tier::host && to.tier == Tier::device, "a KV block is copied nowhere");
@@ -100,6 +102,7 @@ void KvStorage::read_from_disk(std::span<const BlockCopy> copies) {
     }
     io::ReadResult result = reader.wait();
     scatter(result.bytes, copies[result.tag].to.block);
+    stream_.synchronize();
     reader.release(result);
   }
 }

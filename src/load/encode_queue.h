@@ -52,7 +52,7 @@ class EncodeQueue {
   // null; it is given what it wants. `finished`: notified whenever there is something to take; or
   // null. `amax`: amax() of the queue that saw all tensors before, or empty. All arguments outlive
   // the queue.
-  EncodeQueue(const ReadPlan& plan, const Kernels& kernels, std::span<const Weight> weights,
+  EncodeQueue(const ReadPlan& plan, const Encoder& encoder, std::span<const Weight> weights,
               std::span<std::byte> slots, int threads, Spill* spill, Signal* finished = nullptr,
               std::span<const float> amax = {});
   ~EncodeQueue();  // waits for the workers
@@ -88,7 +88,7 @@ class EncodeQueue {
   std::span<const Move> moves(const ArrivedSpan& arrived) const;
 
   const ReadPlan& plan_;
-  const Kernels& kernels_;
+  const Encoder& encoder_;
   std::span<const Weight> weights_;
   std::span<std::byte> slots_;
   Spill* spill_;

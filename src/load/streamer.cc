@@ -21,12 +21,13 @@ struct Filling {
   std::vector<Weight> weights;  // of each parameter; meta before its unit has begun
 };
 
-void begin_unit(const ReadPlan& plan, uint32_t unit, Ledger& ledger, Filling& filling) {
+void begin_unit(const ReadPlan& plan, uint32_t unit, Device& device, Ledger& ledger,
+                Filling& filling) {
   if (filling.begun[unit]) return;
   filling.begun[unit] = true;
   const UnitPlan& u = plan.units[unit];
   filling.storage[unit] =
-      Buffer(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily);
+      device.memory(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily);
   for (size_t p = 0; p < plan.params.size(); ++p) {
     if (plan.params[p].unit == unit)
       filling.weights[p] = plan.weight(plan.params[p], filling.storage[unit].data());
@@ -120,9 +121,14 @@ double TensorReport::relative_rms_error() const {
   return stats.value_squares > 0 ? std::sqrt(stats.error_squares / stats.value_squares) : 0;
 }
 
-Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& kernels,
-                   Ledger& ledger, LoadOptions options)
-    : plan_(plan), index_(index), kernels_(kernels), ledger_(ledger), options_(options) {}
+Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
+                   const Encoder& encoder, Ledger& ledger, LoadOptions options)
+    : plan_(plan),
+      index_(index),
+      device_(device),
+      encoder_(encoder),
+      ledger_(ledger),
+      options_(options) {}
 
 std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progress,
                                          std::stop_token stop) {
@@ -145,6 +151,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   Spill* ready = offer_spill(options_.spill, sources) ? options_.spill : nullptr;
   std::vector<Fetch> list = fetches(plan_, ready);
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
+  std::unique_ptr<Pinned> pinned = device_.pin(ring.bytes());
   auto reader = io::open_reader(sources.files(), ring.bytes(),
                                 {.kind = options_.reader, .slot_bytes = plan_.slot_bytes});
   Filling filling;
@@ -162,7 +169,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   }
 
   // Declared after what its workers write to, so that it ends first.
-  EncodeQueue queue(plan_, kernels_, filling.weights, ring.bytes(), options_.threads,
+  EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
                     options_.spill);
   size_t submitted = 0;
   size_t received = 0;
@@ -171,7 +178,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
     for (; submitted < list.size() && reader->free_slots() > 0; ++submitted) {
       Fetch& f = list[submitted];
       f.file = sources.choose(f.spilled ? sources.extra_file() : f.file, f.length);
-      begin_unit(plan_, f.span->unit, ledger_, filling);
+      begin_unit(plan_, f.span->unit, device_, ledger_, filling);
       reader->submit({f.file, f.offset, f.length, submitted});
     }
     if (received < submitted) {

@@ -44,7 +44,7 @@ StreamReport& StreamReport::operator+=(const StreamReport& later) {
 }
 
 TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
-                       const Kernels& encoder, Ledger& ledger, std::span<const float> amax,
+                       const Encoder& encoder, Ledger& ledger, std::span<const float> amax,
                        LoadOptions options, std::stop_token stop)
     : plan_(plan),
       encoder_(encoder),

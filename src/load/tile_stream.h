@@ -54,7 +54,7 @@ class TileStream final : public WeightStream {
   // From here to its end the streamed parameters of the plan come from this stream. `amax`: what
   // the load found (LoadReport::amax). When `stop` is requested, whoever waits for a tile gets
   // Error(runtime). All arguments outlive it.
-  TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& encoder,
+  TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, const Encoder& encoder,
              Ledger& ledger, std::span<const float> amax, LoadOptions options,
              std::stop_token stop);
   ~TileStream() override;
@@ -114,7 +114,7 @@ class TileStream final : public WeightStream {
   void note_stats(const Entry& entry);
 
   const ReadPlan& plan_;
-  const Kernels& encoder_;
+  const Encoder& encoder_;
   LoadOptions options_;
   std::stop_token stop_;
   std::vector<float> amax_;

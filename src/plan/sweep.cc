@@ -17,7 +17,7 @@ Fate fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
   if (p.param->pieces.front().vector) return Fate::stays;  // small, and met by every token
   if (auto disk = wants_disk(rules, p.param->path)) return *disk ? Fate::goes : Fate::stays;
   bool only_looked_up =
-      p.param->role == ParamRole::embedding && p.format.layout == WeightLayout::rows;
+      p.param->role == ParamRole::embedding && p.param->layout == WeightLayout::rows;
   return only_looked_up ? Fate::goes : Fate::may_go;
 }
 
