@@ -25,6 +25,7 @@
 #include "quant/format.h"
 #include "src/base/tensor.h"
 #include "src/base/thread_pool.h"
+#include "src/device/host_device.h"
 
 namespace sluice {
 
@@ -53,9 +54,10 @@ struct KvRows {
 
 // What ops look up for the rows of a step.
 struct StepRows {
-  std::span<const int32_t> ids;  // [rows]
-  std::span<const KvRows> kv;    // of each group of layers
-  Tensor cos, sin;               // [rows, rope dim / 2]
+  std::span<const int32_t> ids;       // [rows]
+  std::span<const int32_t> host_ids;  // the same in host memory
+  std::span<const KvRows> kv;         // of each group of layers
+  Tensor cos, sin;                    // [rows, rope dim / 2]
 };
 
 // What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
@@ -76,7 +78,9 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
   virtual std::string_view name()
-      const = 0;  // "reference", "portable", "avx2", "avx512_bf16", "amx"
+      const = 0;  // "reference", "portable", "avx2", "avx512_bf16", "amx", "cuda"
+  // Where ops are work.
+  virtual DeviceStream& stream() const { return host_stream(); }
 
   // A step's rows where the other ops take them from: as they are, where the device's memory is the
   // host's. Valid until the next call; only the chunks go on to be the caller's.

@@ -20,6 +20,7 @@ class CudaKernels final : public Kernels {
               Gemm* gemm, const Workspace& memory);
 
   std::string_view name() const override { return "cuda"; }
+  DeviceStream& stream() const override { return stream_; }
   StepRows upload(const StepRows& rows) override { return upload_.upload(rows); }
   void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const override;
   void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const override;

@@ -85,6 +85,7 @@ StepRows StepUpload::upload(const StepRows& rows) {
   const int64_t count = std::ssize(rows.ids);
   StepRows on_device;
   on_device.ids = {put(rows.ids), rows.ids.size()};
+  on_device.host_ids = rows.host_ids;
   on_device.cos = put_matrix(rows.cos);
   on_device.sin = put_matrix(rows.sin);
   chunks_.resize(rows.kv.size());

@@ -6,7 +6,6 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
-#include "src/plan/rates.h"
 #include "src/plan/spill_layout.h"
 
 namespace sluice::cli {
@@ -26,7 +25,7 @@ Json uses_json(const MemoryPlan& m) {
 }
 
 // Of each unit, what stays in memory and what a pass over the model reads anew.
-Json units_json(const ReadPlan& read, const RunShape& shape) {
+Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory) {
   SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
   std::vector<uint64_t> streamed(read.units.size());
   for (const TiledTensor& t : read.sweep) {
@@ -39,7 +38,7 @@ Json units_json(const ReadPlan& read, const RunShape& shape) {
     bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
       return p.unit == u && p.streamed && p.param->role == ParamRole::embedding;
     });
-    const char* place = streamed[u] == 0 && !lookup ? "host"
+    const char* place = streamed[u] == 0 && !lookup ? memory
                         : unit.storage_bytes == 0   ? "disk"
                                                     : "host+disk";
     units.push_back({{"name", unit.name},
@@ -86,15 +85,23 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
 
 Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
-  Rates rates = remembered_rates(rates_file(), session.options().model);
+  Rates rates = session.rates();
   Prediction speed = predict_speed(memory, read, rates);
-  return {{"fits", memory.needed() <= session.budget()},
+  const DevicePlan& device = memory.device;
+  return {{"fits", session.fits(memory)},
           {"budget", session.budget()},
-          {"peak_bytes", {{"host", memory.peak()}}},
+          {"device_budget", session.device_budget()},
+          {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
           {"needed_bytes", memory.needed()},
           {"load_peak_bytes", memory.load_peak()},
           {"run_peak_bytes", memory.run_peak()},
           {"uses", uses_json(memory)},
+          {"device_uses",
+           {{"weights", device.weights},
+            {"staging", device.staging},
+            {"kv_cache", device.kv_cache},
+            {"activations", device.activations},
+            {"workspace", device.workspace}}},
           {"max_model_len", session.max_model_len()},
           {"kv_blocks", memory.kv_blocks},
           {"swap_blocks", {{"host", memory.swap_blocks}, {"disk", memory.disk_blocks}}},
@@ -110,9 +117,10 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
             {"memory_bytes_per_second", rates.memory},
             {"memory_measured", rates.memory_measured}}},
           {"would_help", would_help(session, shape, memory, rates)},
-          {"smallest", {{"memory", smallest.needed() + MiB}}},
+          {"smallest",
+           {{"memory", smallest.needed() + MiB}, {"device_memory", smallest.device.peak()}}},
           {"ignored_tensors", read.ignored},
-          {"units", units_json(read, shape)}};
+          {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
 }
 
 std::string units_text(const Json& units) {
@@ -142,11 +150,22 @@ std::string plan_text(const Session& session, const Json& plan) {
     text += fmt::format("longest      {} tokens a sequence\n", session.max_model_len());
   for (const auto& [use, bytes] : plan.at("uses").items())
     text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
+  if (session.device_budget() > 0) {
+    text += fmt::format("device       {} of {}: {}\n", size(plan.at("peak_bytes").at("device")),
+                        format_size(session.device_budget()),
+                        session.backend().device().info().name);
+    for (const auto& [use, bytes] : plan.at("device_uses").items())
+      text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
+  }
   text += fmt::format("peak         {} while loading, {} while running\n",
                       size(plan.at("load_peak_bytes")), size(plan.at("run_peak_bytes")));
-  text += fmt::format(
-      "smallest     --memory {}MiB\n",
-      ceil_div(plan.at("smallest").at("memory").get<int64_t>(), static_cast<int64_t>(MiB)));
+  auto mib = [&](const char* which) {
+    return ceil_div(plan.at("smallest").at(which).get<int64_t>(), static_cast<int64_t>(MiB));
+  };
+  text += fmt::format("smallest     --memory {}MiB", mib("memory"));
+  text += session.device_budget() > 0
+              ? fmt::format(" --device-memory {}MiB\n", mib("device_memory"))
+              : "\n";
   text +=
       fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
                   size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(), rate("disk"));
@@ -191,8 +210,11 @@ void run(const PlanOptions& o) {
     print(plan_text(session, plan));
   }
   if (!plan.at("fits").get<bool>()) {
-    fail(ErrorKind::no_fit, "the model needs {}, but the budget is {}",
-         format_size(memory.needed()), format_size(session.budget()));
+    if (memory.needed() > session.budget())
+      fail(ErrorKind::no_fit, "the model needs {}, but the budget is {}",
+           format_size(memory.needed()), format_size(session.budget()));
+    fail(ErrorKind::no_fit, "the model needs {} of the device, but --device-memory is {}",
+         format_size(memory.device.peak()), format_size(session.device_budget()));
   }
 }
 

@@ -21,6 +21,7 @@ struct DeviceInfo {
   std::string name;            // "cpu", "NVIDIA H100 80GB HBM3"
   int compute_capability = 0;  // 89 for 8.9; 0: no GPU
   uint64_t total_bytes = 0;    // of its memory; 0: the machine's
+  double memory_rate = 0;      // bytes a second that its memory could give; 0: not known
 };
 
 // A point in a stream's work. May be recorded again, which forgets the point before.

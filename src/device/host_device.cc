@@ -44,6 +44,11 @@ class HostDevice final : public Device {
 
 }  // namespace
 
+DeviceStream& host_stream() {
+  static HostStream stream;
+  return stream;
+}
+
 std::unique_ptr<Device> make_host_device() { return std::make_unique<HostDevice>(); }
 
 }  // namespace sluice

@@ -9,4 +9,7 @@ namespace sluice {
 
 std::unique_ptr<Device> make_host_device();
 
+// Does all work at once, and knows nothing between calls: one is enough for everybody.
+DeviceStream& host_stream();
+
 }  // namespace sluice

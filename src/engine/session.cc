@@ -10,7 +10,6 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
-#include "src/plan/rates.h"
 
 namespace sluice {
 namespace {
@@ -273,8 +272,9 @@ LoadOptions Session::load_options() {
 }
 
 void Session::open_stream() {
-  stream_ = std::make_unique<TileStream>(*read_plan_, index_, *encoder_, ledger_, load_report_.amax,
-                                         load_options(), stop_);
+  stream_ =
+      std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_, ledger_,
+                                   load_report_.amax, load_options(), stop_);
 }
 
 std::optional<StreamReport> Session::stream_report() const {
@@ -337,7 +337,8 @@ void Session::measure_streamed(const std::stop_token& stop) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while measuring quantization");
     Tile tile = read_plan_->tile(t);
     const TensorPlan& tensor = read_plan_->tensors[tile.move.tensor];
-    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(tile));
+    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(tile),
+                  host_stream());
   }
   stream_->add_stats(load_report_);
 }
@@ -350,9 +351,23 @@ Runner& Session::runner() {
   return *runner_;
 }
 
+Rates Session::rates() const {
+  return rates_for(options_.model);
+}
+
+// `path` is on the disk that counts.
+Rates Session::rates_for(const std::filesystem::path& path) const {
+  Rates rates = remembered_rates(rates_file(), path);
+  if (double rate = backend_->device().info().memory_rate; rate > 0) {
+    rates.memory = rate;
+    rates.memory_measured = false;
+  }
+  return rates;
+}
+
 BlockCosts Session::block_costs() const {
   const std::filesystem::path& swap = options_.swap.directory;
-  Rates rates = remembered_rates(rates_file(), swap.empty() ? options_.model : swap);
+  Rates rates = rates_for(swap.empty() ? options_.model : swap);
   uint64_t slot =
       kv_slot_bytes(kv_cache_shape(*model_.root, shape_), model_.root->layer_groups().areas);
   return predict_block_costs(slot, shape_.block_size, *read_plan_, rates);

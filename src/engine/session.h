@@ -17,6 +17,7 @@
 #include "src/load/tile_stream.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
+#include "src/plan/rates.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice {
@@ -86,11 +87,17 @@ class Session {
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
+  bool fits(const MemoryPlan& plan) const {
+    return plan.needed() <= budget() && plan.device.peak() <= device_budget_;
+  }
   // What place() would decide for another budget and scheme; throws as it does.
   std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
                                           const QuantizeRequest& quantize);
   const MemoryPlan& memory_plan() const { return *plan_; }
   const ReadPlan& read_plan() const { return *read_plan_; }
+
+  // What is known of this machine: measured, assumed, or of the device by its own word.
+  Rates rates() const;
 
   // After place().
   void load(LoadProgress& progress, std::stop_token stop);
@@ -120,6 +127,7 @@ class Session {
   void open_stream();
   void make_encoder();
   LoadOptions load_options();
+  Rates rates_for(const std::filesystem::path& path) const;
   BlockCosts block_costs() const;
 
   SessionOptions options_;

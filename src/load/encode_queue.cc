@@ -148,6 +148,7 @@ void EncodeQueue::encode(ArrivedSpan arrived) {
   std::span<const Move> all = moves(arrived);
   // Of a tile beside it, of a span in its place.
   bool is_tile = arrived.kind == ArrivedSpan::Kind::tile;
+  if (arrived.after != nullptr) arrived.after->synchronize();
   EncodeStats* stats = is_tile ? &arrived.stats : &stats_[arrived.span->first_move];
   for (size_t i = 0; i < all.size(); ++i) {
     EncodeArgs args = encode_args(all[i], arrived);

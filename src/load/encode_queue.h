@@ -14,6 +14,7 @@
 
 #include "io/reader.h"
 #include "kernels/kernels.h"
+#include "src/device/device.h"
 #include "src/load/spill.h"
 #include "src/plan/read_plan.h"
 
@@ -30,7 +31,8 @@ struct ArrivedSpan {
   const Span* span = nullptr;  // Kind::span
   Move move;                   // the rows of any other kind
   Weight tile;                 // Kind::tile
-  EncodeStats stats;           // Kind::tile, once it is finished
+  DeviceEvent* after = nullptr;  // Kind::tile: what uses its memory is done then; null: nothing does
+  EncodeStats stats;             // Kind::tile, once it is finished
 };
 
 // Something that a thread waits for together with other things: one who holds no lock notifies.

@@ -192,6 +192,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
                   f.span,
                   f.spilled.value_or(Move{}),
                   {},
+                  nullptr,
                   {}});
       ++received;
     }

@@ -158,7 +158,7 @@ void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activat
   int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows);
   Tensor normed = act.normed(rows).columns(0, config_.hidden_size);
-  embedding_->forward(kernels, batch.rows.ids, residual);
+  embedding_->forward(kernels, batch.rows, residual);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const KvRows& kv = batch.rows.kv[groups_.layers[i].group];
     layers_[i]->forward(kernels, batch, kv, batch.caches[i], act, i == 0);

@@ -133,7 +133,9 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.first_sweep_bytes = sweep_bytes(read, {});
   plan.sweep_bytes = plan.first_sweep_bytes;
   if (plan.streams()) {
-    plan.stream = stream_memory(read).total();
+    StreamMemory stream = stream_memory(read, shape.backend->device().has_own_memory());
+    plan.stream = stream.host();
+    plan.device.staging = stream.tiles;
     SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
     if (!spill.tensors.empty()) {
       plan.spill = Buffer::charged_bytes(spill.index_bytes);
@@ -146,7 +148,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   Uses uses(shape, plan);
   for (const UnitPlan& u : read.units) uses.weights += Buffer::charged_bytes(u.storage_bytes);
   WorkspaceBytes encoder = shape.backend->encoder_bytes(read.slot_bytes);
-  plan.device.staging = Buffer::charged_bytes(encoder.device);
+  plan.device.staging += Buffer::charged_bytes(encoder.device);
   plan.encoder = Buffer::charged_bytes(encoder.host);
   plan.staging = read.ring_bytes;
   plan_kv(root, shape, plan);
@@ -174,10 +176,7 @@ class Attempts {
         shape_(shape),
         runtime_(runtime),
         all_(lay_out(model, index, quantize)),
-        least_(choose_streamed(all_, 0, shape.rules)) {
-    if (!can_stream() && to_disk())
-      fail(ErrorKind::usage, "--place disk: weights of --device cuda do not stream from disk");
-  }
+        least_(choose_streamed(all_, 0, shape.rules)) {}
 
   MemoryPlan resident(const Effort& effort) const { return predict(effort, {}); }
   // Nothing stays that could go.
@@ -188,17 +187,21 @@ class Attempts {
   }
 
   MemoryPlan smallest() const {
-    MemoryPlan resident = this->resident(kEfforts.back());
-    if (!can_stream()) return resident;
     MemoryPlan streamed = streaming(kEfforts.back());
-    return to_disk() || streamed.needed() < resident.needed() ? streamed : resident;
+    MemoryPlan resident = this->resident(kEfforts.back());
+    bool smaller = scarce(streamed) < scarce(resident);
+    return to_disk() || smaller ? streamed : resident;
   }
 
   bool fits(const MemoryPlan& plan, uint64_t budget) const {
     return plan.needed() <= budget && plan.device.peak() <= shape_.device_budget;
   }
-  // Streamed weights pass through host memory.
-  bool can_stream() const { return !shape_.backend->device().has_own_memory(); }
+  // Of the memory that weights lie in: what a plan needs, and what there is.
+  uint64_t scarce(const MemoryPlan& plan) const {
+    return own_memory() ? plan.device.peak() : plan.needed();
+  }
+  uint64_t limit(uint64_t budget) const { return own_memory() ? shape_.device_budget : budget; }
+  bool own_memory() const { return shape_.backend->device().has_own_memory(); }
 
   // Whether the user wants something on disk, so that not all can be resident.
   bool to_disk() const { return std::ranges::any_of(shape_.rules, &PlaceRule::disk); }
@@ -209,7 +212,9 @@ class Attempts {
     for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > effort.chunk_rows;
          wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
       MemoryPlan plan = streaming(wide);
-      if (plan.activations + plan.workspace <= budget / 4 && plan.needed() <= budget) return wide;
+      uint64_t rows = own_memory() ? plan.device.activations + plan.device.workspace
+                                   : plan.activations + plan.workspace;
+      if (rows <= limit(budget) / 4 && fits(plan, budget)) return wide;
     }
     return effort;
   }
@@ -218,15 +223,16 @@ class Attempts {
   // have room for what must stay.
   MemoryPlan filling(const Effort& effort, uint64_t budget) const {
     MemoryPlan plan = streaming(effort);
-    if (plan.needed() > budget) return plan;
+    if (!fits(plan, budget)) return plan;
     // The load's staging is gone when the run begins. Page tables and rounding take their part, and
     // the load's own peak may be the higher one.
-    uint64_t room = budget - plan.needed();
+    uint64_t room = limit(budget) - scarce(plan);
     room -= std::min(room, room / 512 + all_.units.size() * 4 * KiB + 64 * KiB);
     while (room > 0) {
       MemoryPlan filled = predict(effort, choose_streamed(all_, room, shape_.rules));
-      if (filled.needed() <= budget) return filled;
-      room -= std::min(room, std::max(filled.needed() - budget, room / 256));
+      if (fits(filled, budget)) return filled;
+      uint64_t over = scarce(filled) - std::min(scarce(filled), limit(budget));
+      room -= std::min(room, std::max({over, room / 256, uint64_t{1}}));
     }
     return plan;
   }
@@ -255,15 +261,15 @@ int64_t enough_mib(const MemoryPlan& plan) {
   return ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB);
 }
 
-// The plan has everything resident, on a device with memory of its own.
-[[noreturn]] void refuse_resident(const MemoryPlan& plan, const RunShape& shape, uint64_t budget) {
+// The smallest plan does not fit a device with memory of its own, or what it takes of the host.
+[[noreturn]] void refuse_device(const MemoryPlan& plan, const RunShape& shape, uint64_t budget) {
   const DevicePlan& d = plan.device;
   if (d.peak() > shape.device_budget) {
     fail(ErrorKind::no_fit,
-         "the model needs {} of the device's memory (weights {}, KV cache {}, staging, activations "
-         "and workspace {}), but the budget is {}; the smallest that works is --device-memory "
-         "{}MiB, or let --quantization make the weights smaller",
-         format_size(d.peak()), format_size(d.weights), format_size(d.kv_cache),
+         "the model needs {} of the device's memory even when its weights are streamed (KV cache "
+         "{}, what stays of the weights {}, staging, activations and workspace {}), but the budget "
+         "is {}; the smallest that works is --device-memory {}MiB",
+         format_size(d.peak()), format_size(d.kv_cache), format_size(d.weights),
          format_size(d.peak() - d.weights - d.kv_cache), format_size(shape.device_budget),
          ceil_div(static_cast<int64_t>(d.peak()), MiB));
   }
@@ -283,16 +289,16 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
     MemoryPlan plan = attempts.resident(effort);
     if (attempts.fits(plan, budget)) return plan;
   }
-  if (!attempts.can_stream()) refuse_resident(attempts.smallest(), shape, budget);
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
   for (const Effort& effort : kEfforts) {
     MemoryPlan plan = attempts.filling(attempts.with_more_rows(effort, budget), budget);
-    if (plan.needed() > budget) continue;
+    if (!attempts.fits(plan, budget)) continue;
     if (!best || sweep_cost(plan) < sweep_cost(*best)) best = std::move(plan);
   }
   if (best) return *std::move(best);
   MemoryPlan plan = attempts.smallest();
+  if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
   fail(ErrorKind::no_fit,
        "the model needs {} of memory even when its weights are streamed from disk (KV cache {}, "
        "what stays of the weights, staging, activations and workspace {}, the process itself {}), "

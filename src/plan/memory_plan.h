@@ -95,6 +95,7 @@ struct MemoryPlan {
     return runtime + weights + kv_cache + swap + activations + workspace + stream + encoder + spill;
   }
   uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
+  uint64_t all_weights() const { return weights + device.weights; }
   bool streams() const { return !streamed.empty(); }
   // What a budget must have: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
@@ -107,7 +108,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const std::vector<bool>& streamed = {});
 
 // The largest effort that fits `budget` with everything resident; if there is none, a part of the
-// weights is streamed, which a device with memory of its own cannot do. Throws Error(no_fit) that
+// weights is streamed. Throws Error(no_fit) that
 // names the smallest budget that would work.
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime);

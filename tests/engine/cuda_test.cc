@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/plan/sweep.h"
 #include "tests/engine/golden.h"
 #include "tests/support/simt/emulated_backend.h"
 
@@ -28,6 +29,7 @@ struct How {
   std::optional<DType> kv_dtype = {};
   int64_t chunk = 512;
   bool on_device = true;
+  const char* place = "";
 };
 
 SessionOptions options_for(const fs::path& model, const How& how) {
@@ -37,6 +39,7 @@ SessionOptions options_for(const fs::path& model, const How& how) {
   options.kv_dtype = how.kv_dtype;
   options.threads = 2;
   options.quantize.scheme = *find_quant_scheme(how.scheme);
+  if (*how.place != 0) options.place = parse_place_rules(how.place);
   if (how.on_device)
     options.backend = simt::make_emulated_backend({.schedule = how.schedule, .seed = 17});
   return options;
@@ -98,6 +101,39 @@ TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
     Outcome other = run_model(bundled("mistral_sliding"), golden.ids, 4, {.schedule = schedule});
     EXPECT_EQ(other.logits, lazy.logits);
     EXPECT_EQ(other.greedy, lazy.greedy);
+  }
+}
+
+// As little of the device as can be: fewer tile buffers than tiles, so that each is written to
+// again and again while the device may still have to read it.
+TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
+  const fs::path model = bundled("llama_tied");
+  const std::vector<int32_t> prompt{5, 17, 300, 2, 44, 9, 101, 7, 8, 450, 33, 12};
+  auto logits = [&](const How& how) {
+    SessionOptions options = options_for(model, how);
+    if (*how.place != 0) {
+      Session probe(options);
+      uint64_t least = probe.smallest(probe.run_shape(12, 12, 4)).device.peak();
+      options = options_for(model, how);
+      options.device_memory = std::to_string(least);
+    }
+    Session session(options);
+    const MemoryPlan& plan = session.place(session.run_shape(12, 12, 4));
+    EXPECT_EQ(plan.streams(), *how.place != 0);
+    const ReadPlan& read = session.read_plan();
+    EXPECT_TRUE(!plan.streams() || tile_buffers(read) < read.sweep_tiles());
+    LoadProgress progress;
+    session.load(progress, {});
+    Outcome result = test::run_prompt(session, prompt, 0, 4);
+    EXPECT_EQ(device_of(session).peak_bytes(), plan.device.peak());
+    return result.logits;
+  };
+  for (const char* scheme : {"none", "fp8_per_tensor"}) {
+    const auto resident = logits({.scheme = scheme});
+    for (Schedule schedule : {Schedule::lazy, Schedule::eager, Schedule::shuffled}) {
+      SCOPED_TRACE(testing::Message() << scheme << ", " << static_cast<int>(schedule));
+      EXPECT_EQ(logits({.schedule = schedule, .scheme = scheme, .place = "*=disk"}), resident);
+    }
   }
 }
 

@@ -392,12 +392,12 @@ StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
   LoadProgress progress;
   auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
                        .load_all(report, progress, {});
-  TileStream stream(plan, session.index(), *encoder, ledger, report.amax, load, {});
+  TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
   for (int pass = 0; pass < 2; ++pass) {
     for (uint32_t i = 0; i < plan.sweep_tiles(); ++i) {
       Tile tile = plan.tile(i);
       const TensorPlan& t = plan.tensors[tile.move.tensor];
-      stream.tile(*plan.params[t.param].param, plan.tile_row(tile));
+      stream.tile(*plan.params[t.param].param, plan.tile_row(tile), host_stream());
     }
   }
   return stream.report();

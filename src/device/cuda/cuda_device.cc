@@ -168,6 +168,17 @@ class CudaDevice final : public Device, private MemoryOwner {
   Arena arena_;
 };
 
+// Two transfers a clock, on all lines of the bus; 0 where the driver does not tell.
+double memory_rate(int device) {
+  int kilohertz = 0, bits = 0;
+  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return 2e3 * kilohertz * bits / 8;
+}
+
 }  // namespace
 
 std::unique_ptr<Device> open_device(int index) {
@@ -187,7 +198,8 @@ std::unique_ptr<Device> open_device(int index) {
   check_cuda(cudaSetDevice(index), "choosing the device");
   check_cuda(cudaFree(nullptr), "beginning to use the device");
   return std::make_unique<CudaDevice>(
-      index, DeviceInfo{properties.name, capability, properties.totalGlobalMem});
+      index, DeviceInfo{properties.name, capability, properties.totalGlobalMem,
+                        memory_rate(index)});
 }
 
 }  // namespace sluice::cuda
