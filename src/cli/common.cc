@@ -87,7 +87,8 @@ void set_device(const CommonOptions& o, SessionOptions& s) {
   s.device_memory = o.device_memory;
   if (std::optional<int> index = parse_device(o.device)) {
     if (o.kernels != "auto")
-      fail(ErrorKind::usage, "--kernels {}: are the CPU's, and --device is {}", o.kernels, o.device);
+      fail(ErrorKind::usage, "--kernels {}: are the CPU's, and --device is {}", o.kernels,
+           o.device);
     s.backend = open_cuda(*index);
   } else if (o.device_memory) {
     fail(ErrorKind::usage, "--device-memory {}: the memory of --device cpu is --memory",

@@ -151,9 +151,9 @@ std::string plan_text(const Session& session, const Json& plan) {
   for (const auto& [use, bytes] : plan.at("uses").items())
     text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
   if (session.device_budget() > 0) {
-    text += fmt::format("device       {} of {}: {}\n", size(plan.at("peak_bytes").at("device")),
-                        format_size(session.device_budget()),
-                        session.backend().device().info().name);
+    text +=
+        fmt::format("device       {} of {}: {}\n", size(plan.at("peak_bytes").at("device")),
+                    format_size(session.device_budget()), session.backend().device().info().name);
     for (const auto& [use, bytes] : plan.at("device_uses").items())
       text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
   }

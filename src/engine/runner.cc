@@ -88,7 +88,8 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   check(rows > 0, "a step without rows");
   kv_.copy(copies_);
   for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
-  StepRows step = kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
+  StepRows step =
+      kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
   model_.forward(*kernels_, {step, kv_.layers()}, *activations_);
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
   return activations_->normed(rows).columns(0, model_.config().hidden_size);

@@ -272,9 +272,8 @@ LoadOptions Session::load_options() {
 }
 
 void Session::open_stream() {
-  stream_ =
-      std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_, ledger_,
-                                   load_report_.amax, load_options(), stop_);
+  stream_ = std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_,
+                                         ledger_, load_report_.amax, load_options(), stop_);
 }
 
 std::optional<StreamReport> Session::stream_report() const {
@@ -351,9 +350,7 @@ Runner& Session::runner() {
   return *runner_;
 }
 
-Rates Session::rates() const {
-  return rates_for(options_.model);
-}
+Rates Session::rates() const { return rates_for(options_.model); }
 
 // `path` is on the disk that counts.
 Rates Session::rates_for(const std::filesystem::path& path) const {

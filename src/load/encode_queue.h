@@ -31,8 +31,9 @@ struct ArrivedSpan {
   const Span* span = nullptr;  // Kind::span
   Move move;                   // the rows of any other kind
   Weight tile;                 // Kind::tile
-  DeviceEvent* after = nullptr;  // Kind::tile: what uses its memory is done then; null: nothing does
-  EncodeStats stats;             // Kind::tile, once it is finished
+  DeviceEvent* after =
+      nullptr;        // Kind::tile: what uses its memory is done then; null: nothing does
+  EncodeStats stats;  // Kind::tile, once it is finished
 };
 
 // Something that a thread waits for together with other things: one who holds no lock notifies.

@@ -80,8 +80,7 @@ bool TileStream::embed_rows(const Param& table, std::span<const int32_t> ids, Te
     io::ReadResult read = lookup_reader_->wait();
     lookup_sources_.arrived(chosen[read.tag], read.bytes.size());
     std::byte* row = lookup_.data() + lookup_row_;
-    bool intact =
-        decode_looked_up(tensor, read, ids[read.tag], reinterpret_cast<float*>(row));
+    bool intact = decode_looked_up(tensor, read, ids[read.tag], reinterpret_cast<float*>(row));
     lookup_reader_->release(read);
     if (!intact) return false;
     // Memory that is not pinned: it has been read when this returns.

@@ -20,8 +20,9 @@ class WeightStream {
   virtual ~WeightStream() = default;
 
   // The tile that holds `row` of `param`; waits until it is in the device's memory, where it stays
-  // until all is done that `stream` was given before the next call. Fast when calls follow the order of a sweep (each streamed parameter in the order of
-  // the module tree, its rows upwards), right in any order.
+  // until all is done that `stream` was given before the next call. Fast when calls follow the
+  // order of a sweep (each streamed parameter in the order of the module tree, its rows upwards),
+  // right in any order.
   virtual WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) = 0;
 
   // As Kernels::embed, with just the rows that are wanted. The ids are in host memory; `out` is

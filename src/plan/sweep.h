@@ -33,7 +33,8 @@ uint64_t tile_buffers(const ReadPlan& plan);
 
 // Bytes that a stream takes from the ledger, of the host and of a device with memory of its own.
 struct StreamMemory {
-  uint64_t sweep = 0;   // slots where reads arrive, and tiles where the device's memory is the host's
+  uint64_t sweep =
+      0;  // slots where reads arrive, and tiles where the device's memory is the host's
   uint64_t lookup = 0;  // rows of a table
   uint64_t tiles = 0;   // of the device
   uint64_t host() const { return sweep + lookup; }

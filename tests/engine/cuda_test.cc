@@ -137,6 +137,24 @@ TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
   }
 }
 
+// Steps whose logits nobody asks for: the next one is prepared while the device is still at them.
+TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
+  const std::vector<int32_t> prompt{5, 17, 300, 2, 44, 9, 101, 7, 8, 450, 33, 12};
+  for (Schedule schedule : {Schedule::lazy, Schedule::shuffled}) {
+    Session session(options_for(bundled("llama_tied"), {.schedule = schedule}));
+    session.place(session.run_shape(24, 4, 4, 2));
+    LoadProgress progress;
+    session.load(progress, {});
+    std::vector<float> last;  // first, so that the cache holds nothing yet
+    {
+      Sequence sequence = session.runner().new_sequence();
+      Tensor logits = session.runner().logits(session.runner().prefill(sequence, prompt, {}));
+      last.assign(logits.row<float>(0), logits.row<float>(0) + logits.cols);
+    }
+    EXPECT_EQ(last, test::run_prompt(session, prompt, 0, 4).logits.back());
+  }
+}
+
 double mean_difference(const Outcome& a, const Outcome& b) {
   double sum = 0;
   size_t count = 0;

@@ -198,8 +198,8 @@ std::unique_ptr<Device> open_device(int index) {
   check_cuda(cudaSetDevice(index), "choosing the device");
   check_cuda(cudaFree(nullptr), "beginning to use the device");
   return std::make_unique<CudaDevice>(
-      index, DeviceInfo{properties.name, capability, properties.totalGlobalMem,
-                        memory_rate(index)});
+      index,
+      DeviceInfo{properties.name, capability, properties.totalGlobalMem, memory_rate(index)});
 }
 
 }  // namespace sluice::cuda
