@@ -199,6 +199,7 @@ void run_all(Session& session, Engine& engine, Pending& pending, BatchOutput& ou
       int64_t n = asked.request.n;
       Running r{&line, std::move(asked), {}, std::vector<RequestResult>(static_cast<size_t>(n)), n};
       Request request = r.asked.request;
+      request.lookup = session.memory_plan().streams();
       r.prompt = std::exchange(r.asked.request.prompt, {});
       try {
         running.emplace(engine.add(std::move(request)), std::move(r));
@@ -238,6 +239,8 @@ Json timings_json(const Engine& engine, const Totals& totals, const BatchWidth& 
                {"prompt_tokens", s.prompt_tokens},
                {"prefix_tokens", s.prefix_tokens},
                {"generated_tokens", s.generated_tokens},
+               {"guessed_tokens", s.guessed},
+               {"accepted_tokens", s.accepted},
                {"tokens_per_second", share(s.generated_tokens, seconds)},
                {"predicted_tokens_per_second", width.tokens_per_second},
                {"max_num_seqs", width.sequences},

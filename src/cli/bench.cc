@@ -41,10 +41,16 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// A load, and what was measured just before it; 0: not measured.
 struct LoadRound {
   double bytes_per_second = 0;
-  double disk_bytes_per_second =
-      0;  // of a bare read of the same files just before; 0: not measured
+  double disk_bytes_per_second = 0;    // of a bare read of the same files
+  double memory_bytes_per_second = 0;  // at which as much memory is had of the system
+
+  double disk_ratio() const { return bytes_per_second / disk_bytes_per_second; }
+  double bound_ratio() const {
+    return bytes_per_second / std::min(disk_bytes_per_second, memory_bytes_per_second);
+  }
 };
 
 // A bare io_uring loop over the checkpoint's files, at the setting that was best for them.
@@ -65,6 +71,20 @@ Buffer touched_memory(Session& session) {
                 Buffer::Touch::now);
 }
 
+// The rate at which the threads that load can have new memory, as much as the weights take.
+double new_memory_rate(Session& session) {
+  Buffer buffer(session.ledger(), Use::workspace, "new memory", session.memory_plan().weights,
+                Buffer::Touch::lazily);
+  std::span<std::byte> bytes = buffer.bytes();
+  auto start = std::chrono::steady_clock::now();
+  session.pool().parallel_for(std::ssize(bytes), 2 * MiB,
+                              [&](int64_t begin, int64_t end, int /*worker*/) {
+                                for (int64_t at = begin; at < end; at += 4 * KiB)
+                                  bytes[static_cast<size_t>(at)] = {};
+                              });
+  return static_cast<double>(bytes.size()) / seconds_since(start);
+}
+
 io::DiskSetting best_disk_setting(Session& session) {
   uint64_t room = session.budget() - session.memory_plan().runtime;
   uint64_t bytes = std::clamp(round_down(room / 2, MiB), MiB, 32 * MiB);
@@ -77,7 +97,9 @@ Json load_rounds_json(const std::vector<LoadRound>& rounds) {
   for (const LoadRound& r : rounds) {
     list.push_back({{"bytes_per_second", r.bytes_per_second},
                     {"disk_bytes_per_second", r.disk_bytes_per_second},
-                    {"ratio", r.bytes_per_second / r.disk_bytes_per_second}});
+                    {"memory_bytes_per_second", r.memory_bytes_per_second},
+                    {"ratio", r.disk_ratio()},
+                    {"bound_ratio", r.bound_ratio()}});
   }
   return list;
 }
@@ -91,19 +113,24 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
   session.place(session.run_shape(16, 1, 1));
   io::DiskSetting setting = repeats > 1 ? best_disk_setting(session) : io::DiskSetting{};
   std::vector<LoadRound> rounds;
-  std::vector<double> ratios;
   for (int64_t i = 0; i < repeats; ++i) {
     session.release();
     LoadRound& round = rounds.emplace_back();
     if (repeats > 1) {
       Buffer touched = touched_memory(session);
       round.disk_bytes_per_second = disk_rate(session, setting);
+      touched = {};
+      round.memory_bytes_per_second = new_memory_rate(session);
     }
     load_with_progress(session, o, stop);
     const LoadReport& load = session.load_report();
     round.bytes_per_second = static_cast<double>(load.io.bytes_read) / std::max(load.seconds, 1e-9);
-    if (repeats > 1) ratios.push_back(round.bytes_per_second / round.disk_bytes_per_second);
   }
+  auto median_of = [&](double (LoadRound::*ratio)() const) {
+    std::vector<double> ratios;
+    for (const LoadRound& r : rounds) ratios.push_back((r.*ratio)());
+    return median(ratios);
+  };
   Json report = make_report("bench load", o, session, Json::object());
   write_report(o, report);
   const LoadReport& load = session.load_report();
@@ -124,7 +151,8 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
                 {"reader", load.reader}};
     if (repeats > 1) {
       result["rounds"] = load_rounds_json(rounds);
-      result["ratio"] = median(ratios);
+      result["ratio"] = median_of(&LoadRound::disk_ratio);
+      result["bound_ratio"] = median_of(&LoadRound::bound_ratio);
     }
     print_json(result);
     return;
@@ -132,13 +160,17 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
   print(fmt::format("{}\nabove the weights: {}\n", summary_text(report), format_size(above)));
   for (const LoadRound& r : rounds) {
     if (repeats == 1) break;
-    print(fmt::format("load {:.2f} GiB/s, disk {:.2f} GiB/s, ratio {:.3f}\n",
-                      r.bytes_per_second / static_cast<double>(GiB),
-                      r.disk_bytes_per_second / static_cast<double>(GiB),
-                      r.bytes_per_second / r.disk_bytes_per_second));
+    constexpr auto kGiB = static_cast<double>(GiB);
+    print(fmt::format(
+        "load {:.2f} GiB/s, disk {:.2f} GiB/s ({:.3f}), new memory {:.2f} GiB/s: {:.3f} of what "
+        "bounds it\n",
+        r.bytes_per_second / kGiB, r.disk_bytes_per_second / kGiB, r.disk_ratio(),
+        r.memory_bytes_per_second / kGiB, r.bound_ratio()));
   }
-  if (repeats > 1)
-    print(fmt::format("median ratio {:.3f} over {} pairs\n", median(ratios), repeats));
+  if (repeats > 1) {
+    print(fmt::format("median of {}: {:.3f} of the disk, {:.3f} of what bounds it\n", repeats,
+                      median_of(&LoadRound::disk_ratio), median_of(&LoadRound::bound_ratio)));
+  }
 }
 
 // The best rate at which this machine's threads read memory, from a buffer far larger than its

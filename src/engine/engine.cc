@@ -105,10 +105,10 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   return outputs;
 }
 
-// Guesses for the sequences that generate; together as many as one alone could have.
+// Guesses for the sequences that generate; together as many as there are rows of logits for.
 void Engine::guess(const std::stop_token& stop) {
   int64_t running = std::max<int64_t>(scheduler_.running(), 1);
-  int64_t rows = std::min(kSpeculativeRows, runner_.max_rows()) / running;
+  int64_t rows = std::min(kSpeculativeRows, runner_.max_logits_rows() / running);
   for (auto& [id, active] : active_) {
     Active& a = *active;
     a.guesses.clear();
@@ -121,9 +121,10 @@ void Engine::guess(const std::stop_token& stop) {
 
 std::vector<int32_t> Engine::guesses_for(Active& a, int64_t most, const std::stop_token& stop) {
   std::vector<int32_t> found;
+  int64_t sequences = std::max<int64_t>(scheduler_.running(), 1);
   auto ask = [&](Source& source, auto&& make) {
     auto start = Clock::now();
-    found = make(source.length.choose(most, cost_));
+    found = make(source.length.choose(most, cost_, sequences));
     source.seconds = seconds_between(start, Clock::now());
     if (!found.empty()) a.guessed_by = &source;
   };
@@ -306,6 +307,8 @@ void Engine::settle(const ScheduledJob& scheduled) {
     a.guessed_by->length.learn(a.guessed, a.right, a.guessed_by->seconds);
   a.result.guessed += a.guessed;
   a.result.accepted += a.right;
+  stats_.guessed += a.guessed;
+  stats_.accepted += a.right;
   if (a.sampled) {
     a.result.steps += a.first ? 0 : 1;
     if (a.first && a.request.n > 1 && a.beams == nullptr) fork(a);

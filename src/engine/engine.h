@@ -43,6 +43,8 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // of the requests that were added
   int64_t prefix_tokens = 0;  // that were found in the KV cache
   int64_t generated_tokens = 0;
+  int64_t guessed = 0;  // tokens that were guessed ahead
+  int64_t accepted = 0;
   int64_t preemptions = 0;
   BlockStats blocks;
   int64_t most_running = 0;  // sequences in one step

@@ -16,7 +16,8 @@ constexpr size_t kLongest = 4;
 constexpr double kBelief = 0.7;
 constexpr double kBeliefWeight = 1;
 constexpr double kForget = 0.8;
-constexpr double kFresh = 0.3;         // share of the newest measurement in an average
+constexpr double kFresh = 0.3;  // share of the newest measurement in an average
+constexpr double kLeastVariance = 0.1;
 constexpr double kLeastGain = 1.02;    // below it guesses are not worth their risk
 constexpr int64_t kLongestPause = 64;  // passes
 
@@ -62,27 +63,31 @@ std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t m
 }
 
 void PassCost::learn(int64_t rows, double seconds) {
-  if (rows == 1) {
-    first_ = average(first_, seconds);
-  } else if (known()) {
-    double further = std::max(0.0, (seconds - first_) / static_cast<double>(rows - 1));
-    further_ = average(further_, further);
-  }
+  double share = known() ? kFresh : 1;
+  double more_rows = static_cast<double>(rows) - rows_;
+  double more_seconds = seconds - seconds_;
+  rows_ += share * more_rows;
+  seconds_ += share * more_seconds;
+  variance_ = (1 - share) * (variance_ + share * more_rows * more_rows);
+  covariance_ = (1 - share) * (covariance_ + share * more_rows * more_seconds);
+  // Passes of one size say nothing; neither rows nor what they share cost less than nothing.
+  if (variance_ > kLeastVariance) row_ = std::clamp(covariance_ / variance_, 0.0, seconds_ / rows_);
 }
 
 double GuessLength::probability() const {
   return (right_ + kBelief * kBeliefWeight) / (tried_ + kBeliefWeight);
 }
 
-int64_t GuessLength::choose(int64_t most, const PassCost& cost) {
+int64_t GuessLength::choose(int64_t most, const PassCost& cost, int64_t sequences) {
   if (most <= 0 || !cost.known()) return 0;
   double p = probability();
   int64_t best = 0;
-  double best_rate = kLeastGain / cost.of(1);
+  double own = cost.of(sequences) / static_cast<double>(sequences);
+  double best_rate = kLeastGain / own;
   double tokens = 1;
   for (int64_t n = 1; n <= most; ++n) {
     tokens += std::pow(p, static_cast<double>(n));
-    double rate = tokens / (cost.of(1 + n) + static_cast<double>(n) * seconds_each_);
+    double rate = tokens / (own + static_cast<double>(n) * (cost.row() + seconds_each_));
     if (rate > best_rate) {
       best_rate = rate;
       best = n;

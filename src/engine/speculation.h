@@ -35,25 +35,30 @@ class DraftModel {
   std::vector<int32_t> seen_;  // tokens whose keys and values the sequence holds
 };
 
-// Seconds that a pass takes with so many rows: what was measured, as a base and a share for each
-// row after the first.
+// Seconds that a pass takes with so many rows: the line through what was measured, of which the
+// newest counts most.
 class PassCost {
  public:
   void learn(int64_t rows, double seconds);
-  bool known() const { return first_ > 0; }
-  double of(int64_t rows) const { return first_ + static_cast<double>(rows - 1) * further_; }
+  bool known() const { return seconds_ > 0; }
+  double of(int64_t rows) const { return seconds_ + (static_cast<double>(rows) - rows_) * row_; }
+  double row() const { return row_; }  // for each more
 
  private:
-  double first_ = 0;
-  double further_ = 0;
+  double rows_ = 0;  // averages
+  double seconds_ = 0;
+  double variance_ = 0;  // of rows
+  double covariance_ = 0;
+  double row_ = 0;
 };
 
 // How many guesses of one source are worth their cost, from what was accepted lately.
 class GuessLength {
  public:
-  // The number of guesses with the most tokens a second, at most `most`. Where that is none, one
-  // guess is tried now and then, ever less often.
-  int64_t choose(int64_t most, const PassCost& cost);
+  // The number of guesses with the most tokens a second, at most `most`, for one of `sequences`
+  // that share the cost of a pass. Where that is none, one guess is tried now and then, ever less
+  // often.
+  int64_t choose(int64_t most, const PassCost& cost, int64_t sequences = 1);
   // `seconds`: what making the guesses took.
   void learn(int64_t guessed, int64_t accepted, double seconds);
 

@@ -4,35 +4,17 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/load/encode_queue.h"
 #include "src/load/fallback.h"
 
 namespace sluice {
 namespace {
-
-// Storage of the units that a load has begun, and where each parameter lies in it.
-struct Filling {
-  std::vector<bool> begun;      // of each unit: it has its storage
-  std::vector<Buffer> storage;  // of each unit; empty where nothing of it stays
-  std::vector<Weight> weights;  // of each parameter; meta before its unit has begun
-};
-
-void begin_unit(const ReadPlan& plan, uint32_t unit, Device& device, Ledger& ledger,
-                Filling& filling) {
-  if (filling.begun[unit]) return;
-  filling.begun[unit] = true;
-  const UnitPlan& u = plan.units[unit];
-  filling.storage[unit] =
-      device.memory(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily);
-  for (size_t p = 0; p < plan.params.size(); ++p) {
-    if (plan.params[p].unit == unit)
-      filling.weights[p] = plan.weight(plan.params[p], filling.storage[unit].data());
-  }
-}
 
 // One read of a load.
 struct Fetch {
@@ -42,6 +24,37 @@ struct Fetch {
   uint64_t offset = 0;
   uint64_t length = 0;
 };
+
+// Storage of all units, and where each parameter lies in it.
+struct Filling {
+  std::vector<Buffer> storage;  // of each unit; empty where nothing of it stays
+  std::vector<Weight> weights;  // of each parameter
+
+  Filling(const ReadPlan& plan, Device& device, Ledger& ledger) {
+    for (const UnitPlan& u : plan.units)
+      storage.push_back(
+          device.memory(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily));
+    for (const ParamPlan& p : plan.params)
+      weights.push_back(plan.weight(p, storage[p.unit].data()));
+  }
+};
+
+// Has the system bring the pages of a load's storage, in the order in which it is filled, while the
+// first bytes are still on their way: encoding need not wait for them then. A hypervisor that takes
+// free memory back has not yet taken what was free for a moment only.
+void touch_ahead(std::span<const Fetch> list, std::span<const Buffer> storage,
+                 const std::stop_token& stop) {
+  constexpr uint64_t kPart = 32 * MiB;
+  std::vector<bool> touched(storage.size());
+  for (const Fetch& f : list) {
+    uint32_t unit = f.span->unit;
+    if (touched[unit]) continue;
+    touched[unit] = true;
+    uint64_t bytes = storage[unit].bytes().size();
+    for (uint64_t at = 0; at < bytes && !stop.stop_requested(); at += kPart)
+      storage[unit].touch(at, std::min(kPart, bytes - at));
+  }
+}
 
 std::vector<Fetch> fetches(const ReadPlan& plan, const Spill* spill) {
   std::vector<Fetch> list;
@@ -154,10 +167,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   std::unique_ptr<Pinned> pinned = device_.pin(ring.bytes());
   auto reader = io::open_reader(sources.files(), ring.bytes(),
                                 {.kind = options_.reader, .slot_bytes = plan_.slot_bytes});
-  Filling filling;
-  filling.begun.resize(plan_.units.size());
-  filling.storage.resize(plan_.units.size());
-  filling.weights.resize(plan_.params.size());
+  Filling filling(plan_, device_, ledger_);
   std::vector<size_t> fetches_left(plan_.units.size());
   progress.bytes_total = 0;
   progress.bytes_done = 0;
@@ -168,7 +178,9 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
     progress.bytes_total += f.length;
   }
 
-  // Declared after what its workers write to, so that it ends first.
+  // Declared after what they write to, so that they end first.
+  std::jthread toucher(
+      [&](const std::stop_token& end) { touch_ahead(list, filling.storage, end); });
   EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
                     options_.spill);
   size_t submitted = 0;
@@ -178,7 +190,6 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
     for (; submitted < list.size() && reader->free_slots() > 0; ++submitted) {
       Fetch& f = list[submitted];
       f.file = sources.choose(f.spilled ? sources.extra_file() : f.file, f.length);
-      begin_unit(plan_, f.span->unit, device_, ledger_, filling);
       reader->submit({f.file, f.offset, f.length, submitted});
     }
     if (received < submitted) {

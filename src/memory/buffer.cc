@@ -80,6 +80,12 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() { release(); }
 
+void Buffer::touch(uint64_t offset, uint64_t bytes) const {
+  check(offset <= bytes_.size() && bytes <= bytes_.size() - offset, "range outside its buffer");
+  if (owner_ != nullptr) return;
+  madvise(bytes_.data() + offset, bytes, MADV_POPULATE_WRITE);  // else they come as they are used
+}
+
 void Buffer::give_back(uint64_t offset, uint64_t bytes) {
   check(offset <= bytes_.size() && bytes <= bytes_.size() - offset, "range outside its buffer");
   uint64_t begin = round_up(offset, kPage);

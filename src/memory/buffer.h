@@ -40,6 +40,10 @@ class Buffer {
   std::span<std::byte> bytes() const { return bytes_; }
   std::byte* data() const { return bytes_.data(); }
 
+  // Pages of a range are there when this returns, if the system has them. What they hold stays;
+  // others may write to them meanwhile. An owner's are there already.
+  void touch(uint64_t offset, uint64_t bytes) const;
+
   // Gives the whole pages of a range that is not used any more back to the system and the ledger.
   // Each range once; what lies there is lost. Memory of an owner stays as it is.
   void give_back(uint64_t offset, uint64_t bytes);

@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/engine/speculation.h"
 
 namespace sluice {
 namespace {
@@ -28,6 +29,18 @@ int64_t sum_of_largest(std::vector<Times> all, int64_t count) {
     count -= taken;
   }
   return sum;
+}
+
+// A pass over streamed weights has time for guesses at what follows: rows of logits for some, where
+// the budget has room for them beside everything else.
+void make_room_for_guesses(Session& session, BatchWidth& width) {
+  constexpr int64_t kRows = 4;  // of a sequence, its next token's included
+  int64_t rows = std::max(kRows * width.sequences, kSpeculativeRows);
+  RunShape shape =
+      session.run_shape(width.shape.max_tokens, std::max(width.shape.longest_prompt, rows), rows,
+                        width.shape.sequences);
+  std::optional<MemoryPlan> plan = session.fitting_plan(shape);
+  if (plan && plan->streams() && plan->chunk_rows >= width.sequences) width.shape = shape;
 }
 
 int64_t sequences_of(const Request& request) { return std::max(request.n, request.beams.width); }
@@ -70,6 +83,7 @@ BatchWidth choose_batch_width(Session& session, std::span<const Request> request
     if (!best || wide.tokens_per_second > kWorthwhile * best->tokens_per_second) best = wide;
     if (width == most) break;
   }
+  make_room_for_guesses(session, *best);
   return *best;
 }
 

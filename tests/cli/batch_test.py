@@ -78,6 +78,20 @@ class BatchTest(Case):
         self.assertLessEqual(out["memory"]["measured_peak"], 36 << 20)
 
     @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_guesses_beside_others_change_only_the_number_of_passes(self):
+        self.write(*({"prompt": "And he said unto him, " * (4 + i), "max_tokens": 60, "ignore_eos": True,
+                      "temperature": 0} for i in range(4)))
+        resident = run_json(*self.batch())["timings"]
+        tokens = self.token_ids()
+        self.responses.unlink()
+        streamed = run_json(*self.batch("--memory", "34MiB"))["timings"]
+        self.assertEqual(self.token_ids(), tokens)
+        self.assertEqual(resident["guessed_tokens"], 0)
+        self.assertGreater(streamed["most_running"], 1)
+        self.assertGreater(streamed["accepted_tokens"], 0)
+        self.assertLess(streamed["steps"], resident["steps"])
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
     def test_what_the_budget_has_no_room_for_holds_up_nobody(self):
         plan = ("plan", DEMO, "--prompt-tokens", "3", "-n", "30")
         budget = run_json(*plan)["smallest"]["memory"]
