@@ -38,9 +38,9 @@ Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory)
     bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
       return p.unit == u && p.streamed && p.param->role == ParamRole::embedding;
     });
-    const char* place = streamed[u] == 0 && !lookup ? memory
+    std::string place = streamed[u] == 0 && !lookup ? memory
                         : unit.storage_bytes == 0   ? "disk"
-                                                    : "host+disk";
+                                                    : fmt::format("{}+disk", memory);
     units.push_back({{"name", unit.name},
                      {"place", place},
                      {"bytes", unit.storage_bytes},
@@ -67,7 +67,9 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     }
   };
   const QuantizeRequest& asked = session.options().quantize;
+  bool host = session.device_budget() == 0;  // where weights are: more of it would help
   for (int percent : {125, 150, 200}) {
+    if (!host) break;
     uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
@@ -77,6 +79,7 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     fp8.to_bf16 = false;
     consider("--quantization fp8", session.budget(), fp8);
   }
+  if (!host) return list;
   auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
   uint64_t all = resident.needed() + 2 * MiB;
   consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
