@@ -3,10 +3,10 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <compare>
 #include <cstdlib>
 #include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -94,6 +94,21 @@ class Owned {
   T value_ = nullptr;
 };
 
+// What decides how a product is computed.
+struct Shape {
+  int64_t n, m, k;
+  int64_t y_stride;               // elements
+  uint32_t w_aligned, y_aligned;  // bytes
+  auto operator<=>(const Shape&) const = default;
+};
+
+// The largest power of two that divides an address, as far as it matters.
+uint32_t alignment_of(const void* address) {
+  constexpr uintptr_t kMost = 256;
+  const auto bits = reinterpret_cast<uintptr_t>(address) | kMost;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
 // One shape of product, and how it is computed. In the library's column-major eyes y is [m, n], w
 // is [k, m] and transposed, x is [k, n].
 struct Product {
@@ -111,7 +126,8 @@ class CublasLt final : public Gemm {
   void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y, std::span<std::byte> workspace,
                 Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Product& p = product({x.rows, w.rows, x.cols, y.stride});
+    const Product& p =
+        product({x.rows, w.rows, x.cols, y.stride, alignment_of(w.data), alignment_of(y.data)});
     const float one = 1, zero = 0;
     check_cublas(f_.matmul(handle_.get(), p.desc.get(), &one, w.data, p.w.get(), x.data, p.x.get(),
                            &zero, y.data, p.y.get(), y.data, p.y.get(), &p.algo, workspace.data(),
@@ -120,8 +136,6 @@ class CublasLt final : public Gemm {
   }
 
  private:
-  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t>;  // n, m, k, elements of a row of y
-
   const Product& product(const Shape& shape) {
     auto found = products_.find(shape);
     return found != products_.end() ? found->second
@@ -129,7 +143,6 @@ class CublasLt final : public Gemm {
   }
 
   Product plan(const Shape& shape) const {
-    const auto [n, m, k, stride] = shape;
     Product p{Owned(f_.desc_destroy), Owned(f_.layout_destroy), Owned(f_.layout_destroy),
               Owned(f_.layout_destroy)};
     check_cublas(f_.desc_create(p.desc.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
@@ -143,9 +156,9 @@ class CublasLt final : public Gemm {
                                     static_cast<uint64_t>(cols), lead),
                    "a matrix");
     };
-    layout(p.w, CUDA_R_16BF, k, m, k);
-    layout(p.x, CUDA_R_16BF, k, n, k);
-    layout(p.y, CUDA_R_32F, m, n, stride);
+    layout(p.w, CUDA_R_16BF, shape.k, shape.m, shape.k);
+    layout(p.x, CUDA_R_16BF, shape.k, shape.n, shape.k);
+    layout(p.y, CUDA_R_32F, shape.m, shape.n, shape.y_stride);
     p.algo = choose(p, shape);
     return p;
   }
@@ -157,20 +170,20 @@ class CublasLt final : public Gemm {
     check_cublas(f_.preference_set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                    &workspace, sizeof workspace),
                  "a choice");
-    // Rows of activations begin wherever a chunk does.
-    const uint32_t aligned = 4;
-    for (auto side :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      check_cublas(f_.preference_set(preference.get(), side, &aligned, sizeof aligned), "a choice");
+    auto aligned = [&](cublasLtMatmulPreferenceAttributes_t side, const uint32_t& bytes) {
+      check_cublas(f_.preference_set(preference.get(), side, &bytes, sizeof bytes), "a choice");
+    };
+    aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_aligned);
+    aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.y_aligned);
+    aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.y_aligned);
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
     const cublasStatus_t status =
         f_.heuristic(handle_.get(), p.desc.get(), p.w.get(), p.x.get(), p.y.get(), p.y.get(),
                      preference.get(), 1, &result, &found);
     if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
-      const auto [n, m, k, stride] = shape;
-      fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {} (status {})", n,
-           k, k, m, static_cast<int>(status));
+      fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {} (status {})",
+           shape.n, shape.k, shape.k, shape.m, static_cast<int>(status));
     }
     return result.algo;
   }

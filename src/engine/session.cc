@@ -167,14 +167,15 @@ void Session::check_place_rules() {
 }
 
 // With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
-// cache gets a quarter of the budget.
+// cache gets a quarter of the budget that it is in.
 int64_t Session::longest_sequence() {
   auto plan_for = [&](int64_t tokens) { return fitting_plan(run_shape(tokens, tokens, 1)); };
   std::optional<MemoryPlan> shortest = plan_for(1);
+  uint64_t kv_place = device_budget_ > 0 ? device_budget_ : budget();
   auto good = [&](int64_t tokens) {
     std::optional<MemoryPlan> plan = plan_for(tokens);
     return plan && plan->streams() == shortest->streams() &&
-           (!plan->streams() || plan->kv_cache <= budget() / 4);
+           (!plan->streams() || plan->all_kv_cache() <= kv_place / 4);
   };
   if (!shortest) return 1;
   auto longer = std::views::iota(int64_t{2}, config().rope.usable_positions() + 1);

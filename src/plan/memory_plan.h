@@ -95,7 +95,9 @@ struct MemoryPlan {
     return runtime + weights + kv_cache + swap + activations + workspace + stream + encoder + spill;
   }
   uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
+  // Wherever they are.
   uint64_t all_weights() const { return weights + device.weights; }
+  uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }
   bool streams() const { return !streamed.empty(); }
   // What a budget must have: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }

@@ -155,16 +155,6 @@ TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
   }
 }
 
-double mean_difference(const Outcome& a, const Outcome& b) {
-  double sum = 0;
-  size_t count = 0;
-  for (size_t r = 0; r < a.logits.size(); ++r) {
-    for (size_t c = 0; c < a.logits[r].size(); ++c, ++count)
-      sum += std::abs(a.logits[r][c] - b.logits[r][c]);
-  }
-  return sum / static_cast<double>(count);
-}
-
 // Encoded on the device and computed there, a scheme gives what it gives on the CPU; so do the
 // types of the KV cache, and prompts in parts.
 TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
@@ -178,7 +168,7 @@ TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
     Outcome device = run_model(bundled("llama_tied"), golden.ids, 2, how);
     how.on_device = false;
     Outcome cpu = run_model(bundled("llama_tied"), golden.ids, 2, how);
-    EXPECT_LE(mean_difference(device, cpu), kBf16);
+    EXPECT_LE(test::mean_difference(device, cpu), kBf16);
   }
 }
 

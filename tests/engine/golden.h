@@ -82,6 +82,17 @@ inline Outcome run_prompt(Session& session, const std::vector<int32_t>& prompt, 
   return result;
 }
 
+// Of logits of the same prompt.
+inline double mean_difference(const Outcome& a, const Outcome& b) {
+  double sum = 0;
+  size_t count = 0;
+  for (size_t r = 0; r < a.logits.size(); ++r) {
+    for (size_t c = 0; c < a.logits[r].size(); ++c, ++count)
+      sum += std::abs(a.logits[r][c] - b.logits[r][c]);
+  }
+  return sum / static_cast<double>(count);
+}
+
 struct Golden {
   std::vector<int32_t> ids;
   std::vector<int32_t> greedy;

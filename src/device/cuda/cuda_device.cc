@@ -183,9 +183,14 @@ double memory_rate(int device) {
 
 std::unique_ptr<Device> open_device(int index) {
   int count = 0;
-  if (cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
-    fail(ErrorKind::usage, "--device cuda: there is none: {}", cudaGetErrorString(status));
+  cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    fail(ErrorKind::usage,
+         "--device cuda: there is no NVIDIA driver here, or one that is too old for CUDA {}.{}",
+         CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   }
+  if (status != cudaSuccess)
+    fail(ErrorKind::usage, "--device cuda: there is none: {}", cudaGetErrorString(status));
   if (index >= count)
     fail(ErrorKind::usage, "--device cuda:{}: there are {} of them, counted from 0", index, count);
   cudaDeviceProp properties{};
