@@ -17,6 +17,12 @@
 
 namespace sluice {
 
+// A layer's scales, where its checkpoint has them.
+struct KvScales {
+  float key = 0;
+  float value = 0;
+};
+
 struct KvCache {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;

@@ -88,6 +88,13 @@ const StoredTensor* CheckpointIndex::find(std::string_view name) const {
   return found ? &tensors_[*it] : nullptr;
 }
 
+std::string CheckpointIndex::identity() const {
+  std::string text;
+  for (const CheckpointFile& f : files_)
+    text += fmt::format("{} {} {} {}\n", f.name, f.size, f.mtime_ns, f.inode);
+  return text;
+}
+
 uint64_t CheckpointIndex::total_bytes() const {
   return std::accumulate(tensors_.begin(), tensors_.end(), uint64_t{0},
                          [](uint64_t sum, const StoredTensor& t) { return sum + t.bytes; });

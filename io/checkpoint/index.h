@@ -52,6 +52,8 @@ class CheckpointIndex {
   // Sentences about what is odd but harmless (total_size disagrees, ...), to be shown once.
   const std::vector<std::string>& warnings() const { return warnings_; }
   uint64_t total_bytes() const;  // of all tensors
+  // A line for each file, which changes when the file is another.
+  std::string identity() const;
 
  private:
   std::vector<CheckpointFile> files_;

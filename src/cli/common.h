@@ -61,6 +61,9 @@ void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.
 SessionOptions session_options(const CommonOptions& options);
 
+// What keys and values are kept in, and whether FP8 has the checkpoint's scales or a token and
+// head their own.
+Json kv_cache_json(const Session& session);
 // Of the KV cache's blocks: what went elsewhere, and came back.
 Json swaps_json(const BlockStats& stats);
 
@@ -95,6 +98,7 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
                  const Json& timings);
 // Refuses an unwritable path before any work is done.
 void check_report_path(const CommonOptions& options);
+void check_writable(const std::string& option, const std::string& path);
 void write_report(const CommonOptions& options, const Json& report);
 
 }  // namespace sluice::cli

@@ -8,16 +8,26 @@
 namespace sluice::cli {
 namespace {
 
+Json stored_json(const io::StoredTensor& t, const io::CheckpointIndex& index) {
+  return {{"name", t.name},
+          {"dtype", dtype_name(t.dtype)},
+          {"shape", std::vector<int64_t>(t.shape.begin(), t.shape.end())},
+          {"bytes", t.bytes},
+          {"file", index.files()[t.file].name},
+          {"offset", t.offset}};
+}
+
 Json tensor_json(const ReadPlan& plan, const TensorPlan& t, const io::CheckpointIndex& index) {
   const ParamPlan& p = plan.params[t.param];
-  return {{"name", t.stored->name},
-          {"dtype", dtype_name(t.stored->dtype)},
-          {"shape", std::vector<int64_t>(t.stored->shape.begin(), t.stored->shape.end())},
-          {"bytes", t.stored->bytes},
-          {"file", index.files()[t.stored->file].name},
-          {"offset", t.stored->offset},
-          {"unit", plan.units[p.unit].name},
-          {"parameter", p.param->path}};
+  Json json = stored_json(*t.stored, index);
+  json["unit"] = plan.units[p.unit].name;
+  json["parameter"] = p.param->path;
+  return json;
+}
+
+std::string tensor_text(const io::StoredTensor& t, std::string_view parameter) {
+  return fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", t.name, dtype_name(t.dtype), t.shape.str(),
+                     format_size(t.bytes), parameter);
 }
 
 void run(const CommonOptions& o) {
@@ -32,6 +42,9 @@ void run(const CommonOptions& o) {
     tensors.push_back(tensor_json(plan, t, session.index()));
     elements += static_cast<uint64_t>(t.stored->shape.elements().value_or(0));
   }
+  Json kv_scales = Json::array();
+  for (const io::StoredTensor* t : plan.kv_scales)
+    kv_scales.push_back(stored_json(*t, session.index()));
   Json units = Json::array();
   for (const UnitPlan& u : plan.units)
     units.push_back({{"name", u.name}, {"read_bytes", u.read_bytes}, {"bytes", u.storage_bytes}});
@@ -40,6 +53,7 @@ void run(const CommonOptions& o) {
               {"bytes", session.index().total_bytes()},
               {"files", session.index().files().size()},
               {"tensors", tensors},
+              {"kv_scales", kv_scales},
               {"units", units},
               {"ignored_tensors", plan.ignored}};
   write_report(o, result);
@@ -52,11 +66,9 @@ void run(const CommonOptions& o) {
                     session.index().files().size()));
   print(fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", "tensor", "dtype", "shape", "bytes",
                     "parameter"));
-  for (const TensorPlan& t : plan.tensors) {
-    print(fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", t.stored->name,
-                      dtype_name(t.stored->dtype), t.stored->shape.str(),
-                      format_size(t.stored->bytes), plan.params[t.param].param->path));
-  }
+  for (const TensorPlan& t : plan.tensors)
+    print(tensor_text(*t.stored, plan.params[t.param].param->path));
+  for (const io::StoredTensor* t : plan.kv_scales) print(tensor_text(*t, "(KV cache)"));
   for (const std::string& name : plan.ignored) print(fmt::format("{:<52} known, not read\n", name));
 }
 

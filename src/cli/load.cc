@@ -88,6 +88,13 @@ Json disk_json(const DiskTimeline& timeline) {
 
 }  // namespace
 
+Json kv_cache_json(const Session& session) {
+  Json scales;
+  if (is_float8(session.kv_dtype()))
+    scales = session.model().root->kv_scales().empty() ? "token_and_head" : "checkpoint";
+  return {{"dtype", dtype_name(session.kv_dtype())}, {"scales", scales}};
+}
+
 Json swaps_json(const BlockStats& s) {
   return {{"stored", s.stored}, {"restored", s.restored}, {"lost", s.lost}};
 }
@@ -116,19 +123,23 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
           {"load", load_json(session.load_report(), session.memory_plan().all_weights())},
           {"stream", stream_json(session)},
           {"spill", spill_json(session)},
+          {"kv_cache", kv_cache_json(session)},
           {"disk", disk_json(session.timeline())},
           {"memory", to_json(memory)},
           {"timings", timings}};
 }
 
-void check_report_path(const CommonOptions& options) {
-  if (options.report.empty()) return;
+void check_writable(const std::string& option, const std::string& path) {
   // Opened without truncating: what is there stays until there is something to replace it.
-  bool existed = std::filesystem::exists(options.report);
-  int fd = open(options.report.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) fail_errno(errno, "--report {}: cannot be written", options.report);
+  bool existed = std::filesystem::exists(path);
+  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) fail_errno(errno, "{} {}: cannot be written", option, path);
   close(fd);
-  if (!existed) unlink(options.report.c_str());
+  if (!existed) unlink(path.c_str());
+}
+
+void check_report_path(const CommonOptions& options) {
+  if (!options.report.empty()) check_writable("--report", options.report);
 }
 
 void write_report(const CommonOptions& options, const Json& report) {

@@ -106,6 +106,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
             {"activations", device.activations},
             {"workspace", device.workspace}}},
           {"max_model_len", session.max_model_len()},
+          {"kv_cache", kv_cache_json(session)},
           {"kv_blocks", memory.kv_blocks},
           {"swap_blocks", {{"host", memory.swap_blocks}, {"disk", memory.disk_blocks}}},
           {"chunk_rows", memory.chunk_rows},
@@ -160,6 +161,9 @@ std::string plan_text(const Session& session, const Json& plan) {
     for (const auto& [use, bytes] : plan.at("device_uses").items())
       text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
   }
+  if (const Json& scales = plan.at("kv_cache").at("scales"); !scales.is_null())
+    text += fmt::format("KV scales    {}\n",
+                        scales == "checkpoint" ? "the checkpoint's" : "for each token and head");
   text += fmt::format("peak         {} while loading, {} while running\n",
                       size(plan.at("load_peak_bytes")), size(plan.at("run_peak_bytes")));
   auto mib = [&](const char* which) {

@@ -86,6 +86,13 @@ std::string spill_text(const JsonFields& spill) {
                      io::printable(copies.front().get<std::string>()));
 }
 
+std::string kv_cache_text(const JsonFields& kv) {
+  if (!kv.has("scales")) return {};
+  bool checkpoint = kv.string("scales") == "checkpoint";
+  return fmt::format("\nKV cache   {}, {}", name(kv, "dtype"),
+                     checkpoint ? "scales from the checkpoint" : "a scale for each token and head");
+}
+
 std::string timings_text(const JsonFields& timings) {
   if (!timings.has("decode_tokens_per_second")) return {};
   std::string text = fmt::format(
@@ -111,6 +118,7 @@ std::string summary_text(const Json& report, const std::string& where) {
   std::string text = load_text(section("load"));
   if (fields.has("stream")) text += stream_text(section("stream"));
   if (fields.has("spill")) text += spill_text(section("spill"));
+  if (fields.has("kv_cache")) text += kv_cache_text(section("kv_cache"));
   text += timings_text(section("timings"));
   return text + "\n" + to_text(memory_report_from_json(fields.raw("memory"), where + ": memory"));
 }

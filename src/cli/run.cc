@@ -1,6 +1,8 @@
 // sluice run: one prompt, its continuation on stdout as it comes.
 #include <algorithm>
 #include <atomic>
+#include <optional>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -22,6 +24,7 @@ struct RunOptions : CommonOptions {
   std::vector<std::string> stop;
   std::string speculation = "auto";
   std::optional<std::string> draft_model;
+  std::string prompt_cache;
   bool ignore_eos = false;
 };
 
@@ -54,11 +57,12 @@ Request make_request(const RunOptions& o, const Session& session) {
   return request;
 }
 
-Json timings_json(const Session& session, size_t prompt, const RequestResult& r) {
+Json timings_json(const Session& session, size_t prompt, int64_t prefix, const RequestResult& r) {
   auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0.0; };
   size_t later = r.ids.empty() ? 0 : r.ids.size() - 1;
   return {{"load_seconds", session.load_report().seconds},
           {"prompt_tokens", prompt},
+          {"prefix_tokens", prefix},
           {"prefill_seconds", r.prefill_seconds},
           {"prefill_tokens_per_second", rate(static_cast<double>(prompt), r.prefill_seconds)},
           {"generated_tokens", r.ids.size()},
@@ -92,6 +96,12 @@ void check_speculation(const RunOptions& o) {
     fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
 }
 
+void check_prompt_cache(const RunOptions& o) {
+  if (o.prompt_cache.empty()) return;
+  PromptCache::check(o.prompt_cache);
+  check_writable("--prompt-cache", o.prompt_cache);
+}
+
 void check_tokens(const RunOptions& o) {
   const SamplingParams& p = o.sampling.params;
   if (p.logprobs && !o.json)
@@ -108,6 +118,7 @@ std::unique_ptr<Session> open_draft(Session& session, const RunOptions& o, int64
   options.place.clear();
   options.kv_bytes = 0;
   options.swap = {};
+  options.prompt_cache = false;
   options.max_model_len.reset();
   auto draft = std::make_unique<Session>(options, session);
   if (draft->config().vocab_size != session.config().vocab_size) {
@@ -135,12 +146,39 @@ bool place_run(Session& session, const RunOptions& o, int64_t prompt, int64_t to
   return true;
 }
 
+// The file of --prompt-cache.
+class StoredPrompt {
+ public:
+  StoredPrompt(Session& session, const std::string& path, std::vector<int32_t> prompt)
+      : runner_(session.runner()),
+        prompt_(std::move(prompt)),
+        cache_(session.prompt_cache(path, std::ssize(prompt_))) {
+    int64_t tokens = runner_.restore(cache_, prompt_);
+    if (tokens > 0)
+      log::info("{}: keys and values of the first {} of {} prompt tokens", path, tokens,
+                prompt_.size());
+  }
+  // Once, when the prompt has been computed.
+  void save() {
+    if (!std::exchange(saved_, true)) runner_.save(cache_, prompt_);
+  }
+
+ private:
+  Runner& runner_;
+  std::vector<int32_t> prompt_;
+  PromptCache cache_;
+  bool saved_ = false;
+};
+
 void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int>& shrink) {
   apply_log_level(o);
   check_report_path(o);
+  check_prompt_cache(o);
   check_speculation(o);
   check_tokens(o);
-  Session session(session_options(o));
+  SessionOptions options = session_options(o);
+  options.prompt_cache = !o.prompt_cache.empty();
+  Session session(std::move(options));
   Request request = make_request(o, session);
   int64_t prompt = std::ssize(request.prompt);
   int64_t tokens = prompt + request.max_tokens;
@@ -154,6 +192,8 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   }
   load_with_progress(session, o, stop);
 
+  std::optional<StoredPrompt> stored;
+  if (!o.prompt_cache.empty()) stored.emplace(session, o.prompt_cache, request.prompt);
   Engine engine(session.runner(), session.tokenizer(), 1);
   OutputId id{engine.add(std::move(request)), 0};
   int followed = 0;
@@ -161,6 +201,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
     for (const Output& out : engine.step(stop)) {
       if (!o.json) print(out.text);
     }
+    if (stored && engine.stats().generated_tokens > 0) stored->save();
     follow_limits(session, shrink, followed);
   }
   RequestResult result = engine.take(id);
@@ -169,8 +210,9 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
     print(fmt::format("{}\n", fmt::join(result.ids, ",")));
   if (!o.json && session.tokenizer() != nullptr) print("\n");
 
-  Json report =
-      make_report("run", o, session, timings_json(session, static_cast<size_t>(prompt), result));
+  Json report = make_report(
+      "run", o, session,
+      timings_json(session, static_cast<size_t>(prompt), engine.stats().prefix_tokens, result));
   write_report(o, report);
   if (o.json) {
     Json json{{"text", result.text},
@@ -215,6 +257,10 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
       "--draft-model", o->draft_model,
       "a smaller model of the same vocabulary that guesses tokens; it stays in memory, "
       "inside the budget");
+  verb->add_option(
+      "--prompt-cache", o->prompt_cache,
+      "a file for the prompt's keys and values: what it has of the prompt's beginning is not "
+      "computed again, and the whole prompt is there afterwards");
   verb->add_flag("--ignore-eos", o->ignore_eos, "go on after an end-of-sequence token");
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }

@@ -1,9 +1,8 @@
 #include "src/engine/engine.h"
 
 #include <algorithm>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
+#include "src/base/checksum.h"
 #include "src/base/error.h"
 #include "src/engine/engine_state.h"
 
@@ -23,9 +22,7 @@ bool holds(const std::vector<int32_t>& ids, int32_t id) {
 
 }  // namespace
 
-uint64_t hash_logits(Tensor row) {
-  return XXH3_64bits(row.data, static_cast<size_t>(row.cols) * sizeof(float));
-}
+uint64_t hash_logits(Tensor row) { return checksum64(std::as_bytes(row_span(row))); }
 
 Engine::Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs)
     : runner_(runner),

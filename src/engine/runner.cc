@@ -13,8 +13,15 @@ KvStorage make_storage(const CausalLM& model, Device& device, DeviceStream& stre
   cache.blocks = plan.kv_blocks;
   std::vector<int64_t> areas;
   for (const LayerGroups::Layer& l : model.layer_groups().layers) areas.push_back(l.area);
-  return {device, stream, ledger,
-          cache,  areas,  {plan.swap_blocks, plan.disk_blocks, shape.swap.directory}};
+  KvStorage::Swap swap{plan.swap_blocks, plan.disk_blocks, shape.swap.directory};
+  bool scales = is_float8(cache.dtype);
+  return {device,
+          stream,
+          ledger,
+          cache,
+          areas,
+          swap,
+          scales ? model.kv_scales() : std::span<const KvScales>{}};
 }
 
 BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const RunShape& shape,
@@ -30,6 +37,7 @@ BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const 
 Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
                const BlockCosts& costs)
     : model_(model),
+      ledger_(ledger),
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
       device_(shape.backend->device()),
       stream_(device_.stream()),
@@ -148,6 +156,25 @@ Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::st
 void Runner::move_row(Tensor hidden, int64_t from, int64_t to) {
   stream_->copy(hidden.rows_from(to, 1).data, hidden.rows_from(from, 1).data,
                 static_cast<uint64_t>(hidden.cols) * sizeof(float));
+}
+
+// What rounds differently gives other keys and values.
+PromptCache Runner::prompt_cache(std::filesystem::path path, const std::string& identity) {
+  return {std::move(path), fmt::format("{} {}", identity, kernels_->name()), blocks_, kv_, ledger_};
+}
+
+int64_t Runner::restore(PromptCache& cache, std::span<const int32_t> prompt) {
+  Sequence sequence = new_sequence(std::ssize(prompt));
+  return cache.restore(prompt.first(prompt.size() - 1), sequence);
+}
+
+void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
+  Sequence sequence = new_sequence(std::ssize(prompt));
+  auto known = prompt.first(prompt.size() - 1);
+  std::vector<BlockCopy> copies;
+  sequence.adopt(sequence.match(known), copies);
+  kv_.copy(copies);
+  cache.save(known, sequence);
 }
 
 Tensor Runner::logits(Tensor hidden) {

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "src/kv/block_manager.h"
+#include "src/kv/prompt_cache.h"
 #include "src/kv/sequence.h"
 #include "src/kv/storage.h"
 #include "src/memory/ledger.h"
@@ -62,6 +63,13 @@ class Runner {
   // Contents that have to be elsewhere before the next step, in this order.
   void copy_blocks(std::span<const BlockCopy> copies) { kv_.copy(copies); }
 
+  PromptCache prompt_cache(std::filesystem::path path, const std::string& identity);
+  // Keys and values of the prompt's first blocks from the file, for whoever begins with it: the
+  // number of tokens. And what is known of them to the file. The last token is computed in any
+  // case, so that its block, and a window before it, are not looked for.
+  int64_t restore(PromptCache& cache, std::span<const int32_t> prompt);
+  void save(PromptCache& cache, std::span<const int32_t> prompt);
+
   // A row of step's result to the place of another.
   void move_row(Tensor hidden, int64_t from, int64_t to);
 
@@ -78,6 +86,7 @@ class Runner {
   Tensor rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const;
 
   const CausalLM& model_;
+  Ledger& ledger_;
   int64_t logits_rows_;
   Device& device_;
   std::unique_ptr<DeviceStream> stream_;

@@ -7,9 +7,11 @@
 #include <tuple>
 #include <utility>
 
+#include "src/base/checksum.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/plan/kv_scales.h"
 
 namespace sluice {
 namespace {
@@ -72,6 +74,7 @@ Session::Session(SessionOptions options, Session* host)
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   if (host == nullptr) load_tokenizer();
   compute_ = choose_compute(options_.dtype, model_.files.dtype);
+  if (is_float8(kv_dtype())) model_.root->use_kv_scales(read_kv_scales(*model_.root, index_));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   options_.quantize.matrix_layout = backend_->matrix_layout();
   budget_ = options_.memory ? parse_budget("--memory", *options_.memory, free_.own + free_.free)
@@ -133,9 +136,12 @@ const Tokenizer& Session::need_tokenizer() const {
   return *tokenizer_;
 }
 
+DType Session::kv_dtype() const {
+  return options_.kv_dtype.value_or(compute_ == Compute::bf16 ? DType::bf16 : DType::f32);
+}
+
 RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
                             int64_t sequences) const {
-  DType kv = options_.kv_dtype.value_or(compute_ == Compute::bf16 ? DType::bf16 : DType::f32);
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
   return {backend_.get(),
@@ -144,13 +150,14 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           std::min(logits_rows, most_rows),
           0,
           options_.block_size,
-          kv,
+          kv_dtype(),
           compute_,
           !options_.spill.directories.empty(),
           options_.place,
           sequences,
           options_.kv_bytes,
           options_.swap,
+          options_.prompt_cache,
           std::min(max_tokens, max_model_len_),
           backend_->device().has_own_memory() ? device_budget_ : UINT64_MAX};
 }
@@ -361,6 +368,16 @@ Rates Session::rates_for(const std::filesystem::path& path) const {
     rates.memory_measured = false;
   }
   return rates;
+}
+
+PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
+  std::string text = index_.identity() + model_.files.config.dump();
+  for (const ParamPlan& p : read_plan_->params)
+    text += fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype));
+  text += fmt::format("{} {} {} {}\n", options_.quantize.scheme.name, static_cast<int>(compute_),
+                      dtype_name(shape_.kv_dtype), shape_.block_size);
+  if (config().rope.depends_on_length()) text += fmt::format("{}\n", prompt_tokens);
+  return runner().prompt_cache(path, checksum128(std::as_bytes(std::span(text))));
 }
 
 BlockCosts Session::block_costs() const {

@@ -41,9 +41,10 @@ struct SessionOptions {
   std::optional<int64_t> max_model_len;
   bool longest_model_len = false;  // as long as the budget allows
   std::vector<PlaceRule> place;
-  SpillOptions spill;     // for what is streamed
-  uint64_t kv_bytes = 0;  // that the KV cache takes at most; 0: as much as is needed
-  SwapShape swap;         // for KV blocks that have no room
+  SpillOptions spill;         // for what is streamed
+  uint64_t kv_bytes = 0;      // that the KV cache takes at most; 0: as much as is needed
+  SwapShape swap;             // for KV blocks that have no room
+  bool prompt_cache = false;  // there will be one
 };
 
 class Session {
@@ -69,6 +70,7 @@ class Session {
   const Backend& backend() const { return *backend_; }
   uint64_t device_budget() const { return device_budget_; }  // 0: its memory is the host's
   Compute compute() const { return compute_; }
+  DType kv_dtype() const;
   uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // beside guests
   const FreeMemory& system_memory() const { return free_; }
   // Tokens that a sequence may have: --max-model-len, else the model's own limit.
@@ -109,6 +111,9 @@ class Session {
   const DiskTimeline& timeline() const { return timeline_; }
   // After load(): the memory to run, as placed.
   Runner& runner();
+  // A file for the keys and values of a prompt of so many tokens. Error(refused) where there is
+  // something else.
+  PromptCache prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens);
   // Between steps: goes on within a smaller budget, with less of the weights in memory. A budget
   // that is too small for that is met as well as possible, with a warning.
   void shrink(uint64_t budget);

@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <functional>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
+#include "src/base/checksum.h"
 #include "src/base/error.h"
 
 namespace sluice {
 
 size_t PrefixTree::Hash::hash(const Key& key) {
   uint64_t before = std::hash<const Prefix*>()(key.parent) ^ (key.root * 0x9E3779B97F4A7C15u);
-  return XXH3_64bits_withSeed(key.ids.data(), key.ids.size_bytes(), before);
+  return checksum64(std::as_bytes(key.ids), before);
 }
 
 bool PrefixTree::Equal::same(const Key& a, const Key& b) {

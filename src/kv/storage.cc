@@ -16,7 +16,8 @@ uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
 }
 
 KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvCache& shape,
-                     std::span<const int64_t> areas, const Swap& swap)
+                     std::span<const int64_t> areas, const Swap& swap,
+                     std::span<const KvScales> scales)
     : stream_(stream), run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))) {
   int64_t count = 1 + *std::ranges::max_element(areas);
   slot_bytes_ = kv_slot_bytes(shape, count);
@@ -30,6 +31,11 @@ KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const
     areas_.push_back(cache);
   }
   for (int64_t a : areas) layers_.push_back(areas_[static_cast<size_t>(a)]);
+  check(scales.empty() || scales.size() == layers_.size(), "scales of each layer, or none");
+  for (size_t l = 0; l < scales.size(); ++l) {
+    layers_[l].key_scale = scales[l].key;
+    layers_[l].value_scale = scales[l].value;
+  }
   if (swap.host_blocks > 0) {
     host_ = Buffer(ledger, Use::swap, "KV swap space",
                    static_cast<uint64_t>(swap.host_blocks) * slot_bytes_, Buffer::Touch::lazily);
@@ -51,7 +57,7 @@ void KvStorage::copy_within(int32_t from, int32_t to) {
   }
 }
 
-void KvStorage::gather(int32_t block, std::span<std::byte> to) {
+void KvStorage::begin_gather(int32_t block, std::span<std::byte> to) {
   std::byte* at = to.data();
   for (const KvCache& area : areas_) {
     for (const std::byte* side : {area.keys, area.values}) {
@@ -59,6 +65,11 @@ void KvStorage::gather(int32_t block, std::span<std::byte> to) {
       at += run_bytes_;
     }
   }
+}
+
+void KvStorage::gather(int32_t block, std::span<std::byte> to) {
+  begin_gather(block, to);
+  stream_.synchronize();
 }
 
 void KvStorage::scatter(std::span<const std::byte> from, int32_t block) {
@@ -77,14 +88,14 @@ void KvStorage::copy_one(const BlockCopy& copy) {
   if (from.tier == Tier::device && to.tier == Tier::device) {
     copy_within(from.block, to.block);
   } else if (from.tier == Tier::device && to.tier == Tier::host) {
-    gather(from.block, host_slot(to.block));
+    begin_gather(from.block, host_slot(to.block));
   } else if (from.tier == Tier::device && to.tier == Tier::disk) {
-    gather(from.block, disk_->scratch());
-    stream_.synchronize();
-    disk_->write(to.block, disk_->scratch());
+    gather(from.block, disk_->begin_write());
+    disk_->write(to.block);
   } else if (from.tier == Tier::host && to.tier == Tier::disk) {
     stream_.synchronize();  // it may be on its way there
-    disk_->write(to.block, host_slot(from.block));
+    std::ranges::copy(host_slot(from.block), disk_->begin_write().begin());
+    disk_->write(to.block);
   } else {
     check(from.tier == Tier::host && to.tier == Tier::device, "a KV block is copied nowhere");
     scatter(host_slot(from.block), to.block);
@@ -92,6 +103,7 @@ void KvStorage::copy_one(const BlockCopy& copy) {
 }
 
 void KvStorage::read_from_disk(std::span<const BlockCopy> copies) {
+  disk_->finish_writes();
   io::Reader& reader = disk_->reader();
   size_t asked = 0;
   for (size_t arrived = 0; arrived < copies.size(); ++arrived) {

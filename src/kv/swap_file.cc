@@ -10,7 +10,8 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kReads = 4;  // in flight
+constexpr uint64_t kReads = 4;   // in flight
+constexpr uint64_t kWrites = 2;  // one is put together while another is written
 
 // A reader's slot has room for a read at any offset.
 uint64_t reader_slot_bytes(uint64_t slot_bytes) { return slot_bytes + io::kDirectAlignment; }
@@ -31,7 +32,7 @@ io::NewFile create(const std::filesystem::path& directory, uint64_t bytes) {
 }  // namespace
 
 uint64_t SwapFile::memory_bytes(uint64_t slot_bytes) {
-  return slot_bytes + kReads * reader_slot_bytes(slot_bytes);
+  return kWrites * slot_bytes + kReads * reader_slot_bytes(slot_bytes);
 }
 
 SwapFile::SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64_t slots,
@@ -44,11 +45,60 @@ SwapFile::SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64
   io::ReaderOptions options;
   options.slot_bytes = reader_slot_bytes(slot_bytes);
   options.chunk_bytes = std::clamp<uint64_t>(slot_bytes, 64 * KiB, 2 * MiB);
-  reader_ = io::open_reader(files, memory_.bytes().subspan(slot_bytes), options);
+  reader_ = io::open_reader(files, memory_.bytes().subspan(kWrites * slot_bytes), options);
+  thread_ = std::thread([this] { work(); });
 }
 
-void SwapFile::write(int32_t slot, std::span<const std::byte> contents) const {
-  file_.write(static_cast<uint64_t>(slot) * slot_bytes_, contents);
+SwapFile::~SwapFile() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::span<std::byte> SwapFile::begin_write() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return writes_.size() < kWrites || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+  return buffer(next_);
+}
+
+void SwapFile::write(int32_t slot) {
+  {
+    std::lock_guard lock(mutex_);
+    writes_.push_back({slot, next_});
+  }
+  next_ = (next_ + 1) % kWrites;
+  changed_.notify_all();
+}
+
+void SwapFile::finish_writes() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return writes_.empty() || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+// What is not written when the file ends is of no use to anybody.
+void SwapFile::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop_ || !writes_.empty(); });
+    if (stop_) return;
+    Write write = writes_.front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      file_.write(static_cast<uint64_t>(write.slot) * slot_bytes_, buffer(write.buffer));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (failure) failure_ = failure;
+    writes_.erase(writes_.begin());
+    changed_.notify_all();
+  }
 }
 
 io::ReadRequest SwapFile::read_request(int32_t slot) const {

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
+#include "src/base/checksum.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -19,13 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string checksum_text(const void* data, size_t bytes) {
-  XXH128_hash_t hash = XXH3_128bits(data, bytes);
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
-
 std::string checksum_text(const std::string& text) {
-  return checksum_text(text.data(), text.size());
+  return checksum128(std::as_bytes(std::span(text)));
 }
 
 // One file for each checkpoint directory, scheme, choice of tensors and rank: what a changed
@@ -69,8 +63,7 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
 
 std::string Spill::fingerprint(const SpillLayout& layout) const {
   std::string text = fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size);
-  for (const io::CheckpointFile& f : checkpoint_.files())
-    text += fmt::format("{} {} {} {}\n", f.name, f.size, f.mtime_ns, f.inode);
+  text += checkpoint_.identity();
   for (const SpilledTensor& s : layout.tensors) {
     const TensorPlan& t = plan_.tensors[s.tensor];
     const Cut& cut = plan_.params[t.param].param->pieces[t.piece].cut;
@@ -126,7 +119,7 @@ bool Spill::open_copy(const fs::path& path) {
     io::read_exactly(fd, path, header->index_offset, bytes);
     posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
     theirs = layout_in_index(header->tensors);
-    index_checksum = checksum_text(bytes.data(), bytes.size());
+    index_checksum = checksum128(std::as_bytes(bytes));
   }
   // Copies with one index hold the same codes: it has their checksums.
   bool intact = header->index_checksum == index_checksum &&
@@ -224,7 +217,7 @@ std::optional<Weight> Spill::weight(uint32_t tensor, int64_t first_row,
   uint64_t panels = codes.size() / s.panel_bytes;
   const uint64_t* checksums = at<uint64_t>(s.checksums) + panel;
   for (uint64_t p = 0; p < panels; ++p) {
-    if (XXH3_64bits(codes.data() + p * s.panel_bytes, s.panel_bytes) != checksums[p])
+    if (checksum64(codes.subspan(p * s.panel_bytes, s.panel_bytes)) != checksums[p])
       return std::nullopt;
   }
   const ParamPlan& param = plan_.params[plan_.tensors[tensor].param];
@@ -249,7 +242,7 @@ void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch
   std::vector<uint64_t> checksums;
   checksums.reserve(panels);
   for (uint64_t p = 0; p < panels; ++p)
-    checksums.push_back(XXH3_64bits(codes.data() + p * s.panel_bytes, s.panel_bytes));
+    checksums.push_back(checksum64(codes.subspan(p * s.panel_bytes, s.panel_bytes)));
 
   std::vector<FreshCopy> fresh;
   {
@@ -321,7 +314,7 @@ void Spill::finish() {
                        layout_.tensors.size(),
                        layout_.codes_end,
                        layout_.index_bytes,
-                       checksum_text(index_.data(), layout_.index_bytes)};
+                       checksum128(index_.bytes().first(layout_.index_bytes))};
     std::string text = spill_header_text(header);
     for (const FreshCopy& copy : std::vector(fresh_)) {
       const auto& [path, file] = copy;

@@ -1,8 +1,7 @@
 #include "src/load/spill_header.h"
 
-#include "io/file.h"
+#include "io/json_header.h"
 #include "src/base/error.h"
-#include "src/base/json.h"
 #include "src/plan/spill_layout.h"
 
 namespace sluice {
@@ -21,19 +20,13 @@ std::string spill_header_text(const SpillHeader& h) {
             {"index_offset", h.index_offset},
             {"index_bytes", h.index_bytes},
             {"index_checksum", h.index_checksum}};
-  std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
-  check(text.size() <= kSpillHeaderBytes, "a spill header has a bounded path");
-  text.resize(kSpillHeaderBytes, '\0');
-  return text;
+  return io::json_header(json, kSpillHeaderBytes);
 }
 
 std::optional<SpillHeader> read_spill_header(const std::filesystem::path& path) {
   try {
     io::Fd fd = io::open_regular(path);
-    std::string text(kSpillHeaderBytes, '\0');
-    io::read_exactly(fd, path, 0, text);
-    text.resize(std::min(text.find('\0'), text.size()));
-    Json json = parse_json(text, path.string());
+    Json json = io::read_json_header(fd, path, kSpillHeaderBytes);
     JsonFields fields(json, path.string());
     if (fields.string("format") != kFormat) return std::nullopt;
     auto count = [&](const char* key) {

@@ -51,11 +51,20 @@ std::vector<int32_t> parse_ids(const JsonFields& fields, const char* key) {
   return ids;
 }
 
+// compressed-tensors says so of a checkpoint whose weights are plain, and that has scales of the KV
+// cache beside them.
+bool quantizes_only_kv_cache(const JsonFields& quantization) {
+  if (quantization.string_or("quant_method", "") != "compressed-tensors") return false;
+  return quantization.has("kv_cache_scheme") && quantization.has("config_groups") &&
+         quantization.raw("config_groups").is_object() && quantization.raw("config_groups").empty();
+}
+
 // A checkpoint that is quantized already needs a reader for its scheme: running it as if it were
 // plain would be wrong.
 void refuse_stored_quantization(const JsonFields& config) {
   if (!config.has("quantization_config")) return;
   JsonFields q(config.raw("quantization_config"), config.where() + ": quantization_config");
+  if (quantizes_only_kv_cache(q)) return;
   fail(ErrorKind::refused,
        "{}: quantization method \"{}\" is not supported; give the unquantized checkpoint and "
        "--quantization",

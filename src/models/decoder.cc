@@ -128,6 +128,14 @@ void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvR
   down_->forward(kernels, gate, wide);
 }
 
+KvScaleNames DecoderLayer::kv_scale_names() const {
+  std::string attention = path() + ".self_attn";
+  return {{attention + ".k_scale", attention + ".attn.k_scale", attention + ".k_proj.k_scale",
+           attention + ".k_proj.output_scale", attention + ".kv_scale"},
+          {attention + ".v_scale", attention + ".attn.v_scale", attention + ".v_proj.v_scale",
+           attention + ".v_proj.output_scale", attention + ".kv_scale"}};
+}
+
 CausalLM::CausalLM(DecoderConfig config, Rank rank)
     : Module("model"),
       config_(std::move(config)),
@@ -152,6 +160,18 @@ CausalLM::CausalLM(DecoderConfig config, Rank rank)
     head_ = &head.weight();
     units_.push_back(&head);
   }
+}
+
+std::vector<KvScaleNames> CausalLM::kv_scale_names() const {
+  std::vector<KvScaleNames> names;
+  names.reserve(layers_.size());
+  for (const DecoderLayer* layer : layers_) names.push_back(layer->kv_scale_names());
+  return names;
+}
+
+void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
+  check(scales.empty() || scales.size() == layers_.size(), "KV scales of every layer, or none");
+  kv_scales_ = std::move(scales);
 }
 
 void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activations& act) const {

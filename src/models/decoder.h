@@ -20,6 +20,13 @@ struct Batch {
   std::span<const KvCache> caches;  // one a layer
 };
 
+// Tensors in which a checkpoint may have the scales of a layer's FP8 keys and values: every tool
+// that makes them has its own name. One that is in both lists serves both.
+struct KvScaleNames {
+  std::vector<std::string> key;
+  std::vector<std::string> value;
+};
+
 // Activations for at most `max_rows` rows, carved from one buffer. All float32.
 class Activations {
  public:
@@ -49,6 +56,7 @@ class DecoderLayer : public Module {
   // this layer's MLP output and residual all before it.
   void forward(const Kernels& kernels, const Batch& batch, const KvRows& kv, const KvCache& cache,
                const Activations& act, bool first) const;
+  KvScaleNames kv_scale_names() const;
 
  private:
   const DecoderConfig& config_;
@@ -73,6 +81,12 @@ class CausalLM : public Module {
   std::span<Module* const> units() const { return units_; }
   const LayerGroups& layer_groups() const { return groups_; }
 
+  std::vector<KvScaleNames> kv_scale_names() const;  // of each layer
+  // Of each layer, when an FP8 KV cache has the checkpoint's; else empty, and each token and head
+  // has its own.
+  std::span<const KvScales> kv_scales() const { return kv_scales_; }
+  void use_kv_scales(std::vector<KvScales> scales);
+
   // Rows through all layers; what comes out is act.normed(rows): the final norm's output.
   void forward(const Kernels& kernels, const Batch& batch, const Activations& act) const;
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
@@ -86,6 +100,7 @@ class CausalLM : public Module {
   DecoderConfig config_;
   Rank rank_;
   LayerGroups groups_;
+  std::vector<KvScales> kv_scales_;
   Embedding* embedding_;
   std::vector<DecoderLayer*> layers_;
   RmsNorm* norm_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "src/base/error.h"
 
@@ -33,15 +34,25 @@ std::string fault_of(const io::StoredTensor* stored, const Piece& piece) {
                      exchanged ? " (its dimensions are exchanged)" : "");
 }
 
-[[noreturn]] void refuse(const std::vector<std::string>& faults) {
+// Names of tensors that may be there or not.
+std::unordered_set<std::string> kv_scale_names(const CausalLM& root) {
+  std::unordered_set<std::string> all;
+  for (const KvScaleNames& names : root.kv_scale_names()) {
+    all.insert(names.key.begin(), names.key.end());
+    all.insert(names.value.begin(), names.value.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+void refuse(std::string_view what, const std::vector<std::string>& faults) {
   size_t shown = std::min(faults.size(), kMostFaultsShown);
   std::string list =
       fmt::format("{}", fmt::join(faults.begin(), faults.begin() + static_cast<long>(shown), "; "));
   if (shown < faults.size()) list += fmt::format("; and {} more", faults.size() - shown);
-  fail(ErrorKind::refused, "the checkpoint does not fit config.json: {}", list);
+  fail(ErrorKind::refused, "{}: {}", what, list);
 }
-
-}  // namespace
 
 bool matches(std::string_view pattern, std::string_view text) {
   size_t star = pattern.find('*');
@@ -79,10 +90,17 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       }
     });
   }
+  const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
+  const bool kv_scales_used = !model.root->kv_scales().empty();
   for (const io::StoredTensor& t : index.tensors()) {
     if (claimed.contains(t.name)) continue;
-    bool known = std::ranges::any_of(model.ignorable,
-                                     [&](const auto& pattern) { return matches(pattern, t.name); });
+    if (kv_scales_used && kv_scales.contains(t.name)) {
+      binding.kv_scales.push_back(&t);
+      continue;
+    }
+    bool known =
+        kv_scales.contains(t.name) ||
+        std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });
     if (known) {
       binding.ignored.push_back(t.name);
     } else {
@@ -90,7 +108,7 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
                                    model.files.architecture));
     }
   }
-  if (!faults.empty()) refuse(faults);
+  if (!faults.empty()) refuse("the checkpoint does not fit config.json", faults);
   return binding;
 }
 

@@ -14,10 +14,14 @@ struct Binding {
   std::vector<Param*> params;
   std::vector<uint32_t> param_units;
   std::vector<std::string> ignored;
+  std::vector<const io::StoredTensor*> kv_scales;  // that the KV cache has, as read_kv_scales found
 };
 
 // Throws Error(refused) as compile() does.
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index);
+
+// Throws Error(refused): `what`, and then each fault.
+[[noreturn]] void refuse(std::string_view what, const std::vector<std::string>& faults);
 
 // True when `text` fits `pattern`, in which '*' stands for any characters.
 bool matches(std::string_view pattern, std::string_view text);

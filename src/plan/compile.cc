@@ -87,6 +87,7 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
     plan.tensors.push_back(t);
   }
   plan.ignored = binding.ignored;
+  plan.kv_scales = binding.kv_scales;
   return plan;
 }
 

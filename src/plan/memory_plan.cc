@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/kv/prompt_cache.h"
 #include "src/kv/storage.h"
 #include "src/memory/buffer.h"
 #include "src/plan/spill_layout.h"
@@ -43,6 +44,10 @@ KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape) {
   cache.block_size = shape.block_size;
   cache.kv_heads = kv / c.head_dim;
   cache.head_dim = c.head_dim;
+  if (is_float8(cache.dtype) && !model.kv_scales().empty()) {
+    cache.key_scale = model.kv_scales().front().key;
+    cache.value_scale = model.kv_scales().front().value;
+  }
   return cache;
 }
 
@@ -90,6 +95,7 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   plan.runtime += static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks) * kBytesASwapBlock;
   plan.swap = Buffer::charged_bytes(static_cast<uint64_t>(plan.swap_blocks) * slot);
   if (plan.disk_blocks > 0) plan.swap += Buffer::charged_bytes(SwapFile::memory_bytes(slot));
+  if (shape.prompt_cache) plan.swap += Buffer::charged_bytes(PromptCache::memory_bytes(slot));
 }
 
 void plan_compute(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {

@@ -36,6 +36,7 @@ struct RunShape {
   int64_t sequences = 1;              // that max_tokens are of
   uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
   SwapShape swap = {};
+  bool prompt_cache = false;            // keys and values of prompts come from files, and go there
   int64_t longest_sequence = 0;         // of these
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
 };
@@ -123,7 +124,8 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
 
-// The KV cache of every layer, without its blocks.
+// The KV cache of every layer, without its blocks. Scales that the checkpoint has are the first
+// layer's: what a block holds is the same in all.
 KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape);
 
 }  // namespace sluice

@@ -101,10 +101,11 @@ struct ReadPlan {
   std::vector<Span> spans;  // of the load, in disk order
   std::vector<TiledTensor> sweep;
   std::vector<Move> moves;
-  std::vector<std::string> ignored;  // checkpoint tensors that are known and not read
-  uint64_t slot_bytes = 0;           // the longest span, with room for alignment
-  uint64_t ring_bytes = 0;           // of all staging slots; no more than the spans can use
-  uint64_t tile_bytes = 0;           // storage of the largest tile of the sweep
+  std::vector<std::string> ignored;                // checkpoint tensors that are known and not read
+  std::vector<const io::StoredTensor*> kv_scales;  // and those that were read with the headers
+  uint64_t slot_bytes = 0;                         // the longest span, with room for alignment
+  uint64_t ring_bytes = 0;  // of all staging slots; no more than the spans can use
+  uint64_t tile_bytes = 0;  // storage of the largest tile of the sweep
 
   uint64_t storage_bytes() const;
   uint64_t read_bytes() const;                            // by the load, with second reads

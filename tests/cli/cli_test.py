@@ -12,9 +12,11 @@ import time
 import unittest
 
 from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
-from batch_test import BatchTest  # likewise
-from report_test import ReportTest  # run by its name, as the others
-from sampling_test import SamplingTest  # likewise
+from batch_test import BatchTest  # run by their names, as the others
+from kv_scales_test import KvScalesTest
+from prompt_cache_test import PromptCacheTest
+from report_test import ReportTest
+from sampling_test import SamplingTest
 
 
 class RunTest(Case):

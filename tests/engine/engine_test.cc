@@ -13,7 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/engine/session.h"
-#include "tests/support/checkpoint.h"
+#include "tests/support/kv_scales.h"
 
 namespace sluice {
 namespace {
@@ -119,7 +119,7 @@ class EngineTest : public testing::TestWithParam<const char*> {
     Json config = test::tiny_config();
     config["vocab_size"] = 20;
     const std::string how = GetParam();
-    if (how == "windows_fp8") {
+    if (how.starts_with("windows")) {
       config["architectures"] = {"MistralForCausalLM"};
       config["sliding_window"] = 11;
       config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
@@ -130,7 +130,9 @@ class EngineTest : public testing::TestWithParam<const char*> {
     } else {
       config["max_position_embeddings"] = 128;
     }
-    test::write_checkpoint(dir_.path(), config, test::tiny_tensors(config, random_));
+    std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random_);
+    if (how == "windows_fp8_scales") test::add_kv_scales(tensors, 3);
+    test::write_checkpoint(dir_.path(), config, tensors);
     for (int i = 0; i < 24; ++i) requests_.push_back(random_request(random_, 20));
     // Every request alone, by itself in a fresh cache.
     Loaded loaded(dir_.path(), kv_dtype(), 1, kLongest);
@@ -139,8 +141,8 @@ class EngineTest : public testing::TestWithParam<const char*> {
 
   static std::optional<DType> kv_dtype() {
     const std::string how = GetParam();
-    if (how == "fp8" || how == "windows_fp8") return DType::f8_e4m3;
-    return std::nullopt;
+    if (how.find("fp8") == std::string::npos) return std::nullopt;
+    return how == "windows_fp8_scales" ? DType::f8_e5m2 : DType::f8_e4m3;
   }
 
   test::Random random_{"engine"};
@@ -175,7 +177,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
     EXPECT_TRUE(loaded.runner().blocks().idle());
   }
   // Layers with a window leave more room.
-  EXPECT_GT(preemptions, std::string(GetParam()) == "windows_fp8" ? 20 : 100);
+  EXPECT_GT(preemptions, std::string(GetParam()).starts_with("windows") ? 20 : 100);
   EXPECT_GT(prefixes, 100);
 }
 
@@ -216,7 +218,9 @@ TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
   EXPECT_TRUE(engine.step({}).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(How, EngineTest, testing::Values("plain", "dynamic", "fp8", "windows_fp8"),
+INSTANTIATE_TEST_SUITE_P(How, EngineTest,
+                         testing::Values("plain", "dynamic", "fp8", "windows_fp8",
+                                         "windows_fp8_scales"),
                          [](const auto& p) { return std::string(p.param); });
 
 }  // namespace

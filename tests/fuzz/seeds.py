@@ -127,6 +127,8 @@ SEEDS = {
     "options": lambda: ["6GiB", "75%", "1e300", "5=1.5,7=-100", "1,2,3", "[1, 2]",
                         "layers.0-7=host,layers.*.mlp=disk", "fp8_per_channel", "auto", "4096"],
     "pattern": patterns,
+    "prompt_cache": lambda: [bytes([at % 256, at // 256, how]) + b"\1" for at in range(0, 9000, 500)
+                             for how in range(2)],
     "rates": lambda: ['{"memory": 2e10, "disks": {"1": 1.5e9}}', "{}"],
     "report": lambda: [],
     "rope": rope_configs,

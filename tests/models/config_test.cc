@@ -74,6 +74,11 @@ TEST(Config, BadFieldsAreNamed) {
       {"attention_bias", "yes", "attention_bias"},
       {"eos_token_id", "two", "eos_token_id"},
       {"quantization_config", {{"quant_method", "magicbits"}}, "quantization_config"},
+      {"quantization_config",
+       {{"quant_method", "compressed-tensors"},
+        {"config_groups", {{"group_0", Json::object()}}},
+        {"kv_cache_scheme", Json::object()}},
+       "compressed-tensors"},
   };
   for (const BadField& c : cases) {
     Json config = test::tiny_config();
@@ -88,6 +93,17 @@ TEST(Config, BadFieldsAreNamed) {
     EXPECT_NE(message.find("config.json"), std::string::npos) << message;
   }
   EXPECT_EQ(refusal(test::tiny_config().dump()), "accepted");
+}
+
+TEST(Config, ACheckpointOfWhichOnlyTheKvCacheIsQuantizedIsPlain) {
+  Json config = test::tiny_config();
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"config_groups", Json::object()},
+      {"kv_cache_scheme", {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}}}};
+  EXPECT_EQ(refusal(config.dump()), "accepted");
+  config["quantization_config"]["kv_cache_scheme"] = nullptr;
+  EXPECT_NE(refusal(config.dump()), "accepted");
 }
 
 TEST(Config, WhatIsNoObjectIsRefused) {

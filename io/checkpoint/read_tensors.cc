@@ -1,0 +1,64 @@
+#include "io/checkpoint/read_tensors.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+
+namespace sluice::io {
+namespace {
+
+using Tensors = std::span<const StoredTensor* const>;
+
+std::vector<std::string> read_from(const CheckpointFile& file, Tensors tensors) {
+  Fd fd = open_regular(file.path);
+  CheckpointFile now = describe_file(fd, file.path, file.name);
+  if (now.size != file.size || now.mtime_ns != file.mtime_ns || now.inode != file.inode) {
+    fail(ErrorKind::runtime, "{}: has changed since its header was read",
+         printable(file.path.string()));
+  }
+  // Without read-ahead only what is asked for enters the page cache.
+  posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
+  std::vector<std::string> all;
+  for (const StoredTensor* tensor : tensors) {
+    std::string& bytes = all.emplace_back(tensor->bytes, '\0');
+    read_exactly(fd, file.path, tensor->offset, bytes);
+    posix_fadvise(fd.get(), static_cast<off_t>(tensor->offset), static_cast<off_t>(tensor->bytes),
+                  POSIX_FADV_DONTNEED);
+  }
+  return all;
+}
+
+// All of one file.
+std::vector<std::string> read_file_or_copy(const CheckpointIndex& index, Tensors tensors) {
+  uint32_t number = tensors.front()->file;
+  const CheckpointFile* file = &index.files()[number];
+  for (const FileCopy& copy : index.copies()) {
+    if (copy.of != number) continue;
+    try {
+      return read_from(*file, tensors);
+    } catch (const Error& e) {
+      log::warning("{}; a copy of it is read instead", e.what());
+      file = &copy.file;
+    }
+  }
+  return read_from(*file, tensors);
+}
+
+}  // namespace
+
+std::vector<std::string> read_tensors(const CheckpointIndex& index, Tensors tensors) {
+  std::vector<std::string> all;
+  while (!tensors.empty()) {
+    uint32_t file = tensors.front()->file;
+    auto end = std::ranges::find_if(tensors, [&](const auto* t) { return t->file != file; });
+    Tensors here = tensors.first(static_cast<size_t>(end - tensors.begin()));
+    for (std::string& bytes : read_file_or_copy(index, here)) all.push_back(std::move(bytes));
+    tensors = tensors.subspan(here.size());
+  }
+  return all;
+}
+
+}  // namespace sluice::io

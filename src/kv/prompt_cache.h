@@ -1,0 +1,61 @@
+// The keys and values of a prompt in a file, so that a later run need not compute them again.
+//
+//   file   header (JSON, kHeaderBytes) | the prompt's tokens, int32, as many as fill whole blocks |
+//          a checksum (XXH3-64) of each slot | padding | slots, from a multiple of
+//          io::kDirectAlignment on
+//
+// A slot is what KvStorage::gather makes of a block. They lie in the order of the tokens, those of
+// one block by group; of a group with a sliding window there are those that a further token needs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/kv/sequence.h"
+#include "src/kv/storage.h"
+#include "src/memory/ledger.h"
+
+namespace sluice {
+
+class PromptCache {
+ public:
+  // `identity`: all that keys and values follow from but the tokens. What a file of another
+  // identity holds is not used, and replaced by save(). Throws Error(refused) where `path` is
+  // something else than such a file or nothing.
+  // Blocks, storage and ledger outlive it.
+  PromptCache(std::filesystem::path path, std::string identity, const BlockManager& blocks,
+              KvStorage& storage, Ledger& ledger);
+  static uint64_t memory_bytes(uint64_t slot_bytes);  // that restore() and save() take
+  // Throws as the constructor does.
+  static void check(const std::filesystem::path& path);
+
+  // Brings what the file has of the beginning of `prompt` into `sequence`, which is new: the number
+  // of tokens. 0, with a warning, where the file turns out to be damaged.
+  int64_t restore(std::span<const int32_t> prompt, Sequence& sequence);
+  // Writes what `sequence` holds of `prompt`, unless the file has as much. Throws Error(runtime).
+  void save(std::span<const int32_t> prompt, const Sequence& sequence);
+
+ private:
+  struct Slot {
+    int64_t block = 0;  // of the sequence
+    size_t group = 0;
+  };
+  void read_index(const io::Fd& fd, uint64_t file_bytes);
+  std::vector<Slot> slots(int64_t blocks) const;
+  uint64_t slots_begin(int64_t blocks, size_t slots) const;
+  int64_t usable_blocks(std::span<const int32_t> prompt) const;
+  void read_slots(std::span<const Slot> slots, const Sequence& sequence);
+
+  std::filesystem::path path_;
+  std::string identity_;
+  const BlockManager& blocks_;
+  KvStorage& storage_;
+  Ledger& ledger_;
+  std::vector<int32_t> tokens_;      // that the file has; none: of no use
+  std::vector<uint64_t> checksums_;  // of its slots
+};
+
+}  // namespace sluice
