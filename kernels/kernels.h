@@ -7,6 +7,9 @@
 //
 // Shapes are checked by every op (check(): a wrong one is our bug, files were checked before). No
 // op allocates: scratch comes from the workspace given at construction.
+//
+// Weights, activations and the KV cache lie in the device's memory, and ops are work of its stream
+// (src/device/device.h); what a step's rows are, upload() brings there.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,7 @@
 #include "quant/format.h"
 #include "src/base/tensor.h"
 #include "src/base/thread_pool.h"
+#include "src/device/host_device.h"
 
 namespace sluice {
 
@@ -39,12 +43,30 @@ struct SequenceChunk {
   std::span<const int32_t> block_table;
 };
 
+struct DeviceChunks;
+
+// Where a step's rows are in the KV cache, in the layers of one group.
+struct KvRows {
+  std::span<const SequenceChunk> chunks;    // cover the rows in order
+  std::span<const int64_t> slots;           // [rows]: block * block_size + offset
+  const DeviceChunks* on_device = nullptr;  // what upload() has made of the chunks; the backend's
+};
+
+// What ops look up for the rows of a step.
+struct StepRows {
+  std::span<const int32_t> ids;       // [rows]
+  std::span<const int32_t> host_ids;  // the same in host memory
+  std::span<const KvRows> kv;         // of each group of layers
+  Tensor cos, sin;                    // [rows, rope dim / 2]
+};
+
 // What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
 // scale * q k, then capped, then with its ALiBi term.
 struct AttentionParams {
   float scale = 1;
   int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
   float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap) (Gemma 2); 0: none
+  // Both in the device's memory.
   // [heads], score += slope * (key position - query position) (arXiv:2108.12409); empty: none
   std::span<const float> alibi_slopes = {};
   // [heads], a logit that takes part in the softmax's sum and brings no value (gpt-oss,
@@ -56,7 +78,13 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
   virtual std::string_view name()
-      const = 0;  // "reference", "portable", "avx2", "avx512_bf16", "amx"
+      const = 0;  // "reference", "portable", "avx2", "avx512_bf16", "amx", "cuda"
+  // Where ops are work.
+  virtual DeviceStream& stream() const { return host_stream(); }
+
+  // A step's rows where the other ops take them from: as they are, where the device's memory is the
+  // host's. Valid until the next call; only the chunks go on to be the caller's.
+  virtual StepRows upload(const StepRows& rows) { return rows; }
 
   // out[i] = table row ids[i], dequantized. ids are within the table. Any layout.
   virtual void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const = 0;
@@ -91,9 +119,8 @@ class Kernels {
   // positions from position 0, each with its own maximum and sum, combined in order (as
   // FlashDecoding). What lies before a row's window is not read for it; before that of a chunk's
   // first row, not at all.
-  virtual void paged_attention(Tensor q, const KvCache& cache,
-                               std::span<const SequenceChunk> chunks, const AttentionParams& params,
-                               Tensor out) const = 0;
+  virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
+                               const AttentionParams& params, Tensor out) const = 0;
 
   // out = activation(gate) * up. out may be gate.
   virtual void gated_activation(Activation activation, Tensor gate, Tensor up,
@@ -101,10 +128,17 @@ class Kernels {
 
   // x += y
   virtual void add(Tensor x, Tensor y) const = 0;
+};
 
-  // Encodes row groups (quant/encode.h), the same bits as encode_reference; runs on the calling
-  // thread. May be called from several threads at once for different rows.
+// Puts weights where kernels take them from. Sources are in host memory, and done with when a call
+// returns. May be called from several threads at once, for different rows.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+  // Encodes row groups (quant/encode.h), the same bits as encode_reference, into the device's
+  // memory.
   virtual EncodeStats encode(const EncodeArgs& args) const = 0;
+  // Largest finite |x| of the rows.
   virtual float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
                              int64_t rows, int64_t cols) const = 0;
 };
@@ -126,18 +160,26 @@ struct KernelChoice {
 };
 std::vector<KernelChoice> kernel_choices(Isa isa);
 
-// Bytes of scratch that ops need for at most `max_rows` rows, linear inputs of at most `max_cols`
-// columns and attention with heads of head_dim, however long the context.
+// What steps are at most: that decides what memory ops need beside their operands.
 struct WorkspaceNeeds {
   int64_t max_rows = 0;
-  int64_t max_cols = 0;
+  int64_t max_cols = 0;  // of a linear layer's input
   int64_t head_dim = 0;
+  // Not asked by the CPU, whose scratch is the same however long the context:
+  int64_t heads = 0;      // of queries
+  int64_t rope_cols = 0;  // of cos and sin
+  int64_t groups = 1;     // of layers
+  int64_t sequences = 1;  // in a step
+  int64_t longest = 0;    // positions of a sequence
+  int64_t block_size = 16;
 };
+// Bytes of scratch.
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads);
 
 // `workspace` is 64-byte aligned, of cpu_workspace_bytes, and outlives the kernels; so does the
-// pool. Encoding needs no workspace: kernels that only encode may be given an empty one.
+// pool.
 std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& pool,
                                           std::span<std::byte> workspace);
+std::unique_ptr<Encoder> make_cpu_encoder(Isa isa);  // works on the calling thread
 
 }  // namespace sluice

@@ -144,7 +144,7 @@ void bench_attention(const Bench& b, DType dtype, int64_t window) {
   for (int64_t n : {1, 512}) {
     const SequenceChunk chunk{0, n, kContext - n, table};
     const double seconds = best_seconds([&] {
-      kernels->paged_attention(q.matrix(n, kHeads * kDim), cache, {&chunk, 1}, params,
+      kernels->paged_attention(q.matrix(n, kHeads * kDim), cache, {{&chunk, 1}, {}}, params,
                                out.matrix(n, kHeads * kDim));
     });
     const int64_t touched = window > 0 ? std::min(kContext, window + n - 1) : kContext;
@@ -162,7 +162,7 @@ void bench_attention(const Bench& b, DType dtype, int64_t window) {
 
 void bench_encode(const Bench& b, const Pages& source) {
   const Pages to(kRows * kCols * 2), scales(kRows * 4);
-  const auto kernels = b.kernels(Compute::bf16);
+  const std::unique_ptr<Encoder> encoder = make_cpu_encoder(b.isa);
   for (const QuantScheme& scheme : quant_schemes()) {
     EncodeArgs args;
     args.source = source.data();
@@ -172,7 +172,7 @@ void bench_encode(const Bench& b, const Pages& source) {
     args.tensor_amax = 2;
     args.to = {scheme.format(DType::bf16, WeightLayout::packed), kRows, kCols, to.data(),
                reinterpret_cast<float*>(scales.data())};
-    const double seconds = best_seconds([&] { kernels->encode(args); });
+    const double seconds = best_seconds([&] { encoder->encode(args); });
     b.line(fmt::format("encode bf16 to {}, 1 thread", scheme.name),
            fmt::format("{:7.2f} GB/s of source", kRows * kCols * 2 / seconds / 1e9));
   }

@@ -106,4 +106,11 @@ std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& 
   return std::make_unique<CpuKernels>(*set.ops, compute, pool, workspace);
 }
 
+std::unique_ptr<Encoder> make_cpu_encoder(Isa isa) {
+  const InstructionSet& set = find_instruction_set(isa);
+  check(set.supported(), "instruction set of this machine");
+  if (set.isa == Isa::reference) return std::make_unique<ReferenceEncoder>();
+  return std::make_unique<CpuEncoder>(*set.ops);
+}
+
 }  // namespace sluice

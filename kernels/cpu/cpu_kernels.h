@@ -23,13 +23,10 @@ class CpuKernels final : public Kernels {
   void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const override;
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
-  void paged_attention(Tensor q, const KvCache& cache, std::span<const SequenceChunk> chunks,
+  void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
   void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
-  EncodeStats encode(const EncodeArgs& args) const override;
-  float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
-                     int64_t cols) const override;
 
  private:
   // The first `bytes` of the workspace; ops run one at a time, so each starts from its beginning.
@@ -42,6 +39,17 @@ class CpuKernels final : public Kernels {
   Compute compute_;
   ThreadPool& pool_;
   std::span<std::byte> workspace_;
+};
+
+class CpuEncoder final : public Encoder {
+ public:
+  explicit CpuEncoder(const cpu::Ops& ops) : ops_(ops) {}
+  EncodeStats encode(const EncodeArgs& args) const override;
+  float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                     int64_t cols) const override;
+
+ private:
+  const cpu::Ops& ops_;
 };
 
 // Bytes of workspace that an op takes; cpu_workspace_bytes is the largest.

@@ -87,7 +87,7 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
 
 }  // namespace
 
-EncodeStats CpuKernels::encode(const EncodeArgs& a) const {
+EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
   check_encode(a);
   cpu::EncodeSums sums;
   if (a.group == ScaleGroup::block) {
@@ -104,7 +104,7 @@ EncodeStats CpuKernels::encode(const EncodeArgs& a) const {
   return stats;
 }
 
-float CpuKernels::absolute_max(const std::byte* source, DType stored, int64_t source_stride,
+float CpuEncoder::absolute_max(const std::byte* source, DType stored, int64_t source_stride,
                                int64_t rows, int64_t cols) const {
   uint32_t bits = 0;
   for (int64_t r = 0; r < rows; ++r) {

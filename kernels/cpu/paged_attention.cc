@@ -198,9 +198,9 @@ int64_t attention_workspace(int64_t head_dim, int threads) {
   return threads * (attend_floats(head_dim) + sums) * static_cast<int64_t>(sizeof(float));
 }
 
-void CpuKernels::paged_attention(Tensor q, const KvCache& cache,
-                                 std::span<const SequenceChunk> chunks,
+void CpuKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                  const AttentionParams& params, Tensor out) const {
+  const std::span<const SequenceChunk> chunks = rows.chunks;
   check_paged_attention(q, cache, chunks, params, out);
   const Scratch work(scratch(attention_workspace(cache.head_dim, pool_.size())), cache.head_dim,
                      pool_.size());

@@ -31,7 +31,7 @@ struct AttentionArgs {
   const float* sinks;
 };
 
-inline AttentionArgs attention_args(const Tensor& q, const PagedCache& cache,
+inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
                                     const BlockTables& tables, const AttentionSettings& s,
                                     const Tensor& out) {
   check_paged_cache(cache);
@@ -45,7 +45,7 @@ inline AttentionArgs attention_args(const Tensor& q, const PagedCache& cache,
           out.stride,
           cache.keys,
           cache.values,
-          block_bytes(cache),
+          kv_block_bytes(cache),
           static_cast<int>(cache.block_size),
           static_cast<int>(cache.kv_heads),
           static_cast<int>(cache.head_dim),

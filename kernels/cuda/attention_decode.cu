@@ -235,7 +235,7 @@ uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t head_dim, i
   return static_cast<uint64_t>(rows * heads * ceil_div(longest, kPartition) * (head_dim + 2) * 4);
 }
 
-void attention_decode(Tensor q, const PagedCache& cache, const BlockTables& tables,
+void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
                       std::byte* workspace, Tensor out, Stream stream) {
   const AttentionArgs args = attention_args(q, cache, tables, settings, out);

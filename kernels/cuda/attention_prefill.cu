@@ -245,7 +245,7 @@ void launch_prefill(const AttentionArgs& args, const PrefillChunk* chunks, int64
 
 }  // namespace
 
-void attention_prefill(Tensor q, const PagedCache& cache, const BlockTables& tables,
+void attention_prefill(Tensor q, const KvCache& cache, const BlockTables& tables,
                        const PrefillChunk* chunks, int64_t count, int64_t longest,
                        const AttentionSettings& settings, Tensor out, Stream stream) {
   const AttentionArgs args = attention_args(q, cache, tables, settings, out);

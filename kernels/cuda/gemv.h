@@ -1,4 +1,4 @@
-// The parts of a linear layer of few rows (ops.h: linear_few_rows); one file each.
+// The parts of linear layers (ops.h: linear_few_rows, linear_many.h); one file each.
 #pragma once
 
 #include <cstdint>
@@ -38,5 +38,11 @@ bool gemv_mma_fits(const Weight& w);
 void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
 // The same with float32 arithmetic, for any other; round: x is first rounded to bf16.
 void gemv_f32(Tensor x, const Weight& w, const float* bias, bool round, Tensor y, Stream stream);
+
+// Rows [first, first + rows) of an E4M3 weight as bf16, without gaps between them; with its scales
+// where these are of blocks. `first` begins a panel.
+void decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Stream stream);
+// y = y * scales + bias, by columns; either may be null.
+void finish_columns(Tensor y, const float* scales, const float* bias, Stream stream);
 
 }  // namespace sluice::cuda

@@ -50,28 +50,13 @@ void absolute_max(const std::byte* source, DType stored, int64_t source_stride, 
 
 // ---- KV cache
 
-// One layer's paged cache. A block is [kv_heads][block_size][head_dim] elements of bf16, f32,
-// f8_e4m3 or f8_e5m2. With 8-bit elements value = code * scale: either the scale of the layer, or,
-// where that is 0, one float32 for each token and head, [kv_heads][block_size], behind the block's
-// elements: the largest |x| / the largest finite code, or 1 where that is 0.
-struct PagedCache {
-  std::byte* keys = nullptr;
-  std::byte* values = nullptr;
-  DType dtype = DType::bf16;
-  int64_t blocks = 0;
-  int64_t block_size = 16;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;   // a multiple of 8, at most 256
-  float key_scale = 0;    // of the layer, for 8-bit elements
-  float value_scale = 0;  // 0 for both or for none
-};
-// From one block of keys, or of values, to the next.
-int64_t block_bytes(const PagedCache& cache);
-void check_paged_cache(const PagedCache& cache);
+// What the kernels of the cache need of it beyond kernels/kv_cache.h: head_dim a multiple of 8 and
+// at most 256, blocks of whole 8 bytes.
+void check_paged_cache(const KvCache& cache);
 
 // keys, values [n, kv_heads * head_dim]; slots [n]: block * block_size + offset, or negative for a
 // row that is not stored.
-void store_kv(Tensor keys, Tensor values, const int64_t* slots, const PagedCache& cache,
+void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& cache,
               Stream stream);
 
 // What a layer's attention is like, besides its shapes.
@@ -101,7 +86,7 @@ struct DecodeRows {
   int64_t longest = 0;
 };
 uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t head_dim, int64_t longest);
-void attention_decode(Tensor q, const PagedCache& cache, const BlockTables& tables,
+void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
                       std::byte* workspace, Tensor out, Stream stream);
 
@@ -114,7 +99,7 @@ struct PrefillChunk {
   int32_t first_position = 0;
   int32_t sequence = 0;
 };
-void attention_prefill(Tensor q, const PagedCache& cache, const BlockTables& tables,
+void attention_prefill(Tensor q, const KvCache& cache, const BlockTables& tables,
                        const PrefillChunk* chunks, int64_t count, int64_t longest,
                        const AttentionSettings& settings, Tensor out, Stream stream);
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cuda/check_cuda.h"
 #include "kernels/cuda/launch.h"
+#include "src/device/cuda/check_cuda.h"
 
 namespace sluice::cuda {
 

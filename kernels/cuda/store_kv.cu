@@ -64,21 +64,15 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) store_kernel(StoreArgs a) 
 
 }  // namespace
 
-int64_t block_bytes(const PagedCache& cache) {
-  const bool narrow = dtype_bytes(cache.dtype) == 1;
-  const int64_t scale = narrow && cache.key_scale == 0 ? 4 : 0;
-  return cache.kv_heads * cache.block_size * (cache.head_dim * dtype_bytes(cache.dtype) + scale);
-}
-
-void check_paged_cache(const PagedCache& cache) {
+void check_paged_cache(const KvCache& cache) {
   check(cache.keys != nullptr && cache.values != nullptr, "cache has storage");
   check(cache.block_size > 0 && cache.kv_heads > 0 && cache.head_dim > 0, "cache has a shape");
   check(cache.head_dim % 8 == 0 && cache.head_dim <= 256, "head_dim of 8, 16, ... 256");
-  check(block_bytes(cache) % 8 == 0, "blocks that begin at multiples of 8 bytes");
+  check(kv_block_bytes(cache) % 8 == 0, "blocks that begin at multiples of 8 bytes");
   check((cache.key_scale > 0) == (cache.value_scale > 0), "scales for keys and values or none");
 }
 
-void store_kv(Tensor keys, Tensor values, const int64_t* slots, const PagedCache& cache,
+void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& cache,
               Stream stream) {
   check_same_shape(keys, values);
   check_paged_cache(cache);
@@ -89,7 +83,7 @@ void store_kv(Tensor keys, Tensor values, const int64_t* slots, const PagedCache
                        {cache.keys, cache.values},
                        {cache.key_scale, cache.value_scale},
                        slots,
-                       block_bytes(cache),
+                       kv_block_bytes(cache),
                        static_cast<int>(cache.block_size),
                        static_cast<int>(cache.kv_heads),
                        static_cast<int>(cache.head_dim)};

@@ -2,11 +2,11 @@
 
 namespace sluice {
 
-EncodeStats ReferenceKernels::encode(const EncodeArgs& args) const {
+EncodeStats ReferenceEncoder::encode(const EncodeArgs& args) const {
   return encode_reference(args);
 }
 
-float ReferenceKernels::absolute_max(const std::byte* source, DType stored, int64_t source_stride,
+float ReferenceEncoder::absolute_max(const std::byte* source, DType stored, int64_t source_stride,
                                      int64_t rows, int64_t cols) const {
   return sluice::absolute_max(source, stored, source_stride, rows, cols);
 }

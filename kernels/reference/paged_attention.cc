@@ -130,12 +130,11 @@ void attend(const Query& query, float* out) {
 
 }  // namespace
 
-void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache,
-                                       std::span<const SequenceChunk> chunks,
+void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                        const AttentionParams& params, Tensor out) const {
-  check_paged_attention(q, cache, chunks, params, out);
+  check_paged_attention(q, cache, rows.chunks, params, out);
   const int64_t heads = q.cols / cache.head_dim;
-  for (const SequenceChunk& chunk : chunks) {
+  for (const SequenceChunk& chunk : rows.chunks) {
     for (int64_t i = 0; i < chunk.rows; ++i) {
       for (int64_t h = 0; h < heads; ++h) {
         int64_t at = h * cache.head_dim;

@@ -276,7 +276,7 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   BatchWidth width = choose_width(session, pending, o, output, totals);
   place_and_load(session, o, width.shape, stop);
   log::info("{} requests, up to {} sequences at once with {} of KV cache", pending.lines.size(),
-            width.sequences, format_size(session.memory_plan().kv_cache));
+            width.sequences, format_size(session.memory_plan().all_kv_cache()));
 
   Engine engine(session.runner(), session.tokenizer(), width.sequences);
   auto start = std::chrono::steady_clock::now();

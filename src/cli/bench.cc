@@ -142,7 +142,7 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
                 {"bytes_needed", load.needed_bytes},
                 {"seconds", load.seconds},
                 {"bytes_per_second", rounds.back().bytes_per_second},
-                {"weights_bytes", plan.weights},
+                {"weights_bytes", plan.all_weights()},
                 {"above_weights_bytes", above},
                 {"peak_bytes", plan.load_peak()},
                 {"measured_peak_bytes", measured},

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -58,11 +59,6 @@ std::optional<DType> parse_kv_dtype(const std::string& name) {
 
 // Options of the contract that this build accepts only with the value that it can honour.
 void check_fixed_options(const CommonOptions& o) {
-  if (o.device.starts_with("cuda")) {
-    fail(ErrorKind::usage,
-         "--device {}: this build of sluice has no CUDA backend; use --device cpu", o.device);
-  }
-  if (o.device != "cpu") fail(ErrorKind::usage, "--device {}: not known; cpu is", o.device);
   if (o.load_format != "auto" && o.load_format != "safetensors") {
     fail(ErrorKind::usage, "--load-format {}: not supported; auto and safetensors are",
          o.load_format);
@@ -70,6 +66,33 @@ void check_fixed_options(const CommonOptions& o) {
   if (o.tensor_parallel_size != 1) {
     fail(ErrorKind::usage, "--tensor-parallel-size {}: this build runs on one rank only",
          o.tensor_parallel_size);
+  }
+}
+
+// N of cuda:N, 0 of cuda; nullopt: the CPU.
+std::optional<int> parse_device(const std::string& name) {
+  if (name == "cpu") return std::nullopt;
+  if (name == "cuda") return 0;
+  int index = -1;
+  if (name.starts_with("cuda:")) {
+    const char* end = name.data() + name.size();
+    auto [stopped, status] = std::from_chars(name.data() + 5, end, index);
+    if (status != std::errc{} || stopped != end) index = -1;
+  }
+  if (index < 0) fail(ErrorKind::usage, "--device {}: not known; cpu, cuda and cuda:N are", name);
+  return index;
+}
+
+void set_device(const CommonOptions& o, SessionOptions& s) {
+  s.device_memory = o.device_memory;
+  if (std::optional<int> index = parse_device(o.device)) {
+    if (o.kernels != "auto")
+      fail(ErrorKind::usage, "--kernels {}: are the CPU's, and --device is {}", o.kernels,
+           o.device);
+    s.backend = open_cuda(*index);
+  } else if (o.device_memory) {
+    fail(ErrorKind::usage, "--device-memory {}: the memory of --device cpu is --memory",
+         *o.device_memory);
   }
 }
 
@@ -140,7 +163,10 @@ void add_basic_options(CLI::App& verb, CommonOptions& o) {
 
 void add_model_options(CLI::App& verb, CommonOptions& o) {
   add_basic_options(verb, o);
-  verb.add_option("--device", o.device, "cpu")->capture_default_str();
+  verb.add_option("--device", o.device, "cpu, cuda, cuda:N (the N-th GPU, counted from 0)")
+      ->capture_default_str();
+  verb.add_option("--device-memory", o.device_memory,
+                  "of the GPU's memory, as --memory (default: what is free, less a reserve)");
   verb.add_option(
       "--memory", o.memory,
       "budget of the whole process: 6GiB, 512MiB, 75% (default: what is free, less a reserve)");
@@ -249,6 +275,7 @@ SessionOptions session_options(const CommonOptions& o) {
   set_max_model_len(o, s);
   if (!o.place.empty()) s.place = parse_place_rules(o.place);
   s.spill = spill_options(o);
+  set_device(o, s);  // last: it takes a while
   return s;
 }
 

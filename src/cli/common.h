@@ -25,6 +25,7 @@ struct CommonOptions {
   std::vector<std::string> mirrors;
   std::string device = "cpu";
   std::optional<std::string> memory;
+  std::optional<std::string> device_memory;
   std::string quantization = "none";
   std::vector<std::string> quantize_modules{"linear"};
   std::optional<double> max_quant_error;

@@ -113,13 +113,14 @@ void place_and_load(Session& session, const CommonOptions& options, const RunSha
 
 Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
                  const Json& timings) {
-  MemoryReport memory = measure_memory(session.ledger(), session.predicted_peak());
+  MemoryReport memory = measure_memory(session.ledger(), session.predicted_peak(),
+                                       session.memory_plan().device.peak());
   return {{"schema", kReportSchema},
           {"verb", verb},
           {"model", options.model},
           {"architecture", session.model().files.architecture},
           {"quantization", session.options().quantize.scheme.name},
-          {"load", load_json(session.load_report(), session.memory_plan().weights)},
+          {"load", load_json(session.load_report(), session.memory_plan().all_weights())},
           {"stream", stream_json(session)},
           {"spill", spill_json(session)},
           {"kv_cache", kv_cache_json(session)},

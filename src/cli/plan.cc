@@ -6,7 +6,6 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
-#include "src/plan/rates.h"
 #include "src/plan/spill_layout.h"
 
 namespace sluice::cli {
@@ -26,7 +25,7 @@ Json uses_json(const MemoryPlan& m) {
 }
 
 // Of each unit, what stays in memory and what a pass over the model reads anew.
-Json units_json(const ReadPlan& read, const RunShape& shape) {
+Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory) {
   SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
   std::vector<uint64_t> streamed(read.units.size());
   for (const TiledTensor& t : read.sweep) {
@@ -39,9 +38,9 @@ Json units_json(const ReadPlan& read, const RunShape& shape) {
     bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
       return p.unit == u && p.streamed && p.param->role == ParamRole::embedding;
     });
-    const char* place = streamed[u] == 0 && !lookup ? "host"
+    std::string place = streamed[u] == 0 && !lookup ? memory
                         : unit.storage_bytes == 0   ? "disk"
-                                                    : "host+disk";
+                                                    : fmt::format("{}+disk", memory);
     units.push_back({{"name", unit.name},
                      {"place", place},
                      {"bytes", unit.storage_bytes},
@@ -68,13 +67,19 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     }
   };
   const QuantizeRequest& asked = session.options().quantize;
+  bool host = session.device_budget() == 0;  // where weights are: more of it would help
   for (int percent : {125, 150, 200}) {
+    if (!host) break;
     uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
-  if (asked.scheme.group == ScaleGroup::none)
-    consider("--quantization fp8", session.budget(),
-             {*find_quant_scheme("fp8"), asked.roles, false});
+  if (asked.scheme.group == ScaleGroup::none) {
+    QuantizeRequest fp8 = asked;
+    fp8.scheme = *find_quant_scheme("fp8");
+    fp8.to_bf16 = false;
+    consider("--quantization fp8", session.budget(), fp8);
+  }
+  if (!host) return list;
   auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
   uint64_t all = resident.needed() + 2 * MiB;
   consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
@@ -83,15 +88,23 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
 
 Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
-  Rates rates = remembered_rates(rates_file(), session.options().model);
+  Rates rates = session.rates();
   Prediction speed = predict_speed(memory, read, rates);
-  return {{"fits", memory.needed() <= session.budget()},
+  const DevicePlan& device = memory.device;
+  return {{"fits", session.fits(memory)},
           {"budget", session.budget()},
-          {"peak_bytes", {{"host", memory.peak()}}},
+          {"device_budget", session.device_budget()},
+          {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
           {"needed_bytes", memory.needed()},
           {"load_peak_bytes", memory.load_peak()},
           {"run_peak_bytes", memory.run_peak()},
           {"uses", uses_json(memory)},
+          {"device_uses",
+           {{"weights", device.weights},
+            {"staging", device.staging},
+            {"kv_cache", device.kv_cache},
+            {"activations", device.activations},
+            {"workspace", device.workspace}}},
           {"max_model_len", session.max_model_len()},
           {"kv_cache", kv_cache_json(session)},
           {"kv_blocks", memory.kv_blocks},
@@ -108,9 +121,10 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
             {"memory_bytes_per_second", rates.memory},
             {"memory_measured", rates.memory_measured}}},
           {"would_help", would_help(session, shape, memory, rates)},
-          {"smallest", {{"memory", smallest.needed() + MiB}}},
+          {"smallest",
+           {{"memory", smallest.needed() + MiB}, {"device_memory", smallest.device.peak()}}},
           {"ignored_tensors", read.ignored},
-          {"units", units_json(read, shape)}};
+          {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
 }
 
 std::string units_text(const Json& units) {
@@ -140,14 +154,25 @@ std::string plan_text(const Session& session, const Json& plan) {
     text += fmt::format("longest      {} tokens a sequence\n", session.max_model_len());
   for (const auto& [use, bytes] : plan.at("uses").items())
     text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
+  if (session.device_budget() > 0) {
+    text +=
+        fmt::format("device       {} of {}: {}\n", size(plan.at("peak_bytes").at("device")),
+                    format_size(session.device_budget()), session.backend().device().info().name);
+    for (const auto& [use, bytes] : plan.at("device_uses").items())
+      text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
+  }
   if (const Json& scales = plan.at("kv_cache").at("scales"); !scales.is_null())
     text += fmt::format("KV scales    {}\n",
                         scales == "checkpoint" ? "the checkpoint's" : "for each token and head");
   text += fmt::format("peak         {} while loading, {} while running\n",
                       size(plan.at("load_peak_bytes")), size(plan.at("run_peak_bytes")));
-  text += fmt::format(
-      "smallest     --memory {}MiB\n",
-      ceil_div(plan.at("smallest").at("memory").get<int64_t>(), static_cast<int64_t>(MiB)));
+  auto mib = [&](const char* which) {
+    return ceil_div(plan.at("smallest").at(which).get<int64_t>(), static_cast<int64_t>(MiB));
+  };
+  text += fmt::format("smallest     --memory {}MiB", mib("memory"));
+  text += session.device_budget() > 0
+              ? fmt::format(" --device-memory {}MiB\n", mib("device_memory"))
+              : "\n";
   text +=
       fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
                   size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(), rate("disk"));
@@ -192,8 +217,11 @@ void run(const PlanOptions& o) {
     print(plan_text(session, plan));
   }
   if (!plan.at("fits").get<bool>()) {
-    fail(ErrorKind::no_fit, "the model needs {}, but the budget is {}",
-         format_size(memory.needed()), format_size(session.budget()));
+    if (memory.needed() > session.budget())
+      fail(ErrorKind::no_fit, "the model needs {}, but the budget is {}",
+           format_size(memory.needed()), format_size(session.budget()));
+    fail(ErrorKind::no_fit, "the model needs {} of the device, but --device-memory is {}",
+         format_size(memory.device.peak()), format_size(session.device_budget()));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "src/engine/engine.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "src/base/checksum.h"
 #include "src/base/error.h"
@@ -193,8 +192,7 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
     for (size_t to = before; to < wanted.size(); ++to) {
       int64_t from = first + wanted[to].row;
       if (from == static_cast<int64_t>(to)) continue;
-      std::memcpy(hidden.row<float>(static_cast<int64_t>(to)), hidden.row<float>(from),
-                  static_cast<size_t>(hidden.cols) * sizeof(float));
+      runner_.move_row(hidden, from, static_cast<int64_t>(to));
     }
     first += s.rows;
   }

@@ -7,15 +7,21 @@
 namespace sluice {
 namespace {
 
-KvStorage make_storage(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan,
-                       const RunShape& shape) {
+KvStorage make_storage(const CausalLM& model, Device& device, DeviceStream& stream, Ledger& ledger,
+                       const MemoryPlan& plan, const RunShape& shape) {
   KvCache cache = kv_cache_shape(model, shape);
   cache.blocks = plan.kv_blocks;
   std::vector<int64_t> areas;
   for (const LayerGroups::Layer& l : model.layer_groups().layers) areas.push_back(l.area);
   KvStorage::Swap swap{plan.swap_blocks, plan.disk_blocks, shape.swap.directory};
   bool scales = is_float8(cache.dtype);
-  return {ledger, cache, areas, swap, scales ? model.kv_scales() : std::span<const KvScales>{}};
+  return {device,
+          stream,
+          ledger,
+          cache,
+          areas,
+          swap,
+          scales ? model.kv_scales() : std::span<const KvScales>{}};
 }
 
 BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const RunShape& shape,
@@ -28,26 +34,50 @@ BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const 
 
 }  // namespace
 
-Runner::Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger,
-               const MemoryPlan& plan, const RunShape& shape, const BlockCosts& costs)
+Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
+               const BlockCosts& costs)
     : model_(model),
       ledger_(ledger),
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
-      workspace_memory_(ledger, Use::workspace, "kernels",
-                        cpu_workspace_bytes(model.workspace_needs(plan.chunk_rows), pool.size()),
-                        Buffer::Touch::now),
-      activation_memory_(ledger, Use::activations, "activations",
-                         Activations::bytes(model.config(), plan.chunk_rows, model.rank()),
-                         Buffer::Touch::now),
-      logits_memory_(ledger, Use::activations, "logits",
-                     static_cast<uint64_t>(logits_rows_ * model.logits_cols()) * sizeof(float),
-                     Buffer::Touch::now),
-      kernels_(make_cpu_kernels(isa, shape.compute, pool, workspace_memory_.bytes())),
-      kv_(make_storage(model, ledger, plan, shape)),
+      device_(shape.backend->device()),
+      stream_(device_.stream()),
+      needs_(workspace_needs(model, shape, plan.chunk_rows)),
+      workspace_memory_(device_.memory(ledger, Use::workspace, "kernels",
+                                       shape.backend->kernels_bytes(needs_).device,
+                                       Buffer::Touch::now)),
+      workspace_host_(ledger, Use::workspace, "kernels", shape.backend->kernels_bytes(needs_).host,
+                      Buffer::Touch::now),
+      activation_memory_(device_.memory(
+          ledger, Use::activations, "activations",
+          Activations::bytes(model.config(), plan.chunk_rows, model.rank()), Buffer::Touch::now)),
+      rope_memory_(ledger, Use::activations, "rope", rope_bytes(needs_), Buffer::Touch::now),
+      logits_memory_(
+          device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
+      logits_host_(ledger, Use::activations, "logits",
+                   device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
+      kv_(make_storage(model, device_, *stream_, ledger, plan, shape)),
       blocks_(block_options(model, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes())),
-      kv_rows_(blocks_.groups()) {}
+      groups_(blocks_.groups()),
+      kv_rows_(blocks_.groups()) {
+  for (const Buffer* host : {&workspace_host_, &logits_host_})
+    pinned_.push_back(device_.pin(host->bytes()));
+  kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
+                                    {workspace_memory_.bytes(), workspace_host_.bytes()});
+}
+
+// What the device still does, it does in the runner's memory.
+Runner::~Runner() {
+  try {
+    stream_->synchronize();
+  } catch (const Error&) {  // whoever asked for the work has been told, or has gone
+  }
+}
+
+uint64_t Runner::logits_bytes() const {
+  return static_cast<uint64_t>(logits_rows_ * model_.logits_cols()) * sizeof(float);
+}
 
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
   bool depends = model_.config().rope.depends_on_length();
@@ -56,18 +86,19 @@ Sequence Runner::new_sequence(int64_t prompt_tokens) {
 
 Tensor Runner::step(std::span<const StepPart> parts) {
   ids_.clear();
-  for (KvRows& kv : kv_rows_) {
-    kv.chunks.clear();
-    kv.slots.clear();
+  for (GroupRows& group : groups_) {
+    group.chunks.clear();
+    group.slots.clear();
   }
   copies_.clear();
   for (const StepPart& part : parts) add_part(part);
   int64_t rows = std::ssize(ids_);
   check(rows > 0, "a step without rows");
   kv_.copy(copies_);
-  model_.forward(*kernels_,
-                 {ids_, kv_rows_, activations_->cos(rows), activations_->sin(rows), kv_.layers()},
-                 *activations_);
+  for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
+  StepRows step =
+      kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
+  model_.forward(*kernels_, {step, kv_.layers()}, *activations_);
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
   return activations_->normed(rows).columns(0, model_.config().hidden_size);
 }
@@ -83,20 +114,27 @@ void Runner::add_part(const StepPart& part) {
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }
   ids_.insert(ids_.end(), part.ids.begin(), part.ids.end());
-  for (size_t g = 0; g < kv_rows_.size(); ++g) {
-    KvRows& kv = kv_rows_[g];
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    GroupRows& kv = groups_[g];
     for (int64_t i = 0; i < rows; ++i) kv.slots.push_back(sequence.table().slot(g, first + i));
     kv.chunks.push_back({first_row, rows, first, sequence.table().blocks(g)});
   }
   fill_rope(part, first_row);
 }
 
+// Rows of cos (matrix 0) or sin (1).
+Tensor Runner::rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const {
+  Tensor both{rope_memory_.data(), DType::f32, 2 * needs_.max_rows, needs_.rope_cols,
+              needs_.rope_cols};
+  return both.rows_from(matrix * needs_.max_rows + first_row, rows);
+}
+
 void Runner::fill_rope(const StepPart& part, int64_t first_row) {
   const RopeConfig& rope = model_.config().rope;
   int64_t rows = std::ssize(part.ids);
   int64_t position = part.sequence->length();
-  Tensor cos = activations_->cos(max_rows()).rows_from(first_row, rows);
-  Tensor sin = activations_->sin(max_rows()).rows_from(first_row, rows);
+  Tensor cos = rope_rows(0, first_row, rows);
+  Tensor sin = rope_rows(1, first_row, rows);
   if (part.rope_length > 0) return rope_table(rope, {position, part.rope_length}, cos, sin);
   for (int64_t i = 0; i < rows; ++i, ++position)
     rope_table(rope, {position, position + 1}, cos.rows_from(i, 1), sin.rows_from(i, 1));
@@ -113,6 +151,11 @@ Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::st
     last = hidden.rows_from(rows - 1, 1);
   }
   return last;
+}
+
+void Runner::move_row(Tensor hidden, int64_t from, int64_t to) {
+  stream_->copy(hidden.rows_from(to, 1).data, hidden.rows_from(from, 1).data,
+                static_cast<uint64_t>(hidden.cols) * sizeof(float));
 }
 
 // What rounds differently gives other keys and values.
@@ -139,6 +182,12 @@ Tensor Runner::logits(Tensor hidden) {
   Tensor all{logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
              model_.logits_cols()};
   model_.logits(*kernels_, hidden, all);
+  if (device_.has_own_memory()) {
+    auto bytes = static_cast<uint64_t>(all.rows * all.stride) * sizeof(float);
+    stream_->copy(logits_host_.data(), all.data, bytes);
+    all.data = logits_host_.data();
+  }
+  stream_->synchronize();
   return all.columns(0, model_.config().vocab_size);
 }
 

@@ -7,6 +7,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "src/kv/block_manager.h"
 #include "src/kv/prompt_cache.h"
 #include "src/kv/sequence.h"
@@ -30,9 +31,12 @@ struct StepPart {
 class Runner {
  public:
   // Takes its memory from the ledger as `plan` says. The model is resident while steps run; model,
-  // pool and ledger outlive the runner.
-  Runner(const CausalLM& model, Isa isa, ThreadPool& pool, Ledger& ledger, const MemoryPlan& plan,
-         const RunShape& shape, const BlockCosts& costs);
+  // backend (shape.backend) and ledger outlive the runner.
+  Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
+         const BlockCosts& costs);
+  ~Runner();
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
 
   // Of a prompt of so many tokens: where the frequencies of rope depend on it, prompts of different
   // lengths share no blocks.
@@ -44,7 +48,7 @@ class Runner {
   // Runs the parts, of different sequences and of at most max_rows() tokens together, as the next
   // tokens of each. What comes out for a sequence does not depend on the others. Error(no_fit) when
   // no KV block is free. The result is valid until the next step: the final norm's output, a row a
-  // token.
+  // token, in the device's memory.
   Tensor step(std::span<const StepPart> parts);
   Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length) {
     StepPart part{&sequence, ids, rope_length};
@@ -66,8 +70,11 @@ class Runner {
   int64_t restore(PromptCache& cache, std::span<const int32_t> prompt);
   void save(PromptCache& cache, std::span<const int32_t> prompt);
 
-  // Logits of rows of step's result: [rows, vocab_size], valid until the next call. At most the
-  // plan's logits rows.
+  // A row of step's result to the place of another.
+  void move_row(Tensor hidden, int64_t from, int64_t to);
+
+  // Logits of rows of step's result: [rows, vocab_size] in host memory, valid until the next call.
+  // At most the plan's logits rows.
   Tensor logits(Tensor hidden);
   int64_t max_logits_rows() const { return logits_rows_; }
 
@@ -75,18 +82,33 @@ class Runner {
   void add_part(const StepPart& part);
   void fill_rope(const StepPart& part, int64_t first_row);
 
+  uint64_t logits_bytes() const;
+  Tensor rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const;
+
   const CausalLM& model_;
   Ledger& ledger_;
   int64_t logits_rows_;
+  Device& device_;
+  std::unique_ptr<DeviceStream> stream_;
+  WorkspaceNeeds needs_;
   Buffer workspace_memory_;
+  Buffer workspace_host_;
   Buffer activation_memory_;
+  Buffer rope_memory_;  // cos, then sin; in host memory
   Buffer logits_memory_;
+  Buffer logits_host_;  // none where the device's memory is the host's
+  std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
   KvStorage kv_;
   BlockManager blocks_;
   std::unique_ptr<Activations> activations_;
   // Of the current step.
   std::vector<int32_t> ids_;
+  struct GroupRows {  // of the KV cache
+    std::vector<SequenceChunk> chunks;
+    std::vector<int64_t> slots;
+  };
+  std::vector<GroupRows> groups_;
   std::vector<KvRows> kv_rows_;
   std::vector<BlockCopy> copies_;
 };

@@ -12,7 +12,6 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/plan/kv_scales.h"
-#include "src/plan/rates.h"
 
 namespace sluice {
 namespace {
@@ -20,11 +19,11 @@ namespace {
 // Logits of many rows at once are a convenience: a vocabulary of 128k makes half a megabyte a row.
 constexpr uint64_t kMostLogitsBytes = 32 * MiB;
 
-uint64_t parse_budget(const std::optional<std::string>& text, const FreeMemory& free) {
-  if (!text) return free.budget;
-  std::optional<uint64_t> bytes = parse_size(*text, free.own + free.free);
+// `all`: what a share is of.
+uint64_t parse_budget(const char* option, const std::string& text, uint64_t all) {
+  std::optional<uint64_t> bytes = parse_size(text, all);
   if (!bytes || *bytes == 0) {
-    fail(ErrorKind::usage, "--memory {}: not a size; write 6GiB, 512MiB or 75%", *text);
+    fail(ErrorKind::usage, "{} {}: not a size; write 6GiB, 512MiB or 75%", option, text);
   }
   return *bytes;
 }
@@ -68,13 +67,19 @@ Session::Session(SessionOptions options, Session* host)
       index_(io::open_checkpoint(options_.model, options_.mirrors)),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
-                                  options_.threads > 0 ? options_.threads : usable_threads())) {
+                                  options_.threads > 0 ? options_.threads : usable_threads())),
+      backend_(host != nullptr               ? host->backend_
+               : options_.backend != nullptr ? options_.backend
+                                             : make_cpu_backend(options_.isa, *pool_)) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   if (host == nullptr) load_tokenizer();
   compute_ = choose_compute(options_.dtype, model_.files.dtype);
   if (is_float8(kv_dtype())) model_.root->use_kv_scales(read_kv_scales(*model_.root, index_));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
-  budget_ = parse_budget(options_.memory, free_);
+  options_.quantize.matrix_layout = backend_->matrix_layout();
+  budget_ = options_.memory ? parse_budget("--memory", *options_.memory, free_.own + free_.free)
+                            : free_.budget;
+  set_device_budget();
   if (host == nullptr) ledger_.set_budget(Place::host, budget_);
   int64_t usable = config().rope.usable_positions();
   max_model_len_ = options_.max_model_len.value_or(usable);
@@ -85,7 +90,27 @@ Session::Session(SessionOptions options, Session* host)
   if (host == nullptr) runtime_bytes_ = process_rss();
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
+  check_device();
   if (options_.longest_model_len) max_model_len_ = longest_sequence();
+}
+
+// Of a device with memory of its own: what it says is free, less a reserve for who else draws on
+// it.
+void Session::set_device_budget() {
+  if (!backend_->device().has_own_memory()) return;
+  uint64_t free = backend_->device().free_bytes();
+  device_budget_ = options_.device_memory
+                       ? parse_budget("--device-memory", *options_.device_memory, free)
+                       : free - std::min(free, std::clamp(free / 20, 64 * MiB, GiB));
+  ledger_.set_budget(Place::device, device_budget_);
+}
+
+// What the device's kernels have no code for is refused before anything is read.
+void Session::check_device() {
+  bool norms = options_.quantize.scheme.group != ScaleGroup::none &&
+               options_.quantize.roles.contains(ParamRole::norm);
+  RunShape shape = run_shape(1, 1, 1);
+  backend_->check_supported(kv_cache_shape(*model_.root, shape), norms);
 }
 
 // Token ids need no tokenizer, so a model without a usable one can still run.
@@ -119,20 +144,22 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
                             int64_t sequences) const {
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
-  return {max_tokens,
+  return {backend_.get(),
+          max_tokens,
           longest_prompt,
           std::min(logits_rows, most_rows),
           0,
           options_.block_size,
           kv_dtype(),
           compute_,
-          pool_->size(),
           !options_.spill.directories.empty(),
           options_.place,
           sequences,
           options_.kv_bytes,
           options_.swap,
-          options_.prompt_cache};
+          options_.prompt_cache,
+          std::min(max_tokens, max_model_len_),
+          backend_->device().has_own_memory() ? device_budget_ : UINT64_MAX};
 }
 
 void Session::check_place_rules() {
@@ -147,14 +174,15 @@ void Session::check_place_rules() {
 }
 
 // With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
-// cache gets a quarter of the budget.
+// cache gets a quarter of the budget that it is in.
 int64_t Session::longest_sequence() {
   auto plan_for = [&](int64_t tokens) { return fitting_plan(run_shape(tokens, tokens, 1)); };
   std::optional<MemoryPlan> shortest = plan_for(1);
+  uint64_t kv_place = device_budget_ > 0 ? device_budget_ : budget();
   auto good = [&](int64_t tokens) {
     std::optional<MemoryPlan> plan = plan_for(tokens);
     return plan && plan->streams() == shortest->streams() &&
-           (!plan->streams() || plan->kv_cache <= budget() / 4);
+           (!plan->streams() || plan->all_kv_cache() <= kv_place / 4);
   };
   if (!shortest) return 1;
   auto longer = std::views::iota(int64_t{2}, config().rope.usable_positions() + 1);
@@ -197,6 +225,8 @@ const MemoryPlan& Session::place(const RunShape& shape) {
 
 void Session::place_beside(Session& host, const RunShape& shape) {
   shape_ = shape;
+  if (backend_->device().has_own_memory())
+    fail(ErrorKind::usage, "a second model beside the first runs on --device cpu only");
   uint64_t most = host.budget() / 2;
   auto [resident, read] = what_if(shape, UINT64_MAX, options_.quantize);
   uint64_t needed = resident.needed();
@@ -217,14 +247,15 @@ void Session::place_beside(Session& host, const RunShape& shape) {
 
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
-  encoder_ = make_cpu_kernels(options_.isa, compute_, *pool_, {});
+  backend_->device().reserve(plan_->device.peak());
+  make_encoder();
   if (plan_->streams() && !options_.spill.directories.empty()) {
     SpillKey key{std::filesystem::canonical(options_.model),
                  std::string(options_.quantize.scheme.name), model_.root->rank()};
     spill_ = std::make_unique<Spill>(*read_plan_, index_, key, options_.spill, ledger_);
   }
   stop_ = stop;
-  Streamer streamer(*read_plan_, index_, *encoder_, ledger_, load_options());
+  Streamer streamer(*read_plan_, index_, backend_->device(), *encoder_, ledger_, load_options());
   residents_ = streamer.load_all(load_report_, progress, stop);
   for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
   if (plan_->streams()) {
@@ -234,13 +265,23 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
 }
 
+void Session::make_encoder() {
+  WorkspaceBytes bytes = backend_->encoder_bytes(read_plan_->slot_bytes);
+  encoder_memory_ =
+      backend_->device().memory(ledger_, Use::staging, "encoder", bytes.device, Buffer::Touch::now);
+  encoder_host_ = Buffer(ledger_, Use::staging, "encoder", bytes.host, Buffer::Touch::now);
+  encoder_pinned_ = backend_->device().pin(encoder_host_.bytes());
+  encoder_ =
+      backend_->encoder(read_plan_->slot_bytes, {encoder_memory_.bytes(), encoder_host_.bytes()});
+}
+
 LoadOptions Session::load_options() {
   return {options_.reader, pool_->size(), spill_.get(), &timeline_};
 }
 
 void Session::open_stream() {
-  stream_ = std::make_unique<TileStream>(*read_plan_, index_, *encoder_, ledger_, load_report_.amax,
-                                         load_options(), stop_);
+  stream_ = std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_,
+                                         ledger_, load_report_.amax, load_options(), stop_);
 }
 
 std::optional<StreamReport> Session::stream_report() const {
@@ -252,6 +293,11 @@ std::optional<StreamReport> Session::stream_report() const {
 
 void Session::shrink(uint64_t budget) {
   if (budget >= budget_) return;
+  if (backend_->device().has_own_memory()) {
+    log::warning("the budget cannot be lowered while the weights are on {}",
+                 backend_->device().info().name);
+    return;
+  }
   budget_ = budget;
   MemoryPlan plan = sluice::shrink(*plan_, model_, index_, options_.quantize, shape_,
                                    this->budget(), runtime_bytes_);
@@ -298,7 +344,8 @@ void Session::measure_streamed(const std::stop_token& stop) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while measuring quantization");
     Tile tile = read_plan_->tile(t);
     const TensorPlan& tensor = read_plan_->tensors[tile.move.tensor];
-    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(tile));
+    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(tile),
+                  host_stream());
   }
   stream_->add_stats(load_report_);
 }
@@ -306,10 +353,21 @@ void Session::measure_streamed(const std::stop_token& stop) {
 Runner& Session::runner() {
   if (!runner_) {
     ledger_.begin_phase("run");
-    runner_ = std::make_unique<Runner>(*model_.root, options_.isa, *pool_, ledger_, *plan_, shape_,
-                                       block_costs());
+    runner_ = std::make_unique<Runner>(*model_.root, ledger_, *plan_, shape_, block_costs());
   }
   return *runner_;
+}
+
+Rates Session::rates() const { return rates_for(options_.model); }
+
+// `path` is on the disk that counts.
+Rates Session::rates_for(const std::filesystem::path& path) const {
+  Rates rates = remembered_rates(rates_file(), path);
+  if (double rate = backend_->device().info().memory_rate; rate > 0) {
+    rates.memory = rate;
+    rates.memory_measured = false;
+  }
+  return rates;
 }
 
 PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
@@ -324,7 +382,7 @@ PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t pro
 
 BlockCosts Session::block_costs() const {
   const std::filesystem::path& swap = options_.swap.directory;
-  Rates rates = remembered_rates(rates_file(), swap.empty() ? options_.model : swap);
+  Rates rates = rates_for(swap.empty() ? options_.model : swap);
   uint64_t slot =
       kv_slot_bytes(kv_cache_shape(*model_.root, shape_), model_.root->layer_groups().areas);
   return predict_block_costs(slot, shape_.block_size, *read_plan_, rates);
@@ -335,6 +393,10 @@ void Session::release() {
   stream_.reset();
   spill_.reset();
   residents_.clear();
+  encoder_.reset();
+  encoder_pinned_.reset();
+  encoder_memory_ = {};
+  encoder_host_ = {};
 }
 
 }  // namespace sluice

@@ -17,6 +17,7 @@
 #include "src/load/tile_stream.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
+#include "src/plan/rates.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice {
@@ -27,6 +28,8 @@ struct SessionOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> mirrors;  // with some or all of its weight files
   std::optional<std::string> memory;  // as given: "2GiB", "75%" of what is free; none: what is free
+  std::shared_ptr<Backend> backend;   // what computes; null: the CPU, as `isa` says
+  std::optional<std::string> device_memory;  // as `memory`, of a device with memory of its own
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;
   std::optional<DType> kv_dtype;  // of the KV cache (kernels/kv_cache.h); none: as computed
@@ -64,6 +67,8 @@ class Session {
   const Tokenizer& need_tokenizer() const;
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
+  const Backend& backend() const { return *backend_; }
+  uint64_t device_budget() const { return device_budget_; }  // 0: its memory is the host's
   Compute compute() const { return compute_; }
   DType kv_dtype() const;
   uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // beside guests
@@ -84,11 +89,17 @@ class Session {
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
+  bool fits(const MemoryPlan& plan) const {
+    return plan.needed() <= budget() && plan.device.peak() <= device_budget_;
+  }
   // What place() would decide for another budget and scheme; throws as it does.
   std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
                                           const QuantizeRequest& quantize);
   const MemoryPlan& memory_plan() const { return *plan_; }
   const ReadPlan& read_plan() const { return *read_plan_; }
+
+  // What is known of this machine: measured, assumed, or of the device by its own word.
+  Rates rates() const;
 
   // After place().
   void load(LoadProgress& progress, std::stop_token stop);
@@ -113,11 +124,15 @@ class Session {
  private:
   Session(SessionOptions options, Session* host);
   void load_tokenizer();
+  void set_device_budget();
+  void check_device();
   void check_place_rules();
   int64_t longest_sequence();
   void measure_streamed(const std::stop_token& stop);
   void open_stream();
+  void make_encoder();
   LoadOptions load_options();
+  Rates rates_for(const std::filesystem::path& path) const;
   BlockCosts block_costs() const;
 
   SessionOptions options_;
@@ -129,6 +144,8 @@ class Session {
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
   std::shared_ptr<ThreadPool> pool_;
+  std::shared_ptr<Backend> backend_;
+  uint64_t device_budget_ = 0;
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
   uint64_t guests_ = 0;  // bytes that they take while this runs
@@ -142,7 +159,10 @@ class Session {
   std::optional<ReadPlan> read_plan_;
   LoadReport load_report_;
   DiskTimeline timeline_{ledger_.start()};
-  std::unique_ptr<Kernels> encoder_;
+  Buffer encoder_memory_;  // of the device
+  Buffer encoder_host_;
+  std::unique_ptr<Pinned> encoder_pinned_;
+  std::unique_ptr<Encoder> encoder_;
   std::unique_ptr<Spill> spill_;
   std::vector<Resident> residents_;
   std::unique_ptr<TileStream> stream_;

@@ -1,7 +1,6 @@
 #include "src/kv/storage.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -16,14 +15,15 @@ uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
   return round_up(kv_block_bytes(shape, areas), io::kDirectAlignment);
 }
 
-KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64_t> areas,
-                     const Swap& swap, std::span<const KvScales> scales)
-    : run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))) {
+KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvCache& shape,
+                     std::span<const int64_t> areas, const Swap& swap,
+                     std::span<const KvScales> scales)
+    : stream_(stream), run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))) {
   int64_t count = 1 + *std::ranges::max_element(areas);
   slot_bytes_ = kv_slot_bytes(shape, count);
   uint64_t area = static_cast<uint64_t>(shape.blocks) * run_bytes_;
-  buffer_ = Buffer(ledger, Use::kv_cache, "KV cache", 2 * static_cast<uint64_t>(count) * area,
-                   Buffer::Touch::now);
+  buffer_ = device.memory(ledger, Use::kv_cache, "KV cache",
+                          2 * static_cast<uint64_t>(count) * area, Buffer::Touch::now);
   for (int64_t a = 0; a < count; ++a) {
     KvCache cache = shape;
     cache.keys = buffer_.data() + 2 * static_cast<uint64_t>(a) * area;
@@ -39,6 +39,7 @@ KvStorage::KvStorage(Ledger& ledger, const KvCache& shape, std::span<const int64
   if (swap.host_blocks > 0) {
     host_ = Buffer(ledger, Use::swap, "KV swap space",
                    static_cast<uint64_t>(swap.host_blocks) * slot_bytes_, Buffer::Touch::lazily);
+    host_pinned_ = device.pin(host_.bytes());
   }
   if (swap.disk_blocks > 0) disk_.emplace(ledger, swap.directory, swap.disk_blocks, slot_bytes_);
 }
@@ -50,27 +51,32 @@ std::span<std::byte> KvStorage::host_slot(int32_t slot) const {
 void KvStorage::copy_within(int32_t from, int32_t to) {
   for (const KvCache& area : areas_) {
     for (std::byte* side : {area.keys, area.values}) {
-      std::memcpy(side + static_cast<size_t>(to) * run_bytes_,
-                  side + static_cast<size_t>(from) * run_bytes_, run_bytes_);
+      stream_.copy(side + static_cast<size_t>(to) * run_bytes_,
+                   side + static_cast<size_t>(from) * run_bytes_, run_bytes_);
     }
   }
 }
 
-void KvStorage::gather(int32_t block, std::span<std::byte> to) const {
+void KvStorage::begin_gather(int32_t block, std::span<std::byte> to) {
   std::byte* at = to.data();
   for (const KvCache& area : areas_) {
     for (const std::byte* side : {area.keys, area.values}) {
-      std::memcpy(at, side + static_cast<size_t>(block) * run_bytes_, run_bytes_);
+      stream_.copy(at, side + static_cast<size_t>(block) * run_bytes_, run_bytes_);
       at += run_bytes_;
     }
   }
+}
+
+void KvStorage::gather(int32_t block, std::span<std::byte> to) {
+  begin_gather(block, to);
+  stream_.synchronize();
 }
 
 void KvStorage::scatter(std::span<const std::byte> from, int32_t block) {
   const std::byte* at = from.data();
   for (const KvCache& area : areas_) {
     for (std::byte* side : {area.keys, area.values}) {
-      std::memcpy(side + static_cast<size_t>(block) * run_bytes_, at, run_bytes_);
+      stream_.copy(side + static_cast<size_t>(block) * run_bytes_, at, run_bytes_);
       at += run_bytes_;
     }
   }
@@ -82,11 +88,12 @@ void KvStorage::copy_one(const BlockCopy& copy) {
   if (from.tier == Tier::device && to.tier == Tier::device) {
     copy_within(from.block, to.block);
   } else if (from.tier == Tier::device && to.tier == Tier::host) {
-    gather(from.block, host_slot(to.block));
+    begin_gather(from.block, host_slot(to.block));
   } else if (from.tier == Tier::device && to.tier == Tier::disk) {
     gather(from.block, disk_->begin_write());
     disk_->write(to.block);
   } else if (from.tier == Tier::host && to.tier == Tier::disk) {
+    stream_.synchronize();  // it may be on its way there
     std::ranges::copy(host_slot(from.block), disk_->begin_write().begin());
     disk_->write(to.block);
   } else {
@@ -107,6 +114,7 @@ void KvStorage::read_from_disk(std::span<const BlockCopy> copies) {
     }
     io::ReadResult result = reader.wait();
     scatter(result.bytes, copies[result.tag].to.block);
+    stream_.synchronize();
     reader.release(result);
   }
 }

@@ -19,11 +19,11 @@ constexpr auto kAwake = std::chrono::milliseconds(1);
 
 }  // namespace
 
-EncodeQueue::EncodeQueue(const ReadPlan& plan, const Kernels& kernels,
+EncodeQueue::EncodeQueue(const ReadPlan& plan, const Encoder& encoder,
                          std::span<const Weight> weights, std::span<std::byte> slots, int threads,
                          Spill* spill, Signal* finished, std::span<const float> amax)
     : plan_(plan),
-      kernels_(kernels),
+      encoder_(encoder),
       weights_(weights),
       slots_(slots),
       spill_(spill),
@@ -128,7 +128,7 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
   const Move& move = moves(arrived).front();
   EncodeArgs args = encode_args(move, arrived);
   float amax =
-      kernels_.absolute_max(args.source, args.stored, args.source_stride, args.rows, args.to.cols);
+      encoder_.absolute_max(args.source, args.stored, args.source_stride, args.rows, args.to.cols);
   std::vector<ArrivedSpan> unblocked;
   {
     std::lock_guard lock(mutex_);
@@ -148,6 +148,7 @@ void EncodeQueue::encode(ArrivedSpan arrived) {
   std::span<const Move> all = moves(arrived);
   // Of a tile beside it, of a span in its place.
   bool is_tile = arrived.kind == ArrivedSpan::Kind::tile;
+  if (arrived.after != nullptr) arrived.after->synchronize();
   EncodeStats* stats = is_tile ? &arrived.stats : &stats_[arrived.span->first_move];
   for (size_t i = 0; i < all.size(); ++i) {
     EncodeArgs args = encode_args(all[i], arrived);
@@ -155,7 +156,7 @@ void EncodeQueue::encode(ArrivedSpan arrived) {
       std::lock_guard lock(mutex_);
       args.tensor_amax = measured_[all[i].tensor].amax;
     }
-    stats[i] = kernels_.encode(args);
+    stats[i] = encoder_.encode(args);
   }
   // The bytes are encoded: their slot is free to write from.
   for (size_t i = 0; i < all.size() && spill_ != nullptr; ++i) spill(all[i], stats[i], arrived);

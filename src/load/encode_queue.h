@@ -14,6 +14,7 @@
 
 #include "io/reader.h"
 #include "kernels/kernels.h"
+#include "src/device/device.h"
 #include "src/load/spill.h"
 #include "src/plan/read_plan.h"
 
@@ -30,7 +31,9 @@ struct ArrivedSpan {
   const Span* span = nullptr;  // Kind::span
   Move move;                   // the rows of any other kind
   Weight tile;                 // Kind::tile
-  EncodeStats stats;           // Kind::tile, once it is finished
+  DeviceEvent* after =
+      nullptr;        // Kind::tile: what uses its memory is done then; null: nothing does
+  EncodeStats stats;  // Kind::tile, once it is finished
 };
 
 // Something that a thread waits for together with other things: one who holds no lock notifies.
@@ -52,7 +55,7 @@ class EncodeQueue {
   // null; it is given what it wants. `finished`: notified whenever there is something to take; or
   // null. `amax`: amax() of the queue that saw all tensors before, or empty. All arguments outlive
   // the queue.
-  EncodeQueue(const ReadPlan& plan, const Kernels& kernels, std::span<const Weight> weights,
+  EncodeQueue(const ReadPlan& plan, const Encoder& encoder, std::span<const Weight> weights,
               std::span<std::byte> slots, int threads, Spill* spill, Signal* finished = nullptr,
               std::span<const float> amax = {});
   ~EncodeQueue();  // waits for the workers
@@ -88,7 +91,7 @@ class EncodeQueue {
   std::span<const Move> moves(const ArrivedSpan& arrived) const;
 
   const ReadPlan& plan_;
-  const Kernels& kernels_;
+  const Encoder& encoder_;
   std::span<const Weight> weights_;
   std::span<std::byte> slots_;
   Spill* spill_;

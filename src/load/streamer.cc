@@ -30,9 +30,10 @@ struct Filling {
   std::vector<Buffer> storage;  // of each unit; empty where nothing of it stays
   std::vector<Weight> weights;  // of each parameter
 
-  Filling(const ReadPlan& plan, Ledger& ledger) {
+  Filling(const ReadPlan& plan, Device& device, Ledger& ledger) {
     for (const UnitPlan& u : plan.units)
-      storage.emplace_back(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily);
+      storage.push_back(
+          device.memory(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily));
     for (const ParamPlan& p : plan.params)
       weights.push_back(plan.weight(p, storage[p.unit].data()));
   }
@@ -133,9 +134,14 @@ double TensorReport::relative_rms_error() const {
   return stats.value_squares > 0 ? std::sqrt(stats.error_squares / stats.value_squares) : 0;
 }
 
-Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& kernels,
-                   Ledger& ledger, LoadOptions options)
-    : plan_(plan), index_(index), kernels_(kernels), ledger_(ledger), options_(options) {}
+Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
+                   const Encoder& encoder, Ledger& ledger, LoadOptions options)
+    : plan_(plan),
+      index_(index),
+      device_(device),
+      encoder_(encoder),
+      ledger_(ledger),
+      options_(options) {}
 
 std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progress,
                                          std::stop_token stop) {
@@ -158,9 +164,10 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   Spill* ready = offer_spill(options_.spill, sources) ? options_.spill : nullptr;
   std::vector<Fetch> list = fetches(plan_, ready);
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
+  std::unique_ptr<Pinned> pinned = device_.pin(ring.bytes());
   auto reader = io::open_reader(sources.files(), ring.bytes(),
                                 {.kind = options_.reader, .slot_bytes = plan_.slot_bytes});
-  Filling filling(plan_, ledger_);
+  Filling filling(plan_, device_, ledger_);
   std::vector<size_t> fetches_left(plan_.units.size());
   progress.bytes_total = 0;
   progress.bytes_done = 0;
@@ -174,7 +181,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   // Declared after what they write to, so that they end first.
   std::jthread toucher(
       [&](const std::stop_token& end) { touch_ahead(list, filling.storage, end); });
-  EncodeQueue queue(plan_, kernels_, filling.weights, ring.bytes(), options_.threads,
+  EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
                     options_.spill);
   size_t submitted = 0;
   size_t received = 0;
@@ -196,6 +203,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
                   f.span,
                   f.spilled.value_or(Move{}),
                   {},
+                  nullptr,
                   {}});
       ++received;
     }

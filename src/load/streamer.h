@@ -13,6 +13,7 @@
 #include "io/reader.h"
 #include "io/sources.h"
 #include "kernels/kernels.h"
+#include "src/device/device.h"
 #include "src/load/disk_timeline.h"
 #include "src/load/spill.h"
 #include "src/memory/buffer.h"
@@ -21,7 +22,8 @@
 
 namespace sluice {
 
-// A unit whose parameters are in memory. Its end returns them to meta and the memory to the system.
+// A unit whose parameters are in the device's memory. Its end returns them to meta and the memory
+// to the system.
 class Resident {
  public:
   Resident(const ReadPlan& plan, uint32_t unit, Buffer storage);
@@ -81,10 +83,11 @@ struct LoadOptions {
 
 class Streamer {
  public:
-  // All outlive the streamer. The staging ring is taken from the ledger for the duration of each
+  // All outlive the streamer. Parameters get memory of the device, which the encoder writes to. The
+  // staging ring is taken from the ledger for the duration of each
   // load.
-  Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& kernels,
-           Ledger& ledger, LoadOptions options);
+  Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
+           const Encoder& encoder, Ledger& ledger, LoadOptions options);
 
   // Reads every unit once, in disk order, from the spill what that has. Throws Error for faults of
   // the files, memory or disk; Error(runtime) when `stop` is requested. Nothing stays allocated
@@ -97,7 +100,8 @@ class Streamer {
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;
-  const Kernels& kernels_;
+  Device& device_;
+  const Encoder& encoder_;
   Ledger& ledger_;
   LoadOptions options_;
 };

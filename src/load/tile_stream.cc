@@ -43,8 +43,8 @@ StreamReport& StreamReport::operator+=(const StreamReport& later) {
   return *this;
 }
 
-TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
-                       const Kernels& encoder, Ledger& ledger, std::span<const float> amax,
+TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
+                       const Encoder& encoder, Ledger& ledger, std::span<const float> amax,
                        LoadOptions options, std::stop_token stop)
     : plan_(plan),
       encoder_(encoder),
@@ -54,16 +54,21 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index,
       lookup_sources_(index),
       sources_(index) {
   report_.units.resize(plan.units.size());
-  StreamMemory needs = stream_memory(plan);
+  StreamMemory needs = stream_memory(plan, device.has_own_memory());
   if (LookupShape lookup = lookup_shape(plan); lookup.slot_bytes > 0) {
     lookup_ = Buffer(ledger, Use::staging, "embedding rows", needs.lookup, Buffer::Touch::now);
     lookup_slot_bytes_ = lookup.slot_bytes;
     lookup_tile_ = lookup.slot_bytes * kLookupSlots;
+    lookup_row_ = lookup_tile_ + lookup.tile_bytes;
+    lookup_encoder_ = make_cpu_encoder(Isa::automatic);
     open_lookup_reader();
   }
   if (!plan.sweep.empty()) {
     slots_bytes_ = plan.slot_bytes * sweep_slots(plan);
     memory_ = Buffer(ledger, Use::staging, "sweep", needs.sweep, Buffer::Touch::now);
+    pinned_ = device.pin(memory_.bytes());
+    tiles_ = device.memory(ledger, Use::staging, "sweep", needs.tiles, Buffer::Touch::now);
+    for (uint64_t b = 0; b < tile_buffers(plan); ++b) used_.push_back(device.event());
     queue_ =
         std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{}, memory_.bytes(),
                                       options.threads, options.spill, &signal_, amax_);
@@ -98,7 +103,8 @@ bool TileStream::is_spilled(uint32_t tensor) const {
 }
 
 std::byte* TileStream::buffer_memory(uint32_t buffer) const {
-  return memory_.data() + slots_bytes_ + buffer * plan_.tile_bytes;
+  std::byte* first = tiles_.data() != nullptr ? tiles_.data() : memory_.data() + slots_bytes_;
+  return first + buffer * plan_.tile_bytes;
 }
 
 uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
@@ -175,12 +181,19 @@ void TileStream::note_stats(const Entry& entry) {
   stats.sum.add(entry.stats);
 }
 
-WeightTile TileStream::tile(const Param& param, int64_t row) {
+// Compute has given `stream` all that it does with the tile.
+void TileStream::let_go(DeviceStream& stream) {
+  if (!held_) return;
+  if (held_->buffer) stream.record(*used_[*held_->buffer]);
+  free_memory(*std::exchange(held_, std::nullopt));
+}
+
+WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& stream) {
   uint32_t wanted = tile_index(param, row);
   const Tile tile = plan_.tile(wanted);
   const Move& move = tile.move;
   std::unique_lock lock(mutex());
-  if (held_) free_memory(*std::exchange(held_, std::nullopt));
+  let_go(stream);
   while (true) {
     await(lock, wanted);
     held_ = take_front();  // from here on the reading thread leaves its memory alone
@@ -360,7 +373,8 @@ void TileStream::receive() {
     Weight weight = plan_.tile_weight(tile, buffer_memory(*e.buffer));
     ++encoding_;
     lock.unlock();
-    queue_->push({ArrivedSpan::Kind::tile, read, nullptr, tile.move, weight, {}});
+    DeviceEvent* used = used_[*e.buffer].get();
+    queue_->push({ArrivedSpan::Kind::tile, read, nullptr, tile.move, weight, used, {}});
     return;
   }
   slot_users_[read.slot] = e.tiles;

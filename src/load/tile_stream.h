@@ -5,6 +5,8 @@
 // waits for the disk or the disk for compute, never both. A tile from the checkpoint is encoded
 // from its slot into a tile buffer; one from the spill cache is used in the slot where it arrived.
 // As such tiles are small and lie one after the other, one read brings as many as a slot holds.
+// With a device that has memory of its own the buffers are there, and a tile is encoded on its way;
+// a buffer is written to again when the device is done with it.
 #pragma once
 
 #include <chrono>
@@ -54,16 +56,16 @@ class TileStream final : public WeightStream {
   // From here to its end the streamed parameters of the plan come from this stream. `amax`: what
   // the load found (LoadReport::amax). When `stop` is requested, whoever waits for a tile gets
   // Error(runtime). All arguments outlive it.
-  TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, const Kernels& encoder,
-             Ledger& ledger, std::span<const float> amax, LoadOptions options,
-             std::stop_token stop);
+  TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
+             const Encoder& encoder, Ledger& ledger, std::span<const float> amax,
+             LoadOptions options, std::stop_token stop);
   ~TileStream() override;
   TileStream(const TileStream&) = delete;
   TileStream& operator=(const TileStream&) = delete;
 
-  WeightTile tile(const Param& param, int64_t row) override;
-  void embed(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
-             Tensor out) override;
+  WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) override;
+  void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
+             DeviceStream& stream) override;
 
   StreamReport report() const;
   // What encoding did to the streamed tensors, once a sweep has met them all.
@@ -106,6 +108,7 @@ class TileStream final : public WeightStream {
   std::mutex& mutex() const { return signal_.mutex; }
 
   // With mutex() held.
+  void let_go(DeviceStream& stream);
   void mark_finished();
   void seek(uint32_t tile);
   void free_memory(const Entry& entry);
@@ -114,22 +117,26 @@ class TileStream final : public WeightStream {
   void note_stats(const Entry& entry);
 
   const ReadPlan& plan_;
-  const Kernels& encoder_;
+  const Encoder& encoder_;
   LoadOptions options_;
   std::stop_token stop_;
   std::vector<float> amax_;
   std::unordered_map<const Param*, std::span<const TiledTensor>> tensors_of_;
   uint64_t slots_bytes_ = 0;  // of memory_, before the tile buffers
   Buffer memory_;  // slots, then tile buffers; slots only when all tiles come from the spill
+  std::unique_ptr<Pinned> pinned_;
+  Buffer tiles_;  // the tile buffers, where the device has memory of its own
+  std::vector<std::unique_ptr<DeviceEvent>> used_;  // of each buffer: the device is done with it
 
   // Of the thread that computes.
   void open_lookup_reader();
-  bool embed_rows(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
-                  Tensor out);
-  bool embed_row(const Kernels& kernels, uint32_t tensor, const io::ReadResult& read, int32_t id,
-                 Tensor out);
+  bool embed_rows(const Param& table, std::span<const int32_t> ids, Tensor out,
+                  DeviceStream& stream);
+  bool decode_looked_up(uint32_t tensor, const io::ReadResult& read, int32_t id, float* out);
   Buffer lookup_;
   uint64_t lookup_tile_ = 0;  // where in it the encoded rows lie, behind the slots
+  uint64_t lookup_row_ = 0;   // and a decoded row, behind these
+  std::unique_ptr<Encoder> lookup_encoder_;
   uint64_t lookup_slot_bytes_ = 0;
   io::Sources lookup_sources_;
   std::unique_ptr<io::Reader> lookup_reader_;

@@ -16,14 +16,12 @@ void TileStream::open_lookup_reader() {
 }
 
 // Row `id` of a table from the row group that was read; false where the spill's copy is damaged.
-bool TileStream::embed_row(const Kernels& kernels, uint32_t t, const io::ReadResult& read,
-                           int32_t id, Tensor out) {
+bool TileStream::decode_looked_up(uint32_t t, const io::ReadResult& read, int32_t id, float* out) {
   const TensorPlan& tensor = plan_.tensors[t];
   if (lookup_spill_ && options_.spill->layout().find(t) != nullptr) {
-    auto first = static_cast<int32_t>(round_down(static_cast<uint64_t>(id), kPanelRows));
+    int64_t first = id / kPanelRows * kPanelRows;
     std::optional<Weight> panel = options_.spill->weight(t, first, read.bytes);
-    int32_t within = id - first;
-    if (panel) kernels.embed(*panel, {&within, 1}, out);
+    if (panel) decode_row(*panel, id - first, out);
     return panel.has_value();
   }
   RowsInFile rows = rows_in_file(plan_, tensor);
@@ -36,18 +34,17 @@ bool TileStream::embed_row(const Kernels& kernels, uint32_t t, const io::ReadRes
   args.group = tensor.group;
   args.to = tile_view(plan_.params[tensor.param], rows.group, lookup_.data() + lookup_tile_);
   if (tensor.group == ScaleGroup::tensor) args.tensor_amax = amax_[t];
-  refuse_damaged(tensor.stored->name, encoder_.encode(args));
-  auto within = static_cast<int32_t>(id - first);
-  kernels.embed(args.to, {&within, 1}, out);
+  refuse_damaged(tensor.stored->name, lookup_encoder_->encode(args));
+  decode_row(args.to, id - first, out);
   return true;
 }
 
-void TileStream::embed(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
-                       Tensor out) {
+void TileStream::embed(const Param& table, std::span<const int32_t> ids, Tensor out,
+                       DeviceStream& stream) {
   while (true) {
     try {
       if (!lookup_reader_ || lookup_spill_ != spill_ready()) open_lookup_reader();
-      if (embed_rows(kernels, table, ids, out)) return;
+      if (embed_rows(table, ids, out, stream)) return;
       options_.spill->stop_using(SpillDamaged(table.path).what(), true);
     } catch (const io::ReadError& e) {
       if (!fall_back(e, lookup_sources_, options_.spill)) throw;
@@ -57,8 +54,8 @@ void TileStream::embed(const Kernels& kernels, const Param& table, std::span<con
 }
 
 // False where the spill's copy is damaged.
-bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
-                            std::span<const int32_t> ids, Tensor out) {
+bool TileStream::embed_rows(const Param& table, std::span<const int32_t> ids, Tensor out,
+                            DeviceStream& stream) {
   auto found = std::ranges::find_if(
       plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
   auto tensor = static_cast<uint32_t>(found - plan_.tensors.begin());
@@ -82,10 +79,13 @@ bool TileStream::embed_rows(const Kernels& kernels, const Param& table,
       lookup_reader_->submit(request(ids[submitted], submitted));
     io::ReadResult read = lookup_reader_->wait();
     lookup_sources_.arrived(chosen[read.tag], read.bytes.size());
-    Tensor row = out.rows_from(static_cast<int64_t>(read.tag), 1);
-    bool intact = embed_row(kernels, tensor, read, ids[read.tag], row);
+    std::byte* row = lookup_.data() + lookup_row_;
+    bool intact = decode_looked_up(tensor, read, ids[read.tag], reinterpret_cast<float*>(row));
     lookup_reader_->release(read);
     if (!intact) return false;
+    // Memory that is not pinned: it has been read when this returns.
+    stream.copy(out.rows_from(static_cast<int64_t>(read.tag), 1).data, row,
+                static_cast<uint64_t>(out.cols) * sizeof(float));
   }
   return true;
 }

@@ -53,7 +53,7 @@ Buffer::Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, 
   bytes_ = {start, size};
   if (touch == Touch::now && !populate(start, size)) {
     int error = errno;
-    unmap();
+    release();
     fail(ErrorKind::no_fit, "the system has no {} of memory left for {}: {}", format_size(size),
          owner, errno_text(error));
   }
@@ -61,14 +61,16 @@ Buffer::Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, 
 
 Buffer::Buffer(Buffer&& other) noexcept
     : lease_(std::move(other.lease_)),
+      owner_(std::exchange(other.owner_, nullptr)),
       mapping_(std::exchange(other.mapping_, nullptr)),
       mapped_(std::exchange(other.mapped_, 0)),
       bytes_(std::exchange(other.bytes_, {})) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
-    unmap();
+    release();
     lease_ = std::move(other.lease_);
+    owner_ = std::exchange(other.owner_, nullptr);
     mapping_ = std::exchange(other.mapping_, nullptr);
     mapped_ = std::exchange(other.mapped_, 0);
     bytes_ = std::exchange(other.bytes_, {});
@@ -76,10 +78,11 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
-Buffer::~Buffer() { unmap(); }
+Buffer::~Buffer() { release(); }
 
 void Buffer::touch(uint64_t offset, uint64_t bytes) const {
   check(offset <= bytes_.size() && bytes <= bytes_.size() - offset, "range outside its buffer");
+  if (owner_ != nullptr) return;
   madvise(bytes_.data() + offset, bytes, MADV_POPULATE_WRITE);  // else they come as they are used
 }
 
@@ -87,13 +90,17 @@ void Buffer::give_back(uint64_t offset, uint64_t bytes) {
   check(offset <= bytes_.size() && bytes <= bytes_.size() - offset, "range outside its buffer");
   uint64_t begin = round_up(offset, kPage);
   uint64_t end = round_down(offset + bytes, kPage);
-  if (begin >= end || madvise(bytes_.data() + begin, end - begin, MADV_DONTNEED) != 0) return;
+  if (owner_ != nullptr || begin >= end ||
+      madvise(bytes_.data() + begin, end - begin, MADV_DONTNEED) != 0)
+    return;
   lease_.give_back(end - begin);
 }
 
-void Buffer::unmap() {
+void Buffer::release() {
   if (mapping_ != nullptr) munmap(mapping_, mapped_);
+  if (owner_ != nullptr) owner_->take_back(bytes_);
   mapping_ = nullptr;
+  owner_ = nullptr;
 }
 
 }  // namespace sluice

@@ -1,14 +1,23 @@
-// Memory of size: page-aligned, zeroed, leased, returned to the system as soon as it ends.
+// Memory of size: page-aligned, zeroed, leased, returned as soon as it ends: to the system, or to
+// whoever it was taken from.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "src/memory/ledger.h"
 
 namespace sluice {
+
+// Where memory comes from that is not the system's: a device's, for one.
+class MemoryOwner {
+ public:
+  virtual ~MemoryOwner() = default;
+  virtual void take_back(std::span<std::byte> bytes) noexcept = 0;
+};
 
 class Buffer {
  public:
@@ -21,6 +30,9 @@ class Buffer {
   // Anonymous memory, in huge pages where the system allows. Throws Error(no_fit) when the ledger
   // or the system refuses.
   Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, Touch touch);
+  // What `owner`, who outlives the buffer, has given for the lease.
+  Buffer(Lease lease, std::span<std::byte> bytes, MemoryOwner& owner)
+      : lease_(std::move(lease)), owner_(&owner), bytes_(bytes) {}
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -29,20 +41,21 @@ class Buffer {
   std::byte* data() const { return bytes_.data(); }
 
   // Pages of a range are there when this returns, if the system has them. What they hold stays;
-  // others may write to them meanwhile.
+  // others may write to them meanwhile. An owner's are there already.
   void touch(uint64_t offset, uint64_t bytes) const;
 
   // Gives the whole pages of a range that is not used any more back to the system and the ledger.
-  // Each range once; what lies there is lost.
+  // Each range once; what lies there is lost. Memory of an owner stays as it is.
   void give_back(uint64_t offset, uint64_t bytes);
 
   // What a buffer of `bytes` is charged: whole pages.
   static uint64_t charged_bytes(uint64_t bytes);
 
  private:
-  void unmap();
+  void release();
 
   Lease lease_;
+  MemoryOwner* owner_ = nullptr;  // null: the system
   std::byte* mapping_ = nullptr;
   uint64_t mapped_ = 0;
   std::span<std::byte> bytes_;

@@ -107,7 +107,8 @@ double report_seconds(const Json& value, double earliest, const std::string& whe
   return value.get<double>();
 }
 
-MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak) {
+MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak,
+                            uint64_t predicted_device_peak) {
   MemoryReport r;
   r.budget = ledger.budget(Place::host).value_or(0);
   r.predicted_peak = predicted_peak;
@@ -117,6 +118,8 @@ MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak) {
     r.cgroup_peak = cgroup->peak;
     r.cgroup_limit = cgroup->limit;
   }
+  if (auto budget = ledger.budget(Place::device))
+    r.device = {*budget, predicted_device_peak, ledger.peak(Place::device)};
   r.peak_holders = ledger.holders_at_peak(Place::host);
   r.phases = ledger.phases();
   r.timeline = ledger.events();
@@ -131,6 +134,11 @@ Json to_json(const MemoryReport& r) {
             {"measured_peak", r.measured_peak},
             {"cgroup_peak", r.cgroup_peak ? Json(*r.cgroup_peak) : Json()},
             {"cgroup_limit", r.cgroup_limit ? Json(*r.cgroup_limit) : Json()}};
+  if (r.device) {
+    json["device"] = {{"budget", r.device->budget},
+                      {"predicted_peak", r.device->predicted_peak},
+                      {"ledger_peak", r.device->ledger_peak}};
+  }
   json["peak_holders"] = Json::array();
   for (const auto& a : r.peak_holders) json["peak_holders"].push_back(account_json(a));
   json["phases"] = Json::array();
@@ -152,6 +160,11 @@ MemoryReport memory_report_from_json(const Json& json, const std::string& where)
   r.measured_peak = bytes_from(fields, "measured_peak");
   if (fields.has("cgroup_peak")) r.cgroup_peak = bytes_from(fields, "cgroup_peak");
   if (fields.has("cgroup_limit")) r.cgroup_limit = bytes_from(fields, "cgroup_limit");
+  if (fields.has("device")) {
+    JsonFields device(fields.raw("device"), where + ": device");
+    r.device = {bytes_from(device, "budget"), bytes_from(device, "predicted_peak"),
+                bytes_from(device, "ledger_peak")};
+  }
   r.peak_holders = accounts_from(fields, "peak_holders");
   double last = 0;
   for (const Json& item : list_from(fields, "phases")) {
@@ -172,6 +185,11 @@ std::string to_text(const MemoryReport& r) {
   if (r.cgroup_peak && r.cgroup_limit) {  // without a limit nobody asks
     text +=
         fmt::format(", cgroup {} of {}", format_size(*r.cgroup_peak), format_size(*r.cgroup_limit));
+  }
+  if (r.device) {
+    text += fmt::format("\ndevice     predicted peak {}, ledger {}, budget {}",
+                        format_size(r.device->predicted_peak), format_size(r.device->ledger_peak),
+                        format_size(r.device->budget));
   }
   text += "\n  at the peak:";
   for (const auto& [use, bytes] : by_use(r.peak_holders)) {

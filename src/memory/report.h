@@ -11,6 +11,13 @@
 
 namespace sluice {
 
+// Of a device with memory of its own.
+struct DeviceMemoryReport {
+  uint64_t budget = 0;
+  uint64_t predicted_peak = 0;
+  uint64_t ledger_peak = 0;
+};
+
 struct MemoryReport {
   uint64_t budget = 0;
   uint64_t predicted_peak = 0;  // of the process, by the plan
@@ -20,14 +27,16 @@ struct MemoryReport {
   // that may be at most.
   std::optional<uint64_t> cgroup_peak;
   std::optional<uint64_t> cgroup_limit;
+  std::optional<DeviceMemoryReport> device;
   std::vector<Ledger::Account> peak_holders;  // at the ledger's peak, largest first
   std::vector<Ledger::Phase> phases;
   std::vector<Ledger::Account> accounts;
   std::vector<Ledger::Event> timeline;
 };
 
-// Looks at the ledger's host place and at the system now.
-MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak);
+// Looks at the ledger's places and at the system now. The device is in it if it has a budget.
+MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak,
+                            uint64_t predicted_device_peak = 0);
 
 // The "memory" object of reports: bytes throughout, times in seconds since the start.
 Json to_json(const MemoryReport& report);

@@ -28,13 +28,12 @@ std::vector<LinearPart> gate_up_parts(const std::string& mlp, const DecoderConfi
 int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelRows; }
 
 // Widths of the activation matrices, in the order of Activations' members.
-std::array<int64_t, 7> widths(const DecoderConfig& c, Rank rank) {
+std::array<int64_t, 5> widths(const DecoderConfig& c, Rank rank) {
   int64_t heads = head_rows(c).cut(c.heads * c.head_dim, 1, rank).rows;
   int64_t kv = head_rows(c).cut(c.kv_heads * c.head_dim, 1, rank).rows;
   int64_t inner = Shard::by_rows().cut(c.intermediate_size, 1, rank).rows;
   int64_t hidden = padded(c.hidden_size);  // a linear layer's output is whole panels wide
-  return {hidden,         hidden,        padded(heads) + 2 * padded(kv), heads, 2 * padded(inner),
-          c.rope.dim / 2, c.rope.dim / 2};
+  return {hidden, hidden, padded(heads) + 2 * padded(kv), heads, 2 * padded(inner)};
 }
 
 uint64_t matrix_bytes(int64_t rows, int64_t cols) {
@@ -61,9 +60,8 @@ uint64_t Activations::bytes(const DecoderConfig& config, int64_t max_rows, Rank 
 Activations::Activations(const DecoderConfig& config, int64_t max_rows, Rank rank,
                          std::span<std::byte> memory) {
   check(memory.size() >= bytes(config, max_rows, rank), "activation memory is too small");
-  std::array<Tensor*, 7> matrices{&residual_, &normed_, &qkv_, &attention_,
-                                  &gate_up_,  &cos_,    &sin_};
-  std::array<int64_t, 7> cols = widths(config, rank);
+  std::array<Tensor*, 5> matrices{&residual_, &normed_, &qkv_, &attention_, &gate_up_};
+  std::array<int64_t, 5> cols = widths(config, rank);
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};
@@ -97,7 +95,7 @@ DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, int64_t win
 
 void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvRows& kv,
                            const KvCache& cache, const Activations& act, bool first) const {
-  int64_t rows = std::ssize(batch.ids);
+  int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows);
   Tensor wide =
       act.normed(rows);  // whole panels; its first hidden_size columns are the norm's output
@@ -112,14 +110,14 @@ void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvR
   qkv_->forward(kernels, normed, qkv);
   Tensor q = qkv_->part(qkv, 0);
   Tensor k = qkv_->part(qkv, 1);
-  kernels.rope(q, config_.head_dim, batch.cos, batch.sin);
-  kernels.rope(k, config_.head_dim, batch.cos, batch.sin);
+  kernels.rope(q, config_.head_dim, batch.rows.cos, batch.rows.sin);
+  kernels.rope(k, config_.head_dim, batch.rows.cos, batch.rows.sin);
   kernels.store_kv(k, qkv_->part(qkv, 2), kv.slots, cache);
   AttentionParams params;
   params.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   params.window = window_;
   Tensor attention = act.attention(rows);
-  kernels.paged_attention(q, cache, kv.chunks, params, attention);
+  kernels.paged_attention(q, cache, kv, params, attention);
   output_->forward(kernels, attention, wide);
 
   post_norm_->forward_add(kernels, residual, normed, normed);
@@ -177,12 +175,12 @@ void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
 }
 
 void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activations& act) const {
-  int64_t rows = std::ssize(batch.ids);
+  int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows);
   Tensor normed = act.normed(rows).columns(0, config_.hidden_size);
-  embedding_->forward(kernels, batch.ids, residual);
+  embedding_->forward(kernels, batch.rows, residual);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const KvRows& kv = batch.kv[groups_.layers[i].group];
+    const KvRows& kv = batch.rows.kv[groups_.layers[i].group];
     layers_[i]->forward(kernels, batch, kv, batch.caches[i], act, i == 0);
   }
   norm_->forward_add(kernels, residual, normed, normed);
@@ -198,7 +196,11 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   int64_t heads = config_.heads / rank_.size;
   int64_t widest_input =
       std::max({config_.hidden_size, heads * config_.head_dim, config_.intermediate_size});
-  return {max_rows, widest_input, config_.head_dim};
+  WorkspaceNeeds needs{max_rows, widest_input, config_.head_dim};
+  needs.heads = heads;
+  needs.rope_cols = config_.rope.dim / 2;
+  needs.groups = std::ssize(groups_.windows);
+  return needs;
 }
 
 }  // namespace sluice

@@ -14,18 +14,9 @@
 
 namespace sluice {
 
-// Where a batch's keys and values are, in the layers of one group.
-struct KvRows {
-  std::vector<SequenceChunk> chunks;  // cover the rows in order
-  std::vector<int64_t> slots;         // [rows] of the KV cache: block * block_size + offset
-};
-
-// The rows that go through the model together.
+// The rows that go through the model together, where the kernels take them from.
 struct Batch {
-  std::span<const int32_t> ids;  // [rows]
-  std::span<const KvRows> kv;    // of each of the model's layer groups
-  Tensor cos;                    // [rows, rope dim / 2]
-  Tensor sin;
+  StepRows rows;                    // with `kv` of each of the model's layer groups
   std::span<const KvCache> caches;  // one a layer
 };
 
@@ -50,12 +41,10 @@ class Activations {
   Tensor qkv(int64_t rows) const { return qkv_.rows_from(0, rows); }
   Tensor attention(int64_t rows) const { return attention_.rows_from(0, rows); }
   Tensor gate_up(int64_t rows) const { return gate_up_.rows_from(0, rows); }
-  Tensor cos(int64_t rows) const { return cos_.rows_from(0, rows); }
-  Tensor sin(int64_t rows) const { return sin_.rows_from(0, rows); }
   int64_t max_rows() const { return residual_.rows; }
 
  private:
-  Tensor residual_, normed_, qkv_, attention_, gate_up_, cos_, sin_;
+  Tensor residual_, normed_, qkv_, attention_, gate_up_;
 };
 
 class DecoderLayer : public Module {

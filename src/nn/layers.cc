@@ -28,7 +28,7 @@ void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bia
     return;
   }
   for (int64_t row = 0; row < w.rows;) {
-    WeightTile tile = w.stream->tile(w, row);
+    WeightTile tile = w.stream->tile(w, row, kernels.stream());
     kernels.linear(x, tile.weight, bias ? bias + tile.first_row : nullptr,
                    y.columns(tile.first_row, tile.weight.rows));
     row = tile.first_row + tile.weight.rows;
@@ -60,11 +60,11 @@ Embedding::Embedding(std::string path, int64_t vocab, int64_t size, bool tied_to
                                   {{this->path() + ".weight", vocab, size, Shard::whole()}}, {}));
 }
 
-void Embedding::forward(const Kernels& kernels, std::span<const int32_t> ids, Tensor y) const {
+void Embedding::forward(const Kernels& kernels, const StepRows& rows, Tensor y) const {
   if (table_->stream != nullptr) {
-    table_->stream->embed(kernels, *table_, ids, y);
+    table_->stream->embed(*table_, rows.host_ids, y, kernels.stream());
   } else {
-    kernels.embed(table_->value, ids, y);
+    kernels.embed(table_->value, rows.ids, y);
   }
 }
 

@@ -60,7 +60,7 @@ class RmsNorm : public Module {
 class Embedding : public Module {
  public:
   Embedding(std::string path, int64_t vocab, int64_t size, bool tied_to_head);
-  void forward(const Kernels& kernels, std::span<const int32_t> ids, Tensor y) const;
+  void forward(const Kernels& kernels, const StepRows& rows, Tensor y) const;
   const Param& table() const { return *table_; }
 
  private:

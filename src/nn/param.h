@@ -30,7 +30,7 @@ class WeightStream;
 struct Param {
   std::string path;  // "model.layers.3.self_attn.qkv_proj.weight"
   ParamRole role = ParamRole::linear;
-  WeightLayout layout = WeightLayout::packed;
+  WeightLayout layout = WeightLayout::packed;  // packed: what is multiplied, in whole panels
   std::vector<Piece> pieces;
   int64_t rows = 0;  // local, padding included
   int64_t cols = 0;

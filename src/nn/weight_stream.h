@@ -19,14 +19,16 @@ class WeightStream {
  public:
   virtual ~WeightStream() = default;
 
-  // The tile that holds `row` of `param`; waits until it is in memory, where it stays until the
-  // next call. Fast when calls follow the order of a sweep (each streamed parameter in the order of
-  // the module tree, its rows upwards), right in any order.
-  virtual WeightTile tile(const Param& param, int64_t row) = 0;
+  // The tile that holds `row` of `param`; waits until it is in the device's memory, where it stays
+  // until all is done that `stream` was given before the next call. Fast when calls follow the
+  // order of a sweep (each streamed parameter in the order of the module tree, its rows upwards),
+  // right in any order.
+  virtual WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) = 0;
 
-  // As Kernels::embed, with just the rows that are wanted.
-  virtual void embed(const Kernels& kernels, const Param& table, std::span<const int32_t> ids,
-                     Tensor out) = 0;
+  // As Kernels::embed, with just the rows that are wanted. The ids are in host memory; `out` is
+  // written to by `stream`.
+  virtual void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
+                     DeviceStream& stream) = 0;
 };
 
 // y = x w^T (+ bias), wherever w is. An output's sum does not depend on the tile that it lies in.

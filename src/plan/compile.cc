@@ -33,6 +33,11 @@ DType common_dtype(const Binding& binding, uint32_t param) {
   return *common;
 }
 
+// What is multiplied lies as the device wants it, what is only looked up in plain rows.
+WeightLayout layout_of(const Param& param, const QuantizeRequest& quantize) {
+  return param.layout == WeightLayout::packed ? quantize.matrix_layout : WeightLayout::rows;
+}
+
 WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& quantize) {
   bool vector = param.pieces.front().vector;
   if (quantizes(quantize, param)) {
@@ -40,11 +45,11 @@ WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& 
       fail(ErrorKind::refused,
            "{} has {} columns, and {} can sum {} of them at most: choose another --quantization",
            param.path, param.cols, quantize.scheme.name, quantize.scheme.most_cols);
-    return quantize.scheme.format(stored, param.layout);
+    return quantize.scheme.format(stored, layout_of(param, quantize));
   }
   if (vector)
     return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel
-  return {stored, param.layout, ScaleKind::none};
+  return {stored, layout_of(param, quantize), ScaleKind::none};
 }
 
 }  // namespace
@@ -204,7 +209,7 @@ std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
     if (!p.streamed || plan.tensors[t].stored->bytes == 0) continue;
     if (p.param->role != ParamRole::embedding) {
       order.push_back(t);
-    } else if (p.format.layout == WeightLayout::packed) {
+    } else if (p.param->layout == WeightLayout::packed) {
       tied.push_back(t);
     }
   }
@@ -300,7 +305,7 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
 uint64_t ReadPlan::bytes_per_token() const {
   uint64_t sum = 0;
   for (const ParamPlan& p : params) {
-    bool looked_up = p.param->role == ParamRole::embedding && p.format.layout == WeightLayout::rows;
+    bool looked_up = p.param->role == ParamRole::embedding && p.param->layout == WeightLayout::rows;
     if (!looked_up) sum += p.bytes + p.scale_bytes;
   }
   return sum;

@@ -64,6 +64,18 @@ int64_t blocks_needed(const LayerGroups& groups, const RunShape& shape, int64_t 
   return sum;
 }
 
+// What a use counts as: of the device, where that has memory of its own.
+struct Uses {
+  Uses(const RunShape& shape, MemoryPlan& plan)
+      : own(shape.backend->device().has_own_memory()),
+        weights(own ? plan.device.weights : plan.weights),
+        kv_cache(own ? plan.device.kv_cache : plan.kv_cache),
+        activations(own ? plan.device.activations : plan.activations),
+        workspace(own ? plan.device.workspace : plan.workspace) {}
+  bool own;
+  uint64_t &weights, &kv_cache, &activations, &workspace;
+};
+
 void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   const LayerGroups& groups = model.layer_groups();
   KvCache cache = kv_cache_shape(model, shape);
@@ -73,7 +85,7 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
     auto most = static_cast<int64_t>(std::max<uint64_t>(shape.kv_bytes / block, 1));
     plan.kv_blocks = std::min(plan.kv_blocks, most);
   }
-  plan.kv_cache = Buffer::charged_bytes(static_cast<uint64_t>(plan.kv_blocks) * block);
+  Uses(shape, plan).kv_cache = Buffer::charged_bytes(static_cast<uint64_t>(plan.kv_blocks) * block);
   uint64_t slot = kv_slot_bytes(cache, groups.areas);
   auto blocks_in = [&](uint64_t bytes) {
     return static_cast<int64_t>(std::min(bytes / slot, kMostSwapBlocks));
@@ -86,14 +98,40 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   if (shape.prompt_cache) plan.swap += Buffer::charged_bytes(PromptCache::memory_bytes(slot));
 }
 
+void plan_compute(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
+  Uses uses(shape, plan);
+  WorkspaceNeeds needs = workspace_needs(model, shape, plan.chunk_rows);
+  uint64_t logits = static_cast<uint64_t>(std::min(shape.logits_rows, plan.chunk_rows)) *
+                    static_cast<uint64_t>(model.logits_cols()) * sizeof(float);
+  uint64_t rows = Activations::bytes(model.config(), plan.chunk_rows, model.rank());
+  uses.activations += Buffer::charged_bytes(rows) + Buffer::charged_bytes(logits);
+  plan.activations +=
+      Buffer::charged_bytes(rope_bytes(needs)) + Buffer::charged_bytes(shape.output_bytes);
+  if (uses.own) plan.activations += Buffer::charged_bytes(logits);  // a copy, to sample from
+  WorkspaceBytes workspace = shape.backend->kernels_bytes(needs);
+  uses.workspace += Buffer::charged_bytes(workspace.device);
+  plan.workspace += Buffer::charged_bytes(workspace.host);
+}
+
 }  // namespace
+
+WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int64_t rows) {
+  WorkspaceNeeds needs = model.workspace_needs(rows);
+  needs.sequences = std::min(shape.sequences, rows);
+  needs.longest = shape.longest_sequence > 0 ? shape.longest_sequence : shape.max_tokens;
+  needs.block_size = shape.block_size;
+  return needs;
+}
+
+uint64_t rope_bytes(const WorkspaceNeeds& needs) {
+  return 2 * static_cast<uint64_t>(needs.max_rows * needs.rope_cols) * sizeof(float);
+}
 
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const QuantizeRequest& quantize, const RunShape& shape,
                           const Effort& effort, uint64_t runtime,
                           const std::vector<bool>& streamed) {
   const CausalLM& root = *model.root;
-  const DecoderConfig& config = root.config();
   ReadPlan read = compile(model, index, quantize, effort.staging, streamed);
 
   MemoryPlan plan;
@@ -101,7 +139,9 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.first_sweep_bytes = sweep_bytes(read, {});
   plan.sweep_bytes = plan.first_sweep_bytes;
   if (plan.streams()) {
-    plan.stream = stream_memory(read).total();
+    StreamMemory stream = stream_memory(read, shape.backend->device().has_own_memory());
+    plan.stream = stream.host();
+    plan.device.staging = stream.tiles;
     SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
     if (!spill.tensors.empty()) {
       plan.spill = Buffer::charged_bytes(spill.index_bytes);
@@ -111,16 +151,14 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
   plan.runtime = runtime + kRuntimeGrowth + (plan.streams() ? kStreamGrowth : 0);
-  for (const UnitPlan& u : read.units) plan.weights += Buffer::charged_bytes(u.storage_bytes);
+  Uses uses(shape, plan);
+  for (const UnitPlan& u : read.units) uses.weights += Buffer::charged_bytes(u.storage_bytes);
+  WorkspaceBytes encoder = shape.backend->encoder_bytes(read.slot_bytes);
+  plan.device.staging += Buffer::charged_bytes(encoder.device);
+  plan.encoder = Buffer::charged_bytes(encoder.host);
   plan.staging = read.ring_bytes;
   plan_kv(root, shape, plan);
-  uint64_t logits = static_cast<uint64_t>(std::min(shape.logits_rows, plan.chunk_rows)) *
-                    static_cast<uint64_t>(root.logits_cols()) * sizeof(float);
-  plan.activations =
-      Buffer::charged_bytes(Activations::bytes(config, plan.chunk_rows, root.rank())) +
-      Buffer::charged_bytes(logits) + Buffer::charged_bytes(shape.output_bytes);
-  plan.workspace = Buffer::charged_bytes(
-      cpu_workspace_bytes(root.workspace_needs(plan.chunk_rows), shape.threads));
+  plan_compute(root, shape, plan);
   // One 8-byte entry for each 4 KiB page; huge pages keep a table in reserve.
   plan.kernel = plan.peak() / 512 + kSlack;
   return plan;
@@ -157,8 +195,19 @@ class Attempts {
   MemoryPlan smallest() const {
     MemoryPlan streamed = streaming(kEfforts.back());
     MemoryPlan resident = this->resident(kEfforts.back());
-    return to_disk() || streamed.needed() < resident.needed() ? streamed : resident;
+    bool smaller = scarce(streamed) < scarce(resident);
+    return to_disk() || smaller ? streamed : resident;
   }
+
+  bool fits(const MemoryPlan& plan, uint64_t budget) const {
+    return plan.needed() <= budget && plan.device.peak() <= shape_.device_budget;
+  }
+  // Of the memory that weights lie in: what a plan needs, and what there is.
+  uint64_t scarce(const MemoryPlan& plan) const {
+    return own_memory() ? plan.device.peak() : plan.needed();
+  }
+  uint64_t limit(uint64_t budget) const { return own_memory() ? shape_.device_budget : budget; }
+  bool own_memory() const { return shape_.backend->device().has_own_memory(); }
 
   // Whether the user wants something on disk, so that not all can be resident.
   bool to_disk() const { return std::ranges::any_of(shape_.rules, &PlaceRule::disk); }
@@ -169,7 +218,9 @@ class Attempts {
     for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > effort.chunk_rows;
          wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
       MemoryPlan plan = streaming(wide);
-      if (plan.activations + plan.workspace <= budget / 4 && plan.needed() <= budget) return wide;
+      uint64_t rows = own_memory() ? plan.device.activations + plan.device.workspace
+                                   : plan.activations + plan.workspace;
+      if (rows <= limit(budget) / 4 && fits(plan, budget)) return wide;
     }
     return effort;
   }
@@ -178,15 +229,16 @@ class Attempts {
   // have room for what must stay.
   MemoryPlan filling(const Effort& effort, uint64_t budget) const {
     MemoryPlan plan = streaming(effort);
-    if (plan.needed() > budget) return plan;
+    if (!fits(plan, budget)) return plan;
     // The load's staging is gone when the run begins. Page tables and rounding take their part, and
     // the load's own peak may be the higher one.
-    uint64_t room = budget - plan.needed();
+    uint64_t room = limit(budget) - scarce(plan);
     room -= std::min(room, room / 512 + all_.units.size() * 4 * KiB + 64 * KiB);
     while (room > 0) {
       MemoryPlan filled = predict(effort, choose_streamed(all_, room, shape_.rules));
-      if (filled.needed() <= budget) return filled;
-      room -= std::min(room, std::max(filled.needed() - budget, room / 256));
+      if (fits(filled, budget)) return filled;
+      uint64_t over = scarce(filled) - std::min(scarce(filled), limit(budget));
+      room -= std::min(room, std::max({over, room / 256, uint64_t{1}}));
     }
     return plan;
   }
@@ -208,31 +260,58 @@ MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
   return Attempts(model, index, quantize, shape, runtime).smallest();
 }
 
+namespace {
+
+// One MiB more than today's figure: the process itself is not the same to the page in every run.
+int64_t enough_mib(const MemoryPlan& plan) {
+  return ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB);
+}
+
+// The smallest plan does not fit a device with memory of its own, or what it takes of the host.
+[[noreturn]] void refuse_device(const MemoryPlan& plan, const RunShape& shape, uint64_t budget) {
+  const DevicePlan& d = plan.device;
+  if (d.peak() > shape.device_budget) {
+    fail(ErrorKind::no_fit,
+         "the model needs {} of the device's memory even when its weights are streamed (KV cache "
+         "{}, what stays of the weights {}, staging, activations and workspace {}), but the budget "
+         "is {}; the smallest that works is --device-memory {}MiB",
+         format_size(d.peak()), format_size(d.kv_cache), format_size(d.weights),
+         format_size(d.peak() - d.weights - d.kv_cache), format_size(shape.device_budget),
+         ceil_div(static_cast<int64_t>(d.peak()), MiB));
+  }
+  fail(ErrorKind::no_fit,
+       "the model needs {} of memory beside the device's, but the budget is {}; the smallest "
+       "budget that works is --memory {}MiB",
+       format_size(plan.needed()), format_size(budget), enough_mib(plan));
+}
+
+}  // namespace
+
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime) {
   Attempts attempts(model, index, quantize, shape, runtime);
   for (const Effort& effort : kEfforts) {
     if (attempts.to_disk()) break;
     MemoryPlan plan = attempts.resident(effort);
-    if (plan.needed() <= budget) return plan;
+    if (attempts.fits(plan, budget)) return plan;
   }
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
   for (const Effort& effort : kEfforts) {
     MemoryPlan plan = attempts.filling(attempts.with_more_rows(effort, budget), budget);
-    if (plan.needed() > budget) continue;
+    if (!attempts.fits(plan, budget)) continue;
     if (!best || sweep_cost(plan) < sweep_cost(*best)) best = std::move(plan);
   }
   if (best) return *std::move(best);
   MemoryPlan plan = attempts.smallest();
-  // One MiB more than today's figure: the process itself is not the same to the page in every run.
+  if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
   fail(ErrorKind::no_fit,
        "the model needs {} of memory even when its weights are streamed from disk (KV cache {}, "
        "what stays of the weights, staging, activations and workspace {}, the process itself {}), "
        "but the budget is {}; the smallest budget that works is --memory {}MiB",
        format_size(plan.needed()), format_size(plan.kv_cache),
        format_size(plan.needed() - plan.kv_cache - plan.runtime), format_size(plan.runtime),
-       format_size(budget), ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB));
+       format_size(budget), enough_mib(plan));
 }
 
 MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,

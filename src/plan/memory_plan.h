@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "src/models/decoder.h"
 #include "src/plan/place_rules.h"
 #include "src/plan/read_plan.h"
@@ -20,23 +21,31 @@ struct SwapShape {
   std::filesystem::path directory;  // of these
 };
 
-// What the run asks for.
+// What the run asks for, and of which machine.
 struct RunShape {
-  int64_t max_tokens = 0;      // of all sequences together, prompt and continuation: KV slots
-  int64_t longest_prompt = 0;  // rows that one step could have at most
-  int64_t logits_rows = 1;     // rows whose logits are wanted at once
-  uint64_t output_bytes = 0;   // results that are kept until the end
+  const Backend* backend = nullptr;  // never null when it is asked for
+  int64_t max_tokens = 0;            // of all sequences together, prompt and continuation: KV slots
+  int64_t longest_prompt = 0;        // rows that one step could have at most
+  int64_t logits_rows = 1;           // rows whose logits are wanted at once
+  uint64_t output_bytes = 0;         // results that are kept until the end
   int64_t block_size = 16;
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
-  int threads = 1;
   bool spill = false;                 // what is quantized and streamed goes to the spill cache
   std::vector<PlaceRule> rules = {};  // where the user wants parameters to be
   int64_t sequences = 1;              // that max_tokens are of
   uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
   SwapShape swap = {};
-  bool prompt_cache = false;  // keys and values of prompts come from files, and go there
+  bool prompt_cache = false;            // keys and values of prompts come from files, and go there
+  int64_t longest_sequence = 0;         // of these
+  uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
 };
+
+// What kernels need for steps of at most `rows` rows.
+WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int64_t rows);
+
+// Rope's angles for a step, which are computed in host memory.
+uint64_t rope_bytes(const WorkspaceNeeds& needs);
 
 // How much memory to spend for speed. The planner tries them from the largest down; results do not
 // depend on them.
@@ -44,6 +53,16 @@ struct Effort {
   Staging staging;
   int64_t chunk_rows = 0;  // of a prompt, in one step
   double disk_share = 1;   // of the disk's rate that so little staging reaches
+};
+
+// Bytes of a device with memory of its own, by use. Nothing of it is used twice.
+struct DevicePlan {
+  uint64_t weights = 0;
+  uint64_t staging = 0;  // what is being encoded
+  uint64_t kv_cache = 0;
+  uint64_t activations = 0;
+  uint64_t workspace = 0;
+  uint64_t peak() const { return weights + staging + kv_cache + activations + workspace; }
 };
 
 struct MemoryPlan {
@@ -56,8 +75,9 @@ struct MemoryPlan {
       streamed;  // parameters that do not stay, as compile() takes it; empty: all stay
   uint64_t first_sweep_bytes = 0;  // that the first pass over the model reads from disk
   uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
-  // Bytes by use. `runtime` is what the process holds already and what it will hold beside the
-  // ledger's other uses.
+  DevicePlan device;               // nothing where the device's memory is the host's
+  // Bytes of host memory by use. `runtime` is what the process holds already and what it will hold
+  // beside the ledger's other uses.
   uint64_t runtime = 0;
   uint64_t weights = 0;
   uint64_t staging = 0;
@@ -65,16 +85,20 @@ struct MemoryPlan {
   uint64_t swap = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
-  uint64_t stream = 0;  // what passing weights go through; 0 when all stay
-  uint64_t spill = 0;   // the spill cache's index, in memory from the load on
+  uint64_t stream = 0;   // what passing weights go through; 0 when all stay
+  uint64_t encoder = 0;  // where a device leaves what encoding did
+  uint64_t spill = 0;    // the spill cache's index, in memory from the load on
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 
-  uint64_t load_peak() const { return runtime + weights + staging + spill; }
+  uint64_t load_peak() const { return runtime + weights + staging + encoder + spill; }
   uint64_t run_peak() const {
-    return runtime + weights + kv_cache + swap + activations + workspace + stream + spill;
+    return runtime + weights + kv_cache + swap + activations + workspace + stream + encoder + spill;
   }
   uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
+  // Wherever they are.
+  uint64_t all_weights() const { return weights + device.weights; }
+  uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }
   bool streams() const { return !streamed.empty(); }
   // What a budget must have: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
@@ -87,7 +111,8 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const std::vector<bool>& streamed = {});
 
 // The largest effort that fits `budget` with everything resident; if there is none, a part of the
-// weights is streamed. Throws Error(no_fit) that names the smallest budget that would work.
+// weights is streamed. Throws Error(no_fit) that
+// names the smallest budget that would work.
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime);
 // Of a run that goes on with a smaller budget: what stays of the weights becomes less, everything

@@ -28,6 +28,7 @@ struct QuantizeRequest {
   std::set<ParamRole> roles{ParamRole::linear};
   bool to_bf16 = false;  // round F32 and F16 matrices to BF16 (--dtype bfloat16); otherwise they
                          // stay what they are
+  WeightLayout matrix_layout = WeightLayout::packed;  // as the device's linear layers take them
 };
 
 struct ParamPlan {

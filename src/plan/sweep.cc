@@ -17,7 +17,7 @@ Fate fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
   if (p.param->pieces.front().vector) return Fate::stays;  // small, and met by every token
   if (auto disk = wants_disk(rules, p.param->path)) return *disk ? Fate::goes : Fate::stays;
   bool only_looked_up =
-      p.param->role == ParamRole::embedding && p.format.layout == WeightLayout::rows;
+      p.param->role == ParamRole::embedding && p.param->layout == WeightLayout::rows;
   return only_looked_up ? Fate::goes : Fate::may_go;
 }
 
@@ -123,6 +123,8 @@ LookupShape lookup_shape(const ReadPlan& plan) {
     shape.slot_bytes =
         std::max(shape.slot_bytes, round_up(group, io::kDirectAlignment) + io::kDirectAlignment);
     shape.tile_bytes = std::max(shape.tile_bytes, tile_layout(p, rows.group).bytes);
+    shape.row_bytes =
+        std::max(shape.row_bytes, static_cast<uint64_t>(p.param->cols) * sizeof(float));
   }
   return shape;
 }
@@ -136,12 +138,16 @@ uint64_t tile_buffers(const ReadPlan& plan) {
   return std::min<uint64_t>(kTilesPerSlot * sweep_slots(plan), plan.sweep_tiles());
 }
 
-StreamMemory stream_memory(const ReadPlan& plan) {
+StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
   StreamMemory memory;
   LookupShape lookup = lookup_shape(plan);
-  memory.lookup = Buffer::charged_bytes(lookup.slot_bytes * kLookupSlots + lookup.tile_bytes);
-  memory.sweep = Buffer::charged_bytes(plan.slot_bytes * sweep_slots(plan) +
-                                       plan.tile_bytes * tile_buffers(plan));
+  memory.lookup = Buffer::charged_bytes(lookup.slot_bytes * kLookupSlots + lookup.tile_bytes +
+                                        lookup.row_bytes);
+  if (plan.sweep.empty()) return memory;
+  uint64_t slots = plan.slot_bytes * sweep_slots(plan);
+  uint64_t tiles = plan.tile_bytes * tile_buffers(plan);
+  memory.sweep = Buffer::charged_bytes(device_memory ? slots : slots + tiles);
+  if (device_memory) memory.tiles = Buffer::charged_bytes(tiles);
   return memory;
 }
 

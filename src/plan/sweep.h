@@ -21,7 +21,8 @@ std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
 inline constexpr uint64_t kLookupSlots = 8;
 struct LookupShape {
   uint64_t slot_bytes = 0;  // 0: no table is streamed
-  uint64_t tile_bytes = 0;
+  uint64_t tile_bytes = 0;  // of an encoded row group
+  uint64_t row_bytes = 0;   // of a decoded row
 };
 LookupShape lookup_shape(const ReadPlan& plan);
 
@@ -30,12 +31,14 @@ LookupShape lookup_shape(const ReadPlan& plan);
 uint64_t sweep_slots(const ReadPlan& plan);
 uint64_t tile_buffers(const ReadPlan& plan);
 
-// Bytes that a stream takes from the ledger.
+// Bytes that a stream takes from the ledger, of the host and of a device with memory of its own.
 struct StreamMemory {
-  uint64_t sweep = 0;   // slots where reads arrive, and tiles
+  uint64_t sweep =
+      0;  // slots where reads arrive, and tiles where the device's memory is the host's
   uint64_t lookup = 0;  // rows of a table
-  uint64_t total() const { return sweep + lookup; }
+  uint64_t tiles = 0;   // of the device
+  uint64_t host() const { return sweep + lookup; }
 };
-StreamMemory stream_memory(const ReadPlan& plan);
+StreamMemory stream_memory(const ReadPlan& plan, bool device_memory);
 
 }  // namespace sluice

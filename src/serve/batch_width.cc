@@ -8,7 +8,6 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/engine/speculation.h"
-#include "src/plan/rates.h"
 
 namespace sluice {
 namespace {
@@ -68,7 +67,7 @@ BatchWidth choose_batch_width(Session& session, std::span<const Request> request
     widest = std::max(widest, r.beams.width);
   }
   most = std::clamp<int64_t>(std::max(most, widest), 1, std::max<int64_t>(sequences, 1));
-  Rates rates = remembered_rates(rates_file(), session.options().model);
+  Rates rates = session.rates();
   std::optional<BatchWidth> best;
   for (int64_t width = widest;; width = std::min(2 * width, most)) {
     BatchWidth wide{width, batch_shape(session, requests, width), 0};

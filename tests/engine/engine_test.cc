@@ -32,8 +32,8 @@ class Loaded {
     session_.load(progress, {});
     // As if to compute a block of so small a model took longer than to bring it from disk.
     BlockCosts costs{1, {0, 0.01, 0.1}, {0, 0.01, 0.1}};
-    runner_.emplace(*session_.model().root, Isa::automatic, session_.pool(), session_.ledger(),
-                    session_.memory_plan(), shape, costs);
+    runner_.emplace(*session_.model().root, session_.ledger(), session_.memory_plan(), shape,
+                    costs);
   }
   Runner& runner() { return *runner_; }
 

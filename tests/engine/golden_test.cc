@@ -1,50 +1,16 @@
 // Whole models against Hugging Face transformers: logits within the manifest's tolerance, greedy
 // tokens, and the same bits however the work is divided.
+#include "tests/engine/golden.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <optional>
-
-#include "io/file.h"
-#include "src/base/units.h"
-#include "src/engine/engine.h"
-#include "src/engine/session.h"
-#include "src/models/families.h"
-#include "tests/support/safetensors.h"
-#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_supported(const fs::path& model) {
-  Json config = Json::parse(test::read_file(model / "config.json"));
-  return std::ranges::any_of(families(), [&](const Family& f) {
-    return f.architecture == config.at("architectures").at(0).get<std::string>();
-  });
-}
-
-// The bundled fixtures, and all of supported architectures where the shared folder is there.
-std::vector<fs::path> fixtures() {
-  std::vector<fs::path> found;
-  for (const fs::path& root : {fs::path(SLUICE_SOURCE_DIR) / "tests/data/models",
-                               test::oracle_dir() / "models", test::oracle_dir() / "text"}) {
-    if (!fs::is_directory(root)) continue;
-    for (const auto& entry : fs::directory_iterator(root)) {
-      if (is_supported(entry.path())) found.push_back(entry.path());
-    }
-  }
-  std::ranges::sort(found);
-  return found;
-}
-
-struct Outcome {
-  std::vector<std::vector<float>> logits;  // of each position
-  std::vector<int32_t> greedy;
-};
+using test::Outcome;
 
 struct How {
   DtypeChoice dtype = DtypeChoice::f32;
@@ -73,74 +39,22 @@ Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int
   session.place(session.run_shape(length + new_tokens, length, length));
   LoadProgress progress;
   session.load(progress, {});
-  Runner& runner = session.runner();
-  Outcome result;
-  {
-    Sequence sequence = runner.new_sequence();
-    int64_t step = std::min(how.chunk, runner.max_logits_rows());
-    for (int64_t at = 0; at < length; at += step) {
-      auto ids = std::span(prompt).subspan(static_cast<size_t>(at),
-                                           static_cast<size_t>(std::min(step, length - at)));
-      Tensor logits = runner.logits(runner.step(sequence, ids, length));
-      for (int64_t r = 0; r < logits.rows; ++r) {
-        result.logits.emplace_back(logits.row<float>(r), logits.row<float>(r) + logits.cols);
-      }
-    }
-  }
-  if (new_tokens == 0) return result;
-  Request request;
-  request.prompt = prompt;
-  request.max_tokens = new_tokens;
-  Engine engine(runner, nullptr, 1);
-  OutputId id{engine.add(request), 0};
-  while (!engine.idle()) engine.step({});
-  result.greedy = engine.take(id).ids;
-  return result;
+  return test::run_prompt(session, prompt, new_tokens, how.chunk);
 }
-
-struct Golden {
-  std::vector<int32_t> ids;
-  std::vector<int32_t> greedy;
-  std::vector<float> logits;
-};
 
 class GoldenTest : public testing::TestWithParam<fs::path> {
  protected:
-  GoldenTest()
-      : manifest_(Json::parse(test::read_file(GetParam() / "manifest.json"))),
-        file_(GetParam() / "golden.safetensors") {}
-  size_t prompts() const { return manifest_.at("prompts").size(); }
-  Golden golden(size_t i) const {
-    std::string p = "prompt" + std::to_string(i);
-    auto narrow = [](const std::vector<int64_t>& wide) {
-      return std::vector<int32_t>(wide.begin(), wide.end());
-    };
-    return {narrow(file_.values<int64_t>(p + ".input_ids")),
-            narrow(file_.values<int64_t>(p + ".greedy_ids")), file_.values<float>(p + ".logits")};
-  }
-  double tolerance(const char* key) const {
-    return manifest_.at("tolerance").at(key).get<double>();
-  }
-
-  Json manifest_;
-  test::SafetensorsFile file_;
+  test::GoldenFile file_{GetParam()};
 };
 
 TEST_P(GoldenTest, Float32LogitsAndGreedyTokens) {
   for (Isa isa : {Isa::reference, Isa::automatic}) {
-    for (size_t i = 0; i < prompts(); ++i) {
-      Golden golden = this->golden(i);
+    for (size_t i = 0; i < file_.prompts(); ++i) {
+      SCOPED_TRACE(testing::Message() << "prompt " << i);
+      test::Golden golden = file_.golden(i);
       Outcome actual = run_model(GetParam(), golden.ids, std::ssize(golden.greedy), {.isa = isa});
-      EXPECT_EQ(actual.greedy, golden.greedy) << "prompt " << i;
-      double atol = tolerance("fp32_atol"), rtol = tolerance("fp32_rtol");
-      size_t vocab = actual.logits[0].size();
-      ASSERT_EQ(actual.logits.size() * vocab, golden.logits.size());
-      for (size_t j = 0; j < golden.logits.size(); ++j) {
-        float expected = golden.logits[j];
-        ASSERT_LE(std::abs(actual.logits[j / vocab][j % vocab] - expected),
-                  atol + rtol * std::abs(expected))
-            << "prompt " << i << " position " << j / vocab << " token " << j % vocab;
-      }
+      EXPECT_EQ(actual.greedy, golden.greedy);
+      file_.expect_float32(actual, golden);
     }
   }
 }
@@ -148,22 +62,11 @@ TEST_P(GoldenTest, Float32LogitsAndGreedyTokens) {
 TEST_P(GoldenTest, Bfloat16WithinItsTolerance) {
   for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx}) {
     if (!isa_supported(isa)) continue;
-    for (size_t i = 0; i < prompts(); ++i) {
-      Golden golden = this->golden(i);
-      Outcome actual =
-          run_model(GetParam(), golden.ids, 1, {.dtype = DtypeChoice::bf16, .isa = isa});
-      std::vector<double> errors;
-      size_t vocab = actual.logits[0].size();
-      for (size_t j = 0; j < golden.logits.size(); ++j) {
-        errors.push_back(std::abs(actual.logits[j / vocab][j % vocab] - golden.logits[j]));
-      }
-      std::ranges::sort(errors);
-      double sum = 0;
-      for (double e : errors) sum += e;
-      EXPECT_LE(sum / static_cast<double>(errors.size()), tolerance("bf16_mean_abs"))
-          << "prompt " << i;
-      EXPECT_LE(errors[errors.size() * 99 / 100], tolerance("bf16_p99_abs")) << "prompt " << i;
-      EXPECT_LE(errors.back(), tolerance("bf16_max_abs")) << "prompt " << i;
+    for (size_t i = 0; i < file_.prompts(); ++i) {
+      SCOPED_TRACE(testing::Message() << "prompt " << i);
+      test::Golden golden = file_.golden(i);
+      file_.expect_bfloat16(
+          run_model(GetParam(), golden.ids, 1, {.dtype = DtypeChoice::bf16, .isa = isa}), golden);
     }
   }
 }
@@ -184,7 +87,7 @@ void expect_same_bits(const fs::path& model, const std::vector<int32_t>& ids, co
 }
 
 TEST_P(GoldenTest, SameBitsHoweverTheWorkIsDivided) {
-  Golden golden = this->golden(prompts() - 1);
+  test::Golden golden = file_.golden(file_.prompts() - 1);
   for (DtypeChoice dtype : {DtypeChoice::bf16, DtypeChoice::f32}) {
     for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "int8"}) {
       expect_same_bits(GetParam(), golden.ids, {.dtype = dtype, .scheme = scheme});
@@ -195,11 +98,8 @@ TEST_P(GoldenTest, SameBitsHoweverTheWorkIsDivided) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(fixtures()), [](const auto& test) {
-  const fs::path& p = test.param;
-  bool bundled = p.string().find("tests/data") != std::string::npos;
-  return (bundled ? "bundled_" : "shared_") + p.filename().string();
-});
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(test::golden_models()),
+                         [](const auto& test) { return test::golden_name(test.param); });
 
 }  // namespace
 }  // namespace sluice

@@ -72,7 +72,12 @@ class Loaded {
         buffer(cpu_workspace_bytes(model.workspace_needs(rows), session_.pool().size()));
     auto kernels =
         make_cpu_kernels(Isa::automatic, session_.compute(), session_.pool(), scratch.bytes());
-    rope_table(model.config().rope, {0, rows}, act.cos(rows), act.sin(rows));
+    const int64_t half = model.config().rope.dim / 2;
+    Row angles(static_cast<size_t>(2 * rows * half));
+    Tensor cos{reinterpret_cast<std::byte*>(angles.data()), DType::f32, rows, half, half};
+    Tensor sin{reinterpret_cast<std::byte*>(&angles[angles.size() / 2]), DType::f32, rows, half,
+               half};
+    rope_table(model.config().rope, {0, rows}, cos, sin);
 
     std::vector<Buffer> memory;
     std::vector<KvCache> caches;
@@ -90,9 +95,11 @@ class Loaded {
       caches.push_back(cache);
     }
     const std::vector<int32_t> table{0};
-    KvRows kv{{{0, rows, 0, table}}, std::vector<int64_t>(ids.size())};
-    std::iota(kv.slots.begin(), kv.slots.end(), 0);
-    model.forward(*kernels, {ids, {&kv, 1}, act.cos(rows), act.sin(rows), caches}, act);
+    const SequenceChunk chunk{0, rows, 0, table};
+    std::vector<int64_t> slots(ids.size());
+    std::iota(slots.begin(), slots.end(), 0);
+    const KvRows kv{{&chunk, 1}, slots};
+    model.forward(*kernels, {{ids, ids, {&kv, 1}, cos, sin}, caches}, act);
 
     Row logits(static_cast<size_t>(model.logits_cols()));
     Tensor last = act.normed(rows).columns(0, model.config().hidden_size).rows_from(rows - 1, 1);

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/device/host_device.h"
 #include "src/engine/session.h"
 #include "src/load/spill_directory.h"
 #include "tests/io/faulty_calls.h"
@@ -383,19 +384,20 @@ class FullDisk final : public io::SystemCalls {
 
 // A load and two passes, without a forward pass.
 StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
-  auto encoder = make_cpu_kernels(Isa::automatic, Compute::bf16, session.pool(), {});
+  auto device = make_host_device();
+  auto encoder = make_cpu_encoder(Isa::automatic);
   Ledger ledger;
   LoadOptions load{io::ReaderKind::automatic, 2, &spill};
   LoadReport report;
   LoadProgress progress;
-  auto residents =
-      Streamer(plan, session.index(), *encoder, ledger, load).load_all(report, progress, {});
-  TileStream stream(plan, session.index(), *encoder, ledger, report.amax, load, {});
+  auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
+                       .load_all(report, progress, {});
+  TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
   for (int pass = 0; pass < 2; ++pass) {
     for (uint32_t i = 0; i < plan.sweep_tiles(); ++i) {
       Tile tile = plan.tile(i);
       const TensorPlan& t = plan.tensors[tile.move.tensor];
-      stream.tile(*plan.params[t.param].param, plan.tile_row(tile));
+      stream.tile(*plan.params[t.param].param, plan.tile_row(tile), host_stream());
     }
   }
   return stream.report();

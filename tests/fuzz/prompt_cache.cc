@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "src/device/host_device.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace sluice;
@@ -20,7 +21,8 @@ struct Kv {
   Ledger ledger;
   KvCache shape{.blocks = 8, .block_size = 4, .kv_heads = 2, .head_dim = 8};
   std::vector<int64_t> areas{0, 1};
-  KvStorage storage{ledger, shape, areas, {}};
+  std::unique_ptr<Device> device = make_host_device();
+  KvStorage storage{*device, host_stream(), ledger, shape, areas, {}};
   BlockManager blocks{{4, {0}, {8, 0, 0}, {}}};
   Sequence sequence{blocks};
 };

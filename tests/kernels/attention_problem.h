@@ -129,8 +129,8 @@ struct Problem {
       chunks.push_back({at - begin, cut - at, position, table});
       at = cut;
     }
-    backend->paged_attention(q.tensor().rows_from(begin, end - begin), cache.view, chunks, params,
-                             out.tensor());
+    backend->paged_attention(q.tensor().rows_from(begin, end - begin), cache.view, {chunks, {}},
+                             params, out.tensor());
     return out;
   }
   Matrix attend(const Backend& backend, std::vector<int64_t> cuts = {}) {

@@ -67,7 +67,7 @@ TEST_P(Attention, ARowDoesNotDependOnChunkingOrThreads) {
     Matrix last(1, problem.q.cols());
     const SequenceChunk chunk = problem.cache.chunk(0, 1, context - 1);
     three->paged_attention(problem.q.tensor().rows_from(rows - 1, 1), problem.cache.view,
-                           {&chunk, 1}, problem.params, last.tensor());
+                           {{&chunk, 1}, {}}, problem.params, last.tensor());
     for (int64_t c = 0; c < last.cols(); ++c) {
       ASSERT_EQ(last.at(0, c), whole.at(rows - 1, c)) << shape.head_dim;
     }
@@ -96,15 +96,17 @@ TEST_P(Attention, SequencesOfABatchKeepApart) {
     chunks.push_back({row, rows[s], lengths[s] - rows[s], tables[s]});
     row += rows[s];
   }
-  backend->paged_attention(q.tensor(), cache.view, chunks, {.scale = 0.25f}, out.tensor());
+  backend->paged_attention(q.tensor(), cache.view, {chunks, {}}, {.scale = 0.25f}, out.tensor());
   Matrix alone(27, 64);
   for (const SequenceChunk& chunk : chunks) {
-    backend->paged_attention(q.tensor(), cache.view, {&chunk, 1}, {.scale = 0.25f}, alone.tensor());
+    backend->paged_attention(q.tensor(), cache.view, {{&chunk, 1}, {}}, {.scale = 0.25f},
+                             alone.tensor());
   }
   EXPECT_TRUE(same_bits(out, alone));
   Backend reference(Isa::reference, Compute::bf16, {});
   Matrix expected(27, 64);
-  reference->paged_attention(q.tensor(), cache.view, chunks, {.scale = 0.25f}, expected.tensor());
+  reference->paged_attention(q.tensor(), cache.view, {chunks, {}}, {.scale = 0.25f},
+                             expected.tensor());
   expect_near(out, expected, 2e-5f, 2e-5f);
 }
 

@@ -36,7 +36,8 @@ struct Backend {
       : pool(threads),
         bytes(cpu_workspace_bytes(needs, threads)),
         workspace(aligned_bytes(bytes)),
-        kernels(make_cpu_kernels(isa, compute, pool, {workspace.get(), bytes})) {
+        kernels(make_cpu_kernels(isa, compute, pool, {workspace.get(), bytes})),
+        encoder(make_cpu_encoder(isa)) {
     std::memset(workspace.get(), 0xff, bytes);
   }
   Backend(const Target& target, Compute compute, const WorkspaceNeeds& needs, int threads = 1)
@@ -51,6 +52,7 @@ struct Backend {
   uint64_t bytes;
   AlignedBytes workspace;
   std::unique_ptr<Kernels> kernels;
+  std::unique_ptr<Encoder> encoder;
 };
 
 // A float32 matrix; each row is followed by some elements that nobody may touch.

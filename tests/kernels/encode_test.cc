@@ -80,7 +80,7 @@ class Encode : public test::EveryIsa {
     StoredWeight actual(format, source.rows, source.cols);
     Backend backend(GetParam(), Compute::bf16, {});
     const EncodeStats want = encode_reference(source.args(group, expected.weight));
-    const EncodeStats have = backend->encode(source.args(group, actual.weight));
+    const EncodeStats have = backend.encoder->encode(source.args(group, actual.weight));
     SCOPED_TRACE(fmt::format("{} to {}, group {}, layout {}, {} x {}", dtype_name(source.stored),
                              dtype_name(format.dtype), static_cast<int>(group),
                              static_cast<int>(format.layout), source.rows, source.cols));
@@ -176,7 +176,7 @@ TEST_P(Encode, AbsoluteMaxIsTheReferences) {
   for (DType stored : kStored) {
     for (int i = 0; i < 5; ++i) {
       Source s(stored, random.between(1, 20), random.between(1, 90), i > 0, random);
-      EXPECT_EQ(backend->absolute_max(s.bytes.data() + 1, stored, s.stride, s.rows, s.cols),
+      EXPECT_EQ(backend.encoder->absolute_max(s.bytes.data() + 1, stored, s.stride, s.rows, s.cols),
                 absolute_max(s.bytes.data() + 1, stored, s.stride, s.rows, s.cols));
     }
   }
@@ -192,7 +192,7 @@ TEST_P(Encode, RowGroupsGiveTheWhole) {
     const WeightFormat format = scheme.format(DType::bf16, WeightLayout::packed);
     StoredWeight whole(format, rows, cols), parts(format, rows, cols);
     EncodeArgs args = source.args(scheme.group, whole.weight);
-    const EncodeStats expected = backend->encode(args);
+    const EncodeStats expected = backend.encoder->encode(args);
     EncodeStats sum;
     args.to = parts.weight;
     const int64_t unit = scheme.group == ScaleGroup::block ? 128 : 16;
@@ -202,7 +202,7 @@ TEST_P(Encode, RowGroupsGiveTheWhole) {
       args.source = source.bytes.data() + 1 + begin * source.stride;
       args.rows = end - begin;
       args.first_row = begin;
-      sum.add(backend->encode(args));
+      sum.add(backend.encoder->encode(args));
       end = begin;
     }
     EXPECT_EQ(std::memcmp(whole.weight.data, parts.weight.data, weight_bytes(format, rows, cols)),

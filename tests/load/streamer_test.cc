@@ -8,6 +8,7 @@
 
 #include "quant/encode.h"
 #include "src/base/error.h"
+#include "src/device/host_device.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {
@@ -25,10 +26,10 @@ class StreamerTest : public testing::Test {
   std::vector<Resident> load(const QuantizeRequest& quantize, const Staging& staging,
                              LoadOptions options) {
     plan_ = compile(model_, *index_, quantize, staging);
-    ThreadPool pool(1);
-    auto kernels = make_cpu_kernels(Isa::automatic, Compute::bf16, pool, {});
+    auto device = make_host_device();
+    auto encoder = make_cpu_encoder(Isa::automatic);
     LoadProgress progress;
-    Streamer streamer(plan_, *index_, *kernels, ledger_, options);
+    Streamer streamer(plan_, *index_, *device, *encoder, ledger_, options);
     auto residents = streamer.load_all(report_, progress, stop_.get_token());
     EXPECT_EQ(progress.bytes_done, plan_.read_bytes());
     EXPECT_EQ(progress.units_done, plan_.units.size());

@@ -32,6 +32,21 @@ TEST(MemoryReport, IsTheSameAfterJson) {
   EXPECT_EQ(after.ledger_peak, 150u);
 }
 
+TEST(MemoryReport, HasTheDeviceIfItHasABudget) {
+  Ledger ledger;
+  EXPECT_FALSE(measure_memory(ledger, 0, 70).device);
+  ledger.set_budget(Place::device, 100);
+  {
+    Lease weights = ledger.lease(Place::device, Use::weights, "layer 0", 60);
+  }
+  MemoryReport report = measure_memory(ledger, 0, 70);
+  Json json = to_json(report);
+  EXPECT_EQ(json.at("device"),
+            (Json{{"budget", 100}, {"predicted_peak", 70}, {"ledger_peak", 60}}));
+  EXPECT_EQ(to_json(memory_report_from_json(json, "here")), json);
+  EXPECT_NE(to_text(report).find("device"), std::string::npos);
+}
+
 // What no ledger writes is refused with a word about it.
 TEST(MemoryReport, RefusesWhatIsDamaged) {
   struct Case {

@@ -220,7 +220,9 @@ TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
   Json config = test::tiny_config();
   Checkpoint checkpoint(config, test::tiny_tensors(config, random));
   checkpoint.plan(request("none"), {1 << 16, 1 << 18});
-  RunShape shape{.max_tokens = 100, .longest_prompt = 50};
+  ThreadPool pool(1);
+  std::unique_ptr<Backend> backend = make_cpu_backend(Isa::automatic, pool);
+  RunShape shape{.backend = backend.get(), .max_tokens = 100, .longest_prompt = 50};
   MemoryPlan smallest =
       smallest_plan(checkpoint.model, *checkpoint.index, request("none"), shape, 1 << 20);
   EXPECT_NO_THROW(place(checkpoint.model, *checkpoint.index, request("none"), shape,

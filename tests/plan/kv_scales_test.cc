@@ -160,7 +160,12 @@ TEST(KvScales, AreListedAsUsedOrIgnored) {
 TEST(KvScales, BlocksHoldNone) {
   Checkpoint checkpoint(all_scales());
   CausalLM& root = *checkpoint.model.root;
-  RunShape shape{.max_tokens = 1024, .longest_prompt = 50, .kv_dtype = DType::f8_e4m3};
+  ThreadPool pool(1);
+  std::unique_ptr<Backend> backend = make_cpu_backend(Isa::automatic, pool);
+  RunShape shape{.backend = backend.get(),
+                 .max_tokens = 1024,
+                 .longest_prompt = 50,
+                 .kv_dtype = DType::f8_e4m3};
   auto plan = [&] {
     return predict_memory(checkpoint.model, *checkpoint.index, Checkpoint::request(), shape,
                           {{1 << 16, 1 << 18}, 64, 1}, 1 << 20);

@@ -51,7 +51,7 @@ struct Problem {
       cache.blocks += ceil_div(c, s.block_size);
     }
     ++cache.blocks;
-    const size_t bytes = static_cast<size_t>(cache.blocks * cuda::block_bytes(cache));
+    const size_t bytes = static_cast<size_t>(cache.blocks * kv_block_bytes(cache));
     keys = std::make_unique<Buffer<std::byte>>(bytes);
     values = std::make_unique<Buffer<std::byte>>(bytes);
     cache.keys = keys->data();
@@ -108,7 +108,7 @@ struct Problem {
     const int64_t block = (*table)[sequence * static_cast<size_t>(stride) +
                                    static_cast<size_t>(position / shape.block_size)];
     const int64_t token = head * shape.block_size + position % shape.block_size;
-    const std::byte* at = base + block * cuda::block_bytes(cache);
+    const std::byte* at = base + block * kv_block_bytes(cache);
     const int64_t i = token * shape.head_dim + d;
     if (cache.dtype == DType::f32) return reinterpret_cast<const float*>(at)[i];
     if (cache.dtype == DType::bf16) return bf16_to_float(reinterpret_cast<const uint16_t*>(at)[i]);
@@ -154,7 +154,7 @@ struct Problem {
   Shape shape;
   Features features;
   std::vector<int64_t> contexts;
-  cuda::PagedCache cache;
+  KvCache cache;
   std::unique_ptr<Buffer<std::byte>> keys, values;
   std::unique_ptr<Buffer<int32_t>> table;
   int64_t stride;

@@ -25,25 +25,25 @@ constexpr int64_t kBlocks = 5;
 struct Cache {
   Cache(const Shape& s, DType dtype, float scale) {
     view = {nullptr, nullptr, dtype, kBlocks, s.block_size, s.heads, s.head_dim, scale, 2 * scale};
-    const size_t bytes = static_cast<size_t>(kBlocks * block_bytes(view));
+    const size_t bytes = static_cast<size_t>(kBlocks * kv_block_bytes(view));
     keys = std::make_unique<Buffer<std::byte>>(bytes);
     values = std::make_unique<Buffer<std::byte>>(bytes);
     view.keys = keys->data();
     view.values = values->data();
   }
   std::unique_ptr<Buffer<std::byte>> keys, values;
-  cuda::PagedCache view;
+  KvCache view;
 };
 
 // What the blocks must hold, by plain loops; bytes that nobody writes stay 0xa5.
-std::vector<std::byte> expected_blocks(const cuda::PagedCache& cache, const Matrix& x,
+std::vector<std::byte> expected_blocks(const KvCache& cache, const Matrix& x,
                                        const std::vector<int64_t>& slots, float layer_scale) {
   const int64_t width = dtype_bytes(cache.dtype);
-  std::vector<std::byte> all(static_cast<size_t>(kBlocks * block_bytes(cache)), std::byte{0xa5});
+  std::vector<std::byte> all(static_cast<size_t>(kBlocks * kv_block_bytes(cache)), std::byte{0xa5});
   auto put = [&](int64_t at, auto code) { std::memcpy(all.data() + at, &code, sizeof code); };
   for (size_t r = 0; r < slots.size(); ++r) {
     if (slots[r] < 0) continue;
-    const int64_t block = slots[r] / cache.block_size * block_bytes(cache);
+    const int64_t block = slots[r] / cache.block_size * kv_block_bytes(cache);
     for (int64_t h = 0; h < cache.kv_heads; ++h) {
       const int64_t token = h * cache.block_size + slots[r] % cache.block_size;
       float top = 0;

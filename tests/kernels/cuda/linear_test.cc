@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/linear_many.h"
 #include "quant/float8.h"
 #include "tests/kernels/cuda/device.h"
+#include "tests/support/simt/emulated_backend.h"
 
 namespace sluice {
 namespace {
@@ -149,6 +151,74 @@ TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithI8) {
   for (int64_t c = 0; c < 9; ++c) {
     EXPECT_TRUE(std::isnan(y.at(0, c)) && std::isnan(y.at(2, c)));
     EXPECT_FALSE(std::isnan(y.at(1, c)));
+  }
+}
+
+// Many rows: bf16 by the library alone, E4M3 decoded before, a tile of rows at a time.
+TEST(CudaLinear, ManyRowsEqualTheReference) {
+  Random random("CudaLinear.ManyRowsEqualTheReference");
+  const std::unique_ptr<cuda::Gemm> gemm = simt::make_emulated_gemm();
+  for (const Size& size : {Size{16, 128, 17}, Size{33, 272, 20}, Size{300, 70, 40}, Size{5, 1, 33},
+                           Size{random.between(1, 200), random.between(1, 300), 18}}) {
+    Matrix values = Matrix::random(size.rows, size.cols, random, 0.3f);
+    Matrix x = Matrix::random(size.tokens, size.cols, random);
+    Buffer<float> bias(static_cast<size_t>(size.rows));
+    for (float& b : bias.span()) b = random.normal();
+    Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(size.tokens, size.cols));
+    for (const QuantScheme& scheme : quant_schemes()) {
+      DeviceWeight w(scheme, DType::bf16, values);
+      if (!cuda::linear_many_fits(w.weight, Compute::bf16)) continue;
+      SCOPED_TRACE(testing::Message() << scheme.name << ", " << size.tokens << " rows times "
+                                      << size.rows << " x " << size.cols);
+      DeviceMatrix from(x, 1), to(size.tokens, size.rows, 3);
+      const float* add = random.between(0, 1) == 0 ? nullptr : bias.data();
+      cuda::linear_many_rows(from.tensor(), w.weight, add, *gemm, workspace.span(), to.tensor(),
+                             kStream);
+      Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
+      // Blocks' scales are rounded to bf16 together with the codes.
+      const float rounding = w.weight.format.scales == ScaleKind::per_block ? 4e-3f : 2e-6f;
+      expect_near(to.copy(), expected, rounding * std::sqrt(static_cast<float>(size.cols)), 2e-6f);
+      EXPECT_TRUE(to.gaps_untouched());
+    }
+  }
+}
+
+TEST(CudaLinear, ManyRowsTakeWhatBf16Holds) {
+  for (auto [dtype, compute, fits] : {std::tuple{DType::bf16, Compute::bf16, true},
+                                      {DType::f8_e4m3, Compute::bf16, true},
+                                      {DType::bf16, Compute::f32, false},
+                                      {DType::f16, Compute::bf16, false},
+                                      {DType::i8, Compute::bf16, false}}) {
+    DeviceWeight w({dtype, WeightLayout::rows, ScaleKind::none}, 4, 16);
+    EXPECT_EQ(cuda::linear_many_fits(w.weight, compute), fits) << dtype_name(dtype);
+  }
+  // What is planned for the widest layer is enough for the others.
+  for (int64_t cols : {1, 100, 4096, 5000, 65536, 70000})
+    EXPECT_LE(cuda::linear_many_workspace_bytes(512, cols),
+              cuda::linear_many_workspace_bytes(512, 70000));
+}
+
+// Every code and every block's scale, from any panel on.
+TEST(CudaLinear, DecodesRowsToBf16) {
+  Random random("CudaLinear.DecodesRowsToBf16");
+  for (int64_t cols : {int64_t{256}, int64_t{200}, random.between(1, 300)}) {
+    for (const char* name : {"fp8_per_channel", "fp8_per_block"}) {
+      const QuantScheme scheme = *find_quant_scheme(name);
+      DeviceWeight w(scheme, DType::bf16, Matrix::random(150, cols, random));
+      for (int64_t i = 0; i < std::min<int64_t>(cols, 254); ++i)
+        w.weight.data[i] = static_cast<std::byte>(i + (i > 126));  // but for NaN
+      for (int64_t first : {0, 16, 144}) {
+        const int64_t rows = std::min<int64_t>(40, 150 - first);
+        Buffer<uint16_t> to(static_cast<size_t>(rows * cols));
+        cuda::decode_rows(w.weight, first, rows, to.data(), kStream);
+        for (int64_t i = 0; i < rows * cols; ++i) {
+          const int64_t r = first + i / cols, c = i % cols;
+          float value = decode_element(w.weight, r, c);
+          if (scheme.group == ScaleGroup::row) value /= w.weight.scales[r];
+          ASSERT_EQ(to[static_cast<size_t>(i)], float_to_bf16(value)) << r << " " << c;
+        }
+      }
+    }
   }
 }
 

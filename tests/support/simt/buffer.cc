@@ -99,6 +99,11 @@ void GuardedBytes::repair() {
   poison(data_ + bytes_, end, true);
 }
 
+void GuardedBytes::allow(bool on) {
+  const size_t usable = mapping_bytes_ - 2 * page_bytes();
+  check(mprotect(map_, usable, on ? PROT_READ | PROT_WRITE : PROT_NONE) == 0, "mprotect");
+}
+
 const char* describe_address(const void* address) {
   static std::array<char, 96> text;
   const std::byte* at = static_cast<const std::byte*>(address);

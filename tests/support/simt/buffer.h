@@ -23,6 +23,7 @@ class GuardedBytes {
   size_t size() const { return bytes_; }
   bool intact() const;  // nothing was written around it
   void repair();        // makes it intact
+  void allow(bool on);  // whether anybody may touch it; at first all may
 
  private:
   std::byte* usable_end() const;

@@ -5,14 +5,14 @@
 
 #include "quant/float8.h"
 #include "tests/support/simt/emulator.h"
-
-struct CUstream_st;
+#include "tests/support/simt/streams.h"
 
 namespace sluice::cuda {
 
 template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), const Launch& at, CUstream_st*, Args... args) {
-  simt::run(at, [&] { kernel(args...); });
+void launch(void (*kernel)(Params...), const Launch& at, CUstream_st* stream, Args... args) {
+  auto run = [=] { simt::run(at, [&] { kernel(args...); }); };
+  stream == nullptr ? run() : stream->owner->put(stream, run);  // null: at once
 }
 
 template <class T>

@@ -1,0 +1,220 @@
+#include "kernels/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <compare>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+
+namespace sluice::cuda {
+namespace {
+
+// A shared library, until the process ends: what it has started cannot be undone.
+class Library {
+ public:
+  explicit Library(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (handle_ != nullptr) return;
+    }
+  }
+  bool found() const { return handle_ != nullptr; }
+  template <class Function>
+  void load(Function& function, const char* name) const {
+    function = reinterpret_cast<Function>(dlsym(handle_, name));
+    if (function == nullptr)
+      fail(ErrorKind::runtime, "cuBLASLt: the library that was found lacks {}", name);
+  }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+// The functions of the library that are used here.
+struct Functions {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+};
+
+Functions functions_of(const Library& library) {
+  Functions f{};
+  library.load(f.create, "cublasLtCreate");
+  library.load(f.destroy, "cublasLtDestroy");
+  library.load(f.matmul, "cublasLtMatmul");
+  library.load(f.desc_create, "cublasLtMatmulDescCreate");
+  library.load(f.desc_destroy, "cublasLtMatmulDescDestroy");
+  library.load(f.desc_set, "cublasLtMatmulDescSetAttribute");
+  library.load(f.layout_create, "cublasLtMatrixLayoutCreate");
+  library.load(f.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  library.load(f.preference_create, "cublasLtMatmulPreferenceCreate");
+  library.load(f.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  library.load(f.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  library.load(f.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  return f;
+}
+
+void check_cublas(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(ErrorKind::runtime, "cuBLASLt: {}: status {}", what, static_cast<int>(status));
+}
+
+// A pointer with its destroy function.
+template <class T>
+class Owned {
+ public:
+  explicit Owned(cublasStatus_t (*destroy)(T)) : destroy_(destroy) {}
+  ~Owned() {
+    if (value_ != nullptr) destroy_(value_);
+  }
+  Owned(Owned&& other) noexcept
+      : destroy_(other.destroy_), value_(std::exchange(other.value_, nullptr)) {}
+  Owned& operator=(Owned&&) = delete;
+  T get() const { return value_; }
+  T* out() { return &value_; }
+
+ private:
+  cublasStatus_t (*destroy_)(T);
+  T value_ = nullptr;
+};
+
+// What decides how a product is computed.
+struct Shape {
+  int64_t n, m, k;
+  int64_t y_stride;               // elements
+  uint32_t w_aligned, y_aligned;  // bytes
+  auto operator<=>(const Shape&) const = default;
+};
+
+// The largest power of two that divides an address, as far as it matters.
+uint32_t alignment_of(const void* address) {
+  constexpr uintptr_t kMost = 256;
+  const auto bits = reinterpret_cast<uintptr_t>(address) | kMost;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+// One shape of product, and how it is computed. In the library's column-major eyes y is [m, n], w
+// is [k, m] and transposed, x is [k, n].
+struct Product {
+  Owned<cublasLtMatmulDesc_t> desc;
+  Owned<cublasLtMatrixLayout_t> w, x, y;
+  cublasLtMatmulAlgo_t algo{};
+};
+
+class CublasLt final : public Gemm {
+ public:
+  explicit CublasLt(const Functions& functions) : f_(functions), handle_(functions.destroy) {
+    check_cublas(f_.create(handle_.out()), "starting it");
+  }
+
+  void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y, std::span<std::byte> workspace,
+                Stream stream) override {
+    check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
+    const Product& p =
+        product({x.rows, w.rows, x.cols, y.stride, alignment_of(w.data), alignment_of(y.data)});
+    const float one = 1, zero = 0;
+    check_cublas(f_.matmul(handle_.get(), p.desc.get(), &one, w.data, p.w.get(), x.data, p.x.get(),
+                           &zero, y.data, p.y.get(), y.data, p.y.get(), &p.algo, workspace.data(),
+                           kGemmWorkspace, stream),
+                 "multiplying");
+  }
+
+ private:
+  const Product& product(const Shape& shape) {
+    auto found = products_.find(shape);
+    return found != products_.end() ? found->second
+                                    : products_.emplace(shape, plan(shape)).first->second;
+  }
+
+  Product plan(const Shape& shape) const {
+    Product p{Owned(f_.desc_destroy), Owned(f_.layout_destroy), Owned(f_.layout_destroy),
+              Owned(f_.layout_destroy)};
+    check_cublas(f_.desc_create(p.desc.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    check_cublas(
+        f_.desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+        "a product");
+    auto layout = [&](Owned<cublasLtMatrixLayout_t>& to, cudaDataType_t type, int64_t rows,
+                      int64_t cols, int64_t lead) {
+      check_cublas(f_.layout_create(to.out(), type, static_cast<uint64_t>(rows),
+                                    static_cast<uint64_t>(cols), lead),
+                   "a matrix");
+    };
+    layout(p.w, CUDA_R_16BF, shape.k, shape.m, shape.k);
+    layout(p.x, CUDA_R_16BF, shape.k, shape.n, shape.k);
+    layout(p.y, CUDA_R_32F, shape.m, shape.n, shape.y_stride);
+    p.algo = choose(p, shape);
+    return p;
+  }
+
+  cublasLtMatmulAlgo_t choose(const Product& p, const Shape& shape) const {
+    Owned<cublasLtMatmulPreference_t> preference(f_.preference_destroy);
+    check_cublas(f_.preference_create(preference.out()), "a choice");
+    const uint64_t workspace = kGemmWorkspace;
+    check_cublas(f_.preference_set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                   &workspace, sizeof workspace),
+                 "a choice");
+    auto aligned = [&](cublasLtMatmulPreferenceAttributes_t side, const uint32_t& bytes) {
+      check_cublas(f_.preference_set(preference.get(), side, &bytes, sizeof bytes), "a choice");
+    };
+    aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_aligned);
+    aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.y_aligned);
+    aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.y_aligned);
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const cublasStatus_t status =
+        f_.heuristic(handle_.get(), p.desc.get(), p.w.get(), p.x.get(), p.y.get(), p.y.get(),
+                     preference.get(), 1, &result, &found);
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+      fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {} (status {})",
+           shape.n, shape.k, shape.k, shape.m, static_cast<int>(status));
+    }
+    return result.algo;
+  }
+
+  Functions f_;
+  Owned<cublasLtHandle_t> handle_;
+  std::map<Shape, Product> products_;
+};
+
+// By the loader's own search, then where the toolkit usually is.
+std::vector<std::string> library_names() {
+  const std::string file = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+  std::vector<std::string> names{file};
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    if (const char* home = std::getenv(variable); home != nullptr && *home != '\0')
+      names.push_back(std::string(home) + "/lib64/" + file);
+  }
+  names.push_back("/usr/local/cuda/lib64/" + file);
+  return names;
+}
+
+}  // namespace
+
+std::unique_ptr<Gemm> load_cublaslt() {
+  const Library library(library_names());
+  if (!library.found()) {
+    log::warning("{} is not found: prompts are computed {} rows at a time, which is slower",
+                 library_names().front(), kFewRows);
+    return nullptr;
+  }
+  return std::make_unique<CublasLt>(functions_of(library));
+}
+
+}  // namespace sluice::cuda

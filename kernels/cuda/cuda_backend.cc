@@ -1,0 +1,58 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <utility>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/encoder.h"
+#include "src/base/error.h"
+
+namespace sluice::cuda {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::unique_ptr<Device> device, std::unique_ptr<Gemm> gemm)
+      : device_(std::move(device)), gemm_(std::move(gemm)) {}
+
+  Device& device() const override { return *device_; }
+  WeightLayout matrix_layout() const override { return WeightLayout::rows; }
+
+  void check_supported(const KvCache& cache, bool quantized_norms) const override {
+    if (cache.head_dim % 8 != 0 || cache.head_dim > 256) {
+      fail(ErrorKind::refused,
+           "heads of {} elements are not computed by --device cuda: multiples of 8 up to 256 are",
+           cache.head_dim);
+    }
+    if (kv_block_bytes(cache) % 8 != 0)
+      fail(ErrorKind::usage, "--block-size {}: with this cache --device cuda takes even ones only",
+           cache.block_size);
+    if (quantized_norms) fail(ErrorKind::usage, "--quantize-modules norm: not with --device cuda");
+  }
+
+  WorkspaceBytes kernels_bytes(const WorkspaceNeeds& needs) const override {
+    return CudaKernels::bytes(needs, gemm_ != nullptr);
+  }
+  std::unique_ptr<Kernels> kernels(Compute compute, const WorkspaceNeeds& needs,
+                                   DeviceStream& stream, const Workspace& memory) const override {
+    return std::make_unique<CudaKernels>(*device_, stream, compute, needs, gemm_.get(), memory);
+  }
+
+  WorkspaceBytes encoder_bytes(uint64_t slot_bytes) const override {
+    return CudaEncoder::bytes(slot_bytes);
+  }
+  std::unique_ptr<Encoder> encoder(uint64_t slot_bytes, const Workspace& memory) const override {
+    return std::make_unique<CudaEncoder>(*device_, slot_bytes, memory);
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Gemm> gemm_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(std::unique_ptr<Device> device, std::unique_ptr<Gemm> gemm) {
+  return std::make_unique<CudaBackend>(std::move(device), std::move(gemm));
+}
+
+}  // namespace sluice::cuda

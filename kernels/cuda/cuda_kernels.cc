@@ -1,0 +1,150 @@
+#include "kernels/cuda/cuda_kernels.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/linear_many.h"
+#include "src/base/units.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+// Of attention over few rows at a time, unless one row takes more.
+constexpr uint64_t kAttentionScratch = uint64_t{16} << 20;
+// Fewer rows of a sequence leave most of the tensor cores' rows empty.
+constexpr int64_t kPrefillRows = 16;
+
+uint64_t attention_scratch(const WorkspaceNeeds& n) {
+  uint64_t one = decode_workspace_bytes(1, n.heads, n.head_dim, n.longest);
+  return std::clamp(
+      kAttentionScratch, one,
+      std::max<uint64_t>(one, decode_workspace_bytes(n.max_rows, n.heads, n.head_dim, n.longest)));
+}
+
+uint64_t scratch_bytes(const WorkspaceNeeds& n, bool gemm) {
+  uint64_t linear = few_rows_workspace_bytes(n.max_cols);
+  if (gemm && n.max_rows > kFewRows)
+    linear = std::max(linear, linear_many_workspace_bytes(n.max_rows, n.max_cols));
+  return std::max(linear, attention_scratch(n));
+}
+
+uint64_t upload_bytes(const WorkspaceNeeds& n) {
+  return round_up(StepUpload::bytes(n), kAlignment);
+}
+
+Workspace upload_memory(const WorkspaceNeeds& n, const Workspace& memory) {
+  return {memory.device.first(upload_bytes(n)), memory.host};
+}
+
+}  // namespace
+
+WorkspaceBytes CudaKernels::bytes(const WorkspaceNeeds& needs, bool gemm) {
+  return {upload_bytes(needs) + scratch_bytes(needs, gemm), upload_bytes(needs)};
+}
+
+CudaKernels::CudaKernels(Device& device, DeviceStream& stream, Compute compute,
+                         const WorkspaceNeeds& needs, Gemm* gemm, const Workspace& memory)
+    : stream_(stream),
+      compute_(compute),
+      gemm_(gemm),
+      upload_(device, stream, upload_memory(needs, memory)),
+      scratch_(memory.device.subspan(upload_bytes(needs))) {}
+
+void CudaKernels::embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const {
+  check(std::ssize(ids) == out.rows, "embed: one row of the table for each id");
+  cuda::embed(table, ids.data(), out, stream_.handle());
+}
+
+void CudaKernels::rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const {
+  cuda::rms_norm(x, weight, eps, y, stream_.handle());
+}
+
+void CudaKernels::add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
+                               Tensor y) const {
+  cuda::add_rms_norm(residual, x, weight, eps, y, stream_.handle());
+}
+
+void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
+  if (x.rows > kFewRows && gemm_ != nullptr && linear_many_fits(w, compute_))
+    return linear_many_rows(x, w, bias, *gemm_, scratch_, y, stream_.handle());
+  check(few_rows_workspace_bytes(w.cols) <= scratch_.size(), "linear: workspace");
+  for (int64_t row = 0; row < x.rows; row += kFewRows) {
+    const int64_t rows = std::min(kFewRows, x.rows - row);
+    linear_few_rows(x.rows_from(row, rows), w, bias, compute_, scratch_.data(),
+                    y.rows_from(row, rows), stream_.handle());
+  }
+}
+
+void CudaKernels::rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const {
+  cuda::rope(x, head_dim, cos, sin, stream_.handle());
+}
+
+void CudaKernels::store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
+                           const KvCache& cache) const {
+  check(std::ssize(slots) == keys.rows, "store_kv: one slot for each row");
+  cuda::store_kv(keys, values, slots.data(), cache, stream_.handle());
+}
+
+struct CudaKernels::Attention {
+  const Tensor& q;
+  const KvCache& cache;
+  const DeviceChunks& chunks;
+  AttentionSettings settings;
+  const Tensor& out;
+};
+
+// As many rows at a time as the scratch has room for. `longest`: positions that any attends to.
+void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t rows,
+                              int64_t longest) const {
+  const int64_t heads = a.q.cols / a.cache.head_dim;
+  const uint64_t one = decode_workspace_bytes(1, heads, a.cache.head_dim, longest);
+  check(one <= scratch_.size(), "attention: workspace");
+  const auto most = static_cast<int64_t>(scratch_.size() / one);
+  for (int64_t at = first_row; at < first_row + rows; at += most) {
+    const int64_t count = std::min(most, first_row + rows - at);
+    attention_decode(a.q.rows_from(at, count), a.cache, {a.chunks.tables, 1},
+                     {a.chunks.sequences + at, a.chunks.positions + at, longest}, a.settings,
+                     scratch_.data(), a.out.rows_from(at, count), stream_.handle());
+  }
+}
+
+// Neighbouring chunks of one kind go together.
+void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
+                                  const AttentionParams& params, Tensor out) const {
+  check(rows.on_device != nullptr, "attention: rows that upload() has made");
+  const Attention a{q,
+                    cache,
+                    *rows.on_device,
+                    {params.scale, params.window, params.soft_cap,
+                     params.alibi_slopes.empty() ? nullptr : params.alibi_slopes.data(),
+                     params.sinks.empty() ? nullptr : params.sinks.data()},
+                    out};
+  const bool tensor_cores = compute_ == Compute::bf16 && cache.dtype != DType::f32;
+  auto many = [&](const SequenceChunk& c) { return tensor_cores && c.rows >= kPrefillRows; };
+  for (size_t begin = 0, end = 0; begin < rows.chunks.size(); begin = end) {
+    const bool prefill = many(rows.chunks[begin]);
+    int64_t count = 0, most_rows = 0, longest = 0;
+    for (end = begin; end < rows.chunks.size() && many(rows.chunks[end]) == prefill; ++end) {
+      const SequenceChunk& c = rows.chunks[end];
+      count += c.rows;
+      most_rows = std::max(most_rows, c.rows);
+      longest = std::max(longest, c.first_position + c.rows);
+    }
+    if (prefill) {
+      attention_prefill(q, cache, {a.chunks.tables, 1}, a.chunks.chunks + begin,
+                        static_cast<int64_t>(end - begin), most_rows, a.settings, out,
+                        stream_.handle());
+    } else {
+      decode_rows(a, rows.chunks[begin].first_row, count, longest);
+    }
+  }
+}
+
+void CudaKernels::gated_activation(Activation activation, Tensor gate, Tensor up,
+                                   Tensor out) const {
+  cuda::gated_activation(activation, gate, up, out, stream_.handle());
+}
+
+void CudaKernels::add(Tensor x, Tensor y) const { cuda::add(x, y, stream_.handle()); }
+
+}  // namespace sluice::cuda

@@ -1,0 +1,49 @@
+// The ops of a forward pass on a GPU: each is work of one stream, by the functions of ops.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/step_rows.h"
+
+namespace sluice::cuda {
+
+class CudaKernels final : public Kernels {
+ public:
+  static WorkspaceBytes bytes(const WorkspaceNeeds& needs, bool gemm);
+  // `gemm` may be null: then all linear layers are computed kFewRows rows at a time.
+  CudaKernels(Device& device, DeviceStream& stream, Compute compute, const WorkspaceNeeds& needs,
+              Gemm* gemm, const Workspace& memory);
+
+  std::string_view name() const override { return "cuda"; }
+  DeviceStream& stream() const override { return stream_; }
+  StepRows upload(const StepRows& rows) override { return upload_.upload(rows); }
+  void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const override;
+  void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const override;
+  void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
+                    Tensor y) const override;
+  void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
+  void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const override;
+  void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
+                const KvCache& cache) const override;
+  void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
+                       const AttentionParams& params, Tensor out) const override;
+  void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
+  void add(Tensor x, Tensor y) const override;
+
+ private:
+  struct Attention;  // one call's arguments
+  void decode_rows(const Attention& a, int64_t first_row, int64_t rows, int64_t longest) const;
+
+  DeviceStream& stream_;
+  Compute compute_;
+  Gemm* gemm_;
+  StepUpload upload_;
+  std::span<std::byte> scratch_;  // ops run one after the other, so each starts from its beginning
+};
+
+}  // namespace sluice::cuda

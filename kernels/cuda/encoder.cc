@@ -1,0 +1,100 @@
+#include "kernels/cuda/encoder.h"
+
+#include "kernels/cuda/ops.h"
+#include "src/base/units.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr size_t kLanes = 3;  // one copies, one encodes, one has its results read
+constexpr uint64_t kAlignment = 256;
+
+uint64_t source_bytes(DType stored, int64_t stride, int64_t rows, int64_t cols) {
+  return rows == 0 ? 0 : static_cast<uint64_t>((rows - 1) * stride + cols * dtype_bytes(stored));
+}
+
+}  // namespace
+
+// Takes a lane, or waits for one, and fills its source; gives it back at the end.
+class CudaEncoder::Use {
+ public:
+  Use(const CudaEncoder& encoder, const std::byte* source, uint64_t bytes) : encoder_(encoder) {
+    std::unique_lock lock(encoder.mutex_);
+    encoder.freed_.wait(lock, [&] { return !encoder.free_.empty(); });
+    lane_ = encoder.free_.back();
+    encoder.free_.pop_back();
+    lock.unlock();
+    check(bytes <= lane_->source.size(), "an encoder's source fits a slot");
+    lane_->stream->copy(lane_->source.data(), source, bytes);
+  }
+  ~Use() {
+    std::lock_guard lock(encoder_.mutex_);
+    encoder_.free_.push_back(lane_);
+    encoder_.freed_.notify_one();
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  Lane* operator->() const { return lane_; }
+  // Puts the result in its place before the kernels, and brings it back behind them.
+  void send(const Result& result) {
+    *lane_->host = result;
+    copy(lane_->device, lane_->host);
+  }
+  Result receive() {
+    copy(lane_->host, lane_->device);
+    lane_->stream->synchronize();
+    return *lane_->host;
+  }
+
+ private:
+  void copy(Result* to, const Result* from) {
+    lane_->stream->copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+                        sizeof(Result));
+  }
+
+  const CudaEncoder& encoder_;
+  Lane* lane_;
+};
+
+WorkspaceBytes CudaEncoder::bytes(uint64_t slot_bytes) {
+  static_assert(sizeof(Result) <= kAlignment);
+  return {kLanes * (round_up(slot_bytes, kAlignment) + kAlignment), kLanes * kAlignment};
+}
+
+CudaEncoder::CudaEncoder(Device& device, uint64_t slot_bytes, const Workspace& memory)
+    : lanes_(kLanes) {
+  std::byte* at = memory.device.data();
+  for (size_t i = 0; i < kLanes; ++i) {
+    Lane& lane = lanes_[i];
+    lane.stream = device.stream();
+    lane.device = reinterpret_cast<Result*>(at);
+    lane.host = reinterpret_cast<Result*>(memory.host.data() + i * kAlignment);
+    lane.source = {at + kAlignment, slot_bytes};
+    at += kAlignment + round_up(slot_bytes, kAlignment);
+    free_.push_back(&lane);
+  }
+}
+
+CudaEncoder::~CudaEncoder() = default;
+
+EncodeStats CudaEncoder::encode(const EncodeArgs& args) const {
+  Use lane(*this, args.source,
+           source_bytes(args.stored, args.source_stride, args.rows, args.to.cols));
+  lane.send({{}, args.tensor_amax});
+  EncodeArgs on_device = args;
+  on_device.source = lane->source.data();
+  cuda::encode(on_device, &lane->device->amax, &lane->device->stats, lane->stream->handle());
+  return lane.receive().stats;
+}
+
+float CudaEncoder::absolute_max(const std::byte* source, DType stored, int64_t source_stride,
+                                int64_t rows, int64_t cols) const {
+  Use lane(*this, source, source_bytes(stored, source_stride, rows, cols));
+  lane.send({});
+  cuda::absolute_max(lane->source.data(), stored, source_stride, rows, cols, &lane->device->amax,
+                     lane->stream->handle());
+  return lane.receive().amax;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,30 @@
+// Products of many rows, by the vendor's library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/ops.h"
+
+namespace sluice::cuda {
+
+// Row-major bf16 on the device, rows one after the other.
+struct Bf16Matrix {
+  const uint16_t* data = nullptr;
+  int64_t rows = 0, cols = 0;
+};
+
+class Gemm {
+ public:
+  virtual ~Gemm() = default;
+  // y = x w^T, summed in float32: x [n, k], w [m, k], y [n, m]. `workspace` is the device's, of
+  // kGemmWorkspace bytes. Of one thread at a time.
+  virtual void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y,
+                        std::span<std::byte> workspace, Stream stream) = 0;
+};
+
+// What NVIDIA recommends for Hopper; less for GPUs before it, which take what they want of it.
+inline constexpr uint64_t kGemmWorkspace = uint64_t{32} << 20;
+
+}  // namespace sluice::cuda

@@ -1,0 +1,260 @@
+// Whole models on the CUDA backend, on an emulated device: its kernels' own sources, and streams
+// whose work is done as late and in an order as bad as CUDA allows.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/plan/sweep.h"
+#include "tests/engine/golden.h"
+#include "tests/support/simt/emulated_backend.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using simt::Schedule;
+using test::Outcome;
+
+fs::path bundled(const char* name) {
+  return fs::path(SLUICE_SOURCE_DIR) / "tests/data/models" / name;
+}
+
+struct How {
+  Schedule schedule = Schedule::lazy;
+  DtypeChoice dtype = DtypeChoice::bf16;
+  const char* scheme = "none";
+  std::optional<DType> kv_dtype = {};
+  int64_t chunk = 512;
+  bool on_device = true;
+  const char* place = "";
+};
+
+SessionOptions options_for(const fs::path& model, const How& how) {
+  SessionOptions options;
+  options.model = model;
+  options.dtype = how.dtype;
+  options.kv_dtype = how.kv_dtype;
+  options.threads = 2;
+  options.quantize.scheme = *find_quant_scheme(how.scheme);
+  if (*how.place != 0) options.place = parse_place_rules(how.place);
+  if (how.on_device)
+    options.backend = simt::make_emulated_backend({.schedule = how.schedule, .seed = 17});
+  return options;
+}
+
+simt::EmulatedDevice& device_of(const Session& session) {
+  return dynamic_cast<simt::EmulatedDevice&>(session.backend().device());
+}
+
+Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int64_t new_tokens,
+                  const How& how) {
+  Session session(options_for(model, how));
+  int64_t length = std::ssize(prompt);
+  const MemoryPlan& plan = session.place(session.run_shape(length + new_tokens, length, length));
+  LoadProgress progress;
+  session.load(progress, {});
+  Outcome result = test::run_prompt(session, prompt, new_tokens, how.chunk);
+  if (how.on_device) {
+    EXPECT_EQ(session.ledger().peak(Place::device), plan.device.peak());
+    EXPECT_EQ(device_of(session).peak_bytes(), plan.device.peak());
+  }
+  return result;
+}
+
+class CudaGolden : public testing::TestWithParam<fs::path> {
+ protected:
+  test::GoldenFile file_{GetParam()};
+};
+
+TEST_P(CudaGolden, Float32LogitsAndGreedyTokens) {
+  for (size_t i = 0; i < file_.prompts(); ++i) {
+    SCOPED_TRACE(testing::Message() << "prompt " << i);
+    test::Golden golden = file_.golden(i);
+    Outcome actual =
+        run_model(GetParam(), golden.ids, std::ssize(golden.greedy), {.dtype = DtypeChoice::f32});
+    EXPECT_EQ(actual.greedy, golden.greedy);
+    file_.expect_float32(actual, golden);
+  }
+}
+
+TEST_P(CudaGolden, Bfloat16WithinItsTolerance) {
+  for (size_t i = 0; i < file_.prompts(); ++i) {
+    SCOPED_TRACE(testing::Message() << "prompt " << i);
+    test::Golden golden = file_.golden(i);
+    file_.expect_bfloat16(run_model(GetParam(), golden.ids, 1, {}), golden);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
+                         testing::Values(bundled("llama_rope_dynamic"), bundled("llama_tied"),
+                                         bundled("mistral_sliding")),
+                         [](const auto& test) { return test::golden_name(test.param); });
+
+// Every order of work that events and streams allow gives the same bits: nothing relies on more.
+TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
+  test::Golden golden = test::GoldenFile(bundled("mistral_sliding")).golden(0);
+  const Outcome lazy = run_model(bundled("mistral_sliding"), golden.ids, 4, {});
+  for (Schedule schedule : {Schedule::eager, Schedule::shuffled}) {
+    Outcome other = run_model(bundled("mistral_sliding"), golden.ids, 4, {.schedule = schedule});
+    EXPECT_EQ(other.logits, lazy.logits);
+    EXPECT_EQ(other.greedy, lazy.greedy);
+  }
+}
+
+// As little of the device as can be: fewer tile buffers than tiles, so that each is written to
+// again and again while the device may still have to read it.
+TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
+  const fs::path model = bundled("llama_tied");
+  const std::vector<int32_t> prompt{5, 17, 300, 2, 44, 9, 101, 7, 8, 450, 33, 12};
+  auto logits = [&](const How& how) {
+    SessionOptions options = options_for(model, how);
+    if (*how.place != 0) {
+      Session probe(options);
+      uint64_t least = probe.smallest(probe.run_shape(12, 12, 4)).device.peak();
+      options = options_for(model, how);
+      options.device_memory = std::to_string(least);
+    }
+    Session session(options);
+    const MemoryPlan& plan = session.place(session.run_shape(12, 12, 4));
+    EXPECT_EQ(plan.streams(), *how.place != 0);
+    const ReadPlan& read = session.read_plan();
+    EXPECT_TRUE(!plan.streams() || tile_buffers(read) < read.sweep_tiles());
+    LoadProgress progress;
+    session.load(progress, {});
+    Outcome result = test::run_prompt(session, prompt, 0, 4);
+    EXPECT_EQ(device_of(session).peak_bytes(), plan.device.peak());
+    return result.logits;
+  };
+  for (const char* scheme : {"none", "fp8_per_tensor"}) {
+    const auto resident = logits({.scheme = scheme});
+    for (Schedule schedule : {Schedule::lazy, Schedule::eager, Schedule::shuffled}) {
+      SCOPED_TRACE(testing::Message() << scheme << ", " << static_cast<int>(schedule));
+      EXPECT_EQ(logits({.schedule = schedule, .scheme = scheme, .place = "*=disk"}), resident);
+    }
+  }
+}
+
+// Steps whose logits nobody asks for: the next one is prepared while the device is still at them.
+TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
+  const std::vector<int32_t> prompt{5, 17, 300, 2, 44, 9, 101, 7, 8, 450, 33, 12};
+  for (Schedule schedule : {Schedule::lazy, Schedule::shuffled}) {
+    Session session(options_for(bundled("llama_tied"), {.schedule = schedule}));
+    session.place(session.run_shape(24, 4, 4, 2));
+    LoadProgress progress;
+    session.load(progress, {});
+    std::vector<float> last;  // first, so that the cache holds nothing yet
+    {
+      Sequence sequence = session.runner().new_sequence();
+      Tensor logits = session.runner().logits(session.runner().prefill(sequence, prompt, {}));
+      last.assign(logits.row<float>(0), logits.row<float>(0) + logits.cols);
+    }
+    EXPECT_EQ(last, test::run_prompt(session, prompt, 0, 4).logits.back());
+  }
+}
+
+// Encoded on the device and computed there, a scheme gives what it gives on the CPU; so do the
+// types of the KV cache, and prompts in parts.
+TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
+  constexpr double kBf16 = 0.02;  // of logits of about 1: sums in another order, rounded to bf16
+  test::Golden golden = test::GoldenFile(bundled("llama_tied")).golden(0);
+  for (How how : {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},
+                  How{.scheme = "fp8_per_block"}, How{.scheme = "int8"},
+                  How{.kv_dtype = DType::f8_e4m3}, How{.kv_dtype = DType::f8_e5m2},
+                  How{.kv_dtype = DType::f32}, How{.chunk = 7}, How{.chunk = 1}}) {
+    SCOPED_TRACE(testing::Message() << how.scheme << ", chunks of " << how.chunk);
+    Outcome device = run_model(bundled("llama_tied"), golden.ids, 2, how);
+    how.on_device = false;
+    Outcome cpu = run_model(bundled("llama_tied"), golden.ids, 2, how);
+    EXPECT_LE(test::mean_difference(device, cpu), kBf16);
+  }
+}
+
+// More sequences than the cache has room for: blocks go to host memory and come back.
+TEST(CudaEngine, SwapsBlocksToHostMemory) {
+  SessionOptions options = options_for(bundled("llama_tied"), {.schedule = Schedule::shuffled});
+  options.block_size = 4;
+  options.swap.host_bytes = MiB;
+  options.kv_bytes = 64 * KiB;
+  Session session(options);
+  RunShape shape = session.run_shape(4 * 40, 12, 4, 4);
+  session.place(shape);
+  LoadProgress progress;
+  session.load(progress, {});
+  // As if to compute a block took longer than to bring it back.
+  Runner runner(*session.model().root, session.ledger(), session.memory_plan(), shape,
+                {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}});
+  auto generate = [&](const std::vector<std::vector<int32_t>>& prompts) {
+    Engine engine(runner, nullptr, 4);
+    std::vector<OutputId> ids;
+    for (const auto& prompt : prompts) {
+      Request request;
+      request.prompt = prompt;
+      request.max_tokens = 24;
+      ids.push_back({engine.add(request), 0});
+    }
+    while (!engine.idle()) engine.step({});
+    std::vector<std::vector<int32_t>> texts;
+    for (OutputId id : ids) texts.push_back(engine.take(id).ids);
+    return texts;
+  };
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t p = 0; p < 4; ++p) {
+    prompts.emplace_back();
+    for (int32_t i = 0; i < 12; ++i) prompts.back().push_back((p * 97 + i * 31) % 500);
+  }
+  auto together = generate(prompts);
+  EXPECT_GT(runner.blocks().stats().restored, 0);
+  for (size_t p = 0; p < prompts.size(); ++p) EXPECT_EQ(generate({prompts[p]})[0], together[p]);
+}
+
+TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
+  SessionOptions options = options_for(bundled("llama_tied"), {});
+  options.device_memory = "1MiB";
+  std::string refusal;
+  {
+    Session session(options);
+    try {
+      session.place(session.run_shape(110, 100, 1));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::no_fit);
+      refusal = e.what();
+    }
+  }
+  size_t at = refusal.find("--device-memory ");
+  ASSERT_NE(at, std::string::npos) << refusal;
+  options.device_memory = refusal.substr(at + 16, refusal.find(',', at) - at - 16);
+  Session session(options);
+  session.place(session.run_shape(110, 100, 1));
+  LoadProgress progress;
+  session.load(progress, {});
+  EXPECT_LE(session.runner().max_rows(), 16);  // with little effort
+}
+
+TEST(CudaEngine, WhatItHasNoKernelsForIsRefused) {
+  SessionOptions odd = options_for(bundled("llama_tied"), {.kv_dtype = DType::f8_e4m3});
+  odd.block_size = 5;
+  EXPECT_THROW(Session{odd}, Error);
+  SessionOptions norms = options_for(bundled("llama_tied"), {.scheme = "fp8_per_channel"});
+  norms.quantize.roles.insert(ParamRole::norm);
+  EXPECT_THROW(Session{norms}, Error);
+}
+
+TEST(CudaEngine, LoadsAgainAfterRelease) {
+  Session session(options_for(bundled("llama_tied"), {}));
+  session.place(session.run_shape(8, 4, 4));
+  std::vector<Outcome> outcomes;
+  for (int i = 0; i < 2; ++i) {
+    LoadProgress progress;
+    session.load(progress, {});
+    outcomes.push_back(test::run_prompt(session, {1, 2, 3, 4}, 2, 4));
+    session.release();
+    EXPECT_EQ(session.ledger().used(Place::device), 0u);
+  }
+  EXPECT_EQ(outcomes[0].logits, outcomes[1].logits);
+}
+
+}  // namespace
+}  // namespace sluice

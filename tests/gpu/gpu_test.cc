@@ -1,0 +1,134 @@
+// Whole models on a real GPU, where there is one: the golden files' tolerances, what the CPU gives
+// for every scheme, streamed weights, and what the driver says of memory. Else each test is
+// skipped, and says why.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/cuda/open_cuda.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "tests/engine/golden.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Outcome;
+
+struct How {
+  DtypeChoice dtype = DtypeChoice::bf16;
+  const char* scheme = "none";
+  std::optional<DType> kv_dtype = {};
+  int64_t chunk = 512;
+  const char* place = "";
+};
+
+class Gpu : public testing::TestWithParam<fs::path> {
+ protected:
+  void SetUp() override {
+    try {
+      backend_ = open_cuda(0);
+    } catch (const Error& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+  Outcome run(const std::vector<int32_t>& prompt, int64_t new_tokens, const How& how,
+              std::shared_ptr<Backend> backend) {
+    SessionOptions options;
+    options.model = GetParam();
+    options.backend = std::move(backend);
+    options.dtype = how.dtype;
+    options.kv_dtype = how.kv_dtype;
+    options.quantize.scheme = *find_quant_scheme(how.scheme);
+    if (*how.place != 0) options.place = parse_place_rules(how.place);
+    Session session(options);
+    int64_t length = std::ssize(prompt);
+    session.place(session.run_shape(length + new_tokens, length, length));
+    LoadProgress progress;
+    session.load(progress, {});
+    return test::run_prompt(session, prompt, new_tokens, how.chunk);
+  }
+  Outcome run(const std::vector<int32_t>& prompt, int64_t new_tokens, const How& how) {
+    return run(prompt, new_tokens, how, backend_);
+  }
+
+  test::GoldenFile file_{GetParam()};
+  std::shared_ptr<Backend> backend_;
+};
+
+TEST_P(Gpu, Float32LogitsAndGreedyTokens) {
+  for (size_t i = 0; i < file_.prompts(); ++i) {
+    SCOPED_TRACE(testing::Message() << "prompt " << i);
+    test::Golden golden = file_.golden(i);
+    Outcome actual = run(golden.ids, std::ssize(golden.greedy), {.dtype = DtypeChoice::f32});
+    EXPECT_EQ(actual.greedy, golden.greedy);
+    file_.expect_float32(actual, golden);
+  }
+}
+
+TEST_P(Gpu, Bfloat16WithinItsTolerance) {
+  for (size_t i = 0; i < file_.prompts(); ++i) {
+    SCOPED_TRACE(testing::Message() << "prompt " << i);
+    test::Golden golden = file_.golden(i);
+    file_.expect_bfloat16(run(golden.ids, 1, {}), golden);
+  }
+}
+
+TEST_P(Gpu, SchemesAndCachesGiveWhatTheCpuGives) {
+  constexpr double kBf16 = 0.02;  // of logits of about 1: sums in another order, rounded to bf16
+  test::Golden golden = file_.golden(0);
+  for (const How& how :
+       {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},
+        How{.scheme = "fp8_per_block"}, How{.scheme = "int8"}, How{.kv_dtype = DType::f8_e4m3},
+        How{.kv_dtype = DType::f8_e5m2}, How{.chunk = 7}, How{.chunk = 1}}) {
+    SCOPED_TRACE(testing::Message() << how.scheme << ", chunks of " << how.chunk);
+    Outcome gpu = run(golden.ids, 2, how), cpu = run(golden.ids, 2, how, nullptr);
+    EXPECT_LE(test::mean_difference(gpu, cpu), kBf16);
+  }
+}
+
+TEST_P(Gpu, StreamedWeightsGiveTheSameBits) {
+  test::Golden golden = file_.golden(0);
+  for (const char* scheme : {"none", "fp8_per_channel"}) {
+    Outcome resident = run(golden.ids, 4, {.scheme = scheme});
+    for (int i = 0; i < 5; ++i) {  // in whatever order the device does its work this time
+      Outcome streamed = run(golden.ids, 4, {.scheme = scheme, .place = "*=disk"});
+      EXPECT_EQ(streamed.logits, resident.logits);
+      EXPECT_EQ(streamed.greedy, resident.greedy);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Gpu, testing::ValuesIn(test::golden_models()),
+                         [](const auto& test) { return test::golden_name(test.param); });
+
+// The driver counts in pieces of 2 MiB.
+TEST(GpuMemory, ADeviceGivesWhatIsReservedAndTakesItBack) {
+  std::unique_ptr<Backend> backend;
+  try {
+    backend = open_cuda(0);
+  } catch (const Error& e) {
+    GTEST_SKIP() << e.what();
+  }
+  Device& device = backend->device();
+  uint64_t before = device.free_bytes();
+  device.reserve(512 * MiB);
+  uint64_t taken = before - device.free_bytes();
+  EXPECT_GE(taken, 512 * MiB);
+  EXPECT_LE(taken, 514 * MiB);
+  Ledger ledger;
+  {
+    Buffer all = device.memory(ledger, Use::weights, "all", 512 * MiB, Buffer::Touch::now);
+    EXPECT_THROW(device.memory(ledger, Use::weights, "more", 1, Buffer::Touch::now), Error);
+  }
+  device.reserve(0);
+  EXPECT_GE(device.free_bytes() + 2 * MiB, before);
+  EXPECT_THROW(device.reserve(uint64_t{1} << 50), Error);
+  device.reserve(MiB);  // a refusal is not the end
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,208 @@
+#include "tests/support/simt/emulated_device.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "tests/support/simt/buffer.h"
+
+namespace sluice::simt {
+namespace {
+
+// The one thread that runs kernels: the emulator's stacks belong to it.
+class Worker {
+ public:
+  Worker() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
+
+  void run(const std::function<void()>& job) {
+    std::lock_guard one_at_a_time(callers_);
+    std::unique_lock lock(mutex_);
+    job_ = &job;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return job_ == nullptr; });
+  }
+
+ private:
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [&] { return job_ != nullptr; })) {
+      (*job_)();
+      job_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex callers_, mutex_;
+  std::condition_variable_any changed_;
+  const std::function<void()>* job_ = nullptr;
+  std::jthread thread_;
+};
+
+Worker& worker() {
+  static Worker w;
+  return w;
+}
+
+class EmulatedEvent final : public DeviceEvent {
+ public:
+  explicit EmulatedEvent(Streams& streams) : streams_(streams) {}
+  void synchronize() override { streams_.synchronize(mark); }
+  Mark mark;
+
+ private:
+  Streams& streams_;
+};
+
+class Emulated final : public EmulatedDevice, private MemoryOwner {
+ public:
+  explicit Emulated(const DeviceOptions& o)
+      : info_{"emulated", o.compute_capability, o.bytes},
+        streams_(o.schedule, o.seed, [this](const auto& work) { run(work); }) {}
+
+  const DeviceInfo& info() const override { return info_; }
+  Place place() const override { return Place::device; }
+  uint64_t free_bytes() const override {
+    std::lock_guard lock(mutex_);
+    return info_.total_bytes - reserved_;
+  }
+  void reserve(uint64_t bytes) override {
+    std::lock_guard lock(mutex_);
+    check(pieces_.empty(), "memory is reserved while none of it is in use");
+    if (bytes > info_.total_bytes)
+      fail(ErrorKind::no_fit, "the emulated device has {}", format_size(info_.total_bytes));
+    reserved_ = bytes;
+  }
+  sluice::Buffer memory(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes,
+                        sluice::Buffer::Touch) override {
+    uint64_t size = sluice::Buffer::charged_bytes(bytes);
+    if (size == 0) return {};
+    Lease lease = ledger.lease(Place::device, use, owner, size);
+    std::lock_guard lock(mutex_);
+    check(used_ + size <= reserved_, "memory within what was reserved");
+    GuardedBytes& piece = pieces_.emplace_back(size);
+    std::memset(piece.data(), 0, size);
+    piece.allow(false);
+    used_ += size;
+    peak_ = std::max(peak_, used_);
+    return sluice::Buffer(std::move(lease), {piece.data(), size}, *this);
+  }
+  std::unique_ptr<DeviceStream> stream() override;
+  std::unique_ptr<DeviceEvent> event() override {
+    return std::make_unique<EmulatedEvent>(streams_);
+  }
+  std::unique_ptr<Pinned> pin(std::span<std::byte> host) override;
+  uint64_t peak_bytes() const override { return peak_; }
+
+  Streams& streams() { return streams_; }
+  // Memory that copies may be late with.
+  bool stays(const std::byte* at) const {
+    std::lock_guard lock(mutex_);
+    auto holds = [&](std::span<const std::byte> s) {
+      return at >= s.data() && at < s.data() + s.size();
+    };
+    return std::ranges::any_of(pinned_, holds) ||
+           std::ranges::any_of(pieces_,
+                               [&](const GuardedBytes& p) { return holds({p.data(), p.size()}); });
+  }
+  void unpin(const std::byte* data) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(pinned_, [&](const auto& s) { return s.data() == data; });
+  }
+
+ private:
+  // The device's work: its memory can be touched meanwhile.
+  void run(const std::function<void()>& work) {
+    std::lock_guard lock(mutex_);
+    for (GuardedBytes& p : pieces_) p.allow(true);
+    worker().run(work);
+    for (GuardedBytes& p : pieces_) p.allow(false);
+  }
+  void take_back(std::span<std::byte> bytes) noexcept override {
+    std::lock_guard lock(mutex_);
+    auto piece = std::ranges::find(pieces_, bytes.data(), &GuardedBytes::data);
+    piece->allow(true);
+    used_ -= bytes.size();
+    pieces_.erase(piece);
+  }
+
+  DeviceInfo info_;
+  mutable std::mutex mutex_;  // guards what follows, but for streams_
+  uint64_t reserved_ = 0, used_ = 0, peak_ = 0;
+  std::list<GuardedBytes> pieces_;
+  std::vector<std::span<std::byte>> pinned_;
+  Streams streams_;
+};
+
+class EmulatedStream final : public DeviceStream {
+ public:
+  explicit EmulatedStream(Emulated& device) : device_(device), stream_(device.streams().make()) {}
+  ~EmulatedStream() override { device_.streams().end(stream_); }
+  EmulatedStream(const EmulatedStream&) = delete;
+  EmulatedStream& operator=(const EmulatedStream&) = delete;
+
+  void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
+    if (device_.stays(from)) {
+      device_.streams().put(stream_, [=] { std::memmove(to, from, bytes); });
+    } else {  // CUDA C++ Programming Guide, "API Synchronization": it is read before the call
+              // returns
+      std::vector<std::byte> read(from, from + bytes);
+      device_.streams().put(stream_,
+                            [=, read = std::move(read)] { std::memcpy(to, read.data(), bytes); });
+    }
+    if (!device_.stays(to)) synchronize();
+  }
+  void clear(std::byte* at, uint64_t bytes) override {
+    device_.streams().put(stream_, [=] { std::memset(at, 0, bytes); });
+  }
+  void record(DeviceEvent& event) override {
+    static_cast<EmulatedEvent&>(event).mark = device_.streams().record(stream_);
+  }
+  void wait(const DeviceEvent& event) override {
+    const Mark& mark = static_cast<const EmulatedEvent&>(event).mark;
+    if (mark != nullptr) device_.streams().wait(stream_, mark);
+  }
+  void synchronize() override { device_.streams().synchronize(stream_); }
+  CUstream_st* handle() const override { return stream_; }
+
+ private:
+  Emulated& device_;
+  CUstream_st* stream_;
+};
+
+class EmulatedPinned final : public Pinned {
+ public:
+  EmulatedPinned(Emulated& device, const std::byte* data) : device_(device), data_(data) {}
+  ~EmulatedPinned() override { device_.unpin(data_); }
+  EmulatedPinned(const EmulatedPinned&) = delete;
+  EmulatedPinned& operator=(const EmulatedPinned&) = delete;
+
+ private:
+  Emulated& device_;
+  const std::byte* data_;
+};
+
+std::unique_ptr<DeviceStream> Emulated::stream() { return std::make_unique<EmulatedStream>(*this); }
+
+std::unique_ptr<Pinned> Emulated::pin(std::span<std::byte> host) {
+  if (host.empty()) return nullptr;
+  std::lock_guard lock(mutex_);
+  pinned_.push_back(host);
+  return std::make_unique<EmulatedPinned>(*this, host.data());
+}
+
+}  // namespace
+
+std::unique_ptr<EmulatedDevice> make_emulated_device(const DeviceOptions& options) {
+  return std::make_unique<Emulated>(options);
+}
+
+}  // namespace sluice::simt
