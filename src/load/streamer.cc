@@ -214,6 +214,8 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
       ++done;
     }
   }
+  toucher.request_stop();  // a small load may be faster than it
+  toucher.join();
   report.tensors = tensor_reports(plan_, queue.stats(), ready);
   report.amax = queue.amax();
   for (uint32_t t = 0; t < report.amax.size(); ++t) {

@@ -147,19 +147,19 @@ void on_bad_access(int signal, siginfo_t* info, void*) {
 
 void watch_accesses() {
   static const bool once = [] {
+#if defined(__SANITIZE_ADDRESS__)  // gives each thread its signal stack, and takes it back
+    __asan_set_error_report_callback([](const char*) { say("simt: " + whereabouts() + "\n"); });
+#else
     static std::array<std::byte, 65536> signal_stack;
     stack_t stack{};
     stack.ss_sp = signal_stack.data();
     stack.ss_size = signal_stack.size();
+    check(sigaltstack(&stack, nullptr) == 0, "a stack for the handler of bad accesses");
+#endif
     struct sigaction action{};
     action.sa_sigaction = on_bad_access;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    bool ok = sigaltstack(&stack, nullptr) == 0;
-    ok = ok && sigaction(SIGSEGV, &action, &earlier_handler) == 0;
-#if defined(__SANITIZE_ADDRESS__)
-    __asan_set_error_report_callback([](const char*) { say("simt: " + whereabouts() + "\n"); });
-#endif
-    return ok;
+    return sigaction(SIGSEGV, &action, &earlier_handler) == 0;
   }();
   check(once, "a handler for bad accesses");
 }
