@@ -59,12 +59,13 @@ Request make_request(const RunOptions& o, const Session& session) {
 
 Json timings_json(const Session& session, size_t prompt, int64_t prefix, const RequestResult& r) {
   auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0.0; };
+  auto computed = static_cast<double>(std::max<int64_t>(static_cast<int64_t>(prompt) - prefix, 0));
   size_t later = r.ids.empty() ? 0 : r.ids.size() - 1;
   return {{"load_seconds", session.load_report().seconds},
           {"prompt_tokens", prompt},
           {"prefix_tokens", prefix},
           {"prefill_seconds", r.prefill_seconds},
-          {"prefill_tokens_per_second", rate(static_cast<double>(prompt), r.prefill_seconds)},
+          {"prefill_tokens_per_second", rate(computed, r.prefill_seconds)},
           {"generated_tokens", r.ids.size()},
           {"decode_steps", r.steps},
           {"guessed_tokens", r.guessed},
