@@ -86,7 +86,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   auto start = Clock::now();
   const std::vector<ScheduledJob>& step = scheduler_.schedule();
   check(!step.empty(), "a step without requests");
-  runner_.copy_blocks(scheduler_.copies());
+  runner_.copy_blocks(scheduler_.copies(), scheduler_.copies_beside());
   auto scheduled = Clock::now();
   Tensor hidden = run_model(step);
   auto computed = Clock::now();

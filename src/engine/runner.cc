@@ -94,7 +94,7 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   for (const StepPart& part : parts) add_part(part);
   int64_t rows = std::ssize(ids_);
   check(rows > 0, "a step without rows");
-  kv_.copy(copies_);
+  if (!copies_.empty()) copy_blocks(copies_, false);
   for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
   StepRows step =
       kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
@@ -140,6 +140,11 @@ void Runner::fill_rope(const StepPart& part, int64_t first_row) {
     rope_table(rope, {position, position + 1}, cos.rows_from(i, 1), sin.rows_from(i, 1));
 }
 
+void Runner::copy_blocks(std::span<const BlockCopy> copies, bool beside) {
+  kv_.begin_copies(copies);
+  if (!beside) kv_.finish_copies();
+}
+
 Tensor Runner::prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop) {
   int64_t length = std::ssize(ids);
   Tensor last;
@@ -173,7 +178,7 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
   auto known = prompt.first(prompt.size() - 1);
   std::vector<BlockCopy> copies;
   sequence.adopt(sequence.match(known), copies);
-  kv_.copy(copies);
+  copy_blocks(copies, false);
   cache.save(known, sequence);
 }
 

@@ -60,8 +60,9 @@ class Runner {
   // is requested between chunks.
   Tensor prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop);
 
-  // Contents that have to be elsewhere before the next step, in this order.
-  void copy_blocks(std::span<const BlockCopy> copies) { kv_.copy(copies); }
+  // Contents that have to be elsewhere before the next step, in this order. With `beside`, what
+  // comes from disk is there when the next ones are copied, while the step is done.
+  void copy_blocks(std::span<const BlockCopy> copies, bool beside);
 
   PromptCache prompt_cache(std::filesystem::path path, const std::string& identity);
   // Keys and values of the prompt's first blocks from the file, for whoever begins with it: the

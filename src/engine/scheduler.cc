@@ -1,6 +1,7 @@
 #include "src/engine/scheduler.h"
 
 #include <algorithm>
+#include <span>
 
 #include "src/base/units.h"
 
@@ -16,6 +17,10 @@ int64_t rows_wanted(const Job& job) {
   int64_t stored = job.sequence.length();
   int64_t end = stored < job.prompt_tokens ? job.prompt_tokens : std::ssize(job.ids);
   return end - stored;
+}
+
+bool reads_disk(std::span<const BlockCopy> copies) {
+  return std::ranges::any_of(copies, [](const BlockCopy& c) { return c.from.tier == Tier::disk; });
 }
 
 }  // namespace
@@ -63,6 +68,7 @@ const std::vector<ScheduledJob>& Scheduler::schedule() {
   step_.clear();
   copies_.clear();
   rows_left_ = limits_.rows;
+  arriving_ = 0;
   int64_t preempted_before = preemptions_;
   // Whoever generates gets on in every step; what is left goes to prompts.
   for (bool prompts : {false, true}) {
@@ -84,7 +90,7 @@ const std::vector<ScheduledJob>& Scheduler::schedule() {
 }
 
 bool Scheduler::room_in_step() const {
-  return rows_left_ > 0 && std::ssize(step_) < limits_.sequences;
+  return rows_left_ > 0 && std::ssize(step_) + arriving_ < limits_.sequences;
 }
 
 void Scheduler::run(Job& job) {
@@ -108,11 +114,19 @@ bool Scheduler::admit(Job& job) {
   PrefixMatch known = job.sequence.match(std::span(job.ids).first(static_cast<size_t>(findable)));
   int64_t blocks = blocks_.most_blocks(std::ssize(job.ids), limits_.rows);
   if (blocks - known.in_use > blocks_.free_blocks()) return false;
+  bool awaited = arriving_ == 0 && reads_disk(copies_);  // by one that runs in this step
+  size_t before = copies_.size();
   job.sequence.adopt(known, copies_);
   prefix_tokens_ += job.sequence.length();
   waiting_.erase(job.order);
   running_.emplace(job.order, &job);
-  run(job);
+  bool reads = reads_disk(std::span(copies_).subspan(before));
+  // Whoever is admitted after one that arrives may have found what is only being read.
+  if (arriving_ > 0 || (reads && !awaited && !step_.empty())) {
+    ++arriving_;
+  } else {
+    run(job);
+  }
   return true;
 }
 

@@ -7,6 +7,9 @@
 // (chunked prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the one that came
 // last gives up its blocks and waits again; what it had stored may still be found as a prefix. So
 // the first of all always gets on, and everybody becomes the first.
+//
+// Who begins with blocks that lie on disk runs in the step after the one beside which they are read,
+// unless there would be nothing to do meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +68,8 @@ class Scheduler {
   // copies().
   const std::vector<ScheduledJob>& schedule();
   const std::vector<BlockCopy>& copies() const { return copies_; }
+  // Of these, what comes from disk need only be there before the next step.
+  bool copies_beside() const { return arriving_ > 0; }
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int64_t waiting() const { return std::ssize(waiting_); }
@@ -93,6 +98,7 @@ class Scheduler {
   std::vector<ScheduledJob> step_;
   std::vector<BlockCopy> copies_;
   int64_t rows_left_ = 0;
+  int64_t arriving_ = 0;  // that were admitted, and run from the next step on
 };
 
 }  // namespace sluice

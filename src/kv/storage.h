@@ -1,9 +1,5 @@
-// The memory of the KV cache, and of what is swapped out of it.
-//
-// A device block belongs to one group of layers: for each of its areas, of which a layer of the
-// group uses one, it has a run of keys and a run of values. Areas lie one after the other, so that
-// a layer's blocks are an array. Elsewhere a block is one run: keys and values of each area in
-// turn, padded to whole pages.
+// The memory of the KV cache, and of what is swapped out of it: to slots in host memory, and in a
+// file.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +9,13 @@
 #include <span>
 #include <vector>
 
-#include "kernels/kernels.h"
 #include "src/device/device.h"
 #include "src/kv/block_manager.h"
+#include "src/kv/kv_areas.h"
 #include "src/kv/swap_file.h"
 #include "src/memory/buffer.h"
 
 namespace sluice {
-
-// Bytes of a block: on the device, and elsewhere. `shape` as KvStorage takes it.
-uint64_t kv_block_bytes(const KvCache& shape, int64_t areas);
-uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas);
 
 class KvStorage {
  public:
@@ -42,28 +34,26 @@ class KvStorage {
             std::span<const KvScales> scales = {});
   const std::vector<KvCache>& layers() const { return layers_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
-  // A device block to one run of slot_bytes(), which is there when this returns; and back, from
-  // memory that is not pinned, before the stream's next work.
+  // A device block to a slot, which is there when this returns; and back, from memory that is not
+  // pinned, before the stream's next work.
   void gather(int32_t block, std::span<std::byte> to);
   void scatter(std::span<const std::byte> from, int32_t block);
-  // In their order, in all areas, before the stream's next work.
-  void copy(std::span<const BlockCopy> blocks);
+  // In their order, after those that were begun before, and before the stream's next work; but what
+  // comes from disk is there only after finish_copies(), or when the next ones begin.
+  void begin_copies(std::span<const BlockCopy> copies);
+  void finish_copies();
 
  private:
   std::span<std::byte> host_slot(int32_t slot) const;
-  void copy_within(int32_t from, int32_t to);
-  void begin_gather(int32_t block, std::span<std::byte> to);
-  void copy_one(const BlockCopy& copy);
-  void read_from_disk(std::span<const BlockCopy> copies);
+  void begin_copy(const BlockCopy& copy);
 
   DeviceStream& stream_;
-  uint64_t run_bytes_;  // of the keys, or values, of a block's area
   uint64_t slot_bytes_;
   Buffer buffer_;
+  KvAreas areas_;
   Buffer host_;
   std::unique_ptr<Pinned> host_pinned_;
   std::optional<SwapFile> disk_;
-  std::vector<KvCache> areas_;
   std::vector<KvCache> layers_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -36,8 +38,10 @@ uint64_t SwapFile::memory_bytes(uint64_t slot_bytes) {
 }
 
 SwapFile::SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64_t slots,
-                   uint64_t slot_bytes)
+                   uint64_t slot_bytes, const KvAreas& areas, std::unique_ptr<DeviceStream> stream)
     : slot_bytes_(slot_bytes),
+      areas_(areas),
+      stream_(std::move(stream)),
       memory_(ledger, Use::swap, "swap file", memory_bytes(slot_bytes), Buffer::Touch::lazily),
       file_(create(directory, static_cast<uint64_t>(slots) * slot_bytes)) {
   io::Fd fd = io::open_regular(file_.path());
@@ -60,49 +64,81 @@ SwapFile::~SwapFile() {
 
 std::span<std::byte> SwapFile::begin_write() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return writes_.size() < kWrites || failure_; });
+  changed_.wait(lock, [&] { return writes_ < kWrites || failure_; });
   if (failure_) std::rethrow_exception(failure_);
   return buffer(next_);
 }
 
 void SwapFile::write(int32_t slot) {
+  add({.slot = slot, .buffer = next_});
+  next_ = (next_ + 1) % kWrites;
+}
+
+void SwapFile::read(int32_t slot, int32_t block) {
+  add({.read = true, .slot = slot, .block = block});
+}
+
+void SwapFile::add(const Job& job) {
   {
     std::lock_guard lock(mutex_);
-    writes_.push_back({slot, next_});
+    jobs_.push_back(job);
+    ++(job.read ? reads_ : writes_);
   }
-  next_ = (next_ + 1) % kWrites;
   changed_.notify_all();
 }
 
-void SwapFile::finish_writes() {
+void SwapFile::finish_reads() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return writes_.empty() || failure_; });
+  changed_.wait(lock, [&] { return reads_ == 0 || failure_; });
   if (failure_) std::rethrow_exception(failure_);
 }
 
-// What is not written when the file ends is of no use to anybody.
+// A write, or all reads up to the next write. What is not done when the file ends is of no use to
+// anybody.
 void SwapFile::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || !writes_.empty(); });
+    changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
     if (stop_) return;
-    Write write = writes_.front();
+    auto reads = std::ranges::find_if_not(jobs_, &Job::read) - jobs_.begin();
+    std::vector<Job> now(jobs_.begin(), jobs_.begin() + std::max<std::ptrdiff_t>(reads, 1));
     lock.unlock();
     std::exception_ptr failure;
     try {
-      file_.write(static_cast<uint64_t>(write.slot) * slot_bytes_, buffer(write.buffer));
+      if (reads > 0) {
+        read_slots(now);
+      } else {
+        write_slot(now.front());
+      }
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
     if (failure) failure_ = failure;
-    writes_.erase(writes_.begin());
+    for (const Job& job : now) {
+      --(job.read ? reads_ : writes_);
+      jobs_.pop_front();
+    }
     changed_.notify_all();
   }
 }
 
-io::ReadRequest SwapFile::read_request(int32_t slot) const {
-  return {0, static_cast<uint64_t>(slot) * slot_bytes_, slot_bytes_, 0};
+void SwapFile::write_slot(const Job& job) {
+  file_.write(static_cast<uint64_t>(job.slot) * slot_bytes_, buffer(job.buffer));
+}
+
+void SwapFile::read_slots(std::span<const Job> jobs) {
+  size_t asked = 0;
+  for (size_t arrived = 0; arrived < jobs.size(); ++arrived) {
+    for (; asked < jobs.size() && reader_->free_slots() > 0; ++asked) {
+      uint64_t offset = static_cast<uint64_t>(jobs[asked].slot) * slot_bytes_;
+      reader_->submit({0, offset, slot_bytes_, asked});
+    }
+    io::ReadResult result = reader_->wait();
+    areas_.scatter(*stream_, result.bytes.data(), jobs[result.tag].block);
+    stream_->synchronize();
+    reader_->release(result);
+  }
 }
 
 }  // namespace sluice

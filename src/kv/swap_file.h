@@ -1,53 +1,61 @@
-// KV blocks on disk: a file of slots that is gone when its process ends. Slots are written by a
-// thread of its own, while whoever gave them computes.
+// KV blocks on disk: a file of slots that is gone when its process ends. A thread of its own writes
+// and reads them, in the order in which it is asked to, while whoever asks computes.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
-#include <vector>
 
 #include "io/new_file.h"
 #include "io/reader.h"
+#include "src/kv/kv_areas.h"
 #include "src/memory/buffer.h"
 
 namespace sluice {
 
 class SwapFile {
  public:
-  // Takes room for all slots, of `slot_bytes` each, a multiple of io::kDirectAlignment. Throws
+  // Takes room for all slots, of `slot_bytes` each, a multiple of io::kDirectAlignment. What is
+  // read goes to the blocks of `areas`, which outlive it, as work of `stream`. Throws
   // Error(runtime) where the directory cannot be written or has no room for them.
   SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64_t slots,
-           uint64_t slot_bytes);
+           uint64_t slot_bytes, const KvAreas& areas, std::unique_ptr<DeviceStream> stream);
   ~SwapFile();
   static uint64_t memory_bytes(uint64_t slot_bytes);  // that it takes
 
   // Where a slot's contents are put together, to be written by write(). Waits where all memory for
-  // that is still being written. Rethrows what an earlier write failed with.
+  // that is still being written. Rethrows what has failed before.
   std::span<std::byte> begin_write();
   void write(int32_t slot);
-  void finish_writes();  // waits for them; likewise
-  // Of what has been written: after finish_writes().
-  io::ReadRequest read_request(int32_t slot) const;
-  io::Reader& reader() const { return *reader_; }
+  // To a device block that nobody touches until finish_reads().
+  void read(int32_t slot, int32_t block);
+  void finish_reads();  // all of them; rethrows what has failed
 
  private:
-  struct Write {
+  struct Job {
+    bool read = false;
     int32_t slot = 0;
-    size_t buffer = 0;
+    size_t buffer = 0;  // of a write
+    int32_t block = 0;  // of a read
   };
   std::span<std::byte> buffer(size_t index) const {
     return memory_.bytes().subspan(index * slot_bytes_, slot_bytes_);
   }
+  void add(const Job& job);
   void work();
+  void write_slot(const Job& job);
+  void read_slots(std::span<const Job> jobs);
 
   uint64_t slot_bytes_;
+  const KvAreas& areas_;
+  std::unique_ptr<DeviceStream> stream_;
   Buffer memory_;  // what is being written, then the reader's slots
   io::NewFile file_;
   std::unique_ptr<io::Reader> reader_;
@@ -55,7 +63,8 @@ class SwapFile {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::vector<Write> writes_;  // not finished yet, oldest first
+  std::deque<Job> jobs_;             // not finished yet, oldest first
+  size_t writes_ = 0, reads_ = 0;    // of these
   std::exception_ptr failure_;
   bool stop_ = false;
   std::thread thread_;

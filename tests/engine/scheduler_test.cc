@@ -46,7 +46,8 @@ class Simulation {
   void step(test::Random& random) {
     for (auto& r : requests_) r->guesses.resize(random.uniform() < 0.2 ? 3 : 0);
     auto step = scheduler_.schedule();
-    kv_.copy(scheduler_.copies());
+    kv_.copy(scheduler_.copies(), scheduler_.copies_beside());
+    if (kv_.late()) ++beside_;
     ASSERT_TRUE(!step.empty() || requests_.empty()) << "nobody gets on";
     std::set<const Job*> seen;
     int64_t rows = 0;
@@ -71,6 +72,8 @@ class Simulation {
   int64_t finished() const { return finished_; }
   // Steps that a request took, of those without a priority.
   int64_t longest() const { return longest_; }
+  // Steps beside which blocks came from disk.
+  int64_t beside() const { return beside_; }
   int64_t count() const { return std::ssize(requests_); }
   const Scheduler& scheduler() const { return scheduler_; }
   const BlockManager& blocks() const { return blocks_; }
@@ -104,6 +107,7 @@ class Simulation {
   std::vector<std::unique_ptr<Request>> requests_;
   int64_t finished_ = 0;
   int64_t longest_ = 0;
+  int64_t beside_ = 0;
 };
 
 BlockOptions options(std::array<int64_t, kTiers> blocks, std::vector<int64_t> windows = {0}) {
@@ -142,6 +146,7 @@ TEST_P(SchedulerTest, RandomRequestsAllEndAndLeakNoBlock) {
   EXPECT_GT(simulation.scheduler().preemptions(), 100);
   EXPECT_LT(simulation.longest(), 3000);
   EXPECT_EQ(simulation.blocks().stats().restored > 100, GetParam().options.blocks[1] > 0);
+  EXPECT_EQ(simulation.beside() > 100, GetParam().options.blocks[2] > 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Blocks, SchedulerTest,

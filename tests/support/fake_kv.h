@@ -21,10 +21,22 @@ class FakeKv {
       slots_[t].resize(static_cast<size_t>(options.blocks[t] * size_));
   }
 
-  void copy(std::span<const BlockCopy> copies) {
-    for (const BlockCopy& c : copies)
+  // With `beside`, what comes from disk is there only when the next ones are copied.
+  void copy(std::span<const BlockCopy> copies, bool beside = false) {
+    finish_copies();
+    for (const BlockCopy& c : copies) {
+      if (beside && c.from.tier == Tier::disk) {
+        late_.push_back({c, {}});
+        for (int64_t i = 0; i < size_; ++i) {
+          late_.back().contents.push_back(at(c.from, i));
+          at(c.to, i) = 0;  // nobody may look at it yet
+        }
+        continue;
+      }
       for (int64_t i = 0; i < size_; ++i) at(c.to, i) = at(c.from, i);
+    }
   }
+  bool late() const { return !late_.empty(); }
 
   // The next `rows` tokens of a sequence, of which `ids` are all.
   void store(const BlockManager& blocks, Sequence& sequence, std::span<const int32_t> ids,
@@ -52,6 +64,15 @@ class FakeKv {
   }
 
  private:
+  struct Late {
+    BlockCopy copy;
+    std::vector<uint64_t> contents;
+  };
+  void finish_copies() {
+    for (const Late& l : late_)
+      for (int64_t i = 0; i < size_; ++i) at(l.copy.to, i) = l.contents[static_cast<size_t>(i)];
+    late_.clear();
+  }
   static uint64_t next(uint64_t state, int32_t id) {
     return (state + static_cast<uint64_t>(id) + 1) * 0x9E3779B97F4A7C15u ^ (state >> 29);
   }
@@ -65,6 +86,7 @@ class FakeKv {
 
   int64_t size_;
   std::array<std::vector<uint64_t>, kTiers> slots_;
+  std::vector<Late> late_;
 };
 
 }  // namespace sluice::test

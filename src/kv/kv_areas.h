@@ -1,0 +1,40 @@
+// Where the parts of the KV cache's blocks lie, and copies of whole blocks.
+//
+// A device block belongs to one group of layers: for each of its areas, of which a layer of the
+// group uses one, it has a run of keys and a run of values. Areas lie one after the other, so that
+// a layer's blocks are an array. A slot is a block elsewhere: one run, keys and values of each area
+// in turn, padded to whole pages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "src/device/device.h"
+
+namespace sluice {
+
+// Bytes of a block, and of a slot; `shape` is that of every area: dtype, block_size, kv_heads and
+// head_dim.
+uint64_t kv_block_bytes(const KvCache& shape, int64_t areas);
+uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas);
+
+class KvAreas {
+ public:
+  // In `memory`, of kv_block_bytes() for each of shape.blocks.
+  KvAreas(const KvCache& shape, int64_t areas, std::byte* memory);
+  const KvCache& operator[](int64_t area) const { return areas_[static_cast<size_t>(area)]; }
+
+  // Work of `stream`. To and from a slot.
+  void gather(DeviceStream& stream, int32_t block, std::byte* to) const;
+  void scatter(DeviceStream& stream, const std::byte* from, int32_t block) const;
+  void copy(DeviceStream& stream, int32_t from, int32_t to) const;
+
+ private:
+  uint64_t run_bytes_;  // of the keys, or values, of a block's area
+  std::vector<KvCache> areas_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,151 @@
+#include "src/kv/storage.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "src/device/host_device.h"
+#include "tests/support/random.h"
+#include "tests/support/simt/emulated_device.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array<int32_t, kTiers> kBlocks = {6, 4, 8};  // of each tier
+constexpr uint64_t kReserve = 1 << 20;  // of an emulated device
+
+KvCache shape() {
+  return {.blocks = kBlocks[0], .block_size = 4, .kv_heads = 2, .head_dim = 8};
+}
+
+// A storage, and what each of its blocks ought to hold.
+class Blocks {
+ public:
+  Blocks(Device& device, const std::filesystem::path& directory)
+      : stream_(device.stream()),
+        storage_(device, *stream_, ledger_, shape(), areas_, {kBlocks[1], kBlocks[2], directory}) {
+    for (size_t t = 0; t < kTiers; ++t) numbers_[t].resize(static_cast<size_t>(kBlocks[t]));
+    for (int32_t b = 0; b < kBlocks[0]; ++b) fill(b);
+    std::vector<BlockCopy> copies;
+    for (Tier tier : {Tier::host, Tier::disk}) {
+      for (int32_t b = 0; b < kBlocks[static_cast<size_t>(tier)]; ++b) {
+        copies.push_back({{Tier::device, b % kBlocks[0]}, {tier, b}});
+        at(copies.back().to) = at(copies.back().from);
+      }
+    }
+    storage_.begin_copies(copies);
+  }
+
+  // A step: a device block of which nothing is on its way gets other contents.
+  void fill(int32_t block) {
+    if (late_.contains(block)) return;
+    at({Tier::device, block}) = ++last_;
+    storage_.scatter(content(last_), block);
+  }
+
+  void copy(test::Random& random) {
+    std::vector<BlockCopy> copies;
+    late_.clear();
+    for (int64_t n = random.between(0, 8); n > 0; --n) add(random, copies);
+    storage_.begin_copies(copies);
+    if (random.uniform() < 0.3) finish();
+  }
+
+  void finish() {
+    storage_.finish_copies();
+    late_.clear();
+  }
+
+  void expect() {
+    std::vector<std::byte> found(storage_.slot_bytes());
+    for (int32_t b = 0; b < kBlocks[0]; ++b) {
+      if (late_.contains(b)) continue;
+      storage_.gather(b, found);
+      std::vector<std::byte> wanted = content(at({Tier::device, b}));
+      ASSERT_EQ(std::memcmp(found.data(), wanted.data(), kv_block_bytes(shape(), 2)), 0)
+          << "block " << b;
+    }
+  }
+
+ private:
+  // As BlockManager makes them: what comes from disk is not touched again in the same list.
+  void add(test::Random& random, std::vector<BlockCopy>& copies) {
+    auto from_tier = static_cast<Tier>(random.between(0, kTiers - 1));
+    auto to_tier = from_tier == Tier::disk ? Tier::device
+                                           : static_cast<Tier>(random.between(0, kTiers - 1));
+    auto any = [&](Tier tier) {
+      return static_cast<int32_t>(random.between(0, kBlocks[static_cast<size_t>(tier)] - 1));
+    };
+    BlockPlace from{from_tier, any(from_tier)}, to{to_tier, any(to_tier)};
+    if (from_tier == Tier::host && to_tier == Tier::host) return;
+    if (from_tier == to_tier && from.block == to.block) return;
+    for (BlockPlace place : {from, to})
+      if (place.tier == Tier::device && late_.contains(place.block)) return;
+    copies.push_back({from, to});
+    at(to) = at(from);
+    if (from_tier == Tier::disk) late_.insert(to.block);
+  }
+
+  uint64_t& at(BlockPlace place) {
+    return numbers_[static_cast<size_t>(place.tier)][static_cast<size_t>(place.block)];
+  }
+  std::vector<std::byte> content(uint64_t number) const {
+    std::vector<std::byte> bytes(storage_.slot_bytes());
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(number * 31 + i * (number % 7 + 1));
+    return bytes;
+  }
+
+  Ledger ledger_;
+  std::vector<int64_t> areas_ = {0, 1, 0};
+  std::unique_ptr<DeviceStream> stream_;
+  KvStorage storage_;
+  std::array<std::vector<uint64_t>, kTiers> numbers_;
+  std::set<int32_t> late_;  // device blocks that are being read
+  uint64_t last_ = 0;
+};
+
+void random_copies(Device& device, int steps) {
+  test::TempDir dir;
+  test::Random random("KV storage");
+  Blocks blocks(device, dir.path());
+  for (int step = 0; step < steps && !testing::Test::HasFatalFailure(); ++step) {
+    blocks.copy(random);
+    blocks.fill(static_cast<int32_t>(random.between(0, kBlocks[0] - 1)));
+    blocks.expect();
+  }
+  blocks.finish();
+  blocks.expect();
+}
+
+TEST(KvStorage, BlocksHoldWhatWasCopiedWhileOthersComeFromDisk) {
+  random_copies(*make_host_device(), 2000);
+}
+
+TEST(KvStorage, TheSameOnADeviceWhoseWorkIsLate) {
+  for (simt::Schedule schedule : {simt::Schedule::lazy, simt::Schedule::shuffled}) {
+    auto device = simt::make_emulated_device({.schedule = schedule, .bytes = kReserve});
+    device->reserve(kReserve);
+    random_copies(*device, 100);
+  }
+}
+
+// A request may end while its blocks are still being read.
+TEST(KvStorage, EndsWhileBlocksComeFromDisk) {
+  test::TempDir dir;
+  auto device = make_host_device();
+  Ledger ledger;
+  std::vector<int64_t> areas{0};
+  KvStorage storage(*device, host_stream(), ledger, shape(), areas, {0, kBlocks[2], dir.path()});
+  std::vector<BlockCopy> copies;
+  for (int32_t b = 0; b < kBlocks[0]; ++b) copies.push_back({{Tier::device, b}, {Tier::disk, b}});
+  for (int32_t b = 0; b < kBlocks[0]; ++b) copies.push_back({{Tier::disk, b}, {Tier::device, b}});
+  storage.begin_copies(copies);
+}
+
+}  // namespace
+}  // namespace sluice
