@@ -41,10 +41,10 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A load, and what was measured just before it; 0: not measured.
+// A load, and what was measured beside it; 0: not measured.
 struct LoadRound {
   double bytes_per_second = 0;
-  double disk_bytes_per_second = 0;    // of a bare read of the same files
+  double disk_bytes_per_second = 0;    // of bare reads of the same files before and after it
   double memory_bytes_per_second = 0;  // at which as much memory is had of the system
 
   double disk_ratio() const { return bytes_per_second / disk_bytes_per_second; }
@@ -64,8 +64,9 @@ double disk_rate(Session& session, const io::DiskSetting& setting) {
 }
 
 // A hypervisor takes back the memory that lies free in a virtual machine for some seconds; to get
-// it again costs more than any disk. Touched here and let go just before the load that is measured,
-// it is there, as it is on a machine of one's own.
+// it again costs more than any disk. Touched here and let go just before the first load that is
+// measured, it is there, as it is on a machine of one's own; later loads get what the one before
+// has let go of.
 Buffer touched_memory(Session& session) {
   return Buffer(session.ledger(), Use::workspace, "touched memory", session.memory_plan().weights,
                 Buffer::Touch::now);
@@ -113,18 +114,25 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
   session.place(session.run_shape(16, 1, 1));
   io::DiskSetting setting = repeats > 1 ? best_disk_setting(session) : io::DiskSetting{};
   std::vector<LoadRound> rounds;
+  double before = 0;  // the disk's rate
   for (int64_t i = 0; i < repeats; ++i) {
     session.release();
     LoadRound& round = rounds.emplace_back();
     if (repeats > 1) {
-      Buffer touched = touched_memory(session);
-      round.disk_bytes_per_second = disk_rate(session, setting);
-      touched = {};
+      if (i == 0) {
+        Buffer touched = touched_memory(session);
+        before = disk_rate(session, setting);
+      }
       round.memory_bytes_per_second = new_memory_rate(session);
     }
     load_with_progress(session, o, stop);
     const LoadReport& load = session.load_report();
     round.bytes_per_second = static_cast<double>(load.io.bytes_read) / std::max(load.seconds, 1e-9);
+    if (repeats > 1) {
+      double after = disk_rate(session, setting);
+      round.disk_bytes_per_second = (before + after) / 2;
+      before = after;
+    }
   }
   auto median_of = [&](double (LoadRound::*ratio)() const) {
     std::vector<double> ratios;

@@ -48,14 +48,14 @@ void check_request(const Request& request, int64_t vocab_size, bool has_tokenize
   check_token_ids(request.prompt, vocab_size);
   check_sampling(request.sampling, vocab_size);
   if (request.sampling.min_tokens > request.max_tokens) {
-    fail(ErrorKind::usage, "--min-tokens {}: more than --max-tokens, which is {}",
+    fail(ErrorKind::usage, "min_tokens {}: more than max_tokens, which is {}",
          request.sampling.min_tokens, request.max_tokens);
   }
   check_beams(request, vocab_size);
   if (!request.stop.empty() && !has_tokenizer)
-    fail(ErrorKind::usage, "--stop needs the model's tokenizer");
+    fail(ErrorKind::usage, "stop needs the model's tokenizer");
   if (std::ranges::any_of(request.stop, [](const std::string& s) { return s.empty(); })) {
-    fail(ErrorKind::usage, "--stop must not be empty");
+    fail(ErrorKind::usage, "stop must not be empty");
   }
 }
 

@@ -94,12 +94,12 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   float most = logits[static_cast<size_t>(best)];
   if (most == -kInfinity) {
     fail(ErrorKind::usage,
-         "no token is left to go on with after {} generated ones: what --allowed-token-ids, "
-         "--banned-token-ids, --min-tokens and --no-repeat-ngram-size drop is the whole vocabulary",
+         "no token is left to go on with after {} generated ones: what allowed_token_ids, "
+         "banned_token_ids, min_tokens and no_repeat_ngram_size drop is the whole vocabulary",
          history.generated().size());
   }
   if (!std::isfinite(most)) {
-    fail(ErrorKind::usage, "--repetition-penalty {}: so small that a logit overflows",
+    fail(ErrorKind::usage, "repetition_penalty {}: so small that a logit overflows",
          p.repetition_penalty);
   }
   return best;

@@ -21,46 +21,46 @@ void check_penalty(const char* option, double value) {
 
 void check_filters(const SamplingParams& p) {
   if (!(p.temperature >= 0) || std::isinf(p.temperature))
-    fail(ErrorKind::usage, "--temperature must be 0 or above");
-  if (p.top_k < 0) fail(ErrorKind::usage, "--top-k must be 0 (off) or above");
+    fail(ErrorKind::usage, "temperature must be 0 or above");
+  if (p.top_k < 0) fail(ErrorKind::usage, "top_k must be 0 (off) or above");
   if (!(p.top_p > 0 && p.top_p <= 1))
-    fail(ErrorKind::usage, "--top-p must be above 0 and at most 1");
-  if (!(p.min_p >= 0 && p.min_p <= 1)) fail(ErrorKind::usage, "--min-p must be between 0 and 1");
+    fail(ErrorKind::usage, "top_p must be above 0 and at most 1");
+  if (!(p.min_p >= 0 && p.min_p <= 1)) fail(ErrorKind::usage, "min_p must be between 0 and 1");
   if (!(p.typical_p > 0 && p.typical_p <= 1))
-    fail(ErrorKind::usage, "--typical-p must be above 0 and at most 1");
+    fail(ErrorKind::usage, "typical_p must be above 0 and at most 1");
 }
 
 void check_penalties(const SamplingParams& p) {
   auto penalty = static_cast<float>(p.repetition_penalty);  // as it is applied
   if (!(penalty > 0) || std::isinf(penalty))
-    fail(ErrorKind::usage, "--repetition-penalty must be above 0 (1: off)");
-  check_penalty("--presence-penalty", p.presence_penalty);
-  check_penalty("--frequency-penalty", p.frequency_penalty);
+    fail(ErrorKind::usage, "repetition_penalty must be above 0 (1: off)");
+  check_penalty("presence_penalty", p.presence_penalty);
+  check_penalty("frequency_penalty", p.frequency_penalty);
   if (p.no_repeat_ngram_size < 0)
-    fail(ErrorKind::usage, "--no-repeat-ngram-size must be 0 (off) or above");
+    fail(ErrorKind::usage, "no_repeat_ngram_size must be 0 (off) or above");
   for (auto [id, bias] : p.logit_bias) {
     if (!(std::abs(bias) <= kMaxBias)) {
-      fail(ErrorKind::usage, "--logit-bias {}={}: a bias must be between -{} and {}", id, bias,
+      fail(ErrorKind::usage, "logit_bias {}={}: a bias must be between -{} and {}", id, bias,
            kMaxBias, kMaxBias);
     }
   }
 }
 
 void check_lists(const SamplingParams& p) {
-  if (p.min_tokens < 0) fail(ErrorKind::usage, "--min-tokens must be 0 (off) or above");
+  if (p.min_tokens < 0) fail(ErrorKind::usage, "min_tokens must be 0 (off) or above");
   if (p.logprobs && *p.logprobs < 0)
-    fail(ErrorKind::usage, "--logprobs must be 0 (of the token itself only) or above");
+    fail(ErrorKind::usage, "logprobs must be 0 (of the token itself only) or above");
   if (p.prompt_logprobs && *p.prompt_logprobs < 0)
-    fail(ErrorKind::usage, "--prompt-logprobs must be 0 (of the tokens themselves only) or above");
+    fail(ErrorKind::usage, "prompt_logprobs must be 0 (of the tokens themselves only) or above");
   if (!p.allowed_token_ids) return;
   if (p.allowed_token_ids->empty())
-    fail(ErrorKind::usage, "--allowed-token-ids must name at least one token");
+    fail(ErrorKind::usage, "allowed_token_ids must name at least one token");
   std::set<int32_t> left(p.allowed_token_ids->begin(), p.allowed_token_ids->end());
   for (int32_t id : p.banned_token_ids) left.erase(id);
   if (left.empty()) {
     fail(
         ErrorKind::usage,
-        "--allowed-token-ids: each of them is one of --banned-token-ids, so that no token is left");
+        "allowed_token_ids: each of them is one of banned_token_ids, so that no token is left");
   }
 }
 
@@ -84,13 +84,13 @@ void check_sampling(const SamplingParams& params) {
 
 void check_sampling(const SamplingParams& p, int64_t vocab_size) {
   check_sampling(p);
-  check_ids("--logit-bias", std::views::keys(p.logit_bias), vocab_size);
-  if (p.allowed_token_ids) check_ids("--allowed-token-ids", *p.allowed_token_ids, vocab_size);
-  check_ids("--banned-token-ids", p.banned_token_ids, vocab_size);
-  check_ids("--stop-token-ids", p.stop_token_ids, vocab_size);
+  check_ids("logit_bias", std::views::keys(p.logit_bias), vocab_size);
+  if (p.allowed_token_ids) check_ids("allowed_token_ids", *p.allowed_token_ids, vocab_size);
+  check_ids("banned_token_ids", p.banned_token_ids, vocab_size);
+  check_ids("stop_token_ids", p.stop_token_ids, vocab_size);
   int64_t logprobs = std::max(p.logprobs.value_or(0), p.prompt_logprobs.value_or(0));
   if (logprobs > vocab_size) {
-    fail(ErrorKind::usage, "--logprobs {}: the model's vocabulary has {} tokens", logprobs,
+    fail(ErrorKind::usage, "logprobs {}: the model's vocabulary has {} tokens", logprobs,
          vocab_size);
   }
 }
