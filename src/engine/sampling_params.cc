@@ -23,8 +23,7 @@ void check_filters(const SamplingParams& p) {
   if (!(p.temperature >= 0) || std::isinf(p.temperature))
     fail(ErrorKind::usage, "temperature must be 0 or above");
   if (p.top_k < 0) fail(ErrorKind::usage, "top_k must be 0 (off) or above");
-  if (!(p.top_p > 0 && p.top_p <= 1))
-    fail(ErrorKind::usage, "top_p must be above 0 and at most 1");
+  if (!(p.top_p > 0 && p.top_p <= 1)) fail(ErrorKind::usage, "top_p must be above 0 and at most 1");
   if (!(p.min_p >= 0 && p.min_p <= 1)) fail(ErrorKind::usage, "min_p must be between 0 and 1");
   if (!(p.typical_p > 0 && p.typical_p <= 1))
     fail(ErrorKind::usage, "typical_p must be above 0 and at most 1");
@@ -58,9 +57,8 @@ void check_lists(const SamplingParams& p) {
   std::set<int32_t> left(p.allowed_token_ids->begin(), p.allowed_token_ids->end());
   for (int32_t id : p.banned_token_ids) left.erase(id);
   if (left.empty()) {
-    fail(
-        ErrorKind::usage,
-        "allowed_token_ids: each of them is one of banned_token_ids, so that no token is left");
+    fail(ErrorKind::usage,
+         "allowed_token_ids: each of them is one of banned_token_ids, so that no token is left");
   }
 }
 

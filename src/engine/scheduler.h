@@ -8,8 +8,8 @@
 // last gives up its blocks and waits again; what it had stored may still be found as a prefix. So
 // the first of all always gets on, and everybody becomes the first.
 //
-// Who begins with blocks that lie on disk runs in the step after the one beside which they are read,
-// unless there would be nothing to do meanwhile.
+// Who begins with blocks that lie on disk runs in the step after the one beside which they are
+// read, unless there would be nothing to do meanwhile.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //          a checksum (XXH3-64) of each slot | padding | slots, from a multiple of
 //          io::kDirectAlignment on
 //
-// A slot is what KvStorage::gather makes of a block. They lie in the order of the tokens, those of
+// A slot is what KvAreas::gather makes of a block. They lie in the order of the tokens, those of
 // one block by group; of a group with a sliding window there are those that a further token needs.
 #pragma once
 

@@ -7,9 +7,7 @@
 namespace sluice {
 namespace {
 
-int64_t area_count(std::span<const int64_t> areas) {
-  return 1 + *std::ranges::max_element(areas);
-}
+int64_t area_count(std::span<const int64_t> areas) { return 1 + *std::ranges::max_element(areas); }
 
 }  // namespace
 

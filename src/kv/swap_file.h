@@ -63,8 +63,8 @@ class SwapFile {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<Job> jobs_;             // not finished yet, oldest first
-  size_t writes_ = 0, reads_ = 0;    // of these
+  std::deque<Job> jobs_;           // not finished yet, oldest first
+  size_t writes_ = 0, reads_ = 0;  // of these
   std::exception_ptr failure_;
   bool stop_ = false;
   std::thread thread_;

@@ -16,11 +16,9 @@ namespace sluice {
 namespace {
 
 constexpr std::array<int32_t, kTiers> kBlocks = {6, 4, 8};  // of each tier
-constexpr uint64_t kReserve = 1 << 20;  // of an emulated device
+constexpr uint64_t kReserve = 1 << 20;                      // of an emulated device
 
-KvCache shape() {
-  return {.blocks = kBlocks[0], .block_size = 4, .kv_heads = 2, .head_dim = 8};
-}
+KvCache shape() { return {.blocks = kBlocks[0], .block_size = 4, .kv_heads = 2, .head_dim = 8}; }
 
 // A storage, and what each of its blocks ought to hold.
 class Blocks {
@@ -75,8 +73,8 @@ class Blocks {
   // As BlockManager makes them: what comes from disk is not touched again in the same list.
   void add(test::Random& random, std::vector<BlockCopy>& copies) {
     auto from_tier = static_cast<Tier>(random.between(0, kTiers - 1));
-    auto to_tier = from_tier == Tier::disk ? Tier::device
-                                           : static_cast<Tier>(random.between(0, kTiers - 1));
+    auto to_tier =
+        from_tier == Tier::disk ? Tier::device : static_cast<Tier>(random.between(0, kTiers - 1));
     auto any = [&](Tier tier) {
       return static_cast<int32_t>(random.between(0, kBlocks[static_cast<size_t>(tier)] - 1));
     };
