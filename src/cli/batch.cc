@@ -93,9 +93,10 @@ struct Pending {
   std::vector<const BatchLine*> lines;
 };
 
-std::vector<Request> requests_of(const Pending& pending) {
-  auto requests = pending.completions | std::views::transform(&Completion::request);
-  return {requests.begin(), requests.end()};
+std::vector<const Request*> requests_of(const Pending& pending) {
+  std::vector<const Request*> requests;
+  for (const Completion& c : pending.completions) requests.push_back(&c.request);
+  return requests;
 }
 
 // What cannot run gets its response at once.

@@ -83,7 +83,9 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
     requests.push_back(
         some_request(i, some_length(o.prompt_tokens, i), some_length(o.tokens, i), vocab));
   }
-  place_and_load(session, o, batch_shape(session, requests, o.max_num_seqs), stop);
+  std::vector<const Request*> together;
+  for (const Request& r : requests) together.push_back(&r);
+  place_and_load(session, o, batch_shape(session, together, o.max_num_seqs), stop);
   Runner& runner = session.runner();
   Request single = some_request(count, o.prompt_tokens, o.tokens, vocab);
   Outcome alone = run_all(runner, {single}, 1, stop);

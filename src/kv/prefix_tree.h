@@ -49,7 +49,6 @@ class PrefixTree {
   void release(Prefix& prefix);
   // Forgets it, and those before it, if it has neither users nor blocks.
   void drop_unused(Prefix& prefix);
-  int64_t size() const { return std::ssize(prefixes_); }
 
  private:
   struct Key {

@@ -47,24 +47,26 @@ int64_t sequences_of(const Request& request) { return std::max(request.n, reques
 
 }  // namespace
 
-RunShape batch_shape(const Session& session, std::span<const Request> requests, int64_t sequences) {
+RunShape batch_shape(const Session& session, std::span<const Request* const> requests,
+                     int64_t sequences) {
   std::vector<Times> slots, prompts;
   int64_t block = session.options().block_size;
-  for (const Request& r : requests) {
-    int64_t tokens = std::ssize(r.prompt) + r.max_tokens;
-    slots.push_back({ceil_div(tokens, block) * block, sequences_of(r)});
-    prompts.push_back({std::ssize(r.prompt), 1});
+  for (const Request* r : requests) {
+    int64_t tokens = std::ssize(r->prompt) + r->max_tokens;
+    slots.push_back({ceil_div(tokens, block) * block, sequences_of(*r)});
+    prompts.push_back({std::ssize(r->prompt), 1});
   }
   int64_t rows = std::max(sequences, sum_of_largest(std::move(prompts), sequences));
   return session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences, sequences);
 }
 
-BatchWidth choose_batch_width(Session& session, std::span<const Request> requests, int64_t most) {
+BatchWidth choose_batch_width(Session& session, std::span<const Request* const> requests,
+                              int64_t most) {
   int64_t sequences = 0;
   int64_t widest = 1;  // a request's beams run together
-  for (const Request& r : requests) {
-    sequences += sequences_of(r);
-    widest = std::max(widest, r.beams.width);
+  for (const Request* r : requests) {
+    sequences += sequences_of(*r);
+    widest = std::max(widest, r->beams.width);
   }
   most = std::clamp<int64_t>(std::max(most, widest), 1, std::max<int64_t>(sequences, 1));
   Rates rates = session.rates();

@@ -12,7 +12,8 @@ namespace sluice {
 
 // Slots for the longest `sequences` of them, whichever they are, and steps that could take all
 // their prompts, as they come together.
-RunShape batch_shape(const Session& session, std::span<const Request> requests, int64_t sequences);
+RunShape batch_shape(const Session& session, std::span<const Request* const> requests,
+                     int64_t sequences);
 
 struct BatchWidth {
   int64_t sequences = 0;
@@ -23,6 +24,7 @@ struct BatchWidth {
 // At most `most`, with the most tokens a second predicted; fewer where more would hardly be faster.
 // Every request must have room beside the others in the worst case. Error(no_fit) where not even
 // one sequence has.
-BatchWidth choose_batch_width(Session& session, std::span<const Request> requests, int64_t most);
+BatchWidth choose_batch_width(Session& session, std::span<const Request* const> requests,
+                              int64_t most);
 
 }  // namespace sluice
