@@ -12,6 +12,7 @@
 // (src/device/device.h); what a step's rows are, upload() brings there.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,12 +53,21 @@ struct KvRows {
   const DeviceChunks* on_device = nullptr;  // what upload() has made of the chunks; the backend's
 };
 
+// All that the launches of a step depend on, where that is all: steps of one shape are the same
+// work on other values, which lie in the same places of the device's memory.
+struct LaunchShape {
+  int64_t rows = 0;
+  int64_t longest = 0;  // positions that a sequence has at most
+  auto operator<=>(const LaunchShape&) const = default;
+};
+
 // What ops look up for the rows of a step.
 struct StepRows {
-  std::span<const int32_t> ids;       // [rows]
-  std::span<const int32_t> host_ids;  // the same in host memory
-  std::span<const KvRows> kv;         // of each group of layers
-  Tensor cos, sin;                    // [rows, rope dim / 2]
+  std::span<const int32_t> ids;              // [rows]
+  std::span<const int32_t> host_ids;         // the same in host memory
+  std::span<const KvRows> kv;                // of each group of layers
+  Tensor cos, sin;                           // [rows, rope dim / 2]
+  std::optional<LaunchShape> launches = {};  // what upload() has found; none: they depend on more
 };
 
 // What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is

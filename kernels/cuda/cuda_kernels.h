@@ -42,6 +42,7 @@ class CudaKernels final : public Kernels {
   DeviceStream& stream_;
   Compute compute_;
   Gemm* gemm_;
+  int64_t longest_;  // sequence that was promised
   StepUpload upload_;
   std::span<std::byte> scratch_;  // ops run one after the other, so each starts from its beginning
 };

@@ -55,6 +55,8 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
       logits_host_(ledger, Use::activations, "logits",
                    device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
+      resident_(!plan.streams()),
+      graphs_(device_, *stream_, ledger),
       kv_(make_storage(model, device_, *stream_, ledger, plan, shape)),
       blocks_(block_options(model, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
@@ -98,7 +100,12 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
   StepRows step =
       kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
-  model_.forward(*kernels_, {step, kv_.layers()}, *activations_);
+  auto forward = [&] { model_.forward(*kernels_, {step, kv_.layers()}, *activations_); };
+  if (resident_ && step.launches) {
+    graphs_.run(*step.launches, forward);
+  } else {
+    forward();
+  }
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
   return activations_->normed(rows).columns(0, model_.config().hidden_size);
 }

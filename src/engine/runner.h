@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "src/engine/step_graphs.h"
 #include "src/kv/block_manager.h"
 #include "src/kv/prompt_cache.h"
 #include "src/kv/sequence.h"
@@ -77,6 +78,7 @@ class Runner {
   // At most the plan's logits rows.
   Tensor logits(Tensor hidden);
   int64_t max_logits_rows() const { return logits_rows_; }
+  const GraphStats& graphs() const { return graphs_.stats(); }
 
  private:
   void add_part(const StepPart& part);
@@ -99,6 +101,8 @@ class Runner {
   Buffer logits_host_;  // none where the device's memory is the host's
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
+  bool resident_;  // all weights: a step waits for nothing
+  StepGraphs graphs_;
   KvStorage kv_;
   BlockManager blocks_;
   std::unique_ptr<Activations> activations_;

@@ -10,6 +10,7 @@
 #include "src/base/units.h"
 #include "src/device/arena.h"
 #include "src/device/cuda/check_cuda.h"
+#include "src/device/cuda/cuda_graph.h"
 #include "src/device/cuda/gpu_info.h"
 
 namespace sluice::cuda {
@@ -65,6 +66,14 @@ class CudaStream final : public DeviceStream {
   void synchronize() override {
     use_device();
     check_cuda(cudaStreamSynchronize(stream_), "waiting for the device");
+  }
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) override {
+    use_device();
+    return CudaGraph::capture(stream_, work);
+  }
+  void launch(DeviceGraph& graph) override {
+    use_device();
+    static_cast<CudaGraph&>(graph).launch(stream_);
   }
   CUstream_st* handle() const override { return stream_; }
 
