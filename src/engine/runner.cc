@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/device/range.h"
 
 namespace sluice {
 namespace {
@@ -86,7 +87,14 @@ Sequence Runner::new_sequence(int64_t prompt_tokens) {
   return Sequence(blocks_, depends ? static_cast<uint64_t>(prompt_tokens) : 0);
 }
 
+void Runner::copy_blocks(std::span<const BlockCopy> copies) {
+  if (copies.empty()) return;
+  Range range("KV block copies");
+  kv_.copy(copies);
+}
+
 Tensor Runner::step(std::span<const StepPart> parts) {
+  Range range("step");
   ids_.clear();
   for (GroupRows& group : groups_) {
     group.chunks.clear();
@@ -96,7 +104,7 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   for (const StepPart& part : parts) add_part(part);
   int64_t rows = std::ssize(ids_);
   check(rows > 0, "a step without rows");
-  kv_.copy(copies_);
+  copy_blocks(copies_);
   for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
   StepRows step =
       kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
@@ -185,6 +193,7 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
 }
 
 Tensor Runner::logits(Tensor hidden) {
+  Range range("logits");
   check(hidden.rows <= logits_rows_, "more logits rows than planned");
   Tensor all{logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
              model_.logits_cols()};

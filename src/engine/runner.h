@@ -62,7 +62,7 @@ class Runner {
   Tensor prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop);
 
   // Contents that have to be elsewhere before the next step, in this order.
-  void copy_blocks(std::span<const BlockCopy> copies) { kv_.copy(copies); }
+  void copy_blocks(std::span<const BlockCopy> copies);
 
   PromptCache prompt_cache(std::filesystem::path path, const std::string& identity);
   // Keys and values of the prompt's first blocks from the file, for whoever begins with it: the
