@@ -84,6 +84,12 @@ struct AttentionParams {
   std::span<const float> sinks = {};
 };
 
+// A token of a row of logits.
+struct TokenLogit {
+  float logit = 0;
+  int32_t id = 0;  // its column
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -138,7 +144,14 @@ class Kernels {
 
   // x += y
   virtual void add(Tensor x, Tensor y) const = 0;
+
+  // out[i]: the largest logit of row i, of the lowest id among equals; where any is NaN, NaN and
+  // id 0. All in the device's memory.
+  virtual void likeliest(Tensor logits, std::span<TokenLogit> out) const = 0;
 };
+
+// The same of a row in host memory.
+TokenLogit likeliest(std::span<const float> row);
 
 // Puts weights where kernels take them from. Sources are in host memory, and done with when a call
 // returns. May be called from several threads at once, for different rows.

@@ -146,4 +146,9 @@ void CudaKernels::gated_activation(Activation activation, Tensor gate, Tensor up
 
 void CudaKernels::add(Tensor x, Tensor y) const { cuda::add(x, y, stream_.handle()); }
 
+void CudaKernels::likeliest(Tensor logits, std::span<TokenLogit> out) const {
+  check(std::ssize(out) == logits.rows, "likeliest: one result for each row");
+  cuda::likeliest(logits, out.data(), stream_.handle());
+}
+
 }  // namespace sluice::cuda

@@ -34,6 +34,7 @@ class CudaKernels final : public Kernels {
                        const AttentionParams& params, Tensor out) const override;
   void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
+  void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
 
  private:
   struct Attention;  // one call's arguments

@@ -78,10 +78,6 @@ Runner::~Runner() {
   }
 }
 
-uint64_t Runner::logits_bytes() const {
-  return static_cast<uint64_t>(logits_rows_ * model_.logits_cols()) * sizeof(float);
-}
-
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
   bool depends = model_.config().rope.depends_on_length();
   return Sequence(blocks_, depends ? static_cast<uint64_t>(prompt_tokens) : 0);
@@ -192,19 +188,44 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
   cache.save(known, sequence);
 }
 
-Tensor Runner::logits(Tensor hidden) {
+void Runner::compute_logits(Tensor hidden) {
   Range range("logits");
   check(hidden.rows <= logits_rows_, "more logits rows than planned");
-  Tensor all{logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
+  logits_ = {logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
              model_.logits_cols()};
-  model_.logits(*kernels_, hidden, all);
+  likeliest_ = {};
+  model_.logits(*kernels_, hidden, logits_);
+}
+
+Tensor Runner::host_logits(int64_t first_row, int64_t rows) {
+  Tensor wanted = logits_.rows_from(first_row, rows);
   if (device_.has_own_memory()) {
-    auto bytes = static_cast<uint64_t>(all.rows * all.stride) * sizeof(float);
-    stream_->copy(logits_host_.data(), all.data, bytes);
-    all.data = logits_host_.data();
+    std::byte* host = logits_host_.data() + (wanted.data - logits_memory_.data());
+    stream_->copy(host, wanted.data, static_cast<uint64_t>(rows * wanted.stride) * sizeof(float));
+    wanted.data = host;
   }
   stream_->synchronize();
-  return all.columns(0, model_.config().vocab_size);
+  return wanted.columns(0, model_.config().vocab_size);
+}
+
+TokenLogit Runner::likeliest(int64_t row) {
+  if (likeliest_.empty()) likeliest_ = find_likeliest();
+  return likeliest_[static_cast<size_t>(row)];
+}
+
+// Behind the logits, in both memories.
+std::span<TokenLogit> Runner::find_likeliest() {
+  const auto rows = static_cast<size_t>(logits_.rows);
+  const uint64_t at = logits_bytes() - static_cast<uint64_t>(logits_rows_) * sizeof(TokenLogit);
+  std::byte* found = logits_memory_.data() + at;
+  kernels_->likeliest(logits_.columns(0, model_.config().vocab_size),
+                      {reinterpret_cast<TokenLogit*>(found), rows});
+  if (device_.has_own_memory()) {
+    stream_->copy(logits_host_.data() + at, found, rows * sizeof(TokenLogit));
+    found = logits_host_.data() + at;
+  }
+  stream_->synchronize();
+  return {reinterpret_cast<TokenLogit*>(found), rows};
 }
 
 }  // namespace sluice

@@ -74,9 +74,16 @@ class Runner {
   // A row of step's result to the place of another.
   void move_row(Tensor hidden, int64_t from, int64_t to);
 
-  // Logits of rows of step's result: [rows, vocab_size] in host memory, valid until the next call.
-  // At most the plan's logits rows.
-  Tensor logits(Tensor hidden);
+  // Logits of rows of step's result, at most the plan's logits rows: they stay where they are
+  // computed, and what of them is asked for comes to host memory. Valid until the next call.
+  void compute_logits(Tensor hidden);
+  TokenLogit likeliest(int64_t row);  // unless logits_row() was written to
+  Tensor logits_row(int64_t row) { return host_logits(row, 1); }  // [1, vocab_size]
+  // The same, all of them: [rows, vocab_size].
+  Tensor logits(Tensor hidden) {
+    compute_logits(hidden);
+    return host_logits(0, logits_.rows);
+  }
   int64_t max_logits_rows() const { return logits_rows_; }
   const GraphStats& graphs() const { return graphs_.stats(); }
 
@@ -84,7 +91,9 @@ class Runner {
   void add_part(const StepPart& part);
   void fill_rope(const StepPart& part, int64_t first_row);
 
-  uint64_t logits_bytes() const;
+  uint64_t logits_bytes() const { return sluice::logits_bytes(model_, logits_rows_); }
+  std::span<TokenLogit> find_likeliest();
+  Tensor host_logits(int64_t first_row, int64_t rows);
   Tensor rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const;
 
   const CausalLM& model_;
@@ -106,6 +115,8 @@ class Runner {
   KvStorage kv_;
   BlockManager blocks_;
   std::unique_ptr<Activations> activations_;
+  Tensor logits_;                    // the last ones, padding included, in the device's memory
+  std::span<TokenLogit> likeliest_;  // of their rows, in host memory; empty until asked for
   // Of the current step.
   std::vector<int32_t> ids_;
   struct GroupRows {  // of the KV cache

@@ -19,16 +19,17 @@ constexpr auto kLikelier = [](const auto& a, const auto& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 };
 
-void check_logits(std::span<const float> logits) {
-  float most = -std::numeric_limits<float>::infinity();
-  for (float l : logits) {
-    if (std::isnan(l))
-      fail(ErrorKind::runtime,
-           "the model's logits hold a NaN: its weights are damaged or overflowed");
-    most = std::max(most, l);
-  }
-  if (!std::isfinite(most))
+void check_largest(float logit) {
+  if (std::isnan(logit))
+    fail(ErrorKind::runtime,
+         "the model's logits hold a NaN: its weights are damaged or overflowed");
+  if (!std::isfinite(logit))
     fail(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
+}
+
+// The id of the largest logit; the lowest id among equals.
+int32_t argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 }  // namespace
@@ -48,8 +49,18 @@ Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids,
   ends_.insert(ends_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
 }
 
-int32_t argmax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+bool Sampler::takes_likeliest(const TokenHistory& history) const {
+  const SamplingParams& p = params_;
+  const bool drops = p.allowed_token_ids || !p.banned_token_ids.empty() ||
+                     p.no_repeat_ngram_size > 0 || std::ssize(history.generated()) < p.min_tokens;
+  const bool changes = !p.logit_bias.empty() || p.repetition_penalty != 1 ||
+                       p.presence_penalty != 0 || p.frequency_penalty != 0;
+  return p.temperature == 0 && !drops && !changes;
+}
+
+int32_t Sampler::take(const TokenLogit& likeliest) {
+  check_largest(likeliest.logit);
+  return likeliest.id;
 }
 
 int32_t Sampler::sample(std::span<float> logits, const TokenHistory& history) {
@@ -77,7 +88,7 @@ std::vector<TokenProbability> Sampler::distribution(std::span<float> logits,
 // Everything before the temperature; returns the likeliest token.
 int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   const SamplingParams& p = params_;
-  check_logits(logits);
+  check_largest(likeliest(logits).logit);
   if (p.allowed_token_ids) keep_tokens(logits, allowed_);
   drop_tokens(logits, p.banned_token_ids);
   if (std::ssize(history.generated()) < p.min_tokens) drop_tokens(logits, ends_);

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "src/engine/logits_processors.h"
 #include "src/engine/sampling_params.h"
 
@@ -50,6 +51,11 @@ class Sampler {
   // is left.
   int32_t sample(std::span<float> logits, const TokenHistory& history);
 
+  // Whether the next token is the likeliest of the row as the model gives it; take() is then what
+  // sample() would be, errors included.
+  bool takes_likeliest(const TokenHistory& history) const;
+  static int32_t take(const TokenLogit& likeliest);
+
   // Every token that is not dropped, in no order; those that sample() draws with these
   // probabilities. Changes the row, draws nothing.
   std::vector<TokenProbability> distribution(std::span<float> logits, const TokenHistory& history);
@@ -73,8 +79,5 @@ class Sampler {
   TokenCounter& counter_;
   std::vector<Candidate>& candidates_;
 };
-
-// The id of the largest logit; the lowest id among equals.
-int32_t argmax(std::span<const float> logits);
 
 }  // namespace sluice

@@ -46,6 +46,8 @@ WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int
 
 // Rope's angles for a step, which are computed in host memory.
 uint64_t rope_bytes(const WorkspaceNeeds& needs);
+// Of so many rows of logits, with what is found in them.
+uint64_t logits_bytes(const CausalLM& model, int64_t rows);
 
 // How much memory to spend for speed. The planner tries them from the largest down; results do not
 // depend on them.

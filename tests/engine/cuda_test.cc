@@ -210,6 +210,43 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
   for (size_t p = 0; p < prompts.size(); ++p) EXPECT_EQ(generate({prompts[p]})[0], together[p]);
 }
 
+// Greedy tokens are found on the device, and are what the host finds in the rows of logits, which
+// it needs for `rank`. The last row comes for its hash.
+TEST(CudaEngine, GreedyTokensNeedNoLogitsOnTheHost) {
+  Session session(options_for(bundled("llama_tied"), {}));
+  session.place(session.run_shape(4 * 40, 12, 4, 4));
+  LoadProgress progress;
+  session.load(progress, {});
+  Runner& runner = session.runner();
+  const auto row = static_cast<uint64_t>(runner.vocab_size()) * sizeof(float);
+  constexpr uint64_t kSequences = 3, kTokens = 20;
+  auto generate = [&](bool rank, uint64_t& bytes_out) {
+    const uint64_t before = device_of(session).bytes_out();
+    Engine engine(runner, nullptr, kSequences);
+    std::vector<OutputId> ids;
+    for (int32_t s = 0; s < static_cast<int32_t>(kSequences); ++s) {
+      Request request;
+      request.prompt = {5, 17, 30 + s, 2};
+      request.max_tokens = kTokens;
+      request.rank = rank;
+      ids.push_back({engine.add(request), 0});
+    }
+    while (!engine.idle()) engine.step({});
+    std::vector<std::pair<std::vector<int32_t>, uint64_t>> results;
+    for (OutputId id : ids) {
+      RequestResult r = engine.take(id);
+      results.emplace_back(r.ids, r.logits_hash);
+    }
+    bytes_out = device_of(session).bytes_out() - before;
+    return results;
+  };
+  uint64_t with_rows = 0, without = 0;
+  const auto expected = generate(true, with_rows);
+  EXPECT_EQ(generate(false, without), expected);
+  EXPECT_GE(with_rows, kSequences * kTokens * row);
+  EXPECT_LE(without, kSequences * (row + 1024));
+}
+
 TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   SessionOptions options = options_for(bundled("llama_tied"), {});
   options.device_memory = "1MiB";

@@ -204,5 +204,38 @@ TEST(Logprobs, LikeliestFirstAndTheLowerIdAmongEquals) {
   EXPECT_TRUE(token_logprobs(kLogits, 0, 0).top.empty());
 }
 
+// Who says so gets from the likeliest token what sample() makes of the row.
+TEST(Sampler, TakesTheLikeliestWhereNothingChangesTheRow) {
+  const std::vector<int32_t> ids{3, 1, 4, 1, 5};
+  const TokenHistory history{ids, 2};
+  const std::vector<float> row{-1, 2, 0, 2, 1.5f, -3};
+  std::vector<SamplingParams> plain(4), changed(10);
+  plain[1].top_k = 3;
+  plain[1].top_p = 0.5;
+  plain[2].stop_token_ids = {1};
+  plain[3].min_tokens = 3;  // they are there
+  changed[0].temperature = 0.1;
+  changed[1].allowed_token_ids = {2};
+  changed[2].banned_token_ids = {1};
+  changed[3].logit_bias = {{0, 5.0f}};
+  changed[4].repetition_penalty = 1.1;
+  changed[5].presence_penalty = 1;
+  changed[6].frequency_penalty = -1;
+  changed[7].no_repeat_ngram_size = 2;
+  changed[8].min_tokens = 4;
+  changed[8].stop_token_ids = {1};
+  changed[9].repetition_penalty = 0.9;
+  for (const SamplingParams& p : plain) {
+    Sampler sampler(p);
+    EXPECT_TRUE(sampler.takes_likeliest(history));
+    std::vector<float> logits = row;
+    EXPECT_EQ(Sampler::take(likeliest(row)), sampler.sample(logits, history));
+    EXPECT_EQ(logits, row);
+  }
+  for (const SamplingParams& p : changed) EXPECT_FALSE(Sampler(p).takes_likeliest(history));
+  EXPECT_THROW(Sampler::take({std::numeric_limits<float>::quiet_NaN(), 0}), Error);
+  EXPECT_THROW(Sampler::take({-std::numeric_limits<float>::infinity(), 0}), Error);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "tests/kernels/backend.h"
+#include "tests/kernels/logits_rows.h"
 
 namespace sluice {
 namespace {
@@ -52,6 +54,26 @@ TEST_P(Elementwise, RmsNormEqualsItsDefinition) {
   Backend(GetParam(), Compute::bf16, {1, 2, 8})->rms_norm(x.tensor(), w.weight, 0, y.tensor());
   EXPECT_NEAR(y.at(0, 0), 3 / std::sqrt(12.5), 1e-6);
   EXPECT_NEAR(y.at(0, 1), 8 / std::sqrt(12.5), 1e-6);
+}
+
+TEST_P(Elementwise, LikeliestIsTheFirstOfTheLargest) {
+  Random random("Elementwise.LikeliestIsTheFirstOfTheLargest");
+  Backend reference(Isa::reference, Compute::bf16, {});
+  Backend backend(GetParam(), Compute::bf16, {9, 8, 8}, 2);
+  for (int64_t cols :
+       {int64_t{1}, int64_t{15}, int64_t{16}, int64_t{33}, random.between(2, 9000)}) {
+    SCOPED_TRACE(testing::Message() << cols << " columns");
+    Matrix m = test::logits_rows(cols, random);
+    std::vector<TokenLogit> found(9), expected(9);
+    reference->likeliest(m.tensor(), expected);
+    backend->likeliest(m.tensor(), found);
+    test::expect_same(found, expected);
+    for (int64_t r : {0, 1, 2, 3, 5, 8}) {
+      const float* row = m.tensor().row<float>(r);
+      EXPECT_EQ(expected[static_cast<size_t>(r)].id, std::max_element(row, row + cols) - row);
+    }
+    EXPECT_TRUE(std::isnan(expected[7].logit));
+  }
 }
 
 TEST_P(Elementwise, AddRmsNormIsBothInOne) {

@@ -106,18 +106,18 @@ class Emulated final : public EmulatedDevice, private MemoryOwner {
   std::unique_ptr<Pinned> pin(std::span<std::byte> host) override;
   uint64_t peak_bytes() const override { return peak_; }
   int64_t graphs() const override { return graphs_; }
+  uint64_t bytes_out() const override { return bytes_out_; }
+  void count_copy(std::byte* to, const std::byte* from, uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    if (is_own(from) && !is_own(to)) bytes_out_ += bytes;
+  }
   std::unique_ptr<DeviceGraph> capture(CUstream_st* stream, const std::function<void()>& work);
 
   Streams& streams() { return streams_; }
   // Memory that copies may be late with.
   bool stays(const std::byte* at) const {
     std::lock_guard lock(mutex_);
-    auto holds = [&](std::span<const std::byte> s) {
-      return at >= s.data() && at < s.data() + s.size();
-    };
-    return std::ranges::any_of(pinned_, holds) ||
-           std::ranges::any_of(pieces_,
-                               [&](const GuardedBytes& p) { return holds({p.data(), p.size()}); });
+    return is_own(at) || std::ranges::any_of(pinned_, [&](const auto& s) { return holds(s, at); });
   }
   void unpin(const std::byte* data) {
     std::lock_guard lock(mutex_);
@@ -125,6 +125,13 @@ class Emulated final : public EmulatedDevice, private MemoryOwner {
   }
 
  private:
+  static bool holds(std::span<const std::byte> s, const std::byte* at) {
+    return at >= s.data() && at < s.data() + s.size();
+  }
+  bool is_own(const std::byte* at) const {
+    return std::ranges::any_of(
+        pieces_, [&](const GuardedBytes& p) { return holds({p.data(), p.size()}, at); });
+  }
   // The device's work: its memory can be touched meanwhile.
   void run(const std::function<void()>& work) {
     std::lock_guard lock(mutex_);
@@ -145,7 +152,7 @@ class Emulated final : public EmulatedDevice, private MemoryOwner {
   uint64_t graph_bytes_;
   std::atomic<int64_t> graphs_ = 0;
   mutable std::mutex mutex_;  // guards what follows, but for streams_
-  uint64_t reserved_ = 0, used_ = 0, peak_ = 0;
+  uint64_t reserved_ = 0, used_ = 0, peak_ = 0, bytes_out_ = 0;
   std::list<GuardedBytes> pieces_;
   std::vector<std::span<std::byte>> pinned_;
   Streams streams_;
@@ -186,6 +193,7 @@ class EmulatedStream final : public DeviceStream {
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
     if (stream_->recording != nullptr && !(device_.stays(from) && device_.stays(to)))
       throw Fault("a copy with memory that does not stay, while work is recorded");
+    device_.count_copy(to, from, bytes);
     if (device_.stays(from)) {
       device_.streams().put(stream_, [=] { std::memmove(to, from, bytes); });
     } else {  // CUDA C++ Programming Guide, "API Synchronization": it is read before the call

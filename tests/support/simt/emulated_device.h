@@ -25,6 +25,7 @@ class EmulatedDevice : public Device {
  public:
   virtual uint64_t peak_bytes() const = 0;  // that were in use at once
   virtual int64_t graphs() const = 0;       // that there are now
+  virtual uint64_t bytes_out() const = 0;   // copied from its memory to the host's
 };
 std::unique_ptr<EmulatedDevice> make_emulated_device(const DeviceOptions& options);
 
