@@ -90,6 +90,13 @@ struct TokenLogit {
   int32_t id = 0;  // its column
 };
 
+// Room for the largest logits of some rows.
+struct TopLogits {
+  int64_t most = 0;              // tokens of a row
+  TokenLogit* tokens = nullptr;  // [rows][most]
+  int32_t* counts = nullptr;     // [rows]
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -148,6 +155,11 @@ class Kernels {
   // out[i]: the largest logit of row i, of the lowest id among equals; where any is NaN, NaN and
   // id 0. All in the device's memory.
   virtual void likeliest(Tensor logits, std::span<TokenLogit> out) const = 0;
+
+  // Of each row the k <= out.most largest logits, or all of fewer, and what equals the last of
+  // them, in no order; NaN is the largest. Where out.counts has more than out.most, not all are
+  // there.
+  virtual void top_logits(Tensor logits, int64_t k, const TopLogits& out) const = 0;
 };
 
 // The same of a row in host memory.

@@ -114,4 +114,9 @@ void check_likeliest(const Tensor& logits) {
         "likeliest: rows of float32 logits");
 }
 
+void check_top_logits(const Tensor& logits, int64_t k, const TopLogits& out) {
+  check_likeliest(logits);
+  check(k > 0 && k <= out.most, "top_logits: room for what is asked for");
+}
+
 }  // namespace sluice

@@ -151,4 +151,8 @@ void CudaKernels::likeliest(Tensor logits, std::span<TokenLogit> out) const {
   cuda::likeliest(logits, out.data(), stream_.handle());
 }
 
+void CudaKernels::top_logits(Tensor logits, int64_t k, const TopLogits& out) const {
+  cuda::top_logits(logits, k, out, stream_.handle());
+}
+
 }  // namespace sluice::cuda

@@ -35,6 +35,7 @@ class CudaKernels final : public Kernels {
   void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
+  void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 
  private:
   struct Attention;  // one call's arguments

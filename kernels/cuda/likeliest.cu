@@ -1,5 +1,6 @@
 // Arg-max of rows of logits, so that the rows themselves need not leave the device.
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ordered.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/simt.h"
 #include "kernels/launch_checks.h"
@@ -8,17 +9,10 @@ namespace sluice::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 512;
-constexpr uint32_t kSign = 0x80000000;
-constexpr uint32_t kNan = 0xffffffff;
 
-// Larger numbers have larger codes, both zeros the same one, and NaN the largest.
-__device__ inline uint32_t ordered(float x) {
-  if (x != x) return kNan;
-  const uint32_t bits = std::bit_cast<uint32_t>(x + 0.0f);
-  return bits & kSign ? ~bits : bits | kSign;
-}
 __device__ inline float from_ordered(uint32_t code) {
-  return std::bit_cast<float>(code == kNan ? code : code & kSign ? code ^ kSign : ~code);
+  constexpr uint32_t kSign = 0x80000000;
+  return std::bit_cast<float>(code == kNanCode ? code : code & kSign ? code ^ kSign : ~code);
 }
 
 // One block a row. What is compared is the logit's code and behind it the id, lower ones first.
@@ -28,7 +22,7 @@ __global__ void __launch_bounds__(kThreads)
   unsigned long long best = 0;
   for (int c = static_cast<int>(threadIdx.x); c < cols; c += kThreads) {
     const uint32_t code = ordered(row[c]);
-    const uint32_t id = code == kNan ? 0 : static_cast<uint32_t>(c);
+    const uint32_t id = code == kNanCode ? 0 : static_cast<uint32_t>(c);
     best = Larger{}(best, static_cast<unsigned long long>(code) << 32 | ~id);
   }
   best = block_reduce(best, Larger{}, &shared_memory<unsigned long long>());

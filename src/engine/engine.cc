@@ -227,13 +227,20 @@ void Engine::verify(Active& a, int64_t row) {
   if (a.verifying) ++a.right;
 }
 
-// None where the request leaves no token to sample: that ends it, and nothing else.
+// From as little of the row as the request needs. None where it leaves no token to sample: that
+// ends it, and nothing else.
 std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
-  bool told = a.request.sampling.logprobs || a.request.rank;  // of the row
-  bool likeliest =
-      !told && a.sampler.takes_likeliest({a.ids, static_cast<size_t>(a.prompt_tokens)});
-  std::optional<int32_t> id =
-      likeliest ? Sampler::take(runner_.likeliest(row)) : sample_row(a, runner_.logits_row(row));
+  const TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
+  const bool told = a.request.sampling.logprobs || a.request.rank;  // of the row
+  std::optional<int32_t> id;
+  if (!told && a.sampler.takes_likeliest(history)) {
+    id = Sampler::take(runner_.likeliest(row));
+  } else if (!told && a.sampler.takes_top(history, Runner::kTop)) {
+    std::span<TokenLogit> top = runner_.top_logits(row);
+    if (!top.empty()) id = a.sampler.sample_top(top);
+  }
+  const bool whole = !id;
+  if (whole) id = sample_row(a, runner_.logits_row(row));
   if (!id) return id;
   a.ids.push_back(*id);
   a.result.ids.push_back(*id);
@@ -246,7 +253,7 @@ std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
   }
   a.result.decode_seconds = seconds_between(a.first_token, now);
   go_on(a, *id);
-  if (likeliest && a.ended) a.result.logits_hash = hash_logits(runner_.logits_row(row));
+  if (!whole && a.ended) a.result.logits_hash = hash_logits(runner_.logits_row(row));
   return id;
 }
 

@@ -193,7 +193,8 @@ void Runner::compute_logits(Tensor hidden) {
   check(hidden.rows <= logits_rows_, "more logits rows than planned");
   logits_ = {logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
              model_.logits_cols()};
-  likeliest_ = {};
+  likeliest_ = nullptr;
+  top_ = {};
   model_.logits(*kernels_, hidden, logits_);
 }
 
@@ -209,23 +210,44 @@ Tensor Runner::host_logits(int64_t first_row, int64_t rows) {
 }
 
 TokenLogit Runner::likeliest(int64_t row) {
-  if (likeliest_.empty()) likeliest_ = find_likeliest();
-  return likeliest_[static_cast<size_t>(row)];
+  if (likeliest_ == nullptr) find_likeliest();
+  return likeliest_[row];
 }
 
-// Behind the logits, in both memories.
-std::span<TokenLogit> Runner::find_likeliest() {
-  const auto rows = static_cast<size_t>(logits_.rows);
-  const uint64_t at = logits_bytes() - static_cast<uint64_t>(logits_rows_) * sizeof(TokenLogit);
-  std::byte* found = logits_memory_.data() + at;
-  kernels_->likeliest(logits_.columns(0, model_.config().vocab_size),
-                      {reinterpret_cast<TokenLogit*>(found), rows});
+std::span<TokenLogit> Runner::top_logits(int64_t row) {
+  if (top_.tokens == nullptr) find_top();
+  const int32_t count = top_.counts[row];
+  if (count > top_.most) return {};
+  return {top_.tokens + row * top_.most, static_cast<size_t>(count)};
+}
+
+// What the device has found, to the same place of the host's memory; there after a wait.
+template <class T>
+T* Runner::bring(const T* found, int64_t count) {
+  const auto* from = reinterpret_cast<const std::byte*>(found);
+  std::byte* to = logits_memory_.data() + (from - logits_memory_.data());
   if (device_.has_own_memory()) {
-    stream_->copy(logits_host_.data() + at, found, rows * sizeof(TokenLogit));
-    found = logits_host_.data() + at;
+    to = logits_host_.data() + (from - logits_memory_.data());
+    stream_->copy(to, from, static_cast<uint64_t>(count) * sizeof(T));
   }
+  return reinterpret_cast<T*>(to);
+}
+
+void Runner::find_likeliest() {
+  auto* found = reinterpret_cast<TokenLogit*>(found_memory());
+  const auto rows = static_cast<size_t>(logits_.rows);
+  kernels_->likeliest(logits_.columns(0, model_.config().vocab_size), {found, rows});
+  likeliest_ = bring(found, logits_.rows);
   stream_->synchronize();
-  return {reinterpret_cast<TokenLogit*>(found), rows};
+}
+
+void Runner::find_top() {
+  TopLogits found{kTopTokens, reinterpret_cast<TokenLogit*>(found_memory()) + logits_rows_};
+  found.counts = reinterpret_cast<int32_t*>(found.tokens + logits_rows_ * kTopTokens);
+  kernels_->top_logits(logits_.columns(0, model_.config().vocab_size), kTop, found);
+  top_ = {kTopTokens, bring(found.tokens, logits_.rows * kTopTokens),
+          bring(found.counts, logits_.rows)};
+  stream_->synchronize();
 }
 
 }  // namespace sluice

@@ -78,6 +78,10 @@ class Runner {
   // computed, and what of them is asked for comes to host memory. Valid until the next call.
   void compute_logits(Tensor hidden);
   TokenLogit likeliest(int64_t row);  // unless logits_row() was written to
+  // The kTop largest, and what equals the last of them, in no order; likewise. Empty where too many
+  // are equal.
+  static constexpr int64_t kTop = kTopTokens / 2;
+  std::span<TokenLogit> top_logits(int64_t row);
   Tensor logits_row(int64_t row) { return host_logits(row, 1); }  // [1, vocab_size]
   // The same, all of them: [rows, vocab_size].
   Tensor logits(Tensor hidden) {
@@ -92,7 +96,15 @@ class Runner {
   void fill_rope(const StepPart& part, int64_t first_row);
 
   uint64_t logits_bytes() const { return sluice::logits_bytes(model_, logits_rows_); }
-  std::span<TokenLogit> find_likeliest();
+  // Behind the logits.
+  std::byte* found_memory() const {
+    return logits_memory_.data() +
+           static_cast<uint64_t>(logits_rows_ * model_.logits_cols()) * sizeof(float);
+  }
+  void find_likeliest();
+  void find_top();
+  template <class T>
+  T* bring(const T* found, int64_t count);
   Tensor host_logits(int64_t first_row, int64_t rows);
   Tensor rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const;
 
@@ -115,8 +127,10 @@ class Runner {
   KvStorage kv_;
   BlockManager blocks_;
   std::unique_ptr<Activations> activations_;
-  Tensor logits_;                    // the last ones, padding included, in the device's memory
-  std::span<TokenLogit> likeliest_;  // of their rows, in host memory; empty until asked for
+  Tensor logits_;  // the last ones, padding included, in the device's memory
+  // Of their rows, in host memory; null until asked for.
+  const TokenLogit* likeliest_ = nullptr;
+  TopLogits top_;
   // Of the current step.
   std::vector<int32_t> ids_;
   struct GroupRows {  // of the KV cache

@@ -49,18 +49,38 @@ Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids,
   ends_.insert(ends_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
 }
 
-bool Sampler::takes_likeliest(const TokenHistory& history) const {
+bool Sampler::changes_logits(const TokenHistory& history) const {
   const SamplingParams& p = params_;
   const bool drops = p.allowed_token_ids || !p.banned_token_ids.empty() ||
                      p.no_repeat_ngram_size > 0 || std::ssize(history.generated()) < p.min_tokens;
-  const bool changes = !p.logit_bias.empty() || p.repetition_penalty != 1 ||
-                       p.presence_penalty != 0 || p.frequency_penalty != 0;
-  return p.temperature == 0 && !drops && !changes;
+  return drops || !p.logit_bias.empty() || p.repetition_penalty != 1 || p.presence_penalty != 0 ||
+         p.frequency_penalty != 0;
+}
+
+bool Sampler::takes_likeliest(const TokenHistory& history) const {
+  return params_.temperature == 0 && !changes_logits(history);
+}
+
+// One more than top_k tells whether there are more.
+bool Sampler::takes_top(const TokenHistory& history, int64_t known) const {
+  return params_.temperature > 0 && params_.top_k > 0 && params_.top_k < known &&
+         !changes_logits(history);
 }
 
 int32_t Sampler::take(const TokenLogit& likeliest) {
   check_largest(likeliest.logit);
   return likeliest.id;
+}
+
+int32_t Sampler::sample_top(std::span<TokenLogit> top) {
+  std::ranges::sort(top, {}, &TokenLogit::id);  // the order of sums over candidates
+  float most = -std::numeric_limits<float>::infinity();
+  for (const TokenLogit& t : top) most = std::isnan(t.logit) ? t.logit : std::max(most, t.logit);
+  check_largest(most);
+  candidates_.clear();
+  for (const TokenLogit& t : top) add_candidate(t.logit, t.id, most, kReach * params_.temperature);
+  narrow_candidates(most);
+  return draw();
 }
 
 int32_t Sampler::sample(std::span<float> logits, const TokenHistory& history) {
@@ -116,15 +136,21 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   return best;
 }
 
-// Temperature, top-k, top-p, min-p and typical-p, in this order. `reach`: how far below the largest
-// logit a token may be to be considered at all. Probabilities are compared in float32, as
-// transformers does: there those that ought to be equal mostly are.
+// `reach`: how far below the largest logit a token may be to be considered at all.
+void Sampler::add_candidate(float logit, int32_t id, float most, double reach) {
+  if (most - logit <= reach && logit != -kInfinity) candidates_.push_back({logit, id, 0});
+}
+
 void Sampler::find_candidates(std::span<const float> logits, float most, double reach) {
   candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (most - logits[i] <= reach && logits[i] != -kInfinity)
-      candidates_.push_back({logits[i], static_cast<int32_t>(i), 0});
-  }
+  for (size_t i = 0; i < logits.size(); ++i)
+    add_candidate(logits[i], static_cast<int32_t>(i), most, reach);
+  narrow_candidates(most);
+}
+
+// Temperature, top-k, top-p, min-p and typical-p, in this order. Probabilities are compared in
+// float32, as transformers does: there those that ought to be equal mostly are.
+void Sampler::narrow_candidates(float most) {
   if (params_.top_k > 0 && std::ssize(candidates_) > params_.top_k) keep_top_k();
   for (Candidate& c : candidates_) c.weight = std::exp((c.logit - most) / params_.temperature);
   if (params_.top_p < 1) keep_top_p();

@@ -123,8 +123,8 @@ WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int
 }
 
 uint64_t logits_bytes(const CausalLM& model, int64_t rows) {
-  return static_cast<uint64_t>(rows) *
-         (static_cast<uint64_t>(model.logits_cols()) * sizeof(float) + sizeof(TokenLogit));
+  return static_cast<uint64_t>(rows) * (static_cast<uint64_t>(model.logits_cols()) * sizeof(float) +
+                                        (1 + kTopTokens) * sizeof(TokenLogit) + sizeof(int32_t));
 }
 
 uint64_t rope_bytes(const WorkspaceNeeds& needs) {

@@ -210,25 +210,24 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
   for (size_t p = 0; p < prompts.size(); ++p) EXPECT_EQ(generate({prompts[p]})[0], together[p]);
 }
 
-// Greedy tokens are found on the device, and are what the host finds in the rows of logits, which
-// it needs for `rank`. The last row comes for its hash.
-TEST(CudaEngine, GreedyTokensNeedNoLogitsOnTheHost) {
+// The likeliest token, or the largest logits, are found on the device, and the tokens are what the
+// host makes of the rows of logits, which it needs for `rank`. The last row comes for its hash.
+TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
   Session session(options_for(bundled("llama_tied"), {}));
   session.place(session.run_shape(4 * 40, 12, 4, 4));
   LoadProgress progress;
   session.load(progress, {});
-  Runner& runner = session.runner();
-  const auto row = static_cast<uint64_t>(runner.vocab_size()) * sizeof(float);
-  constexpr uint64_t kSequences = 3, kTokens = 20;
-  auto generate = [&](bool rank, uint64_t& bytes_out) {
+  constexpr uint64_t kTokens = 20;
+  auto generate = [&](const std::vector<SamplingParams>& sampling, bool rank, uint64_t& bytes) {
     const uint64_t before = device_of(session).bytes_out();
-    Engine engine(runner, nullptr, kSequences);
+    Engine engine(session.runner(), nullptr, 4);
     std::vector<OutputId> ids;
-    for (int32_t s = 0; s < static_cast<int32_t>(kSequences); ++s) {
+    for (const SamplingParams& params : sampling) {
       Request request;
-      request.prompt = {5, 17, 30 + s, 2};
+      request.prompt = {5, 17, static_cast<int32_t>(30 + ids.size()), 2};
       request.max_tokens = kTokens;
       request.rank = rank;
+      request.sampling = params;
       ids.push_back({engine.add(request), 0});
     }
     while (!engine.idle()) engine.step({});
@@ -237,14 +236,23 @@ TEST(CudaEngine, GreedyTokensNeedNoLogitsOnTheHost) {
       RequestResult r = engine.take(id);
       results.emplace_back(r.ids, r.logits_hash);
     }
-    bytes_out = device_of(session).bytes_out() - before;
+    bytes = device_of(session).bytes_out() - before;
     return results;
   };
-  uint64_t with_rows = 0, without = 0;
-  const auto expected = generate(true, with_rows);
-  EXPECT_EQ(generate(false, without), expected);
-  EXPECT_GE(with_rows, kSequences * kTokens * row);
-  EXPECT_LE(without, kSequences * (row + 1024));
+  const uint64_t row = static_cast<uint64_t>(session.model().root->logits_cols()) * sizeof(float);
+  const uint64_t top = kTopTokens * sizeof(TokenLogit) + sizeof(int32_t);
+  const SamplingParams greedy, sampled{.temperature = 0.9, .top_k = 20};
+  const std::vector<std::vector<SamplingParams>> cases{
+      {greedy}, {sampled}, {greedy, greedy}, {greedy, sampled, greedy, sampled}};
+  const std::vector<uint64_t> of_token{sizeof(TokenLogit), top, 2 * sizeof(TokenLogit)};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    uint64_t with_rows = 0, without = 0;
+    const auto expected = generate(cases[i], true, with_rows);
+    EXPECT_EQ(generate(cases[i], false, without), expected);
+    EXPECT_EQ(with_rows, cases[i].size() * kTokens * row);
+    if (i >= of_token.size()) continue;
+    EXPECT_EQ(without, kTokens * of_token[i] + cases[i].size() * row);
+  }
 }
 
 TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {

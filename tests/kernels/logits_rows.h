@@ -2,6 +2,7 @@
 // infinities and NaN.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -38,6 +39,31 @@ inline void expect_same(const std::vector<TokenLogit>& found,
     } else {
       EXPECT_EQ(found[r].logit, expected[r].logit);
     }
+  }
+}
+
+// The tokens of each row in the order of their ids; none where there were more than there is room.
+struct TopRows {
+  TopRows(int64_t rows, int64_t room)
+      : most(room), tokens(static_cast<size_t>(rows * room)), counts(static_cast<size_t>(rows)) {}
+  TopLogits out() { return {most, tokens.data(), counts.data()}; }
+  std::vector<TokenLogit> row(int64_t r) const {
+    const int32_t count = counts[static_cast<size_t>(r)];
+    if (count > most) return {};
+    std::vector<TokenLogit> sorted(tokens.begin() + r * most, tokens.begin() + r * most + count);
+    std::ranges::sort(sorted, {}, &TokenLogit::id);
+    return sorted;
+  }
+  int64_t most;
+  std::vector<TokenLogit> tokens;
+  std::vector<int32_t> counts;
+};
+
+inline void expect_same(const TopRows& found, const TopRows& expected) {
+  EXPECT_EQ(found.counts, expected.counts);
+  for (int64_t r = 0; r < std::ssize(expected.counts); ++r) {
+    SCOPED_TRACE(testing::Message() << "of row " << r);
+    expect_same(found.row(r), expected.row(r));
   }
 }
 

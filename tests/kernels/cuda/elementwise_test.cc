@@ -56,6 +56,31 @@ TEST(CudaElementwise, LikeliestEqualsTheReference) {
   }
 }
 
+TEST(CudaElementwise, TopLogitsEqualTheReference) {
+  Random random("CudaElementwise.TopLogitsEqualTheReference");
+  ReferenceKernels reference(Compute::bf16);
+  for (int64_t cols : {int64_t{1}, int64_t{31}, int64_t{513}, random.between(2, 3000)}) {
+    for (int64_t k : {1, 7, 40}) {
+      SCOPED_TRACE(testing::Message() << k << " of " << cols << " columns");
+      Matrix m = test::logits_rows(cols, random);
+      test::TopRows expected(9, 40);
+      reference.top_logits(m.tensor(), k, expected.out());
+      in_every_order([&] {
+        DeviceMatrix from(m, 1);
+        simt::Buffer<TokenLogit> tokens(9 * 40);
+        simt::Buffer<int32_t> counts(9);
+        cuda::top_logits(from.tensor(), k, {40, tokens.data(), counts.data()}, kStream);
+        EXPECT_TRUE(tokens.intact() && counts.intact());
+        test::TopRows found(9, 40);
+        found.tokens = tokens.copy();
+        found.counts = counts.copy();
+        test::expect_same(found, expected);
+        return from.copy();
+      });
+    }
+  }
+}
+
 TEST(CudaElementwise, RmsNormEqualsTheReference) {
   Random random("CudaElementwise.RmsNormEqualsTheReference");
   ReferenceKernels reference(Compute::bf16);
