@@ -12,6 +12,7 @@
 // (src/device/device.h); what a step's rows are, upload() brings there.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,12 +53,21 @@ struct KvRows {
   const DeviceChunks* on_device = nullptr;  // what upload() has made of the chunks; the backend's
 };
 
+// All that the launches of a step depend on, where that is all: steps of one shape are the same
+// work on other values, which lie in the same places of the device's memory.
+struct LaunchShape {
+  int64_t rows = 0;
+  int64_t longest = 0;  // positions that a sequence has at most
+  auto operator<=>(const LaunchShape&) const = default;
+};
+
 // What ops look up for the rows of a step.
 struct StepRows {
-  std::span<const int32_t> ids;       // [rows]
-  std::span<const int32_t> host_ids;  // the same in host memory
-  std::span<const KvRows> kv;         // of each group of layers
-  Tensor cos, sin;                    // [rows, rope dim / 2]
+  std::span<const int32_t> ids;              // [rows]
+  std::span<const int32_t> host_ids;         // the same in host memory
+  std::span<const KvRows> kv;                // of each group of layers
+  Tensor cos, sin;                           // [rows, rope dim / 2]
+  std::optional<LaunchShape> launches = {};  // what upload() has found; none: they depend on more
 };
 
 // What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
@@ -72,6 +82,19 @@ struct AttentionParams {
   // [heads], a logit that takes part in the softmax's sum and brings no value (gpt-oss,
   // arXiv:2309.17453); empty: none
   std::span<const float> sinks = {};
+};
+
+// A token of a row of logits.
+struct TokenLogit {
+  float logit = 0;
+  int32_t id = 0;  // its column
+};
+
+// Room for the largest logits of some rows.
+struct TopLogits {
+  int64_t most = 0;              // tokens of a row
+  TokenLogit* tokens = nullptr;  // [rows][most]
+  int32_t* counts = nullptr;     // [rows]
 };
 
 class Kernels {
@@ -128,7 +151,19 @@ class Kernels {
 
   // x += y
   virtual void add(Tensor x, Tensor y) const = 0;
+
+  // out[i]: the largest logit of row i, of the lowest id among equals; where any is NaN, NaN and
+  // id 0. All in the device's memory.
+  virtual void likeliest(Tensor logits, std::span<TokenLogit> out) const = 0;
+
+  // Of each row the k <= out.most largest logits, or all of fewer, and what equals the last of
+  // them, in no order; NaN is the largest. Where out.counts has more than out.most, not all are
+  // there.
+  virtual void top_logits(Tensor logits, int64_t k, const TopLogits& out) const = 0;
 };
+
+// The same of a row in host memory.
+TokenLogit likeliest(std::span<const float> row);
 
 // Puts weights where kernels take them from. Sources are in host memory, and done with when a call
 // returns. May be called from several threads at once, for different rows.

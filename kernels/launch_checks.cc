@@ -109,4 +109,14 @@ void check_same_shape(const Tensor& a, const Tensor& b) {
   check(a.rows == b.rows && a.cols == b.cols, "matrices of one shape");
 }
 
+void check_likeliest(const Tensor& logits) {
+  check(logits.dtype == DType::f32 && logits.cols > 0 && logits.cols <= INT32_MAX,
+        "likeliest: rows of float32 logits");
+}
+
+void check_top_logits(const Tensor& logits, int64_t k, const TopLogits& out) {
+  check_likeliest(logits);
+  check(k > 0 && k <= out.most, "top_logits: room for what is asked for");
+}
+
 }  // namespace sluice

@@ -19,5 +19,7 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
                            const Tensor& out);
 // float32 matrices of one shape: residual adds, gated activations.
 void check_same_shape(const Tensor& a, const Tensor& b);
+void check_likeliest(const Tensor& logits);
+void check_top_logits(const Tensor& logits, int64_t k, const TopLogits& out);
 
 }  // namespace sluice

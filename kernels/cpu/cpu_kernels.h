@@ -27,6 +27,8 @@ class CpuKernels final : public Kernels {
                        const AttentionParams& params, Tensor out) const override;
   void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
+  void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
+  void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 
  private:
   // The first `bytes` of the workspace; ops run one at a time, so each starts from its beginning.

@@ -11,8 +11,6 @@ namespace {
 constexpr uint64_t kAlignment = 256;
 // Of attention over few rows at a time, unless one row takes more.
 constexpr uint64_t kAttentionScratch = uint64_t{16} << 20;
-// Fewer rows of a sequence leave most of the tensor cores' rows empty.
-constexpr int64_t kPrefillRows = 16;
 
 uint64_t attention_scratch(const WorkspaceNeeds& n) {
   uint64_t one = decode_workspace_bytes(1, n.heads, n.head_dim, n.longest);
@@ -47,7 +45,8 @@ CudaKernels::CudaKernels(Device& device, DeviceStream& stream, Compute compute,
     : stream_(stream),
       compute_(compute),
       gemm_(gemm),
-      upload_(device, stream, upload_memory(needs, memory)),
+      longest_(needs.longest),
+      upload_(device, stream, needs, upload_memory(needs, memory)),
       scratch_(memory.device.subspan(upload_bytes(needs))) {}
 
 void CudaKernels::embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const {
@@ -135,7 +134,7 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
                         static_cast<int64_t>(end - begin), most_rows, a.settings, out,
                         stream_.handle());
     } else {
-      decode_rows(a, rows.chunks[begin].first_row, count, longest);
+      decode_rows(a, rows.chunks[begin].first_row, count, launched_length(longest, longest_));
     }
   }
 }
@@ -146,5 +145,14 @@ void CudaKernels::gated_activation(Activation activation, Tensor gate, Tensor up
 }
 
 void CudaKernels::add(Tensor x, Tensor y) const { cuda::add(x, y, stream_.handle()); }
+
+void CudaKernels::likeliest(Tensor logits, std::span<TokenLogit> out) const {
+  check(std::ssize(out) == logits.rows, "likeliest: one result for each row");
+  cuda::likeliest(logits, out.data(), stream_.handle());
+}
+
+void CudaKernels::top_logits(Tensor logits, int64_t k, const TopLogits& out) const {
+  cuda::top_logits(logits, k, out, stream_.handle());
+}
 
 }  // namespace sluice::cuda

@@ -34,6 +34,8 @@ class CudaKernels final : public Kernels {
                        const AttentionParams& params, Tensor out) const override;
   void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
+  void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
+  void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 
  private:
   struct Attention;  // one call's arguments
@@ -42,6 +44,7 @@ class CudaKernels final : public Kernels {
   DeviceStream& stream_;
   Compute compute_;
   Gemm* gemm_;
+  int64_t longest_;  // sequence that was promised
   StepUpload upload_;
   std::span<std::byte> scratch_;  // ops run one after the other, so each starts from its beginning
 };

@@ -29,6 +29,8 @@ void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps, Te
 void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin, Stream stream);
 void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
+void likeliest(Tensor logits, TokenLogit* out, Stream stream);  // out [logits.rows]
+void top_logits(Tensor logits, int64_t k, const TopLogits& out, Stream stream);
 
 // Decode: y = x w^T (+ bias) as kernels.h has it, for at most kFewRows rows, with bandwidth in
 // mind. The order of sums differs from the CPU's. workspace: few_rows_workspace_bytes(w.cols),

@@ -23,6 +23,8 @@ class ReferenceKernels final : public Kernels {
                        const AttentionParams& params, Tensor out) const override;
   void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
+  void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
+  void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 
  private:
   Compute compute_;

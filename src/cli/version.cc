@@ -9,6 +9,8 @@
 
 #include "kernels/cpu/features.h"
 #include "kernels/kernels.h"
+#include "src/base/units.h"
+#include "src/device/find_gpus.h"
 
 namespace sluice::cli {
 namespace {
@@ -38,6 +40,19 @@ std::string kernels_text(Isa chosen) {
   return text;
 }
 
+std::string gpus_text() {
+  const FoundGpus found = find_gpus();
+  if (found.gpus.empty()) return fmt::format("\ngpus: none: {}", found.why_none);
+  std::string text = "\ngpus:";
+  for (size_t i = 0; i < found.gpus.size(); ++i) {
+    const DeviceInfo& gpu = found.gpus[i];
+    text += fmt::format("\n  cuda:{}  {}, compute capability {}.{}, {} of memory", i, gpu.name,
+                        gpu.compute_capability / 10, gpu.compute_capability % 10,
+                        format_size(gpu.total_bytes));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string version_text(bool verbose) {
@@ -45,7 +60,7 @@ std::string version_text(bool verbose) {
   const Isa best = *std::find_if(isas.begin(), isas.end(), isa_supported);
   std::string text =
       fmt::format("sluice {}\ndevices: cpu (kernels {})", SLUICE_VERSION, isa_name(best));
-  if (verbose) text += kernels_text(best);
+  if (verbose) text += kernels_text(best) + gpus_text();
   return text;
 }
 

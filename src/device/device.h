@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,15 @@ class DeviceEvent {
   virtual void synchronize() = 0;
 };
 
+// Work that a stream has recorded, to be done again and again: always with the same arguments, so
+// that what changes has to be in the device's memory. Ends when none of it is under way.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  // Of the device's memory, beside reserve()'s: as far as the driver tells.
+  virtual uint64_t bytes() const = 0;
+};
+
 // Work that is done in the order of the calls, while other streams do theirs. Calls return at once:
 // memory must stay, and host memory that is pinned be left alone, until the work is done. Of one
 // thread at a time. What fails in the work itself is thrown by a later call, as Error(runtime).
@@ -45,8 +55,13 @@ class DeviceStream {
   virtual void record(DeviceEvent& event) = 0;
   // Work that is put in from now on begins after the event's point.
   virtual void wait(const DeviceEvent& event) = 0;
-  virtual void synchronize() = 0;           // until all is done
-  virtual CUstream_st* handle() const = 0;  // what kernels are launched in; null: the CPU's
+  virtual void synchronize() = 0;  // until all is done
+  // Records what `work` puts into this stream, and does none of it. It may copy within the device
+  // and launch kernels, neither wait nor ask. Null where the device has no such thing, or says that
+  // it cannot record this.
+  virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) = 0;
+  virtual void launch(DeviceGraph& graph) = 0;  // one that a stream of the same device has recorded
+  virtual CUstream_st* handle() const = 0;      // what kernels are launched in; null: the CPU's
 };
 
 // Host memory stays pinned until this ends.

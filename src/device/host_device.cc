@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "src/base/check.h"
 #include "src/memory/system.h"
 
 namespace sluice {
@@ -21,6 +22,8 @@ class HostStream final : public DeviceStream {
   void record(DeviceEvent&) override {}
   void wait(const DeviceEvent&) override {}
   void synchronize() override {}
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>&) override { return nullptr; }
+  void launch(DeviceGraph&) override { check(false, "the CPU has no graphs"); }
   CUstream_st* handle() const override { return nullptr; }
 };
 

@@ -198,39 +198,67 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
   }
   for (int64_t at = 0; at < std::ssize(wanted);) {
     int64_t rows = std::min(runner_.max_logits_rows(), std::ssize(wanted) - at);
-    Tensor logits = runner_.logits(hidden.rows_from(at, rows));
-    for (int64_t r = 0; r < rows; ++r, ++at)
-      use_logits(wanted[static_cast<size_t>(at)], logits.rows_from(r, 1));
+    runner_.compute_logits(hidden.rows_from(at, rows));
+    for (int64_t r = 0; r < rows; ++r, ++at) use_logits(wanted[static_cast<size_t>(at)], r);
   }
 }
 
-void Engine::use_logits(const Wanted& w, Tensor logits) {
+void Engine::use_logits(const Wanted& w, int64_t row) {
   Active& a = *w.active;
   int64_t next = w.position + 1;
   if (next < a.prompt_tokens) {
     int64_t top = *a.request.sampling.prompt_logprobs;
     a.result.prompt_logprobs.push_back(
-        token_logprobs(row_span(logits), a.ids[static_cast<size_t>(next)], top));
+        token_logprobs(row_span(runner_.logits_row(row)), a.ids[static_cast<size_t>(next)], top));
     a.limit_findable();
   } else if (a.beams != nullptr) {
-    find_beam_tokens(a, logits);
+    find_beam_tokens(a, runner_.logits_row(row));
   } else if (a.verifying) {
-    verify(a, logits);
+    verify(a, row);
   }
 }
 
 // Each row's logits give the token that comes after it, as long as the guesses before it were right
 // and the sequence goes on.
-void Engine::verify(Active& a, Tensor logits) {
-  std::optional<int32_t> id = sample(a, logits);
+void Engine::verify(Active& a, int64_t row) {
+  std::optional<int32_t> id = sample(a, row);
   a.verifying =
       id && !a.ended && a.right < a.guessed && *id == a.guesses[static_cast<size_t>(a.right)];
   if (a.verifying) ++a.right;
 }
 
+// From as little of the row as the request needs. None where it leaves no token to sample: that
+// ends it, and nothing else.
+std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
+  const TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
+  const bool told = a.request.sampling.logprobs || a.request.rank;  // of the row
+  std::optional<int32_t> id;
+  if (!told && a.sampler.takes_likeliest(history)) {
+    id = Sampler::take(runner_.likeliest(row));
+  } else if (!told && a.sampler.takes_top(history, Runner::kTop)) {
+    std::span<TokenLogit> top = runner_.top_logits(row);
+    if (!top.empty()) id = a.sampler.sample_top(top);
+  }
+  const bool whole = !id;
+  if (whole) id = sample_row(a, runner_.logits_row(row));
+  if (!id) return id;
+  a.ids.push_back(*id);
+  a.result.ids.push_back(*id);
+  ++stats_.generated_tokens;
+  auto now = Clock::now();
+  if (a.result.ids.size() == 1) {
+    a.first_token = now;
+    a.result.queue_seconds = seconds_between(a.added, *a.begun);
+    a.result.prefill_seconds = seconds_between(*a.begun, now);
+  }
+  a.result.decode_seconds = seconds_between(a.first_token, now);
+  go_on(a, *id);
+  if (!whole && a.ended) a.result.logits_hash = hash_logits(runner_.logits_row(row));
+  return id;
+}
+
 // The sampler works in the row itself, so that what is told of the model's logits comes first.
-// None where the request leaves no token to sample: that ends it, and nothing else.
-std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
+std::optional<int32_t> Engine::sample_row(Active& a, Tensor logits) {
   std::span<float> row = row_span(logits);
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
   a.result.logits_hash = hash_logits(logits);
@@ -246,17 +274,6 @@ std::optional<int32_t> Engine::sample(Active& a, Tensor logits) {
   }
   if (top) a.result.logprobs.push_back(token_logprobs(raw_logits_, id, *top));
   if (a.request.rank) a.result.cumulative_logprob += log_probability(raw_logits_, id);
-  a.ids.push_back(id);
-  a.result.ids.push_back(id);
-  ++stats_.generated_tokens;
-  auto now = Clock::now();
-  if (a.result.ids.size() == 1) {
-    a.first_token = now;
-    a.result.queue_seconds = seconds_between(a.added, *a.begun);
-    a.result.prefill_seconds = seconds_between(*a.begun, now);
-  }
-  a.result.decode_seconds = seconds_between(a.first_token, now);
-  go_on(a, id);
   return id;
 }
 

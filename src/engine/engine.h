@@ -97,9 +97,11 @@ class Engine {
     int64_t position = 0;  // in the sequence
   };
   static void want_rows(Active& active, const ScheduledJob& scheduled, std::vector<Wanted>& wanted);
-  void use_logits(const Wanted& wanted, Tensor logits);
-  void verify(Active& active, Tensor logits);
-  std::optional<int32_t> sample(Active& active, Tensor logits);
+  // `row`: of the logits that the runner has computed last.
+  void use_logits(const Wanted& wanted, int64_t row);
+  void verify(Active& active, int64_t row);
+  std::optional<int32_t> sample(Active& active, int64_t row);
+  std::optional<int32_t> sample_row(Active& active, Tensor logits);
   void go_on(Active& active, int32_t id);
   void end(Active& active, const char* reason);
   void settle(const ScheduledJob& scheduled);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/device/range.h"
 
 namespace sluice {
 namespace {
@@ -55,6 +56,8 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
       logits_host_(ledger, Use::activations, "logits",
                    device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
+      resident_(!plan.streams()),
+      graphs_(device_, *stream_, ledger),
       kv_(make_storage(model, device_, *stream_, ledger, plan, shape)),
       blocks_(block_options(model, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
@@ -75,16 +78,13 @@ Runner::~Runner() {
   }
 }
 
-uint64_t Runner::logits_bytes() const {
-  return static_cast<uint64_t>(logits_rows_ * model_.logits_cols()) * sizeof(float);
-}
-
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
   bool depends = model_.config().rope.depends_on_length();
   return Sequence(blocks_, depends ? static_cast<uint64_t>(prompt_tokens) : 0);
 }
 
 Tensor Runner::step(std::span<const StepPart> parts) {
+  Range range("step");
   ids_.clear();
   for (GroupRows& group : groups_) {
     group.chunks.clear();
@@ -98,7 +98,12 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
   StepRows step =
       kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
-  model_.forward(*kernels_, {step, kv_.layers()}, *activations_);
+  auto forward = [&] { model_.forward(*kernels_, {step, kv_.layers()}, *activations_); };
+  if (resident_ && step.launches) {
+    graphs_.run(*step.launches, forward);
+  } else {
+    forward();
+  }
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
   return activations_->normed(rows).columns(0, model_.config().hidden_size);
 }
@@ -141,6 +146,8 @@ void Runner::fill_rope(const StepPart& part, int64_t first_row) {
 }
 
 void Runner::copy_blocks(std::span<const BlockCopy> copies, bool beside) {
+  if (copies.empty()) return kv_.finish_copies();
+  Range range("KV block copies");
   kv_.begin_copies(copies);
   if (!beside) kv_.finish_copies();
 }
@@ -182,18 +189,66 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
   cache.save(known, sequence);
 }
 
-Tensor Runner::logits(Tensor hidden) {
+void Runner::compute_logits(Tensor hidden) {
+  Range range("logits");
   check(hidden.rows <= logits_rows_, "more logits rows than planned");
-  Tensor all{logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
+  logits_ = {logits_memory_.data(), DType::f32, hidden.rows, model_.logits_cols(),
              model_.logits_cols()};
-  model_.logits(*kernels_, hidden, all);
+  likeliest_ = nullptr;
+  top_ = {};
+  model_.logits(*kernels_, hidden, logits_);
+}
+
+Tensor Runner::host_logits(int64_t first_row, int64_t rows) {
+  Tensor wanted = logits_.rows_from(first_row, rows);
   if (device_.has_own_memory()) {
-    auto bytes = static_cast<uint64_t>(all.rows * all.stride) * sizeof(float);
-    stream_->copy(logits_host_.data(), all.data, bytes);
-    all.data = logits_host_.data();
+    std::byte* host = logits_host_.data() + (wanted.data - logits_memory_.data());
+    stream_->copy(host, wanted.data, static_cast<uint64_t>(rows * wanted.stride) * sizeof(float));
+    wanted.data = host;
   }
   stream_->synchronize();
-  return all.columns(0, model_.config().vocab_size);
+  return wanted.columns(0, model_.config().vocab_size);
+}
+
+TokenLogit Runner::likeliest(int64_t row) {
+  if (likeliest_ == nullptr) find_likeliest();
+  return likeliest_[row];
+}
+
+std::span<TokenLogit> Runner::top_logits(int64_t row) {
+  if (top_.tokens == nullptr) find_top();
+  const int32_t count = top_.counts[row];
+  if (count > top_.most) return {};
+  return {top_.tokens + row * top_.most, static_cast<size_t>(count)};
+}
+
+// What the device has found, to the same place of the host's memory; there after a wait.
+template <class T>
+T* Runner::bring(const T* found, int64_t count) {
+  const auto* from = reinterpret_cast<const std::byte*>(found);
+  std::byte* to = logits_memory_.data() + (from - logits_memory_.data());
+  if (device_.has_own_memory()) {
+    to = logits_host_.data() + (from - logits_memory_.data());
+    stream_->copy(to, from, static_cast<uint64_t>(count) * sizeof(T));
+  }
+  return reinterpret_cast<T*>(to);
+}
+
+void Runner::find_likeliest() {
+  auto* found = reinterpret_cast<TokenLogit*>(found_memory());
+  const auto rows = static_cast<size_t>(logits_.rows);
+  kernels_->likeliest(logits_.columns(0, model_.config().vocab_size), {found, rows});
+  likeliest_ = bring(found, logits_.rows);
+  stream_->synchronize();
+}
+
+void Runner::find_top() {
+  TopLogits found{kTopTokens, reinterpret_cast<TokenLogit*>(found_memory()) + logits_rows_};
+  found.counts = reinterpret_cast<int32_t*>(found.tokens + logits_rows_ * kTopTokens);
+  kernels_->top_logits(logits_.columns(0, model_.config().vocab_size), kTop, found);
+  top_ = {kTopTokens, bring(found.tokens, logits_.rows * kTopTokens),
+          bring(found.counts, logits_.rows)};
+  stream_->synchronize();
 }
 
 }  // namespace sluice

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "src/engine/step_graphs.h"
 #include "src/kv/block_manager.h"
 #include "src/kv/prompt_cache.h"
 #include "src/kv/sequence.h"
@@ -74,16 +75,38 @@ class Runner {
   // A row of step's result to the place of another.
   void move_row(Tensor hidden, int64_t from, int64_t to);
 
-  // Logits of rows of step's result: [rows, vocab_size] in host memory, valid until the next call.
-  // At most the plan's logits rows.
-  Tensor logits(Tensor hidden);
+  // Logits of rows of step's result, at most the plan's logits rows: they stay where they are
+  // computed, and what of them is asked for comes to host memory. Valid until the next call.
+  void compute_logits(Tensor hidden);
+  TokenLogit likeliest(int64_t row);  // unless logits_row() was written to
+  // The kTop largest, and what equals the last of them, in no order; likewise. Empty where too many
+  // are equal.
+  static constexpr int64_t kTop = kTopTokens / 2;
+  std::span<TokenLogit> top_logits(int64_t row);
+  Tensor logits_row(int64_t row) { return host_logits(row, 1); }  // [1, vocab_size]
+  // The same, all of them: [rows, vocab_size].
+  Tensor logits(Tensor hidden) {
+    compute_logits(hidden);
+    return host_logits(0, logits_.rows);
+  }
   int64_t max_logits_rows() const { return logits_rows_; }
+  const GraphStats& graphs() const { return graphs_.stats(); }
 
  private:
   void add_part(const StepPart& part);
   void fill_rope(const StepPart& part, int64_t first_row);
 
-  uint64_t logits_bytes() const;
+  uint64_t logits_bytes() const { return sluice::logits_bytes(model_, logits_rows_); }
+  // Behind the logits.
+  std::byte* found_memory() const {
+    return logits_memory_.data() +
+           static_cast<uint64_t>(logits_rows_ * model_.logits_cols()) * sizeof(float);
+  }
+  void find_likeliest();
+  void find_top();
+  template <class T>
+  T* bring(const T* found, int64_t count);
+  Tensor host_logits(int64_t first_row, int64_t rows);
   Tensor rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const;
 
   const CausalLM& model_;
@@ -100,9 +123,15 @@ class Runner {
   Buffer logits_host_;  // none where the device's memory is the host's
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
+  bool resident_;  // all weights: a step waits for nothing
+  StepGraphs graphs_;
   KvStorage kv_;
   BlockManager blocks_;
   std::unique_ptr<Activations> activations_;
+  Tensor logits_;  // the last ones, padding included, in the device's memory
+  // Of their rows, in host memory; null until asked for.
+  const TokenLogit* likeliest_ = nullptr;
+  TopLogits top_;
   // Of the current step.
   std::vector<int32_t> ids_;
   struct GroupRows {  // of the KV cache

@@ -19,16 +19,17 @@ constexpr auto kLikelier = [](const auto& a, const auto& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 };
 
-void check_logits(std::span<const float> logits) {
-  float most = -std::numeric_limits<float>::infinity();
-  for (float l : logits) {
-    if (std::isnan(l))
-      fail(ErrorKind::runtime,
-           "the model's logits hold a NaN: its weights are damaged or overflowed");
-    most = std::max(most, l);
-  }
-  if (!std::isfinite(most))
+void check_largest(float logit) {
+  if (std::isnan(logit))
+    fail(ErrorKind::runtime,
+         "the model's logits hold a NaN: its weights are damaged or overflowed");
+  if (!std::isfinite(logit))
     fail(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
+}
+
+// The id of the largest logit; the lowest id among equals.
+int32_t argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 }  // namespace
@@ -48,8 +49,38 @@ Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids,
   ends_.insert(ends_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
 }
 
-int32_t argmax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+bool Sampler::changes_logits(const TokenHistory& history) const {
+  const SamplingParams& p = params_;
+  const bool drops = p.allowed_token_ids || !p.banned_token_ids.empty() ||
+                     p.no_repeat_ngram_size > 0 || std::ssize(history.generated()) < p.min_tokens;
+  return drops || !p.logit_bias.empty() || p.repetition_penalty != 1 || p.presence_penalty != 0 ||
+         p.frequency_penalty != 0;
+}
+
+bool Sampler::takes_likeliest(const TokenHistory& history) const {
+  return params_.temperature == 0 && !changes_logits(history);
+}
+
+// One more than top_k tells whether there are more.
+bool Sampler::takes_top(const TokenHistory& history, int64_t known) const {
+  return params_.temperature > 0 && params_.top_k > 0 && params_.top_k < known &&
+         !changes_logits(history);
+}
+
+int32_t Sampler::take(const TokenLogit& likeliest) {
+  check_largest(likeliest.logit);
+  return likeliest.id;
+}
+
+int32_t Sampler::sample_top(std::span<TokenLogit> top) {
+  std::ranges::sort(top, {}, &TokenLogit::id);  // the order of sums over candidates
+  float most = -std::numeric_limits<float>::infinity();
+  for (const TokenLogit& t : top) most = std::isnan(t.logit) ? t.logit : std::max(most, t.logit);
+  check_largest(most);
+  candidates_.clear();
+  for (const TokenLogit& t : top) add_candidate(t.logit, t.id, most, kReach * params_.temperature);
+  narrow_candidates(most);
+  return draw();
 }
 
 int32_t Sampler::sample(std::span<float> logits, const TokenHistory& history) {
@@ -77,7 +108,7 @@ std::vector<TokenProbability> Sampler::distribution(std::span<float> logits,
 // Everything before the temperature; returns the likeliest token.
 int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   const SamplingParams& p = params_;
-  check_logits(logits);
+  check_largest(likeliest(logits).logit);
   if (p.allowed_token_ids) keep_tokens(logits, allowed_);
   drop_tokens(logits, p.banned_token_ids);
   if (std::ssize(history.generated()) < p.min_tokens) drop_tokens(logits, ends_);
@@ -105,15 +136,21 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   return best;
 }
 
-// Temperature, top-k, top-p, min-p and typical-p, in this order. `reach`: how far below the largest
-// logit a token may be to be considered at all. Probabilities are compared in float32, as
-// transformers does: there those that ought to be equal mostly are.
+// `reach`: how far below the largest logit a token may be to be considered at all.
+void Sampler::add_candidate(float logit, int32_t id, float most, double reach) {
+  if (most - logit <= reach && logit != -kInfinity) candidates_.push_back({logit, id, 0});
+}
+
 void Sampler::find_candidates(std::span<const float> logits, float most, double reach) {
   candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (most - logits[i] <= reach && logits[i] != -kInfinity)
-      candidates_.push_back({logits[i], static_cast<int32_t>(i), 0});
-  }
+  for (size_t i = 0; i < logits.size(); ++i)
+    add_candidate(logits[i], static_cast<int32_t>(i), most, reach);
+  narrow_candidates(most);
+}
+
+// Temperature, top-k, top-p, min-p and typical-p, in this order. Probabilities are compared in
+// float32, as transformers does: there those that ought to be equal mostly are.
+void Sampler::narrow_candidates(float most) {
   if (params_.top_k > 0 && std::ssize(candidates_) > params_.top_k) keep_top_k();
   for (Candidate& c : candidates_) c.weight = std::exp((c.logit - most) / params_.temperature);
   if (params_.top_p < 1) keep_top_p();

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "src/engine/logits_processors.h"
 #include "src/engine/sampling_params.h"
 
@@ -50,13 +51,24 @@ class Sampler {
   // is left.
   int32_t sample(std::span<float> logits, const TokenHistory& history);
 
+  // Whether the next token is the likeliest of the row as the model gives it; take() is then what
+  // sample() would be, errors included.
+  bool takes_likeliest(const TokenHistory& history) const;
+  static int32_t take(const TokenLogit& likeliest);
+  // The same of the `known` largest logits, and what equals the last of them, in any order.
+  bool takes_top(const TokenHistory& history, int64_t known) const;
+  int32_t sample_top(std::span<TokenLogit> top);
+
   // Every token that is not dropped, in no order; those that sample() draws with these
   // probabilities. Changes the row, draws nothing.
   std::vector<TokenProbability> distribution(std::span<float> logits, const TokenHistory& history);
 
  private:
   int32_t process(std::span<float> logits, const TokenHistory& history);
+  bool changes_logits(const TokenHistory& history) const;
   void find_candidates(std::span<const float> logits, float most, double reach);
+  void add_candidate(float logit, int32_t id, float most, double reach);
+  void narrow_candidates(float most);
   double total_weight() const;
   template <class Order, class Keep>
   size_t sort_while(Order before, Keep keep);
@@ -73,8 +85,5 @@ class Sampler {
   TokenCounter& counter_;
   std::vector<Candidate>& candidates_;
 };
-
-// The id of the largest logit; the lowest id among equals.
-int32_t argmax(std::span<const float> logits);
 
 }  // namespace sluice

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/engine/sampler.h"
-
 namespace sluice {
 namespace {
 
@@ -54,8 +52,8 @@ std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t m
   Tensor hidden = runner_.prefill(sequence_, ids.subspan(static_cast<size_t>(known)), stop);
   std::vector<int32_t> guesses;
   while (true) {
-    Tensor logits = runner_.logits(hidden);
-    guesses.push_back(argmax({logits.row<float>(0), static_cast<size_t>(runner_.vocab_size())}));
+    runner_.compute_logits(hidden);
+    guesses.push_back(runner_.likeliest(0).id);
     if (std::ssize(guesses) == most) return guesses;
     seen_.push_back(guesses.back());
     hidden = runner_.decode(sequence_, std::span(seen_).last(1));

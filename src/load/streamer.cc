@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/device/range.h"
 #include "src/load/encode_queue.h"
 #include "src/load/fallback.h"
 
@@ -145,6 +146,7 @@ Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Devic
 
 std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progress,
                                          std::stop_token stop) {
+  Range range("load");
   io::Sources sources(index_);
   while (true) {
     try {

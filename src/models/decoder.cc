@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/device/range.h"
 #include "src/nn/weight_stream.h"
 
 namespace sluice {
@@ -95,6 +96,7 @@ DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, int64_t win
 
 void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvRows& kv,
                            const KvCache& cache, const Activations& act, bool first) const {
+  Range range(path());
   int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows);
   Tensor wide =

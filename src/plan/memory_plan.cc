@@ -101,8 +101,7 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
 void plan_compute(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   Uses uses(shape, plan);
   WorkspaceNeeds needs = workspace_needs(model, shape, plan.chunk_rows);
-  uint64_t logits = static_cast<uint64_t>(std::min(shape.logits_rows, plan.chunk_rows)) *
-                    static_cast<uint64_t>(model.logits_cols()) * sizeof(float);
+  uint64_t logits = logits_bytes(model, std::min(shape.logits_rows, plan.chunk_rows));
   uint64_t rows = Activations::bytes(model.config(), plan.chunk_rows, model.rank());
   uses.activations += Buffer::charged_bytes(rows) + Buffer::charged_bytes(logits);
   plan.activations +=
@@ -121,6 +120,11 @@ WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int
   needs.longest = shape.longest_sequence > 0 ? shape.longest_sequence : shape.max_tokens;
   needs.block_size = shape.block_size;
   return needs;
+}
+
+uint64_t logits_bytes(const CausalLM& model, int64_t rows) {
+  return static_cast<uint64_t>(rows) * (static_cast<uint64_t>(model.logits_cols()) * sizeof(float) +
+                                        (1 + kTopTokens) * sizeof(TokenLogit) + sizeof(int32_t));
 }
 
 uint64_t rope_bytes(const WorkspaceNeeds& needs) {

@@ -46,6 +46,10 @@ WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int
 
 // Rope's angles for a step, which are computed in host memory.
 uint64_t rope_bytes(const WorkspaceNeeds& needs);
+// Of so many rows of logits, and behind them of what is found in them: the likeliest token of each
+// row, and its kTopTokens largest logits.
+uint64_t logits_bytes(const CausalLM& model, int64_t rows);
+inline constexpr int64_t kTopTokens = 256;
 
 // How much memory to spend for speed. The planner tries them from the largest down; results do not
 // depend on them.

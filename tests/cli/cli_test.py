@@ -148,6 +148,14 @@ class UsageTest(Case):
                 reason = there.removeprefix("no: ")
                 self.assert_fails(2, reason, "run", DEMO, "-p", "x", "-n", "1", "--kernels", name)
 
+    def test_version_lists_gpus_or_says_why_there_is_none(self):
+        verbose = sluice("--version", "-v").stdout
+        none = re.search(r"(?m)^gpus: none: (.+)$", verbose)
+        if none:
+            self.assert_fails(2, none[1], "run", DEMO, "-p", "x", "-n", "1", "--device", "cuda")
+        else:
+            self.assertRegex(verbose, r"(?m)^gpus:\n  cuda:0  .+, compute capability \d+\.\d, .+ of memory$")
+
     def test_models_that_are_not_there(self):
         self.assert_fails(3, "does not exist", "run", self.path / "nowhere", "-p", "x")
         self.assert_fails(3, "config.json", "run", self.path, "-p", "x")

@@ -92,6 +92,38 @@ TEST_P(EmulatedDeviceTest, PinnedMemoryIsReadLate) {
   EXPECT_EQ(read(*stream), value);
 }
 
+// As a CUDA graph: memory is read when it is launched, arguments are those of the recording.
+TEST_P(EmulatedDeviceTest, AGraphReadsMemoryAnewAndKeepsItsArguments) {
+  auto stream = device_->stream();
+  int argument = 7;
+  std::unique_ptr<DeviceGraph> graph = stream->capture([&] {
+    cuda::launch(copy_kernel, {}, stream->handle(), at_, at_ + 1);
+    cuda::launch(set_kernel, {}, stream->handle(), at_ + 2, argument);
+    stream->copy(reinterpret_cast<std::byte*>(at_ + 3), reinterpret_cast<std::byte*>(at_ + 2),
+                 sizeof(int));
+  });
+  argument = 8;
+  EXPECT_EQ(read(*stream), 0);  // recorded is not done
+  for (int value : {3, 4}) {
+    cuda::launch(set_kernel, {}, stream->handle(), at_, value);
+    stream->launch(*graph);
+    EXPECT_EQ(read(*stream), value);
+    cuda::launch(copy_kernel, {}, stream->handle(), at_ + 3, at_ + 1);
+    EXPECT_EQ(read(*stream), 7);
+  }
+}
+
+TEST_P(EmulatedDeviceTest, WhatIsRecordedNeitherWaitsNorUsesMemoryThatMayGo) {
+  auto stream = device_->stream();
+  auto event = device_->event();
+  std::byte passing[4] = {};
+  EXPECT_THROW(stream->capture([&] { stream->synchronize(); }), simt::Fault);
+  EXPECT_THROW(stream->capture([&] { stream->record(*event); }), simt::Fault);
+  EXPECT_THROW(stream->capture([&] { stream->copy(memory_.data(), passing, 4); }), simt::Fault);
+  cuda::launch(set_kernel, {}, stream->handle(), at_ + 1, 9);
+  EXPECT_EQ(read(*stream), 9);
+}
+
 TEST_P(EmulatedDeviceTest, AFaultIsToldToAllWhoWait) {
   auto stream = device_->stream(), other = device_->stream();
   cuda::launch(wild_kernel, {{1}, {32}}, stream->handle(), at_);

@@ -210,6 +210,51 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
   for (size_t p = 0; p < prompts.size(); ++p) EXPECT_EQ(generate({prompts[p]})[0], together[p]);
 }
 
+// The likeliest token, or the largest logits, are found on the device, and the tokens are what the
+// host makes of the rows of logits, which it needs for `rank`. The last row comes for its hash.
+TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
+  Session session(options_for(bundled("llama_tied"), {}));
+  session.place(session.run_shape(4 * 40, 12, 4, 4));
+  LoadProgress progress;
+  session.load(progress, {});
+  constexpr uint64_t kTokens = 20;
+  auto generate = [&](const std::vector<SamplingParams>& sampling, bool rank, uint64_t& bytes) {
+    const uint64_t before = device_of(session).bytes_out();
+    Engine engine(session.runner(), nullptr, 4);
+    std::vector<OutputId> ids;
+    for (const SamplingParams& params : sampling) {
+      Request request;
+      request.prompt = {5, 17, static_cast<int32_t>(30 + ids.size()), 2};
+      request.max_tokens = kTokens;
+      request.rank = rank;
+      request.sampling = params;
+      ids.push_back({engine.add(request), 0});
+    }
+    while (!engine.idle()) engine.step({});
+    std::vector<std::pair<std::vector<int32_t>, uint64_t>> results;
+    for (OutputId id : ids) {
+      RequestResult r = engine.take(id);
+      results.emplace_back(r.ids, r.logits_hash);
+    }
+    bytes = device_of(session).bytes_out() - before;
+    return results;
+  };
+  const uint64_t row = static_cast<uint64_t>(session.model().root->logits_cols()) * sizeof(float);
+  const uint64_t top = kTopTokens * sizeof(TokenLogit) + sizeof(int32_t);
+  const SamplingParams greedy, sampled{.temperature = 0.9, .top_k = 20};
+  const std::vector<std::vector<SamplingParams>> cases{
+      {greedy}, {sampled}, {greedy, greedy}, {greedy, sampled, greedy, sampled}};
+  const std::vector<uint64_t> of_token{sizeof(TokenLogit), top, 2 * sizeof(TokenLogit)};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    uint64_t with_rows = 0, without = 0;
+    const auto expected = generate(cases[i], true, with_rows);
+    EXPECT_EQ(generate(cases[i], false, without), expected);
+    EXPECT_EQ(with_rows, cases[i].size() * kTokens * row);
+    if (i >= of_token.size()) continue;
+    EXPECT_EQ(without, kTokens * of_token[i] + cases[i].size() * row);
+  }
+}
+
 TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   SessionOptions options = options_for(bundled("llama_tied"), {});
   options.device_memory = "1MiB";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <vector>
@@ -202,6 +203,82 @@ TEST(Logprobs, LikeliestFirstAndTheLowerIdAmongEquals) {
   EXPECT_EQ(ids(token_logprobs(kLogits, 0, 5)), (Ids{1, 3, 2, 0, 4}));
   EXPECT_EQ(ids(token_logprobs(kLogits, 0, 1)), (Ids{1}));
   EXPECT_TRUE(token_logprobs(kLogits, 0, 0).top.empty());
+}
+
+// Who says so gets from the likeliest token what sample() makes of the row.
+TEST(Sampler, TakesTheLikeliestWhereNothingChangesTheRow) {
+  const std::vector<int32_t> ids{3, 1, 4, 1, 5};
+  const TokenHistory history{ids, 2};
+  const std::vector<float> row{-1, 2, 0, 2, 1.5f, -3};
+  std::vector<SamplingParams> plain(4), changed(10);
+  plain[1].top_k = 3;
+  plain[1].top_p = 0.5;
+  plain[2].stop_token_ids = {1};
+  plain[3].min_tokens = 3;  // they are there
+  changed[0].temperature = 0.1;
+  changed[1].allowed_token_ids = {2};
+  changed[2].banned_token_ids = {1};
+  changed[3].logit_bias = {{0, 5.0f}};
+  changed[4].repetition_penalty = 1.1;
+  changed[5].presence_penalty = 1;
+  changed[6].frequency_penalty = -1;
+  changed[7].no_repeat_ngram_size = 2;
+  changed[8].min_tokens = 4;
+  changed[8].stop_token_ids = {1};
+  changed[9].repetition_penalty = 0.9;
+  for (const SamplingParams& p : plain) {
+    Sampler sampler(p);
+    EXPECT_TRUE(sampler.takes_likeliest(history));
+    std::vector<float> logits = row;
+    EXPECT_EQ(Sampler::take(likeliest(row)), sampler.sample(logits, history));
+    EXPECT_EQ(logits, row);
+  }
+  for (const SamplingParams& p : changed) EXPECT_FALSE(Sampler(p).takes_likeliest(history));
+  EXPECT_THROW(Sampler::take({std::numeric_limits<float>::quiet_NaN(), 0}), Error);
+  EXPECT_THROW(Sampler::take({-std::numeric_limits<float>::infinity(), 0}), Error);
+}
+
+// The largest logits, in any order and more of them than asked for, give the tokens of the row.
+TEST(Sampler, SamplesFromTheLargestLogitsWhatItSamplesFromTheRow) {
+  test::Random random("Sampler.SamplesFromTheLargestLogitsWhatItSamplesFromTheRow");
+  const std::vector<int32_t> ids{1, 2};
+  const TokenHistory history{ids, 1};
+  constexpr int64_t kKnown = 20;
+  for (int i = 0; i < 2000; ++i) {
+    SamplingParams p;
+    p.temperature = random.uniform() < 0.3 ? 0.01 : 0.2 + random.uniform();
+    p.top_k = random.between(1, kKnown - 1);
+    p.top_p = random.uniform() < 0.5 ? 1 : 0.2 + 0.8 * random.uniform();
+    p.min_p = random.uniform() < 0.7 ? 0 : 0.1 * random.uniform();
+    p.typical_p = random.uniform() < 0.7 ? 1 : 0.5 + 0.5 * random.uniform();
+    p.seed = static_cast<uint64_t>(i);
+    std::vector<float> row(static_cast<size_t>(random.between(1, 60)));
+    const bool ties = random.uniform() < 0.5;
+    for (float& l : row) l = ties ? std::round(random.normal(3)) : random.normal(3);
+    if (random.uniform() < 0.2 && row.size() > 3) row[1] = row[2] = -HUGE_VALF;
+    std::vector<TokenLogit> top;
+    std::vector<float> sorted = row;
+    std::ranges::sort(sorted, std::greater());
+    const float least = sorted[std::min<size_t>(kKnown, sorted.size()) - 1];
+    for (size_t t = 0; t < row.size(); ++t)
+      if (row[t] >= least) top.push_back({row[t], static_cast<int32_t>(t)});
+    std::shuffle(top.begin(), top.end(), random.engine());
+    Sampler of_row(p), of_top(p);
+    ASSERT_TRUE(of_top.takes_top(history, kKnown));
+    for (int draws = 0; draws < 5; ++draws) {
+      std::vector<float> logits = row;
+      ASSERT_EQ(of_top.sample_top(top), of_row.sample(logits, history)) << "case " << i;
+    }
+  }
+  SamplingParams many{.temperature = 1, .top_k = kKnown};
+  EXPECT_FALSE(Sampler(many).takes_top(history, kKnown));
+  EXPECT_FALSE(Sampler({.temperature = 1}).takes_top(history, kKnown));
+  EXPECT_FALSE(Sampler({.top_k = 3}).takes_top(history, kKnown));
+  SamplingParams biased{.temperature = 1, .top_k = 3};
+  biased.logit_bias = {{1, 2.0f}};
+  EXPECT_FALSE(Sampler(biased).takes_top(history, kKnown));
+  std::vector<TokenLogit> damaged{{1, 3}, {std::numeric_limits<float>::quiet_NaN(), 1}, {2, 2}};
+  EXPECT_THROW(Sampler({.temperature = 1, .top_k = 3}).sample_top(damaged), Error);
 }
 
 }  // namespace

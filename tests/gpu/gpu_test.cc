@@ -102,6 +102,30 @@ TEST_P(Gpu, StreamedWeightsGiveTheSameBits) {
   }
 }
 
+// The first step of all is launched kernel by kernel, the others as a graph.
+TEST_P(Gpu, StepsAsGraphsGiveTheSameBits) {
+  SessionOptions options;
+  options.model = GetParam();
+  options.backend = backend_;
+  Session session(options);
+  session.place(session.run_shape(2 * 16, 8, 1, 2));
+  LoadProgress progress;
+  session.load(progress, {});
+  Runner& runner = session.runner();
+  const std::vector<int32_t> ids{5, 17, 30, 2, 44};
+  std::vector<std::vector<float>> rows[2];
+  Sequence sequences[2] = {runner.new_sequence(), runner.new_sequence()};
+  for (size_t s : {0, 1}) {
+    for (const int32_t& id : ids) {
+      Tensor logits = runner.logits(runner.decode(sequences[s], {&id, 1}));
+      rows[s].emplace_back(logits.row<float>(0), logits.row<float>(0) + logits.cols);
+    }
+  }
+  EXPECT_EQ(rows[1], rows[0]);
+  EXPECT_EQ(runner.graphs().captured, 1);
+  EXPECT_EQ(runner.graphs().launched, 2 * std::ssize(ids) - 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Gpu, testing::ValuesIn(test::golden_models()),
                          [](const auto& test) { return test::golden_name(test.param); });
 

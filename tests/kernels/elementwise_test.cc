@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "tests/kernels/backend.h"
+#include "tests/kernels/logits_rows.h"
 
 namespace sluice {
 namespace {
@@ -52,6 +55,58 @@ TEST_P(Elementwise, RmsNormEqualsItsDefinition) {
   Backend(GetParam(), Compute::bf16, {1, 2, 8})->rms_norm(x.tensor(), w.weight, 0, y.tensor());
   EXPECT_NEAR(y.at(0, 0), 3 / std::sqrt(12.5), 1e-6);
   EXPECT_NEAR(y.at(0, 1), 8 / std::sqrt(12.5), 1e-6);
+}
+
+TEST_P(Elementwise, LikeliestIsTheFirstOfTheLargest) {
+  Random random("Elementwise.LikeliestIsTheFirstOfTheLargest");
+  Backend reference(Isa::reference, Compute::bf16, {});
+  Backend backend(GetParam(), Compute::bf16, {9, 8, 8}, 2);
+  for (int64_t cols :
+       {int64_t{1}, int64_t{15}, int64_t{16}, int64_t{33}, random.between(2, 9000)}) {
+    SCOPED_TRACE(testing::Message() << cols << " columns");
+    Matrix m = test::logits_rows(cols, random);
+    std::vector<TokenLogit> found(9), expected(9);
+    reference->likeliest(m.tensor(), expected);
+    backend->likeliest(m.tensor(), found);
+    test::expect_same(found, expected);
+    for (int64_t r : {0, 1, 2, 3, 5, 8}) {
+      const float* row = m.tensor().row<float>(r);
+      EXPECT_EQ(expected[static_cast<size_t>(r)].id, std::max_element(row, row + cols) - row);
+    }
+    EXPECT_TRUE(std::isnan(expected[7].logit));
+  }
+}
+
+TEST_P(Elementwise, TopLogitsAreTheLargestAndTheirEquals) {
+  Random random("Elementwise.TopLogitsAreTheLargestAndTheirEquals");
+  Backend reference(Isa::reference, Compute::bf16, {});
+  Backend backend(GetParam(), Compute::bf16, {9, 8, 8}, 2);
+  for (int64_t cols : {int64_t{1}, int64_t{20}, int64_t{33}, random.between(100, 3000)}) {
+    for (int64_t k : {1, 7, 30}) {
+      SCOPED_TRACE(testing::Message() << k << " of " << cols << " columns");
+      Matrix m = test::logits_rows(cols, random);
+      test::TopRows found(9, 40), expected(9, 40);
+      reference->top_logits(m.tensor(), k, expected.out());
+      backend->top_logits(m.tensor(), k, found.out());
+      test::expect_same(found, expected);
+      for (int64_t r : {0, 1, 2, 5, 6}) {  // by sorting
+        std::vector<float> sorted(m.tensor().row<float>(r), m.tensor().row<float>(r) + cols);
+        std::ranges::sort(sorted, std::greater());
+        const float least = sorted[static_cast<size_t>(std::min(k, cols) - 1)];
+        EXPECT_EQ(expected.counts[static_cast<size_t>(r)],
+                  std::ranges::count_if(sorted, [&](float x) { return x >= least; }));
+        for (const TokenLogit& t : expected.row(r)) {
+          EXPECT_EQ(t.logit, m.at(r, t.id));
+          EXPECT_GE(t.logit, least);
+        }
+      }
+      EXPECT_TRUE(std::isnan(expected.row(7).empty()
+                                 ? NAN
+                                 : std::ranges::max(expected.row(7), {}, [](const TokenLogit& t) {
+                                     return std::isnan(t.logit);
+                                   }).logit));
+    }
+  }
 }
 
 TEST_P(Elementwise, AddRmsNormIsBothInOne) {

@@ -10,6 +10,8 @@
 #include "src/base/units.h"
 #include "src/device/arena.h"
 #include "src/device/cuda/check_cuda.h"
+#include "src/device/cuda/cuda_graph.h"
+#include "src/device/cuda/gpu_info.h"
 
 namespace sluice::cuda {
 namespace {
@@ -64,6 +66,14 @@ class CudaStream final : public DeviceStream {
   void synchronize() override {
     use_device();
     check_cuda(cudaStreamSynchronize(stream_), "waiting for the device");
+  }
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) override {
+    use_device();
+    return CudaGraph::capture(stream_, work);
+  }
+  void launch(DeviceGraph& graph) override {
+    use_device();
+    static_cast<CudaGraph&>(graph).launch(stream_);
   }
   CUstream_st* handle() const override { return stream_; }
 
@@ -168,43 +178,23 @@ class CudaDevice final : public Device, private MemoryOwner {
   Arena arena_;
 };
 
-// Two transfers a clock, on all lines of the bus; 0 where the driver does not tell.
-double memory_rate(int device) {
-  int kilohertz = 0, bits = 0;
-  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device) != cudaSuccess) {
-    cudaGetLastError();
-    return 0;
-  }
-  return 2e3 * kilohertz * bits / 8;
-}
-
 }  // namespace
 
 std::unique_ptr<Device> open_device(int index) {
-  int count = 0;
-  cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorInsufficientDriver) {
-    fail(ErrorKind::usage,
-         "--device cuda: there is no NVIDIA driver here, or one that is too old for CUDA {}.{}",
-         CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  const GpuCount found = count_gpus();
+  if (found.gpus == 0) fail(ErrorKind::usage, "--device cuda: {}", found.why_none);
+  if (index >= found.gpus) {
+    fail(ErrorKind::usage, "--device cuda:{}: there are {} of them, counted from 0", index,
+         found.gpus);
   }
-  if (status != cudaSuccess)
-    fail(ErrorKind::usage, "--device cuda: there is none: {}", cudaGetErrorString(status));
-  if (index >= count)
-    fail(ErrorKind::usage, "--device cuda:{}: there are {} of them, counted from 0", index, count);
-  cudaDeviceProp properties{};
-  check_cuda(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
-  int capability = 10 * properties.major + properties.minor;
-  if (capability < kLeastComputeCapability) {
+  DeviceInfo info = gpu_info(index);
+  if (info.compute_capability < kLeastComputeCapability) {
     fail(ErrorKind::usage, "--device cuda:{}: {} has compute capability {}.{}, and 8.0 is needed",
-         index, properties.name, properties.major, properties.minor);
+         index, info.name, info.compute_capability / 10, info.compute_capability % 10);
   }
   check_cuda(cudaSetDevice(index), "choosing the device");
   check_cuda(cudaFree(nullptr), "beginning to use the device");
-  return std::make_unique<CudaDevice>(
-      index,
-      DeviceInfo{properties.name, capability, properties.totalGlobalMem, memory_rate(index)});
+  return std::make_unique<CudaDevice>(index, std::move(info));
 }
 
 }  // namespace sluice::cuda

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cuda/step_rows.h"
 #include "quant/float8.h"
 #include "tests/kernels/cuda/device.h"
 
@@ -162,12 +163,13 @@ struct Problem {
   float scale = 0.2f;
 };
 
+// `longer`: than needed, what it is launched for.
 Matrix decode(const Problem& p, const Matrix& q, const std::vector<int32_t>& sequences,
-              const std::vector<int32_t>& positions) {
+              const std::vector<int32_t>& positions, int64_t longer = 0) {
   Buffer<int32_t> device_sequences(sequences), device_positions(positions);
   Buffer<float> slopes(p.slopes), sinks(p.sinks);
   DeviceMatrix from(q, 1), to(q.rows(), q.cols(), 5);
-  const int64_t longest = *std::max_element(positions.begin(), positions.end()) + 1;
+  const int64_t longest = *std::max_element(positions.begin(), positions.end()) + 1 + longer;
   Buffer<std::byte> workspace(
       cuda::decode_workspace_bytes(q.rows(), p.shape.heads(), p.shape.head_dim, longest));
   cuda::attention_decode(from.tensor(), p.cache, p.tables(),
@@ -195,6 +197,7 @@ void check_decode(Problem& p, Random& random) {
   }
   Matrix out = in_every_order([&] { return decode(p, q, sequences, positions); });
   expect_near(out, expected, 5e-5f, 1e-5f);
+  EXPECT_TRUE(same_bits(out, decode(p, q, sequences, positions, 3 * cuda::kPartition)));
 }
 
 const std::vector<std::pair<DType, float>>& cache_types() {
@@ -237,6 +240,15 @@ TEST(CudaAttentionDecode, HasAllFeaturesOverSeveralPartitions) {
     Problem p({16, 2, 2, 16}, DType::bf16, 0, features, {1, 7, 8, 512, 513, 1100}, random);
     check_decode(p, random);
   }
+}
+
+TEST(CudaAttentionDecode, IsLaunchedForPowersOfTwoOfPartitions) {
+  EXPECT_EQ(cuda::launched_length(1, 100000), 512);
+  EXPECT_EQ(cuda::launched_length(512, 100000), 512);
+  EXPECT_EQ(cuda::launched_length(513, 100000), 1024);
+  EXPECT_EQ(cuda::launched_length(2049, 100000), 4096);
+  EXPECT_EQ(cuda::launched_length(1025, 1300), 1536);  // none is longer
+  EXPECT_EQ(cuda::launched_length(1300, 1300), 1536);
 }
 
 // Two chunks of two sequences, the second of which has a past.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/kernels/cuda/device.h"
+#include "tests/kernels/logits_rows.h"
 
 namespace sluice {
 namespace {
@@ -33,6 +34,51 @@ std::vector<Size> sizes(Random& random) {
           {3, 2050, 2},
           {random.between(1, 6), 4 * random.between(1, 700), 4},
           {random.between(1, 6), random.between(1, 3000), 3}};
+}
+
+TEST(CudaElementwise, LikeliestEqualsTheReference) {
+  Random random("CudaElementwise.LikeliestEqualsTheReference");
+  ReferenceKernels reference(Compute::bf16);
+  for (int64_t cols :
+       {int64_t{1}, int64_t{31}, int64_t{512}, int64_t{513}, random.between(2, 5000)}) {
+    SCOPED_TRACE(testing::Message() << cols << " columns");
+    Matrix m = test::logits_rows(cols, random);
+    std::vector<TokenLogit> expected(9);
+    reference.likeliest(m.tensor(), expected);
+    in_every_order([&] {
+      DeviceMatrix from(m, 1);
+      simt::Buffer<TokenLogit> found(9);
+      cuda::likeliest(from.tensor(), found.data(), kStream);
+      EXPECT_TRUE(found.intact());
+      test::expect_same({found.data(), found.data() + 9}, expected);
+      return from.copy();
+    });
+  }
+}
+
+TEST(CudaElementwise, TopLogitsEqualTheReference) {
+  Random random("CudaElementwise.TopLogitsEqualTheReference");
+  ReferenceKernels reference(Compute::bf16);
+  for (int64_t cols : {int64_t{1}, int64_t{31}, int64_t{513}, random.between(2, 3000)}) {
+    for (int64_t k : {1, 7, 40}) {
+      SCOPED_TRACE(testing::Message() << k << " of " << cols << " columns");
+      Matrix m = test::logits_rows(cols, random);
+      test::TopRows expected(9, 40);
+      reference.top_logits(m.tensor(), k, expected.out());
+      in_every_order([&] {
+        DeviceMatrix from(m, 1);
+        simt::Buffer<TokenLogit> tokens(9 * 40);
+        simt::Buffer<int32_t> counts(9);
+        cuda::top_logits(from.tensor(), k, {40, tokens.data(), counts.data()}, kStream);
+        EXPECT_TRUE(tokens.intact() && counts.intact());
+        test::TopRows found(9, 40);
+        found.tokens = tokens.copy();
+        found.counts = counts.copy();
+        test::expect_same(found, expected);
+        return from.copy();
+      });
+    }
+  }
 }
 
 TEST(CudaElementwise, RmsNormEqualsTheReference) {

@@ -1,6 +1,7 @@
 #include "tests/support/simt/emulated_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "tests/support/simt/buffer.h"
+#include "tests/support/simt/emulator.h"
 
 namespace sluice::simt {
 namespace {
@@ -66,6 +68,8 @@ class Emulated final : public EmulatedDevice, private MemoryOwner {
  public:
   explicit Emulated(const DeviceOptions& o)
       : info_{"emulated", o.compute_capability, o.bytes},
+        graphs_offered_(o.graphs),
+        graph_bytes_(o.graph_bytes),
         streams_(o.schedule, o.seed, [this](const auto& work) { run(work); }) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -101,17 +105,19 @@ class Emulated final : public EmulatedDevice, private MemoryOwner {
   }
   std::unique_ptr<Pinned> pin(std::span<std::byte> host) override;
   uint64_t peak_bytes() const override { return peak_; }
+  int64_t graphs() const override { return graphs_; }
+  uint64_t bytes_out() const override { return bytes_out_; }
+  void count_copy(std::byte* to, const std::byte* from, uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    if (is_own(from) && !is_own(to)) bytes_out_ += bytes;
+  }
+  std::unique_ptr<DeviceGraph> capture(CUstream_st* stream, const std::function<void()>& work);
 
   Streams& streams() { return streams_; }
   // Memory that copies may be late with.
   bool stays(const std::byte* at) const {
     std::lock_guard lock(mutex_);
-    auto holds = [&](std::span<const std::byte> s) {
-      return at >= s.data() && at < s.data() + s.size();
-    };
-    return std::ranges::any_of(pinned_, holds) ||
-           std::ranges::any_of(pieces_,
-                               [&](const GuardedBytes& p) { return holds({p.data(), p.size()}); });
+    return is_own(at) || std::ranges::any_of(pinned_, [&](const auto& s) { return holds(s, at); });
   }
   void unpin(const std::byte* data) {
     std::lock_guard lock(mutex_);
@@ -119,6 +125,13 @@ class Emulated final : public EmulatedDevice, private MemoryOwner {
   }
 
  private:
+  static bool holds(std::span<const std::byte> s, const std::byte* at) {
+    return at >= s.data() && at < s.data() + s.size();
+  }
+  bool is_own(const std::byte* at) const {
+    return std::ranges::any_of(
+        pieces_, [&](const GuardedBytes& p) { return holds({p.data(), p.size()}, at); });
+  }
   // The device's work: its memory can be touched meanwhile.
   void run(const std::function<void()>& work) {
     std::lock_guard lock(mutex_);
@@ -135,12 +148,40 @@ class Emulated final : public EmulatedDevice, private MemoryOwner {
   }
 
   DeviceInfo info_;
+  bool graphs_offered_;
+  uint64_t graph_bytes_;
+  std::atomic<int64_t> graphs_ = 0;
   mutable std::mutex mutex_;  // guards what follows, but for streams_
-  uint64_t reserved_ = 0, used_ = 0, peak_ = 0;
+  uint64_t reserved_ = 0, used_ = 0, peak_ = 0, bytes_out_ = 0;
   std::list<GuardedBytes> pieces_;
   std::vector<std::span<std::byte>> pinned_;
   Streams streams_;
 };
+
+class EmulatedGraph final : public DeviceGraph {
+ public:
+  EmulatedGraph(std::vector<std::function<void()>> work, uint64_t bytes,
+                std::atomic<int64_t>& living)
+      : work_(std::move(work)), bytes_(bytes), living_(living) {
+    ++living_;
+  }
+  ~EmulatedGraph() override { --living_; }
+  EmulatedGraph(const EmulatedGraph&) = delete;
+  EmulatedGraph& operator=(const EmulatedGraph&) = delete;
+  uint64_t bytes() const override { return bytes_; }
+  const std::vector<std::function<void()>>& work() const { return work_; }
+
+ private:
+  std::vector<std::function<void()>> work_;
+  uint64_t bytes_;
+  std::atomic<int64_t>& living_;
+};
+
+std::unique_ptr<DeviceGraph> Emulated::capture(CUstream_st* stream,
+                                               const std::function<void()>& work) {
+  if (!graphs_offered_) return nullptr;
+  return std::make_unique<EmulatedGraph>(streams_.capture(stream, work), graph_bytes_, graphs_);
+}
 
 class EmulatedStream final : public DeviceStream {
  public:
@@ -150,6 +191,9 @@ class EmulatedStream final : public DeviceStream {
   EmulatedStream& operator=(const EmulatedStream&) = delete;
 
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
+    if (stream_->recording != nullptr && !(device_.stays(from) && device_.stays(to)))
+      throw Fault("a copy with memory that does not stay, while work is recorded");
+    device_.count_copy(to, from, bytes);
     if (device_.stays(from)) {
       device_.streams().put(stream_, [=] { std::memmove(to, from, bytes); });
     } else {  // CUDA C++ Programming Guide, "API Synchronization": it is read before the call
@@ -171,6 +215,13 @@ class EmulatedStream final : public DeviceStream {
     if (mark != nullptr) device_.streams().wait(stream_, mark);
   }
   void synchronize() override { device_.streams().synchronize(stream_); }
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) override {
+    return device_.capture(stream_, work);
+  }
+  void launch(DeviceGraph& graph) override {
+    for (const auto& work : static_cast<EmulatedGraph&>(graph).work())
+      device_.streams().put(stream_, work);
+  }
   CUstream_st* handle() const override { return stream_; }
 
  private:

@@ -15,6 +15,8 @@ struct DeviceOptions {
   uint64_t seed = 0;
   uint64_t bytes = uint64_t{1} << 30;  // of its memory
   int compute_capability = 89;
+  bool graphs = true;        // it can record work
+  uint64_t graph_bytes = 0;  // that each graph says it takes
 };
 
 // Each piece of its memory ends at a page that nobody may touch. Reads and writes of a host thread
@@ -22,6 +24,8 @@ struct DeviceOptions {
 class EmulatedDevice : public Device {
  public:
   virtual uint64_t peak_bytes() const = 0;  // that were in use at once
+  virtual int64_t graphs() const = 0;       // that there are now
+  virtual uint64_t bytes_out() const = 0;   // copied from its memory to the host's
 };
 std::unique_ptr<EmulatedDevice> make_emulated_device(const DeviceOptions& options);
 

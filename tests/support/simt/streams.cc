@@ -1,8 +1,10 @@
 #include "tests/support/simt/streams.h"
 
 #include <algorithm>
+#include <string>
 
 #include "src/base/check.h"
+#include "tests/support/simt/emulator.h"
 
 namespace sluice::simt {
 namespace {
@@ -33,11 +35,38 @@ void Streams::end(CUstream_st* stream) noexcept {
 
 void Streams::put(CUstream_st* stream, std::function<void()> work) {
   std::lock_guard lock(mutex_);
-  stream->tasks.push_back({std::move(work), nullptr, nullptr});
+  if (stream->recording != nullptr) {
+    stream->recording->push_back(std::move(work));
+  } else {
+    stream->tasks.push_back({std::move(work), nullptr, nullptr});
+  }
+}
+
+std::vector<std::function<void()>> Streams::capture(CUstream_st* stream,
+                                                    const std::function<void()>& work) {
+  std::vector<std::function<void()>> recorded;
+  auto record_to = [&](std::vector<std::function<void()>>* to) {
+    std::lock_guard lock(mutex_);
+    stream->recording = to;
+  };
+  record_to(&recorded);
+  try {
+    work();
+  } catch (...) {
+    record_to(nullptr);
+    throw;
+  }
+  record_to(nullptr);
+  return recorded;
+}
+
+void Streams::refuse_recording(const CUstream_st* stream, const char* what) const {
+  if (stream->recording != nullptr) throw Fault(std::string(what) + " while work is recorded");
 }
 
 Mark Streams::record(CUstream_st* stream) {
   std::lock_guard lock(mutex_);
+  refuse_recording(stream, "an event");
   Mark point = std::make_shared<bool>(false);
   stream->tasks.push_back({{}, nullptr, point});
   return point;
@@ -45,11 +74,13 @@ Mark Streams::record(CUstream_st* stream) {
 
 void Streams::wait(CUstream_st* stream, Mark mark) {
   std::lock_guard lock(mutex_);
+  refuse_recording(stream, "a wait for an event");
   stream->tasks.push_back({{}, std::move(mark), nullptr});
 }
 
 void Streams::synchronize(CUstream_st* stream) {
   std::lock_guard lock(mutex_);
+  refuse_recording(stream, "a wait for the stream");
   run_until([&] { return stream->tasks.empty(); }, stream);
 }
 

@@ -29,6 +29,7 @@ struct CUstream_st {
   };
   sluice::simt::Streams* owner = nullptr;
   std::deque<Task> tasks;
+  std::vector<std::function<void()>>* recording = nullptr;  // where work goes instead
 };
 
 namespace sluice::simt {
@@ -55,11 +56,16 @@ class Streams {
   Mark record(CUstream_st* stream);
   void wait(CUstream_st* stream, Mark mark);
 
+  // What `work` puts into the stream, in order; none of it is done. Events and waits are faults.
+  std::vector<std::function<void()>> capture(CUstream_st* stream,
+                                             const std::function<void()>& work);
+
   // What a task has thrown is thrown again by these, from then on always.
   void synchronize(CUstream_st* stream);
   void synchronize(const Mark& mark);
 
  private:
+  void refuse_recording(const CUstream_st* stream, const char* what) const;
   void run_until(const std::function<bool()>& done, CUstream_st* wanted);
   CUstream_st* choose(CUstream_st* wanted);
   CUstream_st* stream_of(const Mark& point);

@@ -1,0 +1,43 @@
+// Arg-max of rows of logits, so that the rows themselves need not leave the device.
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ordered.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/simt.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 512;
+
+__device__ inline float from_ordered(uint32_t code) {
+  constexpr uint32_t kSign = 0x80000000;
+  return std::bit_cast<float>(code == kNanCode ? code : code & kSign ? code ^ kSign : ~code);
+}
+
+// One block a row. What is compared is the logit's code and behind it the id, lower ones first.
+__global__ void __launch_bounds__(kThreads)
+    likeliest_kernel(const float* logits, int64_t stride, int cols, TokenLogit* out) {
+  const float* row = logits + blockIdx.x * stride;
+  unsigned long long best = 0;
+  for (int c = static_cast<int>(threadIdx.x); c < cols; c += kThreads) {
+    const uint32_t code = ordered(row[c]);
+    const uint32_t id = code == kNanCode ? 0 : static_cast<uint32_t>(c);
+    best = Larger{}(best, static_cast<unsigned long long>(code) << 32 | ~id);
+  }
+  best = block_reduce(best, Larger{}, &shared_memory<unsigned long long>());
+  if (threadIdx.x != 0) return;
+  out[blockIdx.x] = {from_ordered(static_cast<uint32_t>(best >> 32)),
+                     static_cast<int32_t>(~static_cast<uint32_t>(best))};
+}
+
+}  // namespace
+
+void likeliest(Tensor logits, TokenLogit* out, Stream stream) {
+  check_likeliest(logits);
+  if (logits.rows == 0) return;
+  launch(likeliest_kernel, {{static_cast<uint32_t>(logits.rows)}, {kThreads}, kThreads / 32 * 8},
+         stream, logits.row<float>(0), logits.stride, static_cast<int>(logits.cols), out);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,19 @@
+// What the CUDA runtime says of this machine's GPUs; asking uses none of them.
+#pragma once
+
+#include <string>
+
+#include "src/device/device.h"
+
+namespace sluice::cuda {
+
+// Those that CUDA_VISIBLE_DEVICES leaves.
+struct GpuCount {
+  int gpus = 0;
+  std::string why_none;  // part of a sentence
+};
+GpuCount count_gpus();
+
+DeviceInfo gpu_info(int index);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,18 @@
+// Named stretches of a thread's time, for profilers such as Nsight Systems (NVTX). Where none is
+// attached they do nothing, and neither in builds without the CUDA Toolkit.
+#pragma once
+
+#include <string>
+
+namespace sluice {
+
+// From here to its end; ranges lie within each other.
+class Range {
+ public:
+  explicit Range(const std::string& name);
+  ~Range();
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+};
+
+}  // namespace sluice

@@ -1,0 +1,55 @@
+// Steps whose launches are the same as an earlier one's, launched as one graph of the device: that
+// takes the host far less than kernel by kernel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+
+#include "kernels/kernels.h"
+#include "src/device/device.h"
+#include "src/memory/ledger.h"
+
+namespace sluice {
+
+struct GraphStats {
+  int64_t captured = 0;
+  int64_t launched = 0;
+};
+
+class StepGraphs {
+ public:
+  // Shapes that are remembered, the last ones used.
+  static constexpr size_t kMost = 16;
+
+  // Device, stream and ledger outlive it; at its end the stream has nothing to do.
+  StepGraphs(Device& device, DeviceStream& stream, Ledger& ledger)
+      : device_(device), stream_(stream), ledger_(ledger) {}
+
+  // Does `work`, which is the same for each step of the shape. The first time as it is, since many
+  // a shape comes only once, and since kernels are loaded when they are first launched, which
+  // cannot be recorded; from the second time on as a graph. Where there is no memory left for it in
+  // the device's budget, even without older ones, there will be no graphs.
+  void run(const LaunchShape& shape, const std::function<void()>& work);
+
+  const GraphStats& stats() const { return stats_; }
+
+ private:
+  struct Known {
+    LaunchShape shape;
+    std::unique_ptr<DeviceGraph> graph;  // null: the shape has come once
+    Lease memory;
+  };
+  bool capture(Known& known, const std::function<void()>& work);
+  void forget(std::list<Known>::iterator known);
+
+  Device& device_;
+  DeviceStream& stream_;
+  Ledger& ledger_;
+  bool offered_ = true;
+  std::list<Known> known_;  // the last one used first
+  GraphStats stats_;
+};
+
+}  // namespace sluice

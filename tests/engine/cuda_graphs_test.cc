@@ -1,0 +1,252 @@
+// Steps as graphs of the device: what is recorded once and launched again gives the bits of steps
+// that are launched kernel by kernel. On the emulated device, whose graphs keep the arguments that
+// kernels had when they were recorded.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/simt.h"
+#include "src/base/units.h"
+#include "src/engine/engine.h"
+#include "src/engine/session.h"
+#include "src/engine/step_graphs.h"
+#include "tests/engine/golden.h"
+#include "tests/support/simt/emulated_backend.h"
+
+namespace sluice {
+namespace {
+
+using simt::Schedule;
+
+struct How {
+  const char* model = "llama_tied";
+  simt::DeviceOptions device = {.seed = 3};
+  const char* place = "";
+};
+
+How with(const How& how, bool graphs, Schedule schedule = Schedule::lazy) {
+  How other = how;
+  other.device.graphs = graphs;
+  other.device.schedule = schedule;
+  return other;
+}
+
+// A model on a device of its own, for `sequences` of at most `longest` tokens.
+class Loaded {
+ public:
+  Loaded(const How& how, int64_t sequences, int64_t longest) : session_(options(how)) {
+    session_.place(session_.run_shape(sequences * (longest + 4), longest, sequences, sequences));
+    LoadProgress progress;
+    session_.load(progress, {});
+  }
+  Session& session() { return session_; }
+  Runner& runner() { return session_.runner(); }
+  const GraphStats& graphs() { return runner().graphs(); }
+
+  // Tokens and hash of each request, run together, some later than others.
+  std::vector<std::pair<std::vector<int32_t>, uint64_t>> generate(
+      const std::vector<Request>& requests) {
+    Engine engine(runner(), nullptr, std::ssize(requests));
+    std::vector<OutputId> ids;
+    for (const Request& r : requests) {
+      ids.push_back({engine.add(r), 0});
+      engine.step({});
+    }
+    while (!engine.idle()) engine.step({});
+    std::vector<std::pair<std::vector<int32_t>, uint64_t>> results;
+    for (OutputId id : ids) {
+      RequestResult r = engine.take(id);
+      results.emplace_back(r.ids, r.logits_hash);
+    }
+    return results;
+  }
+
+ private:
+  static SessionOptions options(const How& how) {
+    SessionOptions o;
+    o.model = std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/models" / how.model;
+    o.threads = 2;
+    o.block_size = 4;
+    o.max_model_len = 1000;
+    o.dtype = DtypeChoice::bf16;
+    if (*how.place != 0) o.place = parse_place_rules(how.place);
+    o.backend = simt::make_emulated_backend(how.device);
+    return o;
+  }
+  Session session_;
+};
+
+Request request(int32_t first, int32_t prompt, int64_t max_tokens) {
+  Request r;
+  for (int32_t i = 0; i < prompt; ++i) r.prompt.push_back((first * 53 + i * 31) % 300);
+  r.max_tokens = max_tokens;
+  return r;
+}
+
+// Batches of one to four, of sequences of different lengths.
+std::vector<Request> mixed() {
+  std::vector<Request> requests{request(1, 20, 14), request(2, 3, 4), request(3, 40, 9),
+                                request(4, 1, 11)};
+  requests[2].sampling.temperature = 0.8;
+  requests[2].sampling.seed = 5;
+  return requests;
+}
+
+TEST(CudaGraphs, SameBitsInMixedBatches) {
+  for (const char* model : {"llama_tied", "mistral_sliding"}) {
+    SCOPED_TRACE(model);
+    Loaded without(with({.model = model}, false), 4, 64);
+    const auto expected = without.generate(mixed());
+    const auto again = without.generate({request(1, 20, 14)});  // with what the KV cache holds
+    EXPECT_EQ(without.graphs().launched, 0);
+    for (Schedule schedule : {Schedule::lazy, Schedule::shuffled}) {
+      Loaded loaded(with({.model = model}, true, schedule), 4, 64);
+      EXPECT_EQ(loaded.generate(mixed()), expected);
+      EXPECT_GE(loaded.graphs().captured, 2);
+      EXPECT_GE(loaded.graphs().launched, loaded.graphs().captured + 5);
+      EXPECT_EQ(loaded.generate({request(1, 20, 14)}), again);  // and graphs that are there
+    }
+  }
+}
+
+// Logits of each token from the second on.
+std::vector<std::vector<float>> decode(Runner& runner, Sequence& sequence,
+                                       const std::vector<int32_t>& ids) {
+  std::vector<std::vector<float>> rows;
+  for (const int32_t& id : ids) {
+    Tensor logits = runner.logits(runner.decode(sequence, {&id, 1}));
+    rows.emplace_back(logits.row<float>(0), logits.row<float>(0) + logits.cols);
+  }
+  return rows;
+}
+
+// One recorded step serves sequences with other tokens, positions and blocks: whatever a step
+// passed by value would be the first one's.
+TEST(CudaGraphs, AStepThatIsLaunchedAgainReadsItsOwnPositions) {
+  const std::vector<int32_t> first{5, 17, 300, 2}, second{44, 9, 101, 7, 8, 450, 33, 12, 5, 17};
+  std::vector<std::vector<float>> results[2];
+  for (bool graphs : {false, true}) {
+    Loaded loaded(with({}, graphs), 2, 40);
+    Runner& runner = loaded.runner();
+    Sequence a = runner.new_sequence(), b = runner.new_sequence();
+    auto& rows = results[graphs ? 1 : 0];
+    rows = decode(runner, a, first);
+    for (auto& row : decode(runner, b, second)) rows.push_back(row);
+    for (auto& row : decode(runner, a, second)) rows.push_back(row);
+    EXPECT_EQ(loaded.graphs().captured, graphs ? 1 : 0);
+    EXPECT_EQ(loaded.graphs().launched, graphs ? std::ssize(rows) - 1 : 0);
+  }
+  EXPECT_EQ(results[1], results[0]);
+  EXPECT_NE(results[1][2], results[1][3]);
+}
+
+// A sequence that grows beyond what its graph was launched for gets another one.
+TEST(CudaGraphs, SequencesGrowAcrossPartitions) {
+  const std::vector<Request> requests{request(1, 505, 12), request(2, 3, 15)};
+  Loaded without(with({}, false), 2, 520);
+  Loaded loaded(with({}, true), 2, 520);
+  EXPECT_EQ(loaded.generate(requests), without.generate(requests));
+  EXPECT_EQ(loaded.graphs().captured, 3);  // both, both beyond 512, the second alone
+}
+
+TEST(CudaGraphs, StreamedWeightsAreNotRecorded) {
+  Loaded streamed({.place = "mlp=disk"}, 4, 64);
+  Loaded resident({}, 4, 64);
+  EXPECT_TRUE(streamed.session().memory_plan().streams());
+  EXPECT_EQ(streamed.generate(mixed()), resident.generate(mixed()));
+  EXPECT_EQ(streamed.graphs().captured, 0);
+  EXPECT_GT(resident.graphs().captured, 0);
+}
+
+// What graphs take is in the ledger, and goes with the runner.
+TEST(CudaGraphs, TheirMemoryIsCounted) {
+  How how;
+  how.device.graph_bytes = MiB;
+  Loaded loaded(how, 4, 64);
+  Ledger& ledger = loaded.session().ledger();
+  loaded.generate(mixed());
+  const uint64_t graphs = static_cast<uint64_t>(loaded.graphs().captured) * MiB;
+  EXPECT_GT(graphs, 0u);
+  EXPECT_EQ(ledger.peak(Place::device), loaded.session().memory_plan().device.peak() + graphs);
+  loaded.session().release();
+  EXPECT_EQ(ledger.used(Place::device), 0u);
+}
+
+__global__ void set_kernel(int64_t* at, int64_t value) { *at = value; }
+
+class StepGraphsTest : public testing::Test {
+ protected:
+  StepGraphsTest() {
+    device_->reserve(MiB);
+    memory_ = device_->memory(ledger_, Use::weights, "test", 4096, Buffer::Touch::now);
+    ledger_.set_budget(Place::device, 3 * kGraph + memory_.bytes().size());
+  }
+  void run(StepGraphs& graphs, int64_t rows) {
+    auto* at = reinterpret_cast<int64_t*>(memory_.data());
+    graphs.run({rows, 512}, [&] { cuda::launch(set_kernel, {}, stream_->handle(), at, rows); });
+    int64_t value = 0;
+    stream_->copy(reinterpret_cast<std::byte*>(&value), memory_.data(), sizeof value);
+    EXPECT_EQ(value, rows);
+  }
+
+  static constexpr uint64_t kGraph = 1000;
+  Ledger ledger_;
+  std::unique_ptr<simt::EmulatedDevice> device_ =
+      simt::make_emulated_device({.graph_bytes = kGraph});
+  Buffer memory_;
+  std::unique_ptr<DeviceStream> stream_ = device_->stream();
+};
+
+TEST_F(StepGraphsTest, TheOldestMakeRoomInTheBudget) {
+  StepGraphs graphs(*device_, *stream_, ledger_);
+  for (int64_t rows = 1; rows <= 5; ++rows) {
+    run(graphs, rows);
+    EXPECT_EQ(graphs.stats().captured, rows - 1);
+    run(graphs, rows);
+    EXPECT_EQ(graphs.stats().captured, rows);
+    EXPECT_EQ(device_->graphs(), std::min<int64_t>(rows, 3));
+  }
+  run(graphs, 5);
+  run(graphs, 3);
+  EXPECT_EQ(graphs.stats().captured, 5);
+  run(graphs, 2);  // its graph has gone
+  run(graphs, 2);
+  EXPECT_EQ(graphs.stats().captured, 6);
+  EXPECT_LE(ledger_.peak(Place::device), *ledger_.budget(Place::device));
+}
+
+TEST_F(StepGraphsTest, ThereAreFewAtOnce) {
+  ledger_.set_budget(Place::device, MiB);
+  StepGraphs graphs(*device_, *stream_, ledger_);
+  for (int64_t rows = 1; rows <= 40; ++rows) {
+    run(graphs, rows);
+    run(graphs, rows);
+  }
+  EXPECT_EQ(device_->graphs(), static_cast<int64_t>(StepGraphs::kMost));
+  run(graphs, 40);
+  EXPECT_EQ(graphs.stats().captured, 40);
+  EXPECT_EQ(graphs.stats().launched, 41);
+}
+
+TEST_F(StepGraphsTest, WithoutRoomForOneStepsRunAsTheyAre) {
+  ledger_.set_budget(Place::device, memory_.bytes().size() + kGraph - 1);
+  StepGraphs graphs(*device_, *stream_, ledger_);
+  for (int i = 0; i < 5; ++i) run(graphs, 1);
+  EXPECT_EQ(graphs.stats().captured, 0);
+  EXPECT_EQ(device_->graphs(), 0);
+}
+
+// What fails while a step is recorded is told, and the stream goes on.
+TEST_F(StepGraphsTest, AFailureWhileRecordingEndsTheRecording) {
+  StepGraphs graphs(*device_, *stream_, ledger_);
+  auto event = device_->event();
+  graphs.run({1, 512}, [] {});
+  EXPECT_THROW(graphs.run({1, 512}, [&] { stream_->record(*event); }), simt::Fault);
+  EXPECT_THROW(graphs.run({1, 512}, [&] { stream_->synchronize(); }), simt::Fault);
+  run(graphs, 1);
+  EXPECT_EQ(graphs.stats().captured, 1);
+}
+
+}  // namespace
+}  // namespace sluice

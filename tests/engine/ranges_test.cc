@@ -1,0 +1,41 @@
+// What a profiler is told of a run: ranges, by a library that takes its place.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "src/engine/session.h"
+
+namespace sluice {
+namespace {
+
+std::string recorded() {
+  void* library = dlopen(SLUICE_NVTX_RECORDER, RTLD_NOW);
+  auto ranges = reinterpret_cast<const char* (*)()>(dlsym(library, "recorded_ranges"));
+  return ranges == nullptr ? dlerror() : ranges();
+}
+
+TEST(Ranges, ARunTellsOfItsLoadItsStepsAndTheirLayers) {
+  setenv("NVTX_INJECTION64_PATH", SLUICE_NVTX_RECORDER, 1);
+  SessionOptions options;
+  options.model = std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/models/llama_tied";
+  options.threads = 1;
+  options.block_size = 4;
+  Session session(options);
+  session.place(session.run_shape(8, 4, 1));
+  LoadProgress progress;
+  session.load(progress, {});
+  Sequence sequence = session.runner().new_sequence();
+  Tensor hidden = session.runner().prefill(sequence, std::vector<int32_t>{1, 2, 3}, {});
+  session.runner().logits(hidden);
+  EXPECT_EQ(recorded(), "(load )(step (model.layers.0 )(model.layers.1 ))(logits )");
+  session.runner().copy_blocks(std::vector<BlockCopy>{{{Tier::device, 0}, {Tier::device, 1}}},
+                               false);
+  session.runner().copy_blocks({}, false);
+  EXPECT_TRUE(recorded().ends_with("(logits )(KV block copies )")) << recorded();
+}
+
+}  // namespace
+}  // namespace sluice
