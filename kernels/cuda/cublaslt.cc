@@ -96,6 +96,7 @@ class Owned {
 
 // What decides how a product is computed.
 struct Shape {
+  bool integers;  // of i8, summed in 32 bits; else bf16, summed in float32
   int64_t n, m, k;
   int64_t y_stride;               // elements
   uint32_t w_aligned, y_aligned;  // bytes
@@ -115,6 +116,7 @@ struct Product {
   Owned<cublasLtMatmulDesc_t> desc;
   Owned<cublasLtMatrixLayout_t> w, x, y;
   cublasLtMatmulAlgo_t algo{};
+  bool possible = false;
 };
 
 class CublasLt final : public Gemm {
@@ -126,16 +128,36 @@ class CublasLt final : public Gemm {
   void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y, std::span<std::byte> workspace,
                 Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Product& p =
-        product({x.rows, w.rows, x.cols, y.stride, alignment_of(w.data), alignment_of(y.data)});
+    const Shape shape{
+        false, x.rows, w.rows, x.cols, y.stride, alignment_of(w.data), alignment_of(y.data)};
+    const Product& p = product(shape);
+    if (!p.possible) {
+      fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {}", shape.n,
+           shape.k, shape.k, shape.m);
+    }
     const float one = 1, zero = 0;
-    check_cublas(f_.matmul(handle_.get(), p.desc.get(), &one, w.data, p.w.get(), x.data, p.x.get(),
-                           &zero, y.data, p.y.get(), y.data, p.y.get(), &p.algo, workspace.data(),
-                           kGemmWorkspace, stream),
-                 "multiplying");
+    run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
+  }
+
+  bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y, std::span<std::byte> workspace,
+                   Stream stream) override {
+    check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
+    const Product& p =
+        product({true, x.rows, w.rows, x.cols, w.rows, alignment_of(w.data), alignment_of(y)});
+    const int32_t one = 1, zero = 0;
+    if (p.possible) run(p, &one, w.data, x.data, &zero, y, workspace, stream);
+    return p.possible;
   }
 
  private:
+  void run(const Product& p, const void* one, const void* w, const void* x, const void* zero,
+           void* y, std::span<std::byte> workspace, Stream stream) const {
+    check_cublas(
+        f_.matmul(handle_.get(), p.desc.get(), one, w, p.w.get(), x, p.x.get(), zero, y, p.y.get(),
+                  y, p.y.get(), &p.algo, workspace.data(), kGemmWorkspace, stream),
+        "multiplying");
+  }
+
   const Product& product(const Shape& shape) {
     auto found = products_.find(shape);
     return found != products_.end() ? found->second
@@ -145,7 +167,11 @@ class CublasLt final : public Gemm {
   Product plan(const Shape& shape) const {
     Product p{Owned(f_.desc_destroy), Owned(f_.layout_destroy), Owned(f_.layout_destroy),
               Owned(f_.layout_destroy)};
-    check_cublas(f_.desc_create(p.desc.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
+    const cudaDataType_t factor = shape.integers ? CUDA_R_8I : CUDA_R_16BF;
+    const cudaDataType_t sum = shape.integers ? CUDA_R_32I : CUDA_R_32F;
+    check_cublas(
+        f_.desc_create(p.desc.out(), shape.integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, sum),
+        "a product");
     const cublasOperation_t transposed = CUBLAS_OP_T;
     check_cublas(
         f_.desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
@@ -156,14 +182,14 @@ class CublasLt final : public Gemm {
                                     static_cast<uint64_t>(cols), lead),
                    "a matrix");
     };
-    layout(p.w, CUDA_R_16BF, shape.k, shape.m, shape.k);
-    layout(p.x, CUDA_R_16BF, shape.k, shape.n, shape.k);
-    layout(p.y, CUDA_R_32F, shape.m, shape.n, shape.y_stride);
-    p.algo = choose(p, shape);
+    layout(p.w, factor, shape.k, shape.m, shape.k);
+    layout(p.x, factor, shape.k, shape.n, shape.k);
+    layout(p.y, sum, shape.m, shape.n, shape.y_stride);
+    choose(p, shape);
     return p;
   }
 
-  cublasLtMatmulAlgo_t choose(const Product& p, const Shape& shape) const {
+  void choose(Product& p, const Shape& shape) const {
     Owned<cublasLtMatmulPreference_t> preference(f_.preference_destroy);
     check_cublas(f_.preference_create(preference.out()), "a choice");
     const uint64_t workspace = kGemmWorkspace;
@@ -181,11 +207,8 @@ class CublasLt final : public Gemm {
     const cublasStatus_t status =
         f_.heuristic(handle_.get(), p.desc.get(), p.w.get(), p.x.get(), p.y.get(), p.y.get(),
                      preference.get(), 1, &result, &found);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
-      fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {} (status {})",
-           shape.n, shape.k, shape.k, shape.m, static_cast<int>(status));
-    }
-    return result.algo;
+    p.possible = status == CUBLAS_STATUS_SUCCESS && found > 0;
+    p.algo = result.algo;
   }
 
   Functions f_;

@@ -64,8 +64,9 @@ void CudaKernels::add_rms_norm(Tensor residual, Tensor x, const Weight& weight, 
 }
 
 void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
-  if (x.rows > kFewRows && gemm_ != nullptr && linear_many_fits(w, compute_))
-    return linear_many_rows(x, w, bias, *gemm_, scratch_, y, stream_.handle());
+  if (x.rows > kFewRows && gemm_ != nullptr && linear_many_fits(w, compute_) &&
+      linear_many_rows(x, w, bias, *gemm_, scratch_, y, stream_.handle()))
+    return;
   check(few_rows_workspace_bytes(w.cols) <= scratch_.size(), "linear: workspace");
   for (int64_t row = 0; row < x.rows; row += kFewRows) {
     const int64_t rows = std::min(kFewRows, x.rows - row);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/ops.h"
 
 namespace sluice::cuda {
@@ -42,7 +43,13 @@ void gemv_f32(Tensor x, const Weight& w, const float* bias, bool round, Tensor y
 // Rows [first, first + rows) of an E4M3 weight as bf16, without gaps between them; with its scales
 // where these are of blocks. `first` begins a panel.
 void decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Stream stream);
+// Rows [first, first + rows) of a weight of i8 in two's complement, with zeros in the rows and
+// columns that only `to` has.
+void decode_rows_i8(const Weight& w, int64_t first, int64_t rows, I8Matrix to, Stream stream);
 // y = y * scales + bias, by columns; either may be null.
 void finish_columns(Tensor y, const float* scales, const float* bias, Stream stream);
+// y = sums of i8 products * x_scales, by rows, * scales (+ bias), by columns.
+void finish_sums(const int32_t* sums, int64_t sums_stride, const float* x_scales,
+                 const float* scales, const float* bias, Tensor y, Stream stream);
 
 }  // namespace sluice::cuda

@@ -8,19 +8,24 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr uint64_t kTileBytes = uint64_t{16} << 20;  // of decoded weight, unless kTileRows are more
-constexpr int64_t kTileRows = 128;                   // tiles are multiples of it
+constexpr int64_t kTileRows = 128;  // tiles of decoded weight are multiples of it
 
 int64_t tile_rows(int64_t cols) {
   auto row = static_cast<uint64_t>(std::max<int64_t>(cols, 1) * 2);
-  return std::max<int64_t>(static_cast<int64_t>(kTileBytes / row) / kTileRows, 1) * kTileRows;
+  return std::max<int64_t>(static_cast<int64_t>(kManyTileBytes / row) / kTileRows, 1) * kTileRows;
 }
 
 uint64_t matrix_bytes(int64_t rows, int64_t cols) {
   return round_up(static_cast<uint64_t>(rows * cols * 2), 256);
 }
 
-uint64_t tile_bytes(int64_t cols) { return std::max(kTileBytes, matrix_bytes(kTileRows, cols)); }
+uint64_t tile_bytes(int64_t cols) {
+  return std::max(kManyTileBytes, matrix_bytes(kTileRows, cols));
+}
+
+uint64_t bf16_bytes(int64_t rows, int64_t cols) {
+  return kGemmWorkspace + tile_bytes(cols) + matrix_bytes(rows, cols);
+}
 
 struct Parts {
   uint16_t* x;
@@ -29,7 +34,7 @@ struct Parts {
 };
 
 Parts divide(std::span<std::byte> workspace, int64_t rows, int64_t cols) {
-  check(workspace.size() >= linear_many_workspace_bytes(rows, cols), "linear: workspace");
+  check(workspace.size() >= bf16_bytes(rows, cols), "linear: workspace");
   std::byte* tile = workspace.data() + kGemmWorkspace;
   return {reinterpret_cast<uint16_t*>(tile + tile_bytes(cols)), reinterpret_cast<uint16_t*>(tile),
           workspace.first(kGemmWorkspace)};
@@ -39,18 +44,21 @@ Parts divide(std::span<std::byte> workspace, int64_t rows, int64_t cols) {
 
 bool linear_many_fits(const Weight& w, Compute compute) {
   const DType codes = w.format.dtype;
-  return compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
+  return codes == DType::i8 ||
+         (compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3));
 }
 
 uint64_t linear_many_workspace_bytes(int64_t rows, int64_t cols) {
-  return kGemmWorkspace + tile_bytes(cols) + matrix_bytes(rows, cols);
+  return std::max(bf16_bytes(rows, cols), linear_many_i8_bytes(rows, cols));
 }
 
-void linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
+bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
                       std::span<std::byte> workspace, Tensor y, Stream stream) {
   check(!w.is_meta() && w.format.layout == WeightLayout::rows, "a resident weight of plain rows");
   check(x.rows == y.rows && x.cols == w.cols && y.cols == w.rows, "linear: y = x w^T");
-  if (y.rows == 0 || y.cols == 0) return;
+  if (y.rows == 0 || y.cols == 0) return true;
+  if (w.format.dtype == DType::i8)
+    return linear_many_rows_i8(x, w, bias, gemm, workspace, y, stream);
   const Parts parts = divide(workspace, x.rows, x.cols);
   round_rows_bf16(x, {parts.x, x.rows, x.cols}, stream);
   const Bf16Matrix rows{parts.x, x.rows, x.cols};
@@ -67,6 +75,7 @@ void linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
   }
   const float* scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
   if (scales != nullptr || bias != nullptr) finish_columns(y, scales, bias, stream);
+  return true;
 }
 
 }  // namespace sluice::cuda

@@ -1,4 +1,5 @@
-// Linear layers of many rows (prompts): rounded to bf16, multiplied by the vendor's library.
+// Linear layers of many rows (prompts): rounded to bf16, or to i8 as the weight is, and multiplied
+// by the vendor's library.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace sluice::cuda {
 
-// bf16 weights, and those that bf16 holds: E4M3. Others go through linear_few_rows.
+// bf16 weights, those that bf16 holds (E4M3), and i8. Others go through linear_few_rows.
 bool linear_many_fits(const Weight& w, Compute compute);
 
 // Scratch for so many rows of inputs of at most `cols`.
@@ -17,8 +18,15 @@ uint64_t linear_many_workspace_bytes(int64_t rows, int64_t cols);
 
 // y = x w^T (+ bias) as kernels.h has it. E4M3 weights are decoded to bf16 a tile of rows at a
 // time: exactly, with scales of rows, which multiply the sums; with scales of blocks, which
-// multiply the codes before, rounded to bf16.
-void linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
-                      std::span<std::byte> workspace, Tensor y, Stream stream);
+// multiply the codes before, rounded to bf16. i8 gives the bits of linear_few_rows. False where the
+// library has no way on this GPU: then y is not what it should be.
+[[nodiscard]] bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
+                                    std::span<std::byte> workspace, Tensor y, Stream stream);
+
+// Its parts.
+inline constexpr uint64_t kManyTileBytes = uint64_t{16} << 20;  // of the weight, decoded; about
+uint64_t linear_many_i8_bytes(int64_t rows, int64_t cols);
+bool linear_many_rows_i8(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
+                         std::span<std::byte> workspace, Tensor y, Stream stream);
 
 }  // namespace sluice::cuda

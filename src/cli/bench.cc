@@ -267,7 +267,7 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report);
   // What bounds a step: the disk, where it gives weights anew for every token; else memory.
-  bool streams = session.memory_plan().streams();
+  bool streams = session.memory_plan().has(Tier::disk);
   uint64_t bytes =
       streams ? session.memory_plan().sweep_bytes : session.read_plan().bytes_per_token();
   session.release();  // the buffers that measure take the weights' place

@@ -215,7 +215,8 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--max-model-len", o.max_model_len,
                   "longest sequence, prompt and continuation; auto: the longest that fits");
   verb.add_option("--place", o.place,
-                  "what stays in memory and what is streamed: layers.0-7=host,layers.*.mlp=disk");
+                  "what stays in memory and what is streamed: layers.0-7=host,layers.*.mlp=disk; "
+                  "with a GPU device, too");
   verb.add_option("--tensor-parallel-size", o.tensor_parallel_size, "1")->capture_default_str();
   verb.add_option("--spill-dir", o.spill_dirs,
                   "where weights that are quantized and streamed are kept in their packed form: a "

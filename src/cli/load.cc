@@ -61,6 +61,8 @@ Json stream_json(const Session& session) {
   return {{"bytes_per_sweep", session.memory_plan().sweep_bytes},
           {"bytes_read", s.io.bytes_read},
           {"bytes_from_spill", s.spilled_bytes},
+          {"host_bytes_per_sweep", session.memory_plan().host_sweep_bytes},
+          {"bytes_from_host", s.host_bytes},
           {"reads", s.io.reads},
           {"retries", s.io.retries},
           {"tiles_used", s.tiles_used},

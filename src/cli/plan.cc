@@ -24,7 +24,8 @@ Json uses_json(const MemoryPlan& m) {
           {"kernel", m.kernel}};
 }
 
-// Of each unit, what stays in memory and what a pass over the model reads anew.
+// Of each unit, what stays where it is computed with, what stays in host memory beside that, and
+// what a pass over the model reads anew.
 Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory) {
   SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
   std::vector<uint64_t> streamed(read.units.size());
@@ -36,14 +37,16 @@ Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory)
   for (size_t u = 0; u < read.units.size(); ++u) {
     const UnitPlan& unit = read.units[u];
     bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
-      return p.unit == u && p.streamed && p.param->role == ParamRole::embedding;
+      return p.unit == u && p.streamed() && p.param->role == ParamRole::embedding;
     });
-    std::string place = streamed[u] == 0 && !lookup ? memory
-                        : unit.storage_bytes == 0   ? "disk"
-                                                    : fmt::format("{}+disk", memory);
+    std::vector<std::string> places;
+    if (unit.storage_bytes > 0) places.push_back(memory);
+    if (unit.host_bytes > 0) places.push_back("host");
+    if (streamed[u] > 0 || lookup) places.push_back("disk");
     units.push_back({{"name", unit.name},
-                     {"place", place},
+                     {"place", fmt::format("{}", fmt::join(places, "+"))},
                      {"bytes", unit.storage_bytes},
+                     {"host_bytes", unit.host_bytes},
                      {"read_bytes", unit.read_bytes},
                      {"streamed_bytes", streamed[u]}});
   }
@@ -67,9 +70,8 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     }
   };
   const QuantizeRequest& asked = session.options().quantize;
-  bool host = session.device_budget() == 0;  // where weights are: more of it would help
   for (int percent : {125, 150, 200}) {
-    if (!host) break;
+    if (!now.has(Tier::disk)) break;
     uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
@@ -79,7 +81,7 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
     fp8.to_bf16 = false;
     consider("--quantization fp8", session.budget(), fp8);
   }
-  if (!host) return list;
+  if (!now.has(Tier::disk)) return list;
   auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
   uint64_t all = resident.needed() + 2 * MiB;
   consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
@@ -113,13 +115,15 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"read_bytes", read.read_bytes()},
           {"bytes_per_sweep", memory.sweep_bytes},
           {"bytes_of_first_sweep", memory.first_sweep_bytes},
+          {"host_bytes_per_sweep", memory.host_sweep_bytes},
           {"load_seconds", speed.load_seconds},
           {"tokens_per_second", speed.tokens_per_second},
           {"rates",
            {{"disk_bytes_per_second", rates.disk},
             {"disk_measured", rates.disk_measured},
             {"memory_bytes_per_second", rates.memory},
-            {"memory_measured", rates.memory_measured}}},
+            {"memory_measured", rates.memory_measured},
+            {"link_bytes_per_second", rates.link}}},
           {"would_help", would_help(session, shape, memory, rates)},
           {"smallest",
            {{"memory", smallest.needed() + MiB}, {"device_memory", smallest.device.peak()}}},
@@ -127,14 +131,20 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
 }
 
-std::string units_text(const Json& units) {
+// With a column for host memory where that is not what the device computes with.
+std::string units_text(const Json& units, bool device) {
+  auto line = [&](std::string_view name, std::string_view place, std::string_view bytes,
+                  std::string_view host, std::string_view read) {
+    return device
+               ? fmt::format("{:<28} {:<16} {:>10} {:>10} {:>14}\n", name, place, bytes, host, read)
+               : fmt::format("{:<28} {:<10} {:>10} {:>14}\n", name, place, bytes, read);
+  };
   std::string text =
-      fmt::format("{:<28} {:<10} {:>10} {:>14}\n", "unit", "place", "in memory", "read a pass");
+      line("unit", "place", device ? "on device" : "in memory", "in host", "read a pass");
   for (const Json& u : units) {
-    text +=
-        fmt::format("{:<28} {:<10} {:>10} {:>14}\n", u.at("name").get<std::string>(),
-                    u.at("place").get<std::string>(), format_size(u.at("bytes").get<uint64_t>()),
-                    format_size(u.at("streamed_bytes").get<uint64_t>()));
+    auto size = [&](const char* key) { return format_size(u.at(key).get<uint64_t>()); };
+    text += line(u.at("name").get<std::string>(), u.at("place").get<std::string>(), size("bytes"),
+                 size("host_bytes"), size("streamed_bytes"));
   }
   return text;
 }
@@ -179,6 +189,10 @@ std::string plan_text(const Session& session, const Json& plan) {
   text += fmt::format("decode       about {:.2f} tokens/s, {} from disk for each (memory: {})\n",
                       plan.at("tokens_per_second").get<double>(), size(plan.at("bytes_per_sweep")),
                       rate("memory"));
+  if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0) {
+    text += fmt::format("             {} from host memory for each (an assumed {:.1f} GB/s)\n",
+                        size(host), rates.at("link_bytes_per_second").get<double>() / 1e9);
+  }
   for (const Json& help : plan.at("would_help")) {
     text += fmt::format(
         "  {:<20} {:>8.2f} tokens/s, {} from disk for each\n", help.at("change").get<std::string>(),
@@ -186,7 +200,7 @@ std::string plan_text(const Session& session, const Json& plan) {
   }
   if (!rates.at("disk_measured").get<bool>())
     text += "`sluice bench disk MODEL` replaces the assumed rates by measured ones.\n";
-  text += units_text(plan.at("units"));
+  text += units_text(plan.at("units"), session.device_budget() > 0);
   if (!plan.at("ignored_tensors").empty()) {
     text +=
         fmt::format("not read     {}\n",
@@ -208,7 +222,7 @@ void run(const PlanOptions& o) {
   MemoryPlan memory = session.predict(shape);
   MemoryPlan smallest = session.smallest(shape);
   ReadPlan read = compile(session.model(), session.index(), session.options().quantize,
-                          memory.effort.staging, memory.streamed);
+                          memory.effort.staging, memory.placement);
   Json plan = plan_json(session, shape, memory, smallest, read);
   write_report(o, plan);
   if (o.json) {

@@ -72,10 +72,16 @@ std::string load_text(const JsonFields& load) {
 }
 
 std::string stream_text(const JsonFields& stream) {
-  return fmt::format(
-      "\nstreamed   {} for each pass, {} in all; compute waited {:.2f} s for the disk",
-      size_text(stream, "bytes_per_sweep"), size_text(stream, "bytes_read"),
-      number(stream, "wait_seconds"));
+  std::string text =
+      fmt::format("\nstreamed   {} for each pass, {} in all; compute waited {:.2f} s for the disk",
+                  size_text(stream, "bytes_per_sweep"), size_text(stream, "bytes_read"),
+                  number(stream, "wait_seconds"));
+  if (stream.integer_or("host_bytes_per_sweep", 0, INT64_MAX, 0) > 0) {
+    text += fmt::format("\nfrom host  {} for each pass, {} in all",
+                        size_text(stream, "host_bytes_per_sweep"),
+                        size_text(stream, "bytes_from_host"));
+  }
+  return text;
 }
 
 std::string spill_text(const JsonFields& spill) {

@@ -103,6 +103,8 @@ void Session::set_device_budget() {
                        ? parse_budget("--device-memory", *options_.device_memory, free)
                        : free - std::min(free, std::clamp(free / 20, 64 * MiB, GiB));
   ledger_.set_budget(Place::device, device_budget_);
+  Rates rates = this->rates();
+  link_cost_ = rates.disk / rates.link;
 }
 
 // What the device's kernels have no code for is refused before anything is read.
@@ -159,7 +161,8 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           options_.swap,
           options_.prompt_cache,
           std::min(max_tokens, max_model_len_),
-          backend_->device().has_own_memory() ? device_budget_ : UINT64_MAX};
+          backend_->device().has_own_memory() ? device_budget_ : UINT64_MAX,
+          link_cost_};
 }
 
 void Session::check_place_rules() {
@@ -168,6 +171,10 @@ void Session::check_place_rules() {
     model_.root->each_param([&](const Param& p) { found = found || rule.matches(p.path); });
     if (!found) {
       fail(ErrorKind::usage, "--place {}: matches no parameter; `sluice inspect` lists them",
+           rule.pattern);
+    }
+    if (rule.tier == Tier::device && !backend_->device().has_own_memory()) {
+      fail(ErrorKind::usage, "--place {}=device: there is no device here; host and disk are places",
            rule.pattern);
     }
   }
@@ -206,7 +213,7 @@ MemoryPlan Session::predict(const RunShape& shape) {
 std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
                                                  const QuantizeRequest& quantize) {
   MemoryPlan plan = sluice::place(model_, index_, quantize, shape, budget, runtime_bytes_);
-  ReadPlan read = compile(model_, index_, quantize, plan.effort.staging, plan.streamed);
+  ReadPlan read = compile(model_, index_, quantize, plan.effort.staging, plan.placement);
   return {std::move(plan), std::move(read)};
 }
 
@@ -249,7 +256,7 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
   backend_->device().reserve(plan_->device.peak());
   make_encoder();
-  if (plan_->streams() && !options_.spill.directories.empty()) {
+  if (plan_->has(Tier::disk) && !options_.spill.directories.empty()) {
     SpillKey key{std::filesystem::canonical(options_.model),
                  std::string(options_.quantize.scheme.name), model_.root->rank()};
     spill_ = std::make_unique<Spill>(*read_plan_, index_, key, options_.spill, ledger_);
@@ -258,10 +265,8 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   Streamer streamer(*read_plan_, index_, backend_->device(), *encoder_, ledger_, load_options());
   residents_ = streamer.load_all(load_report_, progress, stop);
   for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
-  if (plan_->streams()) {
-    open_stream();
-    if (options_.max_quant_error) measure_streamed(stop);
-  }
+  open_streams();
+  if (stream_ && options_.max_quant_error) measure_streamed(stop);
   if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
 }
 
@@ -279,15 +284,20 @@ LoadOptions Session::load_options() {
   return {options_.reader, pool_->size(), spill_.get(), &timeline_};
 }
 
-void Session::open_stream() {
-  stream_ = std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_,
-                                         ledger_, load_report_.amax, load_options(), stop_);
+void Session::open_streams() {
+  if (plan_->has(Tier::host))
+    host_tiles_ = std::make_unique<HostTiles>(*read_plan_, backend_->device(), ledger_);
+  if (plan_->has(Tier::disk)) {
+    stream_ = std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_,
+                                           ledger_, load_report_.amax, load_options(), stop_);
+  }
 }
 
 std::optional<StreamReport> Session::stream_report() const {
-  if (!stream_) return std::nullopt;
+  if (!stream_ && !host_tiles_) return std::nullopt;
   StreamReport report = past_streams_;
-  report += stream_->report();
+  if (stream_) report += stream_->report();
+  if (host_tiles_) report.host_bytes += host_tiles_->bytes_copied();
   return report;
 }
 
@@ -310,17 +320,17 @@ void Session::shrink(uint64_t budget) {
   past_peak_ = predicted_peak();
   if (stream_) past_streams_ += stream_->report();
   stream_.reset();
-  for (size_t i = 0; i < plan.streamed.size(); ++i) {
-    if (!plan.streamed[i]) continue;
+  for (size_t i = 0; i < plan.placement.size(); ++i) {
+    if (plan.placement[i] != Tier::disk) continue;
     for (Resident& r : residents_) r.release(*read_plan_->params[i].param);
   }
   // The spill cache knows the old plan, whose tensors are the same; but not in the same tiles.
   if (spill_ && !spill_->ready()) spill_->stop_using("the budget was lowered", false);
-  *read_plan_ = compile(model_, index_, options_.quantize, plan.effort.staging, plan.streamed);
+  *read_plan_ = compile(model_, index_, options_.quantize, plan.effort.staging, plan.placement);
   plan_ = std::move(plan);
   malloc_trim(0);
   ledger_.set_budget(Place::host, budget_);
-  open_stream();
+  open_streams();
   log::info("the budget is {} now: {} of weights stay in memory instead of {}, {} are read a pass",
             format_size(budget_), format_size(plan_->weights), format_size(before),
             format_size(plan_->sweep_bytes));
@@ -391,6 +401,7 @@ BlockCosts Session::block_costs() const {
 void Session::release() {
   runner_.reset();
   stream_.reset();
+  host_tiles_.reset();
   spill_.reset();
   residents_.clear();
   encoder_.reset();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/engine/runner.h"
+#include "src/load/host_tiles.h"
 #include "src/load/streamer.h"
 #include "src/load/tile_stream.h"
 #include "src/memory/system.h"
@@ -129,7 +130,7 @@ class Session {
   void check_place_rules();
   int64_t longest_sequence();
   void measure_streamed(const std::stop_token& stop);
-  void open_stream();
+  void open_streams();
   void make_encoder();
   LoadOptions load_options();
   Rates rates_for(const std::filesystem::path& path) const;
@@ -146,6 +147,7 @@ class Session {
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;
   uint64_t device_budget_ = 0;
+  double link_cost_ = 0;  // as of RunShape
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
   uint64_t guests_ = 0;  // bytes that they take while this runs
@@ -165,9 +167,10 @@ class Session {
   std::unique_ptr<Encoder> encoder_;
   std::unique_ptr<Spill> spill_;
   std::vector<Resident> residents_;
-  std::unique_ptr<TileStream> stream_;
-  StreamReport past_streams_;  // before the budget was lowered
-  uint64_t past_peak_ = 0;     // predicted for before
+  std::unique_ptr<TileStream> stream_;     // from disk
+  std::unique_ptr<HostTiles> host_tiles_;  // and from host memory
+  StreamReport past_streams_;              // before the budget was lowered
+  uint64_t past_peak_ = 0;                 // predicted for before
   std::unique_ptr<Runner> runner_;
 };
 

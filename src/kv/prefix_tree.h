@@ -11,10 +11,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "src/memory/tier.h"
+
 namespace sluice {
 
-// Where a block may lie, nearest first.
-enum class Tier : uint8_t { device, host, disk };
 inline constexpr size_t kTiers = 3;
 
 struct BlockPlace {

@@ -32,6 +32,8 @@ EncodeQueue::EncodeQueue(const ReadPlan& plan, const Encoder& encoder,
       measured_(plan.tensors.size()) {
   for (size_t t = 0; t < amax.size(); ++t)
     measured_[t] = {plan.tensors[t].measure_spans, amax[t], {}};
+  if (std::ranges::find(plan.params, Tier::host, &ParamPlan::tier) != plan.params.end())
+    host_encoder_ = make_cpu_encoder(Isa::automatic);
   awake_ = static_cast<size_t>(threads);
   for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
 }
@@ -127,8 +129,8 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
   const Span& span = *arrived.span;
   const Move& move = moves(arrived).front();
   EncodeArgs args = encode_args(move, arrived);
-  float amax =
-      encoder_.absolute_max(args.source, args.stored, args.source_stride, args.rows, args.to.cols);
+  float amax = encoder_for(move).absolute_max(args.source, args.stored, args.source_stride,
+                                              args.rows, args.to.cols);
   std::vector<ArrivedSpan> unblocked;
   {
     std::lock_guard lock(mutex_);
@@ -156,7 +158,7 @@ void EncodeQueue::encode(ArrivedSpan arrived) {
       std::lock_guard lock(mutex_);
       args.tensor_amax = measured_[all[i].tensor].amax;
     }
-    stats[i] = encoder_.encode(args);
+    stats[i] = encoder_for(all[i]).encode(args);
   }
   // The bytes are encoded: their slot is free to write from.
   for (size_t i = 0; i < all.size() && spill_ != nullptr; ++i) spill(all[i], stats[i], arrived);
@@ -213,6 +215,11 @@ std::vector<float> EncodeQueue::amax() const {
   amax.reserve(measured_.size());
   for (const Measured& m : measured_) amax.push_back(m.amax);
   return amax;
+}
+
+const Encoder& EncodeQueue::encoder_for(const Move& move) const {
+  bool host = plan_.params[plan_.tensors[move.tensor].param].tier == Tier::host;
+  return host ? *host_encoder_ : encoder_;
 }
 
 EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived) const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <semaphore>
 #include <span>
@@ -88,10 +89,12 @@ class EncodeQueue {
   void spill(const Move& move, const EncodeStats& stats, const ArrivedSpan& arrived);
   void finish(const ArrivedSpan& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedSpan& arrived) const;
+  const Encoder& encoder_for(const Move& move) const;
   std::span<const Move> moves(const ArrivedSpan& arrived) const;
 
   const ReadPlan& plan_;
   const Encoder& encoder_;
+  std::unique_ptr<Encoder> host_encoder_;  // for what stays in host memory beside a device
   std::span<const Weight> weights_;
   std::span<std::byte> slots_;
   Spill* spill_;

@@ -28,32 +28,38 @@ struct Fetch {
 
 // Storage of all units, and where each parameter lies in it.
 struct Filling {
-  std::vector<Buffer> storage;  // of each unit; empty where nothing of it stays
-  std::vector<Weight> weights;  // of each parameter
+  std::vector<UnitStorage> storage;  // of each unit; empty where nothing of it stays
+  std::vector<Weight> weights;       // of each parameter
 
   Filling(const ReadPlan& plan, Device& device, Ledger& ledger) {
-    for (const UnitPlan& u : plan.units)
+    for (const UnitPlan& u : plan.units) {
       storage.push_back(
-          device.memory(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily));
+          {device.memory(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily),
+           Buffer(ledger, Use::weights, u.name, u.host_bytes, Buffer::Touch::lazily), nullptr});
+    }
     for (const ParamPlan& p : plan.params)
-      weights.push_back(plan.weight(p, storage[p.unit].data()));
+      weights.push_back(plan.weight(p, storage[p.unit].of(p.tier).data()));
   }
 };
 
 // Has the system bring the pages of a load's storage, in the order in which it is filled, while the
 // first bytes are still on their way: encoding need not wait for them then. A hypervisor that takes
 // free memory back has not yet taken what was free for a moment only.
-void touch_ahead(std::span<const Fetch> list, std::span<const Buffer> storage,
+void touch_ahead(std::span<const Fetch> list, std::span<const UnitStorage> storage,
                  const std::stop_token& stop) {
   constexpr uint64_t kPart = 32 * MiB;
+  auto touch = [&](const Buffer& buffer) {
+    uint64_t bytes = buffer.bytes().size();
+    for (uint64_t at = 0; at < bytes && !stop.stop_requested(); at += kPart)
+      buffer.touch(at, std::min(kPart, bytes - at));
+  };
   std::vector<bool> touched(storage.size());
   for (const Fetch& f : list) {
     uint32_t unit = f.span->unit;
     if (touched[unit]) continue;
     touched[unit] = true;
-    uint64_t bytes = storage[unit].bytes().size();
-    for (uint64_t at = 0; at < bytes && !stop.stop_requested(); at += kPart)
-      storage[unit].touch(at, std::min(kPart, bytes - at));
+    touch(storage[unit].device);
+    touch(storage[unit].host);
   }
 }
 
@@ -95,7 +101,7 @@ uint64_t needed_bytes(const ReadPlan& plan, const Spill* spill) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < plan.tensors.size(); ++i) {
     const TensorPlan& t = plan.tensors[i];
-    if (plan.params[t.param].streamed) continue;
+    if (plan.params[t.param].streamed()) continue;
     bool spilled = spill != nullptr && spill->has(i);
     sum += spilled ? spill->layout().find(i)->codes_bytes() : plan.needed_bytes(t);
   }
@@ -104,12 +110,12 @@ uint64_t needed_bytes(const ReadPlan& plan, const Spill* spill) {
 
 }  // namespace
 
-Resident::Resident(const ReadPlan& plan, uint32_t unit, Buffer storage)
+Resident::Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage)
     : storage_(std::move(storage)) {
   for (const ParamPlan& p : plan.params) {
-    if (p.unit != unit || p.streamed) continue;
-    p.param->value = plan.weight(p, storage_.data());
-    parts_.push_back({p.param, p.offset, p.scale_offset + p.scale_bytes - p.offset});
+    if (p.unit != unit || p.streamed()) continue;
+    p.param->value = plan.weight(p, storage_.of(p.tier).data());
+    parts_.push_back({p.param, p.tier, p.offset, p.scale_offset + p.scale_bytes - p.offset});
   }
 }
 
@@ -121,7 +127,8 @@ void Resident::release(const Param& param) {
   auto part = std::ranges::find(parts_, &param, &Part::param);
   if (part == parts_.end()) return;
   part->param->value = {};
-  storage_.give_back(part->offset, part->bytes);
+  Buffer& storage = part->tier == Tier::host ? storage_.host : storage_.device;
+  storage.give_back(part->offset, part->bytes);
   parts_.erase(part);
 }
 
@@ -226,6 +233,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   report.io = reader->stats();
   report.reader = reader->description();
   report.needed_bytes = needed_bytes(plan_, ready);
+  for (UnitStorage& s : filling.storage) s.pinned = device_.pin(s.host.bytes());
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   std::vector<Resident> residents;

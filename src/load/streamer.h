@@ -22,11 +22,19 @@
 
 namespace sluice {
 
-// A unit whose parameters are in the device's memory. Its end returns them to meta and the memory
-// to the system.
+// What a unit's parameters lie in: memory of the device, and of the host where some stay there.
+struct UnitStorage {
+  Buffer device;
+  Buffer host;
+  std::unique_ptr<Pinned> pinned;  // host, once it is filled
+
+  const Buffer& of(Tier tier) const { return tier == Tier::host ? host : device; }
+};
+
+// A unit whose parameters are in memory. Its end returns them to meta and the memory to the system.
 class Resident {
  public:
-  Resident(const ReadPlan& plan, uint32_t unit, Buffer storage);
+  Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage);
   Resident(Resident&&) noexcept = default;
   Resident& operator=(Resident&&) = delete;
   ~Resident();
@@ -37,11 +45,12 @@ class Resident {
  private:
   struct Part {
     Param* param = nullptr;
-    uint64_t offset = 0;  // of codes and scales, in storage_
+    Tier tier = Tier::device;
+    uint64_t offset = 0;  // of codes and scales, in the storage of the tier
     uint64_t bytes = 0;
   };
   std::vector<Part> parts_;
-  Buffer storage_;
+  UnitStorage storage_;
 };
 
 // What a load is doing, for whoever shows it; written by the load, read by any thread.
@@ -83,9 +92,9 @@ struct LoadOptions {
 
 class Streamer {
  public:
-  // All outlive the streamer. Parameters get memory of the device, which the encoder writes to. The
-  // staging ring is taken from the ledger for the duration of each
-  // load.
+  // All outlive the streamer. Parameters get memory of the device, which the encoder writes to; for
+  // those that stay in host memory beside it the CPU's does. The staging ring is taken from the
+  // ledger for the duration of each load.
   Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
            const Encoder& encoder, Ledger& ledger, LoadOptions options);
 

@@ -33,6 +33,7 @@ StreamReport& StreamReport::operator+=(const StreamReport& later) {
   io += later.io;
   tiles_used += later.tiles_used;
   spilled_bytes += later.spilled_bytes;
+  host_bytes += later.host_bytes;
   units.resize(later.units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     units[u].bytes += later.units[u].bytes;
@@ -81,7 +82,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
     }
   }
   for (const ParamPlan& p : plan.params) {
-    if (p.streamed) p.param->stream = this;
+    if (p.streamed()) p.param->stream = this;
   }
   if (!plan.sweep.empty()) {
     thread_ = std::jthread([this](const std::stop_token& end) { read_tiles(end); });

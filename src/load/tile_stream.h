@@ -46,6 +46,7 @@ struct StreamReport {
   io::ReaderStats io;
   uint64_t tiles_used = 0;
   uint64_t spilled_bytes = 0;                           // of what was read, from the spill cache
+  uint64_t host_bytes = 0;                              // copied from host memory to a device
   std::vector<UnitStalls> units;                        // of the plan
   double wait_seconds() const;                          // that compute spent waiting for a tile
   StreamReport& operator+=(const StreamReport& later);  // of the same units

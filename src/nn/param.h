@@ -34,8 +34,8 @@ struct Param {
   std::vector<Piece> pieces;
   int64_t rows = 0;  // local, padding included
   int64_t cols = 0;
-  Weight value;                    // meta until its unit is resident
-  WeightStream* stream = nullptr;  // where a parameter that does not stay in memory comes from
+  Weight value;                    // meta until its unit is in memory
+  WeightStream* stream = nullptr;  // from which the device gets it, where it does not stay there
 };
 
 // The same stack for a bias, whose columns must fall on the rows of its weight.

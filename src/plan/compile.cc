@@ -55,11 +55,11 @@ WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& 
 }  // namespace
 
 ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const std::vector<bool>& streamed) {
+                 const Placement& placement) {
   Binding binding = bind_tensors(model, index);
-  check(streamed.empty() || streamed.size() == binding.params.size(), "one flag a parameter");
+  check(placement.empty() || placement.size() == binding.params.size(), "one tier a parameter");
   ReadPlan plan;
-  for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0});
+  for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
     Param* param = binding.params[i];
     ParamPlan p{
@@ -70,14 +70,15 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
         0,
         0,
         0,
-        !streamed.empty() && streamed[i]};
+        placement.empty() ? Tier::device : placement[i]};
     UnitPlan& unit = plan.units[p.unit];
     p.bytes = weight_bytes(p.format, param->rows, param->cols);
     p.scale_bytes = scale_bytes(p.format, param->rows, param->cols);
-    if (!p.streamed) {
-      p.offset = unit.storage_bytes;
+    if (!p.streamed()) {
+      uint64_t& storage = p.tier == Tier::host ? unit.host_bytes : unit.storage_bytes;
+      p.offset = storage;
       p.scale_offset = p.offset + round_up(p.bytes, kStorageAlignment);
-      unit.storage_bytes = p.scale_offset + round_up(p.scale_bytes, kStorageAlignment);
+      storage = p.scale_offset + round_up(p.scale_bytes, kStorageAlignment);
     }
     plan.params.push_back(p);
   }
@@ -98,7 +99,8 @@ RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
   uint64_t row_bytes = static_cast<uint64_t>(piece.cols) * element;
   uint64_t skip = static_cast<uint64_t>(piece.cut.col) * element;
   uint64_t begin = t.stored->offset + static_cast<uint64_t>(piece.cut.row) * row_bytes;
-  int64_t group = p.format.layout == WeightLayout::packed ? kPanelRows : 1;
+  // What is multiplied comes in whole panels, in whatever layout: tiles begin where panels do.
+  int64_t group = p.param->layout == WeightLayout::packed ? kPanelRows : 1;
   if (t.group == ScaleGroup::block) group = kScaleBlock;
   if (piece.vector) {  // one row: read just the part
     return {begin + skip, static_cast<uint64_t>(piece.cut.cols) * element, 1, 1, 0};
@@ -129,7 +131,7 @@ class SpanWriter {
   // all.
   void append(uint32_t tensor) {
     TensorPlan& t = plan_.tensors[tensor];
-    bool streamed = plan_.params[t.param].streamed;
+    bool streamed = plan_.params[t.param].streamed();
     if (t.group != ScaleGroup::tensor) {
       if (!streamed) append_spans(tensor, false, true);
       return;
@@ -179,7 +181,7 @@ class SpanWriter {
       plan_.moves.push_back({tensor, row, count, begin - span->offset + rows.skip});
       span->moves += 1;
       span->length = begin + length - span->offset;
-      if (!plan_.params[t.param].streamed) plan_.units[unit].read_bytes += length;
+      if (!plan_.params[t.param].streamed()) plan_.units[unit].read_bytes += length;
     }
   }
 
@@ -206,7 +208,7 @@ std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
   std::vector<uint32_t> tied;
   for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
     const ParamPlan& p = plan.params[plan.tensors[t].param];
-    if (!p.streamed || plan.tensors[t].stored->bytes == 0) continue;
+    if (!p.streamed() || plan.tensors[t].stored->bytes == 0) continue;
     if (p.param->role != ParamRole::embedding) {
       order.push_back(t);
     } else if (p.param->layout == WeightLayout::packed) {
@@ -220,8 +222,8 @@ std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
 }  // namespace
 
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging, const std::vector<bool>& streamed) {
-  ReadPlan plan = lay_out(model, index, quantize, streamed);
+                 const Staging& staging, const Placement& placement) {
+  ReadPlan plan = lay_out(model, index, quantize, placement);
   plan.slot_bytes = slot_bytes_for(plan, staging);
 
   std::vector<uint32_t> order(plan.tensors.size());
@@ -305,8 +307,7 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
 uint64_t ReadPlan::bytes_per_token() const {
   uint64_t sum = 0;
   for (const ParamPlan& p : params) {
-    bool looked_up = p.param->role == ParamRole::embedding && p.param->layout == WeightLayout::rows;
-    if (!looked_up) sum += p.bytes + p.scale_bytes;
+    if (!p.only_looked_up()) sum += p.bytes + p.scale_bytes;
   }
   return sum;
 }

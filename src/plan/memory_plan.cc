@@ -133,19 +133,19 @@ uint64_t rope_bytes(const WorkspaceNeeds& needs) {
 
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const QuantizeRequest& quantize, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime,
-                          const std::vector<bool>& streamed) {
+                          const Effort& effort, uint64_t runtime, const Placement& placement) {
   const CausalLM& root = *model.root;
-  ReadPlan read = compile(model, index, quantize, effort.staging, streamed);
+  ReadPlan read = compile(model, index, quantize, effort.staging, placement);
 
   MemoryPlan plan;
-  plan.streamed = streamed;
+  plan.placement = placement;
   plan.first_sweep_bytes = sweep_bytes(read, {});
   plan.sweep_bytes = plan.first_sweep_bytes;
+  plan.host_sweep_bytes = host_sweep_bytes(read);
   if (plan.streams()) {
     StreamMemory stream = stream_memory(read, shape.backend->device().has_own_memory());
     plan.stream = stream.host();
-    plan.device.staging = stream.tiles;
+    plan.device.staging = stream.device();
     SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
     if (!spill.tensors.empty()) {
       plan.spill = Buffer::charged_bytes(spill.index_bytes);
@@ -154,9 +154,12 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   }
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
-  plan.runtime = runtime + kRuntimeGrowth + (plan.streams() ? kStreamGrowth : 0);
+  plan.runtime = runtime + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0);
   Uses uses(shape, plan);
-  for (const UnitPlan& u : read.units) uses.weights += Buffer::charged_bytes(u.storage_bytes);
+  for (const UnitPlan& u : read.units) {
+    uses.weights += Buffer::charged_bytes(u.storage_bytes);
+    plan.weights += Buffer::charged_bytes(u.host_bytes);
+  }
   WorkspaceBytes encoder = shape.backend->encoder_bytes(read.slot_bytes);
   plan.device.staging += Buffer::charged_bytes(encoder.device);
   plan.encoder = Buffer::charged_bytes(encoder.host);
@@ -171,9 +174,13 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
 namespace {
 
 // Bytes of a sweep, at the disk's full rate.
-double sweep_cost(const MemoryPlan& plan) {
-  return static_cast<double>(plan.sweep_bytes) / plan.effort.disk_share;
+double sweep_cost(const MemoryPlan& plan, const RunShape& shape) {
+  return static_cast<double>(plan.sweep_bytes) / plan.effort.disk_share +
+         static_cast<double>(plan.host_sweep_bytes) * shape.link_cost;
 }
+
+// What a sweep has to gain for less effort: less is not seen, and the load becomes slower.
+constexpr double kWorthwhile = 0.99;
 
 // What all attempts at one plan share.
 class Attempts {
@@ -186,21 +193,21 @@ class Attempts {
         shape_(shape),
         runtime_(runtime),
         all_(lay_out(model, index, quantize)),
-        least_(choose_streamed(all_, 0, shape.rules)) {}
+        least_(choose_placement(all_, room(0, 0), shape.rules)) {}
 
   MemoryPlan resident(const Effort& effort) const { return predict(effort, {}); }
   // Nothing stays that could go.
   MemoryPlan streaming(const Effort& effort) const { return predict(effort, least_); }
 
-  MemoryPlan predict(const Effort& effort, const std::vector<bool>& streamed) const {
-    return predict_memory(model_, index_, quantize_, shape_, effort, runtime_, streamed);
+  MemoryPlan predict(const Effort& effort, const Placement& placement) const {
+    return predict_memory(model_, index_, quantize_, shape_, effort, runtime_, placement);
   }
 
   MemoryPlan smallest() const {
     MemoryPlan streamed = streaming(kEfforts.back());
     MemoryPlan resident = this->resident(kEfforts.back());
     bool smaller = scarce(streamed) < scarce(resident);
-    return to_disk() || smaller ? streamed : resident;
+    return leaves() || smaller ? streamed : resident;
   }
 
   bool fits(const MemoryPlan& plan, uint64_t budget) const {
@@ -213,8 +220,12 @@ class Attempts {
   uint64_t limit(uint64_t budget) const { return own_memory() ? shape_.device_budget : budget; }
   bool own_memory() const { return shape_.backend->device().has_own_memory(); }
 
-  // Whether the user wants something on disk, so that not all can be resident.
-  bool to_disk() const { return std::ranges::any_of(shape_.rules, &PlaceRule::disk); }
+  // Whether the user wants something elsewhere, so that not all can be resident.
+  bool leaves() const {
+    return std::ranges::any_of(shape_.rules, [&](const PlaceRule& r) {
+      return r.tier == Tier::disk || (r.tier == Tier::host && own_memory());
+    });
+  }
 
   // A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
   Effort with_more_rows(const Effort& effort, uint64_t budget) const {
@@ -234,27 +245,52 @@ class Attempts {
   MemoryPlan filling(const Effort& effort, uint64_t budget) const {
     MemoryPlan plan = streaming(effort);
     if (!fits(plan, budget)) return plan;
-    // The load's staging is gone when the run begins. Page tables and rounding take their part, and
-    // the load's own peak may be the higher one.
-    uint64_t room = limit(budget) - scarce(plan);
-    room -= std::min(room, room / 512 + all_.units.size() * 4 * KiB + 64 * KiB);
-    while (room > 0) {
-      MemoryPlan filled = predict(effort, choose_streamed(all_, room, shape_.rules));
+    uint64_t weights = room_in(limit(budget), scarce(plan));
+    uint64_t host = own_memory() ? room_in(budget, plan.needed()) : 0;
+    // What tiles from the disk pass through on the device is free for weights where none come.
+    if (own_memory()) {
+      MemoryPlan no_disk =
+          predict(effort, choose_placement(all_, room(0, UINT64_MAX), shape_.rules));
+      weights = std::max(weights, room_in(limit(budget), no_disk.device.peak()));
+    }
+    while (weights > 0 || host > 0) {
+      Placement placement = choose_placement(all_, room(weights, host), shape_.rules);
+      MemoryPlan filled = predict(effort, placement);
       if (fits(filled, budget)) return filled;
-      uint64_t over = scarce(filled) - std::min(scarce(filled), limit(budget));
-      room -= std::min(room, std::max({over, room / 256, uint64_t{1}}));
+      if (filled.device.peak() > shape_.device_budget && weights == 0) {
+        host = 0;  // there is no room for its tiles
+      } else if (scarce(filled) > limit(budget) || host == 0) {
+        lessen(weights, scarce(filled), limit(budget));
+      } else {
+        lessen(host, filled.needed(), budget);
+      }
     }
     return plan;
   }
 
  private:
+  // The load's staging is gone when the run begins. Page tables and rounding take their part, and
+  // the load's own peak may be the higher one.
+  uint64_t room_in(uint64_t limit, uint64_t needed) const {
+    uint64_t room = limit - std::min(limit, needed);
+    return room - std::min(room, room / 512 + all_.units.size() * 4 * KiB + 64 * KiB);
+  }
+  // For what turned out to need more than the limit.
+  static void lessen(uint64_t& room, uint64_t needed, uint64_t limit) {
+    uint64_t over = needed - std::min(needed, limit);
+    room -= std::min(room, std::max({over, room / 256, uint64_t{1}}));
+  }
+  Room room(uint64_t weights, uint64_t host) const {
+    return {weights, own_memory() ? std::optional(host) : std::nullopt};
+  }
+
   Model& model_;
   const io::CheckpointIndex& index_;
   const QuantizeRequest& quantize_;
   const RunShape& shape_;
   uint64_t runtime_;
   ReadPlan all_;
-  std::vector<bool> least_;  // streamed where as little stays as can be
+  Placement least_;  // where as little stays as can be
 };
 
 }  // namespace
@@ -295,7 +331,7 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
                  const RunShape& shape, uint64_t budget, uint64_t runtime) {
   Attempts attempts(model, index, quantize, shape, runtime);
   for (const Effort& effort : kEfforts) {
-    if (attempts.to_disk()) break;
+    if (attempts.leaves()) break;
     MemoryPlan plan = attempts.resident(effort);
     if (attempts.fits(plan, budget)) return plan;
   }
@@ -304,7 +340,8 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
   for (const Effort& effort : kEfforts) {
     MemoryPlan plan = attempts.filling(attempts.with_more_rows(effort, budget), budget);
     if (!attempts.fits(plan, budget)) continue;
-    if (!best || sweep_cost(plan) < sweep_cost(*best)) best = std::move(plan);
+    if (!best || sweep_cost(plan, shape) < kWorthwhile * sweep_cost(*best, shape))
+      best = std::move(plan);
   }
   if (best) return *std::move(best);
   MemoryPlan plan = attempts.smallest();
@@ -325,14 +362,15 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
   std::optional<MemoryPlan> best;
   for (Effort effort : kEfforts) {
     effort.chunk_rows = now.chunk_rows;
-    std::vector<bool> streamed = attempts.filling(effort, budget).streamed;
+    Placement placement = attempts.filling(effort, budget).placement;
     // What has gone does not come back: that would be a load.
-    for (size_t i = 0; i < now.streamed.size(); ++i)
-      if (now.streamed[i]) streamed[i] = true;
-    MemoryPlan plan = attempts.predict(effort, streamed);
+    for (size_t i = 0; i < now.placement.size(); ++i)
+      if (now.placement[i] == Tier::disk) placement[i] = Tier::disk;
+    MemoryPlan plan = attempts.predict(effort, placement);
     if (plan.needed() > budget) plan = attempts.streaming(effort);
     bool fits = plan.needed() <= budget;
-    if (!best || best->needed() > budget || (fits && sweep_cost(plan) < sweep_cost(*best)))
+    if (!best || best->needed() > budget ||
+        (fits && sweep_cost(plan, shape) < sweep_cost(*best, shape)))
       best = std::move(plan);
   }
   return *std::move(best);

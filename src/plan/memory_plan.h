@@ -2,6 +2,7 @@
 // refusal that says what would fit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -39,6 +40,8 @@ struct RunShape {
   bool prompt_cache = false;            // keys and values of prompts come from files, and go there
   int64_t longest_sequence = 0;         // of these
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
+  // What it costs to bring it a byte from host memory, where one from disk costs 1.
+  double link_cost = 0;
 };
 
 // What kernels need for steps of at most `rows` rows.
@@ -62,7 +65,7 @@ struct Effort {
 // Bytes of a device with memory of its own, by use. Nothing of it is used twice.
 struct DevicePlan {
   uint64_t weights = 0;
-  uint64_t staging = 0;  // what is being encoded
+  uint64_t staging = 0;  // what is being encoded, or passes
   uint64_t kv_cache = 0;
   uint64_t activations = 0;
   uint64_t workspace = 0;
@@ -73,12 +76,12 @@ struct MemoryPlan {
   Effort effort;
   int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
   int64_t kv_blocks = 0;
-  int64_t swap_blocks = 0;  // that leave the cache: in memory
-  int64_t disk_blocks = 0;  // and on disk
-  std::vector<bool>
-      streamed;  // parameters that do not stay, as compile() takes it; empty: all stay
+  int64_t swap_blocks = 0;         // that leave the cache: in memory
+  int64_t disk_blocks = 0;         // and on disk
+  Placement placement;             // as compile() takes it
   uint64_t first_sweep_bytes = 0;  // that the first pass over the model reads from disk
   uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
+  uint64_t host_sweep_bytes = 0;   // that each copies from host memory to the device
   DevicePlan device;               // nothing where the device's memory is the host's
   // Bytes of host memory by use. `runtime` is what the process holds already and what it will hold
   // beside the ledger's other uses.
@@ -103,7 +106,9 @@ struct MemoryPlan {
   // Wherever they are.
   uint64_t all_weights() const { return weights + device.weights; }
   uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }
-  bool streams() const { return !streamed.empty(); }
+  // A pass takes as long for many rows as for one: weights come from elsewhere.
+  bool streams() const { return !placement.empty(); }
+  bool has(Tier tier) const { return std::ranges::find(placement, tier) != placement.end(); }
   // What a budget must have: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
 };
@@ -111,8 +116,7 @@ struct MemoryPlan {
 // Needs of one effort. `runtime` = bytes that the process holds now.
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const QuantizeRequest& quantize, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime,
-                          const std::vector<bool>& streamed = {});
+                          const Effort& effort, uint64_t runtime, const Placement& placement = {});
 
 // The largest effort that fits `budget` with everything resident; if there is none, a part of the
 // weights is streamed. Throws Error(no_fit) that

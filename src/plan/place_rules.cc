@@ -56,20 +56,18 @@ std::vector<PlaceRule> parse_place_rules(const std::string& text) {
     bool empty = std::ranges::any_of(rule.names, [](const auto& n) { return n.empty(); });
     if (empty || equals == std::string::npos)
       fail(ErrorKind::usage, "--place {}: not a rule such as layers.0-7=host", item);
-    if (place == "device")
-      fail(ErrorKind::usage, "--place {}: there is no device here; host and disk are places", item);
-    if (place != "host" && place != "disk")
-      fail(ErrorKind::usage, "--place {}: {} is no place; host and disk are", item, place);
-    rule.disk = place == "disk";
+    if (place != "device" && place != "host" && place != "disk")
+      fail(ErrorKind::usage, "--place {}: {} is no place; device, host and disk are", item, place);
+    rule.tier = place == "device" ? Tier::device : place == "host" ? Tier::host : Tier::disk;
     rules.push_back(std::move(rule));
   }
   return rules;
 }
 
-std::optional<bool> wants_disk(const std::vector<PlaceRule>& rules, std::string_view path) {
-  std::optional<bool> wanted;
+std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path) {
+  std::optional<Tier> wanted;
   for (const PlaceRule& rule : rules) {
-    if (rule.matches(path)) wanted = rule.disk;
+    if (rule.matches(path)) wanted = rule.tier;
   }
   return wanted;
 }

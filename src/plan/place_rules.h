@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/memory/tier.h"
+
 namespace sluice {
 
 // A rule's pattern is a run of names anywhere in a parameter's path: "layers.0-7" is in
@@ -13,15 +15,15 @@ namespace sluice {
 struct PlaceRule {
   std::string pattern;             // as written, for messages
   std::vector<std::string> names;  // between its dots
-  bool disk = false;               // else host
+  Tier tier = Tier::device;
 
   bool matches(std::string_view path) const;
 };
 
-// Error(usage) for what is no rule, or names a place that this machine does not have.
+// Error(usage) for what is no rule.
 std::vector<PlaceRule> parse_place_rules(const std::string& text);
 
-// What the last rule that matches says: true for disk, false for host; none: the planner's choice.
-std::optional<bool> wants_disk(const std::vector<PlaceRule>& rules, std::string_view path);
+// What the last rule that matches says; none: the planner's choice.
+std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path);
 
 }  // namespace sluice

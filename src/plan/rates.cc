@@ -94,10 +94,11 @@ Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const R
   auto width = static_cast<double>(sequences);
   double disk = static_cast<double>(memory.sweep_bytes) /
                 (rates.disk * kDiskShare * memory.effort.disk_share);
+  double link = static_cast<double>(memory.host_sweep_bytes) / rates.link;
   double compute = static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1)) /
                    (rates.memory * kMemoryShare) * std::max(1.0, width / kSequencesForFree);
   double load = static_cast<double>(read.read_bytes()) / (rates.disk * kDiskShare);
-  return {load, width / (disk + compute)};
+  return {load, width / (disk + link + compute)};
 }
 
 BlockCosts predict_block_costs(uint64_t bytes, int64_t block_size, const ReadPlan& read,

@@ -14,6 +14,7 @@ namespace sluice {
 struct Rates {
   double disk = 1.5e9;         // bytes/s of the device that holds the checkpoint
   double memory = 20e9;        // bytes/s that all threads read
+  double link = 12e9;          // bytes/s from host memory to a device; assumed
   bool disk_measured = false;  // otherwise assumed
   bool memory_measured = false;
 };
@@ -34,10 +35,10 @@ struct Prediction {
   double load_seconds = 0;
   double tokens_per_second = 0;  // of all sequences together, after their prompts
 };
-// The disk gives the weights of a sweep, memory all weights that a token meets. The disk reads
-// ahead while compute is at something, but a step takes about as long as both together
-// (docs/benchmarks.md). Sequences in one step share both, until their arithmetic takes longer than
-// memory.
+// The disk gives the weights of a sweep, the link those that stay in host memory beside a device,
+// memory all weights that a token meets. The disk reads ahead while compute is at something, but a
+// step takes about as long as both together (docs/benchmarks.md). Sequences in one step share both,
+// until their arithmetic takes longer than memory.
 Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
                          int64_t sequences = 1);
 

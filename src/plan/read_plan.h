@@ -6,7 +6,7 @@
 //   tensor (a checkpoint tensor = a piece) which param it fills, how its scales are grouped
 //   span                                   one read, of a staging slot at most; in disk order
 //     └ move                               rows of one tensor within the span → rows of its param
-//   sweep                                  tensors that do not stay, as a pass meets them
+//   sweep                                  tensors that stay on disk, as a pass meets them
 //     └ tile                               rows of one: one read, encoded anew by each pass
 #pragma once
 
@@ -18,6 +18,7 @@
 
 #include "io/checkpoint/index.h"
 #include "quant/scheme.h"
+#include "src/memory/tier.h"
 #include "src/models/families.h"
 
 namespace sluice {
@@ -31,15 +32,25 @@ struct QuantizeRequest {
   WeightLayout matrix_layout = WeightLayout::packed;  // as the device's linear layers take them
 };
 
+// Of each parameter: on the device, in host memory, from which each pass copies it, or on disk,
+// from which each pass reads it. Empty: all on the device.
+using Placement = std::vector<Tier>;
+
 struct ParamPlan {
   Param* param = nullptr;
   uint32_t unit = 0;
   WeightFormat format;
-  uint64_t offset = 0;  // of the codes in the unit's storage, multiple of 64
+  uint64_t offset = 0;  // of the codes in the unit's storage of their tier, multiple of 64
   uint64_t bytes = 0;
   uint64_t scale_offset = 0;
   uint64_t scale_bytes = 0;
-  bool streamed = false;  // has no storage in its unit: read anew by every sweep
+  Tier tier = Tier::device;
+
+  bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
+  // A token needs one row of it, and no pass more.
+  bool only_looked_up() const {
+    return param->role == ParamRole::embedding && param->layout == WeightLayout::rows;
+  }
 };
 
 struct TensorPlan {
@@ -90,7 +101,8 @@ struct Tile {
 
 struct UnitPlan {
   std::string name;
-  uint64_t storage_bytes = 0;  // codes and scales, in this rank's memory
+  uint64_t storage_bytes = 0;  // codes and scales, in the memory of this rank's device
+  uint64_t host_bytes = 0;     // and in host memory, where that is another
   uint64_t read_bytes = 0;     // from the checkpoint
 };
 
@@ -107,12 +119,12 @@ struct ReadPlan {
   uint64_t ring_bytes = 0;  // of all staging slots; no more than the spans can use
   uint64_t tile_bytes = 0;  // storage of the largest tile of the sweep
 
-  uint64_t storage_bytes() const;
+  uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
   uint64_t bytes_per_token()
       const;  // of weights that a decode step reads: all but tables that are only looked up
-  // The view of a parameter in its unit's storage.
+  // The view of a parameter in its unit's storage of its tier.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
   uint32_t sweep_tiles() const;
   const TiledTensor& tensor_of_tile(uint32_t index) const;
@@ -129,14 +141,14 @@ struct Staging {
 
 // What compile() begins with: units, parameters and tensors, and nothing to read yet.
 ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const std::vector<bool>& streamed = {});
+                 const Placement& placement = {});
 
 // Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
-// and unclaimed tensor. `streamed`: which parameters (in the order of `params`) do not stay in
-// memory; empty: all stay. A table of embeddings that is streamed is not in the sweep, as it is
-// only looked up, unless it is the head too.
+// and unclaimed tensor. `placement`: of the parameters in the order of `params`. A table of
+// embeddings that stays on disk is not in the sweep, as it is only looked up, unless it is the head
+// too.
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging, const std::vector<bool>& streamed = {});
+                 const Staging& staging, const Placement& placement = {});
 
 // What a tile of `rows` rows of a parameter needs, and where its scales begin.
 struct TileLayout {

@@ -40,7 +40,7 @@ std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
     if (auto s = spilled_form(plan, t)) all.push_back(*s);
   }
   auto stays = [&](const SpilledTensor& s) {
-    return !plan.params[plan.tensors[s.tensor].param].streamed;
+    return !plan.params[plan.tensors[s.tensor].param].streamed();
   };
   std::ranges::stable_sort(all, {}, stays);
   uint64_t taken = kSpillHeaderBytes;

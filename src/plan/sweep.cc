@@ -11,14 +11,10 @@
 namespace sluice {
 namespace {
 
-enum class Fate : uint8_t { stays, may_go, goes };
-
-Fate fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
-  if (p.param->pieces.front().vector) return Fate::stays;  // small, and met by every token
-  if (auto disk = wants_disk(rules, p.param->path)) return *disk ? Fate::goes : Fate::stays;
-  bool only_looked_up =
-      p.param->role == ParamRole::embedding && p.param->layout == WeightLayout::rows;
-  return only_looked_up ? Fate::goes : Fate::may_go;
+// Where it has to be; none: that is open.
+std::optional<Tier> fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
+  if (p.param->pieces.front().vector) return Tier::device;  // small, and met by every token
+  return wanted_tier(rules, p.param->path);
 }
 
 uint64_t storage_of(const ParamPlan& p) { return p.bytes + p.scale_bytes + 2 * kCellBytes; }
@@ -72,24 +68,19 @@ void exchange(const ReadPlan& all, const std::vector<size_t>& movable, uint64_t 
   }
 }
 
-}  // namespace
+uint64_t storage_of(const ReadPlan& all, const std::vector<size_t>& params) {
+  uint64_t sum = 0;
+  for (size_t i : params) sum += storage_of(all.params[i]);
+  return sum;
+}
 
-std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
-                                  const std::vector<PlaceRule>& rules) {
+// Of `movable`, those that have to leave a memory with so much room.
+std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, uint64_t room) {
   std::vector<bool> streamed(all.params.size());
-  std::vector<size_t> movable;
-  uint64_t total = 0;
-  for (size_t i = 0; i < all.params.size(); ++i) {
-    Fate f = fate(all.params[i], rules);
-    streamed[i] = f == Fate::goes;
-    if (f != Fate::may_go) continue;
-    movable.push_back(i);
-    total += storage_of(all.params[i]);
-  }
+  uint64_t total = storage_of(all, movable);
   uint64_t need = total - std::min(total, room);
   movable = candidates(all, std::move(movable), need);
-  total = 0;
-  for (size_t i : movable) total += storage_of(all.params[i]);
+  total = storage_of(all, movable);
   // Evenly over the sweep: after each parameter what has gone is its share of what was seen.
   double share = static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(total, 1));
   uint64_t gone = 0;
@@ -110,14 +101,37 @@ std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
     gone -= bytes;
   }
   exchange(all, movable, gone - std::min(gone, need), streamed);
-  return streamed;
+  std::erase_if(movable, [&](size_t i) { return !streamed[i]; });
+  std::ranges::sort(movable);  // as a sweep meets them
+  return movable;
+}
+
+}  // namespace
+
+Placement choose_placement(const ReadPlan& all, const Room& room,
+                           const std::vector<PlaceRule>& rules) {
+  Placement placement(all.params.size(), Tier::device);
+  std::vector<size_t> movable, tables;
+  for (size_t i = 0; i < all.params.size(); ++i) {
+    std::optional<Tier> f = fate(all.params[i], rules);
+    if (f) placement[i] = *f == Tier::host && !room.host ? Tier::device : *f;
+    if (!f) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
+  }
+  std::vector<size_t> gone = leaving(all, std::move(movable), room.device);
+  for (size_t i : gone) placement[i] = Tier::host;
+  for (size_t i : tables) placement[i] = Tier::host;
+  uint64_t host = room.host.value_or(0);
+  if (room.host && storage_of(all, gone) + storage_of(all, tables) <= host) return placement;
+  for (size_t i : tables) placement[i] = Tier::disk;
+  for (size_t i : leaving(all, std::move(gone), host)) placement[i] = Tier::disk;
+  return placement;
 }
 
 LookupShape lookup_shape(const ReadPlan& plan) {
   LookupShape shape;
   for (const TensorPlan& t : plan.tensors) {
     const ParamPlan& p = plan.params[t.param];
-    if (!p.streamed || p.param->role != ParamRole::embedding) continue;
+    if (!p.streamed() || p.param->role != ParamRole::embedding) continue;
     RowsInFile rows = rows_in_file(plan, t);
     uint64_t group = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
     shape.slot_bytes =
@@ -138,8 +152,39 @@ uint64_t tile_buffers(const ReadPlan& plan) {
   return std::min<uint64_t>(kTilesPerSlot * sweep_slots(plan), plan.sweep_tiles());
 }
 
+int64_t host_tile_rows(const ParamPlan& p) {
+  constexpr uint64_t kTileBytes = 2 * MiB;
+  int64_t groups = ceil_div(p.param->rows, kPanelRows);
+  uint64_t group = tile_layout(p, kPanelRows).bytes;
+  int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(kTileBytes / group));
+  return ceil_div(groups, ceil_div(groups, fit)) * kPanelRows;
+}
+
+uint64_t host_tile_bytes(const ReadPlan& plan) {
+  uint64_t most = 0;
+  for (const ParamPlan& p : plan.params) {
+    if (p.tier == Tier::host && !p.only_looked_up())
+      most = std::max(most, tile_layout(p, host_tile_rows(p)).bytes);
+  }
+  return most;
+}
+
+uint64_t host_sweep_bytes(const ReadPlan& plan) {
+  uint64_t sum = 0;
+  for (const ParamPlan& p : plan.params)
+    if (p.tier == Tier::host && !p.only_looked_up()) sum += p.bytes + p.scale_bytes;
+  return sum;
+}
+
 StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
   StreamMemory memory;
+  memory.host_tiles = Buffer::charged_bytes(kHostTileBuffers * host_tile_bytes(plan));
+  uint64_t row = 0;
+  for (const ParamPlan& p : plan.params) {
+    if (p.tier == Tier::host && p.param->role == ParamRole::embedding)
+      row = std::max(row, static_cast<uint64_t>(p.param->cols) * sizeof(float));
+  }
+  memory.host_row = Buffer::charged_bytes(row);
   LookupShape lookup = lookup_shape(plan);
   memory.lookup = Buffer::charged_bytes(lookup.slot_bytes * kLookupSlots + lookup.tile_bytes +
                                         lookup.row_bytes);

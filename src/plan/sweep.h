@@ -1,8 +1,9 @@
-// What streaming takes: which parameters stay in memory, and the buffers that the others pass
-// through.
+// What streaming takes: which parameters stay on the device, in host memory and on disk, and the
+// buffers that pass them on.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "src/plan/place_rules.h"
@@ -10,12 +11,19 @@
 
 namespace sluice {
 
-// Which parameters do not stay, when `room` bytes are left for those that could go: as many bytes
-// as fit stay, spread evenly over the sweep, so that the disk always has work. A table that is only
-// looked up goes first: a token needs one row of it. `all` is laid out with everything resident.
-// Where a rule says host or disk, that counts, whatever the room; vectors stay in any case.
-std::vector<bool> choose_streamed(const ReadPlan& all, uint64_t room,
-                                  const std::vector<PlaceRule>& rules = {});
+// Bytes that are left for those parameters that could go.
+struct Room {
+  uint64_t device = 0;
+  std::optional<uint64_t> host = {};  // none: the device's memory is the host's
+};
+
+// As many bytes as fit stay on the device, and of the others as many as fit in host memory, which
+// is faster than the disk. What goes is spread evenly over the sweep, so that link and disk always
+// have work. A table that is only looked up goes first: a token needs one row of it. `all` is laid
+// out with everything resident. Where a rule names a tier, that counts, whatever the room; vectors
+// stay in any case.
+Placement choose_placement(const ReadPlan& all, const Room& room,
+                           const std::vector<PlaceRule>& rules = {});
 
 // Rows of a streamed table are read one group at a time, kLookupSlots at once.
 inline constexpr uint64_t kLookupSlots = 8;
@@ -31,13 +39,23 @@ LookupShape lookup_shape(const ReadPlan& plan);
 uint64_t sweep_slots(const ReadPlan& plan);
 uint64_t tile_buffers(const ReadPlan& plan);
 
-// Bytes that a stream takes from the ledger, of the host and of a device with memory of its own.
+// What host memory keeps is copied in tiles of so many rows, whole panels of them: into one buffer
+// while the device computes with the other. They are as large as a link is fast with.
+inline constexpr uint64_t kHostTileBuffers = 2;
+int64_t host_tile_rows(const ParamPlan& p);
+uint64_t host_tile_bytes(const ReadPlan& plan);   // of the largest
+uint64_t host_sweep_bytes(const ReadPlan& plan);  // that a pass copies
+
+// Bytes that streams take from the ledger, of the host and of a device with memory of its own.
 struct StreamMemory {
   uint64_t sweep =
       0;  // slots where reads arrive, and tiles where the device's memory is the host's
-  uint64_t lookup = 0;  // rows of a table
-  uint64_t tiles = 0;   // of the device
-  uint64_t host() const { return sweep + lookup; }
+  uint64_t lookup = 0;      // rows of a table on disk
+  uint64_t host_row = 0;    // a row of a table in host memory
+  uint64_t tiles = 0;       // of the device: encoded there
+  uint64_t host_tiles = 0;  // and copied there
+  uint64_t host() const { return sweep + lookup + host_row; }
+  uint64_t device() const { return tiles + host_tiles; }
 };
 StreamMemory stream_memory(const ReadPlan& plan, bool device_memory);
 

@@ -179,7 +179,7 @@ class BatchTest(Case):
                  "no token is left to go on": {"prompt": "Anne had", "n": 2, "allowed_token_ids": [5],
                                                "no_repeat_ngram_size": 1, "max_tokens": 4},
                  "repetition_penalty must": {"prompt": [0, 5], "allowed_token_ids": [5, 6], "repetition_penalty": 1e-50},
-                 "logprobs": {"prompt": "x", "logprobs": 21}, "--min-tokens": {"prompt": "x", "min_tokens": 99}}
+                 "logprobs": {"prompt": "x", "logprobs": 21}, "min_tokens 99": {"prompt": "x", "min_tokens": 99}}
         self.write({"prompt": "Anne had", "max_tokens": 4, "model": None, "user": "somebody"}, *wrong.values())
         out = run_json(*self.batch())["timings"]
         self.assertEqual((out["completed"], out["failed"]), (1, len(wrong)))

@@ -408,7 +408,7 @@ TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
   QuantizeRequest quantize = session.options().quantize;
   ReadPlan all = lay_out(session.model(), session.index(), quantize);
   ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
-                          choose_streamed(all, 0));
+                          choose_placement(all, {0}));
   SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
   SpillOptions spill_options{{cache()}, {}, false};
   struct Case {
@@ -438,10 +438,10 @@ TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
 TEST_F(SpillTest, AnotherBudgetsChoiceIsUsedWhereItHelps) {
   Session session(options());
   QuantizeRequest quantize = session.options().quantize;
-  auto streaming = [&](const std::vector<bool>& streamed) {
-    return compile(session.model(), session.index(), quantize, {256 * KiB, MiB}, streamed);
+  auto streaming = [&](const Placement& placement) {
+    return compile(session.model(), session.index(), quantize, {256 * KiB, MiB}, placement);
   };
-  std::vector<bool> most = choose_streamed(lay_out(session.model(), session.index(), quantize), 0);
+  Placement most = choose_placement(lay_out(session.model(), session.index(), quantize), {0});
   SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
   ReadPlan plan = streaming(most);
   SpillOptions half{{cache()}, std::to_string(spill_layout(plan).file_bytes() / 2), false};
@@ -454,13 +454,14 @@ TEST_F(SpillTest, AnotherBudgetsChoiceIsUsedWhereItHelps) {
     for (uint32_t t = 0; t < plan.tensors.size(); ++t)
       if (spill.has(t)) held[plan.tensors[t].param] = true;
   }
-  std::vector<bool> fewer = most, others = most;
+  Placement fewer = most, others = most;
   size_t smallest = 0;
   for (size_t p = 0; p < held.size(); ++p)
     if (held[p] && (!held[smallest] || plan.params[p].bytes < plan.params[smallest].bytes))
       smallest = p;
-  fewer[smallest] = false;
-  for (size_t p = 0; p < others.size(); ++p) others[p] = most[p] && !held[p];
+  fewer[smallest] = Tier::device;
+  for (size_t p = 0; p < others.size(); ++p)
+    if (held[p]) others[p] = Tier::device;
   {
     ReadPlan now = streaming(fewer);
     Spill spill(now, session.index(), key, half, ledger);

@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::optional<uint64_t> bytes = parse_size(text, 16 * GiB);
   check(!bytes || !format_size(*bytes).empty(), "a size can be written");
   test::taken_or_refused(
-      [&] { wants_disk(parse_place_rules(text), "model.layers.3.mlp.down_proj.weight"); });
+      [&] { wanted_tier(parse_place_rules(text), "model.layers.3.mlp.down_proj.weight"); });
   test::taken_or_refused([&] { cli::parse_token_ids(text, "--ids"); });
   test::taken_or_refused([&] {
     cli::SamplingOptions sampling;

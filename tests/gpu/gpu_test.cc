@@ -95,9 +95,11 @@ TEST_P(Gpu, StreamedWeightsGiveTheSameBits) {
   for (const char* scheme : {"none", "fp8_per_channel"}) {
     Outcome resident = run(golden.ids, 4, {.scheme = scheme});
     for (int i = 0; i < 5; ++i) {  // in whatever order the device does its work this time
-      Outcome streamed = run(golden.ids, 4, {.scheme = scheme, .place = "*=disk"});
-      EXPECT_EQ(streamed.logits, resident.logits);
-      EXPECT_EQ(streamed.greedy, resident.greedy);
+      for (const char* place : {"*=disk", "*=host", "*=host,mlp=disk"}) {
+        Outcome streamed = run(golden.ids, 4, {.scheme = scheme, .place = place});
+        EXPECT_EQ(streamed.logits, resident.logits) << place;
+        EXPECT_EQ(streamed.greedy, resident.greedy) << place;
+      }
     }
   }
 }

@@ -25,14 +25,15 @@ TEST(PlaceRules, MatchRunsOfNames) {
 
 TEST(PlaceRules, TheLastOneThatMatchesCounts) {
   std::vector<PlaceRule> rules = parse_place_rules("layers.*=disk,layers.12.mlp=host");
-  EXPECT_EQ(wants_disk(rules, kPath), false);
-  EXPECT_EQ(wants_disk(rules, "model.layers.12.self_attn.o_proj.weight"), true);
-  EXPECT_EQ(wants_disk(rules, "lm_head.weight"), std::nullopt);
+  EXPECT_EQ(wanted_tier(rules, kPath), Tier::host);
+  EXPECT_EQ(wanted_tier(rules, "model.layers.12.self_attn.o_proj.weight"), Tier::disk);
+  EXPECT_EQ(wanted_tier(rules, "lm_head.weight"), std::nullopt);
+  EXPECT_EQ(wanted_tier(parse_place_rules("mlp=device"), kPath), Tier::device);
 }
 
 TEST(PlaceRules, RefusesWhatIsNone) {
-  for (const char* text : {"", "layers", "=disk", "layers.=disk", "layers=", "layers=gpu",
-                           "layers=device", "a=disk,,b=host"}) {
+  for (const char* text :
+       {"", "layers", "=disk", "layers.=disk", "layers=", "layers=gpu", "a=disk,,b=host"}) {
     try {
       parse_place_rules(text);
       FAIL() << text;

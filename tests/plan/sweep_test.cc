@@ -19,11 +19,11 @@ class SweepTest : public testing::Test {
     index_.emplace(io::open_checkpoint(dir_.path()));
     all_ = lay_out(model_, *index_, {*find_quant_scheme("none")});
   }
-  uint64_t bytes(const std::vector<bool>& chosen, bool streamed) const {
+  uint64_t bytes(const Placement& chosen, Tier tier) const {
     uint64_t sum = 0;
     for (size_t i = 0; i < chosen.size(); ++i) {
       bool vector = all_.params[i].param->pieces.front().vector;
-      if (chosen[i] == streamed && !vector) sum += all_.params[i].bytes;
+      if (chosen[i] == tier && !vector) sum += all_.params[i].bytes;
     }
     return sum;
   }
@@ -39,14 +39,13 @@ TEST_F(SweepTest, AsMuchStaysAsThereIsRoomFor) {
   config["num_hidden_layers"] = 12;
   config["tie_word_embeddings"] = true;
   write(config);
-  uint64_t total = bytes(std::vector<bool>(all_.params.size()), false);
+  uint64_t total = bytes(Placement(all_.params.size()), Tier::device);
   uint64_t smallest = UINT64_MAX;
   for (const ParamPlan& p : all_.params) {
     if (!p.param->pieces.front().vector) smallest = std::min(smallest, p.bytes);
   }
   for (uint64_t room = 0; room <= total + 20000; room += 997) {
-    std::vector<bool> streamed = choose_streamed(all_, room);
-    uint64_t stays = bytes(streamed, false);
+    uint64_t stays = bytes(choose_placement(all_, {room}), Tier::device);
     EXPECT_LE(stays, room);
     // Nothing else would have fitted: up to alignment, the rest of the room is smaller than any.
     uint64_t slack = 128 * all_.params.size();
@@ -62,27 +61,63 @@ TEST_F(SweepTest, AHeadThatIsLargerThanAllThatHasToGoStays) {
   config["tie_word_embeddings"] = true;
   config["vocab_size"] = 2000;
   write(config);
-  uint64_t total = bytes(std::vector<bool>(all_.params.size()), false);
+  uint64_t total = bytes(Placement(all_.params.size()), Tier::device);
   uint64_t head = all_.params.front().bytes;
   ASSERT_EQ(all_.params.front().param->role, ParamRole::embedding);
-  std::vector<bool> streamed = choose_streamed(all_, total - head / 2);
-  EXPECT_FALSE(streamed.front());
-  EXPECT_LT(bytes(streamed, true), head);
-  EXPECT_TRUE(choose_streamed(all_, 0).front());
+  Placement placement = choose_placement(all_, {total - head / 2});
+  EXPECT_EQ(placement.front(), Tier::device);
+  EXPECT_LT(bytes(placement, Tier::disk), head);
+  EXPECT_EQ(choose_placement(all_, {0}).front(), Tier::disk);
 }
 
 TEST_F(SweepTest, WhatGoesIsSpreadOverTheLayers) {
   Json config = test::tiny_config();
   config["num_hidden_layers"] = 24;
   write(config);
-  uint64_t total = bytes(std::vector<bool>(all_.params.size()), false);
-  std::vector<bool> streamed = choose_streamed(all_, total / 2);
+  uint64_t total = bytes(Placement(all_.params.size()), Tier::device);
+  Placement placement = choose_placement(all_, {total / 2});
   uint64_t halves[2] = {0, 0};
-  for (size_t i = 0; i < streamed.size(); ++i) {
-    if (streamed[i]) halves[i * 2 / streamed.size()] += all_.params[i].bytes;
+  for (size_t i = 0; i < placement.size(); ++i) {
+    if (placement[i] == Tier::disk) halves[i * 2 / placement.size()] += all_.params[i].bytes;
   }
   EXPECT_GT(halves[0], halves[1] / 2);
   EXPECT_GT(halves[1], halves[0] / 2);
+}
+
+// Beside a device: what it has no room for goes to host memory, and only what that has no room for
+// to disk.
+TEST_F(SweepTest, HostMemoryComesBeforeTheDisk) {
+  Json config = test::tiny_config();
+  config["num_hidden_layers"] = 12;
+  write(config);
+  uint64_t total = bytes(Placement(all_.params.size()), Tier::device);
+  uint64_t slack = 128 * all_.params.size();
+  for (uint64_t device = 0; device <= total; device += 9973) {
+    for (uint64_t host = 0; host <= total + slack; host += 9973) {
+      Placement placement = choose_placement(all_, {device, host});
+      EXPECT_LE(bytes(placement, Tier::device), device);
+      EXPECT_LE(bytes(placement, Tier::host), host);
+      // The device has the same as without host memory.
+      EXPECT_EQ(bytes(placement, Tier::device),
+                bytes(choose_placement(all_, {device}), Tier::device));
+      if (host >= total + slack) {
+        EXPECT_EQ(bytes(placement, Tier::disk), 0u);
+      }
+    }
+  }
+  std::vector<PlaceRule> rules = parse_place_rules("*=host,layers.3=disk");
+  for (std::optional<uint64_t> host : {std::optional<uint64_t>(0), std::optional<uint64_t>()}) {
+    Placement placement = choose_placement(all_, {total, host}, rules);
+    Tier kept = host ? Tier::host : Tier::device;  // without a device they are the same
+    for (size_t i = 0; i < placement.size(); ++i) {
+      const Param& p = *all_.params[i].param;
+      bool disk = p.path.find("layers.3.") != std::string::npos;
+      EXPECT_EQ(placement[i], p.pieces.front().vector ? Tier::device
+                              : disk                  ? Tier::disk
+                                                      : kept)
+          << p.path;
+    }
+  }
 }
 
 }  // namespace

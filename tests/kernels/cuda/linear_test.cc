@@ -154,7 +154,7 @@ TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithI8) {
   }
 }
 
-// Many rows: bf16 by the library alone, E4M3 decoded before, a tile of rows at a time.
+// Many rows: bf16 by the library alone, E4M3 and i8 decoded before, a tile of rows at a time.
 TEST(CudaLinear, ManyRowsEqualTheReference) {
   Random random("CudaLinear.ManyRowsEqualTheReference");
   const std::unique_ptr<cuda::Gemm> gemm = simt::make_emulated_gemm();
@@ -172,30 +172,58 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
                                       << size.rows << " x " << size.cols);
       DeviceMatrix from(x, 1), to(size.tokens, size.rows, 3);
       const float* add = random.between(0, 1) == 0 ? nullptr : bias.data();
-      cuda::linear_many_rows(from.tensor(), w.weight, add, *gemm, workspace.span(), to.tensor(),
-                             kStream);
+      EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add, *gemm, workspace.span(),
+                                         to.tensor(), kStream));
       Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
-      // Blocks' scales are rounded to bf16 together with the codes.
-      const float rounding = w.weight.format.scales == ScaleKind::per_block ? 4e-3f : 2e-6f;
-      expect_near(to.copy(), expected, rounding * std::sqrt(static_cast<float>(size.cols)), 2e-6f);
       EXPECT_TRUE(to.gaps_untouched());
+      if (w.weight.format.dtype == DType::i8) {
+        EXPECT_TRUE(same_bits(to.copy(), expected));
+        continue;
+      }
+      // Blocks' scales are rounded to bf16 together with the codes. Of a few columns one product may
+      // be far above the others.
+      const float rounding = w.weight.format.scales == ScaleKind::per_block ? 4e-3f : 2e-6f;
+      const float columns = 2 + std::sqrt(static_cast<float>(size.cols));
+      expect_near(to.copy(), expected, rounding * columns, 2e-6f);
     }
   }
 }
 
-TEST(CudaLinear, ManyRowsTakeWhatBf16Holds) {
+// Wide enough that a tile holds some of the weight's rows only.
+TEST(CudaLinear, ManyRowsOfI8InTilesEqualTheReference) {
+  Random random("CudaLinear.ManyRowsOfI8InTilesEqualTheReference");
+  const QuantScheme scheme = *find_quant_scheme("int8");
+  Matrix values = Matrix::random(130, 70001, random, 0.3f);
+  Matrix x = Matrix::random(17, 70001, random);
+  for (int64_t c = 0; c < values.cols(); ++c) values.at(129, c) = x.at(16, c);  // a large sum
+  DeviceWeight w(scheme, DType::bf16, values);
+  Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(17, values.cols()));
+  DeviceMatrix from(x, 0), to(17, 130, 0);
+  EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr, *simt::make_emulated_gemm(),
+                                     workspace.span(), to.tensor(), kStream));
+  EXPECT_TRUE(same_bits(to.copy(),
+                        reference_linear(scheme, DType::bf16, values, x, nullptr, Compute::bf16)));
+  // Where the library has no products of integers, that is said.
+  EXPECT_FALSE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
+                                      *simt::make_emulated_gemm(false), workspace.span(),
+                                      to.tensor(), kStream));
+}
+
+TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {
   for (auto [dtype, compute, fits] : {std::tuple{DType::bf16, Compute::bf16, true},
                                       {DType::f8_e4m3, Compute::bf16, true},
                                       {DType::bf16, Compute::f32, false},
                                       {DType::f16, Compute::bf16, false},
-                                      {DType::i8, Compute::bf16, false}}) {
+                                      {DType::i8, Compute::bf16, true},
+                                      {DType::i8, Compute::f32, true}}) {
     DeviceWeight w({dtype, WeightLayout::rows, ScaleKind::none}, 4, 16);
     EXPECT_EQ(cuda::linear_many_fits(w.weight, compute), fits) << dtype_name(dtype);
   }
   // What is planned for the widest layer is enough for the others.
   for (int64_t cols : {1, 100, 4096, 5000, 65536, 70000})
-    EXPECT_LE(cuda::linear_many_workspace_bytes(512, cols),
-              cuda::linear_many_workspace_bytes(512, 70000));
+    for (int64_t rows : {17, 100, 512})
+      EXPECT_LE(cuda::linear_many_workspace_bytes(rows, cols),
+                cuda::linear_many_workspace_bytes(512, 70000));
 }
 
 // Every code and every block's scale, from any panel on.

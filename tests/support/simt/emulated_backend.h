@@ -9,7 +9,8 @@
 
 namespace sluice::simt {
 
-std::unique_ptr<cuda::Gemm> make_emulated_gemm();
+// `integers`: whether the library has products of them.
+std::unique_ptr<cuda::Gemm> make_emulated_gemm(bool integers = true);
 std::unique_ptr<Backend> make_emulated_backend(const DeviceOptions& options);
 
 }  // namespace sluice::simt

@@ -1,0 +1,229 @@
+// Weights in device memory, in host memory and on disk, on an emulated device: the same bits
+// wherever they lie, within both budgets.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/memory/system.h"
+#include "tests/engine/golden.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/simt/emulated_backend.h"
+
+namespace sluice {
+namespace {
+
+using simt::Schedule;
+
+constexpr Schedule kSchedules[] = {Schedule::lazy, Schedule::eager, Schedule::shuffled};
+
+class HostTier : public testing::Test {
+ protected:
+  void write(int64_t hidden, int64_t vocab, bool tied) {
+    Json config = test::tiny_config();
+    config["hidden_size"] = hidden;
+    config["intermediate_size"] = 2 * hidden;
+    config["vocab_size"] = vocab;
+    config["tie_word_embeddings"] = tied;
+    test::Random random("tiers");
+    test::write_checkpoint(dir_.path(), config, test::tiny_tensors(config, random));
+  }
+  SessionOptions options(const char* scheme = "none", const std::string& place = "",
+                         Schedule schedule = Schedule::shuffled) const {
+    SessionOptions o;
+    o.model = dir_.path();
+    o.threads = 2;
+    o.quantize.scheme = *find_quant_scheme(scheme);
+    if (!place.empty()) o.place = parse_place_rules(place);
+    o.backend = simt::make_emulated_backend({.schedule = schedule, .seed = 5});
+    return o;
+  }
+  static RunShape shape(const Session& session) { return session.run_shape(12, 6, 6); }
+
+  // A session with the budgets that are given beside what the process holds, or the least host
+  // memory above them that works: the process grows from one session to the next.
+  static std::unique_ptr<Session> placed(SessionOptions o, uint64_t device, uint64_t host) {
+    o.device_memory = std::to_string(device);
+    for (int attempt = 0; attempt < 200; ++attempt, host += MiB / 2) {
+      o.memory = std::to_string(process_rss() + host);
+      auto session = std::make_unique<Session>(o);
+      try {
+        session->place(shape(*session));
+        return session;
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::no_fit) throw;
+      }
+    }
+    throw std::runtime_error("no budget is enough");
+  }
+
+  // The logits of a prompt in two parts and of two tokens after it: passes.
+  static std::vector<std::vector<float>> logits(Session& session) {
+    LoadProgress progress;
+    session.load(progress, {});
+    auto all = test::run_prompt(session, {5, 17, 30, 2, 4, 9}, 0, 3).logits;
+    auto& device = dynamic_cast<simt::EmulatedDevice&>(session.backend().device());
+    EXPECT_EQ(device.peak_bytes(), session.memory_plan().device.peak());
+    EXPECT_EQ(session.ledger().peak(Place::device), session.memory_plan().device.peak());
+    EXPECT_LE(session.ledger().peak(Place::host), session.memory_plan().peak());
+    return all;
+  }
+  std::vector<std::vector<float>> logits(const SessionOptions& o) const {
+    Session session(o);
+    session.place(shape(session));
+    return logits(session);
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(HostTier, TheSameBitsAsResidentAndNothingIsReadAgain) {
+  for (bool tied : {false, true}) {
+    write(64, 70, tied);
+    for (const char* scheme : {"none", "fp8_per_tensor", "fp8_per_block", "int8"}) {
+      const auto resident = logits(options(scheme));
+      for (Schedule schedule : kSchedules) {
+        if (tied && schedule != Schedule::shuffled) continue;
+        SCOPED_TRACE(testing::Message() << scheme << ", " << static_cast<int>(schedule));
+        Session session(options(scheme, "*=host", schedule));
+        const MemoryPlan& plan = session.place(shape(session));
+        EXPECT_FALSE(plan.has(Tier::disk));
+        EXPECT_EQ(logits(session), resident);
+        StreamReport report = session.stream_report().value();
+        EXPECT_EQ(report.io.bytes_read, 0u);
+        EXPECT_GE(report.host_bytes, 2 * plan.host_sweep_bytes);
+        session.release();
+        for (const ParamPlan& p : session.read_plan().params)
+          EXPECT_TRUE(p.param->value.is_meta() && p.param->stream == nullptr) << p.param->path;
+        EXPECT_EQ(session.ledger().used(Place::device), 0u);
+      }
+    }
+  }
+}
+
+TEST_F(HostTier, AllTiersTogether) {
+  write(48, 70, false);
+  for (const char* scheme : {"none", "fp8_per_channel"}) {
+    const auto resident = logits(options(scheme));
+    for (const char* place : {"*=disk,layers.1=host,layers.0=device", "*=host,mlp=disk"}) {
+      for (Schedule schedule : kSchedules) {
+        SCOPED_TRACE(testing::Message() << scheme << ", " << place);
+        Session session(options(scheme, place, schedule));
+        session.place(shape(session));
+        EXPECT_TRUE(session.memory_plan().has(Tier::disk) && session.memory_plan().has(Tier::host));
+        EXPECT_EQ(logits(session), resident);
+        StreamReport report = session.stream_report().value();
+        EXPECT_GT(report.io.bytes_read, 0u);
+        EXPECT_GT(report.host_bytes, 0u);
+      }
+    }
+  }
+}
+
+// What does not fit the device goes to host memory as far as that has room, the rest to disk.
+TEST_F(HostTier, BudgetsAreObeyed) {
+  write(192, 900, false);
+  const auto resident = logits(options());
+  Session probe(options());
+  MemoryPlan least = probe.smallest(shape(probe)), most = probe.predict(shape(probe));
+  ASSERT_FALSE(most.streams());
+  uint64_t weights = most.device.weights, host = least.needed() - least.runtime;
+  int with_all = 0;
+  for (uint64_t device : {weights / 4, weights / 2}) {
+    uint64_t last = UINT64_MAX, last_room = 0;
+    for (uint64_t more : {uint64_t{0}, weights / 3, 2 * weights / 3, 2 * weights}) {
+      auto session = placed(options(), least.device.peak() + device, host + more);
+      const MemoryPlan& plan = session->memory_plan();
+      SCOPED_TRACE(format_size(device) + ", " + format_size(more));
+      EXPECT_LE(plan.needed(), session->budget());
+      EXPECT_LE(plan.device.peak(), session->device_budget());
+      uint64_t room = session->budget() - plan.runtime;
+      if (room >= last_room) {
+        EXPECT_LE(plan.sweep_bytes, last);
+      }
+      last = plan.sweep_bytes;
+      last_room = room;
+      bool mixed = plan.has(Tier::host) && plan.has(Tier::disk);
+      if (mixed && plan.device.weights > weights / 8 && ++with_all == 1) {
+        EXPECT_EQ(logits(*session), resident);
+      }
+    }
+    EXPECT_EQ(last, 0u);  // there is room for all
+  }
+  EXPECT_GT(with_all, 0);
+}
+
+// Matrices of several tiles. What the device does with a tile is done late; it has to find it as it
+// was given.
+TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
+  write(256, 9000, true);
+  for (Schedule schedule : kSchedules) {
+    Session session(options("fp8_per_channel", "*=host", schedule));
+    session.place(shape(session));
+    LoadProgress progress;
+    session.load(progress, {});
+    Device& device = session.backend().device();
+    const ParamPlan& head = session.read_plan().params.front();
+    ASSERT_EQ(head.param->role, ParamRole::embedding);
+    ASSERT_GT(head.param->rows, 2 * host_tile_rows(head));
+    std::vector<const ParamPlan*> order;
+    for (const ParamPlan& p : session.read_plan().params)
+      if (p.tier == Tier::host) order.push_back(&p);
+    std::rotate(order.begin(), order.begin() + 1, order.end());  // as a sweep has them
+    order.push_back(order[3]);                                   // and as none has
+    order.push_back(&head);
+    order.push_back(order.front());
+
+    std::unique_ptr<DeviceStream> compute = device.stream();
+    Ledger ledger;
+    uint64_t bytes = 0;
+    for (const ParamPlan* p : order) bytes += p->bytes + p->scale_bytes;
+    Buffer found(ledger, Use::workspace, "found", bytes, Buffer::Touch::now);
+    std::unique_ptr<Pinned> pinned = device.pin(found.bytes());
+    uint64_t at = 0;
+    auto take = [&](const void* data, uint64_t size) {
+      compute->copy(found.data() + at, static_cast<const std::byte*>(data), size);
+      at += size;
+    };
+    for (const ParamPlan* p : order) {
+      for (int64_t row = 0; row < p->param->rows;) {
+        WeightTile tile = p->param->stream->tile(*p->param, row, *compute);
+        EXPECT_EQ(tile.first_row, row);
+        row += tile.weight.rows;
+        take(tile.weight.data, weight_bytes(p->format, tile.weight.rows, p->param->cols));
+        if (p->scale_bytes > 0)
+          take(tile.weight.scales, scale_bytes(p->format, tile.weight.rows, p->param->cols));
+      }
+    }
+    compute->synchronize();
+    at = 0;
+    for (const ParamPlan* p : order) {
+      const Weight& w = p->param->value;
+      for (int64_t row = 0; row < w.rows; row += host_tile_rows(*p)) {
+        int64_t rows = std::min(host_tile_rows(*p), w.rows - row);
+        auto expect = [&](const void* data, uint64_t size) {
+          EXPECT_EQ(std::memcmp(found.data() + at, data, size), 0) << p->param->path;
+          at += size;
+        };
+        expect(w.data + element_offset(w, row, 0), weight_bytes(p->format, rows, w.cols));
+        if (w.scales != nullptr) expect(w.scales + row, scale_bytes(p->format, rows, w.cols));
+      }
+    }
+  }
+}
+
+TEST_F(HostTier, ADeviceIsNoPlaceWithoutOne) {
+  write(64, 70, false);
+  SessionOptions o = options("none", "layers.0=device");
+  EXPECT_NO_THROW(Session{o});
+  o.backend = nullptr;
+  EXPECT_THROW(Session{o}, Error);
+}
+
+}  // namespace
+}  // namespace sluice
