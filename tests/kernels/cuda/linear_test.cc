@@ -180,8 +180,8 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
         EXPECT_TRUE(same_bits(to.copy(), expected));
         continue;
       }
-      // Blocks' scales are rounded to bf16 together with the codes. Of a few columns one product may
-      // be far above the others.
+      // Blocks' scales are rounded to bf16 together with the codes. Of a few columns one product
+      // may be far above the others.
       const float rounding = w.weight.format.scales == ScaleKind::per_block ? 4e-3f : 2e-6f;
       const float columns = 2 + std::sqrt(static_cast<float>(size.cols));
       expect_near(to.copy(), expected, rounding * columns, 2e-6f);
