@@ -87,11 +87,16 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   const std::vector<ScheduledJob>& step = scheduler_.schedule();
   check(!step.empty(), "a step without requests");
   runner_.copy_blocks(scheduler_.copies(), scheduler_.copies_beside());
+  bool prompts = std::ranges::any_of(
+      step, [](const ScheduledJob& s) { return s.job->sequence.length() < s.job->prompt_tokens; });
+  int64_t rows_before = stats_.rows;
   auto scheduled = Clock::now();
   Tensor hidden = run_model(step);
   auto computed = Clock::now();
   std::vector<Output> outputs;
   sample_all(hidden, step, outputs);
+  // With the tokens, as guesses need logits, too; and a device is done only now.
+  if (!prompts) cost_.learn(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
   for (const ScheduledJob& s : step) settle(s);
   advance_all_beams(outputs);
   ++stats_.steps;
@@ -137,7 +142,6 @@ std::vector<int32_t> Engine::guesses_for(Active& a, int64_t most, const std::sto
 Tensor Engine::run_model(std::span<const ScheduledJob> step) {
   std::vector<StepPart> parts;
   int64_t rows = 0;
-  bool prompts = false;
   for (const ScheduledJob& s : step) {
     Active& a = static_cast<Active&>(*s.job);
     if (!a.begun) a.begun = Clock::now();
@@ -150,11 +154,8 @@ Tensor Engine::run_model(std::span<const ScheduledJob> step) {
          std::span(a.ids).subspan(static_cast<size_t>(first), static_cast<size_t>(s.rows)),
          prompt ? a.prompt_tokens : 0});
     rows += s.rows;
-    prompts = prompts || prompt;
   }
-  auto start = Clock::now();
   Tensor hidden = runner_.step(parts);
-  if (!prompts) cost_.learn(rows, seconds_between(start, Clock::now()));
   for (const ScheduledJob& s : step)
     s.job->ids.resize(s.job->ids.size() - static_cast<size_t>(s.guesses));
   stats_.rows += rows;
