@@ -114,7 +114,11 @@ void SwapFile::work() {
       failure = std::current_exception();
     }
     lock.lock();
-    if (failure) failure_ = failure;
+    if (failure) {  // reads may still be in flight: nothing more is begun
+      failure_ = failure;
+      changed_.notify_all();
+      return;
+    }
     for (const Job& job : now) {
       --(job.read ? reads_ : writes_);
       jobs_.pop_front();

@@ -132,6 +132,34 @@ TEST(KvStorage, TheSameOnADeviceWhoseWorkIsLate) {
   }
 }
 
+TEST(KvStorage, WhatCannotBeReadBackIsToldToWhoeverNeedsIt) {
+  test::TempDir dir;
+  auto device = make_host_device();
+  Ledger ledger;
+  std::vector<int64_t> areas{0};
+  KvStorage storage(*device, host_stream(), ledger, shape(), areas, {0, kBlocks[2], dir.path()});
+  std::vector<BlockCopy> out, back;
+  for (int32_t b = 0; b < kBlocks[0]; ++b) {
+    out.push_back({{Tier::device, b}, {Tier::disk, b}});
+    back.push_back({{Tier::disk, b}, {Tier::device, b}});
+  }
+  storage.begin_copies(out);
+  storage.begin_copies(back);
+  storage.finish_copies();
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path()))
+    std::filesystem::resize_file(entry.path(), 0);
+  back.insert(back.end(), out.begin(), out.begin() + 1);
+  back.insert(back.end(), back.begin(), back.begin() + 2);
+  EXPECT_THROW(
+      {
+        storage.begin_copies(back);
+        storage.finish_copies();
+      },
+      Error);
+  EXPECT_THROW(storage.begin_copies({}), Error);
+  EXPECT_THROW(storage.begin_copies({out.data(), 1}), Error);
+}
+
 // A request may end while its blocks are still being read.
 TEST(KvStorage, EndsWhileBlocksComeFromDisk) {
   test::TempDir dir;
