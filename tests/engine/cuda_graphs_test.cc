@@ -12,6 +12,7 @@
 #include "src/engine/session.h"
 #include "src/engine/step_graphs.h"
 #include "tests/engine/golden.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace sluice {
@@ -94,6 +95,7 @@ std::vector<Request> mixed() {
 }
 
 TEST(CudaGraphs, SameBitsInMixedBatches) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   for (const char* model : {"llama_tied", "mistral_sliding"}) {
     SCOPED_TRACE(model);
     Loaded without(with({.model = model}, false), 4, 64);
@@ -143,6 +145,7 @@ TEST(CudaGraphs, AStepThatIsLaunchedAgainReadsItsOwnPositions) {
 
 // A sequence that grows beyond what its graph was launched for gets another one.
 TEST(CudaGraphs, SequencesGrowAcrossPartitions) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::vector<Request> requests{request(1, 505, 12), request(2, 3, 15)};
   Loaded without(with({}, false), 2, 520);
   Loaded loaded(with({}, true), 2, 520);
@@ -151,6 +154,7 @@ TEST(CudaGraphs, SequencesGrowAcrossPartitions) {
 }
 
 TEST(CudaGraphs, StreamedWeightsAreNotRecorded) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   Loaded streamed({.place = "mlp=disk"}, 4, 64);
   Loaded resident({}, 4, 64);
   EXPECT_TRUE(streamed.session().memory_plan().streams());

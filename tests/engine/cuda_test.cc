@@ -9,6 +9,7 @@
 #include "src/base/units.h"
 #include "src/plan/sweep.h"
 #include "tests/engine/golden.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace sluice {
@@ -107,6 +108,7 @@ TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
 // As little of the device as can be: fewer tile buffers than tiles, so that each is written to
 // again and again while the device may still have to read it.
 TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   const fs::path model = bundled("llama_tied");
   const std::vector<int32_t> prompt{5, 17, 300, 2, 44, 9, 101, 7, 8, 450, 33, 12};
   auto logits = [&](const How& how) {
@@ -158,6 +160,7 @@ TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
 // Encoded on the device and computed there, a scheme gives what it gives on the CPU; so do the
 // types of the KV cache, and prompts in parts.
 TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   constexpr double kBf16 = 0.02;  // of logits of about 1: sums in another order, rounded to bf16
   test::Golden golden = test::GoldenFile(bundled("llama_tied")).golden(0);
   for (How how : {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},

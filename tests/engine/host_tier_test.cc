@@ -13,6 +13,7 @@
 #include "src/memory/system.h"
 #include "tests/engine/golden.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace sluice {
@@ -107,6 +108,7 @@ TEST_F(HostTier, TheSameBitsAsResidentAndNothingIsReadAgain) {
 }
 
 TEST_F(HostTier, AllTiersTogether) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   write(48, 70, false);
   for (const char* scheme : {"none", "fp8_per_channel"}) {
     const auto resident = logits(options(scheme));
@@ -127,6 +129,7 @@ TEST_F(HostTier, AllTiersTogether) {
 
 // What does not fit the device goes to host memory as far as that has room, the rest to disk.
 TEST_F(HostTier, BudgetsAreObeyed) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   write(192, 900, false);
   const auto resident = logits(options());
   Session probe(options());
