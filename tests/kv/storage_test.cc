@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -132,12 +134,19 @@ TEST(KvStorage, TheSameOnADeviceWhoseWorkIsLate) {
   }
 }
 
-TEST(KvStorage, WhatCannotBeReadBackIsToldToWhoeverNeedsIt) {
-  test::TempDir dir;
-  auto device = make_host_device();
+// One whose blocks have a file behind them, and nothing between.
+struct OnDisk {
+  test::TempDir directory;
+  std::unique_ptr<Device> device = make_host_device();
   Ledger ledger;
   std::vector<int64_t> areas{0};
-  KvStorage storage(*device, host_stream(), ledger, shape(), areas, {0, kBlocks[2], dir.path()});
+  KvStorage storage{*device, host_stream(), ledger,
+                    shape(), areas,         {0, kBlocks[2], directory.path()}};
+};
+
+TEST(KvStorage, WhatCannotBeReadBackIsToldToWhoeverNeedsIt) {
+  OnDisk on_disk;
+  KvStorage& storage = on_disk.storage;
   std::vector<BlockCopy> out, back;
   for (int32_t b = 0; b < kBlocks[0]; ++b) {
     out.push_back({{Tier::device, b}, {Tier::disk, b}});
@@ -146,7 +155,7 @@ TEST(KvStorage, WhatCannotBeReadBackIsToldToWhoeverNeedsIt) {
   storage.begin_copies(out);
   storage.begin_copies(back);
   storage.finish_copies();
-  for (const auto& entry : std::filesystem::directory_iterator(dir.path()))
+  for (const auto& entry : std::filesystem::directory_iterator(on_disk.directory.path()))
     std::filesystem::resize_file(entry.path(), 0);
   back.insert(back.end(), out.begin(), out.begin() + 1);
   back.insert(back.end(), back.begin(), back.begin() + 2);
@@ -162,11 +171,8 @@ TEST(KvStorage, WhatCannotBeReadBackIsToldToWhoeverNeedsIt) {
 
 // A request may end while its blocks are still being read.
 TEST(KvStorage, EndsWhileBlocksComeFromDisk) {
-  test::TempDir dir;
-  auto device = make_host_device();
-  Ledger ledger;
-  std::vector<int64_t> areas{0};
-  KvStorage storage(*device, host_stream(), ledger, shape(), areas, {0, kBlocks[2], dir.path()});
+  OnDisk on_disk;
+  KvStorage& storage = on_disk.storage;
   std::vector<BlockCopy> copies;
   for (int32_t b = 0; b < kBlocks[0]; ++b) copies.push_back({{Tier::device, b}, {Tier::disk, b}});
   for (int32_t b = 0; b < kBlocks[0]; ++b) copies.push_back({{Tier::disk, b}, {Tier::device, b}});
