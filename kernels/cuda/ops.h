@@ -105,13 +105,4 @@ void attention_prefill(Tensor q, const KvCache& cache, const BlockTables& tables
                        const PrefillChunk* chunks, int64_t count, int64_t longest,
                        const AttentionSettings& settings, Tensor out, Stream stream);
 
-struct BlockCopy {
-  int64_t from, to;  // blocks
-};
-// to[copy.to] = from[copy.from] for each of `count` copies, blocks of `bytes`. Within one cache, or
-// between a cache and pinned host memory that the device sees (swap); what one copy writes no other
-// may read or write.
-void copy_blocks(const std::byte* from, std::byte* to, int64_t bytes, const BlockCopy* copies,
-                 int64_t count, Stream stream);
-
 }  // namespace sluice::cuda

@@ -27,7 +27,8 @@ uint64_t hash_logits(Tensor row) { return checksum64(std::as_bytes(row_span(row)
 Engine::Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs)
     : runner_(runner),
       tokenizer_(tokenizer),
-      scheduler_(runner.blocks(), {runner.max_rows(), std::min(max_num_seqs, runner.max_rows())}) {}
+      scheduler_(runner.blocks(), {runner.max_rows(), std::min(max_num_seqs, runner.max_rows()),
+                                   runner.device().has_own_memory()}) {}
 
 Engine::~Engine() = default;
 

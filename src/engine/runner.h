@@ -43,6 +43,8 @@ class Runner {
   // lengths share no blocks.
   Sequence new_sequence(int64_t prompt_tokens = 0);
   const BlockManager& blocks() const { return blocks_; }
+  const Device& device() const { return device_; }
+  Ledger& ledger() { return ledger_; }
   int64_t vocab_size() const { return model_.config().vocab_size; }
   int64_t max_rows() const { return activations_->max_rows(); }
 
@@ -62,7 +64,7 @@ class Runner {
   Tensor prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop);
 
   // Contents that have to be elsewhere before the next step, in this order. With `beside`, what
-  // comes from disk is there when the next ones are copied, while the step is done.
+  // comes back to the device is there when the next ones are copied, while the step is done.
   void copy_blocks(std::span<const BlockCopy> copies, bool beside);
 
   PromptCache prompt_cache(std::filesystem::path path, const std::string& identity);

@@ -19,10 +19,6 @@ int64_t rows_wanted(const Job& job) {
   return end - stored;
 }
 
-bool reads_disk(std::span<const BlockCopy> copies) {
-  return std::ranges::any_of(copies, [](const BlockCopy& c) { return c.from.tier == Tier::disk; });
-}
-
 }  // namespace
 
 bool Scheduler::fits(int64_t tokens, int64_t sequences) const {
@@ -45,6 +41,13 @@ void Scheduler::add_fork(Job& job, const Job& of) {
 void Scheduler::remove(Job& job) {
   if (running_.erase(job.order) == 0) waiting_.erase(job.order);
   job.sequence.release();
+}
+
+// Whether what comes back is worth a step's time.
+bool Scheduler::arrive_late(std::span<const BlockCopy> copies) const {
+  return std::ranges::any_of(copies, [&](const BlockCopy& c) {
+    return c.from.tier == Tier::disk || (c.from.tier == Tier::host && limits_.host_is_far);
+  });
 }
 
 void Scheduler::preempt(Job& job) {
@@ -114,13 +117,13 @@ bool Scheduler::admit(Job& job) {
   PrefixMatch known = job.sequence.match(std::span(job.ids).first(static_cast<size_t>(findable)));
   int64_t blocks = blocks_.most_blocks(std::ssize(job.ids), limits_.rows);
   if (blocks - known.in_use > blocks_.free_blocks()) return false;
-  bool awaited = arriving_ == 0 && reads_disk(copies_);  // by one that runs in this step
+  bool awaited = arriving_ == 0 && arrive_late(copies_);  // by one that runs in this step
   size_t before = copies_.size();
   job.sequence.adopt(known, copies_);
   prefix_tokens_ += job.sequence.length();
   waiting_.erase(job.order);
   running_.emplace(job.order, &job);
-  bool reads = reads_disk(std::span(copies_).subspan(before));
+  bool reads = arrive_late(std::span(copies_).subspan(before));
   // Whoever is admitted after one that arrives may have found what is only being read.
   if (arriving_ > 0 || (reads && !awaited && !step_.empty())) {
     ++arriving_;

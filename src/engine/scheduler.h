@@ -8,12 +8,13 @@
 // last gives up its blocks and waits again; what it had stored may still be found as a prefix. So
 // the first of all always gets on, and everybody becomes the first.
 //
-// Who begins with blocks that lie on disk runs in the step after the one beside which they are
-// read, unless there would be nothing to do meanwhile.
+// Who begins with blocks that lie on disk, or in host memory that is far, runs in the step after
+// the one beside which they come back, unless there would be nothing to do meanwhile.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,7 @@ class Scheduler {
   struct Limits {
     int64_t rows = 0;
     int64_t sequences = 0;
+    bool host_is_far = false;  // the blocks' device has memory of its own
   };
   Scheduler(const BlockManager& blocks, Limits limits) : blocks_(blocks), limits_(limits) {}
 
@@ -68,7 +70,7 @@ class Scheduler {
   // copies().
   const std::vector<ScheduledJob>& schedule();
   const std::vector<BlockCopy>& copies() const { return copies_; }
-  // Of these, what comes from disk need only be there before the next step.
+  // Of these, what comes back need only be there before the next step.
   bool copies_beside() const { return arriving_ > 0; }
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
@@ -81,6 +83,7 @@ class Scheduler {
  private:
   using Queue = std::map<std::pair<int64_t, int64_t>, Job*>;
 
+  bool arrive_late(std::span<const BlockCopy> copies) const;
   bool room_in_step() const;
   bool reserve(Job& job, int64_t rows);
   void run(Job& job);

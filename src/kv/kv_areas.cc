@@ -14,41 +14,28 @@ uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
 }
 
 KvAreas::KvAreas(const KvCache& shape, int64_t areas, std::byte* memory)
-    : run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))),
+    : runs_(2 * static_cast<uint64_t>(areas)),
+      run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))),
+      pitch_(static_cast<uint64_t>(shape.blocks) * run_bytes_),
+      memory_(memory),
       areas_(static_cast<size_t>(areas), shape) {
-  uint64_t side = static_cast<uint64_t>(shape.blocks) * run_bytes_;
   for (KvCache& area : areas_) {
     area.keys = memory;
-    area.values = memory + side;
-    memory += 2 * side;
+    area.values = memory + pitch_;
+    memory += 2 * pitch_;
   }
 }
 
 void KvAreas::gather(DeviceStream& stream, int32_t block, std::byte* to) const {
-  for (const KvCache& area : areas_) {
-    for (const std::byte* side : {area.keys, area.values}) {
-      stream.copy(to, side + static_cast<size_t>(block) * run_bytes_, run_bytes_);
-      to += run_bytes_;
-    }
-  }
+  stream.copy_rows(to, run_bytes_, at(block), pitch_, run_bytes_, runs_);
 }
 
 void KvAreas::scatter(DeviceStream& stream, const std::byte* from, int32_t block) const {
-  for (const KvCache& area : areas_) {
-    for (std::byte* side : {area.keys, area.values}) {
-      stream.copy(side + static_cast<size_t>(block) * run_bytes_, from, run_bytes_);
-      from += run_bytes_;
-    }
-  }
+  stream.copy_rows(at(block), pitch_, from, run_bytes_, run_bytes_, runs_);
 }
 
 void KvAreas::copy(DeviceStream& stream, int32_t from, int32_t to) const {
-  for (const KvCache& area : areas_) {
-    for (std::byte* side : {area.keys, area.values}) {
-      stream.copy(side + static_cast<size_t>(to) * run_bytes_,
-                  side + static_cast<size_t>(from) * run_bytes_, run_bytes_);
-    }
-  }
+  stream.copy_rows(at(to), pitch_, at(from), pitch_, run_bytes_, runs_);
 }
 
 }  // namespace sluice

@@ -2,8 +2,8 @@
 //
 // A device block belongs to one group of layers: for each of its areas, of which a layer of the
 // group uses one, it has a run of keys and a run of values. Areas lie one after the other, so that
-// a layer's blocks are an array. A slot is a block elsewhere: one run, keys and values of each area
-// in turn, padded to whole pages.
+// a layer's blocks are an array, and a block's runs are equally far apart. A slot is a block
+// elsewhere: its runs, keys and values of each area in turn, without gaps, padded to whole pages.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +27,20 @@ class KvAreas {
   KvAreas(const KvCache& shape, int64_t areas, std::byte* memory);
   const KvCache& operator[](int64_t area) const { return areas_[static_cast<size_t>(area)]; }
 
-  // Work of `stream`. To and from a slot.
+  // Work of `stream`, one command each. To and from a slot.
   void gather(DeviceStream& stream, int32_t block, std::byte* to) const;
   void scatter(DeviceStream& stream, const std::byte* from, int32_t block) const;
   void copy(DeviceStream& stream, int32_t from, int32_t to) const;
 
  private:
-  uint64_t run_bytes_;  // of the keys, or values, of a block's area
+  std::byte* at(int32_t block) const {  // its first run
+    return memory_ + static_cast<uint64_t>(block) * run_bytes_;
+  }
+
+  uint64_t runs_;  // of a block
+  uint64_t run_bytes_;
+  uint64_t pitch_;  // from one to the next
+  std::byte* memory_;
   std::vector<KvCache> areas_;
 };
 

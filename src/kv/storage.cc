@@ -1,6 +1,7 @@
 #include "src/kv/storage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "src/base/error.h"
 
@@ -15,6 +16,8 @@ KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const
                      std::span<const int64_t> areas, const Swap& swap,
                      std::span<const KvScales> scales)
     : stream_(stream),
+      returning_(device.stream()),
+      point_(device.event()),
       slot_bytes_(kv_slot_bytes(shape, area_count(areas))),
       buffer_(device.memory(
           ledger, Use::kv_cache, "KV cache",
@@ -50,8 +53,27 @@ void KvStorage::scatter(std::span<const std::byte> from, int32_t block) {
   areas_.scatter(stream_, from.data(), block);
 }
 
+// Where blocks come back: after what has been asked of them before.
+DeviceStream& KvStorage::returning() {
+  if (!std::exchange(apart_, true)) {
+    stream_.record(*point_);
+    returning_->wait(*point_);
+  }
+  return *returning_;
+}
+
+void KvStorage::join() {
+  if (!std::exchange(apart_, false)) return;
+  returning_->record(*point_);
+  stream_.wait(*point_);
+}
+
 void KvStorage::begin_copy(const BlockCopy& copy) {
   auto [from, to] = copy;
+  if (from.tier == Tier::host && to.tier == Tier::device) {
+    return areas_.scatter(returning(), host_slot(from.block).data(), to.block);
+  }
+  join();
   if (from.tier == Tier::device && to.tier == Tier::device) {
     areas_.copy(stream_, from.block, to.block);
   } else if (from.tier == Tier::device && to.tier == Tier::host) {
@@ -63,12 +85,10 @@ void KvStorage::begin_copy(const BlockCopy& copy) {
     stream_.synchronize();  // it may be on its way there
     std::ranges::copy(host_slot(from.block), disk_->begin_write().begin());
     disk_->write(to.block);
-  } else if (from.tier == Tier::disk && to.tier == Tier::device) {
+  } else {
+    check(from.tier == Tier::disk && to.tier == Tier::device, "a KV block is copied nowhere");
     stream_.synchronize();  // what the block held may be on its way elsewhere
     disk_->read(from.block, to.block);
-  } else {
-    check(from.tier == Tier::host && to.tier == Tier::device, "a KV block is copied nowhere");
-    scatter(host_slot(from.block), to.block);
   }
 }
 
@@ -78,6 +98,7 @@ void KvStorage::begin_copies(std::span<const BlockCopy> copies) {
 }
 
 void KvStorage::finish_copies() {
+  join();
   if (disk_) disk_->finish_reads();
 }
 

@@ -39,15 +39,20 @@ class KvStorage {
   void gather(int32_t block, std::span<std::byte> to);
   void scatter(std::span<const std::byte> from, int32_t block);
   // In their order, after those that were begun before, and before the stream's next work; but what
-  // comes from disk is there only after finish_copies(), or when the next ones begin.
+  // comes back to the device is there only after finish_copies(), or when the next ones begin.
   void begin_copies(std::span<const BlockCopy> copies);
   void finish_copies();
 
  private:
   std::span<std::byte> host_slot(int32_t slot) const;
   void begin_copy(const BlockCopy& copy);
+  DeviceStream& returning();
+  void join();
 
   DeviceStream& stream_;
+  std::unique_ptr<DeviceStream> returning_;  // what comes back from host memory, beside a step
+  std::unique_ptr<DeviceEvent> point_;
+  bool apart_ = false;  // stream_ has not waited for returning_ yet
   uint64_t slot_bytes_;
   Buffer buffer_;
   KvAreas areas_;

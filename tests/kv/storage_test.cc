@@ -50,6 +50,7 @@ class Blocks {
   void copy(test::Random& random) {
     std::vector<BlockCopy> copies;
     late_.clear();
+    reading_.clear();
     for (int64_t n = random.between(0, 8); n > 0; --n) add(random, copies);
     storage_.begin_copies(copies);
     if (random.uniform() < 0.3) finish();
@@ -58,6 +59,7 @@ class Blocks {
   void finish() {
     storage_.finish_copies();
     late_.clear();
+    reading_.clear();
   }
 
   void expect() {
@@ -84,10 +86,11 @@ class Blocks {
     if (from_tier == Tier::host && to_tier == Tier::host) return;
     if (from_tier == to_tier && from.block == to.block) return;
     for (BlockPlace place : {from, to})
-      if (place.tier == Tier::device && late_.contains(place.block)) return;
+      if (place.tier == Tier::device && reading_.contains(place.block)) return;
     copies.push_back({from, to});
     at(to) = at(from);
-    if (from_tier == Tier::disk) late_.insert(to.block);
+    if (from_tier == Tier::disk) reading_.insert(to.block);
+    if (from_tier != Tier::device && to_tier == Tier::device) late_.insert(to.block);
   }
 
   uint64_t& at(BlockPlace place) {
@@ -105,7 +108,8 @@ class Blocks {
   std::unique_ptr<DeviceStream> stream_;
   KvStorage storage_;
   std::array<std::vector<uint64_t>, kTiers> numbers_;
-  std::set<int32_t> late_;  // device blocks that are being read
+  std::set<int32_t> late_;     // device blocks that are coming back
+  std::set<int32_t> reading_;  // of these, from disk
   uint64_t last_ = 0;
 };
 

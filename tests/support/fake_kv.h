@@ -16,16 +16,20 @@ namespace sluice::test {
 
 class FakeKv {
  public:
-  explicit FakeKv(const BlockOptions& options) : size_(options.block_size) {
+  explicit FakeKv(const BlockOptions& options, bool host_is_far = false)
+      : size_(options.block_size), host_is_far_(host_is_far) {
     for (size_t t = 0; t < kTiers; ++t)
       slots_[t].resize(static_cast<size_t>(options.blocks[t] * size_));
   }
 
-  // With `beside`, what comes from disk is there only when the next ones are copied.
+  // With `beside`, what comes from disk is there only when the next ones are copied; and what comes
+  // from host memory that is far, unless others are copied elsewhere.
   void copy(std::span<const BlockCopy> copies, bool beside = false) {
     finish_copies();
     for (const BlockCopy& c : copies) {
-      if (beside && c.from.tier == Tier::disk) {
+      bool from_host = c.from.tier == Tier::host && c.to.tier == Tier::device;
+      if (!from_host) finish_copies(Tier::host);
+      if (beside && (c.from.tier == Tier::disk || (from_host && host_is_far_))) {
         late_.push_back({c, {}});
         for (int64_t i = 0; i < size_; ++i) {
           late_.back().contents.push_back(at(c.from, i));
@@ -69,9 +73,15 @@ class FakeKv {
     std::vector<uint64_t> contents;
   };
   void finish_copies() {
-    for (const Late& l : late_)
+    finish_copies(Tier::host);
+    finish_copies(Tier::disk);
+  }
+  void finish_copies(Tier from) {
+    std::erase_if(late_, [&](const Late& l) {
+      if (l.copy.from.tier != from) return false;
       for (int64_t i = 0; i < size_; ++i) at(l.copy.to, i) = l.contents[static_cast<size_t>(i)];
-    late_.clear();
+      return true;
+    });
   }
   static uint64_t next(uint64_t state, int32_t id) {
     return (state + static_cast<uint64_t>(id) + 1) * 0x9E3779B97F4A7C15u ^ (state >> 29);
@@ -85,6 +95,7 @@ class FakeKv {
   }
 
   int64_t size_;
+  bool host_is_far_;
   std::array<std::vector<uint64_t>, kTiers> slots_;
   std::vector<Late> late_;
 };

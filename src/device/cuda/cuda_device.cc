@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +16,8 @@
 
 namespace sluice::cuda {
 namespace {
+
+constexpr uint64_t kMostPitch = INT32_MAX;  // cudaDeviceProp::memPitch of all GPUs so far
 
 class CudaEvent final : public DeviceEvent {
  public:
@@ -48,6 +51,17 @@ class CudaStream final : public DeviceStream {
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
     use_device();
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
+  }
+  void copy_rows(std::byte* to, uint64_t to_pitch, const std::byte* from, uint64_t from_pitch,
+                 uint64_t bytes, uint64_t rows) override {
+    if (std::max(to_pitch, from_pitch) > kMostPitch) {
+      for (uint64_t r = 0; r < rows; ++r) copy(to + r * to_pitch, from + r * from_pitch, bytes);
+      return;
+    }
+    use_device();
+    check_cuda(
+        cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, stream_),
+        "copying");
   }
   void clear(std::byte* at, uint64_t bytes) override {
     use_device();

@@ -128,22 +128,5 @@ TEST(CudaCache, StoresWhatTheReferenceStores) {
   }
 }
 
-TEST(CudaCache, CopiesBlocks) {
-  Random random("CudaCache.CopiesBlocks");
-  for (int64_t bytes : {4, 16, 20, 4096, 16384, 16400, 40000}) {
-    Buffer<std::byte> from(static_cast<size_t>(6 * bytes)), to(static_cast<size_t>(4 * bytes));
-    for (std::byte& b : from.span()) b = static_cast<std::byte>(random.between(0, 255));
-    const std::vector<cuda::BlockCopy> list = {{5, 0}, {0, 3}, {2, 1}};
-    Buffer<cuda::BlockCopy> copies(list);
-    cuda::copy_blocks(from.data(), to.data(), bytes, copies.data(), 3, kStream);
-    std::vector<std::byte> expected(static_cast<size_t>(4 * bytes), std::byte{0xa5});
-    for (const auto& c : list) {
-      std::memcpy(expected.data() + c.to * bytes, from.data() + c.from * bytes,
-                  static_cast<size_t>(bytes));
-    }
-    EXPECT_EQ(to.copy(), expected) << bytes;
-  }
-}
-
 }  // namespace
 }  // namespace sluice
