@@ -18,6 +18,7 @@ struct EngineOptions : CommonOptions {
   int64_t max_num_seqs = 16;
   int64_t prompt_tokens = 128;
   int64_t tokens = 32;
+  int64_t num_beams = 0;
 };
 
 // Lengths between a half and one and a half of the mean, the same in every run.
@@ -74,6 +75,11 @@ Json percentiles_json(std::vector<double> values) {
 void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
+  if (o.num_beams > o.max_num_seqs) {
+    fail(ErrorKind::usage,
+         "--num-beams {}: a request's beams run together, and --max-num-seqs is {}", o.num_beams,
+         o.max_num_seqs);
+  }
   Session session(session_options(o));
   int64_t vocab = session.config().vocab_size;
   int64_t count = o.requests > 0 ? o.requests : 2 * o.max_num_seqs;
@@ -82,6 +88,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
   for (int64_t i = 0; i < count; ++i) {
     requests.push_back(
         some_request(i, some_length(o.prompt_tokens, i), some_length(o.tokens, i), vocab));
+    requests.back().beams.width = o.num_beams;
   }
   std::vector<const Request*> together;
   for (const Request& r : requests) together.push_back(&r);
@@ -98,6 +105,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
               {"ratio", all.rate() / alone.rate()},
               {"requests", count},
               {"max_num_seqs", o.max_num_seqs},
+              {"num_beams", o.num_beams},
               {"most_running", s.most_running},
               {"prompt_tokens", s.prompt_tokens},
               {"generated_tokens", s.generated_tokens},
@@ -141,6 +149,9 @@ void define_bench_engine(CLI::App& bench, std::stop_token stop) {
   verb->add_option("--tokens", o->tokens, "mean number of tokens to generate")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
+  verb->add_option("--num-beams", o->num_beams,
+                   "beams that each of the many requests searches with (default: greedy)")
+      ->check(CLI::Range(int64_t{1}, kMostBeams));
   verb->callback([o, stop] { bench_engine(*o, stop); });
 }
 

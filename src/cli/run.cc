@@ -133,9 +133,13 @@ std::unique_ptr<Session> open_draft(Session& session, const RunOptions& o, int64
 
 // Decides where everything lives; true where tokens are to be guessed ahead: a pass over streamed
 // weights costs the same for several.
-bool place_run(Session& session, const RunOptions& o, int64_t prompt, int64_t tokens) {
+bool place_run(Session& session, const RunOptions& o, const Request& request) {
+  int64_t prompt = std::ssize(request.prompt);
+  int64_t tokens = prompt + request.max_tokens;
   RunShape plain = session.run_shape(tokens, prompt, 1);
   RunShape wide = session.run_shape(tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
+  for (RunShape* shape : {&plain, &wide})
+    shape->sampling_bytes = sampling_bytes(request, session.config().vocab_size);
   if (o.speculation == "prompt_lookup" || o.draft_model) {
     session.place(wide);
     return true;
@@ -184,7 +188,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   int64_t prompt = std::ssize(request.prompt);
   int64_t tokens = prompt + request.max_tokens;
   std::unique_ptr<Session> draft_session = open_draft(session, o, tokens, prompt);
-  request.lookup = place_run(session, o, prompt, tokens);
+  request.lookup = place_run(session, o, request);
   std::optional<DraftModel> draft;
   if (draft_session) {
     load_with_progress(*draft_session, o, stop);

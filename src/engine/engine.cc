@@ -43,6 +43,8 @@ int64_t Engine::add(Request request) {
          width > 1 ? fmt::format("{} beams", width) : "sequences", prompt + request.max_tokens,
          runner_.blocks().size() * runner_.blocks().block_size());
   }
+  if (!scratch_ && sampling_bytes(request, runner_.vocab_size()) > 0)
+    scratch_ = SamplingMemory::take(runner_);
   OutputId id{next_request_++, 0};
   auto active = std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt),
                                          tokenizer_, scratch_);
@@ -264,7 +266,8 @@ std::optional<int32_t> Engine::sample_row(Active& a, Tensor logits) {
   std::span<float> row = row_span(logits);
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
   a.result.logits_hash = hash_logits(logits);
-  if (top || a.request.rank) raw_logits_.assign(row.begin(), row.end());
+  const bool told = top || a.request.rank;
+  if (told) scratch_->raw_logits.assign(row.begin(), row.end());
   int32_t id = 0;
   try {
     id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
@@ -274,8 +277,8 @@ std::optional<int32_t> Engine::sample_row(Active& a, Tensor logits) {
     end(a, "error");
     return std::nullopt;
   }
-  if (top) a.result.logprobs.push_back(token_logprobs(raw_logits_, id, *top));
-  if (a.request.rank) a.result.cumulative_logprob += log_probability(raw_logits_, id);
+  if (top) a.result.logprobs.push_back(token_logprobs(scratch_->raw_logits, id, *top));
+  if (a.request.rank) a.result.cumulative_logprob += log_probability(scratch_->raw_logits, id);
   return id;
 }
 

@@ -85,6 +85,7 @@ class Engine {
   struct Active;
   struct BeamGroup;
   struct Source;
+  struct SamplingMemory;
 
   void guess(const std::stop_token& stop);
   std::vector<int32_t> guesses_for(Active& active, int64_t most, const std::stop_token& stop);
@@ -126,10 +127,9 @@ class Engine {
   std::map<OutputId, std::unique_ptr<Active>> active_;
   std::map<int64_t, std::unique_ptr<BeamGroup>> beams_;  // of the requests that ask for them
   std::map<OutputId, RequestResult> finished_;
-  std::shared_ptr<Sampler::Scratch> scratch_ = std::make_shared<Sampler::Scratch>();
+  std::shared_ptr<Sampler::Scratch> scratch_;  // null until somebody needs it
   PassCost cost_;
   EngineStats stats_;
-  std::vector<float> raw_logits_;  // as the model gave them; only where logprobs are asked for
 };
 
 // XXH3-64 of a row of logits.

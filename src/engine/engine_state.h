@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,6 +12,25 @@
 #include "src/engine/engine.h"
 
 namespace sluice {
+
+// The samplers' scratch, in memory that is counted.
+struct Engine::SamplingMemory {
+  explicit SamplingMemory(Runner& runner)
+      : bytes(runner.ledger(), Use::activations, "sampling",
+              Sampler::Scratch::bytes(runner.vocab_size()), Buffer::Touch::now),
+        resource(bytes.data(), bytes.bytes().size(), std::pmr::null_memory_resource()),
+        scratch(&resource) {
+    scratch.reserve(runner.vocab_size());
+  }
+  static std::shared_ptr<Sampler::Scratch> take(Runner& runner) {
+    auto memory = std::make_shared<SamplingMemory>(runner);
+    return {memory, &memory->scratch};
+  }
+
+  Buffer bytes;
+  std::pmr::monotonic_buffer_resource resource;
+  Sampler::Scratch scratch;
+};
 
 // What guesses tokens for one sequence, and how well it did.
 struct Engine::Source {

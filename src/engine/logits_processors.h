@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory_resource>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,6 +24,9 @@ struct TokenHistory {
 // is one number a token of the vocabulary, kept from call to call.
 class TokenCounter {
  public:
+  explicit TokenCounter(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : counts_(memory) {}
+  void reserve(size_t vocab_size) { counts_.reserve(vocab_size); }
   // visit(id, count) for each different id in [0, vocab_size).
   template <class Visit>
   void each(std::span<const int32_t> ids, size_t vocab_size, Visit visit) {
@@ -39,7 +43,7 @@ class TokenCounter {
   }
 
  private:
-  std::vector<uint32_t> counts_;  // all zero between calls
+  std::pmr::vector<uint32_t> counts_;  // all zero between calls
 };
 
 // vLLM's allowed_token_ids: drops every other token. `ids` ascend and differ.

@@ -3,8 +3,15 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/engine/sampler.h"
 
 namespace sluice {
+
+uint64_t sampling_bytes(const Request& request, int64_t vocab_size) {
+  const SamplingParams& p = request.sampling;
+  bool needed = Sampler::needs_scratch(p) || p.logprobs || request.rank;
+  return needed ? Sampler::Scratch::bytes(vocab_size) : 0;
+}
 
 void check_token_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   for (int32_t id : ids) {

@@ -28,6 +28,10 @@ struct Request {
   DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time
 };
 
+// What choosing its tokens takes of memory beside the logits, whatever else is sampled: as
+// RunShape::sampling_bytes.
+uint64_t sampling_bytes(const Request& request, int64_t vocab_size);
+
 // One continuation.
 struct RequestResult {
   std::vector<int32_t> ids;  // generated, with the eos or stop token that ended it

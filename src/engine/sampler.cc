@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <utility>
 
@@ -34,16 +35,34 @@ int32_t argmax(std::span<const float> logits) {
 
 }  // namespace
 
+void Sampler::Scratch::reserve(int64_t vocab_size) {
+  const auto tokens = static_cast<size_t>(vocab_size);
+  counter.reserve(tokens);
+  candidates.reserve(tokens);
+  raw_logits.reserve(tokens);
+}
+
+uint64_t Sampler::Scratch::bytes(int64_t vocab_size) {
+  constexpr uint64_t kAlignment = 3 * alignof(std::max_align_t);
+  return static_cast<uint64_t>(vocab_size) *
+             (sizeof(uint32_t) + sizeof(Candidate) + sizeof(float)) +
+         kAlignment;
+}
+
+bool Sampler::needs_scratch(const SamplingParams& p) {
+  return p.temperature > 0 || p.repetition_penalty != 1 || p.presence_penalty != 0 ||
+         p.frequency_penalty != 0;
+}
+
 Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids,
                  std::shared_ptr<Scratch> scratch)
     : params_(params),
       allowed_(params.allowed_token_ids.value_or(std::vector<int32_t>())),
       ends_(std::move(eos_ids)),
       random_(params.seed),
-      scratch_(std::move(scratch)),
-      counter_(scratch_->counter),
-      candidates_(scratch_->candidates) {
+      scratch_(std::move(scratch)) {
   check_sampling(params);
+  check(scratch_ != nullptr || !needs_scratch(params), "a sampler without its scratch");
   std::ranges::sort(allowed_);
   allowed_.erase(std::ranges::unique(allowed_).begin(), allowed_.end());
   ends_.insert(ends_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
@@ -77,7 +96,7 @@ int32_t Sampler::sample_top(std::span<TokenLogit> top) {
   float most = -std::numeric_limits<float>::infinity();
   for (const TokenLogit& t : top) most = std::isnan(t.logit) ? t.logit : std::max(most, t.logit);
   check_largest(most);
-  candidates_.clear();
+  candidates().clear();
   for (const TokenLogit& t : top) add_candidate(t.logit, t.id, most, kReach * params_.temperature);
   narrow_candidates(most);
   return draw();
@@ -97,10 +116,10 @@ std::vector<TokenProbability> Sampler::distribution(std::span<float> logits,
   if (params_.temperature == 0) return {{best, most, 1}};
   find_candidates(logits, most, kInfinity);
   std::vector<TokenProbability> tokens;
-  tokens.reserve(candidates_.size());
+  tokens.reserve(candidates().size());
   double total = total_weight();
   auto temperature = static_cast<float>(params_.temperature);
-  for (const Candidate& c : candidates_)
+  for (const Candidate& c : candidates())
     tokens.push_back({c.id, c.logit / temperature, c.weight / total});
   return tokens;
 }
@@ -114,10 +133,10 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   if (std::ssize(history.generated()) < p.min_tokens) drop_tokens(logits, ends_);
   add_logit_bias(logits, p.logit_bias);
   if (p.repetition_penalty != 1)
-    penalize_repetition(logits, history.ids, p.repetition_penalty, counter_);
+    penalize_repetition(logits, history.ids, p.repetition_penalty, scratch_->counter);
   if (p.presence_penalty != 0 || p.frequency_penalty != 0) {
     penalize_occurrences(logits, history.generated(), p.presence_penalty, p.frequency_penalty,
-                         counter_);
+                         scratch_->counter);
   }
   drop_repeated_ngrams(logits, history.ids, p.no_repeat_ngram_size);
 
@@ -138,11 +157,11 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
 
 // `reach`: how far below the largest logit a token may be to be considered at all.
 void Sampler::add_candidate(float logit, int32_t id, float most, double reach) {
-  if (most - logit <= reach && logit != -kInfinity) candidates_.push_back({logit, id, 0});
+  if (most - logit <= reach && logit != -kInfinity) candidates().push_back({logit, id, 0});
 }
 
 void Sampler::find_candidates(std::span<const float> logits, float most, double reach) {
-  candidates_.clear();
+  candidates().clear();
   for (size_t i = 0; i < logits.size(); ++i)
     add_candidate(logits[i], static_cast<int32_t>(i), most, reach);
   narrow_candidates(most);
@@ -151,18 +170,18 @@ void Sampler::find_candidates(std::span<const float> logits, float most, double 
 // Temperature, top-k, top-p, min-p and typical-p, in this order. Probabilities are compared in
 // float32, as transformers does: there those that ought to be equal mostly are.
 void Sampler::narrow_candidates(float most) {
-  if (params_.top_k > 0 && std::ssize(candidates_) > params_.top_k) keep_top_k();
-  for (Candidate& c : candidates_) c.weight = std::exp((c.logit - most) / params_.temperature);
+  if (params_.top_k > 0 && std::ssize(candidates()) > params_.top_k) keep_top_k();
+  for (Candidate& c : candidates()) c.weight = std::exp((c.logit - most) / params_.temperature);
   if (params_.top_p < 1) keep_top_p();
   auto least = static_cast<float>(params_.min_p);
-  std::erase_if(candidates_,
+  std::erase_if(candidates(),
                 [&](const Candidate& c) { return static_cast<float>(c.weight) < least; });
   if (params_.typical_p < 1) keep_typical(most);
 }
 
-double Sampler::total_weight() const {
+double Sampler::total_weight() {
   double total = 0;
-  for (const Candidate& c : candidates_) total += c.weight;
+  for (const Candidate& c : candidates()) total += c.weight;
   return total;
 }
 
@@ -171,24 +190,24 @@ double Sampler::total_weight() const {
 template <class Order, class Keep>
 size_t Sampler::sort_while(Order before, Keep keep) {
   size_t sorted = 0;
-  for (size_t i = 0; i < candidates_.size(); ++i) {
+  for (size_t i = 0; i < candidates().size(); ++i) {
     if (i == sorted) {
-      sorted = std::min(candidates_.size(), sorted + std::max<size_t>(64, 3 * sorted));
-      auto at = [&](size_t n) { return candidates_.begin() + static_cast<std::ptrdiff_t>(n); };
-      std::partial_sort(at(i), at(sorted), candidates_.end(), before);
+      sorted = std::min(candidates().size(), sorted + std::max<size_t>(64, 3 * sorted));
+      auto at = [&](size_t n) { return candidates().begin() + static_cast<std::ptrdiff_t>(n); };
+      std::partial_sort(at(i), at(sorted), candidates().end(), before);
     }
-    if (!keep(candidates_[i])) return i;
+    if (!keep(candidates()[i])) return i;
   }
-  return candidates_.size();
+  return candidates().size();
 }
 
 // The k likeliest, and all that are as likely as the last of them (TopKLogitsWarper).
 void Sampler::keep_top_k() {
-  auto last = candidates_.begin() + (params_.top_k - 1);
-  std::nth_element(candidates_.begin(), last, candidates_.end(), kLikelier);
+  auto last = candidates().begin() + (params_.top_k - 1);
+  std::nth_element(candidates().begin(), last, candidates().end(), kLikelier);
   float least = last->logit;
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
-  std::ranges::sort(candidates_, kLikelier);
+  std::erase_if(candidates(), [&](const Candidate& c) { return c.logit < least; });
+  std::ranges::sort(candidates(), kLikelier);
 }
 
 // The likeliest candidates, until they have top_p of all probability (TopPLogitsWarper). That drops
@@ -204,14 +223,14 @@ void Sampler::keep_top_p() {
     kept += c.weight;
     return true;
   });
-  float least = candidates_[count - 1].logit;
+  float least = candidates()[count - 1].logit;
   auto is_edge = [&](const Candidate& c) { return c.logit == least; };
-  auto kept_end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
-  auto kept_of_edge = std::count_if(candidates_.begin(), kept_end, is_edge);
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
-  auto edge = std::ranges::find_if(candidates_, is_edge);
-  std::sort(edge, candidates_.end(), kLikelier);
-  candidates_.erase(edge, candidates_.end() - kept_of_edge);
+  auto kept_end = candidates().begin() + static_cast<std::ptrdiff_t>(count);
+  auto kept_of_edge = std::count_if(candidates().begin(), kept_end, is_edge);
+  std::erase_if(candidates(), [&](const Candidate& c) { return c.logit < least; });
+  auto edge = std::ranges::find_if(candidates(), is_edge);
+  std::sort(edge, candidates().end(), kLikelier);
+  candidates().erase(edge, candidates().end() - kept_of_edge);
 }
 
 // The candidates whose surprise, -log p, is nearest to the expected one, the entropy, until they
@@ -221,7 +240,7 @@ void Sampler::keep_typical(float most) {
   double total = total_weight();
   auto log_weight = [&](const Candidate& c) { return (c.logit - most) / params_.temperature; };
   double entropy = std::log(total);
-  for (const Candidate& c : candidates_) {
+  for (const Candidate& c : candidates()) {
     if (c.weight > 0) entropy -= c.weight / total * log_weight(c);
   }
   double expected = std::log(total) - entropy;  // of log_weight
@@ -236,19 +255,19 @@ void Sampler::keep_typical(float most) {
     kept += c.weight;
     return true;
   });
-  double farthest = distance(candidates_[count - 1]);
-  std::erase_if(candidates_, [&](const Candidate& c) { return distance(c) > farthest; });
-  std::ranges::sort(candidates_, kLikelier);
+  double farthest = distance(candidates()[count - 1]);
+  std::erase_if(candidates(), [&](const Candidate& c) { return distance(c) > farthest; });
+  std::ranges::sort(candidates(), kLikelier);
 }
 
 int32_t Sampler::draw() {
   // 53 random bits, the same on every platform (distributions of the standard library are not).
   double target = static_cast<double>(random_() >> 11) * 0x1p-53 * total_weight();
-  for (const Candidate& c : candidates_) {
+  for (const Candidate& c : candidates()) {
     target -= c.weight;
     if (target < 0) return c.id;
   }
-  return candidates_.back().id;
+  return candidates().back().id;
 }
 
 }  // namespace sluice

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <random>
 #include <span>
 #include <vector>
@@ -36,14 +37,23 @@ class Sampler {
     int32_t id;
     double weight;  // its probability over the likeliest one's
   };
-  // Up to 20 bytes a token of the vocabulary, of no meaning between calls: samplers of one thread
-  // may share it.
+  // Of no meaning between calls: samplers of one thread may share it.
   struct Scratch {
-    TokenCounter counter;
-    std::vector<Candidate> candidates;
-  };
+    explicit Scratch(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+        : counter(memory), candidates(memory), raw_logits(memory) {}
+    // For rows of so many tokens, with so many bytes of its memory.
+    void reserve(int64_t vocab_size);
+    static uint64_t bytes(int64_t vocab_size);
 
-  // `eos_ids`: what min_tokens drops beside the stop_token_ids.
+    TokenCounter counter;
+    std::pmr::vector<Candidate> candidates;
+    std::pmr::vector<float> raw_logits;  // whoever wants them after sample() has changed the row
+  };
+  // Whether a sampler with these parameters uses it.
+  static bool needs_scratch(const SamplingParams& params);
+
+  // `eos_ids`: what min_tokens drops beside the stop_token_ids. `scratch`: null where it is not
+  // needed.
   explicit Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids = {},
                    std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>());
 
@@ -69,7 +79,8 @@ class Sampler {
   void find_candidates(std::span<const float> logits, float most, double reach);
   void add_candidate(float logit, int32_t id, float most, double reach);
   void narrow_candidates(float most);
-  double total_weight() const;
+  std::pmr::vector<Candidate>& candidates() { return scratch_->candidates; }
+  double total_weight();
   template <class Order, class Keep>
   size_t sort_while(Order before, Keep keep);
   void keep_top_k();
@@ -82,8 +93,6 @@ class Sampler {
   std::vector<int32_t> ends_;     // what ends the sequence
   std::mt19937_64 random_;
   std::shared_ptr<Scratch> scratch_;
-  TokenCounter& counter_;
-  std::vector<Candidate>& candidates_;
 };
 
 }  // namespace sluice

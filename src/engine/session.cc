@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/engine/sampler.h"
 #include "src/plan/kv_scales.h"
 
 namespace sluice {
@@ -151,6 +152,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           longest_prompt,
           std::min(logits_rows, most_rows),
           0,
+          0,
           options_.block_size,
           kv_dtype(),
           compute_,
@@ -183,7 +185,11 @@ void Session::check_place_rules() {
 // With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
 // cache gets a quarter of the budget that it is in.
 int64_t Session::longest_sequence() {
-  auto plan_for = [&](int64_t tokens) { return fitting_plan(run_shape(tokens, tokens, 1)); };
+  auto plan_for = [&](int64_t tokens) {
+    RunShape shape = run_shape(tokens, tokens, 1);
+    shape.sampling_bytes = Sampler::Scratch::bytes(config().vocab_size);  // it may be asked for
+    return fitting_plan(shape);
+  };
   std::optional<MemoryPlan> shortest = plan_for(1);
   uint64_t kv_place = device_budget_ > 0 ? device_budget_ : budget();
   auto good = [&](int64_t tokens) {

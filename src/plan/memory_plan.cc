@@ -104,8 +104,8 @@ void plan_compute(const CausalLM& model, const RunShape& shape, MemoryPlan& plan
   uint64_t logits = logits_bytes(model, std::min(shape.logits_rows, plan.chunk_rows));
   uint64_t rows = Activations::bytes(model.config(), plan.chunk_rows, model.rank());
   uses.activations += Buffer::charged_bytes(rows) + Buffer::charged_bytes(logits);
-  plan.activations +=
-      Buffer::charged_bytes(rope_bytes(needs)) + Buffer::charged_bytes(shape.output_bytes);
+  for (uint64_t bytes : {rope_bytes(needs), shape.output_bytes, shape.sampling_bytes})
+    plan.activations += Buffer::charged_bytes(bytes);
   if (uses.own) plan.activations += Buffer::charged_bytes(logits);  // a copy, to sample from
   WorkspaceBytes workspace = shape.backend->kernels_bytes(needs);
   uses.workspace += Buffer::charged_bytes(workspace.device);

@@ -29,6 +29,7 @@ struct RunShape {
   int64_t longest_prompt = 0;        // rows that one step could have at most
   int64_t logits_rows = 1;           // rows whose logits are wanted at once
   uint64_t output_bytes = 0;         // results that are kept until the end
+  uint64_t sampling_bytes = 0;       // what choosing tokens takes beside the logits
   int64_t block_size = 16;
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;

@@ -39,6 +39,7 @@ void make_room_for_guesses(Session& session, BatchWidth& width) {
   RunShape shape =
       session.run_shape(width.shape.max_tokens, std::max(width.shape.longest_prompt, rows), rows,
                         width.shape.sequences);
+  shape.sampling_bytes = width.shape.sampling_bytes;
   std::optional<MemoryPlan> plan = session.fitting_plan(shape);
   if (plan && plan->streams() && plan->chunk_rows >= width.sequences) width.shape = shape;
 }
@@ -57,7 +58,13 @@ RunShape batch_shape(const Session& session, std::span<const Request* const> req
     prompts.push_back({std::ssize(r->prompt), 1});
   }
   int64_t rows = std::max(sequences, sum_of_largest(std::move(prompts), sequences));
-  return session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences, sequences);
+  RunShape shape =
+      session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences, sequences);
+  for (const Request* r : requests) {
+    shape.sampling_bytes =
+        std::max(shape.sampling_bytes, sampling_bytes(*r, session.config().vocab_size));
+  }
+  return shape;
 }
 
 BatchWidth choose_batch_width(Session& session, std::span<const Request* const> requests,

@@ -218,6 +218,49 @@ TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
   EXPECT_TRUE(engine.step({}).empty());
 }
 
+TEST(Engine, WhatSamplingTakesIsPlannedAndCounted) {
+  test::Random random("sampling memory");
+  test::TempDir dir;
+  Json config = test::tiny_config();
+  test::write_checkpoint(dir.path(), config, test::tiny_tensors(config, random));
+  SessionOptions options;
+  options.model = dir.path();
+  Session session(options);
+  const int64_t vocab = session.config().vocab_size;
+  Request greedy;
+  greedy.prompt = {1, 2, 3};
+  greedy.max_tokens = 2;
+  std::vector<Request> others(4, greedy);
+  others[0].sampling = {.temperature = 1};
+  others[1].sampling = {.repetition_penalty = 1.5};
+  others[2].sampling = {.logprobs = 1};
+  others[3].rank = true;
+  const uint64_t bytes = sampling_bytes(others[0], vocab);
+  EXPECT_EQ(sampling_bytes(greedy, vocab), 0u);
+  EXPECT_GE(bytes, static_cast<uint64_t>(vocab) * 24);
+  for (const Request& r : others) EXPECT_EQ(sampling_bytes(r, vocab), bytes);
+
+  RunShape shape = session.run_shape(64, 8, 1);
+  const uint64_t without = session.predict(shape).activations;
+  shape.sampling_bytes = bytes;
+  EXPECT_EQ(session.place(shape).activations - without, Buffer::charged_bytes(bytes));
+  LoadProgress progress;
+  session.load(progress, {});
+  Engine engine(session.runner(), nullptr, 4);
+  const uint64_t used = session.ledger().used(Place::host);
+  Results results;
+  auto run = [&](const Request& request) {
+    engine.add(request);
+    while (!engine.idle()) collect(engine, results);
+  };
+  run(greedy);
+  EXPECT_EQ(session.ledger().used(Place::host), used);
+  for (const Request& r : others) {
+    run(r);
+    EXPECT_EQ(session.ledger().used(Place::host), used + Buffer::charged_bytes(bytes));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(How, EngineTest,
                          testing::Values("plain", "dynamic", "fp8", "windows_fp8",
                                          "windows_fp8_scales"),
