@@ -17,6 +17,10 @@
 namespace sluice {
 namespace {
 
+// Virtual disks answer all that was asked of them at once, and have nothing to do then: slots that
+// are still free are submitted at that moment, before the first that arrived has been encoded.
+size_t in_flight_of(size_t slots) { return slots - slots / 8; }
+
 // One read of a load.
 struct Fetch {
   const Span* span = nullptr;
@@ -192,11 +196,14 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
       [&](const std::stop_token& end) { touch_ahead(list, filling.storage, end); });
   EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
                     options_.spill);
+  const size_t most_in_flight = in_flight_of(static_cast<size_t>(reader->free_slots()));
   size_t submitted = 0;
   size_t received = 0;
   for (size_t done = 0; done < list.size();) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
-    for (; submitted < list.size() && reader->free_slots() > 0; ++submitted) {
+    for (; submitted < list.size() && submitted - received < most_in_flight &&
+           reader->free_slots() > 0;
+         ++submitted) {
       Fetch& f = list[submitted];
       f.file = sources.choose(f.spilled ? sources.extra_file() : f.file, f.length);
       reader->submit({f.file, f.offset, f.length, submitted});
