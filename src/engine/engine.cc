@@ -235,7 +235,7 @@ void Engine::verify(Active& a, int64_t row) {
 // ends it, and nothing else.
 std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
   const TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
-  const bool told = a.request.sampling.logprobs || a.request.rank;  // of the row
+  const bool told = wants_logprobs(a.request);
   std::optional<int32_t> id;
   if (!told && a.sampler.takes_likeliest(history)) {
     id = Sampler::take(runner_.likeliest(row));
@@ -266,8 +266,7 @@ std::optional<int32_t> Engine::sample_row(Active& a, Tensor logits) {
   std::span<float> row = row_span(logits);
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
   a.result.logits_hash = hash_logits(logits);
-  const bool told = top || a.request.rank;
-  if (told) scratch_->raw_logits.assign(row.begin(), row.end());
+  if (wants_logprobs(a.request)) scratch_->raw_logits.assign(row.begin(), row.end());
   int32_t id = 0;
   try {
     id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});

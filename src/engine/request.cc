@@ -8,8 +8,7 @@
 namespace sluice {
 
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size) {
-  const SamplingParams& p = request.sampling;
-  bool needed = Sampler::needs_scratch(p) || p.logprobs || request.rank;
+  bool needed = Sampler::needs_scratch(request.sampling) || wants_logprobs(request);
   return needed ? Sampler::Scratch::bytes(vocab_size) : 0;
 }
 

@@ -28,6 +28,11 @@ struct Request {
   DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time
 };
 
+// Whether log probabilities of its tokens come from the rows that they are chosen from.
+inline bool wants_logprobs(const Request& request) {
+  return request.sampling.logprobs || request.rank;
+}
+
 // What choosing its tokens takes of memory beside the logits, whatever else is sampled: as
 // RunShape::sampling_bytes.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size);

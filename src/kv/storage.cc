@@ -40,6 +40,13 @@ KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const
   }
 }
 
+KvStorage::~KvStorage() {
+  try {
+    returning_->synchronize();
+  } catch (const Error&) {  // nobody needs what was to come
+  }
+}
+
 std::span<std::byte> KvStorage::host_slot(int32_t slot) const {
   return host_.bytes().subspan(static_cast<size_t>(slot) * slot_bytes_, slot_bytes_);
 }

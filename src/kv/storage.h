@@ -32,6 +32,10 @@ class KvStorage {
   KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvCache& shape,
             std::span<const int64_t> areas, const Swap& swap,
             std::span<const KvScales> scales = {});
+  // Waits for what comes back beside a step; whoever owns `stream` has waited for that.
+  ~KvStorage();
+  KvStorage(const KvStorage&) = delete;
+  KvStorage& operator=(const KvStorage&) = delete;
   const std::vector<KvCache>& layers() const { return layers_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
   // A device block to a slot, which is there when this returns; and back, from memory that is not

@@ -28,8 +28,8 @@ std::vector<SpillFileInfo> list_spill_files(const std::filesystem::path& directo
 uint64_t clear_spill_files(const std::filesystem::path& directory);
 
 // Removes the least recently used until `wanted` more bytes make no more than `limit`; files named
-// `keep` count for nothing, because they are about to be replaced. The bytes that there is room
-// for now: fewer than wanted when even that is not enough.
+// `keep` count for nothing, because they are about to be replaced. The bytes that there is then
+// room for: fewer than wanted when even that is not enough.
 uint64_t make_spill_room(const std::filesystem::path& directory, const std::filesystem::path& keep,
                          uint64_t wanted, uint64_t limit);
 

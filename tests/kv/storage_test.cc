@@ -183,5 +183,22 @@ TEST(KvStorage, EndsWhileBlocksComeFromDisk) {
   storage.begin_copies(copies);
 }
 
+TEST(KvStorage, EndsWhileBlocksComeBackToADevice) {
+  auto device = simt::make_emulated_device({.schedule = simt::Schedule::lazy, .bytes = kReserve});
+  device->reserve(kReserve);
+  Ledger ledger;
+  std::vector<int64_t> areas{0};
+  auto stream = device->stream();
+  {
+    KvStorage storage(*device, *stream, ledger, shape(), areas, {kBlocks[1], 0, {}});
+    std::vector<BlockCopy> copies;
+    for (int32_t b = 0; b < kBlocks[1]; ++b) copies.push_back({{Tier::host, b}, {Tier::device, b}});
+    storage.begin_copies(copies);
+    stream->synchronize();
+  }
+  EXPECT_EQ(ledger.used(Place::device), 0u);
+  EXPECT_EQ(ledger.used(Place::host), 0u);
+}
+
 }  // namespace
 }  // namespace sluice
