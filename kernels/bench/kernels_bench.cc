@@ -1,11 +1,14 @@
-// kernels_bench [ISA...]: decode and prefill of linear layers, attention and encoding, each beside
-// the bound that it should come near. Times are the best of several runs.
+// kernels_bench [ISA...] [linear] [attention] [encode]: decode and prefill of linear layers,
+// attention and encoding, each beside the bound that it should come near, measured just before.
+// Times are the best of several runs.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,13 +61,20 @@ double best_seconds(const std::function<void()>& body) {
 struct Bench {
   ThreadPool& pool;
   Isa isa;
-  double bandwidth;  // bytes a second
+  std::span<const std::byte> memory;  // well above any cache
 
   std::unique_ptr<Kernels> kernels(Compute compute, std::span<std::byte> workspace = {}) const {
     return make_cpu_kernels(isa, compute, pool, workspace);
   }
   void line(const std::string& what, const std::string& figures) const {
     fmt::print("{:12} {:34} {}\n", kernels(Compute::bf16)->name(), what, figures);
+  }
+  // What reads `bytes` from memory, beside plain reading.
+  std::string rate(int64_t bytes, const std::function<void()>& body) const {
+    const double bandwidth = read_bandwidth(memory, pool);
+    const double rate = static_cast<double>(bytes) / best_seconds(body);
+    return fmt::format("{:7.1f} GB/s  {:5.2f} of read bandwidth {:.1f}", rate / 1e9,
+                       rate / bandwidth, bandwidth / 1e9);
   }
 };
 
@@ -106,16 +116,12 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
     const auto bytes = static_cast<int64_t>(weight_bytes(f.format, kRows, kCols));
     const int64_t layers = kWeightBytes / bytes;
     for (int64_t n : {1, 4, 16}) {
-      const double seconds = best_seconds([&] {
+      b.line(fmt::format("linear {}, {} rows{}", f.name, n, mode), b.rate(layers * bytes, [&] {
         for (int64_t layer = 0; layer < layers; ++layer) {
           w.data = weights.data() + layer * bytes;
           kernels->linear(x.matrix(n, kCols), w, nullptr, y.matrix(n, kRows));
         }
-      });
-      const double rate = static_cast<double>(layers * bytes) / seconds;
-      b.line(
-          fmt::format("linear {}, {} rows{}", f.name, n, mode),
-          fmt::format("{:7.1f} GB/s  {:5.2f} of read bandwidth", rate / 1e9, rate / b.bandwidth));
+      }));
     }
     w.data = weights.data();
     const double seconds = best_seconds(
@@ -128,36 +134,44 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
   }
 }
 
+// A long sequence in the caches of some layers: those of one would fit into L3.
 void bench_attention(const Bench& b, DType dtype, int64_t window) {
-  constexpr int64_t kContext = 8192, kHeads = 32, kKvHeads = 8, kDim = 128, kBlock = 16;
+  constexpr int64_t kContext = 8192, kHeads = 32, kKvHeads = 8, kDim = 128, kBlock = 16,
+                    kLayers = 8;
   const WorkspaceNeeds needs{512, kHeads * kDim, kDim};
   KvCache cache{nullptr, nullptr, dtype, kContext / kBlock, kBlock, kKvHeads, kDim};
-  const auto cache_bytes = static_cast<uint64_t>(cache.blocks * kv_block_bytes(cache));
+  const int64_t cache_bytes = cache.blocks * kv_block_bytes(cache);
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), q(512 * kHeads * kDim * 4),
-      out(512 * kHeads * kDim * 4), keys(cache_bytes), values(cache_bytes);
-  cache.keys = keys.data();
-  cache.values = values.data();
+      out(512 * kHeads * kDim * 4), keys(kLayers * cache_bytes), values(kLayers * cache_bytes);
+  fill(keys.span());  // memory never written is one page
+  fill(values.span());
   const auto kernels = b.kernels(Compute::bf16, workspace.span());
   std::vector<int32_t> table(kContext / kBlock);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
   const AttentionParams params{.scale = 0.1f, .window = window};
-  for (int64_t n : {1, 512}) {
-    const SequenceChunk chunk{0, n, kContext - n, table};
-    const double seconds = best_seconds([&] {
-      kernels->paged_attention(q.matrix(n, kHeads * kDim), cache, {{&chunk, 1}, {}}, params,
-                               out.matrix(n, kHeads * kDim));
-    });
-    const int64_t touched = window > 0 ? std::min(kContext, window + n - 1) : kContext;
-    const int64_t twice_positions =  // attended to, of all rows
-        window > 0 ? 2 * n * window : n * (2 * kContext - n + 1);
-    const std::string what = window > 0 ? fmt::format(", window {}", window) : "";
-    b.line(
-        fmt::format("attention {}, {} rows at {} tokens{}", dtype_name(dtype), n, kContext, what),
-        fmt::format("{:7.1f} GB/s of cache  {:5.0f} GFLOP/s",
-                    2 * static_cast<double>(cache_bytes) * static_cast<double>(touched) / kContext /
-                        seconds / 1e9,
-                    2 * static_cast<double>(twice_positions * kHeads * kDim) / seconds / 1e9));
-  }
+  const auto attend = [&](int64_t rows, int64_t layers) {
+    const SequenceChunk chunk{0, rows, kContext - rows, table};
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      cache.keys = keys.data() + layer * cache_bytes;
+      cache.values = values.data() + layer * cache_bytes;
+      kernels->paged_attention(q.matrix(rows, kHeads * kDim), cache, {{&chunk, 1}, {}}, params,
+                               out.matrix(rows, kHeads * kDim));
+    }
+  };
+  const std::string name = fmt::format("attention {} at {}{}", dtype_name(dtype), kContext,
+                                       window > 0 ? fmt::format(", window {}", window) : "");
+  const int64_t seen = window > 0 ? window : kContext;
+  b.line(name + ", 1 row",
+         b.rate(2 * kLayers * cache_bytes * seen / kContext, [&] { attend(1, kLayers); }));
+  constexpr int64_t kRowsOfPrompt = 512;
+  const int64_t positions =  // twice, attended to, of all rows
+      kRowsOfPrompt * (window > 0 ? 2 * window : 2 * kContext - kRowsOfPrompt + 1);
+  const double operations = 2.0 * static_cast<double>(positions * kHeads * kDim) /
+                            best_seconds([&] { attend(kRowsOfPrompt, 1); });
+  const double peak = peak_operations(b.isa, Compute::bf16, DType::bf16, b.pool);
+  b.line(fmt::format("{}, {} rows", name, kRowsOfPrompt),
+         fmt::format("{:7.0f} GFLOP/s {:5.2f} of the instruction's {:.0f}", operations / 1e9,
+                     operations / peak, peak / 1e9));
 }
 
 void bench_encode(const Bench& b, const Pages& source) {
@@ -179,29 +193,37 @@ void bench_encode(const Bench& b, const Pages& source) {
 }
 
 int run(int argc, char** argv) {
+  std::vector<Isa> isas;
+  std::set<std::string> parts;
+  for (const std::string name : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
+    const auto isa = parse_isa(name);
+    if (isa && isa_supported(*isa)) {
+      isas.push_back(*isa);
+    } else if (name == "linear" || name == "attention" || name == "encode") {
+      parts.insert(name);
+    } else {
+      fmt::print(stderr, "kernels_bench: no part and no instruction set {} here\n", name);
+      return 2;
+    }
+  }
+  if (isas.empty()) isas.push_back(Isa::automatic);
+  const auto chosen = [&](const char* part) { return parts.empty() || parts.contains(part); };
   ThreadPool pool(usable_threads());
   const Pages weights(kWeightBytes);
   fill(weights.span());
-  const double bandwidth = read_bandwidth(weights.span(), pool);
-  fmt::print("{} threads, read bandwidth {:.1f} GB/s\n", pool.size(), bandwidth / 1e9);
-  std::vector<Isa> isas;
-  for (int i = 1; i < argc; ++i) {
-    const auto isa = parse_isa(argv[i]);
-    if (!isa || !isa_supported(*isa)) {
-      fmt::print(stderr, "kernels_bench: no instruction set {} here\n", argv[i]);
-      return 2;
-    }
-    isas.push_back(*isa);
-  }
-  if (isas.empty()) isas.push_back(Isa::automatic);
+  fmt::print("{} threads\n", pool.size());
   for (Isa isa : isas) {
-    const Bench bench{pool, isa, bandwidth};
-    bench_linear(bench, weights, Compute::bf16);
-    bench_linear(bench, weights, Compute::f32);
-    for (DType dtype : {DType::bf16, DType::f8_e4m3, DType::f8_e5m2})
-      bench_attention(bench, dtype, 0);
-    bench_attention(bench, DType::bf16, 1024);
-    bench_encode(bench, weights);
+    const Bench bench{pool, isa, weights.span()};
+    if (chosen("linear")) {
+      bench_linear(bench, weights, Compute::bf16);
+      bench_linear(bench, weights, Compute::f32);
+    }
+    if (chosen("attention")) {
+      for (DType dtype : {DType::bf16, DType::f8_e4m3, DType::f8_e5m2})
+        bench_attention(bench, dtype, 0);
+      bench_attention(bench, DType::bf16, 1024);
+    }
+    if (chosen("encode")) bench_encode(bench, weights);
   }
   return 0;
 }

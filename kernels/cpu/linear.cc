@@ -7,14 +7,13 @@
 namespace sluice {
 namespace {
 
-using cpu::kDecodedBytes;
+using cpu::kReusedPanels;
 using cpu::kRowBlock;
 using cpu::kTileRows;
 
-// Panels that one thread takes at a time: few where they stream from memory once, more where a
+// Panels that one thread takes at a time where they stream from memory once; kReusedPanels where a
 // block of rows is reused over them.
 constexpr int64_t kStreamedPanels = 4;
-constexpr int64_t kReusedPanels = 16;
 
 int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
@@ -29,7 +28,7 @@ struct Scratch {
 Scratch scratch_of(int64_t rows, int64_t cols) {
   const int64_t most = std::min(rows, kRowBlock);
   const int64_t units = round_to(cols, 4);  // whole cells of any type
-  return {round_to(most * units * 4, 64), round_to(most * 8, 64), kDecodedBytes};
+  return {round_to(most * units * 4, 64), round_to(most * 8, 64), cpu::linear_scratch_bytes(most)};
 }
 // On tiles: at most 2 bytes a column.
 Scratch scratch_on_tiles(int64_t rows, int64_t cols) {

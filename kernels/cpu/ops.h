@@ -27,8 +27,10 @@ namespace sluice::cpu {
 // rows that one pass over the weights serves.
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kTileRows = 12;
-inline constexpr int64_t kRowBlock = 240;
-// The same on AMX tiles: a tile's rows, and the panels that a thread takes with a block of rows.
+inline constexpr int64_t kRowBlock = 264;
+// Panels that a thread takes with a block of rows.
+inline constexpr int64_t kReusedPanels = 16;
+// The same on AMX tiles: a tile's rows, a block's, and the panels with it.
 inline constexpr int64_t kAmxRows = 16;
 inline constexpr int64_t kAmxRowBlock = 256;
 inline constexpr int64_t kAmxPanels = 8;
@@ -99,6 +101,7 @@ struct AttentionJob {
   int64_t head_dim = 0;
   int64_t padded_dim = 0;  // head_dim rounded up to 16
   DType dtype = DType::bf16;
+  Units units = Units::f32;  // what queries and weights become: f32, f32_rounded or bf16_pairs
   float scale = 0;
   // Of an FP8 cache: float32 [block_size] a block, of this KV head in block 0; null: the other two,
   // for all positions.
@@ -145,7 +148,11 @@ struct EncodeSums {
   int64_t not_finite = 0;
 };
 
-// Of a thread for linear on tiles: decoded weights, four tiles, and the sums of a block of rows.
+// Of a thread for linear: decoded weights, and the sums of a block of rows.
+constexpr int64_t linear_scratch_bytes(int64_t rows) {
+  return kDecodedBytes + kReusedPanels * 64 * rows;
+}
+// The same on tiles: decoded weights, four tiles, and the sums of a block of rows.
 constexpr int64_t amx_scratch_bytes(int64_t rows) {
   return kDecodedBytes + int64_t{4} * 1024 +
          kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
@@ -157,7 +164,7 @@ struct Ops {
   Units i8_units;    // and where it becomes bytes
 
   void (*pack_rows)(const PackJob& job);
-  // Panels [begin, end) of a job; scratch of kDecodedBytes, for tiles of amx_scratch_bytes.
+  // Panels [begin, end) of a job; scratch of linear_scratch_bytes, or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // One partition of a job's positions; scratch of attention_scratch_floats(head_dim).

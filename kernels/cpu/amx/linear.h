@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/amx/tiles.h"
 #include "kernels/cpu/simd/cells.h"
+#include "kernels/cpu/simd/finish_sums.h"
 #include "kernels/cpu/simd/functions.h"
 
 namespace sluice::cpu::SLUICE_ISA {
@@ -147,23 +148,6 @@ inline void add_scaled(const float* products, int64_t lines, float scale, bool f
   }
 }
 
-// One panel's finished sums, [rows][16], into y.
-inline void finish_sums(const LinearJob& job, int64_t panel, const float* sums) {
-  const int64_t first = panel * 16;
-  for (int64_t r = 0; r < job.rows; ++r, sums += 16) {
-    for (int64_t o = 0; o < 16; o += kLanes) {
-      Vf sum = load(sums + o);
-      if (job.x_scales != nullptr) {
-        const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[r]);
-        sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf) * job.x_scales[r];
-      }
-      if (job.row_scales != nullptr) sum *= load(job.row_scales + first + o);
-      if (job.bias != nullptr) sum += load(job.bias + first + o);
-      store(job.y + r * job.y_stride + first + o, sum);
-    }
-  }
-}
-
 // ---- up to 16 rows
 
 template <class Tiles, bool kBytes, int kPanels, int kPanel = 0>
@@ -207,7 +191,7 @@ void few_rows(const LinearJob& job, int64_t panel, const AmxScratch& scratch) {
   }
   if (job.block_scales == nullptr) store_sums<Tiles, kPanels>(scratch.sums, kTileBytes / 4);
   for (int64_t p = 0; p < kPanels; ++p)
-    finish_sums(job, panel + p, scratch.sums + p * kTileBytes / 4);
+    finish_sums(job, panel + p, panel + p + 1, scratch.sums + p * kTileBytes / 4, 16);
 }
 
 // ---- more rows
@@ -332,7 +316,7 @@ void many_rows(const LinearJob& job, int64_t begin, int64_t end, const AmxScratc
     }
   }
   for (int64_t panel = begin; panel < end; ++panel)
-    finish_sums(job, panel, scratch.sums + (panel - begin) * chunk.panel_stride);
+    finish_sums(job, panel, panel + 1, scratch.sums + (panel - begin) * chunk.panel_stride, 16);
 }
 
 template <class Tiles, bool kBytes>

@@ -1,3 +1,4 @@
+#include "kernels/cpu/simd/finish_sums.h"
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -40,6 +41,12 @@ Walk plan_walk(const LinearJob& job) {
 struct Chunk {
   int64_t panel, count, begin, units;
 };
+
+// [rows][stride] float32: y, or scratch.
+struct Sums {
+  float* at;
+  int64_t stride;
+};
 const std::byte* cells_of(const LinearJob& job, const Chunk& chunk) {
   return job.weight + chunk.panel * job.panel_bytes + chunk.begin / job.cell_units * kCell;
 }
@@ -54,9 +61,9 @@ void prefetch_chunk(const LinearJob& job, const Chunk& chunk, int64_t tile, int6
   }
 }
 
-// A chunk for all rows. Where many share it, `next` is fetched meanwhile.
+// A chunk for all rows, into `sums`. Where many share it, `next` is fetched meanwhile.
 void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, const Chunk& next,
-                    std::byte* scratch) {
+                    std::byte* decoded, Sums sums) {
   const auto [panel, count, begin, units] = chunk;
   const std::byte* cells = cells_of(job, chunk);
   Product product;
@@ -67,13 +74,13 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
   product.panels = count;
   product.steps = units;
   product.resume = begin > 0;
-  product.y_stride = job.y_stride;
+  product.y_stride = sums.stride;
   if (walk.decode) {
     for (int64_t p = 0; p < count; ++p) {
-      decode(job.dtype, job.pairs, cells + p * job.panel_bytes, units, scratch + p * units * kCell);
+      decode(job.dtype, job.pairs, cells + p * job.panel_bytes, units, decoded + p * units * kCell);
     }
     product.dtype = job.pairs ? DType::bf16 : DType::f32;
-    product.w = scratch;
+    product.w = decoded;
     product.panel_stride = units * kCell;
   }
   if (job.block_scales != nullptr) {
@@ -86,25 +93,8 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
     product.rows = smaller(job.tile_rows, job.rows - row);
     product.x_stride = product.rows;
     product.x = job.x + row * job.units + begin * product.rows;
-    product.y = job.y + row * job.y_stride + panel * 16;
+    product.y = sums.at + row * sums.stride;
     multiply(product);
-  }
-}
-
-// y = y * scales + bias, once all units are summed.
-void scale_and_bias(const LinearJob& job, int64_t first, int64_t end) {
-  for (int64_t row = 0; row < job.rows; ++row) {
-    for (int64_t o = first; o < end; o += kLanes) {
-      float* y = job.y + row * job.y_stride + o;
-      Vf sum = load(y);
-      if (job.x_scales != nullptr) {
-        const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
-        sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf) * job.x_scales[row];
-      }
-      if (job.row_scales != nullptr) sum *= load(job.row_scales + o);
-      if (job.bias != nullptr) sum += load(job.bias + o);
-      store(y, sum);
-    }
   }
 }
 
@@ -112,8 +102,13 @@ void scale_and_bias(const LinearJob& job, int64_t first, int64_t end) {
 
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   // Many rows share a chunk of x that stays in L2 while the panels pass; few rows let each group of
-  // panels stream to its end.
+  // panels stream to its end. Sums that are interrupted wait in scratch: rows of y may lie a power
+  // of two apart, of which a cache holds few.
   const Walk walk = plan_walk(job);
+  Sums sums{job.y + begin * 16, job.y_stride};
+  if (job.units > walk.units) {
+    sums = {reinterpret_cast<float*>(scratch + kDecodedBytes), (end - begin) * 16};
+  }
   for (int64_t unit = 0; unit < job.units; unit += walk.units) {
     const int64_t units = smaller(walk.units, job.units - unit);
     for (int64_t panel = begin; panel < end; panel += walk.panels) {
@@ -123,10 +118,11 @@ void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch
         next = {begin, smaller(walk.panels, end - begin), unit + walk.units,
                 smaller(walk.units, job.units - unit - walk.units)};
       }
-      multiply_chunk(job, walk, chunk, next, scratch);
+      multiply_chunk(job, walk, chunk, next, scratch,
+                     {sums.at + (panel - begin) * 16, sums.stride});
     }
   }
-  if (job.row_scales != nullptr || job.bias != nullptr) scale_and_bias(job, begin * 16, end * 16);
+  finish_sums(job, begin, end, sums.at, sums.stride);
 }
 
 }  // namespace sluice::cpu::SLUICE_ISA

@@ -23,9 +23,9 @@ constexpr int max_panels(int rows, int units) {  // 12 of 16; decoding needs som
 constexpr int kMaxRows = 2;
 constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
 #endif
-// How far ahead of the current cells weights are fetched, of all panels of a tile together: far
-// enough for memory's latency where few rows use them.
-constexpr int64_t kPrefetchBytes = 8192;
+// How far ahead of the current cells weights are fetched into L2, of all panels of a tile together:
+// far enough for memory's latency where few rows use them. L1 has fewer lines in flight.
+constexpr int64_t kPrefetchBytes = 4096;
 
 template <int kUnit, class Cells, int kRows, int kCols>
 inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols], const uint32_t* x,
@@ -64,7 +64,7 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
       const std::byte* at = w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4;
-      if (v % kVectors == 0) __builtin_prefetch(at + kPrefetchBytes / kPanels);
+      if (v % kVectors == 0) __builtin_prefetch(at + kPrefetchBytes / kPanels, 0, 2);
       std::memcpy(&raw[v], at, sizeof raw[v]);
     }
     add_unit<0>(cells, raw, x, sums);

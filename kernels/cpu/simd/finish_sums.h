@@ -1,0 +1,30 @@
+// The end of a linear layer: its sums, by scales and with the bias, into y.
+#pragma once
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// Of panels [begin, end); sums[row * stride] begins with panel `begin`, and may be y itself.
+inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const float* sums,
+                        int64_t stride) {
+  const int64_t first = begin * 16, count = (end - begin) * 16;
+  if (sums == job.y + first && job.row_scales == nullptr && job.bias == nullptr) return;
+  for (int64_t row = 0; row < job.rows; ++row) {
+    for (int64_t o = 0; o < count; o += kLanes) {
+      Vf sum = load(sums + row * stride + o);
+      if (job.x_scales != nullptr) {
+        const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
+        sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf) * job.x_scales[row];
+      }
+      if (job.row_scales != nullptr) sum *= load(job.row_scales + first + o);
+      if (job.bias != nullptr) sum += load(job.bias + first + o);
+      store(job.y + row * job.y_stride + first + o, sum);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA
