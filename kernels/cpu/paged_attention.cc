@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/units.h"
 #include "kernels/launch_checks.h"
 
 namespace sluice {
@@ -30,8 +31,8 @@ constexpr int64_t kSpreadSlots = 8;
 class Jobs {
  public:
   Jobs(const Tensor& q, const KvCache& cache, std::span<const SequenceChunk> chunks,
-       const AttentionParams& params)
-      : q_(q), cache_(cache), chunks_(chunks), params_(params) {
+       const AttentionParams& params, cpu::Units units)
+      : q_(q), cache_(cache), chunks_(chunks), params_(params), units_(units) {
     group_ = q.cols / cache.head_dim / cache.kv_heads;
     heads_ = std::min(group_, kQueries);
     rows_ = kQueries / heads_;
@@ -75,6 +76,7 @@ class Jobs {
     job.head_dim = cache_.head_dim;
     job.padded_dim = padded(cache_.head_dim);
     job.dtype = cache_.dtype;
+    job.units = units_;
     if (kv_stores_scales(cache_)) {
       job.key_scales = cache_.keys + kv_scale_offset(cache_, kv_head, 0);
       job.value_scales = cache_.values + kv_scale_offset(cache_, kv_head, 0);
@@ -96,12 +98,20 @@ class Jobs {
   const KvCache& cache_;
   std::span<const SequenceChunk> chunks_;
   const AttentionParams& params_;
+  cpu::Units units_;
   int64_t group_;     // query heads of one KV head
   int64_t heads_;     // of them in one job
   int64_t rows_;      // query rows in one job
   int64_t per_tile_;  // jobs for the same rows
   int64_t count_ = 0;
 };
+
+// Queries and weights are rounded to bf16 as linear layers' inputs are; bf16 has all values of FP8.
+cpu::Units attention_units(const cpu::Ops& ops, Compute compute, DType cache) {
+  const DType dtype = is_float8(cache) ? DType::bf16 : cache;
+  const cpu::Units units = input_units(ops, compute, dtype);
+  return units == cpu::Units::bf16_tiles ? cpu::Units::bf16_pairs : units;
+}
 
 // Partitions [first_partition, end_partition) hold what the rows attend to.
 int64_t first_partition(int64_t first_position, int64_t window) {
@@ -204,7 +214,7 @@ void CpuKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& r
   check_paged_attention(q, cache, chunks, params, out);
   const Scratch work(scratch(attention_workspace(cache.head_dim, pool_.size())), cache.head_dim,
                      pool_.size());
-  const Jobs jobs(q, cache, chunks, params);
+  const Jobs jobs(q, cache, chunks, params, attention_units(ops_, compute_, cache.dtype));
   int64_t most = 0;
   for (const SequenceChunk& c : chunks) {
     most = std::max(most, ceil_div(c.first_position + c.rows, kPartition) -

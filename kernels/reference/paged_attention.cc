@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "kernels/launch_checks.h"
 #include "kernels/reference/reference.h"
@@ -29,6 +30,7 @@ double decode(const std::byte* from, DType dtype) {
 // One head of one row: its query, and what it attends to.
 struct Query {
   const float* q;
+  bool rounded;  // queries and weights, to bf16
   const KvCache& cache;
   const SequenceChunk& chunk;
   const AttentionParams& params;
@@ -37,8 +39,12 @@ struct Query {
   int64_t position;
 };
 
-// Element `d` of what the cache holds of keys or values for a position.
-double cached(const Query& query, const std::byte* base, float scale, int64_t position, int64_t d) {
+// Where the cache holds keys or values of a position, and what they are multiplied by.
+struct Stored {
+  const std::byte* at;
+  double scale;
+};
+Stored stored(const Query& query, const std::byte* base, float scale, int64_t position) {
   const KvCache& c = query.cache;
   const int64_t token = position % c.block_size;
   const std::byte* block =
@@ -49,18 +55,25 @@ double cached(const Query& query, const std::byte* base, float scale, int64_t po
   } else if (!is_float8(c.dtype)) {
     scale = 1;
   }
-  return scale *
-         decode(block + kv_element_offset(c, query.kv_head, token) + d * dtype_bytes(c.dtype),
-                c.dtype);
+  return {block + kv_element_offset(c, query.kv_head, token), scale};
+}
+double element(const Query& query, const Stored& s, int64_t d) {
+  return decode(s.at + d * dtype_bytes(query.cache.dtype), query.cache.dtype);
+}
+
+double rounded(const Query& query, double x) {
+  const auto single = static_cast<float>(x);
+  return query.rounded ? bf16_to_float(float_to_bf16(single)) : x;
 }
 
 double score(const Query& query, int64_t position) {
   const AttentionParams& p = query.params;
+  const Stored key = stored(query, query.cache.keys, query.cache.key_scale, position);
   double dot = 0;
   for (int64_t d = 0; d < query.cache.head_dim; ++d) {
-    dot += query.q[d] * cached(query, query.cache.keys, query.cache.key_scale, position, d);
+    dot += rounded(query, query.q[d]) * element(query, key, d);
   }
-  double s = dot * p.scale;
+  double s = dot * key.scale * p.scale;
   if (p.soft_cap > 0) s = p.soft_cap * std::tanh(s / p.soft_cap);
   if (!p.alibi_slopes.empty()) {
     s += static_cast<double>(p.alibi_slopes[static_cast<size_t>(query.head)]) *
@@ -92,13 +105,16 @@ void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums
   }
   const double largest = std::max(sums.largest, top);
   const double keep = std::exp(sums.largest - largest), take = std::exp(top - largest);
-  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
-    double partial = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      partial += p[static_cast<size_t>(i)] *
-                 cached(query, query.cache.values, query.cache.value_scale, begin + i, d);
+  std::vector<double> partial(static_cast<size_t>(query.cache.head_dim));
+  for (int64_t i = 0; i < count; ++i) {
+    const Stored value = stored(query, query.cache.values, query.cache.value_scale, begin + i);
+    const double weight = rounded(query, p[static_cast<size_t>(i)] * value.scale);
+    for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+      partial[static_cast<size_t>(d)] += weight * element(query, value, d);
     }
-    out[d] = static_cast<float>(out[d] * keep + partial * take);
+  }
+  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+    out[d] = static_cast<float>(out[d] * keep + partial[static_cast<size_t>(d)] * take);
   }
   sums = {largest, sums.total * keep + sum * take};
 }
@@ -134,11 +150,12 @@ void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache, const KvR
                                        const AttentionParams& params, Tensor out) const {
   check_paged_attention(q, cache, rows.chunks, params, out);
   const int64_t heads = q.cols / cache.head_dim;
+  const bool round = compute_ == Compute::bf16 && cache.dtype != DType::f32;
   for (const SequenceChunk& chunk : rows.chunks) {
     for (int64_t i = 0; i < chunk.rows; ++i) {
       for (int64_t h = 0; h < heads; ++h) {
         int64_t at = h * cache.head_dim;
-        attend({q.row<float>(chunk.first_row + i) + at, cache, chunk, params, h,
+        attend({q.row<float>(chunk.first_row + i) + at, round, cache, chunk, params, h,
                 h / (heads / cache.kv_heads), chunk.first_position + i},
                out.row<float>(chunk.first_row + i) + at);
       }

@@ -20,6 +20,7 @@ using test::Features;
 using test::Matrix;
 using test::Problem;
 using test::Random;
+using test::tolerance;
 
 constexpr int64_t kHeadSizes[] = {8, 16, 24, 64, 80, 96, 112, 128, 192, 256};
 constexpr DType kTypes[] = {DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2};
@@ -63,10 +64,13 @@ TEST_P(AttentionFeatures, EqualTheReferenceForAllHeadSizesAndTypes) {
       const Features features = features_of(bits, context, random);
       SCOPED_TRACE(words(features, dtype, shape, context, rows));
       Problem problem(shape, dtype, context, rows, random, features);
-      Backend reference(Isa::reference, Compute::bf16, {});
-      Backend backend(GetParam(), Compute::bf16, attention_needs(shape, rows), 2);
-      expect_near(problem.attend(backend), problem.attend(reference), 3e-5f, 3e-5f);
-      if (HasFatalFailure()) return;
+      for (Compute compute : {Compute::bf16, Compute::f32}) {
+        Backend reference(Isa::reference, compute, {});
+        Backend backend(GetParam(), compute, attention_needs(shape, rows), 2);
+        expect_near(problem.attend(backend), problem.attend(reference), tolerance(compute, dtype),
+                    tolerance(compute, dtype));
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }

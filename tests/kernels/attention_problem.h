@@ -76,6 +76,12 @@ inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows) {
   return {rows, 1, s.head_dim};
 }
 
+// Of attention beside the reference, where few positions are attended to. With bf16 products a
+// weight in the middle of two bf16 numbers may be rounded to either.
+inline float tolerance(Compute compute, DType cache) {
+  return compute == Compute::bf16 && cache != DType::f32 ? 2e-3f : 3e-5f;
+}
+
 // What a layer does beside the plain thing.
 struct Features {
   int64_t window = 0;

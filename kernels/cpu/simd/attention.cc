@@ -1,22 +1,15 @@
 // Attention over one partition of the positions: scores = q K^T and the weighted sum of values are
 // the same tiled product as linear layers, with 16 keys, or 16 elements of the values, in the role
 // of a panel's output channels. A query's sums depend on nothing but its own positions.
+#include "kernels/cpu/simd/attention_partition.h"
 #include "kernels/cpu/simd/float8.h"
-#include "kernels/cpu/simd/functions.h"
-#include "kernels/cpu/simd/simd.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 constexpr int64_t kCell = 64;
-constexpr int64_t kRun = kAttentionRun;  // positions that are decoded together
-constexpr int64_t kAhead = 32;           // positions that are fetched ahead
 constexpr float kMinusInfinity = -__builtin_inff();
 
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-bool is_byte(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
-int64_t element_bytes(DType dtype) { return is_byte(dtype) ? 1 : dtype == DType::bf16 ? 2 : 4; }
 // What keys become cells of: bf16 has all values of both FP8 types.
 DType cell_dtype(DType dtype) { return is_byte(dtype) ? DType::bf16 : dtype; }
 
@@ -25,99 +18,34 @@ bool changes_scores(const AttentionJob& job) {
   return is_byte(job.dtype) || job.window > 0 || job.soft_cap > 0 || job.alibi_slopes != nullptr;
 }
 
-// The queries that have positions in a partition, and the scratch of one call.
-struct Partition {
-  Partition(const AttentionJob& j, int64_t index, float* scratch) : job(j) {
-    begin = index * kPartition;
-    // Row i attends to positions [0, first_position + i]; the leading rows may end before `begin`.
-    const int64_t reached = begin - j.first_position;
-    first_row = reached > 0 ? smaller(reached, j.rows) : 0;
-    queries = (j.rows - first_row) * j.heads;
-    longest = count(j.rows - 1);
-    first = queries > 0 ? unseen(first_row) : 0;
-    q = reinterpret_cast<uint32_t*>(scratch);
-    scores = scratch + kQueries * j.padded_dim;
-    weights = reinterpret_cast<uint32_t*>(scores + kQueries * kScoreStride);
-    cells = reinterpret_cast<std::byte*>(weights + kQueries * kPartition);
-    if (first >= longest) queries = 0;
-    if (queries > 0) locate();
+// Elements [d, d + 16) of a query as its units.
+void query_words(const AttentionJob& job, const float* q, int64_t d, uint32_t (&words)[16]) {
+  float x[16] = {};
+  std::memcpy(x, q + d, static_cast<size_t>(smaller(16, larger(job.head_dim - d, 0))) * 4);
+  if (in_pairs(job)) return to_bf16(x, 16, reinterpret_cast<std::byte*>(words));
+  for (int64_t i = 0; i < 16; i += kLanes) {
+    const Vu word = job.units == Units::f32 ? as_bits(load(x + i)) : round_to_bf16(load(x + i));
+    store(words + i, word);
   }
-
-  // Positions of this partition that row i attends to.
-  int64_t count(int64_t i) const { return smaller(job.first_position + i + 1 - begin, kPartition); }
-
-  // Of these, the first ones that are before its window.
-  int64_t unseen(int64_t i) const {
-    if (job.window == 0) return 0;
-    return smaller(larger(job.first_position + i + 1 - job.window - begin, 0), count(i));
-  }
-
-  // Block after block, so that no position costs a division.
-  void locate() {
-    const int64_t bytes = job.head_dim * element_bytes(job.dtype);
-    const int32_t* block = job.block_table + (begin + first) / job.block_size;
-    int64_t offset = (begin + first) % job.block_size;
-    for (int64_t k = first; k < longest; ++k) {
-      at[k] = *block * job.block_bytes + offset * bytes;
-      if (++offset == job.block_size) {
-        offset = 0;
-        ++block;
-      }
-    }
-  }
-
-  // Scales of the keys or values.
-  void copy_scales(const std::byte* scales, float same, float* to) const {
-    for (int64_t k = 0; k < first; ++k) to[k] = 0;
-    const int32_t* block = job.block_table + (begin + first) / job.block_size;
-    int64_t offset = (begin + first) % job.block_size;
-    for (int64_t k = first; k < longest; ++k) {
-      to[k] = same;
-      if (scales != nullptr) std::memcpy(to + k, scales + *block * job.block_bytes + offset * 4, 4);
-      if (++offset == job.block_size) {
-        offset = 0;
-        ++block;
-      }
-    }
-    for (int64_t k = longest; k < kScoreStride; ++k) to[k] = 0;
-  }
-
-  const AttentionJob& job;
-  int64_t begin;           // first position
-  int64_t first_row;       // rows from here on have positions here
-  int64_t queries;         // of those rows: row-major, heads within a row
-  int64_t longest;         // positions of the last row, which has the most, up to their end
-  int64_t first;           // positions before it are in no row's window, and are not touched
-  uint32_t* q;             // [padded_dim][queries]
-  float* scores;           // [queries][kScoreStride]
-  uint32_t* weights;       // [kPartition][queries]
-  std::byte* cells;        // of kRun keys or values
-  int64_t at[kPartition];  // byte offset of each position's key and value
-};
-
-// The blocks of a sequence lie apart, so the hardware does not foresee the next one.
-void prefetch(const AttentionJob& job, const std::byte* from) {
-  const int64_t bytes = job.head_dim * element_bytes(job.dtype);
-  for (int64_t at = 0; at < bytes; at += kCell) __builtin_prefetch(from + at);
 }
 
 void pack_queries(const Partition& p) {
   const AttentionJob& job = p.job;
+  const int64_t count = in_pairs(job) ? 8 : 16;
+  uint32_t words[16];
   uint32_t* to = p.q;
-  for (int64_t d = 0; d < job.padded_dim; ++d) {
-    for (int64_t i = p.first_row; i < job.rows; ++i) {
-      for (int64_t h = 0; h < job.heads; ++h) {
-        uint32_t unit = 0;
-        const float* q = job.q + i * job.q_stride + h * job.head_dim;
-        if (d < job.head_dim) std::memcpy(&unit, q + d, 4);
-        *to++ = unit;
-      }
+  for (int64_t d = 0; d < job.padded_dim; d += 16, to += count * p.queries) {
+    for (int64_t query = 0; query < p.queries; ++query) {
+      const int64_t row = p.first_row + query / job.heads, head = query % job.heads;
+      query_words(job, job.q + row * job.q_stride + head * job.head_dim, d, words);
+      for (int64_t i = 0; i < count; ++i) to[i * p.queries + query] = words[i];
     }
   }
 }
 
-// Few queries take bf16 keys as they are; for more it pays to make them float32 first.
-bool fused(const Partition& p) { return p.queries <= kFusedRows; }
+// Keys become cells as they are where pairs are multiplied, or where queries are few: for more it
+// pays to make them float32 first.
+bool fused(const Partition& p) { return in_pairs(p.job) || p.queries <= kFusedRows; }
 int64_t panel_bytes(const Partition& p) {
   return p.job.padded_dim * 16 * (fused(p) ? element_bytes(cell_dtype(p.job.dtype)) : 4);
 }
@@ -188,10 +116,11 @@ void score(const Partition& p) {
     product.x_stride = p.queries;
     product.rows = p.queries;
     product.dtype = fused(p) ? cell_dtype(p.job.dtype) : DType::f32;
+    product.pairs = in_pairs(p.job);
     product.w = p.cells;
     product.panel_stride = panel;
     product.panels = (count + 15) / 16;
-    product.steps = p.job.padded_dim;
+    product.steps = in_pairs(p.job) ? p.job.padded_dim / 2 : p.job.padded_dim;
     product.y = p.scores + run;
     product.y_stride = kScoreStride;
     multiply(product);
@@ -259,8 +188,21 @@ void scale_weights(const Partition& p) {
   }
 }
 
-// The weights as units of the next product: [kPartition][queries].
+void round_weights(const Partition& p) {
+  for (int64_t query = 0; query < p.queries; ++query) {
+    float* weights = p.scores + query * kScoreStride;
+    if (in_pairs(p.job)) {
+      to_bf16(weights, kPartition, reinterpret_cast<std::byte*>(weights));
+      continue;
+    }
+    for (int64_t k = 0; k < p.longest; k += kLanes)
+      store(weights + k, round_to_bf16(load(weights + k)));
+  }
+}
+
+// The weights as units of the next product: [units][queries].
 void pack_weights(const Partition& p) {
+  const int64_t units = in_pairs(p.job) ? (p.longest + 1) / 2 : p.longest;
   alignas(64) uint32_t words[16][16];
   const std::byte* rows[16];
   for (int64_t query = 0; query < p.queries; query += 16) {
@@ -269,110 +211,11 @@ void pack_weights(const Partition& p) {
       const int64_t row = query + (r < count ? r : 0);
       rows[r] = reinterpret_cast<const std::byte*>(p.scores + row * kScoreStride);
     }
-    for (int64_t k = 0; k < p.longest; k += 16) {
+    for (int64_t k = 0; k < units; k += 16) {
       transpose_words(rows, k * 4, reinterpret_cast<std::byte*>(words));
-      for (int64_t i = 0; i < smaller(16, p.longest - k); ++i) {
+      for (int64_t i = 0; i < smaller(16, units - k); ++i) {
         copy_words(p.weights + (k + i) * p.queries + query, words[i], count);
       }
-    }
-  }
-}
-
-template <DType kDtype>
-Vf load_value(const std::byte* from) {
-  if constexpr (kDtype == DType::bf16) return load_bf16(from);
-  if constexpr (kDtype == DType::f8_e4m3 || kDtype == DType::f8_e5m2)
-    return load_float8<kDtype>(from);
-  return load(from);
-}
-
-// 16 elements as a cell.
-template <DType kDtype>
-void widen(const std::byte* from, int64_t bytes, std::byte* to) {
-  for (int64_t i = 0; i < 16; i += kLanes) store(to + i * 4, load_value<kDtype>(from + i * bytes));
-}
-
-// Values [first, first + count) as cells [padded_dim / 16][kRun].
-template <DType kDtype>
-void value_cells_of(const Partition& p, int64_t first, int64_t count) {
-  const AttentionJob& job = p.job;
-  const int64_t bytes = element_bytes(job.dtype);
-  for (int64_t k = 0; k < count; ++k) {
-    const std::byte* from = job.values + p.at[first + k];
-    std::byte* to = p.cells + k * kCell;
-    if (first + k + kAhead < p.longest) prefetch(job, job.values + p.at[first + k + kAhead]);
-    int64_t d = 0;
-    for (; d + 16 <= job.head_dim; d += 16) {
-      widen<kDtype>(from + d * bytes, bytes, to);
-      to += kRun * kCell;
-    }
-    if (d < job.head_dim) {
-      std::byte padded[kCell] = {};
-      std::memcpy(padded, from + d * bytes, static_cast<size_t>((job.head_dim - d) * bytes));
-      widen<kDtype>(padded, bytes, to);
-    }
-  }
-}
-
-void value_cells(const Partition& p, int64_t first, int64_t count) {
-  switch (p.job.dtype) {
-    case DType::bf16:
-      return value_cells_of<DType::bf16>(p, first, count);
-    case DType::f8_e4m3:
-      return value_cells_of<DType::f8_e4m3>(p, first, count);
-    case DType::f8_e5m2:
-      return value_cells_of<DType::f8_e5m2>(p, first, count);
-    default:
-      return value_cells_of<DType::f32>(p, first, count);
-  }
-}
-
-// values[queries] (+)= weights x value cells of positions [begin, end) of the run at `run`.
-void add_values(const Partition& p, int64_t run, int64_t begin, int64_t end, int64_t query,
-                int64_t queries, float* values) {
-  if (begin >= end) return;
-  Product product;
-  product.x = p.weights + begin * p.queries + query;
-  product.x_stride = p.queries;
-  product.rows = queries;
-  product.w = p.cells + (begin - run) * kCell;
-  product.panel_stride = kRun * kCell;
-  product.panels = p.job.padded_dim / 16;
-  product.steps = end - begin;
-  product.y = values + query * p.job.padded_dim;
-  product.y_stride = p.job.padded_dim;
-  product.resume = begin > 0;  // with a window, too, that begins here: from zeros
-  multiply(product);
-}
-
-// Rows [row, row + rows) of the active ones: together over the positions that all of them attend
-// to, each alone before and after these, so that none touches what it may not see.
-void weigh_run(const Partition& p, int64_t run, int64_t row, int64_t rows, float* values) {
-  const int64_t heads = p.job.heads;
-  const int64_t end = smaller(run + kRun, p.longest);
-  const int64_t first = p.first_row + row, last = first + rows - 1;
-  const int64_t low = smaller(larger(p.unseen(last), run), end);
-  const int64_t high = larger(smaller(p.count(first), end), low);
-  for (int64_t i = row; i < row + rows - 1; ++i) {
-    const int64_t begin = larger(p.unseen(p.first_row + i), run);
-    add_values(p, run, begin, smaller(low, p.count(p.first_row + i)), i * heads, heads, values);
-  }
-  add_values(p, run, low, high, row * heads, rows * heads, values);
-  for (int64_t i = row; i < row + rows; ++i) {
-    add_values(p, run, high, smaller(p.count(p.first_row + i), end), i * heads, heads, values);
-  }
-}
-
-void weigh_values(const Partition& p, float* values) {
-  const int64_t active = p.job.rows - p.first_row;
-  const int64_t together = kTileRows / p.job.heads > 0 ? kTileRows / p.job.heads : 1;
-  if (p.job.window > 0) {
-    std::memset(values, 0, static_cast<size_t>(p.queries * p.job.padded_dim) * sizeof(float));
-  }
-  for (int64_t run = p.first; run < p.longest; run += kRun) {
-    value_cells(p, run, smaller(kRun, p.longest - run));
-    for (int64_t row = 0; row < active; row += together) {
-      weigh_run(p, run, row, smaller(together, active - row), values);
     }
   }
 }
@@ -397,6 +240,7 @@ void attend(const AttentionJob& job, int64_t partition, float* scratch, Attentio
   if (changed) change_scores(p);
   softmax(p, changed ? 1 : job.scale, out);
   if (is_byte(job.dtype)) scale_weights(p);
+  if (job.units != Units::f32) round_weights(p);
   pack_weights(p);
   weigh_values(p, out.values + p.first_row * job.heads * p.job.padded_dim);
 }

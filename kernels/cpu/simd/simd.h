@@ -51,14 +51,14 @@ inline void store(void* p, V v) {
   std::memcpy(p, &v, sizeof v);
 }
 
-// `count` <= 16 words; the usual counts without a call.
+// `count` <= 16 words; the usual counts, which are multiples of four, without a call.
 inline void copy_words(void* to, const void* from, int64_t count) {
-  if (count == 16) {
-    std::memcpy(to, from, 64);
-  } else if (count == 12) {
-    std::memcpy(to, from, 48);
-  } else {
+  if (count % 4 != 0) {
     std::memcpy(to, from, static_cast<size_t>(count) * 4);
+    return;
+  }
+  for (int64_t i = 0; i < count * 4; i += 16) {
+    std::memcpy(static_cast<std::byte*>(to) + i, static_cast<const std::byte*>(from) + i, 16);
   }
 }
 

@@ -4,15 +4,13 @@
 namespace sluice::cpu::SLUICE_ISA {
 
 void to_bf16(const float* x, int64_t count, std::byte* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, x + i, sizeof bits);
-    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-    const uint32_t quiet = bits | 0x400000;
-    const uint32_t code = ((bits & 0x7fffffff) > kInfinityBits ? quiet : rounded) >> 16;
-    const auto narrow = static_cast<uint16_t>(code);
-    std::memcpy(out + i * 2, &narrow, sizeof narrow);
-  }
+  using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
+  const auto codes = [](Vf v) { return __builtin_convertvector(round_to_bf16(v) >> 16, Halves); };
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(out + i * 2, codes(load(x + i)));
+  if (i == count) return;
+  const Halves last = codes(load_some(x + i, count - i, 0));
+  std::memcpy(out + i * 2, &last, static_cast<size_t>(count - i) * 2);
 }
 
 }  // namespace sluice::cpu::SLUICE_ISA

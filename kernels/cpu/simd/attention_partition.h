@@ -1,0 +1,103 @@
+// What the parts of attention share: one call's queries and scratch
+// (kernels/cpu/simd/attention.cc).
+#pragma once
+
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+
+inline constexpr int64_t kRun = kAttentionRun;  // positions that are decoded together
+inline constexpr int64_t kAhead = 32;           // positions that are fetched ahead
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+inline bool in_pairs(const AttentionJob& job) { return job.units == Units::bf16_pairs; }
+inline bool is_byte(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
+inline int64_t element_bytes(DType dtype) {
+  return is_byte(dtype) ? 1 : dtype == DType::bf16 ? 2 : 4;
+}
+
+// The queries that have positions in a partition, and the scratch of one call.
+struct Partition {
+  Partition(const AttentionJob& j, int64_t index, float* scratch) : job(j) {
+    begin = index * kPartition;
+    // Row i attends to positions [0, first_position + i]; the leading rows may end before `begin`.
+    const int64_t reached = begin - j.first_position;
+    first_row = reached > 0 ? smaller(reached, j.rows) : 0;
+    queries = (j.rows - first_row) * j.heads;
+    longest = count(j.rows - 1);
+    first = queries > 0 ? unseen(first_row) : 0;
+    q = reinterpret_cast<uint32_t*>(scratch);
+    scores = scratch + kQueries * j.padded_dim;
+    weights = reinterpret_cast<uint32_t*>(scores + kQueries * kScoreStride);
+    cells = reinterpret_cast<std::byte*>(weights + kQueries * kPartition);
+    if (first >= longest) queries = 0;
+    if (queries > 0) locate();
+  }
+
+  // Positions of this partition that row i attends to.
+  int64_t count(int64_t i) const { return smaller(job.first_position + i + 1 - begin, kPartition); }
+
+  // Of these, the first ones that are before its window.
+  int64_t unseen(int64_t i) const {
+    if (job.window == 0) return 0;
+    return smaller(larger(job.first_position + i + 1 - job.window - begin, 0), count(i));
+  }
+
+  // Whether a query here sees the position.
+  bool holds(int64_t k) const { return k >= first && k < longest; }
+
+  // Block after block, so that no position costs a division.
+  void locate() {
+    const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+    const int32_t* block = job.block_table + (begin + first) / job.block_size;
+    int64_t offset = (begin + first) % job.block_size;
+    for (int64_t k = first; k < longest; ++k) {
+      at[k] = *block * job.block_bytes + offset * bytes;
+      if (++offset == job.block_size) {
+        offset = 0;
+        ++block;
+      }
+    }
+  }
+
+  // Scales of the keys or values.
+  void copy_scales(const std::byte* scales, float same, float* to) const {
+    for (int64_t k = 0; k < first; ++k) to[k] = 0;
+    const int32_t* block = job.block_table + (begin + first) / job.block_size;
+    int64_t offset = (begin + first) % job.block_size;
+    for (int64_t k = first; k < longest; ++k) {
+      to[k] = same;
+      if (scales != nullptr) std::memcpy(to + k, scales + *block * job.block_bytes + offset * 4, 4);
+      if (++offset == job.block_size) {
+        offset = 0;
+        ++block;
+      }
+    }
+    for (int64_t k = longest; k < kScoreStride; ++k) to[k] = 0;
+  }
+
+  const AttentionJob& job;
+  int64_t begin;           // first position
+  int64_t first_row;       // rows from here on have positions here
+  int64_t queries;         // of those rows: row-major, heads within a row
+  int64_t longest;         // positions of the last row, which has the most, up to their end
+  int64_t first;           // positions before it are in no row's window, and are not touched
+  uint32_t* q;             // [units][queries]
+  float* scores;           // [queries][kScoreStride]
+  uint32_t* weights;       // [units][queries]
+  std::byte* cells;        // of kRun keys or values
+  int64_t at[kPartition];  // byte offset of each position's key and value
+};
+
+// The blocks of a sequence lie apart, so the hardware does not foresee the next one.
+inline void prefetch(const AttentionJob& job, const std::byte* from) {
+  const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
+}
+
+// values[queries] = weights x values, of all positions of the partition.
+void weigh_values(const Partition& p, float* values);
+
+}  // namespace sluice::cpu::SLUICE_ISA

@@ -1,0 +1,256 @@
+// The weighted sum of values: a tiled product, with 16 elements of the values in the role of a
+// panel's output channels.
+#include "kernels/cpu/simd/attention_partition.h"
+#include "kernels/cpu/simd/float8.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+constexpr int64_t kCell = 64;                     // bytes
+constexpr int64_t kPairPanel = kRun / 2 * kCell;  // of 16 elements of a run
+
+template <DType kDtype>
+Vf load_value(const std::byte* from) {
+  if constexpr (kDtype == DType::bf16) return load_bf16(from);
+  if constexpr (kDtype == DType::f8_e4m3 || kDtype == DType::f8_e5m2)
+    return load_float8<kDtype>(from);
+  return load(from);
+}
+
+// 16 elements as a cell.
+template <DType kDtype>
+void widen(const std::byte* from, int64_t bytes, std::byte* to) {
+  for (int64_t i = 0; i < 16; i += kLanes) store(to + i * 4, load_value<kDtype>(from + i * bytes));
+}
+
+// Values [first, first + count) as cells [padded_dim / 16][kRun].
+template <DType kDtype>
+void value_cells_of(const Partition& p, int64_t first, int64_t count) {
+  const AttentionJob& job = p.job;
+  const int64_t bytes = element_bytes(job.dtype);
+  for (int64_t k = 0; k < count; ++k) {
+    if (!p.holds(first + k)) continue;  // of no query
+    const std::byte* from = job.values + p.at[first + k];
+    std::byte* to = p.cells + k * kCell;
+    if (first + k + kAhead < p.longest) prefetch(job, job.values + p.at[first + k + kAhead]);
+    int64_t d = 0;
+    for (; d + 16 <= job.head_dim; d += 16) {
+      widen<kDtype>(from + d * bytes, bytes, to);
+      to += kRun * kCell;
+    }
+    if (d < job.head_dim) {
+      std::byte padded[kCell] = {};
+      std::memcpy(padded, from + d * bytes, static_cast<size_t>((job.head_dim - d) * bytes));
+      widen<kDtype>(padded, bytes, to);
+    }
+  }
+}
+
+#if defined(__AVX512BF16__)
+
+// 32 elements of a position's value as bf16.
+template <DType kDtype>
+__m512i value_line(const std::byte* from) {
+  if constexpr (kDtype == DType::bf16) return _mm512_loadu_si512(from);
+  alignas(kCell) std::byte wide[kCell];
+  float8_to_bf16<kDtype>(from, wide);
+  return _mm512_load_si512(wide);
+}
+
+// Cells of 32 elements of two positions: a[0], b[0], a[1], b[1], ...
+struct Interleave {
+  Interleave() {
+    alignas(64) uint16_t order[2][32];
+    for (uint16_t i = 0; i < 32; ++i) {
+      order[0][i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
+      order[1][i] = static_cast<uint16_t>(16 + i / 2 + i % 2 * 32);
+    }
+    low = _mm512_load_si512(order[0]);
+    high = _mm512_load_si512(order[1]);
+  }
+  __m512i low, high;
+};
+
+template <DType kDtype>
+void interleave(const Interleave& order, const std::byte* a, const std::byte* b, int64_t elements,
+                std::byte* to) {
+  constexpr int64_t kBytes = kDtype == DType::bf16 ? 2 : 1;
+  for (int64_t d = 0; d < elements; d += 32, to += 2 * kPairPanel) {
+    const __m512i first = value_line<kDtype>(a + d * kBytes);
+    const __m512i second = value_line<kDtype>(b + d * kBytes);
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(first, order.low, second));
+    if (d + 16 < elements) {
+      _mm512_store_si512(to + kPairPanel, _mm512_permutex2var_epi16(first, order.high, second));
+    }
+  }
+}
+
+// Values [first, first + count), from an even position on, as cells [padded_dim / 16][kRun / 2].
+template <DType kDtype>
+void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
+  const AttentionJob& job = p.job;
+  const int64_t whole = job.head_dim / 32 * 32;
+  const int64_t whole_bytes = whole * element_bytes(job.dtype);
+  const auto rest_bytes = static_cast<size_t>((job.head_dim - whole) * element_bytes(job.dtype));
+  const Interleave order;
+  for (int64_t k = 0; k < count; k += 2) {
+    const std::byte* pair[2];
+    alignas(kCell) std::byte rest[2][kCell] = {};
+    for (int64_t i = 0; i < 2; ++i) {
+      const int64_t position = first + k + i;
+      // One that no query sees: add_half takes care of it, whatever it is.
+      pair[i] = job.values + p.at[p.holds(position) ? position : first + k + 1 - i];
+      if (rest_bytes > 0) std::memcpy(rest[i], pair[i] + whole_bytes, rest_bytes);
+      if (position + kAhead < p.longest) prefetch(job, job.values + p.at[position + kAhead]);
+    }
+    std::byte* to = p.cells + k / 2 * kCell;
+    interleave<kDtype>(order, pair[0], pair[1], whole, to);
+    if (rest_bytes > 0) {
+      interleave<kDtype>(order, rest[0], rest[1], job.padded_dim - whole,
+                         to + whole / 16 * kPairPanel);
+    }
+  }
+}
+
+void value_pairs(const Partition& p, int64_t first, int64_t count) {
+  switch (p.job.dtype) {
+    case DType::f8_e4m3:
+      return value_pairs_of<DType::f8_e4m3>(p, first, count);
+    case DType::f8_e5m2:
+      return value_pairs_of<DType::f8_e5m2>(p, first, count);
+    default:
+      return value_pairs_of<DType::bf16>(p, first, count);
+  }
+}
+
+#else
+void value_pairs(const Partition&, int64_t, int64_t) {}
+#endif
+
+void value_cells(const Partition& p, int64_t first, int64_t count) {
+  if (in_pairs(p.job)) return value_pairs(p, first, count);
+  switch (p.job.dtype) {
+    case DType::bf16:
+      return value_cells_of<DType::bf16>(p, first, count);
+    case DType::f8_e4m3:
+      return value_cells_of<DType::f8_e4m3>(p, first, count);
+    case DType::f8_e5m2:
+      return value_cells_of<DType::f8_e5m2>(p, first, count);
+    default:
+      return value_cells_of<DType::f32>(p, first, count);
+  }
+}
+
+// Queries [first, first + count) of a partition, and the sums of all queries.
+struct Queries {
+  int64_t first;
+  int64_t count;
+  float* values;
+};
+
+// Weights and value cells of consecutive units.
+struct Operands {
+  const uint32_t* weights;  // [units][weights_stride], of the first query
+  int64_t weights_stride;
+  const std::byte* cells;
+  int64_t panel_stride;
+};
+
+// values[queries] (+)= weights x values of units [unit, unit + steps). With a window, too, that
+// begins here: from zeros.
+void add_units(const Partition& p, const Operands& operands, int64_t unit, int64_t steps,
+               const Queries& queries) {
+  Product product;
+  product.x = operands.weights;
+  product.x_stride = operands.weights_stride;
+  product.rows = queries.count;
+  product.dtype = in_pairs(p.job) ? DType::bf16 : DType::f32;
+  product.pairs = in_pairs(p.job);
+  product.w = operands.cells;
+  product.panel_stride = operands.panel_stride;
+  product.panels = p.job.padded_dim / 16;
+  product.steps = steps;
+  product.y = queries.values + queries.first * p.job.padded_dim;
+  product.y_stride = p.job.padded_dim;
+  product.resume = unit > 0;
+  multiply(product);
+}
+
+// One position of a pair; of the other one, which these queries do not see, neither the value nor
+// the weight has to be finite.
+void add_half(const Partition& p, int64_t run, int64_t position, const Queries& queries) {
+  const uint32_t mask = position % 2 == 0 ? 0xffff : 0xffff0000;
+  uint32_t weights[kQueries];
+  for (int64_t i = 0; i < queries.count; ++i) {
+    weights[i] = p.weights[position / 2 * p.queries + queries.first + i] & mask;
+  }
+  const std::byte* from = p.cells + (position - run) / 2 * kCell;
+  std::byte* half = p.cells + p.job.padded_dim / 16 * kPairPanel;  // behind all pairs
+  for (int64_t panel = 0; panel < p.job.padded_dim / 16; ++panel) {
+    for (int64_t i = 0; i < kCell; i += kLanes * 4) {
+      store(half + panel * kCell + i, load_bits(from + panel * kPairPanel + i) & mask);
+    }
+  }
+  add_units(p, {weights, queries.count, half, kCell}, position / 2, 1, queries);
+}
+
+// values[queries] (+)= weights x values of positions [begin, end) of the run at `run`.
+void add_values(const Partition& p, int64_t run, int64_t begin, int64_t end,
+                const Queries& queries) {
+  const auto add = [&](int64_t unit, int64_t steps, const std::byte* cells, int64_t panel_stride) {
+    const uint32_t* weights = p.weights + unit * p.queries + queries.first;
+    add_units(p, {weights, p.queries, cells, panel_stride}, unit, steps, queries);
+  };
+  if (begin >= end) return;
+  if (!in_pairs(p.job)) {
+    return add(begin, end - begin, p.cells + (begin - run) * kCell, kRun * kCell);
+  }
+  if (begin % 2 != 0) add_half(p, run, begin++, queries);
+  if (end - begin >= 2) {
+    add(begin / 2, (end - begin) / 2, p.cells + (begin - run) / 2 * kCell, kPairPanel);
+  }
+  if (begin < end && end % 2 != 0) add_half(p, run, end - 1, queries);
+}
+
+// Rows [row, row + rows) of the active ones: together over the positions that all of them attend
+// to, each alone before and after these, so that none touches what it may not see.
+void weigh_run(const Partition& p, int64_t run, int64_t row, int64_t rows, float* values) {
+  const int64_t heads = p.job.heads;
+  const int64_t end = smaller(run + kRun, p.longest);
+  const int64_t first = p.first_row + row, last = first + rows - 1;
+  int64_t low = smaller(larger(p.unseen(last), run), end);
+  int64_t high = smaller(p.count(first), end);
+  if (in_pairs(p.job)) {
+    low += low % 2;
+    high -= high % 2;
+  }
+  high = larger(high, low);
+  for (int64_t i = row; i < row + rows; ++i) {
+    const int64_t begin = larger(p.unseen(p.first_row + i), run);
+    const int64_t count = smaller(p.count(p.first_row + i), end);
+    add_values(p, run, begin, smaller(low, count), {i * heads, heads, values});
+  }
+  add_values(p, run, low, high, {row * heads, rows * heads, values});
+  for (int64_t i = row; i < row + rows; ++i) {
+    const int64_t count = smaller(p.count(p.first_row + i), end);
+    add_values(p, run, high, count, {i * heads, heads, values});
+  }
+}
+
+}  // namespace
+
+void weigh_values(const Partition& p, float* values) {
+  const int64_t active = p.job.rows - p.first_row;
+  const int64_t together = kTileRows / p.job.heads > 0 ? kTileRows / p.job.heads : 1;
+  if (p.job.window > 0) {
+    std::memset(values, 0, static_cast<size_t>(p.queries * p.job.padded_dim) * sizeof(float));
+  }
+  for (int64_t run = p.first / 2 * 2; run < p.longest; run += kRun) {
+    value_cells(p, run, smaller(kRun, p.longest - run));
+    for (int64_t row = 0; row < active; row += together) {
+      weigh_run(p, run, row, smaller(together, active - row), values);
+    }
+  }
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA
