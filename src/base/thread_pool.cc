@@ -1,5 +1,6 @@
 #include "src/base/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -22,6 +23,24 @@ inline void relax() {
 #endif
 }
 
+std::vector<int> usable_cpus() {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// Only advice: a CPU that has gone meanwhile leaves the thread where it is.
+void keep_to(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+}
+
 // Waits until value != old: spins for kSpin, then sleeps in the kernel.
 template <class T>
 T wait_change(std::atomic<T>& value, T old) {
@@ -40,8 +59,12 @@ T wait_change(std::atomic<T>& value, T old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+ThreadPool::ThreadPool(int threads, Pin pin) {
+  const std::vector<int> cpus = pin == Pin::yes ? usable_cpus() : std::vector<int>{};
+  for (int i = 1; i < threads; ++i) {
+    workers_.emplace_back([this, i] { work(i); });
+    if (!cpus.empty()) keep_to(workers_.back(), cpus[static_cast<size_t>(i) % cpus.size()]);
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -91,8 +114,7 @@ void ThreadPool::take_chunks(const Job& job, int worker) {
 }
 
 int usable_threads() {
-  cpu_set_t set;
-  int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int cpus = static_cast<int>(usable_cpus().size());
   // cgroup v2: "max 100000" or "150000 100000" (microseconds of CPU per period).
   std::string quota;
   double period = 0;

@@ -14,8 +14,13 @@ namespace sluice {
 
 class ThreadPool {
  public:
+  // Whether each thread that is started keeps to a CPU of its own, of those that the process may
+  // use and after the first one. The calling thread stays free: what it starts would be bound with
+  // it.
+  enum class Pin : uint8_t { no, yes };
+
   // The calling thread is one of the `threads`, so threads - 1 are started.
-  explicit ThreadPool(int threads);
+  explicit ThreadPool(int threads, Pin pin = Pin::no);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -12,6 +12,7 @@
 #include "src/cli/common.h"
 #include "src/cli/report_summary.h"
 #include "src/cli/verbs.h"
+#include "src/device/link.h"
 #include "src/plan/rates.h"
 
 namespace sluice::cli {
@@ -196,7 +197,12 @@ void bench_disk(const BenchOptions& o) {
   io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());
   ThreadPool pool(usable_threads());
   double memory = measured_read_bandwidth(ledger, pool);
-  if (!remember_rates(rates_file(), o.model, result.best.bytes_per_second(), memory))
+  MeasuredRates rates{.disk = result.best.bytes_per_second(), .memory = memory};
+  if (const std::shared_ptr<Backend> backend = open_device(o)) {
+    rates.link = measure_link(backend->device(), ledger);
+    rates.device = backend->device().info().name;
+  }
+  if (!remember_rates(rates_file(), o.model, rates))
     log::warning("{}: cannot be written; `sluice plan` goes on with assumed rates",
                  rates_file().string());
   Json settings = Json::array();
@@ -209,6 +215,7 @@ void bench_disk(const BenchOptions& o) {
   if (o.json) {
     print_json({{"best_bytes_per_second", result.best.bytes_per_second()},
                 {"memory_bytes_per_second", memory},
+                {"link_bytes_per_second", rates.link ? Json(*rates.link) : Json()},
                 {"settings", settings},
                 {"how", result.how}});
     return;
@@ -220,6 +227,7 @@ void bench_disk(const BenchOptions& o) {
   print(fmt::format("best {:.2f} GiB/s ({})\n",
                     result.best.bytes_per_second() / static_cast<double>(GiB), result.how));
   print(fmt::format("memory {:.1f} GB/s\n", memory / 1e9));
+  if (rates.link) print(fmt::format("link to {} {:.1f} GB/s\n", rates.device, *rates.link / 1e9));
 }
 
 // Of each step of `count` sequences after prompts of `prompt` tokens.
@@ -246,6 +254,34 @@ std::vector<double> decode_seconds(Session& session, int64_t count, int64_t prom
   return seconds;
 }
 
+// What bounds a step: the disk, where it gives weights anew for every token; else the link to a
+// device, where they come from host memory; else memory, whose rate a GPU says itself.
+struct StepBound {
+  const char* from;
+  const char* bytes_key;
+  const char* rate_key;
+  uint64_t bytes;
+  double rate;
+};
+// Takes the weights' place: the session is not used any more.
+StepBound step_bound(Session& session) {
+  const MemoryPlan plan = session.memory_plan();
+  const uint64_t token_bytes = session.read_plan().bytes_per_token();
+  session.release();
+  Device& device = session.backend().device();
+  if (plan.has(Tier::disk)) {
+    return {"disk", "disk_bytes_per_step", "disk_bandwidth", plan.sweep_bytes,
+            disk_rate(session, best_disk_setting(session))};
+  }
+  if (plan.host_sweep_bytes > 0) {
+    return {"host memory", "host_bytes_per_step", "link_bandwidth", plan.host_sweep_bytes,
+            measure_link(device, session.ledger())};
+  }
+  return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes,
+          device.has_own_memory() ? device.info().memory_rate
+                                  : measured_read_bandwidth(session.ledger(), session.pool())};
+}
+
 void bench_decode(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
@@ -266,30 +302,27 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   std::vector<double> seconds = decode_seconds(session, count, kPrompt, tokens, stop);
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report);
-  // What bounds a step: the disk, where it gives weights anew for every token; else memory.
-  bool streams = session.memory_plan().has(Tier::disk);
-  uint64_t bytes =
-      streams ? session.memory_plan().sweep_bytes : session.read_plan().bytes_per_token();
-  session.release();  // the buffers that measure take the weights' place
-  double bandwidth = streams ? disk_rate(session, best_disk_setting(session))
-                             : measured_read_bandwidth(session.ledger(), session.pool());
-  double step = median(seconds);
-  double ratio = static_cast<double>(bytes) / step / bandwidth;
-  double rate = static_cast<double>(count) / step;
+  const StepBound bound = step_bound(session);
+  const double step = median(seconds);
+  const double given = static_cast<double>(bound.bytes) / step;
+  const double rate = static_cast<double>(count) / step;
   if (o.json) {
     print_json({{"tokens_per_second", rate},
-                {streams ? "disk_bytes_per_step" : "weight_bytes_per_step", bytes},
-                {streams ? "disk_bandwidth" : "read_bandwidth", bandwidth},
-                {"ratio", ratio},
+                {bound.bytes_key, bound.bytes},
+                {bound.rate_key, bound.rate},
+                {"ratio", bound.rate > 0 ? Json(given / bound.rate) : Json()},
                 {"sequences", count},
                 {"steps", tokens}});
-  } else {
-    print(fmt::format(
-        "decode {:.2f} tokens/s (median of {} steps), {} a step from {}: {:.2f} GB/s, {:.3f} of "
-        "the {:.2f} GB/s that it gives\n",
-        rate, tokens, format_size(bytes), streams ? "disk" : "memory",
-        static_cast<double>(bytes) / step / 1e9, ratio, bandwidth / 1e9));
+    return;
   }
+  std::string text =
+      fmt::format("decode {:.2f} tokens/s (median of {} steps), {} a step from {}: {:.2f} GB/s",
+                  rate, tokens, format_size(bound.bytes), bound.from, given / 1e9);
+  if (bound.rate > 0) {
+    text += fmt::format(", {:.3f} of the {:.2f} GB/s that it gives", given / bound.rate,
+                        bound.rate / 1e9);
+  }
+  print(text + "\n");
 }
 
 DType linear_dtype(const ReadPlan& plan) {
@@ -322,20 +355,24 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
   }
   double each = median(seconds);
   double flops = 2 * elements * static_cast<double>(tokens) / each;
-  double peak = peak_operations(session.options().isa, session.compute(),
-                                linear_dtype(session.read_plan()), session.pool());
+  std::optional<double> peak;  // not known of a GPU
+  if (!session.backend().device().has_own_memory()) {
+    peak = peak_operations(session.options().isa, session.compute(),
+                           linear_dtype(session.read_plan()), session.pool());
+  }
   write_report(o, make_report("bench prefill", o, session, Json::object()));
   if (o.json) {
     print_json({{"tokens", tokens},
                 {"tokens_per_second", static_cast<double>(tokens) / each},
                 {"flops_per_second", flops},
-                {"peak_flops_per_second", peak}});
-  } else {
-    print(fmt::format(
-        "prefill of {} tokens: {:.1f} tokens/s (median of {}), {:.0f} GFLOP/s in linear layers, of "
-        "{:.0f} that the multiply-add instruction gives\n",
-        tokens, static_cast<double>(tokens) / each, repeats, flops / 1e9, peak / 1e9));
+                {"peak_flops_per_second", peak ? Json(*peak) : Json()}});
+    return;
   }
+  std::string text = fmt::format(
+      "prefill of {} tokens: {:.1f} tokens/s (median of {}), {:.0f} GFLOP/s in linear layers",
+      tokens, static_cast<double>(tokens) / each, repeats, flops / 1e9);
+  if (peak) text += fmt::format(", of {:.0f} that the multiply-add instruction gives", *peak / 1e9);
+  print(text + "\n");
 }
 
 }  // namespace
@@ -362,9 +399,10 @@ void define_bench(CLI::App& app, std::stop_token stop) {
   load_verb->callback([load, stop] { bench_load(*load, stop); });
 
   auto disk = std::make_shared<BenchOptions>();
-  CLI::App* disk_verb =
-      verb->add_subcommand("disk", "Rate at which the disk gives the checkpoint's files");
+  CLI::App* disk_verb = verb->add_subcommand(
+      "disk", "Rates of the disk with the checkpoint's files, of memory, and of the link to a GPU");
   add_basic_options(*disk_verb, *disk);
+  add_device_option(*disk_verb, *disk);
   disk_verb->callback([disk] { bench_disk(*disk); });
 
   auto decode = std::make_shared<BenchOptions>();

@@ -85,11 +85,11 @@ std::optional<int> parse_device(const std::string& name) {
 
 void set_device(const CommonOptions& o, SessionOptions& s) {
   s.device_memory = o.device_memory;
-  if (std::optional<int> index = parse_device(o.device)) {
+  if (parse_device(o.device)) {
     if (o.kernels != "auto")
       fail(ErrorKind::usage, "--kernels {}: are the CPU's, and --device is {}", o.kernels,
            o.device);
-    s.backend = open_cuda(*index);
+    s.backend = open_device(o);
   } else if (o.device_memory) {
     fail(ErrorKind::usage, "--device-memory {}: the memory of --device cpu is --memory",
          *o.device_memory);
@@ -161,10 +161,19 @@ void add_basic_options(CLI::App& verb, CommonOptions& o) {
       ->capture_default_str();
 }
 
-void add_model_options(CLI::App& verb, CommonOptions& o) {
-  add_basic_options(verb, o);
+std::shared_ptr<Backend> open_device(const CommonOptions& o) {
+  const std::optional<int> index = parse_device(o.device);
+  return index ? open_cuda(*index) : nullptr;
+}
+
+void add_device_option(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--device", o.device, "cpu, cuda, cuda:N (the N-th GPU, counted from 0)")
       ->capture_default_str();
+}
+
+void add_model_options(CLI::App& verb, CommonOptions& o) {
+  add_basic_options(verb, o);
+  add_device_option(verb, o);
   verb.add_option("--device-memory", o.device_memory,
                   "of the GPU's memory, as --memory (default: what is free, less a reserve)");
   verb.add_option(
@@ -199,6 +208,8 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--threads", o.threads,
                   "compute threads (default: the CPUs that the process may use)")
       ->check(CLI::Range(1, 1024));
+  verb.add_flag("--pin-threads", o.pin_threads,
+                "each compute thread but the calling one keeps to a CPU of its own");
   verb.add_option("--block-size", o.block_size, "tokens in a block of the KV cache")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -271,6 +282,7 @@ SessionOptions session_options(const CommonOptions& o) {
     fail(ErrorKind::usage, "--kernels {}: not on this machine: {}", o.kernels, missing);
   s.isa = *isa;
   s.threads = o.threads;
+  if (o.pin_threads) s.pin_threads = ThreadPool::Pin::yes;
   s.block_size = o.block_size;
   set_kv_memory(o, s);
   set_max_model_len(o, s);

@@ -35,6 +35,7 @@ struct CommonOptions {
   std::string reader = "auto";
   std::string kernels = "auto";
   int threads = 0;
+  bool pin_threads = false;
   int64_t block_size = 16;
   std::optional<std::string> kv_cache_memory;
   std::string swap_space = "0";
@@ -54,7 +55,11 @@ struct CommonOptions {
 
 // MODEL, --json, --quiet, --log-level.
 void add_basic_options(CLI::App& verb, CommonOptions& options);
-// The above and everything about memory, loading and computing.
+// --device, and what it names: null for the CPU, whose threads are a session's. Error(usage) for a
+// name that is none, Error(runtime) where there is no such GPU.
+void add_device_option(CLI::App& verb, CommonOptions& options);
+std::shared_ptr<Backend> open_device(const CommonOptions& options);
+// All of these and everything about memory, loading and computing.
 void add_model_options(CLI::App& verb, CommonOptions& options);
 
 void apply_log_level(const CommonOptions& options);

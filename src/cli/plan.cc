@@ -123,7 +123,8 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
             {"disk_measured", rates.disk_measured},
             {"memory_bytes_per_second", rates.memory},
             {"memory_measured", rates.memory_measured},
-            {"link_bytes_per_second", rates.link}}},
+            {"link_bytes_per_second", rates.link},
+            {"link_measured", rates.link_measured}}},
           {"would_help", would_help(session, shape, memory, rates)},
           {"smallest",
            {{"memory", smallest.needed() + MiB}, {"device_memory", smallest.device.peak()}}},
@@ -190,8 +191,8 @@ std::string plan_text(const Session& session, const Json& plan) {
                       plan.at("tokens_per_second").get<double>(), size(plan.at("bytes_per_sweep")),
                       rate("memory"));
   if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0) {
-    text += fmt::format("             {} from host memory for each (an assumed {:.1f} GB/s)\n",
-                        size(host), rates.at("link_bytes_per_second").get<double>() / 1e9);
+    text += fmt::format("             {} from host memory for each (link: {})\n", size(host),
+                        rate("link"));
   }
   for (const Json& help : plan.at("would_help")) {
     text += fmt::format(

@@ -68,7 +68,8 @@ Session::Session(SessionOptions options, Session* host)
       index_(io::open_checkpoint(options_.model, options_.mirrors)),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
-                                  options_.threads > 0 ? options_.threads : usable_threads())),
+                                  options_.threads > 0 ? options_.threads : usable_threads(),
+                                  options_.pin_threads)),
       backend_(host != nullptr               ? host->backend_
                : options_.backend != nullptr ? options_.backend
                                              : make_cpu_backend(options_.isa, *pool_)) {
@@ -378,8 +379,9 @@ Rates Session::rates() const { return rates_for(options_.model); }
 
 // `path` is on the disk that counts.
 Rates Session::rates_for(const std::filesystem::path& path) const {
-  Rates rates = remembered_rates(rates_file(), path);
-  if (double rate = backend_->device().info().memory_rate; rate > 0) {
+  const DeviceInfo& device = backend_->device().info();
+  Rates rates = remembered_rates(rates_file(), path, device.name);
+  if (double rate = device.memory_rate; rate > 0) {
     rates.memory = rate;
     rates.memory_measured = false;
   }

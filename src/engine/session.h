@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/thread_pool.h"
 #include "src/engine/runner.h"
 #include "src/load/host_tiles.h"
 #include "src/load/streamer.h"
@@ -38,6 +39,7 @@ struct SessionOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
   Isa isa = Isa::automatic;
   int threads = 0;  // 0: as many as the process may use
+  ThreadPool::Pin pin_threads = ThreadPool::Pin::no;
   int64_t block_size = 16;
   std::optional<int64_t> max_model_len;
   bool longest_model_len = false;  // as long as the budget allows

@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/memory/numa.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older C libraries do not name it
@@ -49,6 +50,7 @@ Buffer::Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, 
     auto address = reinterpret_cast<uint64_t>(mapping_);
     start += round_up(address, kHugePage) - address;
     madvise(start, size, MADV_HUGEPAGE);  // only advice
+    spread_over_nodes({start, size});
   }
   bytes_ = {start, size};
   if (touch == Touch::now && !populate(start, size)) {

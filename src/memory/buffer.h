@@ -27,8 +27,8 @@ class Buffer {
   };
 
   Buffer() = default;
-  // Anonymous memory, in huge pages where the system allows. Throws Error(no_fit) when the ledger
-  // or the system refuses.
+  // Anonymous memory, in huge pages and on all NUMA nodes where the system allows. Throws
+  // Error(no_fit) when the ledger or the system refuses.
   Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, Touch touch);
   // What `owner`, who outlives the buffer, has given for the lease.
   Buffer(Lease lease, std::span<std::byte> bytes, MemoryOwner& owner)

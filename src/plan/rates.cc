@@ -24,7 +24,7 @@ constexpr double kMemoryShare = 0.85;
 // (docs/benchmarks.md).
 constexpr double kSequencesForFree = 16;
 
-std::string device_of(const std::filesystem::path& model) {
+std::string disk_of(const std::filesystem::path& model) {
   struct stat s{};
   return stat(model.c_str(), &s) == 0 ? std::to_string(s.st_dev) : std::string();
 }
@@ -37,6 +37,11 @@ Json read_rates(const std::filesystem::path& file) {
     return Json::object();  // as if there were none
   }
   return Json::object();
+}
+
+Json object_of(const Json& json, const char* key) {
+  Json none = Json::object();
+  return json.contains(key) && json.at(key).is_object() ? json.at(key) : none;
 }
 
 std::optional<double> positive(const Json& object, const std::string& key) {
@@ -56,11 +61,12 @@ std::filesystem::path rates_file() {
   return {};
 }
 
-Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model) {
+Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model,
+                       const std::string& device) {
   Rates rates;
   if (file.empty()) return rates;
   Json json = read_rates(file);
-  if (auto disk = positive(json.value("disks", Json::object()), device_of(model))) {
+  if (auto disk = positive(object_of(json, "disks"), disk_of(model))) {
     rates.disk = *disk;
     rates.disk_measured = true;
   }
@@ -68,15 +74,23 @@ Rates remembered_rates(const std::filesystem::path& file, const std::filesystem:
     rates.memory = *memory;
     rates.memory_measured = true;
   }
+  if (auto link = positive(object_of(json, "links"), device)) {
+    rates.link = *link;
+    rates.link_measured = true;
+  }
   return rates;
 }
 
 bool remember_rates(const std::filesystem::path& file, const std::filesystem::path& model,
-                    std::optional<double> disk, std::optional<double> memory) {
+                    const MeasuredRates& rates) {
   if (file.empty()) return false;
   Json json = read_rates(file);
-  if (disk) json["disks"][device_of(model)] = *disk;
-  if (memory) json["memory"] = *memory;
+  if (rates.disk) json["disks"][disk_of(model)] = *rates.disk;
+  if (rates.memory) json["memory"] = *rates.memory;
+  if (rates.link) {
+    json["links"] = object_of(json, "links");
+    json["links"][rates.device] = *rates.link;
+  }
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   std::filesystem::path fresh = file.string() + "." + std::to_string(getpid());

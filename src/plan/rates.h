@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "src/kv/block_manager.h"
 #include "src/plan/memory_plan.h"
@@ -14,22 +15,30 @@ namespace sluice {
 struct Rates {
   double disk = 1.5e9;         // bytes/s of the device that holds the checkpoint
   double memory = 20e9;        // bytes/s that all threads read
-  double link = 12e9;          // bytes/s from host memory to a device; assumed
+  double link = 12e9;          // bytes/s from host memory to a device
   bool disk_measured = false;  // otherwise assumed
   bool memory_measured = false;
+  bool link_measured = false;
+};
+
+// What was measured.
+struct MeasuredRates {
+  std::optional<double> disk = {}, memory = {}, link = {};
+  std::string device = {};  // DeviceInfo::name of where the link leads
 };
 
 // $XDG_CACHE_HOME/sluice/rates.json, or ~/.cache/sluice/rates.json; empty when there is neither.
 std::filesystem::path rates_file();
 
-// What is remembered for the device that holds `model`; a file that is missing or damaged is as if
-// nothing had been measured.
-Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model);
+// What is remembered for the disk that holds `model` and the link to `device`; a file that is
+// missing or damaged is as if nothing had been measured.
+Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model,
+                       const std::string& device = "");
 
-// Keeps what is given, beside what is known of other devices. The file is replaced as a whole.
-// False when it cannot be written.
+// Keeps what is given, beside what is known of other disks and devices. The file is replaced as a
+// whole. False when it cannot be written.
 bool remember_rates(const std::filesystem::path& file, const std::filesystem::path& model,
-                    std::optional<double> disk, std::optional<double> memory);
+                    const MeasuredRates& rates);
 
 struct Prediction {
   double load_seconds = 0;

@@ -1,7 +1,9 @@
 #include "src/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <atomic>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -26,6 +28,26 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
       }
     }
   }
+}
+
+TEST(ThreadPool, PinnedThreadsKeepToACpu) {
+  const auto cpus = [] {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  };
+  const int usable = cpus();
+  for (ThreadPool::Pin pin : {ThreadPool::Pin::no, ThreadPool::Pin::yes}) {
+    ThreadPool pool(3, pin);
+    std::atomic<int> workers = 0;
+    while (workers == 0) {
+      pool.parallel_for(1000, 1, [&](int64_t, int64_t, int worker) {
+        if (worker == 0) return std::this_thread::yield();
+        EXPECT_EQ(cpus(), pin == ThreadPool::Pin::yes ? 1 : usable);
+        ++workers;
+      });
+    }
+  }
+  EXPECT_EQ(cpus(), usable);  // the calling thread stays free
 }
 
 TEST(ThreadPool, RethrowsAndStaysUsable) {

@@ -9,6 +9,7 @@
 #include "kernels/cuda/simt.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/device/link.h"
 
 namespace sluice {
 namespace {
@@ -155,6 +156,15 @@ std::string schedule_name(const testing::TestParamInfo<Schedule>& info) {
 INSTANTIATE_TEST_SUITE_P(, EmulatedDeviceTest,
                          testing::Values(Schedule::lazy, Schedule::eager, Schedule::shuffled),
                          schedule_name);
+
+TEST(Link, IsMeasuredWithMemoryThatIsGivenBack) {
+  Ledger ledger;
+  const auto device = simt::make_emulated_device({.bytes = 128 * MiB});
+  EXPECT_GT(measure_link(*device, ledger), 0);
+  EXPECT_EQ(ledger.used(Place::host), 0u);
+  EXPECT_EQ(ledger.used(Place::device), 0u);
+  device->reserve(128 * MiB);
+}
 
 }  // namespace
 }  // namespace sluice

@@ -18,8 +18,8 @@ TEST(Rates, AreAssumedUntilTheyAreMeasured) {
 TEST(Rates, AreRememberedForTheirDevice) {
   test::TempDir dir;
   std::filesystem::path file = dir.path() / "cache" / "rates.json";
-  ASSERT_TRUE(remember_rates(file, dir.path(), 3e9, std::nullopt));
-  ASSERT_TRUE(remember_rates(file, "/proc", 1e6, 5e10));
+  ASSERT_TRUE(remember_rates(file, dir.path(), {.disk = 3e9}));
+  ASSERT_TRUE(remember_rates(file, "/proc", {.disk = 1e6, .memory = 5e10}));
   Rates rates = remembered_rates(file, dir.path());
   EXPECT_EQ(rates.disk, 3e9);
   EXPECT_EQ(rates.memory, 5e10);
@@ -27,14 +27,25 @@ TEST(Rates, AreRememberedForTheirDevice) {
   EXPECT_EQ(remembered_rates(file, "/proc").disk, 1e6);
 }
 
+TEST(Rates, ALinkIsRememberedForItsDevice) {
+  test::TempDir dir;
+  std::filesystem::path file = dir.path() / "rates.json";
+  ASSERT_TRUE(remember_rates(file, dir.path(), {.link = 25e9, .device = "one GPU"}));
+  ASSERT_TRUE(remember_rates(file, dir.path(), {.disk = 1e9, .link = 50e9, .device = "another"}));
+  EXPECT_EQ(remembered_rates(file, dir.path(), "one GPU").link, 25e9);
+  EXPECT_EQ(remembered_rates(file, dir.path(), "another").link, 50e9);
+  EXPECT_TRUE(remembered_rates(file, dir.path(), "another").link_measured);
+  EXPECT_FALSE(remembered_rates(file, dir.path(), "a third").link_measured);
+}
+
 TEST(Rates, DamagedFilesCountAsNone) {
   test::TempDir dir;
   std::filesystem::path file = dir.path() / "rates.json";
-  for (const char* text :
-       {"", "[]", "{\"disks\": 3}", "{\"memory\": -1}", "{\"memory\": \"x\"}", "nonsense"}) {
+  for (const char* text : {"", "[]", "{\"disks\": 3}", "{\"links\": []}", "{\"memory\": -1}",
+                           "{\"memory\": \"x\"}", "nonsense"}) {
     test::write_file(file, text);
     EXPECT_FALSE(remembered_rates(file, dir.path()).memory_measured) << text;
-    EXPECT_TRUE(remember_rates(file, dir.path(), 2e9, 1e10)) << text;
+    EXPECT_TRUE(remember_rates(file, dir.path(), {.disk = 2e9, .memory = 1e10})) << text;
     EXPECT_EQ(remembered_rates(file, dir.path()).memory, 1e10) << text;
   }
 }

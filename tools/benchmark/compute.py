@@ -34,7 +34,7 @@ def decode(scheme, *words):
 
 
 def prefill(scheme):
-    return ("prefill", "--tokens", PROMPT, "--repeats", 1, "--quantization", scheme)
+    return ("prefill", "--tokens", PROMPT, "--repeats", 3, "--quantization", scheme)
 
 
 COMPARISONS = (
