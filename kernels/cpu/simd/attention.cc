@@ -192,7 +192,7 @@ void round_weights(const Partition& p) {
   for (int64_t query = 0; query < p.queries; ++query) {
     float* weights = p.scores + query * kScoreStride;
     if (in_pairs(p.job)) {
-      to_bf16(weights, kPartition, reinterpret_cast<std::byte*>(weights));
+      to_bf16(weights, (p.longest + 1) / 2 * 2, reinterpret_cast<std::byte*>(weights));
       continue;
     }
     for (int64_t k = 0; k < p.longest; k += kLanes)
