@@ -191,6 +191,7 @@ double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool) {
 
 void bench_disk(const BenchOptions& o) {
   apply_log_level(o);
+  const std::shared_ptr<Backend> gpu = open_device(o);
   io::CheckpointIndex index = io::open_checkpoint(o.model);
   Ledger ledger;
   Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
@@ -198,9 +199,9 @@ void bench_disk(const BenchOptions& o) {
   ThreadPool pool(usable_threads());
   double memory = measured_read_bandwidth(ledger, pool);
   MeasuredRates rates{.disk = result.best.bytes_per_second(), .memory = memory};
-  if (const std::shared_ptr<Backend> backend = open_device(o)) {
-    rates.link = measure_link(backend->device(), ledger);
-    rates.device = backend->device().info().name;
+  if (gpu != nullptr) {
+    rates.link = measure_link(gpu->device(), ledger);
+    rates.device = gpu->device().info().name;
   }
   if (!remember_rates(rates_file(), o.model, rates))
     log::warning("{}: cannot be written; `sluice plan` goes on with assumed rates",

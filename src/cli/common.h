@@ -56,7 +56,7 @@ struct CommonOptions {
 // MODEL, --json, --quiet, --log-level.
 void add_basic_options(CLI::App& verb, CommonOptions& options);
 // --device, and what it names: null for the CPU, whose threads are a session's. Error(usage) for a
-// name that is none, Error(runtime) where there is no such GPU.
+// name that is none, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
 std::shared_ptr<Backend> open_device(const CommonOptions& options);
 // All of these and everything about memory, loading and computing.

@@ -20,7 +20,6 @@ using test::Features;
 using test::Matrix;
 using test::Problem;
 using test::Random;
-using test::tolerance;
 
 constexpr int64_t kHeadSizes[] = {8, 16, 24, 64, 80, 96, 112, 128, 192, 256};
 constexpr DType kTypes[] = {DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2};
@@ -64,13 +63,8 @@ TEST_P(AttentionFeatures, EqualTheReferenceForAllHeadSizesAndTypes) {
       const Features features = features_of(bits, context, random);
       SCOPED_TRACE(words(features, dtype, shape, context, rows));
       Problem problem(shape, dtype, context, rows, random, features);
-      for (Compute compute : {Compute::bf16, Compute::f32}) {
-        Backend reference(Isa::reference, compute, {});
-        Backend backend(GetParam(), compute, attention_needs(shape, rows), 2);
-        expect_near(problem.attend(backend), problem.attend(reference), tolerance(compute, dtype),
-                    tolerance(compute, dtype));
-        if (HasFatalFailure()) return;
-      }
+      expect_the_reference(GetParam(), problem);
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -76,11 +76,11 @@ inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows) {
   return {rows, 1, s.head_dim};
 }
 
-// Of attention beside the reference, where few positions are attended to. With bf16 products a
-// weight in the middle of two bf16 numbers may be rounded to either.
-inline float tolerance(Compute compute, DType cache) {
-  return compute == Compute::bf16 && cache != DType::f32 ? 2e-3f : 3e-5f;
-}
+// Of attention beside the reference. With bf16 products a weight in the middle of two bf16 numbers
+// may be rounded to either: one of few, or of hundreds.
+constexpr float kFloat32Tolerance = 3e-5f;
+constexpr float kFewWeightsTolerance = 2e-3f;
+constexpr float kManyWeightsTolerance = 2e-4f;
 
 // What a layer does beside the plain thing.
 struct Features {
@@ -150,5 +150,18 @@ struct Problem {
   std::vector<float> slopes, sinks;  // [heads]
   AttentionParams params;
 };
+
+// With products of bf16 and of float32. A cache of float32 is not rounded to bf16 by either.
+inline void expect_the_reference(const Target& target, Problem& problem,
+                                 float tolerated = kFewWeightsTolerance) {
+  for (Compute compute : {Compute::bf16, Compute::f32}) {
+    Backend reference(Isa::reference, compute, {});
+    Backend backend(target, compute, attention_needs(problem.shape, problem.rows), 2);
+    const bool rounded = compute == Compute::bf16 && problem.cache.view.dtype != DType::f32;
+    const float most = rounded ? tolerated : kFloat32Tolerance;
+    expect_near(problem.attend(backend), problem.attend(reference), most, most);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
 
 }  // namespace sluice::test

@@ -13,7 +13,6 @@ using test::attention_needs;
 using test::Backend;
 using test::Matrix;
 using test::Random;
-using test::tolerance;
 
 using test::Cache;
 using test::Problem;
@@ -31,13 +30,8 @@ TEST_P(Attention, EqualsTheReference) {
       Problem problem(shape, dtype, context, rows, random);
       SCOPED_TRACE(fmt::format("head_dim {} group {} context {} rows {}", shape.head_dim,
                                shape.group, context, rows));
-      for (Compute compute : {Compute::bf16, Compute::f32}) {
-        Backend reference(Isa::reference, compute, {});
-        Backend backend(GetParam(), compute, attention_needs(shape, rows), 2);
-        expect_near(problem.attend(backend), problem.attend(reference), tolerance(compute, dtype),
-                    tolerance(compute, dtype));
-        if (HasFatalFailure()) return;
-      }
+      expect_the_reference(GetParam(), problem);
+      if (HasFatalFailure()) return;
     }
   }
 }
@@ -49,14 +43,8 @@ TEST_P(Attention, LongContextsCrossPartitions) {
     const int64_t rows = random.between(1, 20);
     Problem problem(shape, DType::bf16, context, rows, random);
     SCOPED_TRACE(fmt::format("context {} rows {}", context, rows));
-    for (Compute compute : {Compute::bf16, Compute::f32}) {
-      Backend reference(Isa::reference, compute, {});
-      Backend backend(GetParam(), compute, attention_needs(shape, rows), 2);
-      // A weight that is rounded the other way is one of hundreds.
-      const float tolerated = compute == Compute::bf16 ? 2e-4f : 3e-5f;
-      expect_near(problem.attend(backend), problem.attend(reference), tolerated, tolerated);
-      if (HasFatalFailure()) return;
-    }
+    expect_the_reference(GetParam(), problem, test::kManyWeightsTolerance);
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -115,7 +103,7 @@ TEST_P(Attention, SequencesOfABatchKeepApart) {
   Matrix expected(27, 64);
   reference->paged_attention(q.tensor(), cache.view, {chunks, {}}, {.scale = 0.25f},
                              expected.tensor());
-  expect_near(out, expected, tolerance(Compute::bf16, DType::bf16), 0);
+  expect_near(out, expected, test::kFewWeightsTolerance, 0);
 }
 
 TEST_P(Attention, LargeScoresDoNotOverflow) {

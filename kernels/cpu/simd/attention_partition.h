@@ -12,7 +12,13 @@ inline constexpr int64_t kAhead = 32;           // positions that are fetched ah
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-inline bool in_pairs(const AttentionJob& job) { return job.units == Units::bf16_pairs; }
+inline bool in_pairs([[maybe_unused]] const AttentionJob& job) {
+#if defined(__AVX512BF16__)
+  return job.units == Units::bf16_pairs;
+#else
+  return false;
+#endif
+}
 inline bool is_byte(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
 inline int64_t element_bytes(DType dtype) {
   return is_byte(dtype) ? 1 : dtype == DType::bf16 ? 2 : 4;

@@ -23,29 +23,6 @@ void widen(const std::byte* from, int64_t bytes, std::byte* to) {
   for (int64_t i = 0; i < 16; i += kLanes) store(to + i * 4, load_value<kDtype>(from + i * bytes));
 }
 
-// Values [first, first + count) as cells [padded_dim / 16][kRun].
-template <DType kDtype>
-void value_cells_of(const Partition& p, int64_t first, int64_t count) {
-  const AttentionJob& job = p.job;
-  const int64_t bytes = element_bytes(job.dtype);
-  for (int64_t k = 0; k < count; ++k) {
-    if (!p.holds(first + k)) continue;  // of no query
-    const std::byte* from = job.values + p.at[first + k];
-    std::byte* to = p.cells + k * kCell;
-    if (first + k + kAhead < p.longest) prefetch(job, job.values + p.at[first + k + kAhead]);
-    int64_t d = 0;
-    for (; d + 16 <= job.head_dim; d += 16) {
-      widen<kDtype>(from + d * bytes, bytes, to);
-      to += kRun * kCell;
-    }
-    if (d < job.head_dim) {
-      std::byte padded[kCell] = {};
-      std::memcpy(padded, from + d * bytes, static_cast<size_t>((job.head_dim - d) * bytes));
-      widen<kDtype>(padded, bytes, to);
-    }
-  }
-}
-
 #if defined(__AVX512BF16__)
 
 // 32 elements of a position's value as bf16.
@@ -112,23 +89,37 @@ void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
   }
 }
 
-void value_pairs(const Partition& p, int64_t first, int64_t count) {
-  switch (p.job.dtype) {
-    case DType::f8_e4m3:
-      return value_pairs_of<DType::f8_e4m3>(p, first, count);
-    case DType::f8_e5m2:
-      return value_pairs_of<DType::f8_e5m2>(p, first, count);
-    default:
-      return value_pairs_of<DType::bf16>(p, first, count);
+#endif
+
+// Values [first, first + count) as cells [padded_dim / 16][kRun], or in pairs.
+template <DType kDtype>
+void value_cells_of(const Partition& p, int64_t first, int64_t count) {
+  const AttentionJob& job = p.job;
+#if defined(__AVX512BF16__)
+  if constexpr (kDtype != DType::f32) {
+    if (in_pairs(job)) return value_pairs_of<kDtype>(p, first, count);
+  }
+#endif
+  const int64_t bytes = element_bytes(job.dtype);
+  for (int64_t k = 0; k < count; ++k) {
+    if (!p.holds(first + k)) continue;  // of no query
+    const std::byte* from = job.values + p.at[first + k];
+    std::byte* to = p.cells + k * kCell;
+    if (first + k + kAhead < p.longest) prefetch(job, job.values + p.at[first + k + kAhead]);
+    int64_t d = 0;
+    for (; d + 16 <= job.head_dim; d += 16) {
+      widen<kDtype>(from + d * bytes, bytes, to);
+      to += kRun * kCell;
+    }
+    if (d < job.head_dim) {
+      std::byte padded[kCell] = {};
+      std::memcpy(padded, from + d * bytes, static_cast<size_t>((job.head_dim - d) * bytes));
+      widen<kDtype>(padded, bytes, to);
+    }
   }
 }
 
-#else
-void value_pairs(const Partition&, int64_t, int64_t) {}
-#endif
-
 void value_cells(const Partition& p, int64_t first, int64_t count) {
-  if (in_pairs(p.job)) return value_pairs(p, first, count);
   switch (p.job.dtype) {
     case DType::bf16:
       return value_cells_of<DType::bf16>(p, first, count);
