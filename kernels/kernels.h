@@ -122,9 +122,10 @@ class Kernels {
   // y = x w^T (+ bias): x [n, cols], y [n, rows of w, padding included], bias float32[w.rows] or
   // null. bf16 compute rounds x to bf16 (to nearest even) when w is bf16 or f8_e4m3; all sums are
   // float32. For per_row scales the sum is multiplied once at the end; for per_block each 128
-  // columns are summed from zero, then scaled, then added in order. With i8 weights each row of x
-  // is rounded to i8 by a scale of its own (largest |x| / 127), whatever the compute type; a row
-  // that is not finite gives NaN.
+  // columns are summed from zero, then scaled, then added in order. With i8 weights, and where the
+  // format says quantized_input, each row of x becomes codes of w's type by a scale of its own
+  // (code_scale of its largest |x|), whatever the compute type, by which the sum is multiplied
+  // first; a row that is not finite gives NaN.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
   // Rotates pairs (i, i + rope_dim/2) of each head's first rope_dim elements, in place ("neox", as

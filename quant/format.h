@@ -45,6 +45,9 @@ struct WeightFormat {
   DType dtype = DType::bf16;  // f32, f16, bf16, f8_e4m3 or i8
   WeightLayout layout = WeightLayout::packed;
   ScaleKind scales = ScaleKind::none;
+  // f8_e4m3: linear layers round each row of their input to E4M3, too, by a scale of its own. With
+  // i8 they always do so, to i8.
+  bool quantized_input = false;
   bool operator==(const WeightFormat&) const = default;
 };
 

@@ -5,11 +5,12 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<QuantScheme, 5> kSchemes{{
+constexpr std::array<QuantScheme, 6> kSchemes{{
     {"none", ScaleGroup::none},
     {"fp8_per_tensor", ScaleGroup::tensor},
     {"fp8_per_channel", ScaleGroup::row},
     {"fp8_per_block", ScaleGroup::block},
+    {.name = "fp8_dynamic", .group = ScaleGroup::row, .quantized_input = true},
     {"int8", ScaleGroup::row, DType::i8, kMostI8Cols},
 }};
 
@@ -21,7 +22,7 @@ WeightFormat QuantScheme::format(DType stored, WeightLayout layout) const {
       return {stored, layout, ScaleKind::none};
     case ScaleGroup::tensor:
     case ScaleGroup::row:
-      return {codes, layout, ScaleKind::per_row};
+      return {codes, layout, ScaleKind::per_row, quantized_input};
     case ScaleGroup::block:
       return {codes, layout, ScaleKind::per_block};
   }

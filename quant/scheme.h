@@ -25,13 +25,14 @@ struct QuantScheme {
   ScaleGroup group = ScaleGroup::none;
   DType codes = DType::f8_e4m3;   // unless group is none
   int64_t most_cols = INT64_MAX;  // that the kernels can sum
+  bool quantized_input = false;   // as in WeightFormat
 
   // How a tensor that is stored as `stored` (f32, f16, bf16) is kept.
   WeightFormat format(DType stored, WeightLayout layout) const;
 };
 
 // Every scheme, in the order in which help texts list them: none, fp8_per_tensor, fp8_per_channel,
-// fp8_per_block, int8.
+// fp8_per_block, fp8_dynamic, int8.
 std::span<const QuantScheme> quant_schemes();
 // nullopt for an unknown name. "fp8" is the best FP8 for the CPU: fp8_per_channel.
 std::optional<QuantScheme> find_quant_scheme(std::string_view name);

@@ -107,10 +107,8 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   auto* offsets = reinterpret_cast<int32_t*>(scales + block);
   std::byte* threads = scratch_at + sizes.packed + sizes.rows;
   job.x = packed;
-  if (is_i8(kind)) {
-    job.x_scales = scales;
-    job.x_offsets = offsets;
-  }
+  if (is_i8(kind) || w.format.quantized_input) job.x_scales = scales;
+  if (is_i8(kind)) job.x_offsets = offsets;
   for (int64_t first = 0; first < x.rows; first += block) {
     job.rows = std::min(block, x.rows - first);
     job.y = y.row<float>(first);
@@ -120,9 +118,10 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
       for (int64_t tile = begin; tile < end; ++tile) {
         const int64_t row = tile * job.tile_rows;
         const int64_t rows = std::min(job.tile_rows, job.rows - row);
-        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, columns_of(kind),
-                        job.units, packed + row * job.units, scales + row, offsets + row,
-                        job.tiles ? job.tile_rows : 0});
+        ops_.pack_rows(
+            {x.row<float>(first + row), x.stride, rows, x.cols, kind, columns_of(kind), job.units,
+             packed + row * job.units, job.x_scales != nullptr ? scales + row : nullptr,
+             job.x_offsets != nullptr ? offsets + row : nullptr, job.tiles ? job.tile_rows : 0});
       }
     });
     pool_.parallel_for(w.rows / kPanelRows, panels_at_a_time(job.rows, job.tiles),

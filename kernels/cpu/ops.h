@@ -57,8 +57,9 @@ struct PackJob {
   int64_t unit_cols = 1;
   int64_t units = 0;
   uint32_t* out = nullptr;
-  // Units::i8, [rows]: what a row was divided by (NaN where it is not finite), and 128 times the
-  // sum of its codes, which the weights' + 128 adds to each of its products.
+  // Of codes, [rows]: what a row was divided by, NaN where it is not finite. Without offsets the
+  // codes are E4M3's, whose values are packed as `kind` says. Units::i8: 128 times the sum of a
+  // row's codes, which the weights' + 128 adds to each of its products.
   float* scales = nullptr;
   int32_t* offsets = nullptr;
   int64_t tile_rows = 0;  // at least rows; for tiles only
@@ -78,8 +79,8 @@ struct LinearJob {
   int64_t panel_bytes = 0;
   const float* row_scales = nullptr;    // [output channels] or null
   const float* block_scales = nullptr;  // [panels][blocks] or null
-  const float* x_scales = nullptr;      // of PackJob, [rows]; null unless the weights are i8
-  const int32_t* x_offsets = nullptr;
+  const float* x_scales = nullptr;      // of PackJob, [rows], or null
+  const int32_t* x_offsets = nullptr;   // of PackJob, [rows]; null unless the weights are i8
   int64_t blocks = 0;
   const float* bias = nullptr;  // [output channels] or null
   float* y = nullptr;

@@ -96,7 +96,7 @@ class Owned {
 
 // What decides how a product is computed.
 struct Shape {
-  bool integers;  // of i8, summed in 32 bits; else bf16, summed in float32
+  cudaDataType_t factor;  // CUDA_R_8I: summed in 32 bits; CUDA_R_8F_E4M3, CUDA_R_16BF: in float32
   int64_t n, m, k;
   int64_t y_stride;               // elements
   uint32_t w_aligned, y_aligned;  // bytes
@@ -128,8 +128,8 @@ class CublasLt final : public Gemm {
   void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y, std::span<std::byte> workspace,
                 Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Shape shape{
-        false, x.rows, w.rows, x.cols, y.stride, alignment_of(w.data), alignment_of(y.data)};
+    const Shape shape{CUDA_R_16BF,         x.rows, w.rows, x.cols, y.stride, alignment_of(w.data),
+                      alignment_of(y.data)};
     const Product& p = product(shape);
     if (!p.possible) {
       fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {}", shape.n,
@@ -139,11 +139,21 @@ class CublasLt final : public Gemm {
     run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
   }
 
+  bool multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
+                     std::span<std::byte> workspace, Stream stream) override {
+    check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
+    const Product& p = product({CUDA_R_8F_E4M3, x.rows, w.rows, x.cols, y.stride,
+                                alignment_of(w.data), alignment_of(y.data)});
+    const float one = 1, zero = 0;
+    if (p.possible) run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
+    return p.possible;
+  }
+
   bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y, std::span<std::byte> workspace,
                    Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
     const Product& p =
-        product({true, x.rows, w.rows, x.cols, w.rows, alignment_of(w.data), alignment_of(y)});
+        product({CUDA_R_8I, x.rows, w.rows, x.cols, w.rows, alignment_of(w.data), alignment_of(y)});
     const int32_t one = 1, zero = 0;
     if (p.possible) run(p, &one, w.data, x.data, &zero, y, workspace, stream);
     return p.possible;
@@ -167,10 +177,10 @@ class CublasLt final : public Gemm {
   Product plan(const Shape& shape) const {
     Product p{Owned(f_.desc_destroy), Owned(f_.layout_destroy), Owned(f_.layout_destroy),
               Owned(f_.layout_destroy)};
-    const cudaDataType_t factor = shape.integers ? CUDA_R_8I : CUDA_R_16BF;
-    const cudaDataType_t sum = shape.integers ? CUDA_R_32I : CUDA_R_32F;
+    const bool integers = shape.factor == CUDA_R_8I;
+    const cudaDataType_t sum = integers ? CUDA_R_32I : CUDA_R_32F;
     check_cublas(
-        f_.desc_create(p.desc.out(), shape.integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, sum),
+        f_.desc_create(p.desc.out(), integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, sum),
         "a product");
     const cublasOperation_t transposed = CUBLAS_OP_T;
     check_cublas(
@@ -182,8 +192,8 @@ class CublasLt final : public Gemm {
                                     static_cast<uint64_t>(cols), lead),
                    "a matrix");
     };
-    layout(p.w, factor, shape.k, shape.m, shape.k);
-    layout(p.x, factor, shape.k, shape.n, shape.k);
+    layout(p.w, shape.factor, shape.k, shape.m, shape.k);
+    layout(p.x, shape.factor, shape.k, shape.n, shape.k);
     layout(p.y, sum, shape.m, shape.n, shape.y_stride);
     choose(p, shape);
     return p;

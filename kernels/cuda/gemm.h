@@ -15,6 +15,12 @@ struct Bf16Matrix {
   int64_t rows = 0, cols = 0;
 };
 
+// The same of codes of E4M3.
+struct E4M3Matrix {
+  const uint8_t* data = nullptr;
+  int64_t rows = 0, cols = 0;
+};
+
 // The same of two's complement.
 struct I8Matrix {
   int8_t* data = nullptr;
@@ -28,8 +34,11 @@ class Gemm {
   // kGemmWorkspace bytes. Of one thread at a time.
   virtual void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y,
                         std::span<std::byte> workspace, Stream stream) = 0;
-  // The same of integers, exactly, w's rows and the columns of both in whole 16s; y without gaps.
-  // False where the library has no way on this GPU: then nothing was done.
+  // The same of E4M3, w's rows and the columns of both in whole 16s, matrices at multiples of 16
+  // bytes. False where the library has no way on this GPU: then nothing was done.
+  virtual bool multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
+                             std::span<std::byte> workspace, Stream stream) = 0;
+  // The same of integers, exactly; y without gaps.
   virtual bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y,
                            std::span<std::byte> workspace, Stream stream) = 0;
 };

@@ -8,10 +8,17 @@
 
 namespace sluice::cuda {
 
-// Row-major, without gaps between rows.
+// Row-major, without gaps between rows. With scales, of each row, they are values of E4M3 that are
+// multiples of them.
 struct Bf16Rows {
   uint16_t* data = nullptr;
   int64_t rows = 0, cols = 0;
+  float* scales = nullptr;
+};
+struct E4M3Rows {
+  uint8_t* data = nullptr;
+  int64_t cols = 0;
+  float* scales = nullptr;
 };
 struct I8Rows {
   int8_t* data = nullptr;
@@ -19,10 +26,11 @@ struct I8Rows {
   float* scales = nullptr;  // of each row
 };
 
-// x rounded, with zeros in the rows and columns that only `to` has.
+// x rounded, with zeros in the rows and columns that only `to` has. The scale of a row that is not
+// finite is NaN.
 void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream);
-// Codes in -127..127; the scale of a row that is not finite is NaN.
-void round_rows_i8(Tensor x, I8Rows to, Stream stream);
+void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream);
+void round_rows_i8(Tensor x, I8Rows to, Stream stream);  // -127..127
 
 // Rows of the weight that a block of the tensor cores' kernel takes, columns that one warp takes at
 // a time, and tokens of one fragment.
@@ -37,8 +45,10 @@ void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream s
 bool gemv_mma_fits(const Weight& w);
 // The same for codes of i8; x.cols is a multiple of kI8Cols.
 void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
-// The same with float32 arithmetic, for any other; round: x is first rounded to bf16.
-void gemv_f32(Tensor x, const Weight& w, const float* bias, bool round, Tensor y, Stream stream);
+// The same with float32 arithmetic, for any other; round: x is first rounded to bf16. x_scales: x
+// becomes codes of E4M3, by these scales of its rows; or null.
+void gemv_f32(Tensor x, const float* x_scales, const Weight& w, const float* bias, bool round,
+              Tensor y, Stream stream);
 
 // Rows [first, first + rows) of an E4M3 weight as bf16, without gaps between them; with its scales
 // where these are of blocks. `first` begins a panel.
@@ -46,8 +56,9 @@ void decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Str
 // Rows [first, first + rows) of a weight of i8 in two's complement, with zeros in the rows and
 // columns that only `to` has.
 void decode_rows_i8(const Weight& w, int64_t first, int64_t rows, I8Matrix to, Stream stream);
-// y = y * scales + bias, by columns; either may be null.
-void finish_columns(Tensor y, const float* scales, const float* bias, Stream stream);
+// y = y * x_scales, by rows, * scales + bias, by columns; each may be null.
+void finish_columns(Tensor y, const float* x_scales, const float* scales, const float* bias,
+                    Stream stream);
 // y = sums of i8 products * x_scales, by rows, * scales (+ bias), by columns.
 void finish_sums(const int32_t* sums, int64_t sums_stride, const float* x_scales,
                  const float* scales, const float* bias, Tensor y, Stream stream);

@@ -16,6 +16,7 @@ struct GemvArgs {
   ScaleKind kind;
   const float* bias;
   const float* x;
+  const float* x_scales;
   int64_t x_stride;
   float* y;
   int64_t y_stride;
@@ -34,6 +35,12 @@ __device__ Vec<float, kWidth> load_x(const float* x) {
     for (int j = 0; j < kPart; ++j) v.at[i + j] = part.at[j];
   }
   return v;
+}
+
+// What a column of token n counts as.
+__device__ inline float factor_of(const GemvArgs& a, int n, float x) {
+  if (a.x_scales != nullptr) return e4m3_to_float(float_to_e4m3(x / a.x_scales[n]));
+  return a.round ? bf16_to_float(float_to_bf16(x)) : x;
 }
 
 // A warp takes a row of the weight, kWidth columns a lane at a time: they share one scale.
@@ -60,8 +67,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float factor = a.round ? bf16_to_float(float_to_bf16(x.at[i])) : x.at[i];
-        sum += factor * Element<kCodes>::decode(codes.at[i]);
+        sum += factor_of(a, n, x.at[i]) * Element<kCodes>::decode(codes.at[i]);
       }
       sums[n] += sum * scale;
     }
@@ -71,6 +77,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
     if (n >= a.tokens) continue;
     float sum = warp_reduce(sums[n], Plus{});
     if (lane != n) continue;
+    if (a.x_scales != nullptr) sum *= a.x_scales[n];
     if (a.kind == ScaleKind::per_row) sum *= a.scales[row];
     a.y[n * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
   }
@@ -78,13 +85,15 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
 
 }  // namespace
 
-void gemv_f32(Tensor x, const Weight& w, const float* bias, bool round, Tensor y, Stream stream) {
+void gemv_f32(Tensor x, const float* x_scales, const Weight& w, const float* bias, bool round,
+              Tensor y, Stream stream) {
   check(y.rows <= 16, "a few rows");
   const GemvArgs args{w.data,
                       w.scales,
                       w.format.scales,
                       bias,
                       x.row<float>(0),
+                      x_scales,
                       x.stride,
                       y.row<float>(0),
                       y.stride,

@@ -20,6 +20,7 @@ struct GemvArgs {
   const float* scales;
   const float* bias;
   const uint16_t* x;
+  const float* x_scales;
   float* y;
   int64_t y_stride;
   int rows, cols, x_cols, tokens;
@@ -101,6 +102,7 @@ __device__ void store_sums(const GemvArgs& a, int warps, const float* partial, b
     if (row >= a.rows || token >= a.tokens) continue;
     float sum = partial[i];
     for (int w = 1; w < warps; ++w) sum += partial[w * kSums + i];
+    if (a.x_scales != nullptr) sum *= a.x_scales[token];
     if (row_scales) sum *= a.scales[row];
     a.y[token * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
   }
@@ -180,6 +182,7 @@ void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream s
                       w.scales,
                       bias,
                       x.data,
+                      x.scales,
                       y.row<float>(0),
                       y.stride,
                       static_cast<int>(w.rows),

@@ -34,11 +34,14 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
     return gemv_i8(rounded, w, bias, y, stream);
   }
   const bool round = compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
-  if (!round || !gemv_mma_fits(w)) return gemv_f32(x, w, bias, round, y, stream);
-  const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), padded(x.rows, kMmaTokens),
-                         padded(w.cols, kMmaCols)};
-  round_rows_bf16(x, rounded, stream);
-  gemv_mma(rounded, w, bias, y, stream);
+  Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), padded(x.rows, kMmaTokens),
+                   padded(w.cols, kMmaCols)};
+  if (w.format.quantized_input)
+    rounded.scales = reinterpret_cast<float*>(rounded.data + kFewRows * rounded.cols);
+  const bool tensor_cores = (round || w.format.quantized_input) && gemv_mma_fits(w);
+  if (tensor_cores || w.format.quantized_input) round_rows_bf16(x, rounded, stream);
+  if (tensor_cores) return gemv_mma(rounded, w, bias, y, stream);
+  gemv_f32(x, rounded.scales, w, bias, round, y, stream);
 }
 
 }  // namespace sluice::cuda

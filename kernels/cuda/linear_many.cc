@@ -9,6 +9,7 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int64_t kTileRows = 128;  // tiles of decoded weight are multiples of it
+constexpr int64_t kE4M3Unit = 16;   // columns, rows and bytes that products of E4M3 come in
 
 int64_t tile_rows(int64_t cols) {
   auto row = static_cast<uint64_t>(std::max<int64_t>(cols, 1) * 2);
@@ -24,11 +25,12 @@ uint64_t tile_bytes(int64_t cols) {
 }
 
 uint64_t bf16_bytes(int64_t rows, int64_t cols) {
-  return kGemmWorkspace + tile_bytes(cols) + matrix_bytes(rows, cols);
+  return kGemmWorkspace + tile_bytes(cols) + matrix_bytes(rows, cols) + matrix_bytes(rows, 2);
 }
 
 struct Parts {
   uint16_t* x;
+  float* x_scales;
   uint16_t* tile;
   std::span<std::byte> gemm;
 };
@@ -36,15 +38,45 @@ struct Parts {
 Parts divide(std::span<std::byte> workspace, int64_t rows, int64_t cols) {
   check(workspace.size() >= bf16_bytes(rows, cols), "linear: workspace");
   std::byte* tile = workspace.data() + kGemmWorkspace;
-  return {reinterpret_cast<uint16_t*>(tile + tile_bytes(cols)), reinterpret_cast<uint16_t*>(tile),
-          workspace.first(kGemmWorkspace)};
+  std::byte* x = tile + tile_bytes(cols);
+  return {reinterpret_cast<uint16_t*>(x), reinterpret_cast<float*>(x + matrix_bytes(rows, cols)),
+          reinterpret_cast<uint16_t*>(tile), workspace.first(kGemmWorkspace)};
+}
+
+// y = codes of x times codes of w, both as they are. False where that cannot be.
+bool multiply_codes(Tensor x, const Weight& w, Gemm& gemm, const Parts& parts, Tensor y,
+                    Stream stream) {
+  const auto at = reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(y.data);
+  if ((w.cols | w.rows | static_cast<int64_t>(at)) % kE4M3Unit != 0) return false;
+  auto* codes = reinterpret_cast<uint8_t*>(parts.x);
+  round_rows_e4m3(x, {codes, x.cols, parts.x_scales}, stream);
+  return gemm.multiply_e4m3({codes, x.rows, x.cols},
+                            {reinterpret_cast<const uint8_t*>(w.data), w.rows, w.cols}, y,
+                            parts.gemm, stream);
+}
+
+// y = x rounded to bf16, or with x_scales to codes, times w decoded to bf16.
+void multiply_bf16(Tensor x, float* x_scales, const Weight& w, Gemm& gemm, const Parts& parts,
+                   Tensor y, Stream stream) {
+  round_rows_bf16(x, {parts.x, x.rows, x.cols, x_scales}, stream);
+  const Bf16Matrix rows{parts.x, x.rows, x.cols};
+  if (w.format.dtype == DType::bf16) {
+    const auto* data = reinterpret_cast<const uint16_t*>(w.data);
+    return gemm.multiply(rows, {data, w.rows, w.cols}, y, parts.gemm, stream);
+  }
+  const int64_t step = tile_rows(w.cols);
+  for (int64_t row = 0; row < w.rows; row += step) {
+    const int64_t count = std::min(step, w.rows - row);
+    decode_rows(w, row, count, parts.tile, stream);
+    gemm.multiply(rows, {parts.tile, count, w.cols}, y.columns(row, count), parts.gemm, stream);
+  }
 }
 
 }  // namespace
 
 bool linear_many_fits(const Weight& w, Compute compute) {
   const DType codes = w.format.dtype;
-  return codes == DType::i8 ||
+  return codes == DType::i8 || w.format.quantized_input ||
          (compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3));
 }
 
@@ -60,21 +92,11 @@ bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
   if (w.format.dtype == DType::i8)
     return linear_many_rows_i8(x, w, bias, gemm, workspace, y, stream);
   const Parts parts = divide(workspace, x.rows, x.cols);
-  round_rows_bf16(x, {parts.x, x.rows, x.cols}, stream);
-  const Bf16Matrix rows{parts.x, x.rows, x.cols};
-  if (w.format.dtype == DType::bf16) {
-    const auto* data = reinterpret_cast<const uint16_t*>(w.data);
-    gemm.multiply(rows, {data, w.rows, w.cols}, y, parts.gemm, stream);
-  } else {
-    const int64_t step = tile_rows(w.cols);
-    for (int64_t row = 0; row < w.rows; row += step) {
-      const int64_t count = std::min(step, w.rows - row);
-      decode_rows(w, row, count, parts.tile, stream);
-      gemm.multiply(rows, {parts.tile, count, w.cols}, y.columns(row, count), parts.gemm, stream);
-    }
-  }
+  float* x_scales = w.format.quantized_input ? parts.x_scales : nullptr;
+  if (x_scales == nullptr || !multiply_codes(x, w, gemm, parts, y, stream))
+    multiply_bf16(x, x_scales, w, gemm, parts, y, stream);
   const float* scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
-  if (scales != nullptr || bias != nullptr) finish_columns(y, scales, bias, stream);
+  if (scales != nullptr || bias != nullptr) finish_columns(y, x_scales, scales, bias, stream);
   return true;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // Codes of one weight times one row of x: each scale block is summed from zero, then scaled, then
 // added. Without blocks, one block is the whole row.
-float dot(const float* x, const Weight& w, int64_t row, bool round_to_bf16) {
+float dot(const float* x, float x_scale, const Weight& w, int64_t row) {
   const bool blocks = w.format.scales == ScaleKind::per_block;
   const int64_t step = blocks ? kScaleBlock : std::max<int64_t>(w.cols, 1);
   Weight codes = w;
@@ -21,56 +21,60 @@ float dot(const float* x, const Weight& w, int64_t row, bool round_to_bf16) {
   float total = 0;
   for (int64_t begin = 0; begin < w.cols; begin += step) {
     float sum = 0;
-    for (int64_t c = begin; c < std::min(begin + step, w.cols); ++c) {
-      float a = round_to_bf16 ? bf16_to_float(float_to_bf16(x[c])) : x[c];
-      sum += a * decode_element(codes, row, c);
-    }
-    total += sum * scale_at(w, row, begin);
+    for (int64_t c = begin; c < std::min(begin + step, w.cols); ++c)
+      sum += x[c] * decode_element(codes, row, c);
+    total += sum * x_scale * scale_at(w, row, begin);
   }
   return total;
 }
 
-// x as codes and what they are multiples of; NaN for a row that is not finite.
-float quantize(const float* x, int64_t cols, std::vector<int32_t>& codes) {
+// x as codes, kept as their values, and what they are multiples of; NaN for a row that is not
+// finite.
+float quantize(const float* x, int64_t cols, DType type, float* codes) {
   float top = 0;
   for (int64_t c = 0; c < cols; ++c) {
     if (!std::isfinite(x[c])) return std::numeric_limits<float>::quiet_NaN();
     top = std::max(top, std::abs(x[c]));
   }
-  const float scale = code_scale(DType::i8, top);
+  const float scale = code_scale(type, top);
   for (int64_t c = 0; c < cols; ++c) {
-    float code = std::nearbyint(std::clamp(x[c] / scale, -127.0f, 127.0f));
-    codes[static_cast<size_t>(c)] = static_cast<int32_t>(code);
+    const float code = x[c] / scale;
+    codes[c] = type == DType::i8 ? std::nearbyint(std::clamp(code, -127.0f, 127.0f))
+                                 : e4m3_to_float(float_to_e4m3(code));
   }
   return scale;
 }
 
-// The product of the codes is exact, and scaled at the end.
-void linear_i8(Tensor x, const Weight& w, const float* bias, Tensor y) {
-  std::vector<int32_t> codes(static_cast<size_t>(x.cols));
-  for (int64_t i = 0; i < x.rows; ++i) {
-    const float scale = quantize(x.row<float>(i), x.cols, codes);
-    for (int64_t o = 0; o < w.rows; ++o) {
-      int64_t sum = 0;
-      for (int64_t c = 0; c < w.cols; ++c) {
-        const int code = std::to_integer<int>(w.data[element_offset(w, o, c)]) - 128;
-        sum += int64_t{codes[static_cast<size_t>(c)]} * code;
-      }
-      const float product = static_cast<float>(sum) * scale * w.scales[o];
-      y.row<float>(i)[o] = bias == nullptr ? product : product + bias[o];
-    }
+// The product of i8 codes is exact, and scaled at the end.
+float dot_i8(const float* x, float x_scale, const Weight& w, int64_t row) {
+  int64_t sum = 0;
+  for (int64_t c = 0; c < w.cols; ++c) {
+    const int code = std::to_integer<int>(w.data[element_offset(w, row, c)]) - 128;
+    sum += static_cast<int64_t>(x[c]) * code;
   }
+  return static_cast<float>(sum) * x_scale * w.scales[row];
 }
 
 }  // namespace
 
 void ReferenceKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
   check_linear(x, w, y);
-  if (w.format.dtype == DType::i8) return linear_i8(x, w, bias, y);
-  const bool narrow = w.format.dtype == DType::bf16 || w.format.dtype == DType::f8_e4m3;
+  const DType type = w.format.dtype;
+  const bool codes = type == DType::i8 || w.format.quantized_input;
+  const bool round = compute_ == Compute::bf16 && (type == DType::bf16 || type == DType::f8_e4m3);
+  std::vector<float> input(static_cast<size_t>(x.cols));
   for (int64_t i = 0; i < x.rows; ++i) {
+    const float* row = x.row<float>(i);
+    float x_scale = 1;
+    if (codes) {
+      x_scale = quantize(row, x.cols, type, input.data());
+    } else {
+      std::transform(row, row + x.cols, input.begin(),
+                     [&](float v) { return round ? bf16_to_float(float_to_bf16(v)) : v; });
+    }
     for (int64_t o = 0; o < w.rows; ++o) {
-      float sum = dot(x.row<float>(i), w, o, narrow && compute_ == Compute::bf16);
+      const float sum = type == DType::i8 ? dot_i8(input.data(), x_scale, w, o)
+                                          : dot(input.data(), x_scale, w, o);
       y.row<float>(i)[o] = bias == nullptr ? sum : sum + bias[o];
     }
   }

@@ -43,7 +43,7 @@ class RunTest(Case):
         self.assertEqual(json.loads(result.stdout)["logits_hash"], want)
 
     def test_same_bits_for_threads_readers_and_budgets(self):
-        for scheme in ("none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8"):
+        for scheme in ("none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "int8"):
             def hash_of(*options):
                 return run_json("run", DEMO, "-p", "And it came to pass", "-n", "6", "--quantization", scheme,
                                 *options)["logits_hash"]
@@ -388,7 +388,7 @@ class PerplexityTest(Case):
         self.assertAlmostEqual(exact["perplexity"] / want["perplexity"], 1, delta=1e-4)
         bf16 = run_json(*options)["perplexity"]
         self.assertAlmostEqual(bf16 / want["perplexity"], 1, delta=2e-3)
-        for scheme in ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8"):
+        for scheme in ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "int8"):
             self.assertLess(run_json(*options, "--quantization", scheme)["perplexity"] / bf16, 1.01, scheme)
         for cache in ("fp8_e4m3", "fp8_e5m2"):
             self.assertLess(run_json(*options, "--kv-cache-dtype", cache)["perplexity"] / bf16, 1.01, cache)

@@ -161,14 +161,12 @@ TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
 // types of the KV cache, and prompts in parts.
 TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
   if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
-  // Of logits of about 1: sums in another order, and codes that fall otherwise; in bf16 attention,
-  // too, which is rounded where many rows or the CPU compute it.
-  constexpr double kF32 = 0.005, kBf16 = 0.1;
   test::Golden golden = test::GoldenFile(bundled("llama_tied")).golden(0);
-  for (How how : {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},
-                  How{.scheme = "fp8_per_block"}, How{.scheme = "int8"},
-                  How{.kv_dtype = DType::f8_e4m3}, How{.kv_dtype = DType::f8_e5m2},
-                  How{.kv_dtype = DType::f32}, How{.chunk = 7}, How{.chunk = 1}}) {
+  for (How how :
+       {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},
+        How{.scheme = "fp8_per_block"}, How{.scheme = "fp8_dynamic"}, How{.scheme = "int8"},
+        How{.kv_dtype = DType::f8_e4m3}, How{.kv_dtype = DType::f8_e5m2},
+        How{.kv_dtype = DType::f32}, How{.chunk = 7}, How{.chunk = 1}}) {
     SCOPED_TRACE(testing::Message() << how.scheme << ", chunks of " << how.chunk);
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
       how.dtype = dtype;
@@ -176,7 +174,8 @@ TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
       Outcome device = run_model(bundled("llama_tied"), golden.ids, 2, how);
       how.on_device = false;
       Outcome cpu = run_model(bundled("llama_tied"), golden.ids, 2, how);
-      EXPECT_LE(test::mean_difference(device, cpu), dtype == DtypeChoice::f32 ? kF32 : kBf16);
+      EXPECT_LE(test::mean_difference(device, cpu),
+                test::most_difference_of_devices(how.scheme, dtype));
     }
   }
 }

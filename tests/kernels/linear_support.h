@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "quant/float8.h"
 #include "tests/kernels/backend.h"
 #include "tests/kernels/emulated_amx.h"
 
@@ -13,18 +14,24 @@ struct Kind {
   DType stored;  // before quantization
   ScaleGroup group;
   DType codes = DType::f8_e4m3;
+  bool quantized_input = false;
+  QuantScheme scheme() const {
+    return {.name = "", .group = group, .codes = codes, .quantized_input = quantized_input};
+  }
 };
-inline const Kind kKinds[] = {
-    {DType::bf16, ScaleGroup::none},          {DType::f16, ScaleGroup::none},
-    {DType::f32, ScaleGroup::none},           {DType::bf16, ScaleGroup::row},
-    {DType::bf16, ScaleGroup::tensor},        {DType::bf16, ScaleGroup::block},
-    {DType::bf16, ScaleGroup::row, DType::i8}};
+inline const Kind kKinds[] = {{DType::bf16, ScaleGroup::none},
+                              {DType::f16, ScaleGroup::none},
+                              {DType::f32, ScaleGroup::none},
+                              {DType::bf16, ScaleGroup::row},
+                              {DType::bf16, ScaleGroup::tensor},
+                              {DType::bf16, ScaleGroup::block},
+                              {DType::bf16, ScaleGroup::row, DType::f8_e4m3, true},
+                              {DType::bf16, ScaleGroup::row, DType::i8}};
 
 inline StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
   std::vector<float> x(static_cast<size_t>(rows * cols));
   for (float& v : x) v = random.normal(0.1f);
-  QuantScheme scheme{"", kind.group, kind.codes};
-  StoredWeight w(scheme.format(kind.stored, WeightLayout::packed), rows, cols);
+  StoredWeight w(kind.scheme().format(kind.stored, WeightLayout::packed), rows, cols);
   EncodeArgs args;
   args.source = reinterpret_cast<const std::byte*>(x.data());
   args.stored = DType::f32;
@@ -38,16 +45,20 @@ inline StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, 
 }
 
 // What a layer makes of its input before it multiplies.
-inline Matrix rounded(const Matrix& x, DType dtype, Compute compute) {
+inline Matrix rounded(const Matrix& x, const WeightFormat& format, Compute compute) {
+  const DType type = format.dtype;
+  const float largest = type == DType::i8 ? 127 : kE4M3Max;
   Matrix out(x.rows(), x.cols());
   for (int64_t r = 0; r < x.rows(); ++r) {
     float scale = 0;
-    for (int64_t c = 0; c < x.cols(); ++c) scale = std::max(scale, std::abs(x.at(r, c)) / 127);
+    for (int64_t c = 0; c < x.cols(); ++c) scale = std::max(scale, std::abs(x.at(r, c)) / largest);
     for (int64_t c = 0; c < x.cols(); ++c) {
       float value = x.at(r, c);
-      if (dtype == DType::i8) {
+      if (type == DType::i8) {
         value = std::nearbyint(value / scale) * scale;
-      } else if (compute == Compute::bf16 && (dtype == DType::bf16 || dtype == DType::f8_e4m3)) {
+      } else if (format.quantized_input) {
+        value = e4m3_to_float(float_to_e4m3(value / scale)) * scale;
+      } else if (compute == Compute::bf16 && (type == DType::bf16 || type == DType::f8_e4m3)) {
         value = bf16_to_float(float_to_bf16(value));
       }
       out.at(r, c) = value;

@@ -42,7 +42,7 @@ TEST_P(Linear, EqualsTheProductInFloat64) {
         backend->linear(x.tensor(), w.weight, bias_or_null, y.tensor());
         SCOPED_TRACE(fmt::format("{} {} n {} rows {} cols {}", dtype_name(w.weight.format.dtype),
                                  static_cast<int>(kind.group), n, rows, cols));
-        expect_product(rounded(x, w.weight.format.dtype, compute), w.weight, bias_or_null, y);
+        expect_product(rounded(x, w.weight.format, compute), w.weight, bias_or_null, y);
         if (HasFatalFailure()) return;
       }
     }

@@ -25,6 +25,8 @@ TEST(Scheme, FormatsFollowTheGroup) {
             (WeightFormat{DType::f8_e4m3, packed, ScaleKind::per_row}));
   EXPECT_EQ(find_quant_scheme("fp8_per_block")->format(DType::f32, WeightLayout::rows),
             (WeightFormat{DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_block}));
+  EXPECT_EQ(find_quant_scheme("fp8_dynamic")->format(DType::bf16, packed),
+            (WeightFormat{DType::f8_e4m3, packed, ScaleKind::per_row, true}));
   EXPECT_EQ(find_quant_scheme("int8")->format(DType::bf16, packed),
             (WeightFormat{DType::i8, packed, ScaleKind::per_row}));
 }

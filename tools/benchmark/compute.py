@@ -1,6 +1,7 @@
 """Decode and prefill of a checkpoint that fits in memory, beside llama.cpp, vLLM and oneDNN."""
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import json
@@ -90,8 +91,19 @@ def busy_program():
             program.kill()
 
 
+def adopt_orphans():
+    """Makes what the children leave behind children of this process (prctl(2))."""
+    pr_set_child_subreaper = 36
+    if ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0) != 0:
+        fail(f"prctl: {os.strerror(ctypes.get_errno())}")
+
+
 def peer(setting, script, *words):
     lines = output(setting.script(script, *words)).splitlines()
+    # vLLM's workers outlive it: until they end they would compute beside us, and their time counts.
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
     return json.loads([line for line in lines if line.startswith("{")][-1])
 
 
@@ -129,6 +141,7 @@ def measure(args, files):
     setting = contestants.Setting(args.sluice, args.peers_python, args.dir,
                                   sum(file.stat().st_size for file in files), args.work, 0,
                                   args.vllm_python)
+    adopt_orphans()
     chosen = [c for c in COMPARISONS if args.only.search(f"{c.what} {c.peer}")]
     programs = {c.peer: contestants.PROGRAMS[c.peer] for c in chosen
                 if c.peer in contestants.PROGRAMS}

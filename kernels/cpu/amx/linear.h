@@ -335,10 +335,10 @@ void linear_on_tiles(const LinearJob& job, int64_t begin, int64_t end, std::byte
   const TilesInUse<Tiles> tiles(at_most(job.rows, kAmxRows));
   const AmxScratch parts(scratch);
   if (job.rows <= kAmxRows) {
-    if (job.x_scales != nullptr) return few_rows_of_panels<Tiles, true>(job, begin, end, parts);
+    if (job.x_offsets != nullptr) return few_rows_of_panels<Tiles, true>(job, begin, end, parts);
     return few_rows_of_panels<Tiles, false>(job, begin, end, parts);
   }
-  if (job.x_scales != nullptr) return many_rows<Tiles, true>(job, begin, end, parts);
+  if (job.x_offsets != nullptr) return many_rows<Tiles, true>(job, begin, end, parts);
   many_rows<Tiles, false>(job, begin, end, parts);
 }
 

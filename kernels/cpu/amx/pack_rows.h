@@ -8,12 +8,12 @@ namespace {
 
 // Ops::pack_rows for Units::bf16_tiles and i8_tiles. job.units is a multiple of 16.
 inline void pack_tile(const PackJob& job) {
-  const bool bytes = job.kind == Units::i8_tiles;
+  const bool bytes = job.kind == Units::i8_tiles, codes = job.scales != nullptr;
   const int64_t most = 16 * job.unit_cols;
   for (int64_t r = 0; r < job.tile_rows; ++r) {
     uint32_t* to = job.out + r * 16;
     const float* x = job.x + r * job.stride;
-    if (bytes && r < job.rows) job.scales[r] = scale_of(x, job.cols);
+    if (codes && r < job.rows) job.scales[r] = scale_of(x, job.cols, bytes ? 127 : 448);
     Vi sums{};
     for (int64_t col = 0; col < job.units * job.unit_cols; col += most) {
       const int64_t left = r < job.rows ? job.cols - col : 0;
@@ -22,6 +22,10 @@ inline void pack_tile(const PackJob& job) {
       if (left < most) {
         std::memset(padded, 0, sizeof padded);
         if (left > 0) std::memcpy(padded, from, static_cast<size_t>(left) * sizeof(float));
+        from = padded;
+      }
+      if (codes && !bytes && r < job.rows) {
+        round_to_e4m3(from, most, job.scales[r], padded);
         from = padded;
       }
       if (!bytes) {

@@ -2,13 +2,14 @@
 #pragma once
 
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/simd/float8.h"
 #include "kernels/cpu/simd/simd.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 // What codes of a row are multiples of; NaN for a row that is not finite.
-inline float scale_of(const float* x, int64_t cols) {
+inline float scale_of(const float* x, int64_t cols, float largest_code) {
   uint32_t top = 0;
   for (int64_t c = 0; c < cols; ++c) {
     uint32_t bits;
@@ -17,8 +18,19 @@ inline float scale_of(const float* x, int64_t cols) {
     top = bits > top ? bits : top;
   }
   if (top >= kInfinityBits) return __builtin_nanf("");
-  const float scale = bits_to_float(top) / 127;
+  const float scale = bits_to_float(top) / largest_code;
   return scale > 0 ? scale : 1;
+}
+
+// `count` columns, a multiple of kLanes, as values of E4M3.
+inline void round_to_e4m3(const float* x, int64_t count, float scale, float* out) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Vf v = load(x + i);
+    const Vf magnitude = as_floats(as_bits(v) & 0x7fffffff) / scale;
+    Vf value;
+    minifloat_code<3, 7>(min(splat(448.0f), magnitude), value);
+    store(out + i, as_bits(value) | (as_bits(v) & 0x80000000));
+  }
 }
 
 // 64 columns as bytes; returns what their sum adds to `sums`.

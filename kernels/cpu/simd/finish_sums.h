@@ -11,14 +11,17 @@ namespace {
 inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const float* sums,
                         int64_t stride) {
   const int64_t first = begin * 16, count = (end - begin) * 16;
-  if (sums == job.y + first && job.row_scales == nullptr && job.bias == nullptr) return;
+  if (sums == job.y + first && job.x_scales == nullptr && job.row_scales == nullptr &&
+      job.bias == nullptr)
+    return;
   for (int64_t row = 0; row < job.rows; ++row) {
     for (int64_t o = 0; o < count; o += kLanes) {
       Vf sum = load(sums + row * stride + o);
-      if (job.x_scales != nullptr) {
+      if (job.x_offsets != nullptr) {
         const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
-        sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf) * job.x_scales[row];
+        sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf);
       }
+      if (job.x_scales != nullptr) sum *= job.x_scales[row];
       if (job.row_scales != nullptr) sum *= load(job.row_scales + first + o);
       if (job.bias != nullptr) sum += load(job.bias + first + o);
       store(job.y + row * job.y_stride + first + o, sum);

@@ -9,10 +9,10 @@ void pack_rows(const PackJob& job) {
   float padded[64];
   const std::byte* pointers[16];
   for (int r = 0; r < 16; ++r) pointers[r] = reinterpret_cast<const std::byte*>(lines[r]);
-  const bool bytes = job.kind == Units::i8;
+  const bool bytes = job.kind == Units::i8, codes = job.scales != nullptr;
   Vi sums[kFewRows] = {};
-  for (int64_t r = 0; bytes && r < job.rows; ++r)
-    job.scales[r] = scale_of(job.x + r * job.stride, job.cols);
+  for (int64_t r = 0; codes && r < job.rows; ++r)
+    job.scales[r] = scale_of(job.x + r * job.stride, job.cols, bytes ? 127 : 448);
   for (int64_t unit = 0; unit < job.units; unit += 16) {
     const int64_t count = job.units - unit < 16 ? job.units - unit : 16;
     for (int64_t r = 0; r < job.rows; ++r) {
@@ -24,9 +24,13 @@ void pack_rows(const PackJob& job) {
       }
       if (bytes) {
         sums[r] = convert_i8(x, job.scales[r], sums[r], lines[r]);
-      } else {
-        convert(x, job.kind, lines[r]);
+        continue;
       }
+      if (codes) {
+        round_to_e4m3(x, most, job.scales[r], padded);
+        x = padded;
+      }
+      convert(x, job.kind, lines[r]);
     }
     if (job.rows == 1) {
       copy_words(job.out + unit, lines[0], count);

@@ -140,26 +140,32 @@ TEST(CudaLinear, DecodesEveryCodeExactly) {
   }
 }
 
-TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithI8) {
-  Random random("CudaLinear.ARowThatIsNotFiniteGivesNaNWithI8");
-  const QuantScheme scheme = *find_quant_scheme("int8");
-  Matrix values = Matrix::random(9, 48, random), x = Matrix::random(3, 48, random);
-  x.at(0, 47) = std::numeric_limits<float>::quiet_NaN();
-  x.at(2, 1) = -std::numeric_limits<float>::infinity();
-  DeviceWeight w(scheme, DType::bf16, values);
-  const Matrix y = device_linear(w.weight, x, nullptr, Compute::bf16);
-  for (int64_t c = 0; c < 9; ++c) {
-    EXPECT_TRUE(std::isnan(y.at(0, c)) && std::isnan(y.at(2, c)));
-    EXPECT_FALSE(std::isnan(y.at(1, c)));
+TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithCodes) {
+  Random random("CudaLinear.ARowThatIsNotFiniteGivesNaNWithCodes");
+  for (int64_t cols : {48, 50}) {
+    Matrix values = Matrix::random(9, cols, random), x = Matrix::random(3, cols, random);
+    x.at(0, cols - 1) = std::numeric_limits<float>::quiet_NaN();
+    x.at(2, 1) = -std::numeric_limits<float>::infinity();
+    for (const char* name : {"int8", "fp8_dynamic"}) {
+      DeviceWeight w(*find_quant_scheme(name), DType::bf16, values);
+      const Matrix y = device_linear(w.weight, x, nullptr, Compute::bf16);
+      for (int64_t c = 0; c < 9; ++c) {
+        EXPECT_TRUE(std::isnan(y.at(0, c)) && std::isnan(y.at(2, c))) << name;
+        EXPECT_FALSE(std::isnan(y.at(1, c))) << name;
+      }
+    }
   }
 }
 
-// Many rows: bf16 by the library alone, E4M3 and i8 decoded before, a tile of rows at a time.
+// Many rows: bf16 by the library alone, E4M3 and i8 decoded before, a tile of rows at a time; codes
+// of E4M3 times such codes as they are, where the library can and vectors fit.
 TEST(CudaLinear, ManyRowsEqualTheReference) {
   Random random("CudaLinear.ManyRowsEqualTheReference");
-  const std::unique_ptr<cuda::Gemm> gemm = simt::make_emulated_gemm();
-  for (const Size& size : {Size{16, 128, 17}, Size{33, 272, 20}, Size{300, 70, 40}, Size{5, 1, 33},
-                           Size{random.between(1, 200), random.between(1, 300), 18}}) {
+  const std::unique_ptr<cuda::Gemm> gemm = simt::make_emulated_gemm(),
+                                    bf16_only = simt::make_emulated_gemm(false);
+  for (const Size& size :
+       {Size{16, 128, 17}, Size{48, 240, 19}, Size{33, 272, 20}, Size{300, 70, 40}, Size{5, 1, 33},
+        Size{random.between(1, 200), random.between(1, 300), 18}}) {
     Matrix values = Matrix::random(size.rows, size.cols, random, 0.3f);
     Matrix x = Matrix::random(size.tokens, size.cols, random);
     Buffer<float> bias(static_cast<size_t>(size.rows));
@@ -172,8 +178,9 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
                                       << size.rows << " x " << size.cols);
       DeviceMatrix from(x, 1), to(size.tokens, size.rows, 3);
       const float* add = random.between(0, 1) == 0 ? nullptr : bias.data();
-      EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add, *gemm, workspace.span(),
-                                         to.tensor(), kStream));
+      const bool codes = w.weight.format.dtype == DType::i8 || random.between(0, 1) == 0;
+      EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add, codes ? *gemm : *bf16_only,
+                                         workspace.span(), to.tensor(), kStream));
       Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
       EXPECT_TRUE(to.gaps_untouched());
       if (w.weight.format.dtype == DType::i8) {
@@ -219,6 +226,8 @@ TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {
     DeviceWeight w({dtype, WeightLayout::rows, ScaleKind::none}, 4, 16);
     EXPECT_EQ(cuda::linear_many_fits(w.weight, compute), fits) << dtype_name(dtype);
   }
+  DeviceWeight dynamic({DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row, true}, 4, 16);
+  EXPECT_TRUE(cuda::linear_many_fits(dynamic.weight, Compute::f32));
   // What is planned for the widest layer is enough for the others.
   for (int64_t cols : {1, 100, 4096, 5000, 65536, 70000})
     for (int64_t rows : {17, 100, 512})

@@ -8,33 +8,28 @@ namespace {
 
 class EmulatedGemm final : public cuda::Gemm {
  public:
-  explicit EmulatedGemm(bool integers) : integers_(integers) {}
+  explicit EmulatedGemm(bool codes) : codes_(codes) {}
   void multiply(const cuda::Bf16Matrix& x, const cuda::Bf16Matrix& w, Tensor y,
                 std::span<std::byte> workspace, cuda::Stream stream) override {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
     check(x.cols == w.cols && y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
-    auto work = [=] {
-      for (int64_t n = 0; n < y.rows; ++n) {
-        for (int64_t m = 0; m < y.cols; ++m) {
-          float sum = 0;
-          for (int64_t k = 0; k < x.cols; ++k)
-            sum += bf16_to_float(x.data[n * x.cols + k]) * bf16_to_float(w.data[m * w.cols + k]);
-          y.row<float>(n)[m] = sum;
-        }
-      }
-    };
-    put(stream, work);
+    put(stream, [=] { multiply_floats(x, w, y, bf16_to_float); });
+  }
+
+  bool multiply_e4m3(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y,
+                     std::span<std::byte> workspace, cuda::Stream stream) override {
+    check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
+    check(y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
+    check_vectors(x, w, y.data);
+    if (codes_) put(stream, [=] { multiply_floats(x, w, y, e4m3_to_float); });
+    return codes_;
   }
 
   bool multiply_i8(const cuda::I8Matrix& x, const cuda::I8Matrix& w, int32_t* y,
                    std::span<std::byte> workspace, cuda::Stream stream) override {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
-    // cuBLASLt's manual, "cublasLtMatmul()": dimensions of integers in 4s, pointers of 16 bytes to
-    // be fast.
-    auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
-    check(x.cols == w.cols && x.cols % 16 == 0 && w.rows % 16 == 0, "gemm: whole vectors");
-    check(aligned(x.data) && aligned(w.data) && aligned(y), "gemm: aligned matrices");
-    if (!integers_) return false;
+    check_vectors(x, w, y);
+    if (!codes_) return false;
     put(stream, [=] {
       for (int64_t n = 0; n < x.rows; ++n) {
         for (int64_t m = 0; m < w.rows; ++m) {
@@ -49,16 +44,35 @@ class EmulatedGemm final : public cuda::Gemm {
   }
 
  private:
+  // cuBLASLt's manual, "cublasLtMatmul()": E4M3 in 16s; integers in 4s, pointers of 16 bytes to be
+  // fast.
+  template <class Matrix>
+  static void check_vectors(const Matrix& x, const Matrix& w, const void* y) {
+    auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+    check(x.cols == w.cols && x.cols % 16 == 0 && w.rows % 16 == 0, "gemm: whole vectors");
+    check(aligned(x.data) && aligned(w.data) && aligned(y), "gemm: aligned matrices");
+  }
+  template <class Matrix, class Decode>
+  static void multiply_floats(const Matrix& x, const Matrix& w, Tensor y, Decode decode) {
+    for (int64_t n = 0; n < y.rows; ++n) {
+      for (int64_t m = 0; m < y.cols; ++m) {
+        float sum = 0;
+        for (int64_t k = 0; k < x.cols; ++k)
+          sum += decode(x.data[n * x.cols + k]) * decode(w.data[m * w.cols + k]);
+        y.row<float>(n)[m] = sum;
+      }
+    }
+  }
   static void put(cuda::Stream stream, const std::function<void()>& work) {
     stream == nullptr ? work() : stream->owner->put(stream, work);
   }
-  bool integers_;
+  bool codes_;
 };
 
 }  // namespace
 
-std::unique_ptr<cuda::Gemm> make_emulated_gemm(bool integers) {
-  return std::make_unique<EmulatedGemm>(integers);
+std::unique_ptr<cuda::Gemm> make_emulated_gemm(bool codes) {
+  return std::make_unique<EmulatedGemm>(codes);
 }
 
 std::unique_ptr<Backend> make_emulated_backend(const DeviceOptions& options) {

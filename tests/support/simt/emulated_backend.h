@@ -9,8 +9,8 @@
 
 namespace sluice::simt {
 
-// `integers`: whether the library has products of them.
-std::unique_ptr<cuda::Gemm> make_emulated_gemm(bool integers = true);
+// `codes`: whether the library has products of E4M3 and of integers.
+std::unique_ptr<cuda::Gemm> make_emulated_gemm(bool codes = true);
 std::unique_ptr<Backend> make_emulated_backend(const DeviceOptions& options);
 
 }  // namespace sluice::simt
