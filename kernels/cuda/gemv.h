@@ -30,6 +30,8 @@ struct I8Rows {
 // finite is NaN.
 void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream);
 void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream);
+// The same, as the values of the codes.
+void round_rows_e4m3(Tensor x, Tensor to, float* scales, Stream stream);
 void round_rows_i8(Tensor x, I8Rows to, Stream stream);  // -127..127
 
 // Rows of the weight that a block of the tensor cores' kernel takes, columns that one warp takes at
@@ -45,8 +47,8 @@ void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream s
 bool gemv_mma_fits(const Weight& w);
 // The same for codes of i8; x.cols is a multiple of kI8Cols.
 void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
-// The same with float32 arithmetic, for any other; round: x is first rounded to bf16. x_scales: x
-// becomes codes of E4M3, by these scales of its rows; or null.
+// The same with float32 arithmetic, for any other; round: x is first rounded to bf16. x_scales:
+// what rows of x are multiples of, or null.
 void gemv_f32(Tensor x, const float* x_scales, const Weight& w, const float* bias, bool round,
               Tensor y, Stream stream);
 

@@ -37,12 +37,6 @@ __device__ Vec<float, kWidth> load_x(const float* x) {
   return v;
 }
 
-// What a column of token n counts as.
-__device__ inline float factor_of(const GemvArgs& a, int n, float x) {
-  if (a.x_scales != nullptr) return e4m3_to_float(float_to_e4m3(x / a.x_scales[n]));
-  return a.round ? bf16_to_float(float_to_bf16(x)) : x;
-}
-
 // A warp takes a row of the weight, kWidth columns a lane at a time: they share one scale.
 template <DType kCodes, int kWidth, int kTokens>
 __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
@@ -67,7 +61,8 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        sum += factor_of(a, n, x.at[i]) * Element<kCodes>::decode(codes.at[i]);
+        const float factor = a.round ? bf16_to_float(float_to_bf16(x.at[i])) : x.at[i];
+        sum += factor * Element<kCodes>::decode(codes.at[i]);
       }
       sums[n] += sum * scale;
     }

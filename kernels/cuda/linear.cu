@@ -18,7 +18,7 @@ void check_few_rows(const Tensor& x, const Weight& w, const Tensor& y) {
 }  // namespace
 
 uint64_t few_rows_workspace_bytes(int64_t cols) {
-  return static_cast<uint64_t>(kFewRows * (padded(cols, kMmaCols) * 2 + 4));
+  return static_cast<uint64_t>(kFewRows * (padded(cols, kMmaCols) + 1)) * sizeof(float);
 }
 
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
@@ -33,15 +33,20 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
     round_rows_i8(x, rounded, stream);
     return gemv_i8(rounded, w, bias, y, stream);
   }
+  const int64_t cols = padded(w.cols, kMmaCols);
+  float* scales = nullptr;  // of x
+  if (w.format.quantized_input) scales = reinterpret_cast<float*>(workspace) + kFewRows * cols;
   const bool round = compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
-  Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), padded(x.rows, kMmaTokens),
-                   padded(w.cols, kMmaCols)};
-  if (w.format.quantized_input)
-    rounded.scales = reinterpret_cast<float*>(rounded.data + kFewRows * rounded.cols);
-  const bool tensor_cores = (round || w.format.quantized_input) && gemv_mma_fits(w);
-  if (tensor_cores || w.format.quantized_input) round_rows_bf16(x, rounded, stream);
-  if (tensor_cores) return gemv_mma(rounded, w, bias, y, stream);
-  gemv_f32(x, rounded.scales, w, bias, round, y, stream);
+  if ((round || scales != nullptr) && gemv_mma_fits(w)) {
+    const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), padded(x.rows, kMmaTokens), cols,
+                           scales};
+    round_rows_bf16(x, rounded, stream);
+    return gemv_mma(rounded, w, bias, y, stream);
+  }
+  if (scales == nullptr) return gemv_f32(x, nullptr, w, bias, round, y, stream);
+  const Tensor values{workspace, DType::f32, x.rows, w.cols, cols};
+  round_rows_e4m3(x, values, scales, stream);
+  gemv_f32(values, scales, w, bias, false, y, stream);
 }
 
 }  // namespace sluice::cuda

@@ -22,10 +22,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// How codes are kept: E4M3's as they are or as bf16, which has all of their values; i8's in two's
+// How codes are kept: E4M3's as they are or as their values, which bf16 has all of; i8's in two's
 // complement.
 template <class To>
 struct Codes;
+template <>
+struct Codes<float> {
+  using Type = Element<DType::f8_e4m3>;
+  SLUICE_HD static float store(uint8_t code) { return Type::decode(code); }
+};
 template <>
 struct Codes<uint16_t> {
   using Type = Element<DType::f8_e4m3>;
@@ -90,6 +95,11 @@ void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream) {
 void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream) {
   check(x.dtype == DType::f32 && to.cols >= x.cols, "room for all of x");
   round_to_codes(x, to.data, x.rows, to.cols, to.scales, stream);
+}
+
+void round_rows_e4m3(Tensor x, Tensor to, float* scales, Stream stream) {
+  check(x.dtype == DType::f32 && to.dtype == DType::f32 && to.cols >= x.cols, "room for all of x");
+  round_to_codes(x, to.row<float>(0), x.rows, to.stride, scales, stream);
 }
 
 void round_rows_i8(Tensor x, I8Rows to, Stream stream) {
