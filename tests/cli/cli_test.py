@@ -306,18 +306,16 @@ class MemoryTest(Case):
 
     @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
     def test_a_signal_lowers_the_budget_of_a_run(self):
-        run = ["run", DEMO, "-p", "And the LORD said unto", "-n", "2000", "--ignore-eos", "--json"]
+        run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "600", "--ignore-eos")
         with subprocess.Popen([SLUICE, *map(str, run), "--memory", "60MiB"], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            time.sleep(0.3)
-            for _ in range(2):
+            process.stdout.read(1)  # it generates
+            for budget in ("45.0 MiB", "33.8 MiB"):
                 process.send_signal(signal.SIGUSR1)
-                time.sleep(0.1)
-            out, err = process.communicate(timeout=120)
+                self.assertIn(f"the budget is {budget} now", process.stderr.readline())
+            _, err = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 0, err)
-        self.assertIn("the budget is 45.0 MiB now", err)
-        self.assertIn("the budget is 33.8 MiB now", err)
-        self.assertEqual(json.loads(out)["logits_hash"], run_json(*run[:-1])["logits_hash"])
+        self.assertIn("last logits " + run_json(*run)["logits_hash"], err)
 
     def test_shards_may_lie_in_several_directories(self):
         shutil.copytree(DEMO, self.path / "a")
