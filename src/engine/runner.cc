@@ -1,6 +1,7 @@
 #include "src/engine/runner.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "src/base/error.h"
 #include "src/device/range.h"
@@ -56,8 +57,6 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
       logits_host_(ledger, Use::activations, "logits",
                    device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
-      resident_(!plan.streams()),
-      graphs_(device_, *stream_, ledger),
       kv_(make_storage(model, device_, *stream_, ledger, plan, shape)),
       blocks_(block_options(model, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
@@ -68,6 +67,7 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
     pinned_.push_back(device_.pin(host->bytes()));
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
                                     {workspace_memory_.bytes(), workspace_host_.bytes()});
+  find_stretches();
 }
 
 // What the device still does, it does in the runner's memory.
@@ -76,6 +76,33 @@ Runner::~Runner() {
     stream_->synchronize();
   } catch (const Error&) {  // whoever asked for the work has been told, or has gone
   }
+}
+
+void Runner::find_stretches() {
+  const size_t units = model_.forward_units();
+  for (size_t unit = 0; unit < units; ++unit) {
+    bool streamed = false;
+    model_.units()[unit]->each_param([&](const Param& p) { streamed |= p.stream != nullptr; });
+    if (stretches_.empty() || streamed || stretches_.back().graphs == nullptr) {
+      auto graphs = streamed ? nullptr : std::make_unique<StepGraphs>(device_, *stream_, ledger_);
+      stretches_.push_back({unit, unit, std::move(graphs)});
+    }
+    stretches_.back().last = unit;
+  }
+  // The embedding alone, or the last norm, is one kernel.
+  for (Stretch& s : {std::ref(stretches_.front()), std::ref(stretches_.back())}) {
+    if (s.first == s.last) s.graphs.reset();
+  }
+}
+
+GraphStats Runner::graphs() const {
+  GraphStats sum;
+  for (const Stretch& s : stretches_) {
+    if (s.graphs == nullptr) continue;
+    sum.captured += s.graphs->stats().captured;
+    sum.launched += s.graphs->stats().launched;
+  }
+  return sum;
 }
 
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
@@ -98,11 +125,16 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
   StepRows step =
       kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
-  auto forward = [&] { model_.forward(*kernels_, {step, kv_.layers()}, *activations_); };
-  if (resident_ && step.launches) {
-    graphs_.run(*step.launches, forward);
-  } else {
-    forward();
+  for (const Stretch& stretch : stretches_) {
+    auto forward = [&] {
+      for (size_t unit = stretch.first; unit <= stretch.last; ++unit)
+        model_.forward(*kernels_, {step, kv_.layers()}, *activations_, unit);
+    };
+    if (stretch.graphs != nullptr && step.launches) {
+      stretch.graphs->run(*step.launches, forward);
+    } else {
+      forward();
+    }
   }
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
   return activations_->normed(rows).columns(0, model_.config().hidden_size);

@@ -92,9 +92,10 @@ class Runner {
     return host_logits(0, logits_.rows);
   }
   int64_t max_logits_rows() const { return logits_rows_; }
-  const GraphStats& graphs() const { return graphs_.stats(); }
+  GraphStats graphs() const;
 
  private:
+  void find_stretches();
   void add_part(const StepPart& part);
   void fill_rope(const StepPart& part, int64_t first_row);
 
@@ -125,8 +126,13 @@ class Runner {
   Buffer logits_host_;  // none where the device's memory is the host's
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
-  bool resident_;  // all weights: a step waits for nothing
-  StepGraphs graphs_;
+  // Consecutive units of the model: with `graphs` those whose weights are in the device's memory,
+  // so that their work waits for nothing.
+  struct Stretch {
+    size_t first, last;
+    std::unique_ptr<StepGraphs> graphs;
+  };
+  std::vector<Stretch> stretches_;
   KvStorage kv_;
   BlockManager blocks_;
   std::unique_ptr<Activations> activations_;

@@ -176,15 +176,16 @@ void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
   kv_scales_ = std::move(scales);
 }
 
-void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activations& act) const {
+void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activations& act,
+                       size_t unit) const {
   int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows);
-  Tensor normed = act.normed(rows).columns(0, config_.hidden_size);
-  embedding_->forward(kernels, batch.rows, residual);
-  for (size_t i = 0; i < layers_.size(); ++i) {
+  if (unit == 0) return embedding_->forward(kernels, batch.rows, residual);
+  if (const size_t i = unit - 1; i < layers_.size()) {
     const KvRows& kv = batch.rows.kv[groups_.layers[i].group];
-    layers_[i]->forward(kernels, batch, kv, batch.caches[i], act, i == 0);
+    return layers_[i]->forward(kernels, batch, kv, batch.caches[i], act, i == 0);
   }
+  Tensor normed = act.normed(rows).columns(0, config_.hidden_size);
   norm_->forward_add(kernels, residual, normed, normed);
 }
 

@@ -87,8 +87,11 @@ class CausalLM : public Module {
   std::span<const KvScales> kv_scales() const { return kv_scales_; }
   void use_kv_scales(std::vector<KvScales> scales);
 
-  // Rows through all layers; what comes out is act.normed(rows): the final norm's output.
-  void forward(const Kernels& kernels, const Batch& batch, const Activations& act) const;
+  // Rows through the units before the head, each when the one before it is done; what comes out of
+  // the last, the final norm, is in act.normed(rows).
+  size_t forward_units() const { return layers_.size() + 2; }
+  void forward(const Kernels& kernels, const Batch& batch, const Activations& act,
+               size_t unit) const;
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
   // are padding.
   void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;

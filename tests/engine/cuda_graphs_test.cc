@@ -43,7 +43,7 @@ class Loaded {
   }
   Session& session() { return session_; }
   Runner& runner() { return session_.runner(); }
-  const GraphStats& graphs() { return runner().graphs(); }
+  GraphStats graphs() { return runner().graphs(); }
 
   // Tokens and hash of each request, run together, some later than others.
   std::vector<std::pair<std::vector<int32_t>, uint64_t>> generate(
@@ -153,14 +153,27 @@ TEST(CudaGraphs, SequencesGrowAcrossPartitions) {
   EXPECT_EQ(loaded.graphs().captured, 3);  // both, both beyond 512, the second alone
 }
 
-TEST(CudaGraphs, StreamedWeightsAreNotRecorded) {
+// Between layers whose weights come from elsewhere, those that stay are recorded.
+TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
   if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
-  Loaded streamed({.place = "mlp=disk"}, 4, 64);
-  Loaded resident({}, 4, 64);
-  EXPECT_TRUE(streamed.session().memory_plan().streams());
-  EXPECT_EQ(streamed.generate(mixed()), resident.generate(mixed()));
-  EXPECT_EQ(streamed.graphs().captured, 0);
-  EXPECT_GT(resident.graphs().captured, 0);
+  const std::vector<Request> requests{request(1, 6, 7), request(2, 2, 5)};
+  Loaded resident({}, 2, 16);
+  const auto expected = resident.generate(requests);
+  const GraphStats whole = resident.graphs();
+  EXPECT_GT(whole.captured, 0);
+  struct Case {
+    const char* place;
+    int64_t stretches;  // of layers that stay
+  };
+  for (Case c : {Case{"layers.1=disk", 1}, Case{"layers.1=host", 1}, Case{"layers.0.mlp=host", 1},
+                 Case{"layers.0=disk,embed_tokens=host", 1}, Case{"layers=disk", 0}}) {
+    SCOPED_TRACE(c.place);
+    Loaded streamed(with({.place = c.place}, true, Schedule::shuffled), 2, 16);
+    EXPECT_TRUE(streamed.session().memory_plan().streams());
+    EXPECT_EQ(streamed.generate(requests), expected);
+    EXPECT_EQ(streamed.graphs().captured, c.stretches * whole.captured);
+    EXPECT_EQ(streamed.graphs().launched, c.stretches * whole.launched);
+  }
 }
 
 // What graphs take is in the ledger, and goes with the runner.

@@ -99,7 +99,8 @@ class Loaded {
     std::vector<int64_t> slots(ids.size());
     std::iota(slots.begin(), slots.end(), 0);
     const KvRows kv{{&chunk, 1}, slots};
-    model.forward(*kernels, {{ids, ids, {&kv, 1}, cos, sin}, caches}, act);
+    for (size_t unit = 0; unit < model.forward_units(); ++unit)
+      model.forward(*kernels, {{ids, ids, {&kv, 1}, cos, sin}, caches}, act, unit);
 
     Row logits(static_cast<size_t>(model.logits_cols()));
     Tensor last = act.normed(rows).columns(0, model.config().hidden_size).rows_from(rows - 1, 1);
