@@ -97,6 +97,7 @@ class Owned {
 // What decides how a product is computed.
 struct Shape {
   cudaDataType_t factor;  // CUDA_R_8I: summed in 32 bits; CUDA_R_8F_E4M3, CUDA_R_16BF: in float32
+  bool scaled;            // by a scale for each row of w, and of x
   int64_t n, m, k;
   int64_t y_stride;               // elements
   uint32_t w_aligned, y_aligned;  // bytes
@@ -128,8 +129,7 @@ class CublasLt final : public Gemm {
   void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y, std::span<std::byte> workspace,
                 Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Shape shape{CUDA_R_16BF,         x.rows, w.rows, x.cols, y.stride, alignment_of(w.data),
-                      alignment_of(y.data)};
+    const Shape shape = shape_of(CUDA_R_16BF, x, w, y);
     const Product& p = product(shape);
     if (!p.possible) {
       fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {}", shape.n,
@@ -139,27 +139,70 @@ class CublasLt final : public Gemm {
     run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
   }
 
-  bool multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
+  E4M3Product product_of(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y) override {
+    Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
+    for (E4M3Product result : {E4M3Product::scaled, E4M3Product::sums}) {
+      shape.scaled = result == E4M3Product::scaled;
+      if (product(shape).possible) return result;
+    }
+    return E4M3Product::none;
+  }
+
+  void multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
                      std::span<std::byte> workspace, Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Product& p = product({CUDA_R_8F_E4M3, x.rows, w.rows, x.cols, y.stride,
-                                alignment_of(w.data), alignment_of(y.data)});
+    Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
+    shape.scaled = product_of(x, w, y) == E4M3Product::scaled;
+    const Product& p = product(shape);
+    if (shape.scaled) {
+      set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, w.scales);
+      set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x.scales);
+    }
     const float one = 1, zero = 0;
-    if (p.possible) run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
-    return p.possible;
+    run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
   }
 
   bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y, std::span<std::byte> workspace,
                    Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Product& p =
-        product({CUDA_R_8I, x.rows, w.rows, x.cols, w.rows, alignment_of(w.data), alignment_of(y)});
+    const Product& p = product(
+        {CUDA_R_8I, false, x.rows, w.rows, x.cols, w.rows, alignment_of(w.data), alignment_of(y)});
     const int32_t one = 1, zero = 0;
     if (p.possible) run(p, &one, w.data, x.data, &zero, y, workspace, stream);
     return p.possible;
   }
 
  private:
+  template <class Matrix>
+  static Shape shape_of(cudaDataType_t factor, const Matrix& x, const Matrix& w, const Tensor& y) {
+    return {factor,
+            false,
+            x.rows,
+            w.rows,
+            x.cols,
+            y.stride,
+            alignment_of(w.data),
+            alignment_of(y.data)};
+  }
+
+  template <class Value>
+  void set(const Product& p, cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
+    check_cublas(f_.desc_set(p.desc.get(), attribute, &value, sizeof value), "a product");
+  }
+
+  // False where the library is older than 12.9.
+  bool scale_rows([[maybe_unused]] const Product& p) const {
+#if CUBLAS_VERSION >= 120900
+    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    auto scale = [&](cublasLtMatmulDescAttributes_t side) {
+      return f_.desc_set(p.desc.get(), side, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS;
+    };
+    return scale(CUBLASLT_MATMUL_DESC_A_SCALE_MODE) && scale(CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
+#else
+    return false;
+#endif
+  }
+
   void run(const Product& p, const void* one, const void* w, const void* x, const void* zero,
            void* y, std::span<std::byte> workspace, Stream stream) const {
     check_cublas(
@@ -182,10 +225,8 @@ class CublasLt final : public Gemm {
     check_cublas(
         f_.desc_create(p.desc.out(), integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, sum),
         "a product");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    check_cublas(
-        f_.desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-        "a product");
+    set(p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (shape.scaled && !scale_rows(p)) return p;
     auto layout = [&](Owned<cublasLtMatrixLayout_t>& to, cudaDataType_t type, int64_t rows,
                       int64_t cols, int64_t lead) {
       check_cublas(f_.layout_create(to.out(), type, static_cast<uint64_t>(rows),

@@ -15,11 +15,15 @@ struct Bf16Matrix {
   int64_t rows = 0, cols = 0;
 };
 
-// The same of codes of E4M3.
+// The same of codes of E4M3, which are multiples of a scale for each row.
 struct E4M3Matrix {
   const uint8_t* data = nullptr;
   int64_t rows = 0, cols = 0;
+  const float* scales = nullptr;
 };
+// What the library can make of codes on this GPU: nothing; sums of their products; or sums that are
+// multiplied by the scales of both rows.
+enum class E4M3Product : uint8_t { none, sums, scaled };
 
 // The same of two's complement.
 struct I8Matrix {
@@ -35,10 +39,12 @@ class Gemm {
   virtual void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y,
                         std::span<std::byte> workspace, Stream stream) = 0;
   // The same of E4M3, w's rows and the columns of both in whole 16s, matrices at multiples of 16
-  // bytes. False where the library has no way on this GPU: then nothing was done.
-  virtual bool multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
+  // bytes: what `product_of` says of it.
+  virtual E4M3Product product_of(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y) = 0;
+  virtual void multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
                              std::span<std::byte> workspace, Stream stream) = 0;
-  // The same of integers, exactly; y without gaps.
+  // The same of integers, exactly; y without gaps. False where the library has no way on this GPU:
+  // then nothing was done.
   virtual bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y,
                            std::span<std::byte> workspace, Stream stream) = 0;
 };

@@ -43,16 +43,19 @@ Parts divide(std::span<std::byte> workspace, int64_t rows, int64_t cols) {
           reinterpret_cast<uint16_t*>(tile), workspace.first(kGemmWorkspace)};
 }
 
-// y = codes of x times codes of w, both as they are. False where that cannot be.
-bool multiply_codes(Tensor x, const Weight& w, Gemm& gemm, const Parts& parts, Tensor y,
-                    Stream stream) {
+// y = codes of x times codes of w, both as they are, where that can be.
+E4M3Product multiply_codes(Tensor x, const Weight& w, Gemm& gemm, const Parts& parts, Tensor y,
+                           Stream stream) {
   const auto at = reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(y.data);
-  if ((w.cols | w.rows | static_cast<int64_t>(at)) % kE4M3Unit != 0) return false;
+  if ((w.cols | w.rows | static_cast<int64_t>(at)) % kE4M3Unit != 0) return E4M3Product::none;
   auto* codes = reinterpret_cast<uint8_t*>(parts.x);
+  const E4M3Matrix rows{codes, x.rows, x.cols, parts.x_scales};
+  const E4M3Matrix weight{reinterpret_cast<const uint8_t*>(w.data), w.rows, w.cols, w.scales};
+  const E4M3Product result = gemm.product_of(rows, weight, y);
+  if (result == E4M3Product::none) return result;
   round_rows_e4m3(x, {codes, x.cols, parts.x_scales}, stream);
-  return gemm.multiply_e4m3({codes, x.rows, x.cols},
-                            {reinterpret_cast<const uint8_t*>(w.data), w.rows, w.cols}, y,
-                            parts.gemm, stream);
+  gemm.multiply_e4m3(rows, weight, y, parts.gemm, stream);
+  return result;
 }
 
 // y = x rounded to bf16, or with x_scales to codes, times w decoded to bf16.
@@ -93,9 +96,11 @@ bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
     return linear_many_rows_i8(x, w, bias, gemm, workspace, y, stream);
   const Parts parts = divide(workspace, x.rows, x.cols);
   float* x_scales = w.format.quantized_input ? parts.x_scales : nullptr;
-  if (x_scales == nullptr || !multiply_codes(x, w, gemm, parts, y, stream))
-    multiply_bf16(x, x_scales, w, gemm, parts, y, stream);
   const float* scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
+  E4M3Product codes = E4M3Product::none;
+  if (x_scales != nullptr) codes = multiply_codes(x, w, gemm, parts, y, stream);
+  if (codes == E4M3Product::none) multiply_bf16(x, x_scales, w, gemm, parts, y, stream);
+  if (codes == E4M3Product::scaled) x_scales = nullptr, scales = nullptr;
   if (scales != nullptr || bias != nullptr) finish_columns(y, x_scales, scales, bias, stream);
   return true;
 }

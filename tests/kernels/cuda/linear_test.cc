@@ -161,8 +161,9 @@ TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithCodes) {
 // of E4M3 times such codes as they are, where the library can and vectors fit.
 TEST(CudaLinear, ManyRowsEqualTheReference) {
   Random random("CudaLinear.ManyRowsEqualTheReference");
-  const std::unique_ptr<cuda::Gemm> gemm = simt::make_emulated_gemm(),
-                                    bf16_only = simt::make_emulated_gemm(false);
+  const std::unique_ptr<cuda::Gemm> gemms[] = {simt::make_emulated_gemm(cuda::E4M3Product::none),
+                                               simt::make_emulated_gemm(cuda::E4M3Product::sums),
+                                               simt::make_emulated_gemm(cuda::E4M3Product::scaled)};
   for (const Size& size :
        {Size{16, 128, 17}, Size{48, 240, 19}, Size{33, 272, 20}, Size{300, 70, 40}, Size{5, 1, 33},
         Size{random.between(1, 200), random.between(1, 300), 18}}) {
@@ -178,8 +179,9 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
                                       << size.rows << " x " << size.cols);
       DeviceMatrix from(x, 1), to(size.tokens, size.rows, 3);
       const float* add = random.between(0, 1) == 0 ? nullptr : bias.data();
-      const bool codes = w.weight.format.dtype == DType::i8 || random.between(0, 1) == 0;
-      EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add, codes ? *gemm : *bf16_only,
+      const bool integers = w.weight.format.dtype == DType::i8;
+      EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add,
+                                         *gemms[random.between(integers ? 1 : 0, 2)],
                                          workspace.span(), to.tensor(), kStream));
       Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
       EXPECT_TRUE(to.gaps_untouched());
@@ -212,8 +214,8 @@ TEST(CudaLinear, ManyRowsOfI8InTilesEqualTheReference) {
                         reference_linear(scheme, DType::bf16, values, x, nullptr, Compute::bf16)));
   // Where the library has no products of integers, that is said.
   EXPECT_FALSE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
-                                      *simt::make_emulated_gemm(false), workspace.span(),
-                                      to.tensor(), kStream));
+                                      *simt::make_emulated_gemm(cuda::E4M3Product::none),
+                                      workspace.span(), to.tensor(), kStream));
 }
 
 TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {

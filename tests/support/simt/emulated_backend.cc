@@ -8,28 +8,35 @@ namespace {
 
 class EmulatedGemm final : public cuda::Gemm {
  public:
-  explicit EmulatedGemm(bool codes) : codes_(codes) {}
+  explicit EmulatedGemm(cuda::E4M3Product codes) : codes_(codes) {}
   void multiply(const cuda::Bf16Matrix& x, const cuda::Bf16Matrix& w, Tensor y,
                 std::span<std::byte> workspace, cuda::Stream stream) override {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
     check(x.cols == w.cols && y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
-    put(stream, [=] { multiply_floats(x, w, y, bf16_to_float); });
+    put(stream, [=] { multiply_floats(x, w, y, bf16_to_float, false); });
   }
 
-  bool multiply_e4m3(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y,
-                     std::span<std::byte> workspace, cuda::Stream stream) override {
-    check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
+  cuda::E4M3Product product_of(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w,
+                               Tensor y) override {
     check(y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
     check_vectors(x, w, y.data);
-    if (codes_) put(stream, [=] { multiply_floats(x, w, y, e4m3_to_float); });
     return codes_;
+  }
+
+  void multiply_e4m3(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y,
+                     std::span<std::byte> workspace, cuda::Stream stream) override {
+    check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
+    const cuda::E4M3Product codes = product_of(x, w, y);
+    check(codes != cuda::E4M3Product::none, "gemm: no products of E4M3");
+    put(stream,
+        [=] { multiply_floats(x, w, y, e4m3_to_float, codes == cuda::E4M3Product::scaled); });
   }
 
   bool multiply_i8(const cuda::I8Matrix& x, const cuda::I8Matrix& w, int32_t* y,
                    std::span<std::byte> workspace, cuda::Stream stream) override {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
     check_vectors(x, w, y);
-    if (!codes_) return false;
+    if (codes_ == cuda::E4M3Product::none) return false;
     put(stream, [=] {
       for (int64_t n = 0; n < x.rows; ++n) {
         for (int64_t m = 0; m < w.rows; ++m) {
@@ -53,12 +60,16 @@ class EmulatedGemm final : public cuda::Gemm {
     check(aligned(x.data) && aligned(w.data) && aligned(y), "gemm: aligned matrices");
   }
   template <class Matrix, class Decode>
-  static void multiply_floats(const Matrix& x, const Matrix& w, Tensor y, Decode decode) {
+  static void multiply_floats(const Matrix& x, const Matrix& w, Tensor y, Decode decode,
+                              bool scaled) {
     for (int64_t n = 0; n < y.rows; ++n) {
       for (int64_t m = 0; m < y.cols; ++m) {
         float sum = 0;
         for (int64_t k = 0; k < x.cols; ++k)
           sum += decode(x.data[n * x.cols + k]) * decode(w.data[m * w.cols + k]);
+        if constexpr (requires { x.scales; }) {
+          if (scaled) sum *= x.scales[n] * w.scales[m];
+        }
         y.row<float>(n)[m] = sum;
       }
     }
@@ -66,12 +77,12 @@ class EmulatedGemm final : public cuda::Gemm {
   static void put(cuda::Stream stream, const std::function<void()>& work) {
     stream == nullptr ? work() : stream->owner->put(stream, work);
   }
-  bool codes_;
+  cuda::E4M3Product codes_;
 };
 
 }  // namespace
 
-std::unique_ptr<cuda::Gemm> make_emulated_gemm(bool codes) {
+std::unique_ptr<cuda::Gemm> make_emulated_gemm(cuda::E4M3Product codes) {
   return std::make_unique<EmulatedGemm>(codes);
 }
 

@@ -9,8 +9,9 @@
 
 namespace sluice::simt {
 
-// `codes`: whether the library has products of E4M3 and of integers.
-std::unique_ptr<cuda::Gemm> make_emulated_gemm(bool codes = true);
+// `codes`: what the library makes of E4M3, as on GPUs before Ada, on it, and on Hopper. It has
+// products of integers unless that is nothing.
+std::unique_ptr<cuda::Gemm> make_emulated_gemm(cuda::E4M3Product codes = cuda::E4M3Product::scaled);
 std::unique_ptr<Backend> make_emulated_backend(const DeviceOptions& options);
 
 }  // namespace sluice::simt
