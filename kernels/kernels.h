@@ -124,8 +124,8 @@ class Kernels {
   // float32. For per_row scales the sum is multiplied once at the end; for per_block each 128
   // columns are summed from zero, then scaled, then added in order. With i8 weights, and where the
   // format says quantized_input, each row of x becomes codes of w's type by a scale of its own
-  // (code_scale of its largest |x|), whatever the compute type, by which the sum is multiplied
-  // first; a row that is not finite gives NaN.
+  // (code_scale of its largest |x|), or for per_block each 128 columns of it, whatever the compute
+  // type, by which the sum is multiplied first; a row that is not finite gives NaN.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
   // Rotates pairs (i, i + rope_dim/2) of each head's first rope_dim elements, in place ("neox", as

@@ -45,9 +45,12 @@ struct WeightFormat {
   DType dtype = DType::bf16;  // f32, f16, bf16, f8_e4m3 or i8
   WeightLayout layout = WeightLayout::packed;
   ScaleKind scales = ScaleKind::none;
-  // f8_e4m3: linear layers round each row of their input to E4M3, too, by a scale of its own. With
-  // i8 they always do so, to i8.
+  // f8_e4m3: linear layers round their input to E4M3, too, each row by a scale of its own, or, if
+  // scales are per_block, each row's runs of kScaleBlock columns. With i8 they always do so, rows
+  // to i8.
   bool quantized_input = false;
+  // per_block: kScaleBlock rows from each multiple of it on have the same scales.
+  bool whole_blocks = false;
   bool operator==(const WeightFormat&) const = default;
 };
 

@@ -5,12 +5,13 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<QuantScheme, 6> kSchemes{{
+constexpr std::array<QuantScheme, 7> kSchemes{{
     {"none", ScaleGroup::none},
     {"fp8_per_tensor", ScaleGroup::tensor},
     {"fp8_per_channel", ScaleGroup::row},
     {"fp8_per_block", ScaleGroup::block},
     {.name = "fp8_dynamic", .group = ScaleGroup::row, .quantized_input = true},
+    {.name = "fp8_dynamic_per_block", .group = ScaleGroup::block, .quantized_input = true},
     {"int8", ScaleGroup::row, DType::i8, kMostI8Cols},
 }};
 
@@ -24,7 +25,7 @@ WeightFormat QuantScheme::format(DType stored, WeightLayout layout) const {
     case ScaleGroup::row:
       return {codes, layout, ScaleKind::per_row, quantized_input};
     case ScaleGroup::block:
-      return {codes, layout, ScaleKind::per_block};
+      return {codes, layout, ScaleKind::per_block, quantized_input};
   }
   return {stored, layout, ScaleKind::none};
 }

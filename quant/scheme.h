@@ -32,7 +32,7 @@ struct QuantScheme {
 };
 
 // Every scheme, in the order in which help texts list them: none, fp8_per_tensor, fp8_per_channel,
-// fp8_per_block, fp8_dynamic, int8.
+// fp8_per_block, fp8_dynamic, fp8_dynamic_per_block, int8.
 std::span<const QuantScheme> quant_schemes();
 // nullopt for an unknown name. "fp8" is the best FP8 for the CPU: fp8_per_channel.
 std::optional<QuantScheme> find_quant_scheme(std::string_view name);

@@ -17,24 +17,27 @@ constexpr int64_t kStreamedPanels = 4;
 
 int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
-// Scratch of one call, in order: x packed; a scale and an offset for each row (cpu::PackJob); each
-// thread's part.
+// Scratch of one call, in order: x packed; a scale for each block of columns and an offset for each
+// row (cpu::PackJob); each thread's part.
 struct Scratch {
   int64_t packed;
   int64_t rows;
   int64_t thread;
   int64_t bytes(int threads) const { return packed + rows + threads * thread; }
 };
+int64_t rows_bytes(int64_t rows, int64_t cols) {
+  return round_to(rows * (ceil_div(cols, kScaleBlock) + 1) * 4, 64);
+}
 Scratch scratch_of(int64_t rows, int64_t cols) {
   const int64_t most = std::min(rows, kRowBlock);
   const int64_t units = round_to(cols, 4);  // whole cells of any type
-  return {round_to(most * units * 4, 64), round_to(most * 8, 64), cpu::linear_scratch_bytes(most)};
+  return {round_to(most * units * 4, 64), rows_bytes(most, cols), cpu::linear_scratch_bytes(most)};
 }
 // On tiles: at most 2 bytes a column.
 Scratch scratch_on_tiles(int64_t rows, int64_t cols) {
   const int64_t most = std::min(rows, cpu::kAmxRowBlock);
   const int64_t tiles = most <= cpu::kAmxRows ? most : round_to(most, cpu::kAmxRows);
-  return {round_to(tiles * round_to(cols, 32) * 2, 64), round_to(most * 8, 64),
+  return {round_to(tiles * round_to(cols, 32) * 2, 64), rows_bytes(most, cols),
           cpu::amx_scratch_bytes(most)};
 }
 
@@ -104,7 +107,10 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   const int64_t block = rows_per_block(x.rows, job.tiles);
   auto* packed = reinterpret_cast<uint32_t*>(scratch_at);
   auto* scales = reinterpret_cast<float*>(scratch_at + sizes.packed);
-  auto* offsets = reinterpret_cast<int32_t*>(scales + block);
+  const int64_t group_cols =
+      job.block_scales != nullptr ? kScaleBlock : std::max<int64_t>(x.cols, 1);
+  const int64_t groups = ceil_div(x.cols, group_cols);  // of columns, with a scale each
+  auto* offsets = reinterpret_cast<int32_t*>(scales + block * groups);
   std::byte* threads = scratch_at + sizes.packed + sizes.rows;
   job.x = packed;
   if (is_i8(kind) || w.format.quantized_input) job.x_scales = scales;
@@ -118,10 +124,11 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
       for (int64_t tile = begin; tile < end; ++tile) {
         const int64_t row = tile * job.tile_rows;
         const int64_t rows = std::min(job.tile_rows, job.rows - row);
-        ops_.pack_rows(
-            {x.row<float>(first + row), x.stride, rows, x.cols, kind, columns_of(kind), job.units,
-             packed + row * job.units, job.x_scales != nullptr ? scales + row : nullptr,
-             job.x_offsets != nullptr ? offsets + row : nullptr, job.tiles ? job.tile_rows : 0});
+        ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, columns_of(kind),
+                        job.units, packed + row * job.units,
+                        job.x_scales != nullptr ? scales + row * groups : nullptr, group_cols,
+                        job.x_offsets != nullptr ? offsets + row : nullptr,
+                        job.tiles ? job.tile_rows : 0});
       }
     });
     pool_.parallel_for(w.rows / kPanelRows, panels_at_a_time(job.rows, job.tiles),

@@ -57,10 +57,12 @@ struct PackJob {
   int64_t unit_cols = 1;
   int64_t units = 0;
   uint32_t* out = nullptr;
-  // Of codes, [rows]: what a row was divided by, NaN where it is not finite. Without offsets the
-  // codes are E4M3's, whose values are packed as `kind` says. Units::i8: 128 times the sum of a
-  // row's codes, which the weights' + 128 adds to each of its products.
+  // Of codes, [rows][groups of group_cols columns]: what they were divided by, NaN where x is not
+  // finite. group_cols is cols, or a multiple of 64. Without offsets the codes are E4M3's, whose
+  // values are packed as `kind` says. Units::i8: 128 times the sum of a row's codes, which the
+  // weights' + 128 adds to each of its products.
   float* scales = nullptr;
+  int64_t group_cols = 0;
   int32_t* offsets = nullptr;
   int64_t tile_rows = 0;  // at least rows; for tiles only
 };
@@ -79,7 +81,7 @@ struct LinearJob {
   int64_t panel_bytes = 0;
   const float* row_scales = nullptr;    // [output channels] or null
   const float* block_scales = nullptr;  // [panels][blocks] or null
-  const float* x_scales = nullptr;      // of PackJob, [rows], or null
+  const float* x_scales = nullptr;      // of PackJob, [rows], or as block_scales [rows][blocks]
   const int32_t* x_offsets = nullptr;   // of PackJob, [rows]; null unless the weights are i8
   int64_t blocks = 0;
   const float* bias = nullptr;  // [output channels] or null

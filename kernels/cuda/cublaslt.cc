@@ -94,10 +94,12 @@ class Owned {
   T value_ = nullptr;
 };
 
+enum class Scaling : uint8_t { none, rows, blocks };
+
 // What decides how a product is computed.
 struct Shape {
   cudaDataType_t factor;  // CUDA_R_8I: summed in 32 bits; CUDA_R_8F_E4M3, CUDA_R_16BF: in float32
-  bool scaled;            // by a scale for each row of w, and of x
+  Scaling scaling;
   int64_t n, m, k;
   int64_t y_stride;               // elements
   uint32_t w_aligned, y_aligned;  // bytes
@@ -141,20 +143,20 @@ class CublasLt final : public Gemm {
 
   E4M3Product product_of(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y) override {
     Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
-    for (E4M3Product result : {E4M3Product::scaled, E4M3Product::sums}) {
-      shape.scaled = result == E4M3Product::scaled;
-      if (product(shape).possible) return result;
-    }
-    return E4M3Product::none;
+    shape.scaling = x.by_block ? Scaling::blocks : Scaling::rows;
+    if (product(shape).possible) return E4M3Product::scaled;
+    shape.scaling = Scaling::none;
+    return !x.by_block && product(shape).possible ? E4M3Product::sums : E4M3Product::none;
   }
 
   void multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
                      std::span<std::byte> workspace, Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
     Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
-    shape.scaled = product_of(x, w, y) == E4M3Product::scaled;
+    const bool scaled = product_of(x, w, y) == E4M3Product::scaled;
+    if (scaled) shape.scaling = x.by_block ? Scaling::blocks : Scaling::rows;
     const Product& p = product(shape);
-    if (shape.scaled) {
+    if (scaled) {
       set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, w.scales);
       set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x.scales);
     }
@@ -165,8 +167,8 @@ class CublasLt final : public Gemm {
   bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y, std::span<std::byte> workspace,
                    Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Product& p = product(
-        {CUDA_R_8I, false, x.rows, w.rows, x.cols, w.rows, alignment_of(w.data), alignment_of(y)});
+    const Product& p = product({CUDA_R_8I, Scaling::none, x.rows, w.rows, x.cols, w.rows,
+                                alignment_of(w.data), alignment_of(y)});
     const int32_t one = 1, zero = 0;
     if (p.possible) run(p, &one, w.data, x.data, &zero, y, workspace, stream);
     return p.possible;
@@ -176,7 +178,7 @@ class CublasLt final : public Gemm {
   template <class Matrix>
   static Shape shape_of(cudaDataType_t factor, const Matrix& x, const Matrix& w, const Tensor& y) {
     return {factor,
-            false,
+            Scaling::none,
             x.rows,
             w.rows,
             x.cols,
@@ -190,14 +192,19 @@ class CublasLt final : public Gemm {
     check_cublas(f_.desc_set(p.desc.get(), attribute, &value, sizeof value), "a product");
   }
 
-  // False where the library is older than 12.9.
-  bool scale_rows([[maybe_unused]] const Product& p) const {
+  // False where the library is older than 12.9. The layouts of scales are those of its manual, "1D
+  // and 2D Block Scaling Modes for FP8 Data Types".
+  bool scale([[maybe_unused]] const Product& p, [[maybe_unused]] Scaling scaling) const {
 #if CUBLAS_VERSION >= 120900
-    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    auto scale = [&](cublasLtMatmulDescAttributes_t side) {
+    const bool blocks = scaling == Scaling::blocks;
+    auto set_mode = [&](cublasLtMatmulDescAttributes_t side,
+                        cublasLtMatmulMatrixScale_t of_blocks) {
+      const int32_t mode = blocks ? of_blocks : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
       return f_.desc_set(p.desc.get(), side, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS;
     };
-    return scale(CUBLASLT_MATMUL_DESC_A_SCALE_MODE) && scale(CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
+    return set_mode(CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+                    CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) &&
+           set_mode(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
 #else
     return false;
 #endif
@@ -226,7 +233,7 @@ class CublasLt final : public Gemm {
         f_.desc_create(p.desc.out(), integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, sum),
         "a product");
     set(p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-    if (shape.scaled && !scale_rows(p)) return p;
+    if (shape.scaling != Scaling::none && !scale(p, shape.scaling)) return p;
     auto layout = [&](Owned<cublasLtMatrixLayout_t>& to, cudaDataType_t type, int64_t rows,
                       int64_t cols, int64_t lead) {
       check_cublas(f_.layout_create(to.out(), type, static_cast<uint64_t>(rows),

@@ -15,14 +15,17 @@ struct Bf16Matrix {
   int64_t rows = 0, cols = 0;
 };
 
-// The same of codes of E4M3, which are multiples of a scale for each row.
+// The same of codes of E4M3, with a scale for each row.
 struct E4M3Matrix {
   const uint8_t* data = nullptr;
   int64_t rows = 0, cols = 0;
   const float* scales = nullptr;
+  // Instead, for whole blocks of 128 columns: x's scales are of each block those of the rows; w's
+  // of each 128 rows those of the blocks, in whole fours.
+  bool by_block = false;
 };
-// What the library can make of codes on this GPU: nothing; sums of their products; or sums that are
-// multiplied by the scales of both rows.
+// What the library can make of codes on this GPU: nothing; sums of their products, for scales of
+// rows; or sums of what the codes with their scales mean.
 enum class E4M3Product : uint8_t { none, sums, scaled };
 
 // The same of two's complement.

@@ -8,17 +8,25 @@
 
 namespace sluice::cuda {
 
-// Row-major, without gaps between rows. With scales, of each row, they are values of E4M3 that are
-// multiples of them.
+// What codes of x are multiples of: those of row r, in columns that belong to block b of
+// kScaleBlock, of at[r * row_step + b * block_step]. block_step 0: a row has one scale.
+struct InputScales {
+  float* at = nullptr;  // null: there are no codes
+  int64_t row_step = 1, block_step = 0;
+};
+
+// Row-major, without gaps between rows. With scales they are values of E4M3, or with `scaled` those
+// times the scales, rounded.
 struct Bf16Rows {
   uint16_t* data = nullptr;
   int64_t rows = 0, cols = 0;
-  float* scales = nullptr;
+  InputScales scales;
+  bool scaled = false;
 };
 struct E4M3Rows {
   uint8_t* data = nullptr;
   int64_t cols = 0;
-  float* scales = nullptr;
+  InputScales scales;
 };
 struct I8Rows {
   int8_t* data = nullptr;
@@ -26,12 +34,12 @@ struct I8Rows {
   float* scales = nullptr;  // of each row
 };
 
-// x rounded, with zeros in the rows and columns that only `to` has. The scale of a row that is not
-// finite is NaN.
+// x rounded, with zeros in the rows and columns that only `to` has. Where x is not finite the scale
+// is NaN.
 void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream);
 void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream);
 // The same, as the values of the codes.
-void round_rows_e4m3(Tensor x, Tensor to, float* scales, Stream stream);
+void round_rows_e4m3(Tensor x, Tensor to, InputScales scales, Stream stream);
 void round_rows_i8(Tensor x, I8Rows to, Stream stream);  // -127..127
 
 // Rows of the weight that a block of the tensor cores' kernel takes, columns that one warp takes at
@@ -47,9 +55,8 @@ void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream s
 bool gemv_mma_fits(const Weight& w);
 // The same for codes of i8; x.cols is a multiple of kI8Cols.
 void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
-// The same with float32 arithmetic, for any other; round: x is first rounded to bf16. x_scales:
-// what rows of x are multiples of, or null.
-void gemv_f32(Tensor x, const float* x_scales, const Weight& w, const float* bias, bool round,
+// The same with float32 arithmetic, for any other; round: x is first rounded to bf16.
+void gemv_f32(Tensor x, InputScales x_scales, const Weight& w, const float* bias, bool round,
               Tensor y, Stream stream);
 
 // Rows [first, first + rows) of an E4M3 weight as bf16, without gaps between them; with its scales
@@ -58,6 +65,11 @@ void decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Str
 // Rows [first, first + rows) of a weight of i8 in two's complement, with zeros in the rows and
 // columns that only `to` has.
 void decode_rows_i8(const Weight& w, int64_t first, int64_t rows, I8Matrix to, Stream stream);
+// The scales of a weight with whole_blocks as cuBLASLt wants them: of each block of rows those of
+// its columns, whose number is rounded up to whole kBlockScaleCols.
+inline constexpr int64_t kBlockScaleCols = 4;
+void block_scales(const Weight& w, float* to, Stream stream);
+
 // y = y * x_scales, by rows, * scales + bias, by columns; each may be null.
 void finish_columns(Tensor y, const float* x_scales, const float* scales, const float* bias,
                     Stream stream);

@@ -16,7 +16,7 @@ struct GemvArgs {
   ScaleKind kind;
   const float* bias;
   const float* x;
-  const float* x_scales;
+  InputScales x_scales;
   int64_t x_stride;
   float* y;
   int64_t y_stride;
@@ -64,6 +64,9 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
         const float factor = a.round ? bf16_to_float(float_to_bf16(x.at[i])) : x.at[i];
         sum += factor * Element<kCodes>::decode(codes.at[i]);
       }
+      if (a.x_scales.block_step != 0) {
+        sum *= a.x_scales.at[n * a.x_scales.row_step + c / kScaleBlock * a.x_scales.block_step];
+      }
       sums[n] += sum * scale;
     }
   }
@@ -72,7 +75,8 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
     if (n >= a.tokens) continue;
     float sum = warp_reduce(sums[n], Plus{});
     if (lane != n) continue;
-    if (a.x_scales != nullptr) sum *= a.x_scales[n];
+    if (a.x_scales.at != nullptr && a.x_scales.block_step == 0)
+      sum *= a.x_scales.at[n * a.x_scales.row_step];
     if (a.kind == ScaleKind::per_row) sum *= a.scales[row];
     a.y[n * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
   }
@@ -80,7 +84,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
 
 }  // namespace
 
-void gemv_f32(Tensor x, const float* x_scales, const Weight& w, const float* bias, bool round,
+void gemv_f32(Tensor x, InputScales x_scales, const Weight& w, const float* bias, bool round,
               Tensor y, Stream stream) {
   check(y.rows <= 16, "a few rows");
   const GemvArgs args{w.data,

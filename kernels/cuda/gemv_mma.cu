@@ -20,7 +20,7 @@ struct GemvArgs {
   const float* scales;
   const float* bias;
   const uint16_t* x;
-  const float* x_scales;
+  InputScales x_scales;
   float* y;
   int64_t y_stride;
   int rows, cols, x_cols, tokens;
@@ -102,10 +102,17 @@ __device__ void store_sums(const GemvArgs& a, int warps, const float* partial, b
     if (row >= a.rows || token >= a.tokens) continue;
     float sum = partial[i];
     for (int w = 1; w < warps; ++w) sum += partial[w * kSums + i];
-    if (a.x_scales != nullptr) sum *= a.x_scales[token];
+    if (a.x_scales.at != nullptr && a.x_scales.block_step == 0)
+      sum *= a.x_scales.at[token * a.x_scales.row_step];
     if (row_scales) sum *= a.scales[row];
     a.y[token * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
   }
+}
+
+// Of a token's codes in one block of columns; 1 where they have none, or one for the whole row.
+__device__ inline float x_scale(const GemvArgs& a, int token, int block) {
+  if (a.x_scales.block_step == 0 || token >= a.tokens) return 1;
+  return a.x_scales.at[token * a.x_scales.row_step + block * a.x_scales.block_step];
 }
 
 // A block takes kMmaRows rows; its warps take kMmaCols columns in turn.
@@ -133,7 +140,10 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
     if constexpr (kScales == ScaleKind::per_block) {  // a panel has one for kScaleBlock columns
       const float scale = a.scales[int64_t{panel} * ((a.cols + kStep - 1) / kStep) + col / kStep];
       for (int tile = 0; tile < kTiles; ++tile) {
-        for (int i = 0; i < 4; ++i) total[tile][i] += sum[tile][i] * scale;
+        for (int i = 0; i < 4; ++i) {
+          const int token = tile * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
+          total[tile][i] += sum[tile][i] * x_scale(a, token, col / kStep) * scale;
+        }
       }
     }
   }

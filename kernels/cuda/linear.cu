@@ -18,7 +18,8 @@ void check_few_rows(const Tensor& x, const Weight& w, const Tensor& y) {
 }  // namespace
 
 uint64_t few_rows_workspace_bytes(int64_t cols) {
-  return static_cast<uint64_t>(kFewRows * (padded(cols, kMmaCols) + 1)) * sizeof(float);
+  const int64_t blocks = ceil_div(cols, kScaleBlock);
+  return static_cast<uint64_t>(kFewRows * (padded(cols, kMmaCols) + blocks)) * sizeof(float);
 }
 
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
@@ -34,16 +35,22 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
     return gemv_i8(rounded, w, bias, y, stream);
   }
   const int64_t cols = padded(w.cols, kMmaCols);
-  float* scales = nullptr;  // of x
-  if (w.format.quantized_input) scales = reinterpret_cast<float*>(workspace) + kFewRows * cols;
+  InputScales scales;
+  if (w.format.quantized_input) {
+    scales.at = reinterpret_cast<float*>(workspace) + kFewRows * cols;
+    if (w.format.scales == ScaleKind::per_block) {
+      scales.row_step = ceil_div(w.cols, kScaleBlock);
+      scales.block_step = 1;
+    }
+  }
   const bool round = compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
-  if ((round || scales != nullptr) && gemv_mma_fits(w)) {
+  if ((round || scales.at != nullptr) && gemv_mma_fits(w)) {
     const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), padded(x.rows, kMmaTokens), cols,
                            scales};
     round_rows_bf16(x, rounded, stream);
     return gemv_mma(rounded, w, bias, y, stream);
   }
-  if (scales == nullptr) return gemv_f32(x, nullptr, w, bias, round, y, stream);
+  if (scales.at == nullptr) return gemv_f32(x, {}, w, bias, round, y, stream);
   const Tensor values{workspace, DType::f32, x.rows, w.cols, cols};
   round_rows_e4m3(x, values, scales, stream);
   gemv_f32(values, scales, w, bias, false, y, stream);

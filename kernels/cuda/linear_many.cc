@@ -25,13 +25,14 @@ uint64_t tile_bytes(int64_t cols) {
 }
 
 uint64_t bf16_bytes(int64_t rows, int64_t cols) {
-  return kGemmWorkspace + tile_bytes(cols) + matrix_bytes(rows, cols) + matrix_bytes(rows, 2);
+  return kGemmWorkspace + tile_bytes(cols) + matrix_bytes(rows, cols) +
+         matrix_bytes(rows, 2 * ceil_div(cols, kScaleBlock));
 }
 
 struct Parts {
   uint16_t* x;
   float* x_scales;
-  uint16_t* tile;
+  uint16_t* tile;  // of the weight, or scales of its blocks
   std::span<std::byte> gemm;
 };
 
@@ -43,25 +44,41 @@ Parts divide(std::span<std::byte> workspace, int64_t rows, int64_t cols) {
           reinterpret_cast<uint16_t*>(tile), workspace.first(kGemmWorkspace)};
 }
 
-// y = codes of x times codes of w, both as they are, where that can be.
-E4M3Product multiply_codes(Tensor x, const Weight& w, Gemm& gemm, const Parts& parts, Tensor y,
-                           Stream stream) {
+// Scales of so many rows' codes, for products with `w`; those of blocks lie as cuBLASLt wants them.
+InputScales input_scales(const Weight& w, int64_t rows, const Parts& parts) {
+  if (!w.format.quantized_input) return {};
+  return {parts.x_scales, 1, w.format.scales == ScaleKind::per_block ? rows : 0};
+}
+
+// Whether codes of w can be multiplied as they lie there.
+bool codes_fit(const Weight& w, Tensor y, InputScales x_scales) {
   const auto at = reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(y.data);
-  if ((w.cols | w.rows | static_cast<int64_t>(at)) % kE4M3Unit != 0) return E4M3Product::none;
+  if ((w.cols | w.rows | static_cast<int64_t>(at)) % kE4M3Unit != 0) return false;
+  return x_scales.block_step == 0 || (w.format.whole_blocks && w.cols % kScaleBlock == 0);
+}
+
+// y = codes of x times codes of w, both as they are, where that can be.
+E4M3Product multiply_codes(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm,
+                           const Parts& parts, Tensor y, Stream stream) {
+  if (!codes_fit(w, y, x_scales)) return E4M3Product::none;
+  const bool blocks = x_scales.block_step != 0;
   auto* codes = reinterpret_cast<uint8_t*>(parts.x);
-  const E4M3Matrix rows{codes, x.rows, x.cols, parts.x_scales};
-  const E4M3Matrix weight{reinterpret_cast<const uint8_t*>(w.data), w.rows, w.cols, w.scales};
+  const E4M3Matrix rows{codes, x.rows, x.cols, x_scales.at, blocks};
+  E4M3Matrix weight{reinterpret_cast<const uint8_t*>(w.data), w.rows, w.cols, w.scales, blocks};
+  if (blocks) weight.scales = reinterpret_cast<const float*>(parts.tile);
   const E4M3Product result = gemm.product_of(rows, weight, y);
   if (result == E4M3Product::none) return result;
-  round_rows_e4m3(x, {codes, x.cols, parts.x_scales}, stream);
+  round_rows_e4m3(x, {codes, x.cols, x_scales}, stream);
+  if (blocks) block_scales(w, reinterpret_cast<float*>(parts.tile), stream);
   gemm.multiply_e4m3(rows, weight, y, parts.gemm, stream);
   return result;
 }
 
-// y = x rounded to bf16, or with x_scales to codes, times w decoded to bf16.
-void multiply_bf16(Tensor x, float* x_scales, const Weight& w, Gemm& gemm, const Parts& parts,
+// y = x rounded to bf16 times w decoded to bf16: with scales of rows their codes, with scales of
+// blocks what the codes mean, rounded again.
+void multiply_bf16(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm, const Parts& parts,
                    Tensor y, Stream stream) {
-  round_rows_bf16(x, {parts.x, x.rows, x.cols, x_scales}, stream);
+  round_rows_bf16(x, {parts.x, x.rows, x.cols, x_scales, x_scales.block_step != 0}, stream);
   const Bf16Matrix rows{parts.x, x.rows, x.cols};
   if (w.format.dtype == DType::bf16) {
     const auto* data = reinterpret_cast<const uint16_t*>(w.data);
@@ -95,13 +112,14 @@ bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
   if (w.format.dtype == DType::i8)
     return linear_many_rows_i8(x, w, bias, gemm, workspace, y, stream);
   const Parts parts = divide(workspace, x.rows, x.cols);
-  float* x_scales = w.format.quantized_input ? parts.x_scales : nullptr;
-  const float* scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
+  const InputScales x_scales = input_scales(w, x.rows, parts);
   E4M3Product codes = E4M3Product::none;
-  if (x_scales != nullptr) codes = multiply_codes(x, w, gemm, parts, y, stream);
+  if (x_scales.at != nullptr) codes = multiply_codes(x, x_scales, w, gemm, parts, y, stream);
   if (codes == E4M3Product::none) multiply_bf16(x, x_scales, w, gemm, parts, y, stream);
-  if (codes == E4M3Product::scaled) x_scales = nullptr, scales = nullptr;
-  if (scales != nullptr || bias != nullptr) finish_columns(y, x_scales, scales, bias, stream);
+  const bool unscaled = codes != E4M3Product::scaled && w.format.scales == ScaleKind::per_row;
+  if (unscaled || bias != nullptr)
+    finish_columns(y, unscaled ? x_scales.at : nullptr, unscaled ? w.scales : nullptr, bias,
+                   stream);
   return true;
 }
 

@@ -11,11 +11,15 @@
 namespace sluice {
 namespace {
 
+// Columns that share a scale: without blocks the whole row.
+int64_t scale_cols(const Weight& w) {
+  return w.format.scales == ScaleKind::per_block ? kScaleBlock : std::max<int64_t>(w.cols, 1);
+}
+
 // Codes of one weight times one row of x: each scale block is summed from zero, then scaled, then
-// added. Without blocks, one block is the whole row.
-float dot(const float* x, float x_scale, const Weight& w, int64_t row) {
-  const bool blocks = w.format.scales == ScaleKind::per_block;
-  const int64_t step = blocks ? kScaleBlock : std::max<int64_t>(w.cols, 1);
+// added. x_scales: of each block.
+float dot(const float* x, const std::vector<float>& x_scales, const Weight& w, int64_t row) {
+  const int64_t step = scale_cols(w);
   Weight codes = w;
   codes.format.scales = ScaleKind::none;
   float total = 0;
@@ -23,13 +27,12 @@ float dot(const float* x, float x_scale, const Weight& w, int64_t row) {
     float sum = 0;
     for (int64_t c = begin; c < std::min(begin + step, w.cols); ++c)
       sum += x[c] * decode_element(codes, row, c);
-    total += sum * x_scale * scale_at(w, row, begin);
+    total += sum * x_scales[static_cast<size_t>(begin / step)] * scale_at(w, row, begin);
   }
   return total;
 }
 
-// x as codes, kept as their values, and what they are multiples of; NaN for a row that is not
-// finite.
+// x as codes, kept as their values, and what they are multiples of; NaN where x is not finite.
 float quantize(const float* x, int64_t cols, DType type, float* codes) {
   float top = 0;
   for (int64_t c = 0; c < cols; ++c) {
@@ -62,19 +65,23 @@ void ReferenceKernels::linear(Tensor x, const Weight& w, const float* bias, Tens
   const DType type = w.format.dtype;
   const bool codes = type == DType::i8 || w.format.quantized_input;
   const bool round = compute_ == Compute::bf16 && (type == DType::bf16 || type == DType::f8_e4m3);
+  const int64_t step = scale_cols(w);
   std::vector<float> input(static_cast<size_t>(x.cols));
+  std::vector<float> x_scales(static_cast<size_t>(ceil_div(x.cols, step)), 1.0f);
   for (int64_t i = 0; i < x.rows; ++i) {
     const float* row = x.row<float>(i);
-    float x_scale = 1;
     if (codes) {
-      x_scale = quantize(row, x.cols, type, input.data());
+      for (int64_t c = 0; c < x.cols; c += step) {
+        x_scales[static_cast<size_t>(c / step)] =
+            quantize(row + c, std::min(step, x.cols - c), type, input.data() + c);
+      }
     } else {
       std::transform(row, row + x.cols, input.begin(),
                      [&](float v) { return round ? bf16_to_float(float_to_bf16(v)) : v; });
     }
     for (int64_t o = 0; o < w.rows; ++o) {
-      const float sum = type == DType::i8 ? dot_i8(input.data(), x_scale, w, o)
-                                          : dot(input.data(), x_scale, w, o);
+      const float sum = type == DType::i8 ? dot_i8(input.data(), x_scales[0], w, o)
+                                          : dot(input.data(), x_scales, w, o);
       y.row<float>(i)[o] = bias == nullptr ? sum : sum + bias[o];
     }
   }

@@ -181,8 +181,9 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
       "budget of the whole process: 6GiB, 512MiB, 75% (default: what is free, less a reserve)");
   verb.add_option(
           "--quantization", o.quantization,
-          "while loading: none, fp8_per_tensor, fp8_per_channel, fp8_per_block, fp8_dynamic, int8 "
-          "(the last two round activations, too); fp8 = fp8_per_channel")
+          "while loading: none, fp8_per_tensor, fp8_per_channel, fp8_per_block, fp8_dynamic, "
+          "fp8_dynamic_per_block, int8 (the last three round activations, too); fp8 = "
+          "fp8_per_channel")
       ->capture_default_str();
   verb.add_option("--quantize-modules", o.quantize_modules,
                   "what --quantization applies to: linear, embedding, head, norm, all")

@@ -45,7 +45,12 @@ WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& 
       fail(ErrorKind::refused,
            "{} has {} columns, and {} can sum {} of them at most: choose another --quantization",
            param.path, param.cols, quantize.scheme.name, quantize.scheme.most_cols);
-    return quantize.scheme.format(stored, layout_of(param, quantize));
+    WeightFormat format = quantize.scheme.format(stored, layout_of(param, quantize));
+    format.whole_blocks = format.scales == ScaleKind::per_block &&
+                          std::ranges::all_of(param.pieces, [](const Piece& piece) {
+                            return piece.offset % kScaleBlock == 0;
+                          });
+    return format;
   }
   if (vector)
     return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel

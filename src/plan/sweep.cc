@@ -154,10 +154,11 @@ uint64_t tile_buffers(const ReadPlan& plan) {
 
 int64_t host_tile_rows(const ParamPlan& p) {
   constexpr uint64_t kTileBytes = 2 * MiB;
-  int64_t groups = ceil_div(p.param->rows, kPanelRows);
-  uint64_t group = tile_layout(p, kPanelRows).bytes;
+  const int64_t rows = p.format.whole_blocks ? kScaleBlock : kPanelRows;
+  int64_t groups = ceil_div(p.param->rows, rows);
+  uint64_t group = tile_layout(p, rows).bytes;
   int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(kTileBytes / group));
-  return ceil_div(groups, ceil_div(groups, fit)) * kPanelRows;
+  return ceil_div(groups, ceil_div(groups, fit)) * rows;
 }
 
 uint64_t host_tile_bytes(const ReadPlan& plan) {

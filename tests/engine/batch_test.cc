@@ -83,7 +83,8 @@ std::vector<std::vector<Row>> together(Runner& runner, const std::vector<std::ve
 
 TEST(Batch, EachSequenceGetsWhatItGetsAlone) {
   test::Random random("a batch");
-  for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "int8"}) {
+  for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "fp8_dynamic",
+                             "fp8_dynamic_per_block", "int8"}) {
     Json config = test::tiny_config();
     test::TempDir dir;
     test::write_checkpoint(dir.path(), config, test::tiny_tensors(config, random));

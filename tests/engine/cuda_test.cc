@@ -162,11 +162,11 @@ TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
 TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
   if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::Golden golden = test::GoldenFile(bundled("llama_tied")).golden(0);
-  for (How how :
-       {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},
-        How{.scheme = "fp8_per_block"}, How{.scheme = "fp8_dynamic"}, How{.scheme = "int8"},
-        How{.kv_dtype = DType::f8_e4m3}, How{.kv_dtype = DType::f8_e5m2},
-        How{.kv_dtype = DType::f32}, How{.chunk = 7}, How{.chunk = 1}}) {
+  for (How how : {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},
+                  How{.scheme = "fp8_per_block"}, How{.scheme = "fp8_dynamic"},
+                  How{.scheme = "fp8_dynamic_per_block"}, How{.scheme = "int8"},
+                  How{.kv_dtype = DType::f8_e4m3}, How{.kv_dtype = DType::f8_e5m2},
+                  How{.kv_dtype = DType::f32}, How{.chunk = 7}, How{.chunk = 1}}) {
     SCOPED_TRACE(testing::Message() << how.scheme << ", chunks of " << how.chunk);
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
       how.dtype = dtype;

@@ -89,7 +89,8 @@ void expect_same_bits(const fs::path& model, const std::vector<int32_t>& ids, co
 TEST_P(GoldenTest, SameBitsHoweverTheWorkIsDivided) {
   test::Golden golden = file_.golden(file_.prompts() - 1);
   for (DtypeChoice dtype : {DtypeChoice::bf16, DtypeChoice::f32}) {
-    for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "int8"}) {
+    for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "fp8_dynamic",
+                               "fp8_dynamic_per_block", "int8"}) {
       expect_same_bits(GetParam(), golden.ids, {.dtype = dtype, .scheme = scheme});
     }
   }

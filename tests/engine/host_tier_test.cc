@@ -86,7 +86,8 @@ class HostTier : public testing::Test {
 TEST_F(HostTier, TheSameBitsAsResidentAndNothingIsReadAgain) {
   for (bool tied : {false, true}) {
     write(64, 70, tied);
-    for (const char* scheme : {"none", "fp8_per_tensor", "fp8_per_block", "fp8_dynamic", "int8"}) {
+    for (const char* scheme :
+         {"none", "fp8_per_block", "fp8_dynamic", "fp8_dynamic_per_block", "int8"}) {
       const auto resident = logits(options(scheme));
       for (Schedule schedule : kSchedules) {
         if (tied && schedule != Schedule::shuffled) continue;

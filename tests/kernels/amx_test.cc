@@ -23,6 +23,7 @@ const Kind kTileKinds[] = {{DType::bf16, ScaleGroup::none},
                            {DType::bf16, ScaleGroup::row},
                            {DType::bf16, ScaleGroup::block},
                            {DType::bf16, ScaleGroup::row, DType::f8_e4m3, true},
+                           {DType::bf16, ScaleGroup::block, DType::f8_e4m3, true},
                            {DType::bf16, ScaleGroup::row, DType::i8}};
 
 WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }

@@ -26,6 +26,7 @@ inline const Kind kKinds[] = {{DType::bf16, ScaleGroup::none},
                               {DType::bf16, ScaleGroup::tensor},
                               {DType::bf16, ScaleGroup::block},
                               {DType::bf16, ScaleGroup::row, DType::f8_e4m3, true},
+                              {DType::bf16, ScaleGroup::block, DType::f8_e4m3, true},
                               {DType::bf16, ScaleGroup::row, DType::i8}};
 
 inline StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
@@ -49,10 +50,13 @@ inline Matrix rounded(const Matrix& x, const WeightFormat& format, Compute compu
   const DType type = format.dtype;
   const float largest = type == DType::i8 ? 127 : kE4M3Max;
   Matrix out(x.rows(), x.cols());
-  for (int64_t r = 0; r < x.rows(); ++r) {
+  const int64_t step = format.scales == ScaleKind::per_block ? kScaleBlock : x.cols();
+  for (int64_t i = 0; i < x.rows() * ceil_div(x.cols(), step); ++i) {
+    const int64_t r = i % x.rows(), begin = i / x.rows() * step;
+    const int64_t end = std::min(begin + step, x.cols());
     float scale = 0;
-    for (int64_t c = 0; c < x.cols(); ++c) scale = std::max(scale, std::abs(x.at(r, c)) / largest);
-    for (int64_t c = 0; c < x.cols(); ++c) {
+    for (int64_t c = begin; c < end; ++c) scale = std::max(scale, std::abs(x.at(r, c)) / largest);
+    for (int64_t c = begin; c < end; ++c) {
       float value = x.at(r, c);
       if (type == DType::i8) {
         value = std::nearbyint(value / scale) * scale;

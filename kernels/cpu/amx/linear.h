@@ -140,11 +140,17 @@ inline void store_sums(float* c, int64_t stride) {
   }
 }
 
-// sums (+)= scale * products, `lines` of 16.
-inline void add_scaled(const float* products, int64_t lines, float scale, bool first, float* sums) {
+// sums (+)= products * scales, of rows [row, row + 16) and one panel in `step`.
+inline void add_scaled(const LinearJob& job, int64_t row, int64_t panel, int64_t step,
+                       const float* products, float* sums) {
+  const int64_t block = step / kBlockSteps;
+  const float scale = job.block_scales[panel * job.blocks + block];
+  const int64_t lines = at_most(kAmxRows, job.rows - row);
   for (int64_t i = 0; i < lines * 16; i += kLanes) {
-    const Vf scaled = load(products + i) * scale;
-    store(sums + i, first ? scaled : load(sums + i) + scaled);
+    Vf scaled = load(products + i);
+    if (job.x_scales != nullptr) scaled *= job.x_scales[(row + i / 16) * job.blocks + block];
+    scaled *= scale;
+    store(sums + i, step == 0 ? scaled : load(sums + i) + scaled);
   }
 }
 
@@ -184,9 +190,8 @@ void few_rows(const LinearJob& job, int64_t panel, const AmxScratch& scratch) {
     store_sums<Tiles, kPanels>(scratch.stage, kTileBytes / 4);
     zero_sums<Tiles, kPanels>();
     for (int64_t p = 0; p < kPanels; ++p) {
-      const float scale = job.block_scales[(panel + p) * job.blocks + step / kBlockSteps];
       const int64_t at = p * kTileBytes / 4;
-      add_scaled(scratch.stage + at, job.rows, scale, step == 0, scratch.sums + at);
+      add_scaled(job, 0, panel + p, step, scratch.stage + at, scratch.sums + at);
     }
   }
   if (job.block_scales == nullptr) store_sums<Tiles, kPanels>(scratch.sums, kTileBytes / 4);
@@ -262,9 +267,8 @@ void multiply_block(const LinearJob& job, const AmxChunk& chunk, int64_t row_til
   if (!scaled) return store_block<Tiles, kRows, kCols>(sums, chunk.panel_stride);
   store_sums<Tiles, kRows * kCols>(stage, kTileBytes / 4);
   for (int64_t c = 0; c < int64_t{kRows} * kCols; ++c) {
-    const int64_t p = c % kCols;
-    const float scale = job.block_scales[(chunk.panel + p) * job.blocks + chunk.step / kBlockSteps];
-    add_scaled(stage + c * kTileBytes / 4, kAmxRows, scale, chunk.step == 0,
+    const int64_t p = c % kCols, row = (row_tile + c / kCols) * kAmxRows;
+    add_scaled(job, row, chunk.panel + p, chunk.step, stage + c * kTileBytes / 4,
                sums + c / kCols * (kTileBytes / 4) + p * chunk.panel_stride);
   }
 }

@@ -10,10 +10,10 @@ namespace {
 inline void pack_tile(const PackJob& job) {
   const bool bytes = job.kind == Units::i8_tiles, codes = job.scales != nullptr;
   const int64_t most = 16 * job.unit_cols;
+  const int64_t groups = codes ? pack_scales(job, bytes ? 127 : 448) : 0;
   for (int64_t r = 0; r < job.tile_rows; ++r) {
     uint32_t* to = job.out + r * 16;
     const float* x = job.x + r * job.stride;
-    if (codes && r < job.rows) job.scales[r] = scale_of(x, job.cols, bytes ? 127 : 448);
     Vi sums{};
     for (int64_t col = 0; col < job.units * job.unit_cols; col += most) {
       const int64_t left = r < job.rows ? job.cols - col : 0;
@@ -25,7 +25,7 @@ inline void pack_tile(const PackJob& job) {
         from = padded;
       }
       if (codes && !bytes && r < job.rows) {
-        round_to_e4m3(from, most, job.scales[r], padded);
+        round_to_e4m3(from, most, job.scales[r * groups + col / job.group_cols], padded);
         from = padded;
       }
       if (!bytes) {

@@ -8,7 +8,7 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
-// What codes of a row are multiples of; NaN for a row that is not finite.
+// What codes of x are multiples of; NaN where it is not finite.
 inline float scale_of(const float* x, int64_t cols, float largest_code) {
   uint32_t top = 0;
   for (int64_t c = 0; c < cols; ++c) {
@@ -20,6 +20,17 @@ inline float scale_of(const float* x, int64_t cols, float largest_code) {
   if (top >= kInfinityBits) return __builtin_nanf("");
   const float scale = bits_to_float(top) / largest_code;
   return scale > 0 ? scale : 1;
+}
+
+// job.scales, and how many a row has.
+inline int64_t pack_scales(const PackJob& job, float largest_code) {
+  const int64_t groups = (job.cols + job.group_cols - 1) / job.group_cols;
+  for (int64_t i = 0; i < job.rows * groups; ++i) {
+    const int64_t col = i % groups * job.group_cols, left = job.cols - col;
+    job.scales[i] = scale_of(job.x + i / groups * job.stride + col,
+                             left < job.group_cols ? left : job.group_cols, largest_code);
+  }
+  return groups;
 }
 
 // `count` columns, a multiple of kLanes, as values of E4M3.

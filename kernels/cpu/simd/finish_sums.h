@@ -11,7 +11,8 @@ namespace {
 inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const float* sums,
                         int64_t stride) {
   const int64_t first = begin * 16, count = (end - begin) * 16;
-  if (sums == job.y + first && job.x_scales == nullptr && job.row_scales == nullptr &&
+  const float* x_scales = job.block_scales == nullptr ? job.x_scales : nullptr;
+  if (sums == job.y + first && x_scales == nullptr && job.row_scales == nullptr &&
       job.bias == nullptr)
     return;
   for (int64_t row = 0; row < job.rows; ++row) {
@@ -21,7 +22,7 @@ inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const 
         const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
         sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf);
       }
-      if (job.x_scales != nullptr) sum *= job.x_scales[row];
+      if (x_scales != nullptr) sum *= x_scales[row];
       if (job.row_scales != nullptr) sum *= load(job.row_scales + first + o);
       if (job.bias != nullptr) sum += load(job.bias + first + o);
       store(job.y + row * job.y_stride + first + o, sum);

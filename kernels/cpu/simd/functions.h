@@ -23,9 +23,10 @@ struct Product {
   float* y = nullptr;
   int64_t y_stride = 0;
   bool resume = false;  // go on from the sums in y; else from zero
-  // Not null: this sum starts from zero, is multiplied by scales[p * scale_stride] and only then
-  // added to y (resume) or stored.
+  // Not null: this sum starts from zero, is multiplied by x_scales[r * scale_stride], if there are
+  // any, and by scales[p * scale_stride], and only then added to y (resume) or stored.
   const float* scales = nullptr;
+  const float* x_scales = nullptr;
   int64_t scale_stride = 0;
 };
 void multiply(const Product& product);

@@ -93,6 +93,8 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
     product.rows = smaller(job.tile_rows, job.rows - row);
     product.x_stride = product.rows;
     product.x = job.x + row * job.units + begin * product.rows;
+    if (product.scales != nullptr && job.x_scales != nullptr)
+      product.x_scales = job.x_scales + row * job.blocks + begin / walk.units;
     product.y = sums.at + row * sums.stride;
     multiply(product);
   }

@@ -83,6 +83,7 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
       float* to = y + r * a.y_stride + v * kLanes;
       if constexpr (!Cells::kIntegers) {
         if (a.scales != nullptr) {
+          if (a.x_scales != nullptr) sums[r][v] *= a.x_scales[(first_row + r) * a.scale_stride];
           sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_stride];
           if (a.resume) sums[r][v] += load(to);
         }

@@ -11,8 +11,7 @@ void pack_rows(const PackJob& job) {
   for (int r = 0; r < 16; ++r) pointers[r] = reinterpret_cast<const std::byte*>(lines[r]);
   const bool bytes = job.kind == Units::i8, codes = job.scales != nullptr;
   Vi sums[kFewRows] = {};
-  for (int64_t r = 0; codes && r < job.rows; ++r)
-    job.scales[r] = scale_of(job.x + r * job.stride, job.cols, bytes ? 127 : 448);
+  const int64_t groups = codes ? pack_scales(job, bytes ? 127 : 448) : 0;
   for (int64_t unit = 0; unit < job.units; unit += 16) {
     const int64_t count = job.units - unit < 16 ? job.units - unit : 16;
     for (int64_t r = 0; r < job.rows; ++r) {
@@ -27,7 +26,8 @@ void pack_rows(const PackJob& job) {
         continue;
       }
       if (codes) {
-        round_to_e4m3(x, most, job.scales[r], padded);
+        const int64_t group = unit * job.unit_cols / job.group_cols;
+        round_to_e4m3(x, most, job.scales[r * groups + group], padded);
         x = padded;
       }
       convert(x, job.kind, lines[r]);

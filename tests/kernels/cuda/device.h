@@ -67,6 +67,7 @@ struct DeviceWeight {
   // `values`, encoded by the reference.
   DeviceWeight(const QuantScheme& scheme, DType stored, const Matrix& values)
       : DeviceWeight(scheme.format(stored, WeightLayout::rows), values.rows(), values.cols()) {
+    weight.format.whole_blocks = weight.format.scales == ScaleKind::per_block;
     EncodeArgs args;
     args.source = reinterpret_cast<const std::byte*>(&const_cast<Matrix&>(values).at(0, 0));
     args.stored = DType::f32;

@@ -13,14 +13,20 @@ class EmulatedGemm final : public cuda::Gemm {
                 std::span<std::byte> workspace, cuda::Stream stream) override {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
     check(x.cols == w.cols && y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
-    put(stream, [=] { multiply_floats(x, w, y, bf16_to_float, false); });
+    put(stream, [=] {
+      multiply_floats(x, w, y, [](const auto& m, int64_t r, int64_t c) {
+        return bf16_to_float(m.data[r * m.cols + c]);
+      });
+    });
   }
 
   cuda::E4M3Product product_of(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w,
                                Tensor y) override {
     check(y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
     check_vectors(x, w, y.data);
-    return codes_;
+    check(x.by_block == w.by_block && (!x.by_block || x.cols % 128 == 0), "gemm: whole blocks");
+    const bool possible = !x.by_block || codes_ == cuda::E4M3Product::scaled;
+    return possible ? codes_ : cuda::E4M3Product::none;
   }
 
   void multiply_e4m3(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y,
@@ -28,8 +34,13 @@ class EmulatedGemm final : public cuda::Gemm {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
     const cuda::E4M3Product codes = product_of(x, w, y);
     check(codes != cuda::E4M3Product::none, "gemm: no products of E4M3");
-    put(stream,
-        [=] { multiply_floats(x, w, y, e4m3_to_float, codes == cuda::E4M3Product::scaled); });
+    put(stream, [=] {
+      multiply_floats(x, w, y, [&](const cuda::E4M3Matrix& m, int64_t r, int64_t c) {
+        float value = e4m3_to_float(m.data[r * m.cols + c]);
+        if (codes == cuda::E4M3Product::scaled) value *= scale(m, m.data == x.data, r, c);
+        return value;
+      });
+    });
   }
 
   bool multiply_i8(const cuda::I8Matrix& x, const cuda::I8Matrix& w, int32_t* y,
@@ -59,20 +70,22 @@ class EmulatedGemm final : public cuda::Gemm {
     check(x.cols == w.cols && x.cols % 16 == 0 && w.rows % 16 == 0, "gemm: whole vectors");
     check(aligned(x.data) && aligned(w.data) && aligned(y), "gemm: aligned matrices");
   }
-  template <class Matrix, class Decode>
-  static void multiply_floats(const Matrix& x, const Matrix& w, Tensor y, Decode decode,
-                              bool scaled) {
+  template <class Matrix, class Element>
+  static void multiply_floats(const Matrix& x, const Matrix& w, Tensor y, Element element) {
     for (int64_t n = 0; n < y.rows; ++n) {
       for (int64_t m = 0; m < y.cols; ++m) {
         float sum = 0;
-        for (int64_t k = 0; k < x.cols; ++k)
-          sum += decode(x.data[n * x.cols + k]) * decode(w.data[m * w.cols + k]);
-        if constexpr (requires { x.scales; }) {
-          if (scaled) sum *= x.scales[n] * w.scales[m];
-        }
+        for (int64_t k = 0; k < x.cols; ++k) sum += element(x, n, k) * element(w, m, k);
         y.row<float>(n)[m] = sum;
       }
     }
+  }
+  // cuBLASLt's manual, "1D and 2D Block Scaling Modes for FP8 Data Types".
+  static float scale(const cuda::E4M3Matrix& m, bool input, int64_t row, int64_t col) {
+    if (!m.by_block) return m.scales[row];
+    const int64_t block = col / 128, blocks = m.cols / 128;
+    if (input) return m.scales[block * m.rows + row];
+    return m.scales[row / 128 * ((blocks + 3) / 4 * 4) + block];
   }
   static void put(cuda::Stream stream, const std::function<void()>& work) {
     stream == nullptr ? work() : stream->owner->put(stream, work);
