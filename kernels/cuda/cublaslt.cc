@@ -1,8 +1,10 @@
 #include "kernels/cuda/cublaslt.h"
 
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <chrono>
 #include <compare>
 #include <cstdlib>
 #include <map>
@@ -118,13 +120,13 @@ uint32_t alignment_of(const void* address) {
 struct Product {
   Owned<cublasLtMatmulDesc_t> desc;
   Owned<cublasLtMatrixLayout_t> w, x, y;
-  cublasLtMatmulAlgo_t algo{};
-  bool possible = false;
+  std::vector<cublasLtMatmulAlgo_t> ways;  // none: it is not possible
 };
 
 class CublasLt final : public Gemm {
  public:
-  explicit CublasLt(const Functions& functions) : f_(functions), handle_(functions.destroy) {
+  CublasLt(const Functions& functions, GemmSearch search)
+      : f_(functions), handle_(functions.destroy), search_(search) {
     check_cublas(f_.create(handle_.out()), "starting it");
   }
 
@@ -132,8 +134,8 @@ class CublasLt final : public Gemm {
                 Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
     const Shape shape = shape_of(CUDA_R_16BF, x, w, y);
-    const Product& p = product(shape);
-    if (!p.possible) {
+    Product& p = product(shape);
+    if (p.ways.empty()) {
       fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {}", shape.n,
            shape.k, shape.k, shape.m);
     }
@@ -144,9 +146,10 @@ class CublasLt final : public Gemm {
   E4M3Product product_of(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y) override {
     Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
     shape.scaling = x.by_block ? Scaling::blocks : Scaling::rows;
-    if (product(shape).possible) return E4M3Product::scaled;
+    if (!product(shape).ways.empty()) return E4M3Product::scaled;
     shape.scaling = Scaling::none;
-    return !x.by_block && product(shape).possible ? E4M3Product::sums : E4M3Product::none;
+    const bool sums = !x.by_block && !product(shape).ways.empty();
+    return sums ? E4M3Product::sums : E4M3Product::none;
   }
 
   void multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
@@ -155,7 +158,7 @@ class CublasLt final : public Gemm {
     Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
     const bool scaled = product_of(x, w, y) == E4M3Product::scaled;
     if (scaled) shape.scaling = x.by_block ? Scaling::blocks : Scaling::rows;
-    const Product& p = product(shape);
+    Product& p = product(shape);
     if (scaled) {
       set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, w.scales);
       set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x.scales);
@@ -167,11 +170,12 @@ class CublasLt final : public Gemm {
   bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y, std::span<std::byte> workspace,
                    Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Product& p = product({CUDA_R_8I, Scaling::none, x.rows, w.rows, x.cols, w.rows,
-                                alignment_of(w.data), alignment_of(y)});
+    Product& p = product({CUDA_R_8I, Scaling::none, x.rows, w.rows, x.cols, w.rows,
+                          alignment_of(w.data), alignment_of(y)});
     const int32_t one = 1, zero = 0;
-    if (p.possible) run(p, &one, w.data, x.data, &zero, y, workspace, stream);
-    return p.possible;
+    if (p.ways.empty()) return false;
+    run(p, &one, w.data, x.data, &zero, y, workspace, stream);
+    return true;
   }
 
  private:
@@ -210,23 +214,47 @@ class CublasLt final : public Gemm {
 #endif
   }
 
-  void run(const Product& p, const void* one, const void* w, const void* x, const void* zero,
-           void* y, std::span<std::byte> workspace, Stream stream) const {
-    check_cublas(
-        f_.matmul(handle_.get(), p.desc.get(), one, w, p.w.get(), x, p.x.get(), zero, y, p.y.get(),
-                  y, p.y.get(), &p.algo, workspace.data(), kGemmWorkspace, stream),
-        "multiplying");
+  void run(Product& p, const void* one, const void* w, const void* x, const void* zero, void* y,
+           std::span<std::byte> workspace, Stream stream) const {
+    auto run_once = [&](const cublasLtMatmulAlgo_t& way) {
+      return f_.matmul(handle_.get(), p.desc.get(), one, w, p.w.get(), x, p.x.get(), zero, y,
+                       p.y.get(), y, p.y.get(), &way, workspace.data(), kGemmWorkspace, stream);
+    };
+    if (p.ways.size() > 1) p.ways = {fastest(p.ways, run_once, stream)};
+    check_cublas(run_once(p.ways.front()), "multiplying");
   }
 
-  const Product& product(const Shape& shape) {
+  // Ways that do not work after all are passed over.
+  template <class Run>
+  static cublasLtMatmulAlgo_t fastest(const std::vector<cublasLtMatmulAlgo_t>& ways,
+                                      const Run& run_once, Stream stream) {
+    constexpr int kRuns = 10;
+    cublasLtMatmulAlgo_t best = ways.front();
+    auto shortest = std::chrono::steady_clock::duration::max();
+    for (const cublasLtMatmulAlgo_t& way : ways) {
+      if (run_once(way) != CUBLAS_STATUS_SUCCESS) continue;
+      cudaStreamSynchronize(stream);
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < kRuns; ++i) run_once(way);
+      cudaStreamSynchronize(stream);
+      const auto taken = std::chrono::steady_clock::now() - start;
+      if (taken < shortest) shortest = taken, best = way;
+    }
+    return best;
+  }
+
+  Product& product(const Shape& shape) {
     auto found = products_.find(shape);
     return found != products_.end() ? found->second
                                     : products_.emplace(shape, plan(shape)).first->second;
   }
 
   Product plan(const Shape& shape) const {
-    Product p{Owned(f_.desc_destroy), Owned(f_.layout_destroy), Owned(f_.layout_destroy),
-              Owned(f_.layout_destroy)};
+    Product p{Owned(f_.desc_destroy),
+              Owned(f_.layout_destroy),
+              Owned(f_.layout_destroy),
+              Owned(f_.layout_destroy),
+              {}};
     const bool integers = shape.factor == CUDA_R_8I;
     const cudaDataType_t sum = integers ? CUDA_R_32I : CUDA_R_32F;
     check_cublas(
@@ -260,17 +288,18 @@ class CublasLt final : public Gemm {
     aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_aligned);
     aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.y_aligned);
     aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.y_aligned);
-    cublasLtMatmulHeuristicResult_t result{};
+    std::vector<cublasLtMatmulHeuristicResult_t> results(search_ == GemmSearch::fastest ? 64 : 1);
     int found = 0;
     const cublasStatus_t status =
         f_.heuristic(handle_.get(), p.desc.get(), p.w.get(), p.x.get(), p.y.get(), p.y.get(),
-                     preference.get(), 1, &result, &found);
-    p.possible = status == CUBLAS_STATUS_SUCCESS && found > 0;
-    p.algo = result.algo;
+                     preference.get(), static_cast<int>(results.size()), results.data(), &found);
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    for (int i = 0; i < found; ++i) p.ways.push_back(results[static_cast<size_t>(i)].algo);
   }
 
   Functions f_;
   Owned<cublasLtHandle_t> handle_;
+  GemmSearch search_;
   std::map<Shape, Product> products_;
 };
 
@@ -288,14 +317,14 @@ std::vector<std::string> library_names() {
 
 }  // namespace
 
-std::unique_ptr<Gemm> load_cublaslt() {
+std::unique_ptr<Gemm> load_cublaslt(GemmSearch search) {
   const Library library(library_names());
   if (!library.found()) {
     log::warning("{} is not found: prompts are computed {} rows at a time, which is slower",
                  library_names().front(), kFewRows);
     return nullptr;
   }
-  return std::make_unique<CublasLt>(functions_of(library));
+  return std::make_unique<CublasLt>(functions_of(library), search);
 }
 
 }  // namespace sluice::cuda

@@ -4,7 +4,7 @@
 
 namespace sluice::cuda {
 
-std::unique_ptr<Gemm> load_cublaslt() {
+std::unique_ptr<Gemm> load_cublaslt(GemmSearch) {
   log::warning(
       "this build of sluice has no cuBLASLt: prompts are computed {} rows at a time, which is "
       "slower",
