@@ -31,8 +31,8 @@ inline bool is_supported(const std::filesystem::path& model) {
 inline std::vector<std::filesystem::path> golden_models() {
   namespace fs = std::filesystem;
   std::vector<fs::path> found;
-  for (const fs::path& root : {fs::path(SLUICE_SOURCE_DIR) / "tests/data/models",
-                               oracle_dir() / "models", oracle_dir() / "text"}) {
+  for (const fs::path& root :
+       {source_dir() / "tests/data/models", oracle_dir() / "models", oracle_dir() / "text"}) {
     if (!fs::is_directory(root)) continue;
     for (const auto& entry : fs::directory_iterator(root)) {
       if (is_supported(entry.path())) found.push_back(entry.path());

@@ -45,13 +45,18 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+// SLUICE_SOURCE, for programs that were built elsewhere; else where they were built.
+inline std::filesystem::path source_dir() {
+  const char* given = std::getenv("SLUICE_SOURCE");
+  return given ? given : SLUICE_SOURCE_DIR;
+}
+
 // Folder of shared fixtures, or empty where there is none: SLUICE_ORACLE, else
 // ../shared/oracle/fixtures beside the source.
 inline std::filesystem::path oracle_dir() {
   const char* given = std::getenv("SLUICE_ORACLE");
   std::filesystem::path path =
-      given ? std::filesystem::path(given)
-            : std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/oracle/fixtures";
+      given ? std::filesystem::path(given) : source_dir().parent_path() / "shared/oracle/fixtures";
   return std::filesystem::is_directory(path) ? path : std::filesystem::path();
 }
 
