@@ -131,10 +131,11 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
                         job.tiles ? job.tile_rows : 0});
       }
     });
-    pool_.parallel_for(w.rows / kPanelRows, panels_at_a_time(job.rows, job.tiles),
-                       [&](int64_t begin, int64_t end, int worker) {
-                         ops_.linear(job, begin, end, threads + worker * sizes.thread);
-                       });
+    const int64_t panels = panels_at_a_time(job.rows, job.tiles);
+    job.next_panels = panels * pool_.size();
+    pool_.parallel_for(w.rows / kPanelRows, panels, [&](int64_t begin, int64_t end, int worker) {
+      ops_.linear(job, begin, end, threads + worker * sizes.thread);
+    });
   }
 }
 

@@ -34,8 +34,11 @@ inline constexpr int64_t kReusedPanels = 16;
 inline constexpr int64_t kAmxRows = 16;
 inline constexpr int64_t kAmxRowBlock = 256;
 inline constexpr int64_t kAmxPanels = 8;
-// Bytes of decoded weights that linear holds at a time (cells of 2 or 4 panels).
-inline constexpr int64_t kDecodedBytes = int64_t{32} * 1024;
+// Bytes of two panels that a block of rows passes over at a time, decoded: with the rows' part of
+// the same columns they stay in L2.
+inline constexpr int64_t kDecodedBytes = int64_t{96} * 1024;
+inline constexpr int64_t kAmxDecodedBytes =
+    int64_t{32} * 1024;  // the same on tiles: they stay in L1
 
 enum class Units : uint8_t {
   f32,          // x as it is
@@ -79,6 +82,7 @@ struct LinearJob {
   const std::byte* weight = nullptr;
   DType dtype = DType::bf16;
   int64_t panel_bytes = 0;
+  int64_t next_panels = 0;  // from those of one call to those of the same thread's next, probably
   const float* row_scales = nullptr;    // [output channels] or null
   const float* block_scales = nullptr;  // [panels][blocks] or null
   const float* x_scales = nullptr;      // of PackJob, [rows], or as block_scales [rows][blocks]
@@ -157,7 +161,7 @@ constexpr int64_t linear_scratch_bytes(int64_t rows) {
 }
 // The same on tiles: decoded weights, four tiles, and the sums of a block of rows.
 constexpr int64_t amx_scratch_bytes(int64_t rows) {
-  return kDecodedBytes + int64_t{4} * 1024 +
+  return kAmxDecodedBytes + int64_t{4} * 1024 +
          kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
 }
 

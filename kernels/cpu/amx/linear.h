@@ -25,7 +25,7 @@ constexpr int64_t kManyPanels = 2;
 constexpr int64_t kBlockSteps = 4;  // of 32 columns: 128
 // How far ahead weights that stream are fetched, of all panels together.
 constexpr int64_t kAheadBytes = 8192;
-static_assert(kStepLines == kAmxRows && kTileBytes * kManyPanels * 16 == kDecodedBytes);
+static_assert(kStepLines == kAmxRows && kTileBytes * kManyPanels * 16 == kAmxDecodedBytes);
 
 // Tile registers: C is 0 to 3. A is 4, and 5 where there are 32 rows; B the rest.
 constexpr int kA = 4;
@@ -37,7 +37,7 @@ inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 struct AmxScratch {
   explicit AmxScratch(std::byte* scratch)
       : cells(scratch),
-        stage(reinterpret_cast<float*>(scratch + kDecodedBytes)),
+        stage(reinterpret_cast<float*>(scratch + kAmxDecodedBytes)),
         sums(stage + 4 * kTileBytes / 4) {}
   std::byte* cells;  // decoded or padded
   float* stage;      // 4 tiles
@@ -48,7 +48,7 @@ struct AmxScratch {
 struct AmxWalk {
   AmxWalk(const LinearJob& job, int64_t panels)
       : steps(job.units / kStepUnits),
-        chunk(job.block_scales != nullptr ? kBlockSteps : kDecodedBytes / kTileBytes / panels),
+        chunk(job.block_scales != nullptr ? kBlockSteps : kAmxDecodedBytes / kTileBytes / panels),
         step_bytes(job.dtype == DType::f8_e4m3 ? kTileBytes / 2 : kTileBytes) {}
   int64_t steps;
   int64_t chunk;

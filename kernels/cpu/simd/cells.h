@@ -56,7 +56,8 @@ struct E4M3Tables : Float8Tables {
   // bf16 pairs (0, 1) or (2, 3) of a cell of codes.
   template <int kPair>
   __m512i pair(Vu raw) const {
-    const auto codes = reinterpret_cast<__m512i>(raw);
+    auto codes = reinterpret_cast<__m512i>(raw);
+    asm("" : "+v"(codes));  // lest GCC loads them for each of three uses
     const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
     const __m512i magnitude = _mm512_permutex2var_epi8(high0, codes, high1);
     // magnitude | (codes & 0x80)

@@ -20,6 +20,9 @@ struct Product {
   int64_t panel_stride = 0;
   int64_t panels = 0;
   int64_t steps = 0;  // units
+  // From the first panel to the one with which the next product begins, whose weights are fetched
+  // when these end; 0: not known.
+  int64_t next_panels = 0;
   float* y = nullptr;
   int64_t y_stride = 0;
   bool resume = false;  // go on from the sums in y; else from zero

@@ -59,12 +59,17 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
       if (from_y) std::memcpy(&sums[r][v], y + r * a.y_stride + v * kLanes, sizeof(Sum));
     }
   }
+  int64_t ahead = kPrefetchBytes / kPanels;
+  const int64_t next =  // panels of the next tile, from these
+      first_panel + kPanels < a.panels ? kPanels : a.next_panels - first_panel;
+  const int64_t turn = a.next_panels > 0 ? a.steps - ahead / kCell * Cells::kUnits : a.steps;
   for (int64_t s = 0; s < a.steps; s += Cells::kUnits) {
+    if (s >= turn) ahead = kPrefetchBytes / kPanels + (next - 1) * a.panel_stride;
     typename Cells::Raw raw[kCols];
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
       const std::byte* at = w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4;
-      if (v % kVectors == 0) __builtin_prefetch(at + kPrefetchBytes / kPanels, 0, 2);
+      if (v % kVectors == 0) __builtin_prefetch(at + ahead, 0, 2);
       std::memcpy(&raw[v], at, sizeof raw[v]);
     }
     add_unit<0>(cells, raw, x, sums);

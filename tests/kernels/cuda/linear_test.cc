@@ -160,10 +160,8 @@ TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithCodes) {
 // Many rows: bf16 by the library alone, E4M3 and i8 decoded before, a tile of rows at a time; codes
 // of E4M3 times such codes as they are, where the library can and vectors fit.
 TEST(CudaLinear, ManyRowsEqualTheReference) {
+  using cuda::E4M3Product;
   Random random("CudaLinear.ManyRowsEqualTheReference");
-  const std::unique_ptr<cuda::Gemm> gemms[] = {simt::make_emulated_gemm(cuda::E4M3Product::none),
-                                               simt::make_emulated_gemm(cuda::E4M3Product::sums),
-                                               simt::make_emulated_gemm(cuda::E4M3Product::scaled)};
   for (const Size& size :
        {Size{16, 128, 17}, Size{48, 240, 19}, Size{33, 272, 20}, Size{300, 70, 40}, Size{5, 1, 33},
         Size{272, 640, 18}, Size{128, 512, 17},
@@ -176,28 +174,32 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
     for (const QuantScheme& scheme : quant_schemes()) {
       DeviceWeight w(scheme, DType::bf16, values);
       if (!cuda::linear_many_fits(w.weight, Compute::bf16)) continue;
-      SCOPED_TRACE(testing::Message() << scheme.name << ", " << size.tokens << " rows times "
-                                      << size.rows << " x " << size.cols);
-      DeviceMatrix from(x, 1), to(size.tokens, size.rows, 3);
       const float* add = random.between(0, 1) == 0 ? nullptr : bias.data();
-      const bool integers = w.weight.format.dtype == DType::i8;
-      const auto library = static_cast<size_t>(random.between(integers ? 1 : 0, 2));
-      EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add, *gemms[library],
-                                         workspace.span(), to.tensor(), kStream));
-      Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
-      EXPECT_TRUE(to.gaps_untouched());
-      if (w.weight.format.dtype == DType::i8) {
-        EXPECT_TRUE(same_bits(to.copy(), expected));
-        continue;
-      }
-      // Blocks' scales are rounded to bf16 together with the codes, unless the library multiplies
-      // by them. Of a few columns one product may be far above the others.
+      const Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
       const WeightFormat& format = w.weight.format;
-      const bool scaled = format.quantized_input && library == 2 && size.cols % 128 == 0;
-      const bool twice = format.scales == ScaleKind::per_block && !(scaled && size.rows % 16 == 0);
-      const float rounding = !twice ? 2e-6f : format.quantized_input ? 8e-3f : 4e-3f;
-      const float columns = 2 + std::sqrt(static_cast<float>(size.cols));
-      expect_near(to.copy(), expected, rounding * columns, 2e-6f);
+      for (E4M3Product product : {E4M3Product::none, E4M3Product::sums, E4M3Product::scaled}) {
+        if (product != E4M3Product::scaled && !format.quantized_input) continue;
+        SCOPED_TRACE(testing::Message()
+                     << scheme.name << ", " << size.tokens << " rows times " << size.rows << " x "
+                     << size.cols << ", " << static_cast<int>(product));
+        DeviceMatrix from(x, 1), to(size.tokens, size.rows, 3);
+        EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add,
+                                           *simt::make_emulated_gemm(product), workspace.span(),
+                                           to.tensor(), kStream));
+        EXPECT_TRUE(to.gaps_untouched());
+        if (format.dtype == DType::i8) {
+          EXPECT_TRUE(same_bits(to.copy(), expected));
+          continue;
+        }
+        // Blocks' scales are rounded to bf16 together with the codes, unless the library multiplies
+        // by them. Of a few columns one product may be far above the others.
+        const bool scaled = format.quantized_input && product == E4M3Product::scaled &&
+                            size.cols % 128 == 0 && size.rows % 16 == 0;
+        const bool twice = format.scales == ScaleKind::per_block && !scaled;
+        const float rounding = !twice ? 2e-6f : format.quantized_input ? 8e-3f : 4e-3f;
+        const float columns = 2 + std::sqrt(static_cast<float>(size.cols));
+        expect_near(to.copy(), expected, rounding * columns, 2e-6f);
+      }
     }
   }
 }
