@@ -73,7 +73,7 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
   product.panel_stride = job.panel_bytes;
   product.panels = count;
   product.steps = units;
-  if (units == job.units) product.next_panels = job.next_panels;
+  if (job.rows <= kStreamedRows) product.next_panels = job.next_panels;
   product.resume = begin > 0;
   product.y_stride = sums.stride;
   if (walk.decode) {
