@@ -75,7 +75,7 @@ __device__ void compute_scores(const AttentionArgs& a, const Task& task, float* 
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
         float dot = 0;
-        for (int i = 0; i < kChunk; ++i) dot += q[h].at[i] * key[n].at[i];
+        for (int i = 0; i < kChunk; ++i) dot = fmaf(q[h].at[i], key[n].at[i], dot);
         for (int step = s.lanes / 2; step > 0; step /= 2) {
           dot += __shfl_xor_sync(kAllLanes, dot, step);
         }
@@ -136,7 +136,8 @@ __device__ void weigh_values(const AttentionArgs& a, const Task& task, const flo
       for (int h = 0; h < kHeads; ++h) {
         if (h >= task.heads) continue;
         const float weight = weights[h * kPositions + position - task.begin] * scale[n];
-        for (int i = 0; i < kChunk; ++i) sums[h].at[i] += weight * value[n].at[i];
+        for (int i = 0; i < kChunk; ++i)
+          sums[h].at[i] = fmaf(weight, value[n].at[i], sums[h].at[i]);
       }
     }
   }

@@ -62,12 +62,12 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         const float factor = a.round ? bf16_to_float(float_to_bf16(x.at[i])) : x.at[i];
-        sum += factor * Element<kCodes>::decode(codes.at[i]);
+        sum = fmaf(factor, Element<kCodes>::decode(codes.at[i]), sum);
       }
       if (a.x_scales.block_step != 0) {
         sum *= a.x_scales.at[n * a.x_scales.row_step + c / kScaleBlock * a.x_scales.block_step];
       }
-      sums[n] += sum * scale;
+      sums[n] = fmaf(sum, scale, sums[n]);
     }
   }
 #pragma unroll

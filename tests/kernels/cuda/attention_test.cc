@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-using simt::Buffer;
+using test::Buffer;
 using test::DeviceMatrix;
 using test::in_every_order;
 using test::kStream;

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-using simt::Buffer;
+using test::Buffer;
 using test::DeviceMatrix;
 using test::kStream;
 using test::Matrix;

@@ -1,4 +1,4 @@
-// Matrices and weights in emulated device memory, and tests over all orders of threads.
+// Matrices and weights in the device's memory, and tests over all orders of threads.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,10 +10,9 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/reference/reference.h"
 #include "tests/kernels/backend.h"
+#include "tests/kernels/cuda/on_device.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
-#include "tests/support/simt/buffer.h"
-#include "tests/support/simt/emulator.h"
 
 namespace sluice::test {
 
@@ -55,7 +54,7 @@ class DeviceMatrix {
   size_t row_bytes() const { return static_cast<size_t>(cols_) * sizeof(float); }
 
   int64_t rows_, cols_, stride_;
-  simt::Buffer<float> data_;
+  Buffer<float> data_;
 };
 
 // A weight of the row layout, in device memory.
@@ -79,21 +78,20 @@ struct DeviceWeight {
         absolute_max(args.source, DType::f32, args.source_stride, args.rows, values.cols());
     encode_reference(args);
   }
-  simt::Buffer<std::byte> data;
-  simt::Buffer<float> scales;
+  Buffer<std::byte> data;
+  Buffer<float> scales;
   Weight weight;
 };
 
 // body() once in each order of threads; what it returns must be the same bits each time.
 template <class Body>
 auto in_every_order(Body&& body) {
-  simt::set_order(simt::Order::forward);
   auto first = body();
-  simt::set_order(simt::Order::backward);
-  EXPECT_TRUE(same_bits(first, body())) << "depends on the order of threads";
-  simt::set_order(simt::Order::shuffled, 12345);
-  EXPECT_TRUE(same_bits(first, body())) << "depends on the order of threads";
-  simt::set_order(simt::Order::forward);
+  for (int order = 1; order < kThreadOrders; ++order) {
+    order_threads(order);
+    EXPECT_TRUE(same_bits(first, body())) << "depends on the order of threads";
+  }
+  order_threads(0);
   return first;
 }
 

@@ -11,6 +11,7 @@
 namespace sluice {
 namespace {
 
+using test::Buffer;
 using test::DeviceMatrix;
 using test::DeviceWeight;
 using test::in_every_order;
@@ -47,7 +48,7 @@ TEST(CudaElementwise, LikeliestEqualsTheReference) {
     reference.likeliest(m.tensor(), expected);
     in_every_order([&] {
       DeviceMatrix from(m, 1);
-      simt::Buffer<TokenLogit> found(9);
+      Buffer<TokenLogit> found(9);
       cuda::likeliest(from.tensor(), found.data(), kStream);
       EXPECT_TRUE(found.intact());
       test::expect_same({found.data(), found.data() + 9}, expected);
@@ -67,8 +68,8 @@ TEST(CudaElementwise, TopLogitsEqualTheReference) {
       reference.top_logits(m.tensor(), k, expected.out());
       in_every_order([&] {
         DeviceMatrix from(m, 1);
-        simt::Buffer<TokenLogit> tokens(9 * 40);
-        simt::Buffer<int32_t> counts(9);
+        Buffer<TokenLogit> tokens(9 * 40);
+        Buffer<int32_t> counts(9);
         cuda::top_logits(from.tensor(), k, {40, tokens.data(), counts.data()}, kStream);
         EXPECT_TRUE(tokens.intact() && counts.intact());
         test::TopRows found(9, 40);
@@ -175,7 +176,7 @@ TEST(CudaElementwise, EmbedLooksUpRowsOfEveryScheme) {
         DeviceWeight table(scheme, stored, values);
         std::vector<int32_t> ids = {0, 49};
         for (int i = 0; i < 9; ++i) ids.push_back(static_cast<int32_t>(random.between(0, 49)));
-        simt::Buffer<int32_t> device_ids(ids);
+        Buffer<int32_t> device_ids(ids);
         DeviceMatrix to(static_cast<int64_t>(ids.size()), cols, 2);
         Matrix expected(static_cast<int64_t>(ids.size()), cols);
         cuda::embed(table.weight, device_ids.data(), to.tensor(), kStream);
@@ -188,14 +189,14 @@ TEST(CudaElementwise, EmbedLooksUpRowsOfEveryScheme) {
 }
 
 TEST(CudaElementwise, NothingToDoLaunchesNothing) {
-  const int64_t launches = simt::counts().launches;
+  const int64_t launches = test::launches();
   DeviceMatrix empty(0, 8, 0);
   DeviceWeight weight({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 8);
   cuda::rms_norm(empty.tensor(), weight.weight, 1e-5f, empty.tensor(), kStream);
   cuda::add(empty.tensor(), empty.tensor(), kStream);
   cuda::gated_activation(Activation::silu, empty.tensor(), empty.tensor(), empty.tensor(), kStream);
   cuda::embed(weight.weight, nullptr, empty.tensor(), kStream);
-  EXPECT_EQ(simt::counts().launches, launches);
+  EXPECT_EQ(test::launches(), launches);
 }
 
 }  // namespace

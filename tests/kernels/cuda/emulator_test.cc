@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "kernels/cuda/simt.h"
-#include "tests/support/simt/buffer.h"
+#include "tests/kernels/cuda/on_device.h"
 
 namespace sluice {
 namespace {
 
 using cuda::Launch;
-using simt::Buffer;
 using simt::Fault;
 using simt::Order;
+using test::Buffer;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;

@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-using simt::Buffer;
+using test::Buffer;
 using test::DeviceWeight;
 using test::kStream;
 using test::Random;

@@ -5,18 +5,18 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/linear_many.h"
 #include "quant/float8.h"
 #include "tests/kernels/cuda/device.h"
-#include "tests/support/simt/emulated_backend.h"
 
 namespace sluice {
 namespace {
 
-using simt::Buffer;
+using test::Buffer;
 using test::DeviceMatrix;
 using test::DeviceWeight;
 using test::in_every_order;
@@ -90,7 +90,7 @@ TEST(CudaLinear, EqualsTheReference) {
             EXPECT_TRUE(same_bits(y, expected));
           } else {
             const float sum = std::sqrt(static_cast<float>(size.cols));  // of the size of the terms
-            expect_near(y, expected, 2e-6f * sum, 2e-6f);
+            expect_near(y, expected, test::kSumRounding * sum, test::kSumRounding);
           }
         }
       }
@@ -157,11 +157,31 @@ TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithCodes) {
   }
 }
 
+// What a sum may be off by, as a share of its terms. Blocks' scales are rounded to bf16 together
+// with the codes, unless the library multiplies by them.
+float rounding_of_many(const Weight& w, const Tensor& y, cuda::Gemm& gemm) {
+  const bool codes = w.format.quantized_input;
+  if (w.format.scales == ScaleKind::per_block) {
+    if (!codes) return 4e-3f;
+    const auto* data = reinterpret_cast<const uint8_t*>(w.data);
+    const bool scaled =
+        w.cols % 128 == 0 && w.rows % 16 == 0 &&
+        gemm.product_of({data, y.rows, w.cols, w.scales, true},
+                        {data, w.rows, w.cols, w.scales, true}, y) == cuda::E4M3Product::scaled;
+    if (!scaled) return 8e-3f;
+  }
+  return codes ? test::kE4M3SumRounding : test::kSumRounding;
+}
+
 // Many rows: bf16 by the library alone, E4M3 and i8 decoded before, a tile of rows at a time; codes
 // of E4M3 times such codes as they are, where the library can and vectors fit.
 TEST(CudaLinear, ManyRowsEqualTheReference) {
   using cuda::E4M3Product;
   Random random("CudaLinear.ManyRowsEqualTheReference");
+  const std::pair<E4M3Product, std::unique_ptr<cuda::Gemm>> libraries[] = {
+      {E4M3Product::none, test::make_gemm(E4M3Product::none)},
+      {E4M3Product::sums, test::make_gemm(E4M3Product::sums)},
+      {E4M3Product::scaled, test::make_gemm(E4M3Product::scaled)}};
   for (const Size& size :
        {Size{16, 128, 17}, Size{48, 240, 19}, Size{33, 272, 20}, Size{300, 70, 40}, Size{5, 1, 33},
         Size{272, 640, 18}, Size{128, 512, 17},
@@ -177,28 +197,23 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
       const float* add = random.between(0, 1) == 0 ? nullptr : bias.data();
       const Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
       const WeightFormat& format = w.weight.format;
-      for (E4M3Product product : {E4M3Product::none, E4M3Product::sums, E4M3Product::scaled}) {
+      for (const auto& [product, gemm] : libraries) {
         if (product != E4M3Product::scaled && !format.quantized_input) continue;
         SCOPED_TRACE(testing::Message()
                      << scheme.name << ", " << size.tokens << " rows times " << size.rows << " x "
                      << size.cols << ", " << static_cast<int>(product));
         DeviceMatrix from(x, 1), to(size.tokens, size.rows, 3);
-        EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add,
-                                           *simt::make_emulated_gemm(product), workspace.span(),
+        EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add, *gemm, workspace.span(),
                                            to.tensor(), kStream));
         EXPECT_TRUE(to.gaps_untouched());
         if (format.dtype == DType::i8) {
           EXPECT_TRUE(same_bits(to.copy(), expected));
           continue;
         }
-        // Blocks' scales are rounded to bf16 together with the codes, unless the library multiplies
-        // by them. Of a few columns one product may be far above the others.
-        const bool scaled = format.quantized_input && product == E4M3Product::scaled &&
-                            size.cols % 128 == 0 && size.rows % 16 == 0;
-        const bool twice = format.scales == ScaleKind::per_block && !scaled;
-        const float rounding = !twice ? 2e-6f : format.quantized_input ? 8e-3f : 4e-3f;
+        // Of a few columns one product may be far above the others.
         const float columns = 2 + std::sqrt(static_cast<float>(size.cols));
-        expect_near(to.copy(), expected, rounding * columns, 2e-6f);
+        const float rounding = rounding_of_many(w.weight, to.tensor(), *gemm);
+        expect_near(to.copy(), expected, rounding * columns, test::kSumRounding);
       }
     }
   }
@@ -214,14 +229,15 @@ TEST(CudaLinear, ManyRowsOfI8InTilesEqualTheReference) {
   DeviceWeight w(scheme, DType::bf16, values);
   Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(17, values.cols()));
   DeviceMatrix from(x, 0), to(17, 130, 0);
-  EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr, *simt::make_emulated_gemm(),
-                                     workspace.span(), to.tensor(), kStream));
+  EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
+                                     *test::make_gemm(cuda::E4M3Product::scaled), workspace.span(),
+                                     to.tensor(), kStream));
   EXPECT_TRUE(same_bits(to.copy(),
                         reference_linear(scheme, DType::bf16, values, x, nullptr, Compute::bf16)));
   // Where the library has no products of integers, that is said.
   EXPECT_FALSE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
-                                      *simt::make_emulated_gemm(cuda::E4M3Product::none),
-                                      workspace.span(), to.tensor(), kStream));
+                                      *test::make_gemm(cuda::E4M3Product::none), workspace.span(),
+                                      to.tensor(), kStream));
 }
 
 TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {
