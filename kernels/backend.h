@@ -30,8 +30,8 @@ class Backend {
   // How linear layers take their matrices.
   virtual WeightLayout matrix_layout() const = 0;
 
-  // Error(refused) or Error(usage) for a KV cache or norms that the kernels have no code for.
-  virtual void check_supported(const KvCache& cache, bool quantized_norms) const = 0;
+  // Error(refused) for a KV cache that the kernels have no code for.
+  virtual void check_supported(const KvCache& cache) const = 0;
 
   // Kernels whose ops are work of `stream`. Stream, memory and backend outlive them.
   virtual WorkspaceBytes kernels_bytes(const WorkspaceNeeds& needs) const = 0;

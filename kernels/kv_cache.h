@@ -3,7 +3,7 @@
 //
 // Keys and values are apart. A block of either is one contiguous run of kv_block_bytes:
 //   [kv_heads][block_size][head_dim]  elements of `dtype`
-//   [kv_heads][block_size]            float32 scales, where kv_stores_scales
+//   [kv_heads][block_size]            float32 scales, where kv_stores_scales; in whole 8 bytes
 // An FP8 element means its code times a scale: the checkpoint's, one for all keys and one for all
 // values of a layer, or else one for each token and head, chosen from that token and head alone
 // (kv_token_scale). So what is stored for a token depends on nothing that is computed beside it.
@@ -49,7 +49,7 @@ inline int64_t kv_scale_offset(const KvCache& c, int64_t kv_head, int64_t token)
 }
 // Bytes of one block of keys, or of values.
 inline int64_t kv_block_bytes(const KvCache& c) {
-  return kv_stores_scales(c) ? kv_scale_offset(c, c.kv_heads, 0)
+  return kv_stores_scales(c) ? ceil_div(kv_scale_offset(c, c.kv_heads, 0), 8) * 8
                              : kv_element_offset(c, c.kv_heads, 0);
 }
 

@@ -10,7 +10,7 @@ class CpuBackend final : public Backend {
 
   Device& device() const override { return *device_; }
   WeightLayout matrix_layout() const override { return WeightLayout::packed; }
-  void check_supported(const KvCache&, bool) const override {}  // all that a checkpoint may have
+  void check_supported(const KvCache&) const override {}  // all that a checkpoint may have
 
   WorkspaceBytes kernels_bytes(const WorkspaceNeeds& needs) const override {
     return {cpu_workspace_bytes(needs, pool_.size()), 0};

@@ -17,16 +17,12 @@ class CudaBackend final : public Backend {
   Device& device() const override { return *device_; }
   WeightLayout matrix_layout() const override { return WeightLayout::rows; }
 
-  void check_supported(const KvCache& cache, bool quantized_norms) const override {
+  void check_supported(const KvCache& cache) const override {
     if (cache.head_dim % 8 != 0 || cache.head_dim > 256) {
       fail(ErrorKind::refused,
            "heads of {} elements are not computed by --device cuda: multiples of 8 up to 256 are",
            cache.head_dim);
     }
-    if (kv_block_bytes(cache) % 8 != 0)
-      fail(ErrorKind::usage, "--block-size {}: with this cache --device cuda takes even ones only",
-           cache.block_size);
-    if (quantized_norms) fail(ErrorKind::usage, "--quantize-modules norm: not with --device cuda");
   }
 
   WorkspaceBytes kernels_bytes(const WorkspaceNeeds& needs) const override {

@@ -14,6 +14,8 @@ struct NormArgs {
   float* x;         // with kAdd: the residual
   const float* by;  // kAdd: what is added to it
   const void* weight;
+  const float* scales;  // of the weight's codes, each for so many columns; null: it has none
+  int columns_of_scale;
   float* y;
   int64_t x_stride, by_stride, y_stride;  // elements
   int cols;
@@ -46,7 +48,9 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormArgs a) {
   for (int c = first; c < a.cols; c += step) {
     auto v = load_as<Values>(x + c);
     const auto w = load_as<Codes>(weight + c);
-    for (int i = 0; i < kWidth; ++i) v.at[i] *= scale * Element<kWeight>::decode(w.at[i]);
+    float factor = scale;
+    if constexpr (dtype_is_code(kWeight)) factor *= a.scales[c / a.columns_of_scale];
+    for (int i = 0; i < kWidth; ++i) v.at[i] *= factor * Element<kWeight>::decode(w.at[i]);
     store_as(y + c, v);
   }
 }
@@ -54,19 +58,29 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormArgs a) {
 template <bool kAdd>
 void launch_norm(Tensor x, Tensor by, const Weight& weight, float eps, Tensor y, Stream stream) {
   check_rms_norm(x, weight, y);
-  check(weight.format.scales == ScaleKind::none, "norm weights are not quantized");
+  check(dtype_is_code(weight.format.dtype) == (weight.scales != nullptr), "codes have scales");
   if (x.rows == 0 || x.cols == 0) return;
-  const NormArgs args{
-      x.row<float>(0), by.row<float>(0),         weight.data, y.row<float>(0), x.stride, by.stride,
-      y.stride,        static_cast<int>(x.cols), eps};
+  const int cols = static_cast<int>(x.cols);
+  const bool blocks = weight.format.scales == ScaleKind::per_block;
+  const NormArgs args{x.row<float>(0),
+                      by.row<float>(0),
+                      weight.data,
+                      weight.scales,
+                      blocks ? static_cast<int>(kScaleBlock) : cols,
+                      y.row<float>(0),
+                      x.stride,
+                      by.stride,
+                      y.stride,
+                      cols,
+                      eps};
   auto with = [&](auto dtype, auto width) {
     const uint32_t threads = block_threads(x.cols / width, kMostThreads);
     const Launch at{{static_cast<uint32_t>(x.rows)}, {threads}, threads / 32 * 4};
     launch(norm_kernel<dtype(), width(), kAdd>, at, stream, args);
   };
-  with_dtype<DType::f32, DType::f16, DType::bf16>(weight.format.dtype, [&](auto dtype) {
-    with_width([&](auto width) { with(dtype, width); }, x, by, y);
-  });
+  with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
+      weight.format.dtype,
+      [&](auto dtype) { with_width([&](auto width) { with(dtype, width); }, x, by, y); });
 }
 
 }  // namespace

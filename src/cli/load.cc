@@ -115,8 +115,8 @@ void place_and_load(Session& session, const CommonOptions& options, const RunSha
 
 Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
                  const Json& timings) {
-  MemoryReport memory = measure_memory(session.ledger(), session.predicted_peak(),
-                                       session.memory_plan().device.peak());
+  MemoryReport memory =
+      measure_memory(session.ledger(), session.predicted_peak(), session.predicted_device_peak());
   return {{"schema", kReportSchema},
           {"verb", verb},
           {"model", options.model},

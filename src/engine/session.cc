@@ -61,6 +61,7 @@ void enforce_quant_error(const LoadReport& report, double bound) {
 
 Session::Session(SessionOptions options, Session* host)
     : options_(std::move(options)),
+      host_(host),
       own_ledger_(host == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
       free_(host == nullptr ? free_memory() : host->free_),
@@ -92,7 +93,8 @@ Session::Session(SessionOptions options, Session* host)
   if (host == nullptr) runtime_bytes_ = process_rss();
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
-  check_device();
+  // What the kernels have no code for is refused before anything is read.
+  backend_->check_supported(kv_cache_shape(*model_.root, run_shape(1, 1, 1)));
   if (options_.longest_model_len) max_model_len_ = longest_sequence();
 }
 
@@ -100,21 +102,17 @@ Session::Session(SessionOptions options, Session* host)
 // it.
 void Session::set_device_budget() {
   if (!backend_->device().has_own_memory()) return;
+  Rates rates = this->rates();
+  link_cost_ = rates.disk / rates.link;
+  if (host_ != nullptr) {
+    device_budget_ = host_->device_budget_;
+    return;
+  }
   uint64_t free = backend_->device().free_bytes();
   device_budget_ = options_.device_memory
                        ? parse_budget("--device-memory", *options_.device_memory, free)
                        : free - std::min(free, std::clamp(free / 20, 64 * MiB, GiB));
   ledger_.set_budget(Place::device, device_budget_);
-  Rates rates = this->rates();
-  link_cost_ = rates.disk / rates.link;
-}
-
-// What the device's kernels have no code for is refused before anything is read.
-void Session::check_device() {
-  bool norms = options_.quantize.scheme.group != ScaleGroup::none &&
-               options_.quantize.roles.contains(ParamRole::norm);
-  RunShape shape = run_shape(1, 1, 1);
-  backend_->check_supported(kv_cache_shape(*model_.root, shape), norms);
 }
 
 // Token ids need no tokenizer, so a model without a usable one can still run.
@@ -164,7 +162,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           options_.swap,
           options_.prompt_cache,
           std::min(max_tokens, max_model_len_),
-          backend_->device().has_own_memory() ? device_budget_ : UINT64_MAX,
+          backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
           link_cost_};
 }
 
@@ -192,7 +190,7 @@ int64_t Session::longest_sequence() {
     return fitting_plan(shape);
   };
   std::optional<MemoryPlan> shortest = plan_for(1);
-  uint64_t kv_place = device_budget_ > 0 ? device_budget_ : budget();
+  uint64_t kv_place = device_budget() > 0 ? device_budget() : budget();
   auto good = [&](int64_t tokens) {
     std::optional<MemoryPlan> plan = plan_for(tokens);
     return plan && plan->streams() == shortest->streams() &&
@@ -238,30 +236,43 @@ const MemoryPlan& Session::place(const RunShape& shape) {
 }
 
 void Session::place_beside(Session& host, const RunShape& shape) {
+  const bool own_memory = backend_->device().has_own_memory();
+  const uint64_t most = host.budget() / 2;
+  const uint64_t most_of_device = own_memory ? host.device_budget() / 2 : UINT64_MAX;
   shape_ = shape;
-  if (backend_->device().has_own_memory())
-    fail(ErrorKind::usage, "a second model beside the first runs on --device cpu only");
-  uint64_t most = host.budget() / 2;
-  auto [resident, read] = what_if(shape, UINT64_MAX, options_.quantize);
-  uint64_t needed = resident.needed();
-  if (needed <= most) {
+  shape_.device_budget = UINT64_MAX;
+  auto [resident, read] = what_if(shape_, UINT64_MAX, options_.quantize);
+  const uint64_t needed = resident.needed(), of_device = resident.device.peak();
+  shape_.device_budget = most_of_device;
+  if (needed <= most && of_device <= most_of_device) {
     plan_ = std::move(resident);
     read_plan_ = std::move(read);
   } else {  // slower, and smaller
-    std::tie(plan_, read_plan_) = what_if(shape, most, options_.quantize);
+    std::tie(plan_, read_plan_) = what_if(shape_, most, options_.quantize);
   }
   if (plan_->streams()) {
-    fail(ErrorKind::no_fit, "{}: takes {} in memory, and half of the budget is {}",
-         options_.model.string(), format_size(needed), format_size(most));
+    fail(ErrorKind::no_fit, "{}: takes {} in {}, and half of the budget is {}",
+         options_.model.string(), format_size(own_memory ? of_device : needed),
+         own_memory ? "the device's memory" : "memory",
+         format_size(own_memory ? most_of_device : most));
   }
   host.guests_ += plan_->run_peak() + plan_->run_peak() / 512;
+  host.device_guests_ += plan_->device.peak();
   malloc_trim(0);
   host.runtime_bytes_ = process_rss();  // with this one's headers
 }
 
+// Whoever is loaded first asks for what all need.
+void Session::reserve_device() {
+  if (host_ != nullptr) return host_->reserve_device();
+  if (device_reserved_) return;
+  backend_->device().reserve(predicted_device_peak());
+  device_reserved_ = true;
+}
+
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
-  backend_->device().reserve(plan_->device.peak());
+  reserve_device();
   make_encoder();
   if (plan_->has(Tier::disk) && !options_.spill.directories.empty()) {
     SpillKey key{std::filesystem::canonical(options_.model),
@@ -416,6 +427,7 @@ void Session::release() {
   encoder_pinned_.reset();
   encoder_memory_ = {};
   encoder_host_ = {};
+  device_reserved_ = false;
 }
 
 }  // namespace sluice

@@ -56,7 +56,7 @@ class Session {
   // Error(refused).
   explicit Session(SessionOptions options) : Session(std::move(options), nullptr) {}
   // A second model in the same process, such as a draft: in the ledger of `host`, which outlives
-  // it, computed by the same threads. It stays in memory whole.
+  // it, computed by the same threads or on the same device. It stays in memory whole.
   Session(SessionOptions options, Session& host) : Session(std::move(options), &host) {}
 
   const SessionOptions& options() const { return options_; }
@@ -71,7 +71,10 @@ class Session {
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
   const Backend& backend() const { return *backend_; }
-  uint64_t device_budget() const { return device_budget_; }  // 0: its memory is the host's
+  // 0: its memory is the host's. Beside guests.
+  uint64_t device_budget() const {
+    return device_budget_ - std::min(device_budget_, device_guests_);
+  }
   Compute compute() const { return compute_; }
   DType kv_dtype() const;
   uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // beside guests
@@ -83,17 +86,19 @@ class Session {
                      int64_t sequences = 1) const;
   // Decides; Error(no_fit) when the budget is too small.
   const MemoryPlan& place(const RunShape& shape);
-  // As place(), for a guest: everything resident, and taken from what its host may have.
+  // As place(), for a guest, before its host is placed: everything resident, and taken from what
+  // that may have.
   void place_beside(Session& host, const RunShape& shape);
   // Of the process, with its guests.
   uint64_t predicted_peak() const { return std::max(past_peak_, plan_->peak() + guests_); }
+  uint64_t predicted_device_peak() const { return plan_->device.peak() + device_guests_; }
   // What place() would decide, if the budget has room; fitting or not; and with the least memory
   // that works.
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
   bool fits(const MemoryPlan& plan) const {
-    return plan.needed() <= budget() && plan.device.peak() <= device_budget_;
+    return plan.needed() <= budget() && plan.device.peak() <= device_budget();
   }
   // What place() would decide for another budget and scheme; throws as it does.
   std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
@@ -104,7 +109,7 @@ class Session {
   // What is known of this machine: measured, assumed, or of the device by its own word.
   Rates rates() const;
 
-  // After place().
+  // After place(), of the host, too.
   void load(LoadProgress& progress, std::stop_token stop);
   const LoadReport& load_report() const { return load_report_; }
   // None when everything was resident all along.
@@ -128,7 +133,7 @@ class Session {
   Session(SessionOptions options, Session* host);
   void load_tokenizer();
   void set_device_budget();
-  void check_device();
+  void reserve_device();
   void check_place_rules();
   int64_t longest_sequence();
   void measure_streamed(const std::stop_token& stop);
@@ -139,6 +144,7 @@ class Session {
   BlockCosts block_costs() const;
 
   SessionOptions options_;
+  Session* host_;                       // null: this is none's guest
   std::unique_ptr<Ledger> own_ledger_;  // none: the host's
   Ledger& ledger_;
   FreeMemory free_;
@@ -152,7 +158,9 @@ class Session {
   double link_cost_ = 0;  // as of RunShape
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
-  uint64_t guests_ = 0;  // bytes that they take while this runs
+  uint64_t guests_ = 0;         // bytes that they take while this runs
+  uint64_t device_guests_ = 0;  // and of the device's memory
+  bool device_reserved_ = false;
   uint64_t runtime_bytes_ = 0;
   std::optional<uint64_t> cgroup_limit_;  // as it was last seen
   std::stop_token stop_;                  // of the load, and of the stream after it

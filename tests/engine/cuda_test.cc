@@ -31,6 +31,7 @@ struct How {
   int64_t chunk = 512;
   bool on_device = true;
   const char* place = "";
+  bool unusual = false;  // norms of codes, blocks of 5 tokens
 };
 
 SessionOptions options_for(const fs::path& model, const How& how) {
@@ -41,6 +42,10 @@ SessionOptions options_for(const fs::path& model, const How& how) {
   options.threads = 2;
   options.quantize.scheme = *find_quant_scheme(how.scheme);
   if (*how.place != 0) options.place = parse_place_rules(how.place);
+  if (how.unusual) {
+    options.quantize.roles.insert(ParamRole::norm);
+    options.block_size = 5;
+  }
   if (how.on_device)
     options.backend = simt::make_emulated_backend({.schedule = how.schedule, .seed = 17});
   return options;
@@ -166,7 +171,8 @@ TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
                   How{.scheme = "fp8_per_block"}, How{.scheme = "fp8_dynamic"},
                   How{.scheme = "fp8_dynamic_per_block"}, How{.scheme = "int8"},
                   How{.kv_dtype = DType::f8_e4m3}, How{.kv_dtype = DType::f8_e5m2},
-                  How{.kv_dtype = DType::f32}, How{.chunk = 7}, How{.chunk = 1}}) {
+                  How{.kv_dtype = DType::f32}, How{.chunk = 7}, How{.chunk = 1},
+                  How{.scheme = "fp8_per_block", .kv_dtype = DType::f8_e4m3, .unusual = true}}) {
     SCOPED_TRACE(testing::Message() << how.scheme << ", chunks of " << how.chunk);
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
       how.dtype = dtype;
@@ -286,13 +292,51 @@ TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   EXPECT_LE(session.runner().max_rows(), 16);  // with little effort
 }
 
-TEST(CudaEngine, WhatItHasNoKernelsForIsRefused) {
-  SessionOptions odd = options_for(bundled("llama_tied"), {.kv_dtype = DType::f8_e4m3});
-  odd.block_size = 5;
-  EXPECT_THROW(Session{odd}, Error);
-  SessionOptions norms = options_for(bundled("llama_tied"), {.scheme = "fp8_per_channel"});
-  norms.quantize.roles.insert(ParamRole::norm);
-  EXPECT_THROW(Session{norms}, Error);
+// A model that guesses for another shares the device with it, and changes nothing but the passes.
+TEST(CudaEngine, ADraftModelGuessesOnTheDevice) {
+  constexpr int64_t kPrompt = 6, kTokens = 20;
+  std::vector<int32_t> texts[2];
+  for (bool with_draft : {false, true}) {
+    SessionOptions options =
+        options_for(bundled("llama_tied"), {.schedule = Schedule::shuffled, .place = "*=host"});
+    Session session(options);
+    options.place.clear();
+    std::optional<Session> draft_session;
+    if (with_draft) {
+      draft_session.emplace(options, session);
+      draft_session->place_beside(
+          session, draft_session->run_shape(kPrompt + kTokens + kSpeculativeRows, kPrompt, 1));
+    }
+    session.place(session.run_shape(kPrompt + kTokens, kSpeculativeRows, kSpeculativeRows));
+    LoadProgress progress;
+    std::optional<DraftModel> draft;
+    if (with_draft) {
+      draft_session->load(progress, {});
+      draft.emplace(draft_session->runner(), draft_session->max_model_len());
+    }
+    session.load(progress, {});
+    Engine engine(session.runner(), nullptr, 1);
+    Request request;
+    request.prompt = {5, 17, 30, 2, 9, 40};
+    request.max_tokens = kTokens;
+    request.draft = draft ? &*draft : nullptr;
+    OutputId id{engine.add(request), 0};
+    while (!engine.idle()) engine.step({});
+    texts[with_draft] = engine.take(id).ids;
+    EXPECT_EQ(engine.stats().accepted > 0, with_draft);
+    EXPECT_EQ(session.ledger().peak(Place::device), session.predicted_device_peak());
+    EXPECT_EQ(device_of(session).peak_bytes(), session.predicted_device_peak());
+    EXPECT_LE(session.ledger().peak(Place::host), session.predicted_peak());
+  }
+  EXPECT_EQ(texts[1], texts[0]);
+}
+
+TEST(CudaEngine, ADraftModelMayTakeHalfOfTheDevice) {
+  SessionOptions options = options_for(bundled("llama_tied"), {});
+  options.device_memory = "300KiB";
+  Session session(options);
+  Session draft(options, session);
+  EXPECT_THROW(draft.place_beside(session, draft.run_shape(20, 6, 1)), Error);
 }
 
 TEST(CudaEngine, LoadsAgainAfterRelease) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/cuda/device.h"
@@ -85,11 +86,15 @@ TEST(CudaElementwise, TopLogitsEqualTheReference) {
 TEST(CudaElementwise, RmsNormEqualsTheReference) {
   Random random("CudaElementwise.RmsNormEqualsTheReference");
   ReferenceKernels reference(Compute::bf16);
+  std::vector<std::pair<QuantScheme, DType>> weights;
+  for (DType stored : {DType::f32, DType::f16}) weights.emplace_back(kNone, stored);
+  for (const QuantScheme& scheme : quant_schemes()) weights.emplace_back(scheme, DType::bf16);
   for (const Size& s : sizes(random)) {
-    for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      SCOPED_TRACE(testing::Message() << s.rows << " x " << s.cols << ", gap " << s.gap);
+    for (const auto& [scheme, stored] : weights) {
+      SCOPED_TRACE(testing::Message()
+                   << s.rows << " x " << s.cols << ", gap " << s.gap << ", " << scheme.name);
       Matrix x = Matrix::random(s.rows, s.cols, random, 3), expected(s.rows, s.cols);
-      DeviceWeight weight(kNone, dtype, Matrix::random(1, s.cols, random));
+      DeviceWeight weight(scheme, stored, Matrix::random(1, s.cols, random));
       reference.rms_norm(x.tensor(), weight.weight, 1e-5f, expected.tensor());
       Matrix y = in_every_order([&] {
         DeviceMatrix from(x, s.gap), to(s.rows, s.cols, s.gap);

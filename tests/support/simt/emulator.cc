@@ -52,8 +52,9 @@ struct Thread {
 
 // The launch that is running; there is never more than one.
 struct Machine {
-  std::deque<Thread> threads;  // kept from launch to launch, for their stacks
-  size_t size = 0;             // threads of a block of this launch
+  std::deque<Thread> made;  // kept from launch to launch, for their stacks
+  std::array<Thread*, 1024> threads{};
+  size_t size = 0;  // threads of a block of this launch
   Fiber scheduler;
   Thread* current = nullptr;
   const std::function<void()>* body = nullptr;
@@ -67,10 +68,8 @@ struct Machine {
   Counts counts;
 };
 
-Machine& machine() {
-  static Machine m;
-  return m;
-}
+Machine the_machine;
+Machine& machine() { return the_machine; }
 
 std::string text(const uint3& v) { return fmt::format("({}, {}, {})", v.x, v.y, v.z); }
 
@@ -114,11 +113,10 @@ void thread_main() {
   }
 }
 
-// The threads of the running thread's warp, from lane 0.
-Thread* warp_thread(int at) {
+// Those of the running thread's warp, from lane 0; null behind the block's last.
+Thread* const* warp_threads() {
   Machine& m = machine();
-  const size_t rank = static_cast<size_t>(m.current->rank / kWarp * kWarp + at);
-  return rank < m.size ? &m.threads[rank] : nullptr;
+  return &m.threads[static_cast<size_t>(m.current->rank / kWarp * kWarp)];
 }
 
 std::vector<size_t> turn_order(size_t count) {
@@ -170,21 +168,24 @@ void release_barrier() {
   Machine& m = machine();
   m.at_barrier = 0;
   for (size_t i = 0; i < m.size; ++i) {
-    if (m.threads[i].state == State::at_barrier) m.threads[i].state = State::ready;
+    if (m.threads[i]->state == State::at_barrier) m.threads[i]->state = State::ready;
   }
 }
 
 // Nobody can run and somebody has not ended: says who waits for whom.
 std::string describe_stall() {
   Machine& m = machine();
-  const auto end = m.threads.begin() + static_cast<std::ptrdiff_t>(m.size);
-  auto waiting = std::find_if(m.threads.begin(), end,
-                              [](const Thread& t) { return t.state == State::in_warp; });
-  if (waiting != end) {
-    m.current = &*waiting;
+  auto in = [&](State state) -> Thread* {
+    const auto end = m.threads.begin() + static_cast<std::ptrdiff_t>(m.size);
+    auto found =
+        std::find_if(m.threads.begin(), end, [&](const Thread* t) { return t->state == state; });
+    return found == end ? nullptr : *found;
+  };
+  if (Thread* waiting = in(State::in_warp)) {
+    m.current = waiting;
     for (int i = 0; i < kWarp; ++i) {
       if ((waiting->mask >> i & 1) == 0) continue;
-      const Thread* missing = warp_thread(i);
+      const Thread* missing = warp_threads()[i];
       if (missing == nullptr) {
         return fmt::format("{} {} for lane {}, which the block does not have", name_of(*waiting),
                            doing(*waiting), i);
@@ -195,11 +196,8 @@ std::string describe_stall() {
                          doing(*missing));
     }
   }
-  waiting = std::find_if(m.threads.begin(), end,
-                         [](const Thread& t) { return t.state == State::at_barrier; });
-  auto other =
-      std::find_if(m.threads.begin(), end, [](const Thread& t) { return t.state == State::done; });
-  check(waiting != end && other != end, "a stalled block has a reason");
+  const Thread *waiting = in(State::at_barrier), *other = in(State::done);
+  check(waiting != nullptr && other != nullptr, "a stalled block has a reason");
   return fmt::format("{} {} for thread {}, which {}", name_of(*waiting), doing(*waiting),
                      text(other->index), doing(*other));
 }
@@ -220,7 +218,7 @@ void start_threads() {
   m.waiting_lanes.fill(0);
   for (size_t i = 0; i < m.size; ++i) {
     const unsigned rank = static_cast<unsigned>(i);
-    Thread& t = m.threads[i];
+    Thread& t = *m.threads[i];
     t.index = {rank % blockDim.x, rank / blockDim.x % blockDim.y, rank / (blockDim.x * blockDim.y)};
     t.rank = static_cast<int>(i);
     t.state = State::ready;
@@ -235,8 +233,8 @@ bool advance(const std::vector<size_t>& warp) {
   Machine& m = machine();
   bool progress = false;
   for (size_t i : warp) {
-    if (m.threads[i].state != State::ready || m.fault) continue;
-    resume(m.threads[i]);
+    if (m.threads[i]->state != State::ready || m.fault) continue;
+    resume(*m.threads[i]);
     progress = true;
   }
   return progress;
@@ -269,7 +267,7 @@ void run_block() {
   if (m.fault) return;
   const bool all_done =
       std::all_of(m.threads.begin(), m.threads.begin() + static_cast<std::ptrdiff_t>(m.size),
-                  [](const Thread& t) { return t.state == State::done; });
+                  [](const Thread* t) { return t->state == State::done; });
   if (!all_done) m.fault = describe_stall();
   m.current = nullptr;
 }
@@ -283,7 +281,8 @@ void set_up(const cuda::Launch& launch, const std::function<void()>& body) {
   check(m.size > 0 && m.size <= 1024 && blockDim.z <= 64, "a block of 1 to 1024 threads");
   check(gridDim.x > 0 && gridDim.y > 0 && gridDim.z > 0, "a grid of at least one block");
   check(gridDim.x < 1u << 31 && gridDim.y < 65536 && gridDim.z < 65536, "a grid that CUDA takes");
-  while (m.threads.size() < m.size) map_stack(m.threads.emplace_back().fiber);
+  while (m.made.size() < m.size) map_stack(m.made.emplace_back().fiber);
+  for (size_t i = 0; i < m.threads.size(); ++i) m.threads[i] = i < m.size ? &m.made[i] : nullptr;
   m.shared = std::make_unique<GuardedBytes>(launch.shared_bytes);
   m.fault.reset();
   m.body = &body;
@@ -324,9 +323,9 @@ void run(const cuda::Launch& launch, const std::function<void()>& body) {
   m.shared.reset();
   if (!m.fault) return;
   for (size_t i = 0; i < m.size; ++i) {
-    if (m.threads[i].state == State::done) continue;
-    abandon(m.threads[i].fiber);
-    m.threads[i].started = false;
+    if (m.threads[i]->state == State::done) continue;
+    abandon(m.threads[i]->fiber);
+    m.threads[i]->started = false;
   }
   throw Fault(*m.fault);
 }
@@ -343,7 +342,7 @@ void check_meets_others(const Thread& me) {
   const uint32_t waiting = machine().waiting_lanes[static_cast<size_t>(me.rank / kWarp)] & me.mask;
   if (waiting == 0) return;
   const int other = std::countr_zero(waiting);
-  const Thread& t = *warp_thread(other);
+  const Thread& t = *warp_threads()[other];
   if (t.operation == me.operation && t.mask == me.mask && same_place(t.where, me.where)) return;
   fault(fmt::format("{} with mask {:#x}, while lane {} {} with mask {:#x}", me.operation, me.mask,
                     other, doing(t), t.mask),
@@ -382,14 +381,15 @@ void wait_for_warp(const char* name, uint32_t mask, void* args, Complete complet
     suspend();
     return;
   }
+  Thread* const* warp = warp_threads();
   void* all[kWarp] = {};
   for (int i = 0; i < kWarp; ++i) {
-    if (mask >> i & 1) all[i] = warp_thread(i)->args;
+    if (mask >> i & 1) all[i] = warp[i]->args;
   }
   complete(all, mask);
   waiting &= ~mask;
   for (int i = 0; i < kWarp; ++i) {
-    if (mask >> i & 1) warp_thread(i)->state = State::ready;
+    if (mask >> i & 1) warp[i]->state = State::ready;
   }
 }
 
