@@ -108,6 +108,11 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
+// Of a product's codes.
+struct Scales {
+  const float *w = nullptr, *x = nullptr;
+};
+
 // The largest power of two that divides an address, as far as it matters.
 uint32_t alignment_of(const void* address) {
   constexpr uintptr_t kMost = 256;
@@ -144,25 +149,18 @@ class CublasLt final : public Gemm {
   }
 
   E4M3Product product_of(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y) override {
-    Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
-    shape.scaling = x.by_block ? Scaling::blocks : Scaling::rows;
-    if (!product(shape).ways.empty()) return E4M3Product::scaled;
-    shape.scaling = Scaling::none;
-    const bool sums = !x.by_block && !product(shape).ways.empty();
+    if (!scaled_product(x, w, y).ways.empty()) return E4M3Product::scaled;
+    const bool sums = !x.by_block && !product(shape_of(CUDA_R_8F_E4M3, x, w, y)).ways.empty();
     return sums ? E4M3Product::sums : E4M3Product::none;
   }
 
   void multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
                      std::span<std::byte> workspace, Stream stream) override {
     check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
-    const bool scaled = product_of(x, w, y) == E4M3Product::scaled;
-    if (scaled) shape.scaling = x.by_block ? Scaling::blocks : Scaling::rows;
-    Product& p = product(shape);
-    if (scaled) {
-      set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, w.scales);
-      set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x.scales);
-    }
+    Product& scaled = scaled_product(x, w, y);
+    const bool possible = !scaled.ways.empty();
+    Product& p = possible ? scaled : product(shape_of(CUDA_R_8F_E4M3, x, w, y));
+    if (possible) set_scales(p, {w.scales, x.scales});
     const float one = 1, zero = 0;
     run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
   }
@@ -196,6 +194,17 @@ class CublasLt final : public Gemm {
     check_cublas(f_.desc_set(p.desc.get(), attribute, &value, sizeof value), "a product");
   }
 
+  void set_scales(const Product& p, const Scales& scales) const {
+    set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.w);
+    set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.x);
+  }
+
+  Product& scaled_product(const E4M3Matrix& x, const E4M3Matrix& w, const Tensor& y) {
+    Shape shape = shape_of(CUDA_R_8F_E4M3, x, w, y);
+    shape.scaling = x.by_block ? Scaling::blocks : Scaling::rows;
+    return product(shape, {w.scales, x.scales});
+  }
+
   // False where the library is older than 12.9. The layouts of scales are those of its manual, "1D
   // and 2D Block Scaling Modes for FP8 Data Types".
   bool scale([[maybe_unused]] const Product& p, [[maybe_unused]] Scaling scaling) const {
@@ -220,8 +229,16 @@ class CublasLt final : public Gemm {
       return f_.matmul(handle_.get(), p.desc.get(), one, w, p.w.get(), x, p.x.get(), zero, y,
                        p.y.get(), y, p.y.get(), &way, workspace.data(), kGemmWorkspace, stream);
     };
-    if (p.ways.size() > 1) p.ways = {fastest(p.ways, run_once, stream)};
-    check_cublas(run_once(p.ways.front()), "multiplying");
+    if (search_ == GemmSearch::fastest && p.ways.size() > 1)
+      p.ways = {fastest(p.ways, run_once, stream)};
+    // The best by its own estimate is the first; one that does not work after all is not asked
+    // again.
+    cublasStatus_t status = run_once(p.ways.front());
+    while (status != CUBLAS_STATUS_SUCCESS && p.ways.size() > 1) {
+      p.ways.erase(p.ways.begin());
+      status = run_once(p.ways.front());
+    }
+    check_cublas(status, "multiplying");
   }
 
   // Ways that do not work after all are passed over.
@@ -243,13 +260,14 @@ class CublasLt final : public Gemm {
     return best;
   }
 
-  Product& product(const Shape& shape) {
+  Product& product(const Shape& shape, const Scales& scales = {}) {
     auto found = products_.find(shape);
     return found != products_.end() ? found->second
-                                    : products_.emplace(shape, plan(shape)).first->second;
+                                    : products_.emplace(shape, plan(shape, scales)).first->second;
   }
 
-  Product plan(const Shape& shape) const {
+  // The library has no way to scale for somebody who does not say by what.
+  Product plan(const Shape& shape, const Scales& scales) const {
     Product p{Owned(f_.desc_destroy),
               Owned(f_.layout_destroy),
               Owned(f_.layout_destroy),
@@ -261,7 +279,10 @@ class CublasLt final : public Gemm {
         f_.desc_create(p.desc.out(), integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, sum),
         "a product");
     set(p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-    if (shape.scaling != Scaling::none && !scale(p, shape.scaling)) return p;
+    if (shape.scaling != Scaling::none) {
+      if (!scale(p, shape.scaling)) return p;
+      set_scales(p, scales);
+    }
     auto layout = [&](Owned<cublasLtMatrixLayout_t>& to, cudaDataType_t type, int64_t rows,
                       int64_t cols, int64_t lead) {
       check_cublas(f_.layout_create(to.out(), type, static_cast<uint64_t>(rows),
@@ -288,13 +309,16 @@ class CublasLt final : public Gemm {
     aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_aligned);
     aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.y_aligned);
     aligned(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.y_aligned);
-    std::vector<cublasLtMatmulHeuristicResult_t> results(search_ == GemmSearch::fastest ? 64 : 1);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(search_ == GemmSearch::fastest ? 64 : 4);
     int found = 0;
     const cublasStatus_t status =
         f_.heuristic(handle_.get(), p.desc.get(), p.w.get(), p.x.get(), p.y.get(), p.y.get(),
                      preference.get(), static_cast<int>(results.size()), results.data(), &found);
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    for (int i = 0; i < found; ++i) p.ways.push_back(results[static_cast<size_t>(i)].algo);
+    results.resize(static_cast<size_t>(found));
+    for (const cublasLtMatmulHeuristicResult_t& result : results) {
+      if (result.state == CUBLAS_STATUS_SUCCESS) p.ways.push_back(result.algo);
+    }
   }
 
   Functions f_;

@@ -102,7 +102,8 @@ __device__ void encode_area(const Area& area, float scale, std::byte* to, int64_
       if constexpr (kStored == kTo) {
         codes.at[i] = x.at[i];  // NaN payloads, too
       } else {
-        codes.at[i] = Into::encode(value / scale);
+        // A quotient of NaN has lost its sign, other than on the CPU.
+        codes.at[i] = Into::encode(value == value ? value / scale : value);
       }
       tally.add(value, Into::decode(codes.at[i]) * scale);
     }

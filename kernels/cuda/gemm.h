@@ -21,7 +21,7 @@ struct E4M3Matrix {
   int64_t rows = 0, cols = 0;
   const float* scales = nullptr;
   // Instead, for whole blocks of 128 columns: x's scales are of each block those of the rows; w's
-  // of each 128 rows those of the blocks, in whole fours.
+  // of each 128 rows those of the blocks, in whole fours. x's rows are whole fours, too.
   bool by_block = false;
 };
 // What the library can make of codes on this GPU: nothing; sums of their products, for scales of

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kTileRows = 128;  // tiles of decoded weight are multiples of it
 constexpr int64_t kE4M3Unit = 16;   // columns, rows and bytes that products of E4M3 come in
+constexpr int64_t kScaledUnit = 4;  // and rows of the input, where these have scales of blocks
 
 int64_t tile_rows(int64_t cols) {
   auto row = static_cast<uint64_t>(std::max<int64_t>(cols, 1) * 2);
@@ -112,14 +113,25 @@ bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
   if (w.format.dtype == DType::i8)
     return linear_many_rows_i8(x, w, bias, gemm, workspace, y, stream);
   const Parts parts = divide(workspace, x.rows, x.cols);
-  const InputScales x_scales = input_scales(w, x.rows, parts);
+  const bool blocks = w.format.scales == ScaleKind::per_block;
+  int64_t rows = blocks ? x.rows / kScaledUnit * kScaledUnit : x.rows;
+  InputScales x_scales = input_scales(w, rows, parts);
   E4M3Product codes = E4M3Product::none;
-  if (x_scales.at != nullptr) codes = multiply_codes(x, x_scales, w, gemm, parts, y, stream);
-  if (codes == E4M3Product::none) multiply_bf16(x, x_scales, w, gemm, parts, y, stream);
-  const bool unscaled = codes != E4M3Product::scaled && w.format.scales == ScaleKind::per_row;
+  if (x_scales.at != nullptr)
+    codes = multiply_codes(x.rows_from(0, rows), x_scales, w, gemm, parts, y.rows_from(0, rows),
+                           stream);
+  if (codes == E4M3Product::none) {
+    rows = x.rows;
+    x_scales = input_scales(w, rows, parts);
+    multiply_bf16(x, x_scales, w, gemm, parts, y, stream);
+  }
+  const bool unscaled = codes != E4M3Product::scaled && !blocks && w.scales != nullptr;
   if (unscaled || bias != nullptr)
-    finish_columns(y, unscaled ? x_scales.at : nullptr, unscaled ? w.scales : nullptr, bias,
-                   stream);
+    finish_columns(y.rows_from(0, rows), unscaled ? x_scales.at : nullptr,
+                   unscaled ? w.scales : nullptr, bias, stream);
+  if (rows < x.rows)
+    linear_few_rows(x.rows_from(rows, x.rows - rows), w, bias, Compute::bf16, workspace.data(),
+                    y.rows_from(rows, x.rows - rows), stream);
   return true;
 }
 

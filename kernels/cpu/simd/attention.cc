@@ -72,6 +72,38 @@ void key_lines(const AttentionJob& job, const std::byte* const* keys, int64_t co
   }
 }
 
+#if defined(__AVX512BF16__)
+
+// FP8 keys as a panel of pairs: codes are transposed as they are, four in a word, and decoded then.
+void key_pairs(const AttentionJob& job, const std::byte* const* keys, int64_t count,
+               std::byte* out) {
+  // Of the four keys in 16 bytes, pairs (0, 1) before their pairs (2, 3): as cells of codes have
+  // them.
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  alignas(64) std::byte lines[16][kCell];
+  alignas(64) std::byte words[16 * kCell];
+  const std::byte* padded[16];
+  for (int64_t k = 0; k < 16; ++k) padded[k] = lines[k];
+  for (int64_t at = 0; at < job.padded_dim; at += kCell) {
+    if (count == 16 && at + kCell <= job.head_dim) {
+      transpose_words(keys, at, words);
+    } else {
+      std::memset(lines, 0, sizeof lines);
+      const auto length = static_cast<size_t>(smaller(kCell, job.head_dim - at));
+      for (int64_t k = 0; k < count; ++k) std::memcpy(lines[k], keys[k] + at, length);
+      transpose_words(padded, 0, words);
+    }
+    const int64_t dims = smaller(kCell, job.padded_dim - at);
+    for (std::byte* cell = words; cell < words + dims / 4 * kCell; cell += kCell)
+      _mm512_store_si512(cell, _mm512_shuffle_epi8(_mm512_load_si512(cell), order));
+    decode(job.dtype, true, words, dims / 2, out);
+    out += dims / 2 * kCell;
+  }
+}
+
+#endif
+
 // Keys [first, first + count), count <= 16, as one panel: cells [padded_dim], lanes across keys.
 void key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
   const AttentionJob& job = p.job;
@@ -82,6 +114,9 @@ void key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out)
     keys[k] = job.keys + p.at[first + k];
     if (first + k + kAhead < p.longest) prefetch(job, job.keys + p.at[first + k + kAhead]);
   }
+#if defined(__AVX512BF16__)
+  if (in_pairs(job) && is_byte(job.dtype)) return key_pairs(job, keys, count, out);
+#endif
   alignas(64) std::byte lines[16][kCell];
   alignas(64) std::byte words[16 * kCell];
   const std::byte* padded[16];

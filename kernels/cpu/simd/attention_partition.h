@@ -54,33 +54,33 @@ struct Partition {
   // Whether a query here sees the position.
   bool holds(int64_t k) const { return k >= first && k < longest; }
 
-  // Block after block, so that no position costs a division.
-  void locate() {
-    const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+  // body(k, count, base, offset) for positions [k, k + count), which lie in one block, `base` bytes
+  // from the cache's start, from its `offset`th on.
+  template <class Body>
+  void each_block(Body&& body) const {
     const int32_t* block = job.block_table + (begin + first) / job.block_size;
     int64_t offset = (begin + first) % job.block_size;
-    for (int64_t k = first; k < longest; ++k) {
-      at[k] = *block * job.block_bytes + offset * bytes;
-      if (++offset == job.block_size) {
-        offset = 0;
-        ++block;
-      }
+    for (int64_t k = first, count; k < longest; k += count, offset = 0) {
+      count = smaller(job.block_size - offset, longest - k);
+      body(k, count, *block++ * job.block_bytes, offset);
     }
+  }
+
+  void locate() {
+    const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+    each_block([&](int64_t k, int64_t count, int64_t base, int64_t offset) {
+      for (int64_t i = 0; i < count; ++i) at[k + i] = base + (offset + i) * bytes;
+    });
   }
 
   // Scales of the keys or values.
   void copy_scales(const std::byte* scales, float same, float* to) const {
     for (int64_t k = 0; k < first; ++k) to[k] = 0;
-    const int32_t* block = job.block_table + (begin + first) / job.block_size;
-    int64_t offset = (begin + first) % job.block_size;
-    for (int64_t k = first; k < longest; ++k) {
-      to[k] = same;
-      if (scales != nullptr) std::memcpy(to + k, scales + *block * job.block_bytes + offset * 4, 4);
-      if (++offset == job.block_size) {
-        offset = 0;
-        ++block;
-      }
-    }
+    each_block([&](int64_t k, int64_t count, int64_t base, int64_t offset) {
+      const auto bytes = static_cast<size_t>(count) * sizeof(float);
+      if (scales != nullptr) std::memcpy(to + k, scales + base + offset * 4, bytes);
+    });
+    for (int64_t k = first; k < longest && scales == nullptr; ++k) to[k] = same;
     for (int64_t k = longest; k < kScoreStride; ++k) to[k] = 0;
   }
 

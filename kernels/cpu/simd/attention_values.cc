@@ -25,14 +25,23 @@ void widen(const std::byte* from, int64_t bytes, std::byte* to) {
 
 #if defined(__AVX512BF16__)
 
-// 32 elements of a position's value as bf16.
+// 64 elements of a position's value as bf16, or 32 where no more are there.
 template <DType kDtype>
-__m512i value_line(const std::byte* from) {
-  if constexpr (kDtype == DType::bf16) return _mm512_loadu_si512(from);
-  alignas(kCell) std::byte wide[kCell];
-  float8_to_bf16<kDtype>(from, wide);
-  return _mm512_load_si512(wide);
-}
+struct ValueLines {
+  void load(const std::byte* from, bool all, __m512i (&lines)[2]) const {
+    lines[0] = _mm512_loadu_si512(from);
+    if (all) lines[1] = _mm512_loadu_si512(from + kCell);
+  }
+};
+template <DType kDtype>
+  requires(kDtype == DType::f8_e4m3 || kDtype == DType::f8_e5m2)
+struct ValueLines<kDtype> {
+  void load(const std::byte* from, bool all, __m512i (&lines)[2]) const {
+    const __m512i codes = _mm512_maskz_loadu_epi64(all ? 0xff : 0x0f, from);
+    float8_to_bf16(tables, codes, lines);
+  }
+  Float8Tables<kDtype> tables;
+};
 
 // Cells of 32 elements of two positions: a[0], b[0], a[1], b[1], ...
 struct Interleave {
@@ -48,16 +57,22 @@ struct Interleave {
   __m512i low, high;
 };
 
+// `elements` in whole 16s.
 template <DType kDtype>
-void interleave(const Interleave& order, const std::byte* a, const std::byte* b, int64_t elements,
-                std::byte* to) {
+void interleave(const ValueLines<kDtype>& values, const Interleave& order, const std::byte* a,
+                const std::byte* b, int64_t elements, std::byte* to) {
   constexpr int64_t kBytes = kDtype == DType::bf16 ? 2 : 1;
-  for (int64_t d = 0; d < elements; d += 32, to += 2 * kPairPanel) {
-    const __m512i first = value_line<kDtype>(a + d * kBytes);
-    const __m512i second = value_line<kDtype>(b + d * kBytes);
-    _mm512_store_si512(to, _mm512_permutex2var_epi16(first, order.low, second));
-    if (d + 16 < elements) {
-      _mm512_store_si512(to + kPairPanel, _mm512_permutex2var_epi16(first, order.high, second));
+  for (int64_t d = 0; d < elements; d += 64) {
+    __m512i first[2], second[2];
+    const bool all = d + 32 < elements;
+    values.load(a + d * kBytes, all, first);
+    values.load(b + d * kBytes, all, second);
+    for (int64_t i = 0; i < (all ? 2 : 1); ++i, to += 2 * kPairPanel) {
+      _mm512_store_si512(to, _mm512_permutex2var_epi16(first[i], order.low, second[i]));
+      if (d + i * 32 + 16 < elements) {
+        const __m512i high = _mm512_permutex2var_epi16(first[i], order.high, second[i]);
+        _mm512_store_si512(to + kPairPanel, high);
+      }
     }
   }
 }
@@ -70,6 +85,7 @@ void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
   const int64_t whole_bytes = whole * element_bytes(job.dtype);
   const auto rest_bytes = static_cast<size_t>((job.head_dim - whole) * element_bytes(job.dtype));
   const Interleave order;
+  const ValueLines<kDtype> values;
   for (int64_t k = 0; k < count; k += 2) {
     const std::byte* pair[2];
     alignas(kCell) std::byte rest[2][kCell] = {};
@@ -81,10 +97,10 @@ void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
       if (position + kAhead < p.longest) prefetch(job, job.values + p.at[position + kAhead]);
     }
     std::byte* to = p.cells + k / 2 * kCell;
-    interleave<kDtype>(order, pair[0], pair[1], whole, to);
+    interleave(values, order, pair[0], pair[1], whole, to);
     if (rest_bytes > 0) {
-      interleave<kDtype>(order, rest[0], rest[1], job.padded_dim - whole,
-                         to + whole / 16 * kPairPanel);
+      interleave(values, order, rest[0], rest[1], job.padded_dim - whole,
+                 to + whole / 16 * kPairPanel);
     }
   }
 }

@@ -50,29 +50,14 @@ struct F16ToF32 : F32Unit {
 
 #if defined(__AVX512VBMI__)
 
-struct E4M3Tables : Float8Tables {
-  E4M3Tables() : Float8Tables(kBf16OfE4M3) {}
-
-  // bf16 pairs (0, 1) or (2, 3) of a cell of codes.
-  template <int kPair>
-  __m512i pair(Vu raw) const {
-    auto codes = reinterpret_cast<__m512i>(raw);
-    asm("" : "+v"(codes));  // lest GCC loads them for each of three uses
-    const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
-    const __m512i magnitude = _mm512_permutex2var_epi8(high0, codes, high1);
-    // magnitude | (codes & 0x80)
-    const __m512i high = _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8);
-    return kPair == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high);
-  }
-};
-
 struct E4M3ToF32 : F32Unit {
   static constexpr int kUnits = 4;
   using Raw = Vu;
-  E4M3Tables tables;
+  Float8Tables<DType::f8_e4m3> tables;
   template <int kUnit>
   Vf operand(Raw raw) const {
-    return Bf16ToF32().operand<kUnit % 2>(reinterpret_cast<Vu>(tables.pair<kUnit / 2>(raw)));
+    const __m512i pairs = tables.half<kUnit / 2>(reinterpret_cast<__m512i>(raw));
+    return Bf16ToF32().operand<kUnit % 2>(reinterpret_cast<Vu>(pairs));
   }
 };
 
@@ -133,15 +118,18 @@ struct Bf16Pairs : Bf16Unit {
   }
 };
 
-struct E4M3ToBf16Pairs : Bf16Unit {
+// A cell of codes has pairs (0, 1) of four rows, then their pairs (2, 3), and so on.
+template <DType kDtype>
+struct Float8ToBf16Pairs : Bf16Unit {
   static constexpr int kUnits = 2;
   using Raw = Vu;
-  E4M3Tables tables;
+  Float8Tables<kDtype> tables;
   template <int kUnit>
   Operand operand(Raw raw) const {
-    return reinterpret_cast<__m512bh>(tables.pair<kUnit>(raw));
+    return reinterpret_cast<__m512bh>(tables.template half<kUnit>(reinterpret_cast<__m512i>(raw)));
   }
 };
+using E4M3ToBf16Pairs = Float8ToBf16Pairs<DType::f8_e4m3>;
 
 #endif
 

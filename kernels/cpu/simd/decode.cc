@@ -35,6 +35,8 @@ void decode_cells(const std::byte* from, int64_t units, std::byte* out) {
 void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out) {
 #if defined(__AVX512BF16__)
   if (pairs && dtype == DType::f8_e4m3) return decode_cells<E4M3ToBf16Pairs>(cells, units, out);
+  if (pairs && dtype == DType::f8_e5m2)
+    return decode_cells<Float8ToBf16Pairs<DType::f8_e5m2>>(cells, units, out);
   if (pairs) return decode_cells<Bf16Pairs>(cells, units, out);
 #endif
   (void)pairs;

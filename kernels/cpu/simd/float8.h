@@ -102,27 +102,46 @@ constexpr Bf16OfFloat8 make_bf16_of_float8(int infinity, int nan) {  // codes; N
 alignas(64) constexpr Bf16OfFloat8 kBf16OfE4M3 = make_bf16_of_float8<3, 7>(128, 0x7f);
 alignas(64) constexpr Bf16OfFloat8 kBf16OfE5M2 = make_bf16_of_float8<2, 15>(0x7c, 0x7d);
 
+template <DType kDtype>
 struct Float8Tables {
+  Float8Tables() : Float8Tables(kDtype == DType::f8_e4m3 ? kBf16OfE4M3 : kBf16OfE5M2) {}
   explicit Float8Tables(const Bf16OfFloat8& table)
       : low0(_mm512_load_si512(table.low)),
         low1(_mm512_load_si512(table.low + 64)),
         high0(_mm512_load_si512(table.high)),
         high1(_mm512_load_si512(table.high + 64)) {}
+
+  // Of each 16 codes the first (0) or the last (1) eight as bf16 numbers.
+  template <int kHalf>
+  __m512i half(__m512i codes) const {
+    asm("" : "+v"(codes));  // lest GCC loads them for each of three uses
+    const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
+    const __m512i magnitude = _mm512_permutex2var_epi8(high0, codes, high1);
+    // magnitude | (codes & 0x80)
+    const __m512i high = _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8);
+    return kHalf == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high);
+  }
+
   __m512i low0, low1, high0, high1;
 };
+
+// Codes [0, 32) and [32, 64) as bf16 numbers, from all 64.
+template <DType kDtype>
+inline void float8_to_bf16(const Float8Tables<kDtype>& tables, __m512i codes, __m512i (&to)[2]) {
+  const __m512i eights = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // as the halves take them
+  const __m512i ordered = _mm512_permutexvar_epi64(eights, codes);
+  to[0] = tables.template half<0>(ordered);
+  to[1] = tables.template half<1>(ordered);
+}
 
 // 32 codes as bf16 numbers, which have all of their values.
 template <DType kDtype>
 inline void float8_to_bf16(const std::byte* from, std::byte* to) {
-  const Float8Tables tables(kDtype == DType::f8_e4m3 ? kBf16OfE4M3 : kBf16OfE5M2);
   __m256i codes;
   std::memcpy(&codes, from, sizeof codes);
-  // Each code in the lower byte of a lane, and in the upper one; code 0 beside it brings no bits.
-  const __m512i lower = _mm512_cvtepu8_epi16(codes), upper = _mm512_slli_epi16(lower, 8);
-  const __m512i low = _mm512_permutex2var_epi8(tables.low0, lower, tables.low1);
-  const __m512i high = _mm512_permutex2var_epi8(tables.high0, upper, tables.high1);
-  const __m512i sign = _mm512_and_si512(upper, _mm512_set1_epi16(-0x8000));
-  _mm512_storeu_si512(to, _mm512_or_si512(_mm512_or_si512(low, high), sign));
+  __m512i both[2];
+  float8_to_bf16(Float8Tables<kDtype>(), _mm512_zextsi256_si512(codes), both);
+  _mm512_storeu_si512(to, both[0]);
 }
 
 #else

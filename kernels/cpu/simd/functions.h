@@ -37,7 +37,7 @@ void multiply(const Product& product);
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
 inline constexpr int64_t kFusedRows = kFewRows;
 
-// Stored cells into cells of `units` units: bf16 pairs (of bf16 or E4M3) or float32.
+// Stored cells into cells of `units` units: bf16 pairs (of bf16, E4M3 or E5M2) or float32.
 void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out);
 
 // 16 rows of 64 bytes, as a matrix of 16 x 16 words, transposed into 16 cells.

@@ -29,9 +29,9 @@ bool stays(cudaError_t status) {
 
 void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // else the next launch would be told of it again, unless it stays
   const char* why = cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // this one does not stay
     fail(ErrorKind::no_fit, "CUDA: {}: {}; lower --device-memory", what, why);
   }
   fail(ErrorKind::runtime, "CUDA: {}: {}{}", what, why,

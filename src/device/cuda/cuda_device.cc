@@ -21,21 +21,30 @@ constexpr uint64_t kMostPitch = INT32_MAX;  // cudaDeviceProp::memPitch of all G
 
 class CudaEvent final : public DeviceEvent {
  public:
-  explicit CudaEvent(int device) {
-    check_cuda(cudaSetDevice(device), "choosing the device");
+  explicit CudaEvent(int device) : device_(device) {
+    check_cuda(cudaSetDevice(device_), "choosing the device");
     check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   void synchronize() override {
+    check_cuda(cudaSetDevice(device_), "choosing the device");  // this may be the thread's first
     check_cuda(cudaEventSynchronize(event_), "waiting for the device");
   }
   cudaEvent_t get() const { return event_; }
 
  private:
+  int device_;
   cudaEvent_t event_ = nullptr;
 };
+
+// Where the driver does not know that memory, a copy may be done with it later than its call.
+bool pageable(const void* at) {
+  cudaPointerAttributes attributes{};
+  check_cuda(cudaPointerGetAttributes(&attributes, at), "asking about memory");
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
 
 // Each call makes the device the calling thread's current one, for what the thread launches next.
 class CudaStream final : public DeviceStream {
@@ -51,6 +60,7 @@ class CudaStream final : public DeviceStream {
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
     use_device();
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
+    if (pageable(from) || pageable(to)) synchronize();
   }
   void copy_rows(std::byte* to, uint64_t to_pitch, const std::byte* from, uint64_t from_pitch,
                  uint64_t bytes, uint64_t rows) override {
@@ -62,6 +72,7 @@ class CudaStream final : public DeviceStream {
     check_cuda(
         cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, stream_),
         "copying");
+    if (pageable(from) || pageable(to)) synchronize();
   }
   void clear(std::byte* at, uint64_t bytes) override {
     use_device();

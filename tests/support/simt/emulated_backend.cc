@@ -24,7 +24,8 @@ class EmulatedGemm final : public cuda::Gemm {
                                Tensor y) override {
     check(y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
     check_vectors(x, w, y.data);
-    check(x.by_block == w.by_block && (!x.by_block || x.cols % 128 == 0), "gemm: whole blocks");
+    check(x.by_block == w.by_block && (!x.by_block || (x.cols % 128 == 0 && x.rows % 4 == 0)),
+          "gemm: whole blocks, and fours of rows");
     const bool possible = !x.by_block || codes_ == cuda::E4M3Product::scaled;
     return possible ? codes_ : cuda::E4M3Product::none;
   }
