@@ -9,7 +9,6 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kChunk = 1 << 20;  // bytes that a thread reads at a time
-constexpr int kPasses = 4;
 
 double seconds_of_pass(const cpu::Ops& ops, bool prefetch, std::span<const std::byte> memory,
                        ThreadPool& pool) {
@@ -25,19 +24,25 @@ double seconds_of_pass(const cpu::Ops& ops, bool prefetch, std::span<const std::
 
 }  // namespace
 
-double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool) {
+std::vector<double> read_rates(std::span<const std::byte> memory, ThreadPool& pool) {
   memory = memory.first(memory.size() / kChunk * kChunk);
   check(!memory.empty(), "at least a chunk of memory to read");
-  double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    for (const InstructionSet& set : instruction_sets()) {
-      if (set.ops == nullptr || !set.supported()) continue;
-      for (bool prefetch : {false, true}) {
-        const double seconds = seconds_of_pass(*set.ops, prefetch, memory, pool);
-        best = std::max(best, static_cast<double>(memory.size()) / seconds);
-      }
+  std::vector<double> rates;
+  for (const InstructionSet& set : instruction_sets()) {
+    if (set.ops == nullptr || !set.supported()) continue;
+    for (bool prefetch : {false, true}) {
+      const double seconds = seconds_of_pass(*set.ops, prefetch, memory, pool);
+      rates.push_back(static_cast<double>(memory.size()) / seconds);
     }
   }
+  return rates;
+}
+
+double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool) {
+  constexpr int kPasses = 4;
+  double best = 0;
+  for (int pass = 0; pass < kPasses; ++pass)
+    best = std::max(best, std::ranges::max(read_rates(memory, pool)));
   return best;
 }
 

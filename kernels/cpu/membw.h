@@ -3,14 +3,18 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "src/base/thread_pool.h"
 
 namespace sluice {
 
-// Bytes a second that all threads of the pool read from `memory` together: the best of several
-// passes of each read kernel that this machine has, with and without software prefetch. Memory
-// should be well above the caches, written once, and on huge pages.
+// Bytes a second that all threads of the pool read from `memory` together, in a pass of each read
+// kernel that this machine has, with and without software prefetch. Memory should be well above the
+// caches, written once, and on huge pages.
+std::vector<double> read_rates(std::span<const std::byte> memory, ThreadPool& pool);
+
+// The best of several passes.
 double read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool);
 
 }  // namespace sluice
