@@ -231,12 +231,13 @@ void bench_disk(const BenchOptions& o) {
   if (rates.link) print(fmt::format("link to {} {:.1f} GB/s\n", rates.device, *rates.link / 1e9));
 }
 
-// The largest weight in memory, or a part of it; empty where it is so small that caches have it.
+// A part of a weight in memory that is too large for caches; empty where none is.
 std::span<const std::byte> large_weight(const Session& session) {
   constexpr uint64_t kEnough = 256 * MiB;
   if (session.memory_plan().streams() || session.backend().device().has_own_memory()) return {};
   for (const ParamPlan& p : session.read_plan().params) {
-    if (p.bytes >= kEnough) return {p.param->value.data, kEnough};
+    const Weight& weight = p.param->value;
+    if (p.bytes >= kEnough && !weight.is_meta()) return {weight.data, kEnough};
   }
   return {};
 }
