@@ -9,6 +9,7 @@
 #include "src/base/units.h"
 #include "src/plan/sweep.h"
 #include "tests/engine/golden.h"
+#include "tests/engine/guessing.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
 
@@ -300,27 +301,15 @@ TEST(CudaEngine, ADraftModelGuessesOnTheDevice) {
   for (bool with_draft : {false, true}) {
     SessionOptions options =
         options_for(bundled("llama_tied"), {.schedule = Schedule::shuffled, .place = "*=host"});
-    Session session(options);
-    options.place.clear();
-    std::optional<Session> draft_session;
-    if (with_draft) {
-      draft_session.emplace(options, session);
-      draft_session->place_beside(
-          session, draft_session->run_shape(kPrompt + kTokens + kSpeculativeRows, kPrompt, 1));
-    }
-    session.place(session.run_shape(kPrompt + kTokens, kSpeculativeRows, kSpeculativeRows));
-    LoadProgress progress;
-    std::optional<DraftModel> draft;
-    if (with_draft) {
-      draft_session->load(progress, {});
-      draft.emplace(draft_session->runner(), draft_session->max_model_len());
-    }
-    session.load(progress, {});
+    SessionOptions draft = options;
+    draft.place.clear();
+    test::Guessing both(options, with_draft ? &draft : nullptr, kPrompt, kTokens);
+    Session& session = both.session;
     Engine engine(session.runner(), nullptr, 1);
     Request request;
     request.prompt = {5, 17, 30, 2, 9, 40};
     request.max_tokens = kTokens;
-    request.draft = draft ? &*draft : nullptr;
+    request.draft = both.draft();
     OutputId id{engine.add(request), 0};
     while (!engine.idle()) engine.step({});
     texts[with_draft] = engine.take(id).ids;

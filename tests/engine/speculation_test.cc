@@ -7,6 +7,7 @@
 
 #include "src/engine/engine.h"
 #include "src/engine/session.h"
+#include "tests/engine/guessing.h"
 #include "tests/support/checkpoint.h"
 
 namespace sluice {
@@ -78,31 +79,17 @@ RequestResult generate(const std::filesystem::path& model, const Ids& prompt,
   SessionOptions options;
   options.model = model;
   options.threads = 2;
-  Session session(options);
-  int64_t length = std::ssize(prompt);
-  std::unique_ptr<Session> draft_session;
-  std::optional<DraftModel> draft;
-  LoadProgress progress;
-  if (!ahead.draft.empty()) {
-    options.model = ahead.draft;
-    draft_session = std::make_unique<Session>(options, session);
-    draft_session->place_beside(
-        session, draft_session->run_shape(length + tokens + kSpeculativeRows, length, 1));
-  }
-  session.place(
-      session.run_shape(length + tokens, std::max(length, kSpeculativeRows), kSpeculativeRows));
-  if (draft_session) {
-    draft_session->load(progress, {});
-    draft.emplace(draft_session->runner(), draft_session->max_model_len());
-  }
-  session.load(progress, {});
+  SessionOptions draft = options;
+  draft.model = ahead.draft;
+  test::Guessing both(options, ahead.draft.empty() ? nullptr : &draft, std::ssize(prompt), tokens);
+  Session& session = both.session;
   Engine engine(session.runner(), nullptr, 1);
   Request request;
   request.prompt = prompt;
   request.max_tokens = tokens;
   request.sampling = sampling;
   request.lookup = ahead.lookup;
-  request.draft = draft ? &*draft : nullptr;
+  request.draft = both.draft();
   OutputId id{engine.add(request), 0};
   while (!engine.idle()) engine.step({});
   EXPECT_LE(session.ledger().peak(Place::host), session.predicted_peak());

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 #include "src/base/error.h"
 

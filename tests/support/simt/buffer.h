@@ -5,10 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <vector>
 
 namespace sluice::simt {
 
@@ -32,26 +28,6 @@ class GuardedBytes {
   size_t mapping_bytes_ = 0;  // both protected pages included
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
-};
-
-template <class T>
-class Buffer {
- public:
-  explicit Buffer(size_t count) : bytes_(count * sizeof(T)), count_(count) {}
-  explicit Buffer(const std::vector<T>& from) : Buffer(from.size()) {
-    if (!from.empty()) std::memcpy(bytes_.data(), from.data(), bytes_.size());
-  }
-
-  T* data() const { return reinterpret_cast<T*>(bytes_.data()); }
-  size_t size() const { return count_; }
-  T& operator[](size_t i) const { return data()[i]; }
-  std::span<T> span() const { return {data(), count_}; }
-  std::vector<T> copy() const { return {data(), data() + count_}; }
-  bool intact() const { return bytes_.intact(); }
-
- private:
-  GuardedBytes bytes_;
-  size_t count_;
 };
 
 // "17 bytes behind a buffer of 128 bytes", or an empty text where no buffer is near.

@@ -1,0 +1,40 @@
+// A model with another beside it that guesses for it, loaded and ready to run.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "src/engine/session.h"
+#include "src/engine/speculation.h"
+
+namespace sluice::test {
+
+struct Guessing {
+  // For prompts of `prompt` tokens and `tokens` generated ones. `draft`: of the other model; null:
+  // there is none.
+  Guessing(const SessionOptions& options, const SessionOptions* draft, int64_t prompt,
+           int64_t tokens)
+      : session(options) {
+    LoadProgress progress;
+    if (draft != nullptr) {
+      beside.emplace(*draft, session);
+      beside->place_beside(session,
+                           beside->run_shape(prompt + tokens + kSpeculativeRows, prompt, 1));
+    }
+    session.place(
+        session.run_shape(prompt + tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows));
+    if (draft != nullptr) {
+      beside->load(progress, {});
+      model.emplace(beside->runner(), beside->max_model_len());
+    }
+    session.load(progress, {});
+  }
+  DraftModel* draft() { return model ? &*model : nullptr; }
+
+  Session session;
+  std::optional<Session> beside;
+  std::optional<DraftModel> model;
+};
+
+}  // namespace sluice::test
