@@ -1,6 +1,7 @@
 // How stored cells (quant/format.h) become operands of the product: float32, bf16 pairs, or bytes.
 // All conversions are exact. A cell is taken in vectors of kLanes rows; Raw is one such vector as
-// stored, operand<u> what it holds for unit u of its kUnits.
+// stored, operand<u> what it holds for unit u of its kUnits; unit() takes 32 bits of x, in all
+// lanes.
 #pragma once
 
 #include "kernels/cpu/simd/float8.h"
@@ -16,7 +17,7 @@ struct F32Unit {
   static constexpr bool kIntegers = false;
   using Operand = Vf;
   using Sum = Vf;
-  static Operand broadcast(const uint32_t* x) { return splat(bits_to_float(*x)); }
+  static Operand unit(Vu x) { return as_floats(x); }
   static Vf multiply_add(Vf sum, Operand x, Operand w) { return fma(x, w, sum); }
 };
 
@@ -103,9 +104,7 @@ struct Bf16Unit {
   static constexpr bool kIntegers = false;
   using Operand = __m512bh;
   using Sum = Vf;
-  static Operand broadcast(const uint32_t* x) {
-    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(*x)));
-  }
+  static Operand unit(Vu x) { return reinterpret_cast<__m512bh>(x); }
   static Vf multiply_add(Vf sum, Operand x, Operand w) { return _mm512_dpbf16_ps(sum, w, x); }
 };
 
@@ -146,7 +145,7 @@ struct I8Cells {
   Operand operand(Raw raw) const {
     return reinterpret_cast<__m512i>(raw);
   }
-  static Operand broadcast(const uint32_t* x) { return _mm512_set1_epi32(static_cast<int>(*x)); }
+  static Operand unit(Vu x) { return reinterpret_cast<__m512i>(x); }
   static Vu multiply_add(Vu sum, Operand x, Operand w) {
     return reinterpret_cast<Vu>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
   }
@@ -159,8 +158,8 @@ struct I8Cells {
     const auto codes = reinterpret_cast<__m256i>(raw);
     return {_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
   }
-  static Operand broadcast(const uint32_t* x) {
-    const __m256i codes = _mm256_set1_epi32(static_cast<int>(*x));
+  static Operand unit(Vu x) {
+    const auto codes = reinterpret_cast<__m256i>(x);
     return {_mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8), _mm256_srai_epi16(codes, 8)};
   }
   static Vu multiply_add(Vu sum, const Operand& x, const Operand& w) {
@@ -173,7 +172,7 @@ struct I8Cells {
   Operand operand(Raw raw) const {
     return reinterpret_cast<Vi>(raw);
   }
-  static Operand broadcast(const uint32_t* x) { return Vi{} + static_cast<int32_t>(*x); }
+  static Operand unit(Vu x) { return reinterpret_cast<Vi>(x); }
   static Vu multiply_add(Vu sum, Operand x, Operand w) {
     for (int byte = 0; byte < 4; ++byte) {
       const Vi product = ((x << (24 - 8 * byte)) >> 24) * ((w >> (8 * byte)) & 0xff);

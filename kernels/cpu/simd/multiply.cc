@@ -23,9 +23,21 @@ constexpr int max_panels(int rows, int units) {  // 12 of 16; decoding needs som
 constexpr int kMaxRows = 2;
 constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
 #endif
-// How far ahead of the current cells weights are fetched into L2, of all panels of a tile together:
-// far enough for memory's latency where few rows use them. L1 has fewer lines in flight.
-constexpr int64_t kPrefetchBytes = 4096;
+// Where and how far ahead of the current cells weights are fetched, of all panels of a tile
+// together. Few rows take them as fast as memory gives them: into L2, as L1 has fewer lines in
+// flight. Many rows take them slowly, but have loads to make for x, too, which must not wait for
+// L2.
+constexpr bool many(int rows) { return rows > 8; }
+constexpr int64_t prefetch_bytes(int rows) { return many(rows) ? 8192 : 4096; }
+constexpr int prefetch_level(int rows) { return many(rows) ? 3 : 2; }  // of __builtin_prefetch
+
+template <class Cells, int kCols>
+inline void add_row(Vu x, const typename Cells::Operand (&w)[kCols],
+                    typename Cells::Sum (&sums)[kCols]) {
+  const auto unit = Cells::unit(x);
+#pragma GCC unroll 16
+  for (int v = 0; v < kCols; ++v) sums[v] = Cells::multiply_add(sums[v], unit, w[v]);
+}
 
 template <int kUnit, class Cells, int kRows, int kCols>
 inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols], const uint32_t* x,
@@ -33,12 +45,22 @@ inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols]
   typename Cells::Operand w[kCols];
 #pragma GCC unroll 16
   for (int v = 0; v < kCols; ++v) w[v] = cells.template operand<kUnit>(raw[v]);
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    const auto unit = Cells::broadcast(x + r);
-#pragma GCC unroll 16
-    for (int v = 0; v < kCols; ++v) sums[r][v] = Cells::multiply_add(sums[r][v], unit, w[v]);
+  int r = 0;
+#if defined(__AVX512F__)
+  // A core loads as many vectors in a cycle as it multiplies. Where each load serves one product,
+  // four rows are loaded together and spread by shuffles, lest weights wait for a turn.
+  if constexpr (kCols == 1 && kRows > 12) {
+    __m512i four = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+    asm("" : "+v"(four));  // lest GCC makes it four loads again
+    add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_AAAA)), w, sums[0]);
+    add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_BBBB)), w, sums[1]);
+    add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_CCCC)), w, sums[2]);
+    add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_DDDD)), w, sums[3]);
+    r = 4;
   }
+#endif
+#pragma GCC unroll 16
+  for (; r < kRows; ++r) add_row<Cells>(Vu{} + x[r], w, sums[r]);
 }
 
 template <class Cells, int kRows, int kPanels>
@@ -59,17 +81,18 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
       if (from_y) std::memcpy(&sums[r][v], y + r * a.y_stride + v * kLanes, sizeof(Sum));
     }
   }
-  int64_t ahead = kPrefetchBytes / kPanels;
+  constexpr int64_t kAhead = prefetch_bytes(kRows) / kPanels;
+  int64_t ahead = kAhead;
   const int64_t next =  // panels of the next tile, from these
       first_panel + kPanels < a.panels ? kPanels : a.next_panels - first_panel;
   const int64_t turn = a.next_panels > 0 ? a.steps - ahead / kCell * Cells::kUnits : a.steps;
   for (int64_t s = 0; s < a.steps; s += Cells::kUnits) {
-    if (s >= turn) ahead = kPrefetchBytes / kPanels + (next - 1) * a.panel_stride;
+    if (s >= turn) ahead = kAhead + (next - 1) * a.panel_stride;
     typename Cells::Raw raw[kCols];
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
       const std::byte* at = w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4;
-      if (v % kVectors == 0) __builtin_prefetch(at + ahead, 0, 2);
+      if (v % kVectors == 0) __builtin_prefetch(at + ahead, 0, prefetch_level(kRows));
       std::memcpy(&raw[v], at, sizeof raw[v]);
     }
     add_unit<0>(cells, raw, x, sums);

@@ -33,7 +33,7 @@ uint64_t run(int64_t rounds, uint32_t seed) {
   uint32_t words[kLanes];
   for (uint32_t& word : words) word = x;
   std::memcpy(&raw, words, sizeof raw);
-  const auto unit = Cells::broadcast(&x);
+  const auto unit = Cells::unit(Vu{} + x);
   const auto weights = cells.template operand<0>(raw);
   typename Cells::Sum sums[kSums] = {};
   for (int64_t i = 0; i < rounds; ++i) {
