@@ -1,10 +1,16 @@
 #include "kernels/cpu/cpu_kernels.h"
 
+#include "kernels/cpu/features.h"
+
 namespace sluice {
 
 CpuKernels::CpuKernels(const cpu::Ops& ops, Compute compute, ThreadPool& pool,
                        std::span<std::byte> workspace)
-    : ops_(ops), compute_(compute), pool_(pool), workspace_(workspace) {
+    : ops_(ops),
+      fetch_into_l1_(fetches_into_l1()),
+      compute_(compute),
+      pool_(pool),
+      workspace_(workspace) {
   check(reinterpret_cast<uintptr_t>(workspace.data()) % 64 == 0, "workspace is 64-byte aligned");
 }
 

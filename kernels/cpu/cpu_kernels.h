@@ -38,6 +38,7 @@ class CpuKernels final : public Kernels {
   void for_rows(const Tensor& x, Body&& body) const;
 
   const cpu::Ops& ops_;
+  bool fetch_into_l1_;  // cpu::LinearJob
   Compute compute_;
   ThreadPool& pool_;
   std::span<std::byte> workspace_;

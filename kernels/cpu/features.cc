@@ -112,12 +112,21 @@ std::string found_features() {
   return names_where(all, true);
 }
 
+bool fetches_into_l1() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0 || b != signature_AMD_ebx) return false;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kZen5 = 0x1a;  // family: base and extended (AMD APM, volume 3, E.3.2)
+  return (a >> 8 & 0xf) + (a >> 20 & 0xff) >= kZen5;
+}
+
 #else
 
 std::string missing_for_avx2() { return "the CPU is not an x86-64"; }
 std::string missing_for_avx512_bf16() { return missing_for_avx2(); }
 std::string missing_for_amx() { return missing_for_avx2(); }
 std::string found_features() { return {}; }
+bool fetches_into_l1() { return false; }
 
 #endif
 

@@ -15,4 +15,8 @@ std::string missing_for_amx();
 // Those of the CPU that the instruction sets ask for, by their names in /proc/cpuinfo.
 std::string found_features();
 
+// Whether a core keeps as many lines on their way into L1 as memory's rate takes: AMD's Zen 5 does,
+// Zen 4 does not (docs/benchmarks.md); others are taken to be like Zen 4.
+bool fetches_into_l1();
+
 }  // namespace sluice

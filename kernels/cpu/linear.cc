@@ -102,6 +102,7 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   check_linear(x, w, y);
   const cpu::Units kind = input_units(ops_, compute_, w.format.dtype);
   cpu::LinearJob job = job_of(kind, w, bias, y);
+  job.fetch_into_l1 = fetch_into_l1_;
   const Scratch sizes = job.tiles ? scratch_on_tiles(x.rows, x.cols) : scratch_of(x.rows, x.cols);
   std::byte* scratch_at = scratch(sizes.bytes(pool_.size()));
   const int64_t block = rows_per_block(x.rows, job.tiles);

@@ -23,6 +23,7 @@ struct Product {
   // From the first panel to the one with which the next product begins, whose weights are fetched
   // when these end; 0: not known.
   int64_t next_panels = 0;
+  bool fetch_into_l1 = false;  // as LinearJob has it
   float* y = nullptr;
   int64_t y_stride = 0;
   bool resume = false;  // go on from the sums in y; else from zero

@@ -73,7 +73,9 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
   product.panel_stride = job.panel_bytes;
   product.panels = count;
   product.steps = units;
-  if (job.rows <= kStreamedRows) product.next_panels = job.next_panels;
+  const bool last = begin + units == job.units;  // else these panels go on
+  if (job.rows <= kStreamedRows && last) product.next_panels = job.next_panels;
+  product.fetch_into_l1 = job.fetch_into_l1;
   product.resume = begin > 0;
   product.y_stride = sums.stride;
   if (walk.decode) {

@@ -23,13 +23,19 @@ constexpr int max_panels(int rows, int units) {  // 12 of 16; decoding needs som
 constexpr int kMaxRows = 2;
 constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
 #endif
-// Where and how far ahead of the current cells weights are fetched, of all panels of a tile
-// together. Few rows take them as fast as memory gives them: into L2, as L1 has fewer lines in
-// flight. Many rows take them slowly, but have loads to make for x, too, which must not wait for
-// L2.
-constexpr bool many(int rows) { return rows > 8; }
-constexpr int64_t prefetch_bytes(int rows) { return many(rows) ? 8192 : 4096; }
-constexpr int prefetch_level(int rows) { return many(rows) ? 3 : 2; }  // of __builtin_prefetch
+// How weights are fetched ahead of the cells at hand.
+struct Fetch {
+  int level;      // of __builtin_prefetch: 3 into L1, 2 into L2
+  int64_t bytes;  // ahead, of all panels of a tile together
+  int cells;      // of a panel that are fetched, and taken, in a row
+};
+// Few rows take weights as fast as memory gives them, and most cores have more lines on their way
+// into L2 than into L1. Many rows take them slowly, but have loads to make for x, too, which must
+// not wait for L2.
+constexpr Fetch fetch_for(int rows, bool into_l1) {
+  if (rows > 8) return {3, 8192, 1};
+  return into_l1 ? Fetch{3, rows > 2 ? 6144 : 4096, 4} : Fetch{2, 4096, 1};
+}
 
 template <class Cells, int kCols>
 inline void add_row(Vu x, const typename Cells::Operand (&w)[kCols],
@@ -63,7 +69,31 @@ inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols]
   for (; r < kRows; ++r) add_row<Cells>(Vu{} + x[r], w, sums[r]);
 }
 
-template <class Cells, int kRows, int kPanels>
+// kCells cells of each panel.
+template <int kCells, class Cells, int kRows, int kCols>
+[[gnu::always_inline]] inline void add_cells(const Cells& cells, const Product& a,
+                                             const std::byte*& w, const uint32_t*& x,
+                                             typename Cells::Sum (&sums)[kRows][kCols]) {
+#pragma GCC unroll 4
+  for (int c = 0; c < kCells; ++c) {
+    typename Cells::Raw raw[kCols];
+#pragma GCC unroll 16
+    for (int v = 0; v < kCols; ++v) {
+      std::memcpy(&raw[v], w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4,
+                  sizeof raw[v]);
+    }
+    add_unit<0>(cells, raw, x, sums);
+    if constexpr (Cells::kUnits >= 2) add_unit<1>(cells, raw, x + a.x_stride, sums);
+    if constexpr (Cells::kUnits == 4) {
+      add_unit<2>(cells, raw, x + 2 * a.x_stride, sums);
+      add_unit<3>(cells, raw, x + 3 * a.x_stride, sums);
+    }
+    x += Cells::kUnits * a.x_stride;
+    w += kCell;
+  }
+}
+
+template <class Cells, Fetch kFetch, int kRows, int kPanels>
 void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   constexpr int kCols = kPanels * kVectors;
   const Cells cells;
@@ -81,28 +111,24 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
       if (from_y) std::memcpy(&sums[r][v], y + r * a.y_stride + v * kLanes, sizeof(Sum));
     }
   }
-  constexpr int64_t kAhead = prefetch_bytes(kRows) / kPanels;
+  constexpr int64_t kAhead = kFetch.bytes / kPanels;
+  constexpr int64_t kTaken = kFetch.cells * Cells::kUnits;
   int64_t ahead = kAhead;
   const int64_t next =  // panels of the next tile, from these
       first_panel + kPanels < a.panels ? kPanels : a.next_panels - first_panel;
-  const int64_t turn = a.next_panels > 0 ? a.steps - ahead / kCell * Cells::kUnits : a.steps;
-  for (int64_t s = 0; s < a.steps; s += Cells::kUnits) {
+  const int64_t turn = a.next_panels > 0 ? a.steps - kAhead / kCell * Cells::kUnits : a.steps;
+  int64_t s = 0;
+  for (; s + kTaken <= a.steps; s += kTaken) {
     if (s >= turn) ahead = kAhead + (next - 1) * a.panel_stride;
-    typename Cells::Raw raw[kCols];
 #pragma GCC unroll 16
-    for (int v = 0; v < kCols; ++v) {
-      const std::byte* at = w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4;
-      if (v % kVectors == 0) __builtin_prefetch(at + ahead, 0, prefetch_level(kRows));
-      std::memcpy(&raw[v], at, sizeof raw[v]);
+    for (int line = 0; line < kPanels * kFetch.cells; ++line) {
+      const int panel = line / kFetch.cells, cell = line % kFetch.cells;
+      __builtin_prefetch(w + panel * a.panel_stride + cell * kCell + ahead, 0, kFetch.level);
     }
-    add_unit<0>(cells, raw, x, sums);
-    if constexpr (Cells::kUnits >= 2) add_unit<1>(cells, raw, x + a.x_stride, sums);
-    if constexpr (Cells::kUnits == 4) {
-      add_unit<2>(cells, raw, x + 2 * a.x_stride, sums);
-      add_unit<3>(cells, raw, x + 3 * a.x_stride, sums);
-    }
-    x += Cells::kUnits * a.x_stride;
-    w += kCell;
+    add_cells<kFetch.cells>(cells, a, w, x, sums);
+  }
+  if constexpr (kFetch.cells > 1) {
+    for (; s < a.steps; s += Cells::kUnits) add_cells<1>(cells, a, w, x, sums);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -122,24 +148,27 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
 }
 
 // All panels for kRows rows: as many at a time as registers allow, then fewer.
-template <class Cells, int kRows>
+template <class Cells, Fetch kFetch, int kRows>
 void rows_of_tiles(const Product& a, int64_t first_row) {
   constexpr int kMostPanels = max_panels(kRows, Cells::kUnits);
   int64_t p = 0;
   if constexpr (kMostPanels >= 4) {
-    for (; p + 4 <= a.panels; p += 4) tile<Cells, kRows, 4>(a, first_row, p);
+    for (; p + 4 <= a.panels; p += 4) tile<Cells, kFetch, kRows, 4>(a, first_row, p);
   }
   if constexpr (kMostPanels >= 2) {
-    for (; p + 2 <= a.panels; p += 2) tile<Cells, kRows, 2>(a, first_row, p);
+    for (; p + 2 <= a.panels; p += 2) tile<Cells, kFetch, kRows, 2>(a, first_row, p);
   }
-  for (; p < a.panels; ++p) tile<Cells, kRows, 1>(a, first_row, p);
+  for (; p < a.panels; ++p) tile<Cells, kFetch, kRows, 1>(a, first_row, p);
 }
 
 // rows_of_tiles for a number of rows that is known only now.
 template <class Cells, int kRows>
 void dispatch(const Product& a, int64_t first_row, int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows == kRows) return rows_of_tiles<Cells, kRows>(a, first_row);
+    if (rows == kRows) {
+      if (a.fetch_into_l1) return rows_of_tiles<Cells, fetch_for(kRows, true), kRows>(a, first_row);
+      return rows_of_tiles<Cells, fetch_for(kRows, false), kRows>(a, first_row);
+    }
     dispatch<Cells, kRows - 1>(a, first_row, rows);
   }
 }
