@@ -31,8 +31,9 @@ struct Fetch {
 };
 // Few rows take weights as fast as memory gives them, and most cores have more lines on their way
 // into L2 than into L1. Many rows take them slowly, but have loads to make for x, too, which must
-// not wait for L2.
+// not wait for L2. Narrower vectors are never that fast, and have no registers for more.
 constexpr Fetch fetch_for(int rows, bool into_l1) {
+  if (kLanes < 16) return {2, 4096, 1};
   if (rows > 8) return {3, 8192, 1};
   return into_l1 ? Fetch{3, rows > 2 ? 6144 : 4096, 4} : Fetch{2, 4096, 1};
 }
