@@ -44,12 +44,22 @@ Scratch scratch_on_tiles(int64_t rows, int64_t cols) {
 bool on_tiles(cpu::Units kind) {
   return kind == cpu::Units::bf16_tiles || kind == cpu::Units::i8_tiles;
 }
-bool is_i8(cpu::Units kind) { return kind == cpu::Units::i8 || kind == cpu::Units::i8_tiles; }
+bool is_i8(cpu::Units kind) {
+  return kind == cpu::Units::i8 || kind == cpu::Units::i16_pairs || kind == cpu::Units::i8_tiles;
+}
 
 // Columns of one unit.
 int64_t columns_of(cpu::Units kind) {
-  const bool pairs = kind == cpu::Units::bf16_pairs || kind == cpu::Units::bf16_tiles;
-  return is_i8(kind) ? 4 : pairs ? 2 : 1;
+  switch (kind) {
+    case cpu::Units::f32:
+    case cpu::Units::f32_rounded:
+      return 1;
+    case cpu::Units::i8:
+    case cpu::Units::i8_tiles:
+      return 4;
+    default:
+      return 2;
+  }
 }
 
 // As many rows at a time as fit a block, in blocks of about one size.
@@ -129,7 +139,7 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
                         job.units, packed + row * job.units,
                         job.x_scales != nullptr ? scales + row * groups : nullptr, group_cols,
                         job.x_offsets != nullptr ? offsets + row : nullptr,
-                        job.tiles ? job.tile_rows : 0});
+                        job.tiles ? job.tile_rows : 0, job.dtype == DType::f8_e4m3});
       }
     });
     const int64_t panels = panels_at_a_time(job.rows, job.tiles);

@@ -45,6 +45,7 @@ enum class Units : uint8_t {
   f32_rounded,  // x rounded to bf16, as float32
   bf16_pairs,   // x rounded to bf16
   i8,           // x / scale, rounded to nearest even; scale = the row's largest |x| / 127
+  i16_pairs,    // the same codes as 16-bit numbers: of four columns (0, 2), then (1, 3)
   bf16_tiles,   // the same as the two above, for LinearJob::tiles
   i8_tiles,
 };
@@ -62,12 +63,13 @@ struct PackJob {
   uint32_t* out = nullptr;
   // Of codes, [rows][groups of group_cols columns]: what they were divided by, NaN where x is not
   // finite. group_cols is cols, or a multiple of 64. Without offsets the codes are E4M3's, whose
-  // values are packed as `kind` says. Units::i8: 128 times the sum of a row's codes, which the
+  // values are packed as `kind` says. Of int8 codes: 128 times the sum of a row's codes, which the
   // weights' + 128 adds to each of its products.
   float* scales = nullptr;
   int64_t group_cols = 0;
   int32_t* offsets = nullptr;
-  int64_t tile_rows = 0;  // at least rows; for tiles only
+  int64_t tile_rows = 0;    // at least rows; for tiles only
+  bool f8_weights = false;  // float32 that E4M3 codes are to be multiplied by
 };
 
 // A block of rows of one linear layer.

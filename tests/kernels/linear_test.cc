@@ -101,15 +101,21 @@ TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
     for (int64_t code = 0; code < 256; ++code) {
       w.weight.data[element_offset(w.weight, code, code % 4)] = static_cast<std::byte>(code);
     }
-    Matrix x(1, 4), y(1, 256);
-    for (int64_t c = 0; c < 4; ++c) x.at(0, c) = 1;
-    Backend(GetParam(), compute, needs(1, 4))->linear(x.tensor(), w.weight, nullptr, y.tensor());
-    for (int64_t code = 0; code < 256; ++code) {
-      float value = e4m3_to_float(static_cast<uint8_t>(code));
-      if (std::isnan(value)) {
-        EXPECT_TRUE(std::isnan(y.at(0, code)));
-      } else {
-        EXPECT_EQ(y.at(0, code), value) << code;
+    for (int64_t rows : {1, 24}) {  // decoded while multiplying, and ahead
+      Matrix x(rows, 4), y(rows, 256);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t c = 0; c < 4; ++c) x.at(row, c) = 1;
+      }
+      Backend(GetParam(), compute, needs(rows, 4))
+          ->linear(x.tensor(), w.weight, nullptr, y.tensor());
+      for (int64_t i = 0; i < rows * 256; ++i) {
+        const int64_t row = i / 256, code = i % 256;
+        const float value = e4m3_to_float(static_cast<uint8_t>(code));
+        if (std::isnan(value)) {
+          EXPECT_TRUE(std::isnan(y.at(row, code))) << row << ' ' << code;
+        } else {
+          EXPECT_EQ(y.at(row, code), value) << row << ' ' << code;
+        }
       }
     }
   }

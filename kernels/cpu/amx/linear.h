@@ -63,14 +63,15 @@ struct TileCells {
 
 inline void decode_e4m3(const std::byte* from, int64_t bytes, std::byte* out) {
 #if defined(__AVX512BF16__)
-  decode(DType::f8_e4m3, true, from, bytes / kCell * 2, out);
+  decode(DType::f8_e4m3, from, bytes / kCell, out);
 #else
-  const E4M3ToF32 cells;
+  const E4M3ToF32::Exact cells;
+  const auto bits = [](Vf operand) { return as_bits(operand * (kXFactor * kSumFactor)); };
   for (int64_t at = 0; at < bytes; at += kLanes * 4) {
     const Vu raw = load_bits(from + at);
     std::byte* to = out + at / kCell * 2 * kCell + at % kCell;
-    const Vu first = as_bits(cells.operand<0>(raw)), second = as_bits(cells.operand<1>(raw));
-    const Vu third = as_bits(cells.operand<2>(raw)), fourth = as_bits(cells.operand<3>(raw));
+    const Vu first = bits(cells.operand<0>(raw)), second = bits(cells.operand<1>(raw));
+    const Vu third = bits(cells.operand<2>(raw)), fourth = bits(cells.operand<3>(raw));
     store(to, first >> 16 | (second & 0xffff0000));
     store(to + kCell, third >> 16 | (fourth & 0xffff0000));
   }

@@ -29,9 +29,9 @@ inline void pack_tile(const PackJob& job) {
         from = padded;
       }
       if (!bytes) {
-        convert(from, job.kind, to);
+        convert(from, job.kind, 1, to);
       } else if (r < job.rows) {
-        sums = convert_i8(from, job.scales[r], sums, to);
+        sums = convert_i8(from, job.scales[r], job.kind, sums, to);
       } else {
         std::memset(to, 0, 64);
       }

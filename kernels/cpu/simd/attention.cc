@@ -97,7 +97,7 @@ void key_pairs(const AttentionJob& job, const std::byte* const* keys, int64_t co
     const int64_t dims = smaller(kCell, job.padded_dim - at);
     for (std::byte* cell = words; cell < words + dims / 4 * kCell; cell += kCell)
       _mm512_store_si512(cell, _mm512_shuffle_epi8(_mm512_load_si512(cell), order));
-    decode(job.dtype, true, words, dims / 2, out);
+    decode(job.dtype, words, dims / 4, out);
     out += dims / 2 * kCell;
   }
 }
@@ -134,7 +134,7 @@ void key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out)
     }
     const int64_t line_dims = kCell / element_bytes(dtype);
     const int64_t dims = smaller(line_dims, job.padded_dim - at / kCell * line_dims);
-    if (!fused(p)) decode(dtype, false, words, dims, out);
+    if (!fused(p)) decode(dtype, words, dims * 16 * element_bytes(dtype) / kCell, out);
     out += dims * (fused(p) ? 16 * element_bytes(dtype) : kCell);
   }
 }

@@ -13,6 +13,15 @@ namespace {
 constexpr int64_t kCell = 64;                            // bytes
 constexpr int kVectors = static_cast<int>(16 / kLanes);  // of a cell
 
+// Cells whose operands are always right.
+template <class Cells>
+struct AlwaysExact {
+  using Exact = Cells;
+  static void look_at(Vu) {}
+  static void look_at(Vf) {}
+  static bool must_be_exact() { return false; }
+};
+
 struct F32Unit {
   static constexpr bool kIntegers = false;
   using Operand = Vf;
@@ -21,7 +30,7 @@ struct F32Unit {
   static Vf multiply_add(Vf sum, Operand x, Operand w) { return fma(x, w, sum); }
 };
 
-struct F32Cells : F32Unit {
+struct F32Cells : F32Unit, AlwaysExact<F32Cells> {
   static constexpr int kUnits = 1;
   using Raw = Vf;
   template <int>
@@ -31,7 +40,7 @@ struct F32Cells : F32Unit {
 };
 
 // Pairs (k, k + 1) in each 32-bit lane.
-struct Bf16ToF32 : F32Unit {
+struct Bf16ToF32 : F32Unit, AlwaysExact<Bf16ToF32> {
   static constexpr int kUnits = 2;
   using Raw = Vu;
   template <int kUnit>
@@ -40,7 +49,7 @@ struct Bf16ToF32 : F32Unit {
   }
 };
 
-struct F16ToF32 : F32Unit {
+struct F16ToF32 : F32Unit, AlwaysExact<F16ToF32> {
   static constexpr int kUnits = 2;
   using Raw = Vu;
   template <int kUnit>
@@ -51,7 +60,7 @@ struct F16ToF32 : F32Unit {
 
 #if defined(__AVX512VBMI__)
 
-struct E4M3ToF32 : F32Unit {
+struct E4M3ToF32 : F32Unit, AlwaysExact<E4M3ToF32> {
   static constexpr int kUnits = 4;
   using Raw = Vu;
   Float8Tables<DType::f8_e4m3> tables;
@@ -64,35 +73,70 @@ struct E4M3ToF32 : F32Unit {
 
 #else
 
-struct E4M3ToF32 : F32Unit {
+// 16 bytes hold (k, k + 1) of four rows, then (k + 2, k + 3): the upper bytes of halves.
+template <int kPair>
+inline Vu upper_bytes(Vu raw) {
+#if defined(__AVX2__)
+  const __m256i zero = _mm256_setzero_si256(), codes = reinterpret_cast<__m256i>(raw);
+  return reinterpret_cast<Vu>(kPair == 0 ? _mm256_unpacklo_epi8(zero, codes)
+                                         : _mm256_unpackhi_epi8(zero, codes));
+#else
+  using Bytes [[gnu::vector_size(16)]] = int8_t;
+  const Bytes zero{}, codes = reinterpret_cast<Bytes>(raw);
+  return reinterpret_cast<Vu>(kPair == 0
+                                  ? __builtin_shufflevector(zero, codes, 0, 16, 1, 17, 2, 18, 3, 19,
+                                                            4, 20, 5, 21, 6, 22, 7, 23)
+                                  : __builtin_shufflevector(zero, codes, 8, 24, 9, 25, 10, 26, 11,
+                                                            27, 12, 28, 13, 29, 14, 30, 15, 31));
+#endif
+}
+
+// Codes in bf16's places: sign, exponent and mantissa. Their exponents are 120 too small, also
+// those of subnormal codes (kXFactor, kSumFactor).
+// Codes that mean NaN would be numbers: where any was seen, Exact is to be taken instead.
+template <bool kExact>
+struct E4M3InBf16 : F32Unit {
   static constexpr int kUnits = 4;
   using Raw = Vu;
+  using Exact = E4M3InBf16<true>;
   using Halves [[gnu::vector_size(4 * kLanes)]] = int16_t;
+  using Bytes [[gnu::vector_size(4 * kLanes)]] = uint8_t;
+  Bytes largest{};
 
-  // 16 bytes hold (k, k + 1) of four rows, then (k + 2, k + 3): into the upper bytes of halves.
+  void look_at(Vu raw) {
+    if constexpr (kExact) return;
+    const auto codes = reinterpret_cast<Bytes>(raw) | 0x80;
+    largest = codes > largest ? codes : largest;
+  }
+  bool must_be_exact() const {
+    if constexpr (kExact) return false;
+    const auto nan = reinterpret_cast<Vu>(largest == 0xff);
+    uint32_t any = 0;
+    for (int64_t i = 0; i < kLanes; ++i) any |= nan[i];
+    return any != 0;
+  }
+  // Codes (0, 1) or (2, 3) of each row.
   template <int kPair>
-  static Halves upper_bytes(Raw raw) {
-#if defined(__AVX2__)
-    const __m256i zero = _mm256_setzero_si256(), codes = reinterpret_cast<__m256i>(raw);
-    return reinterpret_cast<Halves>(kPair == 0 ? _mm256_unpacklo_epi8(zero, codes)
-                                               : _mm256_unpackhi_epi8(zero, codes));
-#else
-    using Bytes [[gnu::vector_size(16)]] = int8_t;
-    const Bytes zero{}, codes = reinterpret_cast<Bytes>(raw);
-    return reinterpret_cast<Halves>(
-        kPair == 0 ? __builtin_shufflevector(zero, codes, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21,
-                                             6, 22, 7, 23)
-                   : __builtin_shufflevector(zero, codes, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                             29, 14, 30, 15, 31));
-#endif
+  static Vu pairs(Vu raw) {
+    const Halves placed =
+        (reinterpret_cast<Halves>(upper_bytes<kPair>(raw)) >> 4) & static_cast<int16_t>(0x87f0);
+    if constexpr (!kExact) return reinterpret_cast<Vu>(placed);
+    return reinterpret_cast<Vu>(placed | ((placed & 0x07f0) == 0x07f0));
   }
   template <int kUnit>
   Vf operand(Raw raw) const {
-    // Sign, exponent and mantissa in their bf16 places: the exponent is 120 too small, which the
-    // multiplication mends, for subnormal codes too.
-    const Halves placed = (upper_bytes<kUnit / 2>(raw) >> 4) & static_cast<int16_t>(0x87f0);
-    const auto pairs = reinterpret_cast<Vu>(placed | ((placed & 0x07f0) == 0x07f0));  // or NaN
-    return Bf16ToF32().operand<kUnit % 2>(pairs) * 0x1p120f;
+    return Bf16ToF32().operand<kUnit % 2>(pairs<kUnit / 2>(raw));
+  }
+};
+using E4M3ToF32 = E4M3InBf16<false>;
+
+// Not operands, but what E4M3 is decoded to.
+struct E4M3ToBf16 {
+  static constexpr int kUnits = 2;
+  using Raw = Vu;
+  template <int kPair>
+  Vu operand(Raw raw) const {
+    return E4M3InBf16<true>::pairs<kPair>(raw);
   }
 };
 
@@ -108,7 +152,7 @@ struct Bf16Unit {
   static Vf multiply_add(Vf sum, Operand x, Operand w) { return _mm512_dpbf16_ps(sum, w, x); }
 };
 
-struct Bf16Pairs : Bf16Unit {
+struct Bf16Pairs : Bf16Unit, AlwaysExact<Bf16Pairs> {
   static constexpr int kUnits = 1;
   using Raw = Vu;
   template <int>
@@ -119,7 +163,7 @@ struct Bf16Pairs : Bf16Unit {
 
 // A cell of codes has pairs (0, 1) of four rows, then their pairs (2, 3), and so on.
 template <DType kDtype>
-struct Float8ToBf16Pairs : Bf16Unit {
+struct Float8ToBf16Pairs : Bf16Unit, AlwaysExact<Float8ToBf16Pairs<kDtype>> {
   static constexpr int kUnits = 2;
   using Raw = Vu;
   Float8Tables<kDtype> tables;
@@ -128,18 +172,21 @@ struct Float8ToBf16Pairs : Bf16Unit {
     return reinterpret_cast<__m512bh>(tables.template half<kUnit>(reinterpret_cast<__m512i>(raw)));
   }
 };
-using E4M3ToBf16Pairs = Float8ToBf16Pairs<DType::f8_e4m3>;
+using E4M3ToBf16 = Float8ToBf16Pairs<DType::f8_e4m3>;
 
 #endif
 
-// Four codes + 128 in each 32-bit lane; four codes of x in a unit. All sums are exact.
-struct I8Cells {
+// Four codes + 128 in each 32-bit lane. All sums are exact.
+struct I8Unit {
   static constexpr bool kIntegers = true;
-  static constexpr int kUnits = 1;
   using Raw = Vu;
   using Sum = Vu;  // modulo 2^32, which the sum of the codes themselves fits
+};
 
 #if defined(__AVX512VNNI__)
+
+struct I8Cells : I8Unit, AlwaysExact<I8Cells> {  // four codes of x in a unit
+  static constexpr int kUnits = 1;
   using Operand = __m512i;
   template <int>
   Operand operand(Raw raw) const {
@@ -149,24 +196,31 @@ struct I8Cells {
   static Vu multiply_add(Vu sum, Operand x, Operand w) {
     return reinterpret_cast<Vu>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
   }
+};
+
 #elif defined(__AVX2__)
-  struct Operand {  // bytes 0 and 2, 1 and 3 of each lane, as 16-bit numbers
-    __m256i even, odd;
-  };
-  template <int>
+
+struct I8Cells : I8Unit, AlwaysExact<I8Cells> {  // Units::i16_pairs
+  static constexpr int kUnits = 2;
+  using Operand = __m256i;
+  template <int kUnit>
   Operand operand(Raw raw) const {
     const auto codes = reinterpret_cast<__m256i>(raw);
-    return {_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
+    return kUnit == 0 ? _mm256_and_si256(codes, _mm256_set1_epi16(0xff))
+                      : _mm256_srli_epi16(codes, 8);
   }
-  static Operand unit(Vu x) {
-    const auto codes = reinterpret_cast<__m256i>(x);
-    return {_mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8), _mm256_srai_epi16(codes, 8)};
+  static Operand unit(Vu x) { return reinterpret_cast<__m256i>(x); }
+  static Vu multiply_add(Vu sum, Operand x, Operand w) {
+    sum += reinterpret_cast<Vu>(_mm256_madd_epi16(x, w));
+    asm("" : "+x"(sum));  // lest GCC adds products first, and has no registers for them
+    return sum;
   }
-  static Vu multiply_add(Vu sum, const Operand& x, const Operand& w) {
-    return sum + reinterpret_cast<Vu>(_mm256_madd_epi16(x.even, w.even)) +
-           reinterpret_cast<Vu>(_mm256_madd_epi16(x.odd, w.odd));
-  }
+};
+
 #else
+
+struct I8Cells : I8Unit, AlwaysExact<I8Cells> {
+  static constexpr int kUnits = 1;
   using Operand = Vi;
   template <int>
   Operand operand(Raw raw) const {
@@ -180,8 +234,9 @@ struct I8Cells {
     }
     return sum;
   }
-#endif
 };
+
+#endif
 
 }  // namespace
 }  // namespace sluice::cpu::SLUICE_ISA

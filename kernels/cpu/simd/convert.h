@@ -44,14 +44,21 @@ inline void round_to_e4m3(const float* x, int64_t count, float scale, float* out
   }
 }
 
-// 64 columns as bytes; returns what their sum adds to `sums`.
-inline Vi convert_i8(const float* x, float scale, Vi sums, uint32_t* out) {
+// 16 units of codes, of 64 columns or of 32; returns what their sum adds to `sums`.
+inline Vi convert_i8(const float* x, float scale, Units kind, Vi sums, uint32_t* out) {
   alignas(64) int32_t codes[64];
-  for (int64_t i = 0; i < 64; i += kLanes) {
+  for (int64_t i = 0; i < (kind == Units::i16_pairs ? 32 : 64); i += kLanes) {
     Vf value;
     const Vi code = i8_codes(load(x + i), splat(scale), value);
     sums += code;
     store(codes + i, code);
+  }
+  if (kind == Units::i16_pairs) {
+    for (int64_t i = 0; i < 16; ++i) {
+      const int32_t* first = codes + i / 2 * 4 + i % 2;
+      out[i] = (static_cast<uint32_t>(first[0]) & 0xffff) | static_cast<uint32_t>(first[2]) << 16;
+    }
+    return sums;
   }
 #if defined(__AVX512F__)
   for (int64_t i = 0; i < 16; i += 4) {
@@ -68,11 +75,12 @@ inline Vi convert_i8(const float* x, float scale, Vi sums, uint32_t* out) {
   return sums;
 }
 
-// 16 units of one row.
-inline void convert(const float* x, Units kind, uint32_t* out) {
+// 16 units of one row; those of float32 by a factor.
+inline void convert(const float* x, Units kind, float factor, uint32_t* out) {
   switch (kind) {
     case Units::f32_rounded:
-      for (int64_t i = 0; i < 16; i += kLanes) store(out + i, round_to_bf16(load(x + i)));
+      for (int64_t i = 0; i < 16; i += kLanes)
+        store(out + i, as_floats(round_to_bf16(load(x + i))) * factor);
       break;
     case Units::bf16_pairs:
     case Units::bf16_tiles:
@@ -87,7 +95,7 @@ inline void convert(const float* x, Units kind, uint32_t* out) {
 #endif
       break;
     default:
-      std::memcpy(out, x, 16 * sizeof(float));
+      for (int64_t i = 0; i < 16; i += kLanes) store(out + i, load(x + i) * factor);
   }
 }
 

@@ -16,9 +16,9 @@ void store_unit(const Cells& cells, typename Cells::Raw raw, std::byte* out) {
 }
 
 template <class Cells>
-void decode_cells(const std::byte* from, int64_t units, std::byte* out) {
+void decode_cells(const std::byte* from, int64_t count, std::byte* out) {
   const Cells cells;
-  for (int64_t u = 0; u < units; u += Cells::kUnits) {
+  for (int64_t c = 0; c < count; ++c) {
     __builtin_prefetch(from + kPrefetchBytes);
     for (int64_t at = 0; at < kCell; at += kLanes * 4) {
       typename Cells::Raw raw;
@@ -32,23 +32,20 @@ void decode_cells(const std::byte* from, int64_t units, std::byte* out) {
 
 }  // namespace
 
-void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out) {
-#if defined(__AVX512BF16__)
-  if (pairs && dtype == DType::f8_e4m3) return decode_cells<E4M3ToBf16Pairs>(cells, units, out);
-  if (pairs && dtype == DType::f8_e5m2)
-    return decode_cells<Float8ToBf16Pairs<DType::f8_e5m2>>(cells, units, out);
-  if (pairs) return decode_cells<Bf16Pairs>(cells, units, out);
-#endif
-  (void)pairs;
+void decode(DType dtype, const std::byte* cells, int64_t count, std::byte* out) {
   switch (dtype) {
     case DType::bf16:
-      return decode_cells<Bf16ToF32>(cells, units, out);
+      return decode_cells<Bf16ToF32>(cells, count, out);
     case DType::f16:
-      return decode_cells<F16ToF32>(cells, units, out);
+      return decode_cells<F16ToF32>(cells, count, out);
     case DType::f8_e4m3:
-      return decode_cells<E4M3ToF32>(cells, units, out);
+      return decode_cells<E4M3ToBf16>(cells, count, out);
+#if defined(__AVX512BF16__)
+    case DType::f8_e5m2:
+      return decode_cells<Float8ToBf16Pairs<DType::f8_e5m2>>(cells, count, out);
+#endif
     default:
-      return decode_cells<F32Cells>(cells, units, out);
+      return decode_cells<F32Cells>(cells, count, out);
   }
 }
 

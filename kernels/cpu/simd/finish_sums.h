@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/simd/float8.h"
 #include "kernels/cpu/simd/simd.h"
 
 namespace sluice::cpu::SLUICE_ISA {
@@ -12,8 +13,10 @@ inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const 
                         int64_t stride) {
   const int64_t first = begin * 16, count = (end - begin) * 16;
   const float* x_scales = job.block_scales == nullptr ? job.x_scales : nullptr;
+  const bool f8 = job.dtype == DType::f8_e4m3 && !job.pairs && !job.tiles;
+  const float factor = f8 && job.block_scales == nullptr ? kSumFactor : 1;
   if (sums == job.y + first && x_scales == nullptr && job.row_scales == nullptr &&
-      job.bias == nullptr)
+      job.bias == nullptr && factor == 1)
     return;
   for (int64_t row = 0; row < job.rows; ++row) {
     for (int64_t o = 0; o < count; o += kLanes) {
@@ -22,6 +25,7 @@ inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const 
         const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
         sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf);
       }
+      if (factor != 1) sum *= factor;
       if (x_scales != nullptr) sum *= x_scales[row];
       if (job.row_scales != nullptr) sum *= load(job.row_scales + first + o);
       if (job.bias != nullptr) sum += load(job.bias + first + o);

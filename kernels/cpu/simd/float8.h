@@ -23,6 +23,15 @@ inline Vu minifloat_code(Vf magnitude, Vf& value) {
   return as_bits(sum) - power + ((at_least - kSmallestNormal) >> kShift);
 }
 
+// Where no table has E4M3's values, linear layers take codes with an exponent 120 too small
+// (cells.h): so x is packed too large, and sums are too small, by these factors. Only x from 2^64
+// on, which no model has, and sums below 2^-70 are not what they would be without them.
+#if defined(__AVX512VBMI__)
+constexpr float kXFactor = 1, kSumFactor = 1;
+#else
+constexpr float kXFactor = 0x1p64f, kSumFactor = 0x1p56f;
+#endif
+
 constexpr int16_t kE4M3InHalf = static_cast<int16_t>(0xbf80);  // where its bits go
 
 // kLanes codes as halves in the low 16 bits of each lane. E5M2 is the upper half of an IEEE half;

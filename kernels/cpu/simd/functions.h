@@ -32,14 +32,16 @@ struct Product {
   const float* scales = nullptr;
   const float* x_scales = nullptr;
   int64_t scale_stride = 0;
+  float sum_factor = 1;  // with scales: of such a sum, before them
 };
 void multiply(const Product& product);
 
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
 inline constexpr int64_t kFusedRows = kFewRows;
 
-// Stored cells into cells of `units` units: bf16 pairs (of bf16, E4M3 or E5M2) or float32.
-void decode(DType dtype, bool pairs, const std::byte* cells, int64_t units, std::byte* out);
+// `count` cells of 8-bit floating point into twice as many of bf16 (those of f8_e4m3 by kSumFactor
+// and kXFactor smaller; those of f8_e5m2 in AVX-512 only), others into cells of float32.
+void decode(DType dtype, const std::byte* cells, int64_t count, std::byte* out);
 
 // 16 rows of 64 bytes, as a matrix of 16 x 16 words, transposed into 16 cells.
 void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte* cells);

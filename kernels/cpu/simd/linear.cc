@@ -7,11 +7,20 @@ namespace {
 
 constexpr int64_t kCell = 64;  // bytes
 
-// Up to this many rows cells are decoded while multiplying; for more it pays to decode ahead.
+// Up to this many rows weights stream from memory through one tile of rows.
 #if defined(__AVX512F__)
 constexpr int64_t kStreamedRows = kFewRows;
+#elif defined(__AVX2__)
+constexpr int64_t kStreamedRows = 5;
 #else
 constexpr int64_t kStreamedRows = 2;
+#endif
+// Whether making float32 of bf16 costs nothing beside the products: a shift or a mask in units that
+// these leave free.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr bool kFreeShifts = true;
+#else
+constexpr bool kFreeShifts = false;
 #endif
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -25,7 +34,8 @@ struct Walk {
 Walk plan_walk(const LinearJob& job) {
   const bool few = job.rows <= kStreamedRows;
   Walk walk;
-  walk.decode = !few && job.cell_units > 1;
+  const bool free = job.dtype == DType::i8 || (job.dtype == DType::bf16 && kFreeShifts);
+  walk.decode = !few && job.cell_units > 1 && !free;
   walk.panels = few ? 4 : 2;
   if (job.block_scales != nullptr) {
     walk.units = job.pairs ? 64 : 128;  // 128 columns
@@ -79,16 +89,17 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
   product.resume = begin > 0;
   product.y_stride = sums.stride;
   if (walk.decode) {
-    for (int64_t p = 0; p < count; ++p) {
-      decode(job.dtype, job.pairs, cells + p * job.panel_bytes, units, decoded + p * units * kCell);
-    }
-    product.dtype = job.pairs ? DType::bf16 : DType::f32;
+    const int64_t stored = units / job.cell_units;
+    product.dtype = job.dtype == DType::f8_e4m3 ? DType::bf16 : DType::f32;
     product.w = decoded;
-    product.panel_stride = units * kCell;
+    product.panel_stride = 2 * stored * kCell;
+    for (int64_t p = 0; p < count; ++p)
+      decode(job.dtype, cells + p * job.panel_bytes, stored, decoded + p * product.panel_stride);
   }
   if (job.block_scales != nullptr) {
     product.scales = job.block_scales + panel * job.blocks + begin / walk.units;
     product.scale_stride = job.blocks;
+    if (!job.pairs) product.sum_factor = kSumFactor;
   }
   const int64_t tiles = (job.rows + job.tile_rows - 1) / job.tile_rows;
   for (int64_t row = 0; row < job.rows; row += job.tile_rows) {

@@ -9,18 +9,19 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 // Rows x panels of one tile, by registers: accumulators, the operands of a step, one unit of x.
+// `units` are those of a cell.
 #if defined(__AVX512F__)
-constexpr int kMaxRows = 16;
+constexpr int max_rows(int) { return 16; }
 constexpr int max_panels(int rows, int units) {  // 24 of 32; decoding needs some more
   return units == 1 ? (rows <= 6 ? 4 : rows <= 12 ? 2 : 1) : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
 }
 #elif defined(__AVX2__)
-constexpr int kMaxRows = 6;
-constexpr int max_panels(int rows, int units) {  // 12 of 16; decoding needs some more
-  return rows == 1 && units == 1 ? 4 : rows <= (units == 1 ? 3 : 1) ? 2 : 1;
+constexpr int max_rows(int units) { return units == 1 ? 6 : 5; }
+constexpr int max_panels(int rows, int units) {  // 12 of 16; 10 where cells are decoded
+  return rows == 1 && units <= 2 ? 4 : rows <= (units == 1 ? 3 : 2) ? 2 : 1;
 }
 #else
-constexpr int kMaxRows = 2;
+constexpr int max_rows(int) { return 2; }
 constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
 #endif
 // How weights are fetched ahead of the cells at hand.
@@ -72,8 +73,8 @@ inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols]
 
 // kCells cells of each panel.
 template <int kCells, class Cells, int kRows, int kCols>
-[[gnu::always_inline]] inline void add_cells(const Cells& cells, const Product& a,
-                                             const std::byte*& w, const uint32_t*& x,
+[[gnu::always_inline]] inline void add_cells(Cells& cells, const Product& a, const std::byte*& w,
+                                             const uint32_t*& x,
                                              typename Cells::Sum (&sums)[kRows][kCols]) {
 #pragma GCC unroll 4
   for (int c = 0; c < kCells; ++c) {
@@ -82,6 +83,7 @@ template <int kCells, class Cells, int kRows, int kCols>
     for (int v = 0; v < kCols; ++v) {
       std::memcpy(&raw[v], w + v / kVectors * a.panel_stride + v % kVectors * kLanes * 4,
                   sizeof raw[v]);
+      cells.look_at(raw[v]);
     }
     add_unit<0>(cells, raw, x, sums);
     if constexpr (Cells::kUnits >= 2) add_unit<1>(cells, raw, x + a.x_stride, sums);
@@ -97,7 +99,7 @@ template <int kCells, class Cells, int kRows, int kCols>
 template <class Cells, Fetch kFetch, int kRows, int kPanels>
 void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   constexpr int kCols = kPanels * kVectors;
-  const Cells cells;
+  Cells cells;
   const uint32_t* x = a.x + first_row;
   const std::byte* w = a.w + first_panel * a.panel_stride;
   float* y = a.y + first_row * a.y_stride + first_panel * 16;
@@ -131,6 +133,9 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   if constexpr (kFetch.cells > 1) {
     for (; s < a.steps; s += Cells::kUnits) add_cells<1>(cells, a, w, x, sums);
   }
+  if (cells.must_be_exact()) [[unlikely]] {
+    return tile<typename Cells::Exact, kFetch, kRows, kPanels>(a, first_row, first_panel);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
@@ -138,6 +143,7 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
       float* to = y + r * a.y_stride + v * kLanes;
       if constexpr (!Cells::kIntegers) {
         if (a.scales != nullptr) {
+          if (a.sum_factor != 1) sums[r][v] *= a.sum_factor;
           if (a.x_scales != nullptr) sums[r][v] *= a.x_scales[(first_row + r) * a.scale_stride];
           sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_stride];
           if (a.resume) sums[r][v] += load(to);
@@ -176,9 +182,11 @@ void dispatch(const Product& a, int64_t first_row, int64_t rows) {
 
 template <class Cells>
 void multiply_cells(const Product& a) {
-  for (int64_t row = 0; row < a.rows; row += kMaxRows) {
-    const int64_t left = a.rows - row;
-    dispatch<Cells, kMaxRows>(a, row, left < kMaxRows ? left : kMaxRows);
+  constexpr int kMaxRows = max_rows(Cells::kUnits);
+  const int64_t tiles = (a.rows + kMaxRows - 1) / kMaxRows;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t row = a.rows * tile / tiles;
+    dispatch<Cells, kMaxRows>(a, row, a.rows * (tile + 1) / tiles - row);
   }
 }
 
@@ -188,7 +196,7 @@ void multiply(const Product& product) {
 #if defined(__AVX512BF16__)
   if (product.pairs) {
     if (product.dtype == DType::bf16) return multiply_cells<Bf16Pairs>(product);
-    return multiply_cells<E4M3ToBf16Pairs>(product);
+    return multiply_cells<E4M3ToBf16>(product);
   }
 #endif
   switch (product.dtype) {

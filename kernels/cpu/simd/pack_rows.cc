@@ -9,7 +9,8 @@ void pack_rows(const PackJob& job) {
   float padded[64];
   const std::byte* pointers[16];
   for (int r = 0; r < 16; ++r) pointers[r] = reinterpret_cast<const std::byte*>(lines[r]);
-  const bool bytes = job.kind == Units::i8, codes = job.scales != nullptr;
+  const bool bytes = job.kind == Units::i8 || job.kind == Units::i16_pairs,
+             codes = job.scales != nullptr;
   Vi sums[kFewRows] = {};
   const int64_t groups = codes ? pack_scales(job, bytes ? 127 : 448) : 0;
   for (int64_t unit = 0; unit < job.units; unit += 16) {
@@ -22,7 +23,7 @@ void pack_rows(const PackJob& job) {
         x = padded;
       }
       if (bytes) {
-        sums[r] = convert_i8(x, job.scales[r], sums[r], lines[r]);
+        sums[r] = convert_i8(x, job.scales[r], job.kind, sums[r], lines[r]);
         continue;
       }
       if (codes) {
@@ -30,7 +31,7 @@ void pack_rows(const PackJob& job) {
         round_to_e4m3(x, most, job.scales[r * groups + group], padded);
         x = padded;
       }
-      convert(x, job.kind, lines[r]);
+      convert(x, job.kind, job.f8_weights ? kXFactor : 1, lines[r]);
     }
     if (job.rows == 1) {
       copy_words(job.out + unit, lines[0], count);

@@ -33,13 +33,14 @@ uint64_t run(int64_t rounds, uint32_t seed) {
   uint32_t words[kLanes];
   for (uint32_t& word : words) word = x;
   std::memcpy(&raw, words, sizeof raw);
-  const auto unit = Cells::unit(Vu{} + x);
+  auto unit = Cells::unit(Vu{} + x);
   const auto weights = cells.template operand<0>(raw);
   typename Cells::Sum sums[kSums] = {};
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 32
     for (int s = 0; s < kSums; ++s) {
       sums[s] = Cells::multiply_add(sums[s], unit, weights);
+      keep_apart(unit);  // lest a product is made once for all sums
       keep_apart(sums[s]);
     }
   }
@@ -59,8 +60,9 @@ int64_t multiply_add(Units kind, int64_t rounds, uint64_t* seen) {
   int64_t products = 1;  // of a lane
   switch (kind) {
     case Units::i8:
+    case Units::i16_pairs:
       *seen += run<I8Cells>(rounds, seed);
-      products = 4;
+      products = 4 / I8Cells::kUnits;
       break;
     case Units::bf16_pairs:
 #if defined(__AVX512BF16__)

@@ -12,7 +12,11 @@ const Ops kOps = {
 #else
     .bf16_units = Units::f32_rounded,
 #endif
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+    .i8_units = Units::i16_pairs,
+#else
     .i8_units = Units::i8,
+#endif
     .pack_rows = pack_rows,
     .linear = linear,
     .attend = attend,
