@@ -9,15 +9,17 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kChunk = 1 << 20;  // bytes that a thread reads at a time
+constexpr cpu::ReadWay kReadWays[] = {cpu::ReadWay::plain, cpu::ReadWay::prefetched,
+                                      cpu::ReadWay::four_streams};
 
-double seconds_of_pass(const cpu::Ops& ops, bool prefetch, std::span<const std::byte> memory,
+double seconds_of_pass(const cpu::Ops& ops, cpu::ReadWay way, std::span<const std::byte> memory,
                        ThreadPool& pool) {
   const auto start = std::chrono::steady_clock::now();
-  pool.parallel_for(
-      static_cast<int64_t>(memory.size()), kChunk, [&](int64_t begin, int64_t end, int) {
-        volatile uint64_t seen = ops.read(memory.data() + begin, end - begin, prefetch);
-        (void)seen;
-      });
+  pool.parallel_for(static_cast<int64_t>(memory.size()), kChunk,
+                    [&](int64_t begin, int64_t end, int) {
+                      volatile uint64_t seen = ops.read(memory.data() + begin, end - begin, way);
+                      (void)seen;
+                    });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   return elapsed.count();
 }
@@ -30,8 +32,8 @@ std::vector<double> read_rates(std::span<const std::byte> memory, ThreadPool& po
   std::vector<double> rates;
   for (const InstructionSet& set : instruction_sets()) {
     if (set.ops == nullptr || !set.supported()) continue;
-    for (bool prefetch : {false, true}) {
-      const double seconds = seconds_of_pass(*set.ops, prefetch, memory, pool);
+    for (cpu::ReadWay way : kReadWays) {
+      const double seconds = seconds_of_pass(*set.ops, way, memory, pool);
       rates.push_back(static_cast<double>(memory.size()) / seconds);
     }
   }

@@ -10,7 +10,7 @@
 namespace sluice {
 
 // Bytes a second that all threads of the pool read from `memory` together, in a pass of each read
-// kernel that this machine has, with and without software prefetch. Memory should be well above the
+// kernel that this machine has (cpu::ReadWay). Memory should be well above the
 // caches, written once, and on huge pages.
 std::vector<double> read_rates(std::span<const std::byte> memory, ThreadPool& pool);
 

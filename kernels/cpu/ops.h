@@ -168,6 +168,10 @@ constexpr int64_t amx_scratch_bytes(int64_t rows) {
          kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
 }
 
+// How `read` reads: in order, as the core itself fetches, or with prefetch instructions, into L1;
+// or four parts at once, into L2, as the product reads four panels.
+enum class ReadWay : uint8_t { plain, prefetched, four_streams };
+
 struct Ops {
   const char* name;
   Units bf16_units;  // how x is packed where it is rounded to bf16
@@ -204,7 +208,7 @@ struct Ops {
   // `seen` is changed, so that they are done.
   int64_t (*multiply_add)(Units kind, int64_t rounds, uint64_t* seen);
   // Reads every byte, for the bandwidth that the machine has; returns something of it.
-  uint64_t (*read)(const std::byte* from, int64_t bytes, bool prefetch);
+  uint64_t (*read)(const std::byte* from, int64_t bytes, ReadWay way);
 };
 
 }  // namespace sluice::cpu

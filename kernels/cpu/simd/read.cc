@@ -8,19 +8,26 @@ namespace {
 constexpr int64_t kStep = 512;  // bytes
 constexpr int64_t kAhead = 4096;
 
-template <bool kPrefetch>
+// kStep bytes at a time, the same number from each of kStreams parts.
+template <int64_t kStreams, bool kPrefetch>
 uint64_t read_steps(const std::byte* from, int64_t bytes) {
+  constexpr int64_t kRun = kStep / kStreams;
   constexpr int64_t kVectors = kStep / 4 / kLanes;
+  const int64_t part = bytes / kStreams;
   Vu seen[kVectors] = {};
-  for (int64_t at = 0; at + kStep <= bytes; at += kStep) {
+  for (int64_t at = 0; at + kRun <= part; at += kRun) {
     if (kPrefetch) {
 #pragma GCC unroll 8
       for (int64_t line = 0; line < kStep; line += 64) {
-        __builtin_prefetch(from + at + kAhead + line);
+        const std::byte* in_part = from + line / kRun * part + at + line % kRun;
+        __builtin_prefetch(in_part + kAhead / kStreams, 0, kStreams == 1 ? 3 : 2);
       }
     }
 #pragma GCC unroll 32
-    for (int64_t v = 0; v < kVectors; ++v) seen[v] ^= load_bits(from + at + v * kLanes * 4);
+    for (int64_t v = 0; v < kVectors; ++v) {
+      const int64_t byte = v * kLanes * 4;
+      seen[v] ^= load_bits(from + byte / kRun * part + at + byte % kRun);
+    }
   }
   uint64_t all = 0;
   for (const Vu& v : seen) {
@@ -31,8 +38,10 @@ uint64_t read_steps(const std::byte* from, int64_t bytes) {
 
 }  // namespace
 
-uint64_t read(const std::byte* from, int64_t bytes, bool prefetch) {
-  return prefetch ? read_steps<true>(from, bytes) : read_steps<false>(from, bytes);
+uint64_t read(const std::byte* from, int64_t bytes, ReadWay way) {
+  if (way == ReadWay::four_streams) return read_steps<4, true>(from, bytes);
+  if (way == ReadWay::prefetched) return read_steps<1, true>(from, bytes);
+  return read_steps<1, false>(from, bytes);
 }
 
 }  // namespace sluice::cpu::SLUICE_ISA
