@@ -153,6 +153,42 @@ TEST_P(AttentionFeatures, CodesAreDecodedExactly) {
   }
 }
 
+// With one position in the window and a sink of 0, the output is its value's share, 1 / (1 +
+// e^-score): for all codes of both types as keys, in few rows and in many.
+TEST_P(AttentionFeatures, KeysAreDecodedExactly) {
+  Random random("AttentionFeatures.KeysAreDecodedExactly");
+  const AttentionShape shape{16, 1, 1, 16};
+  for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) {
+    const bool e4m3 = dtype == DType::f8_e4m3;
+    Problem problem(shape, dtype, 256, 256, random, {.window = 1, .sinks = true, .cache_scale = 2});
+    std::fill(problem.sinks.begin(), problem.sinks.end(), 0.0f);
+    for (int c = 0; c < 256; ++c) {
+      const int64_t at = problem.cache.slot(c) * 16;
+      std::memset(problem.cache.view.keys + at, 0, 16);
+      problem.cache.view.keys[at + c % 16] = static_cast<std::byte>(c);
+      std::memset(problem.cache.view.values + at, e4m3 ? 0x38 : 0x3c, 16);  // 1
+      for (int64_t d = 0; d < 16; ++d) problem.q.at(c, d) = 1;
+    }
+    Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 256));
+    for (int exponent : {e4m3 ? -7 : -14, e4m3 ? 8 : 15}) {  // for the large ones, and the small
+      problem.params.scale = std::ldexp(1.0f, exponent);
+      const Matrix many = problem.attend(backend, {}, 0, 256, true);
+      for (int c = 0; c < 256; ++c) {
+        const auto code = static_cast<uint8_t>(c);
+        const double key = 2 * (e4m3 ? e4m3_to_float(code) : e5m2_to_float(code));
+        const double share = 1 / (1 + std::exp(-std::ldexp(key, exponent)));
+        const float few = problem.attend(backend, {}, c, c + 1, true).at(0, 0);
+        EXPECT_TRUE(few == many.at(c, 0) || (std::isnan(few) && std::isnan(many.at(c, 0)))) << c;
+        if (std::isfinite(key)) {
+          EXPECT_NEAR(few, share, 2e-6) << c;
+        } else {
+          EXPECT_TRUE(std::isnan(few) || few == share) << c;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionFeatures, ALargeSinkTakesAllAndASmallOneNothing) {
   Random random("AttentionFeatures.ALargeSinkTakesAllAndASmallOneNothing");
   const AttentionShape shape{24, 2, 3, 16};

@@ -65,8 +65,10 @@ inline void decode_e4m3(const std::byte* from, int64_t bytes, std::byte* out) {
 #if defined(__AVX512BF16__)
   decode(DType::f8_e4m3, from, bytes / kCell, out);
 #else
-  const E4M3ToF32::Exact cells;
-  const auto bits = [](Vf operand) { return as_bits(operand * (kXFactor * kSumFactor)); };
+  const Float8ToF32<DType::f8_e4m3>::Exact cells;
+  const auto bits = [](Vf operand) {
+    return as_bits(operand * (kXFactor * sum_factor(DType::f8_e4m3)));
+  };
   for (int64_t at = 0; at < bytes; at += kLanes * 4) {
     const Vu raw = load_bits(from + at);
     std::byte* to = out + at / kCell * 2 * kCell + at % kCell;

@@ -10,9 +10,6 @@ namespace {
 constexpr int64_t kCell = 64;
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// What keys become cells of: bf16 has all values of both FP8 types.
-DType cell_dtype(DType dtype) { return is_byte(dtype) ? DType::bf16 : dtype; }
-
 // Whether scores are more than scale * q k.
 bool changes_scores(const AttentionJob& job) {
   return is_byte(job.dtype) || job.window > 0 || job.soft_cap > 0 || job.alibi_slopes != nullptr;
@@ -23,9 +20,10 @@ void query_words(const AttentionJob& job, const float* q, int64_t d, uint32_t (&
   float x[16] = {};
   std::memcpy(x, q + d, static_cast<size_t>(smaller(16, larger(job.head_dim - d, 0))) * 4);
   if (in_pairs(job)) return to_bf16(x, 16, reinterpret_cast<std::byte*>(words));
+  const float factor = is_byte(job.dtype) ? kXFactor : 1;
   for (int64_t i = 0; i < 16; i += kLanes) {
-    const Vu word = job.units == Units::f32 ? as_bits(load(x + i)) : round_to_bf16(load(x + i));
-    store(words + i, word);
+    const Vf v = load(x + i);
+    store(words + i, (job.units == Units::f32 ? v : as_floats(round_to_bf16(v))) * factor);
   }
 }
 
@@ -43,118 +41,83 @@ void pack_queries(const Partition& p) {
   }
 }
 
-// Keys become cells as they are where pairs are multiplied, or where queries are few: for more it
-// pays to make them float32 first.
-bool fused(const Partition& p) { return in_pairs(p.job) || p.queries <= kFusedRows; }
-int64_t panel_bytes(const Partition& p) {
-  return p.job.padded_dim * 16 * (fused(p) ? element_bytes(cell_dtype(p.job.dtype)) : 4);
+// What the product takes keys as: as they are stored where queries are few; for more it pays to
+// decode them first.
+DType key_cells(const Partition& p) {
+  const DType stored = p.job.dtype;
+  if (in_pairs(p.job)) return DType::bf16;
+  if (p.queries <= kFusedRows || stored == DType::f32) return stored;
+  return kFreeShifts ? DType::bf16 : DType::f32;
 }
 
-// Bytes [at, at + kCell) of what cells are made of, of each of `count` keys; zeros behind the end.
-void key_lines(const AttentionJob& job, const std::byte* const* keys, int64_t count, int64_t at,
-               std::byte (*lines)[kCell]) {
-  const int64_t bytes = job.head_dim * element_bytes(job.dtype);
-  const bool byte = is_byte(job.dtype);
-  const int64_t from = byte ? at / 2 : at;
-  const int64_t length = byte ? kCell / 2 : kCell;
-  for (int64_t k = 0; k < count; ++k) {
-    if (byte && from + length <= bytes) {
-      float8_to_bf16(job.dtype, keys[k] + from, lines[k]);
-      continue;
-    }
-    alignas(kCell) std::byte line[kCell] = {};
-    std::memcpy(line, keys[k] + from, static_cast<size_t>(smaller(length, bytes - from)));
-    if (byte) {
-      float8_to_bf16(job.dtype, line, lines[k]);
-    } else {
-      std::memcpy(lines[k], line, kCell);
-    }
+// Cells as keys are stored into those that the product takes; returns their end.
+std::byte* decode_keys(DType stored, DType taken, const std::byte* cells, int64_t count,
+                       std::byte* out) {
+  if (is_byte(stored) && taken == DType::f32) {
+    alignas(kCell) std::byte pairs[2 * 16 * kCell];
+    decode(stored, cells, count, pairs);
+    return decode_keys(DType::bf16, taken, pairs, 2 * count, out);
   }
+  if (stored == taken) return out + count * kCell;  // there already
+  decode(stored, cells, count, out);
+  return out + 2 * count * kCell;
 }
 
-#if defined(__AVX512BF16__)
-
-// FP8 keys as a panel of pairs: codes are transposed as they are, four in a word, and decoded then.
-void key_pairs(const AttentionJob& job, const std::byte* const* keys, int64_t count,
-               std::byte* out) {
-  // Of the four keys in 16 bytes, pairs (0, 1) before their pairs (2, 3): as cells of codes have
-  // them.
-  const __m512i order =
-      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-  alignas(64) std::byte lines[16][kCell];
-  alignas(64) std::byte words[16 * kCell];
-  const std::byte* padded[16];
-  for (int64_t k = 0; k < 16; ++k) padded[k] = lines[k];
-  for (int64_t at = 0; at < job.padded_dim; at += kCell) {
-    if (count == 16 && at + kCell <= job.head_dim) {
-      transpose_words(keys, at, words);
-    } else {
-      std::memset(lines, 0, sizeof lines);
-      const auto length = static_cast<size_t>(smaller(kCell, job.head_dim - at));
-      for (int64_t k = 0; k < count; ++k) std::memcpy(lines[k], keys[k] + at, length);
-      transpose_words(padded, 0, words);
-    }
-    const int64_t dims = smaller(kCell, job.padded_dim - at);
-    for (std::byte* cell = words; cell < words + dims / 4 * kCell; cell += kCell)
-      _mm512_store_si512(cell, _mm512_shuffle_epi8(_mm512_load_si512(cell), order));
-    decode(job.dtype, words, dims / 4, out);
-    out += dims / 2 * kCell;
-  }
-}
-
-#endif
-
-// Keys [first, first + count), count <= 16, as one panel: cells [padded_dim], lanes across keys.
-void key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
+// Keys [first, first + count), count <= 16, as one panel: cells of all of padded_dim, lanes across
+// keys.
+std::byte* key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
   const AttentionJob& job = p.job;
-  const DType dtype = cell_dtype(job.dtype);
-  const int64_t bytes = job.head_dim * element_bytes(dtype);
+  const DType taken = key_cells(p);
+  const int64_t element = element_bytes(job.dtype);
   const std::byte* keys[16];
   for (int64_t k = 0; k < count; ++k) {
     keys[k] = job.keys + p.at[first + k];
-    if (first + k + kAhead < p.longest) prefetch(job, job.keys + p.at[first + k + kAhead]);
   }
-#if defined(__AVX512BF16__)
-  if (in_pairs(job) && is_byte(job.dtype)) return key_pairs(job, keys, count, out);
-#endif
-  alignas(64) std::byte lines[16][kCell];
-  alignas(64) std::byte words[16 * kCell];
+  const std::byte* later[16];
+  for (int64_t k = 0; k < 16; ++k) {
+    later[k] = job.keys + p.at[smaller(first + k + kAhead, p.longest - 1)];
+  }
+  alignas(kCell) std::byte lines[16][kCell];
+  alignas(kCell) std::byte words[16 * kCell];
   const std::byte* padded[16];
   for (int64_t k = 0; k < 16; ++k) padded[k] = lines[k];
+  const int64_t bytes = job.head_dim * element, padded_bytes = job.padded_dim * element;
   for (int64_t at = 0; at < bytes; at += kCell) {
     // Taken as they are, words go straight to their place: the last may reach into the next panel,
     // which is written later.
-    std::byte* to = fused(p) ? out : words;
-    if (count == 16 && at + kCell <= bytes && dtype == job.dtype) {
-      transpose_words(keys, at, to);
+    std::byte* cells = job.dtype == taken ? out : words;
+    for (const std::byte* key : later) __builtin_prefetch(key + at, 0, 2);
+    if (count == 16 && at + kCell <= bytes) {
+      transpose_words(keys, at, cells);
     } else {
-      if (count < 16) std::memset(lines, 0, sizeof lines);
-      key_lines(job, keys, count, at, lines);
-      transpose_words(padded, 0, to);
+      std::memset(lines, 0, sizeof lines);
+      const auto length = static_cast<size_t>(smaller(kCell, bytes - at));
+      for (int64_t k = 0; k < count; ++k) std::memcpy(lines[k], keys[k] + at, length);
+      transpose_words(padded, 0, cells);
     }
-    const int64_t line_dims = kCell / element_bytes(dtype);
-    const int64_t dims = smaller(line_dims, job.padded_dim - at / kCell * line_dims);
-    if (!fused(p)) decode(dtype, words, dims * 16 * element_bytes(dtype) / kCell, out);
-    out += dims * (fused(p) ? 16 * element_bytes(dtype) : kCell);
+    const int64_t whole = smaller(kCell, padded_bytes - at) / 4;  // a word of 16 keys is a cell
+    if (is_byte(job.dtype)) interleave_codes(cells, whole * kCell);
+    out = decode_keys(job.dtype, taken, cells, whole, out);
   }
+  return out;
 }
 
 void score(const Partition& p) {
-  const int64_t panel = panel_bytes(p);
   for (int64_t run = p.first; run < p.longest; run += kRun) {
     const int64_t count = smaller(kRun, p.longest - run);
+    std::byte* end = p.cells;
     for (int64_t k = 0; k < count; k += 16) {
-      key_panel(p, run + k, smaller(16, count - k), p.cells + k / 16 * panel);
+      end = key_panel(p, run + k, smaller(16, count - k), end);
     }
     Product product;
     product.x = p.q;
     product.x_stride = p.queries;
     product.rows = p.queries;
-    product.dtype = fused(p) ? cell_dtype(p.job.dtype) : DType::f32;
+    product.dtype = key_cells(p);
     product.pairs = in_pairs(p.job);
     product.w = p.cells;
-    product.panel_stride = panel;
     product.panels = (count + 15) / 16;
+    product.panel_stride = (end - p.cells) / product.panels;
     product.steps = in_pairs(p.job) ? p.job.padded_dim / 2 : p.job.padded_dim;
     product.y = p.scores + run;
     product.y_stride = kScoreStride;

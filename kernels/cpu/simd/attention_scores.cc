@@ -1,5 +1,5 @@
-#include "kernels/cpu/simd/functions.h"
-#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/attention_partition.h"
+#include "kernels/cpu/simd/float8.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
@@ -22,8 +22,9 @@ Vf lane_numbers() {
 
 void change_scores(const AttentionJob& job, const ScoreRow& row) {
   const Vf lanes = lane_numbers();
+  const float scale = in_pairs(job) ? job.scale : job.scale * sum_factor(job.dtype);
   for (int64_t k = row.unseen / kLanes * kLanes; k < row.count; k += kLanes) {
-    Vf s = load(row.scores + k) * job.scale;
+    Vf s = load(row.scores + k) * scale;
     if (row.key_scales != nullptr) s *= load(row.key_scales + k);
     if (job.soft_cap > 0) s = job.soft_cap * tanh(s / job.soft_cap);
     if (job.alibi_slopes != nullptr) {

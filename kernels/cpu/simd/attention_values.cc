@@ -107,6 +107,110 @@ void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
 
 #endif
 
+// Queries [first, first + count) of a partition, and the sums of all queries.
+struct Queries {
+  int64_t first;
+  int64_t count;
+  float* values;
+};
+
+// Few queries take values as they are stored, whole sixteens of elements, and need no cells.
+bool take_stored(const Partition& p) {
+  return !in_pairs(p.job) && p.queries <= kFusedRows && p.job.head_dim == p.job.padded_dim;
+}
+
+// Rows and sixteens of elements whose sums are in registers: 12 of 16, 24 of 32.
+#if defined(__AVX512F__)
+constexpr int64_t kStoredRows = 6;
+constexpr int64_t most_sixteens(int64_t) { return 4; }
+#elif defined(__AVX2__)
+constexpr int64_t kStoredRows = 6;
+constexpr int64_t most_sixteens(int64_t rows) { return rows <= 3 ? 2 : 1; }
+#else
+constexpr int64_t kStoredRows = 3;
+constexpr int64_t most_sixteens(int64_t) { return 1; }
+#endif
+
+// Positions [begin, end) for kRows queries, sixteens of elements from `d` on. As the product does
+// it, each sum takes the positions in order.
+template <DType kDtype, int64_t kRows, int64_t kSixteens>
+void add_sixteens(const Partition& p, int64_t begin, int64_t end, int64_t d, int64_t first,
+                  float* values) {
+  constexpr int64_t kCols = kSixteens * 16 / kLanes;
+  const int64_t bytes = element_bytes(kDtype), stride = p.job.padded_dim;
+  const std::byte* from = p.job.values + d * bytes;
+  const uint32_t* weights = p.weights + begin * p.queries + first;
+  float* to = values + first * stride + d;
+  Vf sums[kRows][kCols];
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int64_t v = 0; v < kCols; ++v) {
+      sums[r][v] = begin > 0 ? load(to + r * stride + v * kLanes) : Vf{};
+    }
+  }
+  const int64_t last = p.longest - 1;
+  const int64_t line_bytes = d * bytes % 64 == 0 ? kSixteens * 16 * bytes : 0;  // fetched ahead
+  for (int64_t k = begin; k < end; ++k, weights += p.queries) {
+    const std::byte* later = from + p.at[smaller(k + kRun, last)];
+    for (int64_t at = 0; at < line_bytes; at += 64) __builtin_prefetch(later + at, 0, 2);
+    const std::byte* value = from + p.at[k];
+    Vf w[kCols];
+#pragma GCC unroll 16
+    for (int64_t v = 0; v < kCols; ++v) w[v] = load_value<kDtype>(value + v * kLanes * bytes);
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < kRows; ++r) {
+      const Vf weight = as_floats(Vu{} + weights[r]);
+#pragma GCC unroll 16
+      for (int64_t v = 0; v < kCols; ++v) sums[r][v] = fma(weight, w[v], sums[r][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int64_t v = 0; v < kCols; ++v) store(to + r * stride + v * kLanes, sums[r][v]);
+  }
+}
+
+template <DType kDtype, int64_t kRows>
+void add_rows(const Partition& p, int64_t begin, int64_t end, int64_t first, int64_t rows,
+              float* values) {
+  if (rows < kRows) {
+    if constexpr (kRows > 1) add_rows<kDtype, kRows - 1>(p, begin, end, first, rows, values);
+    return;
+  }
+  constexpr int64_t kMost = most_sixteens(kRows);
+  int64_t d = 0;
+  for (; d + kMost * 16 <= p.job.head_dim; d += kMost * 16) {
+    add_sixteens<kDtype, kRows, kMost>(p, begin, end, d, first, values);
+  }
+  for (; d < p.job.head_dim; d += 16) {
+    add_sixteens<kDtype, kRows, 1>(p, begin, end, d, first, values);
+  }
+}
+
+// values[queries] (+)= weights x values of positions [begin, end), as they are stored.
+void add_stored(const Partition& p, int64_t begin, int64_t end, const Queries& queries) {
+  const int64_t groups = (queries.count + kStoredRows - 1) / kStoredRows;
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t row = queries.count * group / groups;
+    const int64_t rows = queries.count * (group + 1) / groups - row, first = queries.first + row;
+    switch (p.job.dtype) {
+      case DType::bf16:
+        add_rows<DType::bf16, kStoredRows>(p, begin, end, first, rows, queries.values);
+        break;
+      case DType::f8_e4m3:
+        add_rows<DType::f8_e4m3, kStoredRows>(p, begin, end, first, rows, queries.values);
+        break;
+      case DType::f8_e5m2:
+        add_rows<DType::f8_e5m2, kStoredRows>(p, begin, end, first, rows, queries.values);
+        break;
+      default:
+        add_rows<DType::f32, kStoredRows>(p, begin, end, first, rows, queries.values);
+    }
+  }
+}
+
 // Values [first, first + count) as cells [padded_dim / 16][kRun], or in pairs.
 template <DType kDtype>
 void value_cells_of(const Partition& p, int64_t first, int64_t count) {
@@ -147,13 +251,6 @@ void value_cells(const Partition& p, int64_t first, int64_t count) {
       return value_cells_of<DType::f32>(p, first, count);
   }
 }
-
-// Queries [first, first + count) of a partition, and the sums of all queries.
-struct Queries {
-  int64_t first;
-  int64_t count;
-  float* values;
-};
 
 // Weights and value cells of consecutive units.
 struct Operands {
@@ -209,6 +306,7 @@ void add_values(const Partition& p, int64_t run, int64_t begin, int64_t end,
     add_units(p, {weights, p.queries, cells, panel_stride}, unit, steps, queries);
   };
   if (begin >= end) return;
+  if (take_stored(p)) return add_stored(p, begin, end, queries);
   if (!in_pairs(p.job)) {
     return add(begin, end - begin, p.cells + (begin - run) * kCell, kRun * kCell);
   }
@@ -253,7 +351,7 @@ void weigh_values(const Partition& p, float* values) {
     std::memset(values, 0, static_cast<size_t>(p.queries * p.job.padded_dim) * sizeof(float));
   }
   for (int64_t run = p.first / 2 * 2; run < p.longest; run += kRun) {
-    value_cells(p, run, smaller(kRun, p.longest - run));
+    if (!take_stored(p)) value_cells(p, run, smaller(kRun, p.longest - run));
     for (int64_t row = 0; row < active; row += together) {
       weigh_run(p, run, row, smaller(together, active - row), values);
     }

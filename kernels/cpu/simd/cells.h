@@ -60,13 +60,14 @@ struct F16ToF32 : F32Unit, AlwaysExact<F16ToF32> {
 
 #if defined(__AVX512VBMI__)
 
-struct E4M3ToF32 : F32Unit, AlwaysExact<E4M3ToF32> {
+template <DType kDtype>
+struct Float8ToF32 : F32Unit, AlwaysExact<Float8ToF32<kDtype>> {
   static constexpr int kUnits = 4;
   using Raw = Vu;
-  Float8Tables<DType::f8_e4m3> tables;
+  Float8Tables<kDtype> tables;
   template <int kUnit>
   Vf operand(Raw raw) const {
-    const __m512i pairs = tables.half<kUnit / 2>(reinterpret_cast<__m512i>(raw));
+    const __m512i pairs = tables.template half<kUnit / 2>(reinterpret_cast<__m512i>(raw));
     return Bf16ToF32().operand<kUnit % 2>(reinterpret_cast<Vu>(pairs));
   }
 };
@@ -91,14 +92,19 @@ inline Vu upper_bytes(Vu raw) {
 #endif
 }
 
-// Codes in bf16's places: sign, exponent and mantissa. Their exponents are 120 too small, also
-// those of subnormal codes (kXFactor, kSumFactor).
-// Codes that mean NaN would be numbers: where any was seen, Exact is to be taken instead.
-template <bool kExact>
-struct E4M3InBf16 : F32Unit {
+// Codes in bf16's places: sign, exponent and mantissa. Their exponents are too small, also those of
+// subnormal codes (kXFactor, sum_factor).
+// Codes that mean NaN or infinity would be numbers: where any was seen, Exact is to be taken
+// instead.
+template <DType kDtype, bool kExact = false>
+struct Float8ToF32 : F32Unit {
   static constexpr int kUnits = 4;
+  static constexpr bool kE4M3 = kDtype == DType::f8_e4m3;
+  static constexpr int kShift = kE4M3 ? 4 : 3;  // from the upper byte
+  static constexpr auto kPlaces = static_cast<int16_t>(kE4M3 ? 0x87f0 : 0x8fe0);
+  static constexpr int16_t kSpecial = kE4M3 ? 0x07f0 : 0x0f80;  // magnitudes from here on
   using Raw = Vu;
-  using Exact = E4M3InBf16<true>;
+  using Exact = Float8ToF32<kDtype, true>;
   using Halves [[gnu::vector_size(4 * kLanes)]] = int16_t;
   using Bytes [[gnu::vector_size(4 * kLanes)]] = uint8_t;
   Bytes largest{};
@@ -110,33 +116,33 @@ struct E4M3InBf16 : F32Unit {
   }
   bool must_be_exact() const {
     if constexpr (kExact) return false;
-    const auto nan = reinterpret_cast<Vu>(largest == 0xff);
+    const auto special = reinterpret_cast<Vu>(largest >= uint8_t{kE4M3 ? 0xff : 0xfc});
     uint32_t any = 0;
-    for (int64_t i = 0; i < kLanes; ++i) any |= nan[i];
+    for (int64_t i = 0; i < kLanes; ++i) any |= special[i];
     return any != 0;
   }
   // Codes (0, 1) or (2, 3) of each row.
   template <int kPair>
   static Vu pairs(Vu raw) {
-    const Halves placed =
-        (reinterpret_cast<Halves>(upper_bytes<kPair>(raw)) >> 4) & static_cast<int16_t>(0x87f0);
+    const Halves placed = (reinterpret_cast<Halves>(upper_bytes<kPair>(raw)) >> kShift) & kPlaces;
     if constexpr (!kExact) return reinterpret_cast<Vu>(placed);
-    return reinterpret_cast<Vu>(placed | ((placed & 0x07f0) == 0x07f0));
+    const Halves special = (placed & kSpecial) == kSpecial;
+    return reinterpret_cast<Vu>(placed | (special & static_cast<int16_t>(kE4M3 ? 0x7ff0 : 0x7f80)));
   }
   template <int kUnit>
   Vf operand(Raw raw) const {
     return Bf16ToF32().operand<kUnit % 2>(pairs<kUnit / 2>(raw));
   }
 };
-using E4M3ToF32 = E4M3InBf16<false>;
 
-// Not operands, but what E4M3 is decoded to.
-struct E4M3ToBf16 {
+// Not operands, but what codes are decoded to.
+template <DType kDtype>
+struct Float8ToBf16 {
   static constexpr int kUnits = 2;
   using Raw = Vu;
   template <int kPair>
   Vu operand(Raw raw) const {
-    return E4M3InBf16<true>::pairs<kPair>(raw);
+    return Float8ToF32<kDtype, true>::template pairs<kPair>(raw);
   }
 };
 
@@ -163,7 +169,7 @@ struct Bf16Pairs : Bf16Unit, AlwaysExact<Bf16Pairs> {
 
 // A cell of codes has pairs (0, 1) of four rows, then their pairs (2, 3), and so on.
 template <DType kDtype>
-struct Float8ToBf16Pairs : Bf16Unit, AlwaysExact<Float8ToBf16Pairs<kDtype>> {
+struct Float8ToBf16 : Bf16Unit, AlwaysExact<Float8ToBf16<kDtype>> {
   static constexpr int kUnits = 2;
   using Raw = Vu;
   Float8Tables<kDtype> tables;
@@ -172,7 +178,6 @@ struct Float8ToBf16Pairs : Bf16Unit, AlwaysExact<Float8ToBf16Pairs<kDtype>> {
     return reinterpret_cast<__m512bh>(tables.template half<kUnit>(reinterpret_cast<__m512i>(raw)));
   }
 };
-using E4M3ToBf16 = Float8ToBf16Pairs<DType::f8_e4m3>;
 
 #endif
 

@@ -39,11 +39,9 @@ void decode(DType dtype, const std::byte* cells, int64_t count, std::byte* out) 
     case DType::f16:
       return decode_cells<F16ToF32>(cells, count, out);
     case DType::f8_e4m3:
-      return decode_cells<E4M3ToBf16>(cells, count, out);
-#if defined(__AVX512BF16__)
+      return decode_cells<Float8ToBf16<DType::f8_e4m3>>(cells, count, out);
     case DType::f8_e5m2:
-      return decode_cells<Float8ToBf16Pairs<DType::f8_e5m2>>(cells, count, out);
-#endif
+      return decode_cells<Float8ToBf16<DType::f8_e5m2>>(cells, count, out);
     default:
       return decode_cells<F32Cells>(cells, count, out);
   }

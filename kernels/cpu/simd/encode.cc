@@ -168,18 +168,6 @@ void encode_last_line(const std::byte* from, int64_t cols, Vf scale, std::byte* 
   encode_line<kStored, kTo>(padded, scale, to, sums);
 }
 
-// Words of four codes (k .. k + 3) of a row into format.h's order: in each 16 bytes, the first two
-// codes of four rows, then their last two.
-void interleave_e4m3(std::byte* words, int64_t bytes) {
-  using Pairs [[gnu::vector_size(16)]] = uint16_t;
-  for (int64_t at = 0; at < bytes; at += 16) {
-    Pairs v;
-    std::memcpy(&v, words + at, sizeof v);
-    v = __builtin_shufflevector(v, v, 0, 2, 4, 6, 1, 3, 5, 7);
-    std::memcpy(words + at, &v, sizeof v);
-  }
-}
-
 // Whole cells past the cache, as nobody reads them soon: a weight is larger than any cache.
 void stream_cells(const std::byte* cells, int64_t bytes, std::byte* to) {
   for (int64_t at = 0; at < bytes; at += kLanes * 4) {
@@ -225,7 +213,7 @@ void encode_rows(const EncodeJob& job, Sums& out) {
     const int64_t bytes = (cols * kCode + 3) / 4 * kLine;  // of whole cells
     std::byte* to = job.to + c * kCode / 4 * kLine;
     transpose_words(pointers, 0, cells);
-    if constexpr (kTo == DType::f8_e4m3) interleave_e4m3(cells, bytes);
+    if constexpr (kTo == DType::f8_e4m3) interleave_codes(cells, bytes);
     stream_cells(cells, bytes, to);
   }
   out = sums;

@@ -13,8 +13,8 @@ inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const 
                         int64_t stride) {
   const int64_t first = begin * 16, count = (end - begin) * 16;
   const float* x_scales = job.block_scales == nullptr ? job.x_scales : nullptr;
-  const bool f8 = job.dtype == DType::f8_e4m3 && !job.pairs && !job.tiles;
-  const float factor = f8 && job.block_scales == nullptr ? kSumFactor : 1;
+  const bool whole = !job.pairs && !job.tiles && job.block_scales == nullptr;
+  const float factor = whole ? sum_factor(job.dtype) : 1;
   if (sums == job.y + first && x_scales == nullptr && job.row_scales == nullptr &&
       job.bias == nullptr && factor == 1)
     return;

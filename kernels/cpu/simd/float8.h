@@ -23,13 +23,17 @@ inline Vu minifloat_code(Vf magnitude, Vf& value) {
   return as_bits(sum) - power + ((at_least - kSmallestNormal) >> kShift);
 }
 
-// Where no table has E4M3's values, linear layers take codes with an exponent 120 too small
-// (cells.h): so x is packed too large, and sums are too small, by these factors. Only x from 2^64
-// on, which no model has, and sums below 2^-70 are not what they would be without them.
+// Where no table has their values, the product takes codes with an exponent too small by 120 (E4M3)
+// or 112 (E5M2; cells.h): so x is packed too large, and sums are too small, by these factors. Only
+// x from 2^64 on, which no model has, and sums below 2^-70 are not what they would be without them.
 #if defined(__AVX512VBMI__)
-constexpr float kXFactor = 1, kSumFactor = 1;
+constexpr float kXFactor = 1;
+constexpr float sum_factor(DType) { return 1; }
 #else
-constexpr float kXFactor = 0x1p64f, kSumFactor = 0x1p56f;
+constexpr float kXFactor = 0x1p64f;
+constexpr float sum_factor(DType dtype) {
+  return dtype == DType::f8_e4m3 ? 0x1p56f : dtype == DType::f8_e5m2 ? 0x1p48f : 1;
+}
 #endif
 
 constexpr int16_t kE4M3InHalf = static_cast<int16_t>(0xbf80);  // where its bits go
@@ -52,24 +56,25 @@ inline Vf load_float8(const std::byte* from) {
   return _mm512_cvtph_ps(all) * 256.0f;
 }
 
-#else
-
-inline Vu load_i8(const std::byte* from) {
-#if defined(__AVX2__)
-  return reinterpret_cast<Vu>(
-      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
-#else
-  Vu lanes;
-  for (int64_t i = 0; i < kLanes; ++i) {
-    lanes[i] = static_cast<uint32_t>(static_cast<int8_t>(from[i]));
-  }
-  return lanes;
-#endif
-}
+#elif defined(__AVX2__)
 
 template <DType kDtype>
 inline Vf load_float8(const std::byte* from) {
-  const Vu codes = load_i8(from);
+  const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+  if constexpr (kDtype == DType::f8_e5m2) return _mm256_cvtph_ps(_mm_slli_epi16(wide, 8));
+  const __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16(kE4M3InHalf));
+  const __m128i carry = _mm_add_epi16(half, _mm_set1_epi16(0x80));
+  const __m128i all = _mm_or_si128(half, _mm_and_si128(carry, _mm_set1_epi16(0x4000)));
+  return _mm256_cvtph_ps(all) * 256.0f;
+}
+
+#else
+
+template <DType kDtype>
+inline Vf load_float8(const std::byte* from) {
+  Vu codes;
+  for (int64_t i = 0; i < kLanes; ++i)
+    codes[i] = static_cast<uint32_t>(static_cast<int8_t>(from[i]));
   if constexpr (kDtype == DType::f8_e5m2) return f16_to_float(codes << 8 & 0xffff);
   const Vu half = codes << 7 & static_cast<uint16_t>(kE4M3InHalf);
   return f16_to_float(half | ((half + 0x80) & 0x4000)) * 256.0f;
@@ -143,57 +148,7 @@ inline void float8_to_bf16(const Float8Tables<kDtype>& tables, __m512i codes, __
   to[1] = tables.template half<1>(ordered);
 }
 
-// 32 codes as bf16 numbers, which have all of their values.
-template <DType kDtype>
-inline void float8_to_bf16(const std::byte* from, std::byte* to) {
-  __m256i codes;
-  std::memcpy(&codes, from, sizeof codes);
-  __m512i both[2];
-  float8_to_bf16(Float8Tables<kDtype>(), _mm512_zextsi256_si512(codes), both);
-  _mm512_storeu_si512(to, both[0]);
-}
-
-#else
-
-// The upper halves of 2 kLanes words, which are bf16 numbers.
-inline void store_upper_halves(Vf first, Vf second, std::byte* to) {
-#if defined(__AVX512F__)
-  const auto half = [](Vf v) {
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(reinterpret_cast<__m512i>(v), 16));
-  };
-  const __m256i low = half(first), high = half(second);
-  std::memcpy(to, &low, sizeof low);
-  std::memcpy(to + sizeof low, &high, sizeof high);
-#elif defined(__AVX2__)
-  const __m256i both =
-      _mm256_packus_epi32(_mm256_srli_epi32(reinterpret_cast<__m256i>(first), 16),
-                          _mm256_srli_epi32(reinterpret_cast<__m256i>(second), 16));
-  const __m256i ordered = _mm256_permute4x64_epi64(both, 0b11011000);
-  std::memcpy(to, &ordered, sizeof ordered);
-#else
-  uint16_t halves[2 * kLanes];
-  for (int64_t i = 0; i < kLanes; ++i) {
-    halves[i] = static_cast<uint16_t>(as_bits(first)[i] >> 16);
-    halves[kLanes + i] = static_cast<uint16_t>(as_bits(second)[i] >> 16);
-  }
-  std::memcpy(to, halves, sizeof halves);
 #endif
-}
-
-template <DType kDtype>
-inline void float8_to_bf16(const std::byte* from, std::byte* to) {
-  for (int64_t i = 0; i < 32; i += 2 * kLanes) {
-    store_upper_halves(load_float8<kDtype>(from + i), load_float8<kDtype>(from + i + kLanes),
-                       to + 2 * i);
-  }
-}
-
-#endif
-
-inline void float8_to_bf16(DType dtype, const std::byte* from, std::byte* to) {
-  if (dtype == DType::f8_e4m3) return float8_to_bf16<DType::f8_e4m3>(from, to);
-  float8_to_bf16<DType::f8_e5m2>(from, to);
-}
 
 }  // namespace
 }  // namespace sluice::cpu::SLUICE_ISA

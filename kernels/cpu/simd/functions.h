@@ -38,13 +38,24 @@ void multiply(const Product& product);
 
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
 inline constexpr int64_t kFusedRows = kFewRows;
+// Whether making float32 of bf16 costs nothing beside the products: a shift or a mask in units that
+// these leave free.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+inline constexpr bool kFreeShifts = true;
+#else
+inline constexpr bool kFreeShifts = false;
+#endif
 
-// `count` cells of 8-bit floating point into twice as many of bf16 (those of f8_e4m3 by kSumFactor
-// and kXFactor smaller; those of f8_e5m2 in AVX-512 only), others into cells of float32.
+// `count` cells of 8-bit floating point into twice as many of bf16, smaller by kXFactor and
+// sum_factor (float8.h), others into cells of float32.
 void decode(DType dtype, const std::byte* cells, int64_t count, std::byte* out);
 
 // 16 rows of 64 bytes, as a matrix of 16 x 16 words, transposed into 16 cells.
 void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte* cells);
+
+// Words of four codes (k .. k + 3) of a row into the order of cells of FP8 (quant/format.h): in
+// each 16 bytes, the first two codes of four rows, then their last two. `bytes`: whole cells.
+void interleave_codes(std::byte* words, int64_t bytes);
 
 void pack_rows(const PackJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);

@@ -15,13 +15,6 @@ constexpr int64_t kStreamedRows = 5;
 #else
 constexpr int64_t kStreamedRows = 2;
 #endif
-// Whether making float32 of bf16 costs nothing beside the products: a shift or a mask in units that
-// these leave free.
-#if defined(__AVX2__) && !defined(__AVX512F__)
-constexpr bool kFreeShifts = true;
-#else
-constexpr bool kFreeShifts = false;
-#endif
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -99,7 +92,7 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
   if (job.block_scales != nullptr) {
     product.scales = job.block_scales + panel * job.blocks + begin / walk.units;
     product.scale_stride = job.blocks;
-    if (!job.pairs) product.sum_factor = kSumFactor;
+    if (!job.pairs) product.sum_factor = sum_factor(job.dtype);
   }
   const int64_t tiles = (job.rows + job.tile_rows - 1) / job.tile_rows;
   for (int64_t row = 0; row < job.rows; row += job.tile_rows) {

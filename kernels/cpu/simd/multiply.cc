@@ -196,7 +196,7 @@ void multiply(const Product& product) {
 #if defined(__AVX512BF16__)
   if (product.pairs) {
     if (product.dtype == DType::bf16) return multiply_cells<Bf16Pairs>(product);
-    return multiply_cells<E4M3ToBf16>(product);
+    return multiply_cells<Float8ToBf16<DType::f8_e4m3>>(product);
   }
 #endif
   switch (product.dtype) {
@@ -205,7 +205,9 @@ void multiply(const Product& product) {
     case DType::f16:
       return multiply_cells<F16ToF32>(product);
     case DType::f8_e4m3:
-      return multiply_cells<E4M3ToF32>(product);
+      return multiply_cells<Float8ToF32<DType::f8_e4m3>>(product);
+    case DType::f8_e5m2:
+      return multiply_cells<Float8ToF32<DType::f8_e5m2>>(product);
     case DType::i8:
       return multiply_cells<I8Cells>(product);
     default:

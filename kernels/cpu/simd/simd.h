@@ -51,15 +51,17 @@ inline void store(void* p, V v) {
   std::memcpy(p, &v, sizeof v);
 }
 
-// `count` <= 16 words; the usual counts, which are multiples of four, without a call.
+// `count` <= 16 words, without a call.
 inline void copy_words(void* to, const void* from, int64_t count) {
-  if (count % 4 != 0) {
-    std::memcpy(to, from, static_cast<size_t>(count) * 4);
-    return;
+  auto* out = static_cast<std::byte*>(to);
+  const auto* in = static_cast<const std::byte*>(from);
+  for (; count >= 4; count -= 4, out += 16, in += 16) std::memcpy(out, in, 16);
+  if (count & 2) {
+    std::memcpy(out, in, 8);
+    out += 8;
+    in += 8;
   }
-  for (int64_t i = 0; i < count * 4; i += 16) {
-    std::memcpy(static_cast<std::byte*>(to) + i, static_cast<const std::byte*>(from) + i, 16);
-  }
+  if (count & 1) std::memcpy(out, in, 4);
 }
 
 // The first `count` <= kLanes floats, and `fill` behind them.

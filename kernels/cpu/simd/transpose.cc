@@ -89,4 +89,27 @@ void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte*
 
 #endif
 
+void interleave_codes(std::byte* words, int64_t bytes) {
+#if defined(__AVX2__)
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+  for (int64_t at = 0; at < bytes; at += kLanes * 4) {
+    const Vu v = load_bits(words + at);
+#if defined(__AVX512F__)
+    store(words + at,
+          _mm512_shuffle_epi8(reinterpret_cast<__m512i>(v), _mm512_broadcast_i32x4(order)));
+#else
+    store(words + at,
+          _mm256_shuffle_epi8(reinterpret_cast<__m256i>(v), _mm256_broadcastsi128_si256(order)));
+#endif
+  }
+#else
+  using Pairs [[gnu::vector_size(16)]] = uint16_t;
+  for (int64_t at = 0; at < bytes; at += 16) {
+    Pairs v;
+    std::memcpy(&v, words + at, sizeof v);
+    store(words + at, __builtin_shufflevector(v, v, 0, 2, 4, 6, 1, 3, 5, 7));
+  }
+#endif
+}
+
 }  // namespace sluice::cpu::SLUICE_ISA
