@@ -134,13 +134,13 @@ constexpr int64_t most_sixteens(int64_t) { return 1; }
 // Positions [begin, end) for kRows queries, sixteens of elements from `d` on. As the product does
 // it, each sum takes the positions in order.
 template <DType kDtype, int64_t kRows, int64_t kSixteens>
-void add_sixteens(const Partition& p, int64_t begin, int64_t end, int64_t d, int64_t first,
-                  float* values) {
+void add_sixteens(const Partition& p, int64_t begin, int64_t end, int64_t d,
+                  const Queries& queries) {
   constexpr int64_t kCols = kSixteens * 16 / kLanes;
   const int64_t bytes = element_bytes(kDtype), stride = p.job.padded_dim;
   const std::byte* from = p.job.values + d * bytes;
-  const uint32_t* weights = p.weights + begin * p.queries + first;
-  float* to = values + first * stride + d;
+  const uint32_t* weights = p.weights + begin * p.queries + queries.first;
+  float* to = queries.values + queries.first * stride + d;
   Vf sums[kRows][kCols];
 #pragma GCC unroll 16
   for (int64_t r = 0; r < kRows; ++r) {
@@ -172,20 +172,20 @@ void add_sixteens(const Partition& p, int64_t begin, int64_t end, int64_t d, int
   }
 }
 
-template <DType kDtype, int64_t kRows>
-void add_rows(const Partition& p, int64_t begin, int64_t end, int64_t first, int64_t rows,
-              float* values) {
-  if (rows < kRows) {
-    if constexpr (kRows > 1) add_rows<kDtype, kRows - 1>(p, begin, end, first, rows, values);
+// All elements for at most kRows queries.
+template <DType kDtype, int64_t kRows = kStoredRows>
+void add_elements(const Partition& p, int64_t begin, int64_t end, const Queries& queries) {
+  if (queries.count < kRows) {
+    if constexpr (kRows > 1) add_elements<kDtype, kRows - 1>(p, begin, end, queries);
     return;
   }
   constexpr int64_t kMost = most_sixteens(kRows);
   int64_t d = 0;
   for (; d + kMost * 16 <= p.job.head_dim; d += kMost * 16) {
-    add_sixteens<kDtype, kRows, kMost>(p, begin, end, d, first, values);
+    add_sixteens<kDtype, kRows, kMost>(p, begin, end, d, queries);
   }
   for (; d < p.job.head_dim; d += 16) {
-    add_sixteens<kDtype, kRows, 1>(p, begin, end, d, first, values);
+    add_sixteens<kDtype, kRows, 1>(p, begin, end, d, queries);
   }
 }
 
@@ -194,19 +194,20 @@ void add_stored(const Partition& p, int64_t begin, int64_t end, const Queries& q
   const int64_t groups = (queries.count + kStoredRows - 1) / kStoredRows;
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t row = queries.count * group / groups;
-    const int64_t rows = queries.count * (group + 1) / groups - row, first = queries.first + row;
+    const int64_t rows = queries.count * (group + 1) / groups - row;
+    const Queries some{queries.first + row, rows, queries.values};
     switch (p.job.dtype) {
       case DType::bf16:
-        add_rows<DType::bf16, kStoredRows>(p, begin, end, first, rows, queries.values);
+        add_elements<DType::bf16>(p, begin, end, some);
         break;
       case DType::f8_e4m3:
-        add_rows<DType::f8_e4m3, kStoredRows>(p, begin, end, first, rows, queries.values);
+        add_elements<DType::f8_e4m3>(p, begin, end, some);
         break;
       case DType::f8_e5m2:
-        add_rows<DType::f8_e5m2, kStoredRows>(p, begin, end, first, rows, queries.values);
+        add_elements<DType::f8_e5m2>(p, begin, end, some);
         break;
       default:
-        add_rows<DType::f32, kStoredRows>(p, begin, end, first, rows, queries.values);
+        add_elements<DType::f32>(p, begin, end, some);
     }
   }
 }
