@@ -41,12 +41,11 @@ void pack_queries(const Partition& p) {
   }
 }
 
-// What the product takes keys as: as they are stored where queries are few; for more it pays to
-// decode them first.
+// What the product takes keys as.
 DType key_cells(const Partition& p) {
   const DType stored = p.job.dtype;
   if (in_pairs(p.job)) return DType::bf16;
-  if (p.queries <= kFusedRows || stored == DType::f32) return stored;
+  if (take_stored(p) || stored == DType::f32) return stored;
   return kFreeShifts ? DType::bf16 : DType::f32;
 }
 

@@ -10,6 +10,13 @@ namespace sluice::cpu::SLUICE_ISA {
 inline constexpr int64_t kRun = kAttentionRun;  // positions that are decoded together
 inline constexpr int64_t kAhead = 32;           // positions that are fetched ahead
 
+// Queries whose sums are in registers while values are taken as they are stored.
+#if defined(__AVX2__)
+inline constexpr int64_t kStoredRows = 6;
+#else
+inline constexpr int64_t kStoredRows = 3;
+#endif
+
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline bool in_pairs([[maybe_unused]] const AttentionJob& job) {
@@ -96,6 +103,12 @@ struct Partition {
   std::byte* cells;        // of kRun keys or values
   int64_t at[kPartition];  // byte offset of each position's key and value
 };
+
+// Whether queries are so few that keys and values are taken as they are stored. Codes are decoded
+// for each few anew: for more it pays to decode them first.
+inline bool take_stored(const Partition& p) {
+  return p.queries <= (is_byte(p.job.dtype) ? kStoredRows : kFusedRows);
+}
 
 // The blocks of a sequence lie apart, so the hardware does not foresee the next one.
 inline void prefetch(const AttentionJob& job, const std::byte* from) {

@@ -114,22 +114,16 @@ struct Queries {
   float* values;
 };
 
-// Few queries take values as they are stored, whole sixteens of elements, and need no cells.
-bool take_stored(const Partition& p) {
-  return !in_pairs(p.job) && p.queries <= kFusedRows && p.job.head_dim == p.job.padded_dim;
+// Whether values need no cells: whole sixteens of elements, for few queries.
+bool without_cells(const Partition& p) {
+  return !in_pairs(p.job) && take_stored(p) && p.job.head_dim == p.job.padded_dim;
 }
 
-// Rows and sixteens of elements whose sums are in registers: 12 of 16, 24 of 32.
-#if defined(__AVX512F__)
-constexpr int64_t kStoredRows = 6;
-constexpr int64_t most_sixteens(int64_t) { return 4; }
-#elif defined(__AVX2__)
-constexpr int64_t kStoredRows = 6;
-constexpr int64_t most_sixteens(int64_t rows) { return rows <= 3 ? 2 : 1; }
-#else
-constexpr int64_t kStoredRows = 3;
-constexpr int64_t most_sixteens(int64_t) { return 1; }
-#endif
+// Elements whose sums are in registers with those of other rows: 12 of 16 registers, or 24 of 32.
+constexpr int64_t most_sixteens(int64_t rows) {
+  if (kLanes == 16) return 4;
+  return kLanes == 8 && rows <= 3 ? 2 : 1;
+}
 
 // Positions [begin, end) for kRows queries, sixteens of elements from `d` on. As the product does
 // it, each sum takes the positions in order.
@@ -307,7 +301,7 @@ void add_values(const Partition& p, int64_t run, int64_t begin, int64_t end,
     add_units(p, {weights, p.queries, cells, panel_stride}, unit, steps, queries);
   };
   if (begin >= end) return;
-  if (take_stored(p)) return add_stored(p, begin, end, queries);
+  if (without_cells(p)) return add_stored(p, begin, end, queries);
   if (!in_pairs(p.job)) {
     return add(begin, end - begin, p.cells + (begin - run) * kCell, kRun * kCell);
   }
@@ -352,7 +346,7 @@ void weigh_values(const Partition& p, float* values) {
     std::memset(values, 0, static_cast<size_t>(p.queries * p.job.padded_dim) * sizeof(float));
   }
   for (int64_t run = p.first / 2 * 2; run < p.longest; run += kRun) {
-    if (!take_stored(p)) value_cells(p, run, smaller(kRun, p.longest - run));
+    if (!without_cells(p)) value_cells(p, run, smaller(kRun, p.longest - run));
     for (int64_t row = 0; row < active; row += together) {
       weigh_run(p, run, row, smaller(together, active - row), values);
     }
