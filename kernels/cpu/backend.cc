@@ -103,7 +103,7 @@ std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& 
   const InstructionSet& set = find_instruction_set(isa);
   check(set.supported(), "instruction set of this machine");
   if (set.isa == Isa::reference) return std::make_unique<ReferenceKernels>(compute);
-  return std::make_unique<CpuKernels>(*set.ops, compute, pool, workspace);
+  return std::make_unique<CpuKernels>(*set.ops, compute, pool, workspace, fetches_into_l1());
 }
 
 std::unique_ptr<Encoder> make_cpu_encoder(Isa isa) {

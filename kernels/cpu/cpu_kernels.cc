@@ -1,16 +1,14 @@
 #include "kernels/cpu/cpu_kernels.h"
 
-#include "kernels/cpu/features.h"
-
 namespace sluice {
 
 CpuKernels::CpuKernels(const cpu::Ops& ops, Compute compute, ThreadPool& pool,
-                       std::span<std::byte> workspace)
+                       std::span<std::byte> workspace, bool fetch_into_l1)
     : ops_(ops),
-      fetch_into_l1_(fetches_into_l1()),
       compute_(compute),
       pool_(pool),
-      workspace_(workspace) {
+      workspace_(workspace),
+      fetch_into_l1_(fetch_into_l1) {
   check(reinterpret_cast<uintptr_t>(workspace.data()) % 64 == 0, "workspace is 64-byte aligned");
 }
 

@@ -11,8 +11,9 @@ namespace sluice {
 
 class CpuKernels final : public Kernels {
  public:
-  CpuKernels(const cpu::Ops& ops, Compute compute, ThreadPool& pool,
-             std::span<std::byte> workspace);
+  // `fetch_into_l1` as cpu::LinearJob has it; changes no result.
+  CpuKernels(const cpu::Ops& ops, Compute compute, ThreadPool& pool, std::span<std::byte> workspace,
+             bool fetch_into_l1);
 
   std::string_view name() const override { return ops_.name; }
   void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const override;
@@ -38,10 +39,10 @@ class CpuKernels final : public Kernels {
   void for_rows(const Tensor& x, Body&& body) const;
 
   const cpu::Ops& ops_;
-  bool fetch_into_l1_;  // cpu::LinearJob
   Compute compute_;
   ThreadPool& pool_;
   std::span<std::byte> workspace_;
+  bool fetch_into_l1_;
 };
 
 class CpuEncoder final : public Encoder {

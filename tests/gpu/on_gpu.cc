@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   try {
     sluice::cuda::open_device(0);
   } catch (const sluice::Error& e) {
-    fmt::print("[  SKIPPED ] all tests: {}\n", e.what());
+    fmt::print("on_gpu.cc: Skipped\n{}\n[  SKIPPED ] all tests\n", e.what());  // as GTest does
     return 0;
   }
   return RUN_ALL_TESTS();

@@ -161,8 +161,7 @@ TEST_P(Amx, DenormalsAreZero) {
 
 // What peak_operations counts: tile products, each of 16 x 16 sums.
 TEST_P(Amx, PeakCountsEveryMultiplicationAndAddition) {
-  const cpu::Ops& ops =
-      GetParam().ops != nullptr ? *GetParam().ops : *find_instruction_set(GetParam().isa).ops;
+  const cpu::Ops& ops = *GetParam().table();
   uint64_t seen = 0;
   EXPECT_EQ(ops.multiply_add(cpu::Units::bf16_tiles, 16, &seen), 2 * 4 * 2 * 16 * 16 * 32);
   EXPECT_EQ(ops.multiply_add(cpu::Units::i8_tiles, 16, &seen), 2 * 4 * 2 * 16 * 16 * 64);

@@ -7,16 +7,25 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/features.h"
+#include "kernels/cpu/instruction_sets.h"
 #include "kernels/kernels.h"
 #include "tests/kernels/trapped_tiles.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
+
+#if defined(__x86_64__)
+namespace sluice::cpu::emulated_avx512 {  // the code of avx512_bf16 (emulated_avx512.h)
+extern const Ops kOps;
+}
+#endif
 
 namespace sluice::test {
 
@@ -26,7 +35,11 @@ struct Target {
   Isa isa = Isa::automatic;
   const cpu::Ops* ops = nullptr;
   std::string name = std::string(isa_name(isa));
+  std::optional<Isa> in_place_of = {};  // not run where the machine has it
   bool trapped = false;  // takes tile instructions that the machine lacks (trapped_tiles.h)
+
+  // Null: the reference backend, which has none.
+  const cpu::Ops* table() const { return ops != nullptr ? ops : find_instruction_set(isa).ops; }
 };
 inline void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 
@@ -44,7 +57,8 @@ struct Backend {
       : Backend(target.isa, compute, needs, threads) {
     if (target.ops == nullptr) return;
     const std::span<std::byte> memory(workspace.get(), bytes);
-    kernels = std::make_unique<CpuKernels>(*target.ops, compute, pool, memory);
+    kernels = std::make_unique<CpuKernels>(*target.ops, compute, pool, memory, fetches_into_l1());
+    encoder = std::make_unique<CpuEncoder>(*target.ops);
   }
   const Kernels* operator->() const { return kernels.get(); }
 
@@ -121,15 +135,18 @@ class EveryIsa : public testing::TestWithParam<Target> {
   void SetUp() override {
     if (const std::string missing = isa_missing(GetParam().isa); !missing.empty())
       GTEST_SKIP() << GetParam().name << " does not run here: " << missing;
-    if (!GetParam().trapped) return;
-    if (isa_supported(Isa::amx)) GTEST_SKIP() << "this machine has tiles of its own";
-    trap_tiles();
+    if (const auto own = GetParam().in_place_of; own && isa_supported(*own))
+      GTEST_SKIP() << "this machine has " << isa_name(*own) << " itself";
+    if (GetParam().trapped) trap_tiles();
   }
 };
 
 inline std::vector<Target> every_isa() {
   std::vector<Target> targets;
   for (Isa isa : all_isas()) targets.push_back({isa});
+#if defined(__x86_64__)
+  targets.push_back({Isa::avx2, &cpu::emulated_avx512::kOps, "emulated_avx512", Isa::avx512_bf16});
+#endif
   return targets;
 }
 

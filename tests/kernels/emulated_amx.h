@@ -11,6 +11,9 @@ extern const Ops kEmulatedAmx;
 namespace sluice::cpu::avx512_bf16 {  // as the real one
 extern const Ops kEmulatedAmx;
 }
+namespace sluice::cpu::emulated_avx512 {
+extern const Ops kEmulatedAmx;
+}
 namespace sluice::cpu::amx {
 extern const Ops kOps;  // the real one
 }

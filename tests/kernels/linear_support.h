@@ -96,7 +96,8 @@ inline std::vector<Target> emulated_amx() {
       {Isa::portable, &cpu::portable::kEmulatedAmx, "over_portable"},
 #if defined(__x86_64__)
       {Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx, "over_avx512_bf16"},
-      {Isa::avx512_bf16, &cpu::amx::kOps, "trapped", true},
+      {Isa::avx2, &cpu::emulated_avx512::kEmulatedAmx, "over_emulated_avx512", Isa::avx512_bf16},
+      {Isa::avx512_bf16, &cpu::amx::kOps, "trapped", Isa::amx, true},
 #endif
   };
 }

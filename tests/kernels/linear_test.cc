@@ -121,6 +121,27 @@ TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
   }
 }
 
+// Of the two ways a machine takes one (kernels/cpu/features.h).
+TEST_P(Linear, TheCacheThatWeightsAreFetchedIntoChangesNothing) {
+  const cpu::Ops* ops = GetParam().table();
+  if (ops == nullptr) GTEST_SKIP() << "the reference backend fetches nothing";
+  Random random("Linear.TheCacheThatWeightsAreFetchedIntoChangesNothing");
+  for (const Kind& kind : kKinds) {
+    for (int64_t rows = 1; rows <= 16; ++rows) {
+      const int64_t cols = random.between(1, 700), outputs = 16 * random.between(1, 13);
+      StoredWeight w = random_weight(kind, outputs, cols, random);
+      Matrix x = Matrix::random(rows, cols, random), l1(rows, outputs), l2(rows, outputs);
+      Backend memory(GetParam(), Compute::bf16, needs(rows, cols));
+      const std::span<std::byte> bytes(memory.workspace.get(), memory.bytes);
+      for (Matrix* y : {&l1, &l2}) {
+        CpuKernels(*ops, Compute::bf16, memory.pool, bytes, y == &l1)
+            .linear(x.tensor(), w.weight, nullptr, y->tensor());
+      }
+      EXPECT_TRUE(same_bits(l1, l2)) << rows << " rows";
+    }
+  }
+}
+
 // The largest codes of either sign, in as many columns as may be: no sum overflows or saturates.
 TEST_P(Linear, Int8SumsAreExact) {
   const int64_t cols = GetParam().isa == Isa::reference ? 2000 : kMostI8Cols;

@@ -217,7 +217,7 @@ struct I8Cells : I8Unit, AlwaysExact<I8Cells> {  // Units::i16_pairs
   static Operand unit(Vu x) { return reinterpret_cast<__m256i>(x); }
   static Vu multiply_add(Vu sum, Operand x, Operand w) {
     sum += reinterpret_cast<Vu>(_mm256_madd_epi16(x, w));
-    asm("" : "+x"(sum));  // lest GCC adds products first, and has no registers for them
+    asm("" : SLUICE_VECTOR(sum));  // lest GCC adds products first, and has no registers for them
     return sum;
   }
 };

@@ -128,7 +128,7 @@ struct Float8Tables {
   // Of each 16 codes the first (0) or the last (1) eight as bf16 numbers.
   template <int kHalf>
   __m512i half(__m512i codes) const {
-    asm("" : "+v"(codes));  // lest GCC loads them for each of three uses
+    asm("" : SLUICE_VECTOR(codes));  // lest GCC loads them for each of three uses
     const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
     const __m512i magnitude = _mm512_permutex2var_epi8(high0, codes, high1);
     // magnitude | (codes & 0x80)

@@ -59,7 +59,7 @@ inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols]
   // four rows are loaded together and spread by shuffles, lest weights wait for a turn.
   if constexpr (kCols == 1 && kRows > 12) {
     __m512i four = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
-    asm("" : "+v"(four));  // lest GCC makes it four loads again
+    asm("" : SLUICE_VECTOR(four));  // lest GCC makes it four loads again
     add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_AAAA)), w, sums[0]);
     add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_BBBB)), w, sums[1]);
     add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_CCCC)), w, sums[2]);

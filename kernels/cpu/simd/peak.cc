@@ -16,13 +16,7 @@ constexpr int kSums = 6;
 // Equal sums would be made once.
 template <class V>
 inline void keep_apart(V& v) {
-#if defined(__AVX512F__)
-  asm volatile("" : "+v"(v));
-#elif defined(__x86_64__)
-  asm volatile("" : "+x"(v));
-#else
-  asm volatile("" : "+m"(v));
-#endif
+  asm volatile("" : SLUICE_VECTOR(v));
 }
 
 template <class Cells>

@@ -23,6 +23,13 @@ constexpr int64_t kLanes = 8;
 constexpr int64_t kLanes = 4;
 #endif
 
+// Where asm finds a vector, as an operand of both directions.
+#if defined(SLUICE_EMULATED_VECTORS) || !defined(__x86_64__)
+#define SLUICE_VECTOR "+m"
+#else
+#define SLUICE_VECTOR "+v"
+#endif
+
 using Vf [[gnu::vector_size(4 * kLanes)]] = float;
 using Vi [[gnu::vector_size(4 * kLanes)]] = int32_t;
 using Vu [[gnu::vector_size(4 * kLanes)]] = uint32_t;
