@@ -5,6 +5,7 @@
 #include "kernels/cpu/amx/linear.h"
 #include "kernels/cpu/amx/pack_rows.h"
 #include "kernels/cpu/amx/peak.h"
+#include "kernels/cpu/simd/table.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
@@ -29,27 +30,13 @@ int64_t multiply_add_or_tiles(Units kind, int64_t rounds, uint64_t* seen) {
 
 template <class Tiles>
 constexpr Ops tile_ops(const char* name) {
-  return {
-      .name = name,
-      .bf16_units = Units::bf16_tiles,
-      .i8_units = Units::i8_tiles,
-      .pack_rows = pack_rows_or_tile,
-      .linear = linear_or_on_tiles<Tiles>,
-      .attend = attend,
-      .merge = merge,
-      .finish = finish,
-      .rms_norm = rms_norm,
-      .add_rms_norm = add_rms_norm,
-      .add = add,
-      .gated_activation = gated_activation,
-      .rope = rope,
-      .to_bf16 = to_bf16,
-      .to_float8 = to_float8,
-      .encode = encode,
-      .largest = largest,
-      .multiply_add = multiply_add_or_tiles<Tiles>,
-      .read = read,
-  };
+  Ops ops = vector_ops(name);
+  ops.bf16_units = Units::bf16_tiles;
+  ops.i8_units = Units::i8_tiles;
+  ops.pack_rows = pack_rows_or_tile;
+  ops.linear = linear_or_on_tiles<Tiles>;
+  ops.multiply_add = multiply_add_or_tiles<Tiles>;
+  return ops;
 }
 
 }  // namespace

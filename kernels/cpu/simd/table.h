@@ -1,0 +1,42 @@
+// The functions of this instruction set as a table of kernels.
+#pragma once
+
+#include "kernels/cpu/simd/functions.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+constexpr Ops vector_ops(const char* name) {
+  return {
+      .name = name,
+#if defined(__AVX512BF16__)
+      .bf16_units = Units::bf16_pairs,
+#else
+      .bf16_units = Units::f32_rounded,
+#endif
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+      .i8_units = Units::i16_pairs,
+#else
+      .i8_units = Units::i8,
+#endif
+      .pack_rows = pack_rows,
+      .linear = linear,
+      .attend = attend,
+      .merge = merge,
+      .finish = finish,
+      .rms_norm = rms_norm,
+      .add_rms_norm = add_rms_norm,
+      .add = add,
+      .gated_activation = gated_activation,
+      .rope = rope,
+      .to_bf16 = to_bf16,
+      .to_float8 = to_float8,
+      .encode = encode,
+      .largest = largest,
+      .multiply_add = multiply_add,
+      .read = read,
+  };
+}
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA
