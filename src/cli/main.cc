@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +23,7 @@
 namespace sluice::cli {
 namespace {
 
-// Turns the first SIGINT or SIGTERM into a stop request, so that work ends in good order; a second
+// Turns the first SIGINT or SIGTERM into a stop request, so that work ends in good order; a later
 // one ends the process at once. SIGUSR1 asks for less memory. A thread that waits for signals needs
 // no handler and no global state.
 class SignalWatch {
@@ -45,14 +46,24 @@ class SignalWatch {
   const std::atomic<int>& shrink() const { return shrink_; }
 
  private:
+  // timeout(1), and others, signal the process and then its group, which comes here as two.
+  static constexpr std::chrono::milliseconds kSameRequest{200};
+
   void watch() {
+    std::chrono::steady_clock::time_point asked;
     for (int signal = 0; sigwait(&signals_, &signal) == 0 && signal != SIGUSR2;) {
       if (signal == SIGUSR1) {
         ++shrink_;
         continue;
       }
-      if (received_.exchange(signal) != 0) std::_Exit(128 + signal);
-      source_.request_stop();
+      const auto now = std::chrono::steady_clock::now();
+      if (received_ == 0) {
+        asked = now;
+        received_ = signal;
+        source_.request_stop();
+      } else if (now - asked > kSameRequest) {
+        std::_Exit(128 + signal);
+      }
     }
   }
 

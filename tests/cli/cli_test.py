@@ -65,14 +65,21 @@ class RunTest(Case):
         self.assertEqual(out["finish_reason"], "stop")
         self.assertEqual(out["text"], whole[:whole.index(stop)])
 
-    def test_interrupt_ends_as_interrupted(self):
+    def interrupt(self, *signals):
         process = subprocess.Popen([SLUICE, "run", DEMO, "-p", "In", "-n", "1000", "--ignore-eos", "--threads", "1",
                                     "--kernels", "reference"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         process.stdout.read(1)
-        process.send_signal(signal.SIGINT)
+        for one in signals:
+            process.send_signal(one)
         _, err = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertEqual(process.returncode, -signals[0])
         self.assertIn("interrupted", err)
+
+    def test_interrupt_ends_as_interrupted(self):
+        self.interrupt(signal.SIGINT)
+
+    def test_signals_at_the_same_time_are_one(self):
+        self.interrupt(signal.SIGINT, signal.SIGTERM)
 
     def test_full_disk_and_unwritable_paths(self):
         self.assert_fails(1, "--report", "run", DEMO, "-p", "x", "-n", "1", "--report", "/nowhere/r.json")
