@@ -85,7 +85,7 @@ struct LinearJob {
   DType dtype = DType::bf16;
   int64_t panel_bytes = 0;
   int64_t next_panels = 0;  // from those of one call to those of the same thread's next, probably
-  bool fetch_into_l1 = false;           // weights of few rows; else into L2
+  bool fetch_into_l1 = false;           // weights of up to kFewRows rows; else into L2
   const float* row_scales = nullptr;    // [output channels] or null
   const float* block_scales = nullptr;  // [panels][blocks] or null
   const float* x_scales = nullptr;      // of PackJob, [rows], or as block_scales [rows][blocks]

@@ -24,18 +24,19 @@ constexpr int max_panels(int rows, int units) {  // 12 of 16; 10 where cells are
 constexpr int max_rows(int) { return 2; }
 constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
 #endif
-// How weights are fetched ahead of the cells at hand.
+// How weights are fetched ahead of the cells at hand, and x is loaded.
 struct Fetch {
-  int level;      // of __builtin_prefetch: 3 into L1, 2 into L2
-  int64_t bytes;  // ahead, of all panels of a tile together
-  int cells;      // of a panel that are fetched, and taken, in a row
+  int level;              // of __builtin_prefetch: 3 into L1, 2 into L2
+  int64_t bytes;          // ahead, of all panels of a tile together
+  int cells;              // of a panel that are fetched, and taken, in a row
+  bool spread_x = false;  // four rows of x are loaded together, where each load serves one product
 };
-// Few rows take weights as fast as memory gives them, and most cores have more lines on their way
-// into L2 than into L1. Many rows take them slowly, but have loads to make for x, too, which must
-// not wait for L2. Narrower vectors are never that fast, and have no registers for more.
+// Few rows take weights as fast as memory gives them, and some cores have more lines on their way
+// into L2 than into L1. Others multiply so fast that many rows' loads of x are what counts: those
+// must not wait for L2. Narrower vectors are never that fast, and have no registers for more.
 constexpr Fetch fetch_for(int rows, bool into_l1) {
   if (kLanes < 16) return {2, 4096, 1};
-  if (rows > 8) return {3, 8192, 1};
+  if (rows > 8) return into_l1 ? Fetch{3, 8192, 1, true} : Fetch{2, 8192, 1};
   return into_l1 ? Fetch{3, rows > 2 ? 6144 : 4096, 4} : Fetch{2, 4096, 1};
 }
 
@@ -47,7 +48,7 @@ inline void add_row(Vu x, const typename Cells::Operand (&w)[kCols],
   for (int v = 0; v < kCols; ++v) sums[v] = Cells::multiply_add(sums[v], unit, w[v]);
 }
 
-template <int kUnit, class Cells, int kRows, int kCols>
+template <int kUnit, bool kSpread, class Cells, int kRows, int kCols>
 inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols], const uint32_t* x,
                      typename Cells::Sum (&sums)[kRows][kCols]) {
   typename Cells::Operand w[kCols];
@@ -55,9 +56,8 @@ inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols]
   for (int v = 0; v < kCols; ++v) w[v] = cells.template operand<kUnit>(raw[v]);
   int r = 0;
 #if defined(__AVX512F__)
-  // A core loads as many vectors in a cycle as it multiplies. Where each load serves one product,
-  // four rows are loaded together and spread by shuffles, lest weights wait for a turn.
-  if constexpr (kCols == 1 && kRows > 12) {
+  // A core may load no more vectors in a cycle than it multiplies: weights would wait for a turn.
+  if constexpr (kSpread && kCols == 1 && kRows > 12) {
     __m512i four = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
     asm("" : SLUICE_VECTOR(four));  // lest GCC makes it four loads again
     add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_AAAA)), w, sums[0]);
@@ -72,7 +72,7 @@ inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols]
 }
 
 // kCells cells of each panel.
-template <int kCells, class Cells, int kRows, int kCols>
+template <int kCells, bool kSpread, class Cells, int kRows, int kCols>
 [[gnu::always_inline]] inline void add_cells(Cells& cells, const Product& a, const std::byte*& w,
                                              const uint32_t*& x,
                                              typename Cells::Sum (&sums)[kRows][kCols]) {
@@ -85,11 +85,11 @@ template <int kCells, class Cells, int kRows, int kCols>
                   sizeof raw[v]);
       cells.look_at(raw[v]);
     }
-    add_unit<0>(cells, raw, x, sums);
-    if constexpr (Cells::kUnits >= 2) add_unit<1>(cells, raw, x + a.x_stride, sums);
+    add_unit<0, kSpread>(cells, raw, x, sums);
+    if constexpr (Cells::kUnits >= 2) add_unit<1, kSpread>(cells, raw, x + a.x_stride, sums);
     if constexpr (Cells::kUnits == 4) {
-      add_unit<2>(cells, raw, x + 2 * a.x_stride, sums);
-      add_unit<3>(cells, raw, x + 3 * a.x_stride, sums);
+      add_unit<2, kSpread>(cells, raw, x + 2 * a.x_stride, sums);
+      add_unit<3, kSpread>(cells, raw, x + 3 * a.x_stride, sums);
     }
     x += Cells::kUnits * a.x_stride;
     w += kCell;
@@ -128,10 +128,10 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
       const int panel = line / kFetch.cells, cell = line % kFetch.cells;
       __builtin_prefetch(w + panel * a.panel_stride + cell * kCell + ahead, 0, kFetch.level);
     }
-    add_cells<kFetch.cells>(cells, a, w, x, sums);
+    add_cells<kFetch.cells, kFetch.spread_x>(cells, a, w, x, sums);
   }
   if constexpr (kFetch.cells > 1) {
-    for (; s < a.steps; s += Cells::kUnits) add_cells<1>(cells, a, w, x, sums);
+    for (; s < a.steps; s += Cells::kUnits) add_cells<1, kFetch.spread_x>(cells, a, w, x, sums);
   }
   if (cells.must_be_exact()) [[unlikely]] {
     return tile<typename Cells::Exact, kFetch, kRows, kPanels>(a, first_row, first_panel);
