@@ -36,7 +36,7 @@ struct Fetch {
 // must not wait for L2. Narrower vectors are never that fast, and have no registers for more.
 constexpr Fetch fetch_for(int rows, bool into_l1) {
   if (kLanes < 16) return {2, 4096, 1};
-  if (rows > 8) return into_l1 ? Fetch{3, 8192, 1, true} : Fetch{2, 8192, 1};
+  if (rows > 8) return into_l1 ? Fetch{3, 16384, 1, true} : Fetch{2, 8192, 1};
   return into_l1 ? Fetch{3, rows > 2 ? 6144 : 4096, 4} : Fetch{2, 4096, 1};
 }
 
