@@ -9,8 +9,8 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kChunk = 1 << 20;  // bytes that a thread reads at a time
-constexpr cpu::ReadWay kReadWays[] = {cpu::ReadWay::plain, cpu::ReadWay::prefetched,
-                                      cpu::ReadWay::four_streams};
+constexpr cpu::ReadWay kReadWays[] = {cpu::ReadWay::plain, cpu::ReadWay::into_l1,
+                                      cpu::ReadWay::four_into_l1, cpu::ReadWay::four_into_l2};
 
 double seconds_of_pass(const cpu::Ops& ops, cpu::ReadWay way, std::span<const std::byte> memory,
                        ThreadPool& pool) {

@@ -85,7 +85,7 @@ struct LinearJob {
   DType dtype = DType::bf16;
   int64_t panel_bytes = 0;
   int64_t next_panels = 0;  // from those of one call to those of the same thread's next, probably
-  bool fetch_into_l1 = false;           // weights of up to kFewRows rows; else into L2
+  bool fetch_into_l1 = false;           // weights, past the other caches; else into L2
   const float* row_scales = nullptr;    // [output channels] or null
   const float* block_scales = nullptr;  // [panels][blocks] or null
   const float* x_scales = nullptr;      // of PackJob, [rows], or as block_scales [rows][blocks]
@@ -168,9 +168,9 @@ constexpr int64_t amx_scratch_bytes(int64_t rows) {
          kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
 }
 
-// How `read` reads: in order, as the core itself fetches, or with prefetch instructions, into L1;
-// or four parts at once, into L2, as the product reads four panels.
-enum class ReadWay : uint8_t { plain, prefetched, four_streams };
+// How `read` reads: in order, as the core itself fetches, or with prefetch instructions into L1,
+// past the other caches; or four parts at once, as the product reads four panels.
+enum class ReadWay : uint8_t { plain, into_l1, four_into_l1, four_into_l2 };
 
 struct Ops {
   const char* name;

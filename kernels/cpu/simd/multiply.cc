@@ -26,7 +26,7 @@ constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ?
 #endif
 // How weights are fetched ahead of the cells at hand, and x is loaded.
 struct Fetch {
-  int level;              // of __builtin_prefetch: 3 into L1, 2 into L2
+  int level;              // of __builtin_prefetch: 2 into L2; 0 into L1, past the other caches
   int64_t bytes;          // ahead, of all panels of a tile together
   int cells;              // of a panel that are fetched, and taken, in a row
   bool spread_x = false;  // four rows of x are loaded together, where each load serves one product
@@ -36,8 +36,9 @@ struct Fetch {
 // must not wait for L2. Narrower vectors are never that fast, and have no registers for more.
 constexpr Fetch fetch_for(int rows, bool into_l1) {
   if (kLanes < 16) return {2, 4096, 1};
-  if (rows > 8) return into_l1 ? Fetch{3, 16384, 1, true} : Fetch{2, 8192, 1};
-  return into_l1 ? Fetch{3, rows > 2 ? 6144 : 4096, 4} : Fetch{2, 4096, 1};
+  if (!into_l1) return {2, rows > 8 ? 8192 : 4096, 1};
+  if (rows <= 8) return {0, rows > 2 ? 6144 : 4096, 4};
+  return {0, rows > 12 ? 16384 : 8192, 1, rows > 12};
 }
 
 template <class Cells, int kCols>
@@ -57,7 +58,7 @@ inline void add_unit(const Cells& cells, const typename Cells::Raw (&raw)[kCols]
   int r = 0;
 #if defined(__AVX512F__)
   // A core may load no more vectors in a cycle than it multiplies: weights would wait for a turn.
-  if constexpr (kSpread && kCols == 1 && kRows > 12) {
+  if constexpr (kSpread && kCols == 1) {
     __m512i four = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
     asm("" : SLUICE_VECTOR(four));  // lest GCC makes it four loads again
     add_row<Cells>(reinterpret_cast<Vu>(_mm512_shuffle_epi32(four, _MM_PERM_AAAA)), w, sums[0]);

@@ -8,19 +8,22 @@ namespace {
 constexpr int64_t kStep = 512;  // bytes
 constexpr int64_t kAhead = 4096;
 
-// kStep bytes at a time, the same number from each of kStreams parts.
-template <int64_t kStreams, bool kPrefetch>
+constexpr int kNoFetch = -1;
+
+// kStep bytes at a time, the same number from each of kStreams parts. kLevel: of
+// __builtin_prefetch, or kNoFetch.
+template <int64_t kStreams, int kLevel>
 uint64_t read_steps(const std::byte* from, int64_t bytes) {
   constexpr int64_t kRun = kStep / kStreams;
   constexpr int64_t kVectors = kStep / 4 / kLanes;
   const int64_t part = bytes / kStreams;
   Vu seen[kVectors] = {};
   for (int64_t at = 0; at + kRun <= part; at += kRun) {
-    if (kPrefetch) {
+    if constexpr (kLevel != kNoFetch) {
 #pragma GCC unroll 8
       for (int64_t line = 0; line < kStep; line += 64) {
         const std::byte* in_part = from + line / kRun * part + at + line % kRun;
-        __builtin_prefetch(in_part + kAhead / kStreams, 0, kStreams == 1 ? 3 : 2);
+        __builtin_prefetch(in_part + kAhead / kStreams, 0, kLevel);
       }
     }
 #pragma GCC unroll 32
@@ -39,9 +42,16 @@ uint64_t read_steps(const std::byte* from, int64_t bytes) {
 }  // namespace
 
 uint64_t read(const std::byte* from, int64_t bytes, ReadWay way) {
-  if (way == ReadWay::four_streams) return read_steps<4, true>(from, bytes);
-  if (way == ReadWay::prefetched) return read_steps<1, true>(from, bytes);
-  return read_steps<1, false>(from, bytes);
+  switch (way) {
+    case ReadWay::into_l1:
+      return read_steps<1, 0>(from, bytes);
+    case ReadWay::four_into_l1:
+      return read_steps<4, 0>(from, bytes);
+    case ReadWay::four_into_l2:
+      return read_steps<4, 2>(from, bytes);
+    default:
+      return read_steps<1, kNoFetch>(from, bytes);
+  }
 }
 
 }  // namespace sluice::cpu::SLUICE_ISA
