@@ -10,8 +10,8 @@
 namespace sluice {
 
 // Bytes a second that all threads of the pool read from `memory` together, in a pass of each read
-// kernel that this machine has (cpu::ReadWay). Memory should be well above the
-// caches, written once, and on huge pages.
+// kernel that this machine has (cpu::ReadWay). Memory should be well above the caches, written
+// once, and on huge pages.
 std::vector<double> read_rates(std::span<const std::byte> memory, ThreadPool& pool);
 
 // The best of several passes.

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <random>
+#include <span>
 #include <vector>
+
+#include "kernels/cpu/instruction_sets.h"
 
 namespace sluice {
 namespace {
@@ -14,6 +19,23 @@ TEST(ReadBandwidth, IsARateThatMemoryCanHave) {
   const double rate = read_bandwidth(memory, pool);
   EXPECT_GT(rate, 1e6);
   EXPECT_LT(rate, 1e15);
+}
+
+// A way that left bytes out would make every kernel look slow beside it.
+TEST(ReadBandwidth, EveryWayReadsEveryWord) {
+  std::mt19937 random(7);
+  std::vector<uint32_t> memory(1 << 18);
+  uint32_t expected = 0;
+  for (uint32_t& word : memory) expected ^= word = static_cast<uint32_t>(random());
+  using enum cpu::ReadWay;
+  for (const InstructionSet& set : instruction_sets()) {
+    if (set.ops == nullptr || !set.supported()) continue;
+    for (cpu::ReadWay way : {plain, into_l1, four_into_l1, four_into_l2}) {
+      const auto bytes = std::as_bytes(std::span(memory));
+      EXPECT_EQ(set.ops->read(bytes.data(), static_cast<int64_t>(bytes.size()), way), expected)
+          << set.name << ", way " << static_cast<int>(way);
+    }
+  }
 }
 
 }  // namespace
