@@ -9,11 +9,8 @@ namespace {
 
 using cpu::kReusedPanels;
 using cpu::kRowBlock;
+using cpu::kSlotPanels;
 using cpu::kTileRows;
-
-// Panels that one thread takes at a time where they stream from memory once; kReusedPanels where a
-// block of rows is reused over them.
-constexpr int64_t kStreamedPanels = 4;
 
 int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
@@ -76,9 +73,14 @@ int64_t rows_per_tile(int64_t rows, bool tiles) {
   return ceil_div(rows, rows <= cpu::kFewRows ? 1 : ceil_div(rows, kTileRows));
 }
 
-int64_t panels_at_a_time(int64_t rows, bool tiles) {
-  if (tiles) return rows <= cpu::kAmxRows ? kStreamedPanels : cpu::kAmxPanels;
-  return rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels;
+int64_t slots_of(const cpu::LinearJob& job) {
+  return ceil_div(job.panels, kSlotPanels) + (job.rows <= cpu::kFewRows ? 1 : 0);
+}
+
+// Slots that a thread takes at a time: one, or as many as share a block of rows.
+int64_t slots_at_a_time(int64_t rows, bool tiles) {
+  if (tiles) return rows <= cpu::kAmxRows ? 1 : cpu::kAmxPanels / kSlotPanels;
+  return rows <= 4 * kTileRows ? 1 : kReusedPanels / kSlotPanels;
 }
 
 // What is the same for all blocks of rows.
@@ -93,6 +95,7 @@ cpu::LinearJob job_of(cpu::Units kind, const Weight& w, const float* bias, Tenso
   job.weight = w.data;
   job.dtype = dtype;
   job.panel_bytes = panel_bytes(dtype, w.cols);
+  job.panels = w.rows / kPanelRows;
   job.row_scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
   job.block_scales = w.format.scales == ScaleKind::per_block ? w.scales : nullptr;
   job.blocks = ceil_div(w.cols, kScaleBlock);
@@ -142,11 +145,10 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
                         job.tiles ? job.tile_rows : 0, job.dtype == DType::f8_e4m3});
       }
     });
-    const int64_t panels = panels_at_a_time(job.rows, job.tiles);
-    job.next_panels = panels * pool_.size();
-    pool_.parallel_for(w.rows / kPanelRows, panels, [&](int64_t begin, int64_t end, int worker) {
-      ops_.linear(job, begin, end, threads + worker * sizes.thread);
-    });
+    pool_.parallel_for(slots_of(job), slots_at_a_time(job.rows, job.tiles),
+                       [&](int64_t begin, int64_t end, int worker) {
+                         ops_.linear(job, begin, end, threads + worker * sizes.thread);
+                       });
   }
 }
 

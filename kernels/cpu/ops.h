@@ -28,7 +28,10 @@ namespace sluice::cpu {
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kTileRows = 12;
 inline constexpr int64_t kRowBlock = 264;
-// Panels that a thread takes with a block of rows.
+// Panels of a slot, which is the least that a thread takes. Of few rows they stream from memory, as
+// kernels/cpu/simd/streams.h says, and there is one slot more, which may have none. Of more rows
+// they lie together, and several slots share a block of rows.
+inline constexpr int64_t kSlotPanels = 4;
 inline constexpr int64_t kReusedPanels = 16;
 // The same on AMX tiles: a tile's rows, a block's, and the panels with it.
 inline constexpr int64_t kAmxRows = 16;
@@ -84,7 +87,7 @@ struct LinearJob {
   const std::byte* weight = nullptr;
   DType dtype = DType::bf16;
   int64_t panel_bytes = 0;
-  int64_t next_panels = 0;  // from those of one call to those of the same thread's next, probably
+  int64_t panels = 0;
   bool fetch_into_l1 = false;           // weights, past the other caches; else into L2
   const float* row_scales = nullptr;    // [output channels] or null
   const float* block_scales = nullptr;  // [panels][blocks] or null
@@ -178,7 +181,7 @@ struct Ops {
   Units i8_units;    // and where it becomes bytes
 
   void (*pack_rows)(const PackJob& job);
-  // Panels [begin, end) of a job; scratch of linear_scratch_bytes, or amx_scratch_bytes.
+  // Slots [begin, end) of a job; scratch of linear_scratch_bytes, or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // One partition of a job's positions; scratch of attention_scratch_floats(head_dim).

@@ -59,7 +59,7 @@ T wait_change(std::atomic<T>& value, T old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, Pin pin) {
+ThreadPool::ThreadPool(int threads, Pin pin) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
   const std::vector<int> cpus = pin == Pin::yes ? usable_cpus() : std::vector<int>{};
   for (int i = 1; i < threads; ++i) {
     workers_.emplace_back([this, i] { work(i); });
@@ -76,7 +76,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(const Job& job) {
   job_ = job;
-  next_.store(0, std::memory_order_relaxed);
+  divide(job);
   running_.store(static_cast<int32_t>(workers_.size()), std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
@@ -86,6 +86,17 @@ void ThreadPool::run(const Job& job) {
   if (failure_) {
     std::exception_ptr failure = std::exchange(failure_, nullptr);
     std::rethrow_exception(failure);
+  }
+}
+
+// Whole chunks for each thread.
+void ThreadPool::divide(const Job& job) {
+  const int64_t chunks = (job.count + job.grain - 1) / job.grain, threads = std::ssize(ranges_);
+  int64_t begin = 0;
+  for (int64_t t = 0; t < threads; ++t) {
+    Range& range = ranges_[static_cast<size_t>(t)];
+    range.next.store(begin, std::memory_order_relaxed);
+    begin = range.end = std::min(chunks * (t + 1) / threads * job.grain, job.count);
   }
 }
 
@@ -100,14 +111,18 @@ void ThreadPool::work(int worker) {
 }
 
 void ThreadPool::take_chunks(const Job& job, int worker) {
+  const size_t threads = ranges_.size();
   try {
-    while (true) {
-      int64_t begin = next_.fetch_add(job.grain, std::memory_order_relaxed);
-      if (begin >= job.count) return;
-      job.call(job.body, begin, std::min(begin + job.grain, job.count), worker);
+    for (size_t i = 0; i < threads; ++i) {
+      Range& range = ranges_[(static_cast<size_t>(worker) + i) % threads];
+      while (true) {
+        const int64_t begin = range.next.fetch_add(job.grain, std::memory_order_relaxed);
+        if (begin >= range.end) break;
+        job.call(job.body, begin, std::min(begin + job.grain, range.end), worker);
+      }
     }
   } catch (...) {
-    next_.store(job.count, std::memory_order_relaxed);
+    for (Range& range : ranges_) range.next.store(range.end, std::memory_order_relaxed);
     std::lock_guard lock(failure_mutex_);
     if (!failure_) failure_ = std::current_exception();
   }

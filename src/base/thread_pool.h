@@ -1,5 +1,7 @@
-// Fork-join over index ranges. Work is taken in small chunks, so that a thread that lost its core
-// delays one chunk only; waiting spins for a bounded time and then sleeps.
+// Fork-join over index ranges. Each thread begins with a range of its own, so that what it reads
+// lies in order, and goes on with what others have left. Work is taken in small chunks, so that a
+// thread that lost its core delays one chunk only; waiting spins for a bounded time and then
+// sleeps.
 #pragma once
 
 #include <atomic>
@@ -53,12 +55,19 @@ class ThreadPool {
     int64_t grain = 1;
   };
 
+  // A thread's part of a job. Whoever takes a chunk of it takes the first that is left.
+  struct alignas(64) Range {
+    std::atomic<int64_t> next{0};  // first index that nobody has taken
+    int64_t end = 0;
+  };
+
   void run(const Job& job);
+  void divide(const Job& job);
   void work(int worker);
   void take_chunks(const Job& job, int worker);
 
   Job job_;
-  alignas(64) std::atomic<int64_t> next_{0};     // first index that nobody has taken
+  std::vector<Range> ranges_;                    // [size()]
   alignas(64) std::atomic<uint32_t> epoch_{0};   // counts jobs; workers wait for it to change
   alignas(64) std::atomic<int32_t> running_{0};  // workers that have not finished the current job
   std::atomic<bool> stop_{false};

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace sluice {
@@ -28,6 +30,43 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
       }
     }
   }
+}
+
+// Each thread begins with its own part, and goes through it in order.
+TEST(ThreadPool, ARangeIsTakenInOrder) {
+  constexpr int64_t kCount = 90;
+  ThreadPool pool(3);
+  std::atomic<int> here = 0;
+  std::vector<int64_t> first(3, -1), last(3, -1);
+  pool.parallel_for(kCount, 2, [&](int64_t begin, int64_t, int worker) {
+    const auto w = static_cast<size_t>(worker);
+    if (first[w] < 0) {
+      first[w] = begin;
+      ++here;
+      while (here < 3) std::this_thread::yield();  // nobody takes from another's range yet
+    } else if (begin < (worker + 1) * kCount / 3) {
+      EXPECT_GT(begin, last[w]);
+    }
+    last[w] = begin;
+  });
+  EXPECT_EQ(first, (std::vector<int64_t>{0, 30, 60}));
+}
+
+// What a thread that lost its core has not begun, others do.
+TEST(ThreadPool, OthersDoWhatAThreadHasNotBegun) {
+  constexpr int64_t kCount = 64;
+  ThreadPool pool(2);
+  std::vector<int> by(kCount, -1);
+  std::atomic<int64_t> done = 0;
+  pool.parallel_for(kCount, 1, [&](int64_t begin, int64_t, int worker) {
+    by[static_cast<size_t>(begin)] = worker;
+    ++done;
+    // The second thread stays in its first chunk until all others are done.
+    while (worker == 1 && done < kCount) std::this_thread::yield();
+  });
+  EXPECT_EQ(done, kCount);
+  EXPECT_LE(std::ranges::count(by, 1), 1);
+  EXPECT_EQ(by[0], 0);
 }
 
 TEST(ThreadPool, PinnedThreadsKeepToACpu) {

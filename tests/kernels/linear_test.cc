@@ -49,6 +49,34 @@ TEST_P(Linear, EqualsTheProductInFloat64) {
   }
 }
 
+// However panels are divided among threads, and side by side, they are all multiplied, and put
+// where they belong.
+TEST_P(Linear, EveryNumberOfPanelsIsMultiplied) {
+  Random random("Linear.EveryNumberOfPanelsIsMultiplied");
+  constexpr int64_t kCols = 40;
+  const Kind kinds[] = {{DType::bf16, ScaleGroup::none},
+                        {DType::bf16, ScaleGroup::row},
+                        {DType::bf16, ScaleGroup::block},
+                        {DType::bf16, ScaleGroup::row, DType::i8}};
+  for (int64_t panels = 1; panels <= 18; ++panels) {
+    const Kind& kind = kinds[panels % 4];
+    StoredWeight w = random_weight(kind, panels * kPanelRows, kCols, random);
+    std::vector<float> bias(static_cast<size_t>(w.weight.rows));
+    for (float& b : bias) b = random.normal();
+    for (int64_t n : {1, 4, 7, 13, 20}) {  // four, two and one panels side by side, and a block
+      Matrix x = Matrix::random(n, kCols, random), y(n, w.weight.rows);
+      for (int threads = 1; threads <= 3; ++threads) {
+        Backend(GetParam(), Compute::bf16, needs(n, kCols), threads)
+            ->linear(x.tensor(), w.weight, bias.data(), y.tensor());
+        SCOPED_TRACE(fmt::format("{} panels, {} rows, {} threads", panels, n, threads));
+        expect_product(rounded(x, w.weight.format, Compute::bf16), w.weight, bias.data(), y);
+        if (HasFailure()) return;
+        y = Matrix(n, w.weight.rows);
+      }
+    }
+  }
+}
+
 TEST_P(Linear, PaddingRowsGiveZero) {
   Random random("Linear.PaddingRowsGiveZero");
   for (const Kind& kind : kKinds) {

@@ -5,22 +5,24 @@
 // interrupted it passes through memory as it is. So a row's result depends on nothing but the row.
 // With block scales each 128 columns are summed from zero, then scaled, then added.
 //
-// Up to 16 rows are one tile of x and four panels at a time, each to its end: weights stream
-// through once. More rows take 32 rows x 2 panels; a chunk of 2 panels (32 KiB) stays in L1 while
-// all rows pass, and the rows' part of that chunk in L2 while some more panels do.
+// Up to 16 rows are one tile of x and four panels at a time, one of each stream and to its end:
+// weights are read once, in order. More rows take 32 rows x 2 panels; a chunk of 2 panels (32 KiB)
+// stays in L1 while all rows pass, and the rows' part of that chunk in L2 while some more panels
+// do.
 #pragma once
 
 #include "kernels/cpu/amx/tiles.h"
 #include "kernels/cpu/simd/cells.h"
 #include "kernels/cpu/simd/finish_sums.h"
 #include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/streams.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 constexpr int64_t kStepUnits = 16;  // units of x in a tile's line
 constexpr int64_t kStepLines = kTileBytes / kTileLine;
-constexpr int64_t kFewPanels = 4;
+constexpr int64_t kFewPanels = kSlotPanels;
 constexpr int64_t kManyPanels = 2;
 constexpr int64_t kBlockSteps = 4;  // of 32 columns: 128
 // How far ahead weights that stream are fetched, of all panels together.
@@ -80,21 +82,22 @@ inline void decode_e4m3(const std::byte* from, int64_t bytes, std::byte* out) {
 #endif
 }
 
-// Panels [panel, panel + count) over steps [step, step + steps): as they are stored, or in scratch
-// where they must be decoded or end within a tile.
-inline TileCells tile_cells(const LinearJob& job, const AmxWalk& walk, int64_t panel, int64_t count,
+// Panels over steps [step, step + steps): as they are stored, or in scratch where they must be
+// decoded or end within a tile.
+inline TileCells tile_cells(const LinearJob& job, const AmxWalk& walk, StreamedPanels panels,
                             int64_t step, int64_t steps, std::byte* scratch) {
-  const std::byte* from = job.weight + panel * job.panel_bytes + step * walk.step_bytes;
+  const std::byte* from = job.weight + panels.first * job.panel_bytes + step * walk.step_bytes;
+  const int64_t apart = panels.apart * job.panel_bytes;
   const int64_t stored = at_most(steps * walk.step_bytes, job.panel_bytes - step * walk.step_bytes);
   const bool codes = job.dtype == DType::f8_e4m3;
-  if (!codes && stored == steps * walk.step_bytes) return {from, job.panel_bytes};
+  if (!codes && stored == steps * walk.step_bytes) return {from, apart};
   const int64_t stride = steps * kTileBytes, filled = codes ? 2 * stored : stored;
-  for (int64_t p = 0; p < count; ++p) {
+  for (int64_t p = 0; p < panels.count; ++p) {
     std::byte* to = scratch + p * stride;
     if (codes) {
-      decode_e4m3(from + p * job.panel_bytes, stored, to);
+      decode_e4m3(from + p * apart, stored, to);
     } else {
-      std::memcpy(to, from + p * job.panel_bytes, static_cast<size_t>(stored));
+      std::memcpy(to, from + p * apart, static_cast<size_t>(stored));
     }
     std::memset(to + filled, 0, static_cast<size_t>(stride - filled));
   }
@@ -170,14 +173,16 @@ inline void few_panels(const std::byte* b, int64_t stride) {
 }
 
 template <class Tiles, bool kBytes, int kPanels>
-void few_rows(const LinearJob& job, int64_t panel, const AmxScratch& scratch) {
+void few_rows(const LinearJob& job, StreamedPanels panels, const AmxScratch& scratch) {
   const AmxWalk walk(job, kFewPanels);
   const int64_t line_bytes = job.rows * kTileLine;  // of a tile of x
   const auto* x = reinterpret_cast<const std::byte*>(job.x);
+  for (int64_t p = 0; p < kPanels; ++p)
+    fetch_scales(job, panels.first + p * panels.apart + 1);  // of the next
   zero_sums<Tiles, kPanels>();
   for (int64_t step = 0; step < walk.steps; step += walk.chunk) {
     const int64_t steps = at_most(walk.chunk, walk.steps - step);
-    const TileCells cells = tile_cells(job, walk, panel, kPanels, step, steps, scratch.cells);
+    const TileCells cells = tile_cells(job, walk, panels, step, steps, scratch.cells);
     const bool streams = cells.from != scratch.cells;
 #pragma GCC unroll 1
     for (int64_t s = 0; s < steps; ++s) {
@@ -194,12 +199,15 @@ void few_rows(const LinearJob& job, int64_t panel, const AmxScratch& scratch) {
     zero_sums<Tiles, kPanels>();
     for (int64_t p = 0; p < kPanels; ++p) {
       const int64_t at = p * kTileBytes / 4;
-      add_scaled(job, 0, panel + p, step, scratch.stage + at, scratch.sums + at);
+      add_scaled(job, 0, panels.first + p * panels.apart, step, scratch.stage + at,
+                 scratch.sums + at);
     }
   }
   if (job.block_scales == nullptr) store_sums<Tiles, kPanels>(scratch.sums, kTileBytes / 4);
-  for (int64_t p = 0; p < kPanels; ++p)
-    finish_sums(job, panel + p, panel + p + 1, scratch.sums + p * kTileBytes / 4, 16);
+  for (int64_t p = 0; p < kPanels; ++p) {
+    const int64_t panel = panels.first + p * panels.apart;
+    finish_sums(job, panel, panel + 1, scratch.sums + p * kTileBytes / 4, 16);
+  }
 }
 
 // ---- more rows
@@ -306,7 +314,7 @@ void many_rows(const LinearJob& job, int64_t begin, int64_t end, const AmxScratc
     for (chunk.panel = begin; chunk.panel < end; chunk.panel += kManyPanels) {
       const int64_t panels = at_most(kManyPanels, end - chunk.panel);
       chunk.cells =
-          tile_cells(job, walk, chunk.panel, panels, chunk.step, chunk.steps, scratch.cells);
+          tile_cells(job, walk, {chunk.panel, panels, 1}, chunk.step, chunk.steps, scratch.cells);
       chunk.sums = scratch.sums + (chunk.panel - begin) * chunk.panel_stride;
       const bool more = chunk.panel + panels < end;  // panels of this chunk
       const int64_t next = more ? chunk.panel + panels : begin;
@@ -327,13 +335,23 @@ void many_rows(const LinearJob& job, int64_t begin, int64_t end, const AmxScratc
 }
 
 template <class Tiles, bool kBytes>
-void few_rows_of_panels(const LinearJob& job, int64_t begin, int64_t end,
-                        const AmxScratch& scratch) {
-  int64_t p = begin;
-  for (; p + kFewPanels <= end; p += kFewPanels) few_rows<Tiles, kBytes, 4>(job, p, scratch);
-  if (end - p == 3) return few_rows<Tiles, kBytes, 3>(job, p, scratch);
-  if (end - p == 2) return few_rows<Tiles, kBytes, 2>(job, p, scratch);
-  if (end - p == 1) few_rows<Tiles, kBytes, 1>(job, p, scratch);
+void few_rows_of_slots(const LinearJob& job, int64_t begin, int64_t end,
+                       const AmxScratch& scratch) {
+  const Streams streams = streams_of(job, kFewPanels);
+  for (int64_t slot = begin; slot < end; ++slot) {
+    const StreamedPanels panels = streamed_panels(job, streams, slot);
+    if (panels.count == 4) few_rows<Tiles, kBytes, 4>(job, panels, scratch);
+    if (panels.count == 3) few_rows<Tiles, kBytes, 3>(job, panels, scratch);
+    if (panels.count == 2) few_rows<Tiles, kBytes, 2>(job, panels, scratch);
+    if (panels.count == 1) few_rows<Tiles, kBytes, 1>(job, panels, scratch);
+  }
+}
+
+template <class Tiles, bool kBytes>
+void multiply_slots(const LinearJob& job, int64_t begin, int64_t end, const AmxScratch& scratch) {
+  if (job.rows <= kAmxRows) return few_rows_of_slots<Tiles, kBytes>(job, begin, end, scratch);
+  many_rows<Tiles, kBytes>(job, begin * kSlotPanels, at_most(end * kSlotPanels, job.panels),
+                           scratch);
 }
 
 // Ops::linear for LinearJob::tiles.
@@ -341,12 +359,8 @@ template <class Tiles>
 void linear_on_tiles(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   const TilesInUse<Tiles> tiles(at_most(job.rows, kAmxRows));
   const AmxScratch parts(scratch);
-  if (job.rows <= kAmxRows) {
-    if (job.x_offsets != nullptr) return few_rows_of_panels<Tiles, true>(job, begin, end, parts);
-    return few_rows_of_panels<Tiles, false>(job, begin, end, parts);
-  }
-  if (job.x_offsets != nullptr) return many_rows<Tiles, true>(job, begin, end, parts);
-  many_rows<Tiles, false>(job, begin, end, parts);
+  if (job.x_offsets != nullptr) return multiply_slots<Tiles, true>(job, begin, end, parts);
+  multiply_slots<Tiles, false>(job, begin, end, parts);
 }
 
 }  // namespace

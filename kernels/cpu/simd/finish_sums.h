@@ -8,6 +8,15 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
+// Fetches what the end of a panel's sums, or of their blocks, will read: a core that waits for it
+// has nothing more of the weights on their way. The panel may be the one behind the last.
+inline void fetch_scales(const LinearJob& job, int64_t panel) {
+  if (job.row_scales != nullptr) __builtin_prefetch(job.row_scales + panel * 16);
+  if (job.bias != nullptr) __builtin_prefetch(job.bias + panel * 16);
+  for (int64_t block = 0; job.block_scales != nullptr && block < job.blocks; block += 16)
+    __builtin_prefetch(job.block_scales + panel * job.blocks + block);
+}
+
 // Of panels [begin, end); sums[row * stride] begins with panel `begin`, and may be y itself.
 inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const float* sums,
                         int64_t stride) {

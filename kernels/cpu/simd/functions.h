@@ -19,22 +19,23 @@ struct Product {
   const std::byte* w = nullptr;  // panel p begins at w + p * panel_stride
   int64_t panel_stride = 0;
   int64_t panels = 0;
-  int64_t steps = 0;  // units
-  // From the first panel to the one with which the next product begins, whose weights are fetched
-  // when these end; 0: not known.
-  int64_t next_panels = 0;
+  int64_t steps = 0;           // units
   bool fetch_into_l1 = false;  // as LinearJob has it
   float* y = nullptr;
   int64_t y_stride = 0;
-  bool resume = false;  // go on from the sums in y; else from zero
+  int64_t y_panel = 16;  // from a panel's columns of y to those of the next
+  bool resume = false;   // go on from the sums in y; else from zero
   // Not null: this sum starts from zero, is multiplied by x_scales[r * scale_stride], if there are
-  // any, and by scales[p * scale_stride], and only then added to y (resume) or stored.
+  // any, and by scales[p * scale_panel], and only then added to y (resume) or stored.
   const float* scales = nullptr;
   const float* x_scales = nullptr;
   int64_t scale_stride = 0;
+  int64_t scale_panel = 0;
   float sum_factor = 1;  // with scales: of such a sum, before them
 };
 void multiply(const Product& product);
+// Panels that it takes side by side: 1, 2 or 4.
+int64_t panels_at_a_time(DType dtype, bool pairs, int64_t rows);
 
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
 inline constexpr int64_t kFusedRows = kFewRows;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/simd/finish_sums.h"
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/streams.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
@@ -18,6 +19,8 @@ constexpr int64_t kStreamedRows = 2;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+bool streams(const LinearJob& job) { return job.rows <= kStreamedRows; }
+
 // Panels and units that are multiplied at a time.
 struct Walk {
   bool decode;  // ahead, into scratch, as many rows use it; else while multiplying
@@ -25,14 +28,13 @@ struct Walk {
   int64_t units;
 };
 Walk plan_walk(const LinearJob& job) {
-  const bool few = job.rows <= kStreamedRows;
   Walk walk;
   const bool free = job.dtype == DType::i8 || (job.dtype == DType::bf16 && kFreeShifts);
-  walk.decode = !few && job.cell_units > 1 && !free;
-  walk.panels = few ? 4 : 2;
+  walk.decode = !streams(job) && job.cell_units > 1 && !free;
+  walk.panels = streams(job) ? panels_at_a_time(job.dtype, job.pairs, job.rows) : 2;
   if (job.block_scales != nullptr) {
     walk.units = job.pairs ? 64 : 128;  // 128 columns
-  } else if (few) {
+  } else if (streams(job)) {
     walk.units = job.units;
   } else {
     walk.units = kDecodedBytes / kCell / walk.panels;
@@ -40,15 +42,16 @@ Walk plan_walk(const LinearJob& job) {
   return walk;
 }
 
-// Panels [panel, panel + count) over units [begin, begin + units).
+// Units [begin, begin + units) of `count` panels, `apart` from one to the next.
 struct Chunk {
-  int64_t panel, count, begin, units;
+  int64_t panel, count, apart, begin, units;
 };
 
-// [rows][stride] float32: y, or scratch.
+// Of a chunk's panels, float32: y, or scratch.
 struct Sums {
-  float* at;
-  int64_t stride;
+  float* at;       // of its first row and panel
+  int64_t stride;  // from row to row
+  int64_t panel;   // and from panel to panel
 };
 const std::byte* cells_of(const LinearJob& job, const Chunk& chunk) {
   return job.weight + chunk.panel * job.panel_bytes + chunk.begin / job.cell_units * kCell;
@@ -59,7 +62,7 @@ void prefetch_chunk(const LinearJob& job, const Chunk& chunk, int64_t tile, int6
   const int64_t cells = (chunk.units + job.cell_units - 1) / job.cell_units;
   const int64_t begin = cells * tile / tiles, end = cells * (tile + 1) / tiles;
   for (int64_t p = 0; p < chunk.count; ++p) {
-    const std::byte* from = cells_of(job, chunk) + p * job.panel_bytes;
+    const std::byte* from = cells_of(job, chunk) + p * chunk.apart * job.panel_bytes;
     for (int64_t c = begin; c < end; ++c) __builtin_prefetch(from + c * kCell, 0, 2);
   }
 }
@@ -67,31 +70,30 @@ void prefetch_chunk(const LinearJob& job, const Chunk& chunk, int64_t tile, int6
 // A chunk for all rows, into `sums`. Where many share it, `next` is fetched meanwhile.
 void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, const Chunk& next,
                     std::byte* decoded, Sums sums) {
-  const auto [panel, count, begin, units] = chunk;
   const std::byte* cells = cells_of(job, chunk);
   Product product;
   product.dtype = job.dtype;
   product.pairs = job.pairs;
   product.w = cells;
-  product.panel_stride = job.panel_bytes;
-  product.panels = count;
-  product.steps = units;
-  const bool last = begin + units == job.units;  // else these panels go on
-  if (job.rows <= kStreamedRows && last) product.next_panels = job.next_panels;
+  product.panel_stride = chunk.apart * job.panel_bytes;
+  product.panels = chunk.count;
+  product.steps = chunk.units;
   product.fetch_into_l1 = job.fetch_into_l1;
-  product.resume = begin > 0;
+  product.resume = chunk.begin > 0;
   product.y_stride = sums.stride;
+  product.y_panel = sums.panel;
   if (walk.decode) {
-    const int64_t stored = units / job.cell_units;
+    const int64_t stored = chunk.units / job.cell_units, decoded_bytes = 2 * stored * kCell;
     product.dtype = job.dtype == DType::f8_e4m3 ? DType::bf16 : DType::f32;
     product.w = decoded;
-    product.panel_stride = 2 * stored * kCell;
-    for (int64_t p = 0; p < count; ++p)
-      decode(job.dtype, cells + p * job.panel_bytes, stored, decoded + p * product.panel_stride);
+    for (int64_t p = 0; p < chunk.count; ++p)
+      decode(job.dtype, cells + p * product.panel_stride, stored, decoded + p * decoded_bytes);
+    product.panel_stride = decoded_bytes;
   }
   if (job.block_scales != nullptr) {
-    product.scales = job.block_scales + panel * job.blocks + begin / walk.units;
+    product.scales = job.block_scales + chunk.panel * job.blocks + chunk.begin / walk.units;
     product.scale_stride = job.blocks;
+    product.scale_panel = chunk.apart * job.blocks;
     if (!job.pairs) product.sum_factor = sum_factor(job.dtype);
   }
   const int64_t tiles = (job.rows + job.tile_rows - 1) / job.tile_rows;
@@ -99,39 +101,72 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
     if (tiles > 1) prefetch_chunk(job, next, row / job.tile_rows, tiles);
     product.rows = smaller(job.tile_rows, job.rows - row);
     product.x_stride = product.rows;
-    product.x = job.x + row * job.units + begin * product.rows;
+    product.x = job.x + row * job.units + chunk.begin * product.rows;
     if (product.scales != nullptr && job.x_scales != nullptr)
-      product.x_scales = job.x_scales + row * job.blocks + begin / walk.units;
+      product.x_scales = job.x_scales + row * job.blocks + chunk.begin / walk.units;
     product.y = sums.at + row * sums.stride;
     multiply(product);
   }
 }
 
-}  // namespace
-
-void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
-  // Many rows share a chunk of x that stays in L2 while the panels pass; few rows let each group of
-  // panels stream to its end. Sums that are interrupted wait in scratch: rows of y may lie a power
-  // of two apart, of which a cache holds few.
-  const Walk walk = plan_walk(job);
-  Sums sums{job.y + begin * 16, job.y_stride};
-  if (job.units > walk.units) {
-    sums = {reinterpret_cast<float*>(scratch + kDecodedBytes), (end - begin) * 16};
+// Few rows, all of one tile: panels to their end. Sums of blocks wait in scratch.
+void multiply_streamed(const LinearJob& job, const Walk& walk, StreamedPanels panels,
+                       std::byte* scratch) {
+  Sums sums{job.y + panels.first * 16, job.y_stride, panels.apart * 16};
+  if (job.units > walk.units)
+    sums = {reinterpret_cast<float*>(scratch + kDecodedBytes), panels.count * 16, 16};
+  for (int64_t p = 0; p < panels.count; ++p)
+    fetch_scales(job, panels.first + p * panels.apart + 1);  // of the next
+  for (int64_t unit = 0; unit < job.units; unit += walk.units) {
+    const Chunk chunk{panels.first, panels.count, panels.apart, unit,
+                      smaller(walk.units, job.units - unit)};
+    multiply_chunk(job, walk, chunk, chunk, scratch, sums);
   }
+  for (int64_t p = 0; p < panels.count; ++p) {
+    const int64_t panel = panels.first + p * panels.apart;
+    finish_sums(job, panel, panel + 1, sums.at + p * sums.panel, sums.stride);
+  }
+}
+
+// More rows share a chunk of x that stays in L2 while panels [begin, end) pass. Sums that are
+// interrupted wait in scratch: rows of y may lie a power of two apart, of which a cache holds few.
+void multiply_reused(const LinearJob& job, const Walk& walk, int64_t begin, int64_t end,
+                     std::byte* scratch) {
+  Sums sums{job.y + begin * 16, job.y_stride, 16};
+  if (job.units > walk.units)
+    sums = {reinterpret_cast<float*>(scratch + kDecodedBytes), (end - begin) * 16, 16};
   for (int64_t unit = 0; unit < job.units; unit += walk.units) {
     const int64_t units = smaller(walk.units, job.units - unit);
     for (int64_t panel = begin; panel < end; panel += walk.panels) {
-      const Chunk chunk{panel, smaller(walk.panels, end - panel), unit, units};
-      Chunk next{panel + walk.panels, smaller(walk.panels, end - panel - walk.panels), unit, units};
+      const Chunk chunk{panel, smaller(walk.panels, end - panel), 1, unit, units};
+      Chunk next{panel + walk.panels, smaller(walk.panels, end - panel - walk.panels), 1, unit,
+                 units};
       if (next.panel >= end) {
-        next = {begin, smaller(walk.panels, end - begin), unit + walk.units,
+        next = {begin, smaller(walk.panels, end - begin), 1, unit + walk.units,
                 smaller(walk.units, job.units - unit - walk.units)};
       }
       multiply_chunk(job, walk, chunk, next, scratch,
-                     {sums.at + (panel - begin) * 16, sums.stride});
+                     {sums.at + (panel - begin) * 16, sums.stride, sums.panel});
     }
   }
   finish_sums(job, begin, end, sums.at, sums.stride);
+}
+
+}  // namespace
+
+void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
+  const Walk walk = plan_walk(job);
+  if (!streams(job)) {
+    begin = smaller(begin * kSlotPanels, job.panels);
+    end = smaller(end * kSlotPanels, job.panels);
+    return multiply_reused(job, walk, begin, end, scratch);
+  }
+  const Streams streams = streams_of(job, walk.panels);
+  const int64_t each = kSlotPanels / streams.count;  // panels of a stream in a slot
+  for (int64_t p = begin * each; p < end * each; ++p) {
+    const StreamedPanels panels = streamed_panels(job, streams, p);
+    if (panels.count > 0) multiply_streamed(job, walk, panels, scratch);
+  }
 }
 
 }  // namespace sluice::cpu::SLUICE_ISA

@@ -103,7 +103,10 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   Cells cells;
   const uint32_t* x = a.x + first_row;
   const std::byte* w = a.w + first_panel * a.panel_stride;
-  float* y = a.y + first_row * a.y_stride + first_panel * 16;
+  float* y = a.y + first_row * a.y_stride + first_panel * a.y_panel;
+  const auto place = [&a](int r, int v) {
+    return r * a.y_stride + v / kVectors * a.y_panel + v % kVectors * kLanes;
+  };
   using Sum = typename Cells::Sum;
   Sum sums[kRows][kCols];
   const bool from_y = a.resume && a.scales == nullptr;
@@ -112,22 +115,17 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
       sums[r][v] = Sum{};
-      if (from_y) std::memcpy(&sums[r][v], y + r * a.y_stride + v * kLanes, sizeof(Sum));
+      if (from_y) std::memcpy(&sums[r][v], y + place(r, v), sizeof(Sum));
     }
   }
   constexpr int64_t kAhead = kFetch.bytes / kPanels;
   constexpr int64_t kTaken = kFetch.cells * Cells::kUnits;
-  int64_t ahead = kAhead;
-  const int64_t next =  // panels of the next tile, from these
-      first_panel + kPanels < a.panels ? kPanels : a.next_panels - first_panel;
-  const int64_t turn = a.next_panels > 0 ? a.steps - kAhead / kCell * Cells::kUnits : a.steps;
   int64_t s = 0;
   for (; s + kTaken <= a.steps; s += kTaken) {
-    if (s >= turn) ahead = kAhead + (next - 1) * a.panel_stride;
 #pragma GCC unroll 16
     for (int line = 0; line < kPanels * kFetch.cells; ++line) {
       const int panel = line / kFetch.cells, cell = line % kFetch.cells;
-      __builtin_prefetch(w + panel * a.panel_stride + cell * kCell + ahead, 0, kFetch.level);
+      __builtin_prefetch(w + panel * a.panel_stride + cell * kCell + kAhead, 0, kFetch.level);
     }
     add_cells<kFetch.cells, kFetch.spread_x>(cells, a, w, x, sums);
   }
@@ -141,12 +139,12 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kCols; ++v) {
-      float* to = y + r * a.y_stride + v * kLanes;
+      float* to = y + place(r, v);
       if constexpr (!Cells::kIntegers) {
         if (a.scales != nullptr) {
           if (a.sum_factor != 1) sums[r][v] *= a.sum_factor;
           if (a.x_scales != nullptr) sums[r][v] *= a.x_scales[(first_row + r) * a.scale_stride];
-          sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_stride];
+          sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_panel];
           if (a.resume) sums[r][v] += load(to);
         }
       }
@@ -181,39 +179,63 @@ void dispatch(const Product& a, int64_t first_row, int64_t rows) {
   }
 }
 
+// Tiles of rows that take `rows` rows, all of about one size.
+template <class Cells>
+int64_t row_tiles(int64_t rows) {
+  constexpr int kMaxRows = max_rows(Cells::kUnits);
+  return (rows + kMaxRows - 1) / kMaxRows;
+}
+
 template <class Cells>
 void multiply_cells(const Product& a) {
   constexpr int kMaxRows = max_rows(Cells::kUnits);
-  const int64_t tiles = (a.rows + kMaxRows - 1) / kMaxRows;
+  const int64_t tiles = row_tiles<Cells>(a.rows);
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t row = a.rows * tile / tiles;
     dispatch<Cells, kMaxRows>(a, row, a.rows * (tile + 1) / tiles - row);
   }
 }
 
+template <class Cells>
+struct Type {};
+
+// Calls body(Type<Cells>()) for the cells of a type.
+template <class Body>
+auto with_cells(DType dtype, [[maybe_unused]] bool pairs, Body&& body) {
+#if defined(__AVX512BF16__)
+  if (pairs) {
+    if (dtype == DType::bf16) return body(Type<Bf16Pairs>());
+    return body(Type<Float8ToBf16<DType::f8_e4m3>>());
+  }
+#endif
+  switch (dtype) {
+    case DType::bf16:
+      return body(Type<Bf16ToF32>());
+    case DType::f16:
+      return body(Type<F16ToF32>());
+    case DType::f8_e4m3:
+      return body(Type<Float8ToF32<DType::f8_e4m3>>());
+    case DType::f8_e5m2:
+      return body(Type<Float8ToF32<DType::f8_e5m2>>());
+    case DType::i8:
+      return body(Type<I8Cells>());
+    default:
+      return body(Type<F32Cells>());
+  }
+}
+
 }  // namespace
 
 void multiply(const Product& product) {
-#if defined(__AVX512BF16__)
-  if (product.pairs) {
-    if (product.dtype == DType::bf16) return multiply_cells<Bf16Pairs>(product);
-    return multiply_cells<Float8ToBf16<DType::f8_e4m3>>(product);
-  }
-#endif
-  switch (product.dtype) {
-    case DType::bf16:
-      return multiply_cells<Bf16ToF32>(product);
-    case DType::f16:
-      return multiply_cells<F16ToF32>(product);
-    case DType::f8_e4m3:
-      return multiply_cells<Float8ToF32<DType::f8_e4m3>>(product);
-    case DType::f8_e5m2:
-      return multiply_cells<Float8ToF32<DType::f8_e5m2>>(product);
-    case DType::i8:
-      return multiply_cells<I8Cells>(product);
-    default:
-      return multiply_cells<F32Cells>(product);
-  }
+  with_cells(product.dtype, product.pairs,
+             [&]<class Cells>(Type<Cells>) { multiply_cells<Cells>(product); });
+}
+
+int64_t panels_at_a_time(DType dtype, bool pairs, int64_t rows) {
+  return with_cells(dtype, pairs, [&]<class Cells>(Type<Cells>) -> int64_t {
+    const int64_t tiles = row_tiles<Cells>(rows);
+    return max_panels(static_cast<int>((rows + tiles - 1) / tiles), Cells::kUnits);
+  });
 }
 
 }  // namespace sluice::cpu::SLUICE_ISA
