@@ -9,7 +9,7 @@ namespace {
 
 using cpu::kReusedPanels;
 using cpu::kRowBlock;
-using cpu::kSlotPanels;
+using cpu::kStreamedPanels;
 using cpu::kTileRows;
 
 int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
@@ -73,14 +73,15 @@ int64_t rows_per_tile(int64_t rows, bool tiles) {
   return ceil_div(rows, rows <= cpu::kFewRows ? 1 : ceil_div(rows, kTileRows));
 }
 
-int64_t slots_of(const cpu::LinearJob& job) {
-  return ceil_div(job.panels, kSlotPanels) + (job.rows <= cpu::kFewRows ? 1 : 0);
+// What Ops::linear counts.
+int64_t places_of(const cpu::LinearJob& job) {
+  if (job.rows > cpu::kFewRows) return job.panels;
+  return round_to(job.panels, kStreamedPanels) + kStreamedPanels;
 }
 
-// Slots that a thread takes at a time: one, or as many as share a block of rows.
-int64_t slots_at_a_time(int64_t rows, bool tiles) {
-  if (tiles) return rows <= cpu::kAmxRows ? 1 : cpu::kAmxPanels / kSlotPanels;
-  return rows <= 4 * kTileRows ? 1 : kReusedPanels / kSlotPanels;
+int64_t panels_at_a_time(int64_t rows, bool tiles) {
+  if (tiles) return rows <= cpu::kAmxRows ? kStreamedPanels : cpu::kAmxPanels;
+  return rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels;
 }
 
 // What is the same for all blocks of rows.
@@ -145,7 +146,7 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
                         job.tiles ? job.tile_rows : 0, job.dtype == DType::f8_e4m3});
       }
     });
-    pool_.parallel_for(slots_of(job), slots_at_a_time(job.rows, job.tiles),
+    pool_.parallel_for(places_of(job), panels_at_a_time(job.rows, job.tiles),
                        [&](int64_t begin, int64_t end, int worker) {
                          ops_.linear(job, begin, end, threads + worker * sizes.thread);
                        });

@@ -28,10 +28,8 @@ namespace sluice::cpu {
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kTileRows = 12;
 inline constexpr int64_t kRowBlock = 264;
-// Panels of a slot, which is the least that a thread takes. Of few rows they stream from memory, as
-// kernels/cpu/simd/streams.h says, and there is one slot more, which may have none. Of more rows
-// they lie together, and several slots share a block of rows.
-inline constexpr int64_t kSlotPanels = 4;
+// Panels that a thread takes at a time: of few rows, and with a block of rows.
+inline constexpr int64_t kStreamedPanels = 4;
 inline constexpr int64_t kReusedPanels = 16;
 // The same on AMX tiles: a tile's rows, a block's, and the panels with it.
 inline constexpr int64_t kAmxRows = 16;
@@ -181,7 +179,9 @@ struct Ops {
   Units i8_units;    // and where it becomes bytes
 
   void (*pack_rows)(const PackJob& job);
-  // Slots [begin, end) of a job; scratch of linear_scratch_bytes, or amx_scratch_bytes.
+  // Panels [begin, end) of a job, kReusedPanels at most; of up to kFewRows rows places, of which
+  // there are kStreamedPanels more (kernels/cpu/simd/streams.h). Scratch of linear_scratch_bytes,
+  // or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // One partition of a job's positions; scratch of attention_scratch_floats(head_dim).

@@ -110,16 +110,27 @@ void ThreadPool::work(int worker) {
   }
 }
 
+// Its indices from `begin` on; 0: nothing is left of the range.
+int64_t ThreadPool::take_chunk(const Job& job, Range& range, int64_t& begin) {
+  const int64_t least = std::max<int64_t>(job.grain / 4, 1);
+  begin = range.next.load(std::memory_order_relaxed);
+  while (begin < range.end) {
+    const int64_t left = range.end - begin, half = left / 2 / least * least;
+    const int64_t size = std::min({job.grain, std::max(half, least), left});
+    if (range.next.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed))
+      return size;
+  }
+  return 0;
+}
+
 void ThreadPool::take_chunks(const Job& job, int worker) {
   const size_t threads = ranges_.size();
   try {
     for (size_t i = 0; i < threads; ++i) {
       Range& range = ranges_[(static_cast<size_t>(worker) + i) % threads];
-      while (true) {
-        const int64_t begin = range.next.fetch_add(job.grain, std::memory_order_relaxed);
-        if (begin >= range.end) break;
-        job.call(job.body, begin, std::min(begin + job.grain, range.end), worker);
-      }
+      int64_t begin = 0;
+      while (const int64_t size = take_chunk(job, range, begin))
+        job.call(job.body, begin, begin + size, worker);
     }
   } catch (...) {
     for (Range& range : ranges_) range.next.store(range.end, std::memory_order_relaxed);

@@ -30,8 +30,10 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(begin, end, worker) on disjoint chunks of at most `grain` indices that cover [0,
-  // count); worker is in [0, size()). Returns when all are done; rethrows the first exception. Not
-  // reentrant, one caller at a time.
+  // count); worker is in [0, size()). Chunks become smaller, to a quarter of that, towards the end
+  // of a range, so that threads end together; they begin at multiples of a quarter of `grain`, if
+  // that is whole. Returns when all are done; rethrows the first exception. Not reentrant, one
+  // caller at a time.
   template <class Body>
   void parallel_for(int64_t count, int64_t grain, Body&& body) {
     if (count <= 0) return;
@@ -63,6 +65,7 @@ class ThreadPool {
 
   void run(const Job& job);
   void divide(const Job& job);
+  static int64_t take_chunk(const Job& job, Range& range, int64_t& begin);
   void work(int worker);
   void take_chunks(const Job& job, int worker);
 

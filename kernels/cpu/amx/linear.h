@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kStepUnits = 16;  // units of x in a tile's line
 constexpr int64_t kStepLines = kTileBytes / kTileLine;
-constexpr int64_t kFewPanels = kSlotPanels;
+constexpr int64_t kFewPanels = 4;
 constexpr int64_t kManyPanels = 2;
 constexpr int64_t kBlockSteps = 4;  // of 32 columns: 128
 // How far ahead weights that stream are fetched, of all panels together.
@@ -335,23 +335,20 @@ void many_rows(const LinearJob& job, int64_t begin, int64_t end, const AmxScratc
 }
 
 template <class Tiles, bool kBytes>
-void few_rows_of_slots(const LinearJob& job, int64_t begin, int64_t end,
-                       const AmxScratch& scratch) {
-  const Streams streams = streams_of(job, kFewPanels);
-  for (int64_t slot = begin; slot < end; ++slot) {
-    const StreamedPanels panels = streamed_panels(job, streams, slot);
-    if (panels.count == 4) few_rows<Tiles, kBytes, 4>(job, panels, scratch);
-    if (panels.count == 3) few_rows<Tiles, kBytes, 3>(job, panels, scratch);
-    if (panels.count == 2) few_rows<Tiles, kBytes, 2>(job, panels, scratch);
-    if (panels.count == 1) few_rows<Tiles, kBytes, 1>(job, panels, scratch);
-  }
+void few_rows_of_panels(const LinearJob& job, StreamedPanels panels, const AmxScratch& scratch) {
+  if (panels.count == 4) return few_rows<Tiles, kBytes, 4>(job, panels, scratch);
+  if (panels.count == 3) return few_rows<Tiles, kBytes, 3>(job, panels, scratch);
+  if (panels.count == 2) return few_rows<Tiles, kBytes, 2>(job, panels, scratch);
+  few_rows<Tiles, kBytes, 1>(job, panels, scratch);
 }
 
 template <class Tiles, bool kBytes>
-void multiply_slots(const LinearJob& job, int64_t begin, int64_t end, const AmxScratch& scratch) {
-  if (job.rows <= kAmxRows) return few_rows_of_slots<Tiles, kBytes>(job, begin, end, scratch);
-  many_rows<Tiles, kBytes>(job, begin * kSlotPanels, at_most(end * kSlotPanels, job.panels),
-                           scratch);
+void multiply_panels(const LinearJob& job, int64_t begin, int64_t end, const AmxScratch& scratch) {
+  if (job.rows > kAmxRows)
+    return many_rows<Tiles, kBytes>(job, begin, at_most(end, job.panels), scratch);
+  for_streamed_panels(job, streams_of(job, kFewPanels), begin, end, [&](StreamedPanels panels) {
+    few_rows_of_panels<Tiles, kBytes>(job, panels, scratch);
+  });
 }
 
 // Ops::linear for LinearJob::tiles.
@@ -359,8 +356,8 @@ template <class Tiles>
 void linear_on_tiles(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   const TilesInUse<Tiles> tiles(at_most(job.rows, kAmxRows));
   const AmxScratch parts(scratch);
-  if (job.x_offsets != nullptr) return multiply_slots<Tiles, true>(job, begin, end, parts);
-  multiply_slots<Tiles, false>(job, begin, end, parts);
+  if (job.x_offsets != nullptr) return multiply_panels<Tiles, true>(job, begin, end, parts);
+  multiply_panels<Tiles, false>(job, begin, end, parts);
 }
 
 }  // namespace

@@ -157,16 +157,13 @@ void multiply_reused(const LinearJob& job, const Walk& walk, int64_t begin, int6
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   const Walk walk = plan_walk(job);
   if (!streams(job)) {
-    begin = smaller(begin * kSlotPanels, job.panels);
-    end = smaller(end * kSlotPanels, job.panels);
-    return multiply_reused(job, walk, begin, end, scratch);
+    end = smaller(end, job.panels);
+    if (begin < end) multiply_reused(job, walk, begin, end, scratch);
+    return;
   }
-  const Streams streams = streams_of(job, walk.panels);
-  const int64_t each = kSlotPanels / streams.count;  // panels of a stream in a slot
-  for (int64_t p = begin * each; p < end * each; ++p) {
-    const StreamedPanels panels = streamed_panels(job, streams, p);
-    if (panels.count > 0) multiply_streamed(job, walk, panels, scratch);
-  }
+  for_streamed_panels(job, streams_of(job, walk.panels), begin, end, [&](StreamedPanels panels) {
+    multiply_streamed(job, walk, panels, scratch);
+  });
 }
 
 }  // namespace sluice::cpu::SLUICE_ISA

@@ -1,8 +1,8 @@
 // How few rows take a layer's panels. A tile multiplies several panels side by side, and whenever a
 // thread turns to panels elsewhere, memory is waited for: with 48 KiB panels that cost a tenth. So
 // the layer is as many streams as a tile has panels, each a run of adjacent panels, of which a tile
-// has one: while a thread goes from slot to slot, each of its panels begins in memory where the one
-// before it ended, and what is fetched ahead of one is the next.
+// has one: while a thread goes on, each of its panels begins in memory where the one before it
+// ended, and what is fetched ahead of one is the next.
 #pragma once
 
 #include "kernels/cpu/ops.h"
@@ -11,8 +11,7 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 // Panel p of stream s is panel s * length + p of the layer; the last stream ends early. Lengths are
-// odd, which takes up to a slot more: of streams that lie a multiple of a large power of two apart
-// memory gives less.
+// odd: of streams that lie a multiple of a large power of two apart memory gives less.
 struct Streams {
   int64_t count;   // 1, 2 or 4
   int64_t length;  // panels of each
@@ -26,11 +25,20 @@ inline Streams streams_of(const LinearJob& job, int64_t count) {
 struct StreamedPanels {
   int64_t first, count, apart;
 };
-// Panel p of each stream that is so long.
-inline StreamedPanels streamed_panels(const LinearJob& job, const Streams& streams, int64_t p) {
-  if (p >= streams.length) return {p, 0, streams.length};
-  const int64_t there = (job.panels - p + streams.length - 1) / streams.length;
-  return {p, there < streams.count ? there : streams.count, streams.length};
+// Calls multiply(StreamedPanels) for places [begin, end): place s of a panel p of all streams is
+// p * count + s.
+template <class Multiply>
+inline void for_streamed_panels(const LinearJob& job, const Streams& streams, int64_t begin,
+                                int64_t end, Multiply&& multiply) {
+  for (int64_t place = begin; place < end;) {
+    const int64_t p = place / streams.count, s = place % streams.count;
+    const int64_t left = streams.count - s < end - place ? streams.count - s : end - place;
+    const int64_t first = s * streams.length + p;
+    const int64_t there = (job.panels - first + streams.length - 1) / streams.length;
+    const int64_t count = there < left ? there : left;
+    if (p < streams.length && count > 0) multiply(StreamedPanels{first, count, streams.length});
+    place += left;
+  }
 }
 
 }  // namespace
