@@ -17,28 +17,38 @@ inline void fetch_scales(const LinearJob& job, int64_t panel) {
     __builtin_prefetch(job.block_scales + panel * job.blocks + block);
 }
 
+// What belongs to the whole sum of an element, not to those of its blocks.
+inline const float* whole_x_scales(const LinearJob& job) {
+  return job.block_scales == nullptr ? job.x_scales : nullptr;
+}
+inline float whole_factor(const LinearJob& job) {
+  return job.pairs || job.tiles || job.block_scales != nullptr ? 1 : sum_factor(job.dtype);
+}
+
+// y of a row and the kLanes output channels from `channel` on.
+inline Vf finished(const LinearJob& job, int64_t row, int64_t channel, Vf sum) {
+  if (job.x_offsets != nullptr) {
+    const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
+    sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf);
+  }
+  if (const float factor = whole_factor(job); factor != 1) sum *= factor;
+  if (const float* x_scales = whole_x_scales(job)) sum *= x_scales[row];
+  if (job.row_scales != nullptr) sum *= load(job.row_scales + channel);
+  if (job.bias != nullptr) sum += load(job.bias + channel);
+  return sum;
+}
+
 // Of panels [begin, end); sums[row * stride] begins with panel `begin`, and may be y itself.
 inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const float* sums,
                         int64_t stride) {
   const int64_t first = begin * 16, count = (end - begin) * 16;
-  const float* x_scales = job.block_scales == nullptr ? job.x_scales : nullptr;
-  const bool whole = !job.pairs && !job.tiles && job.block_scales == nullptr;
-  const float factor = whole ? sum_factor(job.dtype) : 1;
-  if (sums == job.y + first && x_scales == nullptr && job.row_scales == nullptr &&
-      job.bias == nullptr && factor == 1)
+  if (sums == job.y + first && whole_x_scales(job) == nullptr && whole_factor(job) == 1 &&
+      job.row_scales == nullptr && job.bias == nullptr)
     return;
   for (int64_t row = 0; row < job.rows; ++row) {
     for (int64_t o = 0; o < count; o += kLanes) {
-      Vf sum = load(sums + row * stride + o);
-      if (job.x_offsets != nullptr) {
-        const Vu codes = as_bits(sum) - static_cast<uint32_t>(job.x_offsets[row]);
-        sum = __builtin_convertvector(reinterpret_cast<Vi>(codes), Vf);
-      }
-      if (factor != 1) sum *= factor;
-      if (x_scales != nullptr) sum *= x_scales[row];
-      if (job.row_scales != nullptr) sum *= load(job.row_scales + first + o);
-      if (job.bias != nullptr) sum += load(job.bias + first + o);
-      store(job.y + row * job.y_stride + first + o, sum);
+      const Vf sum = load(sums + row * stride + o);
+      store(job.y + row * job.y_stride + first + o, finished(job, row, first + o, sum));
     }
   }
 }

@@ -67,7 +67,8 @@ void prefetch_chunk(const LinearJob& job, const Chunk& chunk, int64_t tile, int6
   }
 }
 
-// A chunk for all rows, into `sums`. Where many share it, `next` is fetched meanwhile.
+// A chunk for all rows, into `sums`; finished, if those are y and of all units. Where many rows
+// share it, `next` is fetched meanwhile.
 void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, const Chunk& next,
                     std::byte* decoded, Sums sums) {
   const std::byte* cells = cells_of(job, chunk);
@@ -96,6 +97,10 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
     product.scale_panel = chunk.apart * job.blocks;
     if (!job.pairs) product.sum_factor = sum_factor(job.dtype);
   }
+  if (streams(job) && chunk.units == job.units) {
+    product.finish = &job;
+    product.channel = chunk.panel * 16;
+  }
   const int64_t tiles = (job.rows + job.tile_rows - 1) / job.tile_rows;
   for (int64_t row = 0; row < job.rows; row += job.tile_rows) {
     if (tiles > 1) prefetch_chunk(job, next, row / job.tile_rows, tiles);
@@ -122,6 +127,7 @@ void multiply_streamed(const LinearJob& job, const Walk& walk, StreamedPanels pa
                       smaller(walk.units, job.units - unit)};
     multiply_chunk(job, walk, chunk, chunk, scratch, sums);
   }
+  if (job.units <= walk.units) return;  // finished
   for (int64_t p = 0; p < panels.count; ++p) {
     const int64_t panel = panels.first + p * panels.apart;
     finish_sums(job, panel, panel + 1, sums.at + p * sums.panel, sums.stride);

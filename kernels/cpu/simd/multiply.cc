@@ -3,6 +3,7 @@
 // as float32, which is exact. So neither the tile's shape nor where a sum is interrupted can change
 // a result.
 #include "kernels/cpu/simd/cells.h"
+#include "kernels/cpu/simd/finish_sums.h"
 #include "kernels/cpu/simd/functions.h"
 
 namespace sluice::cpu::SLUICE_ISA {
@@ -147,6 +148,13 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
           sums[r][v] *= a.scales[(first_panel + v / kVectors) * a.scale_panel];
           if (a.resume) sums[r][v] += load(to);
         }
+      }
+      if (a.finish != nullptr) {
+        const int64_t channel =
+            a.channel + (first_panel + v / kVectors) * a.y_panel + v % kVectors * kLanes;
+        const Vf sum = as_floats(reinterpret_cast<Vu>(sums[r][v]));
+        store(to, finished(*a.finish, first_row + r, channel, sum));
+        continue;
       }
       store(to, sums[r][v]);
     }
