@@ -177,8 +177,7 @@ void few_rows(const LinearJob& job, StreamedPanels panels, const AmxScratch& scr
   const AmxWalk walk(job, kFewPanels);
   const int64_t line_bytes = job.rows * kTileLine;  // of a tile of x
   const auto* x = reinterpret_cast<const std::byte*>(job.x);
-  for (int64_t p = 0; p < kPanels; ++p)
-    fetch_scales(job, panels.first + p * panels.apart + 1);  // of the next
+  for (int64_t p = 0; p < kPanels; ++p) fetch_scales(job, panels.panel(p) + 1);  // the next
   zero_sums<Tiles, kPanels>();
   for (int64_t step = 0; step < walk.steps; step += walk.chunk) {
     const int64_t steps = at_most(walk.chunk, walk.steps - step);
@@ -199,13 +198,12 @@ void few_rows(const LinearJob& job, StreamedPanels panels, const AmxScratch& scr
     zero_sums<Tiles, kPanels>();
     for (int64_t p = 0; p < kPanels; ++p) {
       const int64_t at = p * kTileBytes / 4;
-      add_scaled(job, 0, panels.first + p * panels.apart, step, scratch.stage + at,
-                 scratch.sums + at);
+      add_scaled(job, 0, panels.panel(p), step, scratch.stage + at, scratch.sums + at);
     }
   }
   if (job.block_scales == nullptr) store_sums<Tiles, kPanels>(scratch.sums, kTileBytes / 4);
   for (int64_t p = 0; p < kPanels; ++p) {
-    const int64_t panel = panels.first + p * panels.apart;
+    const int64_t panel = panels.panel(p);
     finish_sums(job, panel, panel + 1, scratch.sums + p * kTileBytes / 4, 16);
   }
 }

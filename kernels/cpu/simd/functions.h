@@ -32,10 +32,9 @@ struct Product {
   int64_t scale_stride = 0;
   int64_t scale_panel = 0;
   float sum_factor = 1;  // with scales: of such a sum, before them
-  // Not null: y is this layer's, and gets what finish_sums.h makes of the sums, without waiting for
-  // y's lines, which other cores have had since. The first panel's first output channel.
+  // Not null: y is this layer's, from its first row on, and gets what finish_sums.h makes of the
+  // sums, without waiting for y's lines, which other cores have had since.
   const LinearJob* finish = nullptr;
-  int64_t channel = 0;
 };
 void multiply(const Product& product);
 // Panels that it takes side by side: 1, 2 or 4.

@@ -97,10 +97,7 @@ void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, 
     product.scale_panel = chunk.apart * job.blocks;
     if (!job.pairs) product.sum_factor = sum_factor(job.dtype);
   }
-  if (streams(job) && chunk.units == job.units) {
-    product.finish = &job;
-    product.channel = chunk.panel * 16;
-  }
+  if (streams(job) && chunk.units == job.units) product.finish = &job;
   const int64_t tiles = (job.rows + job.tile_rows - 1) / job.tile_rows;
   for (int64_t row = 0; row < job.rows; row += job.tile_rows) {
     if (tiles > 1) prefetch_chunk(job, next, row / job.tile_rows, tiles);
@@ -120,8 +117,7 @@ void multiply_streamed(const LinearJob& job, const Walk& walk, StreamedPanels pa
   Sums sums{job.y + panels.first * 16, job.y_stride, panels.apart * 16};
   if (job.units > walk.units)
     sums = {reinterpret_cast<float*>(scratch + kDecodedBytes), panels.count * 16, 16};
-  for (int64_t p = 0; p < panels.count; ++p)
-    fetch_scales(job, panels.first + p * panels.apart + 1);  // of the next
+  for (int64_t p = 0; p < panels.count; ++p) fetch_scales(job, panels.panel(p) + 1);  // the next
   for (int64_t unit = 0; unit < job.units; unit += walk.units) {
     const Chunk chunk{panels.first, panels.count, panels.apart, unit,
                       smaller(walk.units, job.units - unit)};
@@ -129,7 +125,7 @@ void multiply_streamed(const LinearJob& job, const Walk& walk, StreamedPanels pa
   }
   if (job.units <= walk.units) return;  // finished
   for (int64_t p = 0; p < panels.count; ++p) {
-    const int64_t panel = panels.first + p * panels.apart;
+    const int64_t panel = panels.panel(p);
     finish_sums(job, panel, panel + 1, sums.at + p * sums.panel, sums.stride);
   }
 }

@@ -150,10 +150,8 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
         }
       }
       if (a.finish != nullptr) {
-        const int64_t channel =
-            a.channel + (first_panel + v / kVectors) * a.y_panel + v % kVectors * kLanes;
-        const Vf sum = as_floats(reinterpret_cast<Vu>(sums[r][v]));
-        store(to, finished(*a.finish, first_row + r, channel, sum));
+        const int64_t row = first_row + r, channel = to - a.finish->y - row * a.y_stride;
+        store(to, finished(*a.finish, row, channel, as_floats(reinterpret_cast<Vu>(sums[r][v]))));
         continue;
       }
       store(to, sums[r][v]);

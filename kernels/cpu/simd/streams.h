@@ -24,6 +24,7 @@ inline Streams streams_of(const LinearJob& job, int64_t count) {
 // Panels of one tile: the first, how many, and how far it is from one to the next.
 struct StreamedPanels {
   int64_t first, count, apart;
+  int64_t panel(int64_t p) const { return first + p * apart; }
 };
 // Calls multiply(StreamedPanels) for places [begin, end): place s of a panel p of all streams is
 // p * count + s.
