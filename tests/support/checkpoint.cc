@@ -87,7 +87,7 @@ std::vector<TinyTensor> tiny_tensors(const Json& c, Random& random) {
 }
 
 void write_checkpoint(const std::filesystem::path& dir, const Json& config,
-                             const std::vector<TinyTensor>& tensors, size_t shards) {
+                      const std::vector<TinyTensor>& tensors, size_t shards) {
   write_file(dir / "config.json", config.dump());
   if (shards == 1) {
     write_file(dir / "model.safetensors", safetensors_bytes(tensors));

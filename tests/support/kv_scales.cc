@@ -1,5 +1,6 @@
 #include "tests/support/kv_scales.h"
 
+#include <string_view>
 #include <utility>
 
 #include "quant/float8.h"
