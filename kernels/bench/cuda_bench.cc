@@ -1,14 +1,17 @@
-// cuda_bench [--json]: prompts' linear layers of a Llama 3 8B on the GPU, rounding of the input
-// included, beside the fastest product of E4M3 codes that cuBLASLt has for the shape.
+// cuda_bench [--json] [ceilings] [products] [sweep]: what the GPU's memory, link and tensor cores
+// give at best; prompts' linear layers of a Llama 3 8B, rounding of the input included, beside the
+// fastest product of E4M3 codes that cuBLASLt has for the shape; and the same layers of few rows,
+// where the library's ways change, with what it makes of E4M3 there. Without names: all three.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
+#include "kernels/bench/cuda_ceilings.h"
+#include "kernels/bench/cuda_timing.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
@@ -24,9 +27,12 @@ struct Layer {
 constexpr Layer kLayers[] = {
     {"qkv", 6144, 4096}, {"o", 4096, 4096}, {"gate_up", 28672, 4096}, {"down", 4096, 14336}};
 constexpr int64_t kTokens[] = {512, 2048};
+constexpr Layer kSweptLayers[] = {kLayers[1], kLayers[3]};
+constexpr int64_t kSweptTokens[] = {17, 31, 64, 127, 256, 257};
+constexpr Layer kLargest = {"8192 x 8192", 8192, 8192};  // and rows of the largest product in bf16:
+constexpr int64_t kLargestTokens = 4096;
 constexpr int64_t kMostTokens = 2048, kMostRows = 28672, kMostCols = 14336;
 constexpr uint64_t kMostWeight = uint64_t{28672} * 4096 * 2;
-constexpr int kRuns = 20;
 
 struct Scheme {
   const char* name;
@@ -38,6 +44,7 @@ constexpr Scheme kSchemes[] = {
     {"fp8_dynamic", {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row, true}},
     {"fp8_dynamic_per_block",
      {DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_block, true, true}},
+    {"int8", {DType::i8, WeightLayout::rows, ScaleKind::per_row, true}},
 };
 
 class Bench {
@@ -45,7 +52,8 @@ class Bench {
   explicit Bench(Backend& backend)
       : device_(backend.device()),
         stream_(device_.stream()),
-        fastest_(cuda::load_cublaslt(cuda::GemmSearch::fastest)) {
+        library_(cuda::load_cublaslt()),
+        fastest_(library_ == nullptr ? nullptr : cuda::load_cublaslt(cuda::GemmSearch::fastest)) {
     WorkspaceNeeds needs{kMostTokens, kMostCols, 128};
     const WorkspaceBytes bytes = backend.kernels_bytes(needs);
     const uint64_t sizes[] = {kMostWeight,
@@ -74,13 +82,33 @@ class Bench {
   // 0: it has none.
   double best_of_library(const Layer& layer, int64_t tokens) {
     if (fastest_ == nullptr) return 0;
-    const auto* codes = reinterpret_cast<const uint8_t*>(memory_[0].data());
-    const cuda::E4M3Matrix x{codes, tokens, layer.cols, scales()};
-    const cuda::E4M3Matrix w{codes, layer.rows, layer.cols, scales()};
-    const Tensor y = matrix(2, tokens, layer.rows);
+    const auto [x, w, y] = codes(layer, tokens, false);
     if (fastest_->product_of(x, w, y) == cuda::E4M3Product::none) return 0;
-    return rate(layer, tokens,
-                [&] { fastest_->multiply_e4m3(x, w, y, memory_[5].bytes(), stream_->handle()); });
+    if (!fastest_->multiply_e4m3(x, w, y, memory_[5].bytes(), stream_->handle())) return 0;
+    return rate(layer, tokens, [&] {
+      return fastest_->multiply_e4m3(x, w, y, memory_[5].bytes(), stream_->handle());
+    });
+  }
+  double best_bf16() {
+    if (fastest_ == nullptr) return 0;
+    auto matrix_of = [&](size_t memory, int64_t rows) {
+      return cuda::Bf16Matrix{reinterpret_cast<const uint16_t*>(memory_[memory].data()), rows,
+                              kLargest.cols};
+    };
+    return rate(kLargest, kLargestTokens, [&] {
+      return fastest_->multiply(matrix_of(1, kLargestTokens), matrix_of(0, kLargest.rows),
+                                matrix(2, kLargestTokens, kLargest.rows), memory_[5].bytes(),
+                                stream_->handle());
+    });
+  }
+  // What the library says that it makes of codes, and whether it then does.
+  std::string_view library_makes(const Layer& layer, int64_t tokens, bool by_block) {
+    if (library_ == nullptr || (by_block && tokens % 4 != 0)) return "not asked";
+    const auto [x, w, y] = codes(layer, tokens, by_block);
+    const cuda::E4M3Product product = library_->product_of(x, w, y);
+    if (product == cuda::E4M3Product::none) return "none";
+    if (!library_->multiply_e4m3(x, w, y, memory_[5].bytes(), stream_->handle())) return "refused";
+    return product == cuda::E4M3Product::sums ? "sums" : "scaled";
   }
 
  private:
@@ -89,67 +117,116 @@ class Bench {
     return {memory_[memory].data(), DType::f32, rows, cols, cols};
   }
 
-  // Random bits of finite numbers between 2^-8 and 2: a GPU's clock depends on them.
+  struct Codes {
+    cuda::E4M3Matrix x, w;
+    Tensor y;
+  };
+  Codes codes(const Layer& layer, int64_t tokens, bool by_block) const {
+    const auto* at = reinterpret_cast<const uint8_t*>(memory_[0].data());
+    return {{at, tokens, layer.cols, scales(), by_block},
+            {at, layer.rows, layer.cols, scales(), by_block},
+            matrix(2, tokens, layer.rows)};
+  }
+
+  // Finite numbers between 2^-15 and 2.
   void fill() {
-    std::vector<uint32_t> words(4 * MiB);
-    uint32_t state = 2463534242;
-    auto next = [&] {
-      state ^= state << 13, state ^= state >> 17, state ^= state << 5;
-      return state;
-    };
-    auto copy = [&](const Buffer& to) {
-      const uint64_t part = words.size() * 4;
-      for (uint64_t at = 0; at < to.bytes().size(); at += part)
-        stream_->copy(to.data() + at, reinterpret_cast<const std::byte*>(words.data()),
-                      std::min(part, to.bytes().size() - at));
-      stream_->synchronize();
-    };
-    for (uint32_t& word : words) word = (next() & 0x87878787) | 0x38383838;
-    copy(memory_[0]);
-    for (uint32_t& word : words) word = (next() & 0x83ffffff) | 0x3c000000;
-    copy(memory_[1]);
-    for (uint32_t& word : words) word = 0x3b800000;
-    copy(memory_[3]);
+    bench::fill(*stream_, memory_[0].bytes(), 0x87878787, 0x38383838);
+    bench::fill(*stream_, memory_[1].bytes(), 0x83ffffff, 0x3c000000);
+    bench::fill(*stream_, memory_[3].bytes(), 0, 0x3b800000);
   }
 
   double rate(const Layer& layer, int64_t tokens, const std::function<void()>& body) {
-    for (int i = 0; i < 3; ++i) body();
-    stream_->synchronize();
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < kRuns; ++i) body();
-    stream_->synchronize();
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    return 2.0 * static_cast<double>(tokens * layer.rows * layer.cols) * kRuns / taken.count();
+    return 2.0 * static_cast<double>(tokens * layer.rows * layer.cols) /
+           bench::seconds(*stream_, body);
   }
 
   Ledger ledger_;
   Device& device_;
   std::unique_ptr<DeviceStream> stream_;
-  std::unique_ptr<cuda::Gemm> fastest_;
+  std::unique_ptr<cuda::Gemm> library_, fastest_;
   std::vector<Buffer> memory_;  // weight, x, y, scales, the kernels' and the library's scratch
   Buffer host_;
   std::unique_ptr<Kernels> kernels_;
 };
 
-int run(bool json) {
-  const std::unique_ptr<Backend> backend = open_cuda(0);
-  Bench bench(*backend);
-  nlohmann::json all;
+struct Line {
+  std::string name;
+  nlohmann::json figures;
+  std::string text;
+};
+
+// Each is printed as soon as it is known.
+class Report {
+ public:
+  explicit Report(bool json) : json_(json) {}
+  void add(const Line& line) {
+    all_[line.name] = line.figures;
+    if (!json_) fmt::print("{:40} {}\n", line.name, line.text);
+    std::fflush(stdout);
+  }
+  void end() const {
+    if (json_) fmt::print("{}\n", all_.dump(2));
+  }
+
+ private:
+  bool json_;
+  nlohmann::json all_ = nlohmann::json::object();
+};
+
+void add_ceilings(Device& device, Report& report) {
+  for (const auto& [name, rate] : bench::ceilings(device))
+    report.add({name, {{"gb_per_second", rate / 1e9}}, fmt::format("{:.1f} GB/s", rate / 1e9)});
+}
+
+void add_products(Bench& bench, Report& report) {
+  const double bf16 = bench.best_bf16();
+  report.add({fmt::format("{} rows of {}, fastest in bf16", kLargestTokens, kLargest.name),
+              {{"tflops", bf16 / 1e12}},
+              fmt::format("{:.1f} TFLOP/s", bf16 / 1e12)});
   for (int64_t tokens : kTokens) {
     for (const Layer& layer : kLayers) {
       const double best = bench.best_of_library(layer, tokens);
       for (const Scheme& scheme : kSchemes) {
         const double rate = bench.ours(layer, tokens, scheme.format);
         const double ratio = best > 0 ? rate / best : 0;
-        all[fmt::format("{} rows of {}, {}", tokens, layer.name, scheme.name)] = {
-            {"tflops", rate / 1e12}, {"best_e4m3_tflops", best / 1e12}, {"ratio", ratio}};
-        if (!json)
-          fmt::print("{:5} rows  {:8} {:22} {:7.1f} TFLOP/s  {:5.2f} of cuBLASLt's best {:.1f}\n",
-                     tokens, layer.name, scheme.name, rate / 1e12, ratio, best / 1e12);
+        report.add({fmt::format("{} rows of {}, {}", tokens, layer.name, scheme.name),
+                    {{"tflops", rate / 1e12}, {"best_e4m3_tflops", best / 1e12}, {"ratio", ratio}},
+                    fmt::format("{:7.1f} TFLOP/s  {:5.2f} of cuBLASLt's best {:.1f}", rate / 1e12,
+                                ratio, best / 1e12)});
       }
     }
   }
-  if (json) fmt::print("{}\n", all.dump(2));
+}
+
+void add_sweep(Bench& bench, Report& report) {
+  for (const Layer& layer : kSweptLayers) {
+    for (int64_t tokens : kSweptTokens) {
+      for (const Scheme& scheme : kSchemes) {
+        const double rate = bench.ours(layer, tokens, scheme.format);
+        nlohmann::json figures = {{"tflops", rate / 1e12}};
+        if (scheme.format.dtype == DType::f8_e4m3 && scheme.format.quantized_input)
+          figures["library_makes"] =
+              bench.library_makes(layer, tokens, scheme.format.scales == ScaleKind::per_block);
+        report.add(
+            {fmt::format("{} rows of {}, {}", tokens, layer.name, scheme.name), figures,
+             fmt::format("{:7.1f} TFLOP/s  {}", rate / 1e12, figures.value("library_makes", ""))});
+      }
+    }
+  }
+}
+
+int run(const std::vector<std::string_view>& words) {
+  auto given = [&](std::string_view word) { return std::ranges::count(words, word) > 0; };
+  const bool json = given("--json"), all = words.size() == (json ? 1u : 0u);
+  Report report(json);
+  const std::unique_ptr<Backend> backend = open_cuda(0);
+  if (all || given("ceilings")) add_ceilings(backend->device(), report);
+  if (all || given("products") || given("sweep")) {
+    Bench bench(*backend);
+    if (all || given("products")) add_products(bench, report);
+    if (all || given("sweep")) add_sweep(bench, report);
+  }
+  report.end();
   return 0;
 }
 
@@ -158,7 +235,7 @@ int run(bool json) {
 
 int main(int argc, char** argv) {
   try {
-    return sluice::run(argc > 1 && std::string_view(argv[1]) == "--json");
+    return sluice::run({argv + 1, argv + argc});
   } catch (const sluice::Error& e) {
     fmt::print(stderr, "cuda_bench: {}\n", e.what());
     return 1;

@@ -113,6 +113,13 @@ struct Scales {
   const float *w = nullptr, *x = nullptr;
 };
 
+struct Operands {
+  const void *one, *w, *x, *zero;
+  void* y;
+  std::span<std::byte> workspace;
+  Stream stream;
+};
+
 // The largest power of two that divides an address, as far as it matters.
 uint32_t alignment_of(const void* address) {
   constexpr uintptr_t kMost = 256;
@@ -125,7 +132,7 @@ uint32_t alignment_of(const void* address) {
 struct Product {
   Owned<cublasLtMatmulDesc_t> desc;
   Owned<cublasLtMatrixLayout_t> w, x, y;
-  std::vector<cublasLtMatmulAlgo_t> ways;  // none: it is not possible
+  std::vector<cublasLtMatmulAlgo_t> ways;  // none: it is not possible, or all were refused
 };
 
 class CublasLt final : public Gemm {
@@ -135,17 +142,12 @@ class CublasLt final : public Gemm {
     check_cublas(f_.create(handle_.out()), "starting it");
   }
 
-  void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y, std::span<std::byte> workspace,
+  bool multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y, std::span<std::byte> workspace,
                 Stream stream) override {
-    check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    const Shape shape = shape_of(CUDA_R_16BF, x, w, y);
-    Product& p = product(shape);
-    if (p.ways.empty()) {
-      fail(ErrorKind::runtime, "cuBLASLt has no way to multiply {} x {} by {} x {}", shape.n,
-           shape.k, shape.k, shape.m);
-    }
+    Product& p = product(shape_of(CUDA_R_16BF, x, w, y));
+    if (p.ways.empty()) say_refused(CUBLAS_STATUS_NOT_SUPPORTED);
     const float one = 1, zero = 0;
-    run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
+    return run(p, {&one, w.data, x.data, &zero, y.data, workspace, stream});
   }
 
   E4M3Product product_of(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y) override {
@@ -154,26 +156,22 @@ class CublasLt final : public Gemm {
     return sums ? E4M3Product::sums : E4M3Product::none;
   }
 
-  void multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
+  bool multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
                      std::span<std::byte> workspace, Stream stream) override {
-    check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
     Product& scaled = scaled_product(x, w, y);
     const bool possible = !scaled.ways.empty();
     Product& p = possible ? scaled : product(shape_of(CUDA_R_8F_E4M3, x, w, y));
     if (possible) set_scales(p, {w.scales, x.scales});
     const float one = 1, zero = 0;
-    run(p, &one, w.data, x.data, &zero, y.data, workspace, stream);
+    return run(p, {&one, w.data, x.data, &zero, y.data, workspace, stream});
   }
 
   bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y, std::span<std::byte> workspace,
                    Stream stream) override {
-    check(workspace.size() >= kGemmWorkspace, "gemm: workspace");
-    Product& p = product({CUDA_R_8I, Scaling::none, x.rows, w.rows, x.cols, w.rows,
-                          alignment_of(w.data), alignment_of(y)});
     const int32_t one = 1, zero = 0;
-    if (p.ways.empty()) return false;
-    run(p, &one, w.data, x.data, &zero, y, workspace, stream);
-    return true;
+    return run(product({CUDA_R_8I, Scaling::none, x.rows, w.rows, x.cols, w.rows,
+                        alignment_of(w.data), alignment_of(y)}),
+               {&one, w.data, x.data, &zero, y, workspace, stream});
   }
 
  private:
@@ -223,22 +221,34 @@ class CublasLt final : public Gemm {
 #endif
   }
 
-  void run(Product& p, const void* one, const void* w, const void* x, const void* zero, void* y,
-           std::span<std::byte> workspace, Stream stream) const {
+  // The best by the library's own estimate is the first. One that it refuses after all is not tried
+  // again; false where none is left.
+  bool run(Product& p, const Operands& o) {
+    check(o.workspace.size() >= kGemmWorkspace, "gemm: workspace");
     auto run_once = [&](const cublasLtMatmulAlgo_t& way) {
-      return f_.matmul(handle_.get(), p.desc.get(), one, w, p.w.get(), x, p.x.get(), zero, y,
-                       p.y.get(), y, p.y.get(), &way, workspace.data(), kGemmWorkspace, stream);
+      const cublasStatus_t status =
+          f_.matmul(handle_.get(), p.desc.get(), o.one, o.w, p.w.get(), o.x, p.x.get(), o.zero, o.y,
+                    p.y.get(), o.y, p.y.get(), &way, o.workspace.data(), kGemmWorkspace, o.stream);
+      // An error of CUDA's that came with it is not the next launch's.
+      if (status != CUBLAS_STATUS_SUCCESS) cudaGetLastError();
+      return status;
     };
     if (search_ == GemmSearch::fastest && p.ways.size() > 1)
-      p.ways = {fastest(p.ways, run_once, stream)};
-    // The best by its own estimate is the first; one that does not work after all is not asked
-    // again.
-    cublasStatus_t status = run_once(p.ways.front());
-    while (status != CUBLAS_STATUS_SUCCESS && p.ways.size() > 1) {
+      p.ways = {fastest(p.ways, run_once, o.stream)};
+    while (!p.ways.empty()) {
+      const cublasStatus_t status = run_once(p.ways.front());
+      if (status == CUBLAS_STATUS_SUCCESS) return true;
       p.ways.erase(p.ways.begin());
-      status = run_once(p.ways.front());
+      if (p.ways.empty()) say_refused(status);
     }
-    check_cublas(status, "multiplying");
+    return false;
+  }
+
+  // Once, whatever else is refused.
+  void say_refused(cublasStatus_t status) {
+    if (std::exchange(refused_, true)) return;
+    log::warning("cuBLASLt refuses a product (status {}): it is computed another way, more slowly",
+                 static_cast<int>(status));
   }
 
   // Ways that do not work after all are passed over.
@@ -324,6 +334,7 @@ class CublasLt final : public Gemm {
   Functions f_;
   Owned<cublasLtHandle_t> handle_;
   GemmSearch search_;
+  bool refused_ = false;
   std::map<Shape, Product> products_;
 };
 

@@ -38,18 +38,18 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   // y = x w^T, summed in float32: x [n, k], w [m, k], y [n, m]. `workspace` is the device's, of
-  // kGemmWorkspace bytes. Of one thread at a time.
-  virtual void multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y,
-                        std::span<std::byte> workspace, Stream stream) = 0;
+  // kGemmWorkspace bytes. False where the library has no way, or refuses it: then nothing was done.
+  // Of one thread at a time.
+  [[nodiscard]] virtual bool multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y,
+                                      std::span<std::byte> workspace, Stream stream) = 0;
   // The same of E4M3, w's rows and the columns of both in whole 16s, matrices at multiples of 16
-  // bytes: what `product_of` says of it.
+  // bytes: what `product_of` says of it. After a refusal that says what is left.
   virtual E4M3Product product_of(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y) = 0;
-  virtual void multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
-                             std::span<std::byte> workspace, Stream stream) = 0;
-  // The same of integers, exactly; y without gaps. False where the library has no way on this GPU:
-  // then nothing was done.
-  virtual bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y,
-                           std::span<std::byte> workspace, Stream stream) = 0;
+  [[nodiscard]] virtual bool multiply_e4m3(const E4M3Matrix& x, const E4M3Matrix& w, Tensor y,
+                                           std::span<std::byte> workspace, Stream stream) = 0;
+  // The same of integers, exactly; y without gaps.
+  [[nodiscard]] virtual bool multiply_i8(const I8Matrix& x, const I8Matrix& w, int32_t* y,
+                                         std::span<std::byte> workspace, Stream stream) = 0;
 };
 
 // What NVIDIA recommends for Hopper; less for GPUs before it, which take what they want of it.

@@ -67,17 +67,18 @@ E4M3Product multiply_codes(Tensor x, InputScales x_scales, const Weight& w, Gemm
   const E4M3Matrix rows{codes, x.rows, x.cols, x_scales.at, blocks};
   E4M3Matrix weight{reinterpret_cast<const uint8_t*>(w.data), w.rows, w.cols, w.scales, blocks};
   if (blocks) weight.scales = reinterpret_cast<const float*>(parts.tile);
-  const E4M3Product result = gemm.product_of(rows, weight, y);
+  E4M3Product result = gemm.product_of(rows, weight, y);
   if (result == E4M3Product::none) return result;
   round_rows_e4m3(x, {codes, x.cols, x_scales}, stream);
   if (blocks) block_scales(w, reinterpret_cast<float*>(parts.tile), stream);
-  gemm.multiply_e4m3(rows, weight, y, parts.gemm, stream);
+  while (result != E4M3Product::none && !gemm.multiply_e4m3(rows, weight, y, parts.gemm, stream))
+    result = gemm.product_of(rows, weight, y);
   return result;
 }
 
 // y = x rounded to bf16 times w decoded to bf16: with scales of rows their codes, with scales of
-// blocks what the codes mean, rounded again.
-void multiply_bf16(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm, const Parts& parts,
+// blocks what the codes mean, rounded again. False where the library refuses.
+bool multiply_bf16(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm, const Parts& parts,
                    Tensor y, Stream stream) {
   round_rows_bf16(x, {parts.x, x.rows, x.cols, x_scales, x_scales.block_step != 0}, stream);
   const Bf16Matrix rows{parts.x, x.rows, x.cols};
@@ -89,8 +90,11 @@ void multiply_bf16(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm, 
   for (int64_t row = 0; row < w.rows; row += step) {
     const int64_t count = std::min(step, w.rows - row);
     decode_rows(w, row, count, parts.tile, stream);
-    gemm.multiply(rows, {parts.tile, count, w.cols}, y.columns(row, count), parts.gemm, stream);
+    if (!gemm.multiply(rows, {parts.tile, count, w.cols}, y.columns(row, count), parts.gemm,
+                       stream))
+      return false;
   }
+  return true;
 }
 
 }  // namespace
@@ -123,7 +127,7 @@ bool linear_many_rows(Tensor x, const Weight& w, const float* bias, Gemm& gemm,
   if (codes == E4M3Product::none) {
     rows = x.rows;
     x_scales = input_scales(w, rows, parts);
-    multiply_bf16(x, x_scales, w, gemm, parts, y, stream);
+    if (!multiply_bf16(x, x_scales, w, gemm, parts, y, stream)) return false;
   }
   const bool unscaled = codes != E4M3Product::scaled && !blocks && w.scales != nullptr;
   if (unscaled || bias != nullptr)

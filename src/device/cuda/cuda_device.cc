@@ -46,7 +46,8 @@ bool pageable(const void* at) {
   return attributes.type == cudaMemoryTypeUnregistered;
 }
 
-// Each call makes the device the calling thread's current one, for what the thread launches next.
+// Each call makes the device the calling thread's current one; handle() does so for the launch that
+// asks for it.
 class CudaStream final : public DeviceStream {
  public:
   explicit CudaStream(int device) : device_(device) {
@@ -100,7 +101,10 @@ class CudaStream final : public DeviceStream {
     use_device();
     static_cast<CudaGraph&>(graph).launch(stream_);
   }
-  CUstream_st* handle() const override { return stream_; }
+  CUstream_st* handle() const override {
+    use_device();
+    return stream_;
+  }
 
  private:
   void use_device() const { check_cuda(cudaSetDevice(device_), "choosing the device"); }

@@ -19,9 +19,9 @@ namespace {
 using test::Buffer;
 using test::DeviceMatrix;
 using test::in_every_order;
-using test::kStream;
 using test::Matrix;
 using test::Random;
+using test::stream;
 
 struct Shape {
   int64_t head_dim, kv_heads, group, block_size;
@@ -57,8 +57,8 @@ struct Problem {
     values = std::make_unique<Buffer<std::byte>>(bytes);
     cache.keys = keys->data();
     cache.values = values->data();
-    std::fill_n(cache.keys, bytes, std::byte{0xff});
-    std::fill_n(cache.values, bytes, std::byte{0xff});
+    std::ranges::fill(keys->span(), std::byte{0xff});
+    std::ranges::fill(values->span(), std::byte{0xff});
     table = std::make_unique<Buffer<int32_t>>(contexts.size() * static_cast<size_t>(stride));
     std::vector<int32_t> blocks(static_cast<size_t>(cache.blocks));
     std::iota(blocks.begin(), blocks.end(), 0);
@@ -75,7 +75,7 @@ struct Problem {
     const int64_t context = contexts[sequence], cols = shape.kv_heads * shape.head_dim;
     Matrix k = Matrix::random(context, cols, random), v = Matrix::random(context, cols, random);
     Buffer<int64_t> slots(static_cast<size_t>(context));
-    int32_t* row = table->data() + static_cast<int64_t>(sequence) * stride;
+    int32_t* row = table->host() + static_cast<int64_t>(sequence) * stride;
     for (int64_t b = 0; b < ceil_div(context, shape.block_size); ++b) {
       row[b] = blocks.back();
       blocks.pop_back();
@@ -85,14 +85,14 @@ struct Problem {
           row[p / shape.block_size] * shape.block_size + p % shape.block_size;
     }
     DeviceMatrix device_k(k, 0), device_v(v, 0);
-    cuda::store_kv(device_k.tensor(), device_v.tensor(), slots.data(), cache, kStream);
+    cuda::store_kv(device_k.tensor(), device_v.tensor(), slots.data(), cache, stream());
   }
 
   // Nobody attends to what lies before the first window of a row at `position`.
   void forget_before(size_t sequence, int64_t position) {
     if (features.window == 0) return;
     const int64_t first = std::max<int64_t>(0, position + 1 - features.window);
-    std::fill_n(table->data() + static_cast<int64_t>(sequence) * stride, first / shape.block_size,
+    std::fill_n(table->host() + static_cast<int64_t>(sequence) * stride, first / shape.block_size,
                 -1);
   }
 
@@ -132,7 +132,7 @@ struct Problem {
     for (int64_t k = first; k <= position; ++k) {
       double dot = 0;
       for (int64_t d = 0; d < shape.head_dim; ++d) {
-        dot += q[d] * element(cache.keys, cache.key_scale, sequence, head / shape.group, k, d);
+        dot += q[d] * element(keys->host(), cache.key_scale, sequence, head / shape.group, k, d);
       }
       dot *= scale;
       if (features.soft_cap > 0) dot = features.soft_cap * std::tanh(dot / features.soft_cap);
@@ -146,7 +146,7 @@ struct Problem {
       double total = 0;
       for (int64_t k = first; k <= position; ++k) {
         total += p[static_cast<size_t>(k - first)] *
-                 element(cache.values, cache.value_scale, sequence, head / shape.group, k, d);
+                 element(values->host(), cache.value_scale, sequence, head / shape.group, k, d);
       }
       out[d] = static_cast<float>(total / sum);
     }
@@ -174,7 +174,7 @@ Matrix decode(const Problem& p, const Matrix& q, const std::vector<int32_t>& seq
       cuda::decode_workspace_bytes(q.rows(), p.shape.heads(), p.shape.head_dim, longest));
   cuda::attention_decode(from.tensor(), p.cache, p.tables(),
                          {device_sequences.data(), device_positions.data(), longest},
-                         p.settings(slopes, sinks), workspace.data(), to.tensor(), kStream);
+                         p.settings(slopes, sinks), workspace.data(), to.tensor(), stream());
   EXPECT_TRUE(to.gaps_untouched());
   return to.copy();
 }
@@ -281,7 +281,7 @@ void check_prefill(Problem& p, int64_t past, Random& random) {
     DeviceMatrix from(q, 1), to(rows, cols, 3);
     cuda::attention_prefill(from.tensor(), p.cache, p.tables(), device_chunks.data(), 2,
                             std::max(chunks[0].rows, chunks[1].rows), p.settings(slopes, sinks),
-                            to.tensor(), kStream);
+                            to.tensor(), stream());
     EXPECT_TRUE(to.gaps_untouched());
     return to.copy();
   });

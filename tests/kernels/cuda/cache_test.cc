@@ -13,9 +13,9 @@ namespace {
 
 using test::Buffer;
 using test::DeviceMatrix;
-using test::kStream;
 using test::Matrix;
 using test::Random;
+using test::stream;
 
 struct Shape {
   int64_t heads, head_dim, block_size;
@@ -95,7 +95,7 @@ TEST(CudaCache, StoresKeysAndValuesBitForBit) {
       DeviceMatrix device_k(k, 3), device_v(v, 0);
       Buffer<int64_t> device_slots(slots);
       cuda::store_kv(device_k.tensor(), device_v.tensor(), device_slots.data(), cache.view,
-                     kStream);
+                     stream());
       SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << shape.head_dim);
       EXPECT_EQ(cache.keys->copy(), expected_blocks(cache.view, k, slots, scale));
       EXPECT_EQ(cache.values->copy(), expected_blocks(cache.view, v, slots, 2 * scale));
@@ -113,10 +113,10 @@ TEST(CudaCache, StoresWhatTheReferenceStores) {
     const std::vector<int64_t> slots = {7, 0, 19, 4, 5, 12};
     DeviceMatrix device_k(k, 0), device_v(v, 0);
     Buffer<int64_t> device_slots(slots);
-    cuda::store_kv(device_k.tensor(), device_v.tensor(), device_slots.data(), cache.view, kStream);
+    cuda::store_kv(device_k.tensor(), device_v.tensor(), device_slots.data(), cache.view, stream());
     KvCache host;
-    host.keys = expected.view.keys;
-    host.values = expected.view.values;
+    host.keys = expected.keys->host();
+    host.values = expected.values->host();
     host.dtype = dtype;
     host.blocks = kBlocks;
     host.block_size = shape.block_size;

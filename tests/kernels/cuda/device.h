@@ -50,7 +50,7 @@ class DeviceMatrix {
     return static_cast<size_t>(rows * (cols + gap) - (rows > 0 ? gap : 0));
   }
   static const float& at(const Matrix& m, int64_t r) { return const_cast<Matrix&>(m).at(r, 0); }
-  float* row(int64_t r) const { return data_.data() + r * stride_; }
+  float* row(int64_t r) const { return data_.host() + r * stride_; }
   size_t row_bytes() const { return static_cast<size_t>(cols_) * sizeof(float); }
 
   int64_t rows_, cols_, stride_;
@@ -63,20 +63,43 @@ struct DeviceWeight {
       : data(weight_bytes(format, rows, cols)), scales(scale_bytes(format, rows, cols) / 4) {
     weight = {format, rows, cols, data.data(), scales.size() == 0 ? nullptr : scales.data()};
   }
+  Weight host() const {  // what it holds now, until the next launch
+    Weight w = weight;
+    w.data = data.host();
+    if (w.scales != nullptr) w.scales = scales.host();
+    return w;
+  }
+  DeviceWeight(const QuantScheme& scheme, DType stored, int64_t rows, int64_t cols)
+      : DeviceWeight(scheme.format(stored, WeightLayout::rows), rows, cols) {
+    weight.format.whole_blocks = weight.format.scales == ScaleKind::per_block;
+  }
   // `values`, encoded by the reference.
   DeviceWeight(const QuantScheme& scheme, DType stored, const Matrix& values)
-      : DeviceWeight(scheme.format(stored, WeightLayout::rows), values.rows(), values.cols()) {
-    weight.format.whole_blocks = weight.format.scales == ScaleKind::per_block;
+      : DeviceWeight(scheme, stored, values.rows(), values.cols()) {
     EncodeArgs args;
     args.source = reinterpret_cast<const std::byte*>(&const_cast<Matrix&>(values).at(0, 0));
     args.stored = DType::f32;
     args.source_stride = (values.cols() + Matrix::kGap) * 4;
     args.rows = values.rows();
     args.group = scheme.group;
-    args.to = weight;
+    args.to = host();
     args.tensor_amax =
         absolute_max(args.source, DType::f32, args.source_stride, args.rows, values.cols());
     encode_reference(args);
+  }
+  // Random codes: any integers, or numbers below 2; with scales below 0.1.
+  void fill(Random& random) {
+    const bool integers = weight.format.dtype == DType::i8;
+    for (std::byte& code : data.span()) {
+      const auto bits = static_cast<uint32_t>(random.engine()());
+      code = static_cast<std::byte>(integers ? bits % 255 - 127 : (bits & 0x87) | 0x38);
+    }
+    // Of blocks they are the same for all panels.
+    const bool blocks = weight.format.scales == ScaleKind::per_block;
+    const size_t own =
+        blocks ? static_cast<size_t>(ceil_div(weight.cols, kScaleBlock)) : scales.size();
+    for (size_t i = 0; i < scales.size(); ++i)
+      scales[i] = i < own ? 0.05f + 0.05f * static_cast<float>(random.uniform()) : scales[i - own];
   }
   Buffer<std::byte> data;
   Buffer<float> scales;
@@ -94,7 +117,5 @@ auto in_every_order(Body&& body) {
   order_threads(0);
   return first;
 }
-
-inline constexpr CUstream_st* kStream = nullptr;
 
 }  // namespace sluice::test

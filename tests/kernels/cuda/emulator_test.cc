@@ -5,10 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/simt.h"
-#include "tests/kernels/cuda/on_device.h"
+#include "tests/support/simt/buffer.h"
 
 namespace sluice {
 namespace {
@@ -16,10 +17,24 @@ namespace {
 using cuda::Launch;
 using simt::Fault;
 using simt::Order;
-using test::Buffer;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+
+// Memory that the kernels and the test itself touch.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(size_t count) : bytes_(count * sizeof(T)), count_(count) {}
+  T* data() const { return reinterpret_cast<T*>(bytes_.data()); }
+  T& operator[](size_t i) const { return data()[i]; }
+  std::span<T> span() const { return {data(), count_}; }
+  std::vector<T> copy() const { return {data(), data() + count_}; }
+
+ private:
+  simt::GuardedBytes bytes_;
+  size_t count_;
+};
 
 class Emulator : public testing::Test {
  protected:

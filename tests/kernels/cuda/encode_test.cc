@@ -15,8 +15,8 @@ namespace {
 
 using test::Buffer;
 using test::DeviceWeight;
-using test::kStream;
 using test::Random;
+using test::stream;
 
 void put(std::byte* at, DType dtype, float x) {
   const uint16_t half = dtype == DType::bf16 ? float_to_bf16(x) : float_to_f16(x);
@@ -41,7 +41,7 @@ struct Source {
     }
   }
   void set(int64_t r, int64_t c, float x) {
-    put(bytes.data() + r * stride + c * dtype_bytes(dtype), dtype, x);
+    put(bytes.host() + r * stride + c * dtype_bytes(dtype), dtype, x);
   }
   DType dtype;
   int64_t rows, cols, stride;
@@ -59,11 +59,11 @@ struct Encoded {
   Buffer<float> amax;
 };
 
-// Groups of rows `first` to `end` of a weight of `rows` rows.
-EncodeArgs arguments(const Source& s, const QuantScheme& scheme, Weight to, int64_t first,
-                     int64_t end) {
+// Groups of rows `first` to `end` of `source`, of a weight of s.rows rows.
+EncodeArgs arguments(const Source& s, const std::byte* source, const QuantScheme& scheme, Weight to,
+                     int64_t first, int64_t end) {
   EncodeArgs args;
-  args.source = s.bytes.data() + first * s.stride;
+  args.source = source + first * s.stride;
   args.stored = s.dtype;
   args.source_stride = s.stride;
   args.rows = end - first;
@@ -86,16 +86,16 @@ void expect_sum(double sum, double expected) {
 void compare(const Source& s, const QuantScheme& scheme, WeightFormat format) {
   Encoded device(format, s.rows, s.cols), host(format, s.rows, s.cols);
   cuda::absolute_max(s.bytes.data(), s.dtype, s.stride, s.rows, s.cols, device.amax.data(),
-                     kStream);
-  const float amax = absolute_max(s.bytes.data(), s.dtype, s.stride, s.rows, s.cols);
+                     stream());
+  const float amax = absolute_max(s.bytes.host(), s.dtype, s.stride, s.rows, s.cols);
   EXPECT_EQ(std::bit_cast<uint32_t>(device.amax[0]), std::bit_cast<uint32_t>(amax));
   const int64_t middle = std::min(s.rows, kScaleBlock);
   EncodeStats expected;
   for (auto [first, end] : {std::pair{int64_t{0}, middle}, {middle, s.rows}}) {
     if (first == end) continue;
-    cuda::encode(arguments(s, scheme, device.weight.weight, first, end), device.amax.data(),
-                 device.stats.data(), kStream);
-    EncodeArgs args = arguments(s, scheme, host.weight.weight, first, end);
+    cuda::encode(arguments(s, s.bytes.data(), scheme, device.weight.weight, first, end),
+                 device.amax.data(), device.stats.data(), stream());
+    EncodeArgs args = arguments(s, s.bytes.host(), scheme, host.weight.host(), first, end);
     args.tensor_amax = amax;
     expected.add(encode_reference(args));
   }
@@ -156,7 +156,7 @@ TEST(CudaEncode, RoundsEveryBf16NumberAsTheReference) {
   for (int r = 0; r < 32; ++r) {
     for (int c = 0; c < 2048; ++c) {
       const auto code = static_cast<uint16_t>(r * 2048 + c);
-      std::memcpy(source.bytes.data() + r * source.stride + c * 2, &code, 2);
+      std::memcpy(source.bytes.host() + r * source.stride + c * 2, &code, 2);
     }
   }
   for (const QuantScheme& scheme : quant_schemes()) {

@@ -21,9 +21,9 @@ using test::Buffer;
 using test::DeviceMatrix;
 using test::DeviceWeight;
 using test::in_every_order;
-using test::kStream;
 using test::Matrix;
 using test::Random;
+using test::stream;
 
 // The reference's linear takes packed weights: the same values, encoded for it.
 Matrix reference_linear(const QuantScheme& scheme, DType stored, const Matrix& values,
@@ -55,7 +55,7 @@ Matrix device_linear(const Weight& w, const Matrix& x, const Buffer<float>* bias
   DeviceMatrix from(x, x.cols() % 4 == 0 ? 4 : 1), to(x.rows(), w.rows, 3);
   Buffer<std::byte> workspace(cuda::few_rows_workspace_bytes(w.cols));
   cuda::linear_few_rows(from.tensor(), w, bias == nullptr ? nullptr : bias->data(), compute,
-                        workspace.data(), to.tensor(), kStream);
+                        workspace.data(), to.tensor(), stream());
   EXPECT_TRUE(to.gaps_untouched());
   return to.copy();
 }
@@ -86,7 +86,7 @@ TEST(CudaLinear, EqualsTheReference) {
           DeviceWeight w(scheme, stored, values);
           Matrix y = device_linear(w.weight, x, add, compute);
           Matrix expected = reference_linear(scheme, stored, values, x,
-                                             add == nullptr ? nullptr : add->data(), compute);
+                                             add == nullptr ? nullptr : add->host(), compute);
           if (w.weight.format.dtype == DType::i8) {
             EXPECT_TRUE(same_bits(y, expected));
           } else {
@@ -128,16 +128,16 @@ TEST(CudaLinear, RowsDoNotDependOnTheBatch) {
 TEST(CudaLinear, DecodesEveryCodeExactly) {
   DeviceWeight w({DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row}, 16, 256);
   for (int64_t r = 0; r < 16; ++r) {
-    w.weight.scales[r] = std::ldexp(1.0f, static_cast<int>(r) - 8);
+    w.scales[static_cast<size_t>(r)] = std::ldexp(1.0f, static_cast<int>(r) - 8);
     for (int c = 0; c < 256; ++c) {
-      w.weight.data[r * 256 + c] = static_cast<std::byte>((c & 0x7f) == 0x7f ? 0 : c);
+      w.data[static_cast<size_t>(r * 256 + c)] = static_cast<std::byte>((c & 0x7f) == 0x7f ? 0 : c);
     }
   }
   for (int64_t c = 0; c < 256; ++c) {
     Matrix x(1, 256);
     for (int64_t i = 0; i < 256; ++i) x.at(0, i) = i == c ? 1.0f : 0.0f;
     const Matrix y = device_linear(w.weight, x, nullptr, Compute::bf16);
-    for (int64_t r = 0; r < 16; ++r) ASSERT_EQ(y.at(0, r), decode_element(w.weight, r, c)) << c;
+    for (int64_t r = 0; r < 16; ++r) ASSERT_EQ(y.at(0, r), decode_element(w.host(), r, c)) << c;
   }
 }
 
@@ -157,6 +157,33 @@ TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithCodes) {
     }
   }
 }
+
+// A library that offers scaled products of codes and refuses the first, then offers what is left.
+class Refusing final : public cuda::Gemm {
+ public:
+  Refusing(E4M3Product left, bool refuses_others)
+      : left_(test::make_gemm(left)), others_(!refuses_others) {}
+  bool multiply(const cuda::Bf16Matrix& x, const cuda::Bf16Matrix& w, Tensor y,
+                std::span<std::byte> workspace, cuda::Stream to) override {
+    return others_ && left_->multiply(x, w, y, workspace, to);
+  }
+  E4M3Product product_of(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y) override {
+    return refused == 0 ? E4M3Product::scaled : left_->product_of(x, w, y);
+  }
+  bool multiply_e4m3(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y,
+                     std::span<std::byte> workspace, cuda::Stream to) override {
+    return refused++ > 0 && left_->multiply_e4m3(x, w, y, workspace, to);
+  }
+  bool multiply_i8(const cuda::I8Matrix& x, const cuda::I8Matrix& w, int32_t* y,
+                   std::span<std::byte> workspace, cuda::Stream to) override {
+    return others_ && left_->multiply_i8(x, w, y, workspace, to);
+  }
+  int refused = 0;
+
+ private:
+  std::unique_ptr<cuda::Gemm> left_;
+  bool others_;
+};
 
 // What a sum may be off by, as a share of its terms. Blocks' scales are rounded to bf16 together
 // with the codes, unless the library multiplies by them.
@@ -195,8 +222,9 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
     for (const QuantScheme& scheme : quant_schemes()) {
       DeviceWeight w(scheme, DType::bf16, values);
       if (!cuda::linear_many_fits(w.weight, Compute::bf16)) continue;
-      const float* add = random.between(0, 1) == 0 ? nullptr : bias.data();
-      const Matrix expected = reference_linear(scheme, DType::bf16, values, x, add, Compute::bf16);
+      const bool add = random.between(0, 1) == 1;
+      const Matrix expected = reference_linear(scheme, DType::bf16, values, x,
+                                               add ? bias.host() : nullptr, Compute::bf16);
       const WeightFormat& format = w.weight.format;
       for (const auto& [product, gemm] : libraries) {
         if (product != E4M3Product::scaled && !format.quantized_input) continue;
@@ -205,8 +233,8 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
                      << size.cols << ", " << static_cast<int>(product));
         // Whole rows of y begin at multiples of 16 bytes, as those of activations do.
         DeviceMatrix from(x, 1), to(size.tokens, size.rows, size.rows % 4 == 0 ? 4 : 3);
-        EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add, *gemm, workspace.span(),
-                                           to.tensor(), kStream));
+        EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, add ? bias.data() : nullptr,
+                                           *gemm, workspace.on_device(), to.tensor(), stream()));
         EXPECT_TRUE(to.gaps_untouched());
         if (format.dtype == DType::i8) {
           EXPECT_TRUE(same_bits(to.copy(), expected));
@@ -232,14 +260,76 @@ TEST(CudaLinear, ManyRowsOfI8InTilesEqualTheReference) {
   Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(17, values.cols()));
   DeviceMatrix from(x, 0), to(17, 130, 0);
   EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
-                                     *test::make_gemm(E4M3Product::scaled), workspace.span(),
-                                     to.tensor(), kStream));
+                                     *test::make_gemm(E4M3Product::scaled), workspace.on_device(),
+                                     to.tensor(), stream()));
   EXPECT_TRUE(same_bits(to.copy(),
                         reference_linear(scheme, DType::bf16, values, x, nullptr, Compute::bf16)));
   // Where the library has no products of integers, that is said.
   EXPECT_FALSE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
-                                      *test::make_gemm(E4M3Product::none), workspace.span(),
-                                      to.tensor(), kStream));
+                                      *test::make_gemm(E4M3Product::none), workspace.on_device(),
+                                      to.tensor(), stream()));
+}
+
+TEST(CudaLinear, WhatTheLibraryRefusesIsComputedAnotherWay) {
+  Random random("CudaLinear.WhatTheLibraryRefusesIsComputedAnotherWay");
+  constexpr int64_t kRows = 32, kCols = 256, kTokens = 20;
+  const Matrix values = Matrix::random(kRows, kCols, random, 0.3f);
+  const Matrix x = Matrix::random(kTokens, kCols, random);
+  Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(kTokens, kCols));
+  for (const QuantScheme& scheme : quant_schemes()) {
+    DeviceWeight w(scheme, DType::bf16, values);
+    if (!cuda::linear_many_fits(w.weight, Compute::bf16)) continue;
+    const Matrix expected =
+        reference_linear(scheme, DType::bf16, values, x, nullptr, Compute::bf16);
+    for (E4M3Product left : {E4M3Product::sums, E4M3Product::none}) {
+      for (bool others : {false, true}) {
+        SCOPED_TRACE(testing::Message() << scheme.name << static_cast<int>(left) << others);
+        Refusing gemm(left, others);
+        DeviceMatrix from(x, 0), to(kTokens, kRows, 0);
+        const bool possible = cuda::linear_many_rows(from.tensor(), w.weight, nullptr, gemm,
+                                                     workspace.on_device(), to.tensor(), stream());
+        const bool integers = w.weight.format.dtype == DType::i8;
+        EXPECT_EQ(gemm.refused > 0, w.weight.format.quantized_input && !integers);
+        if (left == E4M3Product::none) {
+          EXPECT_EQ(possible, !others && !integers);
+        }
+        if (possible) expect_near(to.copy(), expected, 8e-3f * 18, test::kSumRounding);
+      }
+    }
+  }
+}
+
+// At sizes where the library's own products are not to be trusted unseen: every kind of weight
+// beside linear_few_rows, which reads the same codes.
+TEST(CudaLinear, ManyRowsEqualFewRows) {
+  Random random("CudaLinear.ManyRowsEqualFewRows");
+  const std::unique_ptr<cuda::Gemm> gemm = test::make_gemm(E4M3Product::scaled);
+  for (const test::ProductSize& size : test::product_sizes()) {
+    const Matrix x = Matrix::random(size.tokens, size.cols, random);
+    Buffer<std::byte> workspace(cuda::linear_many_workspace_bytes(size.tokens, size.cols));
+    for (const QuantScheme& scheme : quant_schemes()) {
+      DeviceWeight w(scheme, DType::bf16, size.rows, size.cols);
+      if (!cuda::linear_many_fits(w.weight, Compute::bf16)) continue;
+      SCOPED_TRACE(testing::Message() << scheme.name << ", " << size.tokens << " rows times "
+                                      << size.rows << " x " << size.cols);
+      w.fill(random);
+      DeviceMatrix from(x, 0), to(size.tokens, size.rows, 0), few(size.tokens, size.rows, 0);
+      EXPECT_TRUE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr, *gemm,
+                                         workspace.on_device(), to.tensor(), stream()));
+      for (int64_t row = 0; row < size.tokens; row += cuda::kFewRows) {
+        const int64_t rows = std::min(cuda::kFewRows, size.tokens - row);
+        cuda::linear_few_rows(from.tensor().rows_from(row, rows), w.weight, nullptr, Compute::bf16,
+                              workspace.data(), few.tensor().rows_from(row, rows), stream());
+      }
+      if (w.weight.format.dtype == DType::i8) {
+        EXPECT_TRUE(same_bits(to.copy(), few.copy()));
+      } else {
+        const float rounding = rounding_of_many(w.weight, to.tensor(), *gemm);
+        const float columns = 2 + std::sqrt(static_cast<float>(size.cols));
+        expect_near(to.copy(), few.copy(), 2 * rounding * columns, 2 * test::kSumRounding);
+      }
+    }
+  }
 }
 
 TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {
@@ -269,15 +359,15 @@ TEST(CudaLinear, DecodesRowsToBf16) {
       const QuantScheme scheme = *find_quant_scheme(name);
       DeviceWeight w(scheme, DType::bf16, Matrix::random(150, cols, random));
       for (int64_t i = 0; i < std::min<int64_t>(cols, 254); ++i)
-        w.weight.data[i] = static_cast<std::byte>(i + (i > 126));  // but for NaN
+        w.data[static_cast<size_t>(i)] = static_cast<std::byte>(i + (i > 126));  // but for NaN
       for (int64_t first : {0, 16, 144}) {
         const int64_t rows = std::min<int64_t>(40, 150 - first);
         Buffer<uint16_t> to(static_cast<size_t>(rows * cols));
-        cuda::decode_rows(w.weight, first, rows, to.data(), kStream);
+        cuda::decode_rows(w.weight, first, rows, to.data(), stream());
         for (int64_t i = 0; i < rows * cols; ++i) {
           const int64_t r = first + i / cols, c = i % cols;
-          float value = decode_element(w.weight, r, c);
-          if (scheme.group == ScaleGroup::row) value /= w.weight.scales[r];
+          float value = decode_element(w.host(), r, c);
+          if (scheme.group == ScaleGroup::row) value /= w.scales[static_cast<size_t>(r)];
           ASSERT_EQ(to[static_cast<size_t>(i)], float_to_bf16(value)) << r << " " << c;
         }
       }

@@ -1,11 +1,12 @@
 // What the tests of CUDA kernels run on, by whichever of its implementations they are linked with:
 // the emulator (on_emulator.cc), or a GPU (tests/gpu/on_gpu.cc), where a launch returns when its
-// work is done.
+// work is done. The host touches no memory of the device on either: each piece has a copy on the
+// host, and stream() brings what was written there to the device before a launch.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -14,32 +15,51 @@
 
 namespace sluice::test {
 
-// Memory that kernels and the host see, exactly as large as asked for. Holds 0xa5.
+// Memory of the device, exactly as large as asked for.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual std::byte* data() const = 0;
+  virtual void upload(std::span<const std::byte> from) = 0;
+  virtual void download(std::span<std::byte> to) = 0;
+  virtual bool intact() = 0;  // nothing was written around it, as far as can be told
+};
+std::unique_ptr<DeviceMemory> device_memory(size_t bytes);
+
+// The same with its copy on the host. Holds 0xa5.
 class DeviceBytes {
  public:
   explicit DeviceBytes(size_t bytes);
   ~DeviceBytes();
-  std::byte* data() const;
-  bool intact() const;  // nothing was written around it, as far as can be told
+  std::byte* data() const { return memory_->data(); }  // for kernels alone
+  std::byte* host() const;                             // what it holds now, until the next launch
+  bool intact() const { return memory_->intact(); }
 
  private:
-  struct Memory;
-  std::unique_ptr<Memory> memory_;
+  friend CUstream_st* stream();
+  std::unique_ptr<DeviceMemory> memory_;
+  mutable std::vector<std::byte> host_;
+  mutable bool on_device_ = false;  // what it holds is there; else on the host
 };
+
+// What a kernel is launched in, asked for anew by each launch.
+CUstream_st* stream();
 
 template <class T>
 class Buffer {
  public:
   explicit Buffer(size_t count) : bytes_(count * sizeof(T)), count_(count) {}
   explicit Buffer(const std::vector<T>& from) : Buffer(from.size()) {
-    if (!from.empty()) std::memcpy(data(), from.data(), count_ * sizeof(T));
+    std::ranges::copy(from, host());
   }
 
-  T* data() const { return reinterpret_cast<T*>(bytes_.data()); }
+  T* data() const { return reinterpret_cast<T*>(bytes_.data()); }  // for kernels alone
+  T* host() const { return reinterpret_cast<T*>(bytes_.host()); }
   size_t size() const { return count_; }
-  T& operator[](size_t i) const { return data()[i]; }
-  std::span<T> span() const { return {data(), count_}; }
-  std::vector<T> copy() const { return {data(), data() + count_}; }
+  T& operator[](size_t i) const { return host()[i]; }
+  std::span<T> span() const { return {host(), count_}; }
+  std::span<T> on_device() const { return {data(), count_}; }
+  std::vector<T> copy() const { return {host(), host() + count_}; }
   bool intact() const { return bytes_.intact(); }
 
  private:
@@ -58,6 +78,13 @@ int64_t launches();  // since the process began; 0 where nobody counts
 // Hopper, and has products of integers unless that is nothing. Of a GPU's own only nothing can be
 // asked for: otherwise it makes what it makes.
 std::unique_ptr<cuda::Gemm> make_gemm(cuda::E4M3Product codes);
+
+// Of a weight's rows and columns, and those of an input, for a library's products: those that might
+// go wrong on a GPU, and of the emulator's own loops a small one.
+struct ProductSize {
+  int64_t rows, cols, tokens;
+};
+std::vector<ProductSize> product_sizes();
 
 // What the difference of a sum of products to one by float32 may be, as a share of its terms: of
 // bf16 on tensor cores, and of E4M3.

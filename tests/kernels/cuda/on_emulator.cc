@@ -5,15 +5,39 @@
 
 namespace sluice::test {
 
-struct DeviceBytes::Memory {
-  simt::GuardedBytes bytes;
+namespace {
+
+// Nobody may touch it between a download and the next upload.
+class EmulatedMemory final : public DeviceMemory {
+ public:
+  explicit EmulatedMemory(size_t bytes) : bytes_(bytes) { bytes_.allow(false); }
+  ~EmulatedMemory() override { bytes_.allow(true); }
+  std::byte* data() const override { return bytes_.data(); }
+  void upload(std::span<const std::byte> from) override {
+    bytes_.allow(allowed_ = true);
+    std::ranges::copy(from, bytes_.data());
+  }
+  void download(std::span<std::byte> to) override {
+    std::copy_n(bytes_.data(), to.size(), to.data());
+    bytes_.allow(allowed_ = false);
+  }
+  bool intact() override {
+    bytes_.allow(true);
+    const bool is = bytes_.intact();
+    bytes_.allow(allowed_);
+    return is;
+  }
+
+ private:
+  simt::GuardedBytes bytes_;
+  bool allowed_ = false;
 };
 
-DeviceBytes::DeviceBytes(size_t bytes)
-    : memory_(std::make_unique<Memory>(simt::GuardedBytes(bytes))) {}
-DeviceBytes::~DeviceBytes() = default;
-std::byte* DeviceBytes::data() const { return memory_->bytes.data(); }
-bool DeviceBytes::intact() const { return memory_->bytes.intact(); }
+}  // namespace
+
+std::unique_ptr<DeviceMemory> device_memory(size_t bytes) {
+  return std::make_unique<EmulatedMemory>(bytes);
+}
 
 void order_threads(int order) {
   constexpr simt::Order kOrders[kThreadOrders] = {simt::Order::forward, simt::Order::backward,
@@ -26,6 +50,8 @@ int64_t launches() { return simt::counts().launches; }
 std::unique_ptr<cuda::Gemm> make_gemm(cuda::E4M3Product codes) {
   return simt::make_emulated_gemm(codes);
 }
+
+std::vector<ProductSize> product_sizes() { return {{48, 384, 20}}; }
 
 const float kSumRounding = 2e-6f, kE4M3SumRounding = 2e-6f;
 

@@ -9,7 +9,7 @@ namespace {
 class EmulatedGemm final : public cuda::Gemm {
  public:
   explicit EmulatedGemm(cuda::E4M3Product codes) : codes_(codes) {}
-  void multiply(const cuda::Bf16Matrix& x, const cuda::Bf16Matrix& w, Tensor y,
+  bool multiply(const cuda::Bf16Matrix& x, const cuda::Bf16Matrix& w, Tensor y,
                 std::span<std::byte> workspace, cuda::Stream stream) override {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
     check(x.cols == w.cols && y.rows == x.rows && y.cols == w.rows, "gemm: y = x w^T");
@@ -18,6 +18,7 @@ class EmulatedGemm final : public cuda::Gemm {
         return bf16_to_float(m.data[r * m.cols + c]);
       });
     });
+    return true;
   }
 
   cuda::E4M3Product product_of(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w,
@@ -30,7 +31,7 @@ class EmulatedGemm final : public cuda::Gemm {
     return possible ? codes_ : cuda::E4M3Product::none;
   }
 
-  void multiply_e4m3(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y,
+  bool multiply_e4m3(const cuda::E4M3Matrix& x, const cuda::E4M3Matrix& w, Tensor y,
                      std::span<std::byte> workspace, cuda::Stream stream) override {
     check(workspace.size() >= cuda::kGemmWorkspace, "gemm: workspace");
     const cuda::E4M3Product codes = product_of(x, w, y);
@@ -42,6 +43,7 @@ class EmulatedGemm final : public cuda::Gemm {
         return value;
       });
     });
+    return true;
   }
 
   bool multiply_i8(const cuda::I8Matrix& x, const cuda::I8Matrix& w, int32_t* y,
