@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <iterator>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,7 @@ std::string download_hint(const fs::path& directory) {
 }
 
 // A link that leads nowhere, as a cache has before the file arrives, does not count as a file; one
-// that cannot be followed at all does, and is left to resolve_inside.
+// that cannot be followed at all does, and is left to resolve_links.
 bool is_absent(const fs::path& path) {
   std::error_code error;
   return !fs::exists(path, error) && (!error || error == std::errc::no_such_file_or_directory);
@@ -90,7 +91,7 @@ class Places {
     std::optional<SafetensorsFile> first;
     for (const fs::path& directory : all_) {
       if (is_absent(directory / name)) continue;
-      SafetensorsFile file = read_safetensors_header(resolve_inside(directory, name), name);
+      SafetensorsFile file = read_safetensors_header(resolve_links(directory, name), name);
       if (!first) {
         first = std::move(file);
         continue;
@@ -145,38 +146,70 @@ void refuse_missing_shards(const Places& places, const ShardIndex& index) {
        index.shards.size(), download_hint(directory));
 }
 
-void refuse_absent_tensors(const SafetensorsFile& file, const Shard& shard) {
-  std::vector<std::string_view> held;
-  held.reserve(file.tensors.size());
-  for (const StoredTensor& tensor : file.tensors) held.push_back(tensor.name);
-  std::sort(held.begin(), held.end());
-  std::vector<std::string_view> absent;
-  std::set_difference(shard.tensors.begin(), shard.tensors.end(), held.begin(), held.end(),
-                      std::back_inserter(absent));
-  if (absent.empty()) return;
-  std::string more = absent.size() > 1 ? fmt::format(" (nor {} more)", absent.size() - 1) : "";
-  fail(ErrorKind::refused, "{}: does not hold tensor {} that {} puts there{}",
-       printable(file.file.path.string()), printable(absent.front()), kIndexFile, more);
+// "x (and 2 more)", for a warning.
+std::string first_of(const std::set<std::string>& names) {
+  std::string more = names.size() > 1 ? fmt::format(" (and {} more)", names.size() - 1) : "";
+  return printable(*names.begin()) + more;
 }
 
-// Moves the tensors that the index puts into this file to `tensors`. Others are ignored: the index
-// may say that they lie elsewhere. Returns a warning about them, or an empty string.
-std::string take_tensors(SafetensorsFile& file, const Shard& shard, uint32_t number,
-                         std::vector<StoredTensor>& tensors) {
-  std::vector<std::string> ignored;
-  for (StoredTensor& tensor : file.tensors) {
-    if (std::binary_search(shard.tensors.begin(), shard.tensors.end(), tensor.name)) {
-      tensor.file = number;
-      tensors.push_back(std::move(tensor));
-    } else {
-      ignored.push_back(std::move(tensor.name));
+// The tensors of all shards, each once. The index decides where it names a shard that has the
+// tensor; everything else is as the headers say, and of several shards the last counts, as in
+// transformers.
+class ShardTensors {
+ public:
+  explicit ShardTensors(const ShardIndex& index) {
+    for (uint32_t i = 0; i < index.shards.size(); ++i) {
+      for (const std::string& name : index.shards[i].tensors) {
+        named_.emplace(name, i);
+        absent_.insert(name);
+      }
     }
   }
-  if (ignored.empty()) return "";
-  return fmt::format("{}: ignored, because {} does not put it there: tensor {}{}",
-                     printable(shard.file), kIndexFile, printable(ignored.front()),
-                     ignored.size() > 1 ? fmt::format(" and {} more", ignored.size() - 1) : "");
-}
+
+  void add(std::vector<StoredTensor> tensors, uint32_t number) {
+    for (StoredTensor& tensor : tensors) {
+      tensor.file = number;
+      auto named = named_.find(tensor.name);
+      tensor.listed = named != named_.end();
+      absent_.erase(tensor.name);
+      auto [at, fresh] = found_.try_emplace(tensor.name, all_.size());
+      if (fresh) {
+        all_.push_back(std::move(tensor));
+        continue;
+      }
+      StoredTensor& first = all_[at->second];
+      twice_.insert(first.name);
+      if (!first.listed || named->second != first.file) first = std::move(tensor);
+    }
+  }
+
+  // One sentence about all in which the index and the shards disagree, or an empty one.
+  std::string warning() const {
+    std::set<std::string> unlisted, elsewhere;
+    for (const StoredTensor& t : all_) {
+      if (!t.listed) unlisted.insert(t.name);
+      if (t.listed && named_.at(t.name) != t.file) elsewhere.insert(t.name);
+    }
+    std::string faults;
+    auto add = [&](const std::set<std::string>& names, std::string_view what) {
+      if (!names.empty()) faults += fmt::format("; {} {}", first_of(names), what);
+    };
+    add(unlisted, "is not listed, but taken");
+    add(elsewhere, "is taken from another shard than the one it names");
+    add(twice_, "is in several shards");
+    add(absent_, "is in no shard");
+    return faults.empty() ? "" : fmt::format("{} and the shards disagree{}", kIndexFile, faults);
+  }
+
+  std::vector<StoredTensor> take() && { return std::move(all_); }
+
+ private:
+  std::unordered_map<std::string, uint32_t> named_;  // tensor -> shard, as the index says
+  std::set<std::string> absent_;                     // listed, and not found so far
+  std::unordered_map<std::string, size_t> found_;    // tensor -> place in all_
+  std::vector<StoredTensor> all_;
+  std::set<std::string> twice_;
+};
 
 CheckpointIndex open_sharded(const Places& places) {
   const fs::path& directory = places.own();
@@ -186,16 +219,17 @@ CheckpointIndex open_sharded(const Places& places) {
   refuse_missing_shards(places, index);
 
   std::vector<CheckpointFile> files;
-  std::vector<StoredTensor> tensors;
-  std::vector<std::string> warnings;
+  ShardTensors found(index);
   std::vector<FileCopy> copies;
   for (const Shard& shard : index.shards) {
-    SafetensorsFile file = places.read(shard.file, static_cast<uint32_t>(files.size()), copies);
-    refuse_absent_tensors(file, shard);
-    std::string warning = take_tensors(file, shard, static_cast<uint32_t>(files.size()), tensors);
-    if (!warning.empty()) warnings.push_back(std::move(warning));
+    auto number = static_cast<uint32_t>(files.size());
+    SafetensorsFile file = places.read(shard.file, number, copies);
+    found.add(std::move(file.tensors), number);
     files.push_back(std::move(file.file));
   }
+  std::vector<std::string> warnings;
+  if (std::string warning = found.warning(); !warning.empty()) warnings.push_back(warning);
+  std::vector<StoredTensor> tensors = std::move(found).take();
   uint64_t bytes = 0;
   for (const StoredTensor& tensor : tensors) bytes += tensor.bytes;
   if (index.total_size && *index.total_size != bytes) {

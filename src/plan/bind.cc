@@ -98,8 +98,10 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       binding.kv_scales.push_back(&t);
       continue;
     }
+    // Without elements, or known only from a shard's header, it is nothing that the model is made
+    // of.
     bool known =
-        kv_scales.contains(t.name) ||
+        t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||
         std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });
     if (known) {
       binding.ignored.push_back(t.name);
