@@ -23,7 +23,7 @@ std::string fault_of(const io::StoredTensor* stored, const Piece& piece) {
   if (stored == nullptr)
     return fmt::format("{} is missing (expected {})", piece.source, expected_shape(piece));
   if (!is_float_weight(stored->dtype)) {
-    return fmt::format("{} has dtype {}, which is no weight type (BF16, F16 and F32 are)",
+    return fmt::format("{} has dtype {}, which is no weight type (BF16, F16, F32 and F64 are)",
                        piece.source, dtype_name(stored->dtype));
   }
   Shape expected = piece.vector ? Shape{piece.cols} : Shape{piece.rows, piece.cols};
