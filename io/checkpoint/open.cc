@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
@@ -146,24 +147,33 @@ void refuse_missing_shards(const Places& places, const ShardIndex& index) {
        index.shards.size(), download_hint(directory));
 }
 
+void refuse_absent_tensors(const SafetensorsFile& file, const Shard& shard) {
+  std::vector<std::string_view> held;
+  held.reserve(file.tensors.size());
+  for (const StoredTensor& tensor : file.tensors) held.push_back(tensor.name);
+  std::sort(held.begin(), held.end());
+  std::vector<std::string_view> absent;
+  std::set_difference(shard.tensors.begin(), shard.tensors.end(), held.begin(), held.end(),
+                      std::back_inserter(absent));
+  if (absent.empty()) return;
+  std::string more = absent.size() > 1 ? fmt::format(" (nor {} more)", absent.size() - 1) : "";
+  fail(ErrorKind::refused, "{}: does not hold tensor {} that {} puts there{}",
+       printable(file.file.path.string()), printable(absent.front()), kIndexFile, more);
+}
+
 // "x (and 2 more)", for a warning.
 std::string first_of(const std::set<std::string>& names) {
   std::string more = names.size() > 1 ? fmt::format(" (and {} more)", names.size() - 1) : "";
   return printable(*names.begin()) + more;
 }
 
-// The tensors of all shards, each once. The index decides where it names a shard that has the
-// tensor; everything else is as the headers say, and of several shards the last counts, as in
-// transformers.
+// The tensors of all shards, each once: from the shard that the index names, or where it names
+// none, from the last that has it, as in transformers.
 class ShardTensors {
  public:
   explicit ShardTensors(const ShardIndex& index) {
-    for (uint32_t i = 0; i < index.shards.size(); ++i) {
-      for (const std::string& name : index.shards[i].tensors) {
-        named_.emplace(name, i);
-        absent_.insert(name);
-      }
-    }
+    for (uint32_t i = 0; i < index.shards.size(); ++i)
+      for (const std::string& name : index.shards[i].tensors) named_.emplace(name, i);
   }
 
   void add(std::vector<StoredTensor> tensors, uint32_t number) {
@@ -171,42 +181,40 @@ class ShardTensors {
       tensor.file = number;
       auto named = named_.find(tensor.name);
       tensor.listed = named != named_.end();
-      absent_.erase(tensor.name);
-      auto [at, fresh] = found_.try_emplace(tensor.name, all_.size());
-      if (fresh) {
-        all_.push_back(std::move(tensor));
+      if (tensor.listed && named->second != number) {
+        twice_.insert(tensor.name);
         continue;
       }
-      StoredTensor& first = all_[at->second];
-      twice_.insert(first.name);
-      if (!first.listed || named->second != first.file) first = std::move(tensor);
+      if (!tensor.listed) {
+        auto [at, fresh] = unlisted_.try_emplace(tensor.name, all_.size());
+        if (!fresh) {
+          twice_.insert(tensor.name);
+          all_[at->second] = std::move(tensor);
+          continue;
+        }
+      }
+      all_.push_back(std::move(tensor));
     }
   }
 
   // One sentence about all in which the index and the shards disagree, or an empty one.
   std::string warning() const {
-    std::set<std::string> unlisted, elsewhere;
-    for (const StoredTensor& t : all_) {
-      if (!t.listed) unlisted.insert(t.name);
-      if (t.listed && named_.at(t.name) != t.file) elsewhere.insert(t.name);
-    }
+    std::set<std::string> unlisted;
+    for (const auto& [name, at] : unlisted_) unlisted.insert(name);
     std::string faults;
     auto add = [&](const std::set<std::string>& names, std::string_view what) {
       if (!names.empty()) faults += fmt::format("; {} {}", first_of(names), what);
     };
     add(unlisted, "is not listed, but taken");
-    add(elsewhere, "is taken from another shard than the one it names");
     add(twice_, "is in several shards");
-    add(absent_, "is in no shard");
     return faults.empty() ? "" : fmt::format("{} and the shards disagree{}", kIndexFile, faults);
   }
 
   std::vector<StoredTensor> take() && { return std::move(all_); }
 
  private:
-  std::unordered_map<std::string, uint32_t> named_;  // tensor -> shard, as the index says
-  std::set<std::string> absent_;                     // listed, and not found so far
-  std::unordered_map<std::string, size_t> found_;    // tensor -> place in all_
+  std::unordered_map<std::string, uint32_t> named_;   // tensor -> shard, as the index says
+  std::unordered_map<std::string, size_t> unlisted_;  // tensor that it lacks -> place in all_
   std::vector<StoredTensor> all_;
   std::set<std::string> twice_;
 };
@@ -224,6 +232,7 @@ CheckpointIndex open_sharded(const Places& places) {
   for (const Shard& shard : index.shards) {
     auto number = static_cast<uint32_t>(files.size());
     SafetensorsFile file = places.read(shard.file, number, copies);
+    refuse_absent_tensors(file, shard);
     found.add(std::move(file.tensors), number);
     files.push_back(std::move(file.file));
   }

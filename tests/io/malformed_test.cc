@@ -60,7 +60,6 @@ TEST(Malformed, EveryCaseIsAnsweredAsItsManifestSays) {
   int count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(cases)) {
     std::string name = entry.path().filename().string();
-    if (name == "idx_names_absent_tensor") continue;  // warned of here; the model needs it
     if (!name.starts_with("st_") && !name.starts_with("idx_") && !name.starts_with("control_") &&
         name != "w_no_tensors") {
       continue;
