@@ -1,5 +1,4 @@
-// Regular files: opened without surprises, remembered as they were, and kept inside the directory
-// that they claim to lie in.
+// Regular files: opened without surprises, and remembered as they were.
 #pragma once
 
 #include <cstddef>
@@ -54,10 +53,10 @@ void read_exactly(const Fd& fd, const std::filesystem::path& path, uint64_t offs
 // again. Throws Error(refused) for anything else.
 std::string read_small_file(const std::filesystem::path& path, uint64_t max_bytes);
 
-// The path of `directory`/`name` without symbolic links. A link may not lead out of `directory`,
-// except as the Hugging Face cache lays its files out: from snapshots/REVISION/ into the blobs/
-// folder beside snapshots/. Throws Error(refused).
-std::filesystem::path resolve_inside(const std::filesystem::path& directory, std::string_view name);
+// The path of `directory`/`name` without symbolic links, which may lead anywhere: they are made by
+// whoever owns the file system. A `name` that comes from a file is checked by who reads that file.
+// Throws Error(refused) where there is no such file.
+std::filesystem::path resolve_links(const std::filesystem::path& directory, std::string_view name);
 
 // read_small_file for a file that a checkpoint brings along (config.json, tokenizer.json, ...).
 std::string read_checkpoint_file(const std::filesystem::path& directory, std::string_view name,

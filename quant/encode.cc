@@ -24,8 +24,17 @@ float load_f32(const std::byte* p) {
   return v;
 }
 
+// Torch, too, rounds a double to float32 before anything else.
+float load_f64(const std::byte* p) {
+  double v;
+  std::memcpy(&v, p, sizeof v);
+  return static_cast<float>(v);
+}
+
 float load_element(const std::byte* p, DType dtype) {
   switch (dtype) {
+    case DType::f64:
+      return load_f64(p);
     case DType::f32:
       return load_f32(p);
     case DType::f16:
@@ -121,7 +130,7 @@ void check_encode(const EncodeArgs& a) {
   const Weight& to = a.to;
   const bool packed = to.format.layout == WeightLayout::packed;
   const int64_t row_bytes = to.cols * dtype_bytes(a.stored);
-  check(is_float_weight(a.stored), "source elements of f32, f16 or bf16");
+  check(is_float_weight(a.stored), "source elements of f64, f32, f16 or bf16");
   check(to.data != nullptr && a.rows >= 0 && to.cols >= 0, "a weight with storage");
   check(a.rows <= 1 || a.source_stride >= row_bytes, "source rows do not overlap");
   check(a.first_row >= 0 && a.first_row + a.rows <= to.rows, "rows within the weight");
@@ -134,7 +143,8 @@ void check_encode(const EncodeArgs& a) {
                                                           : ScaleKind::per_row;
   check(to.format.scales == scales, "scales as the group has them");
   if (a.group == ScaleGroup::none) {
-    check(is_float_weight(to.format.dtype), "unquantized weights are f32, f16 or bf16");
+    const DType kept = to.format.dtype;
+    check(is_float_weight(kept) && kept == kept_dtype(kept), "weights of f32, f16 or bf16");
   } else {
     const bool codes = to.format.dtype == DType::f8_e4m3 || to.format.dtype == DType::i8;
     check(codes && to.scales != nullptr, "codes and scales");

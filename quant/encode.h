@@ -25,7 +25,7 @@ struct EncodeStats {
 
 struct EncodeArgs {
   const std::byte* source = nullptr;  // row-major elements of `stored`; any alignment
-  DType stored = DType::bf16;         // f32, f16 or bf16
+  DType stored = DType::bf16;         // f64, f32, f16 or bf16
   int64_t source_stride = 0;          // bytes from one source row to the next
   int64_t rows = 0;                   // source rows given here
   ScaleGroup group = ScaleGroup::none;
@@ -54,7 +54,7 @@ float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
 // division in float32, clamped to +- the largest code, rounded to nearest, ties to even; NaN
 // becomes NaN (i8: 0), infinities saturate; dequantized = value of code * scale in float32. Without
 // quantization elements keep their bits, or are converted where `to` has another type: through
-// float32, to nearest even.
+// float32, to nearest even. An f64 element is rounded to float32 first; that is its x.
 EncodeStats encode_reference(const EncodeArgs& args);
 
 // The dequantized element (row, col), in any layout.

@@ -24,6 +24,7 @@ struct StoredTensor {
   uint32_t file = 0;    // index into CheckpointIndex::files
   uint64_t offset = 0;  // bytes from the start of the file
   uint64_t bytes = 0;
+  bool listed = true;  // in the checkpoint's index, where it has one
 };
 
 // The same bytes as one of the checkpoint's files, elsewhere.

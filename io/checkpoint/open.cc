@@ -3,9 +3,11 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -67,7 +69,7 @@ std::string download_hint(const fs::path& directory) {
 }
 
 // A link that leads nowhere, as a cache has before the file arrives, does not count as a file; one
-// that cannot be followed at all does, and is left to resolve_inside.
+// that cannot be followed at all does, and is left to resolve_links.
 bool is_absent(const fs::path& path) {
   std::error_code error;
   return !fs::exists(path, error) && (!error || error == std::errc::no_such_file_or_directory);
@@ -90,7 +92,7 @@ class Places {
     std::optional<SafetensorsFile> first;
     for (const fs::path& directory : all_) {
       if (is_absent(directory / name)) continue;
-      SafetensorsFile file = read_safetensors_header(resolve_inside(directory, name), name);
+      SafetensorsFile file = read_safetensors_header(resolve_links(directory, name), name);
       if (!first) {
         first = std::move(file);
         continue;
@@ -159,24 +161,63 @@ void refuse_absent_tensors(const SafetensorsFile& file, const Shard& shard) {
        printable(file.file.path.string()), printable(absent.front()), kIndexFile, more);
 }
 
-// Moves the tensors that the index puts into this file to `tensors`. Others are ignored: the index
-// may say that they lie elsewhere. Returns a warning about them, or an empty string.
-std::string take_tensors(SafetensorsFile& file, const Shard& shard, uint32_t number,
-                         std::vector<StoredTensor>& tensors) {
-  std::vector<std::string> ignored;
-  for (StoredTensor& tensor : file.tensors) {
-    if (std::binary_search(shard.tensors.begin(), shard.tensors.end(), tensor.name)) {
+// "x (and 2 more)", for a warning.
+std::string first_of(const std::set<std::string>& names) {
+  std::string more = names.size() > 1 ? fmt::format(" (and {} more)", names.size() - 1) : "";
+  return printable(*names.begin()) + more;
+}
+
+// The tensors of all shards, each once: from the shard that the index names, or where it names
+// none, from the last that has it, as in transformers.
+class ShardTensors {
+ public:
+  explicit ShardTensors(const ShardIndex& index) {
+    for (uint32_t i = 0; i < index.shards.size(); ++i)
+      for (const std::string& name : index.shards[i].tensors) named_.emplace(name, i);
+  }
+
+  void add(std::vector<StoredTensor> tensors, uint32_t number) {
+    for (StoredTensor& tensor : tensors) {
       tensor.file = number;
-      tensors.push_back(std::move(tensor));
-    } else {
-      ignored.push_back(std::move(tensor.name));
+      auto named = named_.find(tensor.name);
+      tensor.listed = named != named_.end();
+      if (tensor.listed && named->second != number) {
+        twice_.insert(tensor.name);
+        continue;
+      }
+      if (!tensor.listed) {
+        auto [at, fresh] = unlisted_.try_emplace(tensor.name, all_.size());
+        if (!fresh) {
+          twice_.insert(tensor.name);
+          all_[at->second] = std::move(tensor);
+          continue;
+        }
+      }
+      all_.push_back(std::move(tensor));
     }
   }
-  if (ignored.empty()) return "";
-  return fmt::format("{}: ignored, because {} does not put it there: tensor {}{}",
-                     printable(shard.file), kIndexFile, printable(ignored.front()),
-                     ignored.size() > 1 ? fmt::format(" and {} more", ignored.size() - 1) : "");
-}
+
+  // One sentence about all in which the index and the shards disagree, or an empty one.
+  std::string warning() const {
+    std::set<std::string> unlisted;
+    for (const auto& [name, at] : unlisted_) unlisted.insert(name);
+    std::string faults;
+    auto add = [&](const std::set<std::string>& names, std::string_view what) {
+      if (!names.empty()) faults += fmt::format("; {} {}", first_of(names), what);
+    };
+    add(unlisted, "is not listed, but taken");
+    add(twice_, "is in several shards");
+    return faults.empty() ? "" : fmt::format("{} and the shards disagree{}", kIndexFile, faults);
+  }
+
+  std::vector<StoredTensor> take() && { return std::move(all_); }
+
+ private:
+  std::unordered_map<std::string, uint32_t> named_;   // tensor -> shard, as the index says
+  std::unordered_map<std::string, size_t> unlisted_;  // tensor that it lacks -> place in all_
+  std::vector<StoredTensor> all_;
+  std::set<std::string> twice_;
+};
 
 CheckpointIndex open_sharded(const Places& places) {
   const fs::path& directory = places.own();
@@ -186,16 +227,18 @@ CheckpointIndex open_sharded(const Places& places) {
   refuse_missing_shards(places, index);
 
   std::vector<CheckpointFile> files;
-  std::vector<StoredTensor> tensors;
-  std::vector<std::string> warnings;
+  ShardTensors found(index);
   std::vector<FileCopy> copies;
   for (const Shard& shard : index.shards) {
-    SafetensorsFile file = places.read(shard.file, static_cast<uint32_t>(files.size()), copies);
+    auto number = static_cast<uint32_t>(files.size());
+    SafetensorsFile file = places.read(shard.file, number, copies);
     refuse_absent_tensors(file, shard);
-    std::string warning = take_tensors(file, shard, static_cast<uint32_t>(files.size()), tensors);
-    if (!warning.empty()) warnings.push_back(std::move(warning));
+    found.add(std::move(file.tensors), number);
     files.push_back(std::move(file.file));
   }
+  std::vector<std::string> warnings;
+  if (std::string warning = found.warning(); !warning.empty()) warnings.push_back(warning);
+  std::vector<StoredTensor> tensors = std::move(found).take();
   uint64_t bytes = 0;
   for (const StoredTensor& tensor : tensors) bytes += tensor.bytes;
   if (index.total_size && *index.total_size != bytes) {

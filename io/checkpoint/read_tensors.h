@@ -1,4 +1,4 @@
-// The bytes of small tensors that have to be known before a load can be planned, such as scales.
+// The bytes of tensors that have to be known before a load can be planned, such as scales.
 // Weights take the other road: io/reader.h.
 #pragma once
 
@@ -15,5 +15,8 @@ namespace sluice::io {
 // what it was.
 std::vector<std::string> read_tensors(const CheckpointIndex& index,
                                       std::span<const StoredTensor* const> tensors);
+
+// True if both have the same type, shape and bytes, which are read up to the first difference.
+bool same_contents(const CheckpointIndex& index, const StoredTensor& a, const StoredTensor& b);
 
 }  // namespace sluice::io

@@ -271,6 +271,8 @@ SafetensorsFile read_safetensors_header(const std::filesystem::path& path, std::
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   SafetensorsFile result{.file = describe_file(fd, path, std::move(name)), .tensors = {}};
   std::string where = printable(path.string());
+  if (!path.string().ends_with(result.file.name))  // a link has another name
+    where = fmt::format("{} (a link to {})", printable(result.file.name), where);
   std::string header = read_header(fd, result.file, where);
 
   HeaderEntries entries(where);

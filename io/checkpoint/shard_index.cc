@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 
 #include "io/checkpoint/json_events.h"
 #include "io/file.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace sluice::io {
 namespace {
@@ -38,6 +40,7 @@ std::string_view path_fault(std::string_view name) {
   }
 }
 
+// Of a key that is there twice the last value counts, as in Python.
 class IndexEntries {
  public:
   explicit IndexEntries(const std::string& where) : where_(where) {}
@@ -65,8 +68,9 @@ class IndexEntries {
                : e.key == "metadata" ? Section::metadata
                                      : Section::other;
     if (section_ != Section::weight_map) return;
-    if (std::exchange(had_weight_map_, true)) refuse("weight_map is there twice");
     if (e.kind != Kind::object) refuse("weight_map must be an object of tensor and file names");
+    had_weight_map_ = true;
+    file_of_.clear();
   }
 
   void take_tensor(const JsonEvent& e) {
@@ -74,15 +78,15 @@ class IndexEntries {
     if (e.kind != Kind::string) {
       refuse(fmt::format("the file name of tensor {} must be a string", tensor));
     }
-    auto shard = shards_.find(e.text);
-    if (shard == shards_.end()) {
+    auto file = files_.find(e.text);
+    if (file == files_.end()) {
       if (std::string_view fault = path_fault(e.text); !fault.empty()) {
         refuse(fmt::format("tensor {}: the file name '{}' {}; refused without opening it", tensor,
                            printable(e.text), fault));
       }
-      shard = shards_.emplace(e.text, std::vector<std::string>()).first;
+      file = files_.emplace(e.text).first;
     }
-    shard->second.emplace_back(e.key);
+    file_of_.insert_or_assign(std::string(e.key), &*file);
   }
 
   [[noreturn]] void refuse(const std::string& fault) const {
@@ -92,22 +96,20 @@ class IndexEntries {
   const std::string& where_;
   Section section_ = Section::other;
   bool had_weight_map_ = false;
-  std::map<std::string, std::vector<std::string>, std::less<>> shards_;  // file -> tensors
+  std::set<std::string, std::less<>> files_;
+  std::unordered_map<std::string, const std::string*> file_of_;  // by tensor
   std::optional<uint64_t> total_size_;
 };
 
 ShardIndex IndexEntries::finish() && {
   if (!had_weight_map_) refuse("has no weight_map");
-  if (shards_.empty()) refuse("weight_map is empty");
+  if (file_of_.empty()) refuse("weight_map is empty");
+  std::map<std::string_view, std::vector<std::string>> shards;
+  for (const auto& [tensor, file] : file_of_) shards[*file].push_back(tensor);
   ShardIndex index{.shards = {}, .total_size = total_size_};
-  std::unordered_set<std::string_view> names;
-  for (auto& [file, tensors] : shards_) {
+  for (auto& [file, tensors] : shards) {
     std::sort(tensors.begin(), tensors.end());
-    Shard& shard = index.shards.emplace_back(Shard{file, std::move(tensors)});
-    for (const std::string& name : shard.tensors) {
-      if (names.insert(name).second) continue;
-      refuse(fmt::format("tensor {} is there twice in weight_map", printable(name)));
-    }
+    index.shards.push_back({std::string(file), std::move(tensors)});
   }
   return index;
 }
@@ -116,7 +118,9 @@ ShardIndex IndexEntries::finish() && {
 
 ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   IndexEntries entries(where);
-  read_json_events(text, where, kMaxDepth, [&](const JsonEvent& e) { entries.take(e); });
+  const std::optional<std::string> proper = json_of_python(text);
+  read_json_events(proper ? *proper : text, where, kMaxDepth,
+                   [&](const JsonEvent& e) { entries.take(e); });
   return std::move(entries).finish();
 }
 

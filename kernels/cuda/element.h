@@ -13,6 +13,11 @@ template <DType kDType>
 struct Element;
 
 template <>
+struct Element<DType::f64> {  // only read
+  using Code = double;
+  SLUICE_HD static float decode(Code x) { return static_cast<float>(x); }
+};
+template <>
 struct Element<DType::f32> {
   using Code = float;
   SLUICE_HD static float decode(Code x) { return x; }

@@ -189,9 +189,11 @@ bool vectors_fit(const std::byte* source, int64_t stride, int64_t cols, int widt
   return start % 16 == 0 && stride % 16 == 0 && cols % width == 0 && width * bytes <= 16;
 }
 
-// Elements at a time for a stored type of two or four bytes.
+// Elements at a time: as many of the wider type as have 16 bytes.
 template <DType kStored, DType kTo>
-constexpr int kVector = 16 / (kStored == DType::f32 || kTo == DType::f32 ? 4 : 2);
+constexpr int kVector = 16 / (kStored == DType::f64                        ? 8
+                              : kStored == DType::f32 || kTo == DType::f32 ? 4
+                                                                           : 2);
 
 template <DType kStored, DType kTo, int kWidth>
 void launch_encode(const EncodeArgs& a, const KernelArgs& args, Stream stream) {
@@ -228,7 +230,7 @@ void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, S
                         a.to.data + a.first_row * a.to.cols * dtype_bytes(a.to.format.dtype),
                         a.to.scales == nullptr ? nullptr : a.to.scales + first_scale,
                         stats};
-  with_dtype<DType::f32, DType::f16, DType::bf16>(a.stored, [&](auto stored) {
+  with_dtype<DType::f64, DType::f32, DType::f16, DType::bf16>(a.stored, [&](auto stored) {
     with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
         a.to.format.dtype, [&](auto to) {
           constexpr int kWidth = kVector<stored(), to()>;
@@ -247,7 +249,7 @@ void absolute_max(const std::byte* source, DType stored, int64_t source_stride, 
   check_source(source, stored, source_stride);
   if (rows == 0 || cols == 0) return;
   const Launch at{{static_cast<uint32_t>(rows)}, {kThreads}, sizeof(Shared)};
-  with_dtype<DType::f32, DType::f16, DType::bf16>(stored, [&](auto dtype) {
+  with_dtype<DType::f64, DType::f32, DType::f16, DType::bf16>(stored, [&](auto dtype) {
     constexpr int kWidth = kVector<dtype(), dtype()>;
     if (vectors_fit(source, source_stride, cols, kWidth, dtype_bytes(dtype))) {
       launch(amax_kernel<dtype(), kWidth>, at, stream, source, source_stride, cols, amax);

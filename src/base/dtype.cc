@@ -42,7 +42,9 @@ std::optional<DType> parse_dtype(std::string_view safetensors_name) {
 }
 
 bool is_float_weight(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
 }
+
+DType kept_dtype(DType stored) { return stored == DType::f64 ? DType::f32 : stored; }
 
 }  // namespace sluice

@@ -31,7 +31,9 @@ int dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);
 // nullopt for a name that safetensors does not know or that has no whole number of bytes.
 std::optional<DType> parse_dtype(std::string_view safetensors_name);
-// True for the types that a weight may have: f64 is not among them, integers neither.
+// True for the types in which a weight may be stored: integers are not among them.
 bool is_float_weight(DType dtype);
+// The type in which a stored weight that nobody quantizes is kept: its own, f32 for f64.
+DType kept_dtype(DType stored);
 
 }  // namespace sluice

@@ -1,25 +1,79 @@
 #include "src/base/json.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "src/base/error.h"
 
 namespace sluice {
+namespace {
+
+// Stands for a number that is not finite while the text is parsed: a string with a NUL, which no
+// text file holds.
+constexpr std::string_view kNotFinite("\0not finite", 11);
+constexpr std::string_view kNotFiniteText = R"("\u0000not finite")";
+
+// The end of the string that begins at `at`, behind its closing quote.
+size_t end_of_string(std::string_view text, size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\') ++at;
+  }
+  return std::min(at + 1, text.size());
+}
+
+bool is_placeholder(const Json& value) {
+  return value.is_string() && value.get_ref<const std::string&>() == kNotFinite;
+}
+
+}  // namespace
+
+std::optional<std::string> json_of_python(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kLiterals{"NaN", "Infinity", "-Infinity"};
+  std::string json;
+  size_t done = 0;  // what of the text is in `json`
+  for (size_t at = 0; at < text.size();) {
+    if (text[at] == '"') {
+      at = end_of_string(text, at);
+      continue;
+    }
+    std::string_view rest = text.substr(at);
+    auto literal =
+        std::ranges::find_if(kLiterals, [&](std::string_view l) { return rest.starts_with(l); });
+    if (literal == kLiterals.end()) {
+      ++at;
+      continue;
+    }
+    json += text.substr(done, at - done);
+    json += kNotFiniteText;
+    done = at += literal->size();
+  }
+  if (done == 0) return std::nullopt;
+  return json += text.substr(done);
+}
 
 Json parse_json(std::string_view text, std::string_view where, int max_depth) {
-  auto depth_limit = [&](int depth, Json::parse_event_t, Json&) {
+  auto handle = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > max_depth) {
       fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", where, max_depth);
     }
+    if (is_placeholder(value)) {
+      if (event == Json::parse_event_t::key)
+        fail(ErrorKind::refused, "{}: not valid JSON: a key is no string", where);
+      value = std::numeric_limits<double>::quiet_NaN();
+    }
     return true;
   };
+  const std::optional<std::string> proper = json_of_python(text);
+  if (proper) text = *proper;
   // The library takes a NUL for the end of its input.
   if (text.find('\0') != std::string_view::npos) {
     fail(ErrorKind::refused, "{}: not valid JSON: it holds a NUL", where);
   }
   try {
-    return Json::parse(text.begin(), text.end(), depth_limit);
+    return Json::parse(text.begin(), text.end(), handle);
   } catch (const Json::exception& e) {
     if (text.empty()) fail(ErrorKind::refused, "{}: not valid JSON: the file is empty", where);
     std::string reason = e.what();
@@ -44,10 +98,22 @@ bool JsonFields::has(const char* key) const {
   return it != object_.end() && !it->is_null();
 }
 
+bool JsonFields::is_null(const char* key) const {
+  auto it = object_.find(key);
+  return it != object_.end() && it->is_null();
+}
+
 const Json& JsonFields::raw(const char* key) const {
   auto it = object_.find(key);
   if (it == object_.end()) fail(ErrorKind::refused, "{}: {} is missing", where_, key);
   return *it;
+}
+
+void JsonFields::refuse_null(std::initializer_list<const char*> keys) const {
+  for (const char* key : keys) {
+    if (is_null(key))
+      fail(ErrorKind::refused, "{}: {} is null, which has no meaning there", where_, key);
+  }
 }
 
 int64_t JsonFields::integer(const char* key, int64_t low, int64_t high) const {

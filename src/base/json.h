@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,16 +14,25 @@ namespace sluice {
 using Json = nlohmann::json;
 
 // `where` names the file in errors. Throws Error(refused) for text that is no JSON, is not UTF-8,
-// has trailing text, or nests deeper than `max_depth`.
+// has trailing text, or nests deeper than `max_depth`. As Python's module does, it takes NaN,
+// Infinity and -Infinity for numbers (not finite: whoever reads them refuses them), and of a key
+// that is there twice the last value.
 Json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
+
+// `text` as JSON proper: a string that no file holds stands for each NaN, Infinity and -Infinity.
+// nullopt: there is none.
+std::optional<std::string> json_of_python(std::string_view text);
 
 // Reads an object's fields. Every error is Error(refused) and says "WHERE: KEY must be ...".
 class JsonFields {
  public:
   JsonFields(const Json& object, std::string where);  // refuses what is not an object
 
-  bool has(const char* key) const;  // present and not null
+  bool has(const char* key) const;      // present and not null
+  bool is_null(const char* key) const;  // present and null
   const Json& raw(const char* key) const;
+  // Each of the keys may be absent, but not null.
+  void refuse_null(std::initializer_list<const char*> keys) const;
   // The integer under `key`, which must lie in [low, high]; fallback when absent (null counts as
   // absent only there).
   int64_t integer(const char* key, int64_t low, int64_t high) const;

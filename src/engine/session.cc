@@ -29,8 +29,16 @@ uint64_t parse_budget(const char* option, const std::string& text, uint64_t all)
   return *bytes;
 }
 
-Compute choose_compute(DtypeChoice choice, DType stored) {
-  if (choice == DtypeChoice::automatic) return stored == DType::bf16 ? Compute::bf16 : Compute::f32;
+// As transformers: where config.json names no type, that of the first weight.
+DType model_dtype(const Model& model, const io::CheckpointIndex& index) {
+  if (model.files.dtype) return *model.files.dtype;
+  auto weight = std::ranges::find_if(
+      index.tensors(), [](const io::StoredTensor& t) { return is_float_weight(t.dtype); });
+  return weight == index.tensors().end() ? DType::bf16 : weight->dtype;
+}
+
+Compute choose_compute(DtypeChoice choice, DType model) {
+  if (choice == DtypeChoice::automatic) return model == DType::bf16 ? Compute::bf16 : Compute::f32;
   return choice == DtypeChoice::bf16 ? Compute::bf16 : Compute::f32;
 }
 
@@ -65,7 +73,7 @@ Session::Session(SessionOptions options, Session* host)
       own_ledger_(host == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
       free_(host == nullptr ? free_memory() : host->free_),
-      model_(build_model(options_.model, Rank{})),
+      model_(read_model(options_.model)),
       index_(io::open_checkpoint(options_.model, options_.mirrors)),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
@@ -75,8 +83,9 @@ Session::Session(SessionOptions options, Session* host)
                : options_.backend != nullptr ? options_.backend
                                              : make_cpu_backend(options_.isa, *pool_)) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
+  build_root(model_, Rank{}, &index_);
   if (host == nullptr) load_tokenizer();
-  compute_ = choose_compute(options_.dtype, model_.files.dtype);
+  compute_ = choose_compute(options_.dtype, model_dtype(model_, index_));
   if (is_float8(kv_dtype())) model_.root->use_kv_scales(read_kv_scales(*model_.root, index_));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   options_.quantize.matrix_layout = backend_->matrix_layout();

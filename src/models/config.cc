@@ -1,10 +1,13 @@
 #include "src/models/config.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <utility>
 
 #include "io/file.h"
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/base/units.h"
 
 namespace sluice {
@@ -16,39 +19,61 @@ Json read_json(const std::filesystem::path& directory, const char* name) {
   return parse_json(io::read_checkpoint_file(directory, name, kMaxConfigBytes), name);
 }
 
-std::string parse_architecture(const JsonFields& config) {
-  if (!config.has("architectures")) {
-    fail(ErrorKind::refused, "{}: names no architecture (architectures is missing)",
-         config.where());
-  }
-  const Json& list = config.raw("architectures");
-  if (!list.is_array() || list.empty() || !list[0].is_string()) {
-    fail(ErrorKind::refused, "{}: architectures must be a list of strings", config.where());
-  }
-  return list[0].get<std::string>();
-}
-
-DType parse_torch_dtype(const JsonFields& config) {
+// As transformers: dtype is preferred, and a null is no answer.
+std::optional<DType> parse_torch_dtype(const JsonFields& config) {
+  static constexpr std::array<std::pair<std::string_view, DType>, 7> kNames{
+      {{"bfloat16", DType::bf16},
+       {"float16", DType::f16},
+       {"half", DType::f16},
+       {"float32", DType::f32},
+       {"float", DType::f32},
+       {"float64", DType::f64},
+       {"double", DType::f64}}};
   const char* key = config.has("dtype") ? "dtype" : "torch_dtype";
-  std::string name = config.string_or(key, "bfloat16");
-  if (name == "bfloat16") return DType::bf16;
-  if (name == "float16" || name == "half") return DType::f16;
-  if (name == "float32" || name == "float") return DType::f32;
-  fail(ErrorKind::refused, "{}: {} \"{}\" is not known; bfloat16, float16 and float32 are",
+  if (!config.has(key)) return std::nullopt;
+  std::string name = config.string(key);
+  if (config.string_or("torch_dtype", name) != name) {
+    log::warning("{}: dtype is {}, torch_dtype {}: dtype counts", config.where(),
+                 io::printable(name), io::printable(config.string("torch_dtype")));
+  }
+  for (const auto& [known, dtype] : kNames) {
+    if (known == name) return dtype;
+  }
+  fail(ErrorKind::refused, "{}: {} \"{}\" is not known; bfloat16, float16, float32 and float64 are",
        config.where(), key, name);
 }
 
+// Ids below zero are none: some configs have -1 where there is no such token.
 std::vector<int32_t> parse_ids(const JsonFields& fields, const char* key) {
   std::vector<int32_t> ids;
   if (!fields.has(key)) return ids;
   const Json& value = fields.raw(key);
   for (const Json& id : value.is_array() ? value : Json::array({value})) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxVocab) {
+    bool is_id = id.is_number_unsigned() ? id.get<uint64_t>() <= uint64_t{kMaxVocab}
+                                         : id.is_number_integer();
+    if (!is_id) {
       fail(ErrorKind::refused, "{}: {} must be a token id or a list of them", fields.where(), key);
     }
-    ids.push_back(id.get<int32_t>());
+    if (id.get<int64_t>() >= 0) ids.push_back(id.get<int32_t>());
   }
   return ids;
+}
+
+// As transformers: where there is a generation_config.json it alone counts.
+std::vector<int32_t> read_eos_ids(const std::filesystem::path& directory,
+                                  const JsonFields& config) {
+  std::vector<int32_t> ids = parse_ids(config, "eos_token_id");
+  if (!std::filesystem::exists(directory / "generation_config.json")) return ids;
+  Json json = read_json(directory, "generation_config.json");
+  std::vector<int32_t> generation =
+      parse_ids(JsonFields(json, "generation_config.json"), "eos_token_id");
+  if (!ids.empty() && generation.empty()) {
+    log::warning(
+        "generation_config.json has no eos_token_id, config.json has {}: no token ends the text "
+        "(--stop-token-ids)",
+        fmt::join(ids, ", "));
+  }
+  return generation;
 }
 
 // compressed-tensors says so of a checkpoint whose weights are plain, and that has scales of the KV
@@ -71,9 +96,21 @@ void refuse_stored_quantization(const JsonFields& config) {
        q.where(), q.string_or("quant_method", "(none named)"));
 }
 
+// The weights decide whether they are right; a config that lacks one of them is seldom meant so.
+void warn_of_missing_sizes(const JsonFields& c) {
+  std::vector<std::string_view> missing;
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads"}) {
+    if (!c.has(key)) missing.push_back(key);
+  }
+  if (missing.empty()) return;
+  log::warning("{}: {} missing; the default of transformers is taken", c.where(),
+               fmt::join(missing, ", "));
+}
+
 }  // namespace
 
-Activation parse_activation(const JsonFields& config, const char* key, std::string fallback) {
+Activation parse_activation(const JsonFields& config, const char* key, std::string_view fallback) {
   static constexpr std::array<std::pair<std::string_view, Activation>, 7> kNames{
       {{"silu", Activation::silu},
        {"swish", Activation::silu},
@@ -82,21 +119,28 @@ Activation parse_activation(const JsonFields& config, const char* key, std::stri
        {"gelu_pytorch_tanh", Activation::gelu_tanh},
        {"gelu_fast", Activation::gelu_tanh},
        {"relu", Activation::relu}}};
-  std::string name = config.string_or(key, std::move(fallback));
+  std::string name = config.string_or(key, std::string(fallback));
   for (const auto& [known, activation] : kNames) {
     if (known == name) return activation;
   }
   fail(ErrorKind::refused, "{}: {} \"{}\" is not known", config.where(), key, name);
 }
 
-DecoderConfig parse_decoder_config(const JsonFields& c) {
+DecoderConfig parse_decoder_config(const JsonFields& c, const ConfigDefaults& defaults) {
+  c.refuse_null({"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                 "num_attention_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act",
+                 "tie_word_embeddings"});
+  warn_of_missing_sizes(c);
   DecoderConfig d;
-  d.vocab_size = c.integer("vocab_size", 1, kMaxVocab);
-  d.hidden_size = c.integer("hidden_size", 1, kMaxWidth);
-  d.intermediate_size = c.integer("intermediate_size", 1, 4 * kMaxWidth);
-  d.layers = c.integer("num_hidden_layers", 1, kMaxLayers);
-  d.heads = c.integer("num_attention_heads", 1, kMaxWidth);
-  d.kv_heads = c.integer_or("num_key_value_heads", 1, kMaxWidth, d.heads);
+  d.vocab_size = c.integer_or("vocab_size", 1, kMaxVocab, defaults.vocab_size);
+  d.hidden_size = c.integer_or("hidden_size", 1, kMaxWidth, defaults.hidden_size);
+  d.intermediate_size =
+      c.integer_or("intermediate_size", 1, 4 * kMaxWidth, defaults.intermediate_size);
+  d.layers = c.integer_or("num_hidden_layers", 1, kMaxLayers, defaults.num_hidden_layers);
+  d.heads = c.integer_or("num_attention_heads", 1, kMaxWidth, defaults.num_attention_heads);
+  int64_t kv_heads =
+      c.is_null("num_key_value_heads") ? d.heads : defaults.num_key_value_heads.value_or(d.heads);
+  d.kv_heads = c.integer_or("num_key_value_heads", 1, kMaxWidth, kv_heads);
   if (d.heads % d.kv_heads != 0) {
     fail(ErrorKind::refused,
          "{}: num_key_value_heads ({}) does not divide num_attention_heads ({})", c.where(),
@@ -116,20 +160,23 @@ DecoderConfig parse_decoder_config(const JsonFields& c) {
     fail(ErrorKind::refused, "{}: num_attention_heads x head_dim is {}, which is absurd", c.where(),
          d.heads * d.head_dim);
   }
-  double eps = c.number_or("rms_norm_eps", 1e-6);
+  double eps = c.number_or("rms_norm_eps", defaults.rms_norm_eps);
   if (!(eps > 0) || eps > 1)
     fail(ErrorKind::refused, "{}: rms_norm_eps is {}, but must be positive", c.where(), eps);
   d.rms_norm_eps = static_cast<float>(eps);
-  d.max_positions = c.integer_or("max_position_embeddings", 1, kMaxPositions, 2048);
-  d.activation = parse_activation(c, "hidden_act", "silu");
-  d.rope = parse_rope(c, d.head_dim, d.max_positions);
-  d.tie_word_embeddings = c.boolean_or("tie_word_embeddings", false);
+  d.max_positions =
+      c.integer_or("max_position_embeddings", 1, kMaxPositions, defaults.max_position_embeddings);
+  d.activation = parse_activation(c, "hidden_act", defaults.hidden_act);
+  d.rope = parse_rope(c, {d.head_dim, d.max_positions, defaults.rope_theta});
+  d.tie_word_embeddings = c.boolean_or("tie_word_embeddings", defaults.tie_word_embeddings);
   d.windows.assign(static_cast<size_t>(d.layers), 0);
   return d;
 }
 
-std::vector<int64_t> parse_windows(const JsonFields& c, int64_t layers) {
-  int64_t window = c.has("sliding_window") ? c.integer("sliding_window", 1, kMaxPositions) : 0;
+std::vector<int64_t> parse_windows(const JsonFields& c, const ConfigDefaults& defaults,
+                                   int64_t layers) {
+  int64_t absent = c.is_null("sliding_window") ? 0 : defaults.sliding_window.value_or(0);
+  int64_t window = c.integer_or("sliding_window", 1, kMaxPositions, absent);
   std::vector<int64_t> windows(static_cast<size_t>(layers), window);
   if (!c.has("layer_types")) return windows;
   const Json& types = c.raw("layer_types");
@@ -139,7 +186,7 @@ std::vector<int64_t> parse_windows(const JsonFields& c, int64_t layers) {
   }
   for (size_t l = 0; l < windows.size(); ++l) {
     std::string type = types[l].is_string() ? types[l].get<std::string>() : types[l].dump();
-    if (type == "full_attention") {
+    if (type == "full_attention" || type == "attention") {  // the latter is an older name
       windows[l] = 0;
     } else if (type != "sliding_attention" || window == 0) {
       fail(ErrorKind::refused,
@@ -160,15 +207,9 @@ ModelFiles read_model_files(const std::filesystem::path& directory) {
   ModelFiles files;
   files.config = read_json(directory, "config.json");
   JsonFields config(files.config, "config.json");
-  files.architecture = parse_architecture(config);
   files.dtype = parse_torch_dtype(config);
   refuse_stored_quantization(config);
-  files.eos_ids = parse_ids(config, "eos_token_id");
-  if (std::filesystem::exists(directory / "generation_config.json")) {
-    Json generation = read_json(directory, "generation_config.json");
-    JsonFields fields(generation, "generation_config.json");
-    if (fields.has("eos_token_id")) files.eos_ids = parse_ids(fields, "eos_token_id");
-  }
+  files.eos_ids = read_eos_ids(directory, config);
   return files;
 }
 

@@ -144,8 +144,9 @@ CausalLM::CausalLM(DecoderConfig config, Rank rank)
       rank_(rank),
       groups_(group_layers(config_.windows)) {
   check_ranks(config_, rank);
-  embedding_ = &add_child<Embedding>("model.embed_tokens", config_.vocab_size, config_.hidden_size,
-                                     config_.tie_word_embeddings);
+  embedding_ =
+      &add_child<Embedding>("model.embed_tokens", config_.embedding_tensor, config_.vocab_size,
+                            config_.hidden_size, config_.tie_word_embeddings);
   units_.push_back(embedding_);
   for (int64_t i = 0; i < config_.layers; ++i) {
     layers_.push_back(&add_child<DecoderLayer>(fmt::format("model.layers.{}", i), config_,

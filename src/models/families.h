@@ -2,28 +2,32 @@
 // checkpoint's names; registry.cc lists them.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/checkpoint/index.h"
 #include "src/base/json.h"
 #include "src/models/decoder.h"
 
 namespace sluice {
 
 struct Family {
-  std::string_view architecture;  // as config.json names it
+  std::string_view architecture;  // as `architectures` of config.json names it
+  std::string_view model_type;    // as `model_type` does
   DecoderConfig (*parse)(const JsonFields& config);
-  // Patterns ('*' matches anything) of checkpoint tensors that the family knows and does not need.
-  // They are listed, not read.
+  // Patterns ('*' matches anything) of checkpoint tensors that the family knows and does not need,
+  // beside those that no family needs. They are listed, not read.
   std::vector<std::string_view> ignorable;
 };
 
 std::span<const Family> families();
-// Throws Error(refused) that names the architecture and the supported ones.
-const Family& find_family(std::string_view architecture);
+// The first that `architectures` names, in letters of either case; where it names none, the one of
+// `model_type`, with a warning. Throws Error(refused) that names the supported ones.
+const Family& find_family(const JsonFields& config);
 
 std::vector<Family> llama_families();    // llama.cc
 std::vector<Family> mistral_families();  // mistral.cc
@@ -31,10 +35,18 @@ std::vector<Family> mistral_families();  // mistral.cc
 // A model as its directory describes it: placeholders only.
 struct Model {
   ModelFiles files;
-  std::unique_ptr<CausalLM> root;
+  DecoderConfig config;
   std::vector<std::string>
-      ignorable;  // patterns, the family's and those that follow from the configuration
+      ignorable;  // patterns: of any family, of this one, and those that follow from the rest
+  std::unique_ptr<CausalLM> root;
 };
-Model build_model(const std::filesystem::path& directory, Rank rank);
+// What config.json says: all but the root.
+Model read_model(const std::filesystem::path& directory);
+// Where the embedding and the head come from follows from the tensors that the checkpoint has, too
+// (embeddings.h); without an `index`, from config.json alone.
+void build_root(Model& model, Rank rank, const io::CheckpointIndex* index);
+// Both.
+Model build_model(const std::filesystem::path& directory, Rank rank,
+                  const io::CheckpointIndex* index = nullptr);
 
 }  // namespace sluice

@@ -5,18 +5,32 @@
 namespace sluice {
 namespace {
 
+// Of both classes.
+constexpr ConfigDefaults kDefaults{.vocab_size = 32000,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 14336,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 8,
+                                   .max_position_embeddings = 131072,
+                                   .rms_norm_eps = 1e-6,
+                                   .rope_theta = 10000,
+                                   .hidden_act = "silu",
+                                   .tie_word_embeddings = false,
+                                   .sliding_window = 4096};
+
 DecoderConfig parse_mistral(const JsonFields& config) {
-  DecoderConfig c = parse_decoder_config(config);
-  c.windows = parse_windows(config, c.layers);
+  DecoderConfig c = parse_decoder_config(config, kDefaults);
+  c.windows = parse_windows(config, kDefaults, c.layers);
   return c;
 }
 
 }  // namespace
 
 std::vector<Family> mistral_families() {
-  std::vector<std::string_view> ignorable{"*.rotary_emb.inv_freq", "vision_tower.*"};
-  return {{"MistralForCausalLM", parse_mistral, ignorable},
-          {"MinistralForCausalLM", parse_mistral, ignorable}};
+  std::vector<std::string_view> ignorable{"vision_tower.*"};
+  return {{"MistralForCausalLM", "mistral", parse_mistral, ignorable},
+          {"MinistralForCausalLM", "ministral", parse_mistral, ignorable}};
 }
 
 }  // namespace sluice

@@ -1,12 +1,77 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <iterator>
+#include <numeric>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/models/embeddings.h"
 #include "src/models/families.h"
 
 namespace sluice {
+namespace {
+
+// What any checkpoint may hold beside its weights: tables that follow from config.json, masks, and
+// what a trainer has left.
+constexpr std::array<std::string_view, 15> kIgnorable{
+    "*.rotary_emb.*",   "*.rotary_pos_emb.*", "*inv_freq",      "*cos_cached",   "*sin_cached",
+    "*rope.freqs",      "*freqs_cis",         "*position_ids",  "*.masked_bias", "*.attn.bias",
+    "*.self_attn.bias", "optimizer.*",        "lr_scheduler.*", "*.exp_avg",     "*.exp_avg_sq"};
+
+bool same_letters(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+// Characters to insert, remove or exchange (Levenshtein).
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      size_t exchanged = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({exchanged, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> parse_architectures(const JsonFields& config) {
+  std::vector<std::string> names;
+  if (!config.has("architectures")) return names;
+  const Json& list = config.raw("architectures");
+  if (!list.is_array() || !std::ranges::all_of(list, &Json::is_string)) {
+    fail(ErrorKind::refused, "{}: architectures must be a list of strings", config.where());
+  }
+  for (const Json& name : list) names.push_back(io::printable(name.get<std::string>()));
+  return names;
+}
+
+[[noreturn]] void refuse_unknown(const JsonFields& config, const std::vector<std::string>& names,
+                                 const std::string& model_type) {
+  std::vector<std::string_view> known;
+  for (const Family& f : families()) known.push_back(f.architecture);
+  if (names.empty() && model_type.empty()) {
+    fail(ErrorKind::refused,
+         "{}: architectures and model_type are missing; architectures may name {}", config.where(),
+         fmt::join(known, ", "));
+  }
+  std::string named = names.empty() ? "model_type is " + model_type
+                                    : fmt::format("architectures names {}", fmt::join(names, ", "));
+  std::string_view wanted = names.empty() ? std::string_view(model_type) : names.front();
+  auto nearest =
+      std::ranges::min(known, {}, [&](std::string_view name) { return distance(wanted, name); });
+  fail(ErrorKind::refused,
+       "{}: {}, which is not supported; the nearest that is supported is {}, and all are {}",
+       config.where(), named, nearest, fmt::join(known, ", "));
+}
+
+}  // namespace
 
 std::span<const Family> families() {
   static const std::vector<Family> all = [] {
@@ -18,25 +83,50 @@ std::span<const Family> families() {
   return all;
 }
 
-const Family& find_family(std::string_view architecture) {
-  std::vector<std::string_view> known;
-  for (const Family& f : families()) {
-    if (f.architecture == architecture) return f;
-    known.push_back(f.architecture);
+const Family& find_family(const JsonFields& config) {
+  std::vector<std::string> names = parse_architectures(config);
+  std::string model_type = io::printable(config.string_or("model_type", ""));
+  auto of_type = std::ranges::find(families(), model_type, &Family::model_type);
+  for (const std::string& name : names) {
+    auto family = std::ranges::find_if(
+        families(), [&](const Family& f) { return same_letters(f.architecture, name); });
+    if (family == families().end()) continue;
+    if (of_type != families().end() && of_type != family) {
+      log::warning("{}: architectures names {}, which counts, and model_type {}", config.where(),
+                   name, model_type);
+    }
+    return *family;
   }
-  fail(ErrorKind::refused,
-       "config.json: architectures names {}, which is not supported; these are: {}", architecture,
-       fmt::join(known, ", "));
+  if (of_type == families().end()) refuse_unknown(config, names, model_type);
+  if (!names.empty()) {
+    log::warning("{}: architectures names {}, which is not known; {} is taken, as model_type is {}",
+                 config.where(), names.front(), of_type->architecture, model_type);
+  }
+  return *of_type;
 }
 
-Model build_model(const std::filesystem::path& directory, Rank rank) {
+Model read_model(const std::filesystem::path& directory) {
   Model model;
   model.files = read_model_files(directory);
-  const Family& family = find_family(model.files.architecture);
-  DecoderConfig config = family.parse(JsonFields(model.files.config, "config.json"));
-  model.ignorable.assign(family.ignorable.begin(), family.ignorable.end());
-  if (config.tie_word_embeddings) model.ignorable.push_back("lm_head.weight");
-  model.root = std::make_unique<CausalLM>(std::move(config), rank);
+  JsonFields fields(model.files.config, "config.json");
+  const Family& family = find_family(fields);
+  model.files.architecture = family.architecture;
+  model.config = family.parse(fields);
+  model.ignorable.assign(kIgnorable.begin(), kIgnorable.end());
+  model.ignorable.insert(model.ignorable.end(), family.ignorable.begin(), family.ignorable.end());
+  return model;
+}
+
+void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
+  if (index != nullptr) choose_embeddings(model.config, *index);
+  if (model.config.tie_word_embeddings) model.ignorable.push_back("lm_head.weight");
+  model.root = std::make_unique<CausalLM>(model.config, rank);
+}
+
+Model build_model(const std::filesystem::path& directory, Rank rank,
+                  const io::CheckpointIndex* index) {
+  Model model = read_model(directory);
+  build_root(model, rank, index);
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 
 namespace sluice {
 namespace {
@@ -26,7 +27,18 @@ double positive(const JsonFields& fields, const char* key, double value) {
   return value;
 }
 
+// Two fields of config.json that say one thing: `used` counts.
+void warn_if_different(const JsonFields& used, const char* key, const JsonFields& other,
+                       const char* other_key) {
+  if (!used.has(key) || !other.has(other_key)) return;
+  const Json& value = used.raw(key);
+  if (value == other.raw(other_key)) return;
+  log::warning("{}: {} counts; {} of {} differs", used.where(), key, other_key, other.where());
+}
+
 RopeKind parse_kind(const JsonFields& scaling) {
+  scaling.refuse_null({"rope_type"});
+  warn_if_different(scaling, "rope_type", scaling, "type");
   std::string name = scaling.string_or("rope_type", scaling.string_or("type", "default"));
   for (const auto& [known, kind] : kKinds) {
     if (known == name) return kind;
@@ -39,7 +51,8 @@ std::vector<double> factor_list(const JsonFields& scaling, const char* key, int6
   std::vector<double> factors;
   if (list.is_array()) {
     for (const Json& v : list) {
-      if (v.is_number() && v.get<double>() > 0) factors.push_back(v.get<double>());
+      if (v.is_number() && v.get<double>() > 0 && std::isfinite(v.get<double>()))
+        factors.push_back(v.get<double>());
     }
   }
   if (!list.is_array() || factors.size() != list.size() || std::ssize(factors) != size) {
@@ -62,12 +75,12 @@ double yarn_attention(const JsonFields& scaling, double factor) {
 }
 
 void parse_scaling(const JsonFields& s, const JsonFields& config, RopeConfig& rope) {
-  rope.kind = parse_kind(s);
-  if (rope.kind == RopeKind::plain) return;
   constexpr int64_t kMost = int64_t{1} << 31;
-  rope.original_positions = s.integer_or(
-      "original_max_position_embeddings", 1, kMost,
-      config.integer_or("original_max_position_embeddings", 1, kMost, rope.max_positions));
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (rope.kind == RopeKind::plain) return;
+  warn_if_different(config, kOriginal, s, kOriginal);
+  rope.original_positions =
+      config.integer_or(kOriginal, 1, kMost, s.integer_or(kOriginal, 1, kMost, rope.max_positions));
   bool implied = rope.kind == RopeKind::yarn || rope.kind == RopeKind::longrope;
   double ratio =
       static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_positions);
@@ -94,6 +107,27 @@ void parse_scaling(const JsonFields& s, const JsonFields& config, RopeConfig& ro
         rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / log_original);
     rope.attention_factor = s.number_or("attention_factor", implied_factor);
   }
+}
+
+// Models of other families have a rope for each kind of layer.
+void refuse_nested(const JsonFields& scaling) {
+  for (const char* key : {"full_attention", "sliding_attention"}) {
+    if (scaling.has(key))
+      fail(ErrorKind::refused, "{}: a rope of its own for {} layers is not supported",
+           scaling.where(), key);
+  }
+}
+
+// A part of each head: transformers refuses that with a scaling, and without one does not look.
+void check_whole_head_turns(const JsonFields& scaling, const JsonFields& config, RopeKind kind) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const JsonFields& from = scaling.has(kKey) ? scaling : config;
+  double part = from.number_or(kKey, 1);
+  if (part == 1) return;
+  if (kind != RopeKind::plain)
+    fail(ErrorKind::refused, "{}: {} is {}, which is not supported", from.where(), kKey, part);
+  log::warning("{}: {} is {}, but all of each head is rotated, as in transformers", from.where(),
+               kKey, part);
 }
 
 // Each number may be fine and what follows from them not: it overflows float32, or is divided by
@@ -146,18 +180,27 @@ void scale_llama3(const RopeConfig& rope, std::vector<double>& inverse) {
 
 }  // namespace
 
-RopeConfig parse_rope(const JsonFields& config, int64_t dim, int64_t max_positions) {
+RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
+  static const Json kNone = Json::object();
+  auto given = [&](const char* key) { return config.has(key) && !config.raw(key).empty(); };
   RopeConfig rope;
-  rope.dim = dim;
-  rope.max_positions = max_positions;
-  rope.original_positions = max_positions;
-  rope.theta = positive(config, "rope_theta", config.number_or("rope_theta", 10000));
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (!config.has(key)) continue;
-    JsonFields s(config.raw(key), config.where() + ": " + key);
-    rope.theta = positive(s, "rope_theta", s.number_or("rope_theta", rope.theta));
-    parse_scaling(s, config, rope);
-  }
+  rope.dim = model.dim;
+  rope.max_positions = model.max_positions;
+  rope.original_positions = model.max_positions;
+  const char* key = given("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (given("rope_scaling")) warn_if_different(config, key, config, "rope_parameters");
+  const bool any = given(key);
+  JsonFields s(any ? config.raw(key) : kNone, any ? config.where() + ": " + key : config.where());
+  refuse_nested(s);
+  config.refuse_null({"rope_theta"});
+  s.refuse_null({"rope_theta"});
+  warn_if_different(s, "rope_theta", config, "rope_theta");
+  const JsonFields& with_theta = s.has("rope_theta") ? s : config;
+  rope.theta =
+      positive(with_theta, "rope_theta", with_theta.number_or("rope_theta", model.default_theta));
+  rope.kind = parse_kind(s);
+  check_whole_head_turns(s, config, rope.kind);
+  parse_scaling(s, config, rope);
   check_finite(rope, config.where());
   return rope;
 }

@@ -37,9 +37,16 @@ struct RopeConfig {
   bool depends_on_length() const { return kind == RopeKind::dynamic || kind == RopeKind::longrope; }
 };
 
-// Reads rope_theta, rope_scaling (4.x) or rope_parameters (5.x). Throws Error(refused) that names
-// the key.
-RopeConfig parse_rope(const JsonFields& config, int64_t dim, int64_t max_positions);
+// What a model says of itself outside of its rope fields.
+struct RopeModel {
+  int64_t dim = 0;
+  int64_t max_positions = 0;
+  double default_theta = 10000;
+};
+// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Where several say one
+// thing, what counts is what counts in transformers 5, with a warning if they differ. Throws
+// Error(refused) that names the key.
+RopeConfig parse_rope(const JsonFields& config, const RopeModel& model);
 
 // Inverse frequencies [dim / 2] for a sequence of `length` tokens.
 std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t length);

@@ -53,11 +53,12 @@ void RmsNorm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Ten
   kernels.add_rms_norm(residual, x, weight_->value, eps_, y);
 }
 
-Embedding::Embedding(std::string path, int64_t vocab, int64_t size, bool tied_to_head)
+Embedding::Embedding(std::string path, std::string source, int64_t vocab, int64_t size,
+                     bool tied_to_head)
     : Module(std::move(path)) {
   WeightLayout layout = tied_to_head ? WeightLayout::packed : WeightLayout::rows;
   table_ = &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout,
-                                  {{this->path() + ".weight", vocab, size, Shard::whole()}}, {}));
+                                  {{std::move(source), vocab, size, Shard::whole()}}, {}));
 }
 
 void Embedding::forward(const Kernels& kernels, const StepRows& rows, Tensor y) const {

@@ -59,7 +59,8 @@ class RmsNorm : public Module {
 // The token table. A tied head multiplies with the same matrix, which is then stored packed.
 class Embedding : public Module {
  public:
-  Embedding(std::string path, int64_t vocab, int64_t size, bool tied_to_head);
+  // `source`: the checkpoint tensor that it is.
+  Embedding(std::string path, std::string source, int64_t vocab, int64_t size, bool tied_to_head);
   void forward(const Kernels& kernels, const StepRows& rows, Tensor y) const;
   const Param& table() const { return *table_; }
 

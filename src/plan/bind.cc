@@ -23,7 +23,7 @@ std::string fault_of(const io::StoredTensor* stored, const Piece& piece) {
   if (stored == nullptr)
     return fmt::format("{} is missing (expected {})", piece.source, expected_shape(piece));
   if (!is_float_weight(stored->dtype)) {
-    return fmt::format("{} has dtype {}, which is no weight type (BF16, F16 and F32 are)",
+    return fmt::format("{} has dtype {}, which is no weight type (BF16, F16, F32 and F64 are)",
                        piece.source, dtype_name(stored->dtype));
   }
   Shape expected = piece.vector ? Shape{piece.cols} : Shape{piece.rows, piece.cols};
@@ -98,8 +98,10 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       binding.kv_scales.push_back(&t);
       continue;
     }
+    // Without elements, or known only from a shard's header, it is nothing that the model is made
+    // of.
     bool known =
-        kv_scales.contains(t.name) ||
+        t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||
         std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });
     if (known) {
       binding.ignored.push_back(t.name);

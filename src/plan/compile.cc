@@ -23,12 +23,13 @@ bool quantizes(const QuantizeRequest& quantize, const Param& param) {
          (tied_head && quantize.roles.contains(ParamRole::head));
 }
 
-// The type that holds what all pieces of a parameter are stored in: where they differ, float32.
+// The type that holds what all pieces of a parameter are kept in: where they differ, float32.
 DType common_dtype(const Binding& binding, uint32_t param) {
   std::optional<DType> common;
   for (const TensorPlan& t : binding.tensors) {
     if (t.param != param) continue;
-    common = common.value_or(t.stored->dtype) == t.stored->dtype ? t.stored->dtype : DType::f32;
+    DType kept = kept_dtype(t.stored->dtype);
+    common = common.value_or(kept) == kept ? kept : DType::f32;
   }
   return *common;
 }

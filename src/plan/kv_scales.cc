@@ -23,6 +23,11 @@ struct LayerScales {
 };
 
 float to_float(DType dtype, const std::string& bytes) {
+  if (dtype == DType::f64) {
+    double value;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return static_cast<float>(value);
+  }
   if (dtype == DType::f32) {
     float value;
     std::memcpy(&value, bytes.data(), sizeof value);
@@ -84,7 +89,7 @@ class ScaleReader {
   bool fits(const StoredTensor& tensor) {
     bool is_float = is_float_weight(tensor.dtype), is_one = tensor.shape.elements() == 1;
     if (!is_float) {
-      fault(tensor, "has dtype {}, but must be BF16, F16 or F32", dtype_name(tensor.dtype));
+      fault(tensor, "has dtype {}, but must be BF16, F16, F32 or F64", dtype_name(tensor.dtype));
     } else if (!is_one) {
       fault(tensor, "has shape {}, but must be one number", tensor.shape.str());
     }

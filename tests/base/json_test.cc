@@ -48,5 +48,35 @@ TEST(Json, FieldsNameTheKey) {
             std::string::npos);
 }
 
+TEST(Json, TakesWhatPythonWrites) {
+  Json j = parse_json(
+      R"({"a": [0.0, Infinity, -Infinity, NaN], "b": "NaN \"Infinity\"", "c": NaN, "d": 1, "d": 2})",
+      "f");
+  JsonFields f(j, "f");
+  EXPECT_EQ(f.string("b"), "NaN \"Infinity\"");
+  EXPECT_EQ(f.integer("d", 0, 9), 2);  // the last value of a key counts
+  EXPECT_EQ(j["a"].size(), 4u);
+  for (const Json& number : {j["a"][1], j["a"][2], j["a"][3], j["c"]})
+    EXPECT_TRUE(number.is_number_float());
+  EXPECT_NE(message_of([&] { f.number_or("c", 1); }).find("c must be a finite number"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { f.integer_or("c", 0, 9, 1); }).find("integer"), std::string::npos);
+  EXPECT_EQ(json_of_python(R"({"NaN": "\\", "x": "\"NaN"})"), std::nullopt);
+  for (const char* bad :
+       {"NaNs", "Infinit", "- Infinity", "{\"a\": nan}", "{NaN: 1}", "+Infinity"}) {
+    EXPECT_NE(message_of([&] { parse_json(bad, "f"); }).find("not valid JSON"), std::string::npos)
+        << bad;
+  }
+}
+
+TEST(Json, NullIsNotAbsent) {
+  Json j = parse_json(R"({"a": null, "b": 1})", "f");
+  JsonFields f(j, "f");
+  EXPECT_NO_THROW(f.refuse_null({"b", "missing"}));
+  EXPECT_NE(message_of([&] { f.refuse_null({"b", "a"}); }).find("a is null"), std::string::npos);
+  EXPECT_TRUE(f.is_null("a"));
+  EXPECT_FALSE(f.is_null("missing"));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
+#include "quant/float8.h"
 #include "src/engine/session.h"
 #include "tests/support/checkpoint.h"
 
@@ -56,6 +58,32 @@ TEST(Shapes, FastKernelsAgreeWithTheReferenceOnOddModels) {
         }
       }
     }
+  }
+}
+
+// The same numbers, stored as BF16, and as doubles that round to them.
+TEST(Shapes, AModelOfDoublesIsTheSameModel) {
+  test::Random random("doubles");
+  Json config = test::tiny_config();
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+  test::TempDir narrow, wide;
+  test::write_checkpoint(narrow.path(), config, tensors);
+  for (test::TinyTensor& t : tensors) {
+    std::string doubles;
+    for (size_t i = 0; i < t.bytes.size(); i += 2) {
+      uint16_t code;
+      std::memcpy(&code, t.bytes.data() + i, sizeof code);
+      double value = double{bf16_to_float(code)} * (1 + 0x1p-40);
+      doubles.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    t.bytes = std::move(doubles);
+    t.dtype = "F64";
+  }
+  config["torch_dtype"] = "float64";
+  test::write_checkpoint(wide.path(), config, tensors);
+  for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
+    EXPECT_EQ(last_logits(wide.path(), Isa::automatic, dtype),
+              last_logits(narrow.path(), Isa::automatic, dtype));
   }
 }
 

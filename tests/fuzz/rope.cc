@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text = test::text_of(data, size);
   return test::taken_or_refused([&] {
     Json config = parse_json(text, "config.json");
-    RopeConfig rope = parse_rope(JsonFields(config, "config.json"), kDim, kPositions);
+    RopeConfig rope = parse_rope(JsonFields(config, "config.json"), {kDim, kPositions});
     check(std::isfinite(static_cast<float>(rope.attention_factor)),
           "the attention factor is finite");
     int64_t most = rope.usable_positions();

@@ -1,4 +1,5 @@
 // config.json is untrusted: every bad field is refused with one sentence that names it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +12,11 @@
 
 namespace sluice {
 namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 std::string refusal(const std::string& config_text) {
   test::TempDir dir;
@@ -26,18 +32,15 @@ std::string refusal(const std::string& config_text) {
 
 struct BadField {
   const char* key;
-  Json value;  // discarded: the key is removed
+  Json value;
   const char* mention;
 };
 
 TEST(Config, BadFieldsAreNamed) {
-  Json removed = Json(Json::value_t::discarded);
   const std::vector<BadField> cases{
       {"hidden_act", "sparkle", "hidden_act"},
-      {"architectures", removed, "architectures"},
       {"architectures", 5, "architectures"},
-      {"architectures", Json::array(), "architectures"},
-      {"architectures", {"FrobnicatorForCausalLM"}, "FrobnicatorForCausalLM"},
+      {"architectures", {"LlamaForCausalLM", 5}, "architectures"},
       {"torch_dtype", "float99", "torch_dtype"},
       {"rms_norm_eps", -1.0, "rms_norm_eps"},
       {"rms_norm_eps", 0, "rms_norm_eps"},
@@ -49,13 +52,10 @@ TEST(Config, BadFieldsAreNamed) {
       {"hidden_size", 16.5, "hidden_size"},
       {"hidden_size", nullptr, "hidden_size"},
       {"hidden_size", "16", "hidden_size"},
-      {"hidden_size", removed, "hidden_size"},
       {"hidden_size", uint64_t{1} << 63, "hidden_size"},
       {"num_hidden_layers", -2, "num_hidden_layers"},
       {"num_hidden_layers", 1000000000000, "num_hidden_layers"},
       {"vocab_size", int64_t{1} << 50, "vocab_size"},
-      {"vocab_size", removed, "vocab_size"},
-      {"intermediate_size", removed, "intermediate_size"},
       {"rope_theta", 0, "rope_theta"},
       {"rope_scaling", "linear", "rope_scaling"},
       {"rope_scaling", {{"rope_type", "wobble"}, {"factor", 2.0}}, "rope_scaling"},
@@ -63,13 +63,18 @@ TEST(Config, BadFieldsAreNamed) {
       {"rope_scaling", {{"rope_type", "linear"}}, "factor"},
       {"rope_scaling", {{"type", "llama3"}, {"factor", 2.0}}, "low_freq_factor"},
       {"rope_parameters", {{"rope_theta", -5.0}}, "rope_theta"},
+      {"rope_parameters", {{"rope_theta", nullptr}}, "rope_theta"},
+      {"rope_parameters", {{"rope_type", nullptr}, {"type", "linear"}}, "rope_type"},
+      {"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}, "full_attention"},
+      {"rope_scaling",
+       {{"rope_type", "linear"}, {"factor", 2.0}, {"partial_rotary_factor", 0.5}},
+       "partial_rotary_factor"},
       {"rope_scaling",
        {{"rope_type", "longrope"},
         {"factor", 2.0},
         {"short_factor", {1.0}},
         {"long_factor", {1.0}}},
        "short_factor"},
-      {"partial_rotary_factor", 0.5, "partial_rotary_factor"},
       {"tie_word_embeddings", 3, "tie_word_embeddings"},
       {"attention_bias", "yes", "attention_bias"},
       {"eos_token_id", "two", "eos_token_id"},
@@ -82,11 +87,7 @@ TEST(Config, BadFieldsAreNamed) {
   };
   for (const BadField& c : cases) {
     Json config = test::tiny_config();
-    if (c.value.is_discarded()) {
-      config.erase(c.key);
-    } else {
-      config[c.key] = c.value;
-    }
+    config[c.key] = c.value;
     std::string message = refusal(config.dump());
     EXPECT_NE(message.find(c.mention), std::string::npos)
         << c.key << " = " << c.value.dump() << ": " << message;
@@ -115,18 +116,61 @@ TEST(Config, WhatIsNoObjectIsRefused) {
   }
 }
 
+// As Python writes them: passed over in a field that is not read.
+TEST(Config, NumbersThatAreNotFinite) {
+  std::string text = test::tiny_config().dump();
+  text.pop_back();
+  EXPECT_EQ(refusal(text + R"(, "time_step_limit": [0.0, Infinity], "x": NaN})"), "accepted");
+  for (const char* key : {"hidden_size", "rms_norm_eps", "rope_theta", "eos_token_id", "dtype",
+                          "hidden_act", "tie_word_embeddings", "head_dim", "architectures",
+                          "max_position_embeddings", "rope_scaling", "attention_bias"}) {
+    for (const char* value : {"NaN", "Infinity", "-Infinity"})
+      EXPECT_THAT(refusal(text + fmt::format(R"(, "{}": {}}})", key, value)), HasSubstr(key));
+  }
+}
+
 TEST(Config, MissingDirectoryAndFile) {
   test::TempDir dir;
   EXPECT_THROW(build_model(dir / "nowhere", Rank{}), Error);
   EXPECT_THROW(build_model(dir.path(), Rank{}), Error);
 }
 
+// generation_config.json counts alone where it is there, as in transformers 5.
 TEST(Config, GenerationConfigDecidesEos) {
   test::TempDir dir;
-  test::write_file(dir / "config.json", test::tiny_config().dump());
-  EXPECT_EQ(build_model(dir.path(), Rank{}).files.eos_ids, std::vector<int32_t>{2});
-  test::write_file(dir / "generation_config.json", R"({"eos_token_id": [5, 6]})");
-  EXPECT_EQ(build_model(dir.path(), Rank{}).files.eos_ids, (std::vector<int32_t>{5, 6}));
+  auto eos = [&] { return build_model(dir.path(), Rank{}).files.eos_ids; };
+  auto generation = [&](const char* text) {
+    test::write_file(dir / "generation_config.json", text);
+    return eos();
+  };
+  Json config = test::tiny_config();
+  test::write_file(dir / "config.json", config.dump());
+  EXPECT_THAT(eos(), ElementsAre(2));
+  config["eos_token_id"] = {2, -1};  // some configs have -1 for none
+  test::write_file(dir / "config.json", config.dump());
+  EXPECT_THAT(eos(), ElementsAre(2));
+  EXPECT_THAT(generation(R"({"eos_token_id": [5, 6], "temperature": Infinity})"),
+              ElementsAre(5, 6));
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(generation(R"({"eos_token_id": null})"), IsEmpty());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no eos_token_id"));
+  config.erase("eos_token_id");
+  test::write_file(dir / "config.json", config.dump());
+  EXPECT_THAT(generation(R"({"eos_token_id": 7})"), ElementsAre(7));
+}
+
+TEST(Config, DtypeIsPreferredToTorchDtype) {
+  test::TempDir dir;
+  auto dtype = [&](const char* name, const char* value) {
+    Json config = test::tiny_config();  // its torch_dtype is bfloat16
+    config[name] = value == nullptr ? Json(nullptr) : Json(value);
+    test::write_file(dir / "config.json", config.dump());
+    return build_model(dir.path(), Rank{}).files.dtype;
+  };
+  EXPECT_EQ(dtype("dtype", "float32"), DType::f32);
+  EXPECT_EQ(dtype("dtype", nullptr), DType::bf16);
+  EXPECT_EQ(dtype("torch_dtype", "double"), DType::f64);
+  EXPECT_EQ(dtype("torch_dtype", nullptr), std::nullopt);
 }
 
 TEST(Config, RankCountsThatDoNotDivideTheHeadsAreRefused) {

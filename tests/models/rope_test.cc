@@ -12,7 +12,7 @@ namespace {
 
 RopeConfig parse(const char* text, int64_t dim, int64_t positions) {
   Json json = Json::parse(text);
-  return parse_rope(JsonFields(json, "config.json"), dim, positions);
+  return parse_rope(JsonFields(json, "config.json"), {dim, positions});
 }
 
 void expect_near(const std::vector<float>& actual, const std::vector<double>& expected) {
@@ -47,6 +47,49 @@ TEST(Rope, FrequenciesMatchTransformers) {
   RopeConfig dynamic = parse(R"({"rope_scaling": {"type": "dynamic", "factor": 4.0}})", 8, 32);
   expect_near(rope_frequencies(dynamic, 32), {1.0, 0.1, 0.01, 0.001});
   expect_near(rope_frequencies(dynamic, 70), {1, 0.0558184013, 0.00311569381, 0.000173913038});
+}
+
+// What counts where two fields say one thing is what counts in transformers 5.24.
+TEST(Rope, OfTwoFieldsOneCounts) {
+  struct Case {
+    const char* config;
+    RopeKind kind;
+    double theta;
+    int64_t original;
+    bool warns = false;
+  };
+  for (const Case& c : {
+           Case{R"({"rope_scaling": {"rope_type": "linear", "factor": 4.0},
+                    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}})",
+                RopeKind::linear, 10000, 64, true},
+           Case{R"({"rope_scaling": {}, "rope_parameters": {"rope_theta": 500.0}})",
+                RopeKind::plain, 500, 64},
+           Case{R"({"rope_scaling": null, "rope_parameters": {"type": "linear", "factor": 2}})",
+                RopeKind::linear, 10000, 64},
+           Case{R"({"rope_scaling": {"rope_theta": 500}, "rope_parameters": {"rope_theta": 500}})",
+                RopeKind::plain, 500, 64},
+           Case{R"({"rope_theta": 7.0, "rope_parameters": {"rope_theta": 500.0}})", RopeKind::plain,
+                500, 64, true},
+           Case{R"({"rope_theta": 7.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})",
+                RopeKind::linear, 7, 64},
+           Case{R"({"rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2.0}})",
+                RopeKind::linear, 10000, 64, true},
+           Case{R"({"original_max_position_embeddings": 16, "rope_scaling": {"rope_type": "yarn",
+                    "factor": 4.0, "original_max_position_embeddings": 32}})",
+                RopeKind::yarn, 10000, 16, true},
+           Case{R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                    "original_max_position_embeddings": 32, "attention_factor": null}})",
+                RopeKind::yarn, 10000, 32},
+           Case{R"({"partial_rotary_factor": 0.5})", RopeKind::plain, 10000, 64, true},
+       }) {
+    SCOPED_TRACE(c.config);
+    testing::internal::CaptureStderr();
+    RopeConfig rope = parse(c.config, 8, 64);
+    EXPECT_EQ(rope.kind, c.kind);
+    EXPECT_EQ(rope.theta, c.theta);
+    EXPECT_EQ(rope.original_positions, c.original);
+    EXPECT_EQ(testing::internal::GetCapturedStderr().empty(), !c.warns);
+  }
 }
 
 TEST(Rope, YarnScalesCosAndSin) {

@@ -20,8 +20,8 @@ struct Checkpoint {
     test::write_checkpoint(dir.path(), config, tensors, shards);
   }
   ReadPlan plan(const QuantizeRequest& quantize, const Staging& staging, Rank rank = {}) {
-    model = build_model(dir.path(), rank);
     index.emplace(io::open_checkpoint(dir.path()));
+    model = build_model(dir.path(), rank, &*index);
     return compile(model, *index, quantize, staging);
   }
   Model model;
@@ -174,13 +174,41 @@ TEST(Compile, KnownTensorsThatAreNotNeededAreListed) {
   test::Random random("ignorable");
   Json config = test::tiny_config();
   std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
-  config["tie_word_embeddings"] = true;  // its copy of the head stays in the file
-  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {1}, "F32", "xxxx"});
+  config["tie_word_embeddings"] = true;
+  tensors.back().bytes = tensors.front().bytes;  // a copy of the embedding, which stays in the file
+  std::set<std::string> ignored{"lm_head.weight", "scaled_fp8"};
+  tensors.push_back({"scaled_fp8", {0}, "F8_E4M3", ""});  // a tag, without elements
+  for (const char* name :
+       {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.cos_cached",
+        "model.layers.1.self_attn.sin_cached", "inv_freq", "rope.freqs", "model.position_ids",
+        "model.layers.0.self_attn.masked_bias", "model.layers.0.attn.bias",
+        "optimizer.state.0.step", "lr_scheduler.last", "model.norm.weight.exp_avg"}) {
+    tensors.push_back({name, {1}, "F32", "xxxx"});
+    ignored.insert(name);
+  }
   Checkpoint checkpoint(config, tensors);
   ReadPlan plan = checkpoint.plan(request("none"), {1 << 16, 1 << 18});
-  EXPECT_EQ(
-      std::set<std::string>(plan.ignored.begin(), plan.ignored.end()),
-      (std::set<std::string>{"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}));
+  EXPECT_EQ(std::set<std::string>(plan.ignored.begin(), plan.ignored.end()), ignored);
+  tensors.push_back({"model.layers.0.self_attn.q_proj.lora_A.weight", {1}, "F32", "xxxx"});
+  EXPECT_NE(refusal(config, tensors).find("lora_A"), std::string::npos);
+}
+
+// Known from a shard's header alone: taken where it is needed, else passed over.
+TEST(Compile, TensorsThatTheIndexDoesNotList) {
+  test::Random random("unlisted");
+  Json config = test::tiny_config();
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+  tensors.push_back({"surprise", {1}, "F32", "xxxx"});
+  EXPECT_NE(refusal(config, tensors).find("surprise"), std::string::npos);
+  test::TempDir dir;
+  test::write_checkpoint(dir.path(), config, tensors, 2);
+  Json index = Json::parse(test::read_file(dir / "model.safetensors.index.json"));
+  for (const char* name : {"surprise", "model.norm.weight"}) index["weight_map"].erase(name);
+  test::write_file(dir / "model.safetensors.index.json", index.dump());
+  io::CheckpointIndex checkpoint = io::open_checkpoint(dir.path());
+  Model model = build_model(dir.path(), Rank{}, &checkpoint);
+  ReadPlan plan = compile(model, checkpoint, request("none"), {1 << 16, 1 << 18});
+  EXPECT_EQ(plan.ignored, std::vector<std::string>{"surprise"});
 }
 
 TEST(Compile, OnlyWhatWasAskedIsQuantized) {

@@ -61,6 +61,25 @@ TEST(Encode, ConversionsRoundToNearestEven) {
   EXPECT_EQ(stats.error_squares, 225);
 }
 
+// As torch: 1 + 2^-8 + 2^-40 is just above a tie between bf16 numbers, but a tie as float32.
+TEST(Encode, DoublesAreRoundedToFloatFirst) {
+  const std::vector<double> x = {1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-24 + 0x1p-52, -1e-300, 3.5e38};
+  EncodeArgs args = f32_args({}, 4, ScaleGroup::none, {});
+  args.source = reinterpret_cast<const std::byte*>(x.data());
+  args.stored = DType::f64;
+  args.source_stride = 32;
+  args.rows = 1;
+  StoredWeight bf16({DType::bf16, WeightLayout::packed, ScaleKind::none}, 1, 4);
+  args.to = bf16.weight;
+  EXPECT_EQ(encode_reference(args).not_finite, 1);  // 3.5e38 is above every float32
+  EXPECT_EQ(decoded(bf16.weight, 0)[0], 1.0f);
+  StoredWeight f32({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 4);
+  args.to = f32.weight;
+  encode_reference(args);
+  EXPECT_EQ(decoded(f32.weight, 0)[1], 1 + 0x1p-23f);
+  EXPECT_EQ(absolute_max(args.source, DType::f64, 32, 1, 4), 1 + 0x1p-8f);
+}
+
 TEST(Encode, PaddingIsZeroWithScaleOne) {
   const std::vector<float> x(3 * 5, 2.0f);
   for (ScaleGroup group : {ScaleGroup::row, ScaleGroup::tensor}) {

@@ -15,7 +15,15 @@ constexpr int64_t kPrefetchBytes = 512;
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t element_bytes(DType dtype) {
   const bool byte = dtype == DType::f8_e4m3 || dtype == DType::i8;
-  return dtype == DType::f32 ? 4 : byte ? 1 : 2;
+  return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : byte ? 1 : 2;
+}
+
+// kLanes consecutive elements, rounded to float32.
+Vf load_f64(const std::byte* from) {
+  using Vd [[gnu::vector_size(8 * kLanes)]] = double;
+  Vd doubles;
+  std::memcpy(&doubles, from, sizeof doubles);
+  return __builtin_convertvector(doubles, Vf);
 }
 
 struct Pair {
@@ -27,6 +35,9 @@ template <DType kStored>
 Pair load_pair(const std::byte* from) {
   if constexpr (kStored == DType::f32) {
     const Vf first = load(from), second = load(from + kLanes * 4);
+    return {even_lanes(first, second), odd_lanes(first, second)};
+  } else if constexpr (kStored == DType::f64) {
+    const Vf first = load_f64(from), second = load_f64(from + kLanes * 8);
     return {even_lanes(first, second), odd_lanes(first, second)};
   } else if constexpr (kStored == DType::f16) {
     const Vu both = load_bits(from);
@@ -125,6 +136,7 @@ Vu join_halves(Vu first, Vu second) {
 // kLanes consecutive elements in order.
 template <DType kStored>
 Vf load_widened(const std::byte* from) {
+  if constexpr (kStored == DType::f64) return load_f64(from);
   if constexpr (kStored == DType::f32) return load(from);
   const Vu codes = load_u16(from);
   return kStored == DType::bf16 ? as_floats(codes << 16) : f16_to_float(codes);
@@ -141,7 +153,7 @@ template <DType kStored, DType kTo>
       const Vu second = encode_pair<kStored, kTo>(from + kPairBytes, scale, sums);
       store(to + at, join_halves(first, second));
       from += 2 * kPairBytes;
-    } else if constexpr (kTo == DType::f32) {  // exact
+    } else if constexpr (kTo == DType::f32) {  // nothing to round any more
       const Vf x = load_widened<kStored>(from);
       add_to_sums(magnitude_of(x), sums);
       store(to + at, x);
@@ -256,10 +268,24 @@ uint32_t largest_below(const std::byte* from, int64_t count, Int limit) {
   return static_cast<uint32_t>(top);
 }
 
+// The same of doubles as float32.
+uint32_t largest_of_doubles(const std::byte* from, int64_t count) {
+  int32_t top = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    double x;
+    std::memcpy(&x, from + i * static_cast<int64_t>(sizeof x), sizeof x);
+    int32_t bits = __builtin_bit_cast(int32_t, static_cast<float>(x)) & 0x7fffffff;
+    bits = bits < 0x7f800000 ? bits : 0;
+    top = bits > top ? bits : top;
+  }
+  return static_cast<uint32_t>(top);
+}
+
 }  // namespace
 
 void encode(const EncodeJob& job, EncodeSums* out) {
-  const Sums sums = job.stored == DType::f32   ? encode_from<DType::f32>(job)
+  const Sums sums = job.stored == DType::f64   ? encode_from<DType::f64>(job)
+                    : job.stored == DType::f32 ? encode_from<DType::f32>(job)
                     : job.stored == DType::f16 ? encode_from<DType::f16>(job)
                                                : encode_from<DType::bf16>(job);
 #if defined(__AVX2__)
@@ -276,6 +302,8 @@ void encode(const EncodeJob& job, EncodeSums* out) {
 
 uint32_t largest(const std::byte* source, DType stored, int64_t count) {
   switch (stored) {
+    case DType::f64:
+      return largest_of_doubles(source, count);
     case DType::f32:
       return largest_below<int32_t>(source, count, 0x7f800000);
     case DType::f16:

@@ -20,7 +20,10 @@ using test::stream;
 
 void put(std::byte* at, DType dtype, float x) {
   const uint16_t half = dtype == DType::bf16 ? float_to_bf16(x) : float_to_f16(x);
-  if (dtype == DType::f32) {
+  const double wide = static_cast<double>(x) * (1 + 0x1p-24);  // in the middle between two floats
+  if (dtype == DType::f64) {
+    std::memcpy(at, &wide, sizeof wide);
+  } else if (dtype == DType::f32) {
     std::memcpy(at, &x, sizeof x);
   } else {
     std::memcpy(at, &half, sizeof half);
@@ -118,7 +121,7 @@ TEST(CudaEncode, GivesTheBitsOfTheReference) {
   for (const Size& size :
        {Size{1, 1, 0}, Size{3, 127, 3}, Size{17, 256, 0}, Size{129, 136, 8}, Size{5, 2056, 0},
         Size{random.between(1, 40), random.between(1, 300), 5}}) {
-    for (DType stored : {DType::f32, DType::f16, DType::bf16}) {
+    for (DType stored : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
       Source source(stored, size.rows, size.cols, size.gap * dtype_bytes(stored), random);
       source.set(size.rows - 1, 0, -0.0f);
       if (size.cols > 4) {
@@ -129,7 +132,7 @@ TEST(CudaEncode, GivesTheBitsOfTheReference) {
       for (const QuantScheme& scheme : quant_schemes()) {
         SCOPED_TRACE(testing::Message() << scheme.name << " from " << dtype_name(stored) << ", "
                                         << size.rows << " x " << size.cols);
-        compare(source, scheme, scheme.format(stored, WeightLayout::rows));
+        compare(source, scheme, scheme.format(kept_dtype(stored), WeightLayout::rows));
       }
       for (DType to : {DType::f32, DType::f16, DType::bf16}) {
         compare(source, {"none"}, {to, WeightLayout::rows, ScaleKind::none});

@@ -1,0 +1,23 @@
+// Which tensors of a checkpoint are the embedding and the head: config.json and the stored tensors
+// both say something about it.
+#pragma once
+
+#include "io/checkpoint/index.h"
+#include "src/models/config.h"
+
+namespace sluice {
+
+// Settles tie_word_embeddings and embedding_tensor for this checkpoint, as transformers 5 does:
+//
+//   tie_word_embeddings   stored                      embedding, head
+//   true                  embedding                   both are the embedding
+//   true                  head                        both are the head
+//   true                  both, equal                 both are the embedding
+//   true                  both, different             each its own, with a warning
+//   false                 whatever                    each its own; what is missing is refused
+//   later
+//
+// Two tensors are compared by their bytes, from the beginning to the first difference.
+void choose_embeddings(DecoderConfig& config, const io::CheckpointIndex& index);
+
+}  // namespace sluice
