@@ -45,7 +45,7 @@ class BeamTest : public testing::Test {
     o.model = fs::path(SLUICE_SOURCE_DIR) / "tools/demo-model";
     o.dtype = DtypeChoice::f32;
     o.block_size = 4;
-    o.threads = 2;
+    o.threads = 1;
     session_.emplace(std::move(o));
     session_->place(session_->run_shape(beams * 32, 16, 8, beams));
     LoadProgress progress;

@@ -44,7 +44,7 @@ class Loaded {
     o.model = model;
     o.kv_dtype = kv_dtype;
     o.swap = swap;
-    o.threads = 2;
+    o.threads = 1;
     o.block_size = 4;
     return o;
   }
@@ -134,9 +134,12 @@ class EngineTest : public testing::TestWithParam<const char*> {
     if (how == "windows_fp8_scales") test::add_kv_scales(tensors, 3);
     test::write_checkpoint(dir_.path(), config, tensors);
     for (int i = 0; i < 24; ++i) requests_.push_back(random_request(random_, 20));
-    // Every request alone, by itself in a fresh cache.
+  }
+
+  // Every request alone, by itself in a fresh cache.
+  Results want() const {
     Loaded loaded(dir_.path(), kv_dtype(), 1, kLongest);
-    want_ = alone(loaded.runner(), requests_);
+    return alone(loaded.runner(), requests_);
   }
 
   static std::optional<DType> kv_dtype() {
@@ -148,7 +151,6 @@ class EngineTest : public testing::TestWithParam<const char*> {
   test::Random random_{"engine"};
   test::TempDir dir_;
   std::vector<Request> requests_;
-  Results want_;
 };
 
 // What leaves the KV cache is forgotten, kept in memory, on disk, or in little memory and on disk.
@@ -156,6 +158,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
   test::TempDir disk;
   std::array<SwapShape, 4> swaps{SwapShape{}, SwapShape{MiB, 0, {}}, SwapShape{0, MiB, disk.path()},
                                  SwapShape{8 * 4096, MiB, disk.path()}};
+  const Results want = this->want();
   int64_t preemptions = 0, prefixes = 0, restored = 0, lost = 0;
   for (size_t round = 0; round < 8; ++round) {
     // Room for two of the longest, where up to ten want to run.
@@ -168,7 +171,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
       while (random_.uniform() < 0.5) collect(engine, have);
     }
     while (!engine.idle()) collect(engine, have);
-    expect_same(have, want_);
+    expect_same(have, want);
     preemptions += engine.stats().preemptions;
     prefixes += engine.stats().prefix_tokens;
     BlockStats blocks = engine.stats().blocks;
@@ -198,7 +201,7 @@ TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
     int64_t id = engine.add(r);
     if (random_.uniform() < 0.5) steps_left[id] = random_.between(0, 40);
   }
-  for (const auto& [id, result] : want_) {
+  for (const auto& [id, result] : this->want()) {
     if (!steps_left.contains(id.request)) want.emplace(id, result);
   }
   while (!engine.idle()) {

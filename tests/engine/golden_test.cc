@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
+#include <set>
 
 namespace sluice {
 namespace {
@@ -19,12 +21,13 @@ struct How {
   io::ReaderKind reader = io::ReaderKind::automatic;
   int64_t chunk = 512;
   int64_t block_size = 16;
-  const char* scheme = "none";
+  std::string_view scheme = "none";
   std::optional<DType> kv_dtype = {};
 };
 
-Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int64_t new_tokens,
-                  const How& how) {
+// A session for prompts of a golden file and `new_tokens` after each.
+std::unique_ptr<Session> loaded(const fs::path& model, const std::vector<test::Golden>& goldens,
+                                const How& how) {
   SessionOptions options;
   options.model = model;
   options.dtype = how.dtype;
@@ -34,25 +37,35 @@ Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int
   options.block_size = how.block_size;
   options.kv_dtype = how.kv_dtype;
   options.quantize.scheme = *find_quant_scheme(how.scheme);
-  Session session(options);
-  int64_t length = std::ssize(prompt);
-  session.place(session.run_shape(length + new_tokens, length, length));
+  auto session = std::make_unique<Session>(options);
+  int64_t prompt = 0, tokens = 0;
+  for (const test::Golden& g : goldens) {
+    prompt = std::max(prompt, std::ssize(g.ids));
+    tokens = std::max(tokens, std::ssize(g.ids) + std::ssize(g.greedy));
+  }
+  session->place(session->run_shape(tokens, prompt, prompt));
   LoadProgress progress;
-  session.load(progress, {});
-  return test::run_prompt(session, prompt, new_tokens, how.chunk);
+  session->load(progress, {});
+  return session;
 }
 
 class GoldenTest : public testing::TestWithParam<fs::path> {
  protected:
+  GoldenTest() {
+    for (size_t i = 0; i < file_.prompts(); ++i) goldens_.push_back(file_.golden(i));
+  }
+  void SetUp() override { ASSERT_FALSE(goldens_.empty()); }
+
   test::GoldenFile file_{GetParam()};
+  std::vector<test::Golden> goldens_;
 };
 
 TEST_P(GoldenTest, Float32LogitsAndGreedyTokens) {
   for (Isa isa : {Isa::reference, Isa::automatic}) {
-    for (size_t i = 0; i < file_.prompts(); ++i) {
-      SCOPED_TRACE(testing::Message() << "prompt " << i);
-      test::Golden golden = file_.golden(i);
-      Outcome actual = run_model(GetParam(), golden.ids, std::ssize(golden.greedy), {.isa = isa});
+    auto session = loaded(GetParam(), goldens_, {.isa = isa});
+    for (const test::Golden& golden : goldens_) {
+      SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
+      Outcome actual = test::run_prompt(*session, golden.ids, std::ssize(golden.greedy), 512);
       EXPECT_EQ(actual.greedy, golden.greedy);
       file_.expect_float32(actual, golden);
     }
@@ -62,45 +75,82 @@ TEST_P(GoldenTest, Float32LogitsAndGreedyTokens) {
 TEST_P(GoldenTest, Bfloat16WithinItsTolerance) {
   for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx}) {
     if (!isa_supported(isa)) continue;
-    for (size_t i = 0; i < file_.prompts(); ++i) {
-      SCOPED_TRACE(testing::Message() << "prompt " << i);
-      test::Golden golden = file_.golden(i);
-      file_.expect_bfloat16(
-          run_model(GetParam(), golden.ids, 1, {.dtype = DtypeChoice::bf16, .isa = isa}), golden);
+    auto session = loaded(GetParam(), goldens_, {.dtype = DtypeChoice::bf16, .isa = isa});
+    for (const test::Golden& golden : goldens_) {
+      SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
+      file_.expect_bfloat16(test::run_prompt(*session, golden.ids, 0, 512), golden);
     }
   }
 }
 
-void expect_same_bits(const fs::path& model, const std::vector<int32_t>& ids, const How& standard) {
-  Outcome first = run_model(model, ids, 4, standard);
-  How threads = standard, chunks = standard, blocks = standard, pread = standard, mmap = standard;
-  threads.threads = 3;
-  chunks.chunk = 7;
-  blocks.block_size = 5;
-  pread.reader = io::ReaderKind::pread;
-  mmap.reader = io::ReaderKind::mmap;
-  for (const How& how : {threads, chunks, blocks, pread, mmap}) {
-    Outcome other = run_model(model, ids, 4, how);
-    EXPECT_EQ(other.logits, first.logits);
-    EXPECT_EQ(other.greedy, first.greedy);
+TEST_P(GoldenTest, QuantizedWithinTheToleranceOfItsScheme) {
+  for (const QuantScheme& scheme : quant_schemes()) {
+    for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
+      auto session = loaded(GetParam(), goldens_, {.dtype = dtype, .scheme = scheme.name});
+      for (const test::Golden& golden : goldens_) {
+        SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
+        file_.expect_scheme(test::run_prompt(*session, golden.ids, 0, 512), golden, scheme.name);
+      }
+    }
+  }
+}
+
+// What divides the work otherwise, each in one of the two.
+void expect_same_bits(const fs::path& model, const test::Golden& golden, const How& standard) {
+  auto run = [&](const How& how) {
+    auto session = loaded(model, {golden}, how);
+    return test::run_prompt(*session, golden.ids, 4, how.chunk);
+  };
+  Outcome first = run(standard);
+  ASSERT_EQ(std::ssize(first.logits), std::ssize(golden.ids));
+  ASSERT_EQ(first.greedy.size(), 4u);
+  How one = standard, other = standard;
+  one.threads = 3;
+  one.block_size = 5;
+  one.reader = io::ReaderKind::mmap;
+  other.threads = 1;
+  other.chunk = 7;
+  other.reader = io::ReaderKind::pread;
+  for (const How& how : {one, other}) {
+    Outcome again = run(how);
+    EXPECT_EQ(again.logits, first.logits);
+    EXPECT_EQ(again.greedy, first.greedy);
   }
 }
 
 TEST_P(GoldenTest, SameBitsHoweverTheWorkIsDivided) {
-  test::Golden golden = file_.golden(file_.prompts() - 1);
   for (DtypeChoice dtype : {DtypeChoice::bf16, DtypeChoice::f32}) {
     for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "fp8_dynamic",
                                "fp8_dynamic_per_block", "int8"}) {
-      expect_same_bits(GetParam(), golden.ids, {.dtype = dtype, .scheme = scheme});
+      SCOPED_TRACE(scheme);
+      expect_same_bits(GetParam(), goldens_.back(), {.dtype = dtype, .scheme = scheme});
     }
   }
   for (DType kv : {DType::f8_e4m3, DType::f8_e5m2}) {
-    expect_same_bits(GetParam(), golden.ids, {.dtype = DtypeChoice::bf16, .kv_dtype = kv});
+    SCOPED_TRACE(dtype_name(kv));
+    expect_same_bits(GetParam(), goldens_.back(), {.dtype = DtypeChoice::bf16, .kv_dtype = kv});
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(test::golden_models()),
-                         [](const auto& test) { return test::golden_name(test.param); });
+INSTANTIATE_TEST_SUITE_P(Bundled, GoldenTest, testing::ValuesIn(test::bundled_models()),
+                         test::golden_name);
+INSTANTIATE_TEST_SUITE_P(Shared, GoldenTest, testing::ValuesIn(test::shared_models()),
+                         test::golden_name);
+
+// A model that is gone takes its tests with it, unseen.
+TEST(GoldenModels, TheBundledOnesAreHere) {
+  std::set<std::string> names;
+  for (const fs::path& model : test::bundled_models()) {
+    names.insert(model.filename().string());
+    EXPECT_TRUE(test::is_supported(model)) << model;
+  }
+  for (const char* name : {"llama_rope_dynamic", "llama_tied", "mistral_sliding"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST(GoldenModels, SharedOnesRunToo) {
+  if (test::shared_models().empty()) GTEST_SKIP() << "no shared fixtures here (SLUICE_ORACLE)";
+}
 
 }  // namespace
 }  // namespace sluice

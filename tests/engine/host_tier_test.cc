@@ -10,8 +10,8 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
-#include "src/memory/system.h"
 #include "tests/engine/golden.h"
+#include "tests/engine/placed.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
@@ -25,12 +25,13 @@ constexpr Schedule kSchedules[] = {Schedule::lazy, Schedule::eager, Schedule::sh
 
 class HostTier : public testing::Test {
  protected:
-  void write(int64_t hidden, int64_t vocab, bool tied) {
+  void write(int64_t hidden, int64_t vocab, bool tied, int64_t layers = 2) {
     Json config = test::tiny_config();
     config["hidden_size"] = hidden;
     config["intermediate_size"] = 2 * hidden;
     config["vocab_size"] = vocab;
     config["tie_word_embeddings"] = tied;
+    config["num_hidden_layers"] = layers;
     test::Random random("tiers");
     test::write_checkpoint(dir_.path(), config, test::tiny_tensors(config, random));
   }
@@ -45,23 +46,6 @@ class HostTier : public testing::Test {
     return o;
   }
   static RunShape shape(const Session& session) { return session.run_shape(12, 6, 6); }
-
-  // A session with the budgets that are given beside what the process holds, or the least host
-  // memory above them that works: the process grows from one session to the next.
-  static std::unique_ptr<Session> placed(SessionOptions o, uint64_t device, uint64_t host) {
-    o.device_memory = std::to_string(device);
-    for (int attempt = 0; attempt < 200; ++attempt, host += MiB / 2) {
-      o.memory = std::to_string(process_rss() + host);
-      auto session = std::make_unique<Session>(o);
-      try {
-        session->place(shape(*session));
-        return session;
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::no_fit) throw;
-      }
-    }
-    throw std::runtime_error("no budget is enough");
-  }
 
   // The logits of a prompt in two parts and of two tokens after it: passes.
   static std::vector<std::vector<float>> logits(Session& session) {
@@ -89,8 +73,10 @@ TEST_F(HostTier, TheSameBitsAsResidentAndNothingIsReadAgain) {
     for (const char* scheme :
          {"none", "fp8_per_block", "fp8_dynamic", "fp8_dynamic_per_block", "int8"}) {
       const auto resident = logits(options(scheme));
+      // The order of work does not depend on what is worked with.
+      const bool every_order = !tied && std::string(scheme) == "fp8_per_block";
       for (Schedule schedule : kSchedules) {
-        if ((tied || test::kSanitized) && schedule != Schedule::shuffled) continue;
+        if ((!every_order || test::kSanitized) && schedule != Schedule::shuffled) continue;
         SCOPED_TRACE(testing::Message() << scheme << ", " << static_cast<int>(schedule));
         Session session(options(scheme, "*=host", schedule));
         const MemoryPlan& plan = session.place(shape(session));
@@ -114,7 +100,9 @@ TEST_F(HostTier, AllTiersTogether) {
   for (const char* scheme : {"none", "fp8_per_channel"}) {
     const auto resident = logits(options(scheme));
     for (const char* place : {"*=disk,layers.1=host,layers.0=device", "*=host,mlp=disk"}) {
+      const bool every_order = std::string(scheme) == "none";
       for (Schedule schedule : kSchedules) {
+        if (!every_order && schedule != Schedule::shuffled) continue;
         SCOPED_TRACE(testing::Message() << scheme << ", " << place);
         Session session(options(scheme, place, schedule));
         session.place(shape(session));
@@ -131,17 +119,19 @@ TEST_F(HostTier, AllTiersTogether) {
 // What does not fit the device goes to host memory as far as that has room, the rest to disk.
 TEST_F(HostTier, BudgetsAreObeyed) {
   if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
-  write(192, 900, false);
+  write(192, 900, false, 4);
   const auto resident = logits(options());
   Session probe(options());
   MemoryPlan least = probe.smallest(shape(probe)), most = probe.predict(shape(probe));
   ASSERT_FALSE(most.streams());
   uint64_t weights = most.device.weights, host = least.needed() - least.runtime;
   int with_all = 0;
-  for (uint64_t device : {weights / 4, weights / 2}) {
+  for (uint64_t device : {weights / 4, 3 * weights / 8}) {
     uint64_t last = UINT64_MAX, last_room = 0;
-    for (uint64_t more : {uint64_t{0}, weights / 3, 2 * weights / 3, 2 * weights}) {
-      auto session = placed(options(), least.device.peak() + device, host + more);
+    for (uint64_t more : {uint64_t{0}, 2 * weights / 3, 2 * weights}) {
+      SessionOptions o = options();
+      o.device_memory = std::to_string(least.device.peak() + device);
+      auto session = test::placed(o, host + more, shape);
       const MemoryPlan& plan = session->memory_plan();
       SCOPED_TRACE(format_size(device) + ", " + format_size(more));
       EXPECT_LE(plan.needed(), session->budget());

@@ -78,7 +78,7 @@ RequestResult generate(const std::filesystem::path& model, const Ids& prompt,
                        const SamplingParams& sampling, int64_t tokens, const Ahead& ahead) {
   SessionOptions options;
   options.model = model;
-  options.threads = 2;
+  options.threads = 1;
   SessionOptions draft = options;
   draft.model = ahead.draft;
   test::Guessing both(options, ahead.draft.empty() ? nullptr : &draft, std::ssize(prompt), tokens);

@@ -12,6 +12,7 @@
 #include "src/device/host_device.h"
 #include "src/engine/session.h"
 #include "src/load/spill_directory.h"
+#include "tests/engine/placed.h"
 #include "tests/io/faulty_calls.h"
 #include "tests/support/checkpoint.h"
 
@@ -57,29 +58,24 @@ class SpillTest : public testing::Test {
     uint64_t load_read = 0;
     StreamReport stream;
   };
-  // In the least memory that works and `more`, or in as much as everything takes.
-  Outcome outcome(SessionOptions options, bool streamed = true, uint64_t more = 0) {
-    // The process is not the same to the page, and under a sanitizer not to the MiB: what was
-    // enough may be too little, or so much that everything stays.
-    for (int attempt = 0; streamed; ++attempt) {
-      Session probe(options);
-      options.memory = std::to_string(probe.smallest(shape(probe)).needed() + more);
-      try {
-        Outcome out = run(options);
-        if (out.stream.tiles_used > 0 || attempt == 5) return out;
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::no_fit) throw;
-        more += MiB / 2;
-      }
-    }
-    options.memory.reset();
-    return run(options);
+  // In the least memory that works, or with `share` of what would make all resident.
+  Outcome outcome(const SessionOptions& options, double share = 0) {
+    const uint64_t room =
+        share > 0 ? test::needs(options, shape).at(share) : test::least_room(options, shape);
+    Outcome out = run(*test::placed(options, room, shape));
+    EXPECT_GT(out.stream.tiles_used, 0u);
+    return out;
+  }
+  // In as much memory as everything takes.
+  Outcome resident(const SessionOptions& options) {
+    Session s(options);
+    s.place(shape(s));
+    return run(s);
   }
   static RunShape shape(const Session& s) { return s.run_shape(kPrompt + kSteps, kPrompt, 1); }
 
-  Outcome run(const SessionOptions& options) {
-    Session s(options);
-    s.place(shape(s));
+  // A session that has been placed.
+  Outcome run(Session& s) {
     LoadProgress progress;
     s.load(progress, {});
     Outcome out;
@@ -129,7 +125,7 @@ TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
   for (const QuantScheme& scheme : quant_schemes()) {
     SCOPED_TRACE(scheme.name);
     SessionOptions o = options(scheme.name);
-    std::string expected = outcome(o, false).bits;
+    std::string expected = resident(o).bits;
     EXPECT_FALSE(fs::exists(cache()) && scheme.group == ScaleGroup::none)
         << "nothing is written for what stays in memory or is not quantized";
     Outcome first = outcome(o);
@@ -151,10 +147,10 @@ TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
 }
 
 TEST_F(SpillTest, WhatStaysIsLoadedFromItToo) {
-  constexpr uint64_t kMore = 3 * MiB / 2;
-  std::string expected = outcome(options(), false).bits;
-  Outcome first = outcome(options(), true, kMore);
-  Outcome second = outcome(options(), true, kMore);
+  constexpr double kShare = 0.9;
+  std::string expected = resident(options()).bits;
+  Outcome first = outcome(options(), kShare);
+  Outcome second = outcome(options(), kShare);
   EXPECT_EQ(first.spill.outcome, "written");
   EXPECT_EQ(second.spill.outcome, "reused");
   EXPECT_EQ(first.bits, expected);
@@ -165,11 +161,11 @@ TEST_F(SpillTest, WhatStaysIsLoadedFromItToo) {
 }
 
 TEST_F(SpillTest, DamageIsNeverUsed) {
-  std::string expected = outcome(options(), false).bits;
+  std::string expected = resident(options()).bits;
   outcome(options());
   uint64_t size = fs::file_size(only_file());
   test::Random random("flipped bits");
-  for (int round = 0; round < 24; ++round) {
+  for (int round = 0; round < 12; ++round) {
     // A run whose damage shows late leaves no file.
     if (list_spill_files(cache()).empty()) outcome(options());
     fs::path file = only_file();
@@ -188,7 +184,7 @@ TEST_F(SpillTest, DamageIsNeverUsed) {
 }
 
 TEST_F(SpillTest, ATruncatedOrForeignFileIsReplaced) {
-  std::string expected = outcome(options(), false).bits;
+  std::string expected = resident(options()).bits;
   outcome(options());
   fs::path file = only_file();
   uint64_t size = fs::file_size(file);
@@ -208,7 +204,7 @@ TEST_F(SpillTest, AChangedCheckpointIsEncodedAnew) {
   write_model(random);
   Outcome after = outcome(options());
   EXPECT_EQ(after.spill.outcome, "written");
-  EXPECT_EQ(after.bits, outcome(options(), false).bits);
+  EXPECT_EQ(after.bits, resident(options()).bits);
   EXPECT_EQ(fs::file_size(only_file()), size) << "it takes the place of the old one";
 }
 
@@ -227,7 +223,7 @@ TEST_F(SpillTest, VerifyFindsWeightsThatChangedUnseen) {
   Outcome found = outcome(verify);
   EXPECT_NE(found.spill.outcome.find("is not what the checkpoint gives"), std::string::npos)
       << found.spill.outcome;
-  EXPECT_EQ(found.bits, outcome(options(), false).bits);
+  EXPECT_EQ(found.bits, resident(options()).bits);
   EXPECT_EQ(outcome(options()).spill.outcome, "written") << "the wrong one is gone";
 }
 
@@ -242,7 +238,7 @@ TEST_F(SpillTest, OneProcessFillsAndOthersGoOn) {
     ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
     Outcome beside = outcome(options());
     EXPECT_EQ(beside.spill.outcome, "being filled by another process");
-    EXPECT_EQ(beside.bits, outcome(options(), false).bits);
+    EXPECT_EQ(beside.bits, resident(options()).bits);
     EXPECT_EQ(clear_spill_files(cache()), 0u) << "it is being written";
     EXPECT_TRUE(fs::exists(part));
   }
@@ -252,7 +248,7 @@ TEST_F(SpillTest, OneProcessFillsAndOthersGoOn) {
 }
 
 TEST_F(SpillTest, StaysWithinItsLimit) {
-  std::string expected = outcome(options(), false).bits;
+  std::string expected = resident(options()).bits;
   outcome(options());
   uint64_t size = fs::file_size(only_file());
   for (uint64_t limit : {size - 1, size / 2, size / 8, uint64_t{20000}, uint64_t{1}}) {
@@ -290,7 +286,7 @@ TEST_F(SpillTest, TheLeastRecentlyUsedMakesRoom) {
 TEST_F(SpillTest, ADirectoryThatCannotBeWrittenCostsSpeedOnly) {
   test::write_file(cache_.path() / "spill", "a file, not a directory");
   Outcome out = outcome(options());
-  EXPECT_EQ(out.bits, outcome(options(), false).bits);
+  EXPECT_EQ(out.bits, resident(options()).bits);
   EXPECT_FALSE(out.spill.outcome.empty());
   EXPECT_EQ(out.stream.spilled_bytes, 0u);
 }
@@ -300,7 +296,7 @@ TEST_F(SpillTest, CopiesAreReadTogetherAndStandInForEachOther) {
   test::TempDir other;
   SessionOptions o = options();
   o.spill.directories = {cache(), other.path() / "spill"};
-  std::string expected = outcome(options(), false).bits;
+  std::string expected = resident(options()).bits;
   Outcome first = outcome(o);
   EXPECT_EQ(first.bits, expected);
   EXPECT_EQ(first.spill.outcome, "written");

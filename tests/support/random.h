@@ -1,4 +1,5 @@
-// Randomness for tests: seeded anew in each run, the seed printed, SLUICE_TEST_SEED repeats one.
+// Randomness for tests: seeded anew in each run, the seed printed, SLUICE_TEST_SEED repeats one; or
+// from a seed that the test chooses.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@ namespace sluice::test {
 class Random {
  public:
   explicit Random(const char* what) : engine_(seed_for(what)) {}
+  explicit Random(uint64_t seed) : engine_(seed) {}
 
   int64_t between(int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(engine_);

@@ -51,13 +51,15 @@ inline std::filesystem::path source_dir() {
   return given ? given : SLUICE_SOURCE_DIR;
 }
 
-// Folder of shared fixtures, or empty where there is none: SLUICE_ORACLE, else
-// ../shared/oracle/fixtures beside the source.
+// Folder of shared fixtures: SLUICE_ORACLE, which must be there if it is given, else
+// ../shared/oracle/fixtures beside the source, or empty where there is none.
 inline std::filesystem::path oracle_dir() {
   const char* given = std::getenv("SLUICE_ORACLE");
   std::filesystem::path path =
       given ? std::filesystem::path(given) : source_dir().parent_path() / "shared/oracle/fixtures";
-  return std::filesystem::is_directory(path) ? path : std::filesystem::path();
+  bool there = std::filesystem::is_directory(path);
+  check(given == nullptr || there, "SLUICE_ORACLE names no directory");
+  return there ? path : std::filesystem::path();
 }
 
 }  // namespace sluice::test

@@ -1,0 +1,314 @@
+// Every element of every parameter, on each road that a weight takes into memory, compared with
+// encode_reference of the checkpoint's own rows. What is expected follows from the tensors that the
+// test wrote and from the definition of tensor parallelism alone: neither bind, nor compile, nor
+// their moves have a part in it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "src/device/host_device.h"
+#include "src/load/streamer.h"
+#include "src/load/tile_stream.h"
+#include "tests/load/expected.h"
+
+namespace sluice {
+namespace {
+
+using test::ExpectedParam;
+
+constexpr uint64_t kFirstSeed = 1;
+constexpr uint64_t kModels = 16;
+
+struct Scenario {
+  test::Random random;
+  test::TempDir dir;
+  Json config;
+  std::vector<test::TinyTensor> tensors;
+  Rank rank;
+  QuantizeRequest quantize;
+  Staging staging;
+  LoadOptions options;
+  Model model;
+  std::optional<io::CheckpointIndex> index;
+  std::vector<ExpectedParam> expected;
+
+  explicit Scenario(uint64_t seed) : random(seed) {
+    config = random_config();
+    tensors = test::tiny_tensors(config, random);
+    store_in_random_types();
+    std::ranges::shuffle(tensors, random.engine());
+    test::write_checkpoint(dir.path(), config, tensors, static_cast<size_t>(random.between(1, 3)));
+    index.emplace(io::open_checkpoint(dir.path()));
+  }
+
+  // A rank, roles, types and reads of its own for each scheme.
+  void choose(const QuantScheme& scheme) {
+    rank = random_rank();
+    quantize = {scheme, {ParamRole::linear}, random.uniform() < 0.3};
+    for (ParamRole role : {ParamRole::embedding, ParamRole::head, ParamRole::norm})
+      if (random.uniform() < 0.5) quantize.roles.insert(role);
+    auto slot = static_cast<uint64_t>(random.between(2, 16)) * 4096;
+    staging = {slot, slot * static_cast<uint64_t>(random.between(4, 12))};
+    options = {one_of({io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap}),
+               static_cast<int>(random.between(1, 3))};
+    model = build_model(dir.path(), rank);
+    expected = test::expected_params(config, tensors, rank, quantize);
+  }
+
+  ReadPlan plan(const Placement& placement = {}) {
+    return compile(model, *index, quantize, staging, placement);
+  }
+
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[random.between(0, std::ssize(values) - 1)];
+  }
+
+ private:
+  Json random_config() {
+    Json c = test::tiny_config();
+    int64_t kv_heads = one_of<int64_t>({1, 2, 4});
+    c["num_key_value_heads"] = kv_heads;
+    c["num_attention_heads"] = kv_heads * one_of<int64_t>({1, 2, 3});
+    c["head_dim"] = 2 * random.between(2, 16);
+    c["hidden_size"] = random.between(20, 200);
+    c["intermediate_size"] = random.between(16, 300);
+    c["vocab_size"] = random.between(17, 400);
+    c["num_hidden_layers"] = random.between(1, 2);
+    for (const char* key : {"attention_bias", "mlp_bias", "tie_word_embeddings"})
+      c[key] = random.uniform() < 0.5;
+    return c;
+  }
+
+  void store_in_random_types() {
+    DType common = one_of({DType::bf16, DType::f16, DType::f32});
+    bool mixed = random.uniform() < 0.3;
+    for (test::TinyTensor& t : tensors) {
+      DType dtype = mixed ? one_of({DType::bf16, DType::f16, DType::f32}) : common;
+      t.dtype = dtype_name(dtype);
+      t.bytes = test::random_elements(random, t.shape, dtype);
+    }
+  }
+
+  Rank random_rank() {
+    auto heads = config["num_attention_heads"].get<int>();
+    auto kv_heads = config["num_key_value_heads"].get<int>();
+    std::vector<int> sizes;
+    for (int n = 1; n <= heads; ++n)
+      if (heads % n == 0 && (kv_heads % n == 0 || n % kv_heads == 0)) sizes.push_back(n);
+    int size = sizes[static_cast<size_t>(random.between(0, std::ssize(sizes) - 1))];
+    return {static_cast<int>(random.between(0, size - 1)), size};
+  }
+};
+
+const ExpectedParam& expected_of(const Scenario& s, const Param& param) {
+  auto found = std::ranges::find(s.expected, param.path, &ExpectedParam::path);
+  check(found != s.expected.end(), "a parameter that nobody expects: " + param.path);
+  return *found;
+}
+
+// All that is in memory.
+void expect_resident(const Scenario& s, const ReadPlan& plan) {
+  ASSERT_EQ(plan.params.size(), s.expected.size());
+  std::set<std::string> seen;
+  for (const ParamPlan& p : plan.params) {
+    const ExpectedParam& expected = expected_of(s, *p.param);
+    EXPECT_TRUE(seen.insert(p.param->path).second) << p.param->path;
+    ASSERT_EQ(p.param->value.is_meta(), p.streamed()) << p.param->path;
+    if (p.streamed()) continue;
+    EXPECT_EQ(p.param->value.rows, expected.rows) << p.param->path;
+    EXPECT_TRUE(test::holds(p.param->value, 0, expected));
+  }
+}
+
+// The rows of the streamed parameters, as a pass meets them or the other way round.
+void expect_sweep(const Scenario& s, const ReadPlan& plan, TileStream& stream, bool reverse) {
+  std::vector<const Param*> params;
+  for (const TiledTensor& t : plan.sweep) {
+    const Param* param = plan.params[plan.tensors[t.tensor].param].param;
+    if (params.empty() || params.back() != param) params.push_back(param);
+  }
+  if (reverse) std::ranges::reverse(params);
+  for (const Param* param : params) {
+    const ExpectedParam& expected = expected_of(s, *param);
+    EXPECT_TRUE(param->value.is_meta());
+    int64_t row = 0;
+    while (row < expected.rows) {
+      WeightTile tile = stream.tile(*param, row, host_stream());
+      ASSERT_LE(tile.first_row, row) << param->path;
+      ASSERT_GT(tile.first_row + tile.weight.rows, row) << param->path;
+      EXPECT_TRUE(test::holds(tile.weight, tile.first_row, expected));
+      row = tile.first_row + tile.weight.rows;
+    }
+    EXPECT_EQ(row, expected.rows) << param->path;
+  }
+}
+
+// Rows of the table of embeddings where it is streamed: the first, the last, one twice.
+void expect_lookup(Scenario& s, const ReadPlan& plan, TileStream& stream) {
+  for (const ParamPlan& p : plan.params) {
+    if (p.param->role != ParamRole::embedding || !p.streamed()) continue;
+    const ExpectedParam& expected = expected_of(s, *p.param);
+    const int64_t vocab = expected.parts.front().part.rows, hidden = expected.cols;
+    std::vector<int32_t> ids{0, static_cast<int32_t>(vocab - 1), 0};
+    for (int i = 0; i < 20; ++i)
+      ids.push_back(static_cast<int32_t>(s.random.between(0, vocab - 1)));
+    std::vector<float> rows(ids.size() * static_cast<size_t>(hidden), -1.0f);
+    stream.embed(
+        *p.param, ids,
+        {reinterpret_cast<std::byte*>(rows.data()), DType::f32, std::ssize(ids), hidden, hidden},
+        host_stream());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      for (int64_t c = 0; c < hidden; ++c) {
+        ASSERT_EQ(rows[i * static_cast<size_t>(hidden) + static_cast<size_t>(c)],
+                  decode_element(expected.parts.front().encoded(), ids[i], c))
+            << "row " << ids[i] << " column " << c;
+      }
+    }
+  }
+}
+
+// Of the matrices, some stay on disk: at least one that is read by passes.
+Placement random_placement(Scenario& s) {
+  ReadPlan all = s.plan();
+  Placement placement(all.params.size(), Tier::device);
+  std::vector<size_t> matrices;
+  for (size_t i = 0; i < all.params.size(); ++i) {
+    if (all.params[i].param->pieces.front().vector) continue;
+    if (!all.params[i].only_looked_up()) matrices.push_back(i);
+    if (s.random.uniform() < 0.6) placement[i] = Tier::disk;
+  }
+  placement[matrices[static_cast<size_t>(s.random.between(0, std::ssize(matrices) - 1))]] =
+      Tier::disk;
+  return placement;
+}
+
+class Contents : public testing::Test {
+ protected:
+  // `body` for every scheme on every model; for how many cases, by what is particular to them.
+  template <class Body>
+  void for_every_case(const Body& body) {
+    for (uint64_t seed = kFirstSeed; seed < kFirstSeed + kModels; ++seed) {
+      Scenario s(seed);
+      for (const QuantScheme& scheme : quant_schemes()) {
+        s.choose(scheme);
+        SCOPED_TRACE(testing::Message() << "model of seed " << seed << ", " << scheme.name
+                                        << ", rank " << s.rank.rank << " of " << s.rank.size);
+        count(s);
+        body(s);
+        if (HasFailure()) return;
+      }
+    }
+    for (const char* what : {"tied", "untied", "ranks", "replicated KV heads", "biases", "to bf16",
+                             "BF16", "F16", "F32", "mixed types"})
+      EXPECT_GT(cases_[what], 3) << what;
+  }
+
+  std::vector<Resident> load(const Scenario& s, const ReadPlan& plan, Spill* spill = nullptr) {
+    LoadOptions options = s.options;
+    options.spill = spill;
+    report_ = {};
+    LoadProgress progress;
+    return Streamer(plan, *s.index, *device_, *encoder_, ledger_, options)
+        .load_all(report_, progress, {});
+  }
+
+  // After a load.
+  std::unique_ptr<TileStream> stream(const Scenario& s, const ReadPlan& plan,
+                                     Spill* spill = nullptr) {
+    LoadOptions options = s.options;
+    options.spill = spill;
+    return std::make_unique<TileStream>(plan, *s.index, *device_, *encoder_, ledger_, report_.amax,
+                                        options, std::stop_token());
+  }
+
+  std::unique_ptr<Device> device_ = make_host_device();
+  std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
+  Ledger ledger_;
+  LoadReport report_;
+
+ private:
+  void count(const Scenario& s) {
+    std::set<std::string> types;
+    for (const test::TinyTensor& t : s.tensors) types.insert(t.dtype);
+    ++cases_[types.size() > 1 ? "mixed types" : *types.begin()];
+    ++cases_[s.config["tie_word_embeddings"].get<bool>() ? "tied" : "untied"];
+    if (s.config["attention_bias"].get<bool>() && s.config["mlp_bias"].get<bool>())
+      ++cases_["biases"];
+    if (s.rank.size > 1) ++cases_["ranks"];
+    if (s.rank.size > s.config["num_key_value_heads"].get<int>()) ++cases_["replicated KV heads"];
+    if (s.quantize.to_bf16) ++cases_["to bf16"];
+  }
+
+  std::map<std::string, int> cases_;
+};
+
+TEST_F(Contents, ResidentParametersHoldTheCheckpointsRows) {
+  for_every_case([&](Scenario& s) {
+    s.quantize.matrix_layout = s.one_of({WeightLayout::packed, WeightLayout::rows});
+    s.expected = test::expected_params(s.config, s.tensors, s.rank, s.quantize);
+    ReadPlan plan = s.plan();
+    auto residents = load(s, plan);
+    expect_resident(s, plan);
+  });
+}
+
+TEST_F(Contents, SweptTilesHoldTheCheckpointsRows) {
+  size_t several = 0, lookups = 0;
+  for_every_case([&](Scenario& s) {
+    ReadPlan plan = s.plan(random_placement(s));
+    auto residents = load(s, plan);
+    expect_resident(s, plan);
+    auto tiles = stream(s, plan);
+    for (bool reverse : {false, true, false}) expect_sweep(s, plan, *tiles, reverse);
+    expect_lookup(s, plan, *tiles);
+    several += std::ranges::any_of(plan.sweep, [](const auto& t) { return t.tiles > 1; });
+    lookups += lookup_shape(plan).slot_bytes > 0;
+  });
+  EXPECT_GT(several, kModels);
+  EXPECT_GT(lookups, kModels);
+}
+
+// The first load and the first pass fill the cache, from which later passes and a second load read.
+TEST_F(Contents, SpilledPanelsHoldTheCheckpointsRows) {
+  size_t reused = 0;
+  for_every_case([&](Scenario& s) {
+    if (s.quantize.scheme.group == ScaleGroup::none) return;
+    ReadPlan plan = s.plan(random_placement(s));
+    test::TempDir cache;
+    const SpillKey key{s.dir.path(), std::string(s.quantize.scheme.name), s.rank};
+    Spill spill(plan, *s.index, key, {{cache.path()}, {}, false}, ledger_);
+    if (spill.layout().tensors.empty()) return;
+    {
+      auto residents = load(s, plan, &spill);
+      expect_resident(s, plan);
+      auto first = stream(s, plan, &spill);
+      expect_sweep(s, plan, *first, false);
+      ASSERT_TRUE(spill.ready()) << spill.report().outcome;
+      expect_sweep(s, plan, *first, true);  // the stream goes over to the cache
+      expect_lookup(s, plan, *first);
+    }
+    Spill found(plan, *s.index, key, {{cache.path()}, {}, false}, ledger_);
+    ASSERT_TRUE(found.ready()) << found.report().outcome;
+    auto residents = load(s, plan, &found);
+    expect_resident(s, plan);
+    auto later = stream(s, plan, &found);
+    for (bool reverse : {false, true}) expect_sweep(s, plan, *later, reverse);
+    expect_lookup(s, plan, *later);
+    // Nothing fell back to the checkpoint.
+    ASSERT_TRUE(found.ready()) << found.report().outcome;
+    EXPECT_EQ(found.report().outcome, "reused");
+    uint64_t spilled = 0;
+    for (const TiledTensor& t : plan.sweep)
+      if (found.has(t.tensor)) spilled += found.layout().find(t.tensor)->codes_bytes();
+    EXPECT_GE(later->report().spilled_bytes, 2 * spilled);
+    reused += spilled > 0;
+  });
+  EXPECT_GT(reused, 3 * kModels);
+}
+
+}  // namespace
+}  // namespace sluice
