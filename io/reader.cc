@@ -11,6 +11,7 @@ namespace sluice::io {
 ReaderStats& ReaderStats::operator+=(const ReaderStats& other) {
   bytes_requested += other.bytes_requested;
   bytes_read += other.bytes_read;
+  bytes_direct += other.bytes_direct;
   reads += other.reads;
   retries += other.retries;
   return *this;

@@ -37,6 +37,7 @@ bool take(Chunk& chunk, int64_t result, const OpenFile& file, const SystemCalls&
   }
   uint64_t bytes = result < 0 ? 0 : static_cast<uint64_t>(result);
   stats.bytes_read += bytes;
+  if (file.direct) stats.bytes_direct += bytes;
   if (chunk.done + bytes >= chunk.needed) return true;
 
   ++stats.retries;

@@ -283,6 +283,7 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   auto start = std::chrono::steady_clock::now();
   run_all(session, engine, pending, output, totals, o, stop, shrink);
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  session.learn_pass(engine.stats().pass_seconds);
   Json timings = timings_json(engine, totals, width, seconds);
   Json report = make_report("batch", o, session, timings);
   write_report(o, report);

@@ -198,13 +198,18 @@ void bench_disk(const BenchOptions& o) {
   io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());
   ThreadPool pool(usable_threads());
   double memory = measured_read_bandwidth(ledger, pool);
-  MeasuredRates rates{.disk = result.best.bytes_per_second(), .memory = memory};
+  RateKeys keys;
+  keys.disk = disk_key(o.model);
+  std::vector<Observation> seen{{RateKind::disk, result.best.bytes_per_second(), RateSource::bench},
+                                {RateKind::memory, memory, RateSource::bench}};
+  std::optional<double> link;
   if (gpu != nullptr) {
-    rates.link = measure_link(gpu->device(), ledger);
-    rates.device = gpu->device().info().name;
+    keys.device = gpu->device().info().name;
+    link = measure_link(gpu->device(), ledger);
+    seen.push_back({RateKind::link, *link, RateSource::bench});
   }
-  if (!remember_rates(rates_file(), o.model, rates))
-    log::warning("{}: cannot be written; `sluice plan` goes on with assumed rates",
+  if (!remember_rates(rates_file(), keys, seen))
+    log::warning("{}: cannot be written; `sluice plan` goes on without these rates",
                  rates_file().string());
   Json settings = Json::array();
   for (const io::DiskSpeed& s : result.settings) {
@@ -216,7 +221,7 @@ void bench_disk(const BenchOptions& o) {
   if (o.json) {
     print_json({{"best_bytes_per_second", result.best.bytes_per_second()},
                 {"memory_bytes_per_second", memory},
-                {"link_bytes_per_second", rates.link ? Json(*rates.link) : Json()},
+                {"link_bytes_per_second", link ? Json(*link) : Json()},
                 {"settings", settings},
                 {"how", result.how}});
     return;
@@ -228,7 +233,7 @@ void bench_disk(const BenchOptions& o) {
   print(fmt::format("best {:.2f} GiB/s ({})\n",
                     result.best.bytes_per_second() / static_cast<double>(GiB), result.how));
   print(fmt::format("memory {:.1f} GB/s\n", memory / 1e9));
-  if (rates.link) print(fmt::format("link to {} {:.1f} GB/s\n", rates.device, *rates.link / 1e9));
+  if (link) print(fmt::format("link to {} {:.1f} GB/s\n", keys.device, *link / 1e9));
 }
 
 // A part of a weight in memory that is too large for caches; empty where none is.
@@ -354,8 +359,9 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   const DecodeSteps steps = decode_steps(session, count, kPrompt, tokens, stop);
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report);
-  const StepBound bound = step_bound(session, steps.bandwidths);
   const double step = median(steps.seconds);
+  if (count == 1) session.learn_pass(step);
+  const StepBound bound = step_bound(session, steps.bandwidths);
   const double given = static_cast<double>(bound.bytes) / step;
   const double rate = static_cast<double>(count) / step;
   if (o.json) {

@@ -97,6 +97,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
   Request single = some_request(count, o.prompt_tokens, o.tokens, vocab);
   Outcome alone = run_all(runner, {single}, 1, stop);
   Outcome all = run_all(runner, requests, o.max_num_seqs, stop);
+  session.learn_pass(alone.stats.pass_seconds);
   const EngineStats& s = all.stats;
   double waste = 1 - static_cast<double>(s.slots_filled) / static_cast<double>(s.slots_held);
   double overhead = s.schedule_seconds / all.seconds;

@@ -53,16 +53,39 @@ Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory)
   return units;
 }
 
+Json rates_json(const Rates& rates) {
+  Json json;
+  auto add = [&](const std::string& name, const Rate& rate) {
+    json[name + "_bytes_per_second"] = rate.bytes_per_second;
+    json[name + "_source"] = rate_source_name(rate.source);
+  };
+  add("disk", rates.disk);
+  add("sweep", rates.sweep);
+  add("memory", rates.memory);
+  add("link", rates.link);
+  return json;
+}
+
+// "2.2 GB/s, seen in recent runs".
+std::string rate_text(const Json& rates, const std::string& name) {
+  const Json& source = rates.at(name + "_source");
+  const char* whence = source == rate_source_name(RateSource::runs)    ? "seen in recent runs"
+                       : source == rate_source_name(RateSource::bench) ? "measured by bench disk"
+                                                                       : "assumed";
+  return fmt::format("{:.1f} GB/s, {}", rates.at(name + "_bytes_per_second").get<double>() / 1e9,
+                     whence);
+}
+
 // What another budget or scheme would bring.
-Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
-                const Rates& rates) {
+Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) {
   Json list = Json::array();
   if (!now.streams()) return list;
   auto consider = [&](const std::string& change, uint64_t budget, const QuantizeRequest& quantize) {
     try {
       auto [memory, read] = session.what_if(shape, budget, quantize);
       list.push_back({{"change", change},
-                      {"tokens_per_second", predict_speed(memory, read, rates).tokens_per_second},
+                      {"tokens_per_second",
+                       predict_speed(memory, read, session.rates(quantize)).tokens_per_second},
                       {"bytes_per_sweep", memory.sweep_bytes},
                       {"needed_bytes", memory.needed()}});
     } catch (const Error& e) {
@@ -90,8 +113,7 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now,
 
 Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
-  Rates rates = session.rates();
-  Prediction speed = predict_speed(memory, read, rates);
+  Prediction speed = predict_speed(memory, read, session.rates());
   const DevicePlan& device = memory.device;
   return {{"fits", session.fits(memory)},
           {"budget", session.budget()},
@@ -118,14 +140,8 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"host_bytes_per_sweep", memory.host_sweep_bytes},
           {"load_seconds", speed.load_seconds},
           {"tokens_per_second", speed.tokens_per_second},
-          {"rates",
-           {{"disk_bytes_per_second", rates.disk},
-            {"disk_measured", rates.disk_measured},
-            {"memory_bytes_per_second", rates.memory},
-            {"memory_measured", rates.memory_measured},
-            {"link_bytes_per_second", rates.link},
-            {"link_measured", rates.link_measured}}},
-          {"would_help", would_help(session, shape, memory, rates)},
+          {"rates", rates_json(session.rates())},
+          {"would_help", would_help(session, shape, memory)},
           {"smallest",
            {{"memory", smallest.needed() + MiB}, {"device_memory", smallest.device.peak()}}},
           {"ignored_tensors", read.ignored},
@@ -154,11 +170,7 @@ std::string plan_text(const Session& session, const Json& plan) {
   auto size = [](const Json& bytes) { return format_size(bytes.get<uint64_t>()); };
   bool fits = plan.at("fits").get<bool>();
   const Json& rates = plan.at("rates");
-  auto rate = [&](const std::string& what) {
-    return fmt::format("{} {:.1f} GB/s",
-                       rates.at(what + "_measured").get<bool>() ? "a measured" : "an assumed",
-                       rates.at(what + "_bytes_per_second").get<double>() / 1e9);
-  };
+  auto rate = [&](const char* what) { return rate_text(rates, what); };
   std::string text = fmt::format("{}: {} of {} needed\n", fits ? "fits" : "does not fit",
                                  size(plan.at("needed_bytes")), format_size(session.budget()));
   if (session.options().longest_model_len)
@@ -187,9 +199,11 @@ std::string plan_text(const Session& session, const Json& plan) {
   text +=
       fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
                   size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(), rate("disk"));
-  text += fmt::format("decode       about {:.2f} tokens/s, {} from disk for each (memory: {})\n",
-                      plan.at("tokens_per_second").get<double>(), size(plan.at("bytes_per_sweep")),
-                      rate("memory"));
+  text += fmt::format("decode       about {:.2f} tokens/s (memory: {})\n",
+                      plan.at("tokens_per_second").get<double>(), rate("memory"));
+  if (const Json& disk = plan.at("bytes_per_sweep"); disk.get<uint64_t>() > 0)
+    text +=
+        fmt::format("             {} from disk for each (disk: {})\n", size(disk), rate("sweep"));
   if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0) {
     text += fmt::format("             {} from host memory for each (link: {})\n", size(host),
                         rate("link"));
@@ -199,8 +213,8 @@ std::string plan_text(const Session& session, const Json& plan) {
         "  {:<20} {:>8.2f} tokens/s, {} from disk for each\n", help.at("change").get<std::string>(),
         help.at("tokens_per_second").get<double>(), size(help.at("bytes_per_sweep")));
   }
-  if (!rates.at("disk_measured").get<bool>())
-    text += "`sluice bench disk MODEL` replaces the assumed rates by measured ones.\n";
+  if (rates.at("disk_source") == rate_source_name(RateSource::assumed))
+    text += "The first run, or `sluice bench disk MODEL`, replaces the assumed rates.\n";
   text += units_text(plan.at("units"), session.device_budget() > 0);
   if (!plan.at("ignored_tensors").empty()) {
     text +=

@@ -209,6 +209,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
     if (stored && engine.stats().generated_tokens > 0) stored->save();
     follow_limits(session, shrink, followed);
   }
+  session.learn_pass(engine.stats().pass_seconds);
   RequestResult result = engine.take(id);
   if (!result.error.empty()) fail(ErrorKind::runtime, "{}", result.error);
   if (!o.json && session.tokenizer() == nullptr)

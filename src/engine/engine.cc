@@ -75,6 +75,11 @@ RequestResult Engine::take(OutputId id) {
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
+  if (std::vector<double> passes = few_rows_; !passes.empty()) {
+    auto middle = passes.begin() + std::ssize(passes) / 2;
+    std::ranges::nth_element(passes, middle);
+    stats.pass_seconds = *middle;
+  }
   stats.preemptions = scheduler_.preemptions();
   stats.prefix_tokens = scheduler_.prefix_tokens();
   stats.blocks = runner_.blocks().stats();
@@ -99,7 +104,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   std::vector<Output> outputs;
   sample_all(hidden, step, outputs);
   // With the tokens, as guesses need logits, too; and a device is done only now.
-  if (!prompts) cost_.learn(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
+  if (!prompts) learn_cost(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
   for (const ScheduledJob& s : step) settle(s);
   advance_all_beams(outputs);
   ++stats_.steps;
@@ -108,6 +113,16 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   stats_.model_seconds += seconds_between(scheduled, computed);
   stats_.sample_seconds += seconds_between(computed, Clock::now());
   return outputs;
+}
+
+// A few rows take as long as one: what gives the weights is the limit.
+void Engine::learn_cost(int64_t rows, double seconds) {
+  constexpr int64_t kFewRows = 4;
+  constexpr size_t kKept = 64;
+  cost_.learn(rows, seconds);
+  if (rows > kFewRows) return;
+  if (few_rows_.size() < kKept) few_rows_.push_back(seconds);
+  few_rows_[static_cast<size_t>(few_rows_passes_++) % kKept] = seconds;
 }
 
 // Guesses for the sequences that generate; together as many as there are rows of logits for.

@@ -51,6 +51,7 @@ struct EngineStats {
   // Of the KV slots in blocks that sequences held, summed over steps: all, and those with a token.
   int64_t slots_held = 0;
   int64_t slots_filled = 0;
+  double pass_seconds = 0;  // median of the last passes of a few rows, without prompts; 0: none
   double schedule_seconds = 0;
   double model_seconds = 0;
   double sample_seconds = 0;
@@ -107,6 +108,7 @@ class Engine {
   void end(Active& active, const char* reason);
   void settle(const ScheduledJob& scheduled);
   void count_slots(const Sequence& sequence);
+  void learn_cost(int64_t rows, double seconds);
   void fork(Active& active);
   Active& add_fork(Active& active, int64_t index, Request request);
   void forget(Active& active);
@@ -129,6 +131,8 @@ class Engine {
   std::map<OutputId, RequestResult> finished_;
   std::shared_ptr<Sampler::Scratch> scratch_;  // null until somebody needs it
   PassCost cost_;
+  std::vector<double> few_rows_;  // seconds of passes, round and round
+  int64_t few_rows_passes_ = 0;
   EngineStats stats_;
 };
 

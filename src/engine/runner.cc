@@ -1,9 +1,11 @@
 #include "src/engine/runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/device/range.h"
 
 namespace sluice {
@@ -68,6 +70,32 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
                                     {workspace_memory_.bytes(), workspace_host_.bytes()});
   find_stretches();
+}
+
+double Runner::matrices_seconds(std::span<const Weight> matrices) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kEnough{200};
+  constexpr int64_t kAlignment = 16;  // elements
+  auto* memory = reinterpret_cast<float*>(activation_memory_.data());
+  const auto room = static_cast<int64_t>(activation_memory_.bytes().size() / sizeof(float));
+  std::fill_n(memory, room, 0.0F);
+  std::vector<double> seconds;
+  const auto begin = Clock::now();
+  for (auto start = begin; seconds.empty() || start - begin < kEnough;) {
+    for (const Weight& w : matrices) {
+      const int64_t inputs = ceil_div(w.cols, kAlignment) * kAlignment;
+      check(inputs + w.rows <= room, "activations are smaller than a matrix's input and output");
+      const Tensor x{activation_memory_.data(), DType::f32, 1, w.cols, w.cols};
+      const Tensor y{reinterpret_cast<std::byte*>(memory + inputs), DType::f32, 1, w.rows, w.rows};
+      kernels_->linear(x, w, nullptr, y);
+    }
+    const auto now = Clock::now();
+    seconds.push_back(std::chrono::duration<double>(now - start).count());
+    start = now;
+  }
+  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
+  std::ranges::nth_element(seconds, middle);
+  return *middle;
 }
 
 // What the device still does, it does in the runner's memory.

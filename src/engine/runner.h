@@ -94,6 +94,10 @@ class Runner {
   int64_t max_logits_rows() const { return logits_rows_; }
   GraphStats graphs() const;
 
+  // The median of the seconds that a row of input takes with all these matrices, in the CPU's
+  // memory. What steps have left is lost.
+  double matrices_seconds(std::span<const Weight> matrices);
+
  private:
   void find_stretches();
   void add_part(const StepPart& part);

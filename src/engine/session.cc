@@ -112,7 +112,7 @@ Session::Session(SessionOptions options, Session* host)
 void Session::set_device_budget() {
   if (!backend_->device().has_own_memory()) return;
   Rates rates = this->rates();
-  link_cost_ = rates.disk / rates.link;
+  link_cost_ = rates.sweep.bytes_per_second / rates.link.bytes_per_second;
   if (host_ != nullptr) {
     device_budget_ = host_->device_budget_;
     return;
@@ -292,6 +292,7 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   Streamer streamer(*read_plan_, index_, backend_->device(), *encoder_, ledger_, load_options());
   residents_ = streamer.load_all(load_report_, progress, stop);
   for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
+  learn_load();
   open_streams();
   if (stream_ && options_.max_quant_error) measure_streamed(stop);
   if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
@@ -395,19 +396,6 @@ Runner& Session::runner() {
   return *runner_;
 }
 
-Rates Session::rates() const { return rates_for(options_.model); }
-
-// `path` is on the disk that counts.
-Rates Session::rates_for(const std::filesystem::path& path) const {
-  const DeviceInfo& device = backend_->device().info();
-  Rates rates = remembered_rates(rates_file(), path, device.name);
-  if (double rate = device.memory_rate; rate > 0) {
-    rates.memory = rate;
-    rates.memory_measured = false;
-  }
-  return rates;
-}
-
 PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
   std::string text = index_.identity() + model_.files.config.dump();
   for (const ParamPlan& p : read_plan_->params)
@@ -420,7 +408,8 @@ PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t pro
 
 BlockCosts Session::block_costs() const {
   const std::filesystem::path& swap = options_.swap.directory;
-  Rates rates = rates_for(swap.empty() ? options_.model : swap);
+  Rates rates = remembered_rates(
+      rates_file(), rate_keys(swap.empty() ? options_.model : swap, options_.quantize));
   uint64_t slot =
       kv_slot_bytes(kv_cache_shape(*model_.root, shape_), model_.root->layer_groups().areas);
   return predict_block_costs(slot, shape_.block_size, *read_plan_, rates);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -106,8 +107,12 @@ class Session {
   const MemoryPlan& memory_plan() const { return *plan_; }
   const ReadPlan& read_plan() const { return *read_plan_; }
 
-  // What is known of this machine: measured, assumed, or of the device by its own word.
-  Rates rates() const;
+  // What is known of this machine: seen, measured, assumed, or of the device by its own word.
+  Rates rates(const QuantizeRequest& quantize) const;
+  Rates rates() const { return rates(options_.quantize); }
+  // Remembers what a run says of this machine: the median of the seconds that its passes of a few
+  // rows took; 0: there were none. (What a load says is remembered by load().)
+  void learn_pass(double seconds);
 
   // After place(), of the host, too.
   void load(LoadProgress& progress, std::stop_token stop);
@@ -140,7 +145,11 @@ class Session {
   void open_streams();
   void make_encoder();
   LoadOptions load_options();
-  Rates rates_for(const std::filesystem::path& path) const;
+  RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
+  void remember(std::span<const Observation> seen) const;
+  bool loaded_from_disk() const;
+  void learn_load();
+  void learn_memory();
   BlockCosts block_costs() const;
 
   SessionOptions options_;

@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/device/range.h"
+#include "src/load/disk_rate.h"
 #include "src/load/encode_queue.h"
 #include "src/load/fallback.h"
 
@@ -20,6 +21,10 @@ namespace {
 // Virtual disks answer all that was asked of them at once, and have nothing to do then: slots that
 // are still free are submitted at that moment, before the first that arrived has been encoded.
 size_t in_flight_of(size_t slots) { return slots - slots / 8; }
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 // One read of a load.
 struct Fetch {
@@ -197,6 +202,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
                     options_.spill);
   const size_t most_in_flight = in_flight_of(static_cast<size_t>(reader->free_slots()));
+  DiskRate disk_rate;
   size_t submitted = 0;
   size_t received = 0;
   for (size_t done = 0; done < list.size();) {
@@ -209,7 +215,9 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
       reader->submit({f.file, f.offset, f.length, submitted});
     }
     if (received < submitted) {
+      const bool busy = 2 * (submitted - received) >= most_in_flight;
       io::ReadResult read = reader->wait();
+      disk_rate.arrived(read.bytes.size(), seconds_since(start), busy);
       const Fetch& f = list[read.tag];
       sources.arrived(f.file, f.length);
       if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
@@ -238,10 +246,11 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
     if (ready != nullptr && ready->has(t)) report.amax[t] = ready->amax(t);
   }
   report.io = reader->stats();
+  report.disk_rate = disk_rate.sustained();
   report.reader = reader->description();
   report.needed_bytes = needed_bytes(plan_, ready);
   for (UnitStorage& s : filling.storage) s.pinned = device_.pin(s.host.bytes());
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
 
   std::vector<Resident> residents;
   residents.reserve(plan_.units.size());

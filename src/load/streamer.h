@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -74,7 +75,8 @@ struct TensorReport {
 struct LoadReport {
   double seconds = 0;
   io::ReaderStats io;
-  std::string reader;  // Reader::description()
+  std::optional<double> disk_rate;  // bytes/s while the disk was the limit (DiskRate)
+  std::string reader;               // Reader::description()
   uint64_t needed_bytes = 0;
   std::vector<TensorReport> tensors;  // in the order of the plan
   std::vector<float> amax;            // EncodeQueue::amax(), for the sweeps that follow

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 
 #include "io/file.h"
 #include "src/base/error.h"
@@ -16,6 +17,7 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kMostBytes = 1 << 20;
+constexpr size_t kKept = 8;  // observations of a kind
 // What streaming and the matrix kernels reach of a disk's and a memory's bare rate
 // (docs/benchmarks.md).
 constexpr double kDiskShare = 0.92;
@@ -23,34 +25,127 @@ constexpr double kMemoryShare = 0.85;
 // Sequences whose arithmetic takes as long as memory takes for the weights, about
 // (docs/benchmarks.md).
 constexpr double kSequencesForFree = 16;
+// Where the disk reads beside compute without either waiting, it still counts as so much of a pass:
+// in another budget it may be what the pass waits for.
+constexpr double kLeastPart = 0.2;
+// Bytes a second. What lies outside was not written by this program.
+constexpr double kSlowest = 1e4, kFastest = 1e14;
 
-std::string disk_of(const std::filesystem::path& model) {
-  struct stat s{};
-  return stat(model.c_str(), &s) == 0 ? std::to_string(s.st_dev) : std::string();
+// An object of rates.json, of lists of observations.
+const char* section(RateKind kind) {
+  switch (kind) {
+    case RateKind::disk:
+      return "disks";
+    case RateKind::sweep:
+      return "sweeps";
+    case RateKind::memory:
+      return "memory";
+    case RateKind::step:
+      return "steps";
+    case RateKind::link:
+      return "links";
+  }
+  return "";
+}
+
+// Of a list in it.
+std::string list_key(RateKind kind, const RateKeys& keys) {
+  switch (kind) {
+    case RateKind::disk:
+      return keys.disk;
+    case RateKind::sweep:
+      return keys.disk + " " + keys.weights;
+    case RateKind::memory:
+      return "host";
+    case RateKind::step:
+      return keys.weights + " " + keys.processor;
+    case RateKind::link:
+      return keys.device;
+  }
+  return {};
+}
+
+Json object_of(const Json& json, const std::string& key) {
+  bool there = json.is_object() && json.contains(key) && json.at(key).is_object();
+  return there ? json.at(key) : Json::object();
 }
 
 Json read_rates(const std::filesystem::path& file) {
+  if (file.empty()) return Json::object();
   try {
     Json json = parse_json(io::read_small_file(file, kMostBytes), file.string());
-    if (json.is_object() && json.value("disks", Json::object()).is_object()) return json;
+    if (json.is_object()) return json;
   } catch (const Error&) {
     return Json::object();  // as if there were none
   }
   return Json::object();
 }
 
-Json object_of(const Json& json, const char* key) {
-  Json none = Json::object();
-  return json.contains(key) && json.at(key).is_object() ? json.at(key) : none;
+bool credible(double rate) { return rate >= kSlowest && rate <= kFastest; }
+
+// The oldest first; without what is none.
+std::vector<Observation> observations_of(const Json& json, const RateKeys& keys, RateKind kind) {
+  std::vector<Observation> found;
+  const Json lists = object_of(json, section(kind));
+  const std::string key = list_key(kind, keys);
+  if (!lists.contains(key) || !lists.at(key).is_array()) return found;
+  for (const Json& o : lists.at(key)) {
+    if (!o.is_object() || !o.contains("rate") || !o.at("rate").is_number()) continue;
+    double rate = o.at("rate").get<double>();
+    bool bench = o.contains("from") && o.at("from") == rate_source_name(RateSource::bench);
+    if (credible(rate)) found.push_back({kind, rate, bench ? RateSource::bench : RateSource::runs});
+  }
+  return found;
 }
 
-std::optional<double> positive(const Json& object, const std::string& key) {
-  if (!object.contains(key) || !object.at(key).is_number()) return std::nullopt;
-  double value = object.at(key).get<double>();
-  return value > 0 ? std::optional(value) : std::nullopt;
+// What is reached where this was observed.
+Rate reached(const Observation& o) {
+  double share = 1;
+  if (o.kind == RateKind::memory) share = kMemoryShare;
+  if (o.kind == RateKind::disk && o.source == RateSource::bench) share = kDiskShare;
+  return {o.bytes_per_second * share, o.source};
+}
+
+// Nothing where nothing was observed.
+std::optional<Rate> typical(const Json& json, const RateKeys& keys, RateKind kind) {
+  std::vector<Rate> rates;
+  for (const Observation& o : observations_of(json, keys, kind)) rates.push_back(reached(o));
+  if (rates.empty()) return std::nullopt;
+  std::ranges::sort(rates, std::greater{}, &Rate::bytes_per_second);
+  return rates[rates.size() / 4];
+}
+
+void add(Json& json, const RateKeys& keys, const Observation& observation) {
+  if (!credible(observation.bytes_per_second)) return;
+  std::vector<Observation> all = observations_of(json, keys, observation.kind);
+  all.push_back(observation);
+  if (all.size() > kKept) all.erase(all.begin());
+  Json list = Json::array();
+  for (const Observation& o : all)
+    list.push_back({{"rate", o.bytes_per_second}, {"from", rate_source_name(o.source)}});
+  Json lists = object_of(json, section(observation.kind));
+  lists[list_key(observation.kind, keys)] = std::move(list);
+  json[section(observation.kind)] = std::move(lists);
 }
 
 }  // namespace
+
+std::string_view rate_source_name(RateSource source) {
+  switch (source) {
+    case RateSource::assumed:
+      return "assumed";
+    case RateSource::bench:
+      return "bench disk";
+    case RateSource::runs:
+      return "runs";
+  }
+  return "";
+}
+
+std::string disk_key(const std::filesystem::path& path) {
+  struct stat s{};
+  return stat(path.c_str(), &s) == 0 ? std::to_string(s.st_dev) : std::string();
+}
 
 std::filesystem::path rates_file() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -61,36 +156,34 @@ std::filesystem::path rates_file() {
   return {};
 }
 
-Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model,
-                       const std::string& device) {
+Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys) {
+  const Json json = read_rates(file);
   Rates rates;
-  if (file.empty()) return rates;
-  Json json = read_rates(file);
-  if (auto disk = positive(object_of(json, "disks"), disk_of(model))) {
-    rates.disk = *disk;
-    rates.disk_measured = true;
+  auto take = [&](Rate& rate, RateKind kind) {
+    if (auto seen = typical(json, keys, kind)) rate = *seen;
+  };
+  take(rates.disk, RateKind::disk);
+  rates.sweep = rates.disk;
+  take(rates.sweep, RateKind::sweep);
+  if (keys.memory_rate > 0) {
+    rates.memory.bytes_per_second = keys.memory_rate * kMemoryShare;
+  } else {
+    take(rates.memory, RateKind::memory);
   }
-  if (auto memory = positive(json, "memory")) {
-    rates.memory = *memory;
-    rates.memory_measured = true;
-  }
-  if (auto link = positive(object_of(json, "links"), device)) {
-    rates.link = *link;
-    rates.link_measured = true;
-  }
+  take(rates.memory, RateKind::step);
+  take(rates.link, RateKind::link);
   return rates;
 }
 
-bool remember_rates(const std::filesystem::path& file, const std::filesystem::path& model,
-                    const MeasuredRates& rates) {
+bool has_rate(const std::filesystem::path& file, const RateKeys& keys, RateKind kind) {
+  return typical(read_rates(file), keys, kind).has_value();
+}
+
+bool remember_rates(const std::filesystem::path& file, const RateKeys& keys,
+                    std::span<const Observation> observations) {
   if (file.empty()) return false;
   Json json = read_rates(file);
-  if (rates.disk) json["disks"][disk_of(model)] = *rates.disk;
-  if (rates.memory) json["memory"] = *rates.memory;
-  if (rates.link) {
-    json["links"] = object_of(json, "links");
-    json["links"][rates.device] = *rates.link;
-  }
+  for (const Observation& o : observations) add(json, keys, o);
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   std::filesystem::path fresh = file.string() + "." + std::to_string(getpid());
@@ -103,26 +196,62 @@ bool remember_rates(const std::filesystem::path& file, const std::filesystem::pa
   return false;
 }
 
+namespace {
+
+double disk_seconds(const PassBytes& bytes, const Rates& rates) {
+  return static_cast<double>(bytes.disk) / (rates.sweep.bytes_per_second * bytes.disk_share);
+}
+
+double link_seconds(const PassBytes& bytes, const Rates& rates) {
+  return static_cast<double>(bytes.link) / rates.link.bytes_per_second;
+}
+
+double memory_seconds(const PassBytes& bytes, const Rates& rates) {
+  return static_cast<double>(std::max<uint64_t>(bytes.memory, 1)) / rates.memory.bytes_per_second;
+}
+
+}  // namespace
+
+double pass_seconds(const PassBytes& bytes, const Rates& rates) {
+  return disk_seconds(bytes, rates) + link_seconds(bytes, rates) + memory_seconds(bytes, rates);
+}
+
+std::optional<Observation> observe_pass(const PassBytes& bytes, double seconds,
+                                        const Rates& rates) {
+  const bool disk = bytes.disk > 0, link = !disk && bytes.link > 0;
+  const uint64_t moved = disk ? bytes.disk : link ? bytes.link : bytes.memory;
+  if (moved < kSustainedBytes || seconds <= 0) return std::nullopt;
+  double rest = 0;
+  if (disk) rest += link_seconds(bytes, rates);
+  if (disk || link) rest += memory_seconds(bytes, rates);
+  const double part = std::max(seconds - rest, kLeastPart * seconds);
+  const double rate = static_cast<double>(moved) / part;
+  if (disk) return Observation{RateKind::sweep, rate / bytes.disk_share};
+  return Observation{link ? RateKind::link : RateKind::step, rate};
+}
+
 Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const Rates& rates,
                          int64_t sequences) {
   auto width = static_cast<double>(sequences);
-  double disk = static_cast<double>(memory.sweep_bytes) /
-                (rates.disk * kDiskShare * memory.effort.disk_share);
-  double link = static_cast<double>(memory.host_sweep_bytes) / rates.link;
-  double compute = static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1)) /
-                   (rates.memory * kMemoryShare) * std::max(1.0, width / kSequencesForFree);
-  double load = static_cast<double>(read.read_bytes()) / (rates.disk * kDiskShare);
-  return {load, width / (disk + link + compute)};
+  const PassBytes bytes{.disk = memory.sweep_bytes,
+                        .link = memory.host_sweep_bytes,
+                        .memory = read.bytes_per_token(),
+                        .disk_share = memory.effort.disk_share};
+  // Arithmetic of more than some sequences takes longer than memory.
+  Rates shared = rates;
+  shared.memory.bytes_per_second /= std::max(1.0, width / kSequencesForFree);
+  double load = static_cast<double>(read.read_bytes()) / rates.disk.bytes_per_second;
+  return {load, width / pass_seconds(bytes, shared)};
 }
 
 BlockCosts predict_block_costs(uint64_t bytes, int64_t block_size, const ReadPlan& read,
                                const Rates& rates) {
   double weights = static_cast<double>(std::max<uint64_t>(read.bytes_per_token(), 1));
-  double memory = 2 * static_cast<double>(bytes) / (rates.memory * kMemoryShare);
-  double disk = static_cast<double>(bytes) / (rates.disk * kDiskShare);
+  double memory = 2 * static_cast<double>(bytes) / rates.memory.bytes_per_second;
+  double disk = static_cast<double>(bytes) / rates.disk.bytes_per_second;
   BlockCosts costs;
-  costs.recompute =
-      static_cast<double>(block_size) * weights / (rates.memory * kMemoryShare * kSequencesForFree);
+  costs.recompute = static_cast<double>(block_size) * weights /
+                    (rates.memory.bytes_per_second * kSequencesForFree);
   costs.store = costs.restore = {0, memory, memory + disk};
   return costs;
 }

@@ -1,10 +1,14 @@
-// How fast this machine is, as it was measured and remembered; what a plan predicts follows from
-// it.
+// How fast this machine is: what `sluice bench disk` measured and what loads and runs have seen,
+// remembered from run to run. What a plan predicts follows from it.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "src/kv/block_manager.h"
 #include "src/plan/memory_plan.h"
@@ -12,33 +16,72 @@
 
 namespace sluice {
 
-struct Rates {
-  double disk = 1.5e9;         // bytes/s of the device that holds the checkpoint
-  double memory = 20e9;        // bytes/s that all threads read
-  double link = 12e9;          // bytes/s from host memory to a device
-  bool disk_measured = false;  // otherwise assumed
-  bool memory_measured = false;
-  bool link_measured = false;
+enum class RateSource : uint8_t { assumed, bench, runs };
+std::string_view rate_source_name(RateSource source);
+
+struct Rate {
+  double bytes_per_second = 0;
+  RateSource source = RateSource::assumed;
 };
 
-// What was measured.
-struct MeasuredRates {
-  std::optional<double> disk = {}, memory = {}, link = {};
-  std::string device = {};  // DeviceInfo::name of where the link leads
+// As loads and steps reach them.
+struct Rates {
+  Rate disk{1.4e9};   // by a load, of the device that holds the checkpoint
+  Rate sweep{1.4e9};  // by a pass over streamed weights, beside what memory takes for it
+  Rate memory{17e9};  // by a step, of all weights that a token meets
+  Rate link{12e9};    // from host memory to a device
+};
+
+// What rates belong to.
+struct RateKeys {
+  std::string disk;        // disk_key()
+  std::string weights;     // how they are stored, and the scheme
+  std::string processor;   // the kernels, and how many threads
+  std::string device;      // DeviceInfo::name of where the link leads
+  double memory_rate = 0;  // DeviceInfo::memory_rate
+};
+// Of the disk that holds `path`.
+std::string disk_key(const std::filesystem::path& path);
+
+// `memory` is a bare rate whatever its source; `step` what decode steps reach of it, in one format
+// and on one processor.
+enum class RateKind : uint8_t { disk, sweep, memory, step, link };
+
+struct Observation {
+  RateKind kind = RateKind::disk;
+  double bytes_per_second = 0;
+  RateSource source = RateSource::runs;
 };
 
 // $XDG_CACHE_HOME/sluice/rates.json, or ~/.cache/sluice/rates.json; empty when there is neither.
 std::filesystem::path rates_file();
 
-// What is remembered for the disk that holds `model` and the link to `device`; a file that is
-// missing or damaged is as if nothing had been measured.
-Rates remembered_rates(const std::filesystem::path& file, const std::filesystem::path& model,
-                       const std::string& device = "");
+// Of each kind the upper quartile of the last eight observations: neither a busy moment nor a lucky
+// one counts, and a disk that has changed is believed after six. What was not seen follows from
+// the nearest that was. A file that is missing or damaged is as if nothing had been observed.
+Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys);
+// Whether there is an observation of that kind.
+bool has_rate(const std::filesystem::path& file, const RateKeys& keys, RateKind kind);
 
-// Keeps what is given, beside what is known of other disks and devices. The file is replaced as a
-// whole. False when it cannot be written.
-bool remember_rates(const std::filesystem::path& file, const std::filesystem::path& model,
-                    const MeasuredRates& rates);
+// Adds observations to those that the file has by now, and replaces it as a whole. False when it
+// cannot be written.
+bool remember_rates(const std::filesystem::path& file, const RateKeys& keys,
+                    std::span<const Observation> observations);
+
+// Less than so many bytes say more of caches and overheads than of a disk or memory.
+inline constexpr uint64_t kSustainedBytes = 128 << 20;
+
+// What one pass over the weights moves.
+struct PassBytes {
+  uint64_t disk = 0;      // read anew
+  uint64_t link = 0;      // copied from host memory to the device
+  uint64_t memory = 0;    // all that a token meets
+  double disk_share = 1;  // Effort::disk_share
+};
+double pass_seconds(const PassBytes& bytes, const Rates& rates);
+// What a pass of `seconds` says of the slowest that it needs; the rest took as long as `rates` say.
+// None where it is too small to say anything.
+std::optional<Observation> observe_pass(const PassBytes& bytes, double seconds, const Rates& rates);
 
 struct Prediction {
   double load_seconds = 0;

@@ -15,6 +15,7 @@ from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, slu
 from batch_test import BatchTest  # run by their names, as the others
 from kv_scales_test import KvScalesTest
 from prompt_cache_test import PromptCacheTest
+from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
 

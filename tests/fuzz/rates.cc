@@ -9,14 +9,18 @@ using namespace sluice;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static test::TempDir dir;
-  test::write_file(dir / "rates.json", test::text_of(data, size));
-  Rates rates = remembered_rates(dir / "rates.json", dir.path(), "a GPU");
-  check(rates.disk > 0 && std::isfinite(rates.disk), "a disk has a rate");
-  check(rates.memory > 0 && std::isfinite(rates.memory), "memory has a rate");
-  check(rates.link > 0 && std::isfinite(rates.link), "a link has a rate");
-  check(remember_rates(dir / "rates.json", dir.path(),
-                       {.disk = 1e9, .memory = 2e9, .link = 3e9, .device = "a GPU"}),
-        "the file can be replaced");
-  check(remembered_rates(dir / "rates.json", dir.path()).disk == 1e9, "it was remembered");
+  const RateKeys keys{"1", "bf16 none", "auto 2 threads", "a GPU"};
+  const std::filesystem::path file = dir / "rates.json";
+  test::write_file(file, test::text_of(data, size));
+  const Rates rates = remembered_rates(file, keys);
+  for (const Rate& rate : {rates.disk, rates.sweep, rates.memory, rates.link})
+    check(rate.bytes_per_second > 0 && std::isfinite(rate.bytes_per_second), "each has a rate");
+  std::vector<Observation> seen;
+  for (RateKind kind :
+       {RateKind::disk, RateKind::sweep, RateKind::memory, RateKind::step, RateKind::link}) {
+    for (int i = 0; i < 8; ++i) seen.push_back({kind, 1e9});
+  }
+  check(remember_rates(file, keys, seen), "the file can be replaced");
+  check(remembered_rates(file, keys).disk.bytes_per_second == 1e9, "it was remembered");
   return 0;
 }

@@ -129,7 +129,13 @@ SEEDS = {
     "pattern": patterns,
     "prompt_cache": lambda: [bytes([at % 256, at // 256, how]) + b"\1" for at in range(0, 9000, 500)
                              for how in range(2)],
-    "rates": lambda: ['{"memory": 2e10, "disks": {"1": 1.5e9}}', "{}"],
+    "rates": lambda: [
+        '{"memory": 2e10, "disks": {"1": 1.5e9}}', "{}", json.dumps(
+            {"disks": {"1": [{"rate": 3e9, "from": "bench disk"}, {"rate": 2e9, "from": "runs"}]},
+             "sweeps": {"1 bf16 none": [{"rate": 2e9, "from": "runs"}]},
+             "memory": {"host": [{"rate": 2e10, "from": "bench disk"}]},
+             "steps": {"bf16 none auto 2 threads": [{"rate": 1.5e10, "from": "runs"}]},
+             "links": {"a GPU": [{"rate": 2.5e10, "from": "bench disk"}]}})],
     "report": lambda: [],
     "rope": rope_configs,
     "safetensors": lambda: files("**/*.safetensors"),

@@ -2,62 +2,177 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+#include <vector>
+
 #include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
 
-TEST(Rates, AreAssumedUntilTheyAreMeasured) {
-  test::TempDir dir;
-  Rates rates = remembered_rates(dir.path() / "none.json", dir.path());
-  EXPECT_FALSE(rates.disk_measured);
-  EXPECT_FALSE(rates.memory_measured);
-  EXPECT_GT(rates.disk, 0);
-}
+const RateKeys kKeys{"1", "bf16 none", "auto 2 threads", "cpu"};
 
-TEST(Rates, AreRememberedForTheirDevice) {
+class RatesTest : public testing::Test {
+ protected:
+  bool remember(RateKind kind, double rate, RateSource source = RateSource::runs,
+                const RateKeys& keys = kKeys) {
+    const Observation seen{kind, rate, source};
+    return remember_rates(file, keys, {&seen, 1});
+  }
+  Rates rates(const RateKeys& keys = kKeys) { return remembered_rates(file, keys); }
+
   test::TempDir dir;
   std::filesystem::path file = dir.path() / "cache" / "rates.json";
-  ASSERT_TRUE(remember_rates(file, dir.path(), {.disk = 3e9}));
-  ASSERT_TRUE(remember_rates(file, "/proc", {.disk = 1e6, .memory = 5e10}));
-  Rates rates = remembered_rates(file, dir.path());
-  EXPECT_EQ(rates.disk, 3e9);
-  EXPECT_EQ(rates.memory, 5e10);
-  EXPECT_TRUE(rates.disk_measured && rates.memory_measured);
-  EXPECT_EQ(remembered_rates(file, "/proc").disk, 1e6);
+};
+
+TEST_F(RatesTest, AreAssumedUntilTheyAreSeen) {
+  const Rates none = rates();
+  for (const Rate& rate : {none.disk, none.sweep, none.memory, none.link}) {
+    EXPECT_EQ(rate.source, RateSource::assumed);
+    EXPECT_GT(rate.bytes_per_second, 0);
+  }
+  EXPECT_FALSE(has_rate(file, kKeys, RateKind::disk));
 }
 
-TEST(Rates, ALinkIsRememberedForItsDevice) {
-  test::TempDir dir;
-  std::filesystem::path file = dir.path() / "rates.json";
-  ASSERT_TRUE(remember_rates(file, dir.path(), {.link = 25e9, .device = "one GPU"}));
-  ASSERT_TRUE(remember_rates(file, dir.path(), {.disk = 1e9, .link = 50e9, .device = "another"}));
-  EXPECT_EQ(remembered_rates(file, dir.path(), "one GPU").link, 25e9);
-  EXPECT_EQ(remembered_rates(file, dir.path(), "another").link, 50e9);
-  EXPECT_TRUE(remembered_rates(file, dir.path(), "another").link_measured);
-  EXPECT_FALSE(remembered_rates(file, dir.path(), "a third").link_measured);
+TEST_F(RatesTest, BelongToWhatTheyWereSeenOf) {
+  ASSERT_TRUE(remember(RateKind::disk, 3e9));
+  ASSERT_TRUE(remember(RateKind::sweep, 2e9));
+  ASSERT_TRUE(remember(RateKind::step, 5e10));
+  ASSERT_TRUE(remember(RateKind::link, 25e9));
+  EXPECT_EQ(rates().disk.bytes_per_second, 3e9);
+  EXPECT_EQ(rates().sweep.bytes_per_second, 2e9);
+  EXPECT_EQ(rates().memory.bytes_per_second, 5e10);
+  EXPECT_EQ(rates().link.bytes_per_second, 25e9);
+  EXPECT_EQ(rates().link.source, RateSource::runs);
+  RateKeys other = kKeys;
+  other.weights = "bf16 fp8_per_channel";
+  EXPECT_EQ(rates(other).sweep.bytes_per_second, 3e9) << "the disk is the same";
+  EXPECT_EQ(rates(other).memory.source, RateSource::assumed);
+  other.disk = "2";
+  EXPECT_EQ(rates(other).sweep.source, RateSource::assumed);
+  other.device = "another";
+  EXPECT_EQ(rates(other).link.source, RateSource::assumed);
 }
 
-TEST(Rates, DamagedFilesCountAsNone) {
-  test::TempDir dir;
-  std::filesystem::path file = dir.path() / "rates.json";
-  for (const char* text : {"", "[]", "{\"disks\": 3}", "{\"links\": []}", "{\"memory\": -1}",
-                           "{\"memory\": \"x\"}", "nonsense"}) {
-    test::write_file(file, text);
-    EXPECT_FALSE(remembered_rates(file, dir.path()).memory_measured) << text;
-    EXPECT_TRUE(remember_rates(file, dir.path(), {.disk = 2e9, .memory = 1e10})) << text;
-    EXPECT_EQ(remembered_rates(file, dir.path()).memory, 1e10) << text;
+TEST_F(RatesTest, BareRatesCountLess) {
+  ASSERT_TRUE(remember(RateKind::disk, 3e9, RateSource::bench));
+  ASSERT_TRUE(remember(RateKind::memory, 2e10, RateSource::bench));
+  EXPECT_LT(rates().disk.bytes_per_second, 3e9);
+  EXPECT_GT(rates().disk.bytes_per_second, 2.5e9);
+  EXPECT_LT(rates().memory.bytes_per_second, 2e10);
+  EXPECT_EQ(rates().disk.source, RateSource::bench);
+  ASSERT_TRUE(remember(RateKind::step, 1.5e10));
+  EXPECT_EQ(rates().memory.bytes_per_second, 1.5e10) << "a run has shown it";
+  EXPECT_EQ(rates().memory.source, RateSource::runs);
+}
+
+TEST_F(RatesTest, WhatADeviceSaysOfItsMemoryCountsUntilARunHasShownIt) {
+  ASSERT_TRUE(remember(RateKind::memory, 2e10, RateSource::bench));
+  RateKeys gpu = kKeys;
+  gpu.processor = "a GPU";
+  gpu.memory_rate = 3e12;
+  EXPECT_GT(rates(gpu).memory.bytes_per_second, 2e12);
+  EXPECT_EQ(rates(gpu).memory.source, RateSource::assumed);
+  ASSERT_TRUE(remember(RateKind::step, 2e12, RateSource::runs, gpu));
+  EXPECT_EQ(rates(gpu).memory.bytes_per_second, 2e12);
+}
+
+TEST_F(RatesTest, NeitherBusyNorLuckyMomentsCount) {
+  for (double rate : {2.9e9, 3e9, 3.1e9, 3e9}) ASSERT_TRUE(remember(RateKind::disk, rate));
+  for (double rate : {5e8, 9e9, 4e8, 3e8}) {
+    ASSERT_TRUE(remember(RateKind::disk, rate));
+    EXPECT_NEAR(rates().disk.bytes_per_second, 3e9, 1.1e8) << rate;
   }
 }
 
-TEST(Rates, AStepTakesAsLongAsItsParts) {
+TEST_F(RatesTest, ADiskThatHasChangedIsBelievedAfterSomeRuns) {
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(remember(RateKind::disk, 3e9));
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(rates().disk.bytes_per_second, 3e9) << i;
+    ASSERT_TRUE(remember(RateKind::disk, 1e9));
+  }
+  EXPECT_EQ(rates().disk.bytes_per_second, 1e9);
+  ASSERT_TRUE(remember(RateKind::disk, 3e9));
+  ASSERT_TRUE(remember(RateKind::disk, 3e9));
+  ASSERT_TRUE(remember(RateKind::disk, 3e9));
+  EXPECT_EQ(rates().disk.bytes_per_second, 3e9) << "and a faster one sooner";
+}
+
+TEST_F(RatesTest, WhatCannotBeARateIsNotKept) {
+  for (double rate : {0.0, -1.0, 1e300, std::nan("")}) {
+    EXPECT_TRUE(remember(RateKind::disk, rate));
+    EXPECT_FALSE(has_rate(file, kKeys, RateKind::disk)) << rate;
+  }
+}
+
+TEST_F(RatesTest, DamagedAndOldFilesCountAsNone) {
+  std::filesystem::create_directories(file.parent_path());
+  for (const char* text :
+       {"", "[]", "nonsense", "{\"disks\": 3}", "{\"disks\": {\"1\": 1.5e9}, \"memory\": 2e10}",
+        "{\"disks\": {\"1\": [{\"rate\": -1}, {\"rate\": \"x\"}, 7, {\"from\": \"runs\"}]}}",
+        "{\"disks\": {\"1\": [{\"rate\": 1e400}]}}", "{\"memory\": {\"host\": [1e10]}}"}) {
+    test::write_file(file, text);
+    EXPECT_EQ(rates().disk.source, RateSource::assumed) << text;
+    EXPECT_EQ(rates().memory.source, RateSource::assumed) << text;
+    EXPECT_TRUE(remember(RateKind::disk, 2e9)) << text;
+    EXPECT_EQ(rates().disk.bytes_per_second, 2e9) << text;
+  }
+}
+
+TEST_F(RatesTest, WithoutAPlaceNothingIsWritten) {
+  const Observation seen{RateKind::disk, 1e9};
+  EXPECT_FALSE(remember_rates({}, kKeys, {&seen, 1}));
+  test::write_file(dir.path() / "file", "x");
+  EXPECT_FALSE(remember_rates(dir.path() / "file" / "rates.json", kKeys, {&seen, 1}));
+}
+
+TEST(Passes, TakeAsLongAsTheirParts) {
   ReadPlan read;
   MemoryPlan memory;
   memory.sweep_bytes = 1'000'000'000;
-  Rates rates{.disk = 1e9, .memory = 1e12};
+  Rates rates{.sweep = {1e9}, .memory = {1e12}};
   double slow = predict_speed(memory, read, rates).tokens_per_second;
-  rates.disk = 2e9;
+  rates.sweep = {2e9};
   EXPECT_NEAR(predict_speed(memory, read, rates).tokens_per_second, 2 * slow, 1e-6);
+}
+
+// Whatever a machine's rates: what a pass has shown predicts that pass, and passes of other budgets
+// where the disk does not read beside compute.
+TEST(Passes, ThatWereSeenPredictOthers) {
+  std::mt19937_64 random(7);
+  auto between = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  auto bytes = [&] { return static_cast<uint64_t>(between(2e8, 2e10)); };
+  for (int i = 0; i < 1000; ++i) {
+    const double memory = between(5e9, 5e11);
+    const Rates machine{.sweep = {between(1e8, 2e10)}, .memory = {memory}};
+    Rates known{.memory = {memory}};
+    const uint64_t weights = bytes();
+    PassBytes first{.disk = bytes(), .memory = weights, .disk_share = between(0.6, 1)};
+    const double seconds = pass_seconds(first, machine);
+    const auto seen = observe_pass(first, seconds, known);
+    ASSERT_TRUE(seen && seen->kind == RateKind::sweep);
+    known.sweep = {seen->bytes_per_second};
+    EXPECT_LE(std::abs(pass_seconds(first, known) / seconds - 1), 0.21);
+    if (static_cast<double>(weights) / memory > 0.8 * seconds) continue;  // the disk hardly counts
+    EXPECT_NEAR(pass_seconds(first, known) / seconds, 1, 1e-9);
+    const PassBytes second{.disk = bytes(), .memory = weights};
+    EXPECT_NEAR(pass_seconds(second, known) / pass_seconds(second, machine), 1, 1e-9);
+  }
+}
+
+TEST(Passes, ShowTheSlowestOfWhatTheyNeed) {
+  const Rates rates{.memory = {1e10}, .link = {2e10}};
+  auto kind = [&](const PassBytes& bytes) { return observe_pass(bytes, 1, rates)->kind; };
+  const uint64_t much = 4'000'000'000;
+  EXPECT_EQ(kind({.memory = much}), RateKind::step);
+  EXPECT_EQ(kind({.link = much, .memory = much}), RateKind::link);
+  EXPECT_EQ(kind({.disk = much, .link = much, .memory = much}), RateKind::sweep);
+  EXPECT_FALSE(observe_pass({.memory = kSustainedBytes - 1}, 1, rates)) << "caches hold it";
+  EXPECT_FALSE(observe_pass({.disk = 1 << 20, .memory = much}, 1, rates));
+  EXPECT_FALSE(observe_pass({.memory = much}, 0, rates)) << "there was no pass";
 }
 
 }  // namespace

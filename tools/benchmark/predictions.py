@@ -44,10 +44,9 @@ def combination(args, directory, scheme, budget, percent):
     options = [directory, "--memory", budget, "--quantization", scheme]
     run = [args.sluice, "run", *options, "--token-ids", PROMPT, "-n", TOKENS, "--ignore-eos",
            "--speculation", "none"]
-    run_json(run)  # fills the spill cache, so that every step is as the plan foresees it
+    run_json(run)  # fills the spill cache, and shows the rates
     rates, speeds, peaks = [], [], []
     for _ in range(args.pairs):
-        run_json([args.sluice, "bench", "disk", directory])  # the rates of this minute
         plan = run_json([args.sluice, "plan", *options, "--prompt-tokens", 7, "-n", TOKENS])
         ran = run_json(run)
         rates.append(ran["timings"]["decode_tokens_per_second"])

@@ -1,0 +1,98 @@
+// What a session knows of the machine's speed, and what loads and passes teach it.
+#include <algorithm>
+#include <vector>
+
+#include "src/base/log.h"
+#include "src/engine/session.h"
+
+namespace sluice {
+namespace {
+
+// Matrices that stay in memory, as many as caches do not hold; fewer say nothing.
+struct Matrices {
+  std::vector<Weight> weights;
+  uint64_t bytes = 0;
+};
+Matrices some_matrices(const ReadPlan& plan) {
+  Matrices matrices;
+  for (const ParamPlan& p : plan.params) {
+    if (p.streamed() || p.param->role != ParamRole::linear) continue;
+    matrices.weights.push_back(p.param->value);
+    matrices.bytes += p.bytes + p.scale_bytes;
+    if (matrices.bytes >= 2 * kSustainedBytes) break;
+  }
+  if (matrices.bytes < kSustainedBytes) return {};
+  return matrices;
+}
+
+}  // namespace
+
+Rates Session::rates(const QuantizeRequest& quantize) const {
+  return remembered_rates(rates_file(), rate_keys(options_.model, quantize));
+}
+
+// `path` is on the disk that counts.
+RateKeys Session::rate_keys(const std::filesystem::path& path,
+                            const QuantizeRequest& quantize) const {
+  const DeviceInfo& device = backend_->device().info();
+  RateKeys keys;
+  keys.disk = disk_key(path);
+  for (const auto& mirror : options_.mirrors) keys.disk += fmt::format("+{}", disk_key(mirror));
+  keys.weights = fmt::format("{} {}", dtype_name(model_.files.dtype), quantize.scheme.name);
+  keys.processor = backend_->device().has_own_memory()
+                       ? device.name
+                       : fmt::format("{} {} threads", isa_name(options_.isa), pool_->size());
+  keys.device = device.name;
+  keys.memory_rate = device.memory_rate;
+  return keys;
+}
+
+void Session::remember(std::span<const Observation> seen) const {
+  if (seen.empty()) return;
+  const std::filesystem::path file = rates_file();
+  if (!remember_rates(file, rate_keys(options_.model, options_.quantize), seen) && !file.empty())
+    log::debug("{}: cannot be written; the rates of this run are not remembered", file.string());
+}
+
+// What came through the page cache, or from another disk, says nothing of this one.
+bool Session::loaded_from_disk() const {
+  const io::ReaderStats& io = load_report_.io;
+  const std::string disk = disk_key(options_.model);
+  const bool spilled = spill_ && spill_->report().outcome == "reused";
+  return options_.reader == io::ReaderKind::automatic && io.bytes_direct == io.bytes_read &&
+         (!spilled || std::ranges::all_of(options_.spill.directories, [&](const auto& directory) {
+           return disk_key(directory) == disk;
+         }));
+}
+
+void Session::learn_load() {
+  const Observation seen{RateKind::disk, load_report_.disk_rate.value_or(0)};
+  if (load_report_.disk_rate && loaded_from_disk()) remember({&seen, 1});
+}
+
+// A run that streams does not show what memory gives, which another budget needs to know.
+void Session::learn_memory() {
+  const RateKeys keys = rate_keys(options_.model, options_.quantize);
+  if (rates_file().empty() || has_rate(rates_file(), keys, RateKind::step)) return;
+  const Matrices matrices = some_matrices(*read_plan_);
+  if (matrices.weights.empty() || backend_->device().has_own_memory()) return;
+  const double seconds = runner().matrices_seconds(matrices.weights);
+  const Observation seen{RateKind::step, static_cast<double>(matrices.bytes) / seconds};
+  remember({&seen, 1});
+}
+
+void Session::learn_pass(double seconds) {
+  // After a shrink passes of two kinds were timed, and another reader than the usual one is no
+  // measure.
+  if (seconds <= 0 || past_peak_ > 0 || options_.reader != io::ReaderKind::automatic) return;
+  if (plan_->has(Tier::disk)) learn_memory();
+  const SpillLayout none;
+  const SpillLayout& spilled = spill_ && spill_->ready() ? spill_->layout() : none;
+  const PassBytes bytes{.disk = sweep_bytes(*read_plan_, spilled),
+                        .link = plan_->host_sweep_bytes,
+                        .memory = read_plan_->bytes_per_token(),
+                        .disk_share = plan_->effort.disk_share};
+  if (auto seen = observe_pass(bytes, seconds, rates())) remember({&*seen, 1});
+}
+
+}  // namespace sluice
