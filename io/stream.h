@@ -15,7 +15,7 @@ namespace sluice::io {
 // be opened or read, Error(runtime) when `stop` is requested while it waits.
 std::string read_stream(const std::filesystem::path& path, const std::stop_token& stop);
 
-// Adds to what `path` names, which is made where it is missing.
+// Adds to what `path` names, which is made where it is missing; "-" is standard output.
 class OutputStream {
  public:
   // Waits until a FIFO has a reader. Errors are Error(runtime), here and in write().
@@ -24,7 +24,7 @@ class OutputStream {
   void write(std::string_view text);
 
  private:
-  std::filesystem::path path_;
+  std::string name_;
   std::stop_token stop_;
   Fd fd_;
 };

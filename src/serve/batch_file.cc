@@ -81,9 +81,9 @@ std::vector<BatchLine> read_batch(const fs::path& path, const std::stop_token& s
 }
 
 BatchOutput::BatchOutput(fs::path path, const std::stop_token& stop) {
-  if (path == "-") path = "/dev/stdout";
+  if (path == "/dev/stdout") path = "-";  // whatever it goes to
   std::error_code error;
-  fs::file_type type = fs::status(path, error).type();
+  fs::file_type type = path == "-" ? fs::file_type::unknown : fs::status(path, error).type();
   if (type == fs::file_type::regular || type == fs::file_type::directory) {
     std::string text = io::read_stream(path, stop);
     size_t whole = text.find_last_of('\n') + 1;  // npos + 1: nothing

@@ -30,8 +30,8 @@ struct BatchLine {
 std::vector<BatchLine> read_batch(const std::filesystem::path& path, const std::stop_token& stop);
 
 // Lines are written as they come, whole ones only: what a kill has left of one is cut off by the
-// next start, which goes on with the requests that have no line yet. A pipe or a device has no
-// lines to go on from, and is not read.
+// next start, which goes on with the requests that have no line yet. A pipe, a device or standard
+// output has no lines to go on from, and is not read.
 class BatchOutput {
  public:
   // "-" is standard output. Error(refused) for a file whose lines are no responses; Error(runtime)

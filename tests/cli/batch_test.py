@@ -221,6 +221,13 @@ class BatchTest(Case):
         for output in ("-", "/dev/stdout"):
             piped = sluice("batch", DEMO, "-i", "-", "-o", output, "--quiet", input=self.requests.read_text())
             self.assertEqual(strip(piped.stdout.splitlines()), strip(texts), piped.stderr)
+        log = self.path / "log"  # standard output is not read, wherever it goes
+        log.write_text("Dear diary\n")
+        for output in ("-", "/dev/stdout"):
+            with log.open("a") as file:
+                subprocess.run([SLUICE, *map(str, ("batch", DEMO, "-i", self.requests, "-o", output, "--quiet"))], stdout=file,
+                               check=True)
+        self.assertEqual(len(log.read_text().splitlines()), 1 + 2 * want)
         fifo = self.path / "fifo"
         os.mkfifo(fifo)
         with subprocess.Popen([SLUICE, *map(str, ("batch", DEMO, "-i", self.requests, "-o", fifo, "--quiet"))]) as writer:
