@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <ranges>
 #include <utility>
 
@@ -32,13 +33,18 @@ struct BatchOptions : CommonOptions {
   int64_t max_num_seqs = 256;
 };
 
-// A request that runs, and its line.
+// What a line asks for, and what has come of it.
 struct Running {
   const BatchLine* line = nullptr;
-  Completion asked;  // but for the prompt, which is here
-  std::vector<int32_t> prompt;
-  std::vector<RequestResult> results;  // of its n
-  int64_t left = 0;                    // that have not finished
+  Completion asked;
+  std::vector<std::vector<RequestResult>> results;  // of each prompt those of its n
+  int64_t left = 0;                                 // that have not finished
+};
+
+// One of its prompts in the engine.
+struct RunningPrompt {
+  std::shared_ptr<Running> of;
+  size_t index = 0;
 };
 
 struct Totals {
@@ -95,7 +101,9 @@ struct Pending {
 
 std::vector<const Request*> requests_of(const Pending& pending) {
   std::vector<const Request*> requests;
-  for (const Completion& c : pending.completions) requests.push_back(&c.request);
+  for (const Completion& c : pending.completions) {
+    for (const Request& r : c.requests) requests.push_back(&r);
+  }
   return requests;
 }
 
@@ -109,22 +117,21 @@ Pending parse_all(const std::vector<BatchLine>& lines, const Session& session, B
                   Totals& totals) {
   std::vector<std::pair<const BatchLine*, Completion>> parsed;
   for (const BatchLine& line : lines) {
-    if (output.done().contains(line.custom_id)) {
+    if (output.done(line)) {
       ++totals.before;
       continue;
     }
+    std::string fault = line.fault;
     try {
-      if (line.url != "/v1/completions") {
-        fail(ErrorKind::refused, "{}: url {:?} is not served; /v1/completions is", line.where,
-             line.url);
-      }
-      parsed.emplace_back(&line, parse_completion(line.body, line.where, session));
+      if (fault.empty())
+        parsed.emplace_back(&line, parse_completion(line.body, line.where, session));
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::refused && e.kind() != ErrorKind::usage) throw;
-      refuse(line, e.what(), output, totals);
+      fault = e.what();
     }
+    if (!fault.empty()) refuse(line, fault, output, totals);
   }
-  std::ranges::stable_sort(parsed, {}, [](const auto& p) { return p.second.request.priority; });
+  std::ranges::stable_sort(parsed, {},
+                           [](const auto& p) { return p.second.requests.front().priority; });
   Pending pending;
   for (auto& [line, completion] : parsed) {
     pending.lines.push_back(line);
@@ -142,7 +149,28 @@ int64_t longest_that_fits(Session& session) {
   return static_cast<int64_t>(std::ranges::partition_point(lengths, fits) - lengths.begin());
 }
 
-// Requests for which the budget has no room get their responses, so that the others can run.
+// Why the budget has no room for what a line asks for, though nothing else runs; empty where it
+// has. `most`: longest_that_fits().
+std::string no_room(Session& session, const Completion& completion, int64_t most) {
+  for (const Request& r : completion.requests) {
+    int64_t tokens = std::ssize(r.prompt) + r.max_tokens;
+    if (tokens > most) {
+      return fmt::format(
+          "the prompt and max_tokens are {} tokens, and the budget has room for {}; raise --memory",
+          tokens, most);
+    }
+    const Request* alone = &r;
+    if (r.beams.width > 1 &&
+        !session.fitting_plan(batch_shape(session, {&alone, 1}, r.beams.width))) {
+      return fmt::format("the budget has no room for {} beams of {} tokens; raise --memory",
+                         r.beams.width, tokens);
+    }
+  }
+  return {};
+}
+
+// Requests for which the budget has no room get their responses, so that the others can run: there
+// may be none.
 BatchWidth choose_width(Session& session, Pending& pending, const BatchOptions& o,
                         BatchOutput& output, Totals& totals) {
   try {
@@ -150,72 +178,93 @@ BatchWidth choose_width(Session& session, Pending& pending, const BatchOptions& 
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::no_fit) throw;
     int64_t most = longest_that_fits(session);
+    if (most == 0) throw;
     Pending rest;
     for (size_t i = 0; i < pending.lines.size(); ++i) {
-      const Request& r = pending.completions[i].request;
-      if (std::ssize(r.prompt) + r.max_tokens <= most) {
+      std::string why = no_room(session, pending.completions[i], most);
+      if (why.empty()) {
         rest.lines.push_back(pending.lines[i]);
         rest.completions.push_back(std::move(pending.completions[i]));
-      } else if (most > 0) {
-        refuse(*pending.lines[i],
-               fmt::format("{}: the prompt and max_tokens are {} tokens, and the budget has room "
-                           "for {}; raise --memory",
-                           pending.lines[i]->where, std::ssize(r.prompt) + r.max_tokens, most),
-               output, totals);
+      } else {
+        refuse(*pending.lines[i], fmt::format("{}: {}", pending.lines[i]->where, why), output,
+               totals);
       }
     }
-    if (rest.lines.empty() || rest.lines.size() == pending.lines.size()) throw;
+    if (rest.lines.size() == pending.lines.size()) throw;
     pending = std::move(rest);
+    if (pending.lines.empty()) return {};
     return choose_batch_width(session, requests_of(pending), o.max_num_seqs);
   }
 }
 
+// A fault is the request's own, and ends no other; but what cannot be written ends them all.
 void write_response(Running& r, const Session& session, BatchOutput& output, Totals& totals) {
-  auto failed = std::ranges::find(r.results, "error", &RequestResult::finish_reason);
-  if (failed != r.results.end()) {
-    refuse(*r.line, failed->error, output, totals);
+  std::string fault;
+  Json body;
+  for (const RequestResult& result : std::views::join(r.results)) {
+    if (result.finish_reason == "error") fault = result.error;
+  }
+  try {
+    CompletionHead head{"cmpl-" + r.line->custom_id.get<std::string>(),
+                        JsonFields(r.line->body, r.line->where)
+                            .string_or("model", session.options().model.filename().string()),
+                        static_cast<int64_t>(std::time(nullptr))};
+    if (fault.empty())
+      body = completion_json(head, r.asked, std::move(r.results), session.tokenizer());
+  } catch (const Error& e) {
+    fault = e.what();
+  }
+  if (!fault.empty()) {
+    refuse(*r.line, fault, output, totals);
     return;
   }
-  CompletionHead head{"cmpl-" + r.line->custom_id,
-                      JsonFields(r.line->body, r.line->where)
-                          .string_or("model", session.options().model.filename().string()),
-                      static_cast<int64_t>(std::time(nullptr))};
-  output.add(*r.line, 200,
-             completion_json(head, r.asked, std::move(r.results), r.prompt, session.tokenizer()));
+  output.add(*r.line, 200, body);
   ++totals.completed;
+}
+
+// Gives a line's prompts to the engine: all of them, or none and the line its response.
+void begin(const BatchLine& line, Completion asked, const Session& session, Engine& engine,
+           std::map<int64_t, RunningPrompt>& running, BatchOutput& output, Totals& totals) {
+  auto begun = std::make_shared<Running>(Running{&line, std::move(asked), {}, 0});
+  std::vector<int64_t> ids;
+  try {
+    for (Request request : begun->asked.requests) {
+      request.lookup = session.memory_plan().streams();
+      begun->results.emplace_back(static_cast<size_t>(request.n));
+      begun->left += request.n;
+      ids.push_back(engine.add(std::move(request)));
+    }
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::runtime) throw;
+    for (int64_t id : ids) engine.cancel(id);
+    refuse(line, fmt::format("{}: {}", line.where, e.what()), output, totals);
+    return;
+  }
+  for (size_t i = 0; i < ids.size(); ++i) running.emplace(ids[i], RunningPrompt{begun, i});
 }
 
 void run_all(Session& session, Engine& engine, Pending& pending, BatchOutput& output,
              Totals& totals, const BatchOptions& o, const std::stop_token& stop,
              const std::atomic<int>& shrink) {
   BatchProgress progress(totals, engine, o.quiet);
-  std::map<int64_t, Running> running;
+  std::map<int64_t, RunningPrompt> running;
   int followed = 0;
   size_t next = 0;
   while (next < pending.lines.size() || !engine.idle()) {
     // A few wait, so that whoever ends is followed at once.
     while (next < pending.lines.size() && engine.waiting() < kWaiting) {
-      const BatchLine& line = *pending.lines[next];
-      Completion& asked = pending.completions[next++];
-      int64_t n = asked.request.n;
-      Running r{&line, std::move(asked), {}, std::vector<RequestResult>(static_cast<size_t>(n)), n};
-      Request request = r.asked.request;
-      request.lookup = session.memory_plan().streams();
-      r.prompt = std::exchange(r.asked.request.prompt, {});
-      try {
-        running.emplace(engine.add(std::move(request)), std::move(r));
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::no_fit) throw;  // with --kv-cache-memory
-        refuse(line, fmt::format("{}: {}", line.where, e.what()), output, totals);
-      }
+      begin(*pending.lines[next], std::move(pending.completions[next]), session, engine, running,
+            output, totals);
+      ++next;
     }
     for (const Output& out : engine.step(stop)) {
       if (!out.finished) continue;
-      Running& r = running.at(out.id.request);
-      r.results[static_cast<size_t>(out.id.index)] = engine.take(out.id);
-      if (--r.left > 0) continue;
-      write_response(r, session, output, totals);
-      running.erase(out.id.request);
+      const RunningPrompt prompt = running.at(out.id.request);
+      std::vector<RequestResult>& results = prompt.of->results[prompt.index];
+      results[static_cast<size_t>(out.id.index)] = engine.take(out.id);
+      if (std::ranges::none_of(results, &std::string::empty, &RequestResult::finish_reason))
+        running.erase(out.id.request);
+      if (--prompt.of->left == 0) write_response(*prompt.of, session, output, totals);
     }
     progress.update();
     follow_limits(session, shrink, followed);
@@ -259,22 +308,24 @@ Json timings_json(const Engine& engine, const Totals& totals, const BatchWidth& 
 void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<int>& shrink) {
   apply_log_level(o);
   check_report_path(o);
-  std::vector<BatchLine> lines = read_batch(o.input);
+  std::vector<BatchLine> lines = read_batch(o.input, stop);
   std::error_code missing;
-  if (std::filesystem::equivalent(o.input, o.output, missing))
+  if (std::filesystem::is_regular_file(o.output, missing) &&
+      std::filesystem::equivalent(o.input, o.output, missing))
     fail(ErrorKind::usage, "--output {}: is the input", o.output);
   Session session(session_options(o));
-  BatchOutput output(o.output);
+  BatchOutput output(o.output, stop);
   Totals totals;
   totals.requests = std::ssize(lines);
   Pending pending = parse_all(lines, session, output, totals);
+  BatchWidth width;
+  if (!pending.lines.empty()) width = choose_width(session, pending, o, output, totals);
   if (pending.lines.empty()) {
     if (o.json) print_json({{"timings", counts_json(totals)}});
     log::info("nothing to run: {} of {} requests were done before, {} failed", totals.before,
               totals.requests, totals.failed);
     return;
   }
-  BatchWidth width = choose_width(session, pending, o, output, totals);
   place_and_load(session, o, width.shape, stop);
   log::info("{} requests, up to {} sequences at once with {} of KV cache", pending.lines.size(),
             width.sequences, format_size(session.memory_plan().all_kv_cache()));

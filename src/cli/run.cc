@@ -35,7 +35,6 @@ std::vector<int32_t> prompt_ids(const RunOptions& o, const Session& session) {
     fail(ErrorKind::usage, "give the prompt as one of --prompt, --prompt-file or --token-ids");
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
   std::string text = o.prompt ? *o.prompt : read_text_argument(*o.prompt_file, "--prompt-file");
-  if (text.empty()) return {};
   return session.need_tokenizer().encode(text, true);
 }
 

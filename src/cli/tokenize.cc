@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/cli/common.h"
 #include "src/cli/verbs.h"
 #include "src/text/tokenizer.h"
@@ -22,6 +23,12 @@ struct TokenizeOptions : CommonOptions {
 // Exactly one of the ways to give the input.
 void check_one(int given, const char* names) {
   if (given != 1) fail(ErrorKind::usage, "give the input as one of {}", names);
+}
+
+Tokenizer load_tokenizer(const TokenizeOptions& o) {
+  Tokenizer tokenizer = Tokenizer::load(o.model);
+  for (const std::string& w : tokenizer.warnings()) log::warning("{}", w);
+  return tokenizer;
 }
 
 Json tokenize_line(const Tokenizer& tokenizer, const JsonFields& request) {
@@ -60,7 +67,7 @@ void tokenize(const TokenizeOptions& o) {
   apply_log_level(o);
   check_one(int(o.text.has_value()) + int(o.file.has_value()) + int(o.jsonl.has_value()),
             "--text, --file or --jsonl");
-  Tokenizer tokenizer = Tokenizer::load(o.model);
+  Tokenizer tokenizer = load_tokenizer(o);
   if (o.jsonl) {
     each_line(*o.jsonl,
               [&](const JsonFields& request) { return tokenize_line(tokenizer, request); });
@@ -78,7 +85,7 @@ void tokenize(const TokenizeOptions& o) {
 void detokenize(const TokenizeOptions& o) {
   apply_log_level(o);
   check_one(int(o.ids.has_value()) + int(o.jsonl.has_value()), "--ids or --jsonl");
-  Tokenizer tokenizer = Tokenizer::load(o.model);
+  Tokenizer tokenizer = load_tokenizer(o);
   if (o.jsonl) {
     each_line(*o.jsonl,
               [&](const JsonFields& request) { return detokenize_line(tokenizer, request); });

@@ -189,7 +189,8 @@ void Engine::want_rows(Active& a, const ScheduledJob& s, std::vector<Wanted>& wa
     for (int64_t p = std::max(first, known); p < std::min(end, a.prompt_tokens - 1); ++p)
       wanted.push_back({&a, p - first, p});
   }
-  for (int64_t p = end - s.guesses - 1; a.sampled && p < end; ++p)
+  const bool samples = a.sampled && a.request.max_tokens > 0;
+  for (int64_t p = end - s.guesses - 1; samples && p < end; ++p)
     wanted.push_back({&a, p - first, p});
 }
 
@@ -206,6 +207,7 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
     a.verifying = a.sampled;
     a.first = a.sampled && a.result.ids.empty();
     if (a.sampled && a.beams == nullptr) a.output = &outputs.emplace_back(Output{a.id, {}, false});
+    if (a.sampled && a.request.max_tokens == 0) end(a, "length");
     size_t before = wanted.size();
     want_rows(a, s, wanted);
     for (size_t to = before; to < wanted.size(); ++to) {
@@ -246,21 +248,31 @@ void Engine::verify(Active& a, int64_t row) {
   if (a.verifying) ++a.right;
 }
 
-// From as little of the row as the request needs. None where it leaves no token to sample: that
-// ends it, and nothing else.
-std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
+// From as little of the row as the request needs; none where that has no token.
+std::optional<int32_t> Engine::sample_part(Active& a, int64_t row) {
   const TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
-  const bool told = wants_logprobs(a.request);
+  if (wants_logprobs(a.request)) return std::nullopt;
+  if (a.sampler.takes_likeliest(history)) return Sampler::take(runner_.likeliest(row));
+  if (!a.sampler.takes_top(history, Runner::kTop)) return std::nullopt;
+  std::span<TokenLogit> top = runner_.top_logits(row);
+  if (top.empty()) return std::nullopt;
+  return a.sampler.sample_top(top);
+}
+
+// None where no token can be sampled, as the request leaves none, or the logits are not finite:
+// that ends it, and nothing else.
+std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
   std::optional<int32_t> id;
-  if (!told && a.sampler.takes_likeliest(history)) {
-    id = Sampler::take(runner_.likeliest(row));
-  } else if (!told && a.sampler.takes_top(history, Runner::kTop)) {
-    std::span<TokenLogit> top = runner_.top_logits(row);
-    if (!top.empty()) id = a.sampler.sample_top(top);
+  bool whole = false;
+  try {
+    id = sample_part(a, row);
+    whole = !id;
+    if (whole) id = sample_row(a, runner_.logits_row(row));
+  } catch (const SamplingError& e) {
+    a.result.error = e.what();
+    end(a, "error");
+    return std::nullopt;
   }
-  const bool whole = !id;
-  if (whole) id = sample_row(a, runner_.logits_row(row));
-  if (!id) return id;
   a.ids.push_back(*id);
   a.result.ids.push_back(*id);
   ++stats_.generated_tokens;
@@ -277,20 +289,12 @@ std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
 }
 
 // The sampler works in the row itself, so that what is told of the model's logits comes first.
-std::optional<int32_t> Engine::sample_row(Active& a, Tensor logits) {
+int32_t Engine::sample_row(Active& a, Tensor logits) {
   std::span<float> row = row_span(logits);
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
   a.result.logits_hash = hash_logits(logits);
   if (wants_logprobs(a.request)) scratch_->raw_logits.assign(row.begin(), row.end());
-  int32_t id = 0;
-  try {
-    id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::usage) throw;  // not the request's fault
-    a.result.error = e.what();
-    end(a, "error");
-    return std::nullopt;
-  }
+  int32_t id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
   if (top) a.result.logprobs.push_back(token_logprobs(scratch_->raw_logits, id, *top));
   if (a.request.rank) a.result.cumulative_logprob += log_probability(scratch_->raw_logits, id);
   return id;

@@ -103,7 +103,8 @@ class Engine {
   void use_logits(const Wanted& wanted, int64_t row);
   void verify(Active& active, int64_t row);
   std::optional<int32_t> sample(Active& active, int64_t row);
-  std::optional<int32_t> sample_row(Active& active, Tensor logits);
+  std::optional<int32_t> sample_part(Active& active, int64_t row);
+  int32_t sample_row(Active& active, Tensor logits);
   void go_on(Active& active, int32_t id);
   void end(Active& active, const char* reason);
   void settle(const ScheduledJob& scheduled);
@@ -121,6 +122,7 @@ class Engine {
   void end_beam(BeamGroup& group, const Active& beam, const BeamChoice* last);
   void replace_beams(BeamGroup& group, std::span<const BeamChoice> next);
   void finish(BeamGroup& group, std::vector<Output>& outputs);
+  void finish_failed(const BeamGroup& group, std::vector<Output>& outputs);
 
   Runner& runner_;
   const Tokenizer* tokenizer_;

@@ -37,12 +37,17 @@ void Engine::find_beam_tokens(Active& a, Tensor logits) {
   std::span<const float> row{logits.row<float>(0), static_cast<size_t>(logits.cols)};
   a.beam.next = token_logprobs(row, 0, count).top;
   if (!std::isfinite(a.beam.next.front().logprob))
-    fail(ErrorKind::runtime, "the model's logits are not finite numbers");
+    a.beams->error = "the model's logits are not finite numbers: its weights are damaged";
 }
 
 void Engine::advance_all_beams(std::vector<Output>& outputs) {
   for (auto at = beams_.begin(); at != beams_.end();) {
     BeamGroup& group = *at->second;
+    if (!group.error.empty()) {
+      finish_failed(group, outputs);
+      at = beams_.erase(at);
+      continue;
+    }
     bool known = std::ranges::none_of(group.beams, [](Active* a) { return a->beam.next.empty(); });
     if (known && advance(group)) {
       finish(group, outputs);
@@ -126,12 +131,23 @@ void Engine::finish(BeamGroup& group, std::vector<Output>& outputs) {
     r.queue_seconds = std::chrono::duration<double>(group.begun - group.added).count();
     r.decode_seconds = std::chrono::duration<double>(now - group.begun).count();
     if (tokenizer_ != nullptr) {
-      OutputText text(*tokenizer_, {});
+      OutputText text(*tokenizer_, group.request.skip_special_tokens, {});
       size_t shown = r.ids.size() - (r.finish_reason == "stop" ? 1 : 0);
       for (size_t t = 0; t < shown; ++t) r.text += text.add(r.ids[t]);
       r.text += text.finish();
     }
     outputs.push_back({{group.id, i}, r.text, true});
+    finished_.emplace(OutputId{group.id, i}, std::move(r));
+  }
+  for (Active* a : group.beams) forget(*a);
+}
+
+void Engine::finish_failed(const BeamGroup& group, std::vector<Output>& outputs) {
+  for (int64_t i = 0; i < group.request.n; ++i) {
+    RequestResult r;
+    r.finish_reason = "error";
+    r.error = group.error;
+    outputs.push_back({{group.id, i}, {}, true});
     finished_.emplace(OutputId{group.id, i}, std::move(r));
   }
   for (Active* a : group.beams) forget(*a);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <memory_resource>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,7 @@ struct Engine::BeamGroup {
     RequestResult result;
   };
   std::vector<Ended> ended;  // at most as many as there are beams, best first
+  std::string error;         // why there are no next tokens
 };
 
 // A continuation that is being generated.
@@ -63,7 +65,7 @@ struct Engine::Active : Job {
         request(std::move(asked)),
         sampler(request.sampling, request.eos_ids, std::move(scratch)) {
     priority = request.priority;
-    if (tokenizer != nullptr) text.emplace(*tokenizer, request.stop);
+    if (tokenizer != nullptr) text.emplace(*tokenizer, request.skip_special_tokens, request.stop);
     limit_findable();
   }
 

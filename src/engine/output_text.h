@@ -14,8 +14,8 @@ namespace sluice {
 class OutputText {
  public:
   // The tokenizer outlives this.
-  OutputText(const Tokenizer& tokenizer, std::vector<std::string> stops)
-      : detokenizer_(tokenizer, true), stops_(std::move(stops)) {}
+  OutputText(const Tokenizer& tokenizer, bool skip_special_tokens, std::vector<std::string> stops)
+      : detokenizer_(tokenizer, skip_special_tokens), stops_(std::move(stops)) {}
 
   // What can be shown with the next token, and at the end of all.
   std::string add(int32_t id);

@@ -36,6 +36,8 @@ void check_beams(const Request& request, int64_t vocab_size) {
       vocab_size)
     fail(ErrorKind::usage, "{} beams: the model's vocabulary has {} tokens", beams.width,
          vocab_size);
+  if (request.max_tokens == 0)
+    fail(ErrorKind::usage, "beam search generates tokens: max_tokens must be above 0");
   SamplingParams plain;
   plain.stop_token_ids = request.sampling.stop_token_ids;
   plain.seed = request.sampling.seed;

@@ -15,14 +15,15 @@ namespace sluice {
 
 struct Request {
   std::vector<int32_t> prompt;
-  int64_t max_tokens = 0;
+  int64_t max_tokens = 0;  // 0: the prompt is computed, for its prompt_logprobs
   SamplingParams sampling;
-  std::vector<std::string> stop;  // generation ends before the first of them
-  std::vector<int32_t> eos_ids;   // empty: eos is ignored
-  int64_t n = 1;                  // continuations of the prompt, the i-th with seed + i
-  bool rank = false;              // the continuations' cumulative_logprob is wanted
-  int64_t priority = 0;           // lower goes first
-  BeamParams beams;               // the n best continuations as a whole, instead of sampling
+  std::vector<std::string> stop;    // generation ends before the first of them
+  bool skip_special_tokens = true;  // in the text
+  std::vector<int32_t> eos_ids;     // empty: eos is ignored
+  int64_t n = 1;                    // continuations of the prompt, the i-th with seed + i
+  bool rank = false;                // the continuations' cumulative_logprob is wanted
+  int64_t priority = 0;             // lower goes first
+  BeamParams beams;                 // the n best continuations as a whole, instead of sampling
   // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes.
   bool lookup = false;
   DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time

@@ -20,12 +20,19 @@ constexpr auto kLikelier = [](const auto& a, const auto& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 };
 
+template <class... Args>
+[[noreturn]] void fail_sampling(ErrorKind kind, fmt::format_string<Args...> format,
+                                Args&&... args) {
+  throw SamplingError(kind, fmt::format(format, std::forward<Args>(args)...));
+}
+
 void check_largest(float logit) {
-  if (std::isnan(logit))
-    fail(ErrorKind::runtime,
-         "the model's logits hold a NaN: its weights are damaged or overflowed");
+  if (std::isnan(logit)) {
+    fail_sampling(ErrorKind::runtime,
+                  "the model's logits hold a NaN: its weights are damaged or overflowed");
+  }
   if (!std::isfinite(logit))
-    fail(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
+    fail_sampling(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
 }
 
 // The id of the largest logit; the lowest id among equals.
@@ -143,14 +150,16 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   int32_t best = argmax(logits);
   float most = logits[static_cast<size_t>(best)];
   if (most == -kInfinity) {
-    fail(ErrorKind::usage,
-         "no token is left to go on with after {} generated ones: what allowed_token_ids, "
-         "banned_token_ids, min_tokens and no_repeat_ngram_size drop is the whole vocabulary",
-         history.generated().size());
+    fail_sampling(
+        ErrorKind::usage,
+        "no token is left to go on with after {} generated ones: what "
+        "allowed_token_ids, banned_token_ids, min_tokens and no_repeat_ngram_size drop is "
+        "the whole vocabulary",
+        history.generated().size());
   }
   if (!std::isfinite(most)) {
-    fail(ErrorKind::usage, "repetition_penalty {}: so small that a logit overflows",
-         p.repetition_penalty);
+    fail_sampling(ErrorKind::usage, "repetition_penalty {}: so small that a logit overflows",
+                  p.repetition_penalty);
   }
   return best;
 }

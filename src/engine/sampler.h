@@ -18,10 +18,18 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "src/base/error.h"
 #include "src/engine/logits_processors.h"
 #include "src/engine/sampling_params.h"
 
 namespace sluice {
+
+// No token can be taken from a row: the request leaves none, or the logits are not finite. Other
+// rows are not concerned.
+class SamplingError : public Error {
+ public:
+  using Error::Error;
+};
 
 // A token that may be drawn.
 struct TokenProbability {

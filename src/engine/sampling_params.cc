@@ -31,8 +31,12 @@ void check_filters(const SamplingParams& p) {
 
 void check_penalties(const SamplingParams& p) {
   auto penalty = static_cast<float>(p.repetition_penalty);  // as it is applied
-  if (!(penalty > 0) || std::isinf(penalty))
-    fail(ErrorKind::usage, "repetition_penalty must be above 0 (1: off)");
+  if (!(penalty > 0) || std::isinf(penalty)) {
+    fail(ErrorKind::usage,
+         "repetition_penalty must be above 0 (1: off) and below 3.4e38, where float32 ends, but is "
+         "{}",
+         p.repetition_penalty);
+  }
   check_penalty("presence_penalty", p.presence_penalty);
   check_penalty("frequency_penalty", p.frequency_penalty);
   if (p.no_repeat_ngram_size < 0)

@@ -1,14 +1,15 @@
 #include "src/serve/completion.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <functional>
 #include <limits>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/serve/parameters.h"
 
 namespace sluice {
 namespace {
@@ -17,46 +18,54 @@ constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostLogprobs =
     20;  // vLLM's; each token's are kept until the response is written
 constexpr int64_t kMostChoices = 128;  // OpenAI's
+constexpr size_t kMostPrompts = 2048;  // of one request
 
-constexpr std::array<std::string_view, 34> kKnown{
-    "model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p", "n",
-    "stop", "seed", "logprobs", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "logit_bias", "min_tokens", "stop_token_ids", "ignore_eos", "allowed_token_ids",
-    "banned_token_ids", "no_repeat_ngram_size", "priority", "user", "metadata", "echo", "best_of",
-    "prompt_logprobs", "use_beam_search", "length_penalty",
-    // Known, but only as what they are without being named.
-    "stream", "suffix", "stream_options", "response_format"};
-
-void check_known(const Json& body, const std::string& where) {
-  for (const auto& [key, value] : body.items()) {
-    if (std::ranges::find(kKnown, key) == kKnown.end())
-      fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
-    bool asked = !value.is_null() && value != Json(false) && value != Json(1);
-    bool unsupported = std::ranges::find(kKnown, key) - kKnown.begin() >= 30;
-    if (unsupported && asked) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
-  }
-}
-
-std::vector<int32_t> id_list(const JsonFields& body, const char* key) {
-  std::vector<int32_t> ids;
-  if (!body.has(key)) return ids;
-  const Json& list = body.raw(key);
+std::optional<std::vector<int32_t>> ids_of(const Json& list) {
   bool good = list.is_array() && std::ranges::all_of(list, [](const Json& id) {
                 return id.is_number_unsigned() && id.get<uint64_t>() <= kMost;
               });
-  if (!good) fail(ErrorKind::refused, "{}: {} must be a list of token ids", body.where(), key);
+  if (!good) return std::nullopt;
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
   for (const Json& id : list) ids.push_back(id.get<int32_t>());
   return ids;
 }
 
-std::vector<int32_t> prompt_ids(const JsonFields& body, const Session& session) {
-  if (body.has("prompt") && body.raw("prompt").is_array()) return id_list(body, "prompt");
-  std::string text = body.string("prompt");
-  return text.empty() ? std::vector<int32_t>() : session.need_tokenizer().encode(text, true);
+std::vector<int32_t> id_list(const JsonFields& body, const char* key) {
+  if (!body.has(key)) return {};
+  std::optional<std::vector<int32_t>> ids = ids_of(body.raw(key));
+  if (!ids) fail(ErrorKind::refused, "{}: {} must be a list of token ids", body.where(), key);
+  return *std::move(ids);
+}
+
+// A text, a list of token ids, or a list of texts and of such lists.
+std::vector<std::vector<int32_t>> prompts(const JsonFields& body, const Session& session) {
+  bool special = body.boolean_or("add_special_tokens", true);
+  auto ids = [&](const Json& prompt) {
+    if (prompt.is_string())
+      return session.need_tokenizer().encode(prompt.get_ref<const std::string&>(), special);
+    std::optional<std::vector<int32_t>> list = ids_of(prompt);
+    if (!list) {
+      fail(ErrorKind::refused, "{}: prompt must be a text, a list of token ids, or a list of these",
+           body.where());
+    }
+    return *std::move(list);
+  };
+  if (!body.has("prompt")) fail(ErrorKind::refused, "{}: prompt is missing", body.where());
+  const Json& given = body.raw("prompt");
+  bool several = given.is_array() && !given.empty() && !given.front().is_number();
+  if (!several) return {ids(given)};
+  if (given.size() > kMostPrompts) {
+    fail(ErrorKind::refused, "{}: prompt has {} prompts, but {} is the most of one request",
+         body.where(), given.size(), kMostPrompts);
+  }
+  std::vector<std::vector<int32_t>> all;
+  for (const Json& prompt : given) all.push_back(ids(prompt));
+  return all;
 }
 
 std::vector<std::string> stop_strings(const JsonFields& body) {
-  if (!body.has("stop")) return {};
+  if (!body.has("stop") || body.raw("stop") == Json("")) return {};
   const Json& stop = body.raw("stop");
   if (stop.is_string()) return {stop.get<std::string>()};
   bool good =
@@ -70,17 +79,31 @@ std::map<int32_t, float> logit_bias(const JsonFields& body) {
   std::map<int32_t, float> bias;
   if (!body.has("logit_bias")) return bias;
   const Json& given = body.raw("logit_bias");
+  bool good = given.is_object();
   for (const auto& [key, value] : given.items()) {
     int32_t id = -1;
     auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    bool good = given.is_object() && error == std::errc() && end == key.data() + key.size() &&
-                value.is_number();
-    if (!good) {
-      fail(ErrorKind::refused, "{}: logit_bias must map token ids to numbers", body.where());
-    }
+    good = good && error == std::errc() && end == key.data() + key.size() && value.is_number();
+    if (!good) break;
     bias[id] = value.get<float>();
   }
+  if (!good) fail(ErrorKind::refused, "{}: logit_bias must map token ids to numbers", body.where());
   return bias;
+}
+
+// Of 64 bits; -1 is as if there were none, as in vLLM.
+uint64_t seed_of(const JsonFields& body) {
+  if (!body.has("seed")) return 0;
+  const Json& seed = body.raw("seed");
+  if (!seed.is_number_integer())
+    fail(ErrorKind::refused, "{}: seed must be an integer of 64 bits", body.where());
+  return seed == Json(-1) ? 0 : seed.get<uint64_t>();
+}
+
+// Of the likeliest tokens; true is 1, as in vLLM, and false asks for none, as in chat requests.
+std::optional<int64_t> logprobs_of(const JsonFields& body, const char* key) {
+  if (!body.has(key) || body.raw(key) == Json(false)) return std::nullopt;
+  return body.raw(key) == Json(true) ? 1 : body.integer(key, 0, kMostLogprobs);
 }
 
 SamplingParams sampling_of(const JsonFields& body) {
@@ -99,106 +122,41 @@ SamplingParams sampling_of(const JsonFields& body) {
   p.banned_token_ids = id_list(body, "banned_token_ids");
   p.stop_token_ids = id_list(body, "stop_token_ids");
   if (body.has("allowed_token_ids")) p.allowed_token_ids = id_list(body, "allowed_token_ids");
-  for (auto [key, value] :
-       {std::pair("logprobs", &p.logprobs), std::pair("prompt_logprobs", &p.prompt_logprobs)})
-    if (body.has(key)) *value = body.integer(key, 0, kMostLogprobs);
-  p.seed =
-      static_cast<uint64_t>(body.integer_or("seed", 0, std::numeric_limits<int64_t>::max(), 0));
+  p.logprobs = logprobs_of(body, "logprobs");
+  p.prompt_logprobs = logprobs_of(body, "prompt_logprobs");
+  p.seed = seed_of(body);
   return p;
 }
 
-std::string text_of(int32_t id, const Tokenizer* tokenizer) {
-  return tokenizer != nullptr ? tokenizer->bytes(id, false) : fmt::format("token_id:{}", id);
-}
-
-// Lists that are as long as there are tokens.
-struct LogprobLists {
-  const Tokenizer* tokenizer;
-  Json texts = Json::array(), values = Json::array(), tops = Json::array();
-
-  void add(const TokenLogprobs& t) {
-    texts.push_back(text_of(t.token.token_id, tokenizer));
-    values.push_back(t.token.logprob);
-    Json top = Json::object();
-    for (const Logprob& l : t.top)
-      top.emplace(text_of(l.token_id, tokenizer), l.logprob);  // likeliest first
-    tops.push_back(std::move(top));
-  }
-  // A prompt's first token has no probability: nothing comes before it.
-  void add_first(int32_t id) {
-    texts.push_back(text_of(id, tokenizer));
-    values.push_back(nullptr);
-    tops.push_back(nullptr);
-  }
-};
-
-Json logprobs_json(const Completion& asked, const RequestResult& first, const RequestResult& result,
-                   std::span<const int32_t> prompt, const Tokenizer* tokenizer) {
-  if (!asked.request.sampling.logprobs) return nullptr;
-  LogprobLists lists{tokenizer};
-  if (asked.echo) {
-    lists.add_first(prompt[0]);
-    for (const TokenLogprobs& t : first.prompt_logprobs) lists.add(t);
-  }
-  for (const TokenLogprobs& t : result.logprobs) lists.add(t);
-  return {{"tokens", lists.texts}, {"token_logprobs", lists.values}, {"top_logprobs", lists.tops}};
-}
-
-// As vLLM has them: a list of token id → logprob, of the token and the likeliest ones.
-Json prompt_logprobs_json(const std::vector<TokenLogprobs>& tokens, const Tokenizer* tokenizer) {
-  Json list = Json::array({nullptr});
-  for (const TokenLogprobs& t : tokens) {
-    Json entry = Json::object();
-    auto add = [&](const Logprob& l) {
-      entry[std::to_string(l.token_id)] = {{"logprob", l.logprob},
-                                           {"decoded_token", text_of(l.token_id, tokenizer)}};
-    };
-    for (const Logprob& l : t.top) add(l);
-    add(t.token);
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-
-// OpenAI's best_of: "the one with the highest log probability per token".
-std::vector<RequestResult> best(std::vector<RequestResult> results, int64_t choices) {
-  if (std::ssize(results) <= choices) return results;
-  std::ranges::stable_sort(results, std::greater{}, [](const RequestResult& r) {
-    return r.cumulative_logprob / static_cast<double>(r.ids.size());
-  });
-  results.resize(static_cast<size_t>(choices));
-  return results;
-}
-
-}  // namespace
-
-Completion parse_completion(const Json& json, const std::string& where, const Session& session) {
-  JsonFields body(json, where);
-  check_known(json, where);
-  body.string_or("model", "");  // is only repeated, and must be a text
-  Completion completion;
-  Request& request = completion.request;
-  completion.echo = body.boolean_or("echo", false);
-  request.prompt = prompt_ids(body, session);
-  request.max_tokens = body.integer_or("max_tokens", 1, kMost, 16);
+// But for its prompt.
+Request request_of(const JsonFields& body, const Session& session, const Completion& completion) {
+  Request request;
+  request.max_tokens = body.integer_or(
+      body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", 0, kMost, 16);
   request.sampling = sampling_of(body);
   request.stop = stop_strings(body);
-  completion.choices = body.integer_or("n", 1, kMostChoices, 1);
   request.n = body.integer_or("best_of", 1, kMostChoices, completion.choices);
-  if (request.n < completion.choices)
-    fail(ErrorKind::usage, "{}: best_of is {}, but n is {}", where, request.n, completion.choices);
+  if (request.n < completion.choices) {
+    fail(ErrorKind::usage, "{}: best_of is {}, but n is {}", body.where(), request.n,
+         completion.choices);
+  }
   if (body.boolean_or("use_beam_search", false)) {
     request.beams = {request.n, body.number_or("length_penalty", 1)};
     request.n = completion.choices;
     if (!body.has("temperature")) request.sampling.temperature = 0;
   } else if (body.has("length_penalty")) {
-    fail(ErrorKind::usage, "{}: length_penalty is for use_beam_search", where);
+    fail(ErrorKind::usage, "{}: length_penalty is for use_beam_search", body.where());
   }
   request.rank = request.n > completion.choices;
   if (completion.echo && request.sampling.logprobs)
     request.sampling.prompt_logprobs = request.sampling.logprobs;
   request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);
+  request.skip_special_tokens = body.boolean_or("skip_special_tokens", true);
   if (!body.boolean_or("ignore_eos", false)) request.eos_ids = session.model().files.eos_ids;
+  return request;
+}
+
+void check_whole(const Request& request, const std::string& where, const Session& session) {
   try {
     check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
   } catch (const Error& e) {
@@ -210,43 +168,24 @@ Completion parse_completion(const Json& json, const std::string& where, const Se
          "{}: the prompt has {} tokens and max_tokens is {}, but a sequence may have {} in all",
          where, request.prompt.size(), request.max_tokens, session.max_model_len());
   }
-  return completion;
 }
 
-Json completion_json(const CompletionHead& head, const Completion& asked,
-                     std::vector<RequestResult> results, std::span<const int32_t> prompt,
-                     const Tokenizer* tokenizer) {
-  Json choices = Json::array();
-  int64_t generated = 0, prompt_tokens = std::ssize(prompt);
-  for (const RequestResult& r : results) generated += std::ssize(r.ids);
-  std::string begin = asked.echo && tokenizer != nullptr ? tokenizer->decode(prompt, true) : "";
-  RequestResult first = results.front();
-  for (const RequestResult& r : best(std::move(results), asked.choices)) {
-    choices.push_back({{"index", choices.size()},
-                       {"text", begin + r.text},
-                       {"token_ids", r.ids},
-                       {"logprobs", logprobs_json(asked, first, r, prompt, tokenizer)},
-                       {"finish_reason", r.finish_reason}});
-    if (asked.request.sampling.prompt_logprobs && !asked.echo)
-      choices.back()["prompt_logprobs"] = prompt_logprobs_json(first.prompt_logprobs, tokenizer);
+}  // namespace
+
+Completion parse_completion(const Json& json, const std::string& where, const Session& session) {
+  JsonFields body(json, where);
+  check_parameters(json, where);
+  body.string_or("model", "");  // is only repeated, and must be a text
+  Completion completion;
+  completion.echo = body.boolean_or("echo", false);
+  completion.choices = body.integer_or("n", 1, kMostChoices, 1);
+  Request request = request_of(body, session, completion);
+  for (std::vector<int32_t>& prompt : prompts(body, session)) {
+    Request& whole = completion.requests.emplace_back(request);
+    whole.prompt = std::move(prompt);
+    check_whole(whole, where, session);
   }
-  return {{"id", head.id},
-          {"object", "text_completion"},
-          {"created", head.created},
-          {"model", head.model},
-          {"choices", choices},
-          {"usage",
-           {{"prompt_tokens", prompt_tokens},
-            {"completion_tokens", generated},
-            {"total_tokens", prompt_tokens + generated}}}};
-}
-
-Json api_error_json(const std::string& message) {
-  return {{"error",
-           {{"message", message},
-            {"type", "invalid_request_error"},
-            {"param", nullptr},
-            {"code", nullptr}}}};
+  return completion;
 }
 
 }  // namespace sluice

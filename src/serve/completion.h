@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,9 +14,9 @@ namespace sluice {
 
 // What is asked for, and how the answer is to look.
 struct Completion {
-  Request request;
-  int64_t choices = 1;  // of the request's n, those with the highest logprob a token
-  bool echo = false;    // the answer begins with the prompt
+  std::vector<Request> requests;  // one for each prompt
+  int64_t choices = 1;            // of a request's n, those with the highest logprob a token
+  bool echo = false;              // each choice begins with its prompt
 };
 
 // `where` names the request in errors. Throws Error(refused) for a body that is none or has
@@ -29,10 +28,9 @@ struct CompletionHead {
   std::string model;
   int64_t created = 0;  // Unix time, seconds
 };
-// A result for each of the request's n. `prompt`: the request's.
+// `results`: for each of the requests one for each of its n.
 Json completion_json(const CompletionHead& head, const Completion& asked,
-                     std::vector<RequestResult> results, std::span<const int32_t> prompt,
-                     const Tokenizer* tokenizer);
+                     std::vector<std::vector<RequestResult>> results, const Tokenizer* tokenizer);
 
 // The body of a response that says what was wrong with the request.
 Json api_error_json(const std::string& message);

@@ -1,7 +1,10 @@
 #include "src/text/added_tokens.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "src/base/error.h"
@@ -15,7 +18,7 @@ AddedToken load_token(const Json& config, const Normalizer& normalizer) {
   JsonFields fields(config, "tokenizer.json: added_tokens");
   AddedToken token{};
   token.content = fields.string("content");
-  token.id = static_cast<int32_t>(fields.integer("id", 0, kMaxTokenId));
+  fields.integer("id", 0, UINT32_MAX);  // is only looked at: see IdGiver
   token.single_word = fields.boolean_or("single_word", false);
   token.lstrip = fields.boolean_or("lstrip", false);
   token.rstrip = fields.boolean_or("rstrip", false);
@@ -25,20 +28,44 @@ AddedToken load_token(const Json& config, const Normalizer& normalizer) {
   return token;
 }
 
-// The id in the model's vocabulary wins, as in Hugging Face tokenizers.
-void settle_id(AddedToken& token, const Vocabulary& vocabulary,
-               std::vector<std::string>& warnings) {
-  std::optional<int32_t> known = vocabulary.find(token.content);
-  if (known && *known != token.id) {
-    warnings.push_back(fmt::format(
-        "tokenizer.json: added token '{}' has id {}, but {} in the vocabulary, which is used",
-        token.content, token.id, *known));
-    token.id = *known;
-  } else if (!known && vocabulary.has(token.id)) {
-    warnings.push_back(fmt::format("tokenizer.json: tokens '{}' and '{}' both have id {}",
-                                   vocabulary.token(token.id), token.content, token.id));
+// Gives ids as Hugging Face tokenizers does, which pays no heed to those that stand beside the
+// tokens: the vocabulary's id, else the next one, counted from the vocabulary's number of tokens.
+class IdGiver {
+ public:
+  IdGiver(const Vocabulary& vocabulary, std::vector<std::string>& warnings)
+      : vocabulary_(vocabulary), warnings_(warnings), next_(vocabulary.size()) {}
+
+  void give(AddedToken& token, const Json& written) {
+    std::optional<int32_t> known = vocabulary_.find(token.content);
+    auto [given, fresh] = given_.try_emplace(token.content, known.value_or(next_));
+    token.id = given->second;
+    if (!fresh) return;
+    if (!known) ++next_;
+    if (!known && vocabulary_.has(token.id)) {
+      warnings_.push_back(fmt::format("tokenizer.json: tokens '{}' and '{}' both have id {}",
+                                      vocabulary_.token(token.id), token.content, token.id));
+    }
+    if (written == token.id) return;
+    if (others_++ == 0) {
+      first_ = fmt::format("added token '{}' has id {}, but {} in Hugging Face tokenizers",
+                           token.content, written.dump(), token.id);
+    }
   }
-}
+  // One sentence, however many ids it is about.
+  void warn() {
+    if (others_ == 0) return;
+    std::string more = others_ > 1 ? fmt::format(" (and {} more)", others_ - 1) : std::string();
+    warnings_.push_back(fmt::format("tokenizer.json: {}, which is used{}", first_, more));
+  }
+
+ private:
+  const Vocabulary& vocabulary_;
+  std::vector<std::string>& warnings_;
+  std::unordered_map<std::string, int32_t> given_;
+  int32_t next_;
+  int64_t others_ = 0;  // that have another id than is written
+  std::string first_;   // of them
+};
 
 bool touches_word(std::string_view text, size_t begin, size_t end) {
   return (begin > 0 && is_word_character(utf8_char_before(text, begin).code_point)) ||
@@ -73,18 +100,18 @@ AddedTokens AddedTokens::load(const Json& config, const Normalizer& normalizer,
   if (!config.is_array()) {
     fail(ErrorKind::refused, "tokenizer.json: added_tokens must be an array");
   }
+  IdGiver ids(vocabulary, warnings);
+  // Of several with the same content, or the same id where the vocabulary has holes, the last one
+  // counts.
+  std::map<int32_t, AddedToken> by_id;
   for (const Json& entry : config) {
     AddedToken token = load_token(entry, normalizer);
     if (token.content.empty()) continue;
-    settle_id(token, vocabulary, warnings);
-    added.tokens_.push_back(std::move(token));
+    ids.give(token, entry.at("id"));
+    by_id.insert_or_assign(token.id, std::move(token));
   }
-  std::ranges::sort(added.tokens_, {}, &AddedToken::id);
-  auto twice = std::ranges::adjacent_find(added.tokens_, {}, &AddedToken::id);
-  if (twice != added.tokens_.end()) {
-    fail(ErrorKind::refused, "tokenizer.json: added tokens '{}' and '{}' both have id {}",
-         twice->content, std::next(twice)->content, twice->id);
-  }
+  ids.warn();
+  for (auto& [id, token] : by_id) added.tokens_.push_back(std::move(token));
   added.prepare_matchers();
   return added;
 }

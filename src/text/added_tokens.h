@@ -34,8 +34,8 @@ class AddedTokens {
   };
 
   // `config` is the array added_tokens, or null. A token that the model's vocabulary has keeps the
-  // id that it has there. Appends to `warnings` what is odd. Throws Error(refused), which begins
-  // "tokenizer.json: ".
+  // id that it has there; others come after it, in their order. Appends to `warnings` what is odd.
+  // Throws Error(refused), which begins "tokenizer.json: ".
   static AddedTokens load(const Json& config, const Normalizer& normalizer,
                           const Vocabulary& vocabulary, std::vector<std::string>& warnings);
 

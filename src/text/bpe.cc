@@ -49,11 +49,8 @@ void Bpe::load_options(const JsonFields& model) {
   byte_fallback_ = model.boolean_or("byte_fallback", false);
   if (model.has("unk_token")) {
     std::string token = model.string("unk_token");
-    auto id = vocabulary_.find(token);
-    if (!id) {
-      fail(ErrorKind::refused, "{}: unk_token '{}' is not in the vocabulary", kFile, token);
-    }
-    unknown_ = *id;
+    unknown_ = vocabulary_.find(token).value_or(-1);
+    if (unknown_ < 0) missing_unknown_ = std::move(token);
   }
   for (int byte = 0; byte < 256; ++byte) {
     auto id = byte_fallback_ ? vocabulary_.find(fmt::format("<0x{:02X}>", byte)) : std::nullopt;
@@ -149,6 +146,11 @@ void Bpe::split_into_symbols(std::string_view piece, Work& work) const {
       // library whose ids we reproduce.
       for (char byte : character) add(byte_token(byte));
       continue;
+    }
+    if (missing_unknown_) {
+      fail(ErrorKind::refused,
+           "{}: unk_token '{}' is not in the vocabulary, and the text has {:?}, which needs it",
+           kFile, *missing_unknown_, character);
     }
     if (unknown_ < 0) continue;
     if (unknown_pending && !fuse_unknown_) add(unknown_);

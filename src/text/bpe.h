@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,7 +23,8 @@ class Bpe {
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
-  // Appends the ids of each piece, in order.
+  // Appends the ids of each piece, in order. Error(refused) for a character that needs an unk_token
+  // which is not in the vocabulary.
   void encode(const Pieces& pieces, std::vector<int32_t>& ids) const;
 
  private:
@@ -60,6 +63,7 @@ class Bpe {
   std::array<int32_t, 0x200> small_characters_{};
   std::array<int32_t, 256> byte_tokens_{};  // "<0x00>" ...; all -1 unless byte_fallback
   int32_t unknown_ = -1;
+  std::optional<std::string> missing_unknown_;  // an unk_token that is no token: not to be needed
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;

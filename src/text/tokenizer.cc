@@ -71,6 +71,27 @@ void Tokenizer::load_special_ids(const std::filesystem::path& directory) {
   JsonFields fields(config, kName);
   bos_id_ = special_id(fields, "bos_token");
   eos_id_ = special_id(fields, "eos_token");
+  warn_about_flags(fields);
+}
+
+// The post-processor alone says what comes around a text, as in transformers since version 5; with
+// some classes, earlier ones built it anew from these flags.
+void Tokenizer::warn_about_flags(const JsonFields& config) {
+  constexpr int32_t kText = -1;
+  std::vector<int32_t> ids{kText};
+  post_processor_.add_special_tokens(ids);
+  auto text = std::ranges::find(ids, kText);
+  auto compare = [&](const char* key, std::optional<int32_t> id, auto begin, auto end) {
+    if (!id || !config.has(key) || !config.raw(key).is_boolean()) return;
+    bool asked = config.raw(key).get<bool>();
+    if (asked == (std::find(begin, end, *id) != end)) return;
+    warnings_.push_back(
+        fmt::format("{}: {} is {}, but the post_processor of tokenizer.json, which is used, {} "
+                    "'{}'",
+                    config.where(), key, asked, asked ? "does not add" : "adds", token(*id)));
+  };
+  compare("add_bos_token", bos_id_, ids.begin(), text);
+  compare("add_eos_token", eos_id_, text, ids.end());
 }
 
 // "bos_token": "<s>", or {"content": "<s>", ...}.

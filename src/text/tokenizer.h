@@ -62,6 +62,7 @@ class Tokenizer {
   void encode_text(std::string_view text, std::vector<int32_t>& ids) const;
   void warn_about_holes();
   void load_special_ids(const std::filesystem::path& directory);
+  void warn_about_flags(const JsonFields& config);
   std::optional<int32_t> special_id(const JsonFields& config, const char* key);
 
   std::vector<std::string> warnings_;

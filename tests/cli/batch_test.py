@@ -1,6 +1,8 @@
 """Files of requests to files of responses."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import time
@@ -101,6 +103,15 @@ class BatchTest(Case):
         self.assertIn("raise --memory", self.read()["r0"]["body"]["error"]["message"])
         self.responses.unlink()
         self.assert_fails(4, "smallest budget", *self.batch("--memory", "12MiB"))
+        beams = {"prompt": [5, 6, 7], "use_beam_search": True, "n": 100, "max_tokens": 28}
+        self.write({"prompt": [5, 6, 7], "max_tokens": 20}, beams)
+        out = run_json(*self.batch("--memory", budget))["timings"]
+        self.assertEqual((out["completed"], out["failed"]), (1, 1))
+        self.assertIn("no room for 100 beams", self.read()["r1"]["body"]["error"]["message"])
+        self.responses.unlink()
+        self.write(beams)
+        self.assertEqual(run_json(*self.batch("--memory", budget))["timings"], {
+            "requests": 1, "done_before": 0, "completed": 0, "failed": 1})
 
     def test_continuations_of_one_prompt(self):
         self.write({"prompt": "Anne had", "n": 3, "temperature": 0.9, "seed": 5, "max_tokens": 12, "logprobs": 2})
@@ -170,7 +181,7 @@ class BatchTest(Case):
 
     def test_a_request_that_cannot_be_served_gets_its_reason(self):
         wrong = {"is not a parameter": {"prompt": "x", "prompts": "y"}, "in all": {"prompt": "x", "max_tokens": 10**6},
-                 "top_p must": {"prompt": "x", "top_p": 7}, "the prompt is empty": {"prompt": ""},
+                 "top_p must": {"prompt": "x", "top_p": 7}, "the prompt is empty": {"prompt": []},
                  "prompt is missing": {"max_tokens": 3}, "not supported": {"prompt": "x", "stream": True},
                  "token id": {"prompt": [10**6]}, "must be a JSON object": 5, "stop must be": {"prompt": "x", "stop": 3},
                  "logit_bias": {"prompt": "x", "logit_bias": {"a": 1}},
@@ -192,10 +203,6 @@ class BatchTest(Case):
     def test_files_that_are_something_else(self):
         self.write({"prompt": "Anne had"})
         good = self.requests.read_text()
-        for text, mention in (("{", "line 1"), (good + good, "was there before"), ('{"url": "x"}', "custom_id")):
-            self.requests.write_text(text)
-            self.assert_fails(3, mention, *self.batch())
-        self.requests.write_text(good)
         for text in ("Dear diary", '{"custom": 1}\n', good, '{"custom_id":"r0","response":1}\nDear diary'):
             self.responses.write_text(text)
             self.assert_fails(3, str(self.responses), *self.batch())
@@ -205,6 +212,42 @@ class BatchTest(Case):
         self.assert_fails(3, "cannot be read", "batch", DEMO, "-i", self.path, "-o", self.responses)
         self.assert_fails(3, "cannot be read", "batch", DEMO, "-i", self.path / "none", "-o", self.responses)
         self.assert_fails(1, "cannot be written", "batch", DEMO, "-i", self.requests, "-o", "/proc/none")
+
+    def test_pipes_and_devices(self):
+        self.write(*self.some_requests(2, 5))
+        want = run_json(*self.batch())["timings"]["completed"]
+        texts = sorted(self.responses.read_text().splitlines())
+        strip = lambda lines: sorted(re.sub('"created":[0-9]+', "", line) for line in lines)
+        for output in ("-", "/dev/stdout"):
+            piped = sluice("batch", DEMO, "-i", "-", "-o", output, "--quiet", input=self.requests.read_text())
+            self.assertEqual(strip(piped.stdout.splitlines()), strip(texts), piped.stderr)
+        log = self.path / "log"  # standard output is not read, wherever it goes
+        log.write_text("Dear diary\n")
+        for output in ("-", "/dev/stdout"):
+            with log.open("a") as file:
+                subprocess.run([SLUICE, *map(str, ("batch", DEMO, "-i", self.requests, "-o", output, "--quiet"))], stdout=file,
+                               check=True)
+        self.assertEqual(len(log.read_text().splitlines()), 1 + 2 * want)
+        fifo = self.path / "fifo"
+        os.mkfifo(fifo)
+        with subprocess.Popen([SLUICE, *map(str, ("batch", DEMO, "-i", self.requests, "-o", fifo, "--quiet"))]) as writer:
+            self.assertEqual(len(fifo.read_text().splitlines()), want)
+        self.assertEqual(writer.returncode, 0)
+        self.assertEqual(sluice("batch", DEMO, "-i", self.requests, "-o", "/dev/null", "--quiet").returncode, 0)
+        self.assert_fails(1, "/dev/full: cannot be written: No space", "batch", DEMO, "-i", self.requests, "-o", "/dev/full")
+
+    def test_one_signal_ends_the_wait_for_a_pipe(self):
+        self.write(*self.some_requests(1, 5))
+        fifo = self.path / "fifo"
+        os.mkfifo(fifo)
+        for files in ((fifo, self.responses), (self.requests, fifo)):
+            with subprocess.Popen([SLUICE, *map(str, ("batch", DEMO, "-i", files[0], "-o", files[1]))],
+                                  stderr=subprocess.PIPE, text=True) as process:
+                time.sleep(0.3)
+                process.send_signal(signal.SIGTERM)
+                err = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, -signal.SIGTERM)
+            self.assertIn(f"interrupted while waiting for {fifo}", err)
 
     def test_an_interrupt_ends_in_good_order(self):
         self.write(*self.some_requests(40, 200))

@@ -12,7 +12,8 @@ import time
 import unittest
 
 from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
-from batch_test import BatchTest  # run by their names, as the others
+from batch_requests_test import BatchRequestsTest  # run by their names, as the others
+from batch_test import BatchTest
 from kv_scales_test import KvScalesTest
 from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
@@ -116,7 +117,6 @@ class UsageTest(Case):
             "--swap-dir": [*good, "--swap-limit", "1GiB"],
             "--kv-cache-memory": [*good, "--kv-cache-memory", "0"],
             "prompt": ["run", DEMO],
-            "empty": ["run", DEMO, "-p", ""],
             "one of": [*good, "--token-ids", "1"],
             "token id 99999": ["run", DEMO, "--token-ids", "1,99999"],
             "token id -3": ["run", DEMO, "--token-ids=-3"],

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -59,7 +61,7 @@ Request random_request(test::Random& random, int64_t vocab) {
   for (int64_t i = 0; i < prompt; ++i)
     r.prompt.push_back(
         static_cast<int32_t>(common && i < 30 ? i % 3 : random.between(0, vocab - 1)));
-  r.max_tokens = random.between(1, kLongest - prompt);
+  r.max_tokens = random.between(0, kLongest - prompt);
   r.sampling.temperature = random.uniform() < 0.5 ? 0 : 0.8;
   r.sampling.seed = static_cast<uint64_t>(random.between(0, 100));
   r.sampling.repetition_penalty = random.uniform() < 0.3 ? 1.2 : 1;
@@ -270,6 +272,53 @@ TEST(Engine, WhatSamplingTakesIsPlannedAndCounted) {
     run(r);
     EXPECT_EQ(session.ledger().used(Place::host), used + Buffer::charged_bytes(bytes));
   }
+}
+
+// One row of the head overflows, upwards or downwards as the sequence has it.
+TEST(Engine, LogitsThatAreNotFiniteEndTheirRequestAndNoOther) {
+  test::Random random("infinite logits");
+  test::TempDir dir;
+  Json config = test::tiny_config();
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config, random);
+  auto set_first = [&](const char* name, int64_t row, float value) {
+    auto tensor = std::ranges::find(tensors, name, &test::TinyTensor::name);
+    uint16_t code = float_to_bf16(value);
+    int64_t at = row * tensor->shape.back() * 2;
+    tensor->bytes.replace(static_cast<size_t>(at), 2, reinterpret_cast<const char*>(&code), 2);
+  };
+  set_first("model.norm.weight", 0, 1000);
+  set_first("lm_head.weight", 5, 3e38f);
+  test::write_checkpoint(dir.path(), config, tensors);
+  Loaded loaded(dir.path(), std::nullopt, 4, 16);
+  Engine engine(loaded.runner(), nullptr, 4);
+  Results results;
+  for (int32_t id = 0; id < 12; ++id) {
+    Request r;
+    r.prompt = {id};
+    r.max_tokens = 1;
+    r.sampling.temperature = id % 2;
+    r.sampling.top_k = 3 * (id % 4);
+    engine.add(r);
+    if (id >= 6) {
+      r.sampling = {};
+      r.beams.width = 2;
+      r.n = 2;
+      engine.add(r);
+    }
+  }
+  while (!engine.idle()) collect(engine, results);
+  ASSERT_EQ(results.size(), 12u + 2 * 6);
+  auto ended = [&](const char* reason) {
+    return std::ranges::count(std::views::values(results), reason, &RequestResult::finish_reason);
+  };
+  EXPECT_GE(ended("error"), 3);
+  EXPECT_GE(ended("length"), 3);
+  EXPECT_EQ(ended("error") + ended("length"), std::ssize(results));
+  for (const auto& [id, result] : results) {
+    EXPECT_EQ(result.error.empty(), result.finish_reason != "error");
+    EXPECT_EQ(result.ids.size(), result.error.empty() ? 1u : 0u);
+  }
+  EXPECT_TRUE(loaded.runner().blocks().idle());
 }
 
 INSTANTIATE_TEST_SUITE_P(How, EngineTest,

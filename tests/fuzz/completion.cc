@@ -1,9 +1,29 @@
-// The body of a request for a completion.
+// The body of a request for a completion, and an answer to it whose tokens are of the input's
+// bytes.
 #include "src/serve/completion.h"
 
 #include "tests/fuzz/fuzz.h"
 
 using namespace sluice;
+
+namespace {
+
+// Of so many tokens; some ids have no token.
+RequestResult answer(std::string_view text, int64_t tokens) {
+  RequestResult result;
+  auto token = [&](int64_t i) {
+    auto byte = static_cast<uint8_t>(text[static_cast<size_t>(i) % text.size()]);
+    return Logprob{byte * 17, -static_cast<double>(i)};
+  };
+  for (int64_t i = 0; i < tokens; ++i) {
+    TokenLogprobs& t = result.logprobs.emplace_back(TokenLogprobs{token(i), {}});
+    for (int64_t j = 0; j < 4; ++j) t.top.push_back(token(i + j));
+    result.ids.push_back(t.token.token_id);
+  }
+  return result;
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view text = test::text_of(data, size);
@@ -13,6 +33,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     options.threads = 1;
     return options;
   }());
-  return test::taken_or_refused(
-      [&] { parse_completion(parse_json(text, "input"), "input", session); });
+  return test::taken_or_refused([&] {
+    Completion completion = parse_completion(parse_json(text, "input"), "input", session);
+    std::vector<std::vector<RequestResult>> results;
+    for (const Request& r : completion.requests) {
+      auto& of_prompt = results.emplace_back(static_cast<size_t>(r.n));
+      for (RequestResult& result : of_prompt)
+        result = answer(text, std::min<int64_t>(r.max_tokens, 5));
+      auto prompt = std::ssize(r.prompt);
+      of_prompt.front().prompt_logprobs = answer(text, prompt - 1).logprobs;
+    }
+    Json json = completion_json({}, completion, std::move(results), session.tokenizer());
+    json.dump();  // throws where a text is not UTF-8
+    for (const Json& choice : json.at("choices")) {
+      const Json& logprobs = choice.at("logprobs");
+      if (logprobs.is_null()) continue;
+      check(logprobs.at("tokens").size() == logprobs.at("text_offset").size(), "a list is shorter");
+    }
+  });
 }

@@ -107,13 +107,18 @@ def completions():
     body = {"model": "m", "prompt": "x", "max_tokens": 3, "stop": ["a"], "logit_bias": {"1": 2},
             "n": 2, "seed": 7, "logprobs": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 4,
             "allowed_token_ids": [1, 2], "stop_token_ids": [3], "priority": -4, "stream": False}
-    return [json.dumps(body), json.dumps({"prompt": [1, 2, 3], "ignore_eos": True})]
+    several = {"prompt": ["x", [1, 2], "\u00e9"], "echo": True, "max_tokens": 0, "logprobs": 1}
+    benign = {"prompt": "", "suffix": "", "response_format": {"type": "text"}, "seed": -1, "tools": None,
+              "max_completion_tokens": 2, "skip_special_tokens": False, "user": "u", "prompt_logprobs": 0}
+    return [json.dumps(b) for b in (body, {"prompt": [1, 2, 3], "ignore_eos": True}, several, benign)]
 
 
 def batches():
     line = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}
     done = {"custom_id": "1", "response": {"status_code": 200}}
     return [json.dumps(line) + "\n\n" + json.dumps(line | {"custom_id": "2"}) + "\n",
+            json.dumps(line | {"custom_id": 5}) + "\n{\n" + json.dumps(line) + "\n" + json.dumps(line),
+            '{"custom_id": null, "id": "batch_line_2", "response": {}}\n',
             json.dumps(done) + '\n{"custom_id":"']
 
 

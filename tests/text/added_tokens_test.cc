@@ -18,7 +18,7 @@ using test::small_tokenizer;
 
 using Ids = std::vector<int32_t>;
 
-// Bytes are their own ids in the small tokenizer; added tokens have 1000 and more.
+// Bytes are their own ids in the small tokenizer; added tokens have 260 and more.
 Ids encode(const std::vector<Json>& added, const std::string& text, Json file = small_tokenizer()) {
   for (const Json& token : added) file["added_tokens"].push_back(token);
   return load_tokenizer(file).encode(text, false);
@@ -30,18 +30,18 @@ Json with(Json token, const char* flag) {
 }
 
 TEST(AddedTokens, TheLongestAtTheLeftmostPlaceMatches) {
-  std::vector<Json> added = {added_token("<a", 1000), added_token("<a>b", 1001),
-                             added_token(">b", 1002), added_token("cb", 1003)};
-  EXPECT_EQ(encode(added, "x<a>b"), (Ids{'x', 1001}));
-  EXPECT_EQ(encode(added, "<a>cb"), (Ids{1000, '>', 1003}));
-  EXPECT_EQ(encode(added, "<a"), (Ids{1000}));
-  EXPECT_EQ(encode(added, "<>b"), (Ids{'<', 1002}));
+  std::vector<Json> added = {added_token("<a", 260), added_token("<a>b", 261),
+                             added_token(">b", 262), added_token("cb", 263)};
+  EXPECT_EQ(encode(added, "x<a>b"), (Ids{'x', 261}));
+  EXPECT_EQ(encode(added, "<a>cb"), (Ids{260, '>', 263}));
+  EXPECT_EQ(encode(added, "<a"), (Ids{260}));
+  EXPECT_EQ(encode(added, "<>b"), (Ids{'<', 262}));
   EXPECT_EQ(encode(added, ""), (Ids{}));
 }
 
 TEST(AddedTokens, SingleWord) {
-  std::vector<Json> added = {with(added_token("cat", 1000), "single_word")};
-  EXPECT_EQ(encode(added, "cat-cat"), (Ids{1000, '-', 1000}));
+  std::vector<Json> added = {with(added_token("cat", 260), "single_word")};
+  EXPECT_EQ(encode(added, "cat-cat"), (Ids{260, '-', 260}));
   EXPECT_EQ(encode(added, "cats"), (Ids{'c', 'a', 't', 's'}));
   EXPECT_EQ(encode(added, "_cat"), (Ids{'_', 'c', 'a', 't'}));
   EXPECT_EQ(encode(added,
@@ -49,61 +49,83 @@ TEST(AddedTokens, SingleWord) {
                    "cat"),
             (Ids{0xC3, 0xA9, 'c', 'a', 't'}));
   // A rejected match hides the shorter token inside of it.
-  added.push_back(added_token("at", 1001));
-  EXPECT_EQ(encode(added, "cats at"), (Ids{'c', 'a', 't', 's', ' ', 1001}));
+  added.push_back(added_token("at", 261));
+  EXPECT_EQ(encode(added, "cats at"), (Ids{'c', 'a', 't', 's', ' ', 261}));
 }
 
 TEST(AddedTokens, WhiteSpaceBesideGoesAlong) {
-  std::vector<Json> left = {with(added_token("<m>", 1000), "lstrip")};
-  EXPECT_EQ(encode(left, "a \t<m> b"), (Ids{'a', 1000, ' ', 'b'}));
-  EXPECT_EQ(encode(left, "\u3000<m><m>"), (Ids{1000, 1000}));
-  std::vector<Json> right = {with(added_token("<m>", 1000), "rstrip")};
-  EXPECT_EQ(encode(right, "a <m> \n b"), (Ids{'a', ' ', 1000, 'b'}));
+  std::vector<Json> left = {with(added_token("<m>", 260), "lstrip")};
+  EXPECT_EQ(encode(left, "a \t<m> b"), (Ids{'a', 260, ' ', 'b'}));
+  EXPECT_EQ(encode(left, "\u3000<m><m>"), (Ids{260, 260}));
+  std::vector<Json> right = {with(added_token("<m>", 260), "rstrip")};
+  EXPECT_EQ(encode(right, "a <m> \n b"), (Ids{'a', ' ', 260, 'b'}));
 }
 
 // What Hugging Face tokenizers gives for white space that is a token, too.
 TEST(AddedTokens, StrippedWhiteSpaceThatIsAToken) {
-  Json newline = added_token("\n", 1001);
-  EXPECT_EQ(encode({with(newline, "rstrip")}, "\n\n\nx"), (Ids{1001, 1001, 1001, 'x'}));
-  EXPECT_EQ(encode({with(newline, "lstrip")}, "\n\n\nx"), (Ids{1001, 1001, 1001, 'x'}));
-  EXPECT_EQ(encode({with(with(newline, "lstrip"), "rstrip")}, "\n\n\nx"), (Ids{1001, 'x'}));
-  std::vector<Json> both = {with(added_token("aa", 1000), "rstrip"), added_token(" b", 1001)};
-  EXPECT_EQ(encode(both, "aa   bx"), (Ids{1000, 1001, 'x'}));
+  Json newline = added_token("\n", 260);
+  EXPECT_EQ(encode({with(newline, "rstrip")}, "\n\n\nx"), (Ids{260, 260, 260, 'x'}));
+  EXPECT_EQ(encode({with(newline, "lstrip")}, "\n\n\nx"), (Ids{260, 260, 260, 'x'}));
+  EXPECT_EQ(encode({with(with(newline, "lstrip"), "rstrip")}, "\n\n\nx"), (Ids{260, 'x'}));
+  std::vector<Json> both = {with(added_token("aa", 260), "rstrip"), added_token(" b", 261)};
+  EXPECT_EQ(encode(both, "aa   bx"), (Ids{260, 261, 'x'}));
 }
 
 TEST(AddedTokens, NormalizedOnesMatchNormalizedText) {
   Json file = small_tokenizer();
   file["normalizer"] = {{"type", "Lowercase"}};
-  Json token = with(added_token("Foo", 1000), "normalized");
-  EXPECT_EQ(encode({token}, "xFOO", file), (Ids{'x', 1000}));
-  EXPECT_EQ(encode({added_token("Foo", 1000)}, "xFOO", file), (Ids{'x', 'f', 'o', 'o'}));
-  EXPECT_EQ(encode({added_token("Foo", 1000)}, "xFoo", file), (Ids{'x', 1000}));
+  Json token = with(added_token("Foo", 260), "normalized");
+  EXPECT_EQ(encode({token}, "xFOO", file), (Ids{'x', 260}));
+  EXPECT_EQ(encode({added_token("Foo", 260)}, "xFOO", file), (Ids{'x', 'f', 'o', 'o'}));
+  EXPECT_EQ(encode({added_token("Foo", 260)}, "xFoo", file), (Ids{'x', 260}));
   // Decoding gives what was looked for, and does not know it as special.
   file["added_tokens"].push_back(with(token, "special"));
   Tokenizer tokenizer = load_tokenizer(file);
-  EXPECT_EQ(tokenizer.decode(Ids{1000}, true), "foo");
-  EXPECT_EQ(tokenizer.id_of("Foo"), 1000);
+  EXPECT_EQ(tokenizer.decode(Ids{260}, true), "foo");
+  EXPECT_EQ(tokenizer.id_of("Foo"), 260);
 }
 
 TEST(AddedTokens, TheVocabularysIdWins) {
   Json file = small_tokenizer();
-  file["added_tokens"] = {added_token("a", 1000), with(added_token("<s>", 300), "special")};
+  file["added_tokens"] = {added_token("a", 260), with(added_token("<s>", 260), "special")};
   Tokenizer tokenizer = load_tokenizer(file);
-  EXPECT_EQ(tokenizer.encode("a<s>", false), (Ids{'a', 300}));
+  EXPECT_EQ(tokenizer.encode("a<s>", false), (Ids{'a', 260}));
   EXPECT_THAT(tokenizer.warnings(),
-              testing::ElementsAre(testing::StartsWith("tokenizer.json: added token 'a'")));
-  EXPECT_EQ(tokenizer.vocab_size(), 301);
-  EXPECT_FALSE(tokenizer.has(299));
-  EXPECT_THROW(tokenizer.token(299), Error);
+              testing::ElementsAre("tokenizer.json: added token 'a' has id 260, but 97 in Hugging "
+                                   "Face tokenizers, which is used"));
+  EXPECT_EQ(tokenizer.vocab_size(), 261);
+  EXPECT_FALSE(tokenizer.has(261));
+  EXPECT_THROW(tokenizer.token(261), Error);
 }
 
+// As Hugging Face tokenizers 0.23 gives them.
+TEST(AddedTokens, IdsCountOnFromTheVocabularyWhateverTheFileSays) {
+  Json file = small_tokenizer();
+  file["added_tokens"] = {added_token("<y>", 900), added_token("<x>", 5), added_token("", 7),
+                          added_token("<y>", 261), added_token("a", 'a'), added_token("<z>", 900)};
+  Tokenizer tokenizer = load_tokenizer(file);
+  EXPECT_EQ(tokenizer.encode("<x><y>a<z>", false), (Ids{261, 260, 'a', 262}));
+  EXPECT_EQ(tokenizer.decode(Ids{261, 260, 5, 262}, false), "<x><y>\x05<z>");
+  EXPECT_THAT(tokenizer.warnings(),
+              testing::ElementsAre("tokenizer.json: added token '<y>' has id 900, but 260 in "
+                                   "Hugging Face tokenizers, which is used (and 2 more)"));
+}
+
+// In a vocabulary with holes the next id may be taken.
 TEST(AddedTokens, AnIdThatTheVocabularyUsesIsWarnedOf) {
   Json file = small_tokenizer();
-  file["added_tokens"] = {added_token("<s>", 'a')};
+  file["model"]["vocab"]["a"] = 260;
+  file["added_tokens"] = {added_token("<s>", 260)};
   Tokenizer tokenizer = load_tokenizer(file);
   EXPECT_THAT(tokenizer.warnings(),
-              testing::ElementsAre("tokenizer.json: tokens 'a' and '<s>' both have id 97"));
-  EXPECT_EQ(tokenizer.decode(Ids{'a'}, false), "<s>");
+              testing::ElementsAre("tokenizer.json: tokens 'a' and '<s>' both have id 260"));
+  EXPECT_EQ(tokenizer.encode("a<s>", false), (Ids{260, 260}));
+  EXPECT_EQ(tokenizer.decode(Ids{260}, false), "<s>");
+  // Of two added tokens the last one has the id, and the other is not found any more.
+  file["added_tokens"].push_back(added_token("a", 260));
+  tokenizer = load_tokenizer(file);
+  EXPECT_EQ(tokenizer.encode("a<s>", false), (Ids{260, '<', 's', '>'}));
+  EXPECT_EQ(tokenizer.decode(Ids{260}, false), "a");
 }
 
 }  // namespace
