@@ -29,14 +29,6 @@ uint64_t parse_budget(const char* option, const std::string& text, uint64_t all)
   return *bytes;
 }
 
-// As transformers: where config.json names no type, that of the first weight.
-DType model_dtype(const Model& model, const io::CheckpointIndex& index) {
-  if (model.files.dtype) return *model.files.dtype;
-  auto weight = std::ranges::find_if(
-      index.tensors(), [](const io::StoredTensor& t) { return is_float_weight(t.dtype); });
-  return weight == index.tensors().end() ? DType::bf16 : weight->dtype;
-}
-
 Compute choose_compute(DtypeChoice choice, DType model) {
   if (choice == DtypeChoice::automatic) return model == DType::bf16 ? Compute::bf16 : Compute::f32;
   return choice == DtypeChoice::bf16 ? Compute::bf16 : Compute::f32;
@@ -67,6 +59,13 @@ void enforce_quant_error(const LoadReport& report, double bound) {
 
 }  // namespace
 
+DType Session::weights_dtype() const {
+  if (model_.files.dtype) return *model_.files.dtype;
+  auto weight = std::ranges::find_if(
+      index_.tensors(), [](const io::StoredTensor& t) { return is_float_weight(t.dtype); });
+  return weight == index_.tensors().end() ? DType::bf16 : weight->dtype;
+}
+
 Session::Session(SessionOptions options, Session* host)
     : options_(std::move(options)),
       host_(host),
@@ -85,7 +84,7 @@ Session::Session(SessionOptions options, Session* host)
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   build_root(model_, Rank{}, &index_);
   if (host == nullptr) load_tokenizer();
-  compute_ = choose_compute(options_.dtype, model_dtype(model_, index_));
+  compute_ = choose_compute(options_.dtype, weights_dtype());
   if (is_float8(kv_dtype())) model_.root->use_kv_scales(read_kv_scales(*model_.root, index_));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   options_.quantize.matrix_layout = backend_->matrix_layout();

@@ -145,6 +145,8 @@ class Session {
   void open_streams();
   void make_encoder();
   LoadOptions load_options();
+  // As transformers: where config.json names no type, that of the first weight.
+  DType weights_dtype() const;
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
   void remember(std::span<const Observation> seen) const;
   bool loaded_from_disk() const;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "quant/float8.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/engine/session.h"
