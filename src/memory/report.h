@@ -23,8 +23,8 @@ struct MemoryReport {
   uint64_t predicted_peak = 0;  // of the process, by the plan
   uint64_t ledger_peak = 0;     // leases, the process's own share included
   uint64_t measured_peak = 0;   // VmHWM
-  // Everything charged to the process's cgroup, what ran before and beside in it included; and what
-  // that may be at most.
+  // Everything charged to the process's cgroup, what ran before in it included, where the process
+  // is alone in it; and what that may be at most.
   std::optional<uint64_t> cgroup_peak;
   std::optional<uint64_t> cgroup_limit;
   std::optional<DeviceMemoryReport> device;

@@ -34,13 +34,37 @@ std::optional<uint64_t> number_in(const fs::path& file) {
   return value;
 }
 
-uint64_t stat_field(const fs::path& file, std::string_view name) {
-  std::ifstream in(file);
+// What the kernel takes back before it lets a group run into its limit: the page cache of files on
+// both lists (one that was read twice is "active", and goes as well), and, as MemAvailable has it,
+// half of the slab that it calls reclaimable. Pages of tmpfs are on neither list. v1 says nothing
+// of slab, and counts descendants in fields of their own.
+uint64_t reclaimable(const fs::path& stat, std::string_view prefix) {
+  std::ifstream in(stat);
+  uint64_t sum = 0;
   std::string key;
   for (uint64_t value = 0; in >> key >> value;) {
-    if (key == name) return value;
+    if (!key.starts_with(prefix)) continue;
+    std::string_view field = std::string_view(key).substr(prefix.size());
+    if (field == "inactive_file" || field == "active_file") sum += value;
+    if (field == "slab_reclaimable") sum += value / 2;
   }
-  return 0;
+  return sum;
+}
+
+// Whether a group holds this process and no other.
+bool is_own_group(const fs::path& group, const fs::path& proc) {
+  std::ifstream status(proc / "self/status");
+  std::string line;
+  while (std::getline(status, line) && !line.starts_with("Tgid:")) {
+  }
+  if (!line.starts_with("Tgid:")) return false;
+  const uint64_t self = std::strtoull(line.c_str() + 5, nullptr, 10);
+  std::ifstream in(group / "cgroup.procs");
+  uint64_t count = 0;
+  for (uint64_t pid = 0; in >> pid; ++count) {
+    if (pid != self) return false;
+  }
+  return count > 0;
 }
 
 struct Controller {
@@ -50,7 +74,7 @@ struct Controller {
   const char* soft_limit;  // above it the kernel throttles; none: null
   const char* usage;
   const char* peak;
-  const char* inactive_file;  // field of memory.stat
+  const char* prefix;  // of the fields of memory.stat that count descendants, too
 };
 
 // /proc/self/cgroup has lines "0::/a/b" (v2) and "4:memory:/a/b" (v1). A hybrid system has both;
@@ -67,15 +91,18 @@ std::optional<Controller> find_controller(const SystemPaths& paths) {
     std::stringstream list(controllers);
     for (std::string c; std::getline(list, c, ',');) {
       if (c == "memory") {
-        return Controller{paths.cgroup / "memory", group,
-                          "memory.limit_in_bytes", nullptr,
-                          "memory.usage_in_bytes", "memory.max_usage_in_bytes",
-                          "total_inactive_file"};
+        return Controller{paths.cgroup / "memory",
+                          group,
+                          "memory.limit_in_bytes",
+                          nullptr,
+                          "memory.usage_in_bytes",
+                          "memory.max_usage_in_bytes",
+                          "total_"};
       }
     }
     if (controllers.empty() && fs::exists(paths.cgroup / "cgroup.controllers")) {
-      found = Controller{paths.cgroup,     group,         "memory.max",   "memory.high",
-                         "memory.current", "memory.peak", "inactive_file"};
+      found = Controller{paths.cgroup,  group, "memory.max", "memory.high", "memory.current",
+                         "memory.peak", ""};
     }
   }
   return found;
@@ -95,7 +122,7 @@ std::optional<CgroupMemory> cgroup_memory(const SystemPaths& paths) {
 
   CgroupMemory result;
   result.path = (c->root / group).string();
-  result.peak = number_in(c->root / group / c->peak);
+  if (is_own_group(c->root / group, paths.proc)) result.peak = number_in(c->root / group / c->peak);
   uint64_t least = UINT64_MAX;
   while (true) {
     fs::path dir = c->root / group;
@@ -103,7 +130,7 @@ std::optional<CgroupMemory> cgroup_memory(const SystemPaths& paths) {
     std::optional<uint64_t> soft = c->soft_limit ? number_in(dir / c->soft_limit) : std::nullopt;
     if (soft && (!limit || *soft < *limit)) limit = soft;
     uint64_t charged = number_in(dir / c->usage).value_or(0);
-    uint64_t used = charged - std::min(charged, stat_field(dir / "memory.stat", c->inactive_file));
+    uint64_t used = charged - std::min(charged, reclaimable(dir / "memory.stat", c->prefix));
     if (limit && *limit - std::min(*limit, used) < least) {
       least = *limit - std::min(*limit, used);
       result.path = dir.string();

@@ -18,8 +18,9 @@ struct SystemPaths {
 struct CgroupMemory {
   std::string path;               // directory that the tightest limit was read from
   std::optional<uint64_t> limit;  // bytes, memory.high counts too; none: unlimited
-  uint64_t used = 0;              // charged, without page cache that can be dropped
-  std::optional<uint64_t> peak;   // of everything charged; of the process's own group
+  uint64_t used = 0;              // charged, without what can be reclaimed
+  // Of everything charged to the process's group; none where others are in it: it would be theirs.
+  std::optional<uint64_t> peak;
 };
 
 // The process's memory cgroup and its ancestors; the one that leaves least. nullopt: no memory
