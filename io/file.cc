@@ -110,18 +110,11 @@ std::string read_checkpoint_file(const fs::path& directory, std::string_view nam
 
 std::string printable(std::string_view text) {
   constexpr size_t kLongest = 256;
-  std::string out(text.substr(0, kLongest));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  if (text.size() > kLongest) {
-    // Not in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
-    size_t end = kLongest;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-    out.resize(end);
-    out += "...";
-  }
-  return out;
+  if (text.size() <= kLongest) return one_line(text);
+  // Not in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
+  size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return one_line(text.substr(0, end)) + "...";
 }
 
 }  // namespace sluice::io

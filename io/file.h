@@ -62,7 +62,7 @@ std::filesystem::path resolve_links(const std::filesystem::path& directory, std:
 std::string read_checkpoint_file(const std::filesystem::path& directory, std::string_view name,
                                  uint64_t max_bytes);
 
-// How text from an untrusted file appears in a message: control characters become '?', and what is
+// How text from an untrusted file appears in a message or a table: as one_line(), and what is
 // longer than a line is cut.
 std::string printable(std::string_view text);
 

@@ -5,12 +5,12 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "io/readers.h"
 #include "io/slots.h"
 #include "src/base/error.h"
+#include "src/base/thread.h"
 #include "src/base/units.h"
 
 namespace sluice::io {
@@ -69,11 +69,12 @@ PreadReader::PreadReader(Slots slots, std::vector<OpenFile> files, const ReaderO
 
 void PreadReader::start_threads() {
   size_t wanted = std::min(kThreads, slots_.chunk_count());
+  threads_.reserve(wanted);
   try {
-    while (threads_.size() < wanted) threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error& e) {
-    // Fewer threads only read more slowly.
-    if (threads_.empty()) fail_errno(e.code().value(), "cannot start a thread for reading");
+    while (threads_.size() < wanted)
+      threads_.push_back(start_thread({"reading", static_cast<int>(wanted)}, [this] { work(); }));
+  } catch (const Error&) {
+    if (threads_.empty()) throw;  // fewer only read more slowly
   }
 }
 

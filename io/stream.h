@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -18,15 +19,27 @@ std::string read_stream(const std::filesystem::path& path, const std::stop_token
 // Adds to what `path` names, which is made where it is missing; "-" is standard output.
 class OutputStream {
  public:
-  // Waits until a FIFO has a reader. Errors are Error(runtime), here and in write().
-  OutputStream(std::filesystem::path path, std::stop_token stop);
+  // Waits until a FIFO has a reader. Errors are Error(runtime), here and in write(), and say
+  // `shown_as` where that is not the path.
+  OutputStream(const std::filesystem::path& path, std::stop_token stop,
+               const std::filesystem::path& shown_as = {});
   // All of `text`, or an error.
   void write(std::string_view text);
 
  private:
   std::string name_;
+  bool shared_;  // with whoever has the same standard output
   std::stop_token stop_;
   Fd fd_;
 };
+
+// Writes `parts`, one after another, as the whole of a file. A regular one appears under its name,
+// in place of one that was there, only when it is complete. What is no regular file is opened once
+// and written to as it is. Throws Error(runtime).
+void write_whole(const std::filesystem::path& path, std::span<const std::string_view> parts,
+                 const std::stop_token& stop);
+// Throws Error(runtime) where write_whole could not. Changes nothing, and opens nothing that is no
+// regular file: the reader of a FIFO would take it for the whole.
+void check_writable(const std::filesystem::path& path);
 
 }  // namespace sluice::io

@@ -1,15 +1,12 @@
 #include "io/checkpoint/safetensors_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
+#include <optional>
+#include <string_view>
 #include <vector>
 
-#include "io/file.h"
-#include "src/base/error.h"
+#include "io/stream.h"
+#include "src/base/check.h"
 #include "src/base/json.h"
 #include "src/base/units.h"
 
@@ -50,28 +47,10 @@ std::string header_of(const std::vector<const TensorToWrite*>& order) {
   return text + json;
 }
 
-void write_all(const Fd& fd, std::span<const std::byte> bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    ssize_t n = write(fd.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_errno(errno, "{}: cannot be written", printable(path.string()));
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-}
-
-void write_to(const fs::path& path, const fs::path& shown_as, int flags,
-              std::span<const TensorToWrite> tensors) {
-  Fd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666));
-  if (!fd.is_open()) fail_errno(errno, "{}: cannot be created", printable(shown_as.string()));
-  std::vector<const TensorToWrite*> order = data_order(tensors);
-  std::string header = header_of(order);
-  write_all(fd, std::as_bytes(std::span(header)), shown_as);
-  for (const TensorToWrite* tensor : order) write_all(fd, tensor->bytes, shown_as);
-}
-
 }  // namespace
 
-void write_safetensors(const fs::path& path, std::span<const TensorToWrite> tensors) {
+void write_safetensors(const fs::path& path, std::span<const TensorToWrite> tensors,
+                       const std::stop_token& stop) {
   for (const TensorToWrite& tensor : tensors) {
     std::optional<int64_t> elements = tensor.shape.elements();
     check(elements &&
@@ -79,22 +58,12 @@ void write_safetensors(const fs::path& path, std::span<const TensorToWrite> tens
                   tensor.bytes.size(),
           "tensor's bytes do not match its shape");
   }
-  std::error_code error;
-  fs::file_status status = fs::status(path, error);
-  if (fs::exists(status) && !fs::is_regular_file(status)) return write_to(path, path, 0, tensors);
-
-  fs::path target = fs::weakly_canonical(path, error);  // a link stays, what it links to changes
-  if (error) target = path;
-  fs::path temporary = target;
-  temporary += fmt::format(".part-{}", getpid());
-  try {
-    write_to(temporary, path, O_CREAT | O_TRUNC, tensors);
-    fs::rename(temporary, target, error);
-    if (error) fail_errno(error.value(), "{}: cannot be created", printable(path.string()));
-  } catch (...) {
-    fs::remove(temporary, error);
-    throw;
-  }
+  std::vector<const TensorToWrite*> order = data_order(tensors);
+  const std::string header = header_of(order);
+  std::vector<std::string_view> parts{header};
+  for (const TensorToWrite* tensor : order)
+    parts.emplace_back(reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size());
+  write_whole(path, parts, stop);
 }
 
 }  // namespace sluice::io

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <stop_token>
 #include <string>
 
 #include "src/base/dtype.h"
@@ -18,9 +19,9 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;  // row-major, little-endian: elements x dtype
 };
 
-// Writes the tensors to `path`, each aligned to its element's size. The file appears under its name
-// only when it is complete; one that was there before is replaced then. (What is no regular file, a
-// pipe say, is written to directly.) Throws Error(runtime) naming the file and the reason.
-void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors);
+// Writes the tensors to `path` as write_whole() does, each aligned to its element's size. Throws
+// Error(runtime) naming the file and the reason.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
+                       const std::stop_token& stop = {});
 
 }  // namespace sluice::io

@@ -1,10 +1,72 @@
 #include "src/base/error.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 namespace sluice {
+namespace {
+
+struct Characters {
+  char32_t first, last;
+};
+
+// What is not seen itself but steers how a terminal shows the rest: control characters, format
+// characters (Unicode's category Cf, but for signs that are drawn), separators of lines.
+constexpr std::array<Characters, 13> kUnseen{{{0x00, 0x1F},
+                                              {0x7F, 0x9F},
+                                              {0xAD, 0xAD},
+                                              {0x61C, 0x61C},
+                                              {0x180E, 0x180E},
+                                              {0x200B, 0x200F},
+                                              {0x2028, 0x202E},
+                                              {0x2060, 0x206F},
+                                              {0xFEFF, 0xFEFF},
+                                              {0xFFF9, 0xFFFB},
+                                              {0x1BCA0, 0x1BCA3},
+                                              {0x1D173, 0x1D17A},
+                                              {0xE0000, 0xE0FFF}}};
+
+bool is_unseen(char32_t c) {
+  for (const Characters& range : kUnseen) {
+    if (c >= range.first && c <= range.last) return true;
+  }
+  return false;
+}
+
+// The first character of `text` and its length in bytes; a length of 0: is no UTF-8.
+std::pair<char32_t, size_t> first_character(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return {byte(0), 1};
+  size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return {0, 0};
+  char32_t c = byte(0) & (0x7FU >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {0, 0};
+    c = (c << 6) | (byte(i) & 0x3FU);
+  }
+  constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
+  bool surrogate = c >= 0xD800 && c <= 0xDFFF;
+  if (c < kLeast[length] || c > 0x10FFFF || surrogate) return {0, 0};
+  return {c, length};
+}
+
+}  // namespace
+
+std::string lines_for_terminal(std::string_view text) {
+  std::string shown(text);
+  for (size_t at = 0; at < shown.size();) {
+    auto [c, length] = first_character(std::string_view(shown).substr(at));
+    if (length == 0 || (is_unseen(c) && c != '\n'))
+      std::fill_n(shown.begin() + static_cast<std::ptrdiff_t>(at), std::max<size_t>(length, 1),
+                  '?');
+    at += std::max<size_t>(length, 1);
+  }
+  return shown;
+}
 
 std::string one_line(std::string_view text) {
   std::string line(text);
@@ -20,13 +82,8 @@ std::string one_line(std::string_view text) {
     while (tail < text.size() && within(tail)) ++tail;
     line.assign(text, 0, head).append(kGap).append(text.substr(tail));
   }
-  for (size_t i = 0; i < line.size(); ++i) {
-    auto c = static_cast<unsigned char>(line[i]);
-    // U+0080 to U+009F are control characters, too: C2 80 to C2 9F.
-    bool second = i > 0 && c >= 0x80 && c < 0xA0 && line[i - 1] == '\xC2';
-    if (second) line[i - 1] = '?';
-    if (second || c < 0x20 || c == 0x7F) line[i] = '?';
-  }
+  line = lines_for_terminal(line);
+  std::ranges::replace(line, '\n', '?');
   return line;
 }
 

@@ -29,8 +29,11 @@ enum class ErrorKind : uint8_t {
 
 inline constexpr size_t kMaxErrorBytes = 4096;
 
-// `text` as one line for a terminal: control characters, which names and values from files may
-// hold, become '?', and the middle of what is longer than kMaxErrorBytes is left out.
+// `text` for a terminal: what names and values from files and arguments may hold to steer it, or to
+// make the rest of a line read otherwise, becomes '?': control and format characters (escapes,
+// right-to-left overrides), and bytes that are no UTF-8.
+std::string lines_for_terminal(std::string_view text);
+// The same as one line; the middle of what is longer than kMaxErrorBytes is left out.
 std::string one_line(std::string_view text);
 
 class Error : public std::runtime_error {

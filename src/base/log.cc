@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
+#include <cstdio>
 #include <memory>
 
 #include "src/base/error.h"
@@ -50,9 +51,14 @@ void write(Level level, const std::string& line) {
   std::string_view prefix = level == Level::warning ? "warning: "
                             : level == Level::error ? "error: "
                                                     : "";
-  // Summaries have several lines; warnings repeat what files say.
+  // Summaries have several lines.
   logger().log(kLevels[static_cast<size_t>(level)].level, "{}{}", prefix,
-               level == Level::warning ? one_line(line) : line);
+               level == Level::warning ? one_line(line) : lines_for_terminal(line));
+}
+
+void show(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace sluice::log

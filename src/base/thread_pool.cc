@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "src/base/thread.h"
+
 namespace sluice {
 namespace {
 
@@ -60,18 +62,24 @@ T wait_change(std::atomic<T>& value, T old) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, Pin pin) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
-  const std::vector<int> cpus = pin == Pin::yes ? usable_cpus() : std::vector<int>{};
-  for (int i = 1; i < threads; ++i) {
-    workers_.emplace_back([this, i] { work(i); });
-    if (!cpus.empty()) keep_to(workers_.back(), cpus[static_cast<size_t>(i) % cpus.size()]);
-  }
+  start_threads(
+      workers_, "computing", std::max(threads, 1) - 1, [this](int i) { work(i + 1); },
+      [this] { end_work(); });
+  if (pin == Pin::no) return;
+  const std::vector<int> cpus = usable_cpus();
+  for (size_t i = 0; i < workers_.size() && !cpus.empty(); ++i)
+    keep_to(workers_[i], cpus[(i + 1) % cpus.size()]);
 }
 
 ThreadPool::~ThreadPool() {
+  end_work();
+  for (std::thread& t : workers_) t.join();
+}
+
+void ThreadPool::end_work() {
   stop_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
-  for (std::thread& t : workers_) t.join();
 }
 
 void ThreadPool::run(const Job& job) {

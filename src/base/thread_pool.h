@@ -67,6 +67,7 @@ class ThreadPool {
   void divide(const Job& job);
   static int64_t take_chunk(const Job& job, Range& range, int64_t& begin);
   void work(int worker);
+  void end_work();
   void take_chunks(const Job& job, int worker);
 
   Job job_;

@@ -60,7 +60,7 @@ class BatchProgress {
   BatchProgress(const Totals& totals, const Engine& engine, bool quiet)
       : totals_(totals), engine_(engine), quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
   ~BatchProgress() {
-    if (terminal_ && shown_) fmt::print(stderr, "\n");
+    if (terminal_ && shown_) log::show("\n");
   }
 
   void update() {
@@ -78,7 +78,7 @@ class BatchProgress {
         "batch {} of {} requests, {} running, {:.1f} tokens/s, memory {}{}", done, totals_.requests,
         engine_.running(), rate, format_size(process_rss()),
         totals_.completed > 0 ? fmt::format(", about {:.0f} s left", eta) : std::string());
-    fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", text, terminal_ ? "" : "\n");
+    log::show(fmt::format("{}{}{}", terminal_ ? "\r\033[K" : "", text, terminal_ ? "" : "\n"));
     shown_ = true;
   }
 
@@ -337,7 +337,7 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   session.learn_pass(engine.stats().pass_seconds);
   Json timings = timings_json(engine, totals, width, seconds);
   Json report = make_report("batch", o, session, timings);
-  write_report(o, report);
+  write_report(o, report, stop);
   if (o.json) print_json({{"timings", timings}, {"memory", report.at("memory")}});
   log::info(
       "{}\nbatch      {} completed, {} failed, {} done before; {} tokens in {:.1f} s: {:.1f} "
@@ -360,11 +360,12 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       "Example:\n"
       "  sluice batch MODEL -i requests.jsonl -o responses.jsonl --memory 8GiB");
   add_model_options(*verb, *o);
-  verb->add_option("-i,--input", o->input, "file of requests")->required();
-  verb->add_option("-o,--output", o->output, "file of responses; those in it are not asked again")
+  verb->add_option("-i,--input", o->input, "Run the requests in this file")->required();
+  verb->add_option("-o,--output", o->output,
+                   "Add the responses to this file; those in it are not asked again")
       ->required();
   verb->add_option("--max-num-seqs", o->max_num_seqs,
-                   "sequences at once, at most; the budget may allow fewer")
+                   "Run so many sequences at once at most; the budget may allow fewer")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });

@@ -141,7 +141,7 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
     return median(ratios);
   };
   Json report = make_report("bench load", o, session, Json::object());
-  write_report(o, report);
+  write_report(o, report, stop);
   const LoadReport& load = session.load_report();
   const MemoryPlan& plan = session.memory_plan();
   uint64_t measured = process_peak_rss();
@@ -358,7 +358,7 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
          session.runner().max_rows(), count);
   const DecodeSteps steps = decode_steps(session, count, kPrompt, tokens, stop);
   Json report = make_report("bench decode", o, session, Json::object());
-  write_report(o, report);
+  write_report(o, report, stop);
   const double step = median(steps.seconds);
   if (count == 1) session.learn_pass(step);
   const StepBound bound = step_bound(session, steps.bandwidths);
@@ -418,7 +418,7 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
     peak = peak_operations(session.options().isa, session.compute(),
                            linear_dtype(session.read_plan()), session.pool());
   }
-  write_report(o, make_report("bench prefill", o, session, Json::object()));
+  write_report(o, make_report("bench prefill", o, session, Json::object()), stop);
   if (o.json) {
     print_json({{"tokens", tokens},
                 {"tokens_per_second", static_cast<double>(tokens) / each},
@@ -452,7 +452,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
   add_model_options(*load_verb, *load);
   load_verb
       ->add_option("--repeats", load->repeats,
-                   "load so often, each beside a bare read of the same files (default 1, without)")
+                   "Load so often, each beside a bare read of the same files (default: 1, without)")
       ->check(CLI::Range(1, 1000));
   load_verb->callback([load, stop] { bench_load(*load, stop); });
 
@@ -468,19 +468,23 @@ void define_bench(CLI::App& app, std::stop_token stop) {
       "decode", "Tokens a second, against the bandwidth of what gives the weights");
   add_model_options(*decode_verb, *decode);
   decode_verb
-      ->add_option("--tokens", decode->tokens, "steps, each a token of every sequence (default 32)")
+      ->add_option("--tokens", decode->tokens,
+                   "Take so many steps, each a token of every sequence (default: 32)")
       ->check(CLI::Range(1, 1 << 20));
-  decode_verb->add_option("--max-num-seqs", decode->max_num_seqs, "sequences at once (default 1)")
+  decode_verb
+      ->add_option("--max-num-seqs", decode->max_num_seqs,
+                   "Decode so many sequences at once (default: 1)")
       ->check(CLI::Range(1, 4096));
   decode_verb->callback([decode, stop] { bench_decode(*decode, stop); });
 
   auto prefill = std::make_shared<BenchOptions>();
   CLI::App* prefill_verb = verb->add_subcommand("prefill", "Tokens a second of a prompt");
   add_model_options(*prefill_verb, *prefill);
-  prefill_verb->add_option("--tokens", prefill->tokens, "length of the prompt (default 512)")
+  prefill_verb
+      ->add_option("--tokens", prefill->tokens, "Prefill a prompt of so many tokens (default: 512)")
       ->check(CLI::Range(1, 1 << 20));
   prefill_verb
-      ->add_option("--repeats", prefill->repeats, "runs, of which the median counts (default 3)")
+      ->add_option("--repeats", prefill->repeats, "Run so often, and count the median (default: 3)")
       ->check(CLI::Range(1, 1000));
   prefill_verb->callback([prefill, stop] { bench_prefill(*prefill, stop); });
   define_bench_engine(*verb, stop);

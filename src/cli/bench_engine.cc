@@ -117,7 +117,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
               {"schedule_share", overhead},
               {"first_token_seconds", percentiles_json(all.first_token)},
               {"each_token_seconds", percentiles_json(all.each_token)}};
-  write_report(o, make_report("bench engine", o, session, result));
+  write_report(o, make_report("bench engine", o, session, result), stop);
   if (o.json) return print_json(result);
   print(fmt::format(
       "{:.2f} tokens/s of up to {} sequences, {:.2f} alone: {:.2f} times as many\n"
@@ -139,19 +139,21 @@ void define_bench_engine(CLI::App& bench, std::stop_token stop) {
   CLI::App* verb =
       bench.add_subcommand("engine", "Tokens a second of many requests at once, beside one alone");
   add_model_options(*verb, *o);
-  verb->add_option("--max-num-seqs", o->max_num_seqs, "sequences at once")
+  verb->add_option("--max-num-seqs", o->max_num_seqs, "Run so many sequences at once")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  verb->add_option("--requests", o->requests, "requests in all (default: twice as many)")
+  verb->add_option("--requests", o->requests,
+                   "Run so many requests in all (default: twice --max-num-seqs)")
       ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--prompt-tokens", o->prompt_tokens, "mean length of a prompt")
+  verb->add_option("--prompt-tokens", o->prompt_tokens,
+                   "Give prompts of so many tokens in the mean")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  verb->add_option("--tokens", o->tokens, "mean number of tokens to generate")
+  verb->add_option("--tokens", o->tokens, "Generate so many tokens a request in the mean")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   verb->add_option("--num-beams", o->num_beams,
-                   "beams that each of the many requests searches with (default: greedy)")
+                   "Search with so many beams in each of the many requests (default: greedy)")
       ->check(CLI::Range(int64_t{1}, kMostBeams));
   verb->callback([o, stop] { bench_engine(*o, stop); });
 }

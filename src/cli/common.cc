@@ -2,16 +2,15 @@
 
 #include <array>
 #include <charconv>
-#include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <filesystem>
 #include <utility>
 
+#include "io/stream.h"
 #include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/cli/help.h"
 #include "src/load/spill_directory.h"
 
 namespace sluice::cli {
@@ -110,24 +109,21 @@ void set_max_model_len(const CommonOptions& o, SessionOptions& s) {
   s.max_model_len = length;
 }
 
-uint64_t parse_bytes(const char* option, const std::string& text, uint64_t all = 0) {
-  std::optional<uint64_t> bytes = parse_size(text, all);
-  if (!bytes) fail(ErrorKind::usage, "{} {}: not a size; write 6GiB or 512MiB", option, text);
-  return *bytes;
-}
-
 void set_kv_memory(const CommonOptions& o, SessionOptions& s) {
   constexpr uint64_t kSwapLimit = 8 * GiB;
-  if (o.kv_cache_memory) s.kv_bytes = parse_bytes("--kv-cache-memory", *o.kv_cache_memory);
+  if (o.kv_cache_memory) s.kv_bytes = parse_size("--kv-cache-memory", *o.kv_cache_memory);
   if (o.kv_cache_memory && s.kv_bytes == 0)
     fail(ErrorKind::usage, "--kv-cache-memory {}: must be more", *o.kv_cache_memory);
-  s.swap.host_bytes = parse_bytes("--swap-space", o.swap_space);
+  s.swap.host_bytes = parse_size("--swap-space", o.swap_space);
   s.swap.directory = o.swap_dir;
+  std::error_code ignored;
+  if (!o.swap_dir.empty() && !std::filesystem::is_directory(o.swap_dir, ignored))
+    fail(ErrorKind::usage, "--swap-dir {}: is not a directory; make it first", o.swap_dir);
   if (!o.swap_dir.empty()) s.swap.disk_bytes = kSwapLimit;
   if (!o.swap_limit) return;
   if (o.swap_dir.empty())
     fail(ErrorKind::usage, "--swap-limit: there is no directory to swap to (--swap-dir)");
-  s.swap.disk_bytes = parse_bytes("--swap-limit", *o.swap_limit);
+  s.swap.disk_bytes = parse_size("--swap-limit", *o.swap_limit);
 }
 
 SpillOptions spill_options(const CommonOptions& o) {
@@ -142,23 +138,127 @@ SpillOptions spill_options(const CommonOptions& o) {
     if (!path.empty()) spill.directories.push_back(path);
   }
   spill.limit = o.spill_limit;
-  if (o.spill_limit) parse_spill_limit(*o.spill_limit, 0);  // refused here if it is no size
+  if (o.spill_limit)
+    parse_size("--spill-limit", *o.spill_limit, 0);  // refused here if it is no size
   spill.verify = o.verify_spill;
   if (o.verify_spill && spill.directories.empty())
     fail(ErrorKind::usage, "--verify-spill: there is no spill directory (--spill-dir)");
   return spill;
 }
 
+// As --quantization names them, in the order of the table.
+std::string scheme_names() {
+  std::string names;
+  for (const QuantScheme& scheme : quant_schemes()) names += fmt::format("{}, ", scheme.name);
+  return names + "fp8";
+}
+
+void add_weight_options(CLI::App& verb, CommonOptions& o) {
+  begin_group(verb, kModelGroup);
+  verb.add_option("--dtype", o.dtype,
+                  "Compute in this type: auto (as the model), bfloat16, float32")
+      ->capture_default_str();
+  verb.add_option("--max-model-len", o.max_model_len,
+                  "Allow sequences of so many tokens, prompt and continuation; auto: the most that "
+                  "fit (default: the model's)");
+  verb.add_option("--load-format", o.load_format, "Read weights in this format: auto, safetensors")
+      ->capture_default_str();
+  verb.add_option("--mirror", o.mirrors,
+                  "Read weight files from this directory on another disk, too, at the same time; "
+                  "may be given several times")
+      ->allow_extra_args(false);
+}
+
+void add_memory_options(CLI::App& verb, CommonOptions& o) {
+  begin_group(verb, kMemoryGroup);
+  verb.add_option(
+      "--memory", o.memory,
+      "Keep the whole process within 6GiB, 512MiB or 75% of what is free (default: what "
+      "is free, less a reserve)");
+  verb.add_option("--device-memory", o.device_memory,
+                  "Keep within this much of the GPU's memory, written likewise (default: what is "
+                  "free, less a reserve)");
+  verb.add_option("--place", o.place,
+                  "Keep parameters in memory or stream them: layers.0-7=host,layers.*.mlp=disk; "
+                  "with a GPU device, too");
+  verb.add_option("--kv-cache-memory", o.kv_cache_memory,
+                  "Let the KV cache take this much at most (default: room for all sequences at "
+                  "their longest)");
+  verb.add_option("--swap-space", o.swap_space,
+                  "Keep KV blocks that have no room in the KV cache in this much of the budget")
+      ->capture_default_str();
+  verb.add_option(
+      "--swap-dir", o.swap_dir,
+      "Keep KV blocks that have no room in memory in a file in this directory (default: "
+      "none)");
+  verb.add_option("--swap-limit", o.swap_limit,
+                  "Let --swap-dir take this much of the disk at most (default: 8GiB)");
+  verb.add_option(
+          "--spill-dir", o.spill_dirs,
+          "Keep weights that are quantized and streamed in packed form in a directory, none "
+          "or auto ($XDG_CACHE_HOME/sluice/spill); several: a copy in each, read at once")
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  verb.add_option("--spill-limit", o.spill_limit,
+                  "Let the spill directory hold this much at most, 20GiB or 50% of what is free "
+                  "(default: 75%)");
+}
+
+void add_quantization_options(CLI::App& verb, CommonOptions& o) {
+  begin_group(verb, kQuantizationGroup);
+  verb.add_option("--quantization", o.quantization,
+                  fmt::format("Quantize weights while they are loaded: {} (fp8_per_channel)",
+                              scheme_names()))
+      ->capture_default_str();
+  verb.add_option("--quantize-modules", o.quantize_modules,
+                  "Quantize these modules: linear, embedding, head, norm, all")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb.add_option("--max-quant-error", o.max_quant_error,
+                  "Refuse the model when a tensor's relative RMS error is above this");
+  verb.add_option("--kv-cache-dtype", o.kv_cache_dtype,
+                  "Keep keys and values in this type: auto (as --dtype), bfloat16, float32, "
+                  "fp8_e4m3, fp8_e5m2, fp8 (fp8_e4m3)")
+      ->capture_default_str();
+}
+
+void add_advanced_options(CLI::App& verb, CommonOptions& o) {
+  begin_group(verb, kAdvancedGroup);
+  verb.add_option("--threads", o.threads,
+                  "Compute with so many threads (default: the CPUs that the process may use)")
+      ->check(CLI::Range(1, 1024));
+  verb.add_flag("--pin-threads", o.pin_threads,
+                "Keep each compute thread but the calling one on a CPU of its own");
+  verb.add_option("--kernels", o.kernels,
+                  "Compute with this instruction set: auto, amx, avx512_bf16, avx2, portable, "
+                  "reference")
+      ->capture_default_str();
+  verb.add_option("--reader", o.reader, "Read files this way: auto, uring, pread, mmap")
+      ->capture_default_str();
+  verb.add_option("--block-size", o.block_size, "Make blocks of the KV cache of so many tokens")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb.add_flag("--verify-spill", o.verify_spill,
+                "Compare what the spill directory holds with the checkpoint before it is used");
+  verb.add_option("--tensor-parallel-size", o.tensor_parallel_size,
+                  "Split the model over so many ranks; this version has one")
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_basic_options(CLI::App& verb, CommonOptions& o) {
+  begin_group(verb, kModelGroup);
   verb.add_option("MODEL", o.model,
-                  "checkpoint directory (config.json, *.safetensors, tokenizer.json)")
+                  "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json)")
       ->required();
-  verb.add_flag("--json", o.json, "print one JSON object on stdout");
-  verb.add_flag("--quiet", o.quiet, "no progress, no summary; errors only");
-  verb.add_option("--log-level", o.log_level, "debug, info, warning, error or off")
+  begin_group(verb, kOutputGroup);
+  verb.add_flag("--json", o.json, "Print the result as one JSON object");
+  verb.add_flag("--quiet", o.quiet, "Print no progress and no summary, only errors");
+  verb.add_option("--log-level", o.log_level,
+                  "Print messages from this level on: debug, info, warning, error, off")
       ->capture_default_str();
+  begin_group(verb, kOwnGroup);
 }
 
 std::shared_ptr<Backend> open_device(const CommonOptions& o) {
@@ -167,81 +267,23 @@ std::shared_ptr<Backend> open_device(const CommonOptions& o) {
 }
 
 void add_device_option(CLI::App& verb, CommonOptions& o) {
-  verb.add_option("--device", o.device, "cpu, cuda, cuda:N (the N-th GPU, counted from 0)")
+  begin_group(verb, kModelGroup);
+  verb.add_option("--device", o.device,
+                  "Compute on the CPU (cpu) or on an NVIDIA GPU (cuda, or cuda:N counted from 0)")
       ->capture_default_str();
+  begin_group(verb, kOwnGroup);
 }
 
 void add_model_options(CLI::App& verb, CommonOptions& o) {
   add_basic_options(verb, o);
   add_device_option(verb, o);
-  verb.add_option("--device-memory", o.device_memory,
-                  "of the GPU's memory, as --memory (default: what is free, less a reserve)");
-  verb.add_option(
-      "--memory", o.memory,
-      "budget of the whole process: 6GiB, 512MiB, 75% (default: what is free, less a reserve)");
-  verb.add_option(
-          "--quantization", o.quantization,
-          "while loading: none, fp8_per_tensor, fp8_per_channel, fp8_per_block, fp8_dynamic, "
-          "fp8_dynamic_per_block, int8 (the last three round activations, too); fp8 = "
-          "fp8_per_channel")
-      ->capture_default_str();
-  verb.add_option("--quantize-modules", o.quantize_modules,
-                  "what --quantization applies to: linear, embedding, head, norm, all")
-      ->delimiter(',')
-      ->capture_default_str();
-  verb.add_option("--max-quant-error", o.max_quant_error,
-                  "refuse when a tensor's relative RMS error is above this");
-  verb.add_option("--dtype", o.dtype, "compute in: auto, bfloat16, float32")->capture_default_str();
-  verb.add_option(
-          "--kv-cache-dtype", o.kv_cache_dtype,
-          "keys and values: auto (as --dtype), bfloat16, float32, fp8_e4m3, fp8_e5m2; fp8 = "
-          "fp8_e4m3")
-      ->capture_default_str();
-  verb.add_option("--load-format", o.load_format, "auto, safetensors")->capture_default_str();
-  verb.add_option(
-          "--mirror", o.mirrors,
-          "a directory on another disk with some or all of the weight files, read at the same "
-          "time; may be given several times")
-      ->allow_extra_args(false);
-  verb.add_option("--reader", o.reader, "auto, uring, pread, mmap")->capture_default_str();
-  verb.add_option("--kernels", o.kernels, "auto, amx, avx512_bf16, avx2, portable, reference")
-      ->capture_default_str();
-  verb.add_option("--threads", o.threads,
-                  "compute threads (default: the CPUs that the process may use)")
-      ->check(CLI::Range(1, 1024));
-  verb.add_flag("--pin-threads", o.pin_threads,
-                "each compute thread but the calling one keeps to a CPU of its own");
-  verb.add_option("--block-size", o.block_size, "tokens in a block of the KV cache")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  verb.add_option(
-      "--kv-cache-memory", o.kv_cache_memory,
-      "most that the KV cache takes (default: room for all sequences at their longest)");
-  verb.add_option("--swap-space", o.swap_space,
-                  "memory, of the budget, for KV blocks that have no room in the KV cache")
-      ->capture_default_str();
-  verb.add_option("--swap-dir", o.swap_dir,
-                  "a directory for KV blocks that have no room in memory (default: none)");
-  verb.add_option("--swap-limit", o.swap_limit,
-                  "most that --swap-dir takes of the disk (default 8GiB)");
-  verb.add_option("--max-model-len", o.max_model_len,
-                  "longest sequence, prompt and continuation; auto: the longest that fits");
-  verb.add_option("--place", o.place,
-                  "what stays in memory and what is streamed: layers.0-7=host,layers.*.mlp=disk; "
-                  "with a GPU device, too");
-  verb.add_option("--tensor-parallel-size", o.tensor_parallel_size, "1")->capture_default_str();
-  verb.add_option("--spill-dir", o.spill_dirs,
-                  "where weights that are quantized and streamed are kept in their packed form: a "
-                  "directory, none, auto ($XDG_CACHE_HOME/sluice/spill); more than once: a copy in "
-                  "each, and all are read at once")
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  verb.add_option(
-      "--spill-limit", o.spill_limit,
-      "most that the spill directory may hold: 20GiB, 50% of what is free (default 75%)");
-  verb.add_flag("--verify-spill", o.verify_spill,
-                "compare what the spill directory holds with the checkpoint before it is used");
-  verb.add_option("--report", o.report, "write a JSON report to this file");
+  add_weight_options(verb, o);
+  add_memory_options(verb, o);
+  add_quantization_options(verb, o);
+  begin_group(verb, kOutputGroup);
+  verb.add_option("--report", o.report, "Write a JSON report to this file");
+  add_advanced_options(verb, o);
+  begin_group(verb, kOwnGroup);
 }
 
 void apply_log_level(const CommonOptions& o) {
@@ -261,10 +303,8 @@ SessionOptions session_options(const CommonOptions& o) {
   s.memory = o.memory;
   std::optional<QuantScheme> scheme = find_quant_scheme(o.quantization);
   if (!scheme) {
-    std::string known;
-    for (const QuantScheme& q : quant_schemes()) known += fmt::format("{}, ", q.name);
-    fail(ErrorKind::usage, "--quantization {}: not supported; {}and fp8 are", o.quantization,
-         known);
+    fail(ErrorKind::usage, "--quantization {}: not supported; one of {} is", o.quantization,
+         scheme_names());
   }
   s.quantize = {*scheme, parse_modules(o.quantize_modules), false};
   s.dtype = parse_dtype_choice(o.dtype);
@@ -322,16 +362,14 @@ std::vector<int32_t> parse_token_ids(const std::string& text, const std::string&
   return ids;
 }
 
-std::string read_text_argument(const std::string& path, const std::string& option) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::error_code error;
-  bool directory = std::filesystem::is_directory(path, error);
-  std::ifstream in(path, std::ios::binary);
-  if (!in || directory) {
-    fail(ErrorKind::usage, "{} {}: {}", option, path,
-         directory ? "is a directory" : errno_text(errno));
+std::string read_text_argument(const std::string& path, const std::string& option,
+                               const std::stop_token& stop) {
+  try {
+    return io::read_stream(path, stop);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::refused) throw;
+    fail(ErrorKind::usage, "{} {}", option, e.what());
   }
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 std::span<const std::pair<int, std::string_view>> exit_statuses() {
@@ -342,23 +380,6 @@ std::span<const std::pair<int, std::string_view>> exit_statuses() {
        {3, "the model or an input file was refused"},
        {4, "does not fit the memory budget"}}};
   return kStatuses;
-}
-
-void print(std::string_view text) {
-  bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) fail_errno(errno, "cannot write the result to standard output");
-}
-
-void print_json(const Json& json) {
-  print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
-void write_text(const std::string& path, std::string_view text, const char* option) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) fail_errno(errno, "{} {}: cannot be written", option, path);
 }
 
 }  // namespace sluice::cli

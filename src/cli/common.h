@@ -1,4 +1,4 @@
-// Options that verbs share, and what they share in output.
+// Options that verbs share, and the report that they write.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "src/base/json.h"
+#include "src/cli/help.h"
+#include "src/cli/output.h"
 #include "src/engine/session.h"
 #include "src/memory/report.h"
 
@@ -60,6 +62,7 @@ void add_basic_options(CLI::App& verb, CommonOptions& options);
 void add_device_option(CLI::App& verb, CommonOptions& options);
 std::shared_ptr<Backend> open_device(const CommonOptions& options);
 // All of these and everything about memory, loading and computing.
+// Each leaves the verb at its own group of options.
 void add_model_options(CLI::App& verb, CommonOptions& options);
 
 void apply_log_level(const CommonOptions& options);
@@ -86,14 +89,8 @@ void follow_limits(Session& session, const std::atomic<int>& shrink, int& follow
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);
 
 // The whole of a text file, "-" for stdin; Error(usage) names `option`.
-std::string read_text_argument(const std::string& path, const std::string& option);
-
-// To stdout, checked: a full disk or a closed pipe is an Error(runtime).
-void print(std::string_view text);
-void print_json(const Json& json);
-
-// The whole of a file, checked likewise; the error names `option`.
-void write_text(const std::string& path, std::string_view text, const char* option);
+std::string read_text_argument(const std::string& path, const std::string& option,
+                               const std::stop_token& stop);
 
 // What the process's exit statuses mean, for help texts and the man page.
 std::span<const std::pair<int, std::string_view>> exit_statuses();
@@ -103,7 +100,6 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
                  const Json& timings);
 // Refuses an unwritable path before any work is done.
 void check_report_path(const CommonOptions& options);
-void check_writable(const std::string& option, const std::string& path);
-void write_report(const CommonOptions& options, const Json& report);
+void write_report(const CommonOptions& options, const Json& report, const std::stop_token& stop);
 
 }  // namespace sluice::cli

@@ -29,13 +29,18 @@ std::vector<const CLI::App*> shown_verbs(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
 }
 
+void man_option(const CLI::Option& option, std::string& out) {
+  std::string name = option.get_name(false, true);
+  std::string value = option.get_expected_min() > 0 && !option.get_positional() ? " VALUE" : "";
+  std::string standard = option.get_default_str();
+  out += fmt::format(".TP\n.B {}{}\n{}{}\n", roff(name), value, roff(option.get_description()),
+                     standard.empty() ? "" : fmt::format(" (default: {})", roff(standard)));
+}
+
 void man_options(const CLI::App& verb, std::string& out) {
-  for (const CLI::Option* option : verb.get_options()) {
-    std::string name = option->get_name(false, true);
-    std::string value = option->get_expected_min() > 0 && !option->get_positional() ? " VALUE" : "";
-    std::string standard = option->get_default_str();
-    out += fmt::format(".TP\n.B {}{}\n{}{}\n", roff(name), value, roff(option->get_description()),
-                       standard.empty() ? "" : fmt::format(" (default: {})", roff(standard)));
+  for (const auto& [group, options] : grouped_options(verb)) {
+    out += fmt::format(".PP\n.I {}\n", group);
+    for (const CLI::Option* option : options) man_option(*option, out);
   }
 }
 
@@ -123,7 +128,7 @@ void define_docs(CLI::App& app, std::stop_token) {
   auto kind = std::make_shared<std::string>();
   CLI::App* verb =
       app.add_subcommand("docs", "Print the man page or a shell's completions")->group("");
-  verb->add_option("KIND", *kind, "man, bash, zsh, fish")
+  verb->add_option("KIND", *kind, "Print this: man, bash, zsh, fish")
       ->required()
       ->check(CLI::IsMember({"man", "bash", "zsh", "fish"}));
   verb->callback([kind, &app] { run(app, *kind); });

@@ -21,14 +21,14 @@ void run(const EvalOptions& o, std::stop_token stop) {
   check_report_path(o);
   Session session(session_options(o));
   std::vector<int32_t> ids =
-      session.need_tokenizer().encode(read_text_argument(o.text, "--text"), true);
+      session.need_tokenizer().encode(read_text_argument(o.text, "--text", stop), true);
   check_token_ids(ids, session.config().vocab_size);
   int64_t window = std::min(session.max_model_len(), std::ssize(ids));
   place_and_load(session, o, session.run_shape(window, window, window), stop);
 
   Perplexity result = evaluate(session.runner(), ids, session.max_model_len(), stop);
   Json report = make_report("eval", o, session, {{"load_seconds", session.load_report().seconds}});
-  write_report(o, report);
+  write_report(o, report, stop);
   if (o.json) {
     print_json({{"perplexity", result.perplexity},
                 {"tokens", result.tokens},
@@ -51,7 +51,8 @@ void define_eval(CLI::App& app, std::stop_token stop) {
       "Example:\n"
       "  sluice eval MODEL --text validation.txt --quantization fp8 --json");
   add_model_options(*verb, *o);
-  verb->add_option("--text", o->text, "text file; - for standard input")->required();
+  verb->add_option("--text", o->text, "Read the text from this file; - for standard input")
+      ->required();
   verb->callback([o, stop] { run(*o, stop); });
 }
 

@@ -1,4 +1,5 @@
 // sluice inspect: what a checkpoint holds and what binds to what.
+#include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
@@ -26,11 +27,11 @@ Json tensor_json(const ReadPlan& plan, const TensorPlan& t, const io::Checkpoint
 }
 
 std::string tensor_text(const io::StoredTensor& t, std::string_view parameter) {
-  return fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", t.name, dtype_name(t.dtype), t.shape.str(),
-                     format_size(t.bytes), parameter);
+  return fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", io::printable(t.name), dtype_name(t.dtype),
+                     t.shape.str(), format_size(t.bytes), parameter);
 }
 
-void run(const CommonOptions& o) {
+void run(const CommonOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
   Session session(session_options(o));
@@ -56,7 +57,7 @@ void run(const CommonOptions& o) {
               {"kv_scales", kv_scales},
               {"units", units},
               {"ignored_tensors", plan.ignored}};
-  write_report(o, result);
+  write_report(o, result, stop);
   if (o.json) {
     print_json(result);
     return;
@@ -69,17 +70,18 @@ void run(const CommonOptions& o) {
   for (const TensorPlan& t : plan.tensors)
     print(tensor_text(*t.stored, plan.params[t.param].param->path));
   for (const io::StoredTensor* t : plan.kv_scales) print(tensor_text(*t, "(KV cache)"));
-  for (const std::string& name : plan.ignored) print(fmt::format("{:<52} known, not read\n", name));
+  for (const std::string& name : plan.ignored)
+    print(fmt::format("{:<52} known, not read\n", io::printable(name)));
 }
 
 }  // namespace
 
-void define_inspect(CLI::App& app, std::stop_token) {
+void define_inspect(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<CommonOptions>();
   CLI::App* verb = app.add_subcommand("inspect", "List tensors, units, and what binds to what");
   verb->footer("Example:\n  sluice inspect MODEL --json");
   add_model_options(*verb, *o);
-  verb->callback([o] { run(*o); });
+  verb->callback([o, stop] { run(*o, stop); });
 }
 
 }  // namespace sluice::cli

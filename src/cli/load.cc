@@ -1,11 +1,5 @@
 // Loading as every verb that computes does it, and the report of what happened.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -131,23 +125,14 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
           {"timings", timings}};
 }
 
-void check_writable(const std::string& option, const std::string& path) {
-  // Opened without truncating: what is there stays until there is something to replace it.
-  bool existed = std::filesystem::exists(path);
-  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) fail_errno(errno, "{} {}: cannot be written", option, path);
-  close(fd);
-  if (!existed) unlink(path.c_str());
-}
-
 void check_report_path(const CommonOptions& options) {
   if (!options.report.empty()) check_writable("--report", options.report);
 }
 
-void write_report(const CommonOptions& options, const Json& report) {
+void write_report(const CommonOptions& options, const Json& report, const std::stop_token& stop) {
   if (options.report.empty()) return;
   write_text(options.report, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
-             "--report");
+             "--report", stop);
 }
 
 }  // namespace sluice::cli

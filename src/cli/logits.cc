@@ -19,8 +19,8 @@ struct LogitsOptions : CommonOptions {
 };
 
 std::vector<std::vector<int32_t>> read_lists(const std::string& path, int64_t vocab_size,
-                                             int64_t max_len) {
-  Json json = parse_json(read_text_argument(path, "--token-ids"), path);
+                                             int64_t max_len, const std::stop_token& stop) {
+  Json json = parse_json(read_text_argument(path, "--token-ids", stop), path);
   if (!json.is_array() || json.empty())
     fail(ErrorKind::usage, "--token-ids {}: must be a list of lists of token ids", path);
   if (json[0].is_number()) json = Json::array({json});
@@ -68,8 +68,9 @@ uint64_t compute_logits(Runner& runner, std::span<const int32_t> ids, std::span<
 void run(const LogitsOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
+  check_writable("--out", o.out);
   Session session(session_options(o));
-  auto lists = read_lists(o.token_ids, session.config().vocab_size, session.max_model_len());
+  auto lists = read_lists(o.token_ids, session.config().vocab_size, session.max_model_len(), stop);
   int64_t longest = 0;
   uint64_t total = 0;
   for (const auto& ids : lists) {
@@ -96,10 +97,10 @@ void run(const LogitsOptions& o, std::stop_token stop) {
                        out});
     at += out.size();
   }
-  io::write_safetensors(o.out, tensors);
+  io::write_safetensors(o.out, tensors, stop);
   Json report =
       make_report("logits", o, session, {{"load_seconds", session.load_report().seconds}});
-  write_report(o, report);
+  write_report(o, report, stop);
   if (o.json)
     print_json(
         {{"out", o.out}, {"tensors", lists.size()}, {"logits_hash", fmt::format("{:016x}", hash)}});
@@ -119,9 +120,10 @@ void define_logits(CLI::App& app, std::stop_token stop) {
       "  echo '[[1, 2, 3], [4, 5]]' > ids.json && sluice logits MODEL --token-ids ids.json --out "
       "logits.safetensors");
   add_model_options(*verb, *o);
-  verb->add_option("--token-ids", o->token_ids, "JSON file with a list of lists of token ids")
+  verb->add_option("--token-ids", o->token_ids,
+                   "Read a JSON list of lists of token ids from this file; - for standard input")
       ->required();
-  verb->add_option("--out", o->out, "safetensors file to write")->required();
+  verb->add_option("--out", o->out, "Write the logits to this safetensors file")->required();
   verb->callback([o, stop] { run(*o, stop); });
 }
 

@@ -1,81 +1,28 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
+#include <memory>
 #include <new>
-#include <stop_token>
+#include <sstream>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <vector>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/cli/help.h"
+#include "src/cli/output.h"
+#include "src/cli/signals.h"
 #include "src/cli/verbs.h"
 #include "src/cli/version.h"
 
 namespace sluice::cli {
 namespace {
 
-// Turns the first SIGINT or SIGTERM into a stop request, so that work ends in good order; a later
-// one ends the process at once. SIGUSR1 asks for less memory. A thread that waits for signals needs
-// no handler and no global state.
-class SignalWatch {
- public:
-  SignalWatch() {
-    sigemptyset(&signals_);
-    for (int s : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals_, s);
-    pthread_sigmask(SIG_BLOCK, &signals_,
-                    nullptr);  // inherited by every thread started from here on
-    thread_ = std::thread([this] { watch(); });
-  }
-  ~SignalWatch() {
-    pthread_kill(thread_.native_handle(), SIGUSR2);  // "no more"
-    thread_.join();
-  }
-  std::stop_token token() const { return source_.get_token(); }
-  // The signal that asked to stop; 0: none.
-  int received() const { return received_.load(); }
-  // How often less memory was asked for.
-  const std::atomic<int>& shrink() const { return shrink_; }
-
- private:
-  // timeout(1), and others, signal the process and then its group, which comes here as two.
-  static constexpr std::chrono::milliseconds kSameRequest{200};
-
-  void watch() {
-    std::chrono::steady_clock::time_point asked;
-    for (int signal = 0; sigwait(&signals_, &signal) == 0 && signal != SIGUSR2;) {
-      if (signal == SIGUSR1) {
-        ++shrink_;
-        continue;
-      }
-      const auto now = std::chrono::steady_clock::now();
-      if (received_ == 0) {
-        asked = now;
-        received_ = signal;
-        source_.request_stop();
-      } else if (now - asked > kSameRequest) {
-        std::_Exit(128 + signal);
-      }
-    }
-  }
-
-  sigset_t signals_;
-  std::stop_source source_;
-  std::atomic<int> received_{0};
-  std::atomic<int> shrink_{0};
-  std::thread thread_;
-};
-
-int report_error(ErrorKind kind, const char* what) {
-  fmt::print(stderr, "sluice: {}\n", what);
+int report_error(ErrorKind kind, std::string_view what) {
+  log::show(fmt::format("sluice: {}\n", one_line(what)));
   return static_cast<int>(kind);
 }
 
@@ -91,18 +38,30 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
        fmt::join(verbs, ", "));
 }
 
+void run_verb(CLI::App& app, int argc, char** argv) {
+  refuse_unknown_verb(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // --help, --version
+    std::ostringstream text;
+    app.exit(e, text, text);
+    print(text.str());
+  }
+}
+
 int dispatch(CLI::App& app, int argc, char** argv) {
   try {
-    refuse_unknown_verb(app, argc, argv);
-    app.parse(argc, argv);
+    if (argc < 2) {
+      log::show(short_help(app));
+      fail(ErrorKind::usage, "give a verb; sluice VERB --help says what it takes");
+    }
+    run_verb(app, argc, argv);
     return 0;
-  } catch (const CLI::Success& e) {  // --help, --version
-    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    fmt::print(
-        stderr, "sluice: {} (see sluice{} --help)\n", e.what(),
-        app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name());
-    return static_cast<int>(ErrorKind::usage);
+    auto given = app.get_subcommands();
+    return report_error(ErrorKind::usage,
+                        fmt::format("{} (see sluice{} --help)", e.what(),
+                                    given.empty() ? "" : " " + given.front()->get_name()));
   } catch (const Error& e) {
     return report_error(e.kind(), e.what());
   } catch (const std::bad_alloc&) {
@@ -116,12 +75,15 @@ int dispatch(CLI::App& app, int argc, char** argv) {
 int run_main(int argc, char** argv) {
   SignalWatch signals;
   CLI::App app("run language models that are larger than memory", "sluice");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.footer(
       "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused, 4 does "
       "not fit the budget.");
   bool verbose = false;  // read before the version flag, which is defined later
-  app.add_flag("-v", verbose, "with --version: also which kernels are used, and why");
-  app.set_version_flag("--version", [&] { return version_text(verbose); });
+  app.add_flag("-v", verbose, "With --version, also say which kernels are used, and why");
+  app.set_version_flag(
+      "--version", [&] { return version_text(verbose); }, "Print the version and end");
+  app.set_help_flag("-h,--help", "Print this help and end");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default(false);
   define_run(app, signals.token(), signals.shrink());
@@ -131,20 +93,18 @@ int run_main(int argc, char** argv) {
     define(app, signals.token());
   }
   int status = dispatch(app, argc, argv);
-  if (int signal = signals.received(); signal != 0) {
-    // Ends as the signal would have ended it, so that shells and scripts see an interrupt.
-    std::fflush(nullptr);
-    sigset_t all;
-    sigemptyset(&all);
-    sigaddset(&all, signal);
-    ::signal(signal, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
-    raise(signal);
-  }
+  signals.end_if_asked();
   return status;
 }
 
 }  // namespace
 }  // namespace sluice::cli
 
-int main(int argc, char** argv) { return sluice::cli::run_main(argc, argv); }
+int main(int argc, char** argv) {
+  sluice::cli::prepare_process();
+  try {
+    return sluice::cli::run_main(argc, argv);
+  } catch (const sluice::Error& e) {  // before there is anything to run
+    return sluice::cli::report_error(e.kind(), e.what());
+  }
+}

@@ -217,14 +217,14 @@ std::string plan_text(const Session& session, const Json& plan) {
     text += "The first run, or `sluice bench disk MODEL`, replaces the assumed rates.\n";
   text += units_text(plan.at("units"), session.device_budget() > 0);
   if (!plan.at("ignored_tensors").empty()) {
-    text +=
+    text += lines_for_terminal(
         fmt::format("not read     {}\n",
-                    fmt::join(plan.at("ignored_tensors").get<std::vector<std::string>>(), ", "));
+                    fmt::join(plan.at("ignored_tensors").get<std::vector<std::string>>(), ", ")));
   }
   return text;
 }
 
-void run(const PlanOptions& o) {
+void run(const PlanOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
   Session session(session_options(o));
@@ -239,7 +239,7 @@ void run(const PlanOptions& o) {
   ReadPlan read = compile(session.model(), session.index(), session.options().quantize,
                           memory.effort.staging, memory.placement);
   Json plan = plan_json(session, shape, memory, smallest, read);
-  write_report(o, plan);
+  write_report(o, plan, stop);
   if (o.json) {
     print_json(plan);
   } else {
@@ -256,7 +256,7 @@ void run(const PlanOptions& o) {
 
 }  // namespace
 
-void define_plan(CLI::App& app, std::stop_token) {
+void define_plan(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<PlanOptions>();
   CLI::App* verb = app.add_subcommand("plan", "Say what a run would need, without reading weights");
   verb->footer(
@@ -265,16 +265,17 @@ void define_plan(CLI::App& app, std::stop_token) {
       "  sluice plan MODEL --memory 8GiB\n"
       "  sluice plan MODEL --quantization fp8 --json");
   add_model_options(*verb, *o);
-  verb->add_option("--prompt-tokens", o->prompt_tokens, "length of the prompt")
+  verb->add_option("--prompt-tokens", o->prompt_tokens, "Plan for a prompt of so many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();
-  verb->add_option("-n,--max-tokens", o->max_tokens, "tokens to generate")
+  verb->add_option("-n,--max-tokens", o->max_tokens, "Plan for so many generated tokens")
       ->check(CLI::Range(int64_t{0}, kMaxPositions))
       ->capture_default_str();
-  verb->add_option("--max-num-seqs", o->max_num_seqs, "sequences of that length at once")
+  verb->add_option("--max-num-seqs", o->max_num_seqs,
+                   "Plan for so many sequences of that length at once")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
-  verb->callback([o] { run(*o); });
+  verb->callback([o, stop] { run(*o, stop); });
 }
 
 }  // namespace sluice::cli

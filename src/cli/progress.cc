@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <string>
 
+#include "src/base/log.h"
+#include "src/base/thread.h"
 #include "src/base/units.h"
 #include "src/memory/system.h"
 
@@ -39,7 +40,7 @@ std::string bar(const LoadProgress& p) {
 
 ProgressDisplay::ProgressDisplay(const LoadProgress& progress, bool quiet)
     : progress_(progress), terminal_(isatty(STDERR_FILENO) != 0) {
-  if (!quiet) thread_ = std::thread([this] { show(); });
+  if (!quiet) thread_ = start_thread({"showing progress"}, [this] { show(); });
 }
 
 ProgressDisplay::~ProgressDisplay() {
@@ -60,14 +61,14 @@ void ProgressDisplay::show() {
   while (!done_) {
     if (terminal_) {
       wake_.wait_for(lock, kTerminalInterval, [&] { return done_; });
-      fmt::print(stderr, "\r\033[Kloading [{}] {}", bar(progress_), state(progress_, elapsed()));
+      log::show(
+          fmt::format("\r\033[Kloading [{}] {}", bar(progress_), state(progress_, elapsed())));
     } else {
       wake_.wait_for(lock, kPlainInterval, [&] { return done_; });
-      if (!done_) fmt::print(stderr, "loading {}\n", state(progress_, elapsed()));
+      if (!done_) log::show(fmt::format("loading {}\n", state(progress_, elapsed())));
     }
-    std::fflush(stderr);
   }
-  if (terminal_) fmt::print(stderr, "\n");
+  if (terminal_) log::show("\n");
 }
 
 }  // namespace sluice::cli

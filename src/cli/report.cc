@@ -61,12 +61,12 @@ void check_options(const ReportOptions& o, bool threshold_given) {
     fail(ErrorKind::usage, "--html and --trace cannot be the same file");
 }
 
-void show(const ReportOptions& o) {
+void show(const ReportOptions& o, const std::stop_token& stop) {
   Json report = read_report(o.file);
   if (o.html || o.trace) {
     ReportData data = report_data(report, o.file);
-    if (o.html) write_text(*o.html, report_html(data), "--html");
-    if (o.trace) write_text(*o.trace, report_trace(data), "--trace");
+    if (o.html) write_text(*o.html, report_html(data), "--html", stop);
+    if (o.trace) write_text(*o.trace, report_trace(data), "--trace", stop);
     if (o.json) print_json(report);
     return;
   }
@@ -100,7 +100,7 @@ void compare(const ReportOptions& o) {
 
 }  // namespace
 
-void define_report(CLI::App& app, std::stop_token) {
+void define_report(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ReportOptions>();
   CLI::App* verb =
       app.add_subcommand("report", "Show a report that --report wrote, or compare two");
@@ -111,25 +111,26 @@ void define_report(CLI::App& app, std::stop_token) {
       "  sluice run MODEL -p Hello --report r.json && sluice report r.json\n"
       "  sluice report r.json --html r.html --trace r.trace.json\n"
       "  sluice report before.json after.json --threshold-speed 30");
-  verb->add_option("REPORT", o->file, "the JSON file")->required();
-  verb->add_option("OTHER", o->other, "another one, to compare with the first");
-  verb->add_flag("--json", o->json, "print the whole object, or the comparison as one");
-  verb->add_option("--html", o->html, "write a page with charts and tables to this file");
+  verb->add_option("REPORT", o->file, "Show the report in this JSON file")->required();
+  verb->add_option("OTHER", o->other, "Compare this report with the first");
+  verb->add_flag("--json", o->json, "Print the whole object, or the comparison as one");
+  verb->add_option("--html", o->html, "Write a page with charts and tables to this file");
   verb->add_option("--trace", o->trace,
-                   "write a trace for ui.perfetto.dev or chrome://tracing to this file");
-  CLI::Option* all = verb->add_option("--threshold", o->threshold,
-                                      "percent by which a figure may become worse; inf: any")
-                         ->capture_default_str();
+                   "Write a trace for ui.perfetto.dev or chrome://tracing to this file");
+  CLI::Option* all =
+      verb->add_option("--threshold", o->threshold,
+                       "Fail when a figure is worse by more than so many percent; inf: never")
+          ->capture_default_str();
   CLI::Option* memory = verb->add_option("--threshold-memory", o->threshold_memory,
-                                         "the same for memory and bytes read only");
+                                         "Use this threshold for memory and bytes read");
   CLI::Option* speed = verb->add_option("--threshold-speed", o->threshold_speed,
-                                        "the same for seconds and rates only");
-  verb->callback([o, all, memory, speed] {
+                                        "Use this threshold for seconds and rates");
+  verb->callback([o, stop, all, memory, speed] {
     check_options(*o, all->count() + memory->count() + speed->count() > 0);
     if (o->other) {
       compare(*o);
     } else {
-      show(*o);
+      show(*o, stop);
     }
   });
 }

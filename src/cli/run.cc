@@ -28,19 +28,21 @@ struct RunOptions : CommonOptions {
   bool ignore_eos = false;
 };
 
-std::vector<int32_t> prompt_ids(const RunOptions& o, const Session& session) {
+std::vector<int32_t> prompt_ids(const RunOptions& o, const Session& session,
+                                const std::stop_token& stop) {
   int given =
       int(o.prompt.has_value()) + int(o.prompt_file.has_value()) + int(o.token_ids.has_value());
   if (given != 1)
     fail(ErrorKind::usage, "give the prompt as one of --prompt, --prompt-file or --token-ids");
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
-  std::string text = o.prompt ? *o.prompt : read_text_argument(*o.prompt_file, "--prompt-file");
+  std::string text =
+      o.prompt ? *o.prompt : read_text_argument(*o.prompt_file, "--prompt-file", stop);
   return session.need_tokenizer().encode(text, true);
 }
 
-Request make_request(const RunOptions& o, const Session& session) {
+Request make_request(const RunOptions& o, const Session& session, const std::stop_token& stop) {
   Request request;
-  request.prompt = prompt_ids(o, session);
+  request.prompt = prompt_ids(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
   if (prompt >= session.max_model_len()) {
     fail(ErrorKind::usage,
@@ -183,7 +185,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   SessionOptions options = session_options(o);
   options.prompt_cache = !o.prompt_cache.empty();
   Session session(std::move(options));
-  Request request = make_request(o, session);
+  Request request = make_request(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
   int64_t tokens = prompt + request.max_tokens;
   std::unique_ptr<Session> draft_session = open_draft(session, o, tokens, prompt);
@@ -218,7 +220,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   Json report = make_report(
       "run", o, session,
       timings_json(session, static_cast<size_t>(prompt), engine.stats().prefix_tokens, result));
-  write_report(o, report);
+  write_report(o, report, stop);
   if (o.json) {
     Json json{{"text", result.text},
               {"token_ids", result.ids},
@@ -245,28 +247,30 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
       "  sluice run MODEL --token-ids 1,15043 -n 16 --json\n"
       "  sluice run BIG -p \"Once upon a time\" --memory 6GiB --draft-model SMALL");
   add_model_options(*verb, *o);
-  verb->add_option("-p,--prompt", o->prompt, "the text to continue");
-  verb->add_option("--prompt-file", o->prompt_file, "a file with the text; - for standard input");
-  verb->add_option("--token-ids", o->token_ids, "the prompt as ids: 1,2,3");
-  verb->add_option("-n,--max-tokens", o->max_tokens, "tokens to generate at most")
+  begin_group(*verb, kGenerationGroup);
+  verb->add_option("-p,--prompt", o->prompt, "Continue this text");
+  verb->add_option("--prompt-file", o->prompt_file,
+                   "Continue the text in this file; - for standard input");
+  verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
+  verb->add_option("-n,--max-tokens", o->max_tokens, "Generate so many tokens at most")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();
   add_sampling_options(*verb, o->sampling);
-  verb->add_option("--stop", o->stop, "end before this text; may be given several times")
+  verb->add_option("--stop", o->stop, "End before this text; may be given several times")
       ->allow_extra_args(false);
   verb->add_option("--speculation", o->speculation,
-                   "guess tokens ahead and verify several in one pass, with the same result: auto "
+                   "Guess tokens ahead and verify several in one pass, with the same result: auto "
                    "(where weights are streamed), none, prompt_lookup")
       ->capture_default_str();
   verb->add_option(
       "--draft-model", o->draft_model,
-      "a smaller model of the same vocabulary that guesses tokens; it stays in memory, "
-      "inside the budget");
+      "Guess tokens with this smaller model of the same vocabulary, which stays in memory, inside "
+      "the budget");
   verb->add_option(
       "--prompt-cache", o->prompt_cache,
-      "a file for the prompt's keys and values: what it has of the prompt's beginning is not "
-      "computed again, and the whole prompt is there afterwards");
-  verb->add_flag("--ignore-eos", o->ignore_eos, "go on after an end-of-sequence token");
+      "Keep the prompt's keys and values in this file, and do not compute again what it has of the "
+      "prompt's beginning");
+  verb->add_flag("--ignore-eos", o->ignore_eos, "Go on after an end-of-sequence token");
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }
 

@@ -45,41 +45,47 @@ std::map<int32_t, float> parse_logit_bias(const std::string& text) {
 
 void add_sampling_options(CLI::App& verb, SamplingOptions& o) {
   SamplingParams& p = o.params;
-  verb.add_option("--temperature", p.temperature, "0: always the likeliest token")
+  verb.add_option("--temperature", p.temperature,
+                  "Sample at this temperature; 0: always take the likeliest token")
       ->capture_default_str();
-  verb.add_option("--top-k", p.top_k, "sample from the k likeliest; 0: off")->capture_default_str();
-  verb.add_option("--top-p", p.top_p, "sample from the likeliest that together reach p")
+  verb.add_option("--top-k", p.top_k, "Sample from so many likeliest tokens; 0: off")
+      ->capture_default_str();
+  verb.add_option("--top-p", p.top_p,
+                  "Sample from the likeliest tokens that together reach this probability")
       ->capture_default_str();
   verb.add_option("--min-p", p.min_p,
-                  "drop tokens below this share of the likeliest one's probability")
+                  "Drop tokens below this share of the likeliest one's probability")
       ->capture_default_str();
   verb.add_option("--typical-p", p.typical_p,
-                  "sample from those nearest to the expected surprise that together reach p")
+                  "Sample from tokens nearest to the expected surprise that together reach this "
+                  "probability")
       ->capture_default_str();
   verb.add_option("--repetition-penalty", p.repetition_penalty,
-                  "above 1: less of what the prompt or the continuation holds")
+                  "Make what the prompt or the continuation holds less likely where above 1")
       ->capture_default_str();
   verb.add_option("--presence-penalty", p.presence_penalty,
-                  "taken from the logits of tokens that were generated")
+                  "Subtract this from the logits of tokens that were generated")
       ->capture_default_str();
   verb.add_option("--frequency-penalty", p.frequency_penalty,
-                  "taken from them for each time that they were")
+                  "Subtract this for each time that a token was generated")
       ->capture_default_str();
   verb.add_option("--no-repeat-ngram-size", p.no_repeat_ngram_size,
-                  "no so many tokens in a row a second time; 0: off")
+                  "Generate no so many tokens in a row a second time; 0: off")
       ->capture_default_str();
-  verb.add_option("--logit-bias", o.logit_bias, "add to the logits of tokens: 5=1.5,7=-100");
-  verb.add_option("--allowed-token-ids", o.allowed_token_ids, "generate only these: 1,2,3");
-  verb.add_option("--banned-token-ids", o.banned_token_ids, "never generate these: 1,2,3");
+  verb.add_option("--logit-bias", o.logit_bias, "Add to the logits of tokens: 5=1.5,7=-100");
+  verb.add_option("--allowed-token-ids", o.allowed_token_ids, "Generate only these tokens: 1,2,3");
+  verb.add_option("--banned-token-ids", o.banned_token_ids, "Never generate these tokens: 1,2,3");
   verb.add_option("--min-tokens", p.min_tokens,
-                  "no end-of-sequence or stop token before so many are generated")
+                  "Generate so many tokens before an end-of-sequence or stop token")
       ->capture_default_str();
   verb.add_option("--stop-token-ids", o.stop_token_ids,
-                  "end with one of these, as with an end-of-sequence token: 1,2,3");
-  verb.add_option("--seed", p.seed, "of the random numbers")->capture_default_str();
-  verb.add_option("--logprobs", p.logprobs,
-                  "with --json: the logarithm of each token's probability, and so many likeliest "
-                  "tokens at its place");
+                  "End with one of these tokens, as with an end-of-sequence token: 1,2,3");
+  verb.add_option("--seed", p.seed, "Seed the random numbers: the same seed gives the same tokens")
+      ->capture_default_str();
+  verb.add_option(
+      "--logprobs", p.logprobs,
+      "Print, with --json, the logarithm of each token's probability and so many likeliest "
+      "tokens at its place");
 }
 
 SamplingParams sampling_params(const SamplingOptions& o) {

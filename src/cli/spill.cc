@@ -80,12 +80,14 @@ void define_spill(CLI::App& app, std::stop_token) {
   verb->footer(
       "The cache holds weights that were quantized while loading and do not stay in memory.\n"
       "Examples:\n  sluice spill\n  sluice spill --clear");
-  verb->add_option("--spill-dir", o->directories,
-                   "a directory, auto: $XDG_CACHE_HOME/sluice/spill; may be repeated")
+  verb->add_option(
+          "--spill-dir", o->directories,
+          "Look in this directory, or auto ($XDG_CACHE_HOME/sluice/spill); may be given several "
+          "times")
       ->allow_extra_args(false)
       ->capture_default_str();
-  verb->add_flag("--clear", o->clear, "remove what no running process is writing");
-  verb->add_flag("--json", o->json, "print one JSON object on stdout");
+  verb->add_flag("--clear", o->clear, "Remove what no running process is writing");
+  verb->add_flag("--json", o->json, "Print the result as one JSON object");
   verb->callback([o] { run(*o); });
 }
 

@@ -1,5 +1,4 @@
 // sluice tokenize, sluice detokenize: text to ids and back. MODEL may hold tokenizer files only.
-#include <iostream>
 #include <sstream>
 
 #include "src/base/error.h"
@@ -50,8 +49,8 @@ Json detokenize_line(const Tokenizer& tokenizer, const JsonFields& request) {
 
 // A request a line in, a result a line out; a bad request ends the work with an error that names
 // the line.
-void each_line(const std::string& path, const auto& answer) {
-  std::istringstream lines(read_text_argument(path, "--jsonl"));
+void each_line(const std::string& path, const std::stop_token& stop, const auto& answer) {
+  std::istringstream lines(read_text_argument(path, "--jsonl", stop));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
@@ -63,18 +62,18 @@ void each_line(const std::string& path, const auto& answer) {
   }
 }
 
-void tokenize(const TokenizeOptions& o) {
+void tokenize(const TokenizeOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_one(int(o.text.has_value()) + int(o.file.has_value()) + int(o.jsonl.has_value()),
             "--text, --file or --jsonl");
   Tokenizer tokenizer = load_tokenizer(o);
   if (o.jsonl) {
-    each_line(*o.jsonl,
+    each_line(*o.jsonl, stop,
               [&](const JsonFields& request) { return tokenize_line(tokenizer, request); });
     return;
   }
-  std::vector<int32_t> ids =
-      tokenizer.encode(o.text ? *o.text : read_text_argument(*o.file, "--file"), !o.no_special);
+  std::vector<int32_t> ids = tokenizer.encode(
+      o.text ? *o.text : read_text_argument(*o.file, "--file", stop), !o.no_special);
   if (o.json) {
     print_json({{"ids", ids}});
   } else {
@@ -82,12 +81,12 @@ void tokenize(const TokenizeOptions& o) {
   }
 }
 
-void detokenize(const TokenizeOptions& o) {
+void detokenize(const TokenizeOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_one(int(o.ids.has_value()) + int(o.jsonl.has_value()), "--ids or --jsonl");
   Tokenizer tokenizer = load_tokenizer(o);
   if (o.jsonl) {
-    each_line(*o.jsonl,
+    each_line(*o.jsonl, stop,
               [&](const JsonFields& request) { return detokenize_line(tokenizer, request); });
     return;
   }
@@ -106,7 +105,7 @@ void detokenize(const TokenizeOptions& o) {
 
 }  // namespace
 
-void define_tokenize(CLI::App& app, std::stop_token) {
+void define_tokenize(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<TokenizeOptions>();
   CLI::App* verb = app.add_subcommand("tokenize", "Text to token ids");
   verb->footer(
@@ -115,15 +114,16 @@ void define_tokenize(CLI::App& app, std::stop_token) {
       "  sluice tokenize MODEL --jsonl requests.jsonl      lines {\"text\": ..., "
       "\"add_special_tokens\": true}");
   add_basic_options(*verb, *o);
-  verb->add_option("--text", o->text, "the text");
-  verb->add_option("--file", o->file, "a file with the text; - for standard input");
-  verb->add_option("--jsonl", o->jsonl, "a file with a JSON request a line; - for standard input");
+  verb->add_option("--text", o->text, "Tokenize this text");
+  verb->add_option("--file", o->file, "Tokenize the text in this file; - for standard input");
+  verb->add_option("--jsonl", o->jsonl,
+                   "Answer each line of this file, a JSON request; - for standard input");
   verb->add_flag("--no-special-tokens", o->no_special,
-                 "do not add the tokenizer's special tokens (BOS, ...)");
-  verb->callback([o] { tokenize(*o); });
+                 "Do not add the tokenizer's special tokens (BOS, ...)");
+  verb->callback([o, stop] { tokenize(*o, stop); });
 }
 
-void define_detokenize(CLI::App& app, std::stop_token) {
+void define_detokenize(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<TokenizeOptions>();
   CLI::App* verb = app.add_subcommand("detokenize", "Token ids to text");
   verb->footer(
@@ -132,10 +132,11 @@ void define_detokenize(CLI::App& app, std::stop_token) {
       "  sluice detokenize MODEL --jsonl requests.jsonl    lines {\"ids\": [...], "
       "\"skip_special_tokens\": false}");
   add_basic_options(*verb, *o);
-  verb->add_option("--ids", o->ids, "token ids: 1,2,3");
-  verb->add_option("--jsonl", o->jsonl, "a file with a JSON request a line; - for standard input");
-  verb->add_flag("--skip-special-tokens", o->skip_special, "leave special tokens out of the text");
-  verb->callback([o] { detokenize(*o); });
+  verb->add_option("--ids", o->ids, "Decode these token ids: 1,2,3");
+  verb->add_option("--jsonl", o->jsonl,
+                   "Answer each line of this file, a JSON request; - for standard input");
+  verb->add_flag("--skip-special-tokens", o->skip_special, "Leave special tokens out of the text");
+  verb->callback([o, stop] { detokenize(*o, stop); });
 }
 
 }  // namespace sluice::cli

@@ -22,11 +22,9 @@ constexpr uint64_t kMostLogitsBytes = 32 * MiB;
 
 // `all`: what a share is of.
 uint64_t parse_budget(const char* option, const std::string& text, uint64_t all) {
-  std::optional<uint64_t> bytes = parse_size(text, all);
-  if (!bytes || *bytes == 0) {
-    fail(ErrorKind::usage, "{} {}: not a size; write 6GiB, 512MiB or 75%", option, text);
-  }
-  return *bytes;
+  uint64_t bytes = parse_size(option, text, all);
+  if (bytes == 0) fail(ErrorKind::usage, "{} {}: must be more than 0", option, text);
+  return bytes;
 }
 
 Compute choose_compute(DtypeChoice choice, DType model) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/thread.h"
 #include "src/base/units.h"
 
 namespace sluice {
@@ -21,8 +22,6 @@ uint64_t reader_slot_bytes(uint64_t slot_bytes) { return slot_bytes + io::kDirec
 // Other processes may have their own in the same directory.
 io::NewFile create(const std::filesystem::path& directory, uint64_t bytes) {
   constexpr int kMostProcesses = 64;
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
   for (int i = 0; i < kMostProcesses; ++i) {
     auto file = io::NewFile::create(directory / fmt::format("kv-{}.swap", i), bytes);
     if (file) return *std::move(file);
@@ -50,7 +49,7 @@ SwapFile::SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64
   options.slot_bytes = reader_slot_bytes(slot_bytes);
   options.chunk_bytes = std::clamp<uint64_t>(slot_bytes, 64 * KiB, 2 * MiB);
   reader_ = io::open_reader(files, memory_.bytes().subspan(kWrites * slot_bytes), options);
-  thread_ = std::thread([this] { work(); });
+  thread_ = start_thread({"swapping"}, [this] { work(); });
 }
 
 SwapFile::~SwapFile() {

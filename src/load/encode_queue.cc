@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/thread.h"
 
 namespace sluice {
 namespace {
@@ -35,17 +36,21 @@ EncodeQueue::EncodeQueue(const ReadPlan& plan, const Encoder& encoder,
   if (std::ranges::find(plan.params, Tier::host, &ParamPlan::tier) != plan.params.end())
     host_encoder_ = make_cpu_encoder(Isa::automatic);
   awake_ = static_cast<size_t>(threads);
-  for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  start_threads(workers_, "encoding", threads, [this](int) { work(); }, [this] { end_work(); });
 }
 
 EncodeQueue::~EncodeQueue() {
+  end_work();
+  for (std::thread& t : workers_) t.join();
+}
+
+void EncodeQueue::end_work() {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
     ready_.clear();
   }
   calls_.release(std::ssize(workers_));
-  for (std::thread& t : workers_) t.join();
 }
 
 void EncodeQueue::push(const ArrivedSpan& arrived) {

@@ -80,6 +80,7 @@ class EncodeQueue {
   };
 
   void work();
+  void end_work();
   void await_call();
   void call_workers();  // with mutex_ held
   void process(const ArrivedSpan& arrived);

@@ -104,15 +104,9 @@ uint64_t make_spill_room(const fs::path& directory, const fs::path& keep, uint64
   return std::min({wanted, room, disk - disk / 20});
 }
 
-uint64_t parse_spill_limit(const std::string& text, uint64_t all) {
-  std::optional<uint64_t> limit = parse_size(text, all);
-  if (!limit) fail(ErrorKind::usage, "--spill-limit {}: not a size; write 20GiB or 50%", text);
-  return *limit;
-}
-
 uint64_t spill_limit(const fs::path& directory, const std::optional<std::string>& text) {
   uint64_t all = free_bytes(directory) + total_bytes(list_spill_files(directory));
-  return parse_spill_limit(text.value_or("75%"), all);
+  return parse_size("--spill-limit", text.value_or("75%"), all);
 }
 
 void mark_spill_used(const fs::path& file) {

@@ -33,9 +33,7 @@ uint64_t clear_spill_files(const std::filesystem::path& directory);
 uint64_t make_spill_room(const std::filesystem::path& directory, const std::filesystem::path& keep,
                          uint64_t wanted, uint64_t limit);
 
-// "20GiB", or "50%" of `all`. Error(usage) when it is no size.
-uint64_t parse_spill_limit(const std::string& text, uint64_t all);
-// Of what the file system has free with the directory's own files; no text: 75%.
+// "20GiB", or "50%" of what the file system has free with the directory's own files; no text: 75%.
 uint64_t spill_limit(const std::filesystem::path& directory,
                      const std::optional<std::string>& text);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/thread.h"
 #include "src/base/units.h"
 #include "src/device/range.h"
 #include "src/load/disk_rate.h"
@@ -197,8 +198,9 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   }
 
   // Declared after what they write to, so that they end first.
-  std::jthread toucher(
-      [&](const std::stop_token& end) { touch_ahead(list, filling.storage, end); });
+  auto toucher = start_thread<std::jthread>({"touching memory"}, [&](const std::stop_token& end) {
+    touch_ahead(list, filling.storage, end);
+  });
   EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
                     options_.spill);
   const size_t most_in_flight = in_flight_of(static_cast<size_t>(reader->free_slots()));

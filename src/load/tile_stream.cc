@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/thread.h"
 #include "src/base/units.h"
 #include "src/load/fallback.h"
 
@@ -81,11 +82,13 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
       all = {all.empty() ? &t : all.data(), all.size() + 1};
     }
   }
+  if (!plan.sweep.empty()) {
+    thread_ = start_thread<std::jthread>({"streaming"},
+                                         [this](const std::stop_token& end) { read_tiles(end); });
+  }
+  // Last: what failed before leaves none that points here.
   for (const ParamPlan& p : plan.params) {
     if (p.streamed()) p.param->stream = this;
-  }
-  if (!plan.sweep.empty()) {
-    thread_ = std::jthread([this](const std::stop_token& end) { read_tiles(end); });
   }
 }
 

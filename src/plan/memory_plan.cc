@@ -82,8 +82,13 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   uint64_t block = kv_block_bytes(cache, groups.areas);
   plan.kv_blocks = blocks_needed(groups, shape, plan.chunk_rows);
   if (shape.kv_bytes > 0) {
-    auto most = static_cast<int64_t>(std::max<uint64_t>(shape.kv_bytes / block, 1));
-    plan.kv_blocks = std::min(plan.kv_blocks, most);
+    if (shape.kv_bytes < block) {
+      fail(ErrorKind::usage,
+           "--kv-cache-memory {}: a block of the KV cache takes {}; give room for one at least, or "
+           "a smaller --block-size",
+           shape.kv_bytes, format_size(block));
+    }
+    plan.kv_blocks = std::min(plan.kv_blocks, static_cast<int64_t>(shape.kv_bytes / block));
   }
   Uses(shape, plan).kv_cache = Buffer::charged_bytes(static_cast<uint64_t>(plan.kv_blocks) * block);
   uint64_t slot = kv_slot_bytes(cache, groups.areas);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 
 namespace sluice {
 namespace {
@@ -14,6 +15,19 @@ TEST(Error, IsOneLineWhateverFilesPutIntoIt) {
   EXPECT_EQ(message("x"), "x is not known");
   EXPECT_EQ(message("\n\x1b[31m\t\x7f"), "??[31m?? is not known");
   EXPECT_EQ(message("\u00e9\u009b\u00a0\U0001f600"), "\u00e9??\u00a0\U0001f600 is not known");
+}
+
+TEST(Error, CannotTurnTheRestOfItsLineAround) {
+  // Bidirectional and other format characters, separators of lines, tags.
+  for (const char* unseen : {"\u202e", "\u2066", "\u200f", "\u061c", "\u2028", "\u2029", "\u200b",
+                             "\ufeff", "\u00ad", "\U000e0041"}) {
+    std::string replaced(std::string_view(unseen).size(), '?');
+    EXPECT_EQ(one_line(std::string("a") + unseen + "b"), "a" + replaced + "b");
+  }
+  // No UTF-8: a lone byte, a sequence that ends early, a long form of '/', a surrogate.
+  EXPECT_EQ(one_line("a\xff\xe2\x82 \xc0\xaf \xed\xa0\x80 \xe2\x82"), "a??? ?? ??? ??");
+  EXPECT_EQ(one_line("\u05e9\u20ac\U0001f600"), "\u05e9\u20ac\U0001f600");
+  EXPECT_EQ(lines_for_terminal("a\n\tb\u202e"), "a\n?b???");
 }
 
 TEST(Error, IsNoLongerThanAPersonReads) {

@@ -1,24 +1,44 @@
 #include "src/base/units.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+
+#include "src/base/error.h"
 
 namespace sluice {
 namespace {
 
+using testing::HasSubstr;
+
 TEST(Units, ParsesWhatUsersWrite) {
-  EXPECT_EQ(parse_size("6GiB", 0), 6 * GiB);
-  EXPECT_EQ(parse_size("512MiB", 0), 512 * MiB);
-  EXPECT_EQ(parse_size("1.5GB", 0), 1'500'000'000u);
-  EXPECT_EQ(parse_size("4096", 0), 4096u);
-  EXPECT_EQ(parse_size("75%", 1000), 750u);
-  EXPECT_EQ(parse_size("0", 0), 0u);
+  EXPECT_EQ(parse_size("--x", "6GiB"), 6 * GiB);
+  EXPECT_EQ(parse_size("--x", "512MiB"), 512 * MiB);
+  EXPECT_EQ(parse_size("--x", "1.5GB"), 1'500'000'000u);
+  EXPECT_EQ(parse_size("--x", "4096"), 4096u);
+  EXPECT_EQ(parse_size("--x", "75%", 1000), 750u);
+  EXPECT_EQ(parse_size("--x", "0"), 0u);
+  EXPECT_EQ(parse_size("--x", "1PiB"), 1024 * 1024 * GiB);
+  EXPECT_EQ(parse_size("--x", "1EiB"), uint64_t{1} << 60);
 }
 
-TEST(Units, RefusesWhatIsNoSize) {
-  for (const char* bad :
-       {"", "GiB", "-1GiB", "5XiB", "nan", "inf", "1e30GiB", "101%", "5 GiB", "0x10"}) {
-    EXPECT_EQ(parse_size(bad, 1000), std::nullopt) << bad;
-  }
+TEST(Units, SaysWhetherASizeIsNoneOrOutOfRange) {
+  auto fault = [](const char* text, std::optional<uint64_t> whole) -> std::string {
+    try {
+      return std::to_string(parse_size("--x", text, whole));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::usage);
+      return e.what();
+    }
+  };
+  for (const char* text : {"", "GiB", "5XiB", "nan", "inf", "5 GiB", "0x10", "%", "1e999x"})
+    EXPECT_THAT(fault(text, 1000), HasSubstr("not a size")) << text;
+  for (const char* text : {"-1GiB", "1e30GiB", "1e999", "9223372036854775807", "2EiB"})
+    EXPECT_THAT(fault(text, 1000), HasSubstr("from 0 to 1EiB")) << text;
+  for (const char* text : {"101%", "-1%"})
+    EXPECT_THAT(fault(text, 1000), HasSubstr("from 0% to 100%")) << text;
+  EXPECT_THAT(fault("50%", std::nullopt), HasSubstr("not a size"));  // of nothing
 }
 
 TEST(Units, FormatsThreeDigits) {

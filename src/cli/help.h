@@ -1,0 +1,39 @@
+// Help texts: options by what they are about, each in a sentence.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice::cli {
+
+// Groups of options, in the order in which help texts and the man page have them. A verb's own, and
+// --help, are in the first.
+inline constexpr const char* kOwnGroup = "Options";
+inline constexpr const char* kModelGroup = "Model";
+inline constexpr const char* kMemoryGroup = "Memory";
+inline constexpr const char* kQuantizationGroup = "Quantization";
+inline constexpr const char* kGenerationGroup = "Generation";
+inline constexpr const char* kOutputGroup = "Output";
+inline constexpr const char* kAdvancedGroup = "Advanced";
+
+// Options that are added to `verb` from here on belong to the group.
+void begin_group(CLI::App& verb, const char* group);
+
+// Those of a verb by group, without the groups that have none.
+std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> grouped_options(
+    const CLI::App& verb);
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter();
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+  std::string make_option_desc(const CLI::Option* option) const override;
+};
+
+// The verbs, and one example.
+std::string short_help(const CLI::App& app);
+
+}  // namespace sluice::cli

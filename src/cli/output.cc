@@ -1,0 +1,54 @@
+#include "src/cli/output.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "io/stream.h"
+#include "src/base/error.h"
+#include "src/cli/signals.h"
+
+namespace sluice::cli {
+namespace {
+
+template <class Work>
+void naming(const char* option, Work work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    fail(e.kind(), "{} {}", option, e.what());
+  }
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  while (!text.empty()) {
+    await_stdout();
+    // What a pipe that takes something takes at once.
+    ssize_t n = ::write(STDOUT_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+    } else if (errno != EINTR && errno != EAGAIN) {
+      fail_errno(errno, "cannot write the result to standard output");
+    }
+  }
+}
+
+void print_json(const Json& json) {
+  print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void write_text(const std::string& path, std::string_view text, const char* option,
+                const std::stop_token& stop) {
+  naming(option, [&] { io::write_whole(path, std::array{text}, stop); });
+}
+
+void check_writable(const char* option, const std::string& path) {
+  naming(option, [&] { io::check_writable(path); });
+}
+
+}  // namespace sluice::cli

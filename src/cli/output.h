@@ -1,0 +1,22 @@
+// Results on stdout, and in files that options name.
+#pragma once
+
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "src/base/json.h"
+
+namespace sluice::cli {
+
+// To stdout, checked: a full disk or a closed pipe is an Error(runtime). On the main thread.
+void print(std::string_view text);
+void print_json(const Json& json);
+
+// The whole of a file, as io::write_whole(); the error names `option`.
+void write_text(const std::string& path, std::string_view text, const char* option,
+                const std::stop_token& stop);
+// Refuses what cannot be written, before any work is done.
+void check_writable(const char* option, const std::string& path);
+
+}  // namespace sluice::cli

@@ -1,0 +1,52 @@
+// What the process makes of signals, and of how it was started.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <stop_token>
+#include <thread>
+
+namespace sluice::cli {
+
+// Before anything else. Descriptors 0 to 2 are open then, so that no file that is opened later gets
+// what is written to stderr; what is written to a stdout that was closed fails. Writing to a file
+// beyond the limit on its size (RLIMIT_FSIZE) is an error of the write.
+void prepare_process();
+
+// Turns the first SIGINT or SIGTERM into a stop request, so that work ends in good order; a later
+// one ends the process at once. SIGUSR1 asks for less memory. A thread that waits for signals needs
+// no handler and no global state.
+class SignalWatch {
+ public:
+  SignalWatch();  // on the thread that will print results
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  std::stop_token token() const { return source_.get_token(); }
+  // How often less memory was asked for.
+  const std::atomic<int>& shrink() const { return shrink_; }
+  // Ends the process by the signal that asked to stop, so that shells and scripts see an interrupt.
+  // Returns where there was none.
+  void end_if_asked() const;
+
+ private:
+  void watch();
+
+  sigset_t signals_;
+  pthread_t printing_;
+  std::stop_source source_;
+  std::atomic<int> received_{0};  // the signal that asked to stop; 0: none
+  std::atomic<int> shrink_{0};
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+// Returns when stdout takes something more, or an error. A signal that asks, or has asked, to stop
+// ends the process instead of waiting for a reader.
+void await_stdout();
+
+}  // namespace sluice::cli
