@@ -338,7 +338,10 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   Json timings = timings_json(engine, totals, width, seconds);
   Json report = make_report("batch", o, session, timings);
   write_report(o, report, stop);
-  if (o.json) print_json({{"timings", timings}, {"memory", report.at("memory")}});
+  if (o.json)
+    print_json({{"timings", timings},
+                {"memory", report.at("memory")},
+                {"scheduler", report.at("scheduler")}});
   log::info(
       "{}\nbatch      {} completed, {} failed, {} done before; {} tokens in {:.1f} s: {:.1f} "
       "tokens/s",

@@ -229,6 +229,10 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
       ->check(CLI::Range(1, 1024));
   verb.add_flag("--pin-threads", o.pin_threads,
                 "Keep each compute thread but the calling one on a CPU of its own");
+  verb.add_option("--scheduler-slice", o.scheduler_slice,
+                  "Ask Linux to serve the threads within so many microseconds after they wake, 100 "
+                  "to 100000; 0: do not ask")
+      ->capture_default_str();
   verb.add_option("--kernels", o.kernels,
                   "Compute with this instruction set: auto, amx, avx512_bf16, avx2, portable, "
                   "reference")
@@ -323,6 +327,12 @@ SessionOptions session_options(const CommonOptions& o) {
     fail(ErrorKind::usage, "--kernels {}: not on this machine: {}", o.kernels, missing);
   s.isa = *isa;
   s.threads = o.threads;
+  const bool slice = o.scheduler_slice >= kLeastSlice && o.scheduler_slice <= kLargestSlice;
+  if (!slice && o.scheduler_slice != 0) {
+    fail(ErrorKind::usage, "--scheduler-slice {}: must be 0, or {} to {} microseconds",
+         o.scheduler_slice, kLeastSlice, kLargestSlice);
+  }
+  s.scheduler_slice = o.scheduler_slice;
   if (o.pin_threads) s.pin_threads = ThreadPool::Pin::yes;
   s.block_size = o.block_size;
   set_kv_memory(o, s);

@@ -38,6 +38,7 @@ struct CommonOptions {
   std::string kernels = "auto";
   int threads = 0;
   bool pin_threads = false;
+  int64_t scheduler_slice = 100;  // microseconds
   int64_t block_size = 16;
   std::optional<std::string> kv_cache_memory;
   std::string swap_space = "0";

@@ -76,6 +76,12 @@ Json spill_json(const Session& session) {
           {"bytes_written", r.written}};
 }
 
+Json scheduler_json(SchedulerSlice slice) {
+  constexpr double kMicroseconds = 1e6;
+  return {{"slice", static_cast<double>(slice.asked) / kMicroseconds},
+          {"in_force", slice.in_force}};
+}
+
 Json disk_json(const DiskTimeline& timeline) {
   Json samples = Json::array();
   for (const DiskTimeline::Sample& s : timeline.samples()) samples.push_back({s.seconds, s.bytes});
@@ -120,6 +126,7 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
           {"stream", stream_json(session)},
           {"spill", spill_json(session)},
           {"kv_cache", kv_cache_json(session)},
+          {"scheduler", scheduler_json(session.scheduler_slice())},
           {"disk", disk_json(session.timeline())},
           {"memory", to_json(memory)},
           {"timings", timings}};

@@ -227,6 +227,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
               {"finish_reason", result.finish_reason},
               {"timings", report.at("timings")},
               {"memory", report.at("memory")},
+              {"scheduler", report.at("scheduler")},
               {"logits_hash", fmt::format("{:016x}", result.logits_hash)}};
     if (o.sampling.params.logprobs) json["logprobs"] = logprobs_json(result.logprobs);
     print_json(json);

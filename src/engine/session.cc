@@ -72,6 +72,7 @@ Session::Session(SessionOptions options, Session* host)
       free_(host == nullptr ? free_memory() : host->free_),
       model_(read_model(options_.model)),
       index_(io::open_checkpoint(options_.model, options_.mirrors)),
+      slice_(host != nullptr ? host->slice_ : ask_scheduler_slice(options_.scheduler_slice)),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
                                   options_.threads > 0 ? options_.threads : usable_threads(),

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/scheduler_slice.h"
 #include "src/base/thread_pool.h"
 #include "src/engine/runner.h"
 #include "src/load/host_tiles.h"
@@ -41,6 +42,7 @@ struct SessionOptions {
   Isa isa = Isa::automatic;
   int threads = 0;  // 0: as many as the process may use
   ThreadPool::Pin pin_threads = ThreadPool::Pin::no;
+  int64_t scheduler_slice = 0;  // to ask for, of all threads [microseconds]; 0: none
   int64_t block_size = 16;
   std::optional<int64_t> max_model_len;
   bool longest_model_len = false;  // as long as the budget allows
@@ -71,6 +73,8 @@ class Session {
   const Tokenizer& need_tokenizer() const;
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
+  // That the thread which made the session, and those that it starts, asked for.
+  SchedulerSlice scheduler_slice() const { return slice_; }
   const Backend& backend() const { return *backend_; }
   // 0: its memory is the host's. Beside guests.
   uint64_t device_budget() const {
@@ -163,6 +167,7 @@ class Session {
   io::CheckpointIndex index_;
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
+  SchedulerSlice slice_;  // before any thread is started
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;
   uint64_t device_budget_ = 0;

@@ -19,7 +19,7 @@ from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
-from system_test import HelpTest, LimitsTest, MessagesTest, SignalTest
+from system_test import HelpTest, LimitsTest, MessagesTest, SchedulerTest, SignalTest
 
 
 class RunTest(Case):

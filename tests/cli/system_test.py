@@ -172,6 +172,15 @@ class LimitsTest(Case):
             self.assertEqual(result.returncode, status)
 
 
+class SchedulerTest(Case):
+    def test_the_slice_is_asked_for_and_said(self):
+        run = ("run", DEMO, "-p", "x", "-n", "1")
+        self.assertAlmostEqual(run_json(*run)["scheduler"]["slice"], 1e-4)
+        self.assertEqual(run_json(*run, "--scheduler-slice", "0")["scheduler"], {"slice": 0, "in_force": False})
+        for value in ("99", "100001", "-1"):
+            self.assert_fails(2, "must be 0, or 100 to 100000 microseconds", *run, f"--scheduler-slice={value}")
+
+
 class MessagesTest(Case):
     UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
