@@ -48,8 +48,8 @@ class BlockCursor {
 
 }  // namespace
 
-std::vector<DiskSetting> disk_settings(uint64_t staging_bytes) {
-  std::vector<DiskSetting> settings;
+std::vector<ReadShape> disk_settings(uint64_t staging_bytes) {
+  std::vector<ReadShape> settings;
   for (uint64_t block = 256 * KiB; block <= 8 * MiB; block *= 2) {
     int most = static_cast<int>(std::min<uint64_t>(kMaxDepth, staging_bytes / block));
     if (most >= 4) settings.push_back({block, most / 4});
@@ -59,17 +59,17 @@ std::vector<DiskSetting> disk_settings(uint64_t staging_bytes) {
 }
 
 DiskSpeed measure_setting(std::span<const CheckpointFile> files, std::span<std::byte> staging,
-                          const DiskSetting& setting, uint64_t start, uint64_t bytes,
+                          const ReadShape& setting, uint64_t start, uint64_t bytes,
                           std::string* how) {
-  uint64_t needed = setting.block_bytes * static_cast<uint64_t>(setting.depth);
+  uint64_t needed = setting.request_bytes * static_cast<uint64_t>(setting.depth);
   check(staging.size() >= needed, "staging area too small for this setting");
   ReaderOptions options;
-  options.slot_bytes = setting.block_bytes;
-  options.chunk_bytes = setting.block_bytes;
+  options.slot_bytes = setting.request_bytes;
+  options.chunk_bytes = setting.request_bytes;
   auto reader = open_reader(files, staging.first(needed), options);
   if (how != nullptr) *how = reader->description();
 
-  BlockCursor cursor(files, setting.block_bytes, start);
+  BlockCursor cursor(files, setting.request_bytes, start);
   DiskSpeed speed{.setting = setting};
   auto begin = std::chrono::steady_clock::now();
   while (true) {
@@ -91,7 +91,7 @@ DiskBandwidth measure_disk(std::span<const CheckpointFile> files, std::span<std:
   DiskBandwidth bandwidth;
   uint64_t bytes = std::min(bytes_per_setting, total_size(files));
   uint64_t start = 0;
-  for (const DiskSetting& setting : disk_settings(staging.size())) {
+  for (const ReadShape& setting : disk_settings(staging.size())) {
     std::string how;
     DiskSpeed speed = measure_setting(files, staging, setting, start, bytes, &how);
     start += speed.bytes;

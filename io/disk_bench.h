@@ -9,17 +9,13 @@
 #include <vector>
 
 #include "io/file.h"
+#include "io/read_shape.h"
 #include "io/reader.h"
 
 namespace sluice::io {
 
-struct DiskSetting {
-  uint64_t block_bytes = 0;  // of one read
-  int depth = 0;             // reads in flight
-};
-
 struct DiskSpeed {
-  DiskSetting setting;
+  ReadShape setting;
   uint64_t bytes = 0;
   double seconds = 0;
 
@@ -34,12 +30,12 @@ struct DiskBandwidth {
 
 // What measure_disk tries in a staging area of this size: blocks of 256 KiB to 8 MiB, at most 64 of
 // them in flight.
-std::vector<DiskSetting> disk_settings(uint64_t staging_bytes);
+std::vector<ReadShape> disk_settings(uint64_t staging_bytes);
 
 // Reads about `bytes` of the files, in order, from byte `start` of their concatenation on and round
-// again. `staging` (reader.h) holds at least block_bytes x depth. `how` may be null.
+// again. `staging` (reader.h) holds at least request_bytes x depth. `how` may be null.
 DiskSpeed measure_setting(std::span<const CheckpointFile> files, std::span<std::byte> staging,
-                          const DiskSetting& setting, uint64_t start, uint64_t bytes,
+                          const ReadShape& setting, uint64_t start, uint64_t bytes,
                           std::string* how = nullptr);
 
 // Measures every setting, each going on where the one before stopped. Error(refused) when the files

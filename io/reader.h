@@ -41,8 +41,9 @@ struct ReadError : Error {
 struct ReadRequest {
   uint32_t file = 0;
   uint64_t offset = 0;
-  uint64_t length = 0;  // 1 .. max_read(); up to slot_bytes where offset is aligned
-  uint64_t tag = 0;     // the caller's
+  uint64_t length = 0;       // 1 .. max_read(); up to slot_bytes where offset is aligned
+  uint64_t tag = 0;          // the caller's
+  uint64_t chunk_bytes = 0;  // of its reads, no fewer than the reader's; 0: the reader's
 };
 
 struct ReadResult {

@@ -95,14 +95,15 @@ std::span<Chunk> Slots::take(const ReadRequest& request, std::span<const OpenFil
 
   uint32_t slot = free_.back();
   free_.pop_back();
-  std::span<Chunk> chunks = std::span(chunks_).subspan(
-      slot * chunks_per_slot_, (end - begin + chunk_bytes_ - 1) / chunk_bytes_);
+  const uint64_t chunk = std::max(request.chunk_bytes, chunk_bytes_);
+  std::span<Chunk> chunks =
+      std::span(chunks_).subspan(slot * chunks_per_slot_, (end - begin + chunk - 1) / chunk);
   for (size_t i = 0; i < chunks.size(); ++i) {
-    uint64_t offset = begin + i * chunk_bytes_;
-    uint64_t length = std::min(chunk_bytes_, end - offset);
+    uint64_t offset = begin + i * chunk;
+    uint64_t length = std::min(chunk, end - offset);
     chunks[i] = {.slot = slot,
                  .file = request.file,
-                 .memory = memory(slot) + i * chunk_bytes_,
+                 .memory = memory(slot) + i * chunk,
                  .begin = offset,
                  .length = length,
                  .needed = std::min(length, needed_end - offset)};

@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/cli/bench_disk.h"
 #include "src/cli/bench_engine.h"
 #include "src/cli/common.h"
 #include "src/cli/report_summary.h"
@@ -55,9 +56,9 @@ struct LoadRound {
 };
 
 // A bare io_uring loop over the checkpoint's files, at the setting that was best for them.
-double disk_rate(Session& session, const io::DiskSetting& setting) {
+double disk_rate(Session& session, const io::ReadShape& setting) {
   Buffer staging(session.ledger(), Use::staging, "disk bench",
-                 setting.block_bytes * static_cast<uint64_t>(setting.depth), Buffer::Touch::now);
+                 setting.request_bytes * static_cast<uint64_t>(setting.depth), Buffer::Touch::now);
   uint64_t bytes = 0;
   for (const io::CheckpointFile& file : session.index().files()) bytes += file.size;
   return io::measure_setting(session.index().files(), staging.bytes(), setting, 0, bytes)
@@ -87,7 +88,7 @@ double new_memory_rate(Session& session) {
   return static_cast<double>(bytes.size()) / seconds_since(start);
 }
 
-io::DiskSetting best_disk_setting(Session& session) {
+io::ReadShape best_disk_setting(Session& session) {
   uint64_t room = session.budget() - session.memory_plan().runtime;
   uint64_t bytes = std::clamp(round_down(room / 2, MiB), MiB, 32 * MiB);
   Buffer staging(session.ledger(), Use::staging, "disk bench", bytes, Buffer::Touch::now);
@@ -113,7 +114,7 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
   uint64_t baseline = process_rss();
   int64_t repeats = std::max<int64_t>(o.repeats, 1);
   session.place(session.run_shape(16, 1, 1));
-  io::DiskSetting setting = repeats > 1 ? best_disk_setting(session) : io::DiskSetting{};
+  io::ReadShape setting = repeats > 1 ? best_disk_setting(session) : io::ReadShape{};
   std::vector<LoadRound> rounds;
   double before = 0;  // the disk's rate
   for (int64_t i = 0; i < repeats; ++i) {
@@ -180,60 +181,6 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
     print(fmt::format("median of {}: {:.3f} of the disk, {:.3f} of what bounds it\n", repeats,
                       median_of(&LoadRound::disk_ratio), median_of(&LoadRound::bound_ratio)));
   }
-}
-
-// The best rate at which this machine's threads read memory, from a buffer far larger than its
-// caches.
-double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool) {
-  Buffer buffer(ledger, Use::workspace, "bandwidth", 512 * MiB, Buffer::Touch::now);
-  return read_bandwidth(buffer.bytes(), pool);
-}
-
-void bench_disk(const BenchOptions& o) {
-  apply_log_level(o);
-  const std::shared_ptr<Backend> gpu = open_device(o);
-  io::CheckpointIndex index = io::open_checkpoint(o.model);
-  Ledger ledger;
-  Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
-  io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());
-  ThreadPool pool(usable_threads());
-  double memory = measured_read_bandwidth(ledger, pool);
-  RateKeys keys;
-  keys.disk = disk_key(o.model);
-  std::vector<Observation> seen{{RateKind::disk, result.best.bytes_per_second(), RateSource::bench},
-                                {RateKind::memory, memory, RateSource::bench}};
-  std::optional<double> link;
-  if (gpu != nullptr) {
-    keys.device = gpu->device().info().name;
-    link = measure_link(gpu->device(), ledger);
-    seen.push_back({RateKind::link, *link, RateSource::bench});
-  }
-  if (!remember_rates(rates_file(), keys, seen))
-    log::warning("{}: cannot be written; `sluice plan` goes on without these rates",
-                 rates_file().string());
-  Json settings = Json::array();
-  for (const io::DiskSpeed& s : result.settings) {
-    settings.push_back({{"block_bytes", s.setting.block_bytes},
-                        {"depth", s.setting.depth},
-                        {"bytes", s.bytes},
-                        {"bytes_per_second", s.bytes_per_second()}});
-  }
-  if (o.json) {
-    print_json({{"best_bytes_per_second", result.best.bytes_per_second()},
-                {"memory_bytes_per_second", memory},
-                {"link_bytes_per_second", link ? Json(*link) : Json()},
-                {"settings", settings},
-                {"how", result.how}});
-    return;
-  }
-  for (const io::DiskSpeed& s : result.settings) {
-    print(fmt::format("{:>8} x {:<3} {:.2f} GiB/s\n", format_size(s.setting.block_bytes),
-                      s.setting.depth, s.bytes_per_second() / static_cast<double>(GiB)));
-  }
-  print(fmt::format("best {:.2f} GiB/s ({})\n",
-                    result.best.bytes_per_second() / static_cast<double>(GiB), result.how));
-  print(fmt::format("memory {:.1f} GB/s\n", memory / 1e9));
-  if (link) print(fmt::format("link to {} {:.1f} GB/s\n", keys.device, *link / 1e9));
 }
 
 // A part of a weight in memory that is too large for caches; empty where none is.
@@ -456,12 +403,7 @@ void define_bench(CLI::App& app, std::stop_token stop) {
       ->check(CLI::Range(1, 1000));
   load_verb->callback([load, stop] { bench_load(*load, stop); });
 
-  auto disk = std::make_shared<BenchOptions>();
-  CLI::App* disk_verb = verb->add_subcommand(
-      "disk", "Rates of the disk with the checkpoint's files, of memory, and of the link to a GPU");
-  add_basic_options(*disk_verb, *disk);
-  add_device_option(*disk_verb, *disk);
-  disk_verb->callback([disk] { bench_disk(*disk); });
+  define_bench_disk(*verb);
 
   auto decode = std::make_shared<BenchOptions>();
   CLI::App* decode_verb = verb->add_subcommand(

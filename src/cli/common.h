@@ -70,6 +70,8 @@ void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.
 SessionOptions session_options(const CommonOptions& options);
 
+// How the disk is asked for weights.
+Json read_shape_json(const RememberedShape& read);
 // What keys and values are kept in, and whether FP8 has the checkpoint's scales or a token and
 // head their own.
 Json kv_cache_json(const Session& session);

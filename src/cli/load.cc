@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kReportSchema = "sluice.report/1";
 
-Json load_json(const LoadReport& load, uint64_t weights_bytes) {
+Json load_json(const LoadReport& load, const RememberedShape& read, uint64_t weights_bytes) {
   Json tensors = Json::array();
   for (const TensorReport& t : load.tensors) {
     Json item{{"name", t.name},
@@ -34,6 +34,7 @@ Json load_json(const LoadReport& load, uint64_t weights_bytes) {
           {"bytes_per_second", static_cast<double>(load.io.bytes_read) / seconds},
           {"weights_bytes", weights_bytes},
           {"reader", load.reader},
+          {"read_shape", read_shape_json(read)},
           {"reads", load.io.reads},
           {"retries", load.io.retries},
           {"tensors", tensors}};
@@ -90,6 +91,12 @@ Json disk_json(const DiskTimeline& timeline) {
 
 }  // namespace
 
+Json read_shape_json(const RememberedShape& read) {
+  return {{"request_bytes", read.shape.request_bytes},
+          {"depth", read.shape.depth},
+          {"source", rate_source_name(read.source)}};
+}
+
 Json kv_cache_json(const Session& session) {
   Json scales;
   if (is_float8(session.kv_dtype()))
@@ -122,7 +129,8 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
           {"model", options.model},
           {"architecture", session.model().files.architecture},
           {"quantization", session.options().quantize.scheme.name},
-          {"load", load_json(session.load_report(), session.memory_plan().all_weights())},
+          {"load", load_json(session.load_report(), session.read_shape(),
+                             session.memory_plan().all_weights())},
           {"stream", stream_json(session)},
           {"spill", spill_json(session)},
           {"kv_cache", kv_cache_json(session)},

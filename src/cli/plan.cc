@@ -66,14 +66,16 @@ Json rates_json(const Rates& rates) {
   return json;
 }
 
+const char* source_text(const Json& source) {
+  return source == rate_source_name(RateSource::runs)    ? "seen in recent runs"
+         : source == rate_source_name(RateSource::bench) ? "measured by bench disk"
+                                                         : "assumed";
+}
+
 // "2.2 GB/s, seen in recent runs".
 std::string rate_text(const Json& rates, const std::string& name) {
-  const Json& source = rates.at(name + "_source");
-  const char* whence = source == rate_source_name(RateSource::runs)    ? "seen in recent runs"
-                       : source == rate_source_name(RateSource::bench) ? "measured by bench disk"
-                                                                       : "assumed";
   return fmt::format("{:.1f} GB/s, {}", rates.at(name + "_bytes_per_second").get<double>() / 1e9,
-                     whence);
+                     source_text(rates.at(name + "_source")));
 }
 
 // What another budget or scheme would bring.
@@ -141,6 +143,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"load_seconds", speed.load_seconds},
           {"tokens_per_second", speed.tokens_per_second},
           {"rates", rates_json(session.rates())},
+          {"read_shape", read_shape_json(session.read_shape())},
           {"would_help", would_help(session, shape, memory)},
           {"smallest",
            {{"memory", smallest.needed() + MiB}, {"device_memory", smallest.device.peak()}}},
@@ -199,6 +202,10 @@ std::string plan_text(const Session& session, const Json& plan) {
   text +=
       fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
                   size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(), rate("disk"));
+  const Json& read = plan.at("read_shape");
+  text +=
+      fmt::format("             in reads of {}, {} at once ({})\n", size(read.at("request_bytes")),
+                  read.at("depth").get<int>(), source_text(read.at("source")));
   text += fmt::format("decode       about {:.2f} tokens/s (memory: {})\n",
                       plan.at("tokens_per_second").get<double>(), rate("memory"));
   if (const Json& disk = plan.at("bytes_per_sweep"); disk.get<uint64_t>() > 0)

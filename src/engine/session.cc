@@ -89,6 +89,7 @@ Session::Session(SessionOptions options, Session* host)
   options_.quantize.matrix_layout = backend_->matrix_layout();
   budget_ = options_.memory ? parse_budget("--memory", *options_.memory, free_.own + free_.free)
                             : free_.budget;
+  read_shape_ = remembered_shape(rates_file(), rate_keys(options_.model, options_.quantize));
   set_device_budget();
   if (host == nullptr) ledger_.set_budget(Place::host, budget_);
   int64_t usable = config().rope.usable_positions();
@@ -153,24 +154,23 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
                             int64_t sequences) const {
   auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
-  return {backend_.get(),
-          max_tokens,
-          longest_prompt,
-          std::min(logits_rows, most_rows),
-          0,
-          0,
-          options_.block_size,
-          kv_dtype(),
-          compute_,
-          !options_.spill.directories.empty(),
-          options_.place,
-          sequences,
-          options_.kv_bytes,
-          options_.swap,
-          options_.prompt_cache,
-          std::min(max_tokens, max_model_len_),
-          backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
-          link_cost_};
+  return {.backend = backend_.get(),
+          .max_tokens = max_tokens,
+          .longest_prompt = longest_prompt,
+          .logits_rows = std::min(logits_rows, most_rows),
+          .block_size = options_.block_size,
+          .kv_dtype = kv_dtype(),
+          .compute = compute_,
+          .spill = !options_.spill.directories.empty(),
+          .rules = options_.place,
+          .sequences = sequences,
+          .read = read_shape_.is_settled() ? read_shape_.shape : io::ReadShape{},
+          .kv_bytes = options_.kv_bytes,
+          .swap = options_.swap,
+          .prompt_cache = options_.prompt_cache,
+          .longest_sequence = std::min(max_tokens, max_model_len_),
+          .device_budget = backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
+          .link_cost = link_cost_};
 }
 
 void Session::check_place_rules() {
@@ -307,7 +307,12 @@ void Session::make_encoder() {
 }
 
 LoadOptions Session::load_options() {
-  return {options_.reader, pool_->size(), spill_.get(), &timeline_};
+  return {.reader = options_.reader,
+          .threads = pool_->size(),
+          .spill = spill_.get(),
+          .timeline = &timeline_,
+          .read = read_shape_.shape,
+          .try_shapes = tries_shapes()};
 }
 
 void Session::open_streams() {

@@ -113,6 +113,8 @@ class Session {
 
   // What is known of this machine: seen, measured, assumed, or of the device by its own word.
   Rates rates(const QuantizeRequest& quantize) const;
+  // How the disk is asked, and where that is from.
+  const RememberedShape& read_shape() const { return read_shape_; }
   Rates rates() const { return rates(options_.quantize); }
   // Remembers what a run says of this machine: the median of the seconds that its passes of a few
   // rows took; 0: there were none. (What a load says is remembered by load().)
@@ -154,7 +156,9 @@ class Session {
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
   void remember(std::span<const Observation> seen) const;
   bool loaded_from_disk() const;
+  bool tries_shapes() const;
   void learn_load();
+  void learn_shape();
   void learn_memory();
   BlockCosts block_costs() const;
 
@@ -167,6 +171,7 @@ class Session {
   io::CheckpointIndex index_;
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
+  RememberedShape read_shape_;
   SchedulerSlice slice_;  // before any thread is started
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;

@@ -65,9 +65,29 @@ bool Session::loaded_from_disk() const {
          }));
 }
 
+bool Session::tries_shapes() const {
+  return options_.reader == io::ReaderKind::automatic && !read_shape_.is_settled();
+}
+
 void Session::learn_load() {
+  if (!loaded_from_disk()) return;
+  learn_shape();
   const Observation seen{RateKind::disk, load_report_.disk_rate.value_or(0)};
-  if (load_report_.disk_rate && loaded_from_disk()) remember({&seen, 1});
+  if (load_report_.disk_rate) remember({&seen, 1});
+}
+
+// Before the rate is remembered.
+void Session::learn_shape() {
+  const RateKeys keys = rate_keys(options_.model, options_.quantize);
+  if (load_report_.fastest) {
+    remember_shape(rates_file(), keys, *load_report_.fastest, RateSource::runs);
+    read_shape_ = remembered_shape(rates_file(), keys);
+  } else if (load_report_.disk_rate && read_shape_.is_settled()) {
+    // A disk that gives clearly more or less than it did is another, or in another place.
+    constexpr double kAnother = 4.0 / 3;
+    const double change = *load_report_.disk_rate / rates().disk.bytes_per_second;
+    if (change > kAnother || change < 1 / kAnother) forget_shape(rates_file(), keys);
+  }
 }
 
 // A run that streams does not show what memory gives, which another budget needs to know.

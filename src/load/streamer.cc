@@ -15,6 +15,7 @@
 #include "src/load/disk_rate.h"
 #include "src/load/encode_queue.h"
 #include "src/load/fallback.h"
+#include "src/load/shape_trial.h"
 
 namespace sluice {
 namespace {
@@ -22,6 +23,18 @@ namespace {
 // Virtual disks answer all that was asked of them at once, and have nothing to do then: slots that
 // are still free are submitted at that moment, before the first that arrived has been encoded.
 size_t in_flight_of(size_t slots) { return slots - slots / 8; }
+
+// Requests of a slot each that are as much as the shape asks for.
+size_t in_flight_of(const io::ReadShape& shape, uint64_t slot_bytes) {
+  constexpr uint64_t kFewest = 2;
+  return std::max(kFewest, shape.bytes_in_flight() / slot_bytes);
+}
+
+// Whether a ring has room for all shapes that can be tried.
+bool has_room_to_try(const ReadPlan& plan) {
+  const io::ReadShape& largest = kReadShapes.front();
+  return plan.slot_bytes >= largest.request_bytes && plan.ring_bytes >= largest.bytes_in_flight();
+}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -184,8 +197,11 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   std::vector<Fetch> list = fetches(plan_, ready);
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
   std::unique_ptr<Pinned> pinned = device_.pin(ring.bytes());
+  ShapeTrial trial(options_.read, options_.try_shapes && has_room_to_try(plan_));
   auto reader = io::open_reader(sources.files(), ring.bytes(),
-                                {.kind = options_.reader, .slot_bytes = plan_.slot_bytes});
+                                {.kind = options_.reader,
+                                 .slot_bytes = plan_.slot_bytes,
+                                 .chunk_bytes = trial.least_request_bytes()});
   Filling filling(plan_, device_, ledger_);
   std::vector<size_t> fetches_left(plan_.units.size());
   progress.bytes_total = 0;
@@ -203,23 +219,27 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   });
   EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
                     options_.spill);
-  const size_t most_in_flight = in_flight_of(static_cast<size_t>(reader->free_slots()));
+  const size_t slots_in_flight = in_flight_of(static_cast<size_t>(reader->free_slots()));
   DiskRate disk_rate;
   size_t submitted = 0;
   size_t received = 0;
   for (size_t done = 0; done < list.size();) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
+    const io::ReadShape shape = trial.shape();
+    const size_t most_in_flight = std::min(slots_in_flight, in_flight_of(shape, plan_.slot_bytes));
     for (; submitted < list.size() && submitted - received < most_in_flight &&
            reader->free_slots() > 0;
          ++submitted) {
       Fetch& f = list[submitted];
       f.file = sources.choose(f.spilled ? sources.extra_file() : f.file, f.length);
-      reader->submit({f.file, f.offset, f.length, submitted});
+      reader->submit({f.file, f.offset, f.length, submitted, shape.request_bytes});
     }
     if (received < submitted) {
       const bool busy = 2 * (submitted - received) >= most_in_flight;
       io::ReadResult read = reader->wait();
-      disk_rate.arrived(read.bytes.size(), seconds_since(start), busy);
+      const double now = seconds_since(start);
+      disk_rate.arrived(read.bytes.size(), now, busy);
+      trial.arrived(read.bytes.size(), now, busy);
       const Fetch& f = list[read.tag];
       sources.arrived(f.file, f.length);
       if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
@@ -249,6 +269,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   }
   report.io = reader->stats();
   report.disk_rate = disk_rate.sustained();
+  report.fastest = trial.verdict();
   report.reader = reader->description();
   report.needed_bytes = needed_bytes(plan_, ready);
   for (UnitStorage& s : filling.storage) s.pinned = device_.pin(s.host.bytes());

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "io/read_shape.h"
 #include "io/reader.h"
 #include "io/sources.h"
 #include "kernels/kernels.h"
@@ -75,8 +76,9 @@ struct TensorReport {
 struct LoadReport {
   double seconds = 0;
   io::ReaderStats io;
-  std::optional<double> disk_rate;  // bytes/s while the disk was the limit (DiskRate)
-  std::string reader;               // Reader::description()
+  std::optional<double> disk_rate;       // bytes/s while the disk was the limit (DiskRate)
+  std::optional<io::ReadShape> fastest;  // of those that were tried (ShapeTrial)
+  std::string reader;                    // Reader::description()
   uint64_t needed_bytes = 0;
   std::vector<TensorReport> tensors;  // in the order of the plan
   std::vector<float> amax;            // EncodeQueue::amax(), for the sweeps that follow
@@ -90,6 +92,8 @@ struct LoadOptions {
   int threads = 1;  // that encode
   Spill* spill = nullptr;
   DiskTimeline* timeline = nullptr;
+  io::ReadShape read = {};  // of the disk
+  bool try_shapes = false;  // whether a load looks for a better one
 };
 
 class Streamer {

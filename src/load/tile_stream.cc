@@ -245,7 +245,9 @@ void TileStream::open_reader() {
   for (uint64_t b = buffers; b > first_buffer; --b)
     free_buffers_.push_back(static_cast<uint32_t>(b - 1));
   reader_ = io::open_reader(sources_.files(), memory_.bytes().first(area),
-                            {.kind = options_.reader, .slot_bytes = slot_bytes_});
+                            {.kind = options_.reader,
+                             .slot_bytes = slot_bytes_,
+                             .chunk_bytes = options_.read.request_bytes});
 }
 
 void TileStream::read_tiles(const std::stop_token& stop) {

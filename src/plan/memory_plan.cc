@@ -16,11 +16,26 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<Effort, 5> kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
-                                          {{2 * MiB, 16 * MiB}, 128, 0.99},
-                                          {{MiB, 4 * MiB}, 32, 0.87},
-                                          {{512 * KiB, 2 * MiB}, 16, 0.76},
-                                          {{256 * KiB, MiB}, 8, 0.62}}};
+using Efforts = std::array<Effort, 5>;
+constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
+                            {{2 * MiB, 16 * MiB}, 128, 0.99},
+                            {{MiB, 4 * MiB}, 32, 0.87},
+                            {{512 * KiB, 2 * MiB}, 16, 0.76},
+                            {{256 * KiB, MiB}, 8, 0.62}}};
+
+// A disk that is fastest with less in flight needs no more staging than that.
+Efforts efforts_for(const io::ReadShape& read) {
+  constexpr uint64_t kSlots = 16;
+  Efforts efforts = kEfforts;
+  for (Effort& effort : efforts) {
+    Staging& staging = effort.staging;
+    if (staging.ring_bytes < read.bytes_in_flight()) continue;
+    staging.ring_bytes = read.bytes_in_flight();
+    staging.slot_bytes = std::min(staging.slot_bytes, staging.ring_bytes / kSlots);
+    effort.disk_share = 1;
+  }
+  return efforts;
+}
 
 // What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
 // plan, code pages that the run touches for the first time.
@@ -335,14 +350,14 @@ int64_t enough_mib(const MemoryPlan& plan) {
 MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const RunShape& shape, uint64_t budget, uint64_t runtime) {
   Attempts attempts(model, index, quantize, shape, runtime);
-  for (const Effort& effort : kEfforts) {
+  for (const Effort& effort : efforts_for(shape.read)) {
     if (attempts.leaves()) break;
     MemoryPlan plan = attempts.resident(effort);
     if (attempts.fits(plan, budget)) return plan;
   }
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
-  for (const Effort& effort : kEfforts) {
+  for (const Effort& effort : efforts_for(shape.read)) {
     MemoryPlan plan = attempts.filling(attempts.with_more_rows(effort, budget), budget);
     if (!attempts.fits(plan, budget)) continue;
     if (!best || sweep_cost(plan, shape) < kWorthwhile * sweep_cost(*best, shape))
@@ -365,7 +380,7 @@ MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex
                   uint64_t runtime) {
   Attempts attempts(model, index, quantize, shape, runtime);
   std::optional<MemoryPlan> best;
-  for (Effort effort : kEfforts) {
+  for (Effort effort : efforts_for(shape.read)) {
     effort.chunk_rows = now.chunk_rows;
     Placement placement = attempts.filling(effort, budget).placement;
     // What has gone does not come back: that would be a load.

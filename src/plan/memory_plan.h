@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/read_shape.h"
 #include "kernels/backend.h"
 #include "src/models/decoder.h"
 #include "src/plan/place_rules.h"
@@ -36,6 +37,7 @@ struct RunShape {
   bool spill = false;                 // what is quantized and streamed goes to the spill cache
   std::vector<PlaceRule> rules = {};  // where the user wants parameters to be
   int64_t sequences = 1;              // that max_tokens are of
+  io::ReadShape read = {};            // that the disk is to be asked with
   uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
   SwapShape swap = {};
   bool prompt_cache = false;            // keys and values of prompts come from files, and go there

@@ -10,8 +10,10 @@
 #include <functional>
 
 #include "io/file.h"
+#include "io/reader.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/units.h"
 
 namespace sluice {
 namespace {
@@ -28,6 +30,9 @@ constexpr double kSequencesForFree = 16;
 // Where the disk reads beside compute without either waiting, it still counts as so much of a pass:
 // in another budget it may be what the pass waits for.
 constexpr double kLeastPart = 0.2;
+// What a shape can be.
+constexpr uint64_t kLeastRequest = 64 * KiB, kLargestRequest = 8 * MiB;
+constexpr uint64_t kLeastInFlight = 4 * MiB, kMostInFlight = 64 * MiB;
 // Bytes a second. What lies outside was not written by this program.
 constexpr double kSlowest = 1e4, kFastest = 1e14;
 
@@ -179,11 +184,10 @@ bool has_rate(const std::filesystem::path& file, const RateKeys& keys, RateKind 
   return typical(read_rates(file), keys, kind).has_value();
 }
 
-bool remember_rates(const std::filesystem::path& file, const RateKeys& keys,
-                    std::span<const Observation> observations) {
-  if (file.empty()) return false;
-  Json json = read_rates(file);
-  for (const Observation& o : observations) add(json, keys, o);
+namespace {
+
+// Replaces the file as a whole. False when it cannot be written.
+bool write_rates(const std::filesystem::path& file, const Json& json) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   std::filesystem::path fresh = file.string() + "." + std::to_string(getpid());
@@ -194,6 +198,96 @@ bool remember_rates(const std::filesystem::path& file, const RateKeys& keys,
   if (out && !error) return true;
   std::filesystem::remove(fresh, error);
   return false;
+}
+
+constexpr const char* kShapes = "shapes";
+constexpr size_t kShapesKept = 3;
+
+struct SeenShape {
+  io::ReadShape shape;
+  RateSource source = RateSource::runs;
+};
+
+// The oldest first; without what nobody would ask a disk with.
+std::vector<SeenShape> seen_shapes(const Json& json, const RateKeys& keys) {
+  std::vector<SeenShape> found;
+  const Json lists = object_of(json, kShapes);
+  if (!lists.contains(keys.disk) || !lists.at(keys.disk).is_array()) return found;
+  for (const Json& o : lists.at(keys.disk)) {
+    auto number = [&](const char* key) -> uint64_t {
+      return o.is_object() && o.contains(key) && o.at(key).is_number_unsigned()
+                 ? o.at(key).get<uint64_t>()
+                 : 0;
+    };
+    const uint64_t bytes = number("request_bytes"), depth = number("depth");
+    if (bytes < kLeastRequest || bytes > kLargestRequest || bytes % io::kDirectAlignment != 0)
+      continue;
+    if (depth == 0 || depth > kMostInFlight / bytes || depth * bytes < kLeastInFlight) continue;
+    bool bench = o.contains("from") && o.at("from") == rate_source_name(RateSource::bench);
+    found.push_back(
+        {{bytes, static_cast<int>(depth)}, bench ? RateSource::bench : RateSource::runs});
+  }
+  return found;
+}
+
+void set_shapes(Json& json, const RateKeys& keys, const std::vector<SeenShape>& seen) {
+  Json list = Json::array();
+  for (const SeenShape& s : seen) {
+    list.push_back({{"request_bytes", s.shape.request_bytes},
+                    {"depth", s.shape.depth},
+                    {"from", rate_source_name(s.source)}});
+  }
+  Json lists = object_of(json, kShapes);
+  lists[keys.disk] = std::move(list);
+  json[kShapes] = std::move(lists);
+}
+
+}  // namespace
+
+bool remember_rates(const std::filesystem::path& file, const RateKeys& keys,
+                    std::span<const Observation> observations) {
+  if (file.empty()) return false;
+  Json json = read_rates(file);
+  for (const Observation& o : observations) add(json, keys, o);
+  return write_rates(file, json);
+}
+
+RememberedShape remembered_shape(const std::filesystem::path& file, const RateKeys& keys) {
+  RememberedShape remembered;
+  const std::vector<SeenShape> seen = seen_shapes(read_rates(file), keys);
+  auto said = [&](const io::ReadShape& shape) {
+    return std::ranges::count(seen, shape, &SeenShape::shape);
+  };
+  std::ptrdiff_t most = 0;
+  for (const SeenShape& s : seen) {
+    if (s.source == RateSource::runs) ++remembered.loads;
+    if (said(s.shape) < most) continue;
+    most = said(s.shape);
+    remembered.shape = s.shape;
+    remembered.source = s.source;
+  }
+  return remembered;
+}
+
+bool remember_shape(const std::filesystem::path& file, const RateKeys& keys,
+                    const io::ReadShape& shape, RateSource source) {
+  if (file.empty()) return false;
+  Json json = read_rates(file);
+  std::vector<SeenShape> seen = seen_shapes(json, keys);
+  // What a benchmark says holds until loads have seen what they reach.
+  if (source == RateSource::bench) seen.clear();
+  std::erase_if(seen, [](const SeenShape& s) { return s.source == RateSource::bench; });
+  seen.push_back({shape, source});
+  if (seen.size() > kShapesKept) seen.erase(seen.begin());
+  set_shapes(json, keys, seen);
+  return write_rates(file, json);
+}
+
+bool forget_shape(const std::filesystem::path& file, const RateKeys& keys) {
+  if (file.empty()) return false;
+  Json json = read_rates(file);
+  set_shapes(json, keys, {});
+  return write_rates(file, json);
 }
 
 namespace {

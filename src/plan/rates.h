@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/read_shape.h"
 #include "src/kv/block_manager.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/read_plan.h"
@@ -67,6 +68,22 @@ bool has_rate(const std::filesystem::path& file, const RateKeys& keys, RateKind 
 // cannot be written.
 bool remember_rates(const std::filesystem::path& file, const RateKeys& keys,
                     std::span<const Observation> observations);
+
+// How a disk is to be asked, by loads that have tried some shapes in turn or by `bench disk`.
+struct RememberedShape {
+  io::ReadShape shape;
+  RateSource source = RateSource::assumed;
+  int loads = 0;  // that have tried
+  // So many agree that none need try again. Before, a load needs room to try.
+  bool is_settled() const { return loads >= 3; }
+};
+// The shape that most of the last three said, the later one where none did.
+RememberedShape remembered_shape(const std::filesystem::path& file, const RateKeys& keys);
+// As remember_rates().
+bool remember_shape(const std::filesystem::path& file, const RateKeys& keys,
+                    const io::ReadShape& shape, RateSource source);
+// Of a disk that has become another: nothing is known of its shape any more.
+bool forget_shape(const std::filesystem::path& file, const RateKeys& keys);
 
 // Less than so many bytes say more of caches and overheads than of a disk or memory.
 inline constexpr uint64_t kSustainedBytes = 128 << 20;

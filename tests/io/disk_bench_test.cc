@@ -15,12 +15,12 @@ using test::TempDir;
 
 TEST(DiskBench, StaysInsideItsStagingArea) {
   for (uint64_t staging : {512 * KiB, 3 * MiB, 48 * MiB, 1024 * MiB}) {
-    std::vector<DiskSetting> settings = disk_settings(staging);
+    std::vector<ReadShape> settings = disk_settings(staging);
     ASSERT_FALSE(settings.empty());
-    for (const DiskSetting& s : settings) {
+    for (const ReadShape& s : settings) {
       EXPECT_GE(s.depth, 1);
       EXPECT_LE(s.depth, 64);
-      EXPECT_LE(s.block_bytes * static_cast<uint64_t>(s.depth), staging);
+      EXPECT_LE(s.request_bytes * static_cast<uint64_t>(s.depth), staging);
     }
   }
 }
@@ -47,7 +47,7 @@ TEST(DiskBench, ReadsWhatItSays) {
   for (const DiskSpeed& s : bandwidth.settings) {
     EXPECT_LE(s.bytes_per_second(), bandwidth.best.bytes_per_second());
   }
-  EXPECT_THAT(bandwidth.how, testing::HasSubstr(format_size(bandwidth.best.setting.block_bytes)));
+  EXPECT_THAT(bandwidth.how, testing::HasSubstr(format_size(bandwidth.best.setting.request_bytes)));
 }
 
 TEST(DiskBench, RefusesEmptyFiles) {

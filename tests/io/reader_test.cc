@@ -69,7 +69,8 @@ TEST_P(ReaderTest, GivesTheFilesBytes) {
         int64_t offset = random.between(0, size - 1);
         int64_t most = std::min(size - offset, static_cast<int64_t>(reader->max_read()));
         ReadRequest request{file, static_cast<uint64_t>(offset),
-                            static_cast<uint64_t>(random.between(1, most)), tag++};
+                            static_cast<uint64_t>(random.between(1, most)), tag++,
+                            static_cast<uint64_t>(random.between(0, 60)) * kDirectAlignment};
         in_flight[request.tag] = request;
         requested += request.length;
         reader->submit(request);

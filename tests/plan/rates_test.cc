@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <random>
 #include <vector>
 
@@ -125,6 +126,45 @@ TEST_F(RatesTest, WithoutAPlaceNothingIsWritten) {
   EXPECT_FALSE(remember_rates({}, kKeys, {&seen, 1}));
   test::write_file(dir.path() / "file", "x");
   EXPECT_FALSE(remember_rates(dir.path() / "file" / "rates.json", kKeys, {&seen, 1}));
+}
+
+TEST_F(RatesTest, TheShapeOfReadsIsWhatMostLoadsFound) {
+  const io::ReadShape few{2 << 20, 16}, small{1 << 20, 16};
+  auto shape = [&] { return remembered_shape(file, kKeys); };
+  auto remember = [&](const io::ReadShape& s, RateSource from = RateSource::runs) {
+    return remember_shape(file, kKeys, s, from);
+  };
+  EXPECT_EQ(shape().source, RateSource::assumed);
+  ASSERT_TRUE(remember(small, RateSource::bench));
+  EXPECT_EQ(shape().shape, small);
+  EXPECT_EQ(shape().source, RateSource::bench);
+  EXPECT_EQ(shape().loads, 0);
+  ASSERT_TRUE(remember(few));
+  EXPECT_EQ(shape().shape, few) << "a load has seen what it reaches";
+  ASSERT_TRUE(remember(small));
+  ASSERT_TRUE(remember(few));
+  EXPECT_EQ(shape().shape, few);
+  EXPECT_TRUE(shape().is_settled());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(remember(small));
+  EXPECT_EQ(shape().shape, small);
+  RateKeys other = kKeys;
+  other.disk = "2";
+  EXPECT_EQ(remembered_shape(file, other).source, RateSource::assumed);
+  ASSERT_TRUE(RatesTest::remember(RateKind::disk, 3e9));
+  ASSERT_TRUE(forget_shape(file, kKeys));
+  EXPECT_EQ(shape().source, RateSource::assumed);
+  EXPECT_EQ(rates().disk.bytes_per_second, 3e9);
+}
+
+TEST_F(RatesTest, ShapesThatNobodyWouldAskWithCountAsNone) {
+  for (const char* shape :
+       {R"({"request_bytes": 0, "depth": 16})", R"({"request_bytes": 1048576, "depth": 100000})",
+        R"({"request_bytes": 1000000, "depth": 16})", R"({"request_bytes": -1, "depth": -1})",
+        R"({"request_bytes": 1048576, "depth": 1})", "3", "null"}) {
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << R"({"shapes": {"1": [)" << shape << "]}}";
+    EXPECT_EQ(remembered_shape(file, kKeys).source, RateSource::assumed) << shape;
+  }
 }
 
 TEST(Passes, TakeAsLongAsTheirParts) {

@@ -1,0 +1,17 @@
+// sluice bench disk: rates of the disk, of memory, and of the link to a GPU.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "src/base/thread_pool.h"
+#include "src/memory/ledger.h"
+
+namespace sluice::cli {
+
+void define_bench_disk(CLI::App& bench);
+
+// The best rate at which this machine's threads read memory, from a buffer far larger than its
+// caches.
+double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool);
+
+}  // namespace sluice::cli
