@@ -134,6 +134,7 @@ bool Spill::open_copy(const fs::path& path) {
   layout_ = std::move(theirs);
   fingerprint_ = header->fingerprint;
   index_checksum_ = index_checksum;
+  file.ctime_ns.reset();  // every use sets its access time
   copies_.push_back(file);
   return true;
 }

@@ -48,6 +48,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
                        const Encoder& encoder, Ledger& ledger, std::span<const float> amax,
                        LoadOptions options, std::stop_token stop)
     : plan_(plan),
+      index_(index),
       encoder_(encoder),
       options_(options),
       stop_(std::move(stop)),
@@ -210,6 +211,9 @@ WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& strea
     }
     if (weight) {
       ++report_.tiles_used;
+      lock.unlock();
+      // Every pass needs the last tile, and nothing that was read follows it.
+      if (wanted + 1 == plan_.sweep_tiles()) index_.refuse_changes();
       return {*weight, plan_.tile_row(tile)};
     }
     free_memory(*std::exchange(held_, std::nullopt));

@@ -118,6 +118,7 @@ class TileStream final : public WeightStream {
   void note_stats(const Entry& entry);
 
   const ReadPlan& plan_;
+  const io::CheckpointIndex& index_;
   const Encoder& encoder_;
   LoadOptions options_;
   std::stop_token stop_;
