@@ -317,14 +317,13 @@ void Spill::finish() {
                        layout_.index_bytes,
                        checksum128(index_.bytes().first(layout_.index_bytes))};
     std::string text = spill_header_text(header);
+    checkpoint_.refuse_changes();  // what was encoded is not what the header says it is
     for (const FreshCopy& copy : std::vector(fresh_)) {
-      const auto& [path, file] = copy;
+      io::NewFile& file = *copy.second;
       try {
-        file->write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
-        file->write(0, std::as_bytes(std::span(text)));
-        file->publish();
-        copies_.push_back(
-            io::describe_file(io::open_regular(path), path, path.filename().string()));
+        file.write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
+        file.write(0, std::as_bytes(std::span(text)));
+        copies_.push_back(file.publish());
       } catch (const Error& e) {
         drop_fresh(copy, e);
       }

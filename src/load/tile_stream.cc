@@ -63,7 +63,6 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
     lookup_tile_ = lookup.slot_bytes * kLookupSlots;
     lookup_row_ = lookup_tile_ + lookup.tile_bytes;
     lookup_encoder_ = make_cpu_encoder(Isa::automatic);
-    open_lookup_reader();
   }
   if (!plan.sweep.empty()) {
     slots_bytes_ = plan.slot_bytes * sweep_slots(plan);
@@ -74,7 +73,6 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
     queue_ =
         std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{}, memory_.bytes(),
                                       options.threads, options.spill, &signal_, amax_);
-    open_reader();
     stats_.resize(plan.sweep.size());
     for (const TiledTensor& t : plan.sweep) {
       std::span<const TiledTensor>& all =
