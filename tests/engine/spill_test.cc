@@ -471,6 +471,50 @@ TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
   }
 }
 
+// A disk that has nothing but the spill files.
+class SmallDisk final : public io::SystemCalls {
+ public:
+  SmallDisk(fs::path directory, uint64_t bytes) : directory_(std::move(directory)), bytes_(bytes) {}
+  uint64_t free_bytes(const char*) const override {
+    uint64_t free = bytes_;
+    for (const SpillFileInfo& f : list_spill_files(directory_)) free -= std::min(free, f.bytes);
+    return free;
+  }
+
+ private:
+  fs::path directory_;
+  uint64_t bytes_;
+};
+
+TEST_F(SpillTest, AFileThatFillsItsDiskIsReused) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_placement(all, {0}));
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  SmallDisk disk(cache(), spill_layout(plan).file_bytes() * 3 / 4);
+  SpillOptions unlimited{{cache()}, "1GiB", false};
+  for (const char* outcome : {"written", "reused", "reused"}) {
+    Ledger ledger;
+    Spill spill(plan, session.index(), key, unlimited, ledger, disk);
+    two_passes(session, plan, spill);
+    EXPECT_EQ(spill.report().outcome, outcome);
+    EXPECT_GT(spill.report().bytes, spill_layout(plan).file_bytes() / 2);
+  }
+}
+
+TEST_F(SpillTest, ThePlanKnowsItsLimit) {
+  SessionOptions o = options();
+  Session unlimited(o);
+  MemoryPlan all = unlimited.smallest(shape(unlimited));
+  o.spill.limit = std::to_string(100 * KiB);
+  Session limited(o);
+  MemoryPlan some = limited.smallest(shape(limited));
+  EXPECT_EQ(some.needed(), all.needed());
+  EXPECT_GT(some.sweep_bytes, all.sweep_bytes);
+}
+
 TEST_F(SpillTest, AnotherBudgetsChoiceIsUsedWhereItHelps) {
   Session session(options());
   QuantizeRequest quantize = session.options().quantize;
