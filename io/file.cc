@@ -34,6 +34,21 @@ struct stat status_of(const Fd& fd, const fs::path& path) {
   return status;
 }
 
+int64_t nanoseconds(const timespec& time) {
+  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+CheckpointFile describe(const struct stat& status, const fs::path& path, std::string name) {
+  return {.name = std::move(name),
+          .path = path,
+          .size = static_cast<uint64_t>(status.st_size),
+          .mtime_ns = nanoseconds(status.st_mtim),
+          .ctime_ns = nanoseconds(status.st_ctim),
+          .links = status.st_nlink,
+          .inode = status.st_ino,
+          .device = status.st_dev};
+}
+
 }  // namespace
 
 Fd& Fd::operator=(Fd&& other) noexcept {
@@ -58,13 +73,27 @@ Fd open_regular(const fs::path& path) {
 }
 
 CheckpointFile describe_file(const Fd& fd, const fs::path& path, std::string name) {
-  struct stat status = status_of(fd, path);
-  return {.name = std::move(name),
-          .path = path,
-          .size = static_cast<uint64_t>(status.st_size),
-          .mtime_ns = status.st_mtim.tv_sec * int64_t{1'000'000'000} + status.st_mtim.tv_nsec,
-          .inode = status.st_ino,
-          .device = status.st_dev};
+  return describe(status_of(fd, path), path, std::move(name));
+}
+
+bool is_unchanged(const CheckpointFile& now, const CheckpointFile& then) {
+  if (now.size != then.size || now.mtime_ns != then.mtime_ns || now.inode != then.inode)
+    return false;
+  return !then.ctime_ns || now.ctime_ns == then.ctime_ns || now.links != then.links;
+}
+
+bool has_changed(const CheckpointFile& then) {
+  struct stat status;
+  if (stat(then.path.c_str(), &status) != 0) return false;
+  CheckpointFile now = describe(status, then.path, then.name);
+  bool same_file = now.inode == then.inode && now.device == then.device;
+  return same_file && !is_unchanged(now, then);
+}
+
+void fail_changed(const fs::path& path) {
+  fail(ErrorKind::runtime,
+       "{}: has changed since its header was read; start again when nothing writes to it",
+       printable(path.string()));
 }
 
 void read_exactly(const Fd& fd, const fs::path& path, uint64_t offset, std::span<char> to) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ struct CheckpointFile {
   std::filesystem::path path;  // to open: absolute, without symbolic links
   uint64_t size = 0;           // bytes
   int64_t mtime_ns = 0;
+  // Of whatever changes the inode. None: of a file whose bytes are checked in another way.
+  std::optional<int64_t> ctime_ns = {};
+  uint64_t links = 0;
   uint64_t inode = 0;
   uint64_t device = 0;  // that holds it (st_dev)
 };
@@ -44,6 +48,14 @@ Fd open_regular(const std::filesystem::path& path);
 
 // What `fd`, which was opened from `path`, is like now.
 CheckpointFile describe_file(const Fd& fd, const std::filesystem::path& path, std::string name);
+
+// Whether what `then` described is still so. A change of the inode that comes with a name more or
+// less is none of the bytes.
+bool is_unchanged(const CheckpointFile& now, const CheckpointFile& then);
+// Whether the file has another description now. One that has lost its name is, for whoever has it
+// open, what it was: nobody else finds it.
+bool has_changed(const CheckpointFile& then);
+[[noreturn]] void fail_changed(const std::filesystem::path& path);  // Error(runtime)
 
 // Fills `to` from `offset` on. A file that ends earlier "changed while it was being read".
 void read_exactly(const Fd& fd, const std::filesystem::path& path, uint64_t offset,

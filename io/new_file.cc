@@ -98,13 +98,16 @@ void NewFile::drop_written(uint64_t begin, uint64_t end) const {
   if (end > begin) calls_->fadvise(fd_.get(), begin, end - begin, POSIX_FADV_DONTNEED);
 }
 
-void NewFile::publish() {
+CheckpointFile NewFile::publish() {
   int error = calls_->sync(fd_.get());
   if (error < 0) fail_errno(-error, "{}: cannot be written", printable(part_of(path_).string()));
   calls_->fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
+  CheckpointFile written = describe_file(fd_, path_, path_.filename().string());
+  written.ctime_ns.reset();  // a new name changes it
   error = calls_->rename(part_of(path_).c_str(), path_.c_str());
   if (error < 0) fail_errno(-error, "{}: cannot be created", printable(path_.string()));
   fd_ = Fd();
+  return written;
 }
 
 }  // namespace sluice::io

@@ -18,14 +18,17 @@ struct statx stat_open(int fd, const std::string& path, const SystemCalls& calls
   return status;
 }
 
-void refuse_if_changed(const struct statx& now, const CheckpointFile& then,
-                       const std::string& path) {
-  int64_t mtime_ns = now.stx_mtime.tv_sec * int64_t{1'000'000'000} + now.stx_mtime.tv_nsec;
-  if (S_ISREG(now.stx_mode) && now.stx_size == then.size && now.stx_ino == then.inode &&
-      mtime_ns == then.mtime_ns) {
-    return;
-  }
-  fail(ErrorKind::runtime, "{}: has changed since its header was read", path);
+void refuse_if_changed(const struct statx& status, const CheckpointFile& then) {
+  auto nanoseconds = [](const statx_timestamp& time) {
+    return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+  };
+  CheckpointFile now;
+  now.size = status.stx_size;
+  now.mtime_ns = nanoseconds(status.stx_mtime);
+  now.ctime_ns = nanoseconds(status.stx_ctime);
+  now.links = status.stx_nlink;
+  now.inode = status.stx_ino;
+  if (!S_ISREG(status.stx_mode) || !is_unchanged(now, then)) fail_changed(then.path);
 }
 
 // Before Linux 6.1, and on file systems that do not answer, only a read tells whether O_DIRECT
@@ -56,7 +59,7 @@ OpenFile open_one(const CheckpointFile& then, const ReaderOptions& options,
   file.fd = Fd(fd);
 
   struct statx status = stat_open(fd, file.path, calls);
-  refuse_if_changed(status, then, file.path);
+  refuse_if_changed(status, then);
   if (file.direct) file.direct = direct_works(fd, status, scratch, calls);
   // Without O_NONBLOCK, which io_uring takes to mean "fail rather than wait for the disk".
   int error = calls.set_flags(fd, file.direct ? O_DIRECT : 0);

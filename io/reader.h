@@ -7,7 +7,7 @@
 // Reads start at any offset; where O_DIRECT needs alignment the reader widens them inside their
 // slot. Short reads, EINTR and EAGAIN are retried; every other failure is a ReadError that names
 // file and offset, after which the reader can only be destroyed. Files are compared with their
-// CheckpointFile (size, mtime, inode) when they are opened, and their size again when a read comes
+// CheckpointFile (size, times, inode) when they are opened, and their size again when a read comes
 // back short: a file that shrinks is "changed while it was being read".
 //
 // One thread at a time calls a reader. Its destructor waits for what is in flight: afterwards

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -59,6 +60,11 @@ int SystemCalls::sync(int fd) const { return or_errno(::fsync(fd)); }
 
 int SystemCalls::rename(const char* from, const char* to) const {
   return or_errno(::rename(from, to));
+}
+
+uint64_t SystemCalls::free_bytes(const char* directory) const {
+  struct statvfs disk{};
+  return ::statvfs(directory, &disk) == 0 ? disk.f_bavail * disk.f_frsize : 0;
 }
 
 int SystemCalls::ring_init(unsigned entries, io_uring* ring, io_uring_params* params) const {

@@ -29,6 +29,7 @@ class SystemCalls {
   virtual int write_out(int fd, uint64_t offset, uint64_t length) const;
   virtual int sync(int fd) const;
   virtual int rename(const char* from, const char* to) const;
+  virtual uint64_t free_bytes(const char* directory) const;  // of its disk; 0 where nobody knows
 
   virtual int ring_init(unsigned entries, io_uring* ring, io_uring_params* params) const;
   virtual int register_buffer(io_uring* ring, std::span<std::byte> buffer) const;

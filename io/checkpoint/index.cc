@@ -95,6 +95,21 @@ std::string CheckpointIndex::identity() const {
   return text;
 }
 
+void CheckpointIndex::refuse_changes() const {
+  auto is_shorter = [](const CheckpointFile& f) {
+    std::error_code error;
+    return std::filesystem::file_size(f.path, error) < f.size && !error;
+  };
+  auto has_copy = [this](uint32_t file) {
+    return std::ranges::find(copies_, file, &FileCopy::of) != copies_.end();
+  };
+  auto look_at = [&](const CheckpointFile& f, uint32_t of) {
+    if (has_changed(f) && !(has_copy(of) && is_shorter(f))) fail_changed(f.path);
+  };
+  for (uint32_t i = 0; i < files_.size(); ++i) look_at(files_[i], i);
+  for (const FileCopy& copy : copies_) look_at(copy.file, copy.of);
+}
+
 uint64_t CheckpointIndex::total_bytes() const {
   return std::accumulate(tensors_.begin(), tensors_.end(), uint64_t{0},
                          [](uint64_t sum, const StoredTensor& t) { return sum + t.bytes; });

@@ -55,6 +55,10 @@ class CheckpointIndex {
   uint64_t total_bytes() const;  // of all tensors
   // A line for each file, which changes when the file is another.
   std::string identity() const;
+  // Throws Error(runtime) where a file has been written to since its header was read: what was read
+  // from it may be anything. One that became shorter fails where it is read, and then a copy, if
+  // there is one, takes its place.
+  void refuse_changes() const;
 
  private:
   std::vector<CheckpointFile> files_;

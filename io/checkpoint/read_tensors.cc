@@ -14,11 +14,7 @@ using Tensors = std::span<const StoredTensor* const>;
 
 std::vector<std::string> read_from(const CheckpointFile& file, Tensors tensors) {
   Fd fd = open_regular(file.path);
-  CheckpointFile now = describe_file(fd, file.path, file.name);
-  if (now.size != file.size || now.mtime_ns != file.mtime_ns || now.inode != file.inode) {
-    fail(ErrorKind::runtime, "{}: has changed since its header was read",
-         printable(file.path.string()));
-  }
+  if (!is_unchanged(describe_file(fd, file.path, file.name), file)) fail_changed(file.path);
   // Without read-ahead only what is asked for enters the page cache.
   posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   std::vector<std::string> all;

@@ -27,7 +27,7 @@ Json uses_json(const MemoryPlan& m) {
 // Of each unit, what stays where it is computed with, what stays in host memory beside that, and
 // what a pass over the model reads anew.
 Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory) {
-  SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
+  SpillLayout spill = spill_layout(read, shape.spill_bytes);
   std::vector<uint64_t> streamed(read.units.size());
   for (const TiledTensor& t : read.sweep) {
     uint32_t unit = read.params[read.tensors[t.tensor].param].unit;

@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/engine/sampler.h"
+#include "src/load/spill_directory.h"
 #include "src/plan/kv_scales.h"
 
 namespace sluice {
@@ -81,6 +82,8 @@ Session::Session(SessionOptions options, Session* host)
                : options_.backend != nullptr ? options_.backend
                                              : make_cpu_backend(options_.isa, *pool_)) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
+  for (const std::filesystem::path& directory : options_.spill.directories)
+    spill_bytes_ = std::max(spill_bytes_, spill_limit(directory, options_.spill.limit));
   build_root(model_, Rank{}, &index_);
   if (host == nullptr) load_tokenizer();
   compute_ = choose_compute(options_.dtype, weights_dtype());
@@ -161,7 +164,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           .block_size = options_.block_size,
           .kv_dtype = kv_dtype(),
           .compute = compute_,
-          .spill = !options_.spill.directories.empty(),
+          .spill = spill_bytes_,
           .rules = options_.place,
           .sequences = sequences,
           .read = read_shape_.is_settled() ? read_shape_.shape : io::ReadShape{},

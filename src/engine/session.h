@@ -182,6 +182,7 @@ class Session {
   uint64_t guests_ = 0;         // bytes that they take while this runs
   uint64_t device_guests_ = 0;  // and of the device's memory
   bool device_reserved_ = false;
+  uint64_t spill_bytes_ = 0;  // that its directory may hold
   uint64_t runtime_bytes_ = 0;
   std::optional<uint64_t> cgroup_limit_;  // as it was last seen
   std::stop_token stop_;                  // of the load, and of the stream after it

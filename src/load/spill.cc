@@ -43,17 +43,19 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
     layout_ = {{}, std::vector<int32_t>(plan.tensors.size(), -1)};
     return;
   }
-  uint64_t limit = 0;
+  const uint64_t everything = layout_.file_bytes();
+  uint64_t room = 0;
   for (const fs::path& directory : options.directories) {
-    limit = std::max(limit, spill_limit(directory, options.limit));
     paths_.push_back(directory / file_name(key, plan, layout_));
+    uint64_t limit = spill_limit(directory, options.limit, calls);
+    room = std::max(room, spill_room(paths_.back(), everything, limit, calls).bytes);
   }
   report_.paths = paths_;
   index_ = Buffer(ledger, Use::staging, "spill index", layout_.index_bytes, Buffer::Touch::now);
-  layout_ = spill_layout(plan, std::min(limit, layout_.file_bytes()));
+  layout_ = spill_layout(plan, room);
   try {
     fingerprint_ = fingerprint(layout_);
-    if (open_existing()) return;
+    if (open_existing(calls)) return;
     begin_filling(calls);
   } catch (const Error& e) {
     std::lock_guard lock(mutex_);
@@ -74,10 +76,10 @@ std::string Spill::fingerprint(const SpillLayout& layout) const {
   return checksum_text(text);
 }
 
-bool Spill::open_existing() {
+bool Spill::open_existing(const io::SystemCalls& calls) {
   for (const fs::path& path : paths_) {
     try {
-      if (open_copy(path)) mark_spill_used(path);
+      if (open_copy(path, calls)) mark_spill_used(path);
     } catch (const Error& e) {  // as if there were none
       log::info("{}", e.what());
     }
@@ -103,7 +105,7 @@ SpillLayout Spill::layout_in_index(uint64_t tensors) const {
 
 // Where there was no room for everything, a run with another budget may have chosen other tensors:
 // its file will do if it saves the sweep about as much as one of our choice.
-bool Spill::open_copy(const fs::path& path) {
+bool Spill::open_copy(const fs::path& path, const io::SystemCalls& calls) {
   constexpr double kAboutAsMuch = 1.05;
   std::optional<SpillHeader> header = read_spill_header(path);
   if (!header || header->index_bytes > index_.bytes().size() ||
@@ -128,12 +130,13 @@ bool Spill::open_copy(const fs::path& path) {
   auto sweep = static_cast<double>(sweep_bytes(plan_, layout_));
   bool helps = static_cast<double>(sweep_bytes(plan_, theirs)) <= kAboutAsMuch * sweep;
   if (!intact || !helps || header->fingerprint != fingerprint(theirs) ||
-      theirs.file_bytes() > spill_limit(path.parent_path(), options_.limit)) {
+      theirs.file_bytes() > spill_limit(path.parent_path(), options_.limit, calls)) {
     return false;
   }
   layout_ = std::move(theirs);
   fingerprint_ = header->fingerprint;
   index_checksum_ = index_checksum;
+  file.ctime_ns.reset();  // every use sets its access time
   copies_.push_back(file);
   return true;
 }
@@ -146,16 +149,18 @@ void Spill::expect_panels() {
 }
 
 // Bytes that a copy may have.
-uint64_t Spill::make_room(const fs::path& path) const {
+uint64_t Spill::make_room(const fs::path& path, const io::SystemCalls& calls) const {
   const fs::path directory = path.parent_path();
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) fail_errno(error.value(), "{}: cannot be created", directory.string());
-  uint64_t limit = spill_limit(directory, options_.limit);
-  uint64_t room = make_spill_room(directory, path, layout_.file_bytes(), limit);
-  if (spill_layout(plan_, room).tensors.empty())
-    fail(ErrorKind::runtime, "{}: there is no room ({})", directory.string(), format_size(room));
-  return room;
+  uint64_t limit = spill_limit(directory, options_.limit, calls);
+  SpillRoom room = spill_room(path, spill_layout(plan_).file_bytes(), limit, calls);
+  if (spill_layout(plan_, room.bytes).tensors.empty())
+    fail(ErrorKind::runtime, "{}: there is no room ({})", directory.string(),
+         format_size(room.bytes));
+  for (const SpillFileInfo& old : room.to_remove) fs::remove(old.path, error);
+  return room.bytes;
 }
 
 // A copy wherever there is room for as much as in the roomiest directory; a directory that cannot
@@ -165,7 +170,7 @@ void Spill::begin_filling(const io::SystemCalls& calls) {
   std::optional<Error> why;
   for (const fs::path& path : paths_) {
     try {
-      rooms.emplace_back(path, make_room(path));
+      rooms.emplace_back(path, make_room(path, calls));
     } catch (const Error& e) {
       why = e;
     }
@@ -316,14 +321,13 @@ void Spill::finish() {
                        layout_.index_bytes,
                        checksum128(index_.bytes().first(layout_.index_bytes))};
     std::string text = spill_header_text(header);
+    checkpoint_.refuse_changes();  // what was encoded is not what the header says it is
     for (const FreshCopy& copy : std::vector(fresh_)) {
-      const auto& [path, file] = copy;
+      io::NewFile& file = *copy.second;
       try {
-        file->write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
-        file->write(0, std::as_bytes(std::span(text)));
-        file->publish();
-        copies_.push_back(
-            io::describe_file(io::open_regular(path), path, path.filename().string()));
+        file.write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
+        file.write(0, std::as_bytes(std::span(text)));
+        copies_.push_back(file.publish());
       } catch (const Error& e) {
         drop_fresh(copy, e);
       }

@@ -130,12 +130,12 @@ class Spill {
 
   // False when they were there before, or are not to be kept.
   bool take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums);
-  bool open_existing();
-  bool open_copy(const std::filesystem::path& path);
+  bool open_existing(const io::SystemCalls& calls);
+  bool open_copy(const std::filesystem::path& path, const io::SystemCalls& calls);
   SpillLayout layout_in_index(uint64_t tensors) const;
   void expect_panels();
   void begin_filling(const io::SystemCalls& calls);
-  uint64_t make_room(const std::filesystem::path& path) const;
+  uint64_t make_room(const std::filesystem::path& path, const io::SystemCalls& calls) const;
   void finish();                                             // with mutex_ held
   void drop_fresh(const FreshCopy& copy, const Error& why);  // with mutex_ held
   void turn_off(const std::string& reason, bool damaged);    // with mutex_ held

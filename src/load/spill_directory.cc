@@ -31,12 +31,11 @@ uint64_t remove_file(const SpillFileInfo& file) {
   return fs::remove(file.path, error) && !error ? file.bytes : 0;
 }
 
-uint64_t free_bytes(const fs::path& directory) {
+uint64_t free_bytes(const fs::path& directory, const io::SystemCalls& calls) {
   std::error_code error;
   fs::path existing = directory;
   while (!existing.empty() && !fs::exists(existing, error)) existing = existing.parent_path();
-  fs::space_info space = fs::space(existing.empty() ? fs::path(".") : existing, error);
-  return error ? 0 : space.available;
+  return calls.free_bytes(existing.empty() ? "." : existing.c_str());
 }
 
 uint64_t total_bytes(const std::vector<SpillFileInfo>& files) {
@@ -85,27 +84,35 @@ uint64_t clear_spill_files(const fs::path& directory) {
   return removed;
 }
 
-uint64_t make_spill_room(const fs::path& directory, const fs::path& keep, uint64_t wanted,
-                         uint64_t limit) {
-  std::vector<SpillFileInfo> files = list_spill_files(directory);
-  fs::path unfinished = keep;
+SpillRoom spill_room(const fs::path& file, uint64_t wanted, uint64_t limit,
+                     const io::SystemCalls& calls) {
+  fs::path unfinished = file;
   unfinished += ".part";
-  std::erase_if(files,
-                [&](const SpillFileInfo& f) { return f.path == keep || f.path == unfinished; });
-  uint64_t used = total_bytes(files);
-  auto fits = [&] { return used <= limit && wanted <= limit - used; };
-  for (const SpillFileInfo& f : files) {
-    if (fits() || wanted > limit) break;
-    if (!is_locked(f.path)) used -= remove_file(f);
+  SpillRoom room;
+  uint64_t used = 0;
+  uint64_t disk = free_bytes(file.parent_path(), calls);
+  std::vector<SpillFileInfo> others;
+  for (SpillFileInfo& f : list_spill_files(file.parent_path())) {
+    if (f.path == unfinished && !is_locked(f.path)) disk += f.bytes;  // it is emptied first
+    if (f.path == file || f.path == unfinished) continue;
+    used += f.bytes;
+    others.push_back(std::move(f));
   }
-  uint64_t room = limit - std::min(limit, used);
-  // Some of the disk stays free for others. What is about to be replaced is still there.
-  uint64_t disk = free_bytes(directory);
-  return std::min({wanted, room, disk - disk / 20});
+  for (SpillFileInfo& f : others) {
+    if ((used <= limit && wanted <= limit - used) || wanted > limit) break;
+    if (is_locked(f.path)) continue;
+    used -= f.bytes;
+    disk += f.bytes;
+    room.to_remove.push_back(std::move(f));
+  }
+  // Some of the disk stays free for others.
+  room.bytes = std::min({wanted, limit - std::min(limit, used), disk - disk / 20});
+  return room;
 }
 
-uint64_t spill_limit(const fs::path& directory, const std::optional<std::string>& text) {
-  uint64_t all = free_bytes(directory) + total_bytes(list_spill_files(directory));
+uint64_t spill_limit(const fs::path& directory, const std::optional<std::string>& text,
+                     const io::SystemCalls& calls) {
+  uint64_t all = free_bytes(directory, calls) + total_bytes(list_spill_files(directory));
   return parse_size("--spill-limit", text.value_or("75%"), all);
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "io/system_calls.h"
+
 namespace sluice {
 
 // $XDG_CACHE_HOME/sluice/spill, or ~/.cache/sluice/spill; empty when there is neither.
@@ -27,15 +29,20 @@ std::vector<SpillFileInfo> list_spill_files(const std::filesystem::path& directo
 // Bytes removed. Unfinished files that a running process writes stay.
 uint64_t clear_spill_files(const std::filesystem::path& directory);
 
-// Removes the least recently used until `wanted` more bytes make no more than `limit`; files named
-// `keep` count for nothing, because they are about to be replaced. The bytes that there is then
-// room for: fewer than wanted when even that is not enough.
-uint64_t make_spill_room(const std::filesystem::path& directory, const std::filesystem::path& keep,
-                         uint64_t wanted, uint64_t limit);
+// What a new file can have in a directory that may hold `limit` bytes: fewer than it wants where
+// even the removal of all that may be removed, the least recently used first, is not enough. The
+// file that it is to replace counts for nothing within the limit, but its part of the disk is not
+// free before the new one is complete.
+struct SpillRoom {
+  uint64_t bytes = 0;
+  std::vector<SpillFileInfo> to_remove;
+};
+SpillRoom spill_room(const std::filesystem::path& file, uint64_t wanted, uint64_t limit,
+                     const io::SystemCalls& calls = io::system_calls());
 
 // "20GiB", or "50%" of what the file system has free with the directory's own files; no text: 75%.
-uint64_t spill_limit(const std::filesystem::path& directory,
-                     const std::optional<std::string>& text);
+uint64_t spill_limit(const std::filesystem::path& directory, const std::optional<std::string>& text,
+                     const io::SystemCalls& calls = io::system_calls());
 
 void mark_spill_used(const std::filesystem::path& file);
 

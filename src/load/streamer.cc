@@ -272,6 +272,7 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   report.fastest = trial.verdict();
   report.reader = reader->description();
   report.needed_bytes = needed_bytes(plan_, ready);
+  index_.refuse_changes();
   for (UnitStorage& s : filling.storage) s.pinned = device_.pin(s.host.bytes());
   report.seconds = seconds_since(start);
 

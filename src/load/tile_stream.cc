@@ -49,6 +49,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
                        const Encoder& encoder, Ledger& ledger, std::span<const float> amax,
                        LoadOptions options, std::stop_token stop)
     : plan_(plan),
+      index_(index),
       encoder_(encoder),
       options_(options),
       stop_(std::move(stop)),
@@ -63,7 +64,6 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
     lookup_tile_ = lookup.slot_bytes * kLookupSlots;
     lookup_row_ = lookup_tile_ + lookup.tile_bytes;
     lookup_encoder_ = make_cpu_encoder(Isa::automatic);
-    open_lookup_reader();
   }
   if (!plan.sweep.empty()) {
     slots_bytes_ = plan.slot_bytes * sweep_slots(plan);
@@ -74,7 +74,6 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
     queue_ =
         std::make_unique<EncodeQueue>(plan, encoder, std::span<const Weight>{}, memory_.bytes(),
                                       options.threads, options.spill, &signal_, amax_);
-    open_reader();
     stats_.resize(plan.sweep.size());
     for (const TiledTensor& t : plan.sweep) {
       std::span<const TiledTensor>& all =
@@ -213,6 +212,9 @@ WeightTile TileStream::tile(const Param& param, int64_t row, DeviceStream& strea
     }
     if (weight) {
       ++report_.tiles_used;
+      lock.unlock();
+      // Every pass needs the last tile, and nothing that was read follows it.
+      if (wanted + 1 == plan_.sweep_tiles()) index_.refuse_changes();
       return {*weight, plan_.tile_row(tile)};
     }
     free_memory(*std::exchange(held_, std::nullopt));

@@ -118,6 +118,7 @@ class TileStream final : public WeightStream {
   void note_stats(const Entry& entry);
 
   const ReadPlan& plan_;
+  const io::CheckpointIndex& index_;
   const Encoder& encoder_;
   LoadOptions options_;
   std::stop_token stop_;
@@ -147,7 +148,7 @@ class TileStream final : public WeightStream {
   // Of the reading thread.
   std::unique_ptr<io::Reader> reader_;
   io::Sources sources_;
-  bool start_over_ = false;  // with another reader
+  bool start_over_ = true;   // with another reader, or the first
   uint64_t slot_bytes_ = 0;  // of the reader
   size_t reads_in_flight_ = 0;
   io::ReaderStats past_io_;  // of readers before this one

@@ -44,7 +44,10 @@ void TileStream::embed(const Param& table, std::span<const int32_t> ids, Tensor 
   while (true) {
     try {
       if (!lookup_reader_ || lookup_spill_ != spill_ready()) open_lookup_reader();
-      if (embed_rows(table, ids, out, stream)) return;
+      if (embed_rows(table, ids, out, stream)) {
+        if (plan_.sweep.empty()) index_.refuse_changes();  // else its last tile follows
+        return;
+      }
       options_.spill->stop_using(SpillDamaged(table.path).what(), true);
     } catch (const io::ReadError& e) {
       if (!fall_back(e, lookup_sources_, options_.spill)) throw;

@@ -166,10 +166,10 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
     StreamMemory stream = stream_memory(read, shape.backend->device().has_own_memory());
     plan.stream = stream.host();
     plan.device.staging = stream.device();
-    SpillLayout spill = shape.spill ? spill_layout(read) : SpillLayout{};
-    if (!spill.tensors.empty()) {
-      plan.spill = Buffer::charged_bytes(spill.index_bytes);
-      plan.sweep_bytes = sweep_bytes(read, spill);
+    if (shape.spill_bytes > 0) {
+      // A file may be there that holds more than this run would write.
+      plan.spill = Buffer::charged_bytes(spill_layout(read).index_bytes);
+      plan.sweep_bytes = sweep_bytes(read, spill_layout(read, shape.spill_bytes));
     }
   }
   plan.effort = effort;

@@ -34,7 +34,7 @@ struct RunShape {
   int64_t block_size = 16;
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
-  bool spill = false;                 // what is quantized and streamed goes to the spill cache
+  uint64_t spill_bytes = 0;           // that the spill cache may hold of what is quantized; 0: none
   std::vector<PlaceRule> rules = {};  // where the user wants parameters to be
   int64_t sequences = 1;              // that max_tokens are of
   io::ReadShape read = {};            // that the disk is to be asked with

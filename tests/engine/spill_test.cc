@@ -24,6 +24,15 @@ namespace fs = std::filesystem;
 constexpr int64_t kPrompt = 20;
 constexpr int64_t kSteps = 3;
 
+// A pass over the streamed weights, without a forward pass.
+void one_pass(const ReadPlan& plan, TileStream& stream) {
+  for (uint32_t i = 0; i < plan.sweep_tiles(); ++i) {
+    Tile tile = plan.tile(i);
+    const TensorPlan& t = plan.tensors[tile.move.tensor];
+    stream.tile(*plan.params[t.param].param, plan.tile_row(tile), host_stream());
+  }
+}
+
 class SpillTest : public testing::Test {
  protected:
   SpillTest() {
@@ -349,6 +358,42 @@ TEST_F(SpillTest, ACopyThatFailsIsLeftOut) {
   EXPECT_EQ(s.spill()->files().size(), 1u);
 }
 
+TEST_F(SpillTest, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
+  std::string expected = resident(options()).bits;
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_placement(all, {0}));
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  auto lose = [&](int how) {
+    if (how == 0) fs::remove(only_file());
+    if (how == 1) fs::resize_file(only_file(), 20000);
+    if (how == 2) fs::resize_file(only_file(), 0);
+  };
+  auto device = make_host_device();
+  auto encoder = make_cpu_encoder(Isa::automatic);
+  for (int how = 0; how < 3; ++how) {
+    for (bool after_load : {false, true}) {
+      outcome(options());
+      Ledger ledger;
+      Spill spill(plan, session.index(), key, session.options().spill, ledger);
+      ASSERT_TRUE(spill.ready());
+      LoadOptions load{io::ReaderKind::automatic, 2, &spill};
+      if (!after_load) lose(how);
+      LoadReport report;
+      LoadProgress progress;
+      auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
+                           .load_all(report, progress, {});
+      if (after_load) lose(how);
+      TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
+      one_pass(plan, stream);
+      EXPECT_FALSE(spill.ready());
+      EXPECT_EQ(outcome(options()).bits, expected);
+    }
+  }
+}
+
 // A disk that fills up, or fails, at a given write.
 class FullDisk final : public io::SystemCalls {
  public:
@@ -389,13 +434,8 @@ StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
   auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
                        .load_all(report, progress, {});
   TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
-  for (int pass = 0; pass < 2; ++pass) {
-    for (uint32_t i = 0; i < plan.sweep_tiles(); ++i) {
-      Tile tile = plan.tile(i);
-      const TensorPlan& t = plan.tensors[tile.move.tensor];
-      stream.tile(*plan.params[t.param].param, plan.tile_row(tile), host_stream());
-    }
-  }
+  one_pass(plan, stream);
+  one_pass(plan, stream);
   return stream.report();
 }
 
@@ -429,6 +469,50 @@ TEST_F(SpillTest, ADiskThatFailsLeavesNothingBehind) {
     EXPECT_EQ(spill.ready(), c->works);
     EXPECT_EQ(list_spill_files(cache()).size(), c->works ? 1u : 0u);
   }
+}
+
+// A disk that has nothing but the spill files.
+class SmallDisk final : public io::SystemCalls {
+ public:
+  SmallDisk(fs::path directory, uint64_t bytes) : directory_(std::move(directory)), bytes_(bytes) {}
+  uint64_t free_bytes(const char*) const override {
+    uint64_t free = bytes_;
+    for (const SpillFileInfo& f : list_spill_files(directory_)) free -= std::min(free, f.bytes);
+    return free;
+  }
+
+ private:
+  fs::path directory_;
+  uint64_t bytes_;
+};
+
+TEST_F(SpillTest, AFileThatFillsItsDiskIsReused) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_placement(all, {0}));
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  SmallDisk disk(cache(), spill_layout(plan).file_bytes() * 3 / 4);
+  SpillOptions unlimited{{cache()}, "1GiB", false};
+  for (const char* outcome : {"written", "reused", "reused"}) {
+    Ledger ledger;
+    Spill spill(plan, session.index(), key, unlimited, ledger, disk);
+    two_passes(session, plan, spill);
+    EXPECT_EQ(spill.report().outcome, outcome);
+    EXPECT_GT(spill.report().bytes, spill_layout(plan).file_bytes() / 2);
+  }
+}
+
+TEST_F(SpillTest, ThePlanKnowsItsLimit) {
+  SessionOptions o = options();
+  Session unlimited(o);
+  MemoryPlan all = unlimited.smallest(shape(unlimited));
+  o.spill.limit = std::to_string(100 * KiB);
+  Session limited(o);
+  MemoryPlan some = limited.smallest(shape(limited));
+  EXPECT_EQ(some.needed(), all.needed());
+  EXPECT_GT(some.sweep_bytes, all.sweep_bytes);
 }
 
 TEST_F(SpillTest, AnotherBudgetsChoiceIsUsedWhereItHelps) {

@@ -197,6 +197,9 @@ TEST_P(ReaderTest, RefusesAFileThatChanged) {
   fs::last_write_time(file.path, mtime + std::chrono::seconds(1));
   EXPECT_THAT(message(), HasSubstr("has changed since"));
   fs::last_write_time(file.path, mtime);
+  EXPECT_THAT(message(), HasSubstr("has changed since"));  // its ctime tells
+  file = describe_file(open_regular(file.path), file.path, "f");
+  fs::create_hard_link(file.path, dir_ / "another name");
   open_reader(std::span(&file, 1), staging.span(), options());
   test::write_file(dir_ / "other", "12345678");
   fs::last_write_time(dir_ / "other", mtime);

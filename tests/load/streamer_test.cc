@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "src/base/error.h"
 #include "src/device/host_device.h"
 #include "tests/load/expected.h"
@@ -122,6 +124,46 @@ TEST_F(StreamerTest, ChangedFileAndStopLeaveNothingBehind) {
                  Error);
     EXPECT_EQ(ledger_.used(Place::host), 0u);
   }
+}
+
+// Writes to a file in the middle of a load.
+class WritingEncoder final : public Encoder {
+ public:
+  explicit WritingEncoder(std::filesystem::path file) : file_(std::move(file)) {}
+  EncodeStats encode(const EncodeArgs& args) const override {
+    std::call_once(once_, [this] {
+      std::filesystem::last_write_time(file_, std::filesystem::file_time_type::clock::now());
+    });
+    return encoder_->encode(args);
+  }
+  float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
+                     int64_t cols) const override {
+    return encoder_->absolute_max(source, stored, source_stride, rows, cols);
+  }
+
+ private:
+  std::filesystem::path file_;
+  std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
+  mutable std::once_flag once_;
+};
+
+TEST_F(StreamerTest, AFileThatIsWrittenToWhileItIsLoadedIsRefused) {
+  write(larger_config(), 2, "written to");
+  plan_ = compile(model_, *index_, {*find_quant_scheme("none"), {}, false}, {1 << 16, 1 << 18});
+  auto device = make_host_device();
+  WritingEncoder encoder(dir_ / "model-00001-of-00002.safetensors");
+  LoadProgress progress;
+  Streamer streamer(plan_, *index_, *device, encoder, ledger_, {});
+  try {
+    streamer.load_all(report_, progress, {});
+    FAIL() << "it was loaded";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::runtime);
+    EXPECT_NE(std::string(e.what()).find("model-00001-of-00002.safetensors: has changed"),
+              std::string::npos)
+        << e.what();
+  }
+  EXPECT_EQ(ledger_.used(Place::host), 0u);
 }
 
 TEST_F(StreamerTest, NanAndInfinityAreCounted) {
