@@ -164,7 +164,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           .block_size = options_.block_size,
           .kv_dtype = kv_dtype(),
           .compute = compute_,
-          .spill = spill_bytes_,
+          .spill_bytes = spill_bytes_,
           .rules = options_.place,
           .sequences = sequences,
           .read = read_shape_.is_settled() ? read_shape_.shape : io::ReadShape{},

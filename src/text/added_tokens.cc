@@ -123,6 +123,7 @@ void AddedTokens::prepare_matchers() {
     Matcher& matcher = matchers_[tokens_[i].normalized];
     matcher.order.push_back(i);
     matcher.first_byte[static_cast<uint8_t>(content(i)[0])] = true;
+    matcher.lstrip |= tokens_[i].lstrip;
   }
   // Of two tokens with the same content the one with the lower id comes first.
   auto before = [&](uint32_t a, uint32_t b) {
@@ -143,9 +144,9 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
 }
 
 // The longest token that stands in `text` at `at`.
-const AddedToken* AddedTokens::longest_at(const Matcher& matcher, std::string_view text,
-                                          size_t at) const {
-  if (!matcher.first_byte[static_cast<uint8_t>(text[at])]) return nullptr;
+AddedTokens::Candidate AddedTokens::longest_at(const Matcher& matcher, std::string_view text,
+                                               size_t at) const {
+  if (!matcher.first_byte[static_cast<uint8_t>(text[at])]) return {nullptr, false};
   auto content = [&](uint32_t i) -> const std::string& { return tokens_[i].normalized_content; };
   const AddedToken* longest = nullptr;
   std::span<const uint32_t> candidates(matcher.order);  // agree with the text in `depth` bytes
@@ -157,41 +158,94 @@ const AddedToken* AddedTokens::longest_at(const Matcher& matcher, std::string_vi
         candidates = candidates.subspan(1);
       }
     }
-    if (at + depth == text.size()) break;
+    if (at + depth == text.size()) return {longest, !candidates.empty()};
     auto byte = [&](uint32_t i) { return static_cast<uint8_t>(content(i)[depth]); };
     auto same =
         std::ranges::equal_range(candidates, static_cast<uint8_t>(text[at + depth]), {}, byte);
     candidates = std::span(same.begin(), same.end());
   }
-  return longest;
+  return {longest, false};
 }
 
-void AddedTokens::split(std::string_view text, bool normalized,
-                        std::vector<Segment>& segments) const {
-  const Matcher& matcher = matchers_[normalized];
-  size_t text_begin = 0;  // of the text that no segment covers yet
-  for (size_t at = 0; at < text.size();) {
-    const AddedToken* token = longest_at(matcher, text, at);
+void AddedTokens::Stream::add(std::string_view text, bool last, std::vector<Segment>& segments) {
+  if (matcher_.order.empty()) {
+    if (!text.empty()) segments.push_back({text, -1});
+    return;
+  }
+  held_.erase(0, done_);
+  at_ -= done_;
+  text_begin_ -= done_;
+  done_ = 0;
+  held_ += text;
+  if (!last && held_.size() < enough_) return;
+  const size_t searched = at_;
+  find(last, segments);
+  size_t certain = last ? held_.size() : certain_text(searched);
+  if (text_begin_ < certain) {
+    segments.push_back({std::string_view(held_).substr(text_begin_, certain - text_begin_), -1});
+    text_begin_ = certain;
+  }
+  if (last) {
+    done_ = held_.size();
+    at_ = text_begin_ = done_;
+    enough_ = 0;
+    return;
+  }
+  done_ = std::min(at_, text_begin_);
+  if (done_ > 0) done_ -= static_cast<size_t>(utf8_char_before(held_, done_).bytes);
+  // White space behind a token may go on and on: it is gone through at each doubling.
+  enough_ = held_.size() - done_ + (held_.size() - at_);
+}
+
+// Searches as far as nothing that comes next can change what is found.
+void AddedTokens::Stream::find(bool last, std::vector<Segment>& segments) {
+  while (at_ < held_.size()) {
+    auto [token, open] = tokens_.longest_at(matcher_, held_, at_);
+    if (open && !last) return;
     if (token == nullptr) {
-      ++at;
+      ++at_;
       continue;
     }
-    size_t begin = at;
-    size_t end = at + token->normalized_content.size();
+    size_t begin = at_;
+    size_t end = at_ + token->normalized_content.size();
+    if (!is_certain(*token, end, last)) return;
     // The search goes on behind the token itself, not behind the white space it takes along, and
     // also where it was rejected: a shorter token inside of it is not looked for.
-    at = end;
-    if (token->single_word && touches_word(text, begin, end)) continue;
-    if (token->lstrip) {
-      begin = std::max(white_space_begin(text, begin, std::min(begin, text_begin)), text_begin);
-    }
-    if (token->rstrip) end = white_space_end(text, end);
-    if (text_begin < begin) segments.push_back({text.substr(text_begin, begin - text_begin), -1});
-    // White space that is a token itself may have gone along with the token before it.
-    if (begin < end) segments.push_back({{}, token->id});
-    text_begin = end;
+    at_ = end;
+    if (token->single_word && touches_word(held_, begin, end)) continue;
+    take(*token, begin, end, segments);
   }
-  if (text_begin < text.size()) segments.push_back({text.substr(text_begin), -1});
+}
+
+// Whether what comes next, behind `end`, has no say in whether the token stands there, and in where
+// it ends.
+bool AddedTokens::Stream::is_certain(const AddedToken& token, size_t end, bool last) const {
+  if (last) return true;
+  if (token.single_word && end == held_.size()) return false;
+  return !token.rstrip || white_space_end(held_, end) < held_.size();
+}
+
+void AddedTokens::Stream::take(const AddedToken& token, size_t begin, size_t end,
+                               std::vector<Segment>& segments) {
+  if (token.lstrip) {
+    begin = std::max(white_space_begin(held_, begin, std::min(begin, text_begin_)), text_begin_);
+  }
+  if (token.rstrip) end = white_space_end(held_, end);
+  if (text_begin_ < begin) {
+    segments.push_back({std::string_view(held_).substr(text_begin_, begin - text_begin_), -1});
+  }
+  // White space that is a token itself may have gone along with the token before it.
+  if (begin < end) segments.push_back({{}, token.id});
+  text_begin_ = end;
+}
+
+// The end of the text that no token takes along. What was held of it when the search stood at
+// `searched` was white space.
+size_t AddedTokens::Stream::certain_text(size_t searched) const {
+  if (!matcher_.lstrip) return at_;
+  size_t lowest = std::min(std::max(searched, text_begin_), at_);
+  size_t begin = white_space_begin(held_, at_, lowest);
+  return begin == lowest && lowest == searched ? text_begin_ : begin;
 }
 
 }  // namespace sluice

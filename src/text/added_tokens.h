@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,11 +28,12 @@ struct AddedToken {
 
 class AddedTokens {
  public:
-  // A part of a text: an added token, or text between two.
+  // A part of a text: an added token, or of what lies between two, which may come in several parts.
   struct Segment {
     std::string_view text;  // empty for a token
     int32_t id;             // -1 for text
   };
+  class Stream;
 
   // `config` is the array added_tokens, or null. A token that the model's vocabulary has keeps the
   // id that it has there; others come after it, in their order. Appends to `warnings` what is odd.
@@ -43,22 +45,52 @@ class AddedTokens {
   const AddedToken* find(int32_t id) const;
   const AddedToken* find(std::string_view content) const;
 
-  // Appends the segments of `text`, looking for the tokens that have normalized = true or those
-  // that have not.
-  void split(std::string_view text, bool normalized, std::vector<Segment>& segments) const;
-
  private:
   // The tokens to look for, sorted by content.
   struct Matcher {
     std::vector<uint32_t> order;         // indices of tokens_
     std::array<bool, 256> first_byte{};  // whether a token begins with this byte
+    bool lstrip = false;                 // a token has it
+  };
+  struct Candidate {
+    const AddedToken* token;  // null: none
+    bool open;                // the text ends within one that may be longer
   };
 
   void prepare_matchers();
-  const AddedToken* longest_at(const Matcher& matcher, std::string_view text, size_t at) const;
+  Candidate longest_at(const Matcher& matcher, std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens_;
   std::array<Matcher, 2> matchers_;  // for normalized = false, true
+};
+
+// Finds tokens in a text that comes bit by bit.
+class AddedTokens::Stream {
+ public:
+  // Of `tokens`, which must outlive this, those that have normalized = true or those that have not.
+  Stream(const AddedTokens& tokens, bool normalized)
+      : tokens_(tokens), matcher_(tokens.matchers_[normalized]) {}
+
+  // Appends the segments that are certain, whatever comes next; with `last`, all that is left, and
+  // the next call begins a text. The views hold until the next call, and as long as `text`.
+  void add(std::string_view text, bool last, std::vector<Segment>& segments);
+
+  size_t held() const { return held_.size(); }  // bytes
+
+ private:
+  void find(bool last, std::vector<Segment>& segments);
+  bool is_certain(const AddedToken& token, size_t end, bool last) const;
+  void take(const AddedToken& token, size_t begin, size_t end, std::vector<Segment>& segments);
+  size_t certain_text(size_t searched) const;
+
+  const AddedTokens& tokens_;
+  const Matcher& matcher_;
+  std::string held_;  // from the character before what is not certain yet
+  // Offsets into it.
+  size_t done_ = 0;        // goes with the next call
+  size_t at_ = 0;          // where the search stands
+  size_t text_begin_ = 0;  // of the text that no segment covers yet
+  size_t enough_ = 0;      // how long it has to be for the search to go on
 };
 
 }  // namespace sluice

@@ -30,6 +30,8 @@ Bpe Bpe::load(const TokenizerFile& file) {
   Bpe bpe(Vocabulary(file.tokens, file.ids, kFile));
   bpe.load_options(JsonFields(file.config.at("model"), "tokenizer.json: model"));
   bpe.load_merges(file.merges);
+  for (int32_t id = 0; id < bpe.vocabulary_.end_id(); ++id)
+    bpe.longest_ = std::max(bpe.longest_, bpe.vocabulary_.token(id).size());
   for (char32_t c = 0; c < bpe.small_characters_.size(); ++c) {
     std::string character;
     append_utf8(c, character);
@@ -62,6 +64,7 @@ void Bpe::load_merges(const StringList& merges) {
   size_t count = merges.size() / 2;
   merges_.reserve(count);
   slots_.assign(std::bit_ceil(count + count / 2 + 1), -1);
+  joins_.assign(std::bit_ceil(2 * count + 1), false);
   auto id_of = [&](size_t rank, std::string_view token) {
     auto id = vocabulary_.find(token);
     if (!id) {
@@ -77,6 +80,7 @@ void Bpe::load_merges(const StringList& merges) {
         {id_of(rank, merges[2 * rank]), id_of(rank, merges[2 * rank + 1]), id_of(rank, merged)});
     // Of a pair that is listed twice the later place counts.
     slots_[pair_slot(merges_.back().left, merges_.back().right)] = static_cast<int32_t>(rank);
+    joins_[join_bit(merges_.back().left, merges_.back().right)] = true;
   }
 }
 
@@ -94,23 +98,69 @@ size_t Bpe::pair_slot(int32_t left, int32_t right) const {
   return slot;
 }
 
-void Bpe::encode(const Pieces& pieces, std::vector<int32_t>& ids) const {
-  Work work;
-  for (TextSpan span : pieces.spans) encode_piece(span.of(pieces.text), work, ids);
+// A token's text is that of the symbols that it was merged from, one after another. So what two
+// neighbours among them have become can only merge where a merge has the last character of the one
+// and the first of the other at its seam.
+size_t Bpe::join_bit(int32_t left, int32_t right) const {
+  std::string_view before = vocabulary_.token(left);
+  std::string_view after = vocabulary_.token(right);
+  if (before.empty() || after.empty()) return 0;  // may_join() does not ask
+  uint64_t seam = uint64_t{utf8_char_before(before, before.size()).code_point} << 32 |
+                  utf8_char_at(after, 0).code_point;
+  return (seam * 0x9E3779B97F4A7C15u >> 32) & (joins_.size() - 1);
 }
 
-void Bpe::encode_piece(std::string_view piece, Work& work, std::vector<int32_t>& ids) const {
-  if (ignore_merges_) {
-    if (auto id = vocabulary_.find(piece)) {
+bool Bpe::may_join(int32_t left, int32_t right) const {
+  bool empty = vocabulary_.token(left).empty() || vocabulary_.token(right).empty();
+  return empty || joins_[join_bit(left, right)];
+}
+
+void Bpe::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const {
+  std::string_view text = pieces.text;
+  size_t begin = 0;
+  for (uint32_t end : pieces.ends) {
+    add_part(text.substr(begin, end - begin), work, ids);
+    end_piece(work, ids);
+    begin = end;
+  }
+  if (begin < text.size()) add_part(text.substr(begin), work, ids);
+}
+
+void Bpe::add_part(std::string_view part, Work& work, std::vector<int32_t>& ids) const {
+  if (!ignore_merges_ || work.is_long) return split_into_symbols(part, work, ids);
+  work.piece += part;
+  work.is_long = work.piece.size() > longest_;
+  if (!work.is_long) return;
+  split_into_symbols(work.piece, work, ids);
+  work.piece.clear();
+}
+
+void Bpe::end_piece(Work& work, std::vector<int32_t>& ids) const {
+  if (ignore_merges_ && !work.is_long) {
+    if (auto id = vocabulary_.find(work.piece)) {
       ids.push_back(*id);
-      return;
+    } else {
+      split_into_symbols(work.piece, work, ids);
     }
+    work.piece.clear();
   }
-  split_into_symbols(piece, work);
-  merge(work);
-  for (const Symbol& symbol : work.symbols) {
-    if (symbol.id >= 0) ids.push_back(symbol.id);
+  if (work.unknown_pending) work.pending.push_back(unknown_);
+  merge(work.pending, work, ids);
+  work.pending.clear();
+  work.unknown_pending = work.is_long = false;
+  work.enough = kCutAt;
+}
+
+// Merges what nothing behind it can change: up to the last seam that no merge crosses.
+void Bpe::cut(Work& work, std::vector<int32_t>& ids) const {
+  std::vector<int32_t>& pending = work.pending;
+  size_t begin = pending.size() - 1;
+  while (begin > 0 && may_join(pending[begin - 1], pending[begin])) --begin;
+  if (begin > 0) {
+    merge(std::span(pending).first(begin), work, ids);
+    pending.erase(pending.begin(), pending.begin() + static_cast<ptrdiff_t>(begin));
   }
+  work.enough = std::max(kCutAt, 2 * pending.size());
 }
 
 int32_t Bpe::character_id(std::string_view character) const {
@@ -121,14 +171,11 @@ int32_t Bpe::character_id(std::string_view character) const {
 
 // One symbol for each character that is a token. Others: their bytes' tokens, if all exist; else
 // the unknown token, once for a run where fuse_unk is set; else nothing.
-void Bpe::split_into_symbols(std::string_view piece, Work& work) const {
-  work.symbols.clear();
-  auto add = [&](int32_t id) {
-    int32_t index = static_cast<int32_t>(work.symbols.size());
-    work.symbols.push_back({id, index - 1, index + 1});
-  };
-  bool unknown_pending = false;
+void Bpe::split_into_symbols(std::string_view piece, Work& work, std::vector<int32_t>& ids) const {
+  auto add = [&](int32_t id) { work.pending.push_back(id); };
+  bool& unknown_pending = work.unknown_pending;
   for (size_t at = 0; at < piece.size();) {
+    if (work.pending.size() >= work.enough) cut(work, ids);
     std::string_view character =
         piece.substr(at, static_cast<size_t>(utf8_char_at(piece, at).bytes));
     at += character.size();
@@ -156,8 +203,6 @@ void Bpe::split_into_symbols(std::string_view piece, Work& work) const {
     if (unknown_pending && !fuse_unknown_) add(unknown_);
     unknown_pending = true;
   }
-  if (unknown_pending) add(unknown_);
-  if (!work.symbols.empty()) work.symbols.back().next = -1;
 }
 
 // Queues the pair of a symbol and its successor, if it can merge.
@@ -171,8 +216,13 @@ void Bpe::queue_pair(int32_t left, Work& work) const {
 }
 
 // Merges the pair of the lowest rank, the leftmost of several, until none is left. O(n log n).
-void Bpe::merge(Work& work) const {
+void Bpe::merge(std::span<const int32_t> initial, Work& work, std::vector<int32_t>& ids) const {
   std::vector<Symbol>& symbols = work.symbols;
+  symbols.clear();
+  symbols.reserve(initial.size());
+  auto count = static_cast<int32_t>(initial.size());
+  for (int32_t i = 0; i < count; ++i)
+    symbols.push_back({initial[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
   work.heap.clear();
   for (size_t i = 0; i + 1 < symbols.size(); ++i) queue_pair(static_cast<int32_t>(i), work);
   while (!work.heap.empty()) {
@@ -191,6 +241,9 @@ void Bpe::merge(Work& work) const {
     if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = at;
     if (left.previous >= 0) queue_pair(left.previous, work);
     queue_pair(at, work);
+  }
+  for (const Symbol& symbol : symbols) {
+    if (symbol.id >= 0) ids.push_back(symbol.id);
   }
 }
 

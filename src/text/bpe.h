@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,30 +25,45 @@ class Bpe {
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
-  // Appends the ids of each piece, in order. Error(refused) for a character that needs an unk_token
-  // which is not in the vocabulary.
-  void encode(const Pieces& pieces, std::vector<int32_t>& ids) const;
-
- private:
+  static constexpr size_t kCutAt = 4096;  // symbols: longer pieces are merged part by part
   // A piece in the making: a doubly linked list in one array, and the pairs that may merge.
   struct Symbol {
     int32_t id;  // -1: merged into the one before
     int32_t previous;
     int32_t next;
   };
+  // What is known of the piece that has begun, and working space.
   struct Work {
+    std::string piece;             // its text, while it may be a token as a whole
+    bool is_long = false;          // it is none
+    bool unknown_pending = false;  // the unknown token comes next
+    std::vector<int32_t> pending;  // its symbols, from where nothing before can merge with them
+    size_t enough = kCutAt;        // symbols, for the next attempt to cut
     std::vector<Symbol> symbols;
     std::vector<uint64_t> heap;  // rank << 32 | index of the left symbol, smallest first
+
+    uint64_t held() const { return piece.size() + pending.size(); }
   };
 
+  // Appends the ids that are certain, in order. Error(refused) for a character that needs an
+  // unk_token which is not in the vocabulary.
+  void encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const;
+
+ private:
   explicit Bpe(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
   void load_options(const JsonFields& model);
   void load_merges(const StringList& merges);
-  void encode_piece(std::string_view piece, Work& work, std::vector<int32_t>& ids) const;
-  void split_into_symbols(std::string_view piece, Work& work) const;
+  void add_part(std::string_view part, Work& work, std::vector<int32_t>& ids) const;
+  void end_piece(Work& work, std::vector<int32_t>& ids) const;
+  void split_into_symbols(std::string_view part, Work& work, std::vector<int32_t>& ids) const;
   int32_t character_id(std::string_view character) const;
-  void merge(Work& work) const;
+  void cut(Work& work, std::vector<int32_t>& ids) const;
+  void merge(std::span<const int32_t> symbols, Work& work, std::vector<int32_t>& ids) const;
   void queue_pair(int32_t left, Work& work) const;
+  // Whether a merge may join what ends with one symbol and what begins with the other. Never false
+  // where one can; now and then true where none can.
+  bool may_join(int32_t left, int32_t right) const;
+  size_t join_bit(int32_t left, int32_t right) const;
   size_t pair_slot(int32_t left, int32_t right) const;
   int32_t rank_of(int32_t left, int32_t right) const { return slots_[pair_slot(left, right)]; }
 
@@ -58,6 +75,8 @@ class Bpe {
   };
   std::vector<Merge> merges_;   // by rank
   std::vector<int32_t> slots_;  // hash table of ranks, open addressing; -1: empty
+  std::vector<bool> joins_;     // by a hash of the characters on both sides of a merge
+  size_t longest_ = 0;          // token, bytes
 
   // Ids of the characters below U+0200, which byte-level vocabularies are made of; -1: none.
   std::array<int32_t, 0x200> small_characters_{};

@@ -87,21 +87,97 @@ const icu::Normalizer2& icu_normalizer(UnicodeForm form) {
   return *normalizer;
 }
 
-void apply(UnicodeForm form, std::string& text) {
-  auto ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
-  if (std::all_of(text.begin(), text.end(), ascii)) return;
-  check_text_size(text.size());  // ICU counts in 32 bits
-  icu::FilteredNormalizer2 normalizer(icu_normalizer(form), normalized_characters());
-  std::string normalized;
-  icu::StringByteSink<std::string> sink(&normalized);
-  UErrorCode status = U_ZERO_ERROR;
-  normalizer.normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())),
-                           sink, nullptr, status);
-  check_icu(status);
-  text = std::move(normalized);
+// Where the last character begins from which on a text can be normalized for itself; none: 0.
+size_t last_boundary(const icu::Normalizer2& normalizer, std::string_view text, size_t lowest) {
+  for (size_t at = text.size(); at > lowest;) {
+    Utf8Char c = utf8_char_before(text, at);
+    at -= static_cast<size_t>(c.bytes);
+    if (normalizer.hasBoundaryBefore(static_cast<UChar32>(c.code_point))) return at;
+  }
+  return 0;
 }
 
-void apply(const Lowercase&, std::string& text) {
+// Where the white space that ends `text` begins.
+size_t trailing_white_space(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0 && is_white_space(utf8_char_before(text, end).code_point))
+    end -= static_cast<size_t>(utf8_char_before(text, end).bytes);
+  return end;
+}
+
+size_t leading_white_space(std::string_view text) {
+  size_t begin = 0;
+  while (begin < text.size() && is_white_space(utf8_char_at(text, begin).code_point))
+    begin += static_cast<size_t>(utf8_char_at(text, begin).bytes);
+  return begin;
+}
+
+}  // namespace
+
+Normalizer Normalizer::load(const Json& config) {
+  Normalizer normalizer;
+  load_any(config, normalizer.steps_);
+  return normalizer;
+}
+
+std::string Normalizer::normalize(std::string_view text) const {
+  std::string normalized(text);
+  NormalizerStream(*this).add(normalized, true);
+  return normalized;
+}
+
+NormalizerStream::NormalizerStream(const Normalizer& normalizer) {
+  for (const Normalizer::Step& step : normalizer.steps()) {
+    Progress& progress = steps_.emplace_back(&step);
+    if (const auto* replace = std::get_if<Replace>(&step))
+      progress.matches.emplace(replace->pattern);
+  }
+}
+
+void NormalizerStream::add(std::string& text, bool last) {
+  bytes_ += text.size();
+  for (Progress& progress : steps_) {
+    std::visit([&](const auto& step) { apply(step, progress, text, last); }, *progress.step);
+    progress.bytes += text.size();
+    check_growth(bytes_, progress.bytes, kWhere);
+    progress.begun = !last && (progress.begun || !text.empty());
+    if (last) progress.bytes = 0;
+  }
+  if (last) bytes_ = 0;
+}
+
+size_t NormalizerStream::held() const {
+  size_t bytes = 0;
+  for (const Progress& p : steps_) bytes += p.held.size() + (p.matches ? p.matches->held() : 0);
+  return bytes;
+}
+
+// A character may compose with those before it, and the order of marks depends on them.
+void NormalizerStream::apply(UnicodeForm form, Progress& progress, std::string& text, bool last) {
+  size_t old = progress.held.size();
+  std::string all = std::move(progress.held.append(text));
+  progress.held.clear();
+  text.clear();
+  auto ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  if (std::all_of(all.begin(), all.end(), ascii)) {  // each is a boundary, and stays what it is
+    if (!last && !all.empty()) {
+      progress.held = all.back();
+      all.pop_back();
+    }
+    text = std::move(all);
+    return;
+  }
+  icu::FilteredNormalizer2 normalizer(icu_normalizer(form), normalized_characters());
+  size_t end = last ? all.size() : last_boundary(normalizer, all, old);
+  progress.held = all.substr(end);
+  icu::StringByteSink<std::string> sink(&text);
+  UErrorCode status = U_ZERO_ERROR;
+  normalizer.normalizeUTF8(0, icu::StringPiece(all.data(), static_cast<int32_t>(end)), sink,
+                           nullptr, status);
+  check_icu(status);
+}
+
+void NormalizerStream::apply(const Lowercase&, Progress&, std::string& text, bool) {
   constexpr char32_t kCapitalIWithDot = 0x130;  // the only character with two for its lower case
   std::string lower;
   lower.reserve(text.size());
@@ -117,53 +193,29 @@ void apply(const Lowercase&, std::string& text) {
   text = std::move(lower);
 }
 
-void apply(const Strip& strip, std::string& text) {
-  size_t begin = 0;
-  size_t end = text.size();
-  while (strip.left && begin < end && is_white_space(utf8_char_at(text, begin).code_point)) {
-    begin += static_cast<size_t>(utf8_char_at(text, begin).bytes);
-  }
-  while (strip.right && begin < end && is_white_space(utf8_char_before(text, end).code_point)) {
-    end -= static_cast<size_t>(utf8_char_before(text, end).bytes);
-  }
-  text = text.substr(begin, end - begin);
+void NormalizerStream::apply(const Strip& strip, Progress& progress, std::string& text, bool last) {
+  if (strip.left && !progress.begun) text.erase(0, leading_white_space(text));
+  if (!strip.right) return;
+  // White space is held until something else comes.
+  size_t end = trailing_white_space(text);
+  std::string after = text.substr(end);
+  text.resize(end);
+  if (end > 0) text.insert(0, std::exchange(progress.held, {}));
+  progress.held = last ? std::string() : std::move(progress.held.append(after));
 }
 
-void apply(const Replace& replace, std::string& text) {
-  check_text_size(text.size());
-  std::vector<TextSpan> matches;
-  PatternMatcher(replace.pattern).find_all(text, matches);
-  uint64_t most = text.size() + uint64_t{matches.size()} * replace.content.size();
-  check_text_size(most);
-  check_growth(text.size(), most, kWhere);
+void NormalizerStream::apply(const Replace& replace, Progress& progress, std::string& text,
+                             bool last) {
   std::string replaced;
-  size_t end = 0;
-  for (TextSpan match : matches) {
-    replaced.append(text, end, match.begin - end).append(replace.content);
-    end = match.end;
-  }
-  text = replaced.append(text, end);
+  progress.matches->add(text, last, [&](const MatchStream::Part& part) {
+    replaced += part.is_match ? std::string_view(replace.content) : part.text;
+    check_growth(bytes_, progress.bytes + replaced.size(), kWhere);
+  });
+  text = std::move(replaced);
 }
 
-void apply(const Prepend& prepend, std::string& text) {
-  if (!text.empty()) text.insert(0, prepend.text);
-}
-
-}  // namespace
-
-Normalizer Normalizer::load(const Json& config) {
-  Normalizer normalizer;
-  load_any(config, normalizer.steps_);
-  return normalizer;
-}
-
-std::string Normalizer::normalize(std::string_view text) const {
-  std::string normalized(text);
-  for (const Step& step : steps_) {
-    std::visit([&](const auto& s) { apply(s, normalized); }, step);
-    check_growth(text.size(), normalized.size(), kWhere);
-  }
-  return normalized;
+void NormalizerStream::apply(const Prepend& prepend, Progress& progress, std::string& text, bool) {
+  if (!progress.begun && !text.empty()) text.insert(0, prepend.text);
 }
 
 }  // namespace sluice

@@ -1,12 +1,16 @@
 // Rewrites text before anything else looks at it: the normalizer of tokenizer.json.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "src/base/json.h"
+#include "src/text/match_stream.h"
 #include "src/text/pattern.h"
 
 namespace sluice {
@@ -40,11 +44,42 @@ class Normalizer {
   // "tokenizer.json: ".
   static Normalizer load(const Json& config);
 
+  const std::vector<Step>& steps() const { return steps_; }
   // Valid UTF-8 in and out.
   std::string normalize(std::string_view text) const;
 
  private:
   std::vector<Step> steps_;
+};
+
+// Normalizes a text that comes bit by bit.
+class NormalizerStream {
+ public:
+  explicit NormalizerStream(const Normalizer& normalizer);  // which must outlive this
+
+  // Puts in the place of `text` what is certain of the normalized text, whatever comes next; with
+  // `last`, all that is left, and the next call begins a text.
+  void add(std::string& text, bool last);
+
+  size_t held() const;  // bytes
+
+ private:
+  // What a step knows of the text so far.
+  struct Progress {
+    const Normalizer::Step* step;
+    std::string held;                    // text that waits for what comes next
+    bool begun = false;                  // something has come out
+    std::optional<MatchStream> matches;  // of a Replace
+    uint64_t bytes = 0;                  // that have come out
+  };
+  void apply(UnicodeForm form, Progress& progress, std::string& text, bool last);
+  void apply(const Lowercase&, Progress&, std::string& text, bool);
+  void apply(const Strip& strip, Progress& progress, std::string& text, bool last);
+  void apply(const Replace& replace, Progress& progress, std::string& text, bool last);
+  void apply(const Prepend& prepend, Progress& progress, std::string& text, bool);
+
+  std::vector<Progress> steps_;
+  uint64_t bytes_ = 0;  // of the text so far
 };
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <new>
 
 #include "src/base/error.h"
@@ -31,14 +32,16 @@ T* allocated(T* pointer) {
   return pointer;
 }
 
-}  // namespace
-
-void check_text_size(uint64_t bytes) {
-  if (bytes > kMaxTextBytes) {
-    fail(ErrorKind::usage, "the text has {}, more than the {} that can be tokenized at once",
-         format_size(bytes), format_size(kMaxTextBytes));
-  }
+// PCRE2 knows the longest single assertion; those that are nested reach further back.
+size_t lookbehind_of(const pcre2_code& code, std::string_view pcre2) {
+  uint32_t longest = 0;
+  pcre2_pattern_info(&code, PCRE2_INFO_MAXLOOKBEHIND, &longest);
+  size_t assertions = 0;
+  for (size_t at = 0; (at = pcre2.find("(?<", at)) != std::string_view::npos; ++at) ++assertions;
+  return std::max<size_t>(longest, 1) * std::max<size_t>(assertions, 1);
 }
+
+}  // namespace
 
 void check_growth(uint64_t before, uint64_t after, std::string_view where) {
   constexpr uint64_t kMostTimes = 64;
@@ -63,7 +66,8 @@ Pattern::Pattern(const std::string& pcre2, std::string_view shown, std::string_v
                             &error_at, context.get()));
   if (!code_) refuse_pattern(shown, where, pcre2_message(error));
   // Where the system forbids code made at run time, PCRE2 interprets: slower, the same matches.
-  pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+  pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  lookbehind_ = lookbehind_of(*code_, pcre2);
 }
 
 Pattern Pattern::parse(std::string_view oniguruma, std::string_view where) {
@@ -88,11 +92,13 @@ PatternMatcher::PatternMatcher(const Pattern& pattern)
   pcre2_set_heap_limit(context_.get(), kHeapLimitKiB);
 }
 
-// True when there is a match at `from` or later; data_ then holds it.
-bool PatternMatcher::search(std::string_view text, size_t from) {
+// The first match at `from` or later, which data_ then holds; or of a text that goes on the first
+// place where a match has begun that reaches the text's end.
+PatternMatcher::Found PatternMatcher::search(std::string_view text, size_t from, bool last) {
+  const uint32_t options = PCRE2_NO_UTF_CHECK | (last ? 0 : PCRE2_PARTIAL_HARD);
   auto match = [&] {
     return pcre2_match(pattern_.code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                       from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+                       from, options, data_.get(), context_.get());
   };
   int result = match();
   if (result == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {
@@ -100,28 +106,41 @@ bool PatternMatcher::search(std::string_view text, size_t from) {
     pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
     result = match();
   }
-  if (result == PCRE2_ERROR_NOMATCH) return false;
+  if (result == PCRE2_ERROR_NOMATCH) return Found::nothing;
+  if (result == PCRE2_ERROR_PARTIAL) return Found::partly;
   if (result < 0) {
     fail(ErrorKind::refused, "{}: a pattern cannot be matched against the text: {}",
          pattern_.where_, pcre2_message(result));
   }
-  return true;
+  return Found::match;
+}
+
+std::optional<TextSpan> PatternMatcher::find_next(std::string_view text, Search& search,
+                                                  bool last) {
+  const size_t end_of_search = last ? text.size() + 1 : text.size();
+  while (search.from < end_of_search) {
+    const Found found = this->search(text, search.from, last);
+    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
+    if (found != Found::match) {
+      search.from = found == Found::partly ? bounds[0] : end_of_search;
+      return std::nullopt;
+    }
+    size_t begin = bounds[0];
+    size_t end = bounds[1];
+    if (begin == end && end == search.previous_end) {
+      bool more = search.from < text.size();
+      search.from += more ? static_cast<size_t>(utf8_char_at(text, search.from).bytes) : 1;
+      continue;
+    }
+    search.from = search.previous_end = end;
+    return TextSpan{static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+  }
+  return std::nullopt;
 }
 
 void PatternMatcher::find_all(std::string_view text, std::vector<TextSpan>& matches) {
-  size_t from = 0;
-  size_t previous_end = std::string_view::npos;
-  while (from <= text.size() && search(text, from)) {
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
-    size_t begin = bounds[0];
-    size_t end = bounds[1];
-    if (begin == end && end == previous_end) {
-      from += from < text.size() ? static_cast<size_t>(utf8_char_at(text, from).bytes) : 1;
-      continue;
-    }
-    matches.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
-    from = previous_end = end;
-  }
+  Search search;
+  while (std::optional<TextSpan> match = find_next(text, search, true)) matches.push_back(*match);
 }
 
 }  // namespace sluice

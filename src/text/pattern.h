@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,10 +24,6 @@ struct TextSpan {
   bool operator==(const TextSpan&) const = default;
 };
 
-// Longer texts are refused, so that offsets fit 32 bits even after each byte became two.
-inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
-// Throws Error(usage) when a text of so many bytes is too long.
-void check_text_size(uint64_t bytes);
 // Throws Error(refused) that begins with `where` when what rewrites a text makes so much more of it
 // that no honest tokenizer does: steps that each double it are soon beyond all memory.
 void check_growth(uint64_t before, uint64_t after, std::string_view where);
@@ -38,6 +35,9 @@ class Pattern {
   static Pattern parse(std::string_view oniguruma, std::string_view where);
   static Pattern literal(std::string_view text, std::string_view where);
 
+  // How many characters before a place may decide what matches there; at least one.
+  size_t lookbehind() const { return lookbehind_; }
+
  private:
   friend class PatternMatcher;
   struct Free {
@@ -47,6 +47,7 @@ class Pattern {
   Pattern(const std::string& pcre2, std::string_view shown, std::string_view where);
 
   std::unique_ptr<pcre2_real_code_8, Free> code_;
+  size_t lookbehind_ = 1;
   std::string where_;
 };
 
@@ -55,8 +56,18 @@ class PatternMatcher {
  public:
   explicit PatternMatcher(const Pattern& pattern);  // which must outlive this
 
-  // Appends the matches in `text` from left to right, none overlapping; an empty match is left out
-  // where the previous match ends. Throws Error(refused) when the pattern needs too many steps.
+  // How far the search through a text has come.
+  struct Search {
+    static constexpr size_t kNowhere = std::string_view::npos;
+    size_t from = 0;                 // no match that is not found yet begins before
+    size_t previous_end = kNowhere;  // of a match
+  };
+  // The next match in `text` from left to right, none overlapping; an empty match is left out where
+  // the previous match ends. Where the text is not the `last` of it, only what no text behind it
+  // could change; nullopt: there is none until more text comes. Throws Error(refused) when the
+  // pattern needs too many steps.
+  std::optional<TextSpan> find_next(std::string_view text, Search& search, bool last);
+  // Appends all matches in a whole text.
   void find_all(std::string_view text, std::vector<TextSpan>& matches);
 
  private:
@@ -66,7 +77,8 @@ class PatternMatcher {
     void operator()(pcre2_real_jit_stack_8* stack) const;
   };
 
-  bool search(std::string_view text, size_t from);
+  enum class Found : uint8_t { nothing, match, partly };
+  Found search(std::string_view text, size_t from, bool last);
 
   const Pattern& pattern_;
   std::unique_ptr<pcre2_real_match_context_8, Free> context_;

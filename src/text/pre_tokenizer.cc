@@ -91,30 +91,6 @@ void load_any(const Json& config, Steps& steps) {
   load_component<PreTokenizer::Step>(config, "pre_tokenizer", kTypes, steps);
 }
 
-// A stretch of a piece: one match of the pattern, or what lies between two.
-struct Part {
-  TextSpan span;
-  bool is_match;
-};
-
-// The parts of `text`, which begins at `offset` in the whole. `matches` is working space.
-void find_parts(PatternMatcher& matcher, std::string_view text, uint32_t offset, bool invert,
-                std::vector<TextSpan>& matches, std::vector<Part>& parts) {
-  matches.clear();
-  parts.clear();
-  matcher.find_all(text, matches);
-  auto add = [&](uint32_t begin, uint32_t end, bool is_match) {
-    parts.push_back({{offset + begin, offset + end}, is_match != invert});
-  };
-  uint32_t end = 0;
-  for (TextSpan match : matches) {
-    if (end != match.begin) add(end, match.begin, false);
-    add(match.begin, match.end, true);
-    end = match.end;
-  }
-  if (end != text.size()) add(end, static_cast<uint32_t>(text.size()), false);
-}
-
 // Whether a part joins the one before it.
 bool joins_previous(SplitBehavior behavior, bool previous_is_match, bool is_match) {
   switch (behavior) {
@@ -129,54 +105,6 @@ bool joins_previous(SplitBehavior behavior, bool previous_is_match, bool is_matc
   }
 }
 
-void apply(const Split& split, Pieces& pieces) {
-  PatternMatcher matcher(split.pattern);
-  std::vector<TextSpan> spans;
-  std::vector<TextSpan> matches;
-  std::vector<Part> parts;
-  for (TextSpan piece : pieces.spans) {
-    find_parts(matcher, piece.of(pieces.text), piece.begin, split.invert, matches, parts);
-    size_t first = spans.size();
-    bool previous_is_match = false;
-    for (const Part& part : parts) {
-      bool joins = joins_previous(split.behavior, previous_is_match, part.is_match);
-      previous_is_match = part.is_match;
-      if (split.behavior == SplitBehavior::removed && part.is_match) continue;
-      if (joins && spans.size() > first) {
-        spans.back().end = part.span.end;
-      } else {
-        spans.push_back(part.span);
-      }
-    }
-    auto empty = [](TextSpan span) { return span.begin == span.end; };
-    spans.erase(std::remove_if(spans.begin() + static_cast<ptrdiff_t>(first), spans.end(), empty),
-                spans.end());
-  }
-  pieces.spans = std::move(spans);
-}
-
-// Writes each piece anew: append(piece, text) adds what stands for it.
-template <class Append>
-void rewrite(Pieces& pieces, Append append) {
-  std::string text;
-  text.reserve(pieces.text.size() + pieces.text.size() / 8);
-  for (TextSpan& span : pieces.spans) {
-    uint32_t begin = static_cast<uint32_t>(text.size());
-    append(span.of(pieces.text), text);
-    span = {begin, static_cast<uint32_t>(text.size())};
-  }
-  pieces.text = std::move(text);
-}
-
-void apply(const PrefixSpace&, Pieces& pieces) {
-  rewrite(pieces, [](std::string_view piece, std::string& text) {
-    if (!piece.starts_with(' ')) text += ' ';
-    text += piece;
-  });
-}
-
-void apply(const ByteLevelAlphabet&, Pieces& pieces) { rewrite(pieces, append_byte_characters); }
-
 }  // namespace
 
 PreTokenizer PreTokenizer::load(const Json& config) {
@@ -185,17 +113,95 @@ PreTokenizer PreTokenizer::load(const Json& config) {
   return pre_tokenizer;
 }
 
-Pieces PreTokenizer::split(std::string text) const {
-  Pieces pieces{std::move(text), {}};
-  if (pieces.text.empty()) return pieces;
-  size_t before = pieces.text.size();
-  pieces.spans.push_back({0, static_cast<uint32_t>(before)});
-  for (const Step& step : steps_) {
-    check_text_size(pieces.text.size());
-    std::visit([&](const auto& s) { apply(s, pieces); }, step);
-    check_growth(before, pieces.text.size(), kWhere);
+class PreTokenizerStream::Writer {
+ public:
+  Writer(Pieces& out, bool& begun) : out_(out), begun_(begun) {}
+  void add(std::string_view text) {
+    out_.text += text;
+    begun_ = begun_ || !text.empty();
   }
-  return pieces;
+  void add_as_characters(std::string_view bytes) {
+    append_byte_characters(bytes, out_.text);
+    begun_ = begun_ || !bytes.empty();
+  }
+  void end_piece() {
+    if (begun_) out_.ends.push_back(static_cast<uint32_t>(out_.text.size()));
+    begun_ = false;
+  }
+
+ private:
+  Pieces& out_;
+  bool& begun_;
+};
+
+PreTokenizerStream::PreTokenizerStream(const PreTokenizer& pre_tokenizer) {
+  for (const PreTokenizer::Step& step : pre_tokenizer.steps()) {
+    Progress& progress = steps_.emplace_back(&step);
+    if (const auto* split = std::get_if<Split>(&step)) progress.matches.emplace(split->pattern);
+  }
+}
+
+const Pieces& PreTokenizerStream::add(std::string_view text, bool last) {
+  bytes_ += text.size();
+  begun_ = begun_ || !text.empty();
+  pieces_.text = text;
+  pieces_.ends.clear();
+  if (last && begun_) pieces_.ends.push_back(static_cast<uint32_t>(text.size()));
+  for (Progress& progress : steps_) {
+    next_.text.clear();
+    next_.ends.clear();
+    Writer out(next_, progress.begun);
+    auto put = [&](std::string_view part, bool end) {
+      std::visit([&](const auto& step) { apply(step, progress, part, end, out); }, *progress.step);
+      progress.inside = !end && (progress.inside || !part.empty());
+      if (end) out.end_piece();
+    };
+    uint32_t begin = 0;
+    for (uint32_t end : pieces_.ends) {
+      put(std::string_view(pieces_.text).substr(begin, end - begin), true);
+      begin = end;
+    }
+    if (begin < pieces_.text.size()) put(std::string_view(pieces_.text).substr(begin), false);
+    progress.bytes += next_.text.size();
+    check_growth(bytes_, progress.bytes, kWhere);
+    if (last) progress.bytes = 0;
+    std::swap(pieces_, next_);
+  }
+  if (last) {
+    begun_ = false;
+    bytes_ = 0;
+  }
+  return pieces_;
+}
+
+size_t PreTokenizerStream::held() const {
+  size_t bytes = 0;
+  for (const Progress& p : steps_) bytes += p.matches ? p.matches->held() : 0;
+  return bytes;
+}
+
+void PreTokenizerStream::apply(const Split& split, Progress& progress, std::string_view part,
+                               bool end, Writer& out) {
+  progress.matches->add(part, end, [&](const MatchStream::Part& found) {
+    bool is_match = found.is_match != split.invert;
+    if (!found.continued) {
+      if (!joins_previous(split.behavior, progress.previous_is_match, is_match)) out.end_piece();
+      progress.previous_is_match = is_match;
+    }
+    if (split.behavior != SplitBehavior::removed || !is_match) out.add(found.text);
+  });
+  if (end) progress.previous_is_match = false;
+}
+
+void PreTokenizerStream::apply(const PrefixSpace&, Progress& progress, std::string_view part, bool,
+                               Writer& out) {
+  if (!progress.inside && !part.empty() && !part.starts_with(' ')) out.add(" ");
+  out.add(part);
+}
+
+void PreTokenizerStream::apply(const ByteLevelAlphabet&, Progress&, std::string_view part, bool,
+                               Writer& out) {
+  out.add_as_characters(part);
 }
 
 }  // namespace sluice

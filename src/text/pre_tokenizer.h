@@ -2,21 +2,25 @@
 // the pre_tokenizer of tokenizer.json.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "src/base/json.h"
+#include "src/text/match_stream.h"
 #include "src/text/pattern.h"
 
 namespace sluice {
 
-// Parts of one text, in order; what lies between them is dropped.
+// A stretch of text, as pieces. The first may have begun in the stretch before, and what lies
+// behind the last end goes on in the next.
 struct Pieces {
   std::string text;
-  std::vector<TextSpan> spans;  // none is empty
+  std::vector<uint32_t> ends;  // offsets into the text
 };
 
 // What becomes of the matches of a Split's pattern.
@@ -49,10 +53,44 @@ class PreTokenizer {
   // "tokenizer.json: ".
   static PreTokenizer load(const Json& config);
 
-  Pieces split(std::string text) const;
+  const std::vector<Step>& steps() const { return steps_; }
 
  private:
   std::vector<Step> steps_;
+};
+
+// Cuts a text that comes bit by bit. No piece is empty.
+class PreTokenizerStream {
+ public:
+  explicit PreTokenizerStream(const PreTokenizer& pre_tokenizer);  // which must outlive this
+
+  // The pieces, or parts of them, that are certain, whatever comes next; with `last`, all that is
+  // left, and the next call begins a text. Reused by the next call.
+  const Pieces& add(std::string_view text, bool last);
+
+  size_t held() const;  // bytes
+
+ private:
+  // What a step knows of the pieces so far.
+  struct Progress {
+    const PreTokenizer::Step* step;
+    std::optional<MatchStream> matches = {};  // of a Split, in the piece that it is given
+    bool inside = false;                      // of that piece
+    bool previous_is_match = false;           // the part of it before
+    bool begun = false;                       // the piece that it makes has a text
+    uint64_t bytes = 0;                       // that it made of the text so far
+  };
+  // Writes what a step makes.
+  class Writer;
+  void apply(const Split& split, Progress& progress, std::string_view part, bool end, Writer& out);
+  void apply(const PrefixSpace&, Progress& progress, std::string_view part, bool, Writer& out);
+  void apply(const ByteLevelAlphabet&, Progress&, std::string_view part, bool, Writer& out);
+
+  std::vector<Progress> steps_;
+  bool begun_ = false;  // the text
+  uint64_t bytes_ = 0;  // of it so far
+  Pieces pieces_;
+  Pieces next_;
 };
 
 }  // namespace sluice

@@ -6,8 +6,8 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/text/detokenizer.h"
+#include "src/text/token_stream.h"
 #include "src/text/tokenizer_file.h"
-#include "src/text/utf8.h"
 
 namespace sluice {
 namespace {
@@ -117,33 +117,8 @@ const Vocabulary& Tokenizer::vocabulary() const {
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
   std::vector<int32_t> ids;
-  std::string valid = to_valid_utf8(text);
-  std::vector<AddedTokens::Segment> segments;
-  added_.split(valid, false, segments);
-  for (const AddedTokens::Segment& segment : segments) {
-    if (segment.id >= 0) {
-      ids.push_back(segment.id);
-    } else {
-      encode_text(segment.text, ids);
-    }
-  }
-  if (add_special_tokens) post_processor_.add_special_tokens(ids);
+  TokenStream(*this, add_special_tokens).finish(text, ids);
   return ids;
-}
-
-// Text between added tokens that are looked for before it is normalized.
-void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& ids) const {
-  std::string normalized = normalizer_.normalize(text);
-  std::vector<AddedTokens::Segment> segments;
-  added_.split(normalized, true, segments);
-  for (const AddedTokens::Segment& segment : segments) {
-    if (segment.id >= 0) {
-      ids.push_back(segment.id);
-      continue;
-    }
-    Pieces pieces = pre_tokenizer_.split(std::string(segment.text));
-    std::visit([&](const auto& model) { model.encode(pieces, ids); }, model_);
-  }
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

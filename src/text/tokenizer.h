@@ -29,6 +29,7 @@ class Tokenizer {
 
   // Each maximal subpart of the text that is not UTF-8 counts as one U+FFFD. The post-processor's
   // special tokens (bos, ...) are optional; special tokens that stand in the text are always found.
+  // TokenStream does the same with a text that comes bit by bit, and has its errors.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
   // Bytes that are not UTF-8 become U+FFFD. Ids without a token add nothing: has() tells.
@@ -54,12 +55,12 @@ class Tokenizer {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
+  friend class TokenStream;
   using Model = std::variant<Bpe>;
 
   explicit Tokenizer(const TokenizerFile& file);
   static Model load_model(const TokenizerFile& file);
   const Vocabulary& vocabulary() const;
-  void encode_text(std::string_view text, std::vector<int32_t>& ids) const;
   void warn_about_holes();
   void load_special_ids(const std::filesystem::path& directory);
   void warn_about_flags(const JsonFields& config);

@@ -59,31 +59,61 @@ std::vector<std::string> merge_naively(
   }
 }
 
+// Of the letters a to d.
+std::vector<std::pair<std::string, std::string>> random_merges(test::Random& random) {
+  std::vector<std::string> tokens = {"a", "b", "c", "d"};
+  std::vector<std::pair<std::string, std::string>> merges;
+  auto pick = [&] {
+    return tokens[static_cast<size_t>(random.between(0, static_cast<int64_t>(tokens.size()) - 1))];
+  };
+  for (int64_t n = random.between(0, 25); n > 0; --n) {
+    std::pair merge(pick(), pick());
+    if (std::ranges::find(merges, merge) != merges.end()) continue;
+    merges.push_back(merge);
+    tokens.push_back(merge.first + merge.second);
+  }
+  return merges;
+}
+
+std::string random_letters(test::Random& random) {
+  std::string text;
+  for (int64_t n = random.between(0, 40); n > 0; --n)
+    text += static_cast<char>('a' + random.between(0, 3));
+  return text;
+}
+
+std::vector<std::string> tokens_of(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<std::string> tokens;
+  for (int32_t id : tokenizer.encode(text, false)) tokens.emplace_back(tokenizer.token(id));
+  return tokens;
+}
+
 TEST(Bpe, MergesAsDefined) {
   test::Random random("bpe merges");
   for (int round = 0; round < 60; ++round) {
-    std::string letters = "abcd";
-    std::vector<std::string> tokens = {"a", "b", "c", "d"};
-    std::vector<std::pair<std::string, std::string>> merges;
-    auto pick = [&] {
-      return tokens[static_cast<size_t>(
-          random.between(0, static_cast<int64_t>(tokens.size()) - 1))];
-    };
-    for (int64_t n = random.between(0, 25); n > 0; --n) {
-      std::pair merge(pick(), pick());
-      if (std::ranges::find(merges, merge) != merges.end()) continue;
-      merges.push_back(merge);
-      tokens.push_back(merge.first + merge.second);
-    }
-    Tokenizer tokenizer = load_tokenizer(plain_tokenizer(letters, merges));
+    auto merges = random_merges(random);
+    Tokenizer tokenizer = load_tokenizer(plain_tokenizer("abcd", merges));
     for (int i = 0; i < 20; ++i) {
-      std::string text;
-      for (int64_t n = random.between(0, 40); n > 0; --n)
-        text += letters[static_cast<size_t>(random.between(0, 3))];
-      std::vector<std::string> parts;
-      for (int32_t id : tokenizer.encode(text, false)) parts.emplace_back(tokenizer.token(id));
-      ASSERT_EQ(parts, merge_naively(text, merges)) << text;
+      std::string text = random_letters(random);
+      ASSERT_EQ(tokens_of(tokenizer, text), merge_naively(text, merges)) << text;
     }
+  }
+}
+
+// A piece that is longer than what is merged at a time is cut where no merge can cross.
+TEST(Bpe, MergesLongPiecesPartByPart) {
+  test::Random random("bpe long pieces");
+  for (int round = 0; round < 20; ++round) {
+    auto merges = random_merges(random);
+    std::string text;
+    std::vector<std::string> tokens;
+    while (text.size() < 20'000) {
+      std::string word = random_letters(random);
+      for (std::string& token : merge_naively(word, merges)) tokens.push_back(std::move(token));
+      tokens.emplace_back("|");
+      text += word + "|";
+    }
+    ASSERT_EQ(tokens_of(load_tokenizer(plain_tokenizer("abcd|", merges)), text), tokens);
   }
 }
 

@@ -14,9 +14,15 @@ namespace {
 using Strings = std::vector<std::string>;
 
 Strings split(const Json& config, std::string text) {
-  Pieces pieces = PreTokenizer::load(config).split(std::move(text));
+  PreTokenizer pre_tokenizer = PreTokenizer::load(config);
+  Pieces pieces = PreTokenizerStream(pre_tokenizer).add(text, true);
   Strings found;
-  for (TextSpan span : pieces.spans) found.emplace_back(span.of(pieces.text));
+  size_t begin = 0;
+  for (uint32_t end : pieces.ends) {
+    found.push_back(pieces.text.substr(begin, end - begin));
+    begin = end;
+  }
+  EXPECT_EQ(begin, pieces.text.size());
   return found;
 }
 
