@@ -65,14 +65,19 @@ void JsonWriter::text(std::initializer_list<std::string_view> parts) {
 // In pieces, as an escaped text may be six times as long.
 void JsonWriter::append_escaped(std::string_view text) {
   constexpr size_t kPart = 4096;
+  auto plain = [](char c) { return c >= 0x20 && c != '"' && c != '\\'; };  // and ASCII
   while (!text.empty()) {
     size_t length = std::min(text.size(), kPart);
     auto inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
     // Not in the middle of a UTF-8 sequence, which has at most three bytes after its first.
     for (int i = 0; i < 3 && length < text.size() && inside(length); ++i) --length;
-    std::string escaped =
-        Json(text.substr(0, length)).dump(-1, ' ', false, Json::error_handler_t::replace);
-    buffer_.append(escaped, 1, escaped.size() - 2);
+    std::string_view part = text.substr(0, length);
+    if (std::ranges::all_of(part, plain)) {
+      buffer_ += part;
+    } else {
+      std::string escaped = Json(part).dump(-1, ' ', false, Json::error_handler_t::replace);
+      buffer_.append(escaped, 1, escaped.size() - 2);
+    }
     text.remove_prefix(length);
     if (buffer_.size() >= kPiece) flush();
   }

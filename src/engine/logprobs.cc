@@ -48,7 +48,7 @@ TokenLogprobs token_logprobs(std::span<const float> logits, int32_t id, int64_t 
     result.top.back() = next;
     std::ranges::push_heap(result.top, likelier);
   }
-  std::ranges::sort_heap(result.top, likelier);
+  std::ranges::sort(result.top, likelier);
   return result;
 }
 
