@@ -47,6 +47,10 @@ class Waiter {
 
 bool try_again(int error) { return error == EAGAIN || error == EINTR; }
 
+[[noreturn]] void refuse_errno(int error, const std::string& name) {
+  fail(ErrorKind::refused, "{}: cannot be read: {}", name, errno_text(error));
+}
+
 // A FIFO without a reader cannot be opened without waiting, and nothing tells when one comes.
 Fd open_for_writing(const fs::path& path, const std::string& name, const std::stop_token& stop) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
@@ -108,26 +112,33 @@ struct Part {
 
 }  // namespace
 
-std::string read_stream(const fs::path& path, const std::stop_token& stop) {
-  const std::string name = path == "-" ? "standard input" : path.string();
-  auto refuse = [&](int error) {
-    fail(ErrorKind::refused, "{}: cannot be read: {}", name, errno_text(error));
-  };
-  Fd fd(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                    : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!fd.is_open()) refuse(errno);
-  const Waiter waiter(stop);
-  std::string text;
-  std::array<char, 1 << 16> part;
+InputStream::InputStream(const fs::path& path, std::stop_token stop)
+    : name_(path == "-" ? "standard input" : path.string()),
+      stop_(std::move(stop)),
+      fd_(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                      : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
+  if (!fd_.is_open()) refuse_errno(errno, name_);
+}
+
+size_t InputStream::read(std::span<char> to) {
+  const Waiter waiter(stop_);
   for (;;) {
     // First, as a FIFO without a writer would be at its end.
-    waiter.wait(fd.get(), POLLIN, -1, name);
-    ssize_t n = ::read(fd.get(), part.data(), part.size());
-    if (n == 0) return text;
-    if (n < 0 && !try_again(errno)) refuse(errno);
-    if (n > 0) text.append(part.data(), static_cast<size_t>(n));
-    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while reading {}", name);
+    waiter.wait(fd_.get(), POLLIN, -1, name_);
+    ssize_t n = ::read(fd_.get(), to.data(), to.size());
+    if (n < 0 && !try_again(errno)) refuse_errno(errno, name_);
+    if (n != 0 && stop_.stop_requested())
+      fail(ErrorKind::runtime, "interrupted while reading {}", name_);
+    if (n >= 0) return static_cast<size_t>(n);
   }
+}
+
+std::string read_stream(const fs::path& path, const std::stop_token& stop) {
+  InputStream in(path, stop);
+  std::string text;
+  std::array<char, 1 << 16> part;
+  while (size_t n = in.read(part)) text.append(part.data(), n);
+  return text;
 }
 
 OutputStream::OutputStream(const fs::path& path, std::stop_token stop, const fs::path& shown_as)

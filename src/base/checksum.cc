@@ -10,9 +10,14 @@ uint64_t checksum64(std::span<const std::byte> bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-std::string checksum128(std::span<const std::byte> bytes) {
+Digest digest128(std::span<const std::byte> bytes) {
   XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return {hash.high64, hash.low64};
+}
+
+std::string checksum128(std::span<const std::byte> bytes) {
+  Digest digest = digest128(bytes);
+  return fmt::format("{:016x}{:016x}", digest.high, digest.low);
 }
 
 }  // namespace sluice

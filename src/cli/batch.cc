@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ranges>
 #include <utility>
+#include <vector>
 
+#include "io/input_file.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
@@ -19,6 +23,8 @@
 #include "src/engine/engine.h"
 #include "src/memory/system.h"
 #include "src/serve/batch_file.h"
+#include "src/serve/batch_index.h"
+#include "src/serve/batch_output.h"
 #include "src/serve/batch_width.h"
 #include "src/serve/completion.h"
 
@@ -31,20 +37,7 @@ struct BatchOptions : CommonOptions {
   std::string input;
   std::string output;
   int64_t max_num_seqs = 256;
-};
-
-// What a line asks for, and what has come of it.
-struct Running {
-  const BatchLine* line = nullptr;
-  Completion asked;
-  std::vector<std::vector<RequestResult>> results;  // of each prompt those of its n
-  int64_t left = 0;                                 // that have not finished
-};
-
-// One of its prompts in the engine.
-struct RunningPrompt {
-  std::shared_ptr<Running> of;
-  size_t index = 0;
+  std::optional<std::string> max_request_bytes;
 };
 
 struct Totals {
@@ -93,181 +86,266 @@ class BatchProgress {
   Clock::time_point last_ = start_;
 };
 
-// The requests that can run, those of a lower priority number first, and their lines.
-struct Pending {
-  std::vector<Completion> completions;
-  std::vector<const BatchLine*> lines;
+// What a line asks for, and what has come of it.
+struct Running {
+  BatchLine line;  // without its body
+  std::string model;
+  Completion asked;
+  uint64_t held = 0;                                     // bytes
+  std::vector<std::vector<RequestResult>> results = {};  // of each prompt those of its n
+  int64_t left = 0;                                      // that have not finished
 };
 
-std::vector<const Request*> requests_of(const Pending& pending) {
-  std::vector<const Request*> requests;
-  for (const Completion& c : pending.completions) {
-    for (const Request& r : c.requests) requests.push_back(&r);
+// One of its prompts in the engine.
+struct RunningPrompt {
+  std::shared_ptr<Running> of;
+  size_t index = 0;
+};
+
+// What a batch is run with.
+struct Batch {
+  const BatchOptions& options;
+  Session& session;
+  BatchOutput& output;
+  int64_t longest_token;  // bytes
+  Totals totals = {};
+
+  // What cannot run gets its response at once.
+  void refuse(const BatchLine& line, const std::string& why) {
+    output.add(line, 400, [&](JsonWriter& json) { json.value(api_error_json(why)); });
+    ++totals.failed;
   }
-  return requests;
+  // Throws what is wrong with the line.
+  Running parse(BatchLine line) const {
+    Completion asked = parse_completion(line.body, line.where, session);
+    std::string model = JsonFields(line.body, line.where)
+                            .string_or("model", session.options().model.filename().string());
+    line.body = nullptr;
+    uint64_t held =
+        held_bytes(asked, longest_token) +
+        2 * (line.custom_id.dump(-1, ' ', false, Json::error_handler_t::replace).size() +
+             line.id.size() + model.size());
+    return {std::move(line), std::move(model), std::move(asked), held};
+  }
+  void add(const Running& request, uint64_t parse_bytes, BatchNeeds& needs) const {
+    const Completion& asked = request.asked;
+    needs.add(asked.request, asked.longest_prompt(), std::ssize(asked.prompts), request.held,
+              session);
+    needs.add_parse(parse_bytes);
+  }
+};
+
+// A prompt that fills the context, as ids or as text, several times over.
+uint64_t largest_request(const BatchOptions& o, const Session& session) {
+  constexpr uint64_t kLeast = MiB, kToken = 32, kMost = GiB;
+  if (!o.max_request_bytes)
+    return std::clamp(static_cast<uint64_t>(session.max_model_len()) * kToken, kLeast, kMost);
+  uint64_t bytes = parse_size("--max-request-bytes", *o.max_request_bytes);
+  if (bytes == 0 || bytes > kMost) {
+    fail(ErrorKind::usage, "--max-request-bytes {}: must be more than 0 and at most 1GiB",
+         *o.max_request_bytes);
+  }
+  return bytes;
 }
 
-// What cannot run gets its response at once.
-void refuse(const BatchLine& line, const std::string& why, BatchOutput& output, Totals& totals) {
-  output.add(line, 400, api_error_json(why));
-  ++totals.failed;
+// Where a copy of an input that cannot be read twice lies: on the disk that is to be written
+// anyway.
+std::filesystem::path copy_directory(const std::string& output) {
+  std::error_code ignored;
+  std::filesystem::file_status status = std::filesystem::status(output, ignored);
+  bool file = output != "-" &&
+              (std::filesystem::is_regular_file(status) || !std::filesystem::exists(status));
+  if (file) return std::filesystem::absolute(output).parent_path();
+  const char* temporary = std::getenv("TMPDIR");
+  return temporary != nullptr && *temporary != '\0' ? temporary : "/var/tmp";
 }
 
-Pending parse_all(const std::vector<BatchLine>& lines, const Session& session, BatchOutput& output,
-                  Totals& totals) {
-  std::vector<std::pair<const BatchLine*, Completion>> parsed;
-  for (const BatchLine& line : lines) {
-    if (output.done(line)) {
-      ++totals.before;
-      continue;
-    }
-    std::string fault = line.fault;
+// Reads the file of requests; `needs` are those of the requests that can run. Those that cannot get
+// their responses.
+BatchIndex read_requests(Batch& batch, const io::InputFile& input, BatchNeeds& needs) {
+  Session& session = batch.session;
+  size_t lines = count_batch_lines(input);
+  uint64_t taken = process_rss() + session.ledger().used(Place::host) + lines * sizeof(BatchEntry);
+  needs.set_index(lines * sizeof(BatchEntry));
+  if (taken > session.budget())  // says which budget would do
+    session.what_if(needs.shape(session, 1), session.budget(), session.options().quantize);
+  RequestLimits limits{.bytes = largest_request(batch.options, session),
+                       .parse_bytes = session.budget() - std::min(session.budget(), taken)};
+  BatchIndex index(input, lines, limits, session.ledger(), batch.output,
+                   [&](const BatchLine& line) {
+                     Running request = batch.parse(line);
+                     batch.add(request, line.parse_bytes, needs);
+                     return request.asked.request.priority;
+                   });
+  batch.totals.requests = index.lines();
+  batch.totals.before = index.done();
+  batch.output.forget_done();
+  index.remove_if([&](const BatchEntry& entry) {
+    if (entry.state == BatchEntry::State::runs) return false;
+    BatchLine line = index.read(entry);
     try {
-      if (fault.empty())
-        parsed.emplace_back(&line, parse_completion(line.body, line.where, session));
+      if (line.fault.empty()) batch.parse(line);
     } catch (const Error& e) {
-      fault = e.what();
+      line.fault = e.what();
     }
-    if (!fault.empty()) refuse(line, fault, output, totals);
-  }
-  std::ranges::stable_sort(parsed, {},
-                           [](const auto& p) { return p.second.requests.front().priority; });
-  Pending pending;
-  for (auto& [line, completion] : parsed) {
-    pending.lines.push_back(line);
-    pending.completions.push_back(std::move(completion));
-  }
-  return pending;
+    batch.refuse(line, line.fault);
+    return true;
+  });
+  needs.set_index(index.bytes());
+  return index;
 }
 
-// The longest sequence that the budget has room for; 0 where the model has none.
-int64_t longest_that_fits(Session& session) {
-  auto fits = [&](int64_t tokens) {
-    return session.fitting_plan(session.run_shape(tokens, 1, 1)).has_value();
+// Whether a run of `a` needs no more than one of `b`.
+bool within(const RunShape& a, const RunShape& b) {
+  return a.max_tokens <= b.max_tokens && a.longest_prompt <= b.longest_prompt &&
+         a.sequences <= b.sequences && a.sampling_bytes <= b.sampling_bytes &&
+         a.output_bytes <= b.output_bytes;
+}
+
+// Requests for which the budget has no room, though nothing else runs, get their responses, so that
+// the others can run: there may be none. Returns the others' needs.
+BatchNeeds refuse_without_room(Batch& batch, BatchIndex& index) {
+  BatchNeeds needs;
+  needs.set_index(index.bytes());
+  std::optional<RunShape> fitting;
+  std::vector<RunShape> too_large;
+  auto fits = [&](const RunShape& shape) {
+    if (fitting && within(shape, *fitting)) return true;
+    if (std::ranges::any_of(too_large, [&](const RunShape& s) { return within(s, shape); }))
+      return false;
+    bool found = batch.session.fitting_plan(shape).has_value();
+    if (found) fitting = shape;
+    if (!found) too_large.push_back(shape);
+    return found;
   };
-  auto lengths = std::views::iota(int64_t{1}, session.max_model_len() + 1);
-  return static_cast<int64_t>(std::ranges::partition_point(lengths, fits) - lengths.begin());
+  index.remove_if([&](const BatchEntry& entry) {
+    BatchLine line = index.read(entry);
+    uint64_t parse_bytes = line.parse_bytes;
+    Running request = batch.parse(std::move(line));
+    BatchNeeds more = needs;
+    batch.add(request, parse_bytes, more);
+    if (fits(more.shape(batch.session, more.widest()))) {
+      needs = std::move(more);
+      return false;
+    }
+    const Request& r = request.asked.request;
+    int64_t tokens = request.asked.longest_prompt() + r.max_tokens;
+    batch.refuse(
+        request.line,
+        fmt::format("{}: the budget has no room for {} of {} tokens and {} of results; "
+                    "raise --memory",
+                    request.line.where,
+                    r.beams.width > 1 ? fmt::format("{} beams", r.beams.width) : "a sequence",
+                    tokens, format_size(request.held)));
+    return true;
+  });
+  return needs;
 }
 
-// Why the budget has no room for what a line asks for, though nothing else runs; empty where it
-// has. `most`: longest_that_fits().
-std::string no_room(Session& session, const Completion& completion, int64_t most) {
-  for (const Request& r : completion.requests) {
-    int64_t tokens = std::ssize(r.prompt) + r.max_tokens;
-    if (tokens > most) {
-      return fmt::format(
-          "the prompt and max_tokens are {} tokens, and the budget has room for {}; raise --memory",
-          tokens, most);
-    }
-    const Request* alone = &r;
-    if (r.beams.width > 1 &&
-        !session.fitting_plan(batch_shape(session, {&alone, 1}, r.beams.width))) {
-      return fmt::format("the budget has no room for {} beams of {} tokens; raise --memory",
-                         r.beams.width, tokens);
-    }
-  }
-  return {};
-}
-
-// Requests for which the budget has no room get their responses, so that the others can run: there
-// may be none.
-BatchWidth choose_width(Session& session, Pending& pending, const BatchOptions& o,
-                        BatchOutput& output, Totals& totals) {
+BatchWidth choose_width(Batch& batch, BatchIndex& index, BatchNeeds& needs) {
+  Session& session = batch.session;
+  const int64_t most = batch.options.max_num_seqs;
   try {
-    return choose_batch_width(session, requests_of(pending), o.max_num_seqs);
+    return choose_batch_width(session, needs, most);
   } catch (const Error& e) {
-    if (e.kind() != ErrorKind::no_fit) throw;
-    int64_t most = longest_that_fits(session);
-    if (most == 0) throw;
-    Pending rest;
-    for (size_t i = 0; i < pending.lines.size(); ++i) {
-      std::string why = no_room(session, pending.completions[i], most);
-      if (why.empty()) {
-        rest.lines.push_back(pending.lines[i]);
-        rest.completions.push_back(std::move(pending.completions[i]));
-      } else {
-        refuse(*pending.lines[i], fmt::format("{}: {}", pending.lines[i]->where, why), output,
-               totals);
+    BatchNeeds nothing;
+    nothing.set_index(index.bytes());
+    if (e.kind() != ErrorKind::no_fit || !session.fitting_plan(nothing.shape(session, 1))) throw;
+  }
+  needs = refuse_without_room(batch, index);
+  return index.pending().empty() ? BatchWidth{} : choose_batch_width(session, needs, most);
+}
+
+// The requests in the engine, and those that follow them.
+class BatchRun {
+ public:
+  // What is held of requests is at most `room` bytes.
+  BatchRun(Batch& batch, const BatchIndex& index, Engine& engine, uint64_t room)
+      : batch_(batch), index_(index), engine_(engine), pending_(index.pending()), room_(room) {}
+
+  bool done() const { return pending_.empty() && !next_ && engine_.idle(); }
+
+  // A few wait, so that whoever ends is followed at once.
+  void admit() {
+    while (engine_.waiting() < kWaiting && (next_ || !pending_.empty())) {
+      if (!next_) {
+        next_ = batch_.parse(index_.read(pending_.front()));
+        pending_ = pending_.subspan(1);
       }
+      if (held_ > 0 && held_ + next_->held > room_) return;
+      begin(*std::exchange(next_, std::nullopt));
     }
-    if (rest.lines.size() == pending.lines.size()) throw;
-    pending = std::move(rest);
-    if (pending.lines.empty()) return {};
-    return choose_batch_width(session, requests_of(pending), o.max_num_seqs);
   }
-}
 
-// A fault is the request's own, and ends no other; but what cannot be written ends them all.
-void write_response(Running& r, const Session& session, BatchOutput& output, Totals& totals) {
-  std::string fault;
-  Json body;
-  for (const RequestResult& result : std::views::join(r.results)) {
-    if (result.finish_reason == "error") fault = result.error;
+  void take(const Output& out) {
+    if (!out.finished) return;
+    const RunningPrompt prompt = running_.at(out.id.request);
+    std::vector<RequestResult>& results = prompt.of->results[prompt.index];
+    results[static_cast<size_t>(out.id.index)] = engine_.take(out.id);
+    if (std::ranges::none_of(results, &std::string::empty, &RequestResult::finish_reason))
+      running_.erase(out.id.request);
+    if (--prompt.of->left > 0) return;
+    held_ -= prompt.of->held;
+    write_response(*prompt.of);
   }
-  try {
-    CompletionHead head{"cmpl-" + r.line->custom_id.get<std::string>(),
-                        JsonFields(r.line->body, r.line->where)
-                            .string_or("model", session.options().model.filename().string()),
+
+ private:
+  // Gives a line's prompts to the engine: all of them, or none and the line its response.
+  void begin(Running&& request) {
+    const BatchLine& line = request.line;
+    if (request.held > room_)
+      fail(ErrorKind::runtime, "{}: has changed while the batch ran", line.where);
+    auto begun = std::make_shared<Running>(std::move(request));
+    std::vector<int64_t> ids;
+    try {
+      for (size_t i = 0; i < begun->asked.prompts.size(); ++i) {
+        Request prompt = begun->asked.request_of(i);
+        prompt.lookup = batch_.session.memory_plan().streams();
+        begun->results.emplace_back(static_cast<size_t>(prompt.n));
+        begun->left += prompt.n;
+        ids.push_back(engine_.add(std::move(prompt)));
+      }
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::runtime) throw;
+      for (int64_t id : ids) engine_.cancel(id);
+      batch_.refuse(begun->line, fmt::format("{}: {}", begun->line.where, e.what()));
+      return;
+    }
+    held_ += begun->held;
+    for (size_t i = 0; i < ids.size(); ++i) running_.emplace(ids[i], RunningPrompt{begun, i});
+  }
+
+  // A fault is the request's own, and ends no other; but what cannot be written ends them all.
+  void write_response(Running& r) {
+    for (const RequestResult& result : std::views::join(r.results))
+      if (result.finish_reason == "error") return batch_.refuse(r.line, result.error);
+    CompletionHead head{"cmpl-" + r.line.custom_id.get<std::string>(), r.model,
                         static_cast<int64_t>(std::time(nullptr))};
-    if (fault.empty())
-      body = completion_json(head, r.asked, std::move(r.results), session.tokenizer());
-  } catch (const Error& e) {
-    fault = e.what();
+    batch_.output.add(r.line, 200, [&](JsonWriter& json) {
+      write_completion(json, head, r.asked, std::move(r.results), batch_.session.tokenizer());
+    });
+    ++batch_.totals.completed;
   }
-  if (!fault.empty()) {
-    refuse(*r.line, fault, output, totals);
-    return;
-  }
-  output.add(*r.line, 200, body);
-  ++totals.completed;
-}
 
-// Gives a line's prompts to the engine: all of them, or none and the line its response.
-void begin(const BatchLine& line, Completion asked, const Session& session, Engine& engine,
-           std::map<int64_t, RunningPrompt>& running, BatchOutput& output, Totals& totals) {
-  auto begun = std::make_shared<Running>(Running{&line, std::move(asked), {}, 0});
-  std::vector<int64_t> ids;
-  try {
-    for (Request request : begun->asked.requests) {
-      request.lookup = session.memory_plan().streams();
-      begun->results.emplace_back(static_cast<size_t>(request.n));
-      begun->left += request.n;
-      ids.push_back(engine.add(std::move(request)));
-    }
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::runtime) throw;
-    for (int64_t id : ids) engine.cancel(id);
-    refuse(line, fmt::format("{}: {}", line.where, e.what()), output, totals);
-    return;
-  }
-  for (size_t i = 0; i < ids.size(); ++i) running.emplace(ids[i], RunningPrompt{begun, i});
-}
+  Batch& batch_;
+  const BatchIndex& index_;
+  Engine& engine_;
+  std::span<const BatchEntry> pending_;
+  std::optional<Running> next_;  // that there was no room for
+  std::map<int64_t, RunningPrompt> running_;
+  uint64_t held_ = 0;  // bytes, of those that run or wait in the engine
+  uint64_t room_;
+};
 
-void run_all(Session& session, Engine& engine, Pending& pending, BatchOutput& output,
-             Totals& totals, const BatchOptions& o, const std::stop_token& stop,
+void run_all(Batch& batch, Engine& engine, BatchRun& requests, const std::stop_token& stop,
              const std::atomic<int>& shrink) {
-  BatchProgress progress(totals, engine, o.quiet);
-  std::map<int64_t, RunningPrompt> running;
+  BatchProgress progress(batch.totals, engine, batch.options.quiet);
   int followed = 0;
-  size_t next = 0;
-  while (next < pending.lines.size() || !engine.idle()) {
-    // A few wait, so that whoever ends is followed at once.
-    while (next < pending.lines.size() && engine.waiting() < kWaiting) {
-      begin(*pending.lines[next], std::move(pending.completions[next]), session, engine, running,
-            output, totals);
-      ++next;
-    }
-    for (const Output& out : engine.step(stop)) {
-      if (!out.finished) continue;
-      const RunningPrompt prompt = running.at(out.id.request);
-      std::vector<RequestResult>& results = prompt.of->results[prompt.index];
-      results[static_cast<size_t>(out.id.index)] = engine.take(out.id);
-      if (std::ranges::none_of(results, &std::string::empty, &RequestResult::finish_reason))
-        running.erase(out.id.request);
-      if (--prompt.of->left == 0) write_response(*prompt.of, session, output, totals);
-    }
+  while (!requests.done()) {
+    requests.admit();
+    for (const Output& out : engine.step(stop)) requests.take(out);
     progress.update();
-    follow_limits(session, shrink, followed);
+    follow_limits(batch.session, shrink, followed);
   }
 }
 
@@ -308,31 +386,35 @@ Json timings_json(const Engine& engine, const Totals& totals, const BatchWidth& 
 void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<int>& shrink) {
   apply_log_level(o);
   check_report_path(o);
-  std::vector<BatchLine> lines = read_batch(o.input, stop);
+  const io::InputFile input(o.input, copy_directory(o.output), stop);
   std::error_code missing;
   if (std::filesystem::is_regular_file(o.output, missing) &&
       std::filesystem::equivalent(o.input, o.output, missing))
     fail(ErrorKind::usage, "--output {}: is the input", o.output);
   Session session(session_options(o));
-  BatchOutput output(o.output, stop);
-  Totals totals;
-  totals.requests = std::ssize(lines);
-  Pending pending = parse_all(lines, session, output, totals);
+  BatchOutput output(o.output, session.budget() / 16, session.ledger(), stop);
+  Batch batch{o, session, output, longest_token(session.tokenizer())};
+  const Totals& totals = batch.totals;
+  BatchNeeds needs;
+  BatchIndex index = read_requests(batch, input, needs);
   BatchWidth width;
-  if (!pending.lines.empty()) width = choose_width(session, pending, o, output, totals);
-  if (pending.lines.empty()) {
+  if (!index.pending().empty()) width = choose_width(batch, index, needs);
+  if (index.pending().empty()) {
     if (o.json) print_json({{"timings", counts_json(totals)}});
     log::info("nothing to run: {} of {} requests were done before, {} failed", totals.before,
               totals.requests, totals.failed);
     return;
   }
   place_and_load(session, o, width.shape, stop);
-  log::info("{} requests, up to {} sequences at once with {} of KV cache", pending.lines.size(),
+  log::info("{} requests, up to {} sequences at once with {} of KV cache", index.pending().size(),
             width.sequences, format_size(session.memory_plan().all_kv_cache()));
 
+  Lease held = session.ledger().lease(Place::host, Use::activations, "requests",
+                                      needs.request_bytes(width.sequences));
   Engine engine(session.runner(), session.tokenizer(), width.sequences);
+  BatchRun requests(batch, index, engine, needs.held_bytes(width.sequences));
   auto start = std::chrono::steady_clock::now();
-  run_all(session, engine, pending, output, totals, o, stop, shrink);
+  run_all(batch, engine, requests, stop, shrink);
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   session.learn_pass(engine.stats().pass_seconds);
   Json timings = timings_json(engine, totals, width, seconds);
@@ -371,6 +453,9 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
                    "Run so many sequences at once at most; the budget may allow fewer")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
+  verb->add_option("--max-request-bytes", o->max_request_bytes,
+                   "Refuse requests of more bytes, 4MiB say (default: 32 bytes for each token of a "
+                   "sequence, 1MiB at least)");
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }
 

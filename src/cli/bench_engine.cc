@@ -90,9 +90,9 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
         some_request(i, some_length(o.prompt_tokens, i), some_length(o.tokens, i), vocab));
     requests.back().beams.width = o.num_beams;
   }
-  std::vector<const Request*> together;
-  for (const Request& r : requests) together.push_back(&r);
-  place_and_load(session, o, batch_shape(session, together, o.max_num_seqs), stop);
+  BatchNeeds needs;
+  for (const Request& r : requests) needs.add(r, std::ssize(r.prompt), 1, 0, session);
+  place_and_load(session, o, needs.shape(session, o.max_num_seqs), stop);
   Runner& runner = session.runner();
   Request single = some_request(count, o.prompt_tokens, o.tokens, vocab);
   Outcome alone = run_all(runner, {single}, 1, stop);

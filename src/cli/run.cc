@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/json_writer.h"
 #include "src/base/log.h"
 #include "src/cli/common.h"
 #include "src/cli/report_summary.h"
@@ -58,6 +59,11 @@ Request make_request(const RunOptions& o, const Session& session, const std::sto
   return request;
 }
 
+// Of what is kept until the end, what is more than a few bytes a token.
+uint64_t result_bytes(const Request& request) {
+  return logprob_bytes(request.sampling.logprobs, static_cast<uint64_t>(request.max_tokens));
+}
+
 Json timings_json(const Session& session, size_t prompt, int64_t prefix, const RequestResult& r) {
   auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0.0; };
   auto computed = static_cast<double>(std::max<int64_t>(static_cast<int64_t>(prompt) - prefix, 0));
@@ -75,18 +81,47 @@ Json timings_json(const Session& session, size_t prompt, int64_t prefix, const R
           {"decode_tokens_per_second", rate(static_cast<double>(later), r.decode_seconds)}};
 }
 
-Json logprobs_json(const std::vector<TokenLogprobs>& tokens) {
-  auto one = [](const Logprob& l) {
-    return Json{{"token_id", l.token_id}, {"logprob", l.logprob}};
+void write_logprobs(JsonWriter& json, const std::vector<TokenLogprobs>& tokens) {
+  auto begin_logprob = [&](const Logprob& l) {
+    json.begin_object();
+    json.member("logprob", l.logprob);
+    json.member("token_id", l.token_id);
   };
-  Json list = Json::array();
+  json.begin_array();
   for (const TokenLogprobs& token : tokens) {
-    Json entry = one(token.token);
-    entry["top"] = Json::array();
-    for (const Logprob& l : token.top) entry["top"].push_back(one(l));
-    list.push_back(std::move(entry));
+    begin_logprob(token.token);
+    json.key("top");
+    json.begin_array();
+    for (const Logprob& l : token.top) {
+      begin_logprob(l);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
   }
-  return list;
+  json.end_array();
+}
+
+// As it is made: with the logprobs of a vocabulary it is many times as large as these.
+void print_result(const RequestResult& result, const Json& report, bool logprobs) {
+  JsonWriter json(print, 2);
+  json.begin_object();
+  json.member("finish_reason", result.finish_reason);
+  json.member("logits_hash", fmt::format("{:016x}", result.logits_hash));
+  if (logprobs) {
+    json.key("logprobs");
+    write_logprobs(json, result.logprobs);
+  }
+  json.member("memory", report.at("memory"));
+  json.member("scheduler", report.at("scheduler"));
+  json.member("text", result.text);
+  json.member("timings", report.at("timings"));
+  json.key("token_ids");
+  json.begin_array();
+  for (int32_t id : result.ids) json.value(id);
+  json.end_array();
+  json.end_object();
+  json.flush("\n");
 }
 
 void check_speculation(const RunOptions& o) {
@@ -139,8 +174,10 @@ bool place_run(Session& session, const RunOptions& o, const Request& request) {
   int64_t tokens = prompt + request.max_tokens;
   RunShape plain = session.run_shape(tokens, prompt, 1);
   RunShape wide = session.run_shape(tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
-  for (RunShape* shape : {&plain, &wide})
+  for (RunShape* shape : {&plain, &wide}) {
     shape->sampling_bytes = sampling_bytes(request, session.config().vocab_size);
+    shape->output_bytes = result_bytes(request);
+  }
   if (o.speculation == "prompt_lookup" || o.draft_model) {
     session.place(wide);
     return true;
@@ -197,6 +234,8 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
     request.draft = &*draft;
   }
   load_with_progress(session, o, stop);
+  Lease logprobs =
+      session.ledger().lease(Place::host, Use::activations, "logprobs", result_bytes(request));
 
   std::optional<StoredPrompt> stored;
   if (!o.prompt_cache.empty()) stored.emplace(session, o.prompt_cache, request.prompt);
@@ -221,17 +260,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
       "run", o, session,
       timings_json(session, static_cast<size_t>(prompt), engine.stats().prefix_tokens, result));
   write_report(o, report, stop);
-  if (o.json) {
-    Json json{{"text", result.text},
-              {"token_ids", result.ids},
-              {"finish_reason", result.finish_reason},
-              {"timings", report.at("timings")},
-              {"memory", report.at("memory")},
-              {"scheduler", report.at("scheduler")},
-              {"logits_hash", fmt::format("{:016x}", result.logits_hash)}};
-    if (o.sampling.params.logprobs) json["logprobs"] = logprobs_json(result.logprobs);
-    print_json(json);
-  }
+  if (o.json) print_result(result, report, o.sampling.params.logprobs.has_value());
   log::info("\n{}\nlast logits {:016x}", summary_text(report), result.logits_hash);
 }
 

@@ -31,23 +31,33 @@ TokenLogprobs token_logprobs(std::span<const float> logits, int32_t id, int64_t 
     return Logprob{token, normalized(logits[static_cast<size_t>(token)])};
   };
   TokenLogprobs result{of(id), {}};
+  top = std::min(top, std::ssize(logits));
   if (top <= 0) return result;
   // A heap of the likeliest so far, the least likely of them on top: no list of the vocabulary.
   auto likelier = [](const Logprob& a, const Logprob& b) {
     return a.logprob != b.logprob ? a.logprob > b.logprob : a.token_id < b.token_id;
   };
-  for (int32_t token = 0; token < std::ssize(logits); ++token) {
+  int32_t token = 0;
+  result.top.reserve(static_cast<size_t>(top));
+  for (; token < top; ++token) result.top.push_back(of(token));
+  std::ranges::make_heap(result.top, likelier);
+  for (; token < std::ssize(logits); ++token) {
     Logprob next = of(token);
-    if (std::ssize(result.top) == top) {
-      if (!likelier(next, result.top.front())) continue;
-      std::ranges::pop_heap(result.top, likelier);
-      result.top.pop_back();
-    }
-    result.top.push_back(next);
+    if (!likelier(next, result.top.front())) continue;
+    std::ranges::pop_heap(result.top, likelier);
+    result.top.back() = next;
     std::ranges::push_heap(result.top, likelier);
   }
-  std::ranges::sort_heap(result.top, likelier);
+  std::ranges::sort(result.top, likelier);
   return result;
+}
+
+// A list that grows has its old and its new memory at once.
+uint64_t logprob_bytes(std::optional<int64_t> top, uint64_t tokens) {
+  constexpr uint64_t kAllocation = 16;
+  if (!top) return 0;
+  return tokens *
+         (3 * sizeof(TokenLogprobs) + kAllocation + static_cast<uint64_t>(*top) * sizeof(Logprob));
 }
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct TokenLogprobs {
   Logprob token;
   std::vector<Logprob> top;  // falling; the lower id first among equals
 };
+
+// What a list of so many of them takes, each with so many likeliest ones; nothing without these.
+uint64_t logprob_bytes(std::optional<int64_t> top, uint64_t tokens);
 
 double log_probability(std::span<const float> logits, int32_t id);
 

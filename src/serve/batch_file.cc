@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <system_error>
+#include <span>
 #include <utility>
 
 #include "src/base/error.h"
@@ -11,105 +10,90 @@
 namespace sluice {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view kOfRequest = "batch_req_";
 constexpr std::string_view kOfLine = "batch_line_";
 
-// What a kill could have left of a response's line.
-bool is_beginning(std::string_view rest) {
-  constexpr std::string_view kBegin = R"({"custom_id":)";
-  size_t length = std::min(rest.size(), kBegin.size());
-  return rest.substr(0, length) == kBegin.substr(0, length);
-}
-
-// Calls visit(line, number) for each line that is not empty.
-template <class Visit>
-void each_line(std::string_view text, Visit visit) {
-  size_t number = 1;
-  for (size_t at = 0; at < text.size(); ++number) {
-    size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) visit(line, number);
-    at = end + 1;
-  }
-}
-
 // Fills in what the line says. Error(refused) for what is no request.
-void read_line(std::string_view text, std::set<std::string>& ids, BatchLine& line) {
+void read_line(std::string_view text, BatchLine& line) {
   Json json = parse_json(text, line.where);
   JsonFields fields(json, line.where);
   if (fields.has("custom_id")) line.custom_id = fields.raw("custom_id");
-  std::string id = fmt::format("{}{}", kOfRequest, fields.string("custom_id"));
-  if (!ids.insert(id).second) {
-    fail(ErrorKind::refused, "{}: custom_id {:?} was there before; each must be another",
-         line.where, fields.string("custom_id"));
-  }
-  line.id = std::move(id);
+  line.id = fmt::format("{}{}", kOfRequest, fields.string("custom_id"));
   if (fields.string_or("method", "POST") != "POST")
     fail(ErrorKind::refused, "{}: method must be POST", line.where);
-  if (std::string url = fields.string("url"); url != "/v1/completions") {
+  if (std::string url = fields.string("url"); url != "/v1/completions")
     fail(ErrorKind::refused, "{}: url {:?} is not served; /v1/completions is", line.where, url);
-  }
-  line.body = fields.raw("body");
-}
-
-// What identifies the response of a line of an output.
-std::string response_id(const JsonFields& response) {
-  std::string id = response.string_or("id", "");
-  return id.starts_with(kOfLine) ? id
-                                 : fmt::format("{}{}", kOfRequest, response.string("custom_id"));
+  fields.raw("body");
+  line.body = std::move(json["body"]);
 }
 
 }  // namespace
 
-std::vector<BatchLine> read_batch(const fs::path& path, const std::stop_token& stop) {
-  std::vector<BatchLine> lines;
-  std::set<std::string> ids;
-  std::string text = io::read_stream(path, stop);
-  each_line(text, [&](std::string_view line, size_t number) {
-    BatchLine& read = lines.emplace_back();
-    read.where = fmt::format("{}, line {}", path.string(), number);
-    read.id = fmt::format("{}{}", kOfLine, number);
-    try {
-      read_line(line, ids, read);
-    } catch (const Error& e) {
-      read.fault = e.what();
-    }
-  });
-  return lines;
-}
-
-BatchOutput::BatchOutput(fs::path path, const std::stop_token& stop) {
-  if (path == "/dev/stdout") path = "-";  // whatever it goes to
-  std::error_code error;
-  fs::file_type type = path == "-" ? fs::file_type::unknown : fs::status(path, error).type();
-  if (type == fs::file_type::regular || type == fs::file_type::directory) {
-    std::string text = io::read_stream(path, stop);
-    size_t whole = text.find_last_of('\n') + 1;  // npos + 1: nothing
-    if (!is_beginning(std::string_view(text).substr(whole)))
-      fail(ErrorKind::refused, "{}: is something else than the output of a batch", path.string());
-    text.resize(whole);
-    each_line(text, [&](std::string_view line, size_t number) {
-      std::string where = fmt::format("{}, line {}", path.string(), number);
-      Json json = parse_json(line, where);
-      JsonFields fields(json, where);
-      if (!fields.has("response")) fail(ErrorKind::refused, "{}: is no response of a batch", where);
-      done_.insert(response_id(fields));
-    });
-    fs::resize_file(path, whole, error);
-    if (error)
-      fail(ErrorKind::runtime, "{}: cannot be written: {}", path.string(), error.message());
+BatchLine parse_batch_line(std::string_view text, const std::string& file, uint64_t number) {
+  BatchLine line = faulty_batch_line(file, number, {});
+  try {
+    read_line(text, line);
+  } catch (const Error& e) {
+    line.fault = e.what();
   }
-  file_.emplace(std::move(path), stop);
+  return line;
 }
 
-void BatchOutput::add(const BatchLine& line, int status, const Json& body) {
-  Json response{{"id", line.id},
-                {"custom_id", line.custom_id},
-                {"response", {{"status_code", status}, {"request_id", line.id}, {"body", body}}},
-                {"error", nullptr}};
-  file_->write(response.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+BatchLine faulty_batch_line(const std::string& file, uint64_t number, std::string fault) {
+  BatchLine line;
+  line.where = fmt::format("{}, line {}", file, number);
+  line.id = id_of_batch_line(number);
+  line.fault = std::move(fault);
+  return line;
+}
+
+void make_repeated(BatchLine& line, uint64_t number) {
+  line.id = id_of_batch_line(number);
+  line.body = nullptr;
+  line.fault = fmt::format("{}: custom_id {} was there before; each must be another", line.where,
+                           line.custom_id.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::string id_of_batch_line(uint64_t number) { return fmt::format("{}{}", kOfLine, number); }
+
+std::string batch_response_id(const std::string& id, const std::string& custom_id) {
+  return id.starts_with(kOfLine) ? id : fmt::format("{}{}", kOfRequest, custom_id);
+}
+
+Digest digest_of(std::string_view id) { return digest128(std::as_bytes(std::span(id))); }
+
+// By what is in it, without parsing it. Lists grow by doubling, so that the old and the new one are
+// there at once; an object's member is a node of a tree.
+uint64_t parse_bytes(std::string_view line) {
+  constexpr uint64_t kLine = 3;     // bytes for each of the line: its copies
+  constexpr uint64_t kText = 32;    // for each of a text: copies, and what encoding takes
+  constexpr uint64_t kValue = 64;   // for each value in a list, its token id included
+  constexpr uint64_t kOpened = 64;  // for a list, an object or a text more
+  constexpr uint64_t kMember = 112;
+  uint64_t bytes = line.size() * kLine + kValue;
+  for (size_t at = 0; at < line.size(); ++at) {
+    switch (line[at]) {
+      case ',':
+        bytes += kValue;
+        break;
+      case ':':
+        bytes += kMember;
+        break;
+      case '[':
+      case '{':
+        bytes += kValue + kOpened;
+        break;
+      case '"': {
+        size_t begin = at;
+        for (++at; at < line.size() && line[at] != '"'; ++at) at += line[at] == '\\' ? 1 : 0;
+        bytes += kOpened + (at - begin) * kText;
+        break;
+      }
+      default:
+        break;
+    }
+  }
+  return bytes;
 }
 
 }  // namespace sluice

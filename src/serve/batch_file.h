@@ -1,16 +1,12 @@
-// The files of OpenAI's batch API: a request a line in, a response a line out, matched by their
+// The lines of OpenAI's batch API: a request a line in, a response a line out, matched by their
 // custom_id.
 #pragma once
 
-#include <filesystem>
-#include <optional>
-#include <set>
-#include <stop_token>
+#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "io/stream.h"
+#include "src/base/checksum.h"
 #include "src/base/json.h"
 
 namespace sluice {
@@ -23,26 +19,22 @@ struct BatchLine {
   Json custom_id;     // as given; null where there is none
   std::string fault;  // why this is no request; then there is no body
   Json body;
+  uint64_t parse_bytes = 0;  // what parsing it takes at most
 };
 
-// A line for each that is not empty, those that are no requests included: their faults are theirs.
-// `path` and errors as io::read_stream has them.
-std::vector<BatchLine> read_batch(const std::filesystem::path& path, const std::stop_token& stop);
+// The `number`-th line of `file`, which is not empty. Its faults are its own.
+BatchLine parse_batch_line(std::string_view text, const std::string& file, uint64_t number);
+// The line is named by its number, and has a fault.
+BatchLine faulty_batch_line(const std::string& file, uint64_t number, std::string fault);
+// Of a line whose custom_id was in the file before.
+void make_repeated(BatchLine& line, uint64_t number);
 
-// Lines are written as they come, whole ones only: what a kill has left of one is cut off by the
-// next start, which goes on with the requests that have no line yet. A pipe, a device or standard
-// output has no lines to go on from, and is not read.
-class BatchOutput {
- public:
-  // "-" is standard output. Error(refused) for a file whose lines are no responses; Error(runtime)
-  // when it cannot be written, or when `stop` is requested while it waits for a pipe's reader.
-  BatchOutput(std::filesystem::path path, const std::stop_token& stop);
-  bool done(const BatchLine& line) const { return done_.contains(line.id); }
-  void add(const BatchLine& line, int status, const Json& body);
+std::string id_of_batch_line(uint64_t number);
+// The id of a response, which has the custom_id of a request or says the number of its line.
+std::string batch_response_id(const std::string& id, const std::string& custom_id);
+Digest digest_of(std::string_view id);
 
- private:
-  std::set<std::string> done_;
-  std::optional<io::OutputStream> file_;
-};
+// What it takes at most to parse a line and to encode the texts in it.
+uint64_t parse_bytes(std::string_view line);
 
 }  // namespace sluice

@@ -1,9 +1,9 @@
 #include "src/serve/batch_width.h"
 
 #include <algorithm>
-#include <functional>
+#include <bit>
 #include <optional>
-#include <vector>
+#include <ranges>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -14,23 +14,6 @@ namespace {
 
 constexpr double kWorthwhile = 1.02;  // of the tokens a second, for twice as many sequences
 
-// Of values that are there several times.
-struct Times {
-  int64_t value = 0;
-  int64_t times = 0;
-};
-
-int64_t sum_of_largest(std::vector<Times> all, int64_t count) {
-  std::ranges::sort(all, std::greater{}, &Times::value);
-  int64_t sum = 0;
-  for (const Times& t : all) {
-    int64_t taken = std::min(count, t.times);
-    sum += taken * t.value;
-    count -= taken;
-  }
-  return sum;
-}
-
 // A pass over streamed weights has time for guesses at what follows: rows of logits for some, where
 // the budget has room for them beside everything else.
 void make_room_for_guesses(Session& session, BatchWidth& width) {
@@ -40,46 +23,68 @@ void make_room_for_guesses(Session& session, BatchWidth& width) {
       session.run_shape(width.shape.max_tokens, std::max(width.shape.longest_prompt, rows), rows,
                         width.shape.sequences);
   shape.sampling_bytes = width.shape.sampling_bytes;
+  shape.output_bytes = width.shape.output_bytes;
   std::optional<MemoryPlan> plan = session.fitting_plan(shape);
   if (plan && plan->streams() && plan->chunk_rows >= width.sequences) width.shape = shape;
 }
 
-int64_t sequences_of(const Request& request) { return std::max(request.n, request.beams.width); }
-
 }  // namespace
 
-RunShape batch_shape(const Session& session, std::span<const Request* const> requests,
-                     int64_t sequences) {
-  std::vector<Times> slots, prompts;
+// Values that have the first four bits in common.
+void LargestValues::add(int64_t value, int64_t times) {
+  auto bits = static_cast<uint64_t>(value);
+  auto step = static_cast<int64_t>(std::max<uint64_t>(std::bit_floor(bits) / 8, 1));
+  Similar& similar = all_[value / step * step];
+  similar.times += times;
+  similar.sum += value * times;
+  similar.largest = std::max(similar.largest, value);
+}
+
+int64_t LargestValues::sum(int64_t count) const {
+  int64_t sum = 0;
+  for (const auto& [value, similar] : std::views::reverse(all_)) {
+    if (count < similar.times) return sum + count * similar.largest;
+    sum += similar.sum;
+    count -= similar.times;
+  }
+  return sum;
+}
+
+void BatchNeeds::add(const Request& request, int64_t prompt_tokens, int64_t prompts,
+                     uint64_t held_bytes, const Session& session) {
   int64_t block = session.options().block_size;
-  for (const Request* r : requests) {
-    int64_t tokens = std::ssize(r->prompt) + r->max_tokens;
-    slots.push_back({ceil_div(tokens, block) * block, sequences_of(*r)});
-    prompts.push_back({std::ssize(r->prompt), 1});
-  }
-  int64_t rows = std::max(sequences, sum_of_largest(std::move(prompts), sequences));
-  RunShape shape =
-      session.run_shape(sum_of_largest(std::move(slots), sequences), rows, sequences, sequences);
-  for (const Request* r : requests) {
-    shape.sampling_bytes =
-        std::max(shape.sampling_bytes, sampling_bytes(*r, session.config().vocab_size));
-  }
+  int64_t sequences = prompts * std::max(request.n, request.beams.width);
+  slots_.add(ceil_div(prompt_tokens + request.max_tokens, block) * block, sequences);
+  prompts_.add(prompt_tokens, prompts);
+  held_.add(ceil_div(static_cast<int64_t>(held_bytes), sequences), sequences);
+  most_held_ = std::max(most_held_, held_bytes);
+  sampling_bytes_ = std::max(sampling_bytes_, sampling_bytes(request, session.config().vocab_size));
+  sequences_ += sequences;
+  widest_ = std::max(widest_, request.beams.width);
+}
+
+uint64_t BatchNeeds::held_bytes(int64_t sequences) const {
+  constexpr uint64_t kWaiting = 2 * MiB;
+  auto running = static_cast<uint64_t>(held_.sum(sequences));
+  return std::max(most_held_, running) + std::min(running, kWaiting);
+}
+
+RunShape BatchNeeds::shape(const Session& session, int64_t sequences) const {
+  int64_t rows = std::max(sequences, prompts_.sum(sequences));
+  int64_t slots = std::max<int64_t>(slots_.sum(sequences), 1);
+  RunShape shape = session.run_shape(slots, rows, sequences, sequences);
+  shape.sampling_bytes = sampling_bytes_;
+  shape.output_bytes = index_bytes_ + parse_bytes_ + held_bytes(sequences);
   return shape;
 }
 
-BatchWidth choose_batch_width(Session& session, std::span<const Request* const> requests,
-                              int64_t most) {
-  int64_t sequences = 0;
-  int64_t widest = 1;  // a request's beams run together
-  for (const Request* r : requests) {
-    sequences += sequences_of(*r);
-    widest = std::max(widest, r->beams.width);
-  }
-  most = std::clamp<int64_t>(std::max(most, widest), 1, std::max<int64_t>(sequences, 1));
+BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most) {
+  most = std::clamp<int64_t>(std::max(most, needs.widest()), 1,
+                             std::max<int64_t>(needs.sequences(), 1));
   Rates rates = session.rates();
   std::optional<BatchWidth> best;
-  for (int64_t width = widest;; width = std::min(2 * width, most)) {
-    BatchWidth wide{width, batch_shape(session, requests, width), 0};
+  for (int64_t width = needs.widest();; width = std::min(2 * width, most)) {
+    BatchWidth wide{width, needs.shape(session, width), 0};
     try {
       auto [memory, read] =
           session.what_if(wide.shape, session.budget(), session.options().quantize);

@@ -2,18 +2,61 @@
 // have, and shares with the others what a pass over the weights costs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <span>
+#include <map>
 
 #include "src/engine/request.h"
 #include "src/engine/session.h"
 
 namespace sluice {
 
-// Slots for the longest `sequences` of them, whichever they are, and steps that could take all
-// their prompts, as they come together.
-RunShape batch_shape(const Session& session, std::span<const Request* const> requests,
-                     int64_t sequences);
+// Sums of the largest of many values, in little memory: what is nearly as large is counted
+// together.
+class LargestValues {
+ public:
+  void add(int64_t value, int64_t times);
+  // Of the `count` largest: exact, or up to 1/8 more for some of them.
+  int64_t sum(int64_t count) const;
+
+ private:
+  struct Similar {
+    int64_t times = 0;
+    int64_t sum = 0;
+    int64_t largest = 0;
+  };
+  std::map<int64_t, Similar> all_;
+};
+
+// What requests need at most, whichever of them run together.
+class BatchNeeds {
+ public:
+  // `prompt_tokens`: of the longest of so many prompts. `held_bytes`: of all.
+  void add(const Request& request, int64_t prompt_tokens, int64_t prompts, uint64_t held_bytes,
+           const Session& session);
+  // A request's parsing takes so much, whatever else is held; and an index.
+  void add_parse(uint64_t bytes) { parse_bytes_ = std::max(parse_bytes_, bytes); }
+  void set_index(uint64_t bytes) { index_bytes_ = bytes; }
+
+  int64_t sequences() const { return sequences_; }
+  int64_t widest() const { return widest_; }  // a request's beams run together
+  // Slots for the longest `sequences` of them, and steps that could take all their prompts, as they
+  // come together.
+  RunShape shape(const Session& session, int64_t sequences) const;
+  // Of the requests that `sequences` are of, and of some that wait.
+  uint64_t held_bytes(int64_t sequences) const;
+  // What is held and being parsed.
+  uint64_t request_bytes(int64_t sequences) const { return parse_bytes_ + held_bytes(sequences); }
+
+ private:
+  LargestValues slots_, prompts_, held_;
+  uint64_t most_held_ = 0;
+  uint64_t parse_bytes_ = 0;
+  uint64_t index_bytes_ = 0;
+  uint64_t sampling_bytes_ = 0;
+  int64_t sequences_ = 0;
+  int64_t widest_ = 1;
+};
 
 struct BatchWidth {
   int64_t sequences = 0;
@@ -24,7 +67,6 @@ struct BatchWidth {
 // At most `most`, with the most tokens a second predicted; fewer where more would hardly be faster.
 // Every request must have room beside the others in the worst case. Error(no_fit) where not even
 // one sequence has.
-BatchWidth choose_batch_width(Session& session, std::span<const Request* const> requests,
-                              int64_t most);
+BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most);
 
 }  // namespace sluice

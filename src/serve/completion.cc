@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/serve/parameters.h"
 
 namespace sluice {
@@ -170,6 +171,17 @@ void check_whole(const Request& request, const std::string& where, const Session
   }
 }
 
+// Of its lists: a node of the tree for each bias, and the texts and ids.
+uint64_t lists_bytes(const Request& r) {
+  constexpr uint64_t kBias = 64, kString = 64;
+  const SamplingParams& p = r.sampling;
+  size_t ids = p.banned_token_ids.size() + p.stop_token_ids.size() + r.eos_ids.size();
+  if (p.allowed_token_ids) ids += p.allowed_token_ids->size();
+  uint64_t bytes = p.logit_bias.size() * kBias + ids * sizeof(int32_t);
+  for (const std::string& stop : r.stop) bytes += kString + stop.size();
+  return bytes;
+}
+
 }  // namespace
 
 Completion parse_completion(const Json& json, const std::string& where, const Session& session) {
@@ -179,13 +191,55 @@ Completion parse_completion(const Json& json, const std::string& where, const Se
   Completion completion;
   completion.echo = body.boolean_or("echo", false);
   completion.choices = body.integer_or("n", 1, kMostChoices, 1);
-  Request request = request_of(body, session, completion);
-  for (std::vector<int32_t>& prompt : prompts(body, session)) {
-    Request& whole = completion.requests.emplace_back(request);
-    whole.prompt = std::move(prompt);
-    check_whole(whole, where, session);
+  completion.request = request_of(body, session, completion);
+  completion.prompts = prompts(body, session);
+  Request& request = completion.request;
+  for (std::vector<int32_t>& prompt : completion.prompts) {
+    request.prompt.swap(prompt);
+    check_whole(request, where, session);
+    request.prompt.swap(prompt);
   }
   return completion;
+}
+
+Request Completion::request_of(size_t prompt) const {
+  Request whole = request;
+  whole.prompt = prompts[prompt];
+  return whole;
+}
+
+int64_t Completion::longest_prompt() const {
+  size_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+  return static_cast<int64_t>(longest);
+}
+
+// Lists that grow have room for twice what is in them. A beam's end is kept beside the one that
+// goes on.
+uint64_t held_bytes(const Completion& asked, int64_t longest_token) {
+  constexpr uint64_t kSequence = 8 * KiB;  // of the engine: random numbers, blocks, the request
+  constexpr uint64_t kId = 2 * sizeof(int32_t);
+  const Request& r = asked.request;
+  auto most = static_cast<uint64_t>(r.max_tokens);
+  auto text = static_cast<uint64_t>(longest_token);
+  uint64_t sequences = static_cast<uint64_t>(std::max(r.n, 2 * r.beams.width));
+  uint64_t lists = lists_bytes(r);
+  uint64_t bytes = lists;
+  for (const std::vector<int32_t>& prompt : asked.prompts) {
+    uint64_t a_sequence = kSequence + 4 * lists + prompt.size() * 2 * kId +
+                          most * (2 * kId + 2 * text) + logprob_bytes(r.sampling.logprobs, most);
+    bytes += prompt.size() * kId + sequences * a_sequence +
+             logprob_bytes(r.sampling.prompt_logprobs, prompt.size());
+    if (asked.echo) bytes += prompt.size() * 2 * text;
+  }
+  return bytes;
+}
+
+int64_t longest_token(const Tokenizer* tokenizer) {
+  size_t longest = 0;
+  for (int32_t id = 0; tokenizer != nullptr && id < tokenizer->vocab_size(); ++id)
+    if (tokenizer->has(id)) longest = std::max(longest, tokenizer->bytes(id, false).size());
+  return static_cast<int64_t>(longest);
 }
 
 }  // namespace sluice

@@ -54,71 +54,87 @@ class TextOffsets {
   int64_t next_;
 };
 
-// Lists that are as long as there are tokens.
-class LogprobLists {
- public:
-  explicit LogprobLists(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
-
-  void add(const TokenLogprobs& t, int64_t offset) {
-    add(t.token.token_id, t.token.logprob, offset);
-    Json& top = tops_.emplace_back(Json::object());
-    for (const Logprob& l : t.top) {  // likeliest first: of equal texts it has the text
-      if (!top.emplace(text_of(l.token_id, tokenizer_), l.logprob).second)
-        top.emplace(id_text(l.token_id), l.logprob);
-    }
-  }
-  // A prompt's first token has no probability: nothing comes before it.
-  void add_first(int32_t id, int64_t offset) {
-    add(id, nullptr, offset);
-    tops_.push_back(nullptr);
-  }
-  Json json() && {
-    return {{"tokens", std::move(texts_)},
-            {"token_logprobs", std::move(values_)},
-            {"top_logprobs", std::move(tops_)},
-            {"text_offset", std::move(offsets_)}};
-  }
-
- private:
-  void add(int32_t id, Json value, int64_t offset) {
-    texts_.push_back(text_of(id, tokenizer_));
-    values_.push_back(std::move(value));
-    offsets_.push_back(offset);
-  }
-
-  const Tokenizer* tokenizer_;
-  Json texts_ = Json::array(), values_ = Json::array(), tops_ = Json::array(),
-       offsets_ = Json::array();
-};
-
 // One prompt, and what all of its choices begin with.
 struct Prompt {
-  const Request& request;
+  const Request& request;  // but for its prompt
+  const std::vector<int32_t>& ids;
   bool echo;
   const Tokenizer* tokenizer;
   std::vector<TokenLogprobs> logprobs;  // of its tokens after the first
   std::string begin;
 };
 
-Json logprobs_json(const Prompt& prompt, const RequestResult& result, const std::string& text) {
-  const Request& r = prompt.request;
-  if (!r.sampling.logprobs) return nullptr;
-  LogprobLists lists(prompt.tokenizer);
-  if (prompt.echo) {
-    TextOffsets offsets(prompt.tokenizer, r.skip_special_tokens, 0);
-    lists.add_first(r.prompt[0], offsets.add(r.prompt[0]));
-    for (const TokenLogprobs& t : prompt.logprobs) lists.add(t, offsets.add(t.token.token_id));
+// A choice's tokens in their order: with `echo` the prompt's, too.
+class ChoiceTokens {
+ public:
+  ChoiceTokens(const Prompt& prompt, const RequestResult& result)
+      : prompt_(prompt), result_(result) {}
+
+  // Calls visit(id, its logprobs, where it begins in the text). A prompt's first token has no
+  // probability, as nothing comes before it: null.
+  template <class Visit>
+  void each(Visit visit) const {
+    const bool skip = prompt_.request.skip_special_tokens;
+    if (prompt_.echo) {
+      TextOffsets offsets(prompt_.tokenizer, skip, 0);
+      visit(prompt_.ids[0], static_cast<const TokenLogprobs*>(nullptr),
+            offsets.add(prompt_.ids[0]));
+      for (const TokenLogprobs& t : prompt_.logprobs)
+        visit(t.token.token_id, &t, offsets.add(t.token.token_id));
+    }
+    int64_t first = characters(prompt_.begin);
+    TextOffsets offsets(prompt_.tokenizer, skip, first);
+    int64_t end = first + characters(result_.text);  // before a stop string
+    for (const TokenLogprobs& t : result_.logprobs)
+      visit(t.token.token_id, &t, std::min(offsets.add(t.token.token_id), end));
   }
-  TextOffsets offsets(prompt.tokenizer, r.skip_special_tokens, characters(prompt.begin));
-  int64_t end = characters(text);  // before a stop string
-  for (const TokenLogprobs& t : result.logprobs)
-    lists.add(t, std::min(offsets.add(t.token.token_id), end));
-  return std::move(lists).json();
+
+ private:
+  const Prompt& prompt_;
+  const RequestResult& result_;
+};
+
+Json top_logprobs_json(const TokenLogprobs* t, const Tokenizer* tokenizer) {
+  if (t == nullptr) return nullptr;
+  Json top = Json::object();
+  for (const Logprob& l : t->top) {  // likeliest first: of equal texts it has the text
+    if (!top.emplace(text_of(l.token_id, tokenizer), l.logprob).second)
+      top.emplace(id_text(l.token_id), l.logprob);
+  }
+  return top;
+}
+
+// Lists that are as long as there are tokens.
+void write_logprobs(JsonWriter& json, const Prompt& prompt, const RequestResult& result) {
+  if (!prompt.request.sampling.logprobs) return json.value(nullptr);
+  const ChoiceTokens tokens(prompt, result);
+  auto write_list = [&](const char* name, auto entry) {
+    json.key(name);
+    json.begin_array();
+    tokens.each([&](int32_t id, const TokenLogprobs* t, int64_t offset) {
+      json.value(entry(id, t, offset));
+    });
+    json.end_array();
+  };
+  json.begin_object();
+  write_list("text_offset",
+             [](int32_t, const TokenLogprobs*, int64_t offset) { return Json(offset); });
+  write_list("token_logprobs", [](int32_t, const TokenLogprobs* t, int64_t) {
+    return t == nullptr ? Json() : Json(t->token.logprob);
+  });
+  write_list("tokens", [&](int32_t id, const TokenLogprobs*, int64_t) {
+    return Json(text_of(id, prompt.tokenizer));
+  });
+  write_list("top_logprobs", [&](int32_t, const TokenLogprobs* t, int64_t) {
+    return top_logprobs_json(t, prompt.tokenizer);
+  });
+  json.end_object();
 }
 
 // As vLLM has them: a list of token id → logprob, of the token and the likeliest ones.
-Json prompt_logprobs_json(const Prompt& prompt) {
-  Json list = Json::array({nullptr});
+void write_prompt_logprobs(JsonWriter& json, const Prompt& prompt) {
+  json.begin_array();
+  json.value(nullptr);
   for (const TokenLogprobs& t : prompt.logprobs) {
     Json entry = Json::object();
     auto add = [&](const Logprob& l) {
@@ -127,9 +143,9 @@ Json prompt_logprobs_json(const Prompt& prompt) {
     };
     for (const Logprob& l : t.top) add(l);
     add(t.token);
-    list.push_back(std::move(entry));
+    json.value(entry);
   }
-  return list;
+  json.end_array();
 }
 
 // OpenAI's best_of: "the one with the highest log probability per token".
@@ -142,47 +158,59 @@ std::vector<RequestResult> best(std::vector<RequestResult> results, int64_t choi
   return results;
 }
 
-void add_choices(const Completion& asked, const Prompt& prompt, std::vector<RequestResult> results,
-                 Json& choices) {
+void write_choice(JsonWriter& json, const Prompt& prompt, const RequestResult& r, int64_t index) {
   const SamplingParams& sampling = prompt.request.sampling;
-  for (const RequestResult& r : best(std::move(results), asked.choices)) {
-    std::string text = prompt.begin + r.text;
-    choices.push_back({{"index", choices.size()},
-                       {"text", text},
-                       {"token_ids", r.ids},
-                       {"logprobs", logprobs_json(prompt, r, text)},
-                       {"finish_reason", r.finish_reason}});
-    bool listed = prompt.echo && sampling.logprobs;  // among the tokens
-    if (sampling.prompt_logprobs && !listed)
-      choices.back()["prompt_logprobs"] = prompt_logprobs_json(prompt);
+  json.begin_object();
+  json.member("finish_reason", r.finish_reason);
+  json.member("index", index);
+  json.key("logprobs");
+  write_logprobs(json, prompt, r);
+  bool listed = prompt.echo && sampling.logprobs;  // among the tokens
+  if (sampling.prompt_logprobs && !listed) {
+    json.key("prompt_logprobs");
+    write_prompt_logprobs(json, prompt);
   }
+  json.key("text");
+  json.text({prompt.begin, r.text});
+  json.key("token_ids");
+  json.begin_array();
+  for (int32_t id : r.ids) json.value(id);
+  json.end_array();
+  json.end_object();
 }
 
 }  // namespace
 
-Json completion_json(const CompletionHead& head, const Completion& asked,
-                     std::vector<std::vector<RequestResult>> results, const Tokenizer* tokenizer) {
-  Json choices = Json::array();
-  int64_t generated = 0, prompt_tokens = 0;
-  for (size_t i = 0; i < asked.requests.size(); ++i) {
-    const Request& request = asked.requests[i];
-    prompt_tokens += std::ssize(request.prompt);
-    for (const RequestResult& r : results[i]) generated += std::ssize(r.ids);
-    Prompt prompt{
-        request, asked.echo, tokenizer, std::move(results[i].front().prompt_logprobs), {}};
+void write_completion(JsonWriter& json, const CompletionHead& head, const Completion& asked,
+                      std::vector<std::vector<RequestResult>> results, const Tokenizer* tokenizer) {
+  const Request& request = asked.request;
+  int64_t generated = 0, prompt_tokens = 0, choices = 0;
+  json.begin_object();
+  json.key("choices");
+  json.begin_array();
+  for (size_t i = 0; i < asked.prompts.size(); ++i) {
+    Prompt prompt{request,
+                  asked.prompts[i],
+                  asked.echo,
+                  tokenizer,
+                  std::move(results[i].front().prompt_logprobs),
+                  {}};
     if (asked.echo && tokenizer != nullptr)
-      prompt.begin = tokenizer->decode(request.prompt, request.skip_special_tokens);
-    add_choices(asked, prompt, std::move(results[i]), choices);
+      prompt.begin = tokenizer->decode(prompt.ids, request.skip_special_tokens);
+    prompt_tokens += std::ssize(prompt.ids);
+    for (const RequestResult& r : results[i]) generated += std::ssize(r.ids);
+    for (const RequestResult& r : best(std::move(results[i]), asked.choices))
+      write_choice(json, prompt, r, choices++);
   }
-  return {{"id", head.id},
-          {"object", "text_completion"},
-          {"created", head.created},
-          {"model", head.model},
-          {"choices", choices},
-          {"usage",
-           {{"prompt_tokens", prompt_tokens},
-            {"completion_tokens", generated},
-            {"total_tokens", prompt_tokens + generated}}}};
+  json.end_array();
+  json.member("created", head.created);
+  json.member("id", head.id);
+  json.member("model", head.model);
+  json.member("object", "text_completion");
+  json.member("usage", {{"prompt_tokens", prompt_tokens},
+                        {"completion_tokens", generated},
+                        {"total_tokens", prompt_tokens + generated}});
+  json.end_object();
 }
 
 Json api_error_json(const std::string& message) {

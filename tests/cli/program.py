@@ -5,6 +5,7 @@ import os
 import pathlib
 import resource
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -31,6 +32,26 @@ def run_json(*args):
     result = sluice(*args, "--json", "--quiet")
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
+
+
+# A process begins with the peak of whoever started it, so that this must be a small one.
+MEASURE = """
+import os, sys
+pid = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+with open(sys.argv[1], "w") as file:
+    print(usage.ru_maxrss * 1024, file=file)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def run_json_and_peak(*args):
+    """What run_json() returns, and the largest resident set of the process, its end included."""
+    with tempfile.NamedTemporaryFile("r") as peak:
+        command = [sys.executable, "-SEc", MEASURE, peak.name, SLUICE, *map(str, args), "--json", "--quiet"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout), int(peak.read())
 
 
 class Case(unittest.TestCase):

@@ -36,16 +36,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return test::taken_or_refused([&] {
     Completion completion = parse_completion(parse_json(text, "input"), "input", session);
     std::vector<std::vector<RequestResult>> results;
-    for (const Request& r : completion.requests) {
+    const Request& r = completion.request;
+    for (const std::vector<int32_t>& ids : completion.prompts) {
       auto& of_prompt = results.emplace_back(static_cast<size_t>(r.n));
       for (RequestResult& result : of_prompt)
         result = answer(text, std::min<int64_t>(r.max_tokens, 5));
-      auto prompt = std::ssize(r.prompt);
+      auto prompt = std::ssize(ids);
       of_prompt.front().prompt_logprobs = answer(text, prompt - 1).logprobs;
     }
-    Json json = completion_json({}, completion, std::move(results), session.tokenizer());
-    json.dump();  // throws where a text is not UTF-8
-    for (const Json& choice : json.at("choices")) {
+    std::string written;
+    JsonWriter writer([&](std::string_view piece) { written += piece; });
+    write_completion(writer, {}, completion, std::move(results), session.tokenizer());
+    writer.flush();
+    for (const Json& choice : Json::parse(written).at("choices")) {
       const Json& logprobs = choice.at("logprobs");
       if (logprobs.is_null()) continue;
       check(logprobs.at("tokens").size() == logprobs.at("text_offset").size(), "a list is shorter");

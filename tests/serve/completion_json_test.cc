@@ -17,17 +17,19 @@ Json only_choice(const Tokenizer* tokenizer, std::vector<int32_t> prompt, std::v
   };
   Completion asked;
   asked.echo = echo;
-  Request& request = asked.requests.emplace_back();
-  request.prompt = std::move(prompt);
-  request.sampling.logprobs = 1;
+  asked.prompts = {std::move(prompt)};
+  asked.request.sampling.logprobs = 1;
   RequestResult result;
   result.text = std::move(text);
   for (int32_t id : ids) result.logprobs.push_back(logprobs(id));
-  for (size_t i = 1; i < request.prompt.size(); ++i)
-    result.prompt_logprobs.push_back(logprobs(request.prompt[i]));
+  for (size_t i = 1; i < asked.prompts[0].size(); ++i)
+    result.prompt_logprobs.push_back(logprobs(asked.prompts[0][i]));
   result.ids = std::move(ids);
-  Json json = completion_json({}, asked, {{result}}, tokenizer);
-  return json.at("choices").at(0);
+  std::string body;
+  JsonWriter json([&](std::string_view piece) { body += piece; });
+  write_completion(json, {}, asked, {{result}}, tokenizer);
+  json.flush();
+  return Json::parse(body).at("choices").at(0);
 }
 
 Tokenizer tokenizer_with(std::initializer_list<const char*> added) {

@@ -1,0 +1,55 @@
+// JSON that is written as it is made, for what would be too large as a document: the same text that
+// Json::dump() gives, where keys are written in their order.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/base/json.h"
+
+namespace sluice {
+
+class JsonWriter {
+ public:
+  using Sink = std::function<void(std::string_view)>;
+  static constexpr size_t kPiece = 1 << 16;  // bytes that are given to the sink at once, about
+
+  // `indent`: spaces a level; -1: all in one line.
+  explicit JsonWriter(Sink sink, int indent = -1) : sink_(std::move(sink)), indent_(indent) {}
+
+  void begin_object() { begin('{'); }
+  void end_object() { end('}'); }
+  void begin_array() { begin('['); }
+  void end_array() { end(']'); }
+  void key(std::string_view name);
+  // Of any depth. Bytes that are not UTF-8 become U+FFFD.
+  void value(const Json& json);
+  void member(std::string_view name, const Json& json) {
+    key(name);
+    value(json);
+  }
+  // A text of several parts, each of whole characters.
+  void text(std::initializer_list<std::string_view> parts);
+  // What has been written so far, and then `after`, to the sink.
+  void flush(std::string_view after = {});
+
+ private:
+  void begin(char bracket);
+  void end(char bracket);
+  void begin_value();
+  void break_line(size_t levels);
+  void append_escaped(std::string_view text);
+
+  Sink sink_;
+  int indent_;
+  std::string buffer_;
+  std::vector<bool>
+      filled_;  // of the objects and arrays that have begun: whether anything is in it
+  bool after_key_ = false;
+};
+
+}  // namespace sluice
