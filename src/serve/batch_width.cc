@@ -74,7 +74,7 @@ RunShape BatchNeeds::shape(const Session& session, int64_t sequences) const {
   int64_t slots = std::max<int64_t>(slots_.sum(sequences), 1);
   RunShape shape = session.run_shape(slots, rows, sequences, sequences);
   shape.sampling_bytes = sampling_bytes_;
-  shape.output_bytes = index_bytes_ + parse_bytes_ + held_bytes(sequences);
+  shape.output_bytes = index_bytes_ + request_bytes(sequences);
   return shape;
 }
 
