@@ -170,6 +170,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           options_.swap,
           options_.prompt_cache,
           std::min(max_tokens, max_model_len_),
+          0,
           backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
           link_cost_};
 }
@@ -239,7 +240,8 @@ const MemoryPlan& Session::place(const RunShape& shape) {
   std::tie(plan_, read_plan_) = what_if(shape, budget(), options_.quantize);
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
-  runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
+  runtime_ = ledger_.lease(Place::host, Use::runtime, "process",
+                           plan_->runtime - Buffer::charged_bytes(shape.input_bytes));
   return *plan_;
 }
 
