@@ -4,7 +4,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "src/base/error.h"
 
@@ -22,6 +25,21 @@ size_t end_of_string(std::string_view text, size_t at) {
     if (text[at] == '\\') ++at;
   }
   return std::min(at + 1, text.size());
+}
+
+size_t count_members(const Json& json) {
+  if (!json.is_structured()) return 0;
+  size_t members = json.is_object() ? json.size() : 0;
+  for (const Json& value : json) members += count_members(value);
+  return members;
+}
+
+// Each has a colon behind it, which is in no text.
+size_t count_keys(std::string_view text) {
+  size_t keys = 0;
+  for (size_t at = 0; at < text.size(); at = text[at] == '"' ? end_of_string(text, at) : at + 1)
+    keys += text[at] == ':' ? 1 : 0;
+  return keys;
 }
 
 bool is_placeholder(const Json& value) {
@@ -86,6 +104,21 @@ Json parse_json(std::string_view text, std::string_view where, int max_depth) {
     if (reason.size() > 160) reason = reason.substr(0, 160) + "...";
     fail(ErrorKind::refused, "{}: not valid JSON: {}", where, reason);
   }
+}
+
+void refuse_repeated_keys(std::string_view text, const Json& json, std::string_view where) {
+  if (count_keys(text) == count_members(json)) return;
+  std::vector<std::set<std::string>> keys;  // of the objects that have begun
+  auto look = [&](int, Json::parse_event_t event, const Json& value) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      fail(ErrorKind::refused, "{}: the key {:?} is there twice", where, value.get<std::string>());
+    return true;
+  };
+  const std::optional<std::string> proper = json_of_python(text);
+  if (proper) text = *proper;
+  std::ignore = Json::parse(text.begin(), text.end(), look);
 }
 
 JsonFields::JsonFields(const Json& object, std::string where)

@@ -19,6 +19,9 @@ using Json = nlohmann::json;
 // that is there twice the last value.
 Json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
 
+// Error(refused) that names a key which an object has twice in `text`, that `json` was parsed from.
+void refuse_repeated_keys(std::string_view text, const Json& json, std::string_view where);
+
 // `text` as JSON proper: a string that no file holds stands for each NaN, Infinity and -Infinity.
 // nullopt: there is none.
 std::optional<std::string> json_of_python(std::string_view text);

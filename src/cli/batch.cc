@@ -122,9 +122,7 @@ struct Batch {
                             .string_or("model", session.options().model.filename().string());
     line.body = nullptr;
     uint64_t held =
-        held_bytes(asked, longest_token) +
-        2 * (line.custom_id.dump(-1, ' ', false, Json::error_handler_t::replace).size() +
-             line.id.size() + model.size());
+        held_bytes(asked, longest_token) + 4 * (line.id.size() + model.size());  // ids and copies
     return {std::move(line), std::move(model), std::move(asked), held};
   }
   void add(const Running& request, uint64_t parse_bytes, BatchNeeds& needs) const {
@@ -232,11 +230,11 @@ BatchNeeds refuse_without_room(Batch& batch, BatchIndex& index) {
     int64_t tokens = request.asked.longest_prompt() + r.max_tokens;
     batch.refuse(
         request.line,
-        fmt::format("{}: the budget has no room for {} of {} tokens and {} of results; "
-                    "raise --memory",
+        fmt::format("{}: the budget has no room for {} of {} tokens, {} for the request and its "
+                    "results, and {} to parse it; raise --memory",
                     request.line.where,
                     r.beams.width > 1 ? fmt::format("{} beams", r.beams.width) : "a sequence",
-                    tokens, format_size(request.held)));
+                    tokens, format_size(request.held), format_size(parse_bytes)));
     return true;
   });
   return needs;

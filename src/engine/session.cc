@@ -241,7 +241,8 @@ const MemoryPlan& Session::place(const RunShape& shape) {
   std::tie(plan_, read_plan_) = what_if(shape, budget(), options_.quantize);
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
-  runtime_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->runtime);
+  runtime_ = ledger_.lease(Place::host, Use::runtime, "process",
+                           plan_->runtime - Buffer::charged_bytes(shape.input_bytes));
   return *plan_;
 }
 

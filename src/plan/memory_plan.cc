@@ -174,7 +174,8 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   }
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
-  plan.runtime = runtime + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0);
+  plan.runtime = runtime + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0) +
+                 Buffer::charged_bytes(shape.input_bytes);
   Uses uses(shape, plan);
   for (const UnitPlan& u : read.units) {
     uses.weights += Buffer::charged_bytes(u.storage_bytes);

@@ -40,8 +40,9 @@ struct RunShape {
   io::ReadShape read = {};            // that the disk is to be asked with
   uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
   SwapShape swap = {};
-  bool prompt_cache = false;            // keys and values of prompts come from files, and go there
-  int64_t longest_sequence = 0;         // of these
+  bool prompt_cache = false;     // keys and values of prompts come from files, and go there
+  int64_t longest_sequence = 0;  // of these
+  uint64_t input_bytes = 0;  // leased by whoever asks, from before the load to the end of the run
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
   // What it costs to bring it a byte from host memory, where one from disk costs 1.
   double link_cost = 0;
@@ -86,8 +87,8 @@ struct MemoryPlan {
   uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
   uint64_t host_sweep_bytes = 0;   // that each copies from host memory to the device
   DevicePlan device;               // nothing where the device's memory is the host's
-  // Bytes of host memory by use. `runtime` is what the process holds already and what it will hold
-  // beside the ledger's other uses.
+  // Bytes of host memory by use. `runtime` is what the process holds already, input_bytes included,
+  // and what it will hold beside the ledger's other uses.
   uint64_t runtime = 0;
   uint64_t weights = 0;
   uint64_t staging = 0;

@@ -17,8 +17,12 @@ constexpr std::string_view kOfLine = "batch_line_";
 void read_line(std::string_view text, BatchLine& line) {
   Json json = parse_json(text, line.where);
   JsonFields fields(json, line.where);
-  if (fields.has("custom_id")) line.custom_id = fields.raw("custom_id");
-  line.id = fmt::format("{}{}", kOfRequest, fields.string("custom_id"));
+  if (fields.has("custom_id")) line.custom_id = std::move(json["custom_id"]);
+  if (line.custom_id.is_null()) fail(ErrorKind::refused, "{}: custom_id is missing", line.where);
+  if (!line.custom_id.is_string())
+    fail(ErrorKind::refused, "{}: custom_id must be a string", line.where);
+  line.id = fmt::format("{}{}", kOfRequest, line.custom_id.get_ref<const std::string&>());
+  refuse_repeated_keys(text, json, line.where);
   if (fields.string_or("method", "POST") != "POST")
     fail(ErrorKind::refused, "{}: method must be POST", line.where);
   if (std::string url = fields.string("url"); url != "/v1/completions")

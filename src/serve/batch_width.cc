@@ -24,6 +24,7 @@ void make_room_for_guesses(Session& session, BatchWidth& width) {
                         width.shape.sequences);
   shape.sampling_bytes = width.shape.sampling_bytes;
   shape.output_bytes = width.shape.output_bytes;
+  shape.input_bytes = width.shape.input_bytes;
   std::optional<MemoryPlan> plan = session.fitting_plan(shape);
   if (plan && plan->streams() && plan->chunk_rows >= width.sequences) width.shape = shape;
 }
@@ -74,7 +75,8 @@ RunShape BatchNeeds::shape(const Session& session, int64_t sequences) const {
   int64_t slots = std::max<int64_t>(slots_.sum(sequences), 1);
   RunShape shape = session.run_shape(slots, rows, sequences, sequences);
   shape.sampling_bytes = sampling_bytes_;
-  shape.output_bytes = index_bytes_ + parse_bytes_ + held_bytes(sequences);
+  shape.input_bytes = index_bytes_;
+  shape.output_bytes = request_bytes(sequences);
   return shape;
 }
 

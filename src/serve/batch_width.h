@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 
+#include "src/base/json_writer.h"
 #include "src/engine/request.h"
 #include "src/engine/session.h"
 
@@ -45,8 +46,10 @@ class BatchNeeds {
   RunShape shape(const Session& session, int64_t sequences) const;
   // Of the requests that `sequences` are of, and of some that wait.
   uint64_t held_bytes(int64_t sequences) const;
-  // What is held and being parsed.
-  uint64_t request_bytes(int64_t sequences) const { return parse_bytes_ + held_bytes(sequences); }
+  // What is held, being parsed, and being written.
+  uint64_t request_bytes(int64_t sequences) const {
+    return parse_bytes_ + held_bytes(sequences) + 4 * JsonWriter::kPiece;
+  }
 
  private:
   LargestValues slots_, prompts_, held_;

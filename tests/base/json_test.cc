@@ -32,6 +32,15 @@ TEST(Json, RefusesWithFileName) {
             std::string::npos);
 }
 
+TEST(Json, RepeatedKeysAreNamed) {
+  auto refused = [](const std::string& text) {
+    return message_of([&] { refuse_repeated_keys(text, parse_json(text, "line"), "line"); });
+  };
+  EXPECT_EQ(refused(R"({"a": {"a": ": {", "b": [{"a": NaN}, {"a": "\":"}]}, "b": 1})"), "no error");
+  EXPECT_EQ(refused(R"({"a": [{"b": NaN, "c": {}, "b": 1}], "b": 1})"),
+            "line: the key \"b\" is there twice");
+}
+
 TEST(Json, FieldsNameTheKey) {
   Json j = parse_json(
       R"({"a": 1.5, "b": "x", "c": null, "d": 18446744073709551615, "e": -4, "t": true})", "f");

@@ -159,14 +159,15 @@ class BatchRequestsTest(Case):
                  json.dumps(good), json.dumps({**good, "custom_id": "get", "method": "GET"}),
                  json.dumps({"custom_id": "no url", "body": {}}), json.dumps({"custom_id": "no body", **LINE}),
                  json.dumps({"custom_id": "list", **LINE, "body": []}),
-                 json.dumps({"custom_id": "chat", "url": "/v1/chat/completions", "body": {}}), json.dumps(other)]
+                 json.dumps({"custom_id": "chat", "url": "/v1/chat/completions", "body": {}}), json.dumps(other),
+                 '{"custom_id": "twice", "url": "/v1/completions", "body": {"prompt": "a", "n": 1, "n": 2}}']
         responses = self.lines(lines)
-        self.assertEqual((self.counts["completed"], self.counts["failed"]), (2, 12))
+        self.assertEqual((self.counts["completed"], self.counts["failed"]), (2, 13))
         mentions = {"batch_line_2": "not valid JSON", "batch_line_3": "must be a JSON object", "batch_line_4": "nested too deeply",
                     "batch_line_5": "custom_id must be a string", "batch_line_6": "custom_id is missing",
                     "batch_line_7": "surrogate", "batch_line_8": "was there before", "get": "method must be POST",
                     "no url": "url is missing", "no body": "body is missing", "list": "must be a JSON object",
-                    "chat": "is not served"}
+                    "chat": "is not served", "twice": 'key "n" is there twice'}
         for id, mention in mentions.items():
             self.assertEqual(responses[id]["response"]["status_code"], 400)
             self.assertIn(mention, responses[id]["response"]["body"]["error"]["message"])
