@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,40 +11,13 @@
 #include <system_error>
 #include <utility>
 
+#include "io/waiter.h"
 #include "src/base/error.h"
 
 namespace sluice::io {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Waits for a file, or for a stop request.
-class Waiter {
- public:
-  explicit Waiter(const std::stop_token& stop)
-      : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), callback_(stop, Wake{wake_.get()}) {}
-
-  // Until `fd` has one of `events`, or so many milliseconds (-1: for ever) have passed. `fd` may be
-  // -1: only time passes. Throws Error(runtime) where a stop request ends it.
-  void wait(int fd, short events, int milliseconds, const std::string& name) const {
-    std::array<pollfd, 2> files{{{fd, events, 0}, {wake_.get(), POLLIN, 0}}};
-    if (poll(files.data(), files.size(), milliseconds) < 0 && errno != EINTR)
-      fail_errno(errno, "{}: cannot be waited for", name);
-    if (files[0].revents == 0 && files[1].revents != 0)
-      fail(ErrorKind::runtime, "interrupted while waiting for {}", name);
-  }
-
- private:
-  struct Wake {
-    int fd;
-    void operator()() const { eventfd_write(fd, 1); }
-  };
-
-  Fd wake_;
-  std::stop_callback<Wake> callback_;
-};
-
-bool try_again(int error) { return error == EAGAIN || error == EINTR; }
 
 // A FIFO without a reader cannot be opened without waiting, and nothing tells when one comes.
 Fd open_for_writing(const fs::path& path, const std::stop_token& stop) {

@@ -4,8 +4,6 @@
 #include <charconv>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
-#include <iterator>
 #include <utility>
 
 #include "kernels/cuda/open_cuda.h"
@@ -320,18 +318,6 @@ std::vector<int32_t> parse_token_ids(const std::string& text, const std::string&
     skip(", ");
   }
   return ids;
-}
-
-std::string read_text_argument(const std::string& path, const std::string& option) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::error_code error;
-  bool directory = std::filesystem::is_directory(path, error);
-  std::ifstream in(path, std::ios::binary);
-  if (!in || directory) {
-    fail(ErrorKind::usage, "{} {}: {}", option, path,
-         directory ? "is a directory" : errno_text(errno));
-  }
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 std::span<const std::pair<int, std::string_view>> exit_statuses() {

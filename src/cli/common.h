@@ -85,9 +85,6 @@ void follow_limits(Session& session, const std::atomic<int>& shrink, int& follow
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);
 
-// The whole of a text file, "-" for stdin; Error(usage) names `option`.
-std::string read_text_argument(const std::string& path, const std::string& option);
-
 // To stdout, checked: a full disk or a closed pipe is an Error(runtime).
 void print(std::string_view text);
 void print_json(const Json& json);

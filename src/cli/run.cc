@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/cli/common.h"
+#include "src/cli/input.h"
 #include "src/cli/report_summary.h"
 #include "src/cli/sampling_options.h"
 #include "src/cli/verbs.h"
@@ -28,19 +29,34 @@ struct RunOptions : CommonOptions {
   bool ignore_eos = false;
 };
 
-std::vector<int32_t> prompt_ids(const RunOptions& o, const Session& session) {
+// Reads no more of the text than a sequence may have.
+std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
+                                     const std::stop_token& stop) {
+  TextIds text(session, open_input(*o.prompt_file, "--prompt-file", stop));
+  if (text.read(static_cast<size_t>(session.max_model_len()))) {
+    fail(ErrorKind::usage,
+         "the prompt has {} tokens or more, but a sequence may have {} with its continuation "
+         "(--max-model-len)",
+         session.max_model_len(), session.max_model_len());
+  }
+  session.hold_input({}, 0);
+  return {text.ids().begin(), text.ids().end()};
+}
+
+std::vector<int32_t> prompt_ids(const RunOptions& o, Session& session,
+                                const std::stop_token& stop) {
   int given =
       int(o.prompt.has_value()) + int(o.prompt_file.has_value()) + int(o.token_ids.has_value());
   if (given != 1)
     fail(ErrorKind::usage, "give the prompt as one of --prompt, --prompt-file or --token-ids");
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
-  std::string text = o.prompt ? *o.prompt : read_text_argument(*o.prompt_file, "--prompt-file");
-  return session.need_tokenizer().encode(text, true);
+  if (o.prompt_file) return prompt_file_ids(o, session, stop);
+  return session.need_tokenizer().encode(*o.prompt, true);
 }
 
-Request make_request(const RunOptions& o, const Session& session) {
+Request make_request(const RunOptions& o, Session& session, const std::stop_token& stop) {
   Request request;
-  request.prompt = prompt_ids(o, session);
+  request.prompt = prompt_ids(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
   if (prompt >= session.max_model_len()) {
     fail(ErrorKind::usage,
@@ -183,7 +199,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   SessionOptions options = session_options(o);
   options.prompt_cache = !o.prompt_cache.empty();
   Session session(std::move(options));
-  Request request = make_request(o, session);
+  Request request = make_request(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
   int64_t tokens = prompt + request.max_tokens;
   std::unique_ptr<Session> draft_session = open_draft(session, o, tokens, prompt);

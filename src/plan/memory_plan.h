@@ -43,6 +43,7 @@ struct RunShape {
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
   // What it costs to bring it a byte from host memory, where one from disk costs 1.
   double link_cost = 0;
+  uint64_t input_bytes = 0;  // what a text or token ids take that come in while it runs
 };
 
 // What kernels need for steps of at most `rows` rows.
@@ -113,6 +114,9 @@ struct MemoryPlan {
   // What a budget must have: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
 };
+
+// What the kernel takes of its own beside so many bytes of a process.
+uint64_t kernel_bytes(uint64_t peak);
 
 // Needs of one effort. `runtime` = bytes that the process holds now.
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,

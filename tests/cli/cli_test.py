@@ -14,6 +14,7 @@ import unittest
 from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
+from input_test import InputTest
 from kv_scales_test import KvScalesTest
 from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
