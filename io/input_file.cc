@@ -5,11 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
-#include "io/stream.h"
+#include "io/input_stream.h"
 #include "io/system_calls.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -47,6 +46,16 @@ void write_all(const Fd& fd, std::span<const char> bytes, uint64_t offset,
   }
 }
 
+// An input file that cannot be opened is refused, as one that holds something else.
+InputStream open_stream(const fs::path& path, const std::string& name,
+                        const std::stop_token& stop) {
+  try {
+    return {path, name, stop};
+  } catch (const Error& e) {
+    fail(ErrorKind::refused, "{}", e.what());
+  }
+}
+
 }  // namespace
 
 void CacheDropper::written(const Fd& fd, uint64_t end) {
@@ -57,17 +66,11 @@ void CacheDropper::written(const Fd& fd, uint64_t end) {
 }
 
 InputFile::InputFile(const fs::path& path, const fs::path& directory, std::stop_token stop)
-    : stop_(stop) {
-  InputStream in(path, std::move(stop));
-  name_ = in.name();
-  struct stat status;
-  if (fstat(in.fd().get(), &status) != 0) fail_errno(errno, "{}: cannot be read", name_);
-  if (S_ISDIR(status.st_mode))
-    fail(ErrorKind::refused, "{}: cannot be read: {}", name_, errno_text(EISDIR));
-  bool device = S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode);
-  if (device && isatty(in.fd().get()) == 0)
-    fail(ErrorKind::refused, "{}: is a device, but must be a file or a pipe", name_);
-  if (S_ISREG(status.st_mode)) {
+    : name_(path == "-" ? "standard input" : path.string()), stop_(std::move(stop)) {
+  InputStream in = open_stream(path, name_, stop_);
+  if (in.is_regular()) {
+    struct stat status;
+    if (fstat(in.fd().get(), &status) != 0) fail_errno(errno, "{}: cannot be read", name_);
     off_t begin = lseek(in.fd().get(), 0, SEEK_CUR);
     begin_ = static_cast<uint64_t>(std::max<off_t>(begin, 0));
     size_ = static_cast<uint64_t>(status.st_size) - std::min<uint64_t>(begin_, status.st_size);
@@ -76,10 +79,9 @@ InputFile::InputFile(const fs::path& path, const fs::path& directory, std::stop_
   }
   fd_ = file_without_a_name(directory);
   CacheDropper cache;
-  std::array<char, 1 << 16> part;
-  while (size_t n = in.read(part)) {
-    write_all(fd_, std::span(part).first(n), size_, directory);
-    size_ += n;
+  for (std::string_view part = in.read(); !part.empty(); part = in.read()) {
+    write_all(fd_, part, size_, directory);
+    size_ += part.size();
     cache.written(fd_, size_);
   }
 }

@@ -1,38 +1,17 @@
-// Files that may be pipes, terminals or devices. Whoever waits for their other end is woken by a
-// stop request.
+// Output to files that may be pipes, terminals or devices. Whoever waits for their reader is woken
+// by a stop request.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "io/file.h"
 
 namespace sluice::io {
-
-// What `path` gives, one piece after another; "-" is standard input.
-class InputStream {
- public:
-  // Error(refused) where it cannot be opened.
-  InputStream(const std::filesystem::path& path, std::stop_token stop);
-  // Waits for the next piece: how much of `to` it has filled; 0: the end. Throws Error(refused)
-  // where it cannot be read, Error(runtime) when `stop` is requested.
-  size_t read(std::span<char> to);
-  const std::string& name() const { return name_; }
-  const Fd& fd() const { return fd_; }
-  Fd take_fd() { return std::move(fd_); }
-
- private:
-  std::string name_;
-  std::stop_token stop_;
-  Fd fd_;
-};
-
-// All of it until its end.
-std::string read_stream(const std::filesystem::path& path, const std::stop_token& stop);
 
 // Adds to what `path` names, which is made where it is missing; "-" is standard output.
 class OutputStream {
@@ -50,6 +29,10 @@ class OutputStream {
   std::stop_token stop_;
   Fd fd_;
 };
+
+// How to open what is not to be replaced by a new file: `path` itself where it is no regular file,
+// "-" where standard output goes to it. Nothing for a regular file, and for one that is not there.
+std::optional<std::filesystem::path> stream_path(const std::filesystem::path& path);
 
 // Writes `parts`, one after another, as the whole of a file. A regular one appears under its name,
 // in place of one that was there, only when it is complete. What is no regular file is opened once

@@ -1,12 +1,13 @@
 #include "io/checkpoint/safetensors_writer.h"
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
-#include <vector>
+#include <cstring>
+#include <system_error>
+#include <utility>
 
-#include "io/stream.h"
+#include "io/file.h"
 #include "src/base/check.h"
+#include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/units.h"
 
@@ -15,55 +16,105 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Larger elements first, so that with a header of whole 8-byte words all are aligned.
-std::vector<const TensorToWrite*> data_order(std::span<const TensorToWrite> tensors) {
-  std::vector<const TensorToWrite*> order;
-  for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
-  std::stable_sort(order.begin(), order.end(),
-                   [](auto* a, auto* b) { return dtype_bytes(a->dtype) > dtype_bytes(b->dtype); });
-  return order;
+constexpr uint64_t kLengthBytes = 8;
+// Loaders of other projects refuse files that do not say which framework's layout they have.
+constexpr std::string_view kBegin = R"({"__metadata__":{"format":"pt"})";
+constexpr std::string_view kEnd = "}";
+
+uint64_t data_bytes(const TensorToWrite& tensor) {
+  std::optional<int64_t> elements = tensor.shape.elements();
+  check(elements.has_value(), "a tensor's size does not fit 64 bits");
+  return static_cast<uint64_t>(*elements) * static_cast<uint64_t>(dtype_bytes(tensor.dtype));
 }
 
-std::string header_of(const std::vector<const TensorToWrite*>& order) {
-  Json header = Json::object();
-  // Loaders of other projects refuse files that do not say which framework's layout they have.
-  header["__metadata__"]["format"] = "pt";
-  uint64_t offset = 0;
-  for (const TensorToWrite* tensor : order) {
-    check(!header.contains(tensor->name), "tensor written twice");
-    uint64_t end = offset + tensor->bytes.size();
-    header[tensor->name] = {
-        {"dtype", dtype_name(tensor->dtype)},
-        {"shape", std::vector<int64_t>(tensor->shape.begin(), tensor->shape.end())},
-        {"data_offsets", {offset, end}}};
-    offset = end;
+std::string entry(const TensorToWrite& tensor, uint64_t begin, uint64_t end) {
+  return fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                     Json(tensor.name).dump(), dtype_name(tensor.dtype),
+                     fmt::join(tensor.shape.begin(), tensor.shape.end(), ","), begin, end);
+}
+
+// Calls f with each tensor's entry; the end of the data.
+uint64_t each_entry(size_t count, const std::function<TensorToWrite(size_t)>& tensor,
+                    const auto& f) {
+  uint64_t end = 0;
+  int64_t size = INT64_MAX;
+  for (size_t i = 0; i < count; ++i) {
+    const TensorToWrite t = tensor(i);
+    check(dtype_bytes(t.dtype) <= size, "tensors must come with the largest elements first");
+    size = dtype_bytes(t.dtype);
+    const uint64_t begin = end;
+    end += data_bytes(t);
+    f(entry(t, begin, end));
   }
-  std::string json = header.dump();
-  json.resize(round_up(json.size(), 8), ' ');
-  std::string text;
-  for (int shift = 0; shift < 64; shift += 8) {
-    text += static_cast<char>(static_cast<uint64_t>(json.size()) >> shift);
-  }
-  return text + json;
+  return end;
+}
+
+// Where a file that stands under this name, or will, really is.
+fs::path without_links(const fs::path& path) {
+  std::error_code error;
+  fs::path target = fs::weakly_canonical(path, error);
+  return error ? path : target;
 }
 
 }  // namespace
 
-void write_safetensors(const fs::path& path, std::span<const TensorToWrite> tensors,
-                       const std::stop_token& stop) {
-  for (const TensorToWrite& tensor : tensors) {
-    std::optional<int64_t> elements = tensor.shape.elements();
-    check(elements &&
-              static_cast<uint64_t>(*elements) * static_cast<uint64_t>(dtype_bytes(tensor.dtype)) ==
-                  tensor.bytes.size(),
-          "tensor's bytes do not match its shape");
+SafetensorsWriter::SafetensorsWriter(fs::path path, size_t count,
+                                     const std::function<TensorToWrite(size_t)>& tensor,
+                                     std::span<std::byte> block, const std::stop_token& stop)
+    : block_(block) {
+  uint64_t header = kBegin.size() + kEnd.size();
+  uint64_t data = each_entry(count, tensor, [&](const std::string& e) { header += e.size(); });
+  header = round_up(header, 8);  // and with it the tensors
+  bytes_ = kLengthBytes + header + data;
+  if (path == "-") {
+    stream_.emplace(path, stop);
+  } else if (auto stream = stream_path(path)) {
+    stream_.emplace(*stream, stop, path);
+  } else {
+    std::optional<NewFile> file = NewFile::create(without_links(path), bytes_);
+    if (!file) {
+      fail(ErrorKind::refused, "{}: another process is writing it; wait, or give another name",
+           printable(path.string()));
+    }
+    file_.emplace(*std::move(file));
   }
-  std::vector<const TensorToWrite*> order = data_order(tensors);
-  const std::string header = header_of(order);
-  std::vector<std::string_view> parts{header};
-  for (const TensorToWrite* tensor : order)
-    parts.emplace_back(reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size());
-  write_whole(path, parts, stop);
+  write_header(count, tensor, header);
+}
+
+void SafetensorsWriter::write_header(size_t count,
+                                     const std::function<TensorToWrite(size_t)>& tensor,
+                                     uint64_t header_bytes) {
+  std::string length;
+  for (int shift = 0; shift < 64; shift += 8) length += static_cast<char>(header_bytes >> shift);
+  put(length);
+  put(kBegin);
+  each_entry(count, tensor, [&](const std::string& e) { put(e); });
+  put(kEnd);
+  while (offset_ + filled_ < kLengthBytes + header_bytes) put(" ");
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (filled_ == block_.size()) flush();
+    size_t part = std::min(bytes.size(), block_.size() - filled_);
+    std::memcpy(block_.data() + filled_, bytes.data(), part);
+    filled_ += part;
+    bytes = bytes.subspan(part);
+  }
+}
+
+void SafetensorsWriter::flush() {
+  std::span<const std::byte> full = block_.first(filled_);
+  if (file_) file_->write(offset_, full);
+  if (stream_) stream_->write({reinterpret_cast<const char*>(full.data()), full.size()});
+  offset_ += filled_;
+  filled_ = 0;
+}
+
+void SafetensorsWriter::finish() {
+  flush();
+  check(offset_ == bytes_, "the tensors' bytes do not match their shapes");
+  if (file_) file_->publish();
 }
 
 }  // namespace sluice::io

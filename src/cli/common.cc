@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "io/stream.h"
 #include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -370,16 +369,6 @@ std::vector<int32_t> parse_token_ids(const std::string& text, const std::string&
     skip(", ");
   }
   return ids;
-}
-
-std::string read_text_argument(const std::string& path, const std::string& option,
-                               const std::stop_token& stop) {
-  try {
-    return io::read_stream(path, stop);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::refused) throw;
-    fail(ErrorKind::usage, "{} {}", option, e.what());
-  }
 }
 
 std::span<const std::pair<int, std::string_view>> exit_statuses() {

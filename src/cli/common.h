@@ -91,10 +91,6 @@ void follow_limits(Session& session, const std::atomic<int>& shrink, int& follow
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);
 
-// The whole of a text file, "-" for stdin; Error(usage) names `option`.
-std::string read_text_argument(const std::string& path, const std::string& option,
-                               const std::stop_token& stop);
-
 // What the process's exit statuses mean, for help texts and the man page.
 std::span<const std::pair<int, std::string_view>> exit_statuses();
 

@@ -4,6 +4,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/cli/common.h"
+#include "src/cli/input.h"
 #include "src/cli/report_summary.h"
 #include "src/cli/verbs.h"
 #include "src/engine/perplexity.h"
@@ -20,13 +21,27 @@ void run(const EvalOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
   Session session(session_options(o));
-  std::vector<int32_t> ids =
-      session.need_tokenizer().encode(read_text_argument(o.text, "--text", stop), true);
-  check_token_ids(ids, session.config().vocab_size);
-  int64_t window = std::min(session.max_model_len(), std::ssize(ids));
-  place_and_load(session, o, session.run_shape(window, window, window), stop);
+  TextIds text(session, open_input(o.text, "--text", stop));
+  const auto longest = static_cast<size_t>(session.max_model_len());
+  text.read(longest);  // a shorter text plans for its own length
+  size_t window = std::min(longest, text.ids().size());
+  auto rows = static_cast<int64_t>(window);
+  RunShape shape = session.run_shape(rows, rows, rows);
+  shape.text_bytes = TextIds::bytes(window);
+  place_and_load(session, o, shape, stop);
 
-  Perplexity result = evaluate(session.runner(), ids, session.max_model_len(), stop);
+  size_t given = 0;  // ids of the window before
+  Perplexity result = evaluate(
+      session.runner(),
+      [&] {
+        text.drop(given);
+        text.read(longest);
+        given = std::min(longest, text.ids().size());
+        auto ids = text.ids().first(given);
+        check_token_ids(ids, session.config().vocab_size);
+        return ids;
+      },
+      stop);
   Json report = make_report("eval", o, session, {{"load_seconds", session.load_report().seconds}});
   write_report(o, report, stop);
   if (o.json) {
@@ -45,9 +60,12 @@ void define_eval(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<EvalOptions>();
   CLI::App* verb = app.add_subcommand("eval", "Perplexity of a text");
   verb->footer(
-      "The text is encoded whole, with the tokenizer's special tokens, and cut into windows of "
-      "--max-model-len tokens that do\n"
-      "not overlap; in each, every token after the first is predicted from those before it.\n"
+      "The text, which may be of any length, is encoded with the tokenizer's special tokens and "
+      "cut "
+      "into windows of\n"
+      "--max-model-len tokens that do not overlap; in each, every token after the first is "
+      "predicted "
+      "from those before it.\n"
       "Example:\n"
       "  sluice eval MODEL --text validation.txt --quantization fp8 --json");
   add_model_options(*verb, *o);

@@ -1,12 +1,16 @@
 // sluice logits: the logits of every position of given token lists, as a safetensors file.
 #include <algorithm>
-#include <cstring>
+#include <span>
+#include <string>
 
 #include "io/checkpoint/safetensors_writer.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/units.h"
 #include "src/cli/common.h"
+#include "src/cli/input.h"
 #include "src/cli/report_summary.h"
+#include "src/cli/token_lists.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
 
@@ -18,47 +22,30 @@ struct LogitsOptions : CommonOptions {
   std::string out;
 };
 
-std::vector<std::vector<int32_t>> read_lists(const std::string& path, int64_t vocab_size,
-                                             int64_t max_len, const std::stop_token& stop) {
-  Json json = parse_json(read_text_argument(path, "--token-ids", stop), path);
-  if (!json.is_array() || json.empty())
-    fail(ErrorKind::usage, "--token-ids {}: must be a list of lists of token ids", path);
-  if (json[0].is_number()) json = Json::array({json});
-  std::vector<std::vector<int32_t>> lists;
-  for (const Json& list : json) {
-    std::vector<int32_t>& ids = lists.emplace_back();
-    for (const Json& id : list) {
-      if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
-        fail(ErrorKind::usage, "--token-ids {}: list {} holds something that is no token id", path,
-             lists.size() - 1);
-      }
-      ids.push_back(id.get<int32_t>());
-    }
-    if (ids.empty())
-      fail(ErrorKind::usage, "--token-ids {}: list {} is empty", path, lists.size() - 1);
-    if (std::ssize(ids) > max_len) {
-      fail(ErrorKind::usage, "--token-ids {}: list {} has {} tokens, above --max-model-len {}",
-           path, lists.size() - 1, ids.size(), max_len);
-    }
-    check_token_ids(ids, vocab_size);
-  }
+constexpr size_t kBlock = MiB;  // of the file, written at a time
+
+TokenLists read_lists(const LogitsOptions& o, Session& session, const std::stop_token& stop) {
+  TokenLists lists = read_token_lists(
+      open_input(o.token_ids, "--token-ids", stop), "--token-ids " + o.token_ids,
+      static_cast<size_t>(session.max_model_len()),
+      [&](std::span<const int32_t> ids) { check_token_ids(ids, session.config().vocab_size); },
+      [&](uint64_t bytes) { session.hold_input("--token-ids", bytes); });
+  session.hold_input({}, 0);  // from here on they are planned
   return lists;
 }
 
-// Every position's logits, row after row into `out`; returns the hash of the last row.
-uint64_t compute_logits(Runner& runner, std::span<const int32_t> ids, std::span<std::byte> out,
-                        std::stop_token stop) {
+// Writes every position's logits, row after row; returns the hash of the last row.
+uint64_t write_logits(Runner& runner, std::span<const int32_t> ids, io::SafetensorsWriter& out,
+                      const std::stop_token& stop) {
   Sequence sequence = runner.new_sequence();
   uint64_t hash = 0;
-  std::byte* to = out.data();
   for (size_t at = 0; at < ids.size();) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");
     auto chunk =
         ids.subspan(at, std::min(static_cast<size_t>(runner.max_logits_rows()), ids.size() - at));
     Tensor logits = runner.logits(runner.step(sequence, chunk, std::ssize(ids)));
-    size_t row_bytes = static_cast<size_t>(logits.cols) * sizeof(float);
-    for (int64_t r = 0; r < logits.rows; ++r, to += row_bytes)
-      std::memcpy(to, logits.row<float>(r), row_bytes);
+    for (int64_t r = 0; r < logits.rows; ++r)
+      out.write(std::as_bytes(std::span(logits.row<float>(r), static_cast<size_t>(logits.cols))));
     hash = hash_logits(logits.rows_from(logits.rows - 1, 1));
     at += chunk.size();
   }
@@ -70,34 +57,24 @@ void run(const LogitsOptions& o, std::stop_token stop) {
   check_report_path(o);
   check_writable("--out", o.out);
   Session session(session_options(o));
-  auto lists = read_lists(o.token_ids, session.config().vocab_size, session.max_model_len(), stop);
-  int64_t longest = 0;
-  uint64_t total = 0;
-  for (const auto& ids : lists) {
-    longest = std::max(longest, static_cast<int64_t>(ids.size()));
-    total += ids.size();
-  }
-
-  uint64_t row_bytes = static_cast<uint64_t>(session.config().vocab_size) * sizeof(float);
+  const TokenLists lists = read_lists(o, session, stop);
+  auto longest = static_cast<int64_t>(lists.longest());
   RunShape shape = session.run_shape(longest, longest, longest);
-  shape.output_bytes = total * row_bytes;
+  shape.output_bytes = kBlock;
+  shape.text_bytes = lists.bytes();
   place_and_load(session, o, shape, stop);
 
-  Buffer results(session.ledger(), Use::activations, "results", shape.output_bytes,
-                 Buffer::Touch::now);
-  std::byte* at = results.data();
-  std::vector<io::TensorToWrite> tensors;
+  Buffer block(session.ledger(), Use::activations, "results", kBlock, Buffer::Touch::now);
+  auto tensor = [&](size_t i) {
+    return io::TensorToWrite{fmt::format("logits.{}", i),
+                             DType::f32,
+                             {std::ssize(lists[i]), session.config().vocab_size}};
+  };
+  io::SafetensorsWriter out(o.out, lists.size(), tensor, block.bytes(), stop);
   uint64_t hash = 0;
-  for (size_t i = 0; i < lists.size(); ++i) {
-    std::span<std::byte> out(at, lists[i].size() * row_bytes);
-    hash = compute_logits(session.runner(), lists[i], out, stop);
-    tensors.push_back({fmt::format("logits.{}", i),
-                       DType::f32,
-                       {std::ssize(lists[i]), session.config().vocab_size},
-                       out});
-    at += out.size();
-  }
-  io::write_safetensors(o.out, tensors, stop);
+  for (size_t i = 0; i < lists.size(); ++i)
+    hash = write_logits(session.runner(), lists[i], out, stop);
+  out.finish();
   Json report =
       make_report("logits", o, session, {{"load_seconds", session.load_report().seconds}});
   write_report(o, report, stop);

@@ -8,6 +8,7 @@
 #include "src/base/json_writer.h"
 #include "src/base/log.h"
 #include "src/cli/common.h"
+#include "src/cli/input.h"
 #include "src/cli/report_summary.h"
 #include "src/cli/sampling_options.h"
 #include "src/cli/verbs.h"
@@ -29,19 +30,32 @@ struct RunOptions : CommonOptions {
   bool ignore_eos = false;
 };
 
-std::vector<int32_t> prompt_ids(const RunOptions& o, const Session& session,
+// Reads no more of the text than a sequence may have.
+std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
+                                     const std::stop_token& stop) {
+  TextIds text(session, open_input(*o.prompt_file, "--prompt-file", stop));
+  if (text.read(static_cast<size_t>(session.max_model_len()))) {
+    fail(ErrorKind::usage,
+         "the prompt has {} tokens or more, but a sequence may have {} with its continuation "
+         "(--max-model-len)",
+         session.max_model_len(), session.max_model_len());
+  }
+  session.hold_input({}, 0);
+  return {text.ids().begin(), text.ids().end()};
+}
+
+std::vector<int32_t> prompt_ids(const RunOptions& o, Session& session,
                                 const std::stop_token& stop) {
   int given =
       int(o.prompt.has_value()) + int(o.prompt_file.has_value()) + int(o.token_ids.has_value());
   if (given != 1)
     fail(ErrorKind::usage, "give the prompt as one of --prompt, --prompt-file or --token-ids");
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
-  std::string text =
-      o.prompt ? *o.prompt : read_text_argument(*o.prompt_file, "--prompt-file", stop);
-  return session.need_tokenizer().encode(text, true);
+  if (o.prompt_file) return prompt_file_ids(o, session, stop);
+  return session.need_tokenizer().encode(*o.prompt, true);
 }
 
-Request make_request(const RunOptions& o, const Session& session, const std::stop_token& stop) {
+Request make_request(const RunOptions& o, Session& session, const std::stop_token& stop) {
   Request request;
   request.prompt = prompt_ids(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);

@@ -1,10 +1,14 @@
 // sluice tokenize, sluice detokenize: text to ids and back. MODEL may hold tokenizer files only.
-#include <sstream>
+#include <span>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/units.h"
 #include "src/cli/common.h"
+#include "src/cli/input.h"
 #include "src/cli/verbs.h"
+#include "src/text/token_stream.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice::cli {
@@ -47,19 +51,59 @@ Json detokenize_line(const Tokenizer& tokenizer, const JsonFields& request) {
   return {{"text", tokenizer.decode(ids, request.boolean_or("skip_special_tokens", false))}};
 }
 
-// A request a line in, a result a line out; a bad request ends the work with an error that names
-// the line.
+// A request a line in, a result a line out as they come; a bad request ends the work with an error
+// that names the line.
 void each_line(const std::string& path, const std::stop_token& stop, const auto& answer) {
-  std::istringstream lines(read_text_argument(path, "--jsonl", stop));
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (line.empty()) continue;
+  constexpr size_t kLongestLine = 16 * MiB;
+  io::LineStream lines(open_input(path, "--jsonl", stop), kLongestLine);
+  std::string line;
+  for (int64_t number = 1;; ++number) {
     std::string where = fmt::format("{}, line {}", path, number);
+    if (!lines.next(line, where)) return;
+    if (line.empty()) continue;
     Json request = parse_json(line, where);
     print(answer(JsonFields(request, where)).dump(-1, ' ', true, Json::error_handler_t::replace) +
           "\n");
   }
+}
+
+// Ids as they come: as print_json() would {"ids": [...]}, or 1,2,3.
+class IdPrinter {
+ public:
+  explicit IdPrinter(bool json) : json_(json) {}
+
+  void add(std::span<const int32_t> ids) {
+    std::string text;
+    for (int32_t id : ids) {
+      text += json_ ? (any_ ? ",\n    " : "{\n  \"ids\": [\n    ") : (any_ ? "," : "");
+      fmt::format_to(std::back_inserter(text), "{}", id);
+      any_ = true;
+    }
+    print(text);
+  }
+  void finish() {
+    if (json_) print(any_ ? "\n  ]\n}" : "{\n  \"ids\": []\n}");
+    print("\n");
+  }
+
+ private:
+  bool json_;
+  bool any_ = false;
+};
+
+void tokenize_file(const TokenizeOptions& o, const Tokenizer& tokenizer,
+                   const std::stop_token& stop) {
+  io::InputStream input = open_input(*o.file, "--file", stop);
+  TokenStream stream(tokenizer, !o.no_special);
+  IdPrinter printer(o.json);
+  for (bool ended = false; !ended;) {
+    std::string_view piece = input.read();
+    ended = piece.empty();
+    std::vector<int32_t> ids;
+    ended ? stream.finish({}, ids) : stream.add(piece, ids);
+    printer.add(ids);
+  }
+  printer.finish();
 }
 
 void tokenize(const TokenizeOptions& o, const std::stop_token& stop) {
@@ -72,13 +116,10 @@ void tokenize(const TokenizeOptions& o, const std::stop_token& stop) {
               [&](const JsonFields& request) { return tokenize_line(tokenizer, request); });
     return;
   }
-  std::vector<int32_t> ids = tokenizer.encode(
-      o.text ? *o.text : read_text_argument(*o.file, "--file", stop), !o.no_special);
-  if (o.json) {
-    print_json({{"ids", ids}});
-  } else {
-    print(fmt::format("{}\n", fmt::join(ids, ",")));
-  }
+  if (o.file) return tokenize_file(o, tokenizer, stop);
+  IdPrinter printer(o.json);
+  printer.add(tokenizer.encode(*o.text, !o.no_special));
+  printer.finish();
 }
 
 void detokenize(const TokenizeOptions& o, const std::stop_token& stop) {

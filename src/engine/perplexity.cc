@@ -8,12 +8,12 @@
 
 namespace sluice {
 
-Perplexity evaluate(Runner& runner, std::span<const int32_t> ids, int64_t window,
-                    std::stop_token stop) {
+Perplexity evaluate(Runner& runner, const Windows& next_window, std::stop_token stop) {
   double sum = 0;
   Perplexity result;
-  for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(window)) {
-    auto tokens = ids.subspan(begin, std::min(static_cast<size_t>(window), ids.size() - begin));
+  for (;;) {
+    std::span<const int32_t> tokens = next_window();
+    if (tokens.empty()) break;
     Sequence sequence = runner.new_sequence();
     for (size_t at = 0; at < tokens.size();) {
       if (stop.stop_requested())

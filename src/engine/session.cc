@@ -149,6 +149,19 @@ const Tokenizer& Session::need_tokenizer() const {
   return *tokenizer_;
 }
 
+void Session::hold_input(std::string_view what, uint64_t bytes) {
+  input_ = {};
+  const uint64_t taken = plan_ ? plan_->needed() : runtime_bytes_ + kernel_bytes(runtime_bytes_);
+  const uint64_t room = budget() - std::min(budget(), taken);
+  if (bytes > room) {
+    fail(ErrorKind::no_fit,
+         "{} needs {} of memory beside the model's, and the budget of {} has {} left; give more "
+         "--memory",
+         what, format_size(bytes), format_size(budget()), format_size(room));
+  }
+  if (bytes > 0) input_ = ledger_.lease(Place::host, Use::workspace, "input", bytes);
+}
+
 DType Session::kv_dtype() const {
   return options_.kv_dtype.value_or(compute_ == Compute::bf16 ? DType::bf16 : DType::f32);
 }

@@ -72,6 +72,10 @@ class Session {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   const Tokenizer& need_tokenizer() const;
   Ledger& ledger() { return ledger_; }
+  // Takes of the ledger what input needs beside what is planned, in place of what it took before: a
+  // text's long words (TokenStream::Room), token ids before place() knows of them. Where the budget
+  // has no room for it, Error(no_fit) that begins with `what` it is.
+  void hold_input(std::string_view what, uint64_t bytes);
   ThreadPool& pool() { return *pool_; }
   // That the thread which made the session, and those that it starts, asked for.
   SchedulerSlice scheduler_slice() const { return slice_; }
@@ -188,6 +192,7 @@ class Session {
   std::stop_token stop_;                  // of the load, and of the stream after it
   int64_t max_model_len_ = 0;
   Lease runtime_;
+  Lease input_;
   RunShape shape_;
   std::optional<MemoryPlan> plan_;
   std::optional<ReadPlan> read_plan_;

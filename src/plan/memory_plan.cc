@@ -151,6 +151,9 @@ uint64_t rope_bytes(const WorkspaceNeeds& needs) {
   return 2 * static_cast<uint64_t>(needs.max_rows * needs.rope_cols) * sizeof(float);
 }
 
+// One 8-byte entry for each 4 KiB page; huge pages keep a table in reserve.
+uint64_t kernel_bytes(uint64_t peak) { return peak / 512 + kSlack; }
+
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
                           const QuantizeRequest& quantize, const RunShape& shape,
                           const Effort& effort, uint64_t runtime, const Placement& placement) {
@@ -174,7 +177,8 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   }
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
-  plan.runtime = runtime + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0) +
+  plan.runtime = runtime + shape.text_bytes + kRuntimeGrowth +
+                 (plan.has(Tier::disk) ? kStreamGrowth : 0) +
                  Buffer::charged_bytes(shape.input_bytes);
   Uses uses(shape, plan);
   for (const UnitPlan& u : read.units) {
@@ -187,8 +191,7 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.staging = read.ring_bytes;
   plan_kv(root, shape, plan);
   plan_compute(root, shape, plan);
-  // One 8-byte entry for each 4 KiB page; huge pages keep a table in reserve.
-  plan.kernel = plan.peak() / 512 + kSlack;
+  plan.kernel = kernel_bytes(plan.peak());
   return plan;
 }
 

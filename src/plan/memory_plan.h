@@ -46,6 +46,7 @@ struct RunShape {
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
   // What it costs to bring it a byte from host memory, where one from disk costs 1.
   double link_cost = 0;
+  uint64_t text_bytes = 0;  // of the heap, for a text or token ids that come in while it runs
 };
 
 // What kernels need for steps of at most `rows` rows.
@@ -87,7 +88,8 @@ struct MemoryPlan {
   uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
   uint64_t host_sweep_bytes = 0;   // that each copies from host memory to the device
   DevicePlan device;               // nothing where the device's memory is the host's
-  // Bytes of host memory by use. `runtime` is what the process holds already, input_bytes included,
+  // Bytes of host memory by use. `runtime` is what the process holds already, input_bytes and
+  // text_bytes included,
   // and what it will hold beside the ledger's other uses.
   uint64_t runtime = 0;
   uint64_t weights = 0;
@@ -116,6 +118,9 @@ struct MemoryPlan {
   // What a budget must have: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
 };
+
+// What the kernel takes of its own beside so many bytes of a process.
+uint64_t kernel_bytes(uint64_t peak);
 
 // Needs of one effort. `runtime` = bytes that the process holds now.
 MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,

@@ -25,14 +25,27 @@ size_t files_in(const fs::path& directory) {
       std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
 }
 
+struct Written {
+  TensorToWrite tensor;
+  std::string bytes;
+};
+
+// Through a block that is small, and not where O_DIRECT wants it.
+void write_all(const fs::path& path, const std::vector<Written>& tensors = {}) {
+  std::vector<std::byte> block(100);
+  SafetensorsWriter writer(path, tensors.size(), [&](size_t i) { return tensors[i].tensor; }, block,
+                           {});
+  for (const Written& t : tensors) writer.write(bytes_of(t.bytes));
+  writer.finish();
+}
+
 TEST(SafetensorsWriter, RoundTripsRandomTensors) {
   TempDir dir;
   test::Random random("writer");
   constexpr std::array<DType, 5> kTypes{DType::f32, DType::bf16, DType::u8, DType::i64,
                                         DType::f8_e4m3};
   for (int round = 0; round < 10; ++round) {
-    std::vector<std::string> data;
-    std::vector<TensorToWrite> tensors;
+    std::vector<Written> tensors;
     int64_t count = random.between(0, 12);
     for (int64_t i = 0; i < count; ++i) {
       DType dtype = kTypes[static_cast<size_t>(random.between(0, 4))];
@@ -40,22 +53,23 @@ TEST(SafetensorsWriter, RoundTripsRandomTensors) {
       for (int64_t dims = random.between(0, 4); dims > 0; --dims) {
         shape.push_back(random.between(0, 6));
       }
-      data.push_back(random_bytes(random, *shape.elements() * dtype_bytes(dtype)));
-      tensors.push_back({fmt::format("t.{} \"\xc3\xa9\" {}", i, round), dtype, shape, {}});
+      tensors.push_back({{fmt::format("t.{} \"\xc3\xa9\" {}", i, round), dtype, shape},
+                         random_bytes(random, *shape.elements() * dtype_bytes(dtype))});
     }
-    for (size_t i = 0; i < data.size(); ++i) tensors[i].bytes = bytes_of(data[i]);
-    write_safetensors(dir / "out", tensors);
+    std::ranges::stable_sort(tensors, std::greater<>(),
+                             [](const Written& t) { return dtype_bytes(t.tensor.dtype); });
+    write_all(dir / "out", tensors);
 
     std::string file = test::read_file(dir / "out");
     SafetensorsFile read = read_safetensors_header(dir / "out", "out");
     CheckpointIndex index({read.file}, read.tensors, {});
     ASSERT_EQ(index.tensors().size(), tensors.size());
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const StoredTensor* t = index.find(tensors[i].name);
+    for (const auto& [tensor, bytes] : tensors) {
+      const StoredTensor* t = index.find(tensor.name);
       ASSERT_NE(t, nullptr);
-      EXPECT_EQ(t->dtype, tensors[i].dtype);
-      EXPECT_EQ(t->shape, tensors[i].shape);
-      EXPECT_EQ(file.substr(t->offset, t->bytes), data[i]);
+      EXPECT_EQ(t->dtype, tensor.dtype);
+      EXPECT_EQ(t->shape, tensor.shape);
+      EXPECT_EQ(file.substr(t->offset, t->bytes), bytes);
       EXPECT_EQ(t->offset % static_cast<uint64_t>(dtype_bytes(t->dtype)), 0u);
     }
   }
@@ -64,23 +78,20 @@ TEST(SafetensorsWriter, RoundTripsRandomTensors) {
 
 TEST(SafetensorsWriter, NamesFileAndReason) {
   TempDir dir;
-  std::string message =
-      error_of(ErrorKind::runtime, [&] { write_safetensors(dir / "absent/out", {}); });
+  std::string message = error_of(ErrorKind::runtime, [&] { write_all(dir / "absent/out"); });
   EXPECT_THAT(message, HasSubstr("absent/out"));
   EXPECT_THAT(message, HasSubstr("No such file"));
-  EXPECT_THAT(error_of(ErrorKind::runtime, [&] { write_safetensors(dir.path(), {}); }),
-              HasSubstr("directory"));
+  EXPECT_THAT(error_of(ErrorKind::runtime, [&] { write_all(dir.path()); }), HasSubstr("directory"));
 }
 
 TEST(SafetensorsWriter, AFullDiskLeavesWhatWasThere) {
-  EXPECT_THAT(error_of(ErrorKind::runtime, [&] { write_safetensors("/dev/full", {}); }),
+  EXPECT_THAT(error_of(ErrorKind::runtime, [&] { write_all("/dev/full"); }),
               HasSubstr("No space left"));
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
 
   TempDir dir;
   test::write_file(dir / "out", "before");
-  std::string data(100'000, 'x');
-  TensorToWrite tensor{"t", DType::u8, Shape{100'000}, bytes_of(data)};
+  const std::vector<Written> tensors{{{"t", DType::u8, Shape{100'000}}, std::string(100'000, 'x')}};
   // A limit on the size of files stands in for the disk.
   struct rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -88,8 +99,7 @@ TEST(SafetensorsWriter, AFullDiskLeavesWhatWasThere) {
   small.rlim_cur = 50'000;
   auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  std::string message =
-      error_of(ErrorKind::runtime, [&] { write_safetensors(dir / "out", std::span(&tensor, 1)); });
+  std::string message = error_of(ErrorKind::runtime, [&] { write_all(dir / "out", tensors); });
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, HasSubstr("File too large"));
@@ -101,9 +111,23 @@ TEST(SafetensorsWriter, KeepsALink) {
   TempDir dir;
   test::write_file(dir / "real", "before");
   fs::create_symlink("real", dir / "link");
-  write_safetensors(dir / "link", {});
+  write_all(dir / "link");
   EXPECT_TRUE(fs::is_symlink(dir / "link"));
   EXPECT_EQ(read_safetensors_header(dir / "real", "real").tensors.size(), 0u);
+}
+
+TEST(SafetensorsWriter, TheSecondWriterOfAFileIsRefused) {
+  TempDir dir;
+  std::vector<std::byte> block(100);
+  auto none = [](size_t) { return TensorToWrite(); };
+  {
+    SafetensorsWriter first(dir / "out", 0, none, block, {});
+    EXPECT_THAT(error_of(ErrorKind::refused, [&] { write_all(dir / "out"); }),
+                HasSubstr("another process"));
+    first.finish();
+  }
+  write_all(dir / "out");
+  EXPECT_EQ(files_in(dir.path()), 1u);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+#include "src/cli/input.h"
+
+#include <utility>
+
+namespace sluice::cli {
+
+io::InputStream open_input(const std::string& path, const std::string& option,
+                           const std::stop_token& stop) {
+  return {path, fmt::format("{} {}", option, path == "-" ? "standard input" : path), stop};
+}
+
+TextIds::TextIds(Session& session, io::InputStream input)
+    : input_(std::move(input)), stream_(session.need_tokenizer(), true, [&session](uint64_t bytes) {
+        session.hold_input("a word of the text that cannot be cut", bytes);
+      }) {}
+
+bool TextIds::read(size_t count) {
+  while (ids_.size() < count && !ended_) {
+    std::string_view piece = input_.read();
+    ended_ = piece.empty();
+    ended_ ? stream_.finish({}, ids_) : stream_.add(piece, ids_);
+  }
+  return ids_.size() >= count;
+}
+
+void TextIds::drop(size_t count) {
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(count));
+}
+
+// The vector grows by doubling; no byte becomes more than three ids, those of U+FFFD.
+uint64_t TextIds::bytes(size_t count) {
+  return TokenStream::kBytes + 2 * sizeof(int32_t) * (count + 3 * io::InputStream::kPiece);
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,41 @@
+// Texts that options name, as they come.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "io/input_stream.h"
+#include "src/engine/session.h"
+#include "src/text/token_stream.h"
+
+namespace sluice::cli {
+
+// The file `path`, "-" for stdin; errors name `option`, too.
+io::InputStream open_input(const std::string& path, const std::string& option,
+                           const std::stop_token& stop);
+
+// The token ids of a text, with the tokenizer's special tokens.
+class TextIds {
+ public:
+  TextIds(Session& session, io::InputStream input);
+
+  // Reads on until there are so many, or the text ends; true where there are.
+  bool read(size_t count);
+  // Those that have been read and not dropped.
+  std::span<const int32_t> ids() const { return ids_; }
+  void drop(size_t count);
+
+  // What reading so many at a time takes.
+  static uint64_t bytes(size_t count);
+
+ private:
+  io::InputStream input_;
+  TokenStream stream_;
+  bool ended_ = false;
+  std::vector<int32_t> ids_;
+};
+
+}  // namespace sluice::cli
