@@ -15,6 +15,7 @@ from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, slu
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
 from kv_scales_test import KvScalesTest
+from peak_test import PeakTest
 from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
 from report_test import ReportTest
