@@ -1,10 +1,11 @@
-// The mmap reader: file pages are mapped while they are read ahead, and copied into the slot.
+// The mmap reader: pages of the file are mapped, a piece at a time, and copied into the slot.
 //
 // Bytes are not handed out of the mapping itself: a page of a file that shrinks meanwhile would
 // kill the process with SIGBUS on access, at any moment until the caller is done with it. The
 // kernel copies instead (process_vm_readv on ourselves), which reports such a page as an error; no
-// signal handler is needed, and pages can leave the cache as soon as they are copied. A request is
-// mapped on its own, so that address space and page tables stay small whatever the file's size.
+// signal handler is needed, and pages can leave the cache as soon as they are copied. What is
+// mapped, and what is read ahead into the page cache, is bounded whatever the slots are: a cgroup
+// pays for both beside them.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,26 +23,20 @@
 namespace sluice::io {
 namespace {
 
-// Linux's default limit of what it reads ahead.
+constexpr uint64_t kPieceBytes = 256 * KiB;  // that is mapped
+// In the page cache and not yet copied.
+constexpr uint64_t kMostAhead = 4 * MiB;
+// Linux's default limit of what one call reads ahead.
 constexpr uint64_t kReadAheadBytes = 128 * KiB;
 
 class Mapping {
  public:
-  Mapping() = default;
   Mapping(const OpenFile& file, uint64_t offset, uint64_t length, const SystemCalls& calls);
-  Mapping(Mapping&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), skip_(other.skip_), length_(other.length_) {}
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(skip_, other.skip_);
-    std::swap(length_, other.length_);
-    return *this;
-  }
-  ~Mapping() {
-    if (data_ != nullptr) munmap(data_, length_);
-  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { munmap(data_, length_); }
 
-  const std::byte* at(uint64_t i) const { return data_ + skip_ + i; }  // from `offset` on
+  const std::byte* data() const { return data_ + skip_; }  // from `offset` on
 
  private:
   std::byte* data_ = nullptr;
@@ -78,10 +73,13 @@ class MmapReader final : public Reader {
  private:
   struct InFlight {
     std::span<Chunk> chunks;
-    Mapping mapping;
+    uint64_t copied = 0;   // of the file: up to here
+    uint64_t advised = 0;  // and up to here it is, or will be, in the page cache
   };
 
-  void copy_chunk(Chunk& chunk, const std::byte* from, const OpenFile& file);
+  void read_ahead();
+  int64_t copy_pieces(const Chunk& chunk, InFlight& request);
+  int64_t copy_piece(std::byte* to, uint64_t offset, uint64_t length, const OpenFile& file);
 
   Slots slots_;
   std::vector<OpenFile> files_;
@@ -98,51 +96,78 @@ MmapReader::MmapReader(Slots slots, std::vector<OpenFile> files, const ReaderOpt
                              options.keep_page_cache ? ", page cache kept" : "");
 }
 
-MmapReader::~MmapReader() {
-  in_flight_.clear();  // mapped pages cannot be dropped
-  drop_all(files_, calls_);
-}
+MmapReader::~MmapReader() { drop_all(files_, calls_); }
 
 void MmapReader::submit(const ReadRequest& request) {
   std::span<Chunk> chunks = slots_.take(request, files_);
-  uint64_t begin = chunks.front().begin;
-  uint64_t end = chunks.back().needed_end();
-  const OpenFile& file = files_[request.file];
-  try {
-    in_flight_.push_back({chunks, Mapping(file, begin, end - begin, calls_)});
-  } catch (const Error& e) {
-    throw ReadError(request.file, e);
-  }
-  // In pieces, because for one call the kernel reads no more than its read-ahead limit.
-  for (uint64_t offset = begin; offset < end; offset += kReadAheadBytes) {
-    calls_.fadvise(file.fd.get(), offset, std::min(kReadAheadBytes, end - offset),
-                   POSIX_FADV_WILLNEED);
-  }
+  in_flight_.push_back({chunks, chunks.front().begin, chunks.front().begin});
   stats_.bytes_requested += request.length;
+  read_ahead();
+}
+
+void MmapReader::read_ahead() {
+  uint64_t ahead = 0;
+  for (InFlight& request : in_flight_) {
+    const uint64_t end = request.chunks.back().needed_end();
+    request.advised = std::max(request.advised, request.copied);
+    ahead += request.advised - request.copied;
+    while (request.advised < end) {
+      if (ahead >= kMostAhead) return;
+      uint64_t length = std::min(kReadAheadBytes, end - request.advised);
+      calls_.fadvise(files_[request.chunks.front().file].fd.get(), request.advised, length,
+                     POSIX_FADV_WILLNEED);
+      request.advised += length;
+      ahead += length;
+    }
+  }
 }
 
 ReadResult MmapReader::wait() {
   check(!in_flight_.empty(), "wait without a read in flight");
-  InFlight oldest = std::move(in_flight_.front());
-  in_flight_.pop_front();
-  const Chunk& first = oldest.chunks.front();
-  const OpenFile& file = files_[first.file];
+  InFlight& oldest = in_flight_.front();
+  const uint32_t slot = oldest.chunks.front().slot;
   for (Chunk& chunk : oldest.chunks) {
-    copy_chunk(chunk, oldest.mapping.at(chunk.begin - first.begin), file);
-    slots_.arrived(chunk.slot);
+    const OpenFile& file = files_[chunk.file];
+    while (!take_result(chunk, copy_pieces(chunk, oldest), file, calls_, stats_)) {
+    }
+    slots_.arrived(slot);
   }
-  oldest.mapping = Mapping();  // mapped pages could not be dropped
-  drop_behind(file, first.begin, oldest.chunks.back().needed_end(), calls_);
-  return slots_.result(first.slot);
+  in_flight_.pop_front();
+  return slots_.result(slot);
 }
 
-void MmapReader::copy_chunk(Chunk& chunk, const std::byte* from, const OpenFile& file) {
-  int64_t result;
-  do {
-    result = calls_.copy(chunk.to(), from + chunk.done, chunk.needed - chunk.done);
-    // A page that is beyond the file's end now, or that the disk did not deliver.
-    if (result == -EFAULT) result = size_now(file, calls_) < file.size ? 0 : -EIO;
-  } while (!take_result(chunk, result, file, calls_, stats_));
+// What is missing of the chunk, as one read would have it: bytes, or -errno.
+int64_t MmapReader::copy_pieces(const Chunk& chunk, InFlight& request) {
+  const OpenFile& file = files_[chunk.file];
+  const uint64_t missing = chunk.needed - chunk.done;
+  uint64_t done = 0;
+  while (done < missing) {
+    uint64_t length = std::min(kPieceBytes, missing - done);
+    uint64_t offset = chunk.offset() + done;
+    int64_t result;
+    try {
+      result = copy_piece(chunk.to() + done, offset, length, file);
+    } catch (const Error& e) {
+      throw ReadError(chunk.file, e);
+    }
+    if (result <= 0) return done > 0 ? static_cast<int64_t>(done) : result;
+    auto copied = static_cast<uint64_t>(result);
+    done += copied;
+    request.copied = offset + copied;
+    drop_behind(file, round_down(offset, kDirectAlignment), request.copied, calls_);
+    read_ahead();
+    if (copied < length) break;
+  }
+  return static_cast<int64_t>(done);
+}
+
+int64_t MmapReader::copy_piece(std::byte* to, uint64_t offset, uint64_t length,
+                               const OpenFile& file) {
+  Mapping mapping(file, offset, length, calls_);  // which ends here: mapped pages are not dropped
+  int64_t result = calls_.copy(to, mapping.data(), length);
+  // A page that is beyond the file's end now, or that the disk did not deliver.
+  if (result == -EFAULT) result = size_now(file, calls_) < file.size ? 0 : -EIO;
+  return result;
 }
 
 }  // namespace

@@ -84,7 +84,9 @@ int SystemCalls::completion(std::byte*, size_t, uint64_t, int result) const { re
 
 int64_t SystemCalls::mmap(int fd, uint64_t offset, size_t length) const {
   void* at = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(offset));
-  return at == MAP_FAILED ? -errno : reinterpret_cast<int64_t>(at);
+  if (at == MAP_FAILED) return -errno;
+  ::madvise(at, length, MADV_RANDOM);  // a page that is not there brings no others with it
+  return reinterpret_cast<int64_t>(at);
 }
 
 int64_t SystemCalls::copy(std::byte* to, const std::byte* from, size_t length) const {

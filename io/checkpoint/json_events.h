@@ -1,7 +1,9 @@
 // JSON from untrusted files as a stream of events. Unlike a parsed document it shows names that
-// occur twice and numbers that do not fit, and needs no memory for what is skipped.
+// occur twice and numbers that do not fit, and needs no memory for what is skipped, nor for the
+// text: of a string only the beginning is kept.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -26,9 +28,17 @@ struct JsonEvent {
   uint64_t number = 0;
 };
 
-// Calls `handle` for every event of `text` in order. Throws Error(refused) that begins with `where`
-// for text that is no JSON, is not UTF-8, or nests deeper than `max_depth`. Views in an event are
-// valid during the call only.
+// The next piece of the text, valid until the next call; empty: there is no more.
+using JsonSource = std::function<std::string_view()>;
+
+// Of a longer string an event has about so much: more than any name, or what is said of it, needs.
+inline constexpr size_t kLongestJsonString = 64 << 10;  // bytes
+
+// Calls `handle` for every event of the text in order. Throws Error(refused) that begins with
+// `where` for text that is no JSON, is not UTF-8, or nests deeper than `max_depth`. Views in an
+// event are valid during the call only.
+void read_json_events(const JsonSource& source, std::string_view where, int max_depth,
+                      const std::function<void(const JsonEvent&)>& handle);
 void read_json_events(std::string_view text, std::string_view where, int max_depth,
                       const std::function<void(const JsonEvent&)>& handle);
 

@@ -198,7 +198,8 @@ uint64_t decode_length(std::string_view bytes) {
   return length;
 }
 
-std::string read_header(const Fd& fd, const CheckpointFile& file, const std::string& where) {
+// Its length, which the first bytes of the file say.
+uint64_t header_length(const Fd& fd, const CheckpointFile& file, const std::string& where) {
   std::string first(std::min<uint64_t>(file.size, 64), '\0');
   read_exactly(fd, file.path, 0, first);
   if (file.size < kLengthBytes) {
@@ -223,12 +224,26 @@ std::string read_header(const Fd& fd, const CheckpointFile& file, const std::str
   if (first[kLengthBytes] != '{') {
     fail(ErrorKind::refused, "{}: the header is not valid JSON: it must begin with '{{'", where);
   }
-  std::string header(length, '\0');
-  read_exactly(fd, file.path, kLengthBytes, header);
-  // Only whole pages can be dropped, and 64 KiB are whole pages on every machine.
-  posix_fadvise(fd.get(), 0, static_cast<off_t>(round_up(kLengthBytes + length, 64 * KiB)),
-                POSIX_FADV_DONTNEED);
-  return header;
+  return length;
+}
+
+// The header, whatever it holds of metadata, is never in memory as a whole.
+void read_header(const Fd& fd, const std::filesystem::path& path, uint64_t length,
+                 const std::string& where, HeaderEntries& entries) {
+  constexpr uint64_t kPiece = 64 * KiB;  // whole pages on every machine: only these can be dropped
+  std::string piece;
+  uint64_t at = kLengthBytes;
+  auto next = [&]() -> std::string_view {
+    const uint64_t end = kLengthBytes + length;
+    piece.resize(std::min(end, round_down(at + kPiece, kPiece)) - at);
+    read_exactly(fd, path, at, piece);
+    posix_fadvise(fd.get(), static_cast<off_t>(round_down(at, kPiece)), kPiece,
+                  POSIX_FADV_DONTNEED);
+    at += piece.size();
+    return piece;
+  };
+  read_json_events(next, where + ": header", kMaxDepth,
+                   [&](const JsonEvent& e) { entries.take(e); });
 }
 
 void check_unique_names(const std::vector<StoredTensor>& tensors, const std::string& where) {
@@ -273,15 +288,13 @@ SafetensorsFile read_safetensors_header(const std::filesystem::path& path, std::
   std::string where = printable(path.string());
   if (!path.string().ends_with(result.file.name))  // a link has another name
     where = fmt::format("{} (a link to {})", printable(result.file.name), where);
-  std::string header = read_header(fd, result.file, where);
-
+  const uint64_t length = header_length(fd, result.file, where);
   HeaderEntries entries(where);
-  read_json_events(header, where + ": header", kMaxDepth,
-                   [&](const JsonEvent& e) { entries.take(e); });
+  read_header(fd, result.file.path, length, where, entries);
   result.tensors = std::move(entries).tensors();
 
   check_unique_names(result.tensors, where);
-  uint64_t data_begin = kLengthBytes + header.size();
+  uint64_t data_begin = kLengthBytes + length;
   for (StoredTensor& tensor : result.tensors) {
     if (__builtin_add_overflow(tensor.offset, data_begin, &tensor.offset)) {
       tensor.offset = UINT64_MAX;  // beyond the end of any file

@@ -5,6 +5,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
+#include "src/cli/generation_options.h"
 #include "src/cli/verbs.h"
 #include "src/plan/spill_layout.h"
 
@@ -15,12 +16,19 @@ struct PlanOptions : CommonOptions {
   int64_t prompt_tokens = 512;
   int64_t max_tokens = 128;
   int64_t max_num_seqs = 1;
+  GenerationOptions generation;
 };
 
 Json uses_json(const MemoryPlan& m) {
-  return {{"runtime", m.runtime},     {"weights", m.weights}, {"staging", m.staging},
-          {"kv_cache", m.kv_cache},   {"swap", m.swap},       {"activations", m.activations},
-          {"workspace", m.workspace}, {"stream", m.stream},   {"spill_index", m.spill},
+  return {{"runtime", m.runtime + m.run_growth},
+          {"weights", m.weights},
+          {"staging", m.staging},
+          {"kv_cache", m.kv_cache},
+          {"swap", m.swap},
+          {"activations", m.activations},
+          {"workspace", m.workspace},
+          {"stream", m.stream},
+          {"spill_index", m.spill},
           {"kernel", m.kernel}};
 }
 
@@ -151,6 +159,15 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
           {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
 }
 
+// A draft is in memory whole, in no more than half of the budget.
+void add_draft(Session& session, Session& draft, int64_t tokens, int64_t prompt, Json& plan) {
+  uint64_t beside = *session.ledger().budget(Place::host) - session.budget();
+  uint64_t half =
+      draft.smallest_resident(draft.run_shape(tokens + kSpeculativeRows, prompt, 1)).needed();
+  uint64_t& memory = plan["smallest"]["memory"].get_ref<uint64_t&>();
+  memory = std::max(memory + beside, 2 * (half + MiB));
+}
+
 // With a column for host memory where that is not what the device computes with.
 std::string units_text(const Json& units, bool device) {
   auto line = [&](std::string_view name, std::string_view place, std::string_view bytes,
@@ -234,18 +251,27 @@ std::string plan_text(const Session& session, const Json& plan) {
 void run(const PlanOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
-  Session session(session_options(o));
+  check_speculation(o.generation);
+  SessionOptions options = session_options(o);
+  options.prompt_cache = !o.generation.prompt_cache.empty();
+  Session session(std::move(options));
   // As long as it may be, where that is asked for.
   bool longest = session.options().longest_model_len;
   int64_t tokens = longest ? session.max_model_len()
                            : std::min(o.prompt_tokens + o.max_tokens, session.max_model_len());
-  RunShape shape = session.run_shape(tokens * o.max_num_seqs, std::min(o.prompt_tokens, tokens), 1,
-                                     o.max_num_seqs);
+  const int64_t prompt = std::min(o.prompt_tokens, tokens);
+  Request request;
+  request.max_tokens = tokens - prompt;
+  request.sampling = sampling_params(o.generation.sampling);
+  std::unique_ptr<Session> draft = open_draft(session, o.generation, tokens, prompt);
+  const RunShapes shapes = run_shapes(session, o.generation, request, prompt, o.max_num_seqs);
+  const RunShape& shape = shapes.shape;
   MemoryPlan memory = session.predict(shape);
-  MemoryPlan smallest = session.smallest(shape);
+  MemoryPlan smallest = session.smallest(shapes.least);
   ReadPlan read = compile(session.model(), session.index(), session.options().quantize,
                           memory.effort.staging, memory.placement);
   Json plan = plan_json(session, shape, memory, smallest, read);
+  if (draft) add_draft(session, *draft, tokens, prompt, plan);
   write_report(o, plan, stop);
   if (o.json) {
     print_json(plan);
@@ -278,6 +304,7 @@ void define_plan(CLI::App& app, std::stop_token stop) {
   verb->add_option("-n,--max-tokens", o->max_tokens, "Plan for so many generated tokens")
       ->check(CLI::Range(int64_t{0}, kMaxPositions))
       ->capture_default_str();
+  add_generation_options(*verb, o->generation);
   verb->add_option("--max-num-seqs", o->max_num_seqs,
                    "Plan for so many sequences of that length at once")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))

@@ -8,9 +8,9 @@
 #include "src/base/json_writer.h"
 #include "src/base/log.h"
 #include "src/cli/common.h"
+#include "src/cli/generation_options.h"
 #include "src/cli/input.h"
 #include "src/cli/report_summary.h"
-#include "src/cli/sampling_options.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
 
@@ -22,11 +22,8 @@ struct RunOptions : CommonOptions {
   std::optional<std::string> prompt_file;
   std::optional<std::string> token_ids;
   int64_t max_tokens = 128;
-  SamplingOptions sampling;
+  GenerationOptions generation;
   std::vector<std::string> stop;
-  std::string speculation = "auto";
-  std::optional<std::string> draft_model;
-  std::string prompt_cache;
   bool ignore_eos = false;
 };
 
@@ -66,16 +63,11 @@ Request make_request(const RunOptions& o, Session& session, const std::stop_toke
          prompt, session.max_model_len());
   }
   request.max_tokens = std::min(o.max_tokens, session.max_model_len() - prompt);
-  request.sampling = sampling_params(o.sampling);
+  request.sampling = sampling_params(o.generation.sampling);
   request.stop = o.stop;
   if (!o.ignore_eos) request.eos_ids = session.model().files.eos_ids;
   check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
   return request;
-}
-
-// Of what is kept until the end, what is more than a few bytes a token.
-uint64_t result_bytes(const Request& request) {
-  return logprob_bytes(request.sampling.logprobs, static_cast<uint64_t>(request.max_tokens));
 }
 
 Json timings_json(const Session& session, size_t prompt, int64_t prefix, const RequestResult& r) {
@@ -138,69 +130,16 @@ void print_result(const RequestResult& result, const Json& report, bool logprobs
   json.flush("\n");
 }
 
-void check_speculation(const RunOptions& o) {
-  if (o.speculation != "auto" && o.speculation != "none" && o.speculation != "prompt_lookup") {
-    fail(ErrorKind::usage, "--speculation {}: not known; auto, none and prompt_lookup are",
-         o.speculation);
-  }
-  if (o.draft_model && o.speculation == "none")
-    fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
-}
-
 void check_prompt_cache(const RunOptions& o) {
-  if (o.prompt_cache.empty()) return;
-  PromptCache::check(o.prompt_cache);
-  check_writable("--prompt-cache", o.prompt_cache);
+  if (o.generation.prompt_cache.empty()) return;
+  PromptCache::check(o.generation.prompt_cache);
+  check_writable("--prompt-cache", o.generation.prompt_cache);
 }
 
 void check_tokens(const RunOptions& o) {
-  const SamplingParams& p = o.sampling.params;
+  const SamplingParams& p = o.generation.sampling.params;
   if (p.logprobs && !o.json)
     fail(ErrorKind::usage, "--logprobs are part of the JSON: give --json, too");
-}
-
-// A draft model beside the session, in memory; null without --draft-model.
-std::unique_ptr<Session> open_draft(Session& session, const RunOptions& o, int64_t tokens,
-                                    int64_t prompt) {
-  if (!o.draft_model) return nullptr;
-  SessionOptions options = session.options();
-  options.model = *o.draft_model;
-  options.mirrors.clear();
-  options.place.clear();
-  options.kv_bytes = 0;
-  options.swap = {};
-  options.prompt_cache = false;
-  options.max_model_len.reset();
-  auto draft = std::make_unique<Session>(options, session);
-  if (draft->config().vocab_size != session.config().vocab_size) {
-    fail(ErrorKind::refused,
-         "--draft-model {}: has a vocabulary of {} tokens, and the model one of {}", *o.draft_model,
-         draft->config().vocab_size, session.config().vocab_size);
-  }
-  draft->place_beside(session, draft->run_shape(tokens + kSpeculativeRows, prompt, 1));
-  return draft;
-}
-
-// Decides where everything lives; true where tokens are to be guessed ahead: a pass over streamed
-// weights costs the same for several.
-bool place_run(Session& session, const RunOptions& o, const Request& request) {
-  int64_t prompt = std::ssize(request.prompt);
-  int64_t tokens = prompt + request.max_tokens;
-  RunShape plain = session.run_shape(tokens, prompt, 1);
-  RunShape wide = session.run_shape(tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
-  for (RunShape* shape : {&plain, &wide}) {
-    shape->sampling_bytes = sampling_bytes(request, session.config().vocab_size);
-    shape->output_bytes = result_bytes(request);
-  }
-  if (o.speculation == "prompt_lookup" || o.draft_model) {
-    session.place(wide);
-    return true;
-  }
-  bool streams = session.place(plain).streams();
-  if (o.speculation == "none" || !streams || session.smallest(wide).needed() > session.budget())
-    return false;
-  session.place(wide);
-  return true;
 }
 
 // The file of --prompt-cache.
@@ -231,16 +170,18 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   apply_log_level(o);
   check_report_path(o);
   check_prompt_cache(o);
-  check_speculation(o);
+  check_speculation(o.generation);
   check_tokens(o);
   SessionOptions options = session_options(o);
-  options.prompt_cache = !o.prompt_cache.empty();
+  options.prompt_cache = !o.generation.prompt_cache.empty();
   Session session(std::move(options));
   Request request = make_request(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
   int64_t tokens = prompt + request.max_tokens;
-  std::unique_ptr<Session> draft_session = open_draft(session, o, tokens, prompt);
-  request.lookup = place_run(session, o, request);
+  std::unique_ptr<Session> draft_session = open_draft(session, o.generation, tokens, prompt);
+  const RunShapes shapes = run_shapes(session, o.generation, request, prompt);
+  session.place(shapes.shape);
+  request.lookup = shapes.lookup;
   std::optional<DraftModel> draft;
   if (draft_session) {
     load_with_progress(*draft_session, o, stop);
@@ -252,7 +193,8 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
       session.ledger().lease(Place::host, Use::activations, "logprobs", result_bytes(request));
 
   std::optional<StoredPrompt> stored;
-  if (!o.prompt_cache.empty()) stored.emplace(session, o.prompt_cache, request.prompt);
+  if (!o.generation.prompt_cache.empty())
+    stored.emplace(session, o.generation.prompt_cache, request.prompt);
   Engine engine(session.runner(), session.tokenizer(), 1);
   OutputId id{engine.add(std::move(request)), 0};
   int followed = 0;
@@ -274,7 +216,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
       "run", o, session,
       timings_json(session, static_cast<size_t>(prompt), engine.stats().prefix_tokens, result));
   write_report(o, report, stop);
-  if (o.json) print_result(result, report, o.sampling.params.logprobs.has_value());
+  if (o.json) print_result(result, report, o.generation.sampling.params.logprobs.has_value());
   log::info("\n{}\nlast logits {:016x}", summary_text(report), result.logits_hash);
 }
 
@@ -299,21 +241,9 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
   verb->add_option("-n,--max-tokens", o->max_tokens, "Generate so many tokens at most")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();
-  add_sampling_options(*verb, o->sampling);
+  add_generation_options(*verb, o->generation);
   verb->add_option("--stop", o->stop, "End before this text; may be given several times")
       ->allow_extra_args(false);
-  verb->add_option("--speculation", o->speculation,
-                   "Guess tokens ahead and verify several in one pass, with the same result: auto "
-                   "(where weights are streamed), none, prompt_lookup")
-      ->capture_default_str();
-  verb->add_option(
-      "--draft-model", o->draft_model,
-      "Guess tokens with this smaller model of the same vocabulary, which stays in memory, inside "
-      "the budget");
-  verb->add_option(
-      "--prompt-cache", o->prompt_cache,
-      "Keep the prompt's keys and values in this file, and do not compute again what it has of the "
-      "prompt's beginning");
   verb->add_flag("--ignore-eos", o->ignore_eos, "Go on after an end-of-sequence token");
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }

@@ -101,12 +101,21 @@ Session::Session(SessionOptions options, Session* host)
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
                  max_model_len_, usable);
   }
-  if (host == nullptr) runtime_bytes_ = process_rss();
+  if (host == nullptr) note_runtime(peak_before_);
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
   // What the kernels have no code for is refused before anything is read.
   backend_->check_supported(kv_cache_shape(*model_.root, run_shape(1, 1, 1)));
   if (options_.longest_model_len) max_model_len_ = longest_sequence();
+}
+
+// What the process holds with headers and tokenizer. What reading them took for a moment is known
+// where it is more than the process ever had before.
+void Session::note_runtime(uint64_t peak_before) {
+  const uint64_t peak = process_peak_rss();
+  malloc_trim(0);  // what parsing took and gave back
+  runtime_bytes_ = process_rss();
+  start_peak_ = std::max(start_peak_, peak > peak_before ? peak : runtime_bytes_);
 }
 
 // Of a device with memory of its own: what it says is free, less a reserve for who else draws on
@@ -186,7 +195,8 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
           .prompt_cache = options_.prompt_cache,
           .longest_sequence = std::min(max_tokens, max_model_len_),
           .device_budget = backend_->device().has_own_memory() ? device_budget() : UINT64_MAX,
-          .link_cost = link_cost_};
+          .link_cost = link_cost_,
+          .start_peak = start_peak_};
 }
 
 void Session::check_place_rules() {
@@ -249,6 +259,10 @@ MemoryPlan Session::smallest(const RunShape& shape) {
   return smallest_plan(model_, index_, options_.quantize, shape, runtime_bytes_);
 }
 
+MemoryPlan Session::smallest_resident(const RunShape& shape) {
+  return smallest_resident_plan(model_, index_, options_.quantize, shape, runtime_bytes_);
+}
+
 const MemoryPlan& Session::place(const RunShape& shape) {
   shape_ = shape;
   std::tie(plan_, read_plan_) = what_if(shape, budget(), options_.quantize);
@@ -280,10 +294,10 @@ void Session::place_beside(Session& host, const RunShape& shape) {
          own_memory ? "the device's memory" : "memory",
          format_size(own_memory ? most_of_device : most));
   }
-  host.guests_ += plan_->run_peak() + plan_->run_peak() / 512;
+  const uint64_t beside = plan_->run_peak() - plan_->run_growth;  // which is the host's
+  host.guests_ += beside + beside / 512;
   host.device_guests_ += plan_->device.peak();
-  malloc_trim(0);
-  host.runtime_bytes_ = process_rss();  // with this one's headers
+  host.note_runtime(peak_before_);  // with this one's headers
 }
 
 // Whoever is loaded first asks for what all need.
@@ -411,6 +425,8 @@ void Session::measure_streamed(const std::stop_token& stop) {
 Runner& Session::runner() {
   if (!runner_) {
     ledger_.begin_phase("run");
+    if (host_ == nullptr)
+      run_growth_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->run_growth);
     runner_ = std::make_unique<Runner>(*model_.root, ledger_, *plan_, shape_, block_costs());
   }
   return *runner_;
@@ -437,6 +453,7 @@ BlockCosts Session::block_costs() const {
 
 void Session::release() {
   runner_.reset();
+  run_growth_ = {};
   stream_.reset();
   host_tiles_.reset();
   spill_.reset();

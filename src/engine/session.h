@@ -106,6 +106,7 @@ class Session {
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
+  MemoryPlan smallest_resident(const RunShape& shape);  // of a guest
   bool fits(const MemoryPlan& plan) const {
     return plan.needed() <= budget() && plan.device.peak() <= device_budget();
   }
@@ -147,6 +148,7 @@ class Session {
  private:
   Session(SessionOptions options, Session* host);
   void load_tokenizer();
+  void note_runtime(uint64_t peak_before);
   void set_device_budget();
   void reserve_device();
   void check_place_rules();
@@ -171,6 +173,7 @@ class Session {
   std::unique_ptr<Ledger> own_ledger_;  // none: the host's
   Ledger& ledger_;
   FreeMemory free_;
+  uint64_t peak_before_ = process_peak_rss();
   Model model_;
   io::CheckpointIndex index_;
   std::optional<Tokenizer> tokenizer_;
@@ -188,11 +191,13 @@ class Session {
   bool device_reserved_ = false;
   uint64_t spill_bytes_ = 0;  // that its directory may hold
   uint64_t runtime_bytes_ = 0;
+  uint64_t start_peak_ = 0;               // of the process, up to that
   std::optional<uint64_t> cgroup_limit_;  // as it was last seen
   std::stop_token stop_;                  // of the load, and of the stream after it
   int64_t max_model_len_ = 0;
   Lease runtime_;
   Lease input_;
+  Lease run_growth_;
   RunShape shape_;
   std::optional<MemoryPlan> plan_;
   std::optional<ReadPlan> read_plan_;

@@ -47,6 +47,7 @@ struct RunShape {
   // What it costs to bring it a byte from host memory, where one from disk costs 1.
   double link_cost = 0;
   uint64_t text_bytes = 0;  // of the heap, for a text or token ids that come in while it runs
+  uint64_t start_peak = 0;  // that the process has had already
 };
 
 // What kernels need for steps of at most `rows` rows.
@@ -88,10 +89,11 @@ struct MemoryPlan {
   uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
   uint64_t host_sweep_bytes = 0;   // that each copies from host memory to the device
   DevicePlan device;               // nothing where the device's memory is the host's
-  // Bytes of host memory by use. `runtime` is what the process holds already, input_bytes and
-  // text_bytes included,
-  // and what it will hold beside the ledger's other uses.
+  // Bytes of host memory by use. `runtime` is what the process holds already, input included, and
+  // what it will hold beside the ledger's other uses.
+  uint64_t start = 0;  // the largest that the process was while it read headers and tokenizer
   uint64_t runtime = 0;
+  uint64_t run_growth = 0;  // of `runtime`, when the run begins
   uint64_t weights = 0;
   uint64_t staging = 0;
   uint64_t kv_cache = 0;
@@ -106,17 +108,19 @@ struct MemoryPlan {
 
   uint64_t load_peak() const { return runtime + weights + staging + encoder + spill; }
   uint64_t run_peak() const {
-    return runtime + weights + kv_cache + swap + activations + workspace + stream + encoder + spill;
+    return runtime + run_growth + weights + kv_cache + swap + activations + workspace + stream +
+           encoder + spill;
   }
-  uint64_t peak() const { return load_peak() > run_peak() ? load_peak() : run_peak(); }
+  uint64_t peak() const { return std::max({start, load_peak(), run_peak()}); }
   // Wherever they are.
   uint64_t all_weights() const { return weights + device.weights; }
   uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }
   // A pass takes as long for many rows as for one: weights come from elsewhere.
   bool streams() const { return !placement.empty(); }
   bool has(Tier tier) const { return std::ranges::find(placement, tier) != placement.end(); }
-  // What a budget must have: the peak and the kernel's share.
-  uint64_t needed() const { return peak() + kernel; }
+  // What a budget must have: the peak and the kernel's share. Code that the run needs may be in the
+  // kernel's cache before.
+  uint64_t needed() const { return std::max(peak(), load_peak() + run_growth) + kernel; }
 };
 
 // What the kernel takes of its own beside so many bytes of a process.
@@ -137,9 +141,12 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
 MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,
                   const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
                   uint64_t runtime);
-// The needs of the smallest effort, with all that can be streamed.
+// The needs of the smallest effort, with all that can be streamed; and with all in memory.
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
+MemoryPlan smallest_resident_plan(Model& model, const io::CheckpointIndex& index,
+                                  const QuantizeRequest& quantize, const RunShape& shape,
+                                  uint64_t runtime);
 
 // The KV cache of every layer, without its blocks. Scales that the checkpoint has are the first
 // layer's: what a block holds is the same in all.

@@ -17,6 +17,7 @@ from batch_test import BatchTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
 from kv_scales_test import KvScalesTest
+from peak_test import PeakTest
 from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
 from report_test import ReportTest

@@ -218,7 +218,8 @@ TEST(MmapFaults, SaysWhatItNeeds) {
               HasSubstr("Operation not permitted"));
   FaultyCalls no_map({.mmap_error = ENOMEM}, random);
   auto reader = open_reader(std::span(&file, 1), staging.span(), options, no_map);
-  EXPECT_THAT(error_of(ErrorKind::runtime, [&] { reader->submit({0, 0, 8, 0}); }),
+  reader->submit({0, 0, 8, 0});
+  EXPECT_THAT(error_of(ErrorKind::runtime, [&] { reader->wait(); }),
               AllOf(HasSubstr(file.path.string()), HasSubstr("Cannot allocate memory")));
 }
 

@@ -172,6 +172,26 @@ TEST_P(ReaderTest, DrainsWhenDestroyed) {
   }
 }
 
+// A cgroup pays for what is in the page cache beside the slots.
+TEST(MmapReader, ReadsAheadWithinBounds) {
+  TempDir dir;
+  test::Random random("bounds");
+  ReaderOptions o;
+  o.kind = ReaderKind::mmap;
+  CheckpointFile file = make_file(dir / "f", random_bytes(random, 32 << 20));
+  push_to_disk(file.path);
+  Staging staging(16 * o.slot_bytes);
+  auto reader = open_reader(std::span(&file, 1), staging.span(), o);
+  for (uint64_t i = 0; i < 16; ++i) reader->submit({0, i * o.slot_bytes, o.slot_bytes, i});
+  for (int i = 0; i < 16; ++i) {
+    std::optional<size_t> pages = cached_pages(file.path);
+    if (!pages) GTEST_SKIP() << "the file system keeps its data in the page cache";
+    EXPECT_LE(*pages * 4096, 5 * MiB);
+    reader->wait();
+  }
+  EXPECT_LE(cached_pages(file.path), 16u);
+}
+
 // Opened by one thread, used by a second and destroyed by a third.
 TEST_P(ReaderTest, IsNotTiedToAThread) {
   test::Random random("threads");

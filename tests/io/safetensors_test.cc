@@ -5,11 +5,13 @@
 
 #include <algorithm>
 
+#include "io/checkpoint/json_events.h"
 #include "tests/io/support.h"
 
 namespace sluice::io {
 namespace {
 
+using namespace std::string_literals;
 using test::TempDir;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -208,6 +210,44 @@ TEST(Safetensors, RefusesAHugeHeaderWithoutReadingIt) {
   std::filesystem::resize_file(dir / "f", 200'000'000);  // a hole: costs no disk
   EXPECT_THAT(error_of(ErrorKind::refused, [&] { read_safetensors_header(dir / "f", "f"); }),
               HasSubstr("above the format's limit"));
+}
+
+// Of a longer string only the beginning is kept; wherever it is cut, what is left is a string.
+TEST(JsonEvents, KeepTheBeginningOfALongString) {
+  const std::vector<std::string> units{
+      "a",   "\u00e9", "\xc3\xa9", "\xf0\x9f\x98\x80", "\\ud83d\\ude00",
+      "\\n", "\\\\",   "\\\"",     "\\u00e9x"};
+  for (const std::string& unit : units) {
+    for (size_t before : {0, 1, 2, 3, 4, 5}) {
+      std::string value = std::string(before, 'b');
+      while (value.size() < 3 * kLongestJsonString) value += unit;
+      const std::string text = fmt::format(R"({{"{0}":"{0}","k":1}} )", value);
+      size_t at = 0;
+      auto pieces = [&] {  // as a file gives it
+        std::string_view piece = std::string_view(text).substr(at, 1000);
+        at += piece.size();
+        return piece;
+      };
+      size_t longest = 0;
+      std::vector<std::string> keys;
+      read_json_events(pieces, "text", 4, [&](const JsonEvent& e) {
+        longest = std::max({longest, e.key.size(), e.text.size()});
+        if (e.kind == JsonEvent::Kind::natural) keys.emplace_back(e.key);
+      });
+      EXPECT_LE(longest, kLongestJsonString + 16);
+      EXPECT_GE(longest, kLongestJsonString / 6);
+      EXPECT_EQ(keys, std::vector<std::string>{"k"}) << "what follows the string";
+    }
+  }
+}
+
+TEST(JsonEvents, RefuseALongStringWithoutAnEnd) {
+  const std::string endless = "{\"k\":\"" + std::string(2 * kLongestJsonString, 'a');
+  for (const std::string& text : {endless, endless + "\\\"", endless + "\0\"}"s,
+                                  "[" + std::string(kLongestJsonString * 2, '1') + "]"})
+    EXPECT_THAT(error_of(ErrorKind::refused,
+                         [&] { read_json_events(text, "text", 4, [](const JsonEvent&) {}); }),
+                HasSubstr("not valid JSON"));
 }
 
 // Any change of a byte gives the same tensors as before, other tensors that fit the file, or an

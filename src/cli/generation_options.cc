@@ -1,0 +1,80 @@
+#include "src/cli/generation_options.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/cli/help.h"
+
+namespace sluice::cli {
+
+void add_generation_options(CLI::App& verb, GenerationOptions& o) {
+  begin_group(verb, kGenerationGroup);
+  add_sampling_options(verb, o.sampling);
+  verb.add_option("--speculation", o.speculation,
+                  "Guess tokens ahead and verify several in one pass, with the same result: auto "
+                  "(where weights are streamed), none, prompt_lookup")
+      ->capture_default_str();
+  verb.add_option(
+      "--draft-model", o.draft_model,
+      "Guess tokens with this smaller model of the same vocabulary, which stays in memory, "
+      "inside the budget");
+  verb.add_option(
+      "--prompt-cache", o.prompt_cache,
+      "Keep the prompt's keys and values in this file, and do not compute again what it has of the "
+      "prompt's beginning");
+}
+
+void check_speculation(const GenerationOptions& o) {
+  if (o.speculation != "auto" && o.speculation != "none" && o.speculation != "prompt_lookup") {
+    fail(ErrorKind::usage, "--speculation {}: not known; auto, none and prompt_lookup are",
+         o.speculation);
+  }
+  if (o.draft_model && o.speculation == "none")
+    fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
+}
+
+std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o, int64_t tokens,
+                                    int64_t prompt_tokens) {
+  if (!o.draft_model) return nullptr;
+  SessionOptions options = session.options();
+  options.model = *o.draft_model;
+  options.mirrors.clear();
+  options.place.clear();
+  options.kv_bytes = 0;
+  options.swap = {};
+  options.prompt_cache = false;
+  options.max_model_len.reset();
+  auto draft = std::make_unique<Session>(options, session);
+  if (draft->config().vocab_size != session.config().vocab_size) {
+    fail(ErrorKind::refused,
+         "--draft-model {}: has a vocabulary of {} tokens, and the model one of {}", *o.draft_model,
+         draft->config().vocab_size, session.config().vocab_size);
+  }
+  draft->place_beside(session, draft->run_shape(tokens + kSpeculativeRows, prompt_tokens, 1));
+  return draft;
+}
+
+// Of what is kept until the end, what is more than a few bytes a token.
+uint64_t result_bytes(const Request& request) {
+  return logprob_bytes(request.sampling.logprobs, static_cast<uint64_t>(request.max_tokens));
+}
+
+// A pass over streamed weights costs the same for several tokens.
+RunShapes run_shapes(Session& session, const GenerationOptions& o, const Request& request,
+                     int64_t prompt_tokens, int64_t sequences) {
+  const int64_t tokens = (prompt_tokens + request.max_tokens) * sequences;
+  RunShape plain = session.run_shape(tokens, prompt_tokens, 1, sequences);
+  RunShape wide = session.run_shape(tokens, std::max(prompt_tokens, kSpeculativeRows),
+                                    kSpeculativeRows, sequences);
+  for (RunShape* shape : {&plain, &wide}) {
+    shape->sampling_bytes = sampling_bytes(request, session.config().vocab_size);
+    shape->output_bytes = static_cast<uint64_t>(sequences) * result_bytes(request);
+  }
+  if (o.speculation == "prompt_lookup" || o.draft_model) return {wide, wide, true};
+  bool lookup = o.speculation == "auto" && session.predict(plain).streams() &&
+                session.smallest(wide).needed() <= session.budget();
+  return {lookup ? wide : plain, plain, lookup};
+}
+
+}  // namespace sluice::cli

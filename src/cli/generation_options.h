@@ -1,0 +1,42 @@
+// The options of `run` that change what it needs of memory: `plan` takes them, too, and both decide
+// by them in the same way.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/cli/sampling_options.h"
+#include "src/engine/request.h"
+#include "src/engine/session.h"
+
+namespace sluice::cli {
+
+struct GenerationOptions {
+  SamplingOptions sampling;
+  std::string speculation = "auto";
+  std::optional<std::string> draft_model;
+  std::string prompt_cache;
+};
+
+void add_generation_options(CLI::App& verb, GenerationOptions& options);
+void check_speculation(const GenerationOptions& options);  // Error(usage)
+
+// A draft model beside the session, in memory; null without --draft-model.
+std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& options,
+                                    int64_t tokens, int64_t prompt_tokens);
+
+// What a result with log-probabilities holds until it is printed [bytes].
+uint64_t result_bytes(const Request& request);
+
+struct RunShapes {
+  RunShape shape;       // to place
+  RunShape least;       // what it must have room for at least
+  bool lookup = false;  // tokens are to be guessed ahead
+};
+// Of `sequences` requests such as `request`, of whose prompt only the length counts.
+RunShapes run_shapes(Session& session, const GenerationOptions& options, const Request& request,
+                     int64_t prompt_tokens, int64_t sequences = 1);
+
+}  // namespace sluice::cli

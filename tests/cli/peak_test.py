@@ -1,0 +1,61 @@
+"""What plan says of memory, beside what a run then takes."""
+
+import json
+import shutil
+import struct
+import unittest
+
+from program import DEMO, SANITIZED, Case, run_json
+
+MIB = 1 << 20
+
+
+@unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+class PeakTest(Case):
+    def test_the_measured_peak_is_the_predicted_one(self):
+        streamed = ("--memory", "64MiB", "--place", "layers.*=disk", "--spill-dir", "none")
+        for options in ((), ("--memory", "40MiB"), ("--memory", "40MiB", "--reader", "mmap"), streamed,
+                        (*streamed, "--reader", "mmap"), (*streamed, "--quantization", "fp8"),
+                        ("--temperature", "1", "--logprobs", "5"), ("--kv-cache-dtype", "fp8")):
+            memory = run_json("run", DEMO, "--token-ids", "1,2,3,4", "-n", "12", *options)["memory"]
+            with self.subTest(options=options):
+                bound = max(memory["measured_peak"] // 100, MIB)
+                self.assertLess(abs(memory["predicted_peak"] - memory["measured_peak"]), bound)
+                self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
+
+    def test_the_smallest_budget_is_that_of_the_same_options(self):
+        run = ("--token-ids", "1,2,3,4,1,2,3,4", "-n", "12", "--ignore-eos")
+        expected = run_json("run", DEMO, *run)["logits_hash"]
+        plan = ("plan", DEMO, "--prompt-tokens", "8", "-n", "12")
+        smallest = {}
+        for options in ((), ("--speculation", "none"), ("--speculation", "prompt_lookup"), ("--logprobs", "5"),
+                        ("--logit-bias", "5=1.5"), ("--draft-model", DEMO), ("--prompt-cache", self.path / "cache"),
+                        ("--spill-limit", "1MiB", "--quantization", "fp8")):
+            with self.subTest(options=options):
+                budget = run_json(*plan, "--memory", "200MiB", *options)["smallest"]["memory"]
+                out = run_json("run", DEMO, *run, "--memory", budget, *options)
+                self.assertLessEqual(out["memory"]["measured_peak"], budget)
+                smallest[options] = budget
+                if "--logit-bias" not in options and "--quantization" not in options:
+                    self.assertEqual(out["logits_hash"], expected)
+        self.assertGreater(smallest["--speculation", "prompt_lookup"], smallest[()])
+
+    def test_metadata_of_a_header_takes_no_memory(self):
+        def smallest(metadata):
+            model = self.path / "model"
+            shutil.copytree(DEMO, model)
+            first = min(model.glob("*.safetensors"))
+            data = first.read_bytes()
+            (length,) = struct.unpack("<Q", data[:8])
+            header = json.loads(data[8:8 + length])
+            header["__metadata__"] = metadata
+            text = json.dumps(header, ensure_ascii=False).encode()
+            first.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:])
+            result = run_json("plan", model, "-n", "4")["smallest"]["memory"]
+            shutil.rmtree(model)
+            return result
+
+        plain = smallest({"format": "pt"})
+        many = {f"key {i}": "value " * 20 for i in range(200_000)}
+        for large in ({"note": "\u00e9" * (12 << 20)}, many):
+            self.assertLess(smallest(large), plain + MIB)
