@@ -13,7 +13,7 @@ constexpr size_t kBlock = 16 * KiB;
 // piece that it is in, in the byte alphabet; a symbol, and the pairs that may merge.
 constexpr uint64_t kBytesAByte = 64;
 // Room is asked for in such steps.
-constexpr uint64_t kStep = 4 * MiB;
+constexpr uint64_t kStep = MiB;
 
 // Calls text(part, whether it ends here) and token(id) for segments, of which the last one may go
 // on. `inside`: a text has begun that goes on.
