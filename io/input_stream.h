@@ -17,7 +17,7 @@ namespace sluice::io {
 
 class InputStream {
  public:
-  static constexpr size_t kPiece = 16 << 10;  // bytes, at most, that are read at a time
+  static constexpr size_t kPiece = 4 << 10;  // bytes, at most, that are read at a time
 
   // "-" is standard input. Errors begin with `name`: Error(usage) where it cannot be opened or is a
   // directory, Error(refused) for a device, which may have no end; terminals and /dev/null have

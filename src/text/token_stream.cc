@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kBlock = 16 * KiB;
+constexpr size_t kBlock = 4 * KiB;
 // What a byte that is held takes until it has become ids: itself, and twice while it is moved; the
 // piece that it is in, in the byte alphabet; a symbol, and the pairs that may merge.
 constexpr uint64_t kBytesAByte = 64;

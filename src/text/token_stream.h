@@ -21,7 +21,7 @@ namespace sluice {
 class TokenStream {
  public:
   // What it holds at most, but for stretches that cannot be cut.
-  static constexpr uint64_t kBytes = 512 * KiB;
+  static constexpr uint64_t kBytes = 256 * KiB;
   static constexpr uint64_t kLongestStretch = 16 * MiB;
   // Is told, before it takes them, how many bytes in all the longest such stretch takes beside
   // kBytes, which it keeps; throws where there is no room for them.
