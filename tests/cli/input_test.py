@@ -123,7 +123,7 @@ class InputTest(Case):
         with open("/dev/zero") as zero:
             self.assert_fails(3, "is a device", "tokenize", DEMO, "--file", "-", stdin=zero)
         self.assertEqual(run_json("tokenize", DEMO, "--file", "/dev/null")["ids"], [0])
-        self.assert_fails(2, "is a directory", "eval", DEMO, "--text", self.path)
+        self.assert_fails(2, "Is a directory", "eval", DEMO, "--text", self.path)
         self.assert_fails(2, "No such file", "eval", DEMO, "--text", self.path / "absent")
 
     def test_tokenize_prints_ids_as_they_come(self):
