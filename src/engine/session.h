@@ -182,7 +182,6 @@ class Session {
   std::stop_token stop_;                  // of the load, and of the stream after it
   int64_t max_model_len_ = 0;
   Lease runtime_;
-  Lease run_growth_;
   RunShape shape_;
   std::optional<MemoryPlan> plan_;
   std::optional<ReadPlan> read_plan_;
