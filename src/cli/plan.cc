@@ -20,15 +20,9 @@ struct PlanOptions : CommonOptions {
 };
 
 Json uses_json(const MemoryPlan& m) {
-  return {{"runtime", m.runtime + m.run_growth},
-          {"weights", m.weights},
-          {"staging", m.staging},
-          {"kv_cache", m.kv_cache},
-          {"swap", m.swap},
-          {"activations", m.activations},
-          {"workspace", m.workspace},
-          {"stream", m.stream},
-          {"spill_index", m.spill},
+  return {{"runtime", m.runtime},     {"weights", m.weights}, {"staging", m.staging},
+          {"kv_cache", m.kv_cache},   {"swap", m.swap},       {"activations", m.activations},
+          {"workspace", m.workspace}, {"stream", m.stream},   {"spill_index", m.spill},
           {"kernel", m.kernel}};
 }
 

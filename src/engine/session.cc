@@ -113,6 +113,7 @@ Session::Session(SessionOptions options, Session* host)
 // where it is more than the process ever had before.
 void Session::note_runtime(uint64_t peak_before) {
   const uint64_t peak = process_peak_rss();
+  map_program_code();
   malloc_trim(0);  // what parsing took and gave back
   runtime_bytes_ = process_rss();
   start_peak_ = std::max(start_peak_, peak > peak_before ? peak : runtime_bytes_);
@@ -294,8 +295,7 @@ void Session::place_beside(Session& host, const RunShape& shape) {
          own_memory ? "the device's memory" : "memory",
          format_size(own_memory ? most_of_device : most));
   }
-  const uint64_t beside = plan_->run_peak() - plan_->run_growth;  // which is the host's
-  host.guests_ += beside + beside / 512;
+  host.guests_ += plan_->run_peak() + plan_->run_peak() / 512;
   host.device_guests_ += plan_->device.peak();
   host.note_runtime(peak_before_);  // with this one's headers
 }
@@ -425,8 +425,6 @@ void Session::measure_streamed(const std::stop_token& stop) {
 Runner& Session::runner() {
   if (!runner_) {
     ledger_.begin_phase("run");
-    if (host_ == nullptr)
-      run_growth_ = ledger_.lease(Place::host, Use::runtime, "process", plan_->run_growth);
     runner_ = std::make_unique<Runner>(*model_.root, ledger_, *plan_, shape_, block_costs());
   }
   return *runner_;
@@ -453,7 +451,6 @@ BlockCosts Session::block_costs() const {
 
 void Session::release() {
   runner_.reset();
-  run_growth_ = {};
   stream_.reset();
   host_tiles_.reset();
   spill_.reset();

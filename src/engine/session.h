@@ -197,7 +197,6 @@ class Session {
   int64_t max_model_len_ = 0;
   Lease runtime_;
   Lease input_;
-  Lease run_growth_;
   RunShape shape_;
   std::optional<MemoryPlan> plan_;
   std::optional<ReadPlan> read_plan_;

@@ -31,6 +31,10 @@ uint64_t mem_available(const SystemPaths& paths = {});     // MemAvailable; 0 wh
 uint64_t process_rss(const SystemPaths& paths = {});       // VmRSS
 uint64_t process_peak_rss(const SystemPaths& paths = {});  // VmHWM
 
+// Has all of the program's code in the process's memory from now on. It comes a few pages at a time
+// else, as it is used for the first time, and how many these are is the kernel's to say.
+void map_program_code();
+
 // The budget when none is given: what is really free, less a reserve for everybody else.
 struct FreeMemory {
   uint64_t budget = 0;     // bytes for this whole process

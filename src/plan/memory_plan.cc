@@ -38,14 +38,12 @@ Efforts efforts_for(const io::ReadShape& read) {
 }
 
 // What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
-// plan, and most of all pages of the program's code that are needed for the first time.
-constexpr uint64_t kLoadGrowth = 384 * KiB;
-constexpr uint64_t kStreamGrowth = 640 * KiB;  // of the threads that stream, too
-constexpr uint64_t kRunGrowth = 2 * MiB;       // when the run begins
-// Kept free in a budget: what of the kernel's is not proportional, and the pages of the program,
-// its libraries and the tokenizer that the kernel keeps in its cache, where a cgroup pays for them.
-// Those that the process grows by are among them.
-constexpr uint64_t kSlack = 16 * MiB - kLoadGrowth - kRunGrowth;
+// plan, pages of libraries. All of the program's code is there already (map_program_code).
+constexpr uint64_t kRuntimeGrowth = 128 * KiB;
+constexpr uint64_t kStreamGrowth = 384 * KiB;  // of the threads that stream, too
+// Kept free in a budget: what of the kernel's is not proportional, and what of the program, its
+// libraries and the tokenizer is in its cache only, where a cgroup pays for it.
+constexpr uint64_t kSlack = 14 * MiB;
 // Of a small model's KV blocks a disk has room for many more than anybody asks for again; of each,
 // the process keeps what it knows.
 constexpr uint64_t kMostSwapBlocks = 1 << 14;
@@ -180,9 +178,8 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.effort = effort;
   plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
   plan.start = shape.start_peak;
-  plan.runtime = runtime + kLoadGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0) +
+  plan.runtime = runtime + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0) +
                  shape.text_bytes + Buffer::charged_bytes(shape.input_bytes);
-  plan.run_growth = kRunGrowth;
   Uses uses(shape, plan);
   for (const UnitPlan& u : read.units) {
     uses.weights += Buffer::charged_bytes(u.storage_bytes);

@@ -93,7 +93,6 @@ struct MemoryPlan {
   // what it will hold beside the ledger's other uses.
   uint64_t start = 0;  // the largest that the process was while it read headers and tokenizer
   uint64_t runtime = 0;
-  uint64_t run_growth = 0;  // of `runtime`, when the run begins
   uint64_t weights = 0;
   uint64_t staging = 0;
   uint64_t kv_cache = 0;
@@ -108,8 +107,7 @@ struct MemoryPlan {
 
   uint64_t load_peak() const { return runtime + weights + staging + encoder + spill; }
   uint64_t run_peak() const {
-    return runtime + run_growth + weights + kv_cache + swap + activations + workspace + stream +
-           encoder + spill;
+    return runtime + weights + kv_cache + swap + activations + workspace + stream + encoder + spill;
   }
   uint64_t peak() const { return std::max({start, load_peak(), run_peak()}); }
   // Wherever they are.
@@ -118,9 +116,8 @@ struct MemoryPlan {
   // A pass takes as long for many rows as for one: weights come from elsewhere.
   bool streams() const { return !placement.empty(); }
   bool has(Tier tier) const { return std::ranges::find(placement, tier) != placement.end(); }
-  // What a budget must have: the peak and the kernel's share. Code that the run needs may be in the
-  // kernel's cache before.
-  uint64_t needed() const { return std::max(peak(), load_peak() + run_growth) + kernel; }
+  // What a budget must have: the peak and the kernel's share.
+  uint64_t needed() const { return peak() + kernel; }
 };
 
 // What the kernel takes of its own beside so many bytes of a process.

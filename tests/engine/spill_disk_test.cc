@@ -1,0 +1,231 @@
+// Disks under the spill cache: that fail, fill up, or lose a file.
+#include "io/system_calls.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/device/host_device.h"
+#include "tests/engine/spill_model.h"
+
+namespace sluice {
+namespace {
+
+class SpillDisk : public SpillTest {};
+
+// A copy that ends while it is read: the other one has the rest.
+TEST_F(SpillDisk, ACopyThatFailsIsLeftOut) {
+  test::TempDir other;
+  SessionOptions o = options();
+  o.spill.directories = {cache(), other.path() / "spill"};
+  std::string expected = outcome(o).bits;
+  Session probe(options());
+  o.memory = std::to_string(probe.smallest(shape(probe)).needed() + 2 * MiB);
+  Session s(o);
+  s.place(shape(s));
+  LoadProgress progress;
+  s.load(progress, {});
+  fs::resize_file(only_file(), 20000);  // after it was opened
+  EXPECT_EQ(generate(s.runner()), expected);
+  EXPECT_TRUE(s.spill()->ready());
+  EXPECT_EQ(s.spill()->files().size(), 1u);
+}
+
+TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
+  std::string expected = resident(options()).bits;
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_placement(all, {0}));
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  auto lose = [&](int how) {
+    if (how == 0) fs::remove(only_file());
+    if (how == 1) fs::resize_file(only_file(), 20000);
+    if (how == 2) fs::resize_file(only_file(), 0);
+  };
+  auto device = make_host_device();
+  auto encoder = make_cpu_encoder(Isa::automatic);
+  for (int how = 0; how < 3; ++how) {
+    for (bool after_load : {false, true}) {
+      outcome(options());
+      Ledger ledger;
+      Spill spill(plan, session.index(), key, session.options().spill, ledger);
+      ASSERT_TRUE(spill.ready());
+      LoadOptions load{io::ReaderKind::automatic, 2, &spill};
+      if (!after_load) lose(how);
+      LoadReport report;
+      LoadProgress progress;
+      auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
+                           .load_all(report, progress, {});
+      if (after_load) lose(how);
+      TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
+      one_pass(plan, stream);
+      EXPECT_FALSE(spill.ready());
+      EXPECT_EQ(outcome(options()).bits, expected);
+    }
+  }
+}
+
+// A disk that fills up, or fails, at a given write.
+class FullDisk final : public io::SystemCalls {
+ public:
+  FullDisk(int writes, int allocate_error, int sync_error, int rename_error)
+      : writes_left_(writes),
+        allocate_error_(allocate_error),
+        sync_error_(sync_error),
+        rename_error_(rename_error) {}
+  int64_t pwrite(int fd, const std::byte* from, size_t length, uint64_t offset) const override {
+    if (writes_left_-- <= 0) return -ENOSPC;
+    return SystemCalls::pwrite(fd, from, length == 1 ? 1 : length / 2, offset);  // short writes
+  }
+  int allocate(int fd, uint64_t bytes) const override {
+    return allocate_error_ != 0 ? -allocate_error_ : SystemCalls::allocate(fd, bytes);
+  }
+  int sync(int fd) const override {
+    return sync_error_ != 0 ? -sync_error_ : SystemCalls::sync(fd);
+  }
+  int rename(const char* from, const char* to) const override {
+    return rename_error_ != 0 ? -rename_error_ : SystemCalls::rename(from, to);
+  }
+
+ private:
+  mutable std::atomic<int> writes_left_;
+  int allocate_error_;
+  int sync_error_;
+  int rename_error_;
+};
+
+// A load and two passes, without a forward pass.
+StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
+  auto device = make_host_device();
+  auto encoder = make_cpu_encoder(Isa::automatic);
+  Ledger ledger;
+  LoadOptions load{io::ReaderKind::automatic, 2, &spill};
+  LoadReport report;
+  LoadProgress progress;
+  auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
+                       .load_all(report, progress, {});
+  TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
+  one_pass(plan, stream);
+  one_pass(plan, stream);
+  return stream.report();
+}
+
+TEST_F(SpillDisk, ADiskThatFailsLeavesNothingBehind) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_placement(all, {0}));
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  SpillOptions spill_options{{cache()}, {}, false};
+  struct Case {
+    FullDisk disk;
+    bool works = false;
+  };
+  std::vector<std::unique_ptr<Case>> cases;
+  auto add = [&](int writes, int allocate, int sync, int rename, bool works = false) {
+    cases.push_back(std::unique_ptr<Case>(new Case{{writes, allocate, sync, rename}, works}));
+  };
+  add(0, 0, 0, 0);
+  add(3, 0, 0, 0);
+  add(100, 0, 0, 0);
+  add(1 << 20, ENOSPC, 0, 0);
+  add(1 << 20, 0, EIO, 0);
+  add(1 << 20, 0, 0, EACCES);
+  add(1 << 20, 0, 0, 0, true);
+  for (const auto& c : cases) {
+    Ledger ledger;
+    Spill spill(plan, session.index(), key, spill_options, ledger, c->disk);
+    EXPECT_EQ(two_passes(session, plan, spill).spilled_bytes > 0, c->works);
+    EXPECT_EQ(spill.ready(), c->works);
+    EXPECT_EQ(list_spill_files(cache()).size(), c->works ? 1u : 0u);
+  }
+}
+
+// A disk that has nothing but the spill files.
+class SmallDisk final : public io::SystemCalls {
+ public:
+  SmallDisk(fs::path directory, uint64_t bytes) : directory_(std::move(directory)), bytes_(bytes) {}
+  uint64_t free_bytes(const char*) const override {
+    uint64_t free = bytes_;
+    for (const SpillFileInfo& f : list_spill_files(directory_)) free -= std::min(free, f.bytes);
+    return free;
+  }
+
+ private:
+  fs::path directory_;
+  uint64_t bytes_;
+};
+
+TEST_F(SpillDisk, AFileThatFillsItsDiskIsReused) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_placement(all, {0}));
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  SmallDisk disk(cache(), spill_layout(plan).file_bytes() * 3 / 4);
+  SpillOptions unlimited{{cache()}, "1GiB", false};
+  for (const char* outcome : {"written", "reused", "reused"}) {
+    Ledger ledger;
+    Spill spill(plan, session.index(), key, unlimited, ledger, disk);
+    two_passes(session, plan, spill);
+    EXPECT_EQ(spill.report().outcome, outcome);
+    EXPECT_GT(spill.report().bytes, spill_layout(plan).file_bytes() / 2);
+  }
+}
+
+TEST_F(SpillDisk, ThePlanKnowsItsLimit) {
+  SessionOptions o = options();
+  Session unlimited(o);
+  MemoryPlan all = unlimited.smallest(shape(unlimited));
+  o.spill.limit = std::to_string(100 * KiB);
+  Session limited(o);
+  MemoryPlan some = limited.smallest(shape(limited));
+  EXPECT_EQ(some.spill, all.spill);
+  EXPECT_GT(some.sweep_bytes, all.sweep_bytes);
+}
+
+TEST_F(SpillDisk, AnotherBudgetsChoiceIsUsedWhereItHelps) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  auto streaming = [&](const Placement& placement) {
+    return compile(session.model(), session.index(), quantize, {256 * KiB, MiB}, placement);
+  };
+  Placement most = choose_placement(lay_out(session.model(), session.index(), quantize), {0});
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  ReadPlan plan = streaming(most);
+  SpillOptions half{{cache()}, std::to_string(spill_layout(plan).file_bytes() / 2), false};
+  Ledger ledger;
+  std::vector<bool> held(most.size());
+  {
+    Spill spill(plan, session.index(), key, half, ledger);
+    two_passes(session, plan, spill);
+    ASSERT_EQ(spill.report().outcome, "written");
+    for (uint32_t t = 0; t < plan.tensors.size(); ++t)
+      if (spill.has(t)) held[plan.tensors[t].param] = true;
+  }
+  Placement fewer = most, others = most;
+  size_t smallest = 0;
+  for (size_t p = 0; p < held.size(); ++p)
+    if (held[p] && (!held[smallest] || plan.params[p].bytes < plan.params[smallest].bytes))
+      smallest = p;
+  fewer[smallest] = Tier::device;
+  for (size_t p = 0; p < others.size(); ++p)
+    if (held[p]) others[p] = Tier::device;
+  {
+    ReadPlan now = streaming(fewer);
+    Spill spill(now, session.index(), key, half, ledger);
+    EXPECT_EQ(spill.report().outcome, "reused");
+    for (uint32_t t = 0; t < now.tensors.size(); ++t)
+      EXPECT_EQ(spill.has(t), held[now.tensors[t].param]);
+    EXPECT_GT(two_passes(session, now, spill).spilled_bytes, 0u);
+  }
+  ReadPlan now = streaming(others);
+  Spill spill(now, session.index(), key, half, ledger);
+  EXPECT_EQ(spill.state(), Spill::State::filling);
+  two_passes(session, now, spill);
+  EXPECT_EQ(spill.report().outcome, "written");
+}
+
+}  // namespace
+}  // namespace sluice

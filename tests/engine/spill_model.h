@@ -1,0 +1,128 @@
+// A model that is quantized and streamed, and its spill cache.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "src/engine/session.h"
+#include "src/load/spill_directory.h"
+#include "tests/engine/placed.h"
+#include "tests/support/checkpoint.h"
+
+namespace sluice {
+
+namespace fs = std::filesystem;
+
+inline constexpr int64_t kPrompt = 20;
+inline constexpr int64_t kSteps = 3;
+
+// A pass over the streamed weights, without a forward pass.
+inline void one_pass(const ReadPlan& plan, TileStream& stream) {
+  for (uint32_t i = 0; i < plan.sweep_tiles(); ++i) {
+    Tile tile = plan.tile(i);
+    const TensorPlan& t = plan.tensors[tile.move.tensor];
+    stream.tile(*plan.params[t.param].param, plan.tile_row(tile), host_stream());
+  }
+}
+
+class SpillTest : public testing::Test {
+ protected:
+  SpillTest() {
+    test::Random random("a spilled model");
+    config_ = test::tiny_config();
+    config_["hidden_size"] = 256;
+    config_["intermediate_size"] = 1000;  // codes that O_DIRECT cannot write as they lie
+    config_["num_hidden_layers"] = 6;
+    config_["vocab_size"] = 5000;
+    config_["tie_word_embeddings"] = true;
+    write_model(random);
+  }
+  void write_model(test::Random& random) {
+    test::write_checkpoint(model(), config_, test::tiny_tensors(config_, random), 2);
+  }
+  fs::path model() const { return dir_.path(); }
+  fs::path cache() const { return cache_.path() / "spill"; }
+
+  SessionOptions options(std::string_view scheme = "fp8_per_channel") const {
+    SessionOptions o;
+    o.model = model();
+    o.quantize.scheme = *find_quant_scheme(scheme);
+    o.quantize.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
+    o.threads = 2;
+    o.spill.directories = {cache()};
+    return o;
+  }
+
+  struct Outcome {
+    std::string bits;
+    Spill::Report spill;
+    uint64_t load_read = 0;
+    StreamReport stream;
+  };
+  // In the least memory that works, or with `share` of what would make all resident.
+  Outcome outcome(const SessionOptions& options, double share = 0) {
+    const uint64_t room =
+        share > 0 ? test::needs(options, shape).at(share) : test::least_room(options, shape);
+    Outcome out = run(*test::placed(options, room, shape));
+    EXPECT_GT(out.stream.tiles_used, 0u);
+    return out;
+  }
+  // In as much memory as everything takes.
+  Outcome resident(const SessionOptions& options) {
+    Session s(options);
+    s.place(shape(s));
+    return run(s);
+  }
+  static RunShape shape(const Session& s) { return s.run_shape(kPrompt + kSteps, kPrompt, 1); }
+
+  // A session that has been placed.
+  Outcome run(Session& s) {
+    LoadProgress progress;
+    s.load(progress, {});
+    Outcome out;
+    out.bits = generate(s.runner());
+    EXPECT_LE(s.ledger().peak(Place::host), s.memory_plan().peak());
+    if (s.spill() != nullptr) out.spill = s.spill()->report();
+    if (s.stream_report()) out.stream = *s.stream_report();
+    out.load_read = s.load_report().io.bytes_requested;
+    return out;
+  }
+
+  // The logits of the prompt's last token and of some steps.
+  static std::string generate(Runner& runner) {
+    Sequence sequence = runner.new_sequence();
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < kPrompt; ++i) ids.push_back((i * 131 + 7) % 5000);
+    std::string bits;
+    auto keep = [&](Tensor logits) {
+      bits.append(reinterpret_cast<const char*>(logits.row<float>(0)),
+                  static_cast<size_t>(logits.cols) * sizeof(float));
+    };
+    keep(runner.logits(runner.prefill(sequence, ids, {})));
+    for (int64_t i = 0; i < kSteps; ++i)
+      keep(runner.logits(runner.step(sequence, std::span(ids).first(1), kPrompt + i + 1)));
+    return bits;
+  }
+
+  fs::path only_file() const {
+    std::vector<SpillFileInfo> files = list_spill_files(cache());
+    EXPECT_EQ(files.size(), 1u);
+    return files.empty() ? fs::path() : files.front().path;
+  }
+  static void flip(const fs::path& file, uint64_t at) {
+    std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekg(static_cast<std::streamoff>(at));
+    auto byte = static_cast<char>(f.get() ^ 0x10);
+    f.seekp(static_cast<std::streamoff>(at));
+    f.put(byte);
+  }
+
+  Json config_;
+  test::TempDir dir_;
+  test::TempDir cache_;
+};
+
+}  // namespace sluice
