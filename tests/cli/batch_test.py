@@ -1,5 +1,6 @@
 """Files of requests to files of responses."""
 
+import fcntl
 import json
 import os
 import re
@@ -213,6 +214,20 @@ class BatchTest(Case):
         self.assert_fails(3, "cannot be read", "batch", DEMO, "-i", self.path / "none", "-o", self.responses)
         self.assert_fails(1, "cannot be written", "batch", DEMO, "-i", self.requests, "-o", "/proc/none")
 
+    def test_an_output_belongs_to_one_process(self):
+        self.write({"prompt": "Anne had", "max_tokens": 1})
+        with self.responses.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.assert_fails(3, "is being written by another process", *self.batch())
+        self.assertEqual(run_json(*self.batch())["timings"]["completed"], 1)
+
+    def test_the_largest_request(self):
+        self.write(*({"prompt": "Anne had", "max_tokens": 1, "user": "u" * length} for length in (10, 1000)))
+        out = run_json(*self.batch("--max-request-bytes", "512"))["timings"]
+        self.assertEqual((out["completed"], out["failed"]), (1, 1))
+        for size in ("0", "2GiB", "many"):
+            self.assert_fails(2, f"--max-request-bytes {size}: ", *self.batch("--max-request-bytes", size))
+
     def test_pipes_and_devices(self):
         self.write(*self.some_requests(2, 5))
         want = run_json(*self.batch())["timings"]["completed"]
@@ -234,6 +249,7 @@ class BatchTest(Case):
             self.assertEqual(len(fifo.read_text().splitlines()), want)
         self.assertEqual(writer.returncode, 0)
         self.assertEqual(sluice("batch", DEMO, "-i", self.requests, "-o", "/dev/null", "--quiet").returncode, 0)
+        self.assert_fails(3, "/dev/zero: is a device", "batch", DEMO, "-i", "/dev/zero", "-o", self.responses)
         self.assert_fails(1, "/dev/full: cannot be written: No space", "batch", DEMO, "-i", self.requests, "-o", "/dev/full")
 
     def test_one_signal_ends_the_wait_for_a_pipe(self):
