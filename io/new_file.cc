@@ -40,7 +40,7 @@ std::optional<NewFile> NewFile::create(const fs::path& path, uint64_t bytes,
   if (fd < 0) fail_errno(-fd, "{}: cannot be created", printable(part.string()));
   Fd locked(fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still(locked, part)) return std::nullopt;
-  NewFile file(path, std::move(locked), calls);
+  NewFile file(path, bytes, std::move(locked), calls);
   // Room for all of it before the first byte is written: a disk that fills up meanwhile is seen by
   // somebody else.
   int error = calls.allocate(fd, bytes);
@@ -55,6 +55,7 @@ std::optional<NewFile> NewFile::create(const fs::path& path, uint64_t bytes,
 
 NewFile::NewFile(NewFile&& other) noexcept
     : path_(std::exchange(other.path_, {})),
+      bytes_(other.bytes_),
       fd_(std::move(other.fd_)),
       direct_(std::move(other.direct_)),
       calls_(other.calls_) {}
@@ -104,6 +105,10 @@ CheckpointFile NewFile::publish() {
   calls_->fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
   CheckpointFile written = describe_file(fd_, path_, path_.filename().string());
   written.ctime_ns.reset();  // a new name changes it
+  if (written.size < bytes_) {
+    fail(ErrorKind::runtime, "{}: was cut short while it was written",
+         printable(part_of(path_).string()));
+  }
   error = calls_->rename(part_of(path_).c_str(), path_.c_str());
   if (error < 0) fail_errno(-error, "{}: cannot be created", printable(path_.string()));
   fd_ = Fd();

@@ -36,11 +36,12 @@ class NewFile {
   CheckpointFile publish();
 
  private:
-  NewFile(std::filesystem::path path, Fd fd, const SystemCalls& calls)
-      : path_(std::move(path)), fd_(std::move(fd)), calls_(&calls) {}
+  NewFile(std::filesystem::path path, uint64_t bytes, Fd fd, const SystemCalls& calls)
+      : path_(std::move(path)), bytes_(bytes), fd_(std::move(fd)), calls_(&calls) {}
   void drop_written(uint64_t begin, uint64_t end) const;
 
   std::filesystem::path path_;
+  uint64_t bytes_;
   Fd fd_;
   Fd direct_;  // the same with O_DIRECT, where the file system has it
   const SystemCalls* calls_;

@@ -1,4 +1,8 @@
 // Disks under the spill cache: that fail, fill up, or lose a file.
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "io/system_calls.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -139,6 +143,27 @@ TEST_F(SpillDisk, ADiskThatFailsLeavesNothingBehind) {
     EXPECT_EQ(spill.ready(), c->works);
     EXPECT_EQ(list_spill_files(cache()).size(), c->works ? 1u : 0u);
   }
+}
+
+// Another process cuts short what is being written.
+class CuttingCalls final : public io::SystemCalls {
+ public:
+  int sync(int fd) const override { return ftruncate(fd, 20000) == 0 ? 0 : -errno; }
+};
+
+TEST_F(SpillDisk, AFileThatIsCutShortWhileItIsWrittenIsNotRead) {
+  Session session(options());
+  QuantizeRequest quantize = session.options().quantize;
+  ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                          choose_placement(all, {0}));
+  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  CuttingCalls calls;
+  Ledger ledger;
+  Spill spill(plan, session.index(), key, session.options().spill, ledger, calls);
+  EXPECT_EQ(two_passes(session, plan, spill).spilled_bytes, 0u);
+  EXPECT_FALSE(spill.ready());
+  EXPECT_TRUE(list_spill_files(cache()).empty());
 }
 
 // A disk that has nothing but the spill files.
