@@ -108,6 +108,7 @@ class Worker:
         free = ["--threads", rng.randint(1, 3)]
         for chance, option, values in ((0.6, "--reader", ("uring", "pread", "mmap")), (0.2, "--block-size", (1, 7, 64)),
                                        (0.2, "--swap-space", ("1MiB", "300KiB")),
+                                       (0.2, "--kv-cache-memory", ("10MiB", "3MiB")),
                                        (0.5, "--spill-dir", ("none", self.folder / "spill"))):
             if rng.random() < chance:
                 free += [option, rng.choice(values)]
@@ -170,7 +171,8 @@ class Worker:
         over = max(predicted - measured - swap, min(predicted - measured, 0))
         self.test.differences.append(over / bound)
         self.hold(abs(over) <= bound, f"predicted {predicted}, {swap} of it to swap, measured {measured}", result)
-        self.same(("run", model, *results, prompt, n), (out["logits_hash"], out["token_ids"]), result)
+        self.same(("run", model, *results, prompt, n), out["logits_hash"], result)
+        self.same(("tokens", model, *results, prompt, n), out["token_ids"], result)
 
     def case_batch(self, rng):
         model, _ = rng.choice(self.test.models)
@@ -193,7 +195,7 @@ class Worker:
                 prompt, n = served[line["custom_id"]]
                 choices = line["response"]["body"]["choices"]
                 for choice in choices:
-                    self.same(("batch", model, *results, prompt, n), choice["token_ids"][-n:], result)
+                    self.same(("tokens", model, *results, prompt, n), choice["token_ids"][-n:], result)
         # A sequence that is too long for this budget alone may be refused.
         if result.status == 0 and not any("raise --memory" in json.dumps(line) for line in lines):
             ok = sum(line["response"]["status_code"] == 200 for line in lines)
