@@ -320,7 +320,7 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
   stop_ = stop;
   Streamer streamer(*read_plan_, index_, backend_->device(), *encoder_, ledger_, load_options());
   residents_ = streamer.load_all(load_report_, progress, stop);
-  for (const TensorReport& t : load_report_.tensors) refuse_damaged(t.name, t.stats);
+  for (const TensorReport& t : load_report_.tensors) refuse_damaged(index_, t.name, t.stats);
   learn_load();
   open_streams();
   if (stream_ && options_.max_quant_error) measure_streamed(stop);

@@ -155,8 +155,10 @@ void Resident::release(const Param& param) {
   parts_.erase(part);
 }
 
-void refuse_damaged(const std::string& tensor, const EncodeStats& stats) {
+void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
+                    const EncodeStats& stats) {
   if (stats.not_finite == 0) return;
+  index.refuse_changes();
   fail(ErrorKind::refused, "{} holds {} NaN or infinite values: the checkpoint is damaged", tensor,
        stats.not_finite);
 }

@@ -84,8 +84,10 @@ struct LoadReport {
   std::vector<float> amax;            // EncodeQueue::amax(), for the sweeps that follow
 };
 
-// A NaN spreads to every logit, so a model with one computes nothing: throws Error(refused).
-void refuse_damaged(const std::string& tensor, const EncodeStats& stats);
+// A NaN spreads to every logit, so a model with one computes nothing: throws Error(refused), or
+// where it came because a file was written over, as CheckpointIndex::refuse_changes().
+void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
+                    const EncodeStats& stats);
 
 struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;

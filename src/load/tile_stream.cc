@@ -401,7 +401,7 @@ void TileStream::mark_finished() {
   for (const ArrivedSpan& finished : queue_->take_finished(false)) {
     --encoding_;
     returned_.push_back(finished.read);
-    refuse_damaged(plan_.tensors[finished.move.tensor].stored->name, finished.stats);
+    refuse_damaged(index_, plan_.tensors[finished.move.tensor].stored->name, finished.stats);
     Entry& e = entries_[finished.read.tag - first_id_];
     e.stats = finished.stats;
     e.ready = true;

@@ -34,7 +34,7 @@ bool TileStream::decode_looked_up(uint32_t t, const io::ReadResult& read, int32_
   args.group = tensor.group;
   args.to = tile_view(plan_.params[tensor.param], rows.group, lookup_.data() + lookup_tile_);
   if (tensor.group == ScaleGroup::tensor) args.tensor_amax = amax_[t];
-  refuse_damaged(tensor.stored->name, lookup_encoder_->encode(args));
+  refuse_damaged(index_, tensor.stored->name, lookup_encoder_->encode(args));
   decode_row(args.to, id - first, out);
   return true;
 }

@@ -2,21 +2,22 @@
 """The sluice binary as users and scripts meet it: results, exit statuses, sentences."""
 
 import json
-import pathlib
 import re
 import shutil
 import signal
 import struct
 import subprocess
-import time
 import unittest
 
 from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
+from budget_test import BudgetTest
+from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
 from kv_scales_test import KvScalesTest
+from memory_test import MemoryTest
 from peak_test import PeakTest
 from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
@@ -183,202 +184,6 @@ class UsageTest(Case):
         prompt = len(run_json("tokenize", DEMO, "--text", "In the beginning")["ids"])
         self.assertEqual(len(out["token_ids"]), 10 - prompt)
         self.assertEqual(out["finish_reason"], "length")
-
-
-class MemoryTest(Case):
-    def test_too_small_a_budget_names_one_that_works(self):
-        result = sluice("run", DEMO, "-p", "x", "-n", "4", "--memory", "12MiB")
-        self.assertEqual(result.returncode, 4, result.stderr)
-        smallest = result.stderr.split("--memory ")[1].split("MiB")[0]
-        if SANITIZED:
-            self.skipTest("a sanitized process needs more memory than it plans")
-        out = run_json("run", DEMO, "-p", "x", "-n", "4", "--memory", f"{smallest}MiB")
-        self.assertLessEqual(out["memory"]["measured_peak"], int(smallest) << 20)
-        self.assertEqual(out["logits_hash"], run_json("run", DEMO, "-p", "x", "-n", "4")["logits_hash"])
-
-    def test_an_fp8_kv_cache_takes_about_half(self):
-        long = ("--prompt-tokens", "500", "-n", "524")  # 64 blocks: whole pages
-        plain, fp8 = (run_json("plan", DEMO, *long, "--kv-cache-dtype", d) for d in ("bf16", "fp8_e4m3"))
-        # Heads of 64 bytes, and a scale of 4 for each.
-        self.assertEqual(fp8["uses"]["kv_cache"] * 128, plain["uses"]["kv_cache"] * 68)
-        self.assertEqual(fp8["kv_blocks"], plain["kv_blocks"])
-        budget = ("--memory", fp8["smallest"]["memory"])
-        args = ("run", DEMO, "-p", "It was", "-n", "40", "--ignore-eos", "--kv-cache-dtype", "fp8_e4m3")
-        alone = run_json(*args)
-        self.assertNotEqual(alone["logits_hash"], run_json(*args[:-2])["logits_hash"])
-        if not SANITIZED:
-            small = run_json(*args, *budget)
-            self.assertEqual((small["logits_hash"], small["token_ids"]), (alone["logits_hash"], alone["token_ids"]))
-            self.assertLessEqual(small["memory"]["measured_peak"], budget[1])
-
-    def test_plan_agrees_with_the_run(self):
-        plan = run_json("plan", DEMO, "--quantization", "fp8")
-        self.assertTrue(plan["fits"])
-        pages = sum(-(-u["bytes"] // 4096) for u in plan["units"])
-        self.assertEqual(pages * 4096, plan["uses"]["weights"])
-        result = sluice("plan", DEMO, "--memory", "12MiB", "--json", "--quiet")
-        self.assertEqual(result.returncode, 4)
-        self.assertFalse(json.loads(result.stdout)["fits"])
-
-    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
-    def test_what_does_not_fit_is_streamed_as_planned(self):
-        args = (DEMO, "--quantization", "fp8")
-        smallest = run_json("plan", *args, "--prompt-tokens", "8", "-n", "8")["smallest"]["memory"]
-        plan = run_json("plan", *args, "--prompt-tokens", "8", "-n", "8", "--memory", smallest)
-        self.assertTrue(plan["fits"])
-        self.assertGreater(plan["bytes_per_sweep"], 0)
-        self.assertEqual(plan["bytes_per_sweep"], sum(u["streamed_bytes"] for u in plan["units"]))
-        self.assertLess(plan["bytes_per_sweep"], plan["bytes_of_first_sweep"])
-        self.assertIn("disk", {u["place"] for u in plan["units"]})
-        more = [h["bytes_per_sweep"] for h in plan["would_help"]]
-        self.assertEqual(more[-1], 0)
-        self.assertEqual(more, sorted(more, reverse=True))
-        report = self.path / "report.json"
-        run = ("run", *args, "--token-ids", "1,2,3", "-n", "8", "--ignore-eos", "--report", report)
-        streamed = run_json(*run, "--memory", smallest)
-        stream = json.loads(report.read_text())["stream"]
-        self.assertGreaterEqual(stream["bytes_read"], 8 * stream["bytes_per_sweep"])
-        self.assertIn("streamed", sluice("report", report).stdout)
-        resident = run_json(*run)
-        self.assertIsNone(json.loads(report.read_text())["stream"])
-        self.assertEqual(streamed["token_ids"], resident["token_ids"])
-        self.assertEqual(streamed["logits_hash"], resident["logits_hash"])
-        self.assertLessEqual(streamed["memory"]["measured_peak"], smallest)
-
-    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
-    def test_spill_cache_is_filled_reused_listed_and_cleared(self):
-        cache = self.path / "spill"
-        args = (DEMO, "--quantization", "fp8", "--spill-dir", cache)
-        smallest = run_json("plan", *args, "--prompt-tokens", "3", "-n", "4")["smallest"]["memory"]
-        self.assertFalse(cache.exists(), "a plan writes nothing")
-        report = self.path / "report.json"
-        run = ("run", *args, "--token-ids", "1,2,3", "-n", "4", "--ignore-eos", "--memory", smallest,
-               "--report", report)
-        outcomes, hashes = [], set()
-        for more in ((), (), ("--verify-spill",)):
-            hashes.add(run_json(*run, *more)["logits_hash"])
-            outcomes.append(json.loads(report.read_text())["spill"]["outcome"])
-        self.assertEqual(outcomes, ["written", "reused", "verified"])
-        self.assertIn("spill ", sluice("report", report).stdout)
-        listed = json.loads(sluice("spill", "--spill-dir", cache, "--json").stdout)
-        self.assertEqual([f["scheme"] for f in listed["files"]], ["fp8_per_channel"])
-        self.assertEqual(listed["files"][0]["model"], str(DEMO.resolve()))
-        self.assertIn("removed", sluice("spill", "--spill-dir", cache, "--clear").stdout)
-        self.assertEqual(list(cache.iterdir()), [])
-        both = ("--spill-dir", cache, "--spill-dir", self.path / "other")
-        hashes.add(run_json(*run, *both[2:])["logits_hash"])
-        listed = json.loads(sluice("spill", *both, "--json").stdout)
-        self.assertEqual([pathlib.Path(f["file"]).parent for f in listed["files"]], [cache, self.path / "other"])
-        self.assertEqual(len({pathlib.Path(f["file"]).read_bytes() for f in listed["files"]}), 1)
-        plain = ["none" if a == cache else a for a in run]
-        hashes.add(run_json(*plain)["logits_hash"])
-        self.assertEqual(len(hashes), 1)
-        self.assert_fails(2, "--spill-limit", *run, "--spill-limit", "much")
-        self.assert_fails(2, "--verify-spill", *plain, "--verify-spill")
-
-    def test_what_a_spill_file_says_cannot_speak_to_the_terminal(self):
-        header = {"format": "sluice.spill/1", "model": "m\x1b[31m\n", "scheme": "s\x07", "fingerprint": "",
-                  "tensors": 0, "index_offset": 0, "index_bytes": 0, "index_checksum": ""}
-        (self.path / "a.spill").write_bytes(json.dumps(header).encode().ljust(16384, b"\0"))
-        listed = sluice("spill", "--spill-dir", self.path).stdout
-        self.assertRegex(listed, r"s\? +m\?\[31m\?\n")
-
-    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
-    def test_a_kill_at_any_moment_leaves_a_cache_that_works(self):
-        cache = self.path / "spill"
-        args = (DEMO, "--quantization", "fp8", "--spill-dir", cache)
-        smallest = run_json("plan", *args, "--prompt-tokens", "3", "-n", "4")["smallest"]["memory"]
-        run = ("run", *args, "--token-ids", "1,2,3", "-n", "4", "--ignore-eos", "--memory", smallest)
-        want = run_json(*["none" if a == cache else a for a in run])["logits_hash"]
-        for delay in (0.005, 0.01, 0.02, 0.03, 0.05, 0.08):
-            with subprocess.Popen([SLUICE, *map(str, run)], stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL) as process:
-                time.sleep(delay)
-                process.kill()
-        self.assertEqual(run_json(*run)["logits_hash"], want)
-        self.assertEqual(run_json(*run)["logits_hash"], want)
-        self.assertEqual([f.suffix for f in cache.iterdir()], [".spill"])
-
-    def test_guessing_ahead_changes_only_the_number_of_passes(self):
-        run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "60", "--ignore-eos")
-        plain = run_json(*run, "--speculation", "none")
-        ahead = run_json(*run, "--speculation", "prompt_lookup")
-        for key in ("text", "token_ids", "logits_hash"):
-            self.assertEqual(plain[key], ahead[key])
-        self.assertEqual(plain["timings"]["decode_steps"], 59)
-        self.assertLess(ahead["timings"]["decode_steps"], 59)
-        self.assertEqual(run_json(*run)["timings"]["guessed_tokens"], 0)  # resident: no need
-        drafted = run_json(*run, "--draft-model", DEMO, "--memory", "200MiB")
-        self.assertEqual(plain["logits_hash"], drafted["logits_hash"])
-        self.assertGreater(drafted["timings"]["accepted_tokens"], 0)
-        memory = drafted["memory"]
-        self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
-        self.assert_fails(4, "half of the budget", *run, "--draft-model", DEMO, "--memory", "56MiB")
-        self.assert_fails(2, "--draft-model", *run, "--draft-model", DEMO, "--speculation", "none")
-
-    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
-    def test_a_signal_lowers_the_budget_of_a_run(self):
-        run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "1000", "--ignore-eos")
-        text = self.path / "text"
-
-        def wait_for(size):
-            while text.stat().st_size < size:
-                self.assertIsNone(process.poll())
-                time.sleep(0.01)
-
-        with text.open("w") as out, subprocess.Popen(
-                [SLUICE, *map(str, run), "--memory", "60MiB"], text=True, stdout=out,
-                stderr=subprocess.PIPE) as process:
-            wait_for(1)
-            for budget in ("45.0 MiB", "33.8 MiB"):
-                process.send_signal(signal.SIGUSR1)
-                self.assertIn(f"the budget is {budget} now", process.stderr.readline())
-            wait_for(text.stat().st_size + 200)
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=100)
-        self.assertTrue(sluice(*run).stdout.startswith(text.read_text()))
-
-    def test_shards_may_lie_in_several_directories(self):
-        shutil.copytree(DEMO, self.path / "a")
-        (self.path / "b").mkdir()
-        shard = sorted((self.path / "a").glob("model-*.safetensors"))[1]
-        shutil.move(shard, self.path / "b" / shard.name)
-        run = ("run", self.path / "a", "-p", "And the LORD said unto", "-n", "8", "--ignore-eos")
-        self.assert_fails(3, shard.name, *run)
-        mirrored = run_json(*run, "--mirror", self.path / "b", "--mirror", DEMO)
-        self.assertEqual(mirrored["logits_hash"], run_json("run", DEMO, *run[2:])["logits_hash"])
-
-    def test_place_decides_what_is_streamed(self):
-        run = ("run", DEMO, "-p", "And the LORD said unto", "-n", "8", "--ignore-eos")
-        place = ("--place", "layers.1-2=disk,layers.2.mlp=host")
-        units = {u["name"]: u for u in run_json("plan", DEMO, *place)["units"]}
-        self.assertEqual(units["model.layers.0"]["place"], "host")
-        self.assertEqual(units["model.layers.3"]["place"], "host")
-        self.assertGreater(units["model.layers.1"]["streamed_bytes"],
-                           units["model.layers.2"]["streamed_bytes"])
-        self.assertGreater(units["model.layers.2"]["streamed_bytes"], 0)
-        self.assertEqual(run_json(*run, *place)["logits_hash"], run_json(*run)["logits_hash"])
-        self.assert_fails(2, "matches no parameter", *run, "--place", "layers.99=disk")
-        self.assert_fails(2, "no device here", *run, "--place", "layers.0=device")
-
-    def test_the_longest_sequence_that_fits(self):
-        def plan(*more):
-            return run_json("plan", DEMO, "--prompt-tokens", "8", "-n", "8", *more)
-        longest = plan("--max-model-len", "auto")["max_model_len"]
-        self.assertEqual(longest, plan()["max_model_len"])
-        smallest = plan()["smallest"]["memory"]
-        tight = plan("--max-model-len", "auto", "--memory", smallest)
-        self.assertLess(tight["max_model_len"], longest)
-        self.assertTrue(tight["fits"])
-        many = plan("--max-num-seqs", "4")
-        self.assertEqual(many["kv_blocks"], 4 * plan()["kv_blocks"])
-        self.assertEqual(many["uses"]["kv_cache"], 4 * plan()["uses"]["kv_cache"])
-        self.assert_fails(2, "--max-model-len", "plan", DEMO, "--max-model-len", "long")
-
-    def test_quantization_error_bound(self):
-        self.assert_fails(3, "--max-quant-error", "run", DEMO, "-p", "x", "--quantization", "fp8",
-                          "--max-quant-error", "0.001", "--quiet")
-        run_json("run", DEMO, "-p", "x", "-n", "1", "--quantization", "fp8", "--max-quant-error", "0.05")
 
 
 class TextTest(Case):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unittest
 
+from checkpoints import write_checkpoint
 from program import DEMO, SANITIZED, SLUICE, Case, run_json, sluice
 
 NEED = "a sanitized process needs more memory than it plans"
@@ -29,33 +30,6 @@ def text_of(size):
     return text[:size]
 
 
-def tiny_model(path):
-    """The demo model's tokenizer and vocabulary, and little else: fast."""
-    path.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (path / name).write_bytes((DEMO / name).read_bytes())
-    width = 32
-    config = json.loads((DEMO / "config.json").read_text())
-    config.update(hidden_size=width, intermediate_size=width, num_hidden_layers=1, num_attention_heads=1,
-                  num_key_value_heads=1, head_dim=width)
-    (path / "config.json").write_text(json.dumps(config))
-    layer = "model.layers.0."
-    shapes = {"model.embed_tokens.weight": [config["vocab_size"], width], "model.norm.weight": [width]}
-    shapes |= {f"{layer}{norm}_layernorm.weight": [width] for norm in ("input", "post_attention")}
-    shapes |= {f"{layer}self_attn.{x}_proj.weight": [width, width] for x in "qkvo"}
-    shapes |= {f"{layer}mlp.{x}_proj.weight": [width, width] for x in ("gate", "up", "down")}
-    rng = random.Random(1)
-    header, data = {}, b""
-    for name, shape in shapes.items():
-        numbers = [1.0] * width if len(shape) == 1 else [rng.uniform(-0.3, 0.3) for _ in range(shape[0] * shape[1])]
-        stored = b"".join(struct.pack("<f", x)[2:] for x in numbers)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + len(stored)]}
-        data += stored
-    head = json.dumps(header).encode()
-    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + data)
-    return path
-
-
 class InputTest(Case):
     def run_within(self, *args, **options):
         """Runs the program with BUDGET; its status, output and sentence, after a look at its peak."""
@@ -74,7 +48,7 @@ class InputTest(Case):
 
     @unittest.skipIf(SANITIZED, NEED)
     def test_a_long_text_is_evaluated_within_the_budget(self):
-        model = tiny_model(self.path / "model")
+        model = write_checkpoint(self.path / "model")
         vocabulary = json.loads((DEMO / "tokenizer.json").read_text())["model"]["vocab"]
         words = sorted((t.replace("\u0120", " ") for t in vocabulary if t.startswith("\u0120")),
                        key=len)[-50:]  # few tokens for much text
@@ -89,7 +63,7 @@ class InputTest(Case):
         self.assertLess(peaks[1] - peaks[0], 2 << 10)  # of a text that is held as a whole, 10 MiB
 
     def test_a_text_has_the_perplexity_of_its_windows(self):
-        model = tiny_model(self.path / "model")
+        model = write_checkpoint(self.path / "model")
         options = ["eval", model, "--max-model-len", "64", "--text"]
         (self.path / "text").write_text(text_of(40_000))
         whole = run_json(*options, self.path / "text")
@@ -144,7 +118,7 @@ class InputTest(Case):
 
     @unittest.skipIf(SANITIZED, NEED)
     def test_logits_leave_as_they_come(self):
-        model = tiny_model(self.path / "model")
+        model = write_checkpoint(self.path / "model")
         rng = random.Random(1)
         lists = [[rng.randrange(4096) for _ in range(rng.randrange(1, 300))] for _ in range(25)]
         (self.path / "ids").write_text(json.dumps(lists))
