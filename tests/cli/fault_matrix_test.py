@@ -139,6 +139,32 @@ class FaultMatrixTest(Case):
                         (full / "x").mkdir()
                         self.check_limited(words, option, kind, there, statuses, full / "x" / "OUT", fill=full / "x" / "fill")
 
+    def test_disks_without_room_for_spill_and_swap(self):
+        """A process goes on without a spill file; swap space is taken at the start."""
+        run = self.words("run MODEL --token-ids 5,6,7 -n 3 --json --quiet --place layers.*=disk --quantization fp8 --spill-dir")
+        body = {"prompt": list(range(5, 69)), "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+        (self.path / "REQUESTS").write_text("".join(json.dumps({
+            "custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": body}) + "\n" for i in range(8)))
+        batch = self.words("batch MODEL -i REQUESTS -o - --quiet --kv-cache-memory 128KiB --swap-limit 1MiB --swap-dir")
+        for command in (run, batch):
+            results = set()
+            for limit in (None, 100, 100_000):
+                with self.subTest(verb=command[0], limit=limit):
+                    shutil.rmtree(self.path / "DISK", ignore_errors=True)
+                    (self.path / "DISK").mkdir()
+                    result = self.call([*command, self.path / "DISK"], limit=limit)
+                    self.check(result, {1} if limit and command is batch else {0})
+                    if limit != 100_000 or command is batch:
+                        self.assertEqual(bool(os.listdir(self.path / "DISK")), limit is None and command is run)
+                    self.nothing_left("DISK")
+                    if result.returncode:
+                        self.assertEqual(result.stdout, "")
+                        continue
+                    found = json.loads(result.stdout)["logits_hash"] if command is run else sorted(
+                        str(json.loads(line)["response"]["body"]["choices"]) for line in result.stdout.splitlines())
+                    results.add(str(found))
+            self.assertEqual(len(results), 1)
+
     def check_limited(self, words, option, kind, there, statuses, out, limit=None, fill=None):
         out.unlink(missing_ok=True)
         if there and kind not in ("lines", "cache"):  # these are gone on with

@@ -35,9 +35,14 @@ class Group:
             self.limit_file, self.hits_file, hierarchy = "memory.max", "memory.events", "/sys/fs/cgroup"
         path = pathlib.Path(hierarchy + own.get("memory", own.get("", "/")))
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="sluice-test-", dir=path if path.is_dir() else hierarchy))
-        if not (self.path / self.limit_file).exists():
+        enters = subprocess.run(self.enter(["true"]), stderr=subprocess.DEVNULL).returncode == 0
+        if not enters or not (self.path / self.limit_file).exists():
             self.remove()
             raise OSError("memory is not controlled here")
+
+    def enter(self, command):
+        """The command, from within the group."""
+        return ["/bin/sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh", *command]
 
     def remove(self):
         self.path.rmdir()
@@ -87,7 +92,7 @@ class Launcher:
         command = list(map(str, command))
         if self.group and limit:
             self.group.limit(limit)
-            command = ["/bin/sh", "-c", f'echo $$ > {self.group.path}/cgroup.procs && exec "$@"', "sh", *command]
+            command = self.group.enter(command)
         line = "\x1f".join([str(self.folder / "out"), str(self.folder / "err"), *command])
         self.server.stdin.write(os.fsencode(line) + b"\n")
         pid = int(self.server.stdout.readline())
