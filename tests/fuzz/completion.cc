@@ -48,7 +48,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     JsonWriter writer([&](std::string_view piece) { written += piece; });
     write_completion(writer, {}, completion, std::move(results), session.tokenizer());
     writer.flush();
-    for (const Json& choice : Json::parse(written).at("choices")) {
+    const Json response = Json::parse(written);
+    for (const Json& choice : response.at("choices")) {
       const Json& logprobs = choice.at("logprobs");
       if (logprobs.is_null()) continue;
       check(logprobs.at("tokens").size() == logprobs.at("text_offset").size(), "a list is shorter");
