@@ -37,13 +37,13 @@ std::optional<NewFile> NewFile::create(const fs::path& path, uint64_t bytes,
                                        const SystemCalls& calls) {
   fs::path part = part_of(path);
   int fd = calls.open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd < 0) fail_errno(-fd, "{}: cannot be created", printable(part.string()));
+  if (fd < 0) fail_errno(-fd, "{}: cannot be written", printable(path.string()));
   Fd locked(fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still(locked, part)) return std::nullopt;
   NewFile file(path, bytes, std::move(locked), calls);
   // Room for all of it before the first byte is written: a disk that fills up meanwhile is seen by
   // somebody else.
-  int error = calls.allocate(fd, bytes);
+  int error = bytes > 0 ? calls.allocate(fd, bytes) : 0;
   if (error < 0) {
     fail_errno(-error, "{}: cannot take {} of the disk", printable(part.string()),
                format_size(bytes));
@@ -51,6 +51,17 @@ std::optional<NewFile> NewFile::create(const fs::path& path, uint64_t bytes,
   int direct = calls.open(part.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT);
   if (direct >= 0) file.direct_ = Fd(direct);
   return file;
+}
+
+NewFile NewFile::create_output(const fs::path& path, uint64_t bytes) {
+  std::error_code error;
+  fs::path target = fs::weakly_canonical(path, error);
+  std::optional<NewFile> file = create(error ? path : target, bytes);
+  if (!file) {
+    fail(ErrorKind::refused, "{}: another process is writing it; wait, or give another name",
+         printable(path.string()));
+  }
+  return *std::move(file);
 }
 
 NewFile::NewFile(NewFile&& other) noexcept

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "io/new_file.h"
 #include "io/waiter.h"
 #include "src/base/error.h"
 
@@ -44,27 +45,6 @@ Fd open_for_writing(const fs::path& path, const std::string& name, const std::st
 std::string output_name(const fs::path& path) {
   return path == "-" ? "standard output" : path.string();
 }
-
-// Where a file is until it is complete. A link stays, and what it links to changes.
-struct Part {
-  explicit Part(const fs::path& file) {
-    std::error_code error;
-    target = fs::weakly_canonical(file, error);
-    if (error) target = file;
-    path = target;
-    path += fmt::format(".part-{}", getpid());
-    fs::remove(path, error);
-  }
-  ~Part() {
-    std::error_code ignored;
-    fs::remove(path, ignored);
-  }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-
-  fs::path target;
-  fs::path path;
-};
 
 }  // namespace
 
@@ -101,16 +81,20 @@ std::optional<fs::path> stream_path(const fs::path& path) {
 
 void write_whole(const fs::path& path, std::span<const std::string_view> parts,
                  const std::stop_token& stop) {
-  auto write_parts = [&](const fs::path& to) {
-    OutputStream out(to, stop, path);
+  if (auto stream = stream_path(path)) {
+    OutputStream out(*stream, stop, path);
     for (std::string_view part : parts) out.write(part);
-  };
-  if (auto stream = stream_path(path)) return write_parts(*stream);
-  const Part part(path);
-  write_parts(part.path);
-  std::error_code error;
-  fs::rename(part.path, part.target, error);
-  if (error) fail_errno(error.value(), "{}: cannot be written", path.string());
+    return;
+  }
+  uint64_t bytes = 0;
+  for (std::string_view part : parts) bytes += part.size();
+  NewFile file = NewFile::create_output(path, bytes);
+  uint64_t offset = 0;
+  for (std::string_view part : parts) {
+    file.write(offset, std::as_bytes(std::span(part)));
+    offset += part.size();
+  }
+  file.publish();
 }
 
 void check_writable(const fs::path& path) {
@@ -119,7 +103,7 @@ void check_writable(const fs::path& path) {
   if (exists && faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0)
     fail_errno(errno, "{}: cannot be written", path.string());
   if (fs::is_directory(path, ignored)) fail_errno(EISDIR, "{}: cannot be written", path.string());
-  if (!stream_path(path)) OutputStream(Part(path).path, {}, path);
+  if (!stream_path(path)) NewFile::create_output(path, 0);
 }
 
 }  // namespace sluice::io

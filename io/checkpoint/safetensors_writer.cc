@@ -49,13 +49,6 @@ uint64_t each_entry(size_t count, const std::function<TensorToWrite(size_t)>& te
   return end;
 }
 
-// Where a file that stands under this name, or will, really is.
-fs::path without_links(const fs::path& path) {
-  std::error_code error;
-  fs::path target = fs::weakly_canonical(path, error);
-  return error ? path : target;
-}
-
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(fs::path path, size_t count,
@@ -71,12 +64,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, size_t count,
   } else if (auto stream = stream_path(path)) {
     stream_.emplace(*stream, stop, path);
   } else {
-    std::optional<NewFile> file = NewFile::create(without_links(path), bytes_);
-    if (!file) {
-      fail(ErrorKind::refused, "{}: another process is writing it; wait, or give another name",
-           printable(path.string()));
-    }
-    file_.emplace(*std::move(file));
+    file_.emplace(NewFile::create_output(path, bytes_));
   }
   write_header(count, tensor, header);
 }

@@ -45,13 +45,19 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def run_json_and_peak(*args):
-    """What run_json() returns, and the largest resident set of the process, its end included."""
+def sluice_and_peak(*args, **options):
+    """What sluice() returns, and the largest resident set of the process [bytes], its end included."""
     with tempfile.NamedTemporaryFile("r") as peak:
-        command = [sys.executable, "-SEc", MEASURE, peak.name, SLUICE, *map(str, args), "--json", "--quiet"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout), int(peak.read())
+        command = [sys.executable, "-SEc", MEASURE, peak.name, SLUICE, *map(str, args)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+        return result, int(peak.read())
+
+
+def run_json_and_peak(*args):
+    """What run_json() returns, and the largest resident set of the process."""
+    result, peak = sluice_and_peak(*args, "--json", "--quiet")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout), peak
 
 
 class Case(unittest.TestCase):

@@ -35,11 +35,8 @@ TEST_F(SpillDisk, ACopyThatFailsIsLeftOut) {
 TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
   std::string expected = resident(options()).bits;
   Session session(options());
-  QuantizeRequest quantize = session.options().quantize;
-  ReadPlan all = lay_out(session.model(), session.index(), quantize);
-  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
-                          choose_placement(all, {0}));
-  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  const ReadPlan plan = streaming_plan(session);
+  const SpillKey key = this->key();
   auto lose = [&](int how) {
     if (how == 0) fs::remove(only_file());
     if (how == 1) fs::resize_file(only_file(), 20000);
@@ -115,11 +112,8 @@ StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
 
 TEST_F(SpillDisk, ADiskThatFailsLeavesNothingBehind) {
   Session session(options());
-  QuantizeRequest quantize = session.options().quantize;
-  ReadPlan all = lay_out(session.model(), session.index(), quantize);
-  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
-                          choose_placement(all, {0}));
-  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  const ReadPlan plan = streaming_plan(session);
+  const SpillKey key = this->key();
   SpillOptions spill_options{{cache()}, {}, false};
   struct Case {
     FullDisk disk;
@@ -153,11 +147,8 @@ class CuttingCalls final : public io::SystemCalls {
 
 TEST_F(SpillDisk, AFileThatIsCutShortWhileItIsWrittenIsNotRead) {
   Session session(options());
-  QuantizeRequest quantize = session.options().quantize;
-  ReadPlan all = lay_out(session.model(), session.index(), quantize);
-  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
-                          choose_placement(all, {0}));
-  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  const ReadPlan plan = streaming_plan(session);
+  const SpillKey key = this->key();
   CuttingCalls calls;
   Ledger ledger;
   Spill spill(plan, session.index(), key, session.options().spill, ledger, calls);
@@ -183,11 +174,8 @@ class SmallDisk final : public io::SystemCalls {
 
 TEST_F(SpillDisk, AFileThatFillsItsDiskIsReused) {
   Session session(options());
-  QuantizeRequest quantize = session.options().quantize;
-  ReadPlan all = lay_out(session.model(), session.index(), quantize);
-  ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
-                          choose_placement(all, {0}));
-  SpillKey key{fs::canonical(model()), "fp8_per_channel", {}};
+  const ReadPlan plan = streaming_plan(session);
+  const SpillKey key = this->key();
   SmallDisk disk(cache(), spill_layout(plan).file_bytes() * 3 / 4);
   SpillOptions unlimited{{cache()}, "1GiB", false};
   for (const char* outcome : {"written", "reused", "reused"}) {

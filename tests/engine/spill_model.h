@@ -76,6 +76,13 @@ class SpillTest : public testing::Test {
     s.place(shape(s));
     return run(s);
   }
+  // Of small tiles, with nothing in memory that could go.
+  static ReadPlan streaming_plan(Session& s) {
+    const QuantizeRequest& quantize = s.options().quantize;
+    return compile(s.model(), s.index(), quantize, {256 * KiB, MiB},
+                   choose_placement(lay_out(s.model(), s.index(), quantize), {0}));
+  }
+  SpillKey key() const { return {fs::canonical(model()), "fp8_per_channel", {}}; }
   static RunShape shape(const Session& s) { return s.run_shape(kPrompt + kSteps, kPrompt, 1); }
 
   // A session that has been placed.
