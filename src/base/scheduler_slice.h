@@ -14,10 +14,11 @@ struct SchedulerSlice {
   bool in_force = false;  // the kernel has taken it
 };
 
-// Asks for a slice of so many microseconds for the calling thread, which the threads that it starts
-// from then on inherit. Under Linux's EEVDF scheduler a thread with a shorter slice is served
-// sooner after it wakes, and gets no larger share. Linux 6.12 and later take it for threads of the
-// policy SCHED_OTHER, without privileges; elsewhere nothing changes.
+// Asks for a slice of so many microseconds for every thread of the process; the threads that they
+// start from then on inherit it. Under Linux's EEVDF scheduler a thread with a shorter slice is
+// served sooner after it wakes, and gets no larger share. Linux 6.12 and later take it for threads
+// of the policy SCHED_OTHER, without privileges; elsewhere nothing changes. `in_force` is the
+// calling thread's.
 SchedulerSlice ask_scheduler_slice(int64_t microseconds);
 
 // Of the calling thread [microseconds]; 0 where the kernel does not say.

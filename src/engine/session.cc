@@ -73,7 +73,6 @@ Session::Session(SessionOptions options, Session* host)
       free_(host == nullptr ? free_memory() : host->free_),
       model_(read_model(options_.model)),
       index_(io::open_checkpoint(options_.model, options_.mirrors)),
-      slice_(host != nullptr ? host->slice_ : ask_scheduler_slice(options_.scheduler_slice)),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
                                   options_.threads > 0 ? options_.threads : usable_threads(),
@@ -350,6 +349,7 @@ void Session::open_streams() {
   if (plan_->has(Tier::host))
     host_tiles_ = std::make_unique<HostTiles>(*read_plan_, backend_->device(), ledger_);
   if (plan_->has(Tier::disk)) {
+    slice_ = ask_scheduler_slice(options_.scheduler_slice);
     stream_ = std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_,
                                            ledger_, load_report_.amax, load_options(), stop_);
   }

@@ -42,7 +42,7 @@ struct SessionOptions {
   Isa isa = Isa::automatic;
   int threads = 0;  // 0: as many as the process may use
   ThreadPool::Pin pin_threads = ThreadPool::Pin::no;
-  int64_t scheduler_slice = 0;  // to ask for, of all threads [microseconds]; 0: none
+  int64_t scheduler_slice = 0;  // to ask for while weights stream [microseconds]; 0: none
   int64_t block_size = 16;
   std::optional<int64_t> max_model_len;
   bool longest_model_len = false;  // as long as the budget allows
@@ -77,7 +77,8 @@ class Session {
   // has no room for it, Error(no_fit) that begins with `what` it is.
   void hold_input(std::string_view what, uint64_t bytes);
   ThreadPool& pool() { return *pool_; }
-  // That the thread which made the session, and those that it starts, asked for.
+  // What was asked for all threads; nothing where no weights stream. A thread that only computes
+  // would be interrupted more often for it: resident decode beside a busy program loses a quarter.
   SchedulerSlice scheduler_slice() const { return slice_; }
   const Backend& backend() const { return *backend_; }
   // 0: its memory is the host's. Beside guests.
@@ -179,7 +180,7 @@ class Session {
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
   RememberedShape read_shape_;
-  SchedulerSlice slice_;  // before any thread is started
+  SchedulerSlice slice_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;
   uint64_t device_budget_ = 0;

@@ -173,10 +173,13 @@ class LimitsTest(Case):
 
 
 class SchedulerTest(Case):
-    def test_the_slice_is_asked_for_and_said(self):
+    def test_the_slice_is_asked_for_where_weights_stream(self):
+        none = {"slice": 0, "in_force": False}
         run = ("run", DEMO, "-p", "x", "-n", "1")
-        self.assertAlmostEqual(run_json(*run)["scheduler"]["slice"], 1e-4)
-        self.assertEqual(run_json(*run, "--scheduler-slice", "0")["scheduler"], {"slice": 0, "in_force": False})
+        self.assertEqual(run_json(*run)["scheduler"], none)
+        streamed = (*run, "--place", "model.layers.0.*=disk")
+        self.assertAlmostEqual(run_json(*streamed)["scheduler"]["slice"], 1e-4)
+        self.assertEqual(run_json(*streamed, "--scheduler-slice", "0")["scheduler"], none)
         for value in ("99", "100001", "-1"):
             self.assert_fails(2, "must be 0, or 100 to 100000 microseconds", *run, f"--scheduler-slice={value}")
 
