@@ -34,16 +34,16 @@ void check_tensor(const StoredTensor& tensor, const CheckpointFile& file) {
   if (std::any_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t d) { return d < 0; })) {
     refuse(fmt::format("shape {} has a negative dimension", tensor.shape.str()));
   }
-  std::optional<int64_t> elements = tensor.shape.elements();
-  uint64_t bytes = 0;
-  if (!elements ||
-      __builtin_mul_overflow(static_cast<uint64_t>(*elements),
-                             static_cast<uint64_t>(dtype_bytes(tensor.dtype)), &bytes)) {
-    refuse(fmt::format("shape {} overflows 64 bits", tensor.shape.str()));
+  const StoredType& type = stored_type(tensor.dtype);
+  if (!has_whole_blocks(tensor.dtype, tensor.shape)) {
+    refuse(fmt::format("shape {} is no whole number of blocks: {} has {} elements a block",
+                       tensor.shape.str(), type.name, type.block_elements));
   }
-  if (bytes != tensor.bytes) {
+  const std::optional<uint64_t> bytes = stored_bytes(tensor.dtype, tensor.shape);
+  if (!bytes) refuse(fmt::format("shape {} overflows 64 bits", tensor.shape.str()));
+  if (*bytes != tensor.bytes) {
     refuse(fmt::format("shape {} of {} needs {} bytes, but {} are stored", tensor.shape.str(),
-                       dtype_name(tensor.dtype), bytes, tensor.bytes));
+                       type.name, *bytes, tensor.bytes));
   }
   if (tensor.offset > file.size || tensor.bytes > file.size - tensor.offset) {
     refuse(fmt::format(

@@ -23,10 +23,6 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as the reference implementation
 constexpr int kMaxDepth = 32;
 
-// In safetensors 0.8, but without a counterpart here.
-constexpr std::array<std::string_view, 7> kUnsupportedTypes{
-    "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"};
-
 // Collects the tensors of a header while it is parsed. Offsets are relative to the data section.
 class HeaderEntries {
  public:
@@ -162,11 +158,7 @@ void HeaderEntries::take_element(const JsonEvent& e) {
 
 void HeaderEntries::take_dtype(std::string_view name) {
   std::optional<DType> dtype = parse_dtype(name);
-  if (!dtype) {
-    bool known = std::find(kUnsupportedTypes.begin(), kUnsupportedTypes.end(), name) !=
-                 kUnsupportedTypes.end();
-    refuse(fmt::format("has {} dtype {}", known ? "the unsupported" : "unknown", printable(name)));
-  }
+  if (!dtype) refuse(fmt::format("has unknown dtype {}", printable(name)));
   tensor_.dtype = *dtype;
 }
 

@@ -22,9 +22,9 @@ constexpr std::string_view kBegin = R"({"__metadata__":{"format":"pt"})";
 constexpr std::string_view kEnd = "}";
 
 uint64_t data_bytes(const TensorToWrite& tensor) {
-  std::optional<int64_t> elements = tensor.shape.elements();
-  check(elements.has_value(), "a tensor's size does not fit 64 bits");
-  return static_cast<uint64_t>(*elements) * static_cast<uint64_t>(dtype_bytes(tensor.dtype));
+  const std::optional<uint64_t> bytes = stored_bytes(tensor.dtype, tensor.shape);
+  check(bytes.has_value(), "a tensor's size does not fit 64 bits");
+  return *bytes;
 }
 
 std::string entry(const TensorToWrite& tensor, uint64_t begin, uint64_t end) {

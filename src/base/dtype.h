@@ -1,9 +1,13 @@
-// Element types of tensors, under the names that safetensors gives them.
+// Types of stored tensors: what safetensors files hold, under the names that safetensors gives
+// them, and the blocks of GGUF, GPTQ and AWQ. One table has the size of each (dtype.cc); all
+// arithmetic on stored bytes follows from it.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
+
+#include "src/base/shape.h"
 
 namespace sluice {
 
@@ -23,14 +27,74 @@ enum class DType : uint8_t {
   u16,
   u8,
   boolean,
+  f8_e8m0,  // a power of two, as the scales of MX formats are
+  f8_e4m3fnuz,
+  f8_e5m2fnuz,
+  c64,
+  f4,  // E2M1, two a byte
+  f6_e2m3,
+  f6_e3m2,
+  // Blocks of GGUF (ggml-common.h, as gguf-py has them).
+  q1_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq1_s,
+  iq1_m,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq4_nl,
+  iq4_xs,
+  tq1_0,
+  tq2_0,
+  mxfp4,
+  nvfp4,
+  // Words of 32 bits that hold integers of 2 to 8 bits, over a tensor of [inputs, outputs].
+  gptq_i2,
+  gptq_i3,
+  gptq_i4,
+  gptq_i8,
+  awq_i4,
 };
 
-// Bytes of one element.
+// In which direction of a row-major tensor the elements of one block follow one another.
+enum class BlockAxis : uint8_t {
+  row,     // the last dimension
+  column,  // the first of two: GPTQ's words hold inputs, and its tensors are [inputs, outputs]
+};
+
+struct StoredType {
+  std::string_view name;  // "BF16", "F8_E4M3", "Q4_K", ...
+  int block_elements = 1;
+  int block_bytes = 1;
+  BlockAxis along = BlockAxis::row;
+};
+const StoredType& stored_type(DType dtype);
+
+// Bytes of one element, of a type whose blocks are single elements.
 int dtype_bytes(DType dtype);
-// "BF16", "F8_E4M3", ... as in a safetensors header.
 std::string_view dtype_name(DType dtype);
-// nullopt for a name that safetensors does not know or that has no whole number of bytes.
+// nullopt for a name that safetensors does not know; GGUF's types have numbers, not names.
 std::optional<DType> parse_dtype(std::string_view safetensors_name);
+
+// False where a row (for BlockAxis::column: a column) of the tensor ends inside a block.
+bool has_whole_blocks(DType dtype, const Shape& shape);
+// Of a tensor that has whole blocks; nullopt when that overflows 64 bits.
+std::optional<uint64_t> stored_bytes(DType dtype, const Shape& shape);
+// Bytes of `cols` elements of a row, which are whole blocks; for BlockAxis::column of as many
+// columns of a row of blocks, which has block_elements rows.
+uint64_t row_bytes(DType dtype, int64_t cols);
+
 // True for the types in which a weight may be stored: integers are not among them.
 bool is_float_weight(DType dtype);
 // The type in which a stored weight that nobody quantizes is kept: its own, f32 for f64.

@@ -233,7 +233,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived
   EncodeArgs args;
   args.stored = tensor.stored->dtype;
   args.source = arrived.read.bytes.data() + move.offset;
-  args.source_stride = piece.cols * dtype_bytes(args.stored);
+  args.source_stride = static_cast<int64_t>(row_bytes(args.stored, piece.cols));
   args.rows = move.rows;
   args.group = tensor.group;
   if (arrived.kind == ArrivedSpan::Kind::tile) {

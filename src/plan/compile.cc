@@ -101,17 +101,17 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
 RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
   const ParamPlan& p = plan.params[t.param];
   const Piece& piece = p.param->pieces[t.piece];
-  auto element = static_cast<uint64_t>(dtype_bytes(t.stored->dtype));
-  uint64_t row_bytes = static_cast<uint64_t>(piece.cols) * element;
-  uint64_t skip = static_cast<uint64_t>(piece.cut.col) * element;
-  uint64_t begin = t.stored->offset + static_cast<uint64_t>(piece.cut.row) * row_bytes;
+  const DType stored = t.stored->dtype;
+  uint64_t row = row_bytes(stored, piece.cols);
+  uint64_t skip = row_bytes(stored, piece.cut.col);
+  uint64_t begin = t.stored->offset + static_cast<uint64_t>(piece.cut.row) * row;
   // What is multiplied comes in whole panels, in whatever layout: tiles begin where panels do.
   int64_t group = p.param->layout == WeightLayout::packed ? kPanelRows : 1;
   if (t.group == ScaleGroup::block) group = kScaleBlock;
   if (piece.vector) {  // one row: read just the part
-    return {begin + skip, static_cast<uint64_t>(piece.cut.cols) * element, 1, 1, 0};
+    return {begin + skip, row_bytes(stored, piece.cut.cols), 1, 1, 0};
   }
-  return {begin, row_bytes, piece.cut.rows, group, skip};
+  return {begin, row, piece.cut.rows, group, skip};
 }
 
 namespace {
@@ -307,7 +307,7 @@ uint64_t ReadPlan::read_bytes() const {
 
 uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
   const Cut& cut = params[t.param].param->pieces[t.piece].cut;
-  return static_cast<uint64_t>(cut.rows * cut.cols * dtype_bytes(t.stored->dtype));
+  return static_cast<uint64_t>(cut.rows) * row_bytes(t.stored->dtype, cut.cols);
 }
 
 uint64_t ReadPlan::bytes_per_token() const {

@@ -109,8 +109,11 @@ std::vector<Hostile> hostile_entries() {
       {"unknown dtype U9", one(R"("dtype":"U9","shape":[4],"data_offsets":[0,4])")},
       {"unknown dtype u8", one(R"("dtype":"u8","shape":[4],"data_offsets":[0,4])")},
       {"unknown dtype ", one(R"("dtype":"","shape":[4],"data_offsets":[0,4])")},
-      {"unsupported dtype F4", one(R"("dtype":"F4","shape":[8],"data_offsets":[0,4])")},
-      {"unsupported dtype F8_E8M0", one(R"("dtype":"F8_E8M0","shape":[4],"data_offsets":[0,4])")},
+      {"unknown dtype Q4_K", one(R"("dtype":"Q4_K","shape":[256],"data_offsets":[0,4])")},
+      {"needs 2 bytes, but 4", one(R"("dtype":"F4","shape":[4],"data_offsets":[0,4])")},
+      {"no whole number of blocks: F4", one(R"("dtype":"F4","shape":[3,3],"data_offsets":[0,4])")},
+      {"no whole number of blocks: F6_E2M3",
+       one(R"("dtype":"F6_E2M3","shape":[],"data_offsets":[0,4])")},
       {"dtype must be", one(R"("dtype":8,"shape":[4],"data_offsets":[0,4])")},
       {"dtype must be", one(R"("dtype":["U8"],"shape":[4],"data_offsets":[0,4])")},
   };
