@@ -72,6 +72,9 @@ std::string Spill::fingerprint(const SpillLayout& layout) const {
     text += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", t.stored->name,
                         dtype_name(t.stored->dtype), t.stored->file, t.stored->offset, cut.row,
                         cut.rows, cut.col, cut.cols, s.panel_bytes, s.panel_scales, s.codes);
+    const View& view = plan_.params[t.param].param->pieces[t.piece].view;
+    text +=
+        fmt::format("{} {} {} {}\n", view.index.value_or(-1), view.first, view.group, view.stride);
   }
   return checksum_text(text);
 }

@@ -12,8 +12,8 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
   std::vector<PieceSpec> weights;
   std::vector<PieceSpec> biases;
   for (const LinearPart& p : parts) {
-    weights.push_back({p.source + ".weight", p.outputs, inputs, p.shard});
-    biases.push_back({p.source + ".bias", p.outputs, 0, p.shard.for_bias()});
+    weights.push_back({p.source + ".weight", p.outputs, inputs, p.shard, p.view});
+    biases.push_back({p.source + ".bias", p.outputs, 0, p.shard.for_bias(), p.view});
   }
   weight_ =
       &add_param(make_matrix(this->path() + ".weight", role, WeightLayout::packed, weights, rank));

@@ -16,6 +16,7 @@ struct LinearPart {
   std::string source;  // path in the checkpoint, without ".weight"
   int64_t outputs = 0;
   Shard shard = Shard::whole();
+  View view = {};  // of the weight; the bias has the same outputs of a vector
 };
 
 // y = x w^T + b. Several parts that read the same input are one matrix with one product: their

@@ -1,5 +1,6 @@
 #include "src/nn/param.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "src/base/error.h"
@@ -10,13 +11,26 @@ namespace {
 
 int64_t aligned(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
+// The view of `outputs` outputs, of which a rank has `count` from `begin` on.
+View complete(View view, int64_t outputs, int64_t begin, int64_t count) {
+  if (view.group == 0 || view.group >= outputs)
+    view.group = view.stride = std::max<int64_t>(outputs, 1);
+  check(view.first >= 0 && view.stride >= view.group, "a view's runs do not overlap");
+  check(outputs % view.group == 0, "a view has whole runs");
+  bool one_run = view.group >= outputs;
+  check(one_run || (begin % view.group == 0 && count % view.group == 0), "ranks have whole runs");
+  return view;
+}
+
 }  // namespace
 
 Param make_matrix(std::string path, ParamRole role, WeightLayout layout,
                   const std::vector<PieceSpec>& specs, Rank rank) {
   Param p{std::move(path), role, layout, {}, 0, 0, {}};
   for (const PieceSpec& s : specs) {
-    Piece piece{s.source, s.rows, s.cols, false, s.shard.cut(s.rows, s.cols, rank), p.rows};
+    Cut cut = s.shard.cut(s.rows, s.cols, rank);
+    View view = complete(s.view, s.rows, cut.row, cut.rows);
+    Piece piece{s.source, s.rows, s.cols, false, cut, p.rows, view};
     p.rows += layout == WeightLayout::packed ? aligned(piece.cut.rows, kPanelRows) : piece.cut.rows;
     check(p.pieces.empty() || p.cols == piece.cut.cols, "pieces of a parameter differ in columns");
     p.cols = piece.cut.cols;
@@ -30,7 +44,9 @@ Param make_vector(std::string path, ParamRole role, const std::vector<PieceSpec>
   Param p{std::move(path), role, WeightLayout::rows, {}, 1, 0, {}};
   for (const PieceSpec& s : specs) {
     Cut as_rows = s.shard.cut(s.rows, 1, rank);
-    Piece piece{s.source, 1, s.rows, true, {0, 1, as_rows.row, as_rows.rows}, p.cols};
+    View view = complete(s.view, s.rows, as_rows.row, as_rows.rows);
+    view.transposed = false;
+    Piece piece{s.source, 1, s.rows, true, {0, 1, as_rows.row, as_rows.rows}, p.cols, view};
     p.cols += aligned(as_rows.rows, align);
     p.pieces.push_back(std::move(piece));
   }

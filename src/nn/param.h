@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,40 @@ namespace sluice {
 // What a parameter is for; decides whether a quantization scheme applies to it.
 enum class ParamRole : uint8_t { linear, embedding, head, norm, bias };
 
-// One checkpoint tensor, under the checkpoint's own name. Vectors are [1, n].
+// What a piece is of its stored tensor, which is a matrix [outputs, inputs] or a vector [outputs],
+// or a stack of these. Of its outputs the piece has runs: `group` neighbours from `first` on, and
+// again from every `stride` later on, until it has all of its rows.
+//   all outputs                                          {}
+//   up of Phi-3's gate_up_proj [2 n, in]                 {.first = n}
+//   k of GPT-NeoX's query_key_value [heads * 3 d, in]    {.first = d, .group = d, .stride = 3 * d}
+//   k of GPT-2's c_attn [in, 3 n]                        {.transposed = true, .first = n}
+//   gate of expert e in [experts, in, 2 n]               {.index = e, .transposed = true,
+//                                                         .group = 1, .stride = 2}
+struct View {
+  std::optional<int64_t> index = {};  // of a stack's first dimension
+  bool transposed = false;            // it is stored as [inputs, outputs]
+  int64_t first = 0;
+  int64_t group = 0;  // 0: one run of all
+  int64_t stride = 0;
+};
+
+// A part of a checkpoint tensor, under the checkpoint's own name; mostly all of it. Vectors are [1,
+// n].
 struct Piece {
   std::string source;
-  int64_t rows = 0;  // full shape, all ranks
+  int64_t rows = 0;  // of all ranks
   int64_t cols = 0;
   bool vector = false;
   Cut cut;             // this rank's part
   int64_t offset = 0;  // where the part begins in the parameter: its row, or for vectors its column
+  View view;           // its group and stride are at least 1
+
+  int64_t outputs() const { return vector ? cols : rows; }
+  int64_t runs() const { return outputs() / view.group; }
+  // Which of the stored outputs is the piece's `output`.
+  int64_t stored_output(int64_t output) const {
+    return view.first + output / view.group * view.stride + output % view.group;
+  }
 };
 
 class WeightStream;
@@ -44,6 +71,7 @@ struct PieceSpec {
   int64_t rows = 0;  // output features
   int64_t cols = 0;  // input features; 0: a vector of `rows` elements
   Shard shard = Shard::whole();
+  View view = {};
 };
 
 Param make_matrix(std::string path, ParamRole role, WeightLayout layout,

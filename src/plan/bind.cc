@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -13,25 +14,160 @@ namespace {
 
 constexpr size_t kMostFaultsShown = 40;
 
-std::string expected_shape(const Piece& piece) {
-  return piece.vector ? fmt::format("[{}]", piece.cols)
-                      : fmt::format("[{}, {}]", piece.rows, piece.cols);
+// A stored tensor and the pieces that are made of it.
+struct Claims {
+  std::string_view source;
+  const io::StoredTensor* stored = nullptr;
+  std::vector<uint32_t> tensors;  // of the binding, in the order of the module tree
+};
+
+// The shape that the pieces of a tensor give it together; `stack`: matrices, or vectors, of its
+// first dimension. 0: it has no such dimension.
+struct Expected {
+  int64_t stack = 0;
+  int64_t outputs = 0;
+  Shape shape;
+};
+
+// The tensor's last dimensions, or all.
+Shape matrix_shape(const Piece& piece, int64_t outputs) {
+  if (piece.vector) return {outputs};
+  return piece.view.transposed ? Shape{piece.cols, outputs} : Shape{outputs, piece.cols};
 }
 
-// Empty when the stored tensor can fill the piece.
-std::string fault_of(const io::StoredTensor* stored, const Piece& piece) {
+const Piece& piece_of(const Binding& binding, uint32_t tensor) {
+  const TensorPlan& t = binding.tensors[tensor];
+  return binding.params[t.param]->pieces[t.piece];
+}
+
+// One past the last stored output of a piece.
+int64_t outputs_end(const Piece& piece) {
+  return piece.outputs() == 0 ? 0 : piece.stored_output(piece.outputs() - 1) + 1;
+}
+
+Expected expected_of(const Binding& binding, const Claims& claims) {
+  Expected expected;
+  const Piece& first = piece_of(binding, claims.tensors.front());
+  for (uint32_t t : claims.tensors) {
+    const Piece& piece = piece_of(binding, t);
+    if (piece.view.index) expected.stack = std::max(expected.stack, *piece.view.index + 1);
+    expected.outputs = std::max(expected.outputs, outputs_end(piece));
+  }
+  if (expected.stack > 0) expected.shape.push_back(expected.stack);
+  for (int64_t size : matrix_shape(first, expected.outputs)) expected.shape.push_back(size);
+  return expected;
+}
+
+// A convolution's [channels, 1, width] is a matrix.
+bool has_shape(const Shape& stored, const Shape& expected) {
+  if (stored == expected) return true;
+  Shape without_ones;
+  for (int64_t size : stored)
+    if (size != 1) without_ones.push_back(size);
+  return stored.size() > 2 && stored.size() > expected.size() && without_ones == expected;
+}
+
+// Empty when the stored tensor can be what its pieces make of it.
+std::string fault_of(const Binding& binding, const Claims& claims) {
+  const io::StoredTensor* stored = claims.stored;
+  const Shape expected = expected_of(binding, claims).shape;
   if (stored == nullptr)
-    return fmt::format("{} is missing (expected {})", piece.source, expected_shape(piece));
+    return fmt::format("{} is missing (expected {})", claims.source, expected.str());
   if (!is_float_weight(stored->dtype)) {
     return fmt::format("{} has dtype {}, which is no weight type (BF16, F16, F32 and F64 are)",
-                       piece.source, dtype_name(stored->dtype));
+                       claims.source, dtype_name(stored->dtype));
   }
-  Shape expected = piece.vector ? Shape{piece.cols} : Shape{piece.rows, piece.cols};
-  if (stored->shape == expected) return {};
-  bool exchanged = !piece.vector && stored->shape == Shape{piece.cols, piece.rows};
-  return fmt::format("{} has shape {}, but config.json asks for {}{}", piece.source,
+  if (has_shape(stored->shape, expected)) return {};
+  bool exchanged = expected.size() == 2 && stored->shape == Shape{expected[1], expected[0]};
+  return fmt::format("{} has shape {}, but config.json asks for {}{}", claims.source,
                      stored->shape.str(), expected.str(),
                      exchanged ? " (its dimensions are exchanged)" : "");
+}
+
+// Stored outputs [begin, end) that a piece has.
+struct Interval {
+  int64_t begin = 0;
+  int64_t end = 0;
+  uint32_t tensor = 0;
+};
+
+// What the pieces `claimed` have of the `outputs` of one matrix. Where all repeat themselves alike,
+// one period is enough.
+std::vector<Interval> intervals_of(const Binding& binding, std::span<const uint32_t> claimed,
+                                   int64_t& outputs) {
+  const Piece& first = piece_of(binding, claimed.front());
+  const int64_t stride = first.view.stride, runs = first.runs();
+  bool alike = outputs == stride * runs;
+  for (uint32_t t : claimed) {
+    const Piece& p = piece_of(binding, t);
+    alike = alike && p.view.stride == stride && p.runs() == runs &&
+            p.view.first + p.view.group <= stride;
+  }
+  if (alike) outputs = stride;
+  std::vector<Interval> intervals;
+  for (uint32_t t : claimed) {
+    const Piece& p = piece_of(binding, t);
+    for (int64_t run = 0; run < (alike ? 1 : p.runs()); ++run) {
+      int64_t begin = p.view.first + run * p.view.stride;
+      intervals.push_back({begin, begin + p.view.group, t});
+    }
+  }
+  std::ranges::sort(intervals, {}, &Interval::begin);
+  return intervals;
+}
+
+// Empty when the pieces of one matrix, or vector, have each of its outputs once.
+std::string cover_fault(const Binding& binding, const Claims& claims,
+                        std::span<const uint32_t> claimed, int64_t outputs,
+                        std::string_view architecture) {
+  auto path = [&](uint32_t t) { return binding.params[binding.tensors[t].param]->path; };
+  std::optional<int64_t> index = piece_of(binding, claimed.front()).view.index;
+  std::string name =
+      index ? fmt::format("{}[{}]", claims.source, *index) : std::string(claims.source);
+  Interval before{0, 0, claimed.front()};
+  std::vector<Interval> intervals = intervals_of(binding, claimed, outputs);
+  intervals.push_back({outputs, outputs, claimed.front()});
+  for (const Interval& next : intervals) {
+    if (next.begin < before.end)
+      return fmt::format("{} is claimed by both {} and {}", name, path(before.tensor),
+                         path(next.tensor));
+    if (next.begin > before.end)
+      return fmt::format("outputs {} to {} of {} are not part of a {} with this config.json",
+                         before.end, next.begin - 1, name, architecture);
+    before = next;
+  }
+  return {};
+}
+
+// Every fault of a tensor's pieces together, once its shape is right.
+void add_cover_faults(const Binding& binding, Claims& claims, std::string_view architecture,
+                      std::vector<std::string>& faults) {
+  auto form = [&](uint32_t t) {
+    const Piece& p = piece_of(binding, t);
+    return std::tuple(p.vector, p.vector ? 0 : p.cols, p.view.transposed, p.view.index.has_value());
+  };
+  auto index = [&](uint32_t t) { return piece_of(binding, t).view.index.value_or(0); };
+  auto path = [&](uint32_t t) { return binding.params[binding.tensors[t].param]->path; };
+  std::vector<uint32_t>& all = claims.tensors;
+  for (uint32_t t : all) {
+    if (form(t) == form(all.front())) continue;
+    faults.push_back(
+        fmt::format("{} is claimed by both {} and {}", claims.source, path(all.front()), path(t)));
+    return;
+  }
+  const Expected expected = expected_of(binding, claims);
+  std::ranges::stable_sort(all, {}, index);
+  int64_t next = 0;
+  for (auto at = all.begin(); at != all.end();) {
+    auto end = std::find_if(at, all.end(), [&](uint32_t t) { return index(t) != index(*at); });
+    if (index(*at) != next)
+      faults.push_back(fmt::format("{}[{}] is not part of a {} with this config.json",
+                                   claims.source, next, architecture));
+    next = index(*at) + 1;
+    std::string fault = cover_fault(binding, claims, {at, end}, expected.outputs, architecture);
+    if (!fault.empty()) faults.push_back(std::move(fault));
+    at = end;
+  }
 }
 
 // Names of tensors that may be there or not.
@@ -55,21 +191,32 @@ void refuse(std::string_view what, const std::vector<std::string>& faults) {
 }
 
 bool matches(std::string_view pattern, std::string_view text) {
-  size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == text;
-  if (text.substr(0, star) != pattern.substr(0, star)) return false;
-  std::string_view rest = pattern.substr(star + 1);
-  for (size_t skip = star; skip <= text.size(); ++skip) {
-    if (matches(rest, text.substr(skip))) return true;
+  size_t p = 0, t = 0;
+  // After the last star: it stands for what lies before `resume`, or for more.
+  size_t after_star = std::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      after_star = ++p;
+      resume = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (after_star != std::string_view::npos) {
+      p = after_star;
+      t = ++resume;
+    } else {
+      return false;
+    }
   }
-  return false;
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   if (index.tensors().empty()) fail(ErrorKind::refused, "the checkpoint holds no tensors");
   Binding binding;
   std::vector<std::string> faults;
-  std::unordered_map<std::string_view, const Param*> claimed;
+  std::vector<Claims> claims;
+  std::unordered_map<std::string_view, size_t> claimed;
   auto units = model.root->units();
   for (uint32_t u = 0; u < units.size(); ++u) {
     units[u]->each_param([&](Param& param) {
@@ -77,18 +224,20 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       binding.params.push_back(&param);
       binding.param_units.push_back(u);
       for (uint32_t i = 0; i < param.pieces.size(); ++i) {
-        const Piece& piece = param.pieces[i];
-        const io::StoredTensor* stored = index.find(piece.source);
-        if (std::string fault = fault_of(stored, piece); !fault.empty())
-          faults.push_back(std::move(fault));
-        auto [first, fresh] = claimed.emplace(piece.source, &param);
-        if (!fresh) {
-          faults.push_back(fmt::format("{} is claimed by both {} and {}", piece.source,
-                                       first->second->path, param.path));
-        }
-        binding.tensors.push_back({stored, p, i});
+        const std::string& source = param.pieces[i].source;
+        auto [at, fresh] = claimed.emplace(source, claims.size());
+        if (fresh) claims.push_back({source, index.find(source), {}});
+        claims[at->second].tensors.push_back(static_cast<uint32_t>(binding.tensors.size()));
+        binding.tensors.push_back({claims[at->second].stored, p, i});
       }
     });
+  }
+  for (Claims& c : claims) {
+    if (std::string fault = fault_of(binding, c); !fault.empty()) {
+      faults.push_back(std::move(fault));
+    } else {
+      add_cover_faults(binding, c, model.files.architecture, faults);
+    }
   }
   const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
   const bool kv_scales_used = !model.root->kv_scales().empty();

@@ -89,6 +89,9 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
     plan.params.push_back(p);
   }
   for (TensorPlan t : binding.tensors) {
+    const Piece& piece = binding.params[t.param]->pieces[t.piece];
+    if (piece.view.transposed || piece.runs() > 1)
+      fail(ErrorKind::no_fit, "{}: tensors of this layout cannot be loaded", piece.source);
     t.group =
         quantizes(quantize, *binding.params[t.param]) ? quantize.scheme.group : ScaleGroup::none;
     plan.tensors.push_back(t);
@@ -102,14 +105,19 @@ RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
   const ParamPlan& p = plan.params[t.param];
   const Piece& piece = p.param->pieces[t.piece];
   const DType stored = t.stored->dtype;
-  uint64_t row = row_bytes(stored, piece.cols);
-  uint64_t skip = row_bytes(stored, piece.cut.col);
-  uint64_t begin = t.stored->offset + static_cast<uint64_t>(piece.cut.row) * row;
+  uint64_t row = row_bytes(stored, piece.vector ? 1 : piece.cols);
+  uint64_t skip = piece.vector ? 0 : row_bytes(stored, piece.cut.col);
+  uint64_t begin = t.stored->offset;
+  if (piece.view.index)
+    begin += t.stored->bytes / static_cast<uint64_t>(t.stored->shape[0]) *
+             static_cast<uint64_t>(*piece.view.index);
+  int64_t first = piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row);
+  begin += static_cast<uint64_t>(first) * row;
   // What is multiplied comes in whole panels, in whatever layout: tiles begin where panels do.
   int64_t group = p.param->layout == WeightLayout::packed ? kPanelRows : 1;
   if (t.group == ScaleGroup::block) group = kScaleBlock;
   if (piece.vector) {  // one row: read just the part
-    return {begin + skip, row_bytes(stored, piece.cut.cols), 1, 1, 0};
+    return {begin, row_bytes(stored, piece.cut.cols), 1, 1, 0};
   }
   return {begin, row, piece.cut.rows, group, skip};
 }
@@ -235,7 +243,7 @@ ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeR
   std::vector<uint32_t> order(plan.tensors.size());
   std::iota(order.begin(), order.end(), 0u);
   std::ranges::sort(order, {}, [&](uint32_t t) {
-    return std::pair(plan.tensors[t].stored->file, plan.tensors[t].stored->offset);
+    return std::pair(plan.tensors[t].stored->file, rows_in_file(plan, plan.tensors[t]).begin);
   });
   uint64_t slots = std::max(kFewestSlots, staging.ring_bytes / plan.slot_bytes);
   SpanWriter writer(plan, plan.slot_bytes - kAlignmentSlack, slots);
