@@ -12,6 +12,8 @@ void check_activations(const Tensor& x) {
 void check_weight(const Weight& w) {
   check(w.data != nullptr, "weight is resident");
   check(w.format.scales == ScaleKind::none || w.scales != nullptr, "scales are resident");
+  // The kernels scale the sums of so many columns.
+  check(w.format.scale_cols == kScaleBlock, "blocks of 128 columns");
 }
 
 void check_cache(const KvCache& cache) {

@@ -88,7 +88,7 @@ void write_scales(const EncodeArgs& a) {
   const int64_t end = a.to.format.layout == WeightLayout::packed
                           ? ceil_div(a.rows, kPanelRows) * kPanelRows
                           : a.rows;
-  const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
+  const int64_t blocks = panel_scales(a.to.format, a.to.cols), wide = a.to.format.scale_cols;
   const DType dtype = a.to.format.dtype;
   switch (a.group) {
     case ScaleGroup::none:
@@ -105,8 +105,8 @@ void write_scales(const EncodeArgs& a) {
       for (int64_t row = 0; row < a.rows; row += kScaleBlock) {
         for (int64_t b = 0; b < blocks; ++b) {
           int64_t rows = std::min(kScaleBlock, a.rows - row);
-          int64_t cols = std::min(kScaleBlock, a.to.cols - b * kScaleBlock);
-          float scale = code_scale(dtype, amax_of(a, row, rows, b * kScaleBlock, cols));
+          int64_t cols = std::min(wide, a.to.cols - b * wide);
+          float scale = code_scale(dtype, amax_of(a, row, rows, b * wide, cols));
           for (int64_t r = row; r < row + rows; r += kPanelRows) {
             a.to.scales[(a.first_row + r) / kPanelRows * blocks + b] = scale;
           }
@@ -220,9 +220,10 @@ void decode_row(const Weight& w, int64_t row, float* out) {
     for (int64_t c = first; c < end; ++c, from += bytes) out[c] = load_element(from, dtype);
   }
   if (w.format.scales == ScaleKind::none) return;
-  for (int64_t first = 0; first < w.cols; first += kScaleBlock) {
+  const int64_t wide = w.format.scales == ScaleKind::per_block ? w.format.scale_cols : w.cols;
+  for (int64_t first = 0; first < w.cols; first += wide) {
     const float scale = scale_at(w, row, first);
-    for (int64_t c = first; c < std::min(first + kScaleBlock, w.cols); ++c) out[c] *= scale;
+    for (int64_t c = first; c < std::min(first + wide, w.cols); ++c) out[c] *= scale;
   }
 }
 

@@ -4,27 +4,61 @@
 
 namespace sluice {
 
-uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
+namespace {
+
+constexpr uint64_t kPlaneAlignment = 64;
+
+uint64_t codes_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
   if (format.layout == WeightLayout::packed) {
     return static_cast<uint64_t>(ceil_div(rows, kPanelRows) * panel_bytes(format.dtype, cols));
   }
   return static_cast<uint64_t>(rows * cols * dtype_bytes(format.dtype));
 }
 
-uint64_t scale_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
-  int64_t panels = ceil_div(rows, kPanelRows);
-  int64_t count = 0;
+}  // namespace
+
+int64_t panel_scales(const WeightFormat& format, int64_t cols) {
   switch (format.scales) {
     case ScaleKind::none:
       break;
     case ScaleKind::per_row:
-      count = format.layout == WeightLayout::packed ? panels * kPanelRows : rows;
-      break;
+      return kPanelRows;
     case ScaleKind::per_block:
-      count = panels * ceil_div(cols, kScaleBlock);
-      break;
+      return ceil_div(cols, format.scale_cols);
   }
+  return 0;
+}
+
+uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols) {
+  if (plane == Plane::codes) return codes_bytes(format, rows, cols);
+  const bool plain = format.layout == WeightLayout::rows && format.scales == ScaleKind::per_row;
+  int64_t count = plain ? rows : ceil_div(rows, kPanelRows) * panel_scales(format, cols);
   return static_cast<uint64_t>(count) * sizeof(float);
+}
+
+uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
+  uint64_t sum = 0;
+  for (Plane plane : kPlanes) sum += plane_bytes(format, plane, rows, cols);
+  return sum;
+}
+
+uint64_t storage_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
+  uint64_t sum = 0;
+  for (Plane plane : kPlanes)
+    sum += round_up(plane_bytes(format, plane, rows, cols), kPlaneAlignment);
+  return sum;
+}
+
+std::byte* Weight::plane(Plane which) const {
+  return which == Plane::codes ? data : reinterpret_cast<std::byte*>(scales);
+}
+
+Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::byte* storage) {
+  Weight w{format, rows, cols, storage, nullptr};
+  const uint64_t codes = plane_bytes(format, Plane::codes, rows, cols);
+  if (format.scales != ScaleKind::none)
+    w.scales = reinterpret_cast<float*>(storage + round_up(codes, kPlaneAlignment));
+  return w;
 }
 
 int64_t element_offset(const Weight& w, int64_t row, int64_t col) {
@@ -61,7 +95,8 @@ float scale_at(const Weight& w, int64_t row, int64_t col) {
     case ScaleKind::per_row:
       return w.scales[row];
     case ScaleKind::per_block:
-      return w.scales[row / kPanelRows * ceil_div(w.cols, kScaleBlock) + col / kScaleBlock];
+      return w
+          .scales[row / kPanelRows * panel_scales(w.format, w.cols) + col / w.format.scale_cols];
   }
   return 1;
 }

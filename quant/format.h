@@ -19,11 +19,15 @@
 //
 // Row layout (embedding tables that are only looked up, norms): plain row-major, no padding.
 //
-// Scales (float32, dequantized = code * scale): none; one per row; or one per panel and 128
-// columns, [panels][ceil(cols / 128)]. A per-tensor scale is stored per row: the same number for
-// all rows of its tensor.
+// Scales (float32, dequantized = code * scale): none; one per row; or one per panel and scale_cols
+// columns, [panels][ceil(cols / scale_cols)]. A per-tensor scale is stored per row: the same number
+// for all rows of its tensor.
+//
+// Storage: the planes of a weight (codes, scales) lie one after another in one piece of memory,
+// each on a multiple of 64 bytes. In a plane the rows of a panel follow those of the panel before.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,27 +50,33 @@ struct WeightFormat {
   WeightLayout layout = WeightLayout::packed;
   ScaleKind scales = ScaleKind::none;
   // f8_e4m3: linear layers round their input to E4M3, too, each row by a scale of its own, or, if
-  // scales are per_block, each row's runs of kScaleBlock columns. With i8 they always do so, rows
+  // scales are per_block, each row's runs of scale_cols columns. With i8 they always do so, rows
   // to i8.
   bool quantized_input = false;
   // per_block: kScaleBlock rows from each multiple of it on have the same scales.
   bool whole_blocks = false;
+  int64_t scale_cols = kScaleBlock;  // per_block: columns that share a scale
   bool operator==(const WeightFormat&) const = default;
 };
 
 // Columns of one cell: 1, 2 or 4.
-constexpr int64_t cell_cols(DType dtype) {
-  const bool byte = dtype == DType::f8_e4m3 || dtype == DType::i8;
-  return kCellBytes / kPanelRows / (dtype == DType::f32 ? 4 : byte ? 1 : 2);
-}
-constexpr int64_t panel_bytes(DType dtype, int64_t cols) {
+inline int64_t cell_cols(DType dtype) { return kCellBytes / kPanelRows / dtype_bytes(dtype); }
+inline int64_t panel_bytes(DType dtype, int64_t cols) {
   return ceil_div(cols, cell_cols(dtype)) * kCellBytes;
 }
+// Scales of one panel.
+int64_t panel_scales(const WeightFormat& format, int64_t cols);
 
-// Bytes of the codes and of the scales of a [rows, cols] weight. Arithmetic only: works on
-// placeholders. The caller has checked that rows x cols x 4 does not overflow.
+enum class Plane : uint8_t { codes, scales };
+inline constexpr std::array kPlanes{Plane::codes, Plane::scales};
+
+// Bytes of one plane of a [rows, cols] weight; of the rows before one that begins a panel, where
+// that row lies in the plane. Arithmetic only: works on placeholders. The caller has checked that
+// rows x cols x 4 does not overflow.
+uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols);
+// Of all planes, and of a weight's storage, in which they begin on multiples of 64.
 uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
-uint64_t scale_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
+uint64_t storage_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
 
 // A view of a stored weight. For the packed layout rows is a multiple of kPanelRows.
 struct Weight {
@@ -77,7 +87,11 @@ struct Weight {
   float* scales = nullptr;
 
   bool is_meta() const { return data == nullptr; }
+  std::byte* plane(Plane which) const;  // null: it has none
 };
+
+// A weight whose planes are in `storage`, of storage_bytes.
+Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::byte* storage);
 
 // Byte offset of element (row, col) in `data`.
 int64_t element_offset(const Weight& w, int64_t row, int64_t col);

@@ -113,7 +113,7 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
   const char* mode = compute == Compute::bf16 ? "" : ", float32 compute";
   for (const Format& f : kFormats) {
     Weight w{f.format, kRows, kCols, weights.data(), reinterpret_cast<float*>(scales.data())};
-    const auto bytes = static_cast<int64_t>(weight_bytes(f.format, kRows, kCols));
+    const auto bytes = static_cast<int64_t>(plane_bytes(f.format, Plane::codes, kRows, kCols));
     const int64_t layers = kWeightBytes / bytes;
     for (int64_t n : {1, 4, 16}) {
       b.line(fmt::format("linear {}, {} rows{}", f.name, n, mode), b.rate(layers * bytes, [&] {

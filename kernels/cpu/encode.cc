@@ -67,10 +67,10 @@ void encode_panel_by_rows(const cpu::Ops& ops, const EncodeArgs& a, int64_t row,
 // it in L1.
 void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::EncodeSums& sums) {
   const DType codes = a.to.format.dtype;
-  const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
+  const int64_t wide = a.to.format.scale_cols, blocks = ceil_div(a.to.cols, wide);
   const int64_t end = std::min(row + kScaleBlock, a.rows);
   for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t col = b * kScaleBlock, cols = std::min(kScaleBlock, a.to.cols - col);
+    const int64_t col = b * wide, cols = std::min(wide, a.to.cols - col);
     uint32_t bits = 0;
     for (int64_t r = row; r < end; ++r) {
       const std::byte* from = a.source + r * a.source_stride + col * dtype_bytes(a.stored);

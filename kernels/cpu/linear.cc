@@ -99,7 +99,7 @@ cpu::LinearJob job_of(cpu::Units kind, const Weight& w, const float* bias, Tenso
   job.panels = w.rows / kPanelRows;
   job.row_scales = w.format.scales == ScaleKind::per_row ? w.scales : nullptr;
   job.block_scales = w.format.scales == ScaleKind::per_block ? w.scales : nullptr;
-  job.blocks = ceil_div(w.cols, kScaleBlock);
+  job.blocks = ceil_div(w.cols, w.format.scale_cols);
   job.bias = bias;
   job.y_stride = y.stride;
   return job;
@@ -123,7 +123,7 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   auto* packed = reinterpret_cast<uint32_t*>(scratch_at);
   auto* scales = reinterpret_cast<float*>(scratch_at + sizes.packed);
   const int64_t group_cols =
-      job.block_scales != nullptr ? kScaleBlock : std::max<int64_t>(x.cols, 1);
+      job.block_scales != nullptr ? w.format.scale_cols : std::max<int64_t>(x.cols, 1);
   const int64_t groups = ceil_div(x.cols, group_cols);  // of columns, with a scale each
   auto* offsets = reinterpret_cast<int32_t*>(scales + block * groups);
   std::byte* threads = scratch_at + sizes.packed + sizes.rows;

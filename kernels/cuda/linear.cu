@@ -10,6 +10,7 @@ int64_t padded(int64_t value, int64_t unit) { return ceil_div(value, unit) * uni
 void check_few_rows(const Tensor& x, const Weight& w, const Tensor& y) {
   check(!w.is_meta() && w.format.layout == WeightLayout::rows, "a resident weight of plain rows");
   check(w.format.scales == ScaleKind::none || w.scales != nullptr, "scales are resident");
+  check(w.format.scale_cols == kScaleBlock, "blocks of 128 columns");
   check(x.dtype == DType::f32 && y.dtype == DType::f32, "activations are float32");
   check(x.rows <= kFewRows && x.rows == y.rows && x.cols == w.cols && y.cols == w.rows,
         "y = x w^T of a few rows");

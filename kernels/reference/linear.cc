@@ -13,7 +13,8 @@ namespace {
 
 // Columns that share a scale: without blocks the whole row.
 int64_t scale_cols(const Weight& w) {
-  return w.format.scales == ScaleKind::per_block ? kScaleBlock : std::max<int64_t>(w.cols, 1);
+  return w.format.scales == ScaleKind::per_block ? w.format.scale_cols
+                                                 : std::max<int64_t>(w.cols, 1);
 }
 
 // Codes of one weight times one row of x: each scale block is summed from zero, then scaled, then

@@ -18,7 +18,7 @@ Matrices some_matrices(const ReadPlan& plan) {
   for (const ParamPlan& p : plan.params) {
     if (p.streamed() || p.param->role != ParamRole::linear) continue;
     matrices.weights.push_back(p.param->value);
-    matrices.bytes += p.bytes + p.scale_bytes;
+    matrices.bytes += p.bytes;
     if (matrices.bytes >= 2 * kSustainedBytes) break;
   }
   if (matrices.bytes < kSustainedBytes) return {};

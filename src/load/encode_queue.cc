@@ -188,10 +188,10 @@ void EncodeQueue::copy_spilled(const ArrivedSpan& arrived) {
   if (!from) throw SpillDamaged(tensor.stored->name);
   Weight to = weights_[tensor.param];
   int64_t row = plan_.params[tensor.param].param->pieces[tensor.piece].offset + move.first_row;
-  std::ranges::copy(arrived.read.bytes, to.data + element_offset(to, row, 0));
-  uint64_t scales = scale_bytes(to.format, from->rows, to.cols) / sizeof(float);
-  std::copy_n(from->scales, scales,
-              &to.scales[scale_bytes(to.format, row, to.cols) / sizeof(float)]);
+  for (Plane plane : kPlanes) {
+    std::copy_n(from->plane(plane), plane_bytes(to.format, plane, from->rows, to.cols),
+                to.plane(plane) + plane_bytes(to.format, plane, row, to.cols));
+  }
   finish(arrived);
 }
 

@@ -70,14 +70,11 @@ void HostTiles::fetch(Slot& slot, uint32_t tile) {
     copies_->copy(at, begin, bytes);
     bytes_copied_ += bytes;
   };
-  const WeightFormat& format = from.format;
-  copy(to.weight.data, from.data + element_offset(from, to.first_row, 0),
-       weight_bytes(format, to.weight.rows, from.cols));
-  if (from.scales != nullptr) {
-    const float* scales =
-        from.scales + scale_bytes(format, to.first_row, from.cols) / sizeof(float);
-    copy(reinterpret_cast<std::byte*>(to.weight.scales), reinterpret_cast<const std::byte*>(scales),
-         scale_bytes(format, to.weight.rows, from.cols));
+  for (Plane plane : kPlanes) {
+    if (from.plane(plane) == nullptr) continue;
+    copy(to.weight.plane(plane),
+         from.plane(plane) + plane_bytes(from.format, plane, to.first_row, from.cols),
+         plane_bytes(from.format, plane, to.weight.rows, from.cols));
   }
   copies_->record(*slot.arrived);
   slot.tile = tile;

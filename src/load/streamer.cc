@@ -138,7 +138,7 @@ Resident::Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage)
   for (const ParamPlan& p : plan.params) {
     if (p.unit != unit || p.streamed()) continue;
     p.param->value = plan.weight(p, storage_.of(p.tier).data());
-    parts_.push_back({p.param, p.tier, p.offset, p.scale_offset + p.scale_bytes - p.offset});
+    parts_.push_back({p.param, p.tier, p.offset, p.storage});
   }
 }
 

@@ -10,7 +10,6 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kStorageAlignment = 64;
 // A reader may widen a read to its file's alignment at both ends, inside the slot.
 constexpr uint64_t kAlignmentSlack = 8192;
 constexpr uint64_t kFewestSlots = 4;
@@ -75,16 +74,14 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
         0,
         0,
         0,
-        0,
         placement.empty() ? Tier::device : placement[i]};
     UnitPlan& unit = plan.units[p.unit];
     p.bytes = weight_bytes(p.format, param->rows, param->cols);
-    p.scale_bytes = scale_bytes(p.format, param->rows, param->cols);
+    p.storage = storage_bytes(p.format, param->rows, param->cols);
     if (!p.streamed()) {
       uint64_t& storage = p.tier == Tier::host ? unit.host_bytes : unit.storage_bytes;
       p.offset = storage;
-      p.scale_offset = p.offset + round_up(p.bytes, kStorageAlignment);
-      storage = p.scale_offset + round_up(p.scale_bytes, kStorageAlignment);
+      storage += p.storage;
     }
     plan.params.push_back(p);
   }
@@ -164,7 +161,7 @@ class SpanWriter {
     auto tiles = static_cast<uint32_t>(ceil_div(rows.rows, step));
     plan_.sweep.push_back({tensor, plan_.sweep_tiles(), tiles, step});
     const ParamPlan& param = plan_.params[plan_.tensors[tensor].param];
-    plan_.tile_bytes = std::max(plan_.tile_bytes, tile_layout(param, step).bytes);
+    plan_.tile_bytes = std::max(plan_.tile_bytes, tile_bytes(param, step));
   }
 
  private:
@@ -257,22 +254,13 @@ ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeR
   return plan;
 }
 
-TileLayout tile_layout(const ParamPlan& param, int64_t rows) {
-  TileLayout layout;
-  layout.rows = ceil_div(rows, kPanelRows) * kPanelRows;
-  layout.scale_offset =
-      round_up(weight_bytes(param.format, layout.rows, param.param->cols), kStorageAlignment);
-  layout.bytes =
-      layout.scale_offset +
-      round_up(scale_bytes(param.format, layout.rows, param.param->cols), kStorageAlignment);
-  return layout;
+uint64_t tile_bytes(const ParamPlan& param, int64_t rows) {
+  return storage_bytes(param.format, ceil_div(rows, kPanelRows) * kPanelRows, param.param->cols);
 }
 
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory) {
-  TileLayout layout = tile_layout(param, rows);
-  Weight w{param.format, layout.rows, param.param->cols, memory, nullptr};
-  if (param.scale_bytes > 0) w.scales = reinterpret_cast<float*>(memory + layout.scale_offset);
-  return w;
+  return weight_in(param.format, ceil_div(rows, kPanelRows) * kPanelRows, param.param->cols,
+                   memory);
 }
 
 uint32_t ReadPlan::sweep_tiles() const {
@@ -321,15 +309,13 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
 uint64_t ReadPlan::bytes_per_token() const {
   uint64_t sum = 0;
   for (const ParamPlan& p : params) {
-    if (!p.only_looked_up()) sum += p.bytes + p.scale_bytes;
+    if (!p.only_looked_up()) sum += p.bytes;
   }
   return sum;
 }
 
 Weight ReadPlan::weight(const ParamPlan& p, std::byte* unit_storage) const {
-  Weight w{p.format, p.param->rows, p.param->cols, unit_storage + p.offset, nullptr};
-  if (p.scale_bytes > 0) w.scales = reinterpret_cast<float*>(unit_storage + p.scale_offset);
-  return w;
+  return weight_in(p.format, p.param->rows, p.param->cols, unit_storage + p.offset);
 }
 
 }  // namespace sluice

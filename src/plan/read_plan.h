@@ -40,10 +40,9 @@ struct ParamPlan {
   Param* param = nullptr;
   uint32_t unit = 0;
   WeightFormat format;
-  uint64_t offset = 0;  // of the codes in the unit's storage of their tier, multiple of 64
-  uint64_t bytes = 0;
-  uint64_t scale_offset = 0;
-  uint64_t scale_bytes = 0;
+  uint64_t offset = 0;   // of its planes in the unit's storage of their tier, multiple of 64
+  uint64_t bytes = 0;    // of its planes
+  uint64_t storage = 0;  // of these with padding, multiple of 64
   Tier tier = Tier::device;
 
   bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
@@ -150,13 +149,8 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const Staging& staging, const Placement& placement = {});
 
-// What a tile of `rows` rows of a parameter needs, and where its scales begin.
-struct TileLayout {
-  int64_t rows = 0;  // whole panels
-  uint64_t scale_offset = 0;
-  uint64_t bytes = 0;
-};
-TileLayout tile_layout(const ParamPlan& param, int64_t rows);
+// What a tile of `rows` rows of a parameter needs, which are whole panels of them.
+uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
 

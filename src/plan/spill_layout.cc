@@ -23,8 +23,8 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   SpilledTensor s;
   s.tensor = t;
   s.panels = static_cast<uint64_t>(ceil_div(piece.cut.rows, kPanelRows));
-  s.panel_bytes = static_cast<uint64_t>(panel_bytes(param.format.dtype, param.param->cols));
-  s.panel_scales = scale_bytes(param.format, kPanelRows, param.param->cols) / sizeof(float);
+  s.panel_bytes = plane_bytes(param.format, Plane::codes, kPanelRows, param.param->cols);
+  s.panel_scales = static_cast<uint64_t>(panel_scales(param.format, param.param->cols));
   return s;
 }
 

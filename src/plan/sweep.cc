@@ -17,7 +17,7 @@ std::optional<Tier> fate(const ParamPlan& p, const std::vector<PlaceRule>& rules
   return wanted_tier(rules, p.param->path);
 }
 
-uint64_t storage_of(const ParamPlan& p) { return p.bytes + p.scale_bytes + 2 * kCellBytes; }
+uint64_t storage_of(const ParamPlan& p) { return p.bytes + 2 * kCellBytes; }
 
 // Of `movable`, those that are worth considering when `need` bytes have to go: without the largest,
 // as long as the others are enough. One that is larger than all that has to go would be read whole
@@ -136,7 +136,7 @@ LookupShape lookup_shape(const ReadPlan& plan) {
     uint64_t group = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
     shape.slot_bytes =
         std::max(shape.slot_bytes, round_up(group, io::kDirectAlignment) + io::kDirectAlignment);
-    shape.tile_bytes = std::max(shape.tile_bytes, tile_layout(p, rows.group).bytes);
+    shape.tile_bytes = std::max(shape.tile_bytes, tile_bytes(p, rows.group));
     shape.row_bytes =
         std::max(shape.row_bytes, static_cast<uint64_t>(p.param->cols) * sizeof(float));
   }
@@ -156,7 +156,7 @@ int64_t host_tile_rows(const ParamPlan& p) {
   constexpr uint64_t kTileBytes = 2 * MiB;
   const int64_t rows = p.format.whole_blocks ? kScaleBlock : kPanelRows;
   int64_t groups = ceil_div(p.param->rows, rows);
-  uint64_t group = tile_layout(p, rows).bytes;
+  uint64_t group = tile_bytes(p, rows);
   int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(kTileBytes / group));
   return ceil_div(groups, ceil_div(groups, fit)) * rows;
 }
@@ -165,7 +165,7 @@ uint64_t host_tile_bytes(const ReadPlan& plan) {
   uint64_t most = 0;
   for (const ParamPlan& p : plan.params) {
     if (p.tier == Tier::host && !p.only_looked_up())
-      most = std::max(most, tile_layout(p, host_tile_rows(p)).bytes);
+      most = std::max(most, tile_bytes(p, host_tile_rows(p)));
   }
   return most;
 }
@@ -173,7 +173,7 @@ uint64_t host_tile_bytes(const ReadPlan& plan) {
 uint64_t host_sweep_bytes(const ReadPlan& plan) {
   uint64_t sum = 0;
   for (const ParamPlan& p : plan.params)
-    if (p.tier == Tier::host && !p.only_looked_up()) sum += p.bytes + p.scale_bytes;
+    if (p.tier == Tier::host && !p.only_looked_up()) sum += p.bytes;
   return sum;
 }
 

@@ -176,7 +176,7 @@ TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
     std::unique_ptr<DeviceStream> compute = device.stream();
     Ledger ledger;
     uint64_t bytes = 0;
-    for (const ParamPlan* p : order) bytes += p->bytes + p->scale_bytes;
+    for (const ParamPlan* p : order) bytes += p->bytes;
     Buffer found(ledger, Use::workspace, "found", bytes, Buffer::Touch::now);
     std::unique_ptr<Pinned> pinned = device.pin(found.bytes());
     uint64_t at = 0;
@@ -189,9 +189,11 @@ TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
         WeightTile tile = p->param->stream->tile(*p->param, row, *compute);
         EXPECT_EQ(tile.first_row, row);
         row += tile.weight.rows;
-        take(tile.weight.data, weight_bytes(p->format, tile.weight.rows, p->param->cols));
-        if (p->scale_bytes > 0)
-          take(tile.weight.scales, scale_bytes(p->format, tile.weight.rows, p->param->cols));
+        take(tile.weight.data,
+             plane_bytes(p->format, Plane::codes, tile.weight.rows, p->param->cols));
+        if (tile.weight.scales != nullptr)
+          take(tile.weight.scales,
+               plane_bytes(p->format, Plane::scales, tile.weight.rows, p->param->cols));
       }
     }
     compute->synchronize();
@@ -204,8 +206,10 @@ TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
           EXPECT_EQ(std::memcmp(found.data() + at, data, size), 0) << p->param->path;
           at += size;
         };
-        expect(w.data + element_offset(w, row, 0), weight_bytes(p->format, rows, w.cols));
-        if (w.scales != nullptr) expect(w.scales + row, scale_bytes(p->format, rows, w.cols));
+        expect(w.data + element_offset(w, row, 0),
+               plane_bytes(p->format, Plane::codes, rows, w.cols));
+        if (w.scales != nullptr)
+          expect(w.scales + row, plane_bytes(p->format, Plane::scales, rows, w.cols));
       }
     }
   }

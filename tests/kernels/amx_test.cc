@@ -139,7 +139,7 @@ TEST_P(Amx, SumsAreTakenInTheStatedOrder) {
 // Denormals count as zero and are never a result, alone or among others.
 TEST_P(Amx, DenormalsAreZero) {
   StoredWeight w({DType::bf16, WeightLayout::packed, ScaleKind::none}, 16, 64);
-  std::fill_n(w.weight.data, weight_bytes(w.weight.format, 16, 64), std::byte{0});
+  std::fill_n(w.weight.data, plane_bytes(w.weight.format, Plane::codes, 16, 64), std::byte{0});
   const uint16_t one = float_to_bf16(1), tiny = float_to_bf16(0x1p-130f);
   for (int64_t o = 0; o < 16; ++o) {
     std::memcpy(w.weight.data + element_offset(w.weight, o, 0), o == 0 ? &tiny : &one, 2);

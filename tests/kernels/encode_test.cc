@@ -90,10 +90,10 @@ class Encode : public test::EveryIsa {
                              static_cast<int>(format.layout), source.rows, source.cols));
     // One byte more than the weight has: nothing is written behind it.
     ASSERT_EQ(std::memcmp(actual.weight.data, expected.weight.data,
-                          weight_bytes(format, source.rows, source.cols) + 1),
+                          plane_bytes(format, Plane::codes, source.rows, source.cols) + 1),
               0);
     ASSERT_EQ(std::memcmp(actual.weight.scales, expected.weight.scales,
-                          scale_bytes(format, source.rows, source.cols) + 1),
+                          plane_bytes(format, Plane::scales, source.rows, source.cols) + 1),
               0);
     expect_same_stats(have, want);
   }
@@ -210,10 +210,12 @@ TEST_P(Encode, RowGroupsGiveTheWhole) {
       sum.add(backend.encoder->encode(args));
       end = begin;
     }
-    EXPECT_EQ(std::memcmp(whole.weight.data, parts.weight.data, weight_bytes(format, rows, cols)),
+    EXPECT_EQ(std::memcmp(whole.weight.data, parts.weight.data,
+                          plane_bytes(format, Plane::codes, rows, cols)),
               0);
-    EXPECT_EQ(
-        std::memcmp(whole.weight.scales, parts.weight.scales, scale_bytes(format, rows, cols)), 0);
+    EXPECT_EQ(std::memcmp(whole.weight.scales, parts.weight.scales,
+                          plane_bytes(format, Plane::scales, rows, cols)),
+              0);
     expect_same_stats(sum, expected);
   }
 }

@@ -125,7 +125,7 @@ TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
     WeightFormat format{DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row};
     StoredWeight w(format, 256, 4);
     std::fill_n(w.weight.scales, 256, 1.0f);
-    std::fill_n(w.weight.data, weight_bytes(format, 256, 4), std::byte{0});
+    std::fill_n(w.weight.data, plane_bytes(format, Plane::codes, 256, 4), std::byte{0});
     for (int64_t code = 0; code < 256; ++code) {
       w.weight.data[element_offset(w.weight, code, code % 4)] = static_cast<std::byte>(code);
     }

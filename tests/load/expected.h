@@ -178,8 +178,8 @@ class ExpectedParams {
   EncodedPart encode(const Part& part, WeightFormat format) const {
     EncodedPart e{part, format, {}, {}};
     e.format.layout = WeightLayout::rows;
-    e.codes.resize(weight_bytes(e.format, part.rows, part.cols));
-    e.scales.resize(scale_bytes(e.format, part.rows, part.cols) / sizeof(float));
+    e.codes.resize(plane_bytes(e.format, Plane::codes, part.rows, part.cols));
+    e.scales.resize(plane_bytes(e.format, Plane::scales, part.rows, part.cols) / sizeof(float));
     EncodeArgs args;
     args.stored = *parse_dtype(part.tensor->dtype);
     const int64_t element = dtype_bytes(args.stored);

@@ -88,7 +88,7 @@ TEST(Encode, PaddingIsZeroWithScaleOne) {
     args.tensor_amax = 2;
     encode_reference(args);
     int zero_bytes = 0;
-    for (uint64_t i = 0; i < weight_bytes(w.weight.format, 3, 5); ++i) {
+    for (uint64_t i = 0; i < plane_bytes(w.weight.format, Plane::codes, 3, 5); ++i) {
       zero_bytes += w.weight.data[i] == std::byte{0};
     }
     EXPECT_EQ(zero_bytes, 2 * 64 - 15);
@@ -170,10 +170,12 @@ TEST(Encode, RowGroupsGiveTheSameAsTheWhole) {
       sum.add(encode_reference(args));
       end = begin;
     }
-    EXPECT_EQ(std::memcmp(whole.weight.data, parts.weight.data, weight_bytes(format, rows, cols)),
+    EXPECT_EQ(std::memcmp(whole.weight.data, parts.weight.data,
+                          plane_bytes(format, Plane::codes, rows, cols)),
               0);
-    EXPECT_EQ(
-        std::memcmp(whole.weight.scales, parts.weight.scales, scale_bytes(format, rows, cols)), 0);
+    EXPECT_EQ(std::memcmp(whole.weight.scales, parts.weight.scales,
+                          plane_bytes(format, Plane::scales, rows, cols)),
+              0);
     EXPECT_EQ(sum.elements, expected.elements);
     EXPECT_EQ(sum.max_error, expected.max_error);
     EXPECT_NEAR(sum.error_squares, expected.error_squares, expected.error_squares * 1e-12);

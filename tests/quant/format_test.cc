@@ -31,7 +31,7 @@ TEST(Format, EveryElementHasAPlaceOfItsOwnWithinTheWeight) {
       EXPECT_EQ(*offsets.begin(), 0);
       for (int64_t offset : offsets) EXPECT_EQ(offset % bytes, 0);
       EXPECT_LE(*offsets.rbegin() + bytes,
-                static_cast<int64_t>(weight_bytes(w.format, rows, cols)));
+                static_cast<int64_t>(plane_bytes(w.format, Plane::codes, rows, cols)));
     }
   }
 }
@@ -59,13 +59,13 @@ TEST(Format, SizesIncludePadding) {
   WeightFormat block{DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_block};
   WeightFormat row{DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row};
   WeightFormat plain{DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row};
-  EXPECT_EQ(weight_bytes(bf16, 17, 3), 2u * 2 * 64);
-  EXPECT_EQ(scale_bytes(bf16, 17, 3), 0u);
-  EXPECT_EQ(weight_bytes(block, 130, 257), 9u * 65 * 64);
-  EXPECT_EQ(scale_bytes(block, 130, 257), 9u * 3 * 4);
-  EXPECT_EQ(scale_bytes(row, 130, 257), 9u * 16 * 4);
-  EXPECT_EQ(weight_bytes(plain, 130, 257), 130u * 257);
-  EXPECT_EQ(scale_bytes(plain, 130, 257), 130u * 4);
+  EXPECT_EQ(plane_bytes(bf16, Plane::codes, 17, 3), 2u * 2 * 64);
+  EXPECT_EQ(plane_bytes(bf16, Plane::scales, 17, 3), 0u);
+  EXPECT_EQ(plane_bytes(block, Plane::codes, 130, 257), 9u * 65 * 64);
+  EXPECT_EQ(plane_bytes(block, Plane::scales, 130, 257), 9u * 3 * 4);
+  EXPECT_EQ(plane_bytes(row, Plane::scales, 130, 257), 9u * 16 * 4);
+  EXPECT_EQ(plane_bytes(plain, Plane::codes, 130, 257), 130u * 257);
+  EXPECT_EQ(plane_bytes(plain, Plane::scales, 130, 257), 130u * 4);
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ inline AlignedBytes aligned_bytes(uint64_t bytes) {
 
 struct StoredWeight {
   StoredWeight(WeightFormat format, int64_t logical_rows, int64_t cols)
-      : data(aligned_bytes(weight_bytes(format, logical_rows, cols))),
-        scales(aligned_bytes(scale_bytes(format, logical_rows, cols))) {
+      : data(aligned_bytes(plane_bytes(format, Plane::codes, logical_rows, cols))),
+        scales(aligned_bytes(plane_bytes(format, Plane::scales, logical_rows, cols))) {
     weight.format = format;
     weight.rows = format.layout == WeightLayout::packed
                       ? ceil_div(logical_rows, kPanelRows) * kPanelRows

@@ -60,7 +60,8 @@ class DeviceMatrix {
 // A weight of the row layout, in device memory.
 struct DeviceWeight {
   DeviceWeight(WeightFormat format, int64_t rows, int64_t cols)
-      : data(weight_bytes(format, rows, cols)), scales(scale_bytes(format, rows, cols) / 4) {
+      : data(plane_bytes(format, Plane::codes, rows, cols)),
+        scales(plane_bytes(format, Plane::scales, rows, cols) / 4) {
     weight = {format, rows, cols, data.data(), scales.size() == 0 ? nullptr : scales.data()};
   }
   Weight host() const {  // what it holds now, until the next launch
