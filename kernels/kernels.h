@@ -126,6 +126,9 @@ class Kernels {
   // format says quantized_input, each row of x becomes codes of w's type by a scale of its own
   // (code_scale of its largest |x|), or for per_block each 128 columns of it, whatever the compute
   // type, by which the sum is multiplied first; a row that is not finite gives NaN.
+  // Grouped weights (quant/groups.h): each group's products are summed from zero in column order,
+  // times its scale, less the sum of its inputs, likewise, times its minimum; groups are added in
+  // order. bf16 compute rounds x. Where w has an order of columns x is taken in it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
   // Rotates pairs (i, i + rope_dim/2) of each head's first rope_dim elements, in place ("neox", as
@@ -201,6 +204,7 @@ struct WorkspaceNeeds {
   int64_t max_rows = 0;
   int64_t max_cols = 0;  // of a linear layer's input
   int64_t head_dim = 0;
+  bool grouped = false;  // some weights are grouped codes or blocks (quant/groups.h)
   // Not asked by the CPU, whose scratch is the same however long the context:
   int64_t heads = 0;      // of queries
   int64_t rope_cols = 0;  // of cos and sin

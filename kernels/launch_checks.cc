@@ -1,5 +1,7 @@
 #include "kernels/launch_checks.h"
 
+#include "quant/groups.h"
+
 namespace sluice {
 namespace {
 
@@ -11,8 +13,15 @@ void check_activations(const Tensor& x) {
 
 void check_weight(const Weight& w) {
   check(w.data != nullptr, "weight is resident");
-  check(w.format.scales == ScaleKind::none || w.scales != nullptr, "scales are resident");
+  check(w.plane(Plane::scales) != nullptr || w.format.scales == ScaleKind::none,
+        "scales are resident");
   // The kernels scale the sums of so many columns.
+  if (w.format.scales == ScaleKind::grouped) {
+    check(w.group_scales != nullptr && w.zeros != nullptr, "groups are resident");
+    check(w.format.scale_cols > 0 && w.format.scale_cols % kRunCols == 0, "groups of whole runs");
+    check(!w.format.ordered || w.order != nullptr, "the order of columns is resident");
+    return;
+  }
   check(w.format.scale_cols == kScaleBlock, "blocks of 128 columns");
 }
 

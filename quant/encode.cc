@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "quant/blocks.h"
 #include "quant/float8.h"
+#include "quant/gptq.h"
+#include "quant/groups.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -116,6 +119,55 @@ void write_scales(const EncodeArgs& a) {
   }
 }
 
+void check_blocks(const EncodeArgs& a) {
+  const Weight& to = a.to;
+  check(to.format.dtype == a.stored && to.data != nullptr, "blocks stay what they are");
+  check(to.cols % block_cols(to.format) == 0, "whole blocks");
+  check(a.rows <= 1 || a.source_stride >= grouped_row_bytes(to.format, to.cols), "rows");
+  check(a.first_row >= 0 && a.first_row + a.rows <= to.rows, "rows within the weight");
+  check(to.format.layout == WeightLayout::rows || a.first_row % kPanelRows == 0,
+        "row groups begin a panel");
+}
+
+// Blocks are copied, and interleaved in the packed layout.
+void copy_blocks(const EncodeArgs& a) {
+  const WeightFormat& format = a.to.format;
+  const int64_t row_bytes = grouped_row_bytes(format, a.to.cols), bytes = block_bytes(format);
+  const auto* source = reinterpret_cast<const uint8_t*>(a.source);
+  auto* to = reinterpret_cast<uint8_t*>(a.to.data) + a.first_row * row_bytes;
+  if (format.layout == WeightLayout::rows) {
+    for (int64_t r = 0; r < a.rows; ++r)
+      std::copy_n(source + r * a.source_stride, row_bytes, to + r * row_bytes);
+    return;
+  }
+  for (int64_t first = 0; first < a.rows; first += kPanelRows) {
+    for (int64_t at = 0; at < row_bytes; at += bytes, to += bytes * kPanelRows) {
+      const uint8_t* from[kPanelRows] = {};
+      for (int64_t r = 0; r < std::min(kPanelRows, a.rows - first); ++r)
+        from[r] = source + (first + r) * a.source_stride + at;
+      interleave_blocks(format.dtype, from, to);
+    }
+  }
+}
+
+EncodeStats encode_blocks(const EncodeArgs& a) {
+  check_blocks(a);
+  copy_blocks(a);
+  EncodeStats stats;
+  stats.elements = a.rows * a.to.cols;
+  // A block is not finite where one of its scales is not.
+  const int64_t bytes = block_bytes(a.to.format), blocks = a.to.cols / block_cols(a.to.format);
+  with_block(a.stored, [&]<class Kind>(Kind) {
+    for (int64_t i = 0; i < a.rows * blocks; ++i) {
+      const auto* block = reinterpret_cast<const uint8_t*>(a.source) +
+                          i / blocks * a.source_stride + i % blocks * bytes;
+      if (!std::isfinite(Kind::scale(block, 0) + Kind::min(block, 0)))
+        stats.not_finite += Kind::kLayout.cols;
+    }
+  });
+  return stats;
+}
+
 }  // namespace
 
 void EncodeStats::add(const EncodeStats& other) {
@@ -170,6 +222,8 @@ float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
 }
 
 EncodeStats encode_reference(const EncodeArgs& a) {
+  if (is_block(a.stored)) return encode_blocks(a);
+  if (a.to.format.scales == ScaleKind::grouped) return encode_gptq(a);
   check_encode(a);
   write_scales(a);
   const Weight& to = a.to;
@@ -210,6 +264,7 @@ float decode_element(const Weight& w, int64_t row, int64_t col) {
 }
 
 void decode_row(const Weight& w, int64_t row, float* out) {
+  if (is_grouped(w.format)) return decode_grouped_row(w, row, out);
   const DType dtype = w.format.dtype;
   const int64_t bytes = dtype_bytes(dtype);
   // Columns that lie together: all, or at least pairs (single ones of float32) in a cell.

@@ -25,14 +25,22 @@ struct EncodeStats {
 
 struct EncodeArgs {
   const std::byte* source = nullptr;  // row-major elements of `stored`; any alignment
-  DType stored = DType::bf16;         // f64, f32, f16 or bf16
-  int64_t source_stride = 0;          // bytes from one source row to the next
-  int64_t rows = 0;                   // source rows given here
+  // f64, f32, f16 or bf16; or, into a weight of that type, a block's (quant/blocks.h), which is
+  // only copied; or what quant/gptq.h takes.
+  DType stored = DType::bf16;
+  int64_t source_stride = 0;  // bytes from one source row to the next
+  int64_t rows = 0;           // source rows given here
   ScaleGroup group = ScaleGroup::none;
   Weight to;  // cols = columns of a source row; dtype, layout and scales fit group
   // Row of `to` that the first source row becomes. In the packed layout a multiple of 16, and so is
   // rows, unless the tensor ends here: then the panel's other rows become zero, with scale 1.
   int64_t first_row = 0;
+  // Of grouped codes, which come from several tensors: where the source goes, and how it is stored.
+  Plane plane = Plane::codes;
+  int64_t first_col = 0;            // of `to`: input that the first source row of codes has
+  const int32_t* places = nullptr;  // [cols]: column of `to` that an input becomes; null: its own
+  int64_t first_output = 0;         // column of the source
+  int64_t outputs = 0;              // columns, which are rows of `to`
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
   // end) and first_row is a multiple of 16; rows may span several blocks.
   // ScaleGroup::tensor: the tensor's largest finite |x|, from absolute_max.
@@ -57,7 +65,7 @@ float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
 // float32, to nearest even. An f64 element is rounded to float32 first; that is its x.
 EncodeStats encode_reference(const EncodeArgs& args);
 
-// The dequantized element (row, col), in any layout.
+// The dequantized element (row, col), in any layout; not of grouped weights (quant/groups.h).
 float decode_element(const Weight& w, int64_t row, int64_t col);
 
 // Row `row` as float32[cols]: how embeddings are looked up and norms are read.

@@ -1,5 +1,7 @@
 #include "quant/format.h"
 
+#include "quant/blocks.h"
+#include "quant/groups.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -9,6 +11,11 @@ namespace {
 constexpr uint64_t kPlaneAlignment = 64;
 
 uint64_t codes_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
+  if (is_grouped(format)) {
+    const bool packed = format.layout == WeightLayout::packed;
+    return static_cast<uint64_t>((packed ? ceil_div(rows, kPanelRows) * kPanelRows : rows) *
+                                 grouped_row_bytes(format, cols));
+  }
   if (format.layout == WeightLayout::packed) {
     return static_cast<uint64_t>(ceil_div(rows, kPanelRows) * panel_bytes(format.dtype, cols));
   }
@@ -25,15 +32,29 @@ int64_t panel_scales(const WeightFormat& format, int64_t cols) {
       return kPanelRows;
     case ScaleKind::per_block:
       return ceil_div(cols, format.scale_cols);
+    case ScaleKind::grouped:
+      return kPanelRows * ceil_div(cols, format.scale_cols);
   }
   return 0;
 }
 
 uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols) {
   if (plane == Plane::codes) return codes_bytes(format, rows, cols);
-  const bool plain = format.layout == WeightLayout::rows && format.scales == ScaleKind::per_row;
-  int64_t count = plain ? rows : ceil_div(rows, kPanelRows) * panel_scales(format, cols);
-  return static_cast<uint64_t>(count) * sizeof(float);
+  const bool grouped = format.scales == ScaleKind::grouped;
+  if (plane == Plane::order)
+    return format.ordered ? static_cast<uint64_t>(cols) * sizeof(int32_t) : 0;
+  if (plane == Plane::zeros && !grouped) return 0;
+  const bool by_panels =
+      format.layout == WeightLayout::packed || format.scales == ScaleKind::per_block;
+  const int64_t panel = panel_scales(format, cols);
+  const int64_t count =
+      by_panels ? ceil_div(rows, kPanelRows) * panel : rows * (panel / kPanelRows);
+  if (plane == Plane::zeros) return static_cast<uint64_t>(count);
+  return static_cast<uint64_t>(count * dtype_bytes(format.scale_type));
+}
+
+uint64_t plane_offset(const WeightFormat& format, Plane plane, int64_t row, int64_t cols) {
+  return plane == Plane::order ? 0 : plane_bytes(format, plane, row, cols);
 }
 
 uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
@@ -50,18 +71,42 @@ uint64_t storage_bytes(const WeightFormat& format, int64_t rows, int64_t cols) {
 }
 
 std::byte* Weight::plane(Plane which) const {
-  return which == Plane::codes ? data : reinterpret_cast<std::byte*>(scales);
+  switch (which) {
+    case Plane::codes:
+      return data;
+    case Plane::scales:
+      return group_scales != nullptr ? group_scales : reinterpret_cast<std::byte*>(scales);
+    case Plane::zeros:
+      return reinterpret_cast<std::byte*>(zeros);
+    case Plane::order:
+      return reinterpret_cast<std::byte*>(order);
+  }
+  return nullptr;
 }
 
 Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::byte* storage) {
-  Weight w{format, rows, cols, storage, nullptr};
-  const uint64_t codes = plane_bytes(format, Plane::codes, rows, cols);
-  if (format.scales != ScaleKind::none)
-    w.scales = reinterpret_cast<float*>(storage + round_up(codes, kPlaneAlignment));
+  Weight w{.format = format, .rows = rows, .cols = cols, .data = storage};
+  uint64_t at = 0;
+  const auto next = [&](Plane plane) -> std::byte* {
+    const uint64_t bytes = plane_bytes(format, plane, rows, cols);
+    std::byte* begin = bytes > 0 ? storage + at : nullptr;
+    at += round_up(bytes, kPlaneAlignment);
+    return begin;
+  };
+  next(Plane::codes);
+  std::byte* scales = next(Plane::scales);
+  if (format.scales == ScaleKind::grouped) {
+    w.group_scales = scales;
+  } else {
+    w.scales = reinterpret_cast<float*>(scales);
+  }
+  w.zeros = reinterpret_cast<uint8_t*>(next(Plane::zeros));
+  w.order = reinterpret_cast<int32_t*>(next(Plane::order));
   return w;
 }
 
 int64_t element_offset(const Weight& w, int64_t row, int64_t col) {
+  check(!is_grouped(w.format), "elements of whole bytes");
   DType dtype = w.format.dtype;
   int64_t bytes = dtype_bytes(dtype);
   if (w.format.layout == WeightLayout::rows) return (row * w.cols + col) * bytes;
@@ -97,6 +142,8 @@ float scale_at(const Weight& w, int64_t row, int64_t col) {
     case ScaleKind::per_block:
       return w
           .scales[row / kPanelRows * panel_scales(w.format, w.cols) + col / w.format.scale_cols];
+    case ScaleKind::grouped:
+      break;  // quant/groups.h
   }
   return 1;
 }

@@ -19,12 +19,25 @@
 //
 // Row layout (embedding tables that are only looked up, norms): plain row-major, no padding.
 //
-// Scales (float32, dequantized = code * scale): none; one per row; or one per panel and scale_cols
-// columns, [panels][ceil(cols / scale_cols)]. A per-tensor scale is stored per row: the same number
-// for all rows of its tensor.
+// Blocks of GGUF (dtype is one of quant/blocks.h) are kept as they are stored: in the row layout
+// one after another, in the packed layout interleaved by panels.
 //
-// Storage: the planes of a weight (codes, scales) lie one after another in one piece of memory,
-// each on a multiple of 64 bytes. In a plane the rows of a panel follow those of the panel before.
+// Grouped codes (dtype u8, scales grouped): integers of 2, 3, 4 or 8 bits, dequantized = (code -
+// zero) * scale, with a scale and a zero for each row and scale_cols columns. 32 columns of a row
+// are a run of `bits` words of 32 bits. Columns (0, 1), (2, 3) ... of a word have the same bits of
+// its lower and its upper half, from the lowest bits on; of 3 bits two words hold the lower two,
+// and the third the upper one. In the packed layout a run is [word][16 rows]; columns are padded to
+// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. Where the format says
+// `ordered`, columns have been moved so that those of a group lie together: column k is input
+// order[k].
+//
+// Scales of other formats (float32, dequantized = code * scale): none; one per row; or one per
+// panel and scale_cols columns, [panels][ceil(cols / scale_cols)]. A per-tensor scale is stored per
+// row: the same number for all rows of its tensor.
+//
+// Storage: the planes of a weight (codes, scales, zeros, order) lie one after another in one piece
+// of memory, each on a multiple of 64 bytes. In a plane the rows of a panel follow those of the
+// panel before.
 #pragma once
 
 #include <array>
@@ -43,10 +56,10 @@ inline constexpr int64_t kScaleBlock = 128;  // rows and columns of one scale in
 inline constexpr int64_t kMostI8Cols = 131072;  // sums of 127 * 127 that still fit an int32
 
 enum class WeightLayout : uint8_t { rows, packed };
-enum class ScaleKind : uint8_t { none, per_row, per_block };
+enum class ScaleKind : uint8_t { none, per_row, per_block, grouped };
 
 struct WeightFormat {
-  DType dtype = DType::bf16;  // f32, f16, bf16, f8_e4m3 or i8
+  DType dtype = DType::bf16;  // f32, f16, bf16, f8_e4m3, i8, u8 of grouped codes, or a block's
   WeightLayout layout = WeightLayout::packed;
   ScaleKind scales = ScaleKind::none;
   // f8_e4m3: linear layers round their input to E4M3, too, each row by a scale of its own, or, if
@@ -55,7 +68,12 @@ struct WeightFormat {
   bool quantized_input = false;
   // per_block: kScaleBlock rows from each multiple of it on have the same scales.
   bool whole_blocks = false;
-  int64_t scale_cols = kScaleBlock;  // per_block: columns that share a scale
+  int64_t scale_cols = kScaleBlock;  // per_block and grouped: columns that share a scale
+  // Grouped codes only.
+  int bits = 0;
+  DType scale_type = DType::f32;  // f16 or bf16
+  int zero_base = 0;              // a zero is this and what its plane has
+  bool ordered = false;           // it has a plane of the order of columns
   bool operator==(const WeightFormat&) const = default;
 };
 
@@ -67,13 +85,14 @@ inline int64_t panel_bytes(DType dtype, int64_t cols) {
 // Scales of one panel.
 int64_t panel_scales(const WeightFormat& format, int64_t cols);
 
-enum class Plane : uint8_t { codes, scales };
-inline constexpr std::array kPlanes{Plane::codes, Plane::scales};
+enum class Plane : uint8_t { codes, scales, zeros, order };
+inline constexpr std::array kPlanes{Plane::codes, Plane::scales, Plane::zeros, Plane::order};
 
-// Bytes of one plane of a [rows, cols] weight; of the rows before one that begins a panel, where
-// that row lies in the plane. Arithmetic only: works on placeholders. The caller has checked that
-// rows x cols x 4 does not overflow.
+// Bytes of one plane of a [rows, cols] weight. Arithmetic only: works on placeholders. The caller
+// has checked that rows x cols x 4 does not overflow.
 uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols);
+// Where a row that begins a panel lies in a plane.
+uint64_t plane_offset(const WeightFormat& format, Plane plane, int64_t row, int64_t cols);
 // Of all planes, and of a weight's storage, in which they begin on multiples of 64.
 uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
 uint64_t storage_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
@@ -81,10 +100,13 @@ uint64_t storage_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
 // A view of a stored weight. For the packed layout rows is a multiple of kPanelRows.
 struct Weight {
   WeightFormat format;
-  int64_t rows = 0;           // output features, padding included
-  int64_t cols = 0;           // input features
-  std::byte* data = nullptr;  // null: placeholder. 64-byte aligned.
-  float* scales = nullptr;
+  int64_t rows = 0;                   // output features, padding included
+  int64_t cols = 0;                   // input features
+  std::byte* data = nullptr;          // null: placeholder. 64-byte aligned.
+  float* scales = nullptr;            // per_row and per_block
+  std::byte* group_scales = nullptr;  // grouped: of scale_type
+  uint8_t* zeros = nullptr;
+  int32_t* order = nullptr;
 
   bool is_meta() const { return data == nullptr; }
   std::byte* plane(Plane which) const;  // null: it has none

@@ -15,6 +15,7 @@
 #include "kernels/cpu/membw.h"
 #include "kernels/cpu/peak.h"
 #include "kernels/kernels.h"
+#include "quant/groups.h"
 
 namespace sluice {
 namespace {
@@ -99,6 +100,11 @@ const Format kFormats[] = {
     {"fp8 per row", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_row}},
     {"fp8 per block", {DType::f8_e4m3, WeightLayout::packed, ScaleKind::per_block}},
     {"int8", {DType::i8, WeightLayout::packed, ScaleKind::per_row}},
+    {"q4_k", {.dtype = DType::q4_k}},
+    {"q6_k", {.dtype = DType::q6_k}},
+    {"q8_0", {.dtype = DType::q8_0}},
+    {"4 bits, groups of 128",
+     {.dtype = DType::u8, .scales = ScaleKind::grouped, .bits = 4, .scale_type = DType::f16}},
 };
 
 constexpr int64_t kRows = 8192, kCols = 3072;
@@ -106,28 +112,30 @@ constexpr int64_t kWeightBytes = 1200 << 20;  // well above any cache
 
 // Layers one after the other, as a forward pass has them.
 void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
-  const WorkspaceNeeds needs{512, kCols, 128};
+  const WorkspaceNeeds needs{512, kCols, 128, true};
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), x(512 * kCols * 4),
-      y(512 * kRows * 4), scales(kRows * 4);
+      y(512 * kRows * 4);
   const auto kernels = b.kernels(compute, workspace.span());
   const char* mode = compute == Compute::bf16 ? "" : ", float32 compute";
   for (const Format& f : kFormats) {
-    Weight w{f.format, kRows, kCols, weights.data(), reinterpret_cast<float*>(scales.data())};
-    const auto bytes = static_cast<int64_t>(plane_bytes(f.format, Plane::codes, kRows, kCols));
+    const auto bytes = static_cast<int64_t>(storage_bytes(f.format, kRows, kCols));
     const int64_t layers = kWeightBytes / bytes;
+    const auto layer_weight = [&](int64_t layer) {
+      return weight_in(f.format, kRows, kCols, weights.data() + layer * bytes);
+    };
     for (int64_t n : {1, 4, 16}) {
       b.line(fmt::format("linear {}, {} rows{}", f.name, n, mode), b.rate(layers * bytes, [&] {
         for (int64_t layer = 0; layer < layers; ++layer) {
-          w.data = weights.data() + layer * bytes;
-          kernels->linear(x.matrix(n, kCols), w, nullptr, y.matrix(n, kRows));
+          kernels->linear(x.matrix(n, kCols), layer_weight(layer), nullptr, y.matrix(n, kRows));
         }
       }));
     }
-    w.data = weights.data();
+    const Weight w = layer_weight(0);
     const double seconds = best_seconds(
         [&] { kernels->linear(x.matrix(512, kCols), w, nullptr, y.matrix(512, kRows)); });
     const double operations = 2.0 * 512 * kRows * kCols / seconds;
-    const double peak = peak_operations(b.isa, compute, f.format.dtype, b.pool);
+    const DType multiplied = is_grouped(f.format) ? DType::bf16 : f.format.dtype;
+    const double peak = peak_operations(b.isa, compute, multiplied, b.pool);
     b.line(fmt::format("linear {}, 512 rows{}", f.name, mode),
            fmt::format("{:7.0f} GFLOP/s {:5.2f} of the instruction's {:.0f}", operations / 1e9,
                        operations / peak, peak / 1e9));

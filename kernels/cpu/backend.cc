@@ -87,14 +87,17 @@ std::vector<KernelChoice> kernel_choices(Isa isa) {
           {"linear, fp8 weights", set.name},
           {"linear, int8 weights", set.name},
           {"linear, f32 and f16 weights", rest},
+          {"linear, grouped codes and GGUF blocks", rest},
           {"attention", rest},
           {"norms and element-wise", rest},
           {"encoding", rest}};
 }
 
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
+  const int64_t grouped =
+      needs.grouped ? grouped_workspace(needs.max_rows, needs.max_cols, threads) : 0;
   return static_cast<uint64_t>(
-      std::max({linear_workspace(needs.max_rows, needs.max_cols, threads),
+      std::max({linear_workspace(needs.max_rows, needs.max_cols, threads), grouped,
                 attention_workspace(needs.head_dim, threads), norm_workspace(needs.max_cols)}));
 }
 

@@ -32,6 +32,7 @@ class CpuKernels final : public Kernels {
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 
  private:
+  void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y) const;
   // The first `bytes` of the workspace; ops run one at a time, so each starts from its beginning.
   std::byte* scratch(int64_t bytes) const;
   // Calls body(row) for each row, in parallel where there is enough work.
@@ -58,6 +59,7 @@ class CpuEncoder final : public Encoder {
 
 // Bytes of workspace that an op takes; cpu_workspace_bytes is the largest.
 int64_t linear_workspace(int64_t rows, int64_t cols, int threads);
+int64_t grouped_workspace(int64_t rows, int64_t cols, int threads);
 int64_t attention_workspace(int64_t head_dim, int threads);
 int64_t norm_workspace(int64_t cols);
 

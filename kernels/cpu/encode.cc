@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "quant/float8.h"
+#include "quant/groups.h"
 
 namespace sluice {
 namespace {
@@ -88,6 +89,7 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
 }  // namespace
 
 EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
+  if (is_grouped(a.to.format)) return encode_reference(a);  // a copy that memory bounds
   check_encode(a);
   cpu::EncodeSums sums;
   if (a.group == ScaleGroup::block) {

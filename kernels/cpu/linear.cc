@@ -3,6 +3,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/units.h"
 #include "kernels/launch_checks.h"
+#include "quant/groups.h"
 
 namespace sluice {
 namespace {
@@ -114,6 +115,7 @@ int64_t linear_workspace(int64_t rows, int64_t cols, int threads) {
 
 void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
   check_linear(x, w, y);
+  if (is_grouped(w.format)) return grouped_linear(x, w, bias, y);
   const cpu::Units kind = input_units(ops_, compute_, w.format.dtype);
   cpu::LinearJob job = job_of(kind, w, bias, y);
   job.fetch_into_l1 = fetch_into_l1_;

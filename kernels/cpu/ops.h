@@ -97,6 +97,36 @@ struct LinearJob {
   int64_t y_stride = 0;
 };
 
+// A block of rows of one linear layer whose weights are grouped codes or blocks (quant/format.h).
+struct GroupedJob {
+  const uint32_t* x = nullptr;  // tiles of tile_rows rows (the last may have fewer): [units][rows]
+  int64_t tile_rows = 0;        // at most kFewRows
+  int64_t rows = 0;
+  int64_t units = 0;              // of a row, padding included
+  bool pairs = false;             // units are bf16 pairs; else float32
+  const float* x_sums = nullptr;  // [rows][groups]: of the inputs of each group, in column order
+  const std::byte* codes = nullptr;
+  DType type = DType::u8;   // of blocks; u8: grouped codes
+  int64_t block_cols = 32;  // of a block, or of a run of grouped codes
+  int64_t block_bytes = 0;  // of a panel's block or run
+  bool mins = false;
+  int64_t panels = 0;
+  int64_t cols = 0;        // whole blocks
+  int64_t group_cols = 0;  // that share a scale: divides block_cols, or is a multiple of it
+  int64_t groups = 0;      // of a row
+  // Grouped codes only. Value = (code - zero - zero_base) * scale.
+  int bits = 0;
+  const std::byte* scales = nullptr;  // [panels][groups][16], f16 or bf16
+  bool bf16_scales = false;
+  const std::byte* zeros = nullptr;  // [panels][groups][16] bytes
+  int zero_base = 0;
+  const float* bias = nullptr;  // [output channels] or null
+  float* y = nullptr;
+  int64_t y_stride = 0;
+};
+// Columns that are decoded at a time.
+inline constexpr int64_t kGroupedCols = 256;
+
 // The query rows of one sequence and the query heads of one KV head that attend together.
 struct AttentionJob {
   const float* q = nullptr;  // query (i, h) at q + i * q_stride + h * head_dim
@@ -173,9 +203,16 @@ constexpr int64_t amx_scratch_bytes(int64_t rows) {
 // past the other caches; or four parts at once, as the product reads four panels.
 enum class ReadWay : uint8_t { plain, into_l1, four_into_l1, four_into_l2 };
 
+// Of a thread for a grouped linear layer: decoded columns of a panel with their scales and
+// minimums, and of each row the panel's sums and those of a group that is not at its end.
+constexpr int64_t grouped_scratch_bytes(int64_t rows) {
+  return kGroupedCols * 32 + kGroupedCols / 16 * 2 * 64 + 2 * 64 * rows;
+}
+
 struct Ops {
   const char* name;
   Units bf16_units;  // how x is packed where it is rounded to bf16
+  Units pair_units;  // the same where tiles take no part
   Units i8_units;    // and where it becomes bytes
 
   void (*pack_rows)(const PackJob& job);
@@ -183,6 +220,9 @@ struct Ops {
   // there are kStreamedPanels more (kernels/cpu/simd/streams.h). Scratch of linear_scratch_bytes,
   // or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
+
+  // Panels [begin, end); scratch of grouped_scratch_bytes.
+  void (*grouped)(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // One partition of a job's positions; scratch of attention_scratch_floats(head_dim).
   void (*attend)(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);

@@ -7,6 +7,7 @@
 #include "kernels/reference/reference.h"
 #include "quant/encode.h"
 #include "quant/float8.h"
+#include "quant/groups.h"
 
 namespace sluice {
 namespace {
@@ -59,10 +60,38 @@ float dot_i8(const float* x, float x_scale, const Weight& w, int64_t row) {
   return static_cast<float>(sum) * x_scale * w.scales[row];
 }
 
+// Grouped weights, one output after another.
+void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y, bool round) {
+  const int64_t wide = group_cols(w.format);
+  std::vector<float> codes(static_cast<size_t>(w.cols)), input(codes.size());
+  std::vector<float> scales(static_cast<size_t>(groups_of(w.format, w.cols))), mins(scales.size());
+  for (int64_t o = 0; o < w.rows; ++o) {
+    decode_groups(w, o, {codes.data(), scales.data(), mins.data()});
+    for (int64_t i = 0; i < x.rows; ++i) {
+      for (size_t c = 0; c < input.size(); ++c) {
+        const float v = x.row<float>(i)[w.order != nullptr ? w.order[c] : static_cast<int64_t>(c)];
+        input[c] = round ? bf16_to_float(float_to_bf16(v)) : v;
+      }
+      float total = 0;
+      for (size_t g = 0; g < scales.size(); ++g) {
+        const size_t begin = g * static_cast<size_t>(wide);
+        float sum = 0, inputs = 0;
+        for (size_t c = begin; c < std::min(begin + static_cast<size_t>(wide), input.size()); ++c) {
+          sum += input[c] * codes[c];
+          inputs += input[c];
+        }
+        total += sum * scales[g] - inputs * mins[g];
+      }
+      y.row<float>(i)[o] = bias == nullptr ? total : total + bias[o];
+    }
+  }
+}
+
 }  // namespace
 
 void ReferenceKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
   check_linear(x, w, y);
+  if (is_grouped(w.format)) return grouped_linear(x, w, bias, y, compute_ == Compute::bf16);
   const DType type = w.format.dtype;
   const bool codes = type == DType::i8 || w.format.quantized_input;
   const bool round = compute_ == Compute::bf16 && (type == DType::bf16 || type == DType::f8_e4m3);

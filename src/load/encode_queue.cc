@@ -190,7 +190,7 @@ void EncodeQueue::copy_spilled(const ArrivedSpan& arrived) {
   int64_t row = plan_.params[tensor.param].param->pieces[tensor.piece].offset + move.first_row;
   for (Plane plane : kPlanes) {
     std::copy_n(from->plane(plane), plane_bytes(to.format, plane, from->rows, to.cols),
-                to.plane(plane) + plane_bytes(to.format, plane, row, to.cols));
+                to.plane(plane) + plane_offset(to.format, plane, row, to.cols));
   }
   finish(arrived);
 }

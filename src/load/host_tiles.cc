@@ -73,7 +73,7 @@ void HostTiles::fetch(Slot& slot, uint32_t tile) {
   for (Plane plane : kPlanes) {
     if (from.plane(plane) == nullptr) continue;
     copy(to.weight.plane(plane),
-         from.plane(plane) + plane_bytes(from.format, plane, to.first_row, from.cols),
+         from.plane(plane) + plane_offset(from.format, plane, to.first_row, from.cols),
          plane_bytes(from.format, plane, to.weight.rows, from.cols));
   }
   copies_->record(*slot.arrived);

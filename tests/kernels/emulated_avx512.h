@@ -100,6 +100,7 @@ __m512i choose(__m512i first, __m512i index, __m512i second) {
   return v.to();
 }
 inline __m512i choose64(__m512i index, __m512i a) { return choose<uint64_t>(a, index, a); }
+inline __m512i choose16(__m512i index, __m512i a) { return choose<uint16_t>(a, index, a); }
 __m512i choose_parts(__m512i first, __m512i second, int from) {
   const auto a = Lanes<Part>::of(first), b = Lanes<Part>::of(second);
   return Lanes<Part>{
@@ -217,6 +218,13 @@ __m512i widen_u16(__m256i codes) {
   for (int i = 0; i < 16; ++i) v.at[i] = from[i];
   return v.to();
 }
+__m512i widen_u8(__m128i codes) {
+  uint8_t from[16];
+  std::memcpy(from, &codes, sizeof from);
+  Lanes<uint32_t> v;
+  for (int i = 0; i < 16; ++i) v.at[i] = from[i];
+  return v.to();
+}
 template <class T, class Result>
 Result narrow(__m512i words) {
   const auto a = Lanes<uint32_t>::of(words);
@@ -249,6 +257,7 @@ Result narrow(__m512i words) {
 #define _mm512_permutex2var_epi8 emulated512::choose<uint8_t>
 #define _mm512_permutex2var_epi16 emulated512::choose<uint16_t>
 #define _mm512_permutexvar_epi64 emulated512::choose64
+#define _mm512_permutexvar_epi16 emulated512::choose16
 #define _mm512_shuffle_i32x4 emulated512::choose_parts
 #define _mm512_shuffle_epi32 emulated512::choose32_in_parts
 #define _mm512_shuffle_epi8 emulated512::choose8_in_parts
@@ -264,5 +273,6 @@ Result narrow(__m512i words) {
 #define _mm512_cvtph_ps emulated512::halves_to_floats
 #define _mm512_cvtps_pd emulated512::floats_to_doubles
 #define _mm512_cvtepu16_epi32 emulated512::widen_u16
+#define _mm512_cvtepu8_epi32 emulated512::widen_u8
 #define _mm512_cvtepi32_epi8 emulated512::narrow<uint8_t, __m128i>
 #define _mm512_cvtepi32_epi16 emulated512::narrow<uint16_t, __m256i>

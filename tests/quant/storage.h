@@ -35,10 +35,21 @@ struct StoredWeight {
                       : logical_rows;
     weight.cols = cols;
     weight.data = data.get();
-    weight.scales = reinterpret_cast<float*>(scales.get());
+    if (format.scales == ScaleKind::grouped) {
+      weight.group_scales = scales.get();
+      zeros = aligned_bytes(plane_bytes(format, Plane::zeros, logical_rows, cols));
+      weight.zeros = reinterpret_cast<uint8_t*>(zeros.get());
+    } else {
+      weight.scales = reinterpret_cast<float*>(scales.get());
+    }
+    if (!format.ordered) return;
+    order = aligned_bytes(plane_bytes(format, Plane::order, logical_rows, cols));
+    weight.order = reinterpret_cast<int32_t*>(order.get());
   }
   AlignedBytes data;
   AlignedBytes scales;
+  AlignedBytes zeros;
+  AlignedBytes order;
   Weight weight;
 };
 

@@ -63,6 +63,7 @@ void interleave_codes(std::byte* words, int64_t bytes);
 
 void pack_rows(const PackJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
+void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 // Of one query in a partition, count <= kPartition: scores[k] becomes its score for position begin
 // + k as AttentionParams has it, minus infinity before the window. May write kLanes beyond count.
 struct ScoreRow {

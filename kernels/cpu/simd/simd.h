@@ -99,6 +99,23 @@ inline Vu load_u16(const std::byte* from) {
   return lanes;
 #endif
 }
+// kLanes bytes, each in a lane.
+inline Vu load_u8(const std::byte* from) {
+#if defined(__AVX512F__)
+  __m128i bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return reinterpret_cast<Vu>(_mm512_cvtepu8_epi32(bytes));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vu>(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  uint8_t bytes[kLanes];
+  std::memcpy(bytes, from, sizeof bytes);
+  Vu lanes{};
+  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = bytes[i];
+  return lanes;
+#endif
+}
 inline Vf load_bf16(const std::byte* from) { return as_floats(load_u16(from) << 16); }
 
 inline Vf fma(Vf a, Vf b, Vf c) {

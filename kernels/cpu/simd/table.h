@@ -11,8 +11,10 @@ constexpr Ops vector_ops(const char* name) {
       .name = name,
 #if defined(__AVX512BF16__)
       .bf16_units = Units::bf16_pairs,
+      .pair_units = Units::bf16_pairs,
 #else
       .bf16_units = Units::f32_rounded,
+      .pair_units = Units::f32_rounded,
 #endif
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
       .i8_units = Units::i16_pairs,
@@ -21,6 +23,7 @@ constexpr Ops vector_ops(const char* name) {
 #endif
       .pack_rows = pack_rows,
       .linear = linear,
+      .grouped = grouped,
       .attend = attend,
       .merge = merge,
       .finish = finish,

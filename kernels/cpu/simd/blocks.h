@@ -1,0 +1,227 @@
+// Codes of 2 to 8 bits, as quant/format.h and quant/blocks.h lay them out in panels, into cells of
+// bf16 pairs (columns k and k + 1 of a row in a lane), and what they are multiplied by. All codes
+// are exact in bf16.
+#pragma once
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+// What some groups of columns of one panel are decoded to.
+struct DecodedGroups {
+  std::byte* cells = nullptr;  // 64 bytes a pair of columns
+  float* scales = nullptr;     // [groups][16]
+  float* mins = nullptr;       // [groups][16]; what has none leaves them alone
+};
+
+// One vector of rows of a panel's block: word w as it is interleaved, and where its parts go.
+struct BlockRows {
+  const std::byte* block;
+  DecodedGroups to;
+  int64_t lane;  // the first row
+
+  Vu word(int w) const { return load_bits(block + (w * 16 + lane) * 4); }
+  // The f16 behind `words` words.
+  Vf half(int words) const { return f16_to_float(load_u16(block + words * 64 + lane * 2)); }
+  void set_scale(int group, Vf scale) const { store(to.scales + group * 16 + lane, scale); }
+  void set_min(int group, Vf min) const { store(to.mins + group * 16 + lane, min); }
+  // Codes of columns `col` and the next.
+  void set_codes(int col, Vi first, Vi second) const {
+    const Vu low = as_bits(__builtin_convertvector(first, Vf));
+    const Vu high = as_bits(__builtin_convertvector(second, Vf));
+    store(to.cells + col * 32 + lane * 4, low >> 16 | (high & 0xffff0000));
+  }
+  // The same of codes in both halves of each lane, less `zero`.
+  void set_halves(int col, Vu codes, int zero = 0) const {
+    set_codes(col, reinterpret_cast<Vi>(codes & 0xffff) - zero,
+              reinterpret_cast<Vi>(codes >> 16) - zero);
+  }
+};
+
+inline Vf low_half(Vu word) { return f16_to_float(word & 0xffff); }
+inline Vf high_half(Vu word) { return f16_to_float(word >> 16); }
+inline Vf floats(Vu small) { return __builtin_convertvector(reinterpret_cast<Vi>(small), Vf); }
+inline Vu byte_of(Vu word, int byte) { return word >> (8 * byte) & 0xff; }
+
+// 32 columns of nibbles in four words from `first` on: 16 columns low, the next 16 high. `fifth`:
+// the word of their fifth bits, if they have any.
+template <bool kFive>
+inline void nibbles_of_32(const BlockRows& rows, int first, Vu fifth, int zero) {
+  for (int w = 0; w < 4; ++w) {
+    const Vu word = rows.word(first + w);
+    for (int k = 0; k < 4; ++k) {  // two columns each
+      const int col = w * 4 + k % 2 * 2 + k / 2 * 16;
+      Vu codes = word >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f;
+      if (kFive) codes |= (fifth >> col & 1) << 4 | (fifth >> (col + 1) & 1) << 20;
+      rows.set_halves(col, codes, zero);
+    }
+  }
+}
+
+inline void decode_q4_0(const BlockRows& rows) {
+  rows.set_scale(0, rows.half(4));
+  nibbles_of_32<false>(rows, 0, Vu{}, 8);
+}
+inline void decode_q4_1(const BlockRows& rows) {
+  rows.set_scale(0, low_half(rows.word(0)));
+  rows.set_min(0, -high_half(rows.word(0)));
+  nibbles_of_32<false>(rows, 1, Vu{}, 0);
+}
+inline void decode_q5_0(const BlockRows& rows) {
+  rows.set_scale(0, rows.half(5));
+  nibbles_of_32<true>(rows, 1, rows.word(0), 16);
+}
+inline void decode_q5_1(const BlockRows& rows) {
+  rows.set_scale(0, low_half(rows.word(0)));
+  rows.set_min(0, -high_half(rows.word(0)));
+  nibbles_of_32<true>(rows, 2, rows.word(1), 0);
+}
+
+inline void decode_q8_0(const BlockRows& rows) {
+  rows.set_scale(0, rows.half(8));
+  for (int w = 0; w < 8; ++w) {
+    const Vi word = reinterpret_cast<Vi>(rows.word(w));
+    rows.set_codes(w * 4, (word << 24) >> 24, (word << 8) >> 24);
+    rows.set_codes(w * 4 + 2, (word << 16) >> 24, word >> 24);
+  }
+}
+
+inline void decode_q2_k(const BlockRows& rows) {
+  const Vf d = low_half(rows.word(20)), dmin = high_half(rows.word(20));
+  for (int g = 0; g < 16; ++g) {
+    const Vu both = byte_of(rows.word(g / 4), g % 4);
+    rows.set_scale(g, d * floats(both & 15));
+    rows.set_min(g, dmin * floats(both >> 4));
+  }
+  for (int w = 0; w < 16; ++w) {
+    const Vu word = rows.word(4 + w);
+    for (int k = 0; k < 8; ++k) {
+      const int col = w / 8 * 128 + k / 2 * 32 + w % 8 * 4 + k % 2 * 2;
+      rows.set_halves(col, word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003);
+    }
+  }
+}
+
+inline void decode_q3_k(const BlockRows& rows) {
+  const Vf d = rows.half(27);
+  for (int g = 0; g < 16; ++g) {
+    const Vu low = byte_of(rows.word(24 + g % 8 / 4), g % 4) >> (g / 8 * 4) & 15;
+    const Vu high = byte_of(rows.word(26), g % 4) >> (g / 4 * 2) & 3;
+    rows.set_scale(g, d * (floats(low | high << 4) - 32));
+  }
+  for (int w = 0; w < 16; ++w) {
+    const Vu word = rows.word(8 + w), mask = rows.word(w % 8);
+    for (int k = 0; k < 8; ++k) {
+      const int part = w / 8 * 4 + k / 2;  // of 32 columns
+      const Vu low = word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003;
+      const Vu high = mask >> (k % 2 * 8 + part) & 0x00010001;
+      rows.set_halves(part * 32 + w % 8 * 4 + k % 2 * 2, low | high << 2, 4);
+    }
+  }
+}
+
+// Four scales and four minimums at a time, a byte each: groups 4 * half on.
+struct SixBitScales {
+  Vu scales, mins;
+};
+inline SixBitScales six_bit_scales(Vu first, Vu second, Vu third, int half) {
+  if (half == 0) return {first & 0x3f3f3f3f, second & 0x3f3f3f3f};
+  return {(third & 0x0f0f0f0f) | (first >> 2 & 0x30303030),
+          (third >> 4 & 0x0f0f0f0f) | (second >> 2 & 0x30303030)};
+}
+// Of blocks that begin with d, dmin and 12 bytes of scales.
+inline void scales_of_k(const BlockRows& rows) {
+  const Vf d = low_half(rows.word(0)), dmin = high_half(rows.word(0));
+  for (int half = 0; half < 2; ++half) {
+    const SixBitScales four = six_bit_scales(rows.word(1), rows.word(2), rows.word(3), half);
+    for (int i = 0; i < 4; ++i) {
+      rows.set_scale(half * 4 + i, d * floats(byte_of(four.scales, i)));
+      rows.set_min(half * 4 + i, dmin * floats(byte_of(four.mins, i)));
+    }
+  }
+}
+
+template <bool kFive>
+inline void decode_q45_k(const BlockRows& rows) {
+  scales_of_k(rows);
+  for (int w = 0; w < 32; ++w) {
+    const Vu word = rows.word((kFive ? 12 : 4) + w);
+    for (int k = 0; k < 4; ++k) {
+      const int part = w / 8 * 2 + k / 2;  // of 32 columns
+      Vu codes = word >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f;
+      if (kFive) codes |= (rows.word(4 + w % 8) >> (k % 2 * 8 + part) & 0x00010001) << 4;
+      rows.set_halves(part * 32 + w % 8 * 4 + k % 2 * 2, codes);
+    }
+  }
+}
+
+inline void decode_q6_k(const BlockRows& rows) {
+  const Vf d = rows.half(52);
+  for (int g = 0; g < 16; ++g) {
+    const Vi scale = reinterpret_cast<Vi>(rows.word(48 + g / 4) << (24 - g % 4 * 8)) >> 24;
+    rows.set_scale(g, d * __builtin_convertvector(scale, Vf));
+  }
+  for (int w = 0; w < 32; ++w) {  // words of low nibbles: 64 columns and the next 64
+    const Vu low = rows.word(w), high = rows.word(32 + w / 16 * 8 + w % 8);
+    for (int k = 0; k < 4; ++k) {
+      const int part = w % 16 / 8 + k / 2 * 2;  // of 32 columns, among four
+      const Vu codes = (low >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f) |
+                       (high >> (k % 2 * 8 + part * 2) & 0x00030003) << 4;
+      rows.set_halves(w / 16 * 128 + part * 32 + w % 8 * 4 + k % 2 * 2, codes, 32);
+    }
+  }
+}
+
+// 32 columns of codes of kBits bits, less nothing.
+template <int kBits>
+inline void decode_run(const BlockRows& rows) {
+  constexpr int kEach = kBits == 3 ? 2 : kBits;  // bits of a code in its word
+  constexpr int kCols = 32 / kEach;              // of a word
+  constexpr uint32_t kMask = 0x00010001u * ((1 << kEach) - 1);
+  for (int w = 0; w < kEach; ++w) {
+    const Vu word = rows.word(w);
+    for (int k = 0; k < kCols / 2; ++k) {
+      const int col = w * kCols + k * 2;
+      Vu codes = word >> (k * kEach) & kMask;
+      if constexpr (kBits == 3) codes |= (rows.word(2) >> (col / 2) & 0x00010001) << 2;
+      rows.set_halves(col, codes);
+    }
+  }
+}
+
+inline void decode_run(const BlockRows& rows, int bits) {
+  if (bits == 2) return decode_run<2>(rows);
+  if (bits == 3) return decode_run<3>(rows);
+  if (bits == 4) return decode_run<4>(rows);
+  decode_run<8>(rows);
+}
+
+inline void decode_block(const BlockRows& rows, DType type) {
+  switch (type) {
+    case DType::q4_0:
+      return decode_q4_0(rows);
+    case DType::q4_1:
+      return decode_q4_1(rows);
+    case DType::q5_0:
+      return decode_q5_0(rows);
+    case DType::q5_1:
+      return decode_q5_1(rows);
+    case DType::q8_0:
+      return decode_q8_0(rows);
+    case DType::q2_k:
+      return decode_q2_k(rows);
+    case DType::q3_k:
+      return decode_q3_k(rows);
+    case DType::q4_k:
+      return decode_q45_k<false>(rows);
+    case DType::q5_k:
+      return decode_q45_k<true>(rows);
+    default:
+      return decode_q6_k(rows);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cpu::SLUICE_ISA

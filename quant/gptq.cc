@@ -1,0 +1,181 @@
+#include "quant/gptq.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "quant/float8.h"
+#include "quant/groups.h"
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kWordBits = 32;
+
+uint32_t word_at(const EncodeArgs& a, int64_t row, int64_t col) {
+  uint32_t word;
+  std::memcpy(&word, a.source + row * a.source_stride + col * 4, sizeof word);
+  return word;
+}
+
+// Every other code of a word, beginning with the first, in its lower half.
+uint32_t even_codes(uint32_t word, int bits) {
+  if (bits == 2) {
+    word &= 0x33333333;
+    word |= word >> 2;
+  }
+  if (bits <= 4) {
+    word &= 0x0f0f0f0f;
+    word |= word >> 4;
+  }
+  word &= 0x00ff00ff;
+  return (word | word >> 8) & 0xffff;
+}
+
+// Code i of a stream of words.
+uint32_t code_of(const uint32_t* words, int bits, int i) {
+  const int at = i * bits % kWordBits, word = i * bits / kWordBits;
+  uint32_t code = words[word] >> at;
+  if (at + bits > kWordBits) code |= words[word + 1] << (kWordBits - at);
+  return code & ((1u << bits) - 1);
+}
+
+// Where an output's run of columns lies in the weight.
+uint32_t* run_in(const Weight& to, int64_t row, int64_t run) {
+  auto* words = reinterpret_cast<uint32_t*>(to.data);
+  const int64_t bits = to.format.bits, runs = ceil_div(to.cols, kRunCols);
+  if (to.format.layout == WeightLayout::rows) return words + (row * runs + run) * bits;
+  return words + (row / kPanelRows * runs + run) * bits * kPanelRows + row % kPanelRows;
+}
+
+// With those that fill up the last panel: their codes, scales and zeros are 0.
+int64_t padded_outputs(const EncodeArgs& a) {
+  return a.to.format.layout == WeightLayout::rows ? a.outputs
+                                                  : ceil_div(a.outputs, kPanelRows) * kPanelRows;
+}
+
+void encode_codes(const EncodeArgs& a) {
+  const Weight& to = a.to;
+  const int bits = to.format.bits;
+  const int64_t apart = to.format.layout == WeightLayout::rows ? 1 : kPanelRows;
+  if (a.places != nullptr) {
+    const WeightFormat& f = to.format;
+    std::fill_n(to.data + plane_offset(f, Plane::codes, a.first_row, to.cols),
+                plane_bytes(f, Plane::codes, a.outputs, to.cols), std::byte{0});
+  }
+  for (int64_t run = 0; run < a.rows / bits; ++run) {
+    for (int64_t o = 0; o < padded_outputs(a); ++o) {
+      uint32_t words[8] = {};
+      for (int j = 0; o < a.outputs && j < bits; ++j)
+        words[j] = word_at(a, run * bits + j, a.first_output + o);
+      const int64_t col = a.first_col + run * kRunCols;
+      if (a.places != nullptr) {
+        for (int c = 0; c < kRunCols; ++c) {
+          const int64_t place = a.places[col + c];
+          put_run_code(run_in(to, a.first_row + o, place / kRunCols), apart, bits,
+                       static_cast<int>(place % kRunCols), code_of(words, bits, c));
+        }
+        continue;
+      }
+      uint32_t* out = run_in(to, a.first_row + o, col / kRunCols);
+      if (bits != 3) {
+        for (int j = 0; j < bits; ++j)
+          out[j * apart] = even_codes(words[j], bits) | even_codes(words[j] >> bits, bits) << 16;
+        continue;
+      }
+      for (int j = 0; j < bits; ++j) out[j * apart] = 0;
+      for (int c = 0; c < kRunCols; ++c) put_run_code(out, apart, bits, c, code_of(words, bits, c));
+    }
+  }
+}
+
+// Calls put(place in the plane, group, output) for every scale or zero of the source; output -1
+// where there is none.
+template <class Put>
+void for_groups(const EncodeArgs& a, Put&& put) {
+  const Weight& to = a.to;
+  const int64_t groups = groups_of(to.format, to.cols);
+  for (int64_t g = 0; g < a.rows; ++g) {
+    for (int64_t o = 0; o < padded_outputs(a); ++o) {
+      const int64_t row = a.first_row + o, group = a.first_col + g;
+      put(to.format.layout == WeightLayout::rows
+              ? row * groups + group
+              : (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows,
+          g, o < a.outputs ? a.first_output + o : -1);
+    }
+  }
+}
+
+}  // namespace
+
+DType gptq_type(int bits) {
+  return bits == 2   ? DType::gptq_i2
+         : bits == 3 ? DType::gptq_i3
+         : bits == 4 ? DType::gptq_i4
+                     : DType::gptq_i8;
+}
+
+int gptq_bits(DType stored) {
+  for (int bits : {2, 3, 4, 8}) {
+    if (stored == gptq_type(bits)) return bits;
+  }
+  return 0;
+}
+
+EncodeStats encode_gptq(const EncodeArgs& a) {
+  const WeightFormat& format = a.to.format;
+  const int bits = format.bits;
+  check(a.to.plane(a.plane) != nullptr && a.rows >= 0, "a plane with storage");
+  check(a.first_row >= 0 && a.first_row + a.outputs <= a.to.rows, "rows within the weight");
+  EncodeStats stats;
+  if (a.plane == Plane::codes) {
+    check(gptq_bits(a.stored) == bits && a.rows % bits == 0 && a.first_col % kRunCols == 0,
+          "whole runs");
+    check(a.first_col + a.rows / bits * kRunCols <= a.to.cols, "columns within the weight");
+    encode_codes(a);
+    stats.elements = a.outputs * (a.rows / bits) * kRunCols;
+    return stats;
+  }
+  check(a.first_col + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
+  if (a.plane == Plane::zeros) {
+    for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
+      a.to.zeros[at] = 0;
+      if (o < 0) return;
+      const int64_t bit = o * bits, word = bit / kWordBits;
+      uint32_t words[2] = {word_at(a, g, word), 0};
+      const int shift = static_cast<int>(bit % kWordBits);
+      if (shift + bits > kWordBits) words[1] = word_at(a, g, word + 1);
+      const uint64_t both = words[0] | uint64_t{words[1]} << kWordBits;
+      a.to.zeros[at] = static_cast<uint8_t>(both >> shift & ((1u << bits) - 1));
+    });
+    return stats;
+  }
+  check(a.plane == Plane::scales && a.stored == format.scale_type, "scales");
+  for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
+    uint16_t scale = 0;
+    if (o >= 0) std::memcpy(&scale, a.source + g * a.source_stride + o * 2, sizeof scale);
+    std::memcpy(a.to.group_scales + at * 2, &scale, sizeof scale);
+    const float value = a.stored == DType::f16 ? f16_to_float(scale) : bf16_to_float(scale);
+    if (!std::isfinite(value)) ++stats.not_finite;
+  });
+  return stats;
+}
+
+std::vector<int32_t> gptq_order(std::span<const int32_t> g_idx, int64_t group_cols,
+                                std::string_view name) {
+  std::vector<int32_t> order(g_idx.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t i) { return g_idx[static_cast<size_t>(i)]; });
+  for (size_t k = 0; k < order.size(); ++k) {
+    const int32_t group = g_idx[static_cast<size_t>(order[k])];
+    if (group != static_cast<int64_t>(k) / group_cols)
+      fail(ErrorKind::refused, "{} does not give every group {} inputs: the file is damaged", name,
+           group_cols);
+  }
+  if (std::ranges::is_sorted(order)) order.clear();
+  return order;
+}
+
+}  // namespace sluice

@@ -1,0 +1,166 @@
+// Random weights in groups, for tests: blocks of GGUF and GPTQ tensors, as files have them.
+#pragma once
+
+#include <array>
+#include <numeric>
+#include <vector>
+
+#include "quant/gptq.h"
+#include "quant/groups.h"
+#include "tests/quant/storage.h"
+#include "tests/support/random.h"
+
+namespace sluice::test {
+
+inline constexpr std::array kBlockTypes{DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
+                                        DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k,
+                                        DType::q5_k, DType::q6_k};
+
+// Where a block has f16 numbers.
+inline std::vector<int> halves_of(DType type) {
+  switch (type) {
+    case DType::q2_k:
+      return {80, 82};
+    case DType::q3_k:
+      return {108};
+    case DType::q6_k:
+      return {208};
+    case DType::q4_1:
+    case DType::q5_1:
+    case DType::q4_k:
+    case DType::q5_k:
+      return {0, 2};
+    default:
+      return {0};
+  }
+}
+
+// Rows of random blocks whose scales are finite and small.
+inline std::vector<uint8_t> random_blocks(DType type, int64_t rows, int64_t cols, Random& random) {
+  const BlockLayout layout = block_layout(type);
+  const int64_t blocks = rows * cols / layout.cols;
+  std::vector<uint8_t> bytes(static_cast<size_t>(blocks * layout.bytes));
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.between(0, 255));
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int at : halves_of(type)) {
+      const uint16_t half = float_to_f16(random.normal(0.01f));
+      std::memcpy(bytes.data() + b * layout.bytes + at, &half, sizeof half);
+    }
+  }
+  return bytes;
+}
+
+inline StoredWeight block_weight(DType type, WeightLayout layout, int64_t rows, int64_t cols,
+                                 const std::vector<uint8_t>& blocks) {
+  StoredWeight w({.dtype = type, .layout = layout}, rows, cols);
+  EncodeArgs args;
+  args.source = reinterpret_cast<const std::byte*>(blocks.data());
+  args.stored = type;
+  args.source_stride = grouped_row_bytes(w.weight.format, cols);
+  args.rows = rows;
+  args.to = w.weight;
+  encode_reference(args);
+  return w;
+}
+
+// The tensors of one GPTQ layer, and what they mean.
+struct GptqLayer {
+  GptqLayer(int bit_count, int64_t output_count, int64_t input_count, int64_t group, bool act_order,
+            Random& random)
+      : bits(bit_count), outputs(output_count), inputs(input_count), group_cols(group) {
+    const int64_t groups = ceil_div(inputs, group);
+    const int most = (1 << bits) - 1;
+    g_idx.resize(static_cast<size_t>(inputs));
+    for (int64_t i = 0; i < inputs; ++i)
+      g_idx[static_cast<size_t>(i)] = static_cast<int32_t>(i / group);
+    if (act_order) std::shuffle(g_idx.begin(), g_idx.end(), random.engine());
+    codes.resize(static_cast<size_t>(inputs * outputs));
+    qweight.resize(static_cast<size_t>(inputs * bits / 32 * outputs));
+    for (int64_t o = 0; o < outputs; ++o) {
+      for (int64_t i = 0; i < inputs; ++i) {
+        const int code = static_cast<int>(random.between(0, most));
+        codes[static_cast<size_t>(o * inputs + i)] = code;
+        put(qweight, o, outputs, i * bits, code);
+      }
+    }
+    qzeros.resize(static_cast<size_t>(groups * outputs * bits / 32));
+    zeros.resize(static_cast<size_t>(groups * outputs));
+    scales.resize(zeros.size());
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int64_t o = 0; o < outputs; ++o) {
+        const auto at = static_cast<size_t>(g * outputs + o);
+        zeros[at] = static_cast<int>(random.between(0, most));
+        put(qzeros, g * outputs * bits / 32, 1, o * bits, zeros[at]);
+        scales[at] = float_to_f16(random.normal(0.02f));
+      }
+    }
+  }
+
+  // Of a stream whose words begin at `first` and are `apart` from one another.
+  void put(std::vector<uint32_t>& words, int64_t first, int64_t apart, int64_t bit,
+           int code) const {
+    for (int b = 0; b < bits; ++b) {
+      const int64_t word = first + (bit + b) / 32 * apart;
+      words[static_cast<size_t>(word)] |= static_cast<uint32_t>(code >> b & 1) << ((bit + b) % 32);
+    }
+  }
+
+  // What the stored form means, with zeros that are `base` more than stored.
+  float value(int64_t output, int64_t input, int base) const {
+    const auto at = static_cast<size_t>(g_idx[static_cast<size_t>(input)] * outputs + output);
+    const int code = codes[static_cast<size_t>(output * inputs + input)];
+    return static_cast<float>(code - zeros[at] - base) * f16_to_float(scales[at]);
+  }
+
+  // In memory, encoded in steps of `runs` runs of inputs.
+  StoredWeight weight(WeightLayout layout, int zero_base, int64_t runs) const {
+    const std::vector<int32_t> order = gptq_order(g_idx, group_cols, "g_idx");
+    WeightFormat format{.dtype = DType::u8, .layout = layout, .scales = ScaleKind::grouped};
+    format.scale_cols = group_cols;
+    format.bits = bits;
+    format.scale_type = DType::f16;
+    format.zero_base = zero_base;
+    format.ordered = !order.empty();
+    StoredWeight w(format, outputs, inputs);
+    std::vector<int32_t> places(order.size());
+    for (size_t k = 0; k < order.size(); ++k)
+      places[static_cast<size_t>(order[k])] = static_cast<int32_t>(k);
+    EncodeArgs args;
+    args.to = w.weight;
+    args.outputs = outputs;
+    args.stored = gptq_type(bits);
+    args.source_stride = outputs * 4;
+    if (format.ordered) {
+      std::ranges::copy(order, w.weight.order);
+      args.places = places.data();
+      runs = inputs / kRunCols;
+    }
+    for (int64_t first = 0; first < inputs / kRunCols; first += runs) {
+      args.source = reinterpret_cast<const std::byte*>(qweight.data() + first * bits * outputs);
+      args.rows = std::min(runs, inputs / kRunCols - first) * bits;
+      args.first_col = first * kRunCols;
+      encode_reference(args);
+    }
+    args.first_col = 0;
+    args.rows = ceil_div(inputs, group_cols);
+    args.plane = Plane::zeros;
+    args.source = reinterpret_cast<const std::byte*>(qzeros.data());
+    args.source_stride = outputs * bits / 32 * 4;
+    encode_reference(args);
+    args.plane = Plane::scales;
+    args.stored = DType::f16;
+    args.source = reinterpret_cast<const std::byte*>(scales.data());
+    args.source_stride = outputs * 2;
+    encode_reference(args);
+    return w;
+  }
+
+  int bits;
+  int64_t outputs, inputs, group_cols;
+  std::vector<int32_t> g_idx;
+  std::vector<int> codes, zeros;  // [outputs][inputs], [groups][outputs]
+  std::vector<uint32_t> qweight, qzeros;
+  std::vector<uint16_t> scales;
+};
+
+}  // namespace sluice::test
