@@ -217,7 +217,7 @@ std::vector<double> best_kernel(const std::vector<std::vector<double>>& rates) {
 DecodeSteps decode_steps(Session& session, int64_t count, int64_t prompt, int64_t tokens,
                          std::stop_token stop) {
   Runner& runner = session.runner();
-  std::vector<int32_t> ids = some_ids(prompt + tokens, session.config().vocab_size);
+  std::vector<int32_t> ids = some_ids(prompt + tokens, session.spec().vocab_size);
   std::vector<Sequence> sequences;
   for (int64_t s = 0; s < count; ++s) {
     sequences.push_back(runner.new_sequence());
@@ -344,7 +344,7 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
   int64_t repeats = o.repeats > 0 ? o.repeats : 3;
   place_and_load(session, o, session.run_shape(tokens, tokens, 1), stop);
   Runner& runner = session.runner();
-  std::vector<int32_t> ids = some_ids(tokens, session.config().vocab_size);
+  std::vector<int32_t> ids = some_ids(tokens, session.spec().vocab_size);
   std::vector<double> seconds;
   for (int64_t i = 0; i < repeats; ++i) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted");

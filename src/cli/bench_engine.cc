@@ -81,7 +81,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
          o.max_num_seqs);
   }
   Session session(session_options(o));
-  int64_t vocab = session.config().vocab_size;
+  int64_t vocab = session.spec().vocab_size;
   int64_t count = o.requests > 0 ? o.requests : 2 * o.max_num_seqs;
   std::vector<Request> requests;
   requests.reserve(static_cast<size_t>(count));

@@ -38,7 +38,7 @@ void run(const EvalOptions& o, std::stop_token stop) {
         text.read(longest);
         given = std::min(longest, text.ids().size());
         auto ids = text.ids().first(given);
-        check_token_ids(ids, session.config().vocab_size);
+        check_token_ids(ids, session.spec().vocab_size);
         return ids;
       },
       stop);

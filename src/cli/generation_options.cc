@@ -46,10 +46,10 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   options.prompt_cache = false;
   options.max_model_len.reset();
   auto draft = std::make_unique<Session>(options, session);
-  if (draft->config().vocab_size != session.config().vocab_size) {
+  if (draft->spec().vocab_size != session.spec().vocab_size) {
     fail(ErrorKind::refused,
          "--draft-model {}: has a vocabulary of {} tokens, and the model one of {}", *o.draft_model,
-         draft->config().vocab_size, session.config().vocab_size);
+         draft->spec().vocab_size, session.spec().vocab_size);
   }
   draft->place_beside(session, draft->run_shape(tokens + kSpeculativeRows, prompt_tokens, 1));
   return draft;
@@ -68,7 +68,7 @@ RunShapes run_shapes(Session& session, const GenerationOptions& o, const Request
   RunShape wide = session.run_shape(tokens, std::max(prompt_tokens, kSpeculativeRows),
                                     kSpeculativeRows, sequences);
   for (RunShape* shape : {&plain, &wide}) {
-    shape->sampling_bytes = sampling_bytes(request, session.config().vocab_size);
+    shape->sampling_bytes = sampling_bytes(request, session.spec().vocab_size);
     shape->output_bytes = static_cast<uint64_t>(sequences) * result_bytes(request);
   }
   if (o.speculation == "prompt_lookup" || o.draft_model) return {wide, wide, true};

@@ -28,7 +28,7 @@ TokenLists read_lists(const LogitsOptions& o, Session& session, const std::stop_
   TokenLists lists = read_token_lists(
       open_input(o.token_ids, "--token-ids", stop), "--token-ids " + o.token_ids,
       static_cast<size_t>(session.max_model_len()),
-      [&](std::span<const int32_t> ids) { check_token_ids(ids, session.config().vocab_size); },
+      [&](std::span<const int32_t> ids) { check_token_ids(ids, session.spec().vocab_size); },
       [&](uint64_t bytes) { session.hold_input("--token-ids", bytes); });
   session.hold_input({}, 0);  // from here on they are planned
   return lists;
@@ -66,9 +66,8 @@ void run(const LogitsOptions& o, std::stop_token stop) {
 
   Buffer block(session.ledger(), Use::activations, "results", kBlock, Buffer::Touch::now);
   auto tensor = [&](size_t i) {
-    return io::TensorToWrite{fmt::format("logits.{}", i),
-                             DType::f32,
-                             {std::ssize(lists[i]), session.config().vocab_size}};
+    return io::TensorToWrite{
+        fmt::format("logits.{}", i), DType::f32, {std::ssize(lists[i]), session.spec().vocab_size}};
   };
   io::SafetensorsWriter out(o.out, lists.size(), tensor, block.bytes(), stop);
   uint64_t hash = 0;

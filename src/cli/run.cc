@@ -66,7 +66,7 @@ Request make_request(const RunOptions& o, Session& session, const std::stop_toke
   request.sampling = sampling_params(o.generation.sampling);
   request.stop = o.stop;
   if (!o.ignore_eos) request.eos_ids = session.model().files.eos_ids;
-  check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
+  check_request(request, session.spec().vocab_size, session.tokenizer() != nullptr);
   return request;
 }
 

@@ -53,7 +53,7 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
                       Buffer::Touch::now),
       activation_memory_(device_.memory(
           ledger, Use::activations, "activations",
-          Activations::bytes(model.config(), plan.chunk_rows, model.rank()), Buffer::Touch::now)),
+          Activations::bytes(model.spec(), plan.chunk_rows, model.rank()), Buffer::Touch::now)),
       rope_memory_(ledger, Use::activations, "rope", rope_bytes(needs_), Buffer::Touch::now),
       logits_memory_(
           device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
@@ -61,7 +61,7 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
                    device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
       kv_(make_storage(model, device_, *stream_, ledger, plan, shape)),
       blocks_(block_options(model, plan, shape, costs)),
-      activations_(std::make_unique<Activations>(model.config(), plan.chunk_rows, model.rank(),
+      activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes())),
       groups_(blocks_.groups()),
       kv_rows_(blocks_.groups()) {
@@ -134,7 +134,7 @@ GraphStats Runner::graphs() const {
 }
 
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
-  bool depends = model_.config().rope.depends_on_length();
+  bool depends = model_.spec().depends_on_length();
   return Sequence(blocks_, depends ? static_cast<uint64_t>(prompt_tokens) : 0);
 }
 
@@ -165,7 +165,7 @@ Tensor Runner::step(std::span<const StepPart> parts) {
     }
   }
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
-  return activations_->normed(rows).columns(0, model_.config().hidden_size);
+  return activations_->normed(rows).columns(0, model_.spec().hidden_size);
 }
 
 void Runner::add_part(const StepPart& part) {
@@ -195,7 +195,8 @@ Tensor Runner::rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const 
 }
 
 void Runner::fill_rope(const StepPart& part, int64_t first_row) {
-  const RopeConfig& rope = model_.config().rope;
+  if (!model_.spec().rope) return;
+  const RopeConfig& rope = *model_.spec().rope;
   int64_t rows = std::ssize(part.ids);
   int64_t position = part.sequence->length();
   Tensor cos = rope_rows(0, first_row, rows);
@@ -267,7 +268,7 @@ Tensor Runner::host_logits(int64_t first_row, int64_t rows) {
     wanted.data = host;
   }
   stream_->synchronize();
-  return wanted.columns(0, model_.config().vocab_size);
+  return wanted.columns(0, model_.spec().vocab_size);
 }
 
 TokenLogit Runner::likeliest(int64_t row) {
@@ -297,7 +298,7 @@ T* Runner::bring(const T* found, int64_t count) {
 void Runner::find_likeliest() {
   auto* found = reinterpret_cast<TokenLogit*>(found_memory());
   const auto rows = static_cast<size_t>(logits_.rows);
-  kernels_->likeliest(logits_.columns(0, model_.config().vocab_size), {found, rows});
+  kernels_->likeliest(logits_.columns(0, model_.spec().vocab_size), {found, rows});
   likeliest_ = bring(found, logits_.rows);
   stream_->synchronize();
 }
@@ -305,7 +306,7 @@ void Runner::find_likeliest() {
 void Runner::find_top() {
   TopLogits found{kTopTokens, reinterpret_cast<TokenLogit*>(found_memory()) + logits_rows_};
   found.counts = reinterpret_cast<int32_t*>(found.tokens + logits_rows_ * kTopTokens);
-  kernels_->top_logits(logits_.columns(0, model_.config().vocab_size), kTop, found);
+  kernels_->top_logits(logits_.columns(0, model_.spec().vocab_size), kTop, found);
   top_ = {kTopTokens, bring(found.tokens, logits_.rows * kTopTokens),
           bring(found.counts, logits_.rows)};
   stream_->synchronize();

@@ -45,7 +45,7 @@ class Runner {
   const BlockManager& blocks() const { return blocks_; }
   const Device& device() const { return device_; }
   Ledger& ledger() { return ledger_; }
-  int64_t vocab_size() const { return model_.config().vocab_size; }
+  int64_t vocab_size() const { return model_.spec().vocab_size; }
   int64_t max_rows() const { return activations_->max_rows(); }
 
   // Runs the parts, of different sequences and of at most max_rows() tokens together, as the next

@@ -94,7 +94,7 @@ Session::Session(SessionOptions options, Session* host)
   read_shape_ = remembered_shape(rates_file(), rate_keys(options_.model, options_.quantize));
   set_device_budget();
   if (host == nullptr) ledger_.set_budget(Place::host, budget_);
-  int64_t usable = config().rope.usable_positions();
+  int64_t usable = spec().usable_positions();
   max_model_len_ = options_.max_model_len.value_or(usable);
   if (max_model_len_ > usable) {
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
@@ -150,7 +150,7 @@ void Session::load_tokenizer() {
     return;
   }
   for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);
-  check_vocabulary(*tokenizer_, config().vocab_size);
+  check_vocabulary(*tokenizer_, spec().vocab_size);
 }
 
 const Tokenizer& Session::need_tokenizer() const {
@@ -219,7 +219,7 @@ void Session::check_place_rules() {
 int64_t Session::longest_sequence() {
   auto plan_for = [&](int64_t tokens) {
     RunShape shape = run_shape(tokens, tokens, 1);
-    shape.sampling_bytes = Sampler::Scratch::bytes(config().vocab_size);  // it may be asked for
+    shape.sampling_bytes = Sampler::Scratch::bytes(spec().vocab_size);  // it may be asked for
     return fitting_plan(shape);
   };
   std::optional<MemoryPlan> shortest = plan_for(1);
@@ -230,7 +230,7 @@ int64_t Session::longest_sequence() {
            (!plan->streams() || plan->all_kv_cache() <= kv_place / 4);
   };
   if (!shortest) return 1;
-  auto longer = std::views::iota(int64_t{2}, config().rope.usable_positions() + 1);
+  auto longer = std::views::iota(int64_t{2}, spec().usable_positions() + 1);
   return 1 + static_cast<int64_t>(std::ranges::partition_point(longer, good) - longer.begin());
 }
 
@@ -436,7 +436,7 @@ PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t pro
     text += fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype));
   text += fmt::format("{} {} {} {}\n", options_.quantize.scheme.name, static_cast<int>(compute_),
                       dtype_name(shape_.kv_dtype), shape_.block_size);
-  if (config().rope.depends_on_length()) text += fmt::format("{}\n", prompt_tokens);
+  if (spec().depends_on_length()) text += fmt::format("{}\n", prompt_tokens);
   return runner().prompt_cache(path, checksum128(std::as_bytes(std::span(text))));
 }
 

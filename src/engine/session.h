@@ -65,7 +65,7 @@ class Session {
   const SessionOptions& options() const { return options_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
-  const DecoderConfig& config() const { return model_.root->config(); }
+  const DecoderSpec& spec() const { return model_.root->spec(); }
   const io::CheckpointIndex& index() const { return index_; }
   // Null when the directory has none, or one that cannot be used; need_tokenizer() then says why as
   // Error(refused).

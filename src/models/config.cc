@@ -96,21 +96,37 @@ void refuse_stored_quantization(const JsonFields& config) {
        q.where(), q.string_or("quant_method", "(none named)"));
 }
 
-// The weights decide whether they are right; a config that lacks one of them is seldom meant so.
-void warn_of_missing_sizes(const JsonFields& c) {
+}  // namespace
+
+void warn_of_absent(const JsonFields& config, std::initializer_list<const char*> keys) {
   std::vector<std::string_view> missing;
-  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                          "num_attention_heads"}) {
-    if (!c.has(key)) missing.push_back(key);
+  for (const char* key : keys) {
+    if (!config.has(key)) missing.push_back(key);
   }
   if (missing.empty()) return;
-  log::warning("{}: {} missing; the default of transformers is taken", c.where(),
+  log::warning("{}: {} missing; the default of transformers is taken", config.where(),
                fmt::join(missing, ", "));
 }
 
-}  // namespace
+int64_t read_size(const JsonFields& config, const char* key, int64_t absent, int64_t most) {
+  config.refuse_null({key});
+  return config.integer_or(key, 1, most, absent);
+}
 
-Activation parse_activation(const JsonFields& config, const char* key, std::string_view fallback) {
+float read_eps(const JsonFields& config, const char* key, double absent) {
+  config.refuse_null({key});
+  double eps = config.number_or(key, absent);
+  if (!(eps > 0) || eps > 1)
+    fail(ErrorKind::refused, "{}: {} is {}, but must be positive", config.where(), key, eps);
+  return static_cast<float>(eps);
+}
+
+bool read_boolean(const JsonFields& config, const char* key, bool absent) {
+  config.refuse_null({key});
+  return config.boolean_or(key, absent);
+}
+
+Activation read_activation(const JsonFields& config, const char* key, std::string_view absent) {
   static constexpr std::array<std::pair<std::string_view, Activation>, 7> kNames{
       {{"silu", Activation::silu},
        {"swish", Activation::silu},
@@ -119,63 +135,45 @@ Activation parse_activation(const JsonFields& config, const char* key, std::stri
        {"gelu_pytorch_tanh", Activation::gelu_tanh},
        {"gelu_fast", Activation::gelu_tanh},
        {"relu", Activation::relu}}};
-  std::string name = config.string_or(key, std::string(fallback));
+  config.refuse_null({key});
+  std::string name = config.string_or(key, std::string(absent));
   for (const auto& [known, activation] : kNames) {
     if (known == name) return activation;
   }
   fail(ErrorKind::refused, "{}: {} \"{}\" is not known", config.where(), key, name);
 }
 
-DecoderConfig parse_decoder_config(const JsonFields& c, const ConfigDefaults& defaults) {
-  c.refuse_null({"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                 "num_attention_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act",
-                 "tie_word_embeddings"});
-  warn_of_missing_sizes(c);
-  DecoderConfig d;
-  d.vocab_size = c.integer_or("vocab_size", 1, kMaxVocab, defaults.vocab_size);
-  d.hidden_size = c.integer_or("hidden_size", 1, kMaxWidth, defaults.hidden_size);
-  d.intermediate_size =
-      c.integer_or("intermediate_size", 1, 4 * kMaxWidth, defaults.intermediate_size);
-  d.layers = c.integer_or("num_hidden_layers", 1, kMaxLayers, defaults.num_hidden_layers);
-  d.heads = c.integer_or("num_attention_heads", 1, kMaxWidth, defaults.num_attention_heads);
-  int64_t kv_heads =
-      c.is_null("num_key_value_heads") ? d.heads : defaults.num_key_value_heads.value_or(d.heads);
-  d.kv_heads = c.integer_or("num_key_value_heads", 1, kMaxWidth, kv_heads);
-  if (d.heads % d.kv_heads != 0) {
+Heads read_heads(const JsonFields& c, int64_t hidden_size, const HeadKeys& keys) {
+  Heads h;
+  h.heads = read_size(c, keys.heads, keys.absent_heads);
+  h.kv_heads = h.heads;
+  if (keys.kv_heads != nullptr) {
+    int64_t absent = c.is_null(keys.kv_heads) ? h.heads : keys.absent_kv_heads.value_or(h.heads);
+    h.kv_heads = c.integer_or(keys.kv_heads, 1, kMaxWidth, absent);
+  }
+  if (h.heads % h.kv_heads != 0) {
+    fail(ErrorKind::refused, "{}: {} ({}) does not divide {} ({})", c.where(),
+         keys.kv_heads != nullptr ? keys.kv_heads : "KV heads", h.kv_heads, keys.heads, h.heads);
+  }
+  const bool given = keys.head_dim != nullptr && c.has(keys.head_dim);
+  if (!given && hidden_size % h.heads != 0) {
     fail(ErrorKind::refused,
-         "{}: num_key_value_heads ({}) does not divide num_attention_heads ({})", c.where(),
-         d.kv_heads, d.heads);
+         "{}: {} ({}) does not divide the hidden size ({}), and head_dim is missing", c.where(),
+         keys.heads, h.heads, hidden_size);
   }
-  if (!c.has("head_dim") && d.hidden_size % d.heads != 0) {
-    fail(ErrorKind::refused,
-         "{}: num_attention_heads ({}) does not divide hidden_size ({}) and head_dim is missing",
-         c.where(), d.heads, d.hidden_size);
+  h.head_dim = given ? c.integer(keys.head_dim, 1, kMaxWidth) : hidden_size / h.heads;
+  if (h.head_dim < 2 || h.head_dim % 2 != 0)
+    fail(ErrorKind::refused, "{}: head_dim is {}, but must be even", c.where(), h.head_dim);
+  if (h.heads * h.head_dim > kMaxWidth) {
+    fail(ErrorKind::refused, "{}: {} x head_dim is {}, which is absurd", c.where(), keys.heads,
+         h.heads * h.head_dim);
   }
-  d.head_dim = c.integer_or("head_dim", 1, kMaxWidth, d.hidden_size / d.heads);
-  if (d.head_dim < 2 || d.head_dim % 2 != 0) {
-    fail(ErrorKind::refused, "{}: head_dim is {}, but must be even for rotary embeddings",
-         c.where(), d.head_dim);
-  }
-  if (d.heads * d.head_dim > kMaxWidth) {
-    fail(ErrorKind::refused, "{}: num_attention_heads x head_dim is {}, which is absurd", c.where(),
-         d.heads * d.head_dim);
-  }
-  double eps = c.number_or("rms_norm_eps", defaults.rms_norm_eps);
-  if (!(eps > 0) || eps > 1)
-    fail(ErrorKind::refused, "{}: rms_norm_eps is {}, but must be positive", c.where(), eps);
-  d.rms_norm_eps = static_cast<float>(eps);
-  d.max_positions =
-      c.integer_or("max_position_embeddings", 1, kMaxPositions, defaults.max_position_embeddings);
-  d.activation = parse_activation(c, "hidden_act", defaults.hidden_act);
-  d.rope = parse_rope(c, {d.head_dim, d.max_positions, defaults.rope_theta});
-  d.tie_word_embeddings = c.boolean_or("tie_word_embeddings", defaults.tie_word_embeddings);
-  d.windows.assign(static_cast<size_t>(d.layers), 0);
-  return d;
+  return h;
 }
 
-std::vector<int64_t> parse_windows(const JsonFields& c, const ConfigDefaults& defaults,
-                                   int64_t layers) {
-  int64_t absent = c.is_null("sliding_window") ? 0 : defaults.sliding_window.value_or(0);
+std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> absent_window,
+                                  int64_t layers) {
+  int64_t absent = c.is_null("sliding_window") ? 0 : absent_window.value_or(0);
   int64_t window = c.integer_or("sliding_window", 1, kMaxPositions, absent);
   std::vector<int64_t> windows(static_cast<size_t>(layers), window);
   if (!c.has("layer_types")) return windows;

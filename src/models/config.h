@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,49 +12,8 @@
 #include "kernels/kernels.h"
 #include "src/base/dtype.h"
 #include "src/base/json.h"
-#include "src/models/rope.h"
 
 namespace sluice {
-
-// What a config class of transformers takes for a key that config.json lacks. A null is another
-// thing: it has a meaning of its own, or is refused.
-struct ConfigDefaults {
-  int64_t vocab_size = 0;
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_hidden_layers = 0;
-  int64_t num_attention_heads = 0;
-  std::optional<int64_t> num_key_value_heads;  // nullopt: as many as there are heads
-  int64_t max_position_embeddings = 0;
-  double rms_norm_eps = 0;
-  double rope_theta = 0;
-  std::string_view hidden_act;
-  bool tie_word_embeddings = false;
-  std::optional<int64_t> sliding_window;  // nullopt: none
-};
-
-// What the shared decoder (src/models/decoder.h) needs to know. Families fill it from their
-// config.json.
-struct DecoderConfig {
-  int64_t vocab_size = 0;
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t layers = 0;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t max_positions = 0;
-  float rms_norm_eps = 1e-6f;
-  Activation activation = Activation::silu;
-  RopeConfig rope;
-  bool qkv_bias = false;
-  bool output_bias = false;  // of the attention's output projection
-  bool mlp_bias = false;
-  bool tie_word_embeddings = false;  // where the checkpoint is known: as its tensors have it
-  std::string embedding_tensor = "model.embed_tokens.weight";  // that the table is read from
-  // Of each layer: the last tokens that a token attends to, itself included; 0: all.
-  std::vector<int64_t> windows;
-};
 
 // Bounds that no real model passes; they keep arithmetic on sizes far from overflow.
 inline constexpr int64_t kMaxWidth = int64_t{1} << 20;  // hidden_size, head_dim, heads
@@ -61,18 +21,43 @@ inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
-// Reads and checks the fields that Llama-like families have in common. Throws Error(refused) naming
-// the key.
-DecoderConfig parse_decoder_config(const JsonFields& config, const ConfigDefaults& defaults);
+// Helpers for families. Each has the keys' names and the defaults of the family's config class of
+// transformers as parameters, and throws Error(refused) that names the key. Absent is not null: a
+// null has a meaning of its own, or is refused.
+
+// A warning that names those of the keys that are absent. The weights decide whether defaults are
+// right; a config that lacks a size is seldom meant so.
+void warn_of_absent(const JsonFields& config, std::initializer_list<const char*> keys);
+
+// From 1 to `most`; null is refused.
+int64_t read_size(const JsonFields& config, const char* key, int64_t absent,
+                  int64_t most = kMaxWidth);
+// The epsilon of norms; null is refused.
+float read_eps(const JsonFields& config, const char* key, double absent);
+bool read_boolean(const JsonFields& config, const char* key, bool absent);
+
+struct HeadKeys {
+  const char* heads = "num_attention_heads";
+  int64_t absent_heads = 0;
+  const char* kv_heads = "num_key_value_heads";  // nullptr: as many as heads, as where it is null
+  std::optional<int64_t> absent_kv_heads = {};   // nullopt: as many as heads
+  const char* head_dim = "head_dim";             // nullptr: hidden_size / heads
+};
+struct Heads {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;  // even
+};
+Heads read_heads(const JsonFields& config, int64_t hidden_size, const HeadKeys& keys);
 
 // A window of sliding_window tokens for each layer that layer_types says has one ("full_attention",
-// "sliding_attention"); where there are no layer_types, for all. No window where sliding_window is
-// null.
-std::vector<int64_t> parse_windows(const JsonFields& config, const ConfigDefaults& defaults,
-                                   int64_t layers);
+// "sliding_attention"); where there are no layer_types, for all. No window (0) where sliding_window
+// is null, or absent without a default.
+std::vector<int64_t> read_windows(const JsonFields& config, std::optional<int64_t> absent,
+                                  int64_t layers);
 
-// "silu", "gelu_pytorch_tanh", ... ; refuses others by the key's name.
-Activation parse_activation(const JsonFields& config, const char* key, std::string_view fallback);
+// "silu", "gelu_pytorch_tanh", ...; null is refused.
+Activation read_activation(const JsonFields& config, const char* key, std::string_view absent);
 
 // The whole of what a model's directory says about itself, weights aside.
 struct ModelFiles {

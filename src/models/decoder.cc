@@ -1,179 +1,187 @@
 #include "src/models/decoder.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/base/units.h"
 #include "src/device/range.h"
 #include "src/nn/weight_stream.h"
 
 namespace sluice {
 namespace {
 
-Shard head_rows(const DecoderConfig& c) { return Shard::by_rows(c.head_dim); }
-
-std::vector<LinearPart> qkv_parts(const std::string& attention, const DecoderConfig& c) {
-  return {{attention + ".q_proj", c.heads * c.head_dim, head_rows(c)},
-          {attention + ".k_proj", c.kv_heads * c.head_dim, head_rows(c)},
-          {attention + ".v_proj", c.kv_heads * c.head_dim, head_rows(c)}};
-}
-
-std::vector<LinearPart> gate_up_parts(const std::string& mlp, const DecoderConfig& c) {
-  return {{mlp + ".gate_proj", c.intermediate_size, Shard::by_rows()},
-          {mlp + ".up_proj", c.intermediate_size, Shard::by_rows()}};
-}
-
-int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelRows; }
-
-// Widths of the activation matrices, in the order of Activations' members.
-std::array<int64_t, 5> widths(const DecoderConfig& c, Rank rank) {
-  int64_t heads = head_rows(c).cut(c.heads * c.head_dim, 1, rank).rows;
-  int64_t kv = head_rows(c).cut(c.kv_heads * c.head_dim, 1, rank).rows;
-  int64_t inner = Shard::by_rows().cut(c.intermediate_size, 1, rank).rows;
-  int64_t hidden = padded(c.hidden_size);  // a linear layer's output is whole panels wide
-  return {hidden, hidden, padded(heads) + 2 * padded(kv), heads, 2 * padded(inner)};
-}
-
-uint64_t matrix_bytes(int64_t rows, int64_t cols) {
-  return round_up(static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * sizeof(float), 64);
-}
-
-void check_ranks(const DecoderConfig& c, Rank rank) {
-  bool kv_fits = c.kv_heads % rank.size == 0 || rank.size % c.kv_heads == 0;
-  if (c.heads % rank.size != 0 || !kv_fits) {
-    fail(ErrorKind::usage,
-         "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
-         rank.size, c.heads, c.kv_heads);
+const AttentionSpec& first_attention(const DecoderSpec& spec) {
+  for (const LayerSpec& layer : spec.kinds) {
+    if (!layer.mixers.empty()) return layer.mixers.front().attention;
   }
+  fail(ErrorKind::refused, "a model without attention is not supported");
+}
+
+// One cache serves them all.
+void check_caches_alike(const DecoderSpec& spec) {
+  const AttentionSpec& first = first_attention(spec);
+  for (const LayerSpec& layer : spec.kinds) {
+    for (const MixerBranch& mixer : layer.mixers) {
+      const AttentionSpec& a = mixer.attention;
+      if (a.head_dim != first.head_dim || a.kv_heads.size != first.kv_heads.size) {
+        fail(ErrorKind::refused,
+             "config.json: layers whose KV heads differ in number or size are not supported");
+      }
+    }
+  }
+}
+
+// KV heads may be on several ranks; what is added up over ranks may not.
+void check_ranks(const DecoderSpec& spec, Rank rank) {
+  for (const LayerSpec& layer : spec.kinds) {
+    for (const MixerBranch& mixer : layer.mixers) {
+      const int64_t heads = mixer.attention.heads.units(), kv = mixer.attention.kv_heads.units();
+      bool kv_fits = kv % rank.size == 0 || rank.size % kv == 0;
+      if (heads % rank.size != 0 || !kv_fits) {
+        fail(
+            ErrorKind::usage,
+            "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
+            rank.size, heads, kv);
+      }
+    }
+    for (const MlpBranch& branch : layer.mlps) {
+      const Dimension& width = branch.mlp.width;
+      if (rank.size > 1 && width.size < rank.size * width.multiple_of) {
+        fail(ErrorKind::usage, "--tensor-parallel-size {}: an MLP of {} has too little for each",
+             rank.size, width.size);
+      }
+    }
+  }
+}
+
+// The window of each mixer.
+std::vector<int64_t> windows(const DecoderSpec& spec) {
+  std::vector<int64_t> all;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    for (const MixerBranch& mixer : spec.layer(i).mixers) all.push_back(mixer.attention.window);
+  }
+  return all;
 }
 
 }  // namespace
 
-uint64_t Activations::bytes(const DecoderConfig& config, int64_t max_rows, Rank rank) {
-  uint64_t total = 0;
-  for (int64_t width : widths(config, rank)) total += matrix_bytes(max_rows, width);
-  return total;
-}
-
-Activations::Activations(const DecoderConfig& config, int64_t max_rows, Rank rank,
-                         std::span<std::byte> memory) {
-  check(memory.size() >= bytes(config, max_rows, rank), "activation memory is too small");
-  std::array<Tensor*, 5> matrices{&residual_, &normed_, &qkv_, &attention_, &gate_up_};
-  std::array<int64_t, 5> cols = widths(config, rank);
-  std::byte* at = memory.data();
-  for (size_t i = 0; i < matrices.size(); ++i) {
-    *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};
-    at += matrix_bytes(max_rows, cols[i]);
+DecoderLayer::DecoderLayer(const LayerSpec& spec, int64_t layer, size_t first_mixer,
+                           int64_t hidden_size, Rank rank)
+    : Module(name_in_layer(spec.name, layer)), hidden_size_(hidden_size) {
+  auto norm = [&](const NormSpec& n) {
+    return &add_child<RmsNorm>(name_in_layer(n.name, layer), hidden_size, n.eps);
+  };
+  for (const MixerBranch& mixer : spec.mixers) {
+    Branch& branch = branches_.emplace_back();
+    branch.norm = norm(mixer.norm);
+    branch.attention = &add_child<Attention>(mixer.attention, layer, hidden_size, rank);
+    branch.mixer = first_mixer++;
   }
-  // The residual stream and the norms are exactly as wide as the model.
-  residual_.cols = config.hidden_size;
+  for (const MlpBranch& mlp : spec.mlps) {
+    check(mlp.input == BranchInput::stream || branches_.size() == 1,
+          "what stands beside a branch is a layer's second");
+    Branch& branch = branches_.emplace_back();
+    branch.input = mlp.input;
+    branch.norm = norm(mlp.norm);
+    branch.mlp = &add_child<Mlp>(mlp.mlp, layer, hidden_size, rank);
+  }
 }
 
-DecoderLayer::DecoderLayer(std::string path, const DecoderConfig& c, int64_t window, Rank rank)
-    : Module(std::move(path)), config_(c), window_(window) {
-  std::string attention = this->path() + ".self_attn";
-  std::string mlp = this->path() + ".mlp";
-  input_norm_ =
-      &add_child<RmsNorm>(this->path() + ".input_layernorm", c.hidden_size, c.rms_norm_eps);
-  qkv_ = &add_child<Linear>(attention + ".qkv_proj", qkv_parts(attention, c), c.hidden_size,
-                            c.qkv_bias, rank);
-  output_ = &add_child<Linear>(
-      attention + ".o_proj",
-      std::vector<LinearPart>{{attention + ".o_proj", c.hidden_size, Shard::by_cols(c.head_dim)}},
-      c.heads * c.head_dim, c.output_bias, rank);
-  post_norm_ = &add_child<RmsNorm>(this->path() + ".post_attention_layernorm", c.hidden_size,
-                                   c.rms_norm_eps);
-  gate_up_ = &add_child<Linear>(mlp + ".gate_up_proj", gate_up_parts(mlp, c), c.hidden_size,
-                                c.mlp_bias, rank);
-  down_ = &add_child<Linear>(
-      mlp + ".down_proj",
-      std::vector<LinearPart>{{mlp + ".down_proj", c.hidden_size, Shard::by_cols()}},
-      c.intermediate_size, c.mlp_bias, rank);
+// Whole panels wide; the block's input is in the first hidden_size columns.
+void DecoderLayer::compute(const Branch& branch, const Context& context, const Batch& batch,
+                           const LayerGroups& groups, const Activations& act, Tensor xy) const {
+  Tensor x = xy.columns(0, hidden_size_);
+  if (branch.mlp != nullptr) return branch.mlp->forward(context, act, x, xy);
+  const KvRows& kv = batch.rows.kv[groups.layers[branch.mixer].group];
+  branch.attention->forward(context, batch.rows, kv, batch.caches[branch.mixer], act, x, xy);
 }
 
-void DecoderLayer::forward(const Kernels& kernels, const Batch& batch, const KvRows& kv,
-                           const KvCache& cache, const Activations& act, bool first) const {
+void DecoderLayer::forward(const Context& context, const Batch& batch, const LayerGroups& groups,
+                           const Activations& act, bool delta) const {
   Range range(path());
-  int64_t rows = std::ssize(batch.rows.ids);
-  Tensor residual = act.residual(rows);
-  Tensor wide =
-      act.normed(rows);  // whole panels; its first hidden_size columns are the norm's output
-  Tensor normed = wide.columns(0, config_.hidden_size);
-
-  if (first) {
-    input_norm_->forward(kernels, residual, normed);
-  } else {
-    input_norm_->forward_add(kernels, residual, normed, normed);
+  const Kernels& kernels = context.kernels;
+  const int64_t rows = std::ssize(batch.rows.ids);
+  Tensor residual = act.residual(rows), wide = act.normed(rows);
+  Tensor normed = wide.columns(0, hidden_size_);
+  auto normalize = [&](const Branch& branch, Tensor to) {
+    if (delta) {
+      branch.norm->forward_add(kernels, residual, normed, to);
+    } else {
+      branch.norm->forward(kernels, residual, to);
+    }
+    delta = false;
+  };
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    const Branch& branch = branches_[i];
+    const Branch* other = i + 1 < branches_.size() ? &branches_[i + 1] : nullptr;
+    if (other == nullptr || other->input == BranchInput::stream) {
+      normalize(branch, normed);
+      compute(branch, context, batch, groups, act, wide);
+    } else {  // both read the stream as it is before either is added
+      Tensor beside = act.beside(rows).columns(0, hidden_size_);
+      normalize(branch, beside);
+      normalize(*other, normed);
+      compute(branch, context, batch, groups, act, act.beside(rows));
+      compute(*other, context, batch, groups, act, wide);
+      kernels.add(residual, beside);
+      ++i;
+    }
+    delta = true;
   }
-  Tensor qkv = act.qkv(rows);
-  qkv_->forward(kernels, normed, qkv);
-  Tensor q = qkv_->part(qkv, 0);
-  Tensor k = qkv_->part(qkv, 1);
-  kernels.rope(q, config_.head_dim, batch.rows.cos, batch.rows.sin);
-  kernels.rope(k, config_.head_dim, batch.rows.cos, batch.rows.sin);
-  kernels.store_kv(k, qkv_->part(qkv, 2), kv.slots, cache);
-  AttentionParams params;
-  params.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
-  params.window = window_;
-  Tensor attention = act.attention(rows);
-  kernels.paged_attention(q, cache, kv, params, attention);
-  output_->forward(kernels, attention, wide);
-
-  post_norm_->forward_add(kernels, residual, normed, normed);
-  Tensor gate_up = act.gate_up(rows);
-  gate_up_->forward(kernels, normed, gate_up);
-  Tensor gate = gate_up_->part(gate_up, 0);
-  kernels.gated_activation(config_.activation, gate, gate_up_->part(gate_up, 1), gate);
-  down_->forward(kernels, gate, wide);
 }
 
-KvScaleNames DecoderLayer::kv_scale_names() const {
-  std::string attention = path() + ".self_attn";
-  return {{attention + ".k_scale", attention + ".attn.k_scale", attention + ".k_proj.k_scale",
-           attention + ".k_proj.output_scale", attention + ".kv_scale"},
-          {attention + ".v_scale", attention + ".attn.v_scale", attention + ".v_proj.v_scale",
-           attention + ".v_proj.output_scale", attention + ".kv_scale"}};
+std::vector<KvScaleNames> DecoderLayer::kv_scale_names() const {
+  std::vector<KvScaleNames> names;
+  for (const Branch& branch : branches_) {
+    if (branch.attention != nullptr) names.push_back(branch.attention->kv_scale_names());
+  }
+  return names;
 }
 
-CausalLM::CausalLM(DecoderConfig config, Rank rank)
-    : Module("model"),
-      config_(std::move(config)),
-      rank_(rank),
-      groups_(group_layers(config_.windows)) {
-  check_ranks(config_, rank);
-  embedding_ =
-      &add_child<Embedding>("model.embed_tokens", config_.embedding_tensor, config_.vocab_size,
-                            config_.hidden_size, config_.tie_word_embeddings);
+CausalLM::CausalLM(DecoderSpec spec, Rank rank)
+    : Module("model"), spec_(std::move(spec)), rank_(rank), groups_(group_layers(windows(spec_))) {
+  check_ranks(spec_, rank);
+  check_caches_alike(spec_);
+  embedding_ = &add_child<Embedding>(
+      spec_.embedding, spec_.embedding_from_head ? spec_.head : spec_.embedding, spec_.vocab_size,
+      spec_.hidden_size, spec_.tie_word_embeddings);
   units_.push_back(embedding_);
-  for (int64_t i = 0; i < config_.layers; ++i) {
-    layers_.push_back(&add_child<DecoderLayer>(fmt::format("model.layers.{}", i), config_,
-                                               config_.windows[static_cast<size_t>(i)], rank));
+  size_t mixers = 0;
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    layers_.push_back(&add_child<DecoderLayer>(spec_.layer(i), static_cast<int64_t>(i), mixers,
+                                               spec_.hidden_size, rank));
+    mixers += spec_.layer(i).mixers.size();
     units_.push_back(layers_.back());
   }
-  norm_ = &add_child<RmsNorm>("model.norm", config_.hidden_size, config_.rms_norm_eps);
+  norm_ = &add_child<RmsNorm>(spec_.norm.name, spec_.hidden_size, spec_.norm.eps);
   units_.push_back(norm_);
   head_ = &embedding_->table();
-  if (!config_.tie_word_embeddings) {
+  if (!spec_.tie_word_embeddings) {
     Linear& head =
-        add_child<Linear>("lm_head", std::vector<LinearPart>{{"lm_head", config_.vocab_size}},
-                          config_.hidden_size, false, Rank{}, ParamRole::head);
+        add_child<Linear>(spec_.head, std::vector<LinearPart>{{spec_.head, spec_.vocab_size}},
+                          spec_.hidden_size, false, Rank{}, ParamRole::head);
     head_ = &head.weight();
     units_.push_back(&head);
   }
 }
 
+int64_t CausalLM::head_dim() const { return first_attention(spec_).head_dim; }
+
+int64_t CausalLM::kv_heads() const {
+  const AttentionSpec& attention = first_attention(spec_);
+  return attention.kv_heads.share(rank_).count / attention.head_dim;
+}
+
 std::vector<KvScaleNames> CausalLM::kv_scale_names() const {
   std::vector<KvScaleNames> names;
-  names.reserve(layers_.size());
-  for (const DecoderLayer* layer : layers_) names.push_back(layer->kv_scale_names());
+  for (const DecoderLayer* layer : layers_)
+    std::ranges::move(layer->kv_scale_names(), std::back_inserter(names));
   return names;
 }
 
 void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
-  check(scales.empty() || scales.size() == layers_.size(), "KV scales of every layer, or none");
+  check(scales.empty() || scales.size() == groups_.layers.size(),
+        "KV scales of every mixer, or none");
   kv_scales_ = std::move(scales);
 }
 
@@ -182,11 +190,9 @@ void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activat
   int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows);
   if (unit == 0) return embedding_->forward(kernels, batch.rows, residual);
-  if (const size_t i = unit - 1; i < layers_.size()) {
-    const KvRows& kv = batch.rows.kv[groups_.layers[i].group];
-    return layers_[i]->forward(kernels, batch, kv, batch.caches[i], act, i == 0);
-  }
-  Tensor normed = act.normed(rows).columns(0, config_.hidden_size);
+  if (const size_t i = unit - 1; i < layers_.size())
+    return layers_[i]->forward({kernels, group_}, batch, groups_, act, i > 0);
+  Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
   norm_->forward_add(kernels, residual, normed, normed);
 }
 
@@ -197,12 +203,17 @@ void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) cons
 int64_t CausalLM::logits_cols() const { return head_->rows; }
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
-  int64_t heads = config_.heads / rank_.size;
-  int64_t widest_input =
-      std::max({config_.hidden_size, heads * config_.head_dim, config_.intermediate_size});
-  WorkspaceNeeds needs{max_rows, widest_input, config_.head_dim};
-  needs.heads = heads;
-  needs.rope_cols = config_.rope.dim / 2;
+  WorkspaceNeeds needs{max_rows, spec_.hidden_size, head_dim()};
+  for (const LayerSpec& layer : spec_.kinds) {
+    for (const MixerBranch& mixer : layer.mixers) {
+      const int64_t queries = mixer.attention.heads.share(rank_).count;
+      needs.heads = std::max(needs.heads, queries / mixer.attention.head_dim);
+      needs.max_cols = std::max(needs.max_cols, queries);
+    }
+    for (const MlpBranch& branch : layer.mlps)
+      needs.max_cols = std::max(needs.max_cols, branch.mlp.width.size);
+  }
+  needs.rope_cols = spec_.rope ? spec_.rope->dim / 2 : 0;
   needs.groups = std::ssize(groups_.windows);
   return needs;
 }

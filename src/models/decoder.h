@@ -1,5 +1,4 @@
-// The decoder that families share: embedding, layers of attention and gated MLP, norm, head. A
-// family is a set of values.
+// The decoder that families share, built from a DecoderSpec: embedding, layers, norm, head.
 #pragma once
 
 #include <memory>
@@ -7,9 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernels.h"
-#include "src/models/config.h"
+#include "src/models/activations.h"
+#include "src/models/attention.h"
+#include "src/models/decoder_spec.h"
 #include "src/models/layer_groups.h"
+#include "src/models/mlp.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
@@ -17,56 +18,33 @@ namespace sluice {
 // The rows that go through the model together, where the kernels take them from.
 struct Batch {
   StepRows rows;                    // with `kv` of each of the model's layer groups
-  std::span<const KvCache> caches;  // one a layer
-};
-
-// Tensors in which a checkpoint may have the scales of a layer's FP8 keys and values: every tool
-// that makes them has its own name. One that is in both lists serves both.
-struct KvScaleNames {
-  std::vector<std::string> key;
-  std::vector<std::string> value;
-};
-
-// Activations for at most `max_rows` rows, carved from one buffer. All float32.
-class Activations {
- public:
-  static uint64_t bytes(const DecoderConfig& config, int64_t max_rows, Rank rank);
-  // `memory` has bytes(...) and is 64-byte aligned.
-  Activations(const DecoderConfig& config, int64_t max_rows, Rank rank,
-              std::span<std::byte> memory);
-
-  // The first `rows` rows of each.
-  Tensor residual(int64_t rows) const { return residual_.rows_from(0, rows); }
-  Tensor normed(int64_t rows) const { return normed_.rows_from(0, rows); }
-  Tensor qkv(int64_t rows) const { return qkv_.rows_from(0, rows); }
-  Tensor attention(int64_t rows) const { return attention_.rows_from(0, rows); }
-  Tensor gate_up(int64_t rows) const { return gate_up_.rows_from(0, rows); }
-  int64_t max_rows() const { return residual_.rows; }
-
- private:
-  Tensor residual_, normed_, qkv_, attention_, gate_up_;
+  std::span<const KvCache> caches;  // one for each mixer that has one, in the order of layers
 };
 
 class DecoderLayer : public Module {
  public:
-  // `window`: tokens that it attends to; 0: all.
-  DecoderLayer(std::string path, const DecoderConfig& config, int64_t window, Rank rank);
-  // `kv` and `cache` are this layer's. residual: the stream before this layer, without `delta` (the
-  // output of the previous layer's MLP, or null data for the first layer); on return delta holds
-  // this layer's MLP output and residual all before it.
-  void forward(const Kernels& kernels, const Batch& batch, const KvRows& kv, const KvCache& cache,
-               const Activations& act, bool first) const;
-  KvScaleNames kv_scale_names() const;
+  // `spec` outlives it. `first_mixer`: mixers of the layers before it.
+  DecoderLayer(const LayerSpec& spec, int64_t layer, size_t first_mixer, int64_t hidden_size,
+               Rank rank);
+  // act.normed holds what is still to be added to the residual stream, if `delta` says that there
+  // is anything, and again on return.
+  void forward(const Context& context, const Batch& batch, const LayerGroups& groups,
+               const Activations& act, bool delta) const;
+  std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
 
  private:
-  const DecoderConfig& config_;
-  int64_t window_;
-  RmsNorm* input_norm_;
-  Linear* qkv_;
-  Linear* output_;
-  RmsNorm* post_norm_;
-  Linear* gate_up_;
-  Linear* down_;
+  struct Branch {
+    BranchInput input = BranchInput::stream;
+    const RmsNorm* norm = nullptr;
+    const Attention* attention = nullptr;  // or
+    const Mlp* mlp = nullptr;
+    size_t mixer = 0;  // of the model, for its cache
+  };
+  void compute(const Branch& branch, const Context& context, const Batch& batch,
+               const LayerGroups& groups, const Activations& act, Tensor xy) const;
+
+  int64_t hidden_size_;
+  std::vector<Branch> branches_;
 };
 
 // The root module. Its units, in the order of a sweep: the embedding, each layer, the norm and
@@ -74,15 +52,19 @@ class DecoderLayer : public Module {
 class CausalLM : public Module {
  public:
   // Refuses (Error usage) a rank count that does not divide the heads.
-  CausalLM(DecoderConfig config, Rank rank);
+  CausalLM(DecoderSpec spec, Rank rank);
 
-  const DecoderConfig& config() const { return config_; }
+  const DecoderSpec& spec() const { return spec_; }
   Rank rank() const { return rank_; }
   std::span<Module* const> units() const { return units_; }
+  // Of mixers: as many as there are layers, where each has one.
   const LayerGroups& layer_groups() const { return groups_; }
+  // Of one mixer's cache: this rank's KV heads, and their size.
+  int64_t kv_heads() const;
+  int64_t head_dim() const;
 
-  std::vector<KvScaleNames> kv_scale_names() const;  // of each layer
-  // Of each layer, when an FP8 KV cache has the checkpoint's; else empty, and each token and head
+  std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
+  // Of each mixer, when an FP8 KV cache has the checkpoint's; else empty, and each token and head
   // has its own.
   std::span<const KvScales> kv_scales() const { return kv_scales_; }
   void use_kv_scales(std::vector<KvScales> scales);
@@ -100,8 +82,9 @@ class CausalLM : public Module {
   WorkspaceNeeds workspace_needs(int64_t max_rows) const;
 
  private:
-  DecoderConfig config_;
+  DecoderSpec spec_;
   Rank rank_;
+  SoloGroup group_;
   LayerGroups groups_;
   std::vector<KvScales> kv_scales_;
   Embedding* embedding_;

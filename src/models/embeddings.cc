@@ -14,19 +14,19 @@ const io::StoredTensor* find(const io::CheckpointIndex& index, std::string_view 
 
 }  // namespace
 
-void choose_embeddings(DecoderConfig& config, const io::CheckpointIndex& index) {
-  constexpr std::string_view kHead = "lm_head.weight";
-  const io::StoredTensor* head = find(index, kHead);
-  if (!config.tie_word_embeddings || head == nullptr) return;
-  const io::StoredTensor* embedding = find(index, config.embedding_tensor);
+void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index) {
+  const std::string head_name = spec.head + ".weight", table_name = spec.embedding + ".weight";
+  const io::StoredTensor* head = find(index, head_name);
+  if (!spec.tie_word_embeddings || head == nullptr) return;
+  const io::StoredTensor* embedding = find(index, table_name);
   if (embedding == nullptr) {
-    config.embedding_tensor = kHead;
+    spec.embedding_from_head = true;
   } else if (!io::same_contents(index, *embedding, *head)) {
-    config.tie_word_embeddings = false;
+    spec.tie_word_embeddings = false;
     log::warning(
         "config.json: tie_word_embeddings is true, but the checkpoint has an {} that differs from "
         "{}: it is used",
-        kHead, config.embedding_tensor);
+        head_name, table_name);
   }
 }
 

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "io/checkpoint/index.h"
-#include "src/models/config.h"
+#include "src/models/decoder_spec.h"
 
 namespace sluice {
 
-// Settles tie_word_embeddings and embedding_tensor for this checkpoint, as transformers 5 does:
+// Settles tie_word_embeddings and embedding_from_head for this checkpoint, as transformers 5 does:
 //
 //   tie_word_embeddings   stored                      embedding, head
 //   true                  embedding                   both are the embedding
@@ -18,6 +18,6 @@ namespace sluice {
 //   later
 //
 // Two tensors are compared by their bytes, from the beginning to the first difference.
-void choose_embeddings(DecoderConfig& config, const io::CheckpointIndex& index);
+void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index);
 
 }  // namespace sluice

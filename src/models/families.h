@@ -11,6 +11,7 @@
 
 #include "io/checkpoint/index.h"
 #include "src/base/json.h"
+#include "src/models/config.h"
 #include "src/models/decoder.h"
 
 namespace sluice {
@@ -18,7 +19,7 @@ namespace sluice {
 struct Family {
   std::string_view architecture;  // as `architectures` of config.json names it
   std::string_view model_type;    // as `model_type` does
-  DecoderConfig (*parse)(const JsonFields& config);
+  DecoderSpec (*parse)(const JsonFields& config);
   // Patterns ('*' matches anything) of checkpoint tensors that the family knows and does not need,
   // beside those that no family needs. They are listed, not read.
   std::vector<std::string_view> ignorable;
@@ -35,7 +36,7 @@ std::vector<Family> mistral_families();  // mistral.cc
 // A model as its directory describes it: placeholders only.
 struct Model {
   ModelFiles files;
-  DecoderConfig config;
+  DecoderSpec spec;  // as config.json has it; the root has it as it is
   std::vector<std::string>
       ignorable;  // patterns: of any family, of this one, and those that follow from the rest
   std::unique_ptr<CausalLM> root;

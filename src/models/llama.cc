@@ -1,31 +1,97 @@
 // LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, and everything that is published in its layout).
+#include "src/models/llama.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/models/config.h"
 #include "src/models/families.h"
 
 namespace sluice {
 namespace {
 
-constexpr ConfigDefaults kDefaults{.vocab_size = 32000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 11008,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = std::nullopt,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000,
-                                   .hidden_act = "silu",
-                                   .tie_word_embeddings = false,
-                                   .sliding_window = std::nullopt};
+constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
+                                  .hidden_size = 4096,
+                                  .intermediate_size = 11008,
+                                  .num_hidden_layers = 32,
+                                  .num_attention_heads = 32,
+                                  .num_key_value_heads = std::nullopt,
+                                  .max_position_embeddings = 2048,
+                                  .rms_norm_eps = 1e-6,
+                                  .rope_theta = 10000};
 
-DecoderConfig parse_llama(const JsonFields& config) {
-  DecoderConfig c = parse_decoder_config(config, kDefaults);
-  config.refuse_null({"attention_bias", "mlp_bias"});
-  c.qkv_bias = c.output_bias = config.boolean_or("attention_bias", false);
-  c.mlp_bias = config.boolean_or("mlp_bias", false);
-  return c;
+LayerSpec llama_layer(const Heads& h, int64_t mlp_width, float eps) {
+  const std::string layer = "model.layers.{}", attention = layer + ".self_attn",
+                    mlp = layer + ".mlp";
+  AttentionSpec a{
+      .name = attention,
+      .heads = {.size = h.heads * h.head_dim, .unit = h.head_dim},
+      .kv_heads = {.size = h.kv_heads * h.head_dim, .unit = h.head_dim},
+      .head_dim = h.head_dim,
+      .qkv = {.name = attention + ".qkv_proj",
+              .parts = {{attention + ".q_proj"}, {attention + ".k_proj"}, {attention + ".v_proj"}}},
+      .output = {.name = attention + ".o_proj", .parts = {{attention + ".o_proj"}}}};
+  MlpSpec m{
+      .name = mlp,
+      .width = {.size = mlp_width},
+      .up = {.name = mlp + ".gate_up_proj", .parts = {{mlp + ".gate_proj"}, {mlp + ".up_proj"}}},
+      .down = {.name = mlp + ".down_proj", .parts = {{mlp + ".down_proj"}}}};
+  return {.name = layer,
+          .mixers = {{.norm = {layer + ".input_layernorm", eps}, .attention = std::move(a)}},
+          .mlps = {{.norm = {layer + ".post_attention_layernorm", eps}, .mlp = std::move(m)}}};
+}
+
+DecoderSpec parse_llama(const JsonFields& config) {
+  DecoderSpec spec = llama_layout(config, kDefaults);
+  LayerSpec& layer = spec.kinds.front();
+  AttentionSpec& attention = layer.mixers.front().attention;
+  attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
+  MlpSpec& mlp = layer.mlps.front().mlp;
+  mlp.up.bias = mlp.down.bias = read_boolean(config, "mlp_bias", false);
+  return spec;
 }
 
 }  // namespace
+
+DecoderSpec llama_layout(const JsonFields& c, const LlamaDefaults& defaults) {
+  warn_of_absent(c, {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                     "num_attention_heads"});
+  DecoderSpec spec;
+  spec.vocab_size = read_size(c, "vocab_size", defaults.vocab_size, kMaxVocab);
+  spec.hidden_size = read_size(c, "hidden_size", defaults.hidden_size);
+  spec.max_positions =
+      read_size(c, "max_position_embeddings", defaults.max_position_embeddings, kMaxPositions);
+  const int64_t mlp_width =
+      read_size(c, "intermediate_size", defaults.intermediate_size, 4 * kMaxWidth);
+  const Heads heads = read_heads(c, spec.hidden_size,
+                                 {.absent_heads = defaults.num_attention_heads,
+                                  .absent_kv_heads = defaults.num_key_value_heads});
+  const float eps = read_eps(c, "rms_norm_eps", defaults.rms_norm_eps);
+  spec.kinds = {llama_layer(heads, mlp_width, eps)};
+  spec.kinds.front().mlps.front().mlp.activation =
+      read_activation(c, "hidden_act", defaults.hidden_act);
+  spec.layers.assign(static_cast<size_t>(
+                         read_size(c, "num_hidden_layers", defaults.num_hidden_layers, kMaxLayers)),
+                     0);
+  spec.norm = {"model.norm", eps};
+  spec.rope = parse_rope(c, {heads.head_dim, spec.max_positions, defaults.rope_theta});
+  spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", defaults.tie_word_embeddings);
+  return spec;
+}
+
+void use_windows(DecoderSpec& spec, std::span<const int64_t> windows) {
+  check(spec.kinds.size() == 1 && windows.size() == spec.layers.size(), "a window for each layer");
+  const LayerSpec layer = std::move(spec.kinds.front());
+  std::vector<int64_t> known;
+  spec.kinds.clear();
+  for (size_t i = 0; i < windows.size(); ++i) {
+    spec.layers[i] = static_cast<size_t>(std::ranges::find(known, windows[i]) - known.begin());
+    if (spec.layers[i] < known.size()) continue;
+    known.push_back(windows[i]);
+    spec.kinds.push_back(layer);
+    spec.kinds.back().mixers.front().attention.window = windows[i];
+  }
+}
 
 std::vector<Family> llama_families() {
   return {{"LlamaForCausalLM",

@@ -1,28 +1,28 @@
 // MistralForCausalLM (7B, Nemo, Small) and MinistralForCausalLM: Llama's layout, where some or all
 // layers attend to a window.
+#include "src/models/config.h"
 #include "src/models/families.h"
+#include "src/models/llama.h"
 
 namespace sluice {
 namespace {
 
 // Of both classes.
-constexpr ConfigDefaults kDefaults{.vocab_size = 32000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 14336,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .max_position_embeddings = 131072,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000,
-                                   .hidden_act = "silu",
-                                   .tie_word_embeddings = false,
-                                   .sliding_window = 4096};
+constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
+                                  .hidden_size = 4096,
+                                  .intermediate_size = 14336,
+                                  .num_hidden_layers = 32,
+                                  .num_attention_heads = 32,
+                                  .num_key_value_heads = 8,
+                                  .max_position_embeddings = 131072,
+                                  .rms_norm_eps = 1e-6,
+                                  .rope_theta = 10000};
+constexpr int64_t kWindow = 4096;
 
-DecoderConfig parse_mistral(const JsonFields& config) {
-  DecoderConfig c = parse_decoder_config(config, kDefaults);
-  c.windows = parse_windows(config, kDefaults, c.layers);
-  return c;
+DecoderSpec parse_mistral(const JsonFields& config) {
+  DecoderSpec spec = llama_layout(config, kDefaults);
+  use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers)));
+  return spec;
 }
 
 }  // namespace

@@ -111,16 +111,16 @@ Model read_model(const std::filesystem::path& directory) {
   JsonFields fields(model.files.config, "config.json");
   const Family& family = find_family(fields);
   model.files.architecture = family.architecture;
-  model.config = family.parse(fields);
+  model.spec = family.parse(fields);
   model.ignorable.assign(kIgnorable.begin(), kIgnorable.end());
   model.ignorable.insert(model.ignorable.end(), family.ignorable.begin(), family.ignorable.end());
   return model;
 }
 
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
-  if (index != nullptr) choose_embeddings(model.config, *index);
-  if (model.config.tie_word_embeddings) model.ignorable.push_back("lm_head.weight");
-  model.root = std::make_unique<CausalLM>(model.config, rank);
+  if (index != nullptr) choose_embeddings(model.spec, *index);
+  if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
+  model.root = std::make_unique<CausalLM>(model.spec, rank);
 }
 
 Model build_model(const std::filesystem::path& directory, Rank rank,

@@ -8,7 +8,7 @@ namespace sluice {
 
 Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t inputs, bool bias,
                Rank rank, ParamRole role)
-    : Module(std::move(path)) {
+    : Module(std::move(path)), adds_up_(rank.size > 1 && parts.front().shard.divides_inputs()) {
   std::vector<PieceSpec> weights;
   std::vector<PieceSpec> biases;
   for (const LinearPart& p : parts) {
@@ -35,9 +35,11 @@ void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bia
   }
 }
 
-void Linear::forward(const Kernels& kernels, Tensor x, Tensor y) const {
-  const float* bias = bias_ ? reinterpret_cast<const float*>(bias_->value.data) : nullptr;
-  multiply(kernels, x, *weight_, bias, y);
+void Linear::forward(const Context& context, Tensor x, Tensor y) const {
+  const bool adds_bias = bias_ != nullptr && (!adds_up_ || context.group.rank().rank == 0);
+  const float* bias = adds_bias ? reinterpret_cast<const float*>(bias_->value.data) : nullptr;
+  multiply(context.kernels, x, *weight_, bias, y);
+  if (adds_up_) context.group.sum(y, context.kernels.stream());
 }
 
 RmsNorm::RmsNorm(std::string path, int64_t size, float eps) : Module(std::move(path)), eps_(eps) {
@@ -53,12 +55,12 @@ void RmsNorm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Ten
   kernels.add_rms_norm(residual, x, weight_->value, eps_, y);
 }
 
-Embedding::Embedding(std::string path, std::string source, int64_t vocab, int64_t size,
+Embedding::Embedding(std::string path, const std::string& source, int64_t vocab, int64_t size,
                      bool tied_to_head)
     : Module(std::move(path)) {
   WeightLayout layout = tied_to_head ? WeightLayout::packed : WeightLayout::rows;
   table_ = &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout,
-                                  {{std::move(source), vocab, size, Shard::whole()}}, {}));
+                                  {{source + ".weight", vocab, size, Shard::whole()}}, {}));
 }
 
 void Embedding::forward(const Kernels& kernels, const StepRows& rows, Tensor y) const {

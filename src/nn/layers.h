@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "src/nn/context.h"
 #include "src/nn/module.h"
 
 namespace sluice {
@@ -20,7 +21,8 @@ struct LinearPart {
 };
 
 // y = x w^T + b. Several parts that read the same input are one matrix with one product: their
-// outputs lie side by side in y, each begun on a panel's border (part_begin).
+// outputs lie side by side in y, each begun on a panel's border (part_begin). Where each rank has
+// some of the inputs, y is added up over the ranks, and the bias is added by the first.
 class Linear : public Module {
  public:
   // Every part has `inputs` columns, cut by `input_shard` (row-parallel) or each by its own shard
@@ -36,13 +38,14 @@ class Linear : public Module {
     return y.columns(part_begin(index), part_size(index));
   }
 
-  void forward(const Kernels& kernels, Tensor x, Tensor y) const;
+  void forward(const Context& context, Tensor x, Tensor y) const;
 
   const Param& weight() const { return *weight_; }
 
  private:
   Param* weight_;
   Param* bias_ = nullptr;
+  bool adds_up_;
 };
 
 class RmsNorm : public Module {
@@ -60,8 +63,9 @@ class RmsNorm : public Module {
 // The token table. A tied head multiplies with the same matrix, which is then stored packed.
 class Embedding : public Module {
  public:
-  // `source`: the checkpoint tensor that it is.
-  Embedding(std::string path, std::string source, int64_t vocab, int64_t size, bool tied_to_head);
+  // `source`: the checkpoint tensor that it is, without ".weight".
+  Embedding(std::string path, const std::string& source, int64_t vocab, int64_t size,
+            bool tied_to_head);
   void forward(const Kernels& kernels, const StepRows& rows, Tensor y) const;
   const Param& table() const { return *table_; }
 

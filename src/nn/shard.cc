@@ -1,36 +1,39 @@
 #include "src/nn/shard.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "src/base/error.h"
+#include "src/base/units.h"
 
 namespace sluice {
-namespace {
 
-struct Range {
-  int64_t begin;
-  int64_t count;
-};
-
-Range share(int64_t length, int64_t unit, Rank rank) {
-  check(unit > 0 && length % unit == 0, "a shard's unit must divide its tensor");
-  int64_t units = length / unit;
-  if (units < rank.size) {
-    return {rank.rank * units / rank.size * unit, units == 0 ? 0 : unit};
-  }
-  int64_t begin = units * rank.rank / rank.size;
-  int64_t end = units * (rank.rank + 1) / rank.size;
-  return {begin * unit, (end - begin) * unit};
+Share Dimension::share(Rank rank) const {
+  check(rank.size > 0 && rank.rank >= 0 && rank.rank < rank.size, "rank out of range");
+  check(unit > 0 && multiple_of > 0 && size % unit == 0, "a dimension is made of whole units");
+  const int64_t step = std::lcm(unit, multiple_of);
+  const int64_t steps = ceil_div(std::max(size, padded_to), step);
+  int64_t begin = steps * rank.rank / rank.size;
+  int64_t end =
+      steps < rank.size ? std::min(begin + 1, steps) : steps * (rank.rank + 1) / rank.size;
+  begin = std::min(begin * step, size);
+  return {begin, std::min(end * step, size) - begin};
 }
 
-}  // namespace
+Share Shard::share(int64_t size, Rank rank) const {
+  check(dimension_.size == 0 || dimension_.size == size, "a tensor is as long as its dimension");
+  Dimension all = dimension_;
+  all.size = size;
+  return all.share(rank);
+}
 
 Cut Shard::cut(int64_t rows, int64_t cols, Rank rank) const {
-  check(rank.size > 0 && rank.rank >= 0 && rank.rank < rank.size, "rank out of range");
   if (axis_ == Axis::rows) {
-    Range r = share(rows, unit_, rank);
+    Share r = share(rows, rank);
     return {r.begin, r.count, 0, cols};
   }
   if (axis_ == Axis::cols) {
-    Range c = share(cols, unit_, rank);
+    Share c = share(cols, rank);
     return {0, rows, c.begin, c.count};
   }
   return {0, rows, 0, cols};

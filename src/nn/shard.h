@@ -20,33 +20,60 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
+// Some consecutive elements of a dimension.
+struct Share {
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool operator==(const Share&) const = default;
+};
+
+// A dimension of a model that ranks divide: heads, KV heads, the width of an MLP, the vocabulary.
+// It is cut once, so that every weight on it is cut alike: the rows of gate and up, the columns of
+// down.
+struct Dimension {
+  int64_t size = 0;         // elements
+  int64_t unit = 1;         // elements that stay together: those of a head
+  int64_t multiple_of = 1;  // where shares may begin, in elements; the groups of a weight's format
+  int64_t padded_to = 0;    // it is divided as if it had so many elements; 0: as it is
+
+  int64_t units() const { return size / unit; }
+  // Of a rank. With at least as many units as ranks, a unit belongs to exactly one rank, and shares
+  // differ by at most one unit (of `multiple_of` elements, where that is more than `unit`; the last
+  // share may have fewer). With fewer units than ranks, units are replicated: rank r holds unit
+  // r * units / ranks, so that neighbouring ranks share (KV heads under grouped-query attention).
+  Share share(Rank rank) const;
+};
+
 //   by_rows (column-parallel linear: q, k, v, gate, up)      by_cols (row-parallel linear: o, down)
 //     rank 0 ████████                                          rank 0  1  2
 //     rank 1 ████████                                              ███░░░▒▒▒
 //     rank 2 ████████                                              ███░░░▒▒▒
 //
-// `unit` rows (or columns) stay together: a head, for instance. With at least as many units as
-// ranks, unit u belongs to exactly one rank and shares differ by at most one unit. With fewer units
-// than ranks, units are replicated: rank r holds unit r * units / ranks, so that neighbouring ranks
-// share (KV heads under grouped-query attention).
+// The rows (or columns) are those of a Dimension, or as many as the tensor has in units of `unit`.
 class Shard {
  public:
-  static Shard whole() { return {Axis::none, 1}; }
-  static Shard by_rows(int64_t unit = 1) { return {Axis::rows, unit}; }
-  static Shard by_cols(int64_t unit = 1) { return {Axis::cols, unit}; }
+  static Shard whole() { return {Axis::none, {}}; }
+  static Shard by_rows(int64_t unit = 1) { return {Axis::rows, {.unit = unit}}; }
+  static Shard by_cols(int64_t unit = 1) { return {Axis::cols, {.unit = unit}}; }
+  static Shard by_rows(const Dimension& d) { return {Axis::rows, d}; }
+  static Shard by_cols(const Dimension& d) { return {Axis::cols, d}; }
+
+  // Each rank has some of the inputs, so that the outputs of all are to be added up.
+  bool divides_inputs() const { return axis_ == Axis::cols; }
 
   // How a linear layer's bias is divided when its weight is divided so: with the rows, or not at
   // all.
   Shard for_bias() const { return axis_ == Axis::rows ? *this : whole(); }
 
-  // rows (or cols) is a multiple of unit; rank.rank in [0, rank.size).
+  // rank.rank in [0, rank.size).
   Cut cut(int64_t rows, int64_t cols, Rank rank) const;
 
  private:
   enum class Axis : uint8_t { none, rows, cols };
-  Shard(Axis axis, int64_t unit) : axis_(axis), unit_(unit) {}
+  Shard(Axis axis, const Dimension& dimension) : axis_(axis), dimension_(dimension) {}
+  Share share(int64_t size, Rank rank) const;
   Axis axis_;
-  int64_t unit_;
+  Dimension dimension_;
 };
 
 }  // namespace sluice

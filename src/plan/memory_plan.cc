@@ -52,13 +52,11 @@ constexpr uint64_t kBytesASwapBlock = 48;
 }  // namespace
 
 KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape) {
-  const DecoderConfig& c = model.config();
-  int64_t kv = Shard::by_rows(c.head_dim).cut(c.kv_heads * c.head_dim, 1, model.rank()).rows;
   KvCache cache;
   cache.dtype = shape.kv_dtype;
   cache.block_size = shape.block_size;
-  cache.kv_heads = kv / c.head_dim;
-  cache.head_dim = c.head_dim;
+  cache.kv_heads = model.kv_heads();
+  cache.head_dim = model.head_dim();
   if (is_float8(cache.dtype) && !model.kv_scales().empty()) {
     cache.key_scale = model.kv_scales().front().key;
     cache.value_scale = model.kv_scales().front().value;
@@ -122,7 +120,7 @@ void plan_compute(const CausalLM& model, const RunShape& shape, MemoryPlan& plan
   Uses uses(shape, plan);
   WorkspaceNeeds needs = workspace_needs(model, shape, plan.chunk_rows);
   uint64_t logits = logits_bytes(model, std::min(shape.logits_rows, plan.chunk_rows));
-  uint64_t rows = Activations::bytes(model.config(), plan.chunk_rows, model.rank());
+  uint64_t rows = Activations::bytes(model.spec(), plan.chunk_rows, model.rank());
   uses.activations += Buffer::charged_bytes(rows) + Buffer::charged_bytes(logits);
   for (uint64_t bytes : {rope_bytes(needs), shape.output_bytes, shape.sampling_bytes})
     plan.activations += Buffer::charged_bytes(bytes);

@@ -59,7 +59,7 @@ void BatchNeeds::add(const Request& request, int64_t prompt_tokens, int64_t prom
   prompts_.add(prompt_tokens, prompts);
   held_.add(ceil_div(static_cast<int64_t>(held_bytes), sequences), sequences);
   most_held_ = std::max(most_held_, held_bytes);
-  sampling_bytes_ = std::max(sampling_bytes_, sampling_bytes(request, session.config().vocab_size));
+  sampling_bytes_ = std::max(sampling_bytes_, sampling_bytes(request, session.spec().vocab_size));
   sequences_ += sequences;
   widest_ = std::max(widest_, request.beams.width);
 }

@@ -159,7 +159,7 @@ Request request_of(const JsonFields& body, const Session& session, const Complet
 
 void check_whole(const Request& request, const std::string& where, const Session& session) {
   try {
-    check_request(request, session.config().vocab_size, session.tokenizer() != nullptr);
+    check_request(request, session.spec().vocab_size, session.tokenizer() != nullptr);
   } catch (const Error& e) {
     fail(e.kind(), "{}: {}", where, e.what());
   }

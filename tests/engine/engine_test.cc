@@ -240,7 +240,7 @@ TEST(Engine, WhatSamplingTakesIsPlannedAndCounted) {
   SessionOptions options;
   options.model = dir.path();
   Session session(options);
-  const int64_t vocab = session.config().vocab_size;
+  const int64_t vocab = session.spec().vocab_size;
   Request greedy;
   greedy.prompt = {1, 2, 3};
   greedy.max_tokens = 2;

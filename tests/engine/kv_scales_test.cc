@@ -66,18 +66,18 @@ class Loaded {
     auto buffer = [&](uint64_t bytes) {
       return Buffer(session_.ledger(), Use::activations, "test", bytes, Buffer::Touch::now);
     };
-    Buffer act_memory = buffer(Activations::bytes(model.config(), rows, model.rank()));
-    Activations act(model.config(), rows, model.rank(), act_memory.bytes());
+    Buffer act_memory = buffer(Activations::bytes(model.spec(), rows, model.rank()));
+    Activations act(model.spec(), rows, model.rank(), act_memory.bytes());
     Buffer scratch =
         buffer(cpu_workspace_bytes(model.workspace_needs(rows), session_.pool().size()));
     auto kernels =
         make_cpu_kernels(Isa::automatic, session_.compute(), session_.pool(), scratch.bytes());
-    const int64_t half = model.config().rope.dim / 2;
+    const int64_t half = model.spec().rope->dim / 2;
     Row angles(static_cast<size_t>(2 * rows * half));
     Tensor cos{reinterpret_cast<std::byte*>(angles.data()), DType::f32, rows, half, half};
     Tensor sin{reinterpret_cast<std::byte*>(&angles[angles.size() / 2]), DType::f32, rows, half,
                half};
-    rope_table(model.config().rope, {0, rows}, cos, sin);
+    rope_table(*model.spec().rope, {0, rows}, cos, sin);
 
     std::vector<Buffer> memory;
     std::vector<KvCache> caches;
@@ -85,8 +85,8 @@ class Loaded {
       KvCache cache{.dtype = session_.kv_dtype(),
                     .blocks = 1,
                     .block_size = rows,
-                    .kv_heads = model.config().kv_heads,
-                    .head_dim = model.config().head_dim,
+                    .kv_heads = model.kv_heads(),
+                    .head_dim = model.head_dim(),
                     .key_scale = s.key,
                     .value_scale = s.value};
       auto bytes = static_cast<uint64_t>(kv_block_bytes(cache));
@@ -103,11 +103,11 @@ class Loaded {
       model.forward(*kernels, {{ids, ids, {&kv, 1}, cos, sin}, caches}, act, unit);
 
     Row logits(static_cast<size_t>(model.logits_cols()));
-    Tensor last = act.normed(rows).columns(0, model.config().hidden_size).rows_from(rows - 1, 1);
+    Tensor last = act.normed(rows).columns(0, model.spec().hidden_size).rows_from(rows - 1, 1);
     model.logits(*kernels, last,
                  {reinterpret_cast<std::byte*>(logits.data()), DType::f32, 1, model.logits_cols(),
                   model.logits_cols()});
-    logits.resize(static_cast<size_t>(model.config().vocab_size));
+    logits.resize(static_cast<size_t>(model.spec().vocab_size));
     return logits;
   }
 

@@ -21,7 +21,7 @@ std::vector<float> last_logits(const std::filesystem::path& model, Isa isa, Dtyp
   Session session(options);
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 23; ++i)
-    ids.push_back(i * 5 % static_cast<int32_t>(session.config().vocab_size));
+    ids.push_back(i * 5 % static_cast<int32_t>(session.spec().vocab_size));
   session.place(session.run_shape(23, 23, 1));
   LoadProgress progress;
   session.load(progress, {});

@@ -43,7 +43,7 @@ struct StreamingCase {
 std::vector<int32_t> prompt_ids(const Session& session) {
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < kPrompt; ++i)
-    ids.push_back((i * 131 + 7) % static_cast<int32_t>(session.config().vocab_size));
+    ids.push_back((i * 131 + 7) % static_cast<int32_t>(session.spec().vocab_size));
   return ids;
 }
 

@@ -58,12 +58,12 @@ TEST(Embeddings, AreWhatFlagAndTensorsSay) {
       }
       test::TempDir dir;
       test::write_checkpoint(dir.path(), Json::object(), tensors, std::min(shards, tensors.size()));
-      DecoderConfig config;
-      config.tie_word_embeddings = c.flag.value_or(false);
+      DecoderSpec spec;
+      spec.tie_word_embeddings = c.flag.value_or(false);
       testing::internal::CaptureStderr();
-      choose_embeddings(config, io::open_checkpoint(dir.path()));
-      EXPECT_EQ(config.tie_word_embeddings, c.tied);
-      EXPECT_EQ(config.embedding_tensor, c.from);
+      choose_embeddings(spec, io::open_checkpoint(dir.path()));
+      EXPECT_EQ(spec.tie_word_embeddings, c.tied);
+      EXPECT_EQ(spec.embedding_from_head, c.from == kHead);
       EXPECT_EQ(testing::internal::GetCapturedStderr().empty(), !c.warns);
     }
   }

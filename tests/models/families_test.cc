@@ -16,11 +16,23 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-DecoderConfig parse(const std::string& architecture, const Json& fields) {
+DecoderSpec parse(const std::string& architecture, const Json& fields) {
   Json config = fields;
   config["architectures"] = {architecture};
   JsonFields json(config, "config.json");
   return find_family(json).parse(json);
+}
+
+// Of a model whose layers differ in nothing but their windows.
+const AttentionSpec& attention(const DecoderSpec& spec) {
+  return spec.kinds.front().mixers.front().attention;
+}
+const MlpSpec& mlp(const DecoderSpec& spec) { return spec.kinds.front().mlps.front().mlp; }
+std::vector<int64_t> windows(const DecoderSpec& spec) {
+  std::vector<int64_t> all;
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    all.push_back(spec.layer(i).mixers.front().attention.window);
+  return all;
 }
 
 std::string refusal(const std::string& architecture, const Json& fields) {
@@ -41,37 +53,38 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   ASSERT_EQ(golden["classes"].size(), families().size());
   for (const auto& [architecture, expected] : golden["classes"].items()) {
     SCOPED_TRACE(architecture);
-    DecoderConfig c = parse(architecture, Json::object());
+    DecoderSpec c = parse(architecture, Json::object());
     EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
     EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
-    EXPECT_EQ(c.intermediate_size, expected["intermediate_size"]);
-    EXPECT_EQ(c.layers, expected["num_hidden_layers"]);
-    EXPECT_EQ(c.heads, expected["num_attention_heads"]);
-    EXPECT_EQ(c.kv_heads, expected["num_key_value_heads"]);
-    EXPECT_EQ(c.head_dim, expected["head_dim"]);
+    EXPECT_EQ(mlp(c).width.size, expected["intermediate_size"]);
+    EXPECT_EQ(std::ssize(c.layers), expected["num_hidden_layers"]);
+    EXPECT_EQ(attention(c).heads.units(), expected["num_attention_heads"]);
+    EXPECT_EQ(attention(c).kv_heads.units(), expected["num_key_value_heads"]);
+    EXPECT_EQ(attention(c).head_dim, expected["head_dim"]);
     EXPECT_EQ(c.max_positions, expected["max_position_embeddings"]);
-    EXPECT_EQ(c.rms_norm_eps, expected["rms_norm_eps"].get<float>());
+    EXPECT_EQ(c.norm.eps, expected["rms_norm_eps"].get<float>());
     EXPECT_EQ(expected["hidden_act"], "silu");
-    EXPECT_EQ(c.activation, Activation::silu);
+    EXPECT_EQ(mlp(c).activation, Activation::silu);
     EXPECT_EQ(c.tie_word_embeddings, expected["tie_word_embeddings"]);
-    EXPECT_EQ(c.qkv_bias || c.output_bias, expected.value("attention_bias", false));
-    EXPECT_EQ(c.mlp_bias, expected.value("mlp_bias", false));
+    EXPECT_EQ(attention(c).qkv.bias || attention(c).output.bias,
+              expected.value("attention_bias", false));
+    EXPECT_EQ(mlp(c).up.bias || mlp(c).down.bias, expected.value("mlp_bias", false));
     EXPECT_EQ(expected["rope_parameters"]["rope_type"], "default");
-    EXPECT_EQ(c.rope.kind, RopeKind::plain);
-    EXPECT_EQ(c.rope.theta, expected["rope_parameters"]["rope_theta"]);
-    EXPECT_THAT(c.windows, Each(expected.value("sliding_window", 0)));
+    EXPECT_EQ(c.rope->kind, RopeKind::plain);
+    EXPECT_EQ(c.rope->theta, expected["rope_parameters"]["rope_theta"]);
+    EXPECT_THAT(windows(c), Each(expected.value("sliding_window", 0)));
   }
 }
 
 TEST(Families, ANullIsNoAbsentKey) {
-  DecoderConfig c = parse("MistralForCausalLM", {{"num_key_value_heads", nullptr},
-                                                 {"head_dim", nullptr},
-                                                 {"sliding_window", nullptr},
-                                                 {"layer_types", nullptr},
-                                                 {"rope_scaling", nullptr}});
-  EXPECT_EQ(c.kv_heads, 32);
-  EXPECT_EQ(c.head_dim, 128);
-  EXPECT_THAT(c.windows, Each(0));
+  DecoderSpec c = parse("MistralForCausalLM", {{"num_key_value_heads", nullptr},
+                                               {"head_dim", nullptr},
+                                               {"sliding_window", nullptr},
+                                               {"layer_types", nullptr},
+                                               {"rope_scaling", nullptr}});
+  EXPECT_EQ(attention(c).kv_heads.units(), 32);
+  EXPECT_EQ(attention(c).head_dim, 128);
+  EXPECT_THAT(windows(c), Each(0));
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
                           "hidden_act", "tie_word_embeddings", "rope_theta"}) {
@@ -87,11 +100,11 @@ TEST(Families, ANullIsNoAbsentKey) {
 TEST(Families, WindowsOfLayers) {
   Json config{{"num_hidden_layers", 3},
               {"layer_types", {"sliding_attention", "full_attention", "attention"}}};
-  EXPECT_THAT(parse("MinistralForCausalLM", config).windows, testing::ElementsAre(4096, 0, 0));
-  EXPECT_THAT(parse("LlamaForCausalLM", config).windows, Each(0));  // has none
+  EXPECT_THAT(windows(parse("MinistralForCausalLM", config)), testing::ElementsAre(4096, 0, 0));
+  EXPECT_THAT(windows(parse("LlamaForCausalLM", config)), Each(0));  // has none
   // Keys of other families.
   config = {{"sliding_window", 7}, {"use_sliding_window", false}, {"max_window_layers", 2}};
-  EXPECT_THAT(parse("MistralForCausalLM", config).windows, Each(7));
+  EXPECT_THAT(windows(parse("MistralForCausalLM", config)), Each(7));
   config["sliding_window"] = 0;
   EXPECT_THAT(refusal("MistralForCausalLM", config), HasSubstr("sliding_window"));
 }

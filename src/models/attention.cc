@@ -1,0 +1,52 @@
+#include "src/models/attention.h"
+
+#include <cmath>
+
+namespace sluice {
+
+Attention::Attention(const AttentionSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
+    : Module(name_in_layer(spec.name, layer)),
+      spec_(spec),
+      key_source_(name_in_layer(spec.qkv.parts[1].source, layer)),
+      value_source_(name_in_layer(spec.qkv.parts[2].source, layer)) {
+  std::vector<LinearPart> parts;
+  for (size_t i = 0; i < spec.qkv.parts.size(); ++i) {
+    const Dimension& dimension = i == 0 ? spec.heads : spec.kv_heads;
+    parts.push_back({name_in_layer(spec.qkv.parts[i].source, layer), dimension.size,
+                     Shard::by_rows(dimension)});
+  }
+  qkv_ = &add_child<Linear>(name_in_layer(spec.qkv.name, layer), parts, hidden_size, spec.qkv.bias,
+                            rank);
+  parts = {
+      {name_in_layer(spec.output.parts[0].source, layer), hidden_size, Shard::by_cols(spec.heads)}};
+  output_ = &add_child<Linear>(name_in_layer(spec.output.name, layer), parts, spec.heads.size,
+                               spec.output.bias, rank);
+}
+
+void Attention::forward(const Context& context, const StepRows& step, const KvRows& kv,
+                        const KvCache& cache, const Activations& act, Tensor x, Tensor y) const {
+  const Kernels& kernels = context.kernels;
+  Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
+  qkv_->forward(context, x, qkv);
+  Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1);
+  if (spec_.rope) {
+    kernels.rope(q, spec_.head_dim, step.cos, step.sin);
+    kernels.rope(k, spec_.head_dim, step.cos, step.sin);
+  }
+  kernels.store_kv(k, qkv_->part(qkv, 2), kv.slots, cache);
+  AttentionParams params;
+  params.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+  params.window = spec_.window;
+  Tensor attention = act.attention(x.rows).columns(0, q.cols);
+  kernels.paged_attention(q, cache, kv, params, attention);
+  output_->forward(context, attention, y);
+}
+
+KvScaleNames Attention::kv_scale_names() const {
+  return {{path() + ".k_scale", path() + ".attn.k_scale", key_source_ + ".k_scale",
+           key_source_ + ".output_scale", path() + ".kv_scale"},
+          {path() + ".v_scale", path() + ".attn.v_scale", value_source_ + ".v_scale",
+           value_source_ + ".output_scale", path() + ".kv_scale"}};
+}
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// The mixer of softmax attention: q, k and v in one product, rope, the KV cache, the output.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/models/activations.h"
+#include "src/models/decoder_spec.h"
+#include "src/nn/layers.h"
+
+namespace sluice {
+
+// Tensors in which a checkpoint may have the scales of a layer's FP8 keys and values: every tool
+// that makes them has its own name. One that is in both lists serves both.
+struct KvScaleNames {
+  std::vector<std::string> key;
+  std::vector<std::string> value;
+};
+
+class Attention : public Module {
+ public:
+  // `spec` outlives it.
+  Attention(const AttentionSpec& spec, int64_t layer, int64_t hidden_size, Rank rank);
+  // x [rows, hidden_size] → y, whole panels wide, which may begin where x does. `kv` and `cache`:
+  // this mixer's.
+  void forward(const Context& context, const StepRows& step, const KvRows& kv, const KvCache& cache,
+               const Activations& act, Tensor x, Tensor y) const;
+  KvScaleNames kv_scale_names() const;
+
+ private:
+  const AttentionSpec& spec_;
+  std::string key_source_, value_source_;  // of the projections
+  Linear* qkv_;
+  Linear* output_;
+};
+
+}  // namespace sluice

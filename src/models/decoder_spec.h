@@ -1,0 +1,101 @@
+// A decoder as data: what a family's file makes of config.json, and what decoder.h builds modules
+// from. Names are those of the checkpoint's tensors, without ".weight"; in a layer's names "{}"
+// stands for the number of the layer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "src/models/rope.h"
+#include "src/nn/shard.h"
+
+namespace sluice {
+
+struct NormSpec {
+  std::string name;
+  float eps = 1e-6f;
+};
+
+struct PartSpec {
+  std::string source;
+};
+
+// Parts with one input; neighbours become one product.
+struct LinearSpec {
+  std::string name;  // of the module
+  std::vector<PartSpec> parts;
+  bool bias = false;
+};
+
+// Softmax attention over all tokens before, or a window of them.
+struct AttentionSpec {
+  std::string name;  // of the module; the scales of an FP8 KV cache are beside it
+  Dimension heads;   // of head_dim elements each
+  Dimension kv_heads;
+  int64_t head_dim = 0;
+  int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
+  bool rope = true;    // queries and keys are rotated by the model's angles
+  LinearSpec qkv;      // three parts
+  LinearSpec output;   // one part
+};
+
+struct MlpSpec {
+  std::string name;
+  Dimension width;
+  Activation activation = Activation::silu;
+  LinearSpec up;    // gate and up: activation(gate) * up
+  LinearSpec down;  // one part
+};
+
+// A branch reads the residual stream through its norm, and what it computes is added to the stream.
+// One that takes the layer's input stands beside the branch before it.
+enum class BranchInput : uint8_t { stream, layer_input };
+
+struct MixerBranch {
+  NormSpec norm;
+  AttentionSpec attention;
+};
+
+struct MlpBranch {
+  BranchInput input = BranchInput::stream;
+  NormSpec norm;
+  MlpSpec mlp;
+};
+
+// Mixers, then MLPs; either may be none.
+struct LayerSpec {
+  std::string name;
+  std::vector<MixerBranch> mixers;
+  std::vector<MlpBranch> mlps;
+};
+
+struct DecoderSpec {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t max_positions = 0;       // that the model was trained with
+  std::optional<RopeConfig> rope;  // none: no layer rotates
+
+  std::string embedding = "model.embed_tokens";
+  std::vector<LayerSpec> kinds;
+  std::vector<size_t> layers;  // the kind of each
+  NormSpec norm;
+  std::string head = "lm_head";
+
+  bool tie_word_embeddings = false;  // where the checkpoint is known: as its tensors have it
+  // The table is read from the head's tensor, as there is no other.
+  bool embedding_from_head = false;
+
+  const LayerSpec& layer(size_t i) const { return kinds[layers[i]]; }
+  // Positions that it is made for: max_positions, or what the rope's scaling extends them to.
+  int64_t usable_positions() const { return rope ? rope->usable_positions() : max_positions; }
+  // What a token computes depends on how long its sequence is.
+  bool depends_on_length() const { return rope && rope->depends_on_length(); }
+};
+
+// `name` for one layer.
+std::string name_in_layer(const std::string& name, int64_t layer);
+
+}  // namespace sluice

@@ -1,0 +1,27 @@
+#include "src/models/mlp.h"
+
+namespace sluice {
+
+Mlp::Mlp(const MlpSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
+    : Module(name_in_layer(spec.name, layer)), spec_(spec) {
+  std::vector<LinearPart> parts;
+  for (const PartSpec& part : spec.up.parts)
+    parts.push_back(
+        {name_in_layer(part.source, layer), spec.width.size, Shard::by_rows(spec.width)});
+  up_ = &add_child<Linear>(name_in_layer(spec.up.name, layer), parts, hidden_size, spec.up.bias,
+                           rank);
+  parts = {
+      {name_in_layer(spec.down.parts[0].source, layer), hidden_size, Shard::by_cols(spec.width)}};
+  down_ = &add_child<Linear>(name_in_layer(spec.down.name, layer), parts, spec.width.size,
+                             spec.down.bias, rank);
+}
+
+void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {
+  Tensor inner = act.mlp(x.rows).columns(0, up_->outputs());
+  up_->forward(context, x, inner);
+  Tensor gate = up_->part(inner, 0);
+  context.kernels.gated_activation(spec_.activation, gate, up_->part(inner, 1), gate);
+  down_->forward(context, gate, y);
+}
+
+}  // namespace sluice

@@ -1,0 +1,23 @@
+// The gated MLP: down(activation(gate) * up).
+#pragma once
+
+#include "src/models/activations.h"
+#include "src/models/decoder_spec.h"
+#include "src/nn/layers.h"
+
+namespace sluice {
+
+class Mlp : public Module {
+ public:
+  // `spec` outlives it.
+  Mlp(const MlpSpec& spec, int64_t layer, int64_t hidden_size, Rank rank);
+  // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
+  void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+
+ private:
+  const MlpSpec& spec_;
+  Linear* up_;
+  Linear* down_;
+};
+
+}  // namespace sluice
