@@ -33,6 +33,10 @@ namespace sluice {
 enum class Compute : uint8_t { bf16, f32 };
 enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
 
+// Which elements of a head are rotated together: i and i + half of them ("neox", as Llama's
+// rotate_half), or 2 i and 2 i + 1 ("gptj", as in the RoPE paper).
+enum class RopePairing : uint8_t { halves, neighbours };
+
 // Some consecutive tokens of one sequence that are computed together.
 struct SequenceChunk {
   int64_t first_row = 0;  // of the batch's matrices
@@ -68,6 +72,19 @@ struct StepRows {
   std::span<const KvRows> kv;                // of each group of layers
   Tensor cos, sin;                           // [rows, rope dim / 2]
   std::optional<LaunchShape> launches = {};  // what upload() has found; none: they depend on more
+  std::span<const int32_t> positions = {};   // [rows], of each in its sequence
+  std::span<const int32_t> host_positions = {};  // the same in host memory
+};
+
+// What a norm divides by, per row: the root mean square (arXiv:1910.07467), or the standard
+// deviation of what is left when the mean is taken away (arXiv:1607.06450).
+enum class NormKind : uint8_t { rms, layer };
+
+struct NormParams {
+  float eps = 0;  // added to the mean of squares
+  NormKind kind = NormKind::rms;
+  float weight_offset = 0;      // added to the weight: 1 where w stands for 1 + w
+  const float* bias = nullptr;  // [cols] in the device's memory, added last; null: none
 };
 
 // What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
@@ -112,12 +129,14 @@ class Kernels {
   // out[i] = table row ids[i], dequantized. ids are within the table. Any layout.
   virtual void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const = 0;
 
-  // y = x * rsqrt(mean(x^2) + eps) * weight, per row. weight: 1 row (rows layout). y may be x.
-  virtual void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const = 0;
+  // y = x * rsqrt(mean(x^2) + eps) * weight + bias, per row; of a layer norm, x is x - mean(x).
+  // weight: 1 row (rows layout), of as many columns as x, or as a part of x (a head): then each
+  // such part of a row is normed by itself. y may be x.
+  virtual void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y) const = 0;
 
-  // residual += x, then y = rms_norm(residual): one pass.
-  virtual void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
-                            Tensor y) const = 0;
+  // residual += x, then y = norm(residual): one pass. y may be x.
+  virtual void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params,
+                        Tensor y) const = 0;
 
   // y = x w^T (+ bias): x [n, cols], y [n, rows of w, padding included], bias float32[w.rows] or
   // null. bf16 compute rounds x to bf16 (to nearest even) when w is bf16 or f8_e4m3; all sums are
@@ -131,9 +150,10 @@ class Kernels {
   // order. bf16 compute rounds x. Where w has an order of columns x is taken in it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
-  // Rotates pairs (i, i + rope_dim/2) of each head's first rope_dim elements, in place ("neox", as
-  // Llama's rotate_half). x [n, heads * head_dim]; cos, sin [n, rope_dim / 2].
-  virtual void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const = 0;
+  // Rotates pairs of each head's first rope_dim elements, in place. x [n, heads * head_dim]; cos,
+  // sin [n, rope_dim / 2].
+  virtual void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos,
+                    Tensor sin) const = 0;
 
   // keys, values [n, kv_heads * head_dim] → cache. slots[i] = block * block_size + offset of row i.
   // FP8: code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
@@ -149,9 +169,8 @@ class Kernels {
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
 
-  // out = activation(gate) * up. out may be gate.
-  virtual void gated_activation(Activation activation, Tensor gate, Tensor up,
-                                Tensor out) const = 0;
+  // out = activation(x) * up; without `up` (null data), activation(x). out may be x.
+  virtual void activate(Activation activation, Tensor x, Tensor up, Tensor out) const = 0;
 
   // x += y
   virtual void add(Tensor x, Tensor y) const = 0;

@@ -46,12 +46,14 @@ void check_embed(const Weight& table, std::span<const int32_t> ids, const Tensor
   for (int32_t id : ids) check(id >= 0 && id < table.rows, "embed: id within the table");
 }
 
-void check_rms_norm(const Tensor& x, const Weight& weight, const Tensor& y) {
+void check_norm(const Tensor& x, const Weight& weight, const NormParams& params, const Tensor& y) {
   check_weight(weight);
   check_activations(x);
   check_same_shape(x, y);
-  check(weight.format.layout == WeightLayout::rows && weight.rows == 1 && weight.cols == x.cols,
-        "rms_norm: one weight for each column");
+  check(weight.format.layout == WeightLayout::rows && weight.rows == 1 && weight.cols > 0 &&
+            x.cols % weight.cols == 0,
+        "norm: one weight for each column, or each of a part");
+  check(params.eps >= 0, "norm: eps is not negative");
 }
 
 void check_linear(const Tensor& x, const Weight& w, const Tensor& y) {
@@ -118,6 +120,11 @@ void check_same_shape(const Tensor& a, const Tensor& b) {
   check_activations(a);
   check_activations(b);
   check(a.rows == b.rows && a.cols == b.cols, "matrices of one shape");
+}
+
+void check_activate(const Tensor& x, const Tensor& up, const Tensor& out) {
+  check_same_shape(x, out);
+  if (up.data != nullptr) check_same_shape(x, up);
 }
 
 void check_likeliest(const Tensor& logits) {

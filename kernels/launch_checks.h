@@ -9,7 +9,7 @@
 namespace sluice {
 
 void check_embed(const Weight& table, std::span<const int32_t> ids, const Tensor& out);
-void check_rms_norm(const Tensor& x, const Weight& weight, const Tensor& y);
+void check_norm(const Tensor& x, const Weight& weight, const NormParams& params, const Tensor& y);
 void check_linear(const Tensor& x, const Weight& w, const Tensor& y);
 void check_rope(const Tensor& x, int64_t head_dim, const Tensor& cos, const Tensor& sin);
 void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const int64_t> slots,
@@ -17,8 +17,9 @@ void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const in
 void check_paged_attention(const Tensor& q, const KvCache& cache,
                            std::span<const SequenceChunk> chunks, const AttentionParams& params,
                            const Tensor& out);
-// float32 matrices of one shape: residual adds, gated activations.
+// float32 matrices of one shape: residual adds.
 void check_same_shape(const Tensor& a, const Tensor& b);
+void check_activate(const Tensor& x, const Tensor& up, const Tensor& out);
 void check_likeliest(const Tensor& logits);
 void check_top_logits(const Tensor& logits, int64_t k, const TopLogits& out);
 

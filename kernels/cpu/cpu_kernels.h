@@ -17,16 +17,16 @@ class CpuKernels final : public Kernels {
 
   std::string_view name() const override { return ops_.name; }
   void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const override;
-  void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const override;
-  void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
-                    Tensor y) const override;
+  void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y) const override;
+  void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params,
+                Tensor y) const override;
   void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
-  void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const override;
+  void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
-  void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out) const override;
+  void activate(Activation activation, Tensor x, Tensor up, Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
@@ -35,6 +35,7 @@ class CpuKernels final : public Kernels {
   void grouped_linear(Tensor x, const Weight& w, const float* bias, Tensor y) const;
   // The first `bytes` of the workspace; ops run one at a time, so each starts from its beginning.
   std::byte* scratch(int64_t bytes) const;
+  cpu::NormJob norm_job(const Weight& weight, const NormParams& params) const;
   // Calls body(row) for each row, in parallel where there is enough work.
   template <class Body>
   void for_rows(const Tensor& x, Body&& body) const;

@@ -189,6 +189,15 @@ struct EncodeSums {
   int64_t not_finite = 0;
 };
 
+// What the rows of a norm have in common: y = x / sqrt(mean(x^2) + eps) * weight + bias.
+struct NormJob {
+  bool centered = false;          // x - mean(x) in the place of x
+  const float* weight = nullptr;  // [cols]
+  const float* bias = nullptr;    // [cols] or null
+  int64_t cols = 0;
+  float eps = 0;
+};
+
 // Of a thread for linear: decoded weights, and the sums of a block of rows.
 constexpr int64_t linear_scratch_bytes(int64_t rows) {
   return kDecodedBytes + kReusedPanels * 64 * rows;
@@ -230,15 +239,16 @@ struct Ops {
   void (*merge)(const AttentionJob& job, AttentionSums total, AttentionSums part);
   void (*finish)(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
 
-  // One row each. add_rms_norm: residual += x first.
-  void (*rms_norm)(const float* x, const float* weight, int64_t cols, float eps, float* y);
-  void (*add_rms_norm)(float* residual, const float* x, const float* weight, int64_t cols,
-                       float eps, float* y);
+  // One row each. add_norm: residual += x first.
+  void (*norm)(const NormJob& job, const float* x, float* y);
+  void (*add_norm)(const NormJob& job, float* residual, const float* x, float* y);
   void (*add)(float* x, const float* y, int64_t count);
-  void (*gated_activation)(Activation activation, const float* gate, const float* up, int64_t count,
-                           float* out);
-  // Pairs (i, i + half) of one head.
+  // activation(x) * up, or where `up` is null, activation(x).
+  void (*activate)(Activation activation, const float* x, const float* up, int64_t count,
+                   float* out);
+  // Pairs (i, i + half), or (2 i, 2 i + 1), of one head.
   void (*rope)(float* head, const float* cos, const float* sin, int64_t half);
+  void (*rope_neighbours)(float* head, const float* cos, const float* sin, int64_t half);
   void (*to_bf16)(const float* x, int64_t count, std::byte* out);
   // x / scale as codes of f8_e4m3 or f8_e5m2.
   void (*to_float8)(const float* x, int64_t count, DType dtype, float scale, std::byte* out);

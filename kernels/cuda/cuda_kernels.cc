@@ -54,13 +54,13 @@ void CudaKernels::embed(const Weight& table, std::span<const int32_t> ids, Tenso
   cuda::embed(table, ids.data(), out, stream_.handle());
 }
 
-void CudaKernels::rms_norm(Tensor x, const Weight& weight, float eps, Tensor y) const {
-  cuda::rms_norm(x, weight, eps, y, stream_.handle());
+void CudaKernels::norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y) const {
+  cuda::norm(x, weight, params, y, stream_.handle());
 }
 
-void CudaKernels::add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps,
-                               Tensor y) const {
-  cuda::add_rms_norm(residual, x, weight, eps, y, stream_.handle());
+void CudaKernels::add_norm(Tensor residual, Tensor x, const Weight& weight,
+                           const NormParams& params, Tensor y) const {
+  cuda::add_norm(residual, x, weight, params, y, stream_.handle());
 }
 
 void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) const {
@@ -75,8 +75,9 @@ void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y)
   }
 }
 
-void CudaKernels::rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin) const {
-  cuda::rope(x, head_dim, cos, sin, stream_.handle());
+void CudaKernels::rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos,
+                       Tensor sin) const {
+  cuda::rope(x, head_dim, pairing, cos, sin, stream_.handle());
 }
 
 void CudaKernels::store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
@@ -140,9 +141,8 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
   }
 }
 
-void CudaKernels::gated_activation(Activation activation, Tensor gate, Tensor up,
-                                   Tensor out) const {
-  cuda::gated_activation(activation, gate, up, out, stream_.handle());
+void CudaKernels::activate(Activation activation, Tensor x, Tensor up, Tensor out) const {
+  cuda::activate(activation, x, up, out, stream_.handle());
 }
 
 void CudaKernels::add(Tensor x, Tensor y) const { cuda::add(x, y, stream_.handle()); }

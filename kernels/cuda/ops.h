@@ -23,11 +23,11 @@ using Stream = CUstream_st*;  // cudaStream_t
 
 // ids [out.rows], each a row of the table.
 void embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream);
-void rms_norm(Tensor x, const Weight& weight, float eps, Tensor y, Stream stream);
-void add_rms_norm(Tensor residual, Tensor x, const Weight& weight, float eps, Tensor y,
-                  Stream stream);
-void rope(Tensor x, int64_t head_dim, Tensor cos, Tensor sin, Stream stream);
-void gated_activation(Activation activation, Tensor gate, Tensor up, Tensor out, Stream stream);
+void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y, Stream stream);
+void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params, Tensor y,
+              Stream stream);
+void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin, Stream stream);
+void activate(Activation activation, Tensor x, Tensor up, Tensor out, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
 void likeliest(Tensor logits, TokenLogit* out, Stream stream);  // out [logits.rows]
 void top_logits(Tensor logits, int64_t k, const TopLogits& out, Stream stream);

@@ -134,6 +134,10 @@ StepRows StepUpload::upload(const StepRows& rows) {
     kv_[g].on_device = &chunks_[g];
   }
   on_device.kv = kv_;
+  // As every group of layers has them.
+  if (!rows.positions.empty() && !chunks_.empty())
+    on_device.positions = {chunks_[0].positions, rows.positions.size()};
+  on_device.host_positions = rows.host_positions;
   if (!rows.kv.empty()) on_device.launches = launches(rows.kv[0].chunks, count);
   stream_.copy(memory_.device.data(), memory_.host.data(), used_);
   stream_.record(*copied_);

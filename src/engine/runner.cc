@@ -141,6 +141,7 @@ Sequence Runner::new_sequence(int64_t prompt_tokens) {
 Tensor Runner::step(std::span<const StepPart> parts) {
   Range range("step");
   ids_.clear();
+  positions_.clear();
   for (GroupRows& group : groups_) {
     group.chunks.clear();
     group.slots.clear();
@@ -151,8 +152,13 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   check(rows > 0, "a step without rows");
   if (!copies_.empty()) copy_blocks(copies_, false);
   for (size_t g = 0; g < groups_.size(); ++g) kv_rows_[g] = {groups_[g].chunks, groups_[g].slots};
-  StepRows step =
-      kernels_->upload({ids_, ids_, kv_rows_, rope_rows(0, 0, rows), rope_rows(1, 0, rows)});
+  StepRows step = kernels_->upload({.ids = ids_,
+                                    .host_ids = ids_,
+                                    .kv = kv_rows_,
+                                    .cos = rope_rows(0, 0, rows),
+                                    .sin = rope_rows(1, 0, rows),
+                                    .positions = positions_,
+                                    .host_positions = positions_});
   for (const Stretch& stretch : stretches_) {
     auto forward = [&] {
       for (size_t unit = stretch.first; unit <= stretch.last; ++unit)
@@ -179,6 +185,7 @@ void Runner::add_part(const StepPart& part) {
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }
   ids_.insert(ids_.end(), part.ids.begin(), part.ids.end());
+  for (int64_t i = 0; i < rows; ++i) positions_.push_back(static_cast<int32_t>(first + i));
   for (size_t g = 0; g < groups_.size(); ++g) {
     GroupRows& kv = groups_[g];
     for (int64_t i = 0; i < rows; ++i) kv.slots.push_back(sequence.table().slot(g, first + i));

@@ -146,7 +146,8 @@ class Runner {
   TopLogits top_;
   // Of the current step.
   std::vector<int32_t> ids_;
-  struct GroupRows {  // of the KV cache
+  std::vector<int32_t> positions_;  // of each row in its sequence
+  struct GroupRows {                // of the KV cache
     std::vector<SequenceChunk> chunks;
     std::vector<int64_t> slots;
   };

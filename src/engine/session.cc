@@ -96,6 +96,10 @@ Session::Session(SessionOptions options, Session* host)
   if (host == nullptr) ledger_.set_budget(Place::host, budget_);
   int64_t usable = spec().usable_positions();
   max_model_len_ = options_.max_model_len.value_or(usable);
+  if (std::optional<int64_t> most = spec().most_positions(); most && max_model_len_ > *most) {
+    fail(ErrorKind::usage, "--max-model-len {}: the model has a table of {} positions, and no more",
+         max_model_len_, *most);
+  }
   if (max_model_len_ > usable) {
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
                  max_model_len_, usable);

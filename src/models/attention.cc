@@ -30,8 +30,8 @@ void Attention::forward(const Context& context, const StepRows& step, const KvRo
   qkv_->forward(context, x, qkv);
   Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1);
   if (spec_.rope) {
-    kernels.rope(q, spec_.head_dim, step.cos, step.sin);
-    kernels.rope(k, spec_.head_dim, step.cos, step.sin);
+    kernels.rope(q, spec_.head_dim, *spec_.rope, step.cos, step.sin);
+    kernels.rope(k, spec_.head_dim, *spec_.rope, step.cos, step.sin);
   }
   kernels.store_kv(k, qkv_->part(qkv, 2), kv.slots, cache);
   AttentionParams params;

@@ -65,11 +65,30 @@ std::vector<int64_t> windows(const DecoderSpec& spec) {
 
 }  // namespace
 
+InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding) {
+  tokens_ =
+      &add_child<Embedding>(spec.embedding, spec.embedding_from_head ? spec.head : spec.embedding,
+                            spec.vocab_size, spec.hidden_size, spec.tie_word_embeddings);
+  if (spec.positions.empty()) return;
+  positions_ = &add_child<Embedding>(spec.positions, spec.positions, spec.max_positions,
+                                     spec.hidden_size, false);
+}
+
+void InputEmbedding::forward(const Kernels& kernels, const StepRows& rows,
+                             const Activations& act) const {
+  const int64_t count = std::ssize(rows.ids);
+  Tensor residual = act.residual(count);
+  tokens_->forward(kernels, rows.ids, rows.host_ids, residual);
+  if (positions_ == nullptr) return;
+  positions_->forward(kernels, rows.positions, rows.host_positions,
+                      act.normed(count).columns(0, residual.cols));
+}
+
 DecoderLayer::DecoderLayer(const LayerSpec& spec, int64_t layer, size_t first_mixer,
                            int64_t hidden_size, Rank rank)
     : Module(name_in_layer(spec.name, layer)), hidden_size_(hidden_size) {
   auto norm = [&](const NormSpec& n) {
-    return &add_child<RmsNorm>(name_in_layer(n.name, layer), hidden_size, n.eps);
+    return &add_child<Norm>(name_in_layer(n.name, layer), hidden_size, n.params, n.bias);
   };
   for (const MixerBranch& mixer : spec.mixers) {
     Branch& branch = branches_.emplace_back();
@@ -142,9 +161,7 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
     : Module("model"), spec_(std::move(spec)), rank_(rank), groups_(group_layers(windows(spec_))) {
   check_ranks(spec_, rank);
   check_caches_alike(spec_);
-  embedding_ = &add_child<Embedding>(
-      spec_.embedding, spec_.embedding_from_head ? spec_.head : spec_.embedding, spec_.vocab_size,
-      spec_.hidden_size, spec_.tie_word_embeddings);
+  embedding_ = &add_child<InputEmbedding>(spec_);
   units_.push_back(embedding_);
   size_t mixers = 0;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
@@ -153,14 +170,15 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
     mixers += spec_.layer(i).mixers.size();
     units_.push_back(layers_.back());
   }
-  norm_ = &add_child<RmsNorm>(spec_.norm.name, spec_.hidden_size, spec_.norm.eps);
+  norm_ = &add_child<Norm>(spec_.norm.name, spec_.hidden_size, spec_.norm.params, spec_.norm.bias);
   units_.push_back(norm_);
   head_ = &embedding_->table();
   if (!spec_.tie_word_embeddings) {
     Linear& head =
         add_child<Linear>(spec_.head, std::vector<LinearPart>{{spec_.head, spec_.vocab_size}},
-                          spec_.hidden_size, false, Rank{}, ParamRole::head);
+                          spec_.hidden_size, spec_.head_bias, Rank{}, ParamRole::head);
     head_ = &head.weight();
+    head_bias_ = head.bias();
     units_.push_back(&head);
   }
 }
@@ -188,16 +206,18 @@ void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
 void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activations& act,
                        size_t unit) const {
   int64_t rows = std::ssize(batch.rows.ids);
-  Tensor residual = act.residual(rows);
-  if (unit == 0) return embedding_->forward(kernels, batch.rows, residual);
-  if (const size_t i = unit - 1; i < layers_.size())
-    return layers_[i]->forward({kernels, group_}, batch, groups_, act, i > 0);
+  if (unit == 0) return embedding_->forward(kernels, batch.rows, act);
+  if (const size_t i = unit - 1; i < layers_.size()) {
+    const bool delta = i > 0 || embedding_->leaves_delta();
+    return layers_[i]->forward({kernels, group_}, batch, groups_, act, delta);
+  }
   Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
-  norm_->forward_add(kernels, residual, normed, normed);
+  norm_->forward_add(kernels, act.residual(rows), normed, normed);
 }
 
 void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
-  multiply(kernels, hidden, *head_, nullptr, logits);
+  const float* bias = head_bias_ ? reinterpret_cast<const float*>(head_bias_->value.data) : nullptr;
+  multiply(kernels, hidden, *head_, bias, logits);
 }
 
 int64_t CausalLM::logits_cols() const { return head_->rows; }

@@ -21,6 +21,21 @@ struct Batch {
   std::span<const KvCache> caches;  // one for each mixer that has one, in the order of layers
 };
 
+// The tables that rows of the residual stream begin with.
+class InputEmbedding : public Module {
+ public:
+  InputEmbedding(const DecoderSpec& spec);
+  // Positions, where the model has a table of them, are left in act.normed, to be added by the
+  // first layer.
+  void forward(const Kernels& kernels, const StepRows& rows, const Activations& act) const;
+  bool leaves_delta() const { return positions_ != nullptr; }
+  const Param& table() const { return tokens_->table(); }
+
+ private:
+  Embedding* tokens_;
+  Embedding* positions_ = nullptr;
+};
+
 class DecoderLayer : public Module {
  public:
   // `spec` outlives it. `first_mixer`: mixers of the layers before it.
@@ -35,7 +50,7 @@ class DecoderLayer : public Module {
  private:
   struct Branch {
     BranchInput input = BranchInput::stream;
-    const RmsNorm* norm = nullptr;
+    const Norm* norm = nullptr;
     const Attention* attention = nullptr;  // or
     const Mlp* mlp = nullptr;
     size_t mixer = 0;  // of the model, for its cache
@@ -87,10 +102,11 @@ class CausalLM : public Module {
   SoloGroup group_;
   LayerGroups groups_;
   std::vector<KvScales> kv_scales_;
-  Embedding* embedding_;
+  InputEmbedding* embedding_;
   std::vector<DecoderLayer*> layers_;
-  RmsNorm* norm_;
+  Norm* norm_;
   const Param* head_;  // the embedding's table when tied
+  const Param* head_bias_ = nullptr;
   std::vector<Module*> units_;
 };
 

@@ -16,7 +16,8 @@ namespace sluice {
 
 struct NormSpec {
   std::string name;
-  float eps = 1e-6f;
+  NormParams params = {};  // without its bias
+  bool bias = false;
 };
 
 struct PartSpec {
@@ -37,16 +38,17 @@ struct AttentionSpec {
   Dimension kv_heads;
   int64_t head_dim = 0;
   int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
-  bool rope = true;    // queries and keys are rotated by the model's angles
-  LinearSpec qkv;      // three parts
-  LinearSpec output;   // one part
+  // How queries and keys are rotated by the model's angles; nullopt: not at all.
+  std::optional<RopePairing> rope = RopePairing::halves;
+  LinearSpec qkv;     // three parts
+  LinearSpec output;  // one part
 };
 
 struct MlpSpec {
   std::string name;
   Dimension width;
   Activation activation = Activation::silu;
-  LinearSpec up;    // gate and up: activation(gate) * up
+  LinearSpec up;    // gate and up: activation(gate) * up; or one part: activation(it)
   LinearSpec down;  // one part
 };
 
@@ -79,10 +81,13 @@ struct DecoderSpec {
   std::optional<RopeConfig> rope;  // none: no layer rotates
 
   std::string embedding = "model.embed_tokens";
+  // A table with a row for each position, which is added to the token's; empty: none.
+  std::string positions = {};
   std::vector<LayerSpec> kinds;
   std::vector<size_t> layers;  // the kind of each
   NormSpec norm;
   std::string head = "lm_head";
+  bool head_bias = false;
 
   bool tie_word_embeddings = false;  // where the checkpoint is known: as its tensors have it
   // The table is read from the head's tensor, as there is no other.
@@ -91,6 +96,10 @@ struct DecoderSpec {
   const LayerSpec& layer(size_t i) const { return kinds[layers[i]]; }
   // Positions that it is made for: max_positions, or what the rope's scaling extends them to.
   int64_t usable_positions() const { return rope ? rope->usable_positions() : max_positions; }
+  // Positions beyond these have no meaning.
+  std::optional<int64_t> most_positions() const {
+    return positions.empty() ? std::nullopt : std::optional(max_positions);
+  }
   // What a token computes depends on how long its sequence is.
   bool depends_on_length() const { return rope && rope->depends_on_length(); }
 };

@@ -37,8 +37,8 @@ LayerSpec llama_layer(const Heads& h, int64_t mlp_width, float eps) {
       .up = {.name = mlp + ".gate_up_proj", .parts = {{mlp + ".gate_proj"}, {mlp + ".up_proj"}}},
       .down = {.name = mlp + ".down_proj", .parts = {{mlp + ".down_proj"}}}};
   return {.name = layer,
-          .mixers = {{.norm = {layer + ".input_layernorm", eps}, .attention = std::move(a)}},
-          .mlps = {{.norm = {layer + ".post_attention_layernorm", eps}, .mlp = std::move(m)}}};
+          .mixers = {{.norm = {layer + ".input_layernorm", {eps}}, .attention = std::move(a)}},
+          .mlps = {{.norm = {layer + ".post_attention_layernorm", {eps}}, .mlp = std::move(m)}}};
 }
 
 DecoderSpec parse_llama(const JsonFields& config) {
@@ -73,7 +73,7 @@ DecoderSpec llama_layout(const JsonFields& c, const LlamaDefaults& defaults) {
   spec.layers.assign(static_cast<size_t>(
                          read_size(c, "num_hidden_layers", defaults.num_hidden_layers, kMaxLayers)),
                      0);
-  spec.norm = {"model.norm", eps};
+  spec.norm = {"model.norm", {eps}};
   spec.rope = parse_rope(c, {heads.head_dim, spec.max_positions, defaults.rope_theta});
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", defaults.tie_word_embeddings);
   return spec;

@@ -19,9 +19,10 @@ Mlp::Mlp(const MlpSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
 void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {
   Tensor inner = act.mlp(x.rows).columns(0, up_->outputs());
   up_->forward(context, x, inner);
-  Tensor gate = up_->part(inner, 0);
-  context.kernels.gated_activation(spec_.activation, gate, up_->part(inner, 1), gate);
-  down_->forward(context, gate, y);
+  Tensor first = up_->part(inner, 0);
+  Tensor second = spec_.up.parts.size() > 1 ? up_->part(inner, 1) : Tensor{};
+  context.kernels.activate(spec_.activation, first, second, first);
+  down_->forward(context, first, y);
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The gated MLP: down(activation(gate) * up).
+// An MLP: down(activation(gate) * up), or without gate down(activation(up)).
 #pragma once
 
 #include "src/models/activations.h"

@@ -42,32 +42,43 @@ void Linear::forward(const Context& context, Tensor x, Tensor y) const {
   if (adds_up_) context.group.sum(y, context.kernels.stream());
 }
 
-RmsNorm::RmsNorm(std::string path, int64_t size, float eps) : Module(std::move(path)), eps_(eps) {
+Norm::Norm(std::string path, int64_t size, const NormParams& params, bool bias)
+    : Module(std::move(path)), params_(params) {
   weight_ = &add_param(make_vector(this->path() + ".weight", ParamRole::norm,
                                    {{this->path() + ".weight", size, 0, Shard::whole()}}, {}, 1));
+  if (!bias) return;
+  bias_ = &add_param(make_vector(this->path() + ".bias", ParamRole::bias,
+                                 {{this->path() + ".bias", size, 0, Shard::whole()}}, {}, 1));
 }
 
-void RmsNorm::forward(const Kernels& kernels, Tensor x, Tensor y) const {
-  kernels.rms_norm(x, weight_->value, eps_, y);
+NormParams Norm::params() const {
+  NormParams params = params_;
+  if (bias_ != nullptr) params.bias = reinterpret_cast<const float*>(bias_->value.data);
+  return params;
 }
 
-void RmsNorm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const {
-  kernels.add_rms_norm(residual, x, weight_->value, eps_, y);
+void Norm::forward(const Kernels& kernels, Tensor x, Tensor y) const {
+  kernels.norm(x, weight_->value, params(), y);
 }
 
-Embedding::Embedding(std::string path, const std::string& source, int64_t vocab, int64_t size,
+void Norm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const {
+  kernels.add_norm(residual, x, weight_->value, params(), y);
+}
+
+Embedding::Embedding(std::string path, const std::string& source, int64_t rows, int64_t size,
                      bool tied_to_head)
     : Module(std::move(path)) {
   WeightLayout layout = tied_to_head ? WeightLayout::packed : WeightLayout::rows;
   table_ = &add_param(make_matrix(this->path() + ".weight", ParamRole::embedding, layout,
-                                  {{source + ".weight", vocab, size, Shard::whole()}}, {}));
+                                  {{source + ".weight", rows, size, Shard::whole()}}, {}));
 }
 
-void Embedding::forward(const Kernels& kernels, const StepRows& rows, Tensor y) const {
+void Embedding::forward(const Kernels& kernels, std::span<const int32_t> ids,
+                        std::span<const int32_t> host_ids, Tensor y) const {
   if (table_->stream != nullptr) {
-    table_->stream->embed(*table_, rows.host_ids, y, kernels.stream());
+    table_->stream->embed(*table_, host_ids, y, kernels.stream());
   } else {
-    kernels.embed(table_->value, rows.ids, y);
+    kernels.embed(table_->value, ids, y);
   }
 }
 

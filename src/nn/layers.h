@@ -41,6 +41,7 @@ class Linear : public Module {
   void forward(const Context& context, Tensor x, Tensor y) const;
 
   const Param& weight() const { return *weight_; }
+  const Param* bias() const { return bias_; }  // null: none
 
  private:
   Param* weight_;
@@ -48,25 +49,32 @@ class Linear : public Module {
   bool adds_up_;
 };
 
-class RmsNorm : public Module {
+class Norm : public Module {
  public:
-  RmsNorm(std::string path, int64_t size, float eps);
+  // `params` without its bias, which the module has if `bias` says so.
+  Norm(std::string path, int64_t size, const NormParams& params, bool bias);
   void forward(const Kernels& kernels, Tensor x, Tensor y) const;
   // residual += x; y = norm(residual)
   void forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const;
 
  private:
+  NormParams params() const;  // with the bias where it is now
+
+  NormParams params_;
   Param* weight_;
-  float eps_;
+  Param* bias_ = nullptr;
 };
 
-// The token table. A tied head multiplies with the same matrix, which is then stored packed.
+// A table whose rows are looked up: of tokens, or of positions. A tied head multiplies with the
+// same matrix, which is then stored packed.
 class Embedding : public Module {
  public:
   // `source`: the checkpoint tensor that it is, without ".weight".
-  Embedding(std::string path, const std::string& source, int64_t vocab, int64_t size,
+  Embedding(std::string path, const std::string& source, int64_t rows, int64_t size,
             bool tied_to_head);
-  void forward(const Kernels& kernels, const StepRows& rows, Tensor y) const;
+  // y = the rows `ids`, which lie in the device's memory and in the host's.
+  void forward(const Kernels& kernels, std::span<const int32_t> ids,
+               std::span<const int32_t> host_ids, Tensor y) const;
   const Param& table() const { return *table_; }
 
  private:

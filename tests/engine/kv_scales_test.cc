@@ -100,7 +100,9 @@ class Loaded {
     std::iota(slots.begin(), slots.end(), 0);
     const KvRows kv{{&chunk, 1}, slots};
     for (size_t unit = 0; unit < model.forward_units(); ++unit)
-      model.forward(*kernels, {{ids, ids, {&kv, 1}, cos, sin}, caches}, act, unit);
+      model.forward(*kernels,
+                    {{.ids = ids, .host_ids = ids, .kv = {&kv, 1}, .cos = cos, .sin = sin}, caches},
+                    act, unit);
 
     Row logits(static_cast<size_t>(model.logits_cols()));
     Tensor last = act.normed(rows).columns(0, model.spec().hidden_size).rows_from(rows - 1, 1);

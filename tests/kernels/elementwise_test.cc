@@ -31,30 +31,81 @@ StoredWeight vector_weight(DType dtype, int64_t cols, Random& random) {
   return w;
 }
 
-TEST_P(Elementwise, RmsNormEqualsItsDefinition) {
-  Random random("Elementwise.RmsNormEqualsItsDefinition");
+// Every kind of norm, its bias where it has one.
+std::vector<NormParams> norms(const std::vector<float>& bias) {
+  return {{.eps = 1e-5f},
+          {.eps = 1e-5f, .weight_offset = 1},
+          {.eps = 1e-5f, .kind = NormKind::layer},
+          {.eps = 1e-5f, .kind = NormKind::layer, .bias = bias.data()}};
+}
+
+std::vector<float> random_vector(int64_t size, Random& random) {
+  std::vector<float> x(static_cast<size_t>(size));
+  for (float& v : x) v = random.normal();
+  return x;
+}
+
+TEST_P(Elementwise, NormsEqualTheReference) {
+  Random random("Elementwise.NormsEqualTheReference");
   Backend reference(Isa::reference, Compute::bf16, {});
   for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const int64_t n = random.between(1, 30), cols = random.between(1, 600);
-    Matrix x = Matrix::random(n, cols, random, 3), y(n, cols), expected(n, cols);
+    const std::vector<float> bias = random_vector(cols, random);
     StoredWeight w = vector_weight(dtype, cols, random);
     Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 2);
-    backend->rms_norm(x.tensor(), w.weight, 1e-5f, y.tensor());
-    reference->rms_norm(x.tensor(), w.weight, 1e-5f, expected.tensor());
-    expect_near(y, expected, 1e-30f, 2e-6f);
-    backend->rms_norm(x.tensor(), w.weight, 1e-5f, x.tensor());  // in place
-    EXPECT_TRUE(same_bits(x, y));
+    for (const NormParams& params : norms(bias)) {
+      const bool layer = params.kind == NormKind::layer;
+      SCOPED_TRACE(testing::Message() << (layer ? "layer" : "rms") << " norm of " << cols);
+      Matrix x = Matrix::random(n, cols, random, 3), y(n, cols), expected(n, cols);
+      backend->norm(x.tensor(), w.weight, params, y.tensor());
+      reference->norm(x.tensor(), w.weight, params, expected.tensor());
+      // What the mean leaves has an absolute error, which few columns may divide by little.
+      expect_near(y, expected, !layer ? 1e-30f : cols < 16 ? 1e-3f : 1e-5f, 2e-6f);
+      backend->norm(x.tensor(), w.weight, params, x.tensor());  // in place
+      EXPECT_TRUE(same_bits(x, y));
+    }
   }
-  // [3, 4]: mean of squares 12.5.
+}
+
+TEST_P(Elementwise, NormsOfPartsAreThoseOfEachAlone) {
+  Random random("Elementwise.NormsOfPartsAreThoseOfEachAlone");
+  const int64_t n = random.between(1, 9), parts = random.between(2, 5);
+  const int64_t cols = random.between(1, 100);
+  const std::vector<float> bias = random_vector(cols, random);
+  StoredWeight w = vector_weight(DType::bf16, cols, random);
+  Backend backend(GetParam(), Compute::bf16, {n, parts * cols, 8}, 2);
+  for (const NormParams& params : norms(bias)) {
+    Matrix x = Matrix::random(n, parts * cols, random), y(n, parts * cols), alone = y;
+    backend->norm(x.tensor(), w.weight, params, y.tensor());
+    for (int64_t p = 0; p < parts; ++p) {
+      backend->norm(x.tensor().columns(p * cols, cols), w.weight, params,
+                    alone.tensor().columns(p * cols, cols));
+    }
+    EXPECT_TRUE(same_bits(y, alone));
+    EXPECT_TRUE(y.gaps_untouched());
+  }
+}
+
+TEST_P(Elementwise, NormsOfTwoElements) {
+  // [3, 4]: mean of squares 12.5; mean 3.5, and a variance of 0.25.
   Matrix x(1, 2), y(1, 2);
   x.at(0, 0) = 3;
   x.at(0, 1) = 4;
   StoredWeight w({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 2);
   reinterpret_cast<float*>(w.weight.data)[0] = 1;
   reinterpret_cast<float*>(w.weight.data)[1] = 2;
-  Backend(GetParam(), Compute::bf16, {1, 2, 8})->rms_norm(x.tensor(), w.weight, 0, y.tensor());
-  EXPECT_NEAR(y.at(0, 0), 3 / std::sqrt(12.5), 1e-6);
-  EXPECT_NEAR(y.at(0, 1), 8 / std::sqrt(12.5), 1e-6);
+  const std::vector<float> bias{10, 20};
+  Backend backend(GetParam(), Compute::bf16, {1, 2, 8});
+  auto expect = [&](const NormParams& params, double first, double second) {
+    backend->norm(x.tensor(), w.weight, params, y.tensor());
+    EXPECT_NEAR(y.at(0, 0), first, 2e-6);
+    EXPECT_NEAR(y.at(0, 1), second, 2e-6);
+  };
+  expect({}, 3 / std::sqrt(12.5), 8 / std::sqrt(12.5));
+  expect({.weight_offset = 1}, 6 / std::sqrt(12.5), 12 / std::sqrt(12.5));
+  expect({.kind = NormKind::layer}, -1, 2);
+  expect({.kind = NormKind::layer, .bias = bias.data()}, 9, 22);
+  expect({.eps = 0.75f, .kind = NormKind::layer}, -0.5, 1);
 }
 
 TEST_P(Elementwise, LikeliestIsTheFirstOfTheLargest) {
@@ -109,19 +160,22 @@ TEST_P(Elementwise, TopLogitsAreTheLargestAndTheirEquals) {
   }
 }
 
-TEST_P(Elementwise, AddRmsNormIsBothInOne) {
-  Random random("Elementwise.AddRmsNormIsBothInOne");
+TEST_P(Elementwise, AddNormIsBothInOne) {
+  Random random("Elementwise.AddNormIsBothInOne");
   const int64_t n = 9, cols = random.between(1, 300);
-  Matrix residual = Matrix::random(n, cols, random), x = Matrix::random(n, cols, random);
-  Matrix sum = residual, y(n, cols), expected(n, cols);
-  StoredWeight w = vector_weight(DType::bf16, cols, random);
-  Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 2);
-  backend->add_rms_norm(residual.tensor(), x.tensor(), w.weight, 1e-6f, y.tensor());
-  backend->add(sum.tensor(), x.tensor());
-  backend->rms_norm(sum.tensor(), w.weight, 1e-6f, expected.tensor());
-  EXPECT_TRUE(same_bits(residual, sum));
-  EXPECT_TRUE(same_bits(y, expected));
-  EXPECT_TRUE(residual.gaps_untouched());
+  const std::vector<float> bias = random_vector(cols, random);
+  for (const NormParams& params : norms(bias)) {
+    Matrix residual = Matrix::random(n, cols, random), x = Matrix::random(n, cols, random);
+    Matrix sum = residual, y(n, cols), expected(n, cols);
+    StoredWeight w = vector_weight(DType::bf16, cols, random);
+    Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 2);
+    backend->add_norm(residual.tensor(), x.tensor(), w.weight, params, y.tensor());
+    backend->add(sum.tensor(), x.tensor());
+    backend->norm(sum.tensor(), w.weight, params, expected.tensor());
+    EXPECT_TRUE(same_bits(residual, sum));
+    EXPECT_TRUE(same_bits(y, expected));
+    EXPECT_TRUE(residual.gaps_untouched());
+  }
 }
 
 // Rows alone give what they give in a batch.
@@ -132,13 +186,13 @@ TEST_P(Elementwise, RowsDoNotDependOnTheBatch) {
   Matrix norm(n, cols), norm_alone(n, cols), gated(n, cols), gated_alone(n, cols);
   StoredWeight w = vector_weight(DType::bf16, cols, random);
   Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 3);
-  backend->rms_norm(x.tensor(), w.weight, 1e-6f, norm.tensor());
-  backend->gated_activation(Activation::silu, x.tensor(), up.tensor(), gated.tensor());
+  backend->norm(x.tensor(), w.weight, {1e-6f}, norm.tensor());
+  backend->activate(Activation::silu, x.tensor(), up.tensor(), gated.tensor());
   for (int64_t r = 0; r < n; ++r) {
-    backend->rms_norm(x.tensor().rows_from(r, 1), w.weight, 1e-6f,
-                      norm_alone.tensor().rows_from(r, 1));
-    backend->gated_activation(Activation::silu, x.tensor().rows_from(r, 1),
-                              up.tensor().rows_from(r, 1), gated_alone.tensor().rows_from(r, 1));
+    backend->norm(x.tensor().rows_from(r, 1), w.weight, {1e-6f},
+                  norm_alone.tensor().rows_from(r, 1));
+    backend->activate(Activation::silu, x.tensor().rows_from(r, 1), up.tensor().rows_from(r, 1),
+                      gated_alone.tensor().rows_from(r, 1));
   }
   EXPECT_TRUE(same_bits(norm, norm_alone));
   EXPECT_TRUE(same_bits(gated, gated_alone));
@@ -155,8 +209,8 @@ TEST_P(Elementwise, AddAdds) {
   EXPECT_TRUE(x.gaps_untouched());
 }
 
-TEST_P(Elementwise, GatedActivationsEqualTheirDefinition) {
-  Random random("Elementwise.GatedActivationsEqualTheirDefinition");
+TEST_P(Elementwise, ActivationsEqualTheirDefinition) {
+  Random random("Elementwise.ActivationsEqualTheirDefinition");
   Backend reference(Isa::reference, Compute::bf16, {}), backend(GetParam(), Compute::bf16, {}, 2);
   for (Activation activation :
        {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
@@ -167,12 +221,16 @@ TEST_P(Elementwise, GatedActivationsEqualTheirDefinition) {
       gate.at(0, c++) = extreme;
     }
     Matrix out(n, cols), expected(n, cols);
-    backend->gated_activation(activation, gate.tensor(), up.tensor(), out.tensor());
-    reference->gated_activation(activation, gate.tensor(), up.tensor(), expected.tensor());
+    backend->activate(activation, gate.tensor(), up.tensor(), out.tensor());
+    reference->activate(activation, gate.tensor(), up.tensor(), expected.tensor());
     SCOPED_TRACE(static_cast<int>(activation));
+    Matrix plain(n, cols), expected_plain(n, cols);
+    backend->activate(activation, gate.tensor(), {}, plain.tensor());
+    reference->activate(activation, gate.tensor(), {}, expected_plain.tensor());
+    expect_near(plain, expected_plain, 2e-6f, 2e-6f);
     // Where gelu nears zero, 1 + erf cancels: the error is absolute, some 1e-7 of |gate up|.
     expect_near(out, expected, 2e-6f, 2e-6f);
-    backend->gated_activation(activation, gate.tensor(), up.tensor(), gate.tensor());  // in place
+    backend->activate(activation, gate.tensor(), up.tensor(), gate.tensor());  // in place
     EXPECT_TRUE(same_bits(gate, out));
   }
 }
@@ -185,7 +243,7 @@ TEST_P(Elementwise, SiluIsPreciseOverItsWholeRange) {
     up.at(0, c) = 1;
   }
   Backend(GetParam(), Compute::bf16, {})
-      ->gated_activation(Activation::silu, gate.tensor(), up.tensor(), out.tensor());
+      ->activate(Activation::silu, gate.tensor(), up.tensor(), out.tensor());
   for (int64_t c = 0; c < cols; ++c) {
     const double x = gate.at(0, c), exact = x / (1 + std::exp(-x));
     ASSERT_NEAR(out.at(0, c), exact, std::abs(exact) * 5e-7) << x;
@@ -196,24 +254,27 @@ TEST_P(Elementwise, RopeRotatesPairs) {
   Random random("Elementwise.RopeRotatesPairs");
   Backend reference(Isa::reference, Compute::bf16, {}), backend(GetParam(), Compute::bf16, {}, 2);
   for (auto [head_dim, rope_dim] : {std::pair{64, 64}, {80, 20}, {8, 8}, {112, 56}, {6, 2}}) {
-    const int64_t n = random.between(1, 20), heads = random.between(1, 5);
-    Matrix x = Matrix::random(n, heads * head_dim, random), before = x, expected = x;
-    Matrix cos(n, rope_dim / 2), sin(n, rope_dim / 2);
-    for (int64_t r = 0; r < n; ++r) {
-      for (int64_t i = 0; i < rope_dim / 2; ++i) {
-        const double angle = random.uniform() * 7;
-        cos.at(r, i) = static_cast<float>(std::cos(angle));
-        sin.at(r, i) = static_cast<float>(std::sin(angle));
+    for (RopePairing pairing : {RopePairing::halves, RopePairing::neighbours}) {
+      const int64_t n = random.between(1, 20), heads = random.between(1, 5);
+      Matrix x = Matrix::random(n, heads * head_dim, random), before = x, expected = x;
+      Matrix cos(n, rope_dim / 2), sin(n, rope_dim / 2);
+      for (int64_t r = 0; r < n; ++r) {
+        for (int64_t i = 0; i < rope_dim / 2; ++i) {
+          const double angle = random.uniform() * 7;
+          cos.at(r, i) = static_cast<float>(std::cos(angle));
+          sin.at(r, i) = static_cast<float>(std::sin(angle));
+        }
       }
+      backend->rope(x.tensor(), head_dim, pairing, cos.tensor(), sin.tensor());
+      reference->rope(expected.tensor(), head_dim, pairing, cos.tensor(), sin.tensor());
+      EXPECT_TRUE(same_bits(x, expected));
+      EXPECT_TRUE(x.gaps_untouched());
+      for (int64_t d = rope_dim; d < head_dim; ++d) EXPECT_EQ(x.at(0, d), before.at(0, d));
+      const int64_t other = pairing == RopePairing::halves ? rope_dim / 2 : 1;
+      const double a = before.at(0, 0), b = before.at(0, other);
+      EXPECT_NEAR(x.at(0, 0), a * cos.at(0, 0) - b * sin.at(0, 0), 1e-6);
+      EXPECT_NEAR(x.at(0, other), b * cos.at(0, 0) + a * sin.at(0, 0), 1e-6);
     }
-    backend->rope(x.tensor(), head_dim, cos.tensor(), sin.tensor());
-    reference->rope(expected.tensor(), head_dim, cos.tensor(), sin.tensor());
-    EXPECT_TRUE(same_bits(x, expected));
-    EXPECT_TRUE(x.gaps_untouched());
-    for (int64_t d = rope_dim; d < head_dim; ++d) EXPECT_EQ(x.at(0, d), before.at(0, d));
-    const double a = before.at(0, 0), b = before.at(0, rope_dim / 2);
-    EXPECT_NEAR(x.at(0, 0), a * cos.at(0, 0) - b * sin.at(0, 0), 1e-6);
-    EXPECT_NEAR(x.at(0, rope_dim / 2), b * cos.at(0, 0) + a * sin.at(0, 0), 1e-6);
   }
 }
 

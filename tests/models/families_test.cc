@@ -62,7 +62,7 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
     EXPECT_EQ(attention(c).kv_heads.units(), expected["num_key_value_heads"]);
     EXPECT_EQ(attention(c).head_dim, expected["head_dim"]);
     EXPECT_EQ(c.max_positions, expected["max_position_embeddings"]);
-    EXPECT_EQ(c.norm.eps, expected["rms_norm_eps"].get<float>());
+    EXPECT_EQ(c.norm.params.eps, expected["rms_norm_eps"].get<float>());
     EXPECT_EQ(expected["hidden_act"], "silu");
     EXPECT_EQ(mlp(c).activation, Activation::silu);
     EXPECT_EQ(c.tie_word_embeddings, expected["tie_word_embeddings"]);

@@ -80,13 +80,12 @@ void change_scores(const AttentionJob& job, const ScoreRow& row);
 void attend(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
 void merge(const AttentionJob& job, AttentionSums total, AttentionSums part);
 void finish(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
-void rms_norm(const float* x, const float* weight, int64_t cols, float eps, float* y);
-void add_rms_norm(float* residual, const float* x, const float* weight, int64_t cols, float eps,
-                  float* y);
+void norm(const NormJob& job, const float* x, float* y);
+void add_norm(const NormJob& job, float* residual, const float* x, float* y);
 void add(float* x, const float* y, int64_t count);
-void gated_activation(Activation activation, const float* gate, const float* up, int64_t count,
-                      float* out);
+void activate(Activation activation, const float* x, const float* up, int64_t count, float* out);
 void rope(float* head, const float* cos, const float* sin, int64_t half);
+void rope_neighbours(float* head, const float* cos, const float* sin, int64_t half);
 void to_bf16(const float* x, int64_t count, std::byte* out);
 void to_float8(const float* x, int64_t count, DType dtype, float scale, std::byte* out);
 void encode(const EncodeJob& job, EncodeSums* sums);

@@ -83,8 +83,29 @@ TEST(CudaElementwise, TopLogitsEqualTheReference) {
   }
 }
 
-TEST(CudaElementwise, RmsNormEqualsTheReference) {
-  Random random("CudaElementwise.RmsNormEqualsTheReference");
+// A norm of each kind, and the bias that it has.
+struct NormCase {
+  NormParams params;
+  bool biased = false;
+};
+const NormCase kNorms[] = {{{.eps = 1e-5f}},
+                           {{.eps = 1e-5f, .weight_offset = 1}},
+                           {{.eps = 1e-5f, .kind = NormKind::layer}},
+                           {{.eps = 1e-5f, .kind = NormKind::layer}, true}};
+
+// What the mean leaves has an absolute error, which few columns may divide by little.
+float absolute_error(const NormParams& params, int64_t cols) {
+  return params.kind == NormKind::rms ? 1e-30f : cols < 16 ? 1e-3f : 1e-5f;
+}
+
+std::vector<float> random_vector(int64_t size, Random& random) {
+  std::vector<float> x(static_cast<size_t>(size));
+  for (float& v : x) v = random.normal();
+  return x;
+}
+
+TEST(CudaElementwise, NormsEqualTheReference) {
+  Random random("CudaElementwise.NormsEqualTheReference");
   ReferenceKernels reference(Compute::bf16);
   std::vector<std::pair<QuantScheme, DType>> weights;
   for (DType stored : {DType::f32, DType::f16}) weights.emplace_back(kNone, stored);
@@ -93,36 +114,70 @@ TEST(CudaElementwise, RmsNormEqualsTheReference) {
     for (const auto& [scheme, stored] : weights) {
       SCOPED_TRACE(testing::Message()
                    << s.rows << " x " << s.cols << ", gap " << s.gap << ", " << scheme.name);
+      const NormCase& norm = kNorms[random.between(0, 3)];
+      NormParams params = norm.params;
+      const std::vector<float> bias = random_vector(s.cols, random);
       Matrix x = Matrix::random(s.rows, s.cols, random, 3), expected(s.rows, s.cols);
       DeviceWeight weight(scheme, stored, Matrix::random(1, s.cols, random));
-      reference.rms_norm(x.tensor(), weight.host(), 1e-5f, expected.tensor());
+      if (norm.biased) params.bias = bias.data();
+      reference.norm(x.tensor(), weight.host(), params, expected.tensor());
       Matrix y = in_every_order([&] {
         DeviceMatrix from(x, s.gap), to(s.rows, s.cols, s.gap);
-        cuda::rms_norm(from.tensor(), weight.weight, 1e-5f, to.tensor(), stream());
+        Buffer<float> device_bias(bias);
+        if (norm.biased) params.bias = device_bias.data();
+        cuda::norm(from.tensor(), weight.weight, params, to.tensor(), stream());
         EXPECT_TRUE(same_bits(from.copy(), x));
-        cuda::rms_norm(from.tensor(), weight.weight, 1e-5f, from.tensor(), stream());
+        cuda::norm(from.tensor(), weight.weight, params, from.tensor(), stream());
         EXPECT_TRUE(same_bits(from.copy(), to.copy()));  // in place
         EXPECT_TRUE(from.gaps_untouched() && to.gaps_untouched());
         return to.copy();
       });
-      expect_near(y, expected, 1e-30f, 3e-6f);
+      expect_near(y, expected, absolute_error(params, s.cols), 3e-6f);
     }
   }
 }
 
-TEST(CudaElementwise, AddRmsNormIsBothInOne) {
-  Random random("CudaElementwise.AddRmsNormIsBothInOne");
+TEST(CudaElementwise, NormsOfPartsEqualTheReference) {
+  Random random("CudaElementwise.NormsOfPartsEqualTheReference");
+  for (int64_t cols : {int64_t{1}, int64_t{64}, int64_t{128}, random.between(2, 200)}) {
+    for (const NormCase& norm : kNorms) {
+      const int64_t parts = random.between(2, 6);
+      NormParams params = norm.params;
+      const std::vector<float> bias = random_vector(cols, random);
+      Buffer<float> device_bias(bias);
+      Matrix x = Matrix::random(3, parts * cols, random), expected(3, parts * cols);
+      DeviceWeight weight(kNone, DType::bf16, Matrix::random(1, cols, random));
+      DeviceMatrix from(x, 4), to(3, parts * cols, 4);
+      if (norm.biased) params.bias = device_bias.data();
+      cuda::norm(from.tensor(), weight.weight, params, to.tensor(), stream());
+      if (norm.biased) params.bias = bias.data();
+      ReferenceKernels(Compute::bf16).norm(x.tensor(), weight.host(), params, expected.tensor());
+      expect_near(to.copy(), expected, absolute_error(params, cols), 3e-6f);
+      EXPECT_TRUE(to.gaps_untouched());
+    }
+  }
+}
+
+TEST(CudaElementwise, AddNormIsBothInOne) {
+  Random random("CudaElementwise.AddNormIsBothInOne");
   for (const Size& s : sizes(random)) {
-    Matrix residual = Matrix::random(s.rows, s.cols, random);
-    Matrix x = Matrix::random(s.rows, s.cols, random), expected(s.rows, s.cols);
-    DeviceWeight weight(kNone, DType::bf16, Matrix::random(1, s.cols, random));
-    DeviceMatrix sum(residual, s.gap), by(x, s.gap), to(s.rows, s.cols, s.gap);
-    cuda::add_rms_norm(sum.tensor(), by.tensor(), weight.weight, 1e-6f, to.tensor(), stream());
-    ReferenceKernels(Compute::bf16)
-        .add_rms_norm(residual.tensor(), x.tensor(), weight.host(), 1e-6f, expected.tensor());
-    EXPECT_TRUE(same_bits(sum.copy(), residual));
-    expect_near(to.copy(), expected, 1e-30f, 3e-6f);
-    EXPECT_TRUE(sum.gaps_untouched() && to.gaps_untouched());
+    for (const NormCase& norm : kNorms) {
+      NormParams params = norm.params;
+      const std::vector<float> bias = random_vector(s.cols, random);
+      Buffer<float> device_bias(bias);
+      Matrix residual = Matrix::random(s.rows, s.cols, random);
+      Matrix x = Matrix::random(s.rows, s.cols, random), expected(s.rows, s.cols);
+      DeviceWeight weight(kNone, DType::bf16, Matrix::random(1, s.cols, random));
+      DeviceMatrix sum(residual, s.gap), by(x, s.gap), to(s.rows, s.cols, s.gap);
+      if (norm.biased) params.bias = device_bias.data();
+      cuda::add_norm(sum.tensor(), by.tensor(), weight.weight, params, to.tensor(), stream());
+      if (norm.biased) params.bias = bias.data();
+      ReferenceKernels(Compute::bf16)
+          .add_norm(residual.tensor(), x.tensor(), weight.host(), params, expected.tensor());
+      EXPECT_TRUE(same_bits(sum.copy(), residual));
+      expect_near(to.copy(), expected, absolute_error(params, s.cols), 3e-6f);
+      EXPECT_TRUE(sum.gaps_untouched() && to.gaps_untouched());
+    }
   }
 }
 
@@ -138,8 +193,8 @@ TEST(CudaElementwise, AddAdds) {
   }
 }
 
-TEST(CudaElementwise, GatedActivationsEqualTheReference) {
-  Random random("CudaElementwise.GatedActivationsEqualTheReference");
+TEST(CudaElementwise, ActivationsEqualTheReference) {
+  Random random("CudaElementwise.ActivationsEqualTheReference");
   for (Activation activation :
        {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
     for (const Size& s : sizes(random)) {
@@ -148,9 +203,13 @@ TEST(CudaElementwise, GatedActivationsEqualTheReference) {
       const float extremes[] = {0.0f, -0.0f, 1e30f, -1e30f, 90.0f, -90.0f};
       for (int64_t c = 0; c < std::min<int64_t>(s.cols, 6); ++c) gate.at(0, c) = extremes[c];
       DeviceMatrix from(gate, s.gap), by(up, s.gap), to(s.rows, s.cols, s.gap);
-      cuda::gated_activation(activation, from.tensor(), by.tensor(), to.tensor(), stream());
+      cuda::activate(activation, from.tensor(), by.tensor(), to.tensor(), stream());
       ReferenceKernels(Compute::bf16)
-          .gated_activation(activation, gate.tensor(), up.tensor(), expected.tensor());
+          .activate(activation, gate.tensor(), up.tensor(), expected.tensor());
+      expect_near(to.copy(), expected, 2e-6f, 2e-6f);
+      EXPECT_TRUE(to.gaps_untouched());
+      cuda::activate(activation, from.tensor(), {}, to.tensor(), stream());
+      ReferenceKernels(Compute::bf16).activate(activation, gate.tensor(), {}, expected.tensor());
       expect_near(to.copy(), expected, 2e-6f, 2e-6f);
       EXPECT_TRUE(to.gaps_untouched());
     }
@@ -161,14 +220,18 @@ TEST(CudaElementwise, RopeRotatesPairs) {
   Random random("CudaElementwise.RopeRotatesPairs");
   for (auto [head_dim, rope_dim] : {std::pair{64, 64}, {80, 20}, {8, 8}, {112, 56}, {6, 2}}) {
     const int64_t rows = random.between(1, 5), heads = random.between(1, 9);
-    Matrix x = Matrix::random(rows, heads * head_dim, random);
-    Matrix cos = Matrix::random(rows, rope_dim / 2, random);
-    Matrix sin = Matrix::random(rows, rope_dim / 2, random);
-    DeviceMatrix on(x, 3), device_cos(cos, 0), device_sin(sin, 1);
-    cuda::rope(on.tensor(), head_dim, device_cos.tensor(), device_sin.tensor(), stream());
-    ReferenceKernels(Compute::bf16).rope(x.tensor(), head_dim, cos.tensor(), sin.tensor());
-    EXPECT_TRUE(same_bits(on.copy(), x));
-    EXPECT_TRUE(on.gaps_untouched());
+    for (RopePairing pairing : {RopePairing::halves, RopePairing::neighbours}) {
+      Matrix x = Matrix::random(rows, heads * head_dim, random);
+      Matrix cos = Matrix::random(rows, rope_dim / 2, random);
+      Matrix sin = Matrix::random(rows, rope_dim / 2, random);
+      DeviceMatrix on(x, 3), device_cos(cos, 0), device_sin(sin, 1);
+      cuda::rope(on.tensor(), head_dim, pairing, device_cos.tensor(), device_sin.tensor(),
+                 stream());
+      ReferenceKernels(Compute::bf16)
+          .rope(x.tensor(), head_dim, pairing, cos.tensor(), sin.tensor());
+      EXPECT_TRUE(same_bits(on.copy(), x));
+      EXPECT_TRUE(on.gaps_untouched());
+    }
   }
 }
 
@@ -197,10 +260,9 @@ TEST(CudaElementwise, NothingToDoLaunchesNothing) {
   const int64_t launches = test::launches();
   DeviceMatrix empty(0, 8, 0);
   DeviceWeight weight({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 8);
-  cuda::rms_norm(empty.tensor(), weight.weight, 1e-5f, empty.tensor(), stream());
+  cuda::norm(empty.tensor(), weight.weight, {}, empty.tensor(), stream());
   cuda::add(empty.tensor(), empty.tensor(), stream());
-  cuda::gated_activation(Activation::silu, empty.tensor(), empty.tensor(), empty.tensor(),
-                         stream());
+  cuda::activate(Activation::silu, empty.tensor(), empty.tensor(), empty.tensor(), stream());
   cuda::embed(weight.weight, nullptr, empty.tensor(), stream());
   EXPECT_EQ(test::launches(), launches);
 }

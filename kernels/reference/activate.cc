@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-double activate(Activation activation, double x) {
+double activated(Activation activation, double x) {
   switch (activation) {
     case Activation::silu:
       return x / (1 + std::exp(-x));
@@ -22,14 +22,12 @@ double activate(Activation activation, double x) {
 
 }  // namespace
 
-void ReferenceKernels::gated_activation(Activation activation, Tensor gate, Tensor up,
-                                        Tensor out) const {
-  check_same_shape(gate, up);
-  check_same_shape(gate, out);
-  for (int64_t r = 0; r < gate.rows; ++r) {
-    for (int64_t c = 0; c < gate.cols; ++c) {
-      double activated = activate(activation, gate.row<float>(r)[c]);
-      out.row<float>(r)[c] = static_cast<float>(activated * up.row<float>(r)[c]);
+void ReferenceKernels::activate(Activation activation, Tensor x, Tensor up, Tensor out) const {
+  check_activate(x, up, out);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c) {
+      const double factor = up.data != nullptr ? up.row<float>(r)[c] : 1;
+      out.row<float>(r)[c] = static_cast<float>(activated(activation, x.row<float>(r)[c]) * factor);
     }
   }
 }

@@ -1,0 +1,68 @@
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+#include "kernels/kernels.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+Vf silu(Vf x) { return x / (1.0f + exp(-x)); }
+
+// 0.5 x (1 + erf(x / sqrt 2)) = x (1 - q) above zero and x q below, q = 0.5 erfc(|x| / sqrt 2).
+// erfc within 1.5e-7: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
+Vf gelu(Vf x) {
+  const Vf z = max(x, -x) * 0.70710678118654752f;
+  const Vf t = 1.0f / (1.0f + 0.3275911f * z);
+  Vf p = fma(t, splat(1.061405429f), splat(-1.453152027f));
+  p = fma(p, t, splat(1.421413741f));
+  p = fma(p, t, splat(-0.284496736f));
+  p = fma(p, t, splat(0.254829592f));
+  const Vf q = 0.5f * p * t * exp(-z * z);
+  return x * (x > 0.0f ? 1.0f - q : q);
+}
+
+// 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+Vf gelu_tanh(Vf x) {
+  const Vf u = 0.79788456080286536f * (x + 0.044715f * x * x * x);
+  return x / (1.0f + exp(-2.0f * u));
+}
+
+Vf relu(Vf x) { return x > 0.0f ? x : Vf{}; }
+
+template <Vf (*activated)(Vf), bool kGated>
+void activate_row(const float* x, const float* up, int64_t count, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    Vf v = activated(load(x + i));
+    if constexpr (kGated) v *= load(up + i);
+    store(out + i, v);
+  }
+  const int64_t left = count - i;
+  if (left > 0) {
+    Vf v = activated(load_some(x + i, left, 0));
+    if constexpr (kGated) v *= load_some(up + i, left, 0);
+    store_some(out + i, v, left);
+  }
+}
+
+template <Vf (*activated)(Vf)>
+void activate_with(const float* x, const float* up, int64_t count, float* out) {
+  if (up != nullptr) return activate_row<activated, true>(x, up, count, out);
+  activate_row<activated, false>(x, nullptr, count, out);
+}
+
+}  // namespace
+
+void activate(Activation activation, const float* x, const float* up, int64_t count, float* out) {
+  switch (activation) {
+    case Activation::silu:
+      return activate_with<silu>(x, up, count, out);
+    case Activation::gelu:
+      return activate_with<gelu>(x, up, count, out);
+    case Activation::gelu_tanh:
+      return activate_with<gelu_tanh>(x, up, count, out);
+    case Activation::relu:
+      return activate_with<relu>(x, up, count, out);
+  }
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA

@@ -1,0 +1,79 @@
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/ops.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice::cuda {
+namespace {
+
+template <Activation kActivation>
+__device__ float activated(float x) {
+  constexpr float kSqrtHalf = 0.70710678118654752f;       // sqrt(1 / 2)
+  constexpr float kSqrtTwoOverPi = 0.79788456080286536f;  // sqrt(2 / pi)
+  if constexpr (kActivation == Activation::silu) return x / (1 + expf(-x));
+  if constexpr (kActivation == Activation::gelu) return 0.5f * x * (1 + erff(x * kSqrtHalf));
+  if constexpr (kActivation == Activation::gelu_tanh) {  // arXiv:1606.08415, section 2
+    return 0.5f * x * (1 + tanhf(kSqrtTwoOverPi * (x + 0.044715f * x * x * x)));
+  }
+  return x > 0 ? x : 0;
+}
+
+struct ActivateArgs {
+  const float* x;
+  const float* up;  // kGated
+  float* out;
+  int64_t x_stride, up_stride, out_stride, cols;
+};
+
+template <Activation kActivation, int kWidth, bool kGated>
+__global__ void __launch_bounds__(kElementwiseThreads) activate_kernel(ActivateArgs a) {
+  const int64_t c = elementwise_column(kWidth);
+  if (c >= a.cols) return;
+  auto v = load_as<Vec<float, kWidth>>(a.x + blockIdx.x * a.x_stride + c);
+  for (int i = 0; i < kWidth; ++i) v.at[i] = activated<kActivation>(v.at[i]);
+  if constexpr (kGated) {
+    const auto up = load_as<Vec<float, kWidth>>(a.up + blockIdx.x * a.up_stride + c);
+    for (int i = 0; i < kWidth; ++i) v.at[i] *= up.at[i];
+  }
+  store_as(a.out + blockIdx.x * a.out_stride + c, v);
+}
+
+template <Activation kActivation>
+void launch_activate(Tensor x, Tensor up, Tensor out, Stream stream) {
+  const bool gated = up.data != nullptr;
+  const ActivateArgs args{x.row<float>(0),
+                          gated ? up.row<float>(0) : nullptr,
+                          out.row<float>(0),
+                          x.stride,
+                          up.stride,
+                          out.stride,
+                          x.cols};
+  auto with = [&](auto width) {
+    const Launch at = elementwise_launch(x.rows, x.cols, width);
+    if (gated) {
+      launch(activate_kernel<kActivation, width(), true>, at, stream, args);
+    } else {
+      launch(activate_kernel<kActivation, width(), false>, at, stream, args);
+    }
+  };
+  gated ? with_width(with, x, up, out) : with_width(with, x, out);
+}
+
+}  // namespace
+
+void activate(Activation activation, Tensor x, Tensor up, Tensor out, Stream stream) {
+  check_activate(x, up, out);
+  if (x.rows == 0 || x.cols == 0) return;
+  switch (activation) {
+    case Activation::silu:
+      return launch_activate<Activation::silu>(x, up, out, stream);
+    case Activation::gelu:
+      return launch_activate<Activation::gelu>(x, up, out, stream);
+    case Activation::gelu_tanh:
+      return launch_activate<Activation::gelu_tanh>(x, up, out, stream);
+    case Activation::relu:
+      return launch_activate<Activation::relu>(x, up, out, stream);
+  }
+}
+
+}  // namespace sluice::cuda
