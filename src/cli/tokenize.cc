@@ -8,6 +8,7 @@
 #include "src/cli/common.h"
 #include "src/cli/input.h"
 #include "src/cli/verbs.h"
+#include "src/models/source.h"
 #include "src/text/token_stream.h"
 #include "src/text/tokenizer.h"
 
@@ -29,9 +30,10 @@ void check_one(int given, const char* names) {
 }
 
 Tokenizer load_tokenizer(const TokenizeOptions& o) {
-  Tokenizer tokenizer = Tokenizer::load(o.model);
-  for (const std::string& w : tokenizer.warnings()) log::warning("{}", w);
-  return tokenizer;
+  std::optional<Tokenizer> tokenizer = open_model(o.model)->tokenizer();
+  if (!tokenizer) fail(ErrorKind::refused, "tokenizer.json: not found in {}", o.model);
+  for (const std::string& w : tokenizer->warnings()) log::warning("{}", w);
+  return *std::move(tokenizer);
 }
 
 Json tokenize_line(const Tokenizer& tokenizer, const JsonFields& request) {

@@ -71,8 +71,9 @@ Session::Session(SessionOptions options, Session* host)
       own_ledger_(host == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
       free_(host == nullptr ? free_memory() : host->free_),
-      model_(read_model(options_.model)),
-      index_(io::open_checkpoint(options_.model, options_.mirrors)),
+      source_(open_model(options_.model)),
+      model_(read_model(*source_)),
+      index_(source_->index(options_.mirrors)),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
                                   options_.threads > 0 ? options_.threads : usable_threads(),
@@ -141,16 +142,16 @@ void Session::set_device_budget() {
 
 // Token ids need no tokenizer, so a model without a usable one can still run.
 void Session::load_tokenizer() {
-  if (!std::filesystem::exists(options_.model / "tokenizer.json")) {
-    tokenizer_fault_ = fmt::format("{} has no tokenizer.json; give the prompt as --token-ids",
-                                   options_.model.string());
-    return;
-  }
   try {
-    tokenizer_.emplace(Tokenizer::load(options_.model));
+    tokenizer_ = source_->tokenizer();
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::refused) throw;
     tokenizer_fault_ = e.what();
+    return;
+  }
+  if (!tokenizer_) {
+    tokenizer_fault_ = fmt::format("{} has no tokenizer.json; give the prompt as --token-ids",
+                                   options_.model.string());
     return;
   }
   for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);

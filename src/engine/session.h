@@ -175,6 +175,7 @@ class Session {
   Ledger& ledger_;
   FreeMemory free_;
   uint64_t peak_before_ = process_peak_rss();
+  std::unique_ptr<ModelSource> source_;
   Model model_;
   io::CheckpointIndex index_;
   std::optional<Tokenizer> tokenizer_;

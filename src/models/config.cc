@@ -8,16 +8,9 @@
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/base/units.h"
 
 namespace sluice {
 namespace {
-
-constexpr uint64_t kMaxConfigBytes = 16 * MiB;
-
-Json read_json(const std::filesystem::path& directory, const char* name) {
-  return parse_json(io::read_checkpoint_file(directory, name, kMaxConfigBytes), name);
-}
 
 // As transformers: dtype is preferred, and a null is no answer.
 std::optional<DType> parse_torch_dtype(const JsonFields& config) {
@@ -60,13 +53,12 @@ std::vector<int32_t> parse_ids(const JsonFields& fields, const char* key) {
 }
 
 // As transformers: where there is a generation_config.json it alone counts.
-std::vector<int32_t> read_eos_ids(const std::filesystem::path& directory,
-                                  const JsonFields& config) {
+std::vector<int32_t> read_eos_ids(const ModelSource& source, const JsonFields& config) {
   std::vector<int32_t> ids = parse_ids(config, "eos_token_id");
-  if (!std::filesystem::exists(directory / "generation_config.json")) return ids;
-  Json json = read_json(directory, "generation_config.json");
+  const std::optional<Json> json = source.generation_config();
+  if (!json) return ids;
   std::vector<int32_t> generation =
-      parse_ids(JsonFields(json, "generation_config.json"), "eos_token_id");
+      parse_ids(JsonFields(*json, "generation_config.json"), "eos_token_id");
   if (!ids.empty() && generation.empty()) {
     log::warning(
         "generation_config.json has no eos_token_id, config.json has {}: no token ends the text "
@@ -196,18 +188,14 @@ std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> ab
   return windows;
 }
 
-ModelFiles read_model_files(const std::filesystem::path& directory) {
-  if (!std::filesystem::is_directory(directory)) {
-    bool exists = std::filesystem::exists(directory);
-    fail(ErrorKind::refused, "{}: {}; MODEL must be a checkpoint directory with config.json",
-         directory.string(), exists ? "is not a directory" : "does not exist");
-  }
+ModelFiles read_model_files(const ModelSource& source) {
   ModelFiles files;
-  files.config = read_json(directory, "config.json");
-  JsonFields config(files.config, "config.json");
+  files.config = source.config();
+  files.config_name = source.config_name();
+  JsonFields config(files.config, files.config_name);
   files.dtype = parse_torch_dtype(config);
   refuse_stored_quantization(config);
-  files.eos_ids = read_eos_ids(directory, config);
+  files.eos_ids = read_eos_ids(source, config);
   return files;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "src/base/dtype.h"
 #include "src/base/json.h"
+#include "src/models/source.h"
 
 namespace sluice {
 
@@ -59,13 +59,14 @@ std::vector<int64_t> read_windows(const JsonFields& config, std::optional<int64_
 // "silu", "gelu_pytorch_tanh", ...; null is refused.
 Activation read_activation(const JsonFields& config, const char* key, std::string_view absent);
 
-// The whole of what a model's directory says about itself, weights aside.
+// The whole of what a model says about itself, weights aside.
 struct ModelFiles {
-  Json config;                   // config.json
+  Json config;                   // config.json, or what stands for it
+  std::string config_name;       // in messages
   std::string architecture;      // "LlamaForCausalLM"; build_model finds it
   std::optional<DType> dtype;    // dtype / torch_dtype; nullopt: that of the weights
   std::vector<int32_t> eos_ids;  // generation_config.json, where there is none config.json
 };
-ModelFiles read_model_files(const std::filesystem::path& directory);
+ModelFiles read_model_files(const ModelSource& source);
 
 }  // namespace sluice

@@ -33,7 +33,7 @@ const Family& find_family(const JsonFields& config);
 std::vector<Family> llama_families();    // llama.cc
 std::vector<Family> mistral_families();  // mistral.cc
 
-// A model as its directory describes it: placeholders only.
+// A model as its files describe it: placeholders only.
 struct Model {
   ModelFiles files;
   DecoderSpec spec;  // as config.json has it; the root has it as it is
@@ -42,11 +42,11 @@ struct Model {
   std::unique_ptr<CausalLM> root;
 };
 // What config.json says: all but the root.
-Model read_model(const std::filesystem::path& directory);
+Model read_model(const ModelSource& source);
 // Where the embedding and the head come from follows from the tensors that the checkpoint has, too
 // (embeddings.h); without an `index`, from config.json alone.
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index);
-// Both.
+// Both, of the model in `directory`.
 Model build_model(const std::filesystem::path& directory, Rank rank,
                   const io::CheckpointIndex* index = nullptr);
 

@@ -105,10 +105,10 @@ const Family& find_family(const JsonFields& config) {
   return *of_type;
 }
 
-Model read_model(const std::filesystem::path& directory) {
+Model read_model(const ModelSource& source) {
   Model model;
-  model.files = read_model_files(directory);
-  JsonFields fields(model.files.config, "config.json");
+  model.files = read_model_files(source);
+  JsonFields fields(model.files.config, model.files.config_name);
   const Family& family = find_family(fields);
   model.files.architecture = family.architecture;
   model.spec = family.parse(fields);
@@ -125,7 +125,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
 
 Model build_model(const std::filesystem::path& directory, Rank rank,
                   const io::CheckpointIndex* index) {
-  Model model = read_model(directory);
+  Model model = read_model(*open_model(directory));
   build_root(model, rank, index);
   return model;
 }

@@ -1,0 +1,53 @@
+#include "src/models/source.h"
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kGeneration = "generation_config.json";
+
+// A directory as the hub has it.
+class DirectorySource : public ModelSource {
+ public:
+  explicit DirectorySource(fs::path directory) : directory_(std::move(directory)) {}
+
+  std::string_view config_name() const override { return kConfig; }
+  Json config() const override { return read_json(kConfig); }
+  std::optional<Json> generation_config() const override {
+    if (!fs::exists(directory_ / kGeneration)) return std::nullopt;
+    return read_json(kGeneration);
+  }
+  io::CheckpointIndex index(std::span<const fs::path> mirrors) const override {
+    return io::open_checkpoint(directory_, mirrors);
+  }
+  std::optional<Tokenizer> tokenizer() const override {
+    if (!fs::exists(directory_ / "tokenizer.json")) return std::nullopt;
+    return Tokenizer::load(directory_);
+  }
+
+ private:
+  Json read_json(const char* name) const {
+    constexpr uint64_t kMaxBytes = 16 * MiB;
+    return parse_json(io::read_checkpoint_file(directory_, name, kMaxBytes), name);
+  }
+
+  fs::path directory_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelSource> open_model(const fs::path& model) {
+  if (!fs::is_directory(model)) {
+    fail(ErrorKind::refused, "{}: {}; MODEL must be a checkpoint directory with config.json",
+         model.string(), fs::exists(model) ? "is not a directory" : "does not exist");
+  }
+  return std::make_unique<DirectorySource>(model);
+}
+
+}  // namespace sluice
