@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
+#include "io/checkpoint/places.h"
 #include "io/checkpoint/safetensors.h"
 #include "io/checkpoint/shard_index.h"
 #include "src/base/error.h"
@@ -37,86 +38,6 @@ bool is_there(const fs::path& path) {
   return true;
 }
 
-// The first file in `folder` that a download tool has not finished, or empty.
-fs::path unfinished_file(const fs::path& folder) {
-  constexpr std::array<std::string_view, 5> kEndings{".incomplete", ".part", ".partial", ".aria2",
-                                                     ".crdownload"};
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    std::string extension = entry.path().extension().string();
-    if (std::find(kEndings.begin(), kEndings.end(), extension) != kEndings.end()) {
-      return entry.path();
-    }
-  }
-  return {};
-}
-
-// For the end of a sentence that says what is missing.
-std::string download_hint(const fs::path& directory) {
-  // Where the Hugging Face client keeps what it is about to write into `directory`, and where its
-  // cache keeps what a snapshot will link to.
-  std::vector<fs::path> folders{directory, directory / ".cache/huggingface/download"};
-  std::error_code error;
-  fs::path snapshots = fs::canonical(directory, error).parent_path();
-  if (snapshots.filename() == "snapshots") folders.push_back(snapshots.parent_path() / "blobs");
-  for (const fs::path& folder : folders) {
-    if (fs::path file = unfinished_file(folder); !file.empty()) {
-      return fmt::format(" (the download is not finished: there is {})",
-                         printable(file.filename().string()));
-    }
-  }
-  return "";
-}
-
-// A link that leads nowhere, as a cache has before the file arrives, does not count as a file; one
-// that cannot be followed at all does, and is left to resolve_links.
-bool is_absent(const fs::path& path) {
-  std::error_code error;
-  return !fs::exists(path, error) && (!error || error == std::errc::no_such_file_or_directory);
-}
-
-// Where a checkpoint's files are: its own directory, and others that have some of them.
-class Places {
- public:
-  Places(const fs::path& directory, std::span<const fs::path> mirrors) : all_{directory} {
-    all_.insert(all_.end(), mirrors.begin(), mirrors.end());
-  }
-  const fs::path& own() const { return all_.front(); }
-
-  bool lack(const std::string& name) const {
-    return std::ranges::all_of(all_, [&](const fs::path& d) { return is_absent(d / name); });
-  }
-  // The header of the first; the others must agree with it and become copies.
-  SafetensorsFile read(const std::string& name, uint32_t number,
-                       std::vector<FileCopy>& copies) const {
-    std::optional<SafetensorsFile> first;
-    for (const fs::path& directory : all_) {
-      if (is_absent(directory / name)) continue;
-      SafetensorsFile file = read_safetensors_header(resolve_links(directory, name), name);
-      if (!first) {
-        first = std::move(file);
-        continue;
-      }
-      if (!same_tensors(*first, file)) {
-        fail(ErrorKind::refused, "{}: is not a copy of {}: their headers differ",
-             printable(file.file.path.string()), printable(first->file.path.string()));
-      }
-      copies.push_back({number, std::move(file.file)});
-    }
-    return std::move(*first);
-  }
-
- private:
-  static bool same_tensors(const SafetensorsFile& a, const SafetensorsFile& b) {
-    auto same = [](const StoredTensor& x, const StoredTensor& y) {
-      return x.name == y.name && x.dtype == y.dtype && x.offset == y.offset && x.bytes == y.bytes;
-    };
-    return a.file.size == b.file.size && std::ranges::equal(a.tensors, b.tensors, same);
-  }
-
-  std::vector<fs::path> all_;
-};
-
 CheckpointIndex with_copies(CheckpointIndex index, std::vector<FileCopy> copies) {
   for (FileCopy& copy : copies) index.add_copy(std::move(copy));
   return index;
@@ -130,7 +51,7 @@ CheckpointIndex open_single(const Places& places) {
          printable(path.string()), download_hint(directory));
   }
   std::vector<FileCopy> copies;
-  SafetensorsFile file = places.read(std::string(kSingleFile), 0, copies);
+  SafetensorsFile file = places.read(std::string(kSingleFile), 0, copies, read_safetensors_header);
   std::vector<CheckpointFile> files{std::move(file.file)};
   return with_copies({std::move(files), std::move(file.tensors), {}}, std::move(copies));
 }
@@ -231,7 +152,7 @@ CheckpointIndex open_sharded(const Places& places) {
   std::vector<FileCopy> copies;
   for (const Shard& shard : index.shards) {
     auto number = static_cast<uint32_t>(files.size());
-    SafetensorsFile file = places.read(shard.file, number, copies);
+    SafetensorsFile file = places.read(shard.file, number, copies, read_safetensors_header);
     refuse_absent_tensors(file, shard);
     found.add(std::move(file.tensors), number);
     files.push_back(std::move(file.file));

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/units.h"
 
 namespace sluice::io {
 namespace {
@@ -70,6 +71,21 @@ std::vector<std::string> read_tensors(const CheckpointIndex& index, Tensors tens
     tensors = tensors.subspan(here.size());
   }
   return all;
+}
+
+std::vector<std::string> read_small_tensors(const CheckpointIndex& index, Tensors tensors) {
+  constexpr uint64_t kMostEach = 64 * KiB, kMostTogether = 16 * MiB;
+  uint64_t together = 0;
+  for (const StoredTensor* t : tensors) {
+    together += t->bytes;
+    if (t->bytes <= kMostEach && together <= kMostTogether) continue;
+    fail(ErrorKind::refused,
+         "{}: tensor {}: has {}; of what is read before planning a tensor may "
+         "have {}, and all {}",
+         printable(index.files()[t->file].path.string()), printable(t->name), format_size(t->bytes),
+         format_size(kMostEach), format_size(kMostTogether));
+  }
+  return read_tensors(index, tensors);
 }
 
 }  // namespace sluice::io

@@ -16,6 +16,11 @@ namespace sluice::io {
 std::vector<std::string> read_tensors(const CheckpointIndex& index,
                                       std::span<const StoredTensor* const> tensors);
 
+// The same of small tensors that binding and planning need: at most 64 KiB each, 16 MiB in all;
+// more is refused.
+std::vector<std::string> read_small_tensors(const CheckpointIndex& index,
+                                            std::span<const StoredTensor* const> tensors);
+
 // True if both have the same type, shape and bytes, which are read up to the first difference.
 bool same_contents(const CheckpointIndex& index, const StoredTensor& a, const StoredTensor& b);
 

@@ -36,7 +36,7 @@ std::optional<io::ReadShape> best_shape(const io::DiskBandwidth& result) {
 void run(const CommonOptions& o) {
   apply_log_level(o);
   const std::shared_ptr<Backend> gpu = open_device(o);
-  io::CheckpointIndex index = open_model(o.model)->index({});
+  io::CheckpointIndex index = open_model(o.model)->index();
   Ledger ledger;
   Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
   io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());

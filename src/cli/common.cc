@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "io/checkpoint/gguf.h"
+#include "io/file.h"
 #include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -57,9 +59,13 @@ std::optional<DType> parse_kv_dtype(const std::string& name) {
 
 // Options of the contract that this build accepts only with the value that it can honour.
 void check_fixed_options(const CommonOptions& o) {
-  if (o.load_format != "auto" && o.load_format != "safetensors") {
-    fail(ErrorKind::usage, "--load-format {}: not supported; auto and safetensors are",
+  if (o.load_format != "auto" && o.load_format != "safetensors" && o.load_format != "gguf") {
+    fail(ErrorKind::usage, "--load-format {}: not supported; auto, safetensors and gguf are",
          o.load_format);
+  }
+  if (o.load_format != "auto" && io::is_gguf(o.model) != (o.load_format == "gguf")) {
+    fail(ErrorKind::usage, "--load-format {}: {} is {}; leave the option out", o.load_format,
+         io::printable(o.model), o.load_format == "gguf" ? "no GGUF file" : "a GGUF file");
   }
   if (o.tensor_parallel_size != 1) {
     fail(ErrorKind::usage, "--tensor-parallel-size {}: this build runs on one rank only",
@@ -160,7 +166,8 @@ void add_weight_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--max-model-len", o.max_model_len,
                   "Allow sequences of so many tokens, prompt and continuation; auto: the most that "
                   "fit (default: the model's)");
-  verb.add_option("--load-format", o.load_format, "Read weights in this format: auto, safetensors")
+  verb.add_option("--load-format", o.load_format,
+                  "Read weights in this format: auto, safetensors, gguf")
       ->capture_default_str();
   verb.add_option("--mirror", o.mirrors,
                   "Read weight files from this directory on another disk, too, at the same time; "
@@ -252,8 +259,10 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
 
 void add_basic_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
-  verb.add_option("MODEL", o.model,
-                  "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json)")
+  verb.add_option(
+          "MODEL", o.model,
+          "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), or a GGUF "
+          "file")
       ->required();
   begin_group(verb, kOutputGroup);
   verb.add_flag("--json", o.json, "Print the result as one JSON object");

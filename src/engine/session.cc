@@ -71,9 +71,9 @@ Session::Session(SessionOptions options, Session* host)
       own_ledger_(host == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
       free_(host == nullptr ? free_memory() : host->free_),
-      source_(open_model(options_.model)),
+      source_(open_model(options_.model, options_.mirrors)),
       model_(read_model(*source_)),
-      index_(source_->index(options_.mirrors)),
+      index_(source_->index()),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
                                   options_.threads > 0 ? options_.threads : usable_threads(),

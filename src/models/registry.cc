@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 
@@ -16,10 +17,11 @@ namespace {
 
 // What any checkpoint may hold beside its weights: tables that follow from config.json, masks, and
 // what a trainer has left.
-constexpr std::array<std::string_view, 15> kIgnorable{
-    "*.rotary_emb.*",   "*.rotary_pos_emb.*", "*inv_freq",      "*cos_cached",   "*sin_cached",
-    "*rope.freqs",      "*freqs_cis",         "*position_ids",  "*.masked_bias", "*.attn.bias",
-    "*.self_attn.bias", "optimizer.*",        "lr_scheduler.*", "*.exp_avg",     "*.exp_avg_sq"};
+constexpr std::array<std::string_view, 17> kIgnorable{
+    "*.rotary_emb.*", "*.rotary_pos_emb.*", "*inv_freq",        "*cos_cached", "*sin_cached",
+    "*rope.freqs",    "rope_freqs.*",       "rope_factors_*",   "*freqs_cis",  "*position_ids",
+    "*.masked_bias",  "*.attn.bias",        "*.self_attn.bias", "optimizer.*", "lr_scheduler.*",
+    "*.exp_avg",      "*.exp_avg_sq"};
 
 bool same_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(
@@ -105,6 +107,39 @@ const Family& find_family(const JsonFields& config) {
   return *of_type;
 }
 
+// What the decoder cannot be made with is refused.
+void apply(const SourceFacts& facts, Model& model) {
+  const auto refuse = [&](std::string_view what) {
+    fail(ErrorKind::refused, "{}: {}, which is not supported; give the model as safetensors",
+         model.files.config_name, what);
+  };
+  if (facts.outputs_first)
+    refuse("its matrices are [outputs, inputs], which GPT-2's are not elsewhere");
+  if (facts.stacked_heads) refuse("its fused q, k and v do not lie head by head");
+  DecoderSpec& spec = model.spec;
+  const auto store_one = [&](NormSpec& norm) {
+    if (facts.norms_have_one) norm.params.weight_offset = 0;
+  };
+  for (LayerSpec& layer : spec.kinds) {
+    for (MixerBranch& mixer : layer.mixers) {
+      if (facts.interleaved_rope && mixer.attention.rope)
+        mixer.attention.rope = RopePairing::neighbours;
+      store_one(mixer.norm);
+    }
+    for (MlpBranch& mlp : layer.mlps) store_one(mlp.norm);
+  }
+  store_one(spec.norm);
+  if (facts.rope_factors.empty() || !spec.rope) return;
+  if (std::ssize(facts.rope_factors) != spec.rope->dim / 2 ||
+      !std::ranges::all_of(facts.rope_factors,
+                           [](double f) { return f > 0 && std::isfinite(f); })) {
+    fail(ErrorKind::refused,
+         "{}: the factors of the rotary frequencies must be {} positive numbers",
+         model.files.config_name, spec.rope->dim / 2);
+  }
+  spec.rope->factors = facts.rope_factors;
+}
+
 Model read_model(const ModelSource& source) {
   Model model;
   model.files = read_model_files(source);
@@ -112,6 +147,7 @@ Model read_model(const ModelSource& source) {
   const Family& family = find_family(fields);
   model.files.architecture = family.architecture;
   model.spec = family.parse(fields);
+  apply(source.facts(), model);
   model.ignorable.assign(kIgnorable.begin(), kIgnorable.end());
   model.ignorable.insert(model.ignorable.end(), family.ignorable.begin(), family.ignorable.end());
   return model;

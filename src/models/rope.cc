@@ -234,6 +234,7 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t length) {
         length > rope.original_positions ? rope.long_factor : rope.short_factor;
     for (size_t i = 0; i < inverse.size(); ++i) inverse[i] /= factors[i];
   }
+  for (size_t i = 0; i < rope.factors.size(); ++i) inverse[i] /= rope.factors[i];
   return {inverse.begin(), inverse.end()};
 }
 

@@ -30,6 +30,8 @@ struct RopeConfig {
   double high_freq_factor = 4;
   std::vector<double> short_factor;  // longrope, dim / 2 each
   std::vector<double> long_factor;
+  // The source's own, dim / 2, by which the frequencies of whatever kind are divided; empty: none.
+  std::vector<double> factors;
 
   // Positions that the scaling is made for: max_positions, or what it extends them to.
   int64_t usable_positions() const;

@@ -3,6 +3,7 @@
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/models/gguf.h"
 
 namespace sluice {
 namespace {
@@ -15,7 +16,8 @@ constexpr const char* kGeneration = "generation_config.json";
 // A directory as the hub has it.
 class DirectorySource : public ModelSource {
  public:
-  explicit DirectorySource(fs::path directory) : directory_(std::move(directory)) {}
+  DirectorySource(fs::path directory, std::span<const fs::path> mirrors)
+      : directory_(std::move(directory)), mirrors_(mirrors.begin(), mirrors.end()) {}
 
   std::string_view config_name() const override { return kConfig; }
   Json config() const override { return read_json(kConfig); }
@@ -23,9 +25,7 @@ class DirectorySource : public ModelSource {
     if (!fs::exists(directory_ / kGeneration)) return std::nullopt;
     return read_json(kGeneration);
   }
-  io::CheckpointIndex index(std::span<const fs::path> mirrors) const override {
-    return io::open_checkpoint(directory_, mirrors);
-  }
+  io::CheckpointIndex index() const override { return io::open_checkpoint(directory_, mirrors_); }
   std::optional<Tokenizer> tokenizer() const override {
     if (!fs::exists(directory_ / "tokenizer.json")) return std::nullopt;
     return Tokenizer::load(directory_);
@@ -38,16 +38,18 @@ class DirectorySource : public ModelSource {
   }
 
   fs::path directory_;
+  std::vector<fs::path> mirrors_;
 };
 
 }  // namespace
 
-std::unique_ptr<ModelSource> open_model(const fs::path& model) {
-  if (!fs::is_directory(model)) {
-    fail(ErrorKind::refused, "{}: {}; MODEL must be a checkpoint directory with config.json",
-         model.string(), fs::exists(model) ? "is not a directory" : "does not exist");
-  }
-  return std::make_unique<DirectorySource>(model);
+std::unique_ptr<ModelSource> open_model(const fs::path& model, std::span<const fs::path> mirrors) {
+  if (fs::is_directory(model)) return std::make_unique<DirectorySource>(model, mirrors);
+  if (io::is_gguf(model)) return open_gguf_model(model, mirrors);
+  fail(ErrorKind::refused,
+       "{}: {}; MODEL must be a checkpoint directory with config.json, or a GGUF file",
+       io::printable(model.string()),
+       fs::exists(model) ? "is neither a directory nor a GGUF file" : "does not exist");
 }
 
 }  // namespace sluice

@@ -8,12 +8,25 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "io/checkpoint/index.h"
 #include "src/base/json.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice {
+
+// In what a format's weights differ from those of the hub: values that the decoder is made with, so
+// that no weight has to be changed.
+struct SourceFacts {
+  // Rows of q and k are in such an order that the two of a rotary pair are neighbours.
+  bool interleaved_rope = false;
+  bool norms_have_one = false;  // weights of norms that multiply by 1 + w are stored as 1 + w
+  bool outputs_first = false;   // GPT-2's matrices are [outputs, inputs]
+  bool stacked_heads =
+      false;  // a fused qkv has all of q, then k, then v, where the hub's goes by heads
+  std::vector<double> rope_factors = {};  // the rotary frequencies are divided by them
+};
 
 // Each part is read when it is asked for: the text verbs need a tokenizer only, others the weights.
 // All throw Error(refused) with one sentence that names the file and the fault.
@@ -26,13 +39,15 @@ class ModelSource {
   // As config.json has it, whatever the file has.
   virtual Json config() const = 0;
   virtual std::optional<Json> generation_config() const = 0;
-  // The tensors, under the names that the families know. Copies of files in `mirrors` are part of
-  // it (io/checkpoint/index.h).
-  virtual io::CheckpointIndex index(std::span<const std::filesystem::path> mirrors) const = 0;
+  virtual SourceFacts facts() const { return {}; }
+  // The tensors, under the names that the families know.
+  virtual io::CheckpointIndex index() const = 0;
   virtual std::optional<Tokenizer> tokenizer() const = 0;  // nullopt: there is none
 };
 
-// `model` is a directory.
-std::unique_ptr<ModelSource> open_model(const std::filesystem::path& model);
+// `model` is a directory as the hub has it, or a GGUF file, any of several that belong together.
+// `mirrors` are directories with copies of weight files (io/checkpoint/index.h).
+std::unique_ptr<ModelSource> open_model(const std::filesystem::path& model,
+                                        std::span<const std::filesystem::path> mirrors = {});
 
 }  // namespace sluice

@@ -16,9 +16,29 @@ struct JoinWithSpaces {};
 // The token is written in the byte alphabet.
 struct ByteLevelBytes {};
 
+// From here on the steps see the whole text.
+struct Fuse {};
+
+// "<0x0A>" is one byte.
+struct ByteFallback {};
+
+// SentencePiece's spaces.
+struct ReplaceText {
+  std::string text;  // not empty
+  std::string by;
+};
+
+// Removes up to `most` times `text` from the beginning: of every token, or of the whole text.
+struct StripStart {
+  std::string text;  // not empty
+  int64_t most = 0;
+  bool whole_text = false;  // after Fuse
+};
+
 class Decoder {
  public:
-  using Step = std::variant<JoinWithSpaces, ByteLevelBytes>;
+  using Step =
+      std::variant<JoinWithSpaces, ByteLevelBytes, ByteFallback, Fuse, ReplaceText, StripStart>;
 
   // `config` is the value of decoder, null included. Throws Error(refused), which begins
   // "tokenizer.json: ".

@@ -12,6 +12,8 @@
 namespace sluice {
 namespace {
 
+constexpr const char* kConfig = "tokenizer_config.json";
+
 // A component of tokenizer.json; null where it is missing.
 const Json& component(const TokenizerFile& file, const char* key) {
   static const Json null;
@@ -37,9 +39,14 @@ Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
   }
   TokenizerFile file = parse_tokenizer_file(*json);
   json.reset();
+  const std::optional<std::string> config = read_text_file(directory, kConfig);
+  return load(file, config ? parse_json(*config, kConfig) : Json::object());
+}
+
+Tokenizer Tokenizer::load(const TokenizerFile& file, const Json& config) {
   Tokenizer tokenizer(file);
   tokenizer.warn_about_holes();
-  tokenizer.load_special_ids(directory);
+  tokenizer.load_special_ids(config);
   return tokenizer;
 }
 
@@ -63,12 +70,8 @@ void Tokenizer::warn_about_holes() {
                   token(last), last, tokens));
 }
 
-void Tokenizer::load_special_ids(const std::filesystem::path& directory) {
-  constexpr const char* kName = "tokenizer_config.json";
-  std::optional<std::string> json = read_text_file(directory, kName);
-  if (!json) return;
-  Json config = parse_json(*json, kName);
-  JsonFields fields(config, kName);
+void Tokenizer::load_special_ids(const Json& config) {
+  JsonFields fields(config, kConfig);
   bos_id_ = special_id(fields, "bos_token");
   eos_id_ = special_id(fields, "eos_token");
   warn_about_flags(fields);

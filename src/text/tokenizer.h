@@ -26,6 +26,8 @@ class Tokenizer {
   // Reads DIRECTORY/tokenizer.json, and from tokenizer_config.json, if there is one, the names of
   // the bos and eos tokens. Throws Error(refused), which begins with the file's name.
   static Tokenizer load(const std::filesystem::path& directory);
+  // The same of what another format has made of its own; `config` stands for tokenizer_config.json.
+  static Tokenizer load(const TokenizerFile& file, const Json& config);
 
   // Each maximal subpart of the text that is not UTF-8 counts as one U+FFFD. The post-processor's
   // special tokens (bos, ...) are optional; special tokens that stand in the text are always found.
@@ -62,7 +64,7 @@ class Tokenizer {
   static Model load_model(const TokenizerFile& file);
   const Vocabulary& vocabulary() const;
   void warn_about_holes();
-  void load_special_ids(const std::filesystem::path& directory);
+  void load_special_ids(const Json& config);
   void warn_about_flags(const JsonFields& config);
   std::optional<int32_t> special_id(const JsonFields& config, const char* key);
 

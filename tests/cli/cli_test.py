@@ -272,7 +272,7 @@ class DocumentationTest(Case):
 class MalformedTest(Case):
     """Hostile checkpoints of the shared fixtures: the exit status and the words that each manifest asks for."""
 
-    KINDS = ("st_", "idx_", "cfg_", "w_", "control_", "tok_")
+    KINDS = ("st_", "idx_", "cfg_", "w_", "control_", "tok_", "gguf_")
 
     def test_every_case(self):
         folder = ORACLE / "malformed"
@@ -291,6 +291,8 @@ class MalformedTest(Case):
             (model / step["symlink"]).unlink(missing_ok=True)
             (model / step["symlink"]).symlink_to(step["target"])
         prompt = ["-p", "a"] if case.name.startswith("tok_") else ["--token-ids", "1,2"]
+        if case.name.startswith("gguf_"):
+            model = model / "model.gguf"
         result = sluice("run", model, *prompt, "-n", "2", limit_memory=True)
         expect = manifest["expect"]
         allowed = {"error": {3}, "error_or_warning": {0, 3}, "error_or_ok": {0, 3}, "ok_or_warning": {0},

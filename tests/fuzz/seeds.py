@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -113,6 +114,36 @@ def completions():
     return [json.dumps(b) for b in (body, {"prompt": [1, 2, 3], "ignore_eos": True}, several, benign)]
 
 
+def ggufs():
+    """A byte-level and a SentencePiece one, a model of one layer."""
+    u32, u64 = (lambda v: struct.pack("<I", v)), (lambda v: struct.pack("<Q", v))
+    string = lambda s: u64(len(s.encode())) + s.encode()
+    strings = lambda v: u32(9) + u32(8) + u64(len(v)) + b"".join(map(string, v))
+    numbers = lambda kind, v, code: u32(9) + u32(kind) + u64(len(v)) + struct.pack(f"<{len(v)}{code}", *v)
+    tokens = ["<unk>", "<s>", "a", "b", "ab", "<0x41>", "\u2581", "\u0120"]
+    common = {"general.architecture": u32(8) + string("llama"), "llama.block_count": u32(4) + u32(1),
+              "llama.embedding_length": u32(4) + u32(8), "llama.attention.head_count": u32(4) + u32(2),
+              "llama.rope.freq_base": u32(6) + struct.pack("<f", 1e4), "general.alignment": u32(4) + u32(32),
+              "tokenizer.ggml.tokens": strings(tokens), "tokenizer.ggml.bos_token_id": u32(4) + u32(1),
+              "tokenizer.ggml.token_type": numbers(5, [2, 3, 1, 1, 1, 6, 1, 1], "i"),
+              "tokenizer.ggml.add_bos_token": u32(7) + b"\1"}
+    kinds = [{"tokenizer.ggml.model": u32(8) + string("gpt2"), "tokenizer.ggml.pre": u32(8) + string("qwen2"),
+              "tokenizer.ggml.merges": strings(["a b"])},
+             {"tokenizer.ggml.model": u32(8) + string("llama"),
+              "tokenizer.ggml.scores": numbers(6, [0, 0, -1, -1, -2, 0, -3, -4], "f")}]
+    tensors = [("token_embd.weight", (8, 8), 1, 0), ("blk.0.attn_q.weight", (32, 2), 8, 128),
+               ("rope_freqs.weight", (2,), 0, 224)]
+    files = []
+    for kind in kinds:
+        keys = common | kind
+        head = b"GGUF" + u32(3) + u64(len(tensors)) + u64(len(keys))
+        head += b"".join(string(k) + v for k, v in keys.items())
+        for name, dims, dtype, at in tensors:
+            head += string(name) + u32(len(dims)) + b"".join(map(u64, dims)) + u32(dtype) + u64(at)
+        files.append(head + bytes(-len(head) % 32) + bytes(range(232)))
+    return files
+
+
 def batches():
     line = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}
     done = {"custom_id": "1", "response": {"status_code": 200}}
@@ -129,6 +160,7 @@ SEEDS = {
         joined(blob, '{"eos_token_id": [1, 2]}') for blob in files("models/*/config.json")],
     "detokenizer": lambda: [bytes([i % 2]) + bytes(range(256)) for i in range(2)]
     + [b"\0" + b"".join(i.to_bytes(2, "little") for i in range(1010))],
+    "gguf": lambda: list(files("**/*.gguf")) + ggufs(),
     "options": lambda: ["6GiB", "75%", "1e300", "5=1.5,7=-100", "1,2,3", "[1, 2]",
                         "layers.0-7=host,layers.*.mlp=disk", "fp8_per_channel", "auto", "4096"],
     "pattern": patterns,

@@ -76,6 +76,40 @@ TEST(Detokenizer, WithoutADecoderTokensAreJoinedWithSpaces) {
   EXPECT_EQ(load_tokenizer(file).decode(Ids{'a', 256, 'b'}, false), "a he b");
 }
 
+// As the files of Llama 2 and Gemma have it; <0xE2> <0x82> <0xAC> are one character.
+TEST(Detokenizer, SentencePieceSpacesAndBytes) {
+  Json file = small_tokenizer();
+  const char* space = "\u2581";
+  file["model"]["vocab"] = {{"<0xE2>", 0},
+                            {"<0x82>", 1},
+                            {"<0xac>", 2},
+                            {"<0xG0>", 3},
+                            {"a", 4},
+                            {std::string(space) + "b", 5},
+                            {std::string(space) + space, 6}};
+  file["model"]["merges"] = Json::array();
+  file["added_tokens"] = Json::array();
+  Json strip{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
+  Json replace{{"type", "Replace"}, {"pattern", {{"String", space}}}, {"content", " "}};
+  Json steps{replace, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}, strip};
+  file["decoder"] = {{"type", "Sequence"}, {"decoders", steps}};
+  Tokenizer tokenizer = load_tokenizer(file);
+  EXPECT_EQ(tokenizer.decode(Ids{5, 5, 4, 6, 3}, false), "b ba  <0xG0>");
+  EXPECT_EQ(tokenizer.decode(Ids{6, 4}, false), " a");
+  EXPECT_EQ(tokenizer.decode(Ids{4, 0, 1, 2, 0, 4}, false), "a\u20AC\uFFFDa");
+  Detokenizer detokenizer(tokenizer, false);
+  EXPECT_EQ(detokenizer.add(5), "b");
+  EXPECT_EQ(detokenizer.add(0), "");
+  EXPECT_EQ(detokenizer.add(1), "");
+  EXPECT_EQ(detokenizer.add(2), "\u20AC");
+  EXPECT_EQ(detokenizer.add(5), " b");
+
+  steps[2] = strip;  // of every token, before they are joined
+  steps[3] = {{"type", "Fuse"}};
+  file["decoder"]["decoders"] = steps;
+  EXPECT_EQ(load_tokenizer(file).decode(Ids{5, 5, 4, 6}, false), "bba ");
+}
+
 // A million tokens that complete nothing: each step must not look at all that is held back.
 TEST(Detokenizer, HoldingBackCostsNoTime) {
   Tokenizer tokenizer = load_tokenizer(small_tokenizer());

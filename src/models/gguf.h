@@ -1,0 +1,56 @@
+// GGUF files as models: what their metadata and tensor names mean.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/checkpoint/gguf.h"
+#include "src/base/json.h"
+#include "src/models/source.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice {
+
+std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path,
+                                             std::span<const std::filesystem::path> mirrors);
+
+// An architecture of GGUF (general.architecture) and what it is on the hub (gguf_config.cc).
+struct GgufKey {
+  std::string_view key;         // after "ARCHITECTURE."
+  std::string_view config_key;  // of config.json
+};
+struct GgufName {
+  std::string_view name;      // without ".weight" or ".bias"; of a layer: after "blk.N."
+  std::string_view hub_name;  // "{}" stands for the layer's number
+};
+struct GgufArchitecture {
+  std::string_view name;
+  std::string_view architecture;  // of config.json
+  std::string_view model_type;
+  std::vector<GgufKey> keys;
+  std::vector<GgufName> names;
+  SourceFacts facts;
+  std::string_view rotated_key = "partial_rotary_factor";  // of config.json
+};
+// Of longrope, as the file's small tensors have them; empty: none.
+struct RopeFactors {
+  std::vector<double> short_ones;
+  std::vector<double> long_ones;
+};
+// Throws Error(refused) that names the known ones.
+const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header);
+// As config.json has it.
+Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
+                 const RopeFactors& factors);
+// The hub's name of a tensor; its own where the architecture has none.
+std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name);
+
+// tokenizer.ggml.* (gguf_tokenizer.cc); nullopt where the file has none.
+std::optional<Tokenizer> gguf_tokenizer(const io::GgufHeader& header);
+
+}  // namespace sluice

@@ -1,0 +1,318 @@
+// The tokenizer that a GGUF file carries, as a tokenizer.json: `model` llama is SentencePiece's
+// byte-pair encoding, whose scores are turned into merges; `model` gpt2 is byte-level, and `pre`
+// names how its text is split first.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/models/gguf.h"
+#include "src/text/tokenizer_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kTokens = "tokenizer.ggml.tokens";
+constexpr const char* kTypes = "tokenizer.ggml.token_type";
+constexpr const char* kScores = "tokenizer.ggml.scores";
+constexpr const char* kMerges = "tokenizer.ggml.merges";
+constexpr std::string_view kSpace = "\u2581";  // SentencePiece's
+
+// tokenizer.ggml.token_type
+enum class TokenType : int { normal = 1, unknown, control, user_defined, unused, byte };
+
+// How text is split before byte-level encoding; the patterns are those of the models' own
+// tokenizer.json.
+struct PreKind {
+  std::string_view pattern = {};  // empty: GPT-2's own
+  bool single_digits = false;
+  bool ignore_merges = false;
+  bool nfc = false;
+  bool add_bos = false;  // where the file does not say
+};
+struct PreName {
+  std::string_view name;
+  PreKind kind;
+};
+constexpr std::string_view kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTekken =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr PreKind kOfLlama3{.pattern = kLlama3, .ignore_merges = true, .add_bos = true};
+constexpr PreKind kOfQwen2{.pattern = kQwen2, .nfc = true};
+constexpr auto kPreNames = std::to_array<PreName>({
+    {"gpt-2", {}},
+    {"phi-2", {}},
+    {"olmo", {}},
+    {"mpt", {}},
+    {"starcoder", {.single_digits = true}},
+    {"refact", {.single_digits = true}},
+    {"smollm", {.single_digits = true}},
+    {"llama-bpe", kOfLlama3},
+    {"llama3", kOfLlama3},
+    {"llama-v3", kOfLlama3},
+    {"qwen2", kOfQwen2},
+    {"deepseek-r1-qwen", {.pattern = kQwen2}},
+    {"tekken", {.pattern = kTekken, .ignore_merges = true, .add_bos = true}},
+    {"gpt-4o", {.pattern = kGpt4o}},
+});
+
+const PreKind& find_pre_kind(const JsonFields& fields) {
+  constexpr const char* kKey = "tokenizer.ggml.pre";
+  std::string name = fields.string_or(kKey, "default");
+  if (name == "default") {
+    log::warning("{}: {} does not say how text is split; GPT-2's way is taken", fields.where(),
+                 kKey);
+    name = "gpt-2";
+  }
+  auto found = std::ranges::find(kPreNames, name, &PreName::name);
+  if (found != kPreNames.end()) return found->kind;
+  std::vector<std::string_view> known;
+  for (const PreName& p : kPreNames) known.push_back(p.name);
+  fail(ErrorKind::refused, "{}: {} is {}, which is not known; {} are", fields.where(), kKey,
+       io::printable(name), fmt::join(known, ", "));
+}
+
+// Makes a tokenizer.json of the metadata.
+class Conversion {
+ public:
+  explicit Conversion(const io::GgufHeader& header)
+      : header_(header), fields_(header.values, io::printable(header.file.path.string())) {}
+
+  Tokenizer make();
+
+ private:
+  void read_tokens();
+  std::vector<double> numbers(const char* key) const;
+  void byte_level();
+  void sentence_piece();
+  void read_merges();
+  void merges_of_scores();
+  void add_tokens();
+  void add_post_processor(bool adds_bos);
+  std::optional<int32_t> special_id(const char* key) const;
+  Json special_token(const char* key) const;
+  TokenType type(size_t id) const { return static_cast<TokenType>(types_[id]); }
+
+  const io::GgufHeader& header_;
+  JsonFields fields_;
+  TokenizerFile file_;
+  std::vector<int> types_;
+};
+
+std::vector<double> Conversion::numbers(const char* key) const {
+  std::vector<double> numbers = io::read_gguf_numbers(header_, key);
+  if (numbers.size() != file_.tokens.size()) {
+    fail(ErrorKind::refused, "{}: {} has {} elements, but there are {} tokens", fields_.where(),
+         key, numbers.size(), file_.tokens.size());
+  }
+  return numbers;
+}
+
+void Conversion::read_tokens() {
+  io::each_gguf_string(header_, kTokens, [&](std::string_view token) {
+    if (std::ssize(file_.ids) > kMaxTokenId)
+      fail(ErrorKind::refused, "{}: {} has too many tokens", fields_.where(), kTokens);
+    file_.ids.push_back(static_cast<int32_t>(file_.ids.size()));
+    file_.tokens.push_back(token);
+  });
+  file_.has_vocabulary = true;
+  types_.assign(file_.tokens.size(), static_cast<int>(TokenType::normal));
+  if (header_.arrays.contains(kTypes)) {
+    std::ranges::transform(numbers(kTypes), types_.begin(),
+                           [](double type) { return static_cast<int>(std::clamp(type, 0., 99.)); });
+  }
+}
+
+std::optional<int32_t> Conversion::special_id(const char* key) const {
+  if (!fields_.has(key)) return std::nullopt;
+  const int64_t id = fields_.integer(key, INT32_MIN, UINT32_MAX);
+  if (id < 0 || id >= std::ssize(file_.ids)) return std::nullopt;
+  return static_cast<int32_t>(id);
+}
+
+Json Conversion::special_token(const char* key) const {
+  const std::optional<int32_t> id = special_id(key);
+  return id ? Json(file_.tokens[static_cast<size_t>(*id)]) : Json();
+}
+
+void Conversion::byte_level() {
+  const PreKind& pre = find_pre_kind(fields_);
+  file_.config["model"] = {{"type", "BPE"}, {"ignore_merges", pre.ignore_merges}};
+  read_merges();
+  Json steps = Json::array();
+  const auto split = [&](std::string_view pattern) {
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", pattern}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  };
+  if (pre.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  if (!pre.pattern.empty()) split(pre.pattern);
+  steps.push_back(
+      {{"type", "ByteLevel"},
+       {"add_prefix_space", fields_.boolean_or("tokenizer.ggml.add_space_prefix", false)},
+       {"use_regex", pre.pattern.empty()}});
+  file_.config["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+  if (pre.nfc) file_.config["normalizer"] = {{"type", "NFC"}};
+  file_.config["decoder"] = {{"type", "ByteLevel"}};
+  add_post_processor(pre.add_bos);
+}
+
+void Conversion::read_merges() {
+  file_.has_merges = true;
+  io::each_gguf_string(header_, kMerges, [&](std::string_view merge) {
+    const size_t space = merge.find(' ', 1);
+    if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size()) {
+      fail(ErrorKind::refused, "{}: {}: '{}' must be two tokens with a space between",
+           fields_.where(), kMerges, io::printable(merge));
+    }
+    file_.merges.push_back(merge.substr(0, space));
+    file_.merges.push_back(merge.substr(space + 1));
+  });
+}
+
+void Conversion::sentence_piece() {
+  Json model{{"type", "BPE"}, {"byte_fallback", true}, {"fuse_unk", true}};
+  for (size_t id = 0; id < types_.size(); ++id)
+    if (type(id) == TokenType::unknown) model["unk_token"] = file_.tokens[id];
+  file_.config["model"] = model;
+  merges_of_scores();
+  const bool prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", true);
+  const auto replace = [](std::string_view from, std::string_view to) {
+    return Json{{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+  };
+  Json normalizers = Json::array(), decoders = Json::array();
+  if (prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
+  normalizers.push_back(replace(" ", kSpace));
+  decoders.push_back(replace(kSpace, " "));
+  decoders.push_back({{"type", "ByteFallback"}});
+  decoders.push_back({{"type", "Fuse"}});
+  if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  file_.config["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers}};
+  file_.config["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+  add_post_processor(true);
+}
+
+// SentencePiece joins the two neighbours whose token has the highest score. A token may be joined
+// from any two others that it consists of; of several the order is that of Hugging Face's
+// converter.
+void Conversion::merges_of_scores() {
+  constexpr size_t kLongest = 256;           // bytes of a token that is joined from others
+  constexpr uint64_t kMostBytes = 64 * MiB;  // of all tokens
+  constexpr size_t kMostMerges = size_t{1} << 24;
+  const std::vector<double> scores = numbers(kScores);
+  if (file_.tokens.bytes() > kMostBytes)
+    fail(ErrorKind::refused, "{}: {} has more than {} of text", fields_.where(), kTokens,
+         format_size(kMostBytes));
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t id = 0; id < types_.size(); ++id) {
+    const bool joins = type(id) != TokenType::unknown && type(id) != TokenType::control &&
+                       type(id) != TokenType::byte && file_.tokens[id].size() <= kLongest;
+    if (joins) ids.emplace(file_.tokens[id], static_cast<int32_t>(id));
+  }
+  struct Merge {
+    int32_t token, left, right;
+  };
+  std::vector<Merge> merges;
+  for (const auto& [token, id] : ids) {
+    for (size_t at = 1; at < token.size(); ++at) {
+      if ((static_cast<unsigned char>(token[at]) & 0xC0) == 0x80) continue;  // inside a character
+      auto left = ids.find(token.substr(0, at)), right = ids.find(token.substr(at));
+      if (left != ids.end() && right != ids.end())
+        merges.push_back({id, left->second, right->second});
+    }
+    if (merges.size() > kMostMerges)
+      fail(ErrorKind::refused, "{}: {} has too many merges", fields_.where(), kTokens);
+  }
+  auto length = [&](int32_t id) {
+    return static_cast<int64_t>(file_.tokens[static_cast<size_t>(id)].size());
+  };
+  auto key = [&](const Merge& m) {
+    return std::tuple(-scores[static_cast<size_t>(m.token)], -length(m.left), -length(m.right),
+                      m.token, m.left, m.right);
+  };
+  std::ranges::sort(merges, {}, key);
+  file_.has_merges = true;
+  for (const Merge& m : merges) {
+    file_.merges.push_back(file_.tokens[static_cast<size_t>(m.left)]);
+    file_.merges.push_back(file_.tokens[static_cast<size_t>(m.right)]);
+  }
+}
+
+// Tokens that are found in a text as they stand, before anything else.
+void Conversion::add_tokens() {
+  Json added = Json::array();
+  for (size_t id = 0; id < types_.size(); ++id) {
+    const bool special = type(id) == TokenType::control || type(id) == TokenType::unknown;
+    const std::string_view token = file_.tokens[id];
+    // Runs of spaces are joined from single ones: a text has no SentencePiece space to find.
+    const bool user = type(id) == TokenType::user_defined && token.find(kSpace) == token.npos;
+    if (special || user)
+      added.push_back(
+          {{"id", id}, {"content", token}, {"special", special}, {"normalized", false}});
+  }
+  file_.config["added_tokens"] = std::move(added);
+}
+
+void Conversion::add_post_processor(bool adds_bos) {
+  Json single = Json::array(), tokens = Json::object();
+  const auto add = [&](const char* flag, bool otherwise, const char* key) {
+    if (!fields_.boolean_or(flag, otherwise)) return;
+    const std::optional<int32_t> id = special_id(key);
+    if (!id) return;
+    const std::string name(file_.tokens[static_cast<size_t>(*id)]);
+    single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
+    tokens[name] = {{"id", name}, {"ids", {static_cast<uint32_t>(*id)}}, {"tokens", {name}}};
+  };
+  add("tokenizer.ggml.add_bos_token", adds_bos, "tokenizer.ggml.bos_token_id");
+  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  add("tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id");
+  if (single.size() == 1) return;
+  file_.config["post_processor"] = {
+      {"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", tokens}};
+}
+
+Tokenizer Conversion::make() {
+  read_tokens();
+  file_.config = Json::object();
+  const std::string model = fields_.string("tokenizer.ggml.model");
+  add_tokens();
+  if (model == "gpt2") {
+    byte_level();
+  } else if (model == "llama") {
+    sentence_piece();
+  } else {
+    fail(ErrorKind::refused,
+         "{}: tokenizer.ggml.model is {}, which is not known; gpt2 and llama are", fields_.where(),
+         io::printable(model));
+  }
+  const Json config{{"bos_token", special_token("tokenizer.ggml.bos_token_id")},
+                    {"eos_token", special_token("tokenizer.ggml.eos_token_id")}};
+  try {
+    return Tokenizer::load(file_, config);
+  } catch (const Error& e) {  // speaks of a tokenizer.json that nobody has
+    fail(e.kind(), "{}: its tokenizer, as a tokenizer.json: {}", fields_.where(), e.what());
+  }
+}
+
+}  // namespace
+
+std::optional<Tokenizer> gguf_tokenizer(const io::GgufHeader& header) {
+  if (!header.arrays.contains(kTokens)) return std::nullopt;
+  return Conversion(header).make();
+}
+
+}  // namespace sluice

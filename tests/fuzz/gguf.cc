@@ -1,0 +1,17 @@
+// A GGUF file: header, config, tensors, tokenizer.
+#include "src/models/families.h"
+#include "src/models/source.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace sluice;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static test::TempDir dir;
+  test::write_file(dir / "model.gguf", test::text_of(data, size));
+  return test::taken_or_refused([&] {
+    const auto source = open_model(dir / "model.gguf");
+    source->index();
+    test::taken_or_refused([&] { source->tokenizer(); });
+    read_model(*source);
+  });
+}

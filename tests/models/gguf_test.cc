@@ -1,0 +1,334 @@
+// What GGUF files say of models: config, names of tensors, tokenizer.
+#include "src/models/gguf.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "src/base/error.h"
+#include "src/models/families.h"
+#include "tests/support/gguf.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using test::GgufBuilder;
+using test::TempDir;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint32_t kF32 = 0, kF16 = 1;
+
+std::unique_ptr<ModelSource> open(const TempDir& dir, const GgufBuilder& builder) {
+  test::write_file(dir / "model.gguf", builder.build());
+  return open_model(dir / "model.gguf");
+}
+
+template <class Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
+    return e.what();
+  }
+  return "accepted";
+}
+
+// A model of one layer, of which only some tensors are there.
+GgufBuilder tiny(const std::string& architecture) {
+  GgufBuilder b;
+  const auto key = [&](const char* name) { return architecture + "." + name; };
+  b.number(key("context_length"), uint32_t{64})
+      .number(key("embedding_length"), uint32_t{8})
+      .number(key("block_count"), uint32_t{1})
+      .number(key("feed_forward_length"), uint32_t{16})
+      .number(key("attention.head_count"), uint32_t{2})
+      .number(key("attention.head_count_kv"), uint32_t{1})
+      .number(key("attention.layer_norm_rms_epsilon"), 1e-5f)
+      .number(key("rope.freq_base"), 500000.0f)
+      .number("tokenizer.ggml.eos_token_id", uint32_t{2})
+      .number("tokenizer.ggml.eot_token_id", uint32_t{5})
+      .string("general.architecture", architecture)
+      .tensor("token_embd.weight", {8, 10}, kF16, std::string(160, 'e'))
+      .tensor("blk.0.attn_q.weight", {8, 8}, kF16, std::string(128, 'q'))
+      .tensor("blk.0.attn_q.bias", {8}, kF32, std::string(32, 'b'))
+      .tensor("blk.0.unheard_of.weight", {8}, kF32, std::string(32, 'u'));
+  return b;
+}
+
+TEST(Gguf, ConfigIsWhatTheHubWouldHave) {
+  TempDir dir;
+  const auto source = open(dir, tiny("qwen2"));
+  const Json config = source->config();
+  EXPECT_EQ(config["architectures"], Json({"Qwen2ForCausalLM"}));
+  EXPECT_EQ(config["model_type"], "qwen2");
+  EXPECT_EQ(config["hidden_size"], 8);
+  EXPECT_EQ(config["num_hidden_layers"], 1);
+  EXPECT_EQ(config["intermediate_size"], 16);
+  EXPECT_EQ(config["num_attention_heads"], 2);
+  EXPECT_EQ(config["num_key_value_heads"], 1);
+  EXPECT_EQ(config["max_position_embeddings"], 64);
+  EXPECT_EQ(config["rms_norm_eps"], 1e-5f);
+  EXPECT_EQ(config["rope_theta"], 500000);
+  EXPECT_EQ(config["vocab_size"], 10);  // the table's rows
+  EXPECT_EQ(config["torch_dtype"], "float16");
+  EXPECT_EQ(config["tie_word_embeddings"], true);  // there is no output.weight
+  EXPECT_EQ(config["eos_token_id"], Json({2, 5}));
+  std::vector<std::string> names;
+  const io::CheckpointIndex index = source->index();
+  for (const io::StoredTensor& t : index.tensors()) names.push_back(t.name);
+  EXPECT_THAT(names,
+              ElementsAre("model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+                          "model.layers.0.self_attn.q_proj.bias", "blk.0.unheard_of.weight"));
+}
+
+TEST(Gguf, RopeIsThatOfTheMetadata) {
+  TempDir dir;
+  const std::string two = test::bytes_of(1.5f) + test::bytes_of(2.0f);
+  GgufBuilder scaled = tiny("phi3");
+  scaled.string("phi3.rope.scaling.type", "yarn").number("phi3.rope.scaling.factor", 4.0f);
+  scaled.number("phi3.rope.scaling.original_context_length", uint32_t{16});
+  EXPECT_EQ(
+      open(dir, scaled)->config()["rope_scaling"],
+      Json({{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}}));
+  GgufBuilder longer = tiny("phi3");
+  longer.tensor("rope_factors_long.weight", {2}, kF32, two);
+  longer.tensor("rope_factors_short.weight", {2}, kF32, two);
+  EXPECT_EQ(
+      open(dir, longer)->config()["rope_scaling"],
+      Json({{"rope_type", "longrope"}, {"long_factor", {1.5, 2}}, {"short_factor", {1.5, 2}}}));
+  EXPECT_FALSE(open(dir, tiny("phi3"))->config().contains("rope_scaling"));
+  EXPECT_EQ(open(dir, tiny("phi3").number("phi3.rope.dimension_count", uint32_t{2}))
+                ->config()["partial_rotary_factor"],
+            0.5);
+  EXPECT_EQ(open(dir, tiny("gptneox").number("gptneox.rope.dimension_count", uint32_t{1}))
+                ->config()["rotary_pct"],
+            0.25);
+  EXPECT_FALSE(open(dir, tiny("phi3").number("phi3.rope.dimension_count", uint32_t{4}))
+                   ->config()
+                   .contains("partial_rotary_factor"));
+  EXPECT_EQ(
+      open(dir, tiny("llama").tensor("rope_freqs.weight", {2}, kF32, two))->facts().rope_factors,
+      std::vector<double>({1.5, 2}));
+  EXPECT_THAT(refusal([&] {
+                open(dir, tiny("llama").tensor("rope_freqs.weight", {2}, kF16, "1234"))->facts();
+              }),
+              HasSubstr("rope_freqs.weight: is F16, but must be F32"));
+  EXPECT_THAT(
+      refusal([&] {
+        open(dir, tiny("llama").tensor("rope_freqs.weight", {16385}, kF32, std::string(65540, 'x')))
+            ->facts();
+      }),
+      HasSubstr("rope_freqs.weight: has 64"));
+}
+
+TEST(Gguf, OtherNamesOfOtherArchitectures) {
+  const auto name = [](const char* architecture, const char* tensor) {
+    TempDir dir;
+    GgufBuilder b;
+    b.string("general.architecture", architecture).tensor(tensor, {1}, kF32, "1234");
+    return open(dir, b)->index().tensors().front().name;
+  };
+  EXPECT_EQ(name("gpt2", "blk.12.attn_qkv.bias"), "transformer.h.12.attn.c_attn.bias");
+  EXPECT_EQ(name("gptneox", "blk.3.ffn_norm.weight"),
+            "gpt_neox.layers.3.post_attention_layernorm.weight");
+  EXPECT_EQ(name("phi3", "blk.3.ffn_up.weight"), "model.layers.3.mlp.gate_up_proj.weight");
+  EXPECT_EQ(name("phi3", "blk.3.ffn_down.weight"), "model.layers.3.mlp.down_proj.weight");
+  EXPECT_EQ(name("gemma3", "blk.0.ffn_norm.weight"),
+            "model.layers.0.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(name("llama", "blk.0.ffn_norm.weight"),
+            "model.layers.0.post_attention_layernorm.weight");
+  for (const char* odd : {"blk.", "blk.0", "blk.x.", "blk.0.attn_q", "weight",
+                          "blk.0.output.weight", "attn_q.weight"})
+    EXPECT_EQ(name("llama", odd), odd);
+}
+
+TEST(Gguf, OddValuesAreNamed) {
+  TempDir dir;
+  const auto fault = [&](GgufBuilder b) { return refusal([&] { read_model(*open(dir, b)); }); };
+  EXPECT_THAT(fault(tiny("frobnicator")),
+              AllOf(HasSubstr("frobnicator"), HasSubstr("not supported"), HasSubstr("qwen3")));
+  GgufBuilder none;
+  none.tensor("t", {1}, kF32, "1234");
+  EXPECT_THAT(fault(none), HasSubstr("general.architecture is missing"));
+  none.number("general.architecture", 5);
+  EXPECT_THAT(fault(none), HasSubstr("general.architecture must be a string"));
+  EXPECT_THAT(fault(tiny("llama").number("llama.expert_count", uint32_t{8})),
+              HasSubstr("llama.expert_count is 8: models with experts"));
+  EXPECT_THAT(fault(tiny("llama").numbers<int32_t>("llama.attention.key_length", {4, 4})),
+              HasSubstr("llama.attention.key_length is a list"));
+  EXPECT_THAT(fault(tiny("llama").string("llama.attention.key_length", "4")),
+              AllOf(HasSubstr("model.gguf"), HasSubstr("head_dim must be")));
+  test::write_file(dir / "other", "text");
+  EXPECT_THAT(refusal([&] { open_model(dir / "other"); }), HasSubstr("nor a GGUF file"));
+  EXPECT_THAT(refusal([&] { open_model(dir / "nowhere.gguf"); }), HasSubstr("does not exist"));
+}
+
+TEST(Gguf, SharedBrokenFilesAreRefused) {
+  if (test::oracle_dir().empty()) GTEST_SKIP() << "no folder of shared fixtures (SLUICE_ORACLE)";
+  int count = 0;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(test::oracle_dir() / "malformed")) {
+    if (!entry.path().filename().string().starts_with("gguf_")) continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    const Json manifest = Json::parse(test::read_file(entry.path() / "manifest.json"));
+    const std::string message = refusal([&] {
+      const auto source = open_model(entry.path() / "model.gguf");
+      source->index();
+      read_model(*source);
+    });
+    for (const Json& word : manifest["message_should_mention"])
+      EXPECT_THAT(message, HasSubstr(word.get<std::string>()));
+    ++count;
+  }
+  EXPECT_GT(count, 25);
+}
+
+std::vector<Json> rows_of(const fs::path& path) {
+  std::vector<Json> rows;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) rows.push_back(Json::parse(line));
+  return rows;
+}
+
+void expect_golden(const Tokenizer& tokenizer, const fs::path& strings) {
+  const std::vector<Json> rows = rows_of(strings);
+  ASSERT_GE(rows.size(), 50u);
+  for (const Json& row : rows) {
+    const std::string text = row.at("text").get<std::string>();
+    EXPECT_EQ(Json(tokenizer.encode(text, true)), row.at("ids")) << row;
+    EXPECT_EQ(Json(tokenizer.encode(text, false)), row.at("ids_no_special")) << row;
+    const auto ids = row.at("ids_no_special").get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer.decode(ids, false), row.at("decoded").get<std::string>()) << row;
+    EXPECT_EQ(tokenizer.decode(ids, true), row.at("decoded_skip_special").get<std::string>());
+  }
+}
+
+// The metadata that llama.cpp's converter makes of a byte-level tokenizer.json.
+GgufBuilder with_tokenizer(const fs::path& directory, const char* pre) {
+  const Json json = Json::parse(test::read_file(directory / "tokenizer.json"));
+  std::map<int64_t, std::string> tokens;
+  std::map<int64_t, int32_t> types;
+  for (const auto& [token, id] : json["model"]["vocab"].items()) tokens[id] = token;
+  for (const Json& added : json["added_tokens"]) {
+    tokens[added["id"]] = added["content"];
+    types[added["id"]] = added["special"] == true ? 3 : 4;
+  }
+  std::vector<std::string> texts, merges;
+  std::vector<int32_t> kinds;
+  for (const auto& [id, token] : tokens) {
+    texts.push_back(token);
+    kinds.push_back(types.contains(id) ? types[id] : 1);
+  }
+  for (const Json& merge : json["model"]["merges"]) {
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  }
+  const Json config = Json::parse(test::read_file(directory / "tokenizer_config.json"));
+  GgufBuilder b = tiny("llama");
+  b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", pre);
+  b.strings("tokenizer.ggml.tokens", texts).numbers("tokenizer.ggml.token_type", kinds);
+  b.strings("tokenizer.ggml.merges", merges);
+  for (const auto& [id, token] : tokens) {
+    if (config.value("bos_token", Json()) == token)
+      b.number("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(id));
+  }
+  return b;
+}
+
+TEST(GgufTokenizer, ByteLevelEqualsTokenizerJson) {
+  for (auto [family, pre] :
+       {std::pair("llama3_bpe", "llama-bpe"), std::pair("qwen2_bpe", "qwen2")}) {
+    SCOPED_TRACE(family);
+    const fs::path directory = test::source_dir() / "tests/data/text" / family;
+    TempDir dir;
+    const std::optional<Tokenizer> tokenizer =
+        open(dir, with_tokenizer(directory, pre))->tokenizer();
+    ASSERT_TRUE(tokenizer);
+    expect_golden(*tokenizer, directory / "strings.jsonl");
+    EXPECT_EQ(tokenizer->bos_id(), Tokenizer::load(directory).bos_id());
+  }
+}
+
+// The shared fixtures: real vocabularies, SentencePiece's among them.
+TEST(GgufTokenizer, SharedVocabulariesEqualTokenizerJson) {
+  if (test::oracle_dir().empty()) GTEST_SKIP() << "no folder of shared fixtures (SLUICE_ORACLE)";
+  for (const char* name : {"gguf_tok_llama_bpe", "gguf_tok_qwen2", "gguf_tok_spm"}) {
+    SCOPED_TRACE(name);
+    const fs::path folder = test::oracle_dir() / "formats" / name;
+    const Json manifest = Json::parse(test::read_file(folder / "manifest.json"));
+    const std::optional<Tokenizer> tokenizer = open_model(folder / "model.gguf")->tokenizer();
+    ASSERT_TRUE(tokenizer);
+    const fs::path fixture = test::oracle_dir() / manifest["tokenizer_fixture"].get<std::string>();
+    expect_golden(*tokenizer, fixture / "strings.jsonl");
+  }
+}
+
+// SentencePiece: "ab" has a higher score than "bc", and of equal ones the longer left part counts.
+GgufBuilder sentence_piece() {
+  GgufBuilder b = tiny("llama");
+  b.string("tokenizer.ggml.model", "llama")
+      .strings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "<0x41>", "a", "b", "c", "ab",
+                                         "bc", "abc", "\u2581", "\u2581a", "<user>"})
+      .numbers<float>("tokenizer.ggml.scores", {0, 0, 0, 0, -9, -9, -9, -2, -3, -4, -9, -8, 0})
+      .numbers<int32_t>("tokenizer.ggml.token_type", {2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1, 4})
+      .number("tokenizer.ggml.bos_token_id", uint32_t{1});
+  return b;
+}
+
+TEST(GgufTokenizer, ScoresDecideWhatIsJoined) {
+  TempDir dir;
+  const std::optional<Tokenizer> t = open(dir, sentence_piece())->tokenizer();
+  ASSERT_TRUE(t);
+  EXPECT_THAT(t->encode("abc", true), ElementsAre(1, 10, 9));
+  EXPECT_THAT(t->encode("a", false), ElementsAre(11));
+  EXPECT_THAT(t->encode("bcA", false), ElementsAre(10, 8, 3));
+  EXPECT_THAT(t->encode("b<user>x", false), ElementsAre(10, 5, 12, 10, 0));
+  EXPECT_EQ(t->decode(std::vector<int32_t>{11, 6, 10, 9}, true), "ac abc");
+  EXPECT_TRUE(t->is_special(1));
+  EXPECT_FALSE(t->is_special(12));
+  const auto plain = open(dir, sentence_piece()
+                                   .number("tokenizer.ggml.add_space_prefix", false)
+                                   .number("tokenizer.ggml.add_bos_token", false))
+                         ->tokenizer();
+  EXPECT_THAT(plain->encode("a b", true), ElementsAre(4, 10, 5));
+}
+
+TEST(GgufTokenizer, OddValuesAreNamed) {
+  TempDir dir;
+  const auto fault = [&](const GgufBuilder& b) {
+    return refusal([&] { open(dir, b)->tokenizer(); });
+  };
+  const auto byte_level = [](const char* pre, std::vector<std::string> merges) {
+    GgufBuilder b = tiny("llama");
+    b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", pre);
+    b.strings("tokenizer.ggml.tokens", {"a", "b", "ab"}).strings("tokenizer.ggml.merges", merges);
+    return b;
+  };
+  EXPECT_THAT(fault(byte_level("qwen2", {"a b"})), HasSubstr("accepted"));
+  EXPECT_THAT(fault(byte_level("qwen9", {})), AllOf(HasSubstr("qwen9"), HasSubstr("llama-bpe")));
+  for (const char* merge : {"", "ab", "a ", " b"})
+    EXPECT_THAT(fault(byte_level("qwen2", {merge})), HasSubstr("must be two tokens"));
+  EXPECT_THAT(fault(byte_level("qwen2", {"b a"})),
+              AllOf(HasSubstr("model.gguf"), HasSubstr("not in the vocabulary")));
+  EXPECT_THAT(fault(byte_level("qwen2", {}).numbers<int32_t>("tokenizer.ggml.token_type", {1})),
+              HasSubstr("token_type has 1 elements, but there are 3 tokens"));
+  EXPECT_THAT(fault(tiny("llama").strings("tokenizer.ggml.tokens", {"a"})),
+              HasSubstr("tokenizer.ggml.model is missing"));
+  EXPECT_THAT(fault(tiny("llama")
+                        .strings("tokenizer.ggml.tokens", {"a"})
+                        .string("tokenizer.ggml.model", "t5")),
+              HasSubstr("t5, which is not known"));
+  EXPECT_THAT(fault(tiny("llama").numbers<int32_t>("tokenizer.ggml.tokens", {1})),
+              HasSubstr("tokenizer.ggml.tokens must be an array of strings"));
+  EXPECT_FALSE(open(dir, tiny("llama"))->tokenizer());
+}
+
+}  // namespace
+}  // namespace sluice
