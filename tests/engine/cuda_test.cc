@@ -34,7 +34,7 @@ struct How {
 
 SessionOptions options_for(const fs::path& model, const How& how) {
   SessionOptions options;
-  options.model = model;
+  options.model = test::model_in(model);
   options.dtype = how.dtype;
   options.kv_dtype = how.kv_dtype;
   options.threads = 2;

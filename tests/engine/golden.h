@@ -22,8 +22,15 @@
 
 namespace sluice::test {
 
-inline bool is_supported(const std::filesystem::path& model) {
-  Json config = Json::parse(read_file(model / "config.json"));
+// What MODEL names in a folder with a golden: the folder itself, or a GGUF file in it.
+inline std::filesystem::path model_in(const std::filesystem::path& folder) {
+  const Json manifest = Json::parse(read_file(folder / "manifest.json"));
+  const std::filesystem::path file = folder / manifest.value("open", "model.gguf");
+  return std::filesystem::exists(file) ? file : folder;
+}
+
+inline bool is_supported(const std::filesystem::path& folder) {
+  const Json config = open_model(model_in(folder))->config();
   return std::ranges::any_of(families(), [&](const Family& f) {
     return f.architecture == config.at("architectures").at(0).get<std::string>();
   });
@@ -46,7 +53,11 @@ inline std::filesystem::path bundled_model(const char* name) {
   return source_dir() / "tests/data/models" / name;
 }
 
-// Of the shared fixtures, where these are, those whose architecture is supported.
+// Of the shared fixtures of formats, those whose weights are plain.
+inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
+
+// Of the shared fixtures, where these are, those whose architecture is supported, and those of
+// formats that are.
 inline std::vector<std::filesystem::path> shared_models() {
   std::vector<std::filesystem::path> found;
   if (oracle_dir().empty()) return found;
@@ -54,6 +65,7 @@ inline std::vector<std::filesystem::path> shared_models() {
     for (const auto& model : models_in(oracle_dir() / kind))
       if (is_supported(model)) found.push_back(model);
   }
+  for (const char* format : kSharedFormats) found.push_back(oracle_dir() / "formats" / format);
   return found;
 }
 

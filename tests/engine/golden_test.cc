@@ -29,7 +29,7 @@ struct How {
 std::unique_ptr<Session> loaded(const fs::path& model, const std::vector<test::Golden>& goldens,
                                 const How& how) {
   SessionOptions options;
-  options.model = model;
+  options.model = test::model_in(model);
   options.dtype = how.dtype;
   options.isa = how.isa;
   options.threads = how.threads;
@@ -144,7 +144,7 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
     names.insert(model.filename().string());
     EXPECT_TRUE(test::is_supported(model)) << model;
   }
-  for (const char* name : {"llama_rope_dynamic", "llama_tied", "mistral_sliding"})
+  for (const char* name : {"llama_rope_dynamic", "llama_tied", "mistral_sliding", "gguf_bf16_tied"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

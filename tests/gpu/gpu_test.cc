@@ -38,7 +38,7 @@ class Gpu : public testing::TestWithParam<fs::path> {
   Outcome run(const std::vector<int32_t>& prompt, int64_t new_tokens, const How& how,
               std::shared_ptr<Backend> backend) {
     SessionOptions options;
-    options.model = GetParam();
+    options.model = test::model_in(GetParam());
     options.backend = std::move(backend);
     options.dtype = how.dtype;
     options.kv_dtype = how.kv_dtype;

@@ -148,6 +148,26 @@ TEST(Gguf, OtherNamesOfOtherArchitectures) {
     EXPECT_EQ(name("llama", odd), odd);
 }
 
+TEST(Gguf, FactsOfTheFileAreValuesOfTheDecoder) {
+  TempDir dir;
+  const std::string factors = test::bytes_of(2.0f) + test::bytes_of(4.0f);
+  const Model model =
+      read_model(*open(dir, tiny("llama").tensor("rope_freqs.weight", {2}, kF32, factors)));
+  EXPECT_EQ(model.spec.layer(0).mixers.front().attention.rope, RopePairing::neighbours);
+  ASSERT_TRUE(model.spec.rope);
+  RopeConfig plain = *model.spec.rope;
+  plain.factors.clear();
+  const std::vector<float> scaled = rope_frequencies(*model.spec.rope, 1);
+  const std::vector<float> unscaled = rope_frequencies(plain, 1);
+  EXPECT_THAT(scaled, ElementsAre(unscaled[0] / 2, unscaled[1] / 4));
+  for (const std::string& bad :
+       {test::bytes_of(2.0f), test::bytes_of(2.0f) + test::bytes_of(0.0f)}) {
+    const GgufBuilder b = tiny("llama").tensor("rope_freqs.weight", {bad.size() / 4}, kF32, bad);
+    EXPECT_THAT(refusal([&] { read_model(*open(dir, b)); }),
+                HasSubstr("must be 2 positive numbers"));
+  }
+}
+
 TEST(Gguf, OddValuesAreNamed) {
   TempDir dir;
   const auto fault = [&](GgufBuilder b) { return refusal([&] { read_model(*open(dir, b)); }); };
