@@ -150,17 +150,16 @@ void copy_blocks(const EncodeArgs& a) {
   }
 }
 
-EncodeStats encode_blocks(const EncodeArgs& a) {
-  check_blocks(a);
-  copy_blocks(a);
+// A block is not finite where one of its scales is not.
+EncodeStats block_stats(const EncodeArgs& a) {
   EncodeStats stats;
   stats.elements = a.rows * a.to.cols;
-  // A block is not finite where one of its scales is not.
   const int64_t bytes = block_bytes(a.to.format), blocks = a.to.cols / block_cols(a.to.format);
   with_block(a.stored, [&]<class Kind>(Kind) {
     for (int64_t i = 0; i < a.rows * blocks; ++i) {
-      const auto* block = reinterpret_cast<const uint8_t*>(a.source) +
-                          i / blocks * a.source_stride + i % blocks * bytes;
+      const auto* block =
+          reinterpret_cast<const uint8_t*>(a.source + i / blocks * a.source_stride) +
+          i % blocks * bytes;
       if (!std::isfinite(Kind::scale(block, 0) + Kind::min(block, 0)))
         stats.not_finite += Kind::kLayout.cols;
     }
@@ -222,8 +221,15 @@ float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
 }
 
 EncodeStats encode_reference(const EncodeArgs& a) {
-  if (is_block(a.stored)) return encode_blocks(a);
-  if (a.to.format.scales == ScaleKind::grouped) return encode_gptq(a);
+  if (is_grouped(a.to.format)) {
+    if (is_block(a.stored)) {
+      check_blocks(a);
+      copy_blocks(a);
+    } else {
+      encode_gptq(a);
+    }
+    return grouped_stats(a);
+  }
   check_encode(a);
   write_scales(a);
   const Weight& to = a.to;
@@ -257,6 +263,16 @@ EncodeStats encode_reference(const EncodeArgs& a) {
   }
   stats.elements = a.rows * to.cols;
   return stats;
+}
+
+EncodeStats grouped_stats(const EncodeArgs& a) {
+  return is_block(a.stored) ? block_stats(a) : gptq_stats(a);
+}
+
+int64_t grouped_source_bytes(const EncodeArgs& a) {
+  if (a.rows == 0) return 0;
+  if (!is_block(a.stored)) return a.rows * a.source_stride;
+  return (a.rows - 1) * a.source_stride + grouped_row_bytes(a.to.format, a.to.cols);
 }
 
 float decode_element(const Weight& w, int64_t row, int64_t col) {

@@ -36,11 +36,14 @@ struct EncodeArgs {
   // rows, unless the tensor ends here: then the panel's other rows become zero, with scale 1.
   int64_t first_row = 0;
   // Of grouped codes, which come from several tensors: where the source goes, and how it is stored.
+  // Codes begin at input first_input, scales and zeros at group first_group.
   Plane plane = Plane::codes;
-  int64_t first_col = 0;            // of `to`: input that the first source row of codes has
-  const int32_t* places = nullptr;  // [cols]: column of `to` that an input becomes; null: its own
+  int64_t first_input = 0;
+  int64_t first_group = 0;
   int64_t first_output = 0;         // column of the source
   int64_t outputs = 0;              // columns, which are rows of `to`
+  const int32_t* order = nullptr;   // [cols]: the input that a column of `to` has; null: its own
+  const int32_t* places = nullptr;  // [cols]: the column that an input becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
   // end) and first_row is a multiple of 16; rows may span several blocks.
   // ScaleGroup::tensor: the tensor's largest finite |x|, from absolute_max.
@@ -64,6 +67,11 @@ float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
 // quantization elements keep their bits, or are converted where `to` has another type: through
 // float32, to nearest even. An f64 element is rounded to float32 first; that is its x.
 EncodeStats encode_reference(const EncodeArgs& args);
+
+// Of weights that are quantized already (quant/groups.h): what encode_reference returns, from the
+// source alone, and the bytes from the source's begin to its end.
+EncodeStats grouped_stats(const EncodeArgs& args);
+int64_t grouped_source_bytes(const EncodeArgs& args);
 
 // The dequantized element (row, col), in any layout; not of grouped weights (quant/groups.h).
 float decode_element(const Weight& w, int64_t row, int64_t col);

@@ -20,6 +20,12 @@ uint32_t word_at(const EncodeArgs& a, int64_t row, int64_t col) {
   return word;
 }
 
+uint16_t half_at(const EncodeArgs& a, int64_t row, int64_t col) {
+  uint16_t half;
+  std::memcpy(&half, a.source + row * a.source_stride + col * 2, sizeof half);
+  return half;
+}
+
 // Every other code of a word, beginning with the first, in its lower half.
 uint32_t even_codes(uint32_t word, int bits) {
   if (bits == 2) {
@@ -64,13 +70,14 @@ void encode_codes(const EncodeArgs& a) {
     const WeightFormat& f = to.format;
     std::fill_n(to.data + plane_offset(f, Plane::codes, a.first_row, to.cols),
                 plane_bytes(f, Plane::codes, a.outputs, to.cols), std::byte{0});
+    std::copy_n(a.order, to.cols, to.order);
   }
   for (int64_t run = 0; run < a.rows / bits; ++run) {
     for (int64_t o = 0; o < padded_outputs(a); ++o) {
       uint32_t words[8] = {};
       for (int j = 0; o < a.outputs && j < bits; ++j)
         words[j] = word_at(a, run * bits + j, a.first_output + o);
-      const int64_t col = a.first_col + run * kRunCols;
+      const int64_t col = a.first_input + run * kRunCols;
       if (a.places != nullptr) {
         for (int c = 0; c < kRunCols; ++c) {
           const int64_t place = a.places[col + c];
@@ -99,7 +106,7 @@ void for_groups(const EncodeArgs& a, Put&& put) {
   const int64_t groups = groups_of(to.format, to.cols);
   for (int64_t g = 0; g < a.rows; ++g) {
     for (int64_t o = 0; o < padded_outputs(a); ++o) {
-      const int64_t row = a.first_row + o, group = a.first_col + g;
+      const int64_t row = a.first_row + o, group = a.first_group + g;
       put(to.format.layout == WeightLayout::rows
               ? row * groups + group
               : (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows,
@@ -124,42 +131,44 @@ int gptq_bits(DType stored) {
   return 0;
 }
 
-EncodeStats encode_gptq(const EncodeArgs& a) {
+void encode_gptq(const EncodeArgs& a) {
   const WeightFormat& format = a.to.format;
   const int bits = format.bits;
   check(a.to.plane(a.plane) != nullptr && a.rows >= 0, "a plane with storage");
   check(a.first_row >= 0 && a.first_row + a.outputs <= a.to.rows, "rows within the weight");
-  EncodeStats stats;
   if (a.plane == Plane::codes) {
-    check(gptq_bits(a.stored) == bits && a.rows % bits == 0 && a.first_col % kRunCols == 0,
+    check(gptq_bits(a.stored) == bits && a.rows % bits == 0 && a.first_input % kRunCols == 0,
           "whole runs");
-    check(a.first_col + a.rows / bits * kRunCols <= a.to.cols, "columns within the weight");
-    encode_codes(a);
-    stats.elements = a.outputs * (a.rows / bits) * kRunCols;
-    return stats;
+    check(a.first_input + a.rows / bits * kRunCols <= a.to.cols, "columns within the weight");
+    return encode_codes(a);
   }
-  check(a.first_col + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
+  check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
   if (a.plane == Plane::zeros) {
-    for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
+    return for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
       a.to.zeros[at] = 0;
       if (o < 0) return;
       const int64_t bit = o * bits, word = bit / kWordBits;
-      uint32_t words[2] = {word_at(a, g, word), 0};
       const int shift = static_cast<int>(bit % kWordBits);
-      if (shift + bits > kWordBits) words[1] = word_at(a, g, word + 1);
-      const uint64_t both = words[0] | uint64_t{words[1]} << kWordBits;
+      uint64_t both = word_at(a, g, word);
+      if (shift + bits > kWordBits) both |= uint64_t{word_at(a, g, word + 1)} << kWordBits;
       a.to.zeros[at] = static_cast<uint8_t>(both >> shift & ((1u << bits) - 1));
     });
-    return stats;
   }
   check(a.plane == Plane::scales && a.stored == format.scale_type, "scales");
   for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
-    uint16_t scale = 0;
-    if (o >= 0) std::memcpy(&scale, a.source + g * a.source_stride + o * 2, sizeof scale);
+    const uint16_t scale = o < 0 ? uint16_t{0} : half_at(a, g, o);
     std::memcpy(a.to.group_scales + at * 2, &scale, sizeof scale);
+  });
+}
+
+EncodeStats gptq_stats(const EncodeArgs& a) {
+  EncodeStats stats;
+  if (a.plane == Plane::codes) stats.elements = a.outputs * (a.rows / a.to.format.bits) * kRunCols;
+  for (int64_t i = 0; a.plane == Plane::scales && i < a.rows * a.outputs; ++i) {
+    const uint16_t scale = half_at(a, i / a.outputs, a.first_output + i % a.outputs);
     const float value = a.stored == DType::f16 ? f16_to_float(scale) : bf16_to_float(scale);
     if (!std::isfinite(value)) ++stats.not_finite;
-  });
+  }
   return stats;
 }
 

@@ -21,7 +21,7 @@ SLUICE_HD inline int run_code(const uint32_t* words, int64_t apart, int bits, in
   return low | static_cast<int>(words[2 * apart] >> (c % 2 * 16 + c / 2) & 1) << 2;
 }
 // Puts a code where all bits are 0.
-inline void put_run_code(uint32_t* words, int64_t apart, int bits, int c, uint32_t code) {
+SLUICE_HD inline void put_run_code(uint32_t* words, int64_t apart, int bits, int c, uint32_t code) {
   const int each = bits == 3 ? 2 : bits, cols = 32 / each;
   words[c / cols * apart] |= (code & ((1u << each) - 1)) << (c % 2 * 16 + c % cols / 2 * each);
   if (bits == 3) words[2 * apart] |= (code >> 2) << (c % 2 * 16 + c / 2);

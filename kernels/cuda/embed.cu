@@ -1,5 +1,6 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/grouped.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/launch_checks.h"
 
@@ -36,6 +37,7 @@ void embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream) {
   check(!table.is_meta() && table.format.layout == WeightLayout::rows && out.cols == table.cols,
         "embed: a resident table of plain rows, as wide as the output");
   if (out.rows == 0 || out.cols == 0) return;
+  if (is_grouped(table.format)) return grouped_embed(table, ids, out, stream);
   const EmbedArgs args{table.data,        table.scales, table.format.scales, ids,
                        out.row<float>(0), table.cols,   out.stride};
   with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(

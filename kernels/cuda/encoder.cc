@@ -1,5 +1,6 @@
 #include "kernels/cuda/encoder.h"
 
+#include "kernels/cuda/grouped.h"
 #include "kernels/cuda/ops.h"
 #include "src/base/units.h"
 
@@ -78,7 +79,23 @@ CudaEncoder::CudaEncoder(Device& device, uint64_t slot_bytes, const Workspace& m
 
 CudaEncoder::~CudaEncoder() = default;
 
+// What is quantized already is copied.
+EncodeStats CudaEncoder::encode_grouped(const EncodeArgs& args) const {
+  Use lane(*this, args.source, static_cast<uint64_t>(grouped_source_bytes(args)));
+  if (args.order != nullptr && args.plane == Plane::codes) {
+    lane->stream->copy(reinterpret_cast<std::byte*>(args.to.order),
+                       reinterpret_cast<const std::byte*>(args.order),
+                       static_cast<uint64_t>(args.to.cols) * sizeof(int32_t));
+  }
+  EncodeArgs on_device = args;
+  on_device.source = lane->source.data();
+  cuda::encode_grouped(on_device, lane->stream->handle());
+  lane->stream->synchronize();
+  return grouped_stats(args);
+}
+
 EncodeStats CudaEncoder::encode(const EncodeArgs& args) const {
+  if (is_grouped(args.to.format)) return encode_grouped(args);
   Use lane(*this, args.source,
            source_bytes(args.stored, args.source_stride, args.rows, args.to.cols));
   lane.send({{}, args.tensor_amax});

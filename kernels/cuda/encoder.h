@@ -25,6 +25,7 @@ class CudaEncoder final : public Encoder {
                      int64_t cols) const override;
 
  private:
+  EncodeStats encode_grouped(const EncodeArgs& args) const;
   // What comes back, and what an encoding needs beside its source.
   struct Result {
     EncodeStats stats;

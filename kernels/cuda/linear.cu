@@ -1,5 +1,6 @@
 // Which kernel multiplies a few rows.
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/grouped.h"
 #include "kernels/cuda/ops.h"
 
 namespace sluice::cuda {
@@ -9,8 +10,9 @@ int64_t padded(int64_t value, int64_t unit) { return ceil_div(value, unit) * uni
 
 void check_few_rows(const Tensor& x, const Weight& w, const Tensor& y) {
   check(!w.is_meta() && w.format.layout == WeightLayout::rows, "a resident weight of plain rows");
-  check(w.format.scales == ScaleKind::none || w.scales != nullptr, "scales are resident");
-  check(w.format.scale_cols == kScaleBlock, "blocks of 128 columns");
+  check(w.format.scales == ScaleKind::none || w.plane(Plane::scales) != nullptr,
+        "scales are resident");
+  check(is_grouped(w.format) || w.format.scale_cols == kScaleBlock, "blocks of 128 columns");
   check(x.dtype == DType::f32 && y.dtype == DType::f32, "activations are float32");
   check(x.rows <= kFewRows && x.rows == y.rows && x.cols == w.cols && y.cols == w.rows,
         "y = x w^T of a few rows");
@@ -27,6 +29,8 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
                      std::byte* workspace, Tensor y, Stream stream) {
   check_few_rows(x, w, y);
   if (y.rows == 0 || y.cols == 0) return;
+  if (is_grouped(w.format))
+    return grouped_few_rows(x, w, bias, compute == Compute::bf16, y, stream);
   const DType codes = w.format.dtype;
   if (codes == DType::i8) {
     const int64_t cols = padded(w.cols, kI8Cols);

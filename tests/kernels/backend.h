@@ -130,6 +130,22 @@ inline void expect_near(const Matrix& a, const Matrix& b, float absolute, float 
   EXPECT_TRUE(a.gaps_untouched());
 }
 
+// What sums of x times a weight's rows may differ by: relative to the largest sum of magnitudes.
+inline float product_rounding(const Matrix& x, const Weight& w) {
+  std::vector<float> row(static_cast<size_t>(w.cols));
+  float most = 0;
+  for (int64_t o = 0; o < w.rows; ++o) {
+    decode_row(w, o, row.data());
+    for (int64_t r = 0; r < x.rows(); ++r) {
+      float sum = 0;
+      for (int64_t c = 0; c < w.cols; ++c)
+        sum += std::abs(x.at(r, c) * row[static_cast<size_t>(c)]);
+      most = std::max(most, sum);
+    }
+  }
+  return 1e-5f * most + 1e-6f;
+}
+
 class EveryIsa : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override {

@@ -37,22 +37,6 @@ Matrix rows_of(const Matrix& x, int64_t first, int64_t count) {
   return part;
 }
 
-// Largest sum of |x| |w| of an output: what its rounding is relative to.
-float magnitude(const Matrix& x, const Weight& w) {
-  std::vector<float> row(static_cast<size_t>(w.cols));
-  float most = 0;
-  for (int64_t o = 0; o < w.rows; ++o) {
-    decode_row(w, o, row.data());
-    for (int64_t r = 0; r < x.rows(); ++r) {
-      float sum = 0;
-      for (int64_t c = 0; c < w.cols; ++c)
-        sum += std::abs(x.at(r, c) * row[static_cast<size_t>(c)]);
-      most = std::max(most, sum);
-    }
-  }
-  return most;
-}
-
 // As the reference; and a row's sums are the same among any others and with any threads.
 void expect_product(const test::Target& target, const Weight& w, test::Random& random) {
   const Matrix x = Matrix::random(29, w.cols, random);
@@ -61,7 +45,7 @@ void expect_product(const test::Target& target, const Weight& w, test::Random& r
   for (Compute compute : {Compute::bf16, Compute::f32}) {
     const Matrix y = product(target, compute, x, w, bias.data());
     const Matrix expected = product({Isa::reference}, compute, x, w, bias.data());
-    test::expect_near(y, expected, 1e-5f * magnitude(x, w) + 1e-6f, 1e-6f);
+    test::expect_near(y, expected, test::product_rounding(x, w), 1e-6f);
     for (int64_t count : {1, 2, 3, 4, 5, 8, 17}) {
       const int64_t first = random.between(0, x.rows() - count);
       const Matrix part = product(target, compute, rows_of(x, first, count), w, bias.data(), 2);

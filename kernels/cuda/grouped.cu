@@ -1,0 +1,291 @@
+// Weights in groups (quant/groups.h): blocks of GGUF and grouped codes, in rows.
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/grouped.h"
+#include "kernels/cuda/reduce.cuh"
+#include "quant/gptq.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kWarpsOfBlock = 8;
+
+// The planes of a weight.
+struct Planes {
+  const uint8_t* codes;
+  int64_t row_bytes;
+  const uint16_t* scales;  // of grouped codes, these four
+  const uint8_t* zeros;
+  bool bf16_scales;
+  int bits, zero_base;
+  const int32_t* order;  // or null
+  int cols, group_cols, groups;
+};
+
+Planes planes_of(const Weight& w) {
+  return {reinterpret_cast<const uint8_t*>(w.data),
+          grouped_row_bytes(w.format, w.cols),
+          reinterpret_cast<const uint16_t*>(w.group_scales),
+          w.zeros,
+          w.format.scale_type == DType::bf16,
+          w.format.bits,
+          w.format.zero_base,
+          w.order,
+          static_cast<int>(w.cols),
+          static_cast<int>(std::min(group_cols(w.format), std::max<int64_t>(w.cols, 1))),
+          static_cast<int>(groups_of(w.format, w.cols))};
+}
+
+// Codes of one row, and what groups of them are multiplied by: value = scale * code - min.
+template <class Kind>
+struct Row {
+  static constexpr BlockLayout kLayout = Kind::kLayout;
+  static constexpr int kGroups = kLayout.cols / kLayout.group_cols;
+  __device__ Row(const Planes& p, int64_t row) : blocks(p.codes + row * p.row_bytes) {}
+  __device__ int code(int c) const {
+    return Kind::code(blocks + c / kLayout.cols * kLayout.bytes, c % kLayout.cols);
+  }
+  __device__ float scale(int g) const {
+    return Kind::scale(blocks + g / kGroups * kLayout.bytes, g % kGroups);
+  }
+  __device__ float min(int g) const {
+    return Kind::min(blocks + g / kGroups * kLayout.bytes, g % kGroups);
+  }
+  __device__ float value(int c) const {
+    const int g = c / kLayout.group_cols;
+    return scale(g) * static_cast<float>(code(c)) - min(g);
+  }
+  const uint8_t* blocks;
+};
+
+struct GroupedCodes {};
+template <>
+struct Row<GroupedCodes> {
+  __device__ Row(const Planes& planes, int64_t row)
+      : p(planes),
+        words(reinterpret_cast<const uint32_t*>(planes.codes + row * planes.row_bytes)),
+        first_group(row * planes.groups) {}
+  __device__ int code(int c) const {
+    return run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
+  }
+  __device__ int zero(int g) const { return p.zeros[first_group + g] + p.zero_base; }
+  __device__ float scale(int g) const {
+    const uint16_t bits = p.scales[first_group + g];
+    return p.bf16_scales ? bf16_to_float(bits) : f16_to_float(bits);
+  }
+  __device__ float min(int g) const { return scale(g) * static_cast<float>(zero(g)); }
+  __device__ float value(int c) const {
+    const int g = c / p.group_cols;
+    return static_cast<float>(code(c) - zero(g)) * scale(g);
+  }
+  const Planes& p;
+  const uint32_t* words;
+  int64_t first_group;
+};
+
+// Calls body(Kind()) for the weight's codes.
+template <class Body>
+void with_kind(DType type, Body&& body) {
+  if (!with_block(type, body)) body(GroupedCodes());
+}
+
+struct GemvArgs {
+  Planes planes;
+  const float* bias;
+  const float* x;
+  int64_t x_stride;
+  float* y;
+  int64_t y_stride;
+  int rows, tokens;
+  bool round;
+};
+
+// A warp takes a row of the weight, a lane a group of columns at a time.
+template <class Kind, int kTokens>
+__global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvArgs a) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const int row = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
+  if (row >= a.rows) return;
+  const Planes& p = a.planes;
+  const Row<Kind> w(p, row);
+  float totals[kTokens] = {};
+  for (int g = lane; g < p.groups; g += 32) {
+    float sums[kTokens] = {}, inputs[kTokens] = {};
+    const int end = (g + 1) * p.group_cols < p.cols ? (g + 1) * p.group_cols : p.cols;
+    for (int c = g * p.group_cols; c < end; ++c) {
+      const float code = static_cast<float>(w.code(c));
+      const int input = p.order == nullptr ? c : p.order[c];
+#pragma unroll
+      for (int n = 0; n < kTokens; ++n) {
+        if (n >= a.tokens) continue;
+        float x = a.x[n * a.x_stride + input];
+        if (a.round) x = bf16_to_float(float_to_bf16(x));
+        sums[n] = fmaf(x, code, sums[n]);
+        inputs[n] += x;
+      }
+    }
+    const float scale = w.scale(g), min = w.min(g);
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n) totals[n] += sums[n] * scale - inputs[n] * min;
+  }
+#pragma unroll
+  for (int n = 0; n < kTokens; ++n) {
+    if (n >= a.tokens) continue;
+    const float sum = warp_reduce(totals[n], Plus{});
+    if (lane == n) a.y[n * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
+  }
+}
+
+struct EmbedArgs {
+  Planes planes;
+  const int32_t* ids;
+  float* out;
+  int64_t out_stride;
+};
+
+template <class Kind>
+__global__ void __launch_bounds__(kElementwiseThreads) grouped_embed_kernel(EmbedArgs a) {
+  const int64_t c = elementwise_column(1);
+  if (c >= a.planes.cols) return;
+  const Row<Kind> w(a.planes, a.ids[blockIdx.x]);
+  const int64_t input = a.planes.order == nullptr ? c : a.planes.order[c];
+  a.out[blockIdx.x * a.out_stride + input] = w.value(static_cast<int>(c));
+}
+
+struct CopyArgs {
+  const std::byte* source;
+  int64_t stride;
+  std::byte* to;
+  int64_t row_bytes;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) copy_rows_kernel(CopyArgs a) {
+  const int64_t at = elementwise_column(1);
+  if (at >= a.row_bytes) return;
+  const int64_t row = blockIdx.x;
+  a.to[row * a.row_bytes + at] = a.source[row * a.stride + at];
+}
+
+struct GptqArgs {
+  const uint32_t* source;
+  int64_t source_words;  // of a row
+  int bits;
+  int64_t first_row, first_col, first_output, outputs;
+  int64_t to_runs;       // of a row of the weight
+  const int32_t* order;  // or null
+  uint32_t* to;
+};
+
+__device__ inline uint32_t stream_code(const uint32_t* words, int64_t apart, int bits, int64_t i) {
+  const int64_t bit = i * bits, word = bit / 32;
+  const int shift = static_cast<int>(bit % 32);
+  uint64_t both = words[word * apart];
+  if (shift + bits > 32) both |= static_cast<uint64_t>(words[(word + 1) * apart]) << 32;
+  return static_cast<uint32_t>(both >> shift) & ((1u << bits) - 1);
+}
+
+// A thread makes one run of one output.
+__global__ void __launch_bounds__(kElementwiseThreads) gptq_codes_kernel(GptqArgs a) {
+  const int64_t o = elementwise_column(1), run = blockIdx.x;
+  if (o >= a.outputs) return;
+  const int64_t col = a.first_col + run * kRunCols;
+  const uint32_t* words = a.source + a.first_output + o;
+  uint32_t out[8] = {};
+  for (int c = 0; c < kRunCols; ++c) {
+    const int64_t input = a.order == nullptr ? run * kRunCols + c : a.order[col + c];
+    put_run_code(out, 1, a.bits, c, stream_code(words, a.source_words, a.bits, input));
+  }
+  uint32_t* to = a.to + ((a.first_row + o) * a.to_runs + col / kRunCols) * a.bits;
+  for (int j = 0; j < a.bits; ++j) to[j] = out[j];
+}
+
+struct GroupArgs {
+  const std::byte* source;
+  int64_t source_stride;
+  int bits;
+  int64_t first_row, first_group, first_output, outputs, groups;
+  uint16_t* scales;  // or
+  uint8_t* zeros;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) gptq_groups_kernel(GroupArgs a) {
+  const int64_t o = elementwise_column(1), g = blockIdx.x;
+  if (o >= a.outputs) return;
+  const std::byte* from = a.source + g * a.source_stride;
+  const int64_t at = (a.first_row + o) * a.groups + a.first_group + g, output = a.first_output + o;
+  if (a.scales != nullptr) {
+    a.scales[at] = reinterpret_cast<const uint16_t*>(from)[output];
+  } else {
+    a.zeros[at] = static_cast<uint8_t>(
+        stream_code(reinterpret_cast<const uint32_t*>(from), 1, a.bits, output));
+  }
+}
+
+void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
+  const WeightFormat& format = a.to.format;
+  if (a.plane != Plane::codes) {
+    const bool scales = a.plane == Plane::scales;
+    const GroupArgs args{a.source,
+                         a.source_stride,
+                         format.bits,
+                         a.first_row,
+                         a.first_group,
+                         a.first_output,
+                         a.outputs,
+                         groups_of(format, a.to.cols),
+                         scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
+                         a.to.zeros};
+    return launch(gptq_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
+  }
+  const GptqArgs args{reinterpret_cast<const uint32_t*>(a.source),
+                      a.source_stride / 4,
+                      format.bits,
+                      a.first_row,
+                      a.first_input,
+                      a.first_output,
+                      a.outputs,
+                      ceil_div(a.to.cols, kRunCols),
+                      a.places != nullptr ? a.to.order : nullptr,
+                      reinterpret_cast<uint32_t*>(a.to.data)};
+  launch(gptq_codes_kernel, elementwise_launch(a.rows / format.bits, a.outputs, 1), stream, args);
+}
+
+}  // namespace
+
+void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, Tensor y,
+                      Stream stream) {
+  check(y.rows <= kFewRows, "a few rows");
+  const GemvArgs args{planes_of(w),
+                      bias,
+                      x.row<float>(0),
+                      x.stride,
+                      y.row<float>(0),
+                      y.stride,
+                      static_cast<int>(w.rows),
+                      static_cast<int>(y.rows),
+                      round};
+  const Launch at{{static_cast<uint32_t>(ceil_div(w.rows, kWarpsOfBlock))}, {32, kWarpsOfBlock}};
+  with_kind(w.format.dtype, [&]<class Kind>(Kind) {
+    y.rows <= 1   ? launch(grouped_gemv_kernel<Kind, 1>, at, stream, args)
+    : y.rows <= 4 ? launch(grouped_gemv_kernel<Kind, 4>, at, stream, args)
+                  : launch(grouped_gemv_kernel<Kind, 16>, at, stream, args);
+  });
+}
+
+void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream) {
+  const EmbedArgs args{planes_of(table), ids, out.row<float>(0), out.stride};
+  with_kind(table.format.dtype, [&]<class Kind>(Kind) {
+    launch(grouped_embed_kernel<Kind>, elementwise_launch(out.rows, out.cols, 1), stream, args);
+  });
+}
+
+void encode_grouped(const EncodeArgs& a, Stream stream) {
+  check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
+  if (a.rows == 0 || a.to.cols == 0) return;
+  if (a.to.format.scales == ScaleKind::grouped) return encode_gptq_rows(a, stream);
+  const int64_t row_bytes = grouped_row_bytes(a.to.format, a.to.cols);
+  const CopyArgs args{a.source, a.source_stride, a.to.data + a.first_row * row_bytes, row_bytes};
+  launch(copy_rows_kernel, elementwise_launch(a.rows, row_bytes, 1), stream, args);
+}
+
+}  // namespace sluice::cuda

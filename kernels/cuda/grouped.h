@@ -1,0 +1,18 @@
+// Weights in groups (quant/groups.h), in the row layout: parts of embed, linear_few_rows and the
+// encoder.
+#pragma once
+
+#include "kernels/cuda/ops.h"
+#include "quant/groups.h"
+
+namespace sluice::cuda {
+
+// At most kFewRows rows, in float32; round: x is first rounded to bf16.
+void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, Tensor y,
+                      Stream stream);
+void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream);
+// The source is the device's; an order of columns is there already (EncodeArgs::order is the
+// host's). What it did, grouped_stats() says.
+void encode_grouped(const EncodeArgs& args, Stream stream);
+
+}  // namespace sluice::cuda
