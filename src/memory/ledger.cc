@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/memory/timeline.h"
 
 namespace sluice {
 namespace {
@@ -105,9 +106,9 @@ uint64_t Ledger::peak(Place place) const {
 std::vector<Ledger::Account> Ledger::holders_at_peak(Place place) const {
   std::lock_guard lock(mutex_);
   std::vector<Account> then = accounts_;
-  for (Account& a : then) a.bytes = 0;
-  for (size_t i = 0; i < balances_[static_cast<size_t>(place)].peak_event; ++i) {
-    then[events_[i].account].bytes += static_cast<uint64_t>(events_[i].delta);
+  for (size_t i = 0; i < then.size(); ++i) {
+    if (at_peak_[i].peaks == balances_[static_cast<size_t>(place)].peaks)
+      then[i].bytes = at_peak_[i].bytes;
   }
   return largest_first(std::move(then), place);
 }
@@ -128,24 +129,36 @@ std::vector<Ledger::Phase> Ledger::phases() const {
 }
 
 uint32_t Ledger::account_for(Place place, Use use, std::string_view owner) {
-  for (size_t i = 0; i < accounts_.size(); ++i) {
-    const Account& a = accounts_[i];
-    if (a.place == place && a.use == use && a.owner == owner) return static_cast<uint32_t>(i);
-  }
+  auto found = numbers_.find(std::tuple(place, use, owner));
+  if (found != numbers_.end()) return found->second;
+  auto number = static_cast<uint32_t>(accounts_.size());
+  numbers_.emplace(std::tuple(place, use, std::string(owner)), number);
   accounts_.push_back({place, use, std::string(owner), 0});
-  return static_cast<uint32_t>(accounts_.size() - 1);
+  at_peak_.push_back({balances_[static_cast<size_t>(place)].peaks, 0});
+  return number;
 }
 
 void Ledger::record(uint32_t account, int64_t delta) {
+  if (delta == 0) return;
   Account& a = accounts_[account];
-  a.bytes += static_cast<uint64_t>(delta);
-  events_.push_back({now(), account, delta});
   Balance& balance = balances_[static_cast<size_t>(a.place)];
+  if (at_peak_[account].peaks != balance.peaks) at_peak_[account] = {balance.peaks, a.bytes};
+  a.bytes += static_cast<uint64_t>(delta);
   balance.used += static_cast<uint64_t>(delta);
   if (balance.used > balance.peak) {
     balance.peak = balance.used;
-    balance.peak_event = events_.size();
+    ++balance.peaks;
   }
+  events_.push_back({now(), account, delta});
+  if (events_.size() >= most_events_) thin_events();
+}
+
+void Ledger::thin_events() {
+  for (size_t parts = kMostEvents / 4 / (phases_.size() + 1) + 1; parts > 0; parts /= 2) {
+    thin_timeline(events_, accounts_, phases_, parts);
+    if (events_.size() <= kMostEvents / 2) break;
+  }
+  most_events_ = std::max(kMostEvents, 2 * events_.size());
 }
 
 std::string Ledger::holders_text(Place place) const {

@@ -5,11 +5,15 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace sluice {
@@ -46,6 +50,10 @@ class Lease {
 // Thread-safe.
 class Ledger {
  public:
+  // Events that are kept: from there on the timeline is thinned (timeline.h). Where accounts and
+  // phases are so many that their peaks alone are more, a small multiple of these.
+  static constexpr size_t kMostEvents = 16384;
+
   struct Account {
     Place place;
     Use use;
@@ -83,7 +91,8 @@ class Ledger {
   // Who held how much when `place` was at its peak, largest first.
   std::vector<Account> holders_at_peak(Place place) const;
 
-  // Snapshots for reports.
+  // Snapshots for reports. The sums over `events` are what was held at their times; between them it
+  // was no more than at the larger of two neighbours of one part of the time (timeline.h).
   std::vector<Account> accounts() const;
   std::vector<Event> events() const;
   std::vector<Phase> phases() const;
@@ -92,6 +101,7 @@ class Ledger {
   friend class Lease;
   uint32_t account_for(Place place, Use use, std::string_view owner);
   void record(uint32_t account, int64_t delta);
+  void thin_events();
   std::string holders_text(Place place) const;
   double now() const;
 
@@ -99,14 +109,23 @@ class Ledger {
     std::optional<uint64_t> budget;
     uint64_t used = 0;
     uint64_t peak = 0;
-    size_t peak_event = 0;  // the number of events up to and including the one that made the peak
+    uint64_t peaks = 0;  // times that the peak was raised
+  };
+  // What an account held when its place was at its peak, as long as nothing was recorded for it
+  // since. So a peak costs the same, however many accounts there are.
+  struct AtPeak {
+    uint64_t peaks = 0;  // Balance::peaks at that time
+    uint64_t bytes = 0;
   };
 
   mutable std::mutex mutex_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::array<Balance, kPlaces> balances_{};
   std::vector<Account> accounts_;
+  std::vector<AtPeak> at_peak_;                                                   // of each account
+  std::map<std::tuple<Place, Use, std::string>, uint32_t, std::less<>> numbers_;  // of accounts
   std::vector<Event> events_;
+  size_t most_events_ = kMostEvents;
   std::vector<Phase> phases_;
 };
 
