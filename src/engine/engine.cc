@@ -16,6 +16,12 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 
 std::span<float> row_span(Tensor row) { return {row.row<float>(0), static_cast<size_t>(row.cols)}; }
 
+// Throws as sampling from such logits would.
+TokenLogprobs finite(TokenLogprobs logprobs) {
+  check_finite_logits(logprobs.token.logprob);
+  return logprobs;
+}
+
 bool holds(const std::vector<int32_t>& ids, int32_t id) {
   return std::ranges::find(ids, id) != ids.end();
 }
@@ -105,7 +111,8 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   sample_all(hidden, step, outputs);
   // With the tokens, as guesses need logits, too; and a device is done only now.
   if (!prompts) learn_cost(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
-  for (const ScheduledJob& s : step) settle(s);
+  for (const ScheduledJob& s : step) settle(s, outputs);
+  std::erase_if(outputs, [](const Output& out) { return out.ids.empty() && !out.finished; });
   advance_all_beams(outputs);
   ++stats_.steps;
   stats_.most_running = std::max(stats_.most_running, std::ssize(step));
@@ -206,7 +213,10 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
     a.sampled = a.sequence.length() - s.guesses == std::ssize(a.ids);
     a.verifying = a.sampled;
     a.first = a.sampled && a.result.ids.empty();
-    if (a.sampled && a.beams == nullptr) a.output = &outputs.emplace_back(Output{a.id, {}, false});
+    if (a.beams == nullptr) {
+      a.output = &outputs.emplace_back();
+      a.output->id = a.id;
+    }
     if (a.sampled && a.request.max_tokens == 0) end(a, "length");
     size_t before = wanted.size();
     want_rows(a, s, wanted);
@@ -227,24 +237,28 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
 void Engine::use_logits(const Wanted& w, int64_t row) {
   Active& a = *w.active;
   int64_t next = w.position + 1;
-  if (next < a.prompt_tokens) {
-    int64_t top = *a.request.sampling.prompt_logprobs;
-    a.result.prompt_logprobs.push_back(
-        token_logprobs(row_span(runner_.logits_row(row)), a.ids[static_cast<size_t>(next)], top));
-    a.limit_findable();
-  } else if (a.beams != nullptr) {
-    find_beam_tokens(a, runner_.logits_row(row));
-  } else if (a.verifying) {
-    verify(a, row);
+  if (a.ended) return;
+  try {
+    if (next < a.prompt_tokens) {
+      int64_t top = *a.request.sampling.prompt_logprobs;
+      a.result.prompt_logprobs.push_back(finite(token_logprobs(
+          row_span(runner_.logits_row(row)), a.ids[static_cast<size_t>(next)], top)));
+      a.limit_findable();
+    } else if (a.beams != nullptr) {
+      find_beam_tokens(a, runner_.logits_row(row));
+    } else if (a.verifying) {
+      verify(a, row);
+    }
+  } catch (const SamplingError& e) {
+    end_with_error(a, e.what());
   }
 }
 
 // Each row's logits give the token that comes after it, as long as the guesses before it were right
 // and the sequence goes on.
 void Engine::verify(Active& a, int64_t row) {
-  std::optional<int32_t> id = sample(a, row);
-  a.verifying =
-      id && !a.ended && a.right < a.guessed && *id == a.guesses[static_cast<size_t>(a.right)];
+  int32_t id = sample(a, row);
+  a.verifying = !a.ended && a.right < a.guessed && id == a.guesses[static_cast<size_t>(a.right)];
   if (a.verifying) ++a.right;
 }
 
@@ -259,22 +273,14 @@ std::optional<int32_t> Engine::sample_part(Active& a, int64_t row) {
   return a.sampler.sample_top(top);
 }
 
-// None where no token can be sampled, as the request leaves none, or the logits are not finite:
-// that ends it, and nothing else.
-std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
-  std::optional<int32_t> id;
-  bool whole = false;
-  try {
-    id = sample_part(a, row);
-    whole = !id;
-    if (whole) id = sample_row(a, runner_.logits_row(row));
-  } catch (const SamplingError& e) {
-    a.result.error = e.what();
-    end(a, "error");
-    return std::nullopt;
-  }
-  a.ids.push_back(*id);
-  a.result.ids.push_back(*id);
+// Throws SamplingError where no token can be sampled, as the request leaves none, or the logits are
+// not finite.
+int32_t Engine::sample(Active& a, int64_t row) {
+  std::optional<int32_t> part = sample_part(a, row);
+  int32_t id = part ? *part : sample_row(a, runner_.logits_row(row));
+  a.ids.push_back(id);
+  a.result.ids.push_back(id);
+  a.output->ids.push_back(id);
   ++stats_.generated_tokens;
   auto now = Clock::now();
   if (a.result.ids.size() == 1) {
@@ -283,8 +289,8 @@ std::optional<int32_t> Engine::sample(Active& a, int64_t row) {
     a.result.prefill_seconds = seconds_between(*a.begun, now);
   }
   a.result.decode_seconds = seconds_between(a.first_token, now);
-  go_on(a, *id);
-  if (!whole && a.ended) a.result.logits_hash = hash_logits(runner_.logits_row(row));
+  go_on(a, id);
+  if (part && a.ended) a.result.logits_hash = hash_logits(runner_.logits_row(row));
   return id;
 }
 
@@ -295,8 +301,12 @@ int32_t Engine::sample_row(Active& a, Tensor logits) {
   a.result.logits_hash = hash_logits(logits);
   if (wants_logprobs(a.request)) scratch_->raw_logits.assign(row.begin(), row.end());
   int32_t id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
-  if (top) a.result.logprobs.push_back(token_logprobs(scratch_->raw_logits, id, *top));
-  if (a.request.rank) a.result.cumulative_logprob += log_probability(scratch_->raw_logits, id);
+  if (top) a.result.logprobs.push_back(finite(token_logprobs(scratch_->raw_logits, id, *top)));
+  if (a.request.rank) {
+    double logprob = log_probability(scratch_->raw_logits, id);
+    check_finite_logits(logprob);
+    a.result.cumulative_logprob += logprob;
+  }
   return id;
 }
 
@@ -324,6 +334,32 @@ void Engine::end(Active& a, const char* reason) {
   a.output->finished = true;
 }
 
+// That ends it, and nothing else.
+void Engine::end_with_error(Active& a, const std::string& error) {
+  a.result.error = error;
+  if (a.beams != nullptr) {
+    a.beams->error = error;
+    return;
+  }
+  end(a, "error");
+  a.output->error = error;
+}
+
+// Continuations that never began, as the prompt that they share has ended with an error.
+void Engine::finish_forks_with_error(const Active& first, std::vector<Output>& outputs) {
+  for (int64_t i = 1; i < first.request.n; ++i)
+    finish_with_error({first.id.request, i}, first.result.error, outputs);
+}
+
+void Engine::finish_with_error(OutputId id, const std::string& error,
+                               std::vector<Output>& outputs) {
+  RequestResult r;
+  r.finish_reason = "error";
+  r.error = error;
+  outputs.push_back({.id = id, .ids = {}, .text = {}, .finished = true, .error = error});
+  finished_.emplace(id, std::move(r));
+}
+
 // A group with a window needs the slots of its last tokens only.
 void Engine::count_slots(const Sequence& sequence) {
   const BlockManager& blocks = runner_.blocks();
@@ -335,8 +371,9 @@ void Engine::count_slots(const Sequence& sequence) {
 }
 
 // Keeps what the step stored and was right.
-void Engine::settle(const ScheduledJob& scheduled) {
+void Engine::settle(const ScheduledJob& scheduled, std::vector<Output>& outputs) {
   Active& a = static_cast<Active&>(*scheduled.job);
+  a.output = nullptr;
   a.sequence.truncate(a.sequence.length() - scheduled.guesses + a.right);
   count_slots(a.sequence);
   a.sequence.table().remember(std::span(a.ids).first(static_cast<size_t>(a.sequence.length())));
@@ -348,9 +385,10 @@ void Engine::settle(const ScheduledJob& scheduled) {
   stats_.accepted += a.right;
   if (a.sampled) {
     a.result.steps += a.first ? 0 : 1;
-    if (a.first && a.request.n > 1 && a.beams == nullptr) fork(a);
+    if (a.first && a.request.n > 1 && a.beams == nullptr && a.result.error.empty()) fork(a);
   }
   if (!a.ended) return;
+  if (!a.result.error.empty() && a.result.ids.empty()) finish_forks_with_error(a, outputs);
   finished_.emplace(a.id, std::move(a.result));
   forget(a);
 }

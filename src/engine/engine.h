@@ -30,11 +30,14 @@ struct OutputId {
   auto operator<=>(const OutputId&) const = default;
 };
 
-// What has become certain of one in a step.
+// What a step has added to a continuation: all outputs of one, in their order, are its
+// RequestResult's ids and text. Beams become certain at the end, all at once.
 struct Output {
   OutputId id;
-  std::string text;  // may be empty
-  bool finished = false;
+  std::vector<int32_t> ids;  // several where guesses were right; none with an error
+  std::string text;          // may be empty, as a stop string or a character may have begun
+  bool finished = false;     // its result can be taken
+  std::string error;         // why it ended without more tokens: the request's fault, no other's
 };
 
 struct EngineStats {
@@ -73,8 +76,9 @@ class Engine {
   int64_t running() const { return scheduler_.running(); }
   int64_t waiting() const { return scheduler_.waiting(); }
 
-  // One pass over the model; none when idle. Throws Error(runtime) when `stop` is requested, or
-  // what the pass throws; the engine is of no use then.
+  // One pass over the model; none when idle. What is wrong with one request ends that one, with an
+  // error in its Output. Throws Error(runtime) when `stop` is requested, or what the pass throws;
+  // the engine is of no use then.
   std::vector<Output> step(std::stop_token stop);
   // Of a continuation that has finished; once.
   RequestResult take(OutputId id);
@@ -102,12 +106,14 @@ class Engine {
   // `row`: of the logits that the runner has computed last.
   void use_logits(const Wanted& wanted, int64_t row);
   void verify(Active& active, int64_t row);
-  std::optional<int32_t> sample(Active& active, int64_t row);
+  int32_t sample(Active& active, int64_t row);
   std::optional<int32_t> sample_part(Active& active, int64_t row);
   int32_t sample_row(Active& active, Tensor logits);
   void go_on(Active& active, int32_t id);
   void end(Active& active, const char* reason);
-  void settle(const ScheduledJob& scheduled);
+  void end_with_error(Active& active, const std::string& error);
+  void finish_forks_with_error(const Active& first, std::vector<Output>& outputs);
+  void settle(const ScheduledJob& scheduled, std::vector<Output>& outputs);
   void count_slots(const Sequence& sequence);
   void learn_cost(int64_t rows, double seconds);
   void fork(Active& active);
@@ -123,6 +129,7 @@ class Engine {
   void replace_beams(BeamGroup& group, std::span<const BeamChoice> next);
   void finish(BeamGroup& group, std::vector<Output>& outputs);
   void finish_failed(const BeamGroup& group, std::vector<Output>& outputs);
+  void finish_with_error(OutputId id, const std::string& error, std::vector<Output>& outputs);
 
   Runner& runner_;
   const Tokenizer* tokenizer_;

@@ -1,7 +1,6 @@
 // The engine's part of beam search: each beam is a sequence of its own, which waits until the next
 // tokens of all beams of its request are known.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "src/base/error.h"
@@ -36,8 +35,7 @@ void Engine::find_beam_tokens(Active& a, Tensor logits) {
   int64_t count = beam_candidates(a.request.beams, std::ssize(end_ids(a.request)));
   std::span<const float> row{logits.row<float>(0), static_cast<size_t>(logits.cols)};
   a.beam.next = token_logprobs(row, 0, count).top;
-  if (!std::isfinite(a.beam.next.front().logprob))
-    a.beams->error = "the model's logits are not finite numbers: its weights are damaged";
+  check_finite_logits(a.beam.next.front().logprob);
 }
 
 void Engine::advance_all_beams(std::vector<Output>& outputs) {
@@ -136,20 +134,16 @@ void Engine::finish(BeamGroup& group, std::vector<Output>& outputs) {
       for (size_t t = 0; t < shown; ++t) r.text += text.add(r.ids[t]);
       r.text += text.finish();
     }
-    outputs.push_back({{group.id, i}, r.text, true});
+    outputs.push_back(
+        {.id = {group.id, i}, .ids = r.ids, .text = r.text, .finished = true, .error = {}});
     finished_.emplace(OutputId{group.id, i}, std::move(r));
   }
   for (Active* a : group.beams) forget(*a);
 }
 
 void Engine::finish_failed(const BeamGroup& group, std::vector<Output>& outputs) {
-  for (int64_t i = 0; i < group.request.n; ++i) {
-    RequestResult r;
-    r.finish_reason = "error";
-    r.error = group.error;
-    outputs.push_back({{group.id, i}, {}, true});
-    finished_.emplace(OutputId{group.id, i}, std::move(r));
-  }
+  for (int64_t i = 0; i < group.request.n; ++i)
+    finish_with_error({group.id, i}, group.error, outputs);
   for (Active* a : group.beams) forget(*a);
 }
 

@@ -1,36 +1,48 @@
 #include "src/engine/output_text.h"
 
 #include <algorithm>
-#include <string_view>
+#include <utility>
 
 namespace sluice {
 
-std::string OutputText::add(int32_t id) {
-  pending_ += detokenizer_.add(id);
-  return take(false);
-}
-
-std::string OutputText::finish() {
-  pending_ += detokenizer_.finish();
-  return take(true);
-}
-
-// The part of what is pending that can be shown; all of it at the end.
-std::string OutputText::take(bool at_end) {
-  size_t cut = std::string::npos;
-  for (const std::string& s : stops_) cut = std::min(cut, pending_.find(s));
-  if (cut != std::string::npos) {
-    stopped_ = true;
-    return std::exchange(pending_, {}).substr(0, cut);
-  }
-  size_t held = 0;
-  for (const std::string& s : stops_) {
-    for (size_t n = std::min(s.size() - 1, pending_.size()); !at_end && n > held; --n) {
-      if (pending_.ends_with(std::string_view(s).substr(0, n))) held = n;
+StopStrings::StopStrings(std::vector<std::string> stops) {
+  for (std::string& text : stops) {
+    Stop& stop = stops_.emplace_back(Stop{.text = std::move(text), .border = {0}});
+    for (size_t i = 1, same = 0; i < stop.text.size(); ++i) {
+      while (same > 0 && stop.text[i] != stop.text[same]) same = stop.border[same - 1];
+      if (stop.text[i] == stop.text[same]) ++same;
+      stop.border.push_back(same);
     }
   }
-  std::string shown = pending_.substr(0, pending_.size() - held);
-  pending_.erase(0, shown.size());
+}
+
+// Where in `text` the stop string ends for the first time.
+std::optional<size_t> StopStrings::find_end(Stop& stop, std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    while (stop.matched > 0 && text[i] != stop.text[stop.matched])
+      stop.matched = stop.border[stop.matched - 1];
+    if (text[i] == stop.text[stop.matched]) ++stop.matched;
+    if (stop.matched == stop.text.size()) return i + 1;
+  }
+  return std::nullopt;
+}
+
+std::string StopStrings::add(std::string_view text, bool last) {
+  const size_t before = held_.size();
+  held_ += text;
+  size_t cut = std::string::npos, maybe = 0;
+  for (Stop& s : stops_) {
+    if (auto end = find_end(s, text)) cut = std::min(cut, before + *end - s.text.size());
+    maybe = std::max(maybe, s.matched);
+  }
+  stopped_ = cut != std::string::npos;
+  const size_t end = stopped_ ? cut : held_.size() - (last ? 0 : maybe);
+  std::string shown = held_.substr(shown_, end - shown_);
+  shown_ = end;
+  if (2 * shown_ >= held_.size()) {  // seldom, where much is held
+    held_.erase(0, shown_);
+    shown_ = 0;
+  }
   return shown;
 }
 

@@ -2,14 +2,42 @@
 // out to begin a stop string.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "src/text/detokenizer.h"
 
 namespace sluice {
+
+// Holds a text back from where a stop string might begin. The time is linear in the text, whatever
+// the stop strings repeat (Knuth, Morris, Pratt, SIAM J. Comput. 6, 1977).
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> stops);  // none is empty
+
+  // What is certain once `text` has come, too; with `last`, all that is left. Where a stop string
+  // is complete, the text before it: of several that one text completes, before the first.
+  std::string add(std::string_view text, bool last);
+  bool stopped() const { return stopped_; }
+
+ private:
+  struct Stop {
+    std::string text;
+    std::vector<size_t> border;  // of each beginning: the longest end of it that begins `text`, too
+    size_t matched = 0;          // bytes at its beginning that the text so far ends with
+  };
+  static std::optional<size_t> find_end(Stop& stop, std::string_view text);
+
+  std::vector<Stop> stops_;
+  std::string held_;
+  size_t shown_ = 0;  // bytes at its beginning
+  bool stopped_ = false;
+};
 
 class OutputText {
  public:
@@ -18,17 +46,13 @@ class OutputText {
       : detokenizer_(tokenizer, skip_special_tokens), stops_(std::move(stops)) {}
 
   // What can be shown with the next token, and at the end of all.
-  std::string add(int32_t id);
-  std::string finish();
-  bool stopped() const { return stopped_; }  // before a stop string: nothing comes after it
+  std::string add(int32_t id) { return stops_.add(detokenizer_.add(id), false); }
+  std::string finish() { return stops_.add(detokenizer_.finish(), true); }
+  bool stopped() const { return stops_.stopped(); }  // before a stop string: nothing comes after it
 
  private:
-  std::string take(bool at_end);
-
   Detokenizer detokenizer_;
-  std::vector<std::string> stops_;
-  std::string pending_;
-  bool stopped_ = false;
+  StopStrings stops_;
 };
 
 }  // namespace sluice

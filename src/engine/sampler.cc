@@ -26,21 +26,21 @@ template <class... Args>
   throw SamplingError(kind, fmt::format(format, std::forward<Args>(args)...));
 }
 
-void check_largest(float logit) {
-  if (std::isnan(logit)) {
-    fail_sampling(ErrorKind::runtime,
-                  "the model's logits hold a NaN: its weights are damaged or overflowed");
-  }
-  if (!std::isfinite(logit))
-    fail_sampling(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
-}
-
 // The id of the largest logit; the lowest id among equals.
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 }  // namespace
+
+void check_finite_logits(double largest) {
+  if (std::isnan(largest)) {
+    fail_sampling(ErrorKind::runtime,
+                  "the model's logits hold a NaN: its weights are damaged or overflowed");
+  }
+  if (!std::isfinite(largest))
+    fail_sampling(ErrorKind::runtime, "the model's logits are not finite: its weights are damaged");
+}
 
 void Sampler::Scratch::reserve(int64_t vocab_size) {
   const auto tokens = static_cast<size_t>(vocab_size);
@@ -94,7 +94,7 @@ bool Sampler::takes_top(const TokenHistory& history, int64_t known) const {
 }
 
 int32_t Sampler::take(const TokenLogit& likeliest) {
-  check_largest(likeliest.logit);
+  check_finite_logits(likeliest.logit);
   return likeliest.id;
 }
 
@@ -102,7 +102,7 @@ int32_t Sampler::sample_top(std::span<TokenLogit> top) {
   std::ranges::sort(top, {}, &TokenLogit::id);  // the order of sums over candidates
   float most = -std::numeric_limits<float>::infinity();
   for (const TokenLogit& t : top) most = std::isnan(t.logit) ? t.logit : std::max(most, t.logit);
-  check_largest(most);
+  check_finite_logits(most);
   candidates().clear();
   for (const TokenLogit& t : top) add_candidate(t.logit, t.id, most, kReach * params_.temperature);
   narrow_candidates(most);
@@ -134,7 +134,7 @@ std::vector<TokenProbability> Sampler::distribution(std::span<float> logits,
 // Everything before the temperature; returns the likeliest token.
 int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   const SamplingParams& p = params_;
-  check_largest(likeliest(logits).logit);
+  check_finite_logits(likeliest(logits).logit);
   if (p.allowed_token_ids) keep_tokens(logits, allowed_);
   drop_tokens(logits, p.banned_token_ids);
   if (std::ssize(history.generated()) < p.min_tokens) drop_tokens(logits, ends_);

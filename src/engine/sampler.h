@@ -31,6 +31,9 @@ class SamplingError : public Error {
   using Error::Error;
 };
 
+// Throws SamplingError where a row's largest logit, or what comes of it, is infinite or a NaN.
+void check_finite_logits(double largest);
+
 // A token that may be drawn.
 struct TokenProbability {
   int32_t id = 0;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <ranges>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quant/float8.h"
@@ -76,9 +77,19 @@ Request random_request(test::Random& random, int64_t vocab) {
 
 using Results = std::map<OutputId, RequestResult>;
 
+// Of a continuation that goes on, what its outputs add up to; at its end that is its result.
 void collect(Engine& engine, Results& results) {
   for (const Output& out : engine.step({})) {
-    if (out.finished) results.emplace(out.id, engine.take(out.id));
+    RequestResult& result = results[out.id];
+    EXPECT_EQ(result.finish_reason, "") << "an output after the last one";
+    result.ids.insert(result.ids.end(), out.ids.begin(), out.ids.end());
+    EXPECT_TRUE(out.finished || !out.ids.empty());
+    EXPECT_TRUE(out.finished || out.error.empty());
+    if (!out.finished) continue;
+    RequestResult whole = engine.take(out.id);
+    EXPECT_EQ(result.ids, whole.ids);
+    EXPECT_EQ(out.error, whole.error);
+    result = std::move(whole);
   }
 }
 
@@ -305,10 +316,15 @@ TEST(Engine, LogitsThatAreNotFiniteEndTheirRequestAndNoOther) {
       r.beams.width = 2;
       r.n = 2;
       engine.add(r);
+    } else {
+      r.prompt.push_back(0);  // the first row's logits are only told of
+      r.sampling.prompt_logprobs = 1;
+      r.n = 2;
+      engine.add(r);
     }
   }
   while (!engine.idle()) collect(engine, results);
-  ASSERT_EQ(results.size(), 12u + 2 * 6);
+  ASSERT_EQ(results.size(), 12u + 2 * 12);
   auto ended = [&](const char* reason) {
     return std::ranges::count(std::views::values(results), reason, &RequestResult::finish_reason);
   };
