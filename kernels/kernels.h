@@ -43,8 +43,8 @@ struct SequenceChunk {
   int64_t rows = 0;
   int64_t first_position =
       0;  // of the first row within its sequence; its keys are stored before attention is called
-  // Token position / block_size → block. -1: one that lies wholly before the window of the first
-  // row, and is not touched.
+  // Token position / block_size → block. -1: one that lies wholly before what the first row
+  // attends to, and is not touched.
   std::span<const int32_t> block_table;
 };
 
@@ -92,6 +92,7 @@ struct NormParams {
 struct AttentionParams {
   float scale = 1;
   int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
+  int64_t chunk = 0;   // and to none before the last multiple of `chunk` (Llama 4); 0: to all
   float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap) (Gemma 2); 0: none
   // Both in the device's memory.
   // [heads], score += slope * (key position - query position) (arXiv:2108.12409); empty: none
@@ -100,6 +101,10 @@ struct AttentionParams {
   // arXiv:2309.17453); empty: none
   std::span<const float> sinks = {};
 };
+
+inline int64_t first_attended(const AttentionParams& p, int64_t position) {
+  return first_attended(p.window, p.chunk, position);
+}
 
 // A token of a row of logits.
 struct TokenLogit {
@@ -155,17 +160,18 @@ class Kernels {
   virtual void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos,
                     Tensor sin) const = 0;
 
-  // keys, values [n, kv_heads * head_dim] → cache. slots[i] = block * block_size + offset of row i.
+  // keys [n, kv_heads * key_dim], values [n, kv_heads * value_dim] → cache. slots[i] = block *
+  // block_size + offset of row i. Of a latent cache only the keys, which hold the values.
   // FP8: code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
   // cache's, or code_scale(largest finite |x| of the token's head), which is stored with the codes.
   virtual void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                         const KvCache& cache) const = 0;
 
-  // Causal attention of each row over its sequence's tokens up to itself. q, out [n, heads *
-  // head_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head: partitions of 512
-  // positions from position 0, each with its own maximum and sum, combined in order (as
-  // FlashDecoding). What lies before a row's window is not read for it; before that of a chunk's
-  // first row, not at all.
+  // Causal attention of each row over its sequence's tokens up to itself. q [n, heads * key_dim],
+  // out [n, heads * value_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head:
+  // partitions of 512 positions from position 0, each with its own maximum and sum, combined in
+  // order (as FlashDecoding). What lies before the first position that a row attends to is not
+  // read for it; before that of a chunk's first row, not at all.
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
 
@@ -222,15 +228,16 @@ std::vector<KernelChoice> kernel_choices(Isa isa);
 struct WorkspaceNeeds {
   int64_t max_rows = 0;
   int64_t max_cols = 0;  // of a linear layer's input
-  int64_t head_dim = 0;
+  int64_t key_dim = 0;   // of a KV head: the most that a layer has
+  int64_t value_dim = 0;
   bool grouped = false;  // some weights are grouped codes or blocks (quant/groups.h)
   // Not asked by the CPU, whose scratch is the same however long the context:
-  int64_t heads = 0;      // of queries
-  int64_t rope_cols = 0;  // of cos and sin
-  int64_t groups = 1;     // of layers
-  int64_t sequences = 1;  // in a step
-  int64_t longest = 0;    // positions of a sequence
-  int64_t block_size = 16;
+  int64_t heads = 0;        // of queries
+  int64_t rope_cols = 0;    // of cos and sin
+  int64_t groups = 1;       // of layers
+  int64_t sequences = 1;    // in a step
+  int64_t longest = 0;      // positions of a sequence
+  int64_t block_size = 16;  // the least that a group of layers has
 };
 // Bytes of scratch.
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads);

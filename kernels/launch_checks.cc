@@ -1,5 +1,7 @@
 #include "kernels/launch_checks.h"
 
+#include <algorithm>
+
 #include "quant/groups.h"
 
 namespace sluice {
@@ -32,8 +34,14 @@ void check_cache(const KvCache& cache) {
   check(cache.key_scale >= 0 && (cache.key_scale > 0) == (cache.value_scale > 0) &&
             (cache.key_scale == 0 || is_float8(cache.dtype)),
         "cache has scales of its own for keys and values, if it is FP8, or none");
-  check(cache.block_size > 0 && cache.kv_heads > 0 && cache.head_dim > 0, "cache has a shape");
-  check(cache.head_dim % 2 == 0, "head_dim is even");
+  check(cache.block_size > 0 && cache.kv_heads > 0 && cache.key_dim > 0 && cache.value_dim > 0,
+        "cache has a shape");
+  check(cache.key_dim % 2 == 0 && cache.value_dim % 2 == 0, "keys and values of even widths");
+  check(cache.block_stride >= std::max(kv_key_bytes(cache), kv_value_bytes(cache)),
+        "blocks lie apart");
+  check(!cache.latent || (cache.values == cache.keys && cache.value_dim <= cache.key_dim &&
+                          cache.value_scale == cache.key_scale),
+        "latent values are the beginnings of their keys");
 }
 
 }  // namespace
@@ -79,9 +87,10 @@ void check_store_kv(const Tensor& keys, const Tensor& values, std::span<const in
   check_cache(cache);
   check_activations(keys);
   check_activations(values);
-  check_same_shape(keys, values);
-  check(keys.cols == cache.kv_heads * cache.head_dim &&
-            keys.rows == static_cast<int64_t>(slots.size()),
+  check(keys.cols == cache.kv_heads * cache.key_dim &&
+            values.cols == cache.kv_heads * cache.value_dim,
+        "store_kv: a row has all heads");
+  check(keys.rows == static_cast<int64_t>(slots.size()) && values.rows == keys.rows,
         "store_kv: one slot for each row");
   for (int64_t slot : slots) {
     check(slot >= 0 && slot < cache.blocks * cache.block_size, "store_kv: slot within the cache");
@@ -93,13 +102,16 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
                            const Tensor& out) {
   check_cache(cache);
   check_activations(q);
-  check_same_shape(q, out);
-  check(q.cols % (cache.kv_heads * cache.head_dim) == 0, "attention: whole groups of query heads");
-  const int64_t heads = q.cols / cache.head_dim;
+  check_activations(out);
+  check(q.cols % (cache.kv_heads * cache.key_dim) == 0, "attention: whole groups of query heads");
+  const int64_t heads = q.cols / cache.key_dim;
+  check(out.rows == q.rows && out.cols == heads * cache.value_dim,
+        "attention: a value for each query");
   auto one_a_head = [&](std::span<const float> s) { return s.empty() || std::ssize(s) == heads; };
   check(one_a_head(params.alibi_slopes) && one_a_head(params.sinks),
         "attention: a slope and a sink for each head, or none");
-  check(params.window >= 0 && params.soft_cap >= 0, "attention: window and cap are not negative");
+  check(params.window >= 0 && params.chunk >= 0 && params.soft_cap >= 0,
+        "attention: window, chunk and cap are not negative");
   for (const SequenceChunk& c : chunks) {
     check(c.first_row >= 0 && c.rows >= 0 && c.first_row + c.rows <= q.rows,
           "attention: rows of the batch");
@@ -108,8 +120,7 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
           "attention: a block for each position");
     for (int64_t b = 0; b < blocks; ++b) {
       int32_t block = c.block_table[static_cast<size_t>(b)];
-      const bool unseen =
-          params.window > 0 && (b + 1) * cache.block_size <= c.first_position - params.window + 1;
+      const bool unseen = (b + 1) * cache.block_size <= first_attended(params, c.first_position);
       check((block >= 0 && block < cache.blocks) || (block == -1 && unseen),
             "attention: block within the cache");
     }

@@ -112,7 +112,7 @@ constexpr int64_t kWeightBytes = 1200 << 20;  // well above any cache
 
 // Layers one after the other, as a forward pass has them.
 void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
-  const WorkspaceNeeds needs{512, kCols, 128, true};
+  const WorkspaceNeeds needs{.max_rows = 512, .max_cols = kCols, .grouped = true};
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), x(512 * kCols * 4),
       y(512 * kRows * 4);
   const auto kernels = b.kernels(compute, workspace.span());
@@ -146,13 +146,17 @@ void bench_linear(const Bench& b, const Pages& weights, Compute compute) {
 void bench_attention(const Bench& b, DType dtype, int64_t window) {
   constexpr int64_t kContext = 8192, kHeads = 32, kKvHeads = 8, kDim = 128, kBlock = 16,
                     kLayers = 8;
-  const WorkspaceNeeds needs{512, kHeads * kDim, kDim};
-  KvCache cache{nullptr, nullptr, dtype, kContext / kBlock, kBlock, kKvHeads, kDim};
-  const int64_t cache_bytes = cache.blocks * kv_block_bytes(cache);
+  const WorkspaceNeeds needs{512, kHeads * kDim, kDim, kDim};
+  KvCache cache{.dtype = dtype,
+                .blocks = kContext / kBlock,
+                .block_size = kBlock,
+                .kv_heads = kKvHeads,
+                .key_dim = kDim,
+                .value_dim = kDim};
+  cache.block_stride = kLayers * kv_block_bytes(cache);  // a page has the blocks of all layers
   const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), q(512 * kHeads * kDim * 4),
-      out(512 * kHeads * kDim * 4), keys(kLayers * cache_bytes), values(kLayers * cache_bytes);
-  fill(keys.span());  // memory never written is one page
-  fill(values.span());
+      out(512 * kHeads * kDim * 4), pages(cache.blocks * cache.block_stride);
+  fill(pages.span());  // memory never written is one page
   const auto kernels = b.kernels(Compute::bf16, workspace.span());
   std::vector<int32_t> table(kContext / kBlock);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
@@ -160,8 +164,8 @@ void bench_attention(const Bench& b, DType dtype, int64_t window) {
   const auto attend = [&](int64_t rows, int64_t layers) {
     const SequenceChunk chunk{0, rows, kContext - rows, table};
     for (int64_t layer = 0; layer < layers; ++layer) {
-      cache.keys = keys.data() + layer * cache_bytes;
-      cache.values = values.data() + layer * cache_bytes;
+      cache.keys = pages.data() + layer * kv_block_bytes(cache);
+      cache.values = cache.keys + kv_key_bytes(cache);
       kernels->paged_attention(q.matrix(rows, kHeads * kDim), cache, {{&chunk, 1}, {}}, params,
                                out.matrix(rows, kHeads * kDim));
     }
@@ -170,7 +174,7 @@ void bench_attention(const Bench& b, DType dtype, int64_t window) {
                                        window > 0 ? fmt::format(", window {}", window) : "");
   const int64_t seen = window > 0 ? window : kContext;
   b.line(name + ", 1 row",
-         b.rate(2 * kLayers * cache_bytes * seen / kContext, [&] { attend(1, kLayers); }));
+         b.rate(cache.blocks * cache.block_stride * seen / kContext, [&] { attend(1, kLayers); }));
   constexpr int64_t kRowsOfPrompt = 512;
   const int64_t positions =  // twice, attended to, of all rows
       kRowsOfPrompt * (window > 0 ? 2 * window : 2 * kContext - kRowsOfPrompt + 1);

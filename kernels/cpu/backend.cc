@@ -98,7 +98,8 @@ uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
       needs.grouped ? grouped_workspace(needs.max_rows, needs.max_cols, threads) : 0;
   return static_cast<uint64_t>(
       std::max({linear_workspace(needs.max_rows, needs.max_cols, threads), grouped,
-                attention_workspace(needs.head_dim, threads), norm_workspace(needs.max_cols)}));
+                attention_workspace(needs.key_dim, needs.value_dim, threads),
+                norm_workspace(needs.max_cols)}));
 }
 
 std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& pool,

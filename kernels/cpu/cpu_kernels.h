@@ -61,7 +61,7 @@ class CpuEncoder final : public Encoder {
 // Bytes of workspace that an op takes; cpu_workspace_bytes is the largest.
 int64_t linear_workspace(int64_t rows, int64_t cols, int threads);
 int64_t grouped_workspace(int64_t rows, int64_t cols, int threads);
-int64_t attention_workspace(int64_t head_dim, int threads);
+int64_t attention_workspace(int64_t key_dim, int64_t value_dim, int threads);
 int64_t norm_workspace(int64_t cols);
 
 template <class Body>

@@ -129,18 +129,21 @@ inline constexpr int64_t kGroupedCols = 256;
 
 // The query rows of one sequence and the query heads of one KV head that attend together.
 struct AttentionJob {
-  const float* q = nullptr;  // query (i, h) at q + i * q_stride + h * head_dim
+  const float* q = nullptr;  // query (i, h) at q + i * q_stride + h * key_dim
   int64_t q_stride = 0;
   int64_t rows = 0;
-  int64_t heads = 0;                // rows * heads <= kTileRows
-  int64_t first_position = 0;       // of row 0
-  const std::byte* keys = nullptr;  // of this KV head in block 0; [block_size][head_dim] a block
-  const std::byte* values = nullptr;
-  int64_t block_bytes = 0;  // from one block to the next
+  int64_t heads = 0;                  // rows * heads <= kTileRows
+  int64_t first_position = 0;         // of row 0
+  const std::byte* keys = nullptr;    // of this KV head in block 0; [block_size][key_dim] a block
+  const std::byte* values = nullptr;  // [block_size][value_row], of which value_dim are attended to
+  int64_t block_stride = 0;           // bytes from one block to the next
   const int32_t* block_table = nullptr;
   int64_t block_size = 0;
-  int64_t head_dim = 0;
-  int64_t padded_dim = 0;  // head_dim rounded up to 16
+  int64_t key_dim = 0;
+  int64_t padded_keys = 0;  // key_dim rounded up to 16
+  int64_t value_dim = 0;
+  int64_t padded_values = 0;  // value_dim rounded up to 16
+  int64_t value_row = 0;
   DType dtype = DType::bf16;
   Units units = Units::f32;  // what queries and weights become: f32, f32_rounded or bf16_pairs
   float scale = 0;
@@ -151,6 +154,7 @@ struct AttentionJob {
   float key_scale = 1;
   float value_scale = 1;
   int64_t window = 0;  // these as in AttentionParams
+  int64_t chunk = 0;
   float soft_cap = 0;
   const float* alibi_slopes = nullptr;  // of the job's first head, or null
   const float* sinks = nullptr;
@@ -166,7 +170,7 @@ inline constexpr int64_t kAttentionRun = 64;              // positions decoded a
 struct AttentionSums {
   float* largest = nullptr;  // [kQueries]
   float* total = nullptr;    // [kQueries]; 0: no position yet
-  float* values = nullptr;   // [kQueries][padded head_dim]
+  float* values = nullptr;   // [kQueries][padded_values]
 };
 
 // Some columns of at most 16 consecutive rows of a tensor that is being encoded.
@@ -233,9 +237,9 @@ struct Ops {
   // Panels [begin, end); scratch of grouped_scratch_bytes.
   void (*grouped)(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
-  // One partition of a job's positions; scratch of attention_scratch_floats(head_dim).
+  // One partition of a job's positions; scratch of attend_floats(key_dim, value_dim).
   void (*attend)(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
-  // total += part, in the order of calls; then out (laid out as q) = values / total.
+  // total += part, in the order of calls; then out [rows, heads * value_dim] = values / total.
   void (*merge)(const AttentionJob& job, AttentionSums total, AttentionSums part);
   void (*finish)(const AttentionJob& job, AttentionSums total, float* out, int64_t out_stride);
 

@@ -13,14 +13,14 @@ using cpu::kAttentionRun;
 using cpu::kPartition;
 using cpu::kQueries;
 
-int64_t padded(int64_t head_dim) { return ceil_div(head_dim, 16) * 16; }
+int64_t padded(int64_t dim) { return ceil_div(dim, 16) * 16; }
 
 // Floats of the sums of one job (largest, total, values), and of what attend works in (queries,
 // scores, weights, cells).
-int64_t sums_floats(int64_t head_dim) { return 2 * kQueries + kQueries * padded(head_dim); }
-int64_t attend_floats(int64_t head_dim) {
-  return kQueries * padded(head_dim) + kQueries * (cpu::kScoreStride + kPartition) +
-         kAttentionRun * padded(head_dim);
+int64_t sums_floats(int64_t value_dim) { return 2 * kQueries + kQueries * padded(value_dim); }
+int64_t attend_floats(int64_t key_dim, int64_t value_dim) {
+  return kQueries * padded(key_dim) + kQueries * (cpu::kScoreStride + kPartition) +
+         kAttentionRun * padded(std::max(key_dim, value_dim));
 }
 // Where there are fewer jobs than kSpreadJobs for each thread, their partitions are spread over
 // threads, kSpreadSlots of them for each thread at a time.
@@ -33,7 +33,7 @@ class Jobs {
   Jobs(const Tensor& q, const KvCache& cache, std::span<const SequenceChunk> chunks,
        const AttentionParams& params, cpu::Units units)
       : q_(q), cache_(cache), chunks_(chunks), params_(params), units_(units) {
-    group_ = q.cols / cache.head_dim / cache.kv_heads;
+    group_ = q.cols / cache.key_dim / cache.kv_heads;
     heads_ = std::min(group_, kQueries);
     rows_ = kQueries / heads_;
     per_tile_ = cache.kv_heads * ceil_div(group_, heads_);
@@ -42,7 +42,7 @@ class Jobs {
 
   int64_t count() const { return count_; }
 
-  // Job `index`, and where its output begins in a matrix laid out as q.
+  // Job `index`, and where its output begins.
   AttentionJob job(int64_t index, const Tensor& out, float*& to) const {
     size_t c = 0;
     for (int64_t jobs; index >= (jobs = ceil_div(chunks_[c].rows, rows_) * per_tile_); ++c) {
@@ -55,7 +55,7 @@ class Jobs {
     const int64_t first_head = index % parts * heads_;  // within the group
     const int64_t head = kv_head * group_ + first_head;
     AttentionJob job;
-    job.q = q_.row<float>(chunk.first_row + row) + head * cache_.head_dim;
+    job.q = q_.row<float>(chunk.first_row + row) + head * cache_.key_dim;
     job.q_stride = q_.stride;
     job.rows = std::min(rows_, chunk.rows - row);
     job.heads = std::min(heads_, group_ - first_head);
@@ -63,23 +63,27 @@ class Jobs {
     job.block_table = chunk.block_table.data();
     set_cache(kv_head, job);
     set_params(head, job);
-    to = out.row<float>(chunk.first_row + row) + head * cache_.head_dim;
+    to = out.row<float>(chunk.first_row + row) + head * cache_.value_dim;
     return job;
   }
 
  private:
   void set_cache(int64_t kv_head, AttentionJob& job) const {
-    job.keys = cache_.keys + kv_element_offset(cache_, kv_head, 0);
-    job.values = cache_.values + kv_element_offset(cache_, kv_head, 0);
-    job.block_bytes = kv_block_bytes(cache_);
+    const int64_t value_row = kv_value_row(cache_);
+    job.keys = cache_.keys + kv_element_offset(cache_, cache_.key_dim, kv_head, 0);
+    job.values = cache_.values + kv_element_offset(cache_, value_row, kv_head, 0);
+    job.block_stride = cache_.block_stride;
     job.block_size = cache_.block_size;
-    job.head_dim = cache_.head_dim;
-    job.padded_dim = padded(cache_.head_dim);
+    job.key_dim = cache_.key_dim;
+    job.padded_keys = padded(cache_.key_dim);
+    job.value_dim = cache_.value_dim;
+    job.padded_values = padded(cache_.value_dim);
+    job.value_row = value_row;
     job.dtype = cache_.dtype;
     job.units = units_;
     if (kv_stores_scales(cache_)) {
-      job.key_scales = cache_.keys + kv_scale_offset(cache_, kv_head, 0);
-      job.value_scales = cache_.values + kv_scale_offset(cache_, kv_head, 0);
+      job.key_scales = cache_.keys + kv_scale_offset(cache_, cache_.key_dim, kv_head, 0);
+      job.value_scales = cache_.values + kv_scale_offset(cache_, value_row, kv_head, 0);
     } else if (is_float8(cache_.dtype)) {
       job.key_scale = cache_.key_scale;
       job.value_scale = cache_.value_scale;
@@ -89,6 +93,7 @@ class Jobs {
   void set_params(int64_t head, AttentionJob& job) const {
     job.scale = params_.scale;
     job.window = params_.window;
+    job.chunk = params_.chunk;
     job.soft_cap = params_.soft_cap;
     if (!params_.alibi_slopes.empty()) job.alibi_slopes = params_.alibi_slopes.data() + head;
     if (!params_.sinks.empty()) job.sinks = params_.sinks.data() + head;
@@ -114,11 +119,8 @@ cpu::Units attention_units(const cpu::Ops& ops, Compute compute, DType cache) {
 }
 
 // Partitions [first_partition, end_partition) hold what the rows attend to.
-int64_t first_partition(int64_t first_position, int64_t window) {
-  return window > 0 ? std::max<int64_t>(0, first_position + 1 - window) / kPartition : 0;
-}
 int64_t first_partition(const AttentionJob& job) {
-  return first_partition(job.first_position, job.window);
+  return first_attended(job.window, job.chunk, job.first_position) / kPartition;
 }
 int64_t end_partition(const AttentionJob& job) {
   return ceil_div(job.first_position + job.rows, kPartition);
@@ -127,10 +129,10 @@ int64_t end_partition(const AttentionJob& job) {
 // The workspace: for each worker what attend works in and two sums, then the sums of spread jobs.
 class Scratch {
  public:
-  Scratch(std::byte* at, int64_t head_dim, int threads)
+  Scratch(std::byte* at, const KvCache& cache, int threads)
       : floats_(reinterpret_cast<float*>(at)),
-        attend_(attend_floats(head_dim)),
-        sums_(sums_floats(head_dim)),
+        attend_(attend_floats(cache.key_dim, cache.value_dim)),
+        sums_(sums_floats(cache.value_dim)),
         threads_(threads) {}
 
   float* attend(int worker) const { return floats_ + worker * attend_; }
@@ -203,22 +205,22 @@ void attend_spread(const cpu::Ops& ops, const Jobs& jobs, int64_t most, const Te
 
 }  // namespace
 
-int64_t attention_workspace(int64_t head_dim, int threads) {
-  const int64_t sums = (2 + kSpreadJobs + kSpreadSlots) * sums_floats(head_dim);
-  return threads * (attend_floats(head_dim) + sums) * static_cast<int64_t>(sizeof(float));
+int64_t attention_workspace(int64_t key_dim, int64_t value_dim, int threads) {
+  const int64_t sums = (2 + kSpreadJobs + kSpreadSlots) * sums_floats(value_dim);
+  return threads * (attend_floats(key_dim, value_dim) + sums) * static_cast<int64_t>(sizeof(float));
 }
 
 void CpuKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                  const AttentionParams& params, Tensor out) const {
   const std::span<const SequenceChunk> chunks = rows.chunks;
   check_paged_attention(q, cache, chunks, params, out);
-  const Scratch work(scratch(attention_workspace(cache.head_dim, pool_.size())), cache.head_dim,
-                     pool_.size());
+  const Scratch work(scratch(attention_workspace(cache.key_dim, cache.value_dim, pool_.size())),
+                     cache, pool_.size());
   const Jobs jobs(q, cache, chunks, params, attention_units(ops_, compute_, cache.dtype));
   int64_t most = 0;
   for (const SequenceChunk& c : chunks) {
     most = std::max(most, ceil_div(c.first_position + c.rows, kPartition) -
-                              first_partition(c.first_position, params.window));
+                              first_attended(params, c.first_position) / kPartition);
   }
   const int threads = pool_.size();
   if (threads > 1 && most > 1 && jobs.count() > 0 && jobs.count() <= kSpreadJobs * threads) {

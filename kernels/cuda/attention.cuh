@@ -19,13 +19,14 @@ struct AttentionArgs {
   int64_t q_stride, out_stride;
   const std::byte* keys;
   const std::byte* values;
-  int64_t block_bytes;
-  int block_size, kv_heads, head_dim;
+  int64_t block_stride;  // bytes
+  int block_size, kv_heads, key_dim, value_dim;
+  int value_row;                 // elements from a token's value to the next one's
   int heads, group;              // query heads, and those of each KV head
   float key_scale, value_scale;  // of the layer; 0: stored for each token and head
   const int32_t* tables;
   int64_t table_stride;
-  int window;
+  int window, chunk;
   float scale, soft_cap;
   const float* alibi_slopes;
   const float* sinks;
@@ -36,19 +37,22 @@ inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
                                     const Tensor& out) {
   check_paged_cache(cache);
   check(q.dtype == DType::f32 && out.dtype == DType::f32, "activations are float32");
-  check(q.rows == out.rows && q.cols == out.cols, "attention: one output for each query");
-  check(q.cols % (cache.kv_heads * cache.head_dim) == 0, "attention: whole groups of query heads");
-  const int heads = static_cast<int>(q.cols / cache.head_dim);
+  check(q.cols % (cache.kv_heads * cache.key_dim) == 0, "attention: whole groups of query heads");
+  const int heads = static_cast<int>(q.cols / cache.key_dim);
+  check(q.rows == out.rows && out.cols == heads * cache.value_dim,
+        "attention: one output for each query");
   return {q.row<float>(0),
           out.row<float>(0),
           q.stride,
           out.stride,
           cache.keys,
           cache.values,
-          kv_block_bytes(cache),
+          cache.block_stride,
           static_cast<int>(cache.block_size),
           static_cast<int>(cache.kv_heads),
-          static_cast<int>(cache.head_dim),
+          static_cast<int>(cache.key_dim),
+          static_cast<int>(cache.value_dim),
+          static_cast<int>(kv_value_row(cache)),
           heads,
           heads / static_cast<int>(cache.kv_heads),
           cache.key_scale,
@@ -56,6 +60,7 @@ inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
           tables.blocks,
           tables.stride,
           static_cast<int>(s.window),
+          static_cast<int>(s.chunk),
           s.scale,
           s.soft_cap,
           s.alibi_slopes,
@@ -64,7 +69,9 @@ inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
 
 // First position that a query at `position` attends to.
 __device__ inline int first_key(const AttentionArgs& a, int position) {
-  return a.window > 0 && position >= a.window ? position + 1 - a.window : 0;
+  const int by_window = a.window > 0 && position >= a.window ? position + 1 - a.window : 0;
+  const int by_chunk = a.chunk > 0 ? position / a.chunk * a.chunk : 0;
+  return by_window > by_chunk ? by_window : by_chunk;
 }
 
 // Where a token of one KV head lies.
@@ -74,18 +81,18 @@ struct TokenPlace {
 };
 __device__ inline TokenPlace token_place(const AttentionArgs& a, const int32_t* table, int kv_head,
                                          int position) {
-  return {table[position / a.block_size] * a.block_bytes,
+  return {table[position / a.block_size] * a.block_stride,
           kv_head * a.block_size + position % a.block_size};
 }
 
-// kChunk codes of a token, from element d, as float32 without their scale.
+// kChunk codes of a token, from element d, as float32 without their scale. `row`: elements from one
+// token to the next.
 template <DType kDType>
-__device__ Vec<float, kChunk> load_chunk(const AttentionArgs& a, const std::byte* cache,
-                                         const TokenPlace& at, int d) {
+__device__ Vec<float, kChunk> load_chunk(const std::byte* cache, int row, const TokenPlace& at,
+                                         int d) {
   using Code = typename Element<kDType>::Code;
   constexpr int kPart = sizeof(Code) == 4 ? 4 : kChunk;  // of at most 16 bytes
-  const auto* from =
-      reinterpret_cast<const Code*>(cache + at.block) + int64_t{at.token} * a.head_dim + d;
+  const auto* from = reinterpret_cast<const Code*>(cache + at.block) + int64_t{at.token} * row + d;
   Vec<float, kChunk> x;
 #pragma unroll
   for (int i = 0; i < kChunk; i += kPart) {
@@ -98,11 +105,11 @@ __device__ Vec<float, kChunk> load_chunk(const AttentionArgs& a, const std::byte
 
 // What a token's codes are multiples of.
 template <DType kDType>
-__device__ float token_scale(const AttentionArgs& a, const std::byte* cache, const TokenPlace& at,
-                             float layer_scale) {
+__device__ float token_scale(const AttentionArgs& a, const std::byte* cache, int row,
+                             const TokenPlace& at, float layer_scale) {
   if constexpr (sizeof(typename Element<kDType>::Code) != 1) return 1;
   if (layer_scale > 0) return layer_scale;
-  const int64_t elements = int64_t{a.kv_heads} * a.block_size * a.head_dim;
+  const int64_t elements = int64_t{a.kv_heads} * a.block_size * row;
   return reinterpret_cast<const float*>(cache + at.block + elements)[at.token];
 }
 

@@ -18,7 +18,7 @@ constexpr int kAhead = 4;  // tokens that a lane reads before it uses the first
 struct Partials {
   float* top;
   float* sum;
-  float* out;  // head_dim of each
+  float* out;  // value_dim of each
   int partitions;
 };
 
@@ -31,13 +31,13 @@ __device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, 
 struct Sharing {
   int lanes, groups;  // lanes * groups = kThreads
   int group, d;       // of this thread; its first element
-  bool idle;          // head_dim has no elements for it
+  bool idle;          // a head has no elements for it
 };
-__device__ inline Sharing share_tokens(int head_dim) {
+__device__ inline Sharing share_tokens(int dim) {
   int lanes = 1;
-  while (lanes * kChunk < head_dim) lanes *= 2;
+  while (lanes * kChunk < dim) lanes *= 2;
   const int thread = static_cast<int>(threadIdx.x), d = thread % lanes * kChunk;
-  return {lanes, kThreads / lanes, thread / lanes, d, d >= head_dim};
+  return {lanes, kThreads / lanes, thread / lanes, d, d >= dim};
 }
 
 // The part of the work that a block has.
@@ -50,12 +50,12 @@ struct Task {
 // scores[h][key - begin] for every key, masked by nothing: all are attended to.
 template <DType kDType, int kHeads>
 __device__ void compute_scores(const AttentionArgs& a, const Task& task, float* scores) {
-  const Sharing s = share_tokens(a.head_dim);
+  const Sharing s = share_tokens(a.key_dim);
   Vec<float, kChunk> q[kHeads] = {};
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     if (h >= task.heads || s.idle) continue;
-    const float* from = a.q + blockIdx.x * a.q_stride + (task.first_head + h) * a.head_dim + s.d;
+    const float* from = a.q + blockIdx.x * a.q_stride + (task.first_head + h) * a.key_dim + s.d;
     for (int i = 0; i < kChunk; ++i) q[h].at[i] = from[i];
   }
   for (int base = task.begin; base < task.end; base += kAhead * s.groups) {
@@ -66,8 +66,8 @@ __device__ void compute_scores(const AttentionArgs& a, const Task& task, float* 
       const int position = base + n * s.groups + s.group;
       if (position >= task.end || s.idle) continue;
       const TokenPlace at = token_place(a, task.table, task.kv_head, position);
-      key[n] = load_chunk<kDType>(a, a.keys, at, s.d);
-      scale[n] = token_scale<kDType>(a, a.keys, at, a.key_scale);
+      key[n] = load_chunk<kDType>(a.keys, a.key_dim, at, s.d);
+      scale[n] = token_scale<kDType>(a, a.keys, a.key_dim, at, a.key_scale);
     }
 #pragma unroll
     for (int n = 0; n < kAhead; ++n) {
@@ -115,7 +115,7 @@ __device__ inline void soften(const AttentionArgs& a, const Task& task, const Pa
 template <DType kDType, int kHeads>
 __device__ void weigh_values(const AttentionArgs& a, const Task& task, const float* weights,
                              Vec<float, kChunk> (&sums)[kHeads]) {
-  const Sharing s = share_tokens(a.head_dim);
+  const Sharing s = share_tokens(a.value_dim);
   if (s.idle) return;
   for (int base = task.begin; base < task.end; base += kAhead * s.groups) {
     Vec<float, kChunk> value[kAhead] = {};
@@ -125,8 +125,8 @@ __device__ void weigh_values(const AttentionArgs& a, const Task& task, const flo
       const int position = base + n * s.groups + s.group;
       if (position >= task.end) continue;
       const TokenPlace at = token_place(a, task.table, task.kv_head, position);
-      value[n] = load_chunk<kDType>(a, a.values, at, s.d);
-      scale[n] = token_scale<kDType>(a, a.values, at, a.value_scale);
+      value[n] = load_chunk<kDType>(a.values, a.value_row, at, s.d);
+      scale[n] = token_scale<kDType>(a, a.values, a.value_row, at, a.value_scale);
     }
 #pragma unroll
     for (int n = 0; n < kAhead; ++n) {
@@ -143,11 +143,11 @@ __device__ void weigh_values(const AttentionArgs& a, const Task& task, const flo
   }
 }
 
-// The threads' sums, added and stored. `shared` has room for [kWarps][kHeads][head_dim].
+// The threads' sums, added and stored. `shared` has room for [kWarps][kHeads][value_dim].
 template <int kHeads>
 __device__ void store_partial(const AttentionArgs& a, const Task& task, const Partials& partials,
                               Vec<float, kChunk> (&sums)[kHeads], float* shared) {
-  const Sharing s = share_tokens(a.head_dim);
+  const Sharing s = share_tokens(a.value_dim);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
@@ -155,16 +155,16 @@ __device__ void store_partial(const AttentionArgs& a, const Task& task, const Pa
     for (int i = 0; i < kChunk; ++i) {
       float sum = sums[h].at[i];
       for (int step = s.lanes; step < 32; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-      if (lane < s.lanes && !s.idle) shared[(warp * kHeads + h) * a.head_dim + s.d + i] = sum;
+      if (lane < s.lanes && !s.idle) shared[(warp * kHeads + h) * a.value_dim + s.d + i] = sum;
     }
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < task.heads * a.head_dim; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < task.heads * a.value_dim; i += kThreads) {
     float sum = 0;
-    for (int w = 0; w < kWarps; ++w) sum += shared[w * kHeads * a.head_dim + i];
-    const int head = task.first_head + i / a.head_dim;
+    for (int w = 0; w < kWarps; ++w) sum += shared[w * kHeads * a.value_dim + i];
+    const int head = task.first_head + i / a.value_dim;
     const int64_t at = partial_at(a, partials, head, static_cast<int>(blockIdx.z));
-    partials.out[at * a.head_dim + i % a.head_dim] = sum;
+    partials.out[at * a.value_dim + i % a.value_dim] = sum;
   }
 }
 
@@ -201,14 +201,14 @@ __global__ void __launch_bounds__(kThreads)
     combine_kernel(AttentionArgs a, const int32_t* positions, Partials partials) {
   const int head = static_cast<int>(blockIdx.y), query = positions[blockIdx.x];
   const int64_t first = partial_at(a, partials, head, 0);
-  float* out = a.out + blockIdx.x * a.out_stride + int64_t{head} * a.head_dim;
-  for (int d = static_cast<int>(threadIdx.x); d < a.head_dim; d += kThreads) {
+  float* out = a.out + blockIdx.x * a.out_stride + int64_t{head} * a.value_dim;
+  for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kThreads) {
     float top = a.sinks == nullptr ? kMinusInfinity : a.sinks[head];
     float total = a.sinks == nullptr ? 0 : 1, sum = 0;
     for (int p = first_key(a, query) / kPositions; p <= query / kPositions; ++p) {
       const float other = partials.top[first + p], larger = fmaxf(top, other);
       const float keep = expf(top - larger), take = expf(other - larger);
-      sum = sum * keep + partials.out[(first + p) * a.head_dim + d] * take;
+      sum = sum * keep + partials.out[(first + p) * a.value_dim + d] * take;
       total = total * keep + partials.sum[first + p] * take;
       top = larger;
     }
@@ -221,7 +221,7 @@ void launch_decode(const AttentionArgs& args, const Partials& partials, const De
                    int64_t count, Stream stream) {
   const int tiles = (args.group + kHeads - 1) / kHeads;
   const int floats =
-      kHeads * (kPositions > kWarps * args.head_dim ? kPositions : kWarps * args.head_dim);
+      kHeads * (kPositions > kWarps * args.value_dim ? kPositions : kWarps * args.value_dim);
   const Launch at{{static_cast<uint32_t>(count), static_cast<uint32_t>(args.kv_heads * tiles),
                    static_cast<uint32_t>(partials.partitions)},
                   {kThreads},
@@ -232,8 +232,8 @@ void launch_decode(const AttentionArgs& args, const Partials& partials, const De
 
 }  // namespace
 
-uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t head_dim, int64_t longest) {
-  return static_cast<uint64_t>(rows * heads * ceil_div(longest, kPartition) * (head_dim + 2) * 4);
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest) {
+  return static_cast<uint64_t>(rows * heads * ceil_div(longest, kPartition) * (value_dim + 2) * 4);
 }
 
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
@@ -244,7 +244,7 @@ void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
   const int64_t partitions = ceil_div(rows.longest, kPartition);
   const int64_t count = q.rows * args.heads * partitions;
   auto* floats = reinterpret_cast<float*>(workspace);
-  const Partials partials{floats + count * args.head_dim, floats + count * (args.head_dim + 1),
+  const Partials partials{floats + count * args.value_dim, floats + count * (args.value_dim + 1),
                           floats, static_cast<int>(partitions)};
   with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
     auto with = [&](auto heads) {

@@ -40,15 +40,15 @@ __device__ inline Vec<uint16_t, kChunk> to_bf16(const Vec<float, kChunk>& x) {
   return codes;
 }
 
-// The block's query rows; zeros behind them and behind head_dim.
+// The block's query rows; zeros behind them and behind key_dim.
 template <int kDim>
 __device__ void load_queries(const AttentionArgs& a, const Task& task, Shared<kDim>& shared) {
   constexpr int kChunks = kDim / kChunk;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kThreads) {
     const int row = i / kChunks, d = i % kChunks * kChunk;
     Vec<float, kChunk> x = {};
-    if (row < task.rows && d < a.head_dim) {
-      const float* from = a.q + (task.row + row) * a.q_stride + task.head * a.head_dim + d;
+    if (row < task.rows && d < a.key_dim) {
+      const float* from = a.q + (task.row + row) * a.q_stride + task.head * a.key_dim + d;
       for (int j = 0; j < kChunk; ++j) x.at[j] = from[j];
     }
     store_as(&shared.q[row][d], to_bf16(x));
@@ -65,12 +65,12 @@ __device__ void load_tile(const AttentionArgs& a, const Task& task, int begin,
     const int token = i / kChunks, d = i % kChunks * kChunk, position = begin + token;
     Vec<float, kChunk> key = {}, value = {};
     float key_scale = 0, value_scale = 0;
-    if (position >= task.first && position < task.end && d < a.head_dim) {
+    if (position >= task.first && position < task.end) {
       const TokenPlace at = token_place(a, task.table, task.kv_head, position);
-      key = load_chunk<kDType>(a, a.keys, at, d);
-      value = load_chunk<kDType>(a, a.values, at, d);
-      key_scale = token_scale<kDType>(a, a.keys, at, a.key_scale);
-      value_scale = token_scale<kDType>(a, a.values, at, a.value_scale);
+      if (d < a.key_dim) key = load_chunk<kDType>(a.keys, a.key_dim, at, d);
+      if (d < a.value_dim) value = load_chunk<kDType>(a.values, a.value_row, at, d);
+      key_scale = token_scale<kDType>(a, a.keys, a.key_dim, at, a.key_scale);
+      value_scale = token_scale<kDType>(a, a.values, a.value_row, at, a.value_scale);
     }
     store_as(&shared.keys[token][d], to_bf16(key));
     store_as(&shared.values[token][d], to_bf16(value));
@@ -184,11 +184,11 @@ __device__ void store_out(const AttentionArgs& a, const Task& task, const RowSta
     const float sum = warp_reduce<4>(state.sum[half], Plus{});
     const int row = warp * 16 + lane / 4 + half * 8;
     if (row >= task.rows) continue;
-    float* to = a.out + (task.row + row) * a.out_stride + task.head * a.head_dim;
+    float* to = a.out + (task.row + row) * a.out_stride + task.head * a.value_dim;
 #pragma unroll
     for (int d = 0; d < kDim / 8; ++d) {
       const int col = d * 8 + lane % 4 * 2;
-      if (col >= a.head_dim) continue;
+      if (col >= a.value_dim) continue;
       to[col] = out[d][half * 2] / sum;
       to[col + 1] = out[d][half * 2 + 1] / sum;
     }
@@ -254,9 +254,8 @@ void attention_prefill(Tensor q, const KvCache& cache, const BlockTables& tables
     auto with = [&](auto dim) {
       launch_prefill<dtype(), dim()>(args, chunks, count, longest, stream);
     };
-    args.head_dim <= 64    ? with(Constant<64>{})
-    : args.head_dim <= 128 ? with(Constant<128>{})
-                           : with(Constant<256>{});
+    const int dim = args.key_dim > args.value_dim ? args.key_dim : args.value_dim;
+    dim <= 64 ? with(Constant<64>{}) : dim <= 128 ? with(Constant<128>{}) : with(Constant<256>{});
   });
 }
 

@@ -18,10 +18,11 @@ class CudaBackend final : public Backend {
   WeightLayout matrix_layout() const override { return WeightLayout::rows; }
 
   void check_supported(const KvCache& cache) const override {
-    if (cache.head_dim % 8 != 0 || cache.head_dim > 256) {
+    for (int64_t dim : {cache.key_dim, cache.value_dim}) {
+      if (dim % 8 == 0 && dim <= kMostHeadDim) continue;
       fail(ErrorKind::refused,
-           "heads of {} elements are not computed by --device cuda: multiples of 8 up to 256 are",
-           cache.head_dim);
+           "heads of {} elements are not computed by --device cuda: multiples of 8 up to {} are",
+           dim, kMostHeadDim);
     }
   }
 

@@ -13,10 +13,10 @@ constexpr uint64_t kAlignment = 256;
 constexpr uint64_t kAttentionScratch = uint64_t{16} << 20;
 
 uint64_t attention_scratch(const WorkspaceNeeds& n) {
-  uint64_t one = decode_workspace_bytes(1, n.heads, n.head_dim, n.longest);
+  uint64_t one = decode_workspace_bytes(1, n.heads, n.value_dim, n.longest);
   return std::clamp(
       kAttentionScratch, one,
-      std::max<uint64_t>(one, decode_workspace_bytes(n.max_rows, n.heads, n.head_dim, n.longest)));
+      std::max<uint64_t>(one, decode_workspace_bytes(n.max_rows, n.heads, n.value_dim, n.longest)));
 }
 
 uint64_t scratch_bytes(const WorkspaceNeeds& n, bool gemm) {
@@ -97,8 +97,8 @@ struct CudaKernels::Attention {
 // As many rows at a time as the scratch has room for. `longest`: positions that any attends to.
 void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t rows,
                               int64_t longest) const {
-  const int64_t heads = a.q.cols / a.cache.head_dim;
-  const uint64_t one = decode_workspace_bytes(1, heads, a.cache.head_dim, longest);
+  const int64_t heads = a.q.cols / a.cache.key_dim;
+  const uint64_t one = decode_workspace_bytes(1, heads, a.cache.value_dim, longest);
   check(one <= scratch_.size(), "attention: workspace");
   const auto most = static_cast<int64_t>(scratch_.size() / one);
   for (int64_t at = first_row; at < first_row + rows; at += most) {
@@ -116,7 +116,7 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
   const Attention a{q,
                     cache,
                     *rows.on_device,
-                    {params.scale, params.window, params.soft_cap,
+                    {params.scale, params.window, params.chunk, params.soft_cap,
                      params.alibi_slopes.empty() ? nullptr : params.alibi_slopes.data(),
                      params.sinks.empty() ? nullptr : params.sinks.data()},
                     out};

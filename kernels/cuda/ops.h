@@ -52,32 +52,35 @@ void absolute_max(const std::byte* source, DType stored, int64_t source_stride, 
 
 // ---- KV cache
 
-// What the kernels of the cache need of it beyond kernels/kv_cache.h: head_dim a multiple of 8 and
-// at most 256, blocks of whole 8 bytes.
+// What the kernels of the cache need of it beyond kernels/kv_cache.h: keys and values of a
+// multiple of 8 elements, at most kMostHeadDim; runs and blocks of whole 8 bytes.
+inline constexpr int64_t kMostHeadDim = 256;
 void check_paged_cache(const KvCache& cache);
 
-// keys, values [n, kv_heads * head_dim]; slots [n]: block * block_size + offset, or negative for a
-// row that is not stored.
+// keys [n, kv_heads * key_dim], values [n, kv_heads * value_dim]; slots [n]: block * block_size +
+// offset, or negative for a row that is not stored.
 void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& cache,
               Stream stream);
 
 // What a layer's attention is like, besides its shapes.
 struct AttentionSettings {
   float scale = 1;
-  int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
-  float soft_cap = 0;  // scores become soft_cap * tanh(score / soft_cap); 0: none
+  int64_t window = 0;  // as of AttentionParams
+  int64_t chunk = 0;
+  float soft_cap = 0;                   // scores become soft_cap * tanh(score / soft_cap); 0: none
   const float* alibi_slopes = nullptr;  // [heads]: score += slope * (key - query position)
   const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
 };
 
 // Blocks of each sequence: [sequences][stride], by position / block_size. What lies wholly before
-// the window is never looked up.
+// what a row attends to is never looked up.
 struct BlockTables {
   const int32_t* blocks = nullptr;
   int64_t stride = 0;
 };
 
-// Decode: each row attends to what its sequence has up to itself. q, out [n, heads * head_dim].
+// Decode: each row attends to what its sequence has up to itself. q [n, heads * key_dim], out
+// [n, heads * value_dim].
 // Partitions of kPartition positions, from position 0, go to blocks of their own and are then
 // combined in order (FlashDecoding). sequences, positions [n], on the device; `longest`: the
 // largest position + 1. workspace: decode_workspace_bytes, aligned to 16 bytes.
@@ -87,7 +90,7 @@ struct DecodeRows {
   const int32_t* positions = nullptr;
   int64_t longest = 0;
 };
-uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t head_dim, int64_t longest);
+uint64_t decode_workspace_bytes(int64_t rows, int64_t heads, int64_t value_dim, int64_t longest);
 void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
                       const DecodeRows& rows, const AttentionSettings& settings,
                       std::byte* workspace, Tensor out, Stream stream);

@@ -17,15 +17,16 @@ struct StoreArgs {
   std::byte* to[2];
   float scale[2];  // of the layer; 0: one for each token and head
   const int64_t* slots;
-  int64_t block_bytes;
-  int block_size, heads, head_dim;
+  int64_t block_stride;  // bytes
+  int block_size, heads;
+  int dim[2];  // elements of a head
 };
 
 // The scale of one head of one token, which the warp also writes behind the block's elements.
 template <DType kDType>
-__device__ float token_scale(const float* x, int head_dim, float* stored) {
+__device__ float token_scale(const float* x, int dim, float* stored) {
   float top = 0;
-  for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += 32) {
+  for (int d = static_cast<int>(threadIdx.x); d < dim; d += 32) {
     const float magnitude = fabsf(x[d]);
     if (magnitude < std::bit_cast<float>(kFloatInfinityBits)) top = fmaxf(top, magnitude);
   }
@@ -43,21 +44,20 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) store_kernel(StoreArgs a) 
   const int64_t slot = a.slots[blockIdx.x];
   const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   if (slot < 0 || head >= a.heads) return;
-  const int which = static_cast<int>(blockIdx.z);
-  const float* from = a.from[which] + blockIdx.x * a.stride[which] + int64_t{head} * a.head_dim;
-  std::byte* block = a.to[which] + slot / a.block_size * a.block_bytes;
+  const int which = static_cast<int>(blockIdx.z), dim = a.dim[which];
+  const float* from = a.from[which] + blockIdx.x * a.stride[which] + int64_t{head} * dim;
+  std::byte* block = a.to[which] + slot / a.block_size * a.block_stride;
   const int64_t token = int64_t{head} * a.block_size + slot % a.block_size;  // in the block
-  auto* to = reinterpret_cast<Code*>(block) + token * a.head_dim;
+  auto* to = reinterpret_cast<Code*>(block) + token * dim;
   float scale = 1;
   if constexpr (sizeof(Code) == 1) {
-    const int64_t elements = int64_t{a.heads} * a.block_size * a.head_dim;
+    const int64_t elements = int64_t{a.heads} * a.block_size * dim;
     scale = a.scale[which];
     if (scale == 0) {
-      scale =
-          token_scale<kDType>(from, a.head_dim, reinterpret_cast<float*>(block + elements) + token);
+      scale = token_scale<kDType>(from, dim, reinterpret_cast<float*>(block + elements) + token);
     }
   }
-  for (int d = static_cast<int>(threadIdx.x); d < a.head_dim; d += 32) {
+  for (int d = static_cast<int>(threadIdx.x); d < dim; d += 32) {
     to[d] = Element<kDType>::encode(from[d] / scale);
   }
 }
@@ -66,31 +66,34 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) store_kernel(StoreArgs a) 
 
 void check_paged_cache(const KvCache& cache) {
   check(cache.keys != nullptr && cache.values != nullptr, "cache has storage");
-  check(cache.block_size > 0 && cache.kv_heads > 0 && cache.head_dim > 0, "cache has a shape");
-  check(cache.head_dim % 8 == 0 && cache.head_dim <= 256, "head_dim of 8, 16, ... 256");
-  check(kv_block_bytes(cache) % 8 == 0, "blocks that begin at multiples of 8 bytes");
+  check(cache.block_size > 0 && cache.kv_heads > 0, "cache has a shape");
+  for (int64_t dim : {cache.key_dim, cache.value_dim})
+    check(dim > 0 && dim % 8 == 0 && dim <= kMostHeadDim, "heads of 8, 16, ... 256 elements");
+  check(kv_key_bytes(cache) % 8 == 0 && cache.block_stride % 8 == 0,
+        "runs that begin at multiples of 8 bytes");
   check((cache.key_scale > 0) == (cache.value_scale > 0), "scales for keys and values or none");
 }
 
 void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& cache,
               Stream stream) {
-  check_same_shape(keys, values);
   check_paged_cache(cache);
-  check(keys.cols == cache.kv_heads * cache.head_dim, "store_kv: a row has all heads");
+  check(keys.rows == values.rows && keys.cols == cache.kv_heads * cache.key_dim &&
+            values.cols == cache.kv_heads * cache.value_dim,
+        "store_kv: a row has all heads");
   if (keys.rows == 0) return;
   const StoreArgs args{{keys.row<float>(0), values.row<float>(0)},
                        {keys.stride, values.stride},
                        {cache.keys, cache.values},
                        {cache.key_scale, cache.value_scale},
                        slots,
-                       kv_block_bytes(cache),
+                       cache.block_stride,
                        static_cast<int>(cache.block_size),
                        static_cast<int>(cache.kv_heads),
-                       static_cast<int>(cache.head_dim)};
+                       {static_cast<int>(cache.key_dim), static_cast<int>(cache.value_dim)}};
   const uint32_t heads = static_cast<uint32_t>(cache.kv_heads);
-  const Launch at{
-      {static_cast<uint32_t>(keys.rows), (heads + kWarpsOfBlock - 1) / kWarpsOfBlock, 2},
-      {32, kWarpsOfBlock}};
+  const Launch at{{static_cast<uint32_t>(keys.rows), (heads + kWarpsOfBlock - 1) / kWarpsOfBlock,
+                   cache.latent ? 1u : 2u},
+                  {32, kWarpsOfBlock}};
   with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(
       cache.dtype, [&](auto dtype) { launch(store_kernel<dtype()>, at, stream, args); });
 }

@@ -44,18 +44,19 @@ struct Stored {
   const std::byte* at;
   double scale;
 };
-Stored stored(const Query& query, const std::byte* base, float scale, int64_t position) {
+// `row`: elements from one token's to the next.
+Stored stored(const Query& query, const std::byte* base, int64_t row, float scale,
+              int64_t position) {
   const KvCache& c = query.cache;
   const int64_t token = position % c.block_size;
   const std::byte* block =
-      base +
-      query.chunk.block_table[static_cast<size_t>(position / c.block_size)] * kv_block_bytes(c);
+      base + query.chunk.block_table[static_cast<size_t>(position / c.block_size)] * c.block_stride;
   if (kv_stores_scales(c)) {
-    std::memcpy(&scale, block + kv_scale_offset(c, query.kv_head, token), sizeof scale);
+    std::memcpy(&scale, block + kv_scale_offset(c, row, query.kv_head, token), sizeof scale);
   } else if (!is_float8(c.dtype)) {
     scale = 1;
   }
-  return {block + kv_element_offset(c, query.kv_head, token), scale};
+  return {block + kv_element_offset(c, row, query.kv_head, token), scale};
 }
 double element(const Query& query, const Stored& s, int64_t d) {
   return decode(s.at + d * dtype_bytes(query.cache.dtype), query.cache.dtype);
@@ -68,9 +69,10 @@ double rounded(const Query& query, double x) {
 
 double score(const Query& query, int64_t position) {
   const AttentionParams& p = query.params;
-  const Stored key = stored(query, query.cache.keys, query.cache.key_scale, position);
+  const KvCache& c = query.cache;
+  const Stored key = stored(query, c.keys, c.key_dim, c.key_scale, position);
   double dot = 0;
-  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+  for (int64_t d = 0; d < c.key_dim; ++d) {
     dot += rounded(query, query.q[d]) * element(query, key, d);
   }
   double s = dot * key.scale * p.scale;
@@ -105,15 +107,16 @@ void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums
   }
   const double largest = std::max(sums.largest, top);
   const double keep = std::exp(sums.largest - largest), take = std::exp(top - largest);
-  std::vector<double> partial(static_cast<size_t>(query.cache.head_dim));
+  const KvCache& c = query.cache;
+  std::vector<double> partial(static_cast<size_t>(c.value_dim));
   for (int64_t i = 0; i < count; ++i) {
-    const Stored value = stored(query, query.cache.values, query.cache.value_scale, begin + i);
+    const Stored value = stored(query, c.values, kv_value_row(c), c.value_scale, begin + i);
     const double weight = rounded(query, p[static_cast<size_t>(i)] * value.scale);
-    for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+    for (int64_t d = 0; d < query.cache.value_dim; ++d) {
       partial[static_cast<size_t>(d)] += weight * element(query, value, d);
     }
   }
-  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+  for (int64_t d = 0; d < query.cache.value_dim; ++d) {
     out[d] = static_cast<float>(out[d] * keep + partial[static_cast<size_t>(d)] * take);
   }
   sums = {largest, sums.total * keep + sum * take};
@@ -124,9 +127,9 @@ void attend_partition(const Query& query, int64_t begin, int64_t end, Sums& sums
 void attend(const Query& query, float* out) {
   const AttentionParams& params = query.params;
   const int64_t end = query.position + 1;
-  int64_t begin = params.window > 0 ? std::max<int64_t>(0, end - params.window) : 0;
+  int64_t begin = first_attended(params, query.position);
   Sums sums;
-  std::fill_n(out, query.cache.head_dim, 0.0f);
+  std::fill_n(out, query.cache.value_dim, 0.0f);
   while (begin < end) {
     const int64_t border = std::min(end, (begin / kPartition + 1) * kPartition);
     attend_partition(query, begin, border, sums, out);
@@ -139,7 +142,7 @@ void attend(const Query& query, float* out) {
     keep = std::exp(sums.largest - largest);
     sums.total = sums.total * keep + std::exp(sink - largest);
   }
-  for (int64_t d = 0; d < query.cache.head_dim; ++d) {
+  for (int64_t d = 0; d < query.cache.value_dim; ++d) {
     out[d] = static_cast<float>(out[d] * keep / sums.total);
   }
 }
@@ -149,15 +152,14 @@ void attend(const Query& query, float* out) {
 void ReferenceKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                        const AttentionParams& params, Tensor out) const {
   check_paged_attention(q, cache, rows.chunks, params, out);
-  const int64_t heads = q.cols / cache.head_dim;
+  const int64_t heads = q.cols / cache.key_dim;
   const bool round = compute_ == Compute::bf16 && cache.dtype != DType::f32;
   for (const SequenceChunk& chunk : rows.chunks) {
     for (int64_t i = 0; i < chunk.rows; ++i) {
       for (int64_t h = 0; h < heads; ++h) {
-        int64_t at = h * cache.head_dim;
-        attend({q.row<float>(chunk.first_row + i) + at, round, cache, chunk, params, h,
-                h / (heads / cache.kv_heads), chunk.first_position + i},
-               out.row<float>(chunk.first_row + i) + at);
+        attend({q.row<float>(chunk.first_row + i) + h * cache.key_dim, round, cache, chunk, params,
+                h, h / (heads / cache.kv_heads), chunk.first_position + i},
+               out.row<float>(chunk.first_row + i) + h * cache.value_dim);
       }
     }
   }

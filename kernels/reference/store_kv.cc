@@ -21,18 +21,20 @@ void store(const float* from, int64_t count, DType dtype, float scale, std::byte
   }
 }
 
-// One token of one KV head. `scale`: of the whole cache, 0 if each token has its own.
-void store_token(const float* from, const KvCache& cache, int64_t head, int64_t slot, float scale,
+// The row of keys, or of values, of one token: `dim` elements a head. `scale`: of the whole cache,
+// 0 if each token and head has its own.
+void store_token(const float* from, const KvCache& cache, int64_t dim, int64_t slot, float scale,
                  std::byte* blocks) {
   const int64_t token = slot % cache.block_size;
-  std::byte* block = blocks + slot / cache.block_size * kv_block_bytes(cache);
-  if (kv_stores_scales(cache)) {
-    float largest =
-        absolute_max(reinterpret_cast<const std::byte*>(from), DType::f32, 0, 1, cache.head_dim);
-    scale = code_scale(cache.dtype, largest);
-    std::memcpy(block + kv_scale_offset(cache, head, token), &scale, sizeof scale);
+  std::byte* block = blocks + slot / cache.block_size * cache.block_stride;
+  for (int64_t head = 0; head < cache.kv_heads; ++head, from += dim) {
+    if (kv_stores_scales(cache)) {
+      float largest = absolute_max(reinterpret_cast<const std::byte*>(from), DType::f32, 0, 1, dim);
+      scale = code_scale(cache.dtype, largest);
+      std::memcpy(block + kv_scale_offset(cache, dim, head, token), &scale, sizeof scale);
+    }
+    store(from, dim, cache.dtype, scale, block + kv_element_offset(cache, dim, head, token));
   }
-  store(from, cache.head_dim, cache.dtype, scale, block + kv_element_offset(cache, head, token));
 }
 
 }  // namespace
@@ -42,12 +44,10 @@ void ReferenceKernels::store_kv(Tensor keys, Tensor values, std::span<const int6
   check_store_kv(keys, values, slots, cache);
   for (int64_t r = 0; r < keys.rows; ++r) {
     int64_t slot = slots[static_cast<size_t>(r)];
-    for (int64_t h = 0; h < cache.kv_heads; ++h) {
-      store_token(keys.row<float>(r) + h * cache.head_dim, cache, h, slot, cache.key_scale,
-                  cache.keys);
-      store_token(values.row<float>(r) + h * cache.head_dim, cache, h, slot, cache.value_scale,
-                  cache.values);
-    }
+    store_token(keys.row<float>(r), cache, cache.key_dim, slot, cache.key_scale, cache.keys);
+    if (cache.latent) continue;
+    store_token(values.row<float>(r), cache, cache.value_dim, slot, cache.value_scale,
+                cache.values);
   }
 }
 

@@ -51,10 +51,6 @@ class DeviceStream {
   // Between any two memories, the device's or the host's. With host memory that is not pinned the
   // call may wait for the work before it, and has looked at it, or written to it, when it returns.
   virtual void copy(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
-  // As so many copies, of `bytes` each, one command for all: they begin a pitch after each other,
-  // which is at least `bytes`.
-  virtual void copy_rows(std::byte* to, uint64_t to_pitch, const std::byte* from,
-                         uint64_t from_pitch, uint64_t bytes, uint64_t rows) = 0;
   virtual void clear(std::byte* at, uint64_t bytes) = 0;  // to zeros; of the device
   virtual void record(DeviceEvent& event) = 0;
   // Work that is put in from now on begins after the event's point.

@@ -18,10 +18,6 @@ class HostStream final : public DeviceStream {
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
     if (to != from) std::memcpy(to, from, bytes);
   }
-  void copy_rows(std::byte* to, uint64_t to_pitch, const std::byte* from, uint64_t from_pitch,
-                 uint64_t bytes, uint64_t rows) override {
-    for (uint64_t r = 0; r < rows; ++r) copy(to + r * to_pitch, from + r * from_pitch, bytes);
-  }
   void clear(std::byte* at, uint64_t bytes) override { std::memset(at, 0, bytes); }
   void record(DeviceEvent&) override {}
   void wait(const DeviceEvent&) override {}

@@ -6,7 +6,7 @@
 namespace sluice {
 
 uint64_t kv_block_bytes(const KvCache& shape, int64_t areas) {
-  return 2 * static_cast<uint64_t>(areas * kv_block_bytes(shape));
+  return static_cast<uint64_t>(areas * kv_block_bytes(shape));
 }
 
 uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
@@ -14,28 +14,27 @@ uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas) {
 }
 
 KvAreas::KvAreas(const KvCache& shape, int64_t areas, std::byte* memory)
-    : runs_(2 * static_cast<uint64_t>(areas)),
-      run_bytes_(static_cast<uint64_t>(kv_block_bytes(shape))),
-      pitch_(static_cast<uint64_t>(shape.blocks) * run_bytes_),
+    : block_bytes_(kv_block_bytes(shape, areas)),
       memory_(memory),
       areas_(static_cast<size_t>(areas), shape) {
   for (KvCache& area : areas_) {
     area.keys = memory;
-    area.values = memory + pitch_;
-    memory += 2 * pitch_;
+    area.values = shape.latent ? memory : memory + kv_key_bytes(shape);
+    area.block_stride = static_cast<int64_t>(block_bytes_);
+    memory += kv_block_bytes(shape);
   }
 }
 
 void KvAreas::gather(DeviceStream& stream, int32_t block, std::byte* to) const {
-  stream.copy_rows(to, run_bytes_, at(block), pitch_, run_bytes_, runs_);
+  stream.copy(to, at(block), block_bytes_);
 }
 
 void KvAreas::scatter(DeviceStream& stream, const std::byte* from, int32_t block) const {
-  stream.copy_rows(at(block), pitch_, from, run_bytes_, run_bytes_, runs_);
+  stream.copy(at(block), from, block_bytes_);
 }
 
 void KvAreas::copy(DeviceStream& stream, int32_t from, int32_t to) const {
-  stream.copy_rows(at(to), pitch_, at(from), pitch_, run_bytes_, runs_);
+  stream.copy(at(to), at(from), block_bytes_);
 }
 
 }  // namespace sluice

@@ -1,9 +1,8 @@
 // Where the parts of the KV cache's blocks lie, and copies of whole blocks.
 //
 // A device block belongs to one group of layers: for each of its areas, of which a layer of the
-// group uses one, it has a run of keys and a run of values. Areas lie one after the other, so that
-// a layer's blocks are an array, and a block's runs are equally far apart. A slot is a block
-// elsewhere: its runs, keys and values of each area in turn, without gaps, padded to whole pages.
+// group uses one, it has a run of keys and a run of values, one after the other without gaps. A
+// slot is a block elsewhere: the same bytes, padded to whole pages of memory.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +15,8 @@
 
 namespace sluice {
 
-// Bytes of a block, and of a slot; `shape` is that of every area: dtype, block_size, kv_heads and
-// head_dim.
+// Bytes of a block, and of a slot; `shape` is that of every area: dtype, block_size, kv_heads,
+// key_dim and value_dim.
 uint64_t kv_block_bytes(const KvCache& shape, int64_t areas);
 uint64_t kv_slot_bytes(const KvCache& shape, int64_t areas);
 
@@ -33,13 +32,11 @@ class KvAreas {
   void copy(DeviceStream& stream, int32_t from, int32_t to) const;
 
  private:
-  std::byte* at(int32_t block) const {  // its first run
-    return memory_ + static_cast<uint64_t>(block) * run_bytes_;
+  std::byte* at(int32_t block) const {
+    return memory_ + static_cast<uint64_t>(block) * block_bytes_;
   }
 
-  uint64_t runs_;  // of a block
-  uint64_t run_bytes_;
-  uint64_t pitch_;  // from one to the next
+  uint64_t block_bytes_;
   std::byte* memory_;
   std::vector<KvCache> areas_;
 };

@@ -25,10 +25,10 @@ class KvStorage {
     int64_t disk_blocks = 0;
     std::filesystem::path directory;  // of these
   };
-  // `shape` gives dtype, blocks, block_size, kv_heads and head_dim of every layer; `areas` which
-  // area each layer uses, of as many as the largest says; `scales` each layer's, where the
-  // checkpoint has them, or nothing. Copies are work of `stream`, which is one of `device`; both
-  // outlive the storage.
+  // `shape` gives dtype, blocks, block_size, kv_heads, key_dim and value_dim of every layer;
+  // `areas` which area each layer uses, of as many as the largest says; `scales` each layer's,
+  // where the checkpoint has them, or nothing. Copies are work of `stream`, which is one of
+  // `device`; both outlive the storage.
   KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvCache& shape,
             std::span<const int64_t> areas, const Swap& swap,
             std::span<const KvScales> scales = {});

@@ -223,7 +223,7 @@ void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) cons
 int64_t CausalLM::logits_cols() const { return head_->rows; }
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
-  WorkspaceNeeds needs{max_rows, spec_.hidden_size, head_dim()};
+  WorkspaceNeeds needs{max_rows, spec_.hidden_size, head_dim(), head_dim()};
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       const int64_t queries = mixer.attention.heads.share(rank_).count;

@@ -56,7 +56,8 @@ KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape) {
   cache.dtype = shape.kv_dtype;
   cache.block_size = shape.block_size;
   cache.kv_heads = model.kv_heads();
-  cache.head_dim = model.head_dim();
+  cache.key_dim = model.head_dim();
+  cache.value_dim = model.head_dim();
   if (is_float8(cache.dtype) && !model.kv_scales().empty()) {
     cache.key_scale = model.kv_scales().front().key;
     cache.value_scale = model.kv_scales().front().value;

@@ -86,12 +86,13 @@ class Loaded {
                     .blocks = 1,
                     .block_size = rows,
                     .kv_heads = model.kv_heads(),
-                    .head_dim = model.head_dim(),
+                    .key_dim = model.head_dim(),
+                    .value_dim = model.head_dim(),
                     .key_scale = s.key,
                     .value_scale = s.value};
-      auto bytes = static_cast<uint64_t>(kv_block_bytes(cache));
-      cache.keys = memory.emplace_back(buffer(bytes)).data();
-      cache.values = memory.emplace_back(buffer(bytes)).data();
+      cache.block_stride = kv_block_bytes(cache);
+      cache.keys = memory.emplace_back(buffer(static_cast<uint64_t>(cache.block_stride))).data();
+      cache.values = cache.keys + kv_key_bytes(cache);
       caches.push_back(cache);
     }
     const std::vector<int32_t> table{0};

@@ -19,7 +19,7 @@ constexpr size_t kBytes = 512;  // of a block
 
 struct Kv {
   Ledger ledger;
-  KvCache shape{.blocks = 8, .block_size = 4, .kv_heads = 2, .head_dim = 8};
+  KvCache shape{.blocks = 8, .block_size = 4, .kv_heads = 2, .key_dim = 8, .value_dim = 8};
   std::vector<int64_t> areas{0, 1};
   std::unique_ptr<Device> device = make_host_device();
   KvStorage storage{*device, host_stream(), ledger, shape, areas, {}};

@@ -24,10 +24,15 @@ using test::Random;
 constexpr int64_t kHeadSizes[] = {8, 16, 24, 64, 80, 96, 112, 128, 192, 256};
 constexpr DType kTypes[] = {DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2};
 
-// Combination `bits` of [0, 32); of windows, those that end within blocks and partitions.
+// Combination `bits` of [0, 32); windows and chunks that end within blocks and partitions, and
+// both.
 Features features_of(int bits, int64_t context, Random& random) {
   Features f;
-  if ((bits & 1) != 0) f.window = random.between(1, context + 5);
+  if ((bits & 1) != 0) {
+    const int64_t which = random.between(0, 4);
+    if (which < 3) f.window = random.between(1, context + 5);
+    if (which > 1) f.chunk = random.between(1, context + 5);
+  }
   if ((bits & 2) != 0) f.soft_cap = 1.5f;
   f.alibi = (bits & 4) != 0;
   f.sinks = (bits & 8) != 0;
@@ -38,10 +43,10 @@ Features features_of(int bits, int64_t context, Random& random) {
 std::string words(const Features& f, DType dtype, const AttentionShape& s, int64_t context,
                   int64_t rows) {
   return fmt::format(
-      "{} head_dim {} KV heads {} group {} block {} context {} rows {} window {} "
+      "{} head_dim {} KV heads {} group {} block {} context {} rows {} window {} chunk {} "
       "cap {} ALiBi {} sinks {} scale {}",
-      dtype_name(dtype), s.head_dim, s.kv_heads, s.group, s.block_size, context, rows, f.window,
-      f.soft_cap, f.alibi, f.sinks, f.cache_scale);
+      dtype_name(dtype), s.key_dim, s.kv_heads, s.group, s.block_size, context, rows, f.window,
+      f.chunk, f.soft_cap, f.alibi, f.sinks, f.cache_scale);
 }
 
 AttentionShape random_shape(int64_t head_dim, Random& random) {
@@ -120,6 +125,25 @@ TEST_P(AttentionFeatures, WhatIsBeforeTheWindowIsNotRead) {
   }
 }
 
+// Of Llama 4's chunked attention, too: the first token of a chunk sees itself alone.
+TEST_P(AttentionFeatures, WhatIsBeforeTheChunkIsNotRead) {
+  Random random("AttentionFeatures.WhatIsBeforeTheChunkIsNotRead");
+  for (int64_t chunk : {1, 16, 100, 512, 700}) {
+    const DType dtype = kTypes[random.between(0, 3)];
+    const int64_t begin = chunk * random.between(1, 1200 / chunk);
+    const AttentionShape shape = random_shape(kHeadSizes[random.between(0, 4)], random);
+    const int64_t rows = random.between(1, std::min<int64_t>(chunk, 20));
+    const Features features{.chunk = chunk};
+    SCOPED_TRACE(words(features, dtype, shape, begin + rows, rows));
+    Problem problem(shape, dtype, begin + rows, rows, random, features);
+    Backend backend(GetParam(), Compute::bf16, attention_needs(shape, rows), 2);
+    const Matrix whole = problem.attend(backend);
+    for (int64_t p = 0; p < begin; ++p) problem.cache.forget(p);
+    ASSERT_TRUE(same_bits(problem.attend(backend, {}, 0, rows, true), whole));
+    for (int64_t c = 0; c < whole.cols(); ++c) ASSERT_TRUE(std::isfinite(whole.at(0, c)));
+  }
+}
+
 TEST_P(AttentionFeatures, AWindowOfOneTokenIsItsValue) {
   Random random("AttentionFeatures.AWindowOfOneTokenIsItsValue");
   const AttentionShape shape{16, 1, 1, 16};
@@ -127,7 +151,9 @@ TEST_P(AttentionFeatures, AWindowOfOneTokenIsItsValue) {
   Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 1));
   const Matrix out = problem.attend(backend);
   const int64_t slot = problem.cache.slot(19);
-  const auto* value = reinterpret_cast<const float*>(problem.cache.view.values) + slot * 16;
+  const KvCache& cache = problem.cache.view;
+  const auto* value = reinterpret_cast<const float*>(cache.values + slot / 16 * cache.block_stride +
+                                                     kv_element_offset(cache, 16, 0, slot % 16));
   for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(out.at(0, c), value[c]);
 }
 
@@ -137,7 +163,8 @@ TEST_P(AttentionFeatures, CodesAreDecodedExactly) {
   const AttentionShape shape{256, 1, 1, 1};
   for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) {
     Problem problem(shape, dtype, 1, 1, random, {.cache_scale = 2});
-    std::byte* codes = problem.cache.view.values + problem.cache.slot(0) * 256;
+    std::byte* codes =
+        problem.cache.view.values + problem.cache.slot(0) * problem.cache.view.block_stride;
     for (int c = 0; c < 256; ++c) codes[c] = static_cast<std::byte>(c);
     Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 1));
     const Matrix out = problem.attend(backend);

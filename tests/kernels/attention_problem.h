@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/backend.h"
@@ -13,29 +14,34 @@
 namespace sluice::test {
 
 struct AttentionShape {
-  int64_t head_dim, kv_heads, group, block_size;
+  int64_t key_dim, kv_heads, group, block_size;
+  int64_t value_dim = 0;  // 0: as key_dim
+  bool latent = false;
+  int64_t values() const { return value_dim > 0 ? value_dim : key_dim; }
 };
 
-// A cache whose blocks are handed out in random order and hold NaN where no token was stored.
+// A cache whose blocks are handed out in random order and hold NaN where no token was stored. They
+// lie in pages, behind the keys and values of another layer.
 struct Cache {
   // `scale` > 0: FP8 with scales of the checkpoint, this and its half.
   Cache(const AttentionShape& s, DType dtype, int64_t positions, Random& random, float scale = 0) {
     view.dtype = dtype;
     view.block_size = s.block_size;
     view.kv_heads = s.kv_heads;
-    view.head_dim = s.head_dim;
+    view.key_dim = s.key_dim;
+    view.value_dim = s.values();
+    view.latent = s.latent;
     view.blocks = ceil_div(positions, s.block_size) + 3;
     if (is_float8(dtype)) {
       view.key_scale = scale;
-      view.value_scale = scale / 2;
+      view.value_scale = s.latent ? scale : scale / 2;
     }
-    bytes = static_cast<uint64_t>(view.blocks * kv_block_bytes(view));
-    keys = aligned_bytes(bytes);
-    values = aligned_bytes(bytes);
-    std::memset(keys.get(), 0xff, bytes);
-    std::memset(values.get(), 0xff, bytes);
-    view.keys = keys.get();
-    view.values = values.get();
+    view.block_stride = 2 * kv_block_bytes(view);
+    bytes = static_cast<uint64_t>(view.blocks * view.block_stride);
+    pages = aligned_bytes(bytes);
+    std::memset(pages.get(), 0xff, bytes);
+    view.keys = pages.get() + kv_block_bytes(view);
+    view.values = s.latent ? view.keys : view.keys + kv_key_bytes(view);
     table.resize(static_cast<size_t>(view.blocks));
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), random.engine());
@@ -52,28 +58,29 @@ struct Cache {
   // NaN for everything that a position has.
   void forget(int64_t position) {
     const int64_t token = slot(position);
-    const int64_t at = token / view.block_size * kv_block_bytes(view);
-    const auto row = static_cast<size_t>(view.head_dim * dtype_bytes(view.dtype));
+    const int64_t at = token / view.block_size * view.block_stride;
+    const int64_t in_block = token % view.block_size;
     for (int64_t h = 0; h < view.kv_heads; ++h) {
-      for (std::byte* base : {view.keys, view.values}) {
-        std::memset(base + at + kv_element_offset(view, h, token % view.block_size), 0xff, row);
-        if (kv_stores_scales(view)) {
-          std::memset(base + at + kv_scale_offset(view, h, token % view.block_size), 0xff, 4);
-        }
+      for (auto [base, dim] :
+           {std::pair{view.keys, view.key_dim}, std::pair{view.values, kv_value_row(view)}}) {
+        std::memset(base + at + kv_element_offset(view, dim, h, in_block), 0xff,
+                    static_cast<size_t>(dim * dtype_bytes(view.dtype)));
+        if (kv_stores_scales(view))
+          std::memset(base + at + kv_scale_offset(view, dim, h, in_block), 0xff, 4);
       }
     }
   }
   SequenceChunk chunk(int64_t first_row, int64_t rows, int64_t first_position) const {
     return {first_row, rows, first_position, table};
   }
-  uint64_t bytes = 0;  // of the keys, and of the values
-  AlignedBytes keys, values;
+  uint64_t bytes = 0;
+  AlignedBytes pages;
   KvCache view;
   std::vector<int32_t> table;
 };
 
 inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows) {
-  return {rows, 1, s.head_dim};
+  return {rows, 1, s.key_dim, s.values()};
 }
 
 // Of attention beside the reference. With bf16 products a weight in the middle of two bf16 numbers
@@ -87,6 +94,7 @@ constexpr float kManyWeightsTolerance = 2e-4f;
 // What a layer does beside the plain thing.
 struct Features {
   int64_t window = 0;
+  int64_t chunk = 0;
   float soft_cap = 0;
   bool alibi = false;
   bool sinks = false;
@@ -101,9 +109,9 @@ struct Problem {
         context(context_),
         rows(rows_),
         cache(s, dtype, context_, random, features.cache_scale),
-        q(Matrix::random(rows_, s.kv_heads * s.group * s.head_dim, random)) {
-    Matrix k = Matrix::random(context, s.kv_heads * s.head_dim, random);
-    Matrix v = Matrix::random(context, s.kv_heads * s.head_dim, random);
+        q(Matrix::random(rows_, s.kv_heads * s.group * s.key_dim, random)) {
+    Matrix k = Matrix::random(context, s.kv_heads * s.key_dim, random);
+    Matrix v = Matrix::random(context, s.kv_heads * s.values(), random);
     Backend reference(Isa::reference, Compute::bf16, {});
     cache.store(*reference.kernels, k, v, context);
     const int64_t heads = s.kv_heads * s.group;
@@ -111,8 +119,9 @@ struct Problem {
       slopes.push_back(std::exp2(-8 * static_cast<float>(h + 1) / static_cast<float>(heads)));
       sinks.push_back(random.normal(2));
     }
-    params.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+    params.scale = 1 / std::sqrt(static_cast<float>(shape.key_dim));
     params.window = features.window;
+    params.chunk = features.chunk;
     params.soft_cap = features.soft_cap;
     if (features.alibi) params.alibi_slopes = slopes;
     if (features.sinks) params.sinks = sinks;
@@ -123,14 +132,14 @@ struct Problem {
   // see has no block, where holes are asked for.
   Matrix attend(const Backend& backend, std::vector<int64_t> cuts, int64_t begin, int64_t end,
                 bool holes) {
-    Matrix out(end - begin, q.cols());
+    Matrix out(end - begin, shape.kv_heads * shape.group * shape.values());
     std::vector<SequenceChunk> chunks;
     cuts.push_back(end);
     std::vector<std::vector<int32_t>> tables(cuts.size(), cache.table);
     for (int64_t at = begin; int64_t cut : cuts) {
       const int64_t position = context - rows + at;
       std::vector<int32_t>& table = tables[chunks.size()];
-      const int64_t unseen = holes && params.window > 0 ? position + 1 - params.window : 0;
+      const int64_t unseen = holes ? first_attended(params, position) : 0;
       for (int64_t b = 0; (b + 1) * shape.block_size <= unseen; ++b) {
         table[static_cast<size_t>(b)] = -1;
       }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -28,10 +29,34 @@ TEST_P(Attention, EqualsTheReference) {
     for (DType dtype : {DType::bf16, DType::f32}) {
       const int64_t context = random.between(1, 60), rows = random.between(1, context);
       Problem problem(shape, dtype, context, rows, random);
-      SCOPED_TRACE(fmt::format("head_dim {} group {} context {} rows {}", shape.head_dim,
+      SCOPED_TRACE(fmt::format("head_dim {} group {} context {} rows {}", shape.key_dim,
                                shape.group, context, rows));
       expect_the_reference(GetParam(), problem);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Keys and values of different widths, and values that are the beginnings of their keys (MLA).
+TEST_P(Attention, KeysAndValuesDifferInWidth) {
+  Random random("Attention.KeysAndValuesDifferInWidth");
+  const Shape shapes[] = {{192, 2, 2, 16, 128},    {24, 2, 3, 16, 40},
+                          {8, 1, 5, 7, 112},       {576, 1, 16, 16, 512, true},
+                          {48, 2, 3, 5, 34, true}, {16, 1, 2, 16, 256}};
+  for (const Shape& shape : shapes) {
+    for (DType dtype : {DType::bf16, DType::f32, DType::f8_e4m3}) {
+      const int64_t context = random.between(1, 600),
+                    rows = random.between(1, std::min<int64_t>(context, 12));
+      Problem problem(shape, dtype, context, rows, random);
+      SCOPED_TRACE(fmt::format("keys {} values {} {} context {} rows {}", shape.key_dim,
+                               shape.value_dim, dtype_name(dtype), context, rows));
+      expect_the_reference(GetParam(), problem);
+      if (HasFatalFailure()) return;
+      Backend backend(GetParam(), Compute::bf16, attention_needs(shape, rows), 3);
+      const Matrix whole = problem.attend(backend);
+      const int64_t row = random.between(0, rows - 1);
+      const Matrix alone = problem.attend(backend, {}, row, row + 1, true);
+      for (int64_t c = 0; c < alone.cols(); ++c) ASSERT_EQ(alone.at(0, c), whole.at(row, c));
     }
   }
 }
@@ -65,7 +90,7 @@ TEST_P(Attention, ARowDoesNotDependOnChunkingOrThreads) {
     three->paged_attention(problem.q.tensor().rows_from(rows - 1, 1), problem.cache.view,
                            {{&chunk, 1}, {}}, problem.params, last.tensor());
     for (int64_t c = 0; c < last.cols(); ++c) {
-      ASSERT_EQ(last.at(0, c), whole.at(rows - 1, c)) << shape.head_dim;
+      ASSERT_EQ(last.at(0, c), whole.at(rows - 1, c)) << shape.key_dim;
     }
   }
 }
@@ -128,13 +153,18 @@ TEST_P(StoreKv, EqualsTheReferenceBitForBit) {
   Backend reference(Isa::reference, Compute::bf16, {});
   Backend backend(GetParam(), Compute::bf16, {}, 2);
   for (DType dtype : {DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2}) {
-    for (int64_t head_dim : {8, 40, 64, 112}) {
+    for (Shape shape : {Shape{8, 3, 1, 16},
+                        {40, 3, 1, 16},
+                        {64, 3, 1, 16},
+                        {112, 3, 1, 16},
+                        {24, 3, 1, 16, 16},
+                        {16, 3, 1, 16, 40},
+                        {72, 3, 1, 16, 64, true}}) {
       for (float scale : {0.0f, 0.01f}) {
-        const Shape shape{head_dim, 3, 1, 16};
         Cache cache(shape, dtype, 50, random, scale), expected(shape, dtype, 50, random, scale);
         expected.table = cache.table;
-        Matrix k = Matrix::random(50, 3 * head_dim, random);
-        Matrix v = Matrix::random(50, 3 * head_dim, random);
+        Matrix k = Matrix::random(50, 3 * shape.key_dim, random);
+        Matrix v = Matrix::random(50, 3 * shape.values(), random);
         k.at(7, 3) = std::numeric_limits<float>::quiet_NaN();
         k.at(8, 3) = std::numeric_limits<float>::infinity();
         k.at(9, 3) = std::numeric_limits<float>::max();
@@ -142,8 +172,7 @@ TEST_P(StoreKv, EqualsTheReferenceBitForBit) {
         for (int64_t c = 0; c < v.cols(); ++c) v.at(11, c) = c % 2 == 0 ? 0.0f : -0.0f;
         cache.store(*backend.kernels, k, v, 50);
         expected.store(*reference.kernels, k, v, 50);
-        EXPECT_EQ(std::memcmp(cache.view.keys, expected.view.keys, cache.bytes), 0);
-        EXPECT_EQ(std::memcmp(cache.view.values, expected.view.values, cache.bytes), 0);
+        EXPECT_EQ(std::memcmp(cache.pages.get(), expected.pages.get(), cache.bytes), 0);
       }
     }
   }
@@ -164,8 +193,7 @@ TEST_P(StoreKv, ATokenAloneIsStoredAsInABatch) {
       backend->store_kv(k.tensor().rows_from(p, 1), v.tensor().rows_from(p, 1), {&slot, 1},
                         alone.view);
     }
-    EXPECT_EQ(std::memcmp(together.view.keys, alone.view.keys, alone.bytes), 0);
-    EXPECT_EQ(std::memcmp(together.view.values, alone.view.values, alone.bytes), 0);
+    EXPECT_EQ(std::memcmp(together.pages.get(), alone.pages.get(), alone.bytes), 0);
   }
 }
 
@@ -183,14 +211,14 @@ TEST_P(StoreKv, AnFp8ScaleMakesTheLargestElementTheLargestCode) {
     const int64_t slot = cache.slot(position);
     float found = 0;
     std::memcpy(&found,
-                cache.view.keys + slot / 16 * kv_block_bytes(cache.view) +
-                    kv_scale_offset(cache.view, 0, slot % 16),
+                cache.view.keys + slot / 16 * cache.view.block_stride +
+                    kv_scale_offset(cache.view, 8, 0, slot % 16),
                 sizeof found);
     return found;
   };
   EXPECT_EQ(scale(0), 3.5f / 448);
   EXPECT_EQ(scale(1), 1);
-  EXPECT_EQ(kv_block_bytes(cache.view), 16 * (8 + 4));
+  EXPECT_EQ(kv_block_bytes(cache.view), 2 * 16 * (8 + 4));
 }
 
 SLUICE_OVER_EVERY_ISA(StoreKv);

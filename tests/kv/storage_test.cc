@@ -20,7 +20,9 @@ namespace {
 constexpr std::array<int32_t, kTiers> kBlocks = {6, 4, 8};  // of each tier
 constexpr uint64_t kReserve = 1 << 20;                      // of an emulated device
 
-KvCache shape() { return {.blocks = kBlocks[0], .block_size = 4, .kv_heads = 2, .head_dim = 8}; }
+KvCache shape() {
+  return {.blocks = kBlocks[0], .block_size = 4, .kv_heads = 2, .key_dim = 8, .value_dim = 6};
+}
 
 // A storage, and what each of its blocks ought to hold.
 class Blocks {

@@ -12,13 +12,14 @@ constexpr float kMinusInfinity = -__builtin_inff();
 
 // Whether scores are more than scale * q k.
 bool changes_scores(const AttentionJob& job) {
-  return is_byte(job.dtype) || job.window > 0 || job.soft_cap > 0 || job.alibi_slopes != nullptr;
+  return is_byte(job.dtype) || job.window > 0 || job.chunk > 0 || job.soft_cap > 0 ||
+         job.alibi_slopes != nullptr;
 }
 
 // Elements [d, d + 16) of a query as its units.
 void query_words(const AttentionJob& job, const float* q, int64_t d, uint32_t (&words)[16]) {
   float x[16] = {};
-  std::memcpy(x, q + d, static_cast<size_t>(smaller(16, larger(job.head_dim - d, 0))) * 4);
+  std::memcpy(x, q + d, static_cast<size_t>(smaller(16, larger(job.key_dim - d, 0))) * 4);
   if (in_pairs(job)) return to_bf16(x, 16, reinterpret_cast<std::byte*>(words));
   const float factor = is_byte(job.dtype) ? kXFactor : 1;
   for (int64_t i = 0; i < 16; i += kLanes) {
@@ -32,10 +33,10 @@ void pack_queries(const Partition& p) {
   const int64_t count = in_pairs(job) ? 8 : 16;
   uint32_t words[16];
   uint32_t* to = p.q;
-  for (int64_t d = 0; d < job.padded_dim; d += 16, to += count * p.queries) {
+  for (int64_t d = 0; d < job.padded_keys; d += 16, to += count * p.queries) {
     for (int64_t query = 0; query < p.queries; ++query) {
       const int64_t row = p.first_row + query / job.heads, head = query % job.heads;
-      query_words(job, job.q + row * job.q_stride + head * job.head_dim, d, words);
+      query_words(job, job.q + row * job.q_stride + head * job.key_dim, d, words);
       for (int64_t i = 0; i < count; ++i) to[i * p.queries + query] = words[i];
     }
   }
@@ -62,7 +63,7 @@ std::byte* decode_keys(DType stored, DType taken, const std::byte* cells, int64_
   return out + 2 * count * kCell;
 }
 
-// Keys [first, first + count), count <= 16, as one panel: cells of all of padded_dim, lanes across
+// Keys [first, first + count), count <= 16, as one panel: cells of all of padded_keys, lanes across
 // keys.
 std::byte* key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
   const AttentionJob& job = p.job;
@@ -70,17 +71,17 @@ std::byte* key_panel(const Partition& p, int64_t first, int64_t count, std::byte
   const int64_t element = element_bytes(job.dtype);
   const std::byte* keys[16];
   for (int64_t k = 0; k < count; ++k) {
-    keys[k] = job.keys + p.at[first + k];
+    keys[k] = job.keys + p.key_at[first + k];
   }
   const std::byte* later[16];
   for (int64_t k = 0; k < 16; ++k) {
-    later[k] = job.keys + p.at[smaller(first + k + kAhead, p.longest - 1)];
+    later[k] = job.keys + p.key_at[smaller(first + k + kAhead, p.longest - 1)];
   }
   alignas(kCell) std::byte lines[16][kCell];
   alignas(kCell) std::byte words[16 * kCell];
   const std::byte* padded[16];
   for (int64_t k = 0; k < 16; ++k) padded[k] = lines[k];
-  const int64_t bytes = job.head_dim * element, padded_bytes = job.padded_dim * element;
+  const int64_t bytes = job.key_dim * element, padded_bytes = job.padded_keys * element;
   for (int64_t at = 0; at < bytes; at += kCell) {
     // Taken as they are, words go straight to their place: the last may reach into the next panel,
     // which is written later.
@@ -117,7 +118,7 @@ void score(const Partition& p) {
     product.w = p.cells;
     product.panels = (count + 15) / 16;
     product.panel_stride = (end - p.cells) / product.panels;
-    product.steps = in_pairs(p.job) ? p.job.padded_dim / 2 : p.job.padded_dim;
+    product.steps = in_pairs(p.job) ? p.job.padded_keys / 2 : p.job.padded_keys;
     product.y = p.scores + run;
     product.y_stride = kScoreStride;
     multiply(product);
@@ -239,14 +240,14 @@ void attend(const AttentionJob& job, int64_t partition, float* scratch, Attentio
   if (is_byte(job.dtype)) scale_weights(p);
   if (job.units != Units::f32) round_weights(p);
   pack_weights(p);
-  weigh_values(p, out.values + p.first_row * job.heads * p.job.padded_dim);
+  weigh_values(p, out.values + p.first_row * job.heads * p.job.padded_values);
 }
 
 void merge(const AttentionJob& job, AttentionSums total, AttentionSums part) {
   for (int64_t query = 0; query < job.rows * job.heads; ++query) {
     if (part.total[query] == 0) continue;  // no position of this partition
-    float* values = total.values + query * job.padded_dim;
-    const float* more = part.values + query * job.padded_dim;
+    float* values = total.values + query * job.padded_values;
+    const float* more = part.values + query * job.padded_values;
     const bool first = total.total[query] == 0;
     const float old = total.largest[query], now = part.largest[query];
     const float top = first || now > old ? now : old;
@@ -255,7 +256,7 @@ void merge(const AttentionJob& job, AttentionSums total, AttentionSums part) {
     total.largest[query] = top;
     total.total[query] =
         first ? part.total[query] : total.total[query] * keep[0] + part.total[query] * take[0];
-    for (int64_t d = 0; d < job.padded_dim; d += kLanes) {
+    for (int64_t d = 0; d < job.padded_values; d += kLanes) {
       const Vf sum = first ? load(more + d) : load(values + d) * keep + load(more + d) * take;
       store(values + d, sum);
     }
@@ -266,12 +267,12 @@ void finish(const AttentionJob& job, AttentionSums total, float* out, int64_t ou
   for (int64_t i = 0; i < job.rows; ++i) {
     for (int64_t h = 0; h < job.heads; ++h) {
       const int64_t query = i * job.heads + h;
-      float* to = out + i * out_stride + h * job.head_dim;
+      float* to = out + i * out_stride + h * job.value_dim;
       float sum = total.total[query], keep = 1;
       if (job.sinks != nullptr) add_sink(job.sinks[h], total.largest[query], sum, keep);
-      for (int64_t d = 0; d < job.head_dim; d += kLanes) {
-        const Vf value = load(total.values + query * job.padded_dim + d) * keep / sum;
-        store_some(to + d, value, smaller(kLanes, job.head_dim - d));
+      for (int64_t d = 0; d < job.value_dim; d += kLanes) {
+        const Vf value = load(total.values + query * job.padded_values + d) * keep / sum;
+        store_some(to + d, value, smaller(kLanes, job.value_dim - d));
       }
     }
   }

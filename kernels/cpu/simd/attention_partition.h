@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/simd/functions.h"
 #include "kernels/cpu/simd/simd.h"
+#include "kernels/kv_cache.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 
@@ -42,7 +43,7 @@ struct Partition {
     longest = count(j.rows - 1);
     first = queries > 0 ? unseen(first_row) : 0;
     q = reinterpret_cast<uint32_t*>(scratch);
-    scores = scratch + kQueries * j.padded_dim;
+    scores = scratch + kQueries * j.padded_keys;
     weights = reinterpret_cast<uint32_t*>(scores + kQueries * kScoreStride);
     cells = reinterpret_cast<std::byte*>(weights + kQueries * kPartition);
     if (first >= longest) queries = 0;
@@ -52,10 +53,11 @@ struct Partition {
   // Positions of this partition that row i attends to.
   int64_t count(int64_t i) const { return smaller(job.first_position + i + 1 - begin, kPartition); }
 
-  // Of these, the first ones that are before its window.
+  // Of these, the first ones that it does not attend to.
   int64_t unseen(int64_t i) const {
-    if (job.window == 0) return 0;
-    return smaller(larger(job.first_position + i + 1 - job.window - begin, 0), count(i));
+    if (job.window == 0 && job.chunk == 0) return 0;
+    const int64_t from = first_attended(job.window, job.chunk, job.first_position + i);
+    return smaller(larger(from - begin, 0), count(i));
   }
 
   // Whether a query here sees the position.
@@ -69,14 +71,18 @@ struct Partition {
     int64_t offset = (begin + first) % job.block_size;
     for (int64_t k = first, count; k < longest; k += count, offset = 0) {
       count = smaller(job.block_size - offset, longest - k);
-      body(k, count, *block++ * job.block_bytes, offset);
+      body(k, count, *block++ * job.block_stride, offset);
     }
   }
 
   void locate() {
-    const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+    const int64_t key = job.key_dim * element_bytes(job.dtype);
+    const int64_t value = job.value_row * element_bytes(job.dtype);
+    if (key != value) value_at = value_places;
     each_block([&](int64_t k, int64_t count, int64_t base, int64_t offset) {
-      for (int64_t i = 0; i < count; ++i) at[k + i] = base + (offset + i) * bytes;
+      for (int64_t i = 0; i < count; ++i) key_at[k + i] = base + (offset + i) * key;
+      if (key == value) return;
+      for (int64_t i = 0; i < count; ++i) value_places[k + i] = base + (offset + i) * value;
     });
   }
 
@@ -91,17 +97,21 @@ struct Partition {
     for (int64_t k = longest; k < kScoreStride; ++k) to[k] = 0;
   }
 
+  Partition(const Partition&) = delete;
+
   const AttentionJob& job;
-  int64_t begin;           // first position
-  int64_t first_row;       // rows from here on have positions here
-  int64_t queries;         // of those rows: row-major, heads within a row
-  int64_t longest;         // positions of the last row, which has the most, up to their end
-  int64_t first;           // positions before it are in no row's window, and are not touched
-  uint32_t* q;             // [units][queries]
-  float* scores;           // [queries][kScoreStride]
-  uint32_t* weights;       // [units][queries]
-  std::byte* cells;        // of kRun keys or values
-  int64_t at[kPartition];  // byte offset of each position's key and value
+  int64_t begin;               // first position
+  int64_t first_row;           // rows from here on have positions here
+  int64_t queries;             // of those rows: row-major, heads within a row
+  int64_t longest;             // positions of the last row, which has the most, up to their end
+  int64_t first;               // positions before it no row attends to: they are not touched
+  uint32_t* q;                 // [units][queries]
+  float* scores;               // [queries][kScoreStride]
+  uint32_t* weights;           // [units][queries]
+  std::byte* cells;            // of kRun keys or values
+  int64_t key_at[kPartition];  // byte offset of each position's key
+  const int64_t* value_at = key_at;  // and value, which often is the same
+  int64_t value_places[kPartition];
 };
 
 // Whether queries are so few that keys and values are taken as they are stored. Codes are decoded
@@ -111,8 +121,8 @@ inline bool take_stored(const Partition& p) {
 }
 
 // The blocks of a sequence lie apart, so the hardware does not foresee the next one.
-inline void prefetch(const AttentionJob& job, const std::byte* from) {
-  const int64_t bytes = job.head_dim * element_bytes(job.dtype);
+inline void prefetch_value(const AttentionJob& job, const std::byte* from) {
+  const int64_t bytes = job.value_dim * element_bytes(job.dtype);
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
 }
 

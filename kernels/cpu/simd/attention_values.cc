@@ -77,13 +77,13 @@ void interleave(const ValueLines<kDtype>& values, const Interleave& order, const
   }
 }
 
-// Values [first, first + count), from an even position on, as cells [padded_dim / 16][kRun / 2].
+// Values [first, first + count), from an even position on, as cells [padded_values / 16][kRun / 2].
 template <DType kDtype>
 void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
   const AttentionJob& job = p.job;
-  const int64_t whole = job.head_dim / 32 * 32;
+  const int64_t whole = job.value_dim / 32 * 32;
   const int64_t whole_bytes = whole * element_bytes(job.dtype);
-  const auto rest_bytes = static_cast<size_t>((job.head_dim - whole) * element_bytes(job.dtype));
+  const auto rest_bytes = static_cast<size_t>((job.value_dim - whole) * element_bytes(job.dtype));
   const Interleave order;
   const ValueLines<kDtype> values;
   for (int64_t k = 0; k < count; k += 2) {
@@ -92,14 +92,15 @@ void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
     for (int64_t i = 0; i < 2; ++i) {
       const int64_t position = first + k + i;
       // One that no query sees: add_half takes care of it, whatever it is.
-      pair[i] = job.values + p.at[p.holds(position) ? position : first + k + 1 - i];
+      pair[i] = job.values + p.value_at[p.holds(position) ? position : first + k + 1 - i];
       if (rest_bytes > 0) std::memcpy(rest[i], pair[i] + whole_bytes, rest_bytes);
-      if (position + kAhead < p.longest) prefetch(job, job.values + p.at[position + kAhead]);
+      if (position + kAhead < p.longest)
+        prefetch_value(job, job.values + p.value_at[position + kAhead]);
     }
     std::byte* to = p.cells + k / 2 * kCell;
     interleave(values, order, pair[0], pair[1], whole, to);
     if (rest_bytes > 0) {
-      interleave(values, order, rest[0], rest[1], job.padded_dim - whole,
+      interleave(values, order, rest[0], rest[1], job.padded_values - whole,
                  to + whole / 16 * kPairPanel);
     }
   }
@@ -116,7 +117,7 @@ struct Queries {
 
 // Whether values need no cells: whole sixteens of elements, for few queries.
 bool without_cells(const Partition& p) {
-  return !in_pairs(p.job) && take_stored(p) && p.job.head_dim == p.job.padded_dim;
+  return !in_pairs(p.job) && take_stored(p) && p.job.value_dim == p.job.padded_values;
 }
 
 // Elements whose sums are in registers with those of other rows: 12 of 16 registers, or 24 of 32.
@@ -131,7 +132,7 @@ template <DType kDtype, int64_t kRows, int64_t kSixteens>
 void add_sixteens(const Partition& p, int64_t begin, int64_t end, int64_t d,
                   const Queries& queries) {
   constexpr int64_t kCols = kSixteens * 16 / kLanes;
-  const int64_t bytes = element_bytes(kDtype), stride = p.job.padded_dim;
+  const int64_t bytes = element_bytes(kDtype), stride = p.job.padded_values;
   const std::byte* from = p.job.values + d * bytes;
   const uint32_t* weights = p.weights + begin * p.queries + queries.first;
   float* to = queries.values + queries.first * stride + d;
@@ -146,9 +147,9 @@ void add_sixteens(const Partition& p, int64_t begin, int64_t end, int64_t d,
   const int64_t last = p.longest - 1;
   const int64_t line_bytes = d * bytes % 64 == 0 ? kSixteens * 16 * bytes : 0;  // fetched ahead
   for (int64_t k = begin; k < end; ++k, weights += p.queries) {
-    const std::byte* later = from + p.at[smaller(k + kRun, last)];
+    const std::byte* later = from + p.value_at[smaller(k + kRun, last)];
     for (int64_t at = 0; at < line_bytes; at += 64) __builtin_prefetch(later + at, 0, 2);
-    const std::byte* value = from + p.at[k];
+    const std::byte* value = from + p.value_at[k];
     Vf w[kCols];
 #pragma GCC unroll 16
     for (int64_t v = 0; v < kCols; ++v) w[v] = load_value<kDtype>(value + v * kLanes * bytes);
@@ -175,10 +176,10 @@ void add_elements(const Partition& p, int64_t begin, int64_t end, const Queries&
   }
   constexpr int64_t kMost = most_sixteens(kRows);
   int64_t d = 0;
-  for (; d + kMost * 16 <= p.job.head_dim; d += kMost * 16) {
+  for (; d + kMost * 16 <= p.job.value_dim; d += kMost * 16) {
     add_sixteens<kDtype, kRows, kMost>(p, begin, end, d, queries);
   }
-  for (; d < p.job.head_dim; d += 16) {
+  for (; d < p.job.value_dim; d += 16) {
     add_sixteens<kDtype, kRows, 1>(p, begin, end, d, queries);
   }
 }
@@ -206,7 +207,7 @@ void add_stored(const Partition& p, int64_t begin, int64_t end, const Queries& q
   }
 }
 
-// Values [first, first + count) as cells [padded_dim / 16][kRun], or in pairs.
+// Values [first, first + count) as cells [padded_values / 16][kRun], or in pairs.
 template <DType kDtype>
 void value_cells_of(const Partition& p, int64_t first, int64_t count) {
   const AttentionJob& job = p.job;
@@ -218,17 +219,18 @@ void value_cells_of(const Partition& p, int64_t first, int64_t count) {
   const int64_t bytes = element_bytes(job.dtype);
   for (int64_t k = 0; k < count; ++k) {
     if (!p.holds(first + k)) continue;  // of no query
-    const std::byte* from = job.values + p.at[first + k];
+    const std::byte* from = job.values + p.value_at[first + k];
     std::byte* to = p.cells + k * kCell;
-    if (first + k + kAhead < p.longest) prefetch(job, job.values + p.at[first + k + kAhead]);
+    if (first + k + kAhead < p.longest)
+      prefetch_value(job, job.values + p.value_at[first + k + kAhead]);
     int64_t d = 0;
-    for (; d + 16 <= job.head_dim; d += 16) {
+    for (; d + 16 <= job.value_dim; d += 16) {
       widen<kDtype>(from + d * bytes, bytes, to);
       to += kRun * kCell;
     }
-    if (d < job.head_dim) {
+    if (d < job.value_dim) {
       std::byte padded[kCell] = {};
-      std::memcpy(padded, from + d * bytes, static_cast<size_t>((job.head_dim - d) * bytes));
+      std::memcpy(padded, from + d * bytes, static_cast<size_t>((job.value_dim - d) * bytes));
       widen<kDtype>(padded, bytes, to);
     }
   }
@@ -255,8 +257,8 @@ struct Operands {
   int64_t panel_stride;
 };
 
-// values[queries] (+)= weights x values of units [unit, unit + steps). With a window, too, that
-// begins here: from zeros.
+// values[queries] (+)= weights x values of units [unit, unit + steps). With a window or chunk, too,
+// that begins here: from zeros.
 void add_units(const Partition& p, const Operands& operands, int64_t unit, int64_t steps,
                const Queries& queries) {
   Product product;
@@ -267,10 +269,10 @@ void add_units(const Partition& p, const Operands& operands, int64_t unit, int64
   product.pairs = in_pairs(p.job);
   product.w = operands.cells;
   product.panel_stride = operands.panel_stride;
-  product.panels = p.job.padded_dim / 16;
+  product.panels = p.job.padded_values / 16;
   product.steps = steps;
-  product.y = queries.values + queries.first * p.job.padded_dim;
-  product.y_stride = p.job.padded_dim;
+  product.y = queries.values + queries.first * p.job.padded_values;
+  product.y_stride = p.job.padded_values;
   product.resume = unit > 0;
   multiply(product);
 }
@@ -284,8 +286,8 @@ void add_half(const Partition& p, int64_t run, int64_t position, const Queries& 
     weights[i] = p.weights[position / 2 * p.queries + queries.first + i] & mask;
   }
   const std::byte* from = p.cells + (position - run) / 2 * kCell;
-  std::byte* half = p.cells + p.job.padded_dim / 16 * kPairPanel;  // behind all pairs
-  for (int64_t panel = 0; panel < p.job.padded_dim / 16; ++panel) {
+  std::byte* half = p.cells + p.job.padded_values / 16 * kPairPanel;  // behind all pairs
+  for (int64_t panel = 0; panel < p.job.padded_values / 16; ++panel) {
     for (int64_t i = 0; i < kCell; i += kLanes * 4) {
       store(half + panel * kCell + i, load_bits(from + panel * kPairPanel + i) & mask);
     }
@@ -342,8 +344,8 @@ void weigh_run(const Partition& p, int64_t run, int64_t row, int64_t rows, float
 void weigh_values(const Partition& p, float* values) {
   const int64_t active = p.job.rows - p.first_row;
   const int64_t together = kTileRows / p.job.heads > 0 ? kTileRows / p.job.heads : 1;
-  if (p.job.window > 0) {
-    std::memset(values, 0, static_cast<size_t>(p.queries * p.job.padded_dim) * sizeof(float));
+  if (p.job.window > 0 || p.job.chunk > 0) {
+    std::memset(values, 0, static_cast<size_t>(p.queries * p.job.padded_values) * sizeof(float));
   }
   for (int64_t run = p.first / 2 * 2; run < p.longest; run += kRun) {
     if (!without_cells(p)) value_cells(p, run, smaller(kRun, p.longest - run));

@@ -65,12 +65,13 @@ void pack_rows(const PackJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 // Of one query in a partition, count <= kPartition: scores[k] becomes its score for position begin
-// + k as AttentionParams has it, minus infinity before the window. May write kLanes beyond count.
+// + k as AttentionParams has it, minus infinity before what it attends to. May write kLanes beyond
+// count.
 struct ScoreRow {
   float* scores = nullptr;
   const float* key_scales = nullptr;  // or null
   int64_t begin = 0;                  // position of scores[0]
-  int64_t unseen = 0;                 // scores before the window
+  int64_t unseen = 0;                 // scores before what it attends to
   int64_t count = 0;
   int64_t position = 0;  // of the query
   float alibi_slope = 0;

@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -16,8 +15,6 @@
 
 namespace sluice::cuda {
 namespace {
-
-constexpr uint64_t kMostPitch = INT32_MAX;  // cudaDeviceProp::memPitch of all GPUs so far
 
 class CudaEvent final : public DeviceEvent {
  public:
@@ -61,18 +58,6 @@ class CudaStream final : public DeviceStream {
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
     use_device();
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
-    if (pageable(from) || pageable(to)) synchronize();
-  }
-  void copy_rows(std::byte* to, uint64_t to_pitch, const std::byte* from, uint64_t from_pitch,
-                 uint64_t bytes, uint64_t rows) override {
-    if (std::max(to_pitch, from_pitch) > kMostPitch) {
-      for (uint64_t r = 0; r < rows; ++r) copy(to + r * to_pitch, from + r * from_pitch, bytes);
-      return;
-    }
-    use_device();
-    check_cuda(
-        cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, stream_),
-        "copying");
     if (pageable(from) || pageable(to)) synchronize();
   }
   void clear(std::byte* at, uint64_t bytes) override {

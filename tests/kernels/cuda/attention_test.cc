@@ -24,14 +24,17 @@ using test::Random;
 using test::stream;
 
 struct Shape {
-  int64_t head_dim, kv_heads, group, block_size;
+  int64_t key_dim, kv_heads, group, block_size;
+  int64_t value_dim = 0;  // 0: as key_dim
   int64_t heads() const { return kv_heads * group; }
+  int64_t values() const { return value_dim > 0 ? value_dim : key_dim; }
 };
 
 struct Features {
   int64_t window = 0;
   float soft_cap = 0;
   bool alibi = false, sinks = false;
+  int64_t chunk = 0;
 };
 
 // Sequences in one cache whose blocks are handed out at random. Blocks that nobody may read hold
@@ -43,7 +46,8 @@ struct Problem {
     cache.dtype = dtype;
     cache.block_size = s.block_size;
     cache.kv_heads = s.kv_heads;
-    cache.head_dim = s.head_dim;
+    cache.key_dim = s.key_dim;
+    cache.value_dim = s.values();
     cache.key_scale = layer_scale;
     cache.value_scale = layer_scale * 2;
     stride = 0;
@@ -52,7 +56,8 @@ struct Problem {
       cache.blocks += ceil_div(c, s.block_size);
     }
     ++cache.blocks;
-    const size_t bytes = static_cast<size_t>(cache.blocks * kv_block_bytes(cache));
+    cache.block_stride = kv_block_bytes(cache);
+    const size_t bytes = static_cast<size_t>(cache.blocks * cache.block_stride);
     keys = std::make_unique<Buffer<std::byte>>(bytes);
     values = std::make_unique<Buffer<std::byte>>(bytes);
     cache.keys = keys->data();
@@ -72,8 +77,9 @@ struct Problem {
   }
 
   void store(size_t sequence, std::vector<int32_t>& blocks, Random& random) {
-    const int64_t context = contexts[sequence], cols = shape.kv_heads * shape.head_dim;
-    Matrix k = Matrix::random(context, cols, random), v = Matrix::random(context, cols, random);
+    const int64_t context = contexts[sequence];
+    Matrix k = Matrix::random(context, shape.kv_heads * shape.key_dim, random);
+    Matrix v = Matrix::random(context, shape.kv_heads * shape.values(), random);
     Buffer<int64_t> slots(static_cast<size_t>(context));
     int32_t* row = table->host() + static_cast<int64_t>(sequence) * stride;
     for (int64_t b = 0; b < ceil_div(context, shape.block_size); ++b) {
@@ -88,10 +94,9 @@ struct Problem {
     cuda::store_kv(device_k.tensor(), device_v.tensor(), slots.data(), cache, stream());
   }
 
-  // Nobody attends to what lies before the first window of a row at `position`.
+  // Nobody attends to what lies before the window or chunk of a row at `position`.
   void forget_before(size_t sequence, int64_t position) {
-    if (features.window == 0) return;
-    const int64_t first = std::max<int64_t>(0, position + 1 - features.window);
+    const int64_t first = first_attended(features.window, features.chunk, position);
     std::fill_n(table->host() + static_cast<int64_t>(sequence) * stride, first / shape.block_size,
                 -1);
   }
@@ -99,22 +104,25 @@ struct Problem {
   cuda::BlockTables tables() const { return {table->data(), stride}; }
   cuda::AttentionSettings settings(const Buffer<float>& device_slopes,
                                    const Buffer<float>& device_sinks) const {
-    return {scale, features.window, features.soft_cap,
+    return {scale,
+            features.window,
+            features.chunk,
+            features.soft_cap,
             features.alibi ? device_slopes.data() : nullptr,
             features.sinks ? device_sinks.data() : nullptr};
   }
 
-  double element(const std::byte* base, float layer_scale, size_t sequence, int64_t head,
-                 int64_t position, int64_t d) const {
+  double element(const std::byte* base, int64_t dim, float layer_scale, size_t sequence,
+                 int64_t head, int64_t position, int64_t d) const {
     const int64_t block = (*table)[sequence * static_cast<size_t>(stride) +
                                    static_cast<size_t>(position / shape.block_size)];
     const int64_t token = head * shape.block_size + position % shape.block_size;
-    const std::byte* at = base + block * kv_block_bytes(cache);
-    const int64_t i = token * shape.head_dim + d;
+    const std::byte* at = base + block * cache.block_stride;
+    const int64_t i = token * dim + d;
     if (cache.dtype == DType::f32) return reinterpret_cast<const float*>(at)[i];
     if (cache.dtype == DType::bf16) return bf16_to_float(reinterpret_cast<const uint16_t*>(at)[i]);
     const auto code = std::to_integer<uint8_t>(at[i]);
-    const int64_t elements = shape.kv_heads * shape.block_size * shape.head_dim;
+    const int64_t elements = shape.kv_heads * shape.block_size * dim;
     const float stored =
         layer_scale > 0 ? layer_scale : reinterpret_cast<const float*>(at + elements)[token];
     return static_cast<double>(stored) *
@@ -123,16 +131,16 @@ struct Problem {
 
   // One head of one row: softmax(score(q K^T)) V.
   void attend(const float* q, size_t sequence, int64_t head, int64_t position, float* out) const {
-    const int64_t first =
-        features.window > 0 ? std::max<int64_t>(0, position + 1 - features.window) : 0;
+    const int64_t first = first_attended(features.window, features.chunk, position);
     const auto h = static_cast<size_t>(head);
     const double sink = features.sinks ? sinks[h] : -std::numeric_limits<double>::infinity();
     std::vector<double> p;
     double top = sink;
     for (int64_t k = first; k <= position; ++k) {
       double dot = 0;
-      for (int64_t d = 0; d < shape.head_dim; ++d) {
-        dot += q[d] * element(keys->host(), cache.key_scale, sequence, head / shape.group, k, d);
+      for (int64_t d = 0; d < shape.key_dim; ++d) {
+        dot += q[d] * element(keys->host(), shape.key_dim, cache.key_scale, sequence,
+                              head / shape.group, k, d);
       }
       dot *= scale;
       if (features.soft_cap > 0) dot = features.soft_cap * std::tanh(dot / features.soft_cap);
@@ -142,11 +150,12 @@ struct Problem {
     }
     double sum = std::exp(sink - top);
     for (double& x : p) sum += x = std::exp(x - top);
-    for (int64_t d = 0; d < shape.head_dim; ++d) {
+    for (int64_t d = 0; d < shape.values(); ++d) {
       double total = 0;
       for (int64_t k = first; k <= position; ++k) {
-        total += p[static_cast<size_t>(k - first)] *
-                 element(values->host(), cache.value_scale, sequence, head / shape.group, k, d);
+        total += p[static_cast<size_t>(k - first)] * element(values->host(), shape.values(),
+                                                             cache.value_scale, sequence,
+                                                             head / shape.group, k, d);
       }
       out[d] = static_cast<float>(total / sum);
     }
@@ -168,10 +177,10 @@ Matrix decode(const Problem& p, const Matrix& q, const std::vector<int32_t>& seq
               const std::vector<int32_t>& positions, int64_t longer = 0) {
   Buffer<int32_t> device_sequences(sequences), device_positions(positions);
   Buffer<float> slopes(p.slopes), sinks(p.sinks);
-  DeviceMatrix from(q, 1), to(q.rows(), q.cols(), 5);
+  DeviceMatrix from(q, 1), to(q.rows(), p.shape.heads() * p.shape.values(), 5);
   const int64_t longest = *std::max_element(positions.begin(), positions.end()) + 1 + longer;
   Buffer<std::byte> workspace(
-      cuda::decode_workspace_bytes(q.rows(), p.shape.heads(), p.shape.head_dim, longest));
+      cuda::decode_workspace_bytes(q.rows(), p.shape.heads(), p.shape.values(), longest));
   cuda::attention_decode(from.tensor(), p.cache, p.tables(),
                          {device_sequences.data(), device_positions.data(), longest},
                          p.settings(slopes, sinks), workspace.data(), to.tensor(), stream());
@@ -182,8 +191,8 @@ Matrix decode(const Problem& p, const Matrix& q, const std::vector<int32_t>& seq
 // The last token of each sequence.
 void check_decode(Problem& p, Random& random) {
   const auto rows = static_cast<int64_t>(p.contexts.size());
-  const int64_t cols = p.shape.heads() * p.shape.head_dim;
-  Matrix q = Matrix::random(rows, cols, random), expected(rows, cols);
+  Matrix q = Matrix::random(rows, p.shape.heads() * p.shape.key_dim, random);
+  Matrix expected(rows, p.shape.heads() * p.shape.values());
   std::vector<int32_t> sequences, positions;
   for (int64_t r = 0; r < rows; ++r) {
     const auto sequence = static_cast<size_t>(rows - 1 - r);  // rows in another order
@@ -191,8 +200,8 @@ void check_decode(Problem& p, Random& random) {
     positions.push_back(static_cast<int32_t>(p.contexts[sequence] - 1));
     p.forget_before(sequence, positions.back());
     for (int64_t h = 0; h < p.shape.heads(); ++h) {
-      const int64_t at = h * p.shape.head_dim;
-      p.attend(&q.at(r, at), sequence, h, positions.back(), &expected.at(r, at));
+      p.attend(&q.at(r, h * p.shape.key_dim), sequence, h, positions.back(),
+               &expected.at(r, h * p.shape.values()));
     }
   }
   Matrix out = in_every_order([&] { return decode(p, q, sequences, positions); });
@@ -215,16 +224,18 @@ const std::vector<Features>& all_features() {
       {.soft_cap = 1.5f},
       {.alibi = true},
       {.sinks = true},
-      {.window = 45, .soft_cap = 2, .alibi = true, .sinks = true}};
+      {.chunk = 64},
+      {.window = 45, .soft_cap = 2, .alibi = true, .sinks = true, .chunk = 100}};
   return features;
 }
 
 TEST(CudaAttentionDecode, EqualsFloat64ForEveryCacheType) {
   Random random("CudaAttentionDecode.EqualsFloat64ForEveryCacheType");
-  for (const Shape& shape : {Shape{8, 1, 1, 2}, Shape{40, 2, 3, 16}, Shape{128, 1, 8, 32},
-                             Shape{256, 1, 9, 4}, Shape{80, 2, 2, 1}}) {
+  for (const Shape& shape :
+       {Shape{8, 1, 1, 2}, Shape{40, 2, 3, 16}, Shape{128, 1, 8, 32}, Shape{256, 1, 9, 4},
+        Shape{80, 2, 2, 1}, Shape{192, 1, 2, 16, 128}, Shape{24, 2, 2, 8, 112}}) {
     for (auto [dtype, scale] : cache_types()) {
-      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << shape.head_dim);
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << shape.key_dim);
       Problem p(shape, dtype, scale, {}, {1, random.between(2, 40), 47}, random);
       check_decode(p, random);
     }
@@ -235,8 +246,8 @@ TEST(CudaAttentionDecode, HasAllFeaturesOverSeveralPartitions) {
   Random random("CudaAttentionDecode.HasAllFeaturesOverSeveralPartitions");
   for (const Features& features : all_features()) {
     SCOPED_TRACE(testing::Message()
-                 << "window " << features.window << ", soft cap " << features.soft_cap << ", "
-                 << features.alibi << features.sinks);
+                 << "window " << features.window << ", chunk " << features.chunk << ", soft cap "
+                 << features.soft_cap << ", " << features.alibi << features.sinks);
     Problem p({16, 2, 2, 16}, DType::bf16, 0, features, {1, 7, 8, 512, 513, 1100}, random);
     check_decode(p, random);
   }
@@ -254,31 +265,31 @@ TEST(CudaAttentionDecode, IsLaunchedForPowersOfTwoOfPartitions) {
 // Two chunks of two sequences, the second of which has a past.
 void check_prefill(Problem& p, int64_t past, Random& random) {
   const int64_t rows = p.contexts[0] + p.contexts[1] - past;
-  const int64_t cols = p.shape.heads() * p.shape.head_dim;
-  Matrix q = Matrix::random(rows, cols, random), expected(rows, cols);
+  Matrix q = Matrix::random(rows, p.shape.heads() * p.shape.key_dim, random);
+  Matrix expected(rows, p.shape.heads() * p.shape.values());
   std::vector<cuda::PrefillChunk> chunks(2);
   chunks[0] = {static_cast<int32_t>(p.contexts[1] - past), static_cast<int32_t>(p.contexts[0]), 0,
                0};
   chunks[1] = {0, static_cast<int32_t>(p.contexts[1] - past), static_cast<int32_t>(past), 1};
   p.forget_before(1, past);
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) {  // as the kernel rounds it
+    for (int64_t c = 0; c < q.cols(); ++c) {  // as the kernel rounds it
       q.at(r, c) = bf16_to_float(float_to_bf16(q.at(r, c)));
     }
   }
   for (const cuda::PrefillChunk& chunk : chunks) {
     for (int64_t r = 0; r < chunk.rows; ++r) {
       for (int64_t h = 0; h < p.shape.heads(); ++h) {
-        const int64_t at = h * p.shape.head_dim, row = chunk.first_row + r;
-        p.attend(&q.at(row, at), static_cast<size_t>(chunk.sequence), h, chunk.first_position + r,
-                 &expected.at(row, at));
+        const int64_t row = chunk.first_row + r;
+        p.attend(&q.at(row, h * p.shape.key_dim), static_cast<size_t>(chunk.sequence), h,
+                 chunk.first_position + r, &expected.at(row, h * p.shape.values()));
       }
     }
   }
   Buffer<cuda::PrefillChunk> device_chunks(chunks);
   Buffer<float> slopes(p.slopes), sinks(p.sinks);
   Matrix out = in_every_order([&] {
-    DeviceMatrix from(q, 1), to(rows, cols, 3);
+    DeviceMatrix from(q, 1), to(rows, expected.cols(), 3);
     cuda::attention_prefill(from.tensor(), p.cache, p.tables(), device_chunks.data(), 2,
                             std::max(chunks[0].rows, chunks[1].rows), p.settings(slopes, sinks),
                             to.tensor(), stream());
@@ -292,10 +303,11 @@ void check_prefill(Problem& p, int64_t past, Random& random) {
 TEST(CudaAttentionPrefill, EqualsFloat64ForEveryCacheType) {
   Random random("CudaAttentionPrefill.EqualsFloat64ForEveryCacheType");
   for (const Shape& shape :
-       {Shape{8, 1, 1, 2}, Shape{64, 2, 2, 16}, Shape{112, 1, 2, 8}, Shape{200, 1, 1, 4}}) {
+       {Shape{8, 1, 1, 2}, Shape{64, 2, 2, 16}, Shape{112, 1, 2, 8}, Shape{200, 1, 1, 4},
+        Shape{192, 1, 2, 16, 128}, Shape{24, 1, 1, 8, 72}}) {
     for (auto [dtype, scale] : cache_types()) {
       if (dtype == DType::f32) continue;
-      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << shape.head_dim);
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << shape.key_dim);
       Problem p(shape, dtype, scale, {}, {random.between(1, 30), 75}, random);
       check_prefill(p, 40, random);
     }
@@ -306,8 +318,8 @@ TEST(CudaAttentionPrefill, HasAllFeaturesOverSeveralTiles) {
   Random random("CudaAttentionPrefill.HasAllFeaturesOverSeveralTiles");
   for (const Features& features : all_features()) {
     SCOPED_TRACE(testing::Message()
-                 << "window " << features.window << ", soft cap " << features.soft_cap << ", "
-                 << features.alibi << features.sinks);
+                 << "window " << features.window << ", chunk " << features.chunk << ", soft cap "
+                 << features.soft_cap << ", " << features.alibi << features.sinks);
     Problem p({16, 1, 2, 16}, DType::bf16, 0, features, {70, 150}, random);
     check_prefill(p, 77, random);
   }

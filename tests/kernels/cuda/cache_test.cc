@@ -18,14 +18,22 @@ using test::Random;
 using test::stream;
 
 struct Shape {
-  int64_t heads, head_dim, block_size;
+  int64_t heads, key_dim, block_size, value_dim;
 };
 constexpr int64_t kBlocks = 5;
 
 struct Cache {
   Cache(const Shape& s, DType dtype, float scale) {
-    view = {nullptr, nullptr, dtype, kBlocks, s.block_size, s.heads, s.head_dim, scale, 2 * scale};
-    const size_t bytes = static_cast<size_t>(kBlocks * kv_block_bytes(view));
+    view = {.dtype = dtype,
+            .blocks = kBlocks,
+            .block_size = s.block_size,
+            .kv_heads = s.heads,
+            .key_dim = s.key_dim,
+            .value_dim = s.value_dim,
+            .key_scale = scale,
+            .value_scale = 2 * scale};
+    view.block_stride = kv_block_bytes(view) + 8;
+    const size_t bytes = static_cast<size_t>(kBlocks * view.block_stride);
     keys = std::make_unique<Buffer<std::byte>>(bytes);
     values = std::make_unique<Buffer<std::byte>>(bytes);
     view.keys = keys->data();
@@ -36,30 +44,30 @@ struct Cache {
 };
 
 // What the blocks must hold, by plain loops; bytes that nobody writes stay 0xa5.
-std::vector<std::byte> expected_blocks(const KvCache& cache, const Matrix& x,
+std::vector<std::byte> expected_blocks(const KvCache& cache, int64_t dim, const Matrix& x,
                                        const std::vector<int64_t>& slots, float layer_scale) {
   const int64_t width = dtype_bytes(cache.dtype);
-  std::vector<std::byte> all(static_cast<size_t>(kBlocks * kv_block_bytes(cache)), std::byte{0xa5});
+  std::vector<std::byte> all(static_cast<size_t>(kBlocks * cache.block_stride), std::byte{0xa5});
   auto put = [&](int64_t at, auto code) { std::memcpy(all.data() + at, &code, sizeof code); };
   for (size_t r = 0; r < slots.size(); ++r) {
     if (slots[r] < 0) continue;
-    const int64_t block = slots[r] / cache.block_size * kv_block_bytes(cache);
+    const int64_t block = slots[r] / cache.block_size * cache.block_stride;
     for (int64_t h = 0; h < cache.kv_heads; ++h) {
       const int64_t token = h * cache.block_size + slots[r] % cache.block_size;
       float top = 0;
-      for (int64_t d = 0; d < cache.head_dim; ++d) {
-        const float v = x.at(static_cast<int64_t>(r), h * cache.head_dim + d);
+      for (int64_t d = 0; d < dim; ++d) {
+        const float v = x.at(static_cast<int64_t>(r), h * dim + d);
         if (std::isfinite(v)) top = std::max(top, std::abs(v));
       }
       float scale = layer_scale;
       if (width == 1 && scale == 0) {
         scale = top / (cache.dtype == DType::f8_e4m3 ? 448.0f : 57344.0f);
         if (!(scale > 0)) scale = 1;
-        put(block + cache.kv_heads * cache.block_size * cache.head_dim + 4 * token, scale);
+        put(block + cache.kv_heads * cache.block_size * dim + 4 * token, scale);
       }
-      for (int64_t d = 0; d < cache.head_dim; ++d) {
-        const float v = x.at(static_cast<int64_t>(r), h * cache.head_dim + d);
-        const int64_t at = block + (token * cache.head_dim + d) * width;
+      for (int64_t d = 0; d < dim; ++d) {
+        const float v = x.at(static_cast<int64_t>(r), h * dim + d);
+        const int64_t at = block + (token * dim + d) * width;
         if (cache.dtype == DType::f32) put(at, v);
         if (cache.dtype == DType::bf16) put(at, float_to_bf16(v));
         if (cache.dtype == DType::f8_e4m3) put(at, float_to_e4m3(v / scale));
@@ -72,7 +80,13 @@ std::vector<std::byte> expected_blocks(const KvCache& cache, const Matrix& x,
 
 TEST(CudaCache, StoresKeysAndValuesBitForBit) {
   Random random("CudaCache.StoresKeysAndValuesBitForBit");
-  for (const Shape& shape : {Shape{1, 8, 2}, {3, 40, 16}, {8, 128, 32}, {5, 256, 4}, {6, 72, 1}}) {
+  for (const Shape& shape : {Shape{1, 8, 2, 8},
+                             {3, 40, 16, 40},
+                             {8, 128, 32, 128},
+                             {5, 256, 4, 256},
+                             {6, 72, 1, 72},
+                             {2, 24, 16, 16},
+                             {3, 16, 8, 64}}) {
     for (auto [dtype, scale] : {std::pair{DType::bf16, 0.0f},
                                 {DType::f32, 0.0f},
                                 {DType::f8_e4m3, 0.0f},
@@ -80,9 +94,9 @@ TEST(CudaCache, StoresKeysAndValuesBitForBit) {
                                 {DType::f8_e5m2, 0.0f},
                                 {DType::f8_e5m2, 0.5f}}) {
       const int64_t rows = std::min<int64_t>(kBlocks * shape.block_size, 7);
-      Matrix k = Matrix::random(rows, shape.heads * shape.head_dim, random);
-      Matrix v = Matrix::random(rows, shape.heads * shape.head_dim, random);
-      for (int64_t d = 0; d < shape.head_dim; ++d) k.at(1, d) = 0;  // a scale of 1
+      Matrix k = Matrix::random(rows, shape.heads * shape.key_dim, random);
+      Matrix v = Matrix::random(rows, shape.heads * shape.value_dim, random);
+      for (int64_t d = 0; d < shape.key_dim; ++d) k.at(1, d) = 0;  // a scale of 1
       k.at(2, 3) = std::numeric_limits<float>::quiet_NaN();
       k.at(3, 3) = std::numeric_limits<float>::infinity();
       v.at(1, 5) = std::numeric_limits<float>::max();
@@ -96,9 +110,10 @@ TEST(CudaCache, StoresKeysAndValuesBitForBit) {
       Buffer<int64_t> device_slots(slots);
       cuda::store_kv(device_k.tensor(), device_v.tensor(), device_slots.data(), cache.view,
                      stream());
-      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << shape.head_dim);
-      EXPECT_EQ(cache.keys->copy(), expected_blocks(cache.view, k, slots, scale));
-      EXPECT_EQ(cache.values->copy(), expected_blocks(cache.view, v, slots, 2 * scale));
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << shape.key_dim);
+      EXPECT_EQ(cache.keys->copy(), expected_blocks(cache.view, shape.key_dim, k, slots, scale));
+      EXPECT_EQ(cache.values->copy(),
+                expected_blocks(cache.view, shape.value_dim, v, slots, 2 * scale));
     }
   }
 }
@@ -106,7 +121,7 @@ TEST(CudaCache, StoresKeysAndValuesBitForBit) {
 // The reference kernel and the loops above agree where both are defined.
 TEST(CudaCache, StoresWhatTheReferenceStores) {
   Random random("CudaCache.StoresWhatTheReferenceStores");
-  const Shape shape{2, 24, 4};
+  const Shape shape{2, 24, 4, 24};
   for (DType dtype : {DType::bf16, DType::f32}) {
     Cache cache(shape, dtype, 0), expected(shape, dtype, 0);
     Matrix k = Matrix::random(6, 48, random), v = Matrix::random(6, 48, random);
@@ -114,14 +129,9 @@ TEST(CudaCache, StoresWhatTheReferenceStores) {
     DeviceMatrix device_k(k, 0), device_v(v, 0);
     Buffer<int64_t> device_slots(slots);
     cuda::store_kv(device_k.tensor(), device_v.tensor(), device_slots.data(), cache.view, stream());
-    KvCache host;
+    KvCache host = expected.view;
     host.keys = expected.keys->host();
     host.values = expected.values->host();
-    host.dtype = dtype;
-    host.blocks = kBlocks;
-    host.block_size = shape.block_size;
-    host.kv_heads = shape.heads;
-    host.head_dim = shape.head_dim;
     ReferenceKernels(Compute::bf16).store_kv(k.tensor(), v.tensor(), slots, host);
     EXPECT_EQ(cache.keys->copy(), expected.keys->copy());
     EXPECT_EQ(cache.values->copy(), expected.values->copy());

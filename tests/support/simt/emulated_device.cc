@@ -204,11 +204,6 @@ class EmulatedStream final : public DeviceStream {
     }
     if (!device_.stays(to)) synchronize();
   }
-  void copy_rows(std::byte* to, uint64_t to_pitch, const std::byte* from, uint64_t from_pitch,
-                 uint64_t bytes, uint64_t rows) override {
-    if (std::min(to_pitch, from_pitch) < bytes) throw Fault("rows that overlap are copied");
-    for (uint64_t r = 0; r < rows; ++r) copy(to + r * to_pitch, from + r * from_pitch, bytes);
-  }
   void clear(std::byte* at, uint64_t bytes) override {
     device_.streams().put(stream_, [=] { std::memset(at, 0, bytes); });
   }
