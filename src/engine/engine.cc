@@ -363,10 +363,11 @@ void Engine::finish_with_error(OutputId id, const std::string& error,
 // A group with a window needs the slots of its last tokens only.
 void Engine::count_slots(const Sequence& sequence) {
   const BlockManager& blocks = runner_.blocks();
-  stats_.slots_held += sequence.table().blocks_held() * blocks.block_size();
   for (size_t g = 0; g < blocks.groups(); ++g) {
-    int64_t first = blocks.first_block(g, sequence.length()) * blocks.block_size();
-    stats_.slots_filled += sequence.length() - first;
+    if (blocks.is_state(g)) continue;
+    int64_t size = blocks.block_size(g);
+    stats_.slots_held += sequence.table().blocks_held(g) * size;
+    stats_.slots_filled += sequence.length() - blocks.first_block(g, sequence.length()) * size;
   }
 }
 

@@ -12,28 +12,25 @@ namespace sluice {
 namespace {
 
 KvStorage make_storage(const CausalLM& model, Device& device, DeviceStream& stream, Ledger& ledger,
-                       const MemoryPlan& plan, const RunShape& shape) {
-  KvCache cache = kv_cache_shape(model, shape);
-  cache.blocks = plan.kv_blocks;
-  std::vector<int64_t> areas;
-  for (const LayerGroups::Layer& l : model.layer_groups().layers) areas.push_back(l.area);
+                       const KvLayout& layout, const MemoryPlan& plan, const RunShape& shape) {
   KvStorage::Swap swap{plan.swap_blocks, plan.disk_blocks, shape.swap.directory};
-  bool scales = is_float8(cache.dtype);
+  bool scales = is_float8(shape.kv_dtype);
   return {device,
           stream,
           ledger,
-          cache,
-          areas,
+          layout,
+          plan.kv_blocks,
           swap,
           scales ? model.kv_scales() : std::span<const KvScales>{}};
 }
 
-BlockOptions block_options(const CausalLM& model, const MemoryPlan& plan, const RunShape& shape,
+BlockOptions block_options(const KvLayout& layout, const MemoryPlan& plan, const RunShape& shape,
                            const BlockCosts& costs) {
-  return {shape.block_size,
-          model.layer_groups().windows,
-          {plan.kv_blocks, plan.swap_blocks, plan.disk_blocks},
-          costs};
+  return {.block_size = shape.block_size,
+          .groups = layout.groups,
+          .blocks = {plan.kv_blocks, plan.swap_blocks, plan.disk_blocks},
+          .costs = costs,
+          .snapshot_tokens = kSnapshotTokens};
 }
 
 }  // namespace
@@ -45,7 +42,8 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
       device_(shape.backend->device()),
       stream_(device_.stream()),
-      needs_(workspace_needs(model, shape, plan.chunk_rows)),
+      layout_(kv_layout(model, shape)),
+      needs_(workspace_needs(model, layout_, shape, plan.chunk_rows)),
       workspace_memory_(device_.memory(ledger, Use::workspace, "kernels",
                                        shape.backend->kernels_bytes(needs_).device,
                                        Buffer::Touch::now)),
@@ -59,8 +57,8 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
       logits_host_(ledger, Use::activations, "logits",
                    device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
-      kv_(make_storage(model, device_, *stream_, ledger, plan, shape)),
-      blocks_(block_options(model, plan, shape, costs)),
+      kv_(make_storage(model, device_, *stream_, ledger, layout_, plan, shape)),
+      blocks_(block_options(layout_, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes())),
       groups_(blocks_.groups()),
@@ -188,7 +186,8 @@ void Runner::add_part(const StepPart& part) {
   for (int64_t i = 0; i < rows; ++i) positions_.push_back(static_cast<int32_t>(first + i));
   for (size_t g = 0; g < groups_.size(); ++g) {
     GroupRows& kv = groups_[g];
-    for (int64_t i = 0; i < rows; ++i) kv.slots.push_back(sequence.table().slot(g, first + i));
+    for (int64_t i = 0; i < rows && !blocks_.is_state(g); ++i)
+      kv.slots.push_back(sequence.table().slot(g, first + i));
     kv.chunks.push_back({first_row, rows, first, sequence.table().blocks(g)});
   }
   fill_rope(part, first_row);

@@ -121,6 +121,7 @@ class Runner {
   int64_t logits_rows_;
   Device& device_;
   std::unique_ptr<DeviceStream> stream_;
+  KvLayout layout_;
   WorkspaceNeeds needs_;
   Buffer workspace_memory_;
   Buffer workspace_host_;

@@ -61,10 +61,11 @@ void Scheduler::preempt(Job& job) {
   step_.erase(scheduled);
 }
 
-bool Scheduler::reserve(Job& job, int64_t rows) {
+bool Scheduler::reserve(Job& job, int64_t rows, bool rewindable) {
   int64_t first = job.sequence.length();
-  if (job.sequence.table().missing(first, first + rows) > blocks_.free_blocks()) return false;
-  return job.sequence.table().reserve(first, first + rows, copies_);
+  BlockTable& table = job.sequence.table();
+  if (table.missing(first, first + rows, rewindable) > blocks_.free_blocks()) return false;
+  return table.reserve(first, first + rows, copies_, rewindable);
 }
 
 const std::vector<ScheduledJob>& Scheduler::schedule() {
@@ -97,16 +98,19 @@ bool Scheduler::room_in_step() const {
 }
 
 void Scheduler::run(Job& job) {
-  int64_t rows = std::min(rows_left_, rows_wanted(job));
+  const int64_t to_snapshot = blocks_.rows_to_snapshot(job.sequence.length());
+  int64_t rows = std::min({rows_left_, rows_wanted(job), to_snapshot});
   if (rows == 0) return;
-  while (!reserve(job, rows)) {
+  while (!reserve(job, rows, false)) {
     Job& last = *running_.rbegin()->second;
     preempt(last);
     if (&last == &job) return;
   }
   bool to_the_end = job.sequence.length() + rows == std::ssize(job.ids);
-  int64_t guesses = to_the_end ? std::min(rows_left_ - rows, std::ssize(job.guesses)) : 0;
-  if (guesses > 0 && !reserve(job, rows + guesses)) guesses = 0;  // no reason to preempt anybody
+  int64_t room = std::min(rows_left_, to_snapshot) - rows;
+  int64_t guesses = to_the_end ? std::min(room, std::ssize(job.guesses)) : 0;
+  // No reason to preempt anybody.
+  if (guesses > 0 && !reserve(job, rows + guesses, true)) guesses = 0;
   step_.push_back({&job, rows + guesses, guesses});
   rows_left_ -= rows + guesses;
 }

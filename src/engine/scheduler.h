@@ -85,7 +85,7 @@ class Scheduler {
 
   bool arrive_late(std::span<const BlockCopy> copies) const;
   bool room_in_step() const;
-  bool reserve(Job& job, int64_t rows);
+  bool reserve(Job& job, int64_t rows, bool rewindable);
   void run(Job& job);
   bool admit(Job& job);
   void preempt(Job& job);

@@ -109,7 +109,7 @@ Session::Session(SessionOptions options, Session* host)
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
   // What the kernels have no code for is refused before anything is read.
-  backend_->check_supported(kv_cache_shape(*model_.root, run_shape(1, 1, 1)));
+  check_kv_supported(kv_layout(*model_.root, run_shape(1, 1, 1)), *backend_);
   if (options_.longest_model_len) max_model_len_ = longest_sequence();
 }
 
@@ -449,8 +449,7 @@ BlockCosts Session::block_costs() const {
   const std::filesystem::path& swap = options_.swap.directory;
   Rates rates = remembered_rates(
       rates_file(), rate_keys(swap.empty() ? options_.model : swap, options_.quantize));
-  uint64_t slot =
-      kv_slot_bytes(kv_cache_shape(*model_.root, shape_), model_.root->layer_groups().areas);
+  uint64_t slot = kv_layout(*model_.root, shape_).slot_bytes();
   return predict_block_costs(slot, shape_.block_size, *read_plan_, rates);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "src/base/error.h"
@@ -23,20 +24,41 @@ BlockManager::BlockManager(BlockOptions options)
     : options_(std::move(options)),
       pools_{BlockPool(options_.blocks[0]), BlockPool(options_.blocks[1]),
              BlockPool(options_.blocks[2])},
-      prefixes_(static_cast<int64_t>(options_.windows.size())) {
+      prefixes_(static_cast<int64_t>(options_.groups.size())) {
   for (size_t t = 0; t < kTiers; ++t) held_[t].resize(static_cast<size_t>(options_.blocks[t]));
+  common_ = block_size();
+  for (size_t g = 0; g < groups(); ++g) {
+    has_states_ |= is_state(g);
+    if (is_state(g)) continue;
+    check(block_size(g) % block_size() == 0, "blocks of a multiple of the smallest");
+    common_ = std::lcm(common_, block_size(g));
+  }
+  int64_t& distance = options_.snapshot_tokens;
+  distance = ceil_div(std::max<int64_t>(distance, 1), common_) * common_;
 }
 
 int64_t BlockManager::first_block(size_t group, int64_t position) const {
-  int64_t window = options_.windows[group];
-  return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1) / block_size();
+  const KvGroup& g = options_.groups[group];
+  return first_attended(g.window, g.chunk, position) / g.block_size;
 }
 
 int64_t BlockManager::most_blocks(int64_t tokens, int64_t rows) const {
-  int64_t all = ceil_div(tokens, block_size()), sum = 0;
-  for (int64_t window : options_.windows)
-    sum += window == 0 ? all : std::min(all, ceil_div(window - 1 + rows, block_size()) + 1);
+  int64_t sum = 0;
+  for (const KvGroup& g : options_.groups) sum += sluice::most_blocks(g, tokens, rows);
   return sum;
+}
+
+bool BlockManager::has(const Prefix& prefix, size_t group) const {
+  return nearest(prefix.groups[group]).has_value();
+}
+
+template <class Take>
+void BlockManager::each_needed(size_t group, size_t prefixes, Take take) const {
+  auto count = static_cast<int64_t>(prefixes), each = multiple(group);
+  if (count == 0) return;
+  int64_t first = is_state(group) ? count - 1 : first_block(group, count * block_size());
+  for (int64_t b = first; (b + 1) * each <= count; ++b)
+    take(static_cast<size_t>(b), static_cast<size_t>((b + 1) * each - 1));
 }
 
 std::optional<int32_t> BlockManager::take(std::vector<BlockCopy>& copies) {
@@ -104,15 +126,16 @@ double BlockManager::restore_cost(const Prefix::Group& group) const {
   return place->tier == Tier::device ? 0 : options_.costs.restore[static_cast<size_t>(place->tier)];
 }
 
-// How many of the known blocks to begin with, so that bringing them back and computing the rest
-// takes least. A group with a window needs only the last of them.
+// How many of the known prefixes to begin with, so that bringing their blocks back and computing
+// the rest takes least. A group with a window needs only the last of them, a state the very last.
 int64_t BlockManager::cheapest(std::span<Prefix* const> known, int64_t tokens) const {
   auto token_cost = options_.costs.recompute / static_cast<double>(block_size());
-  std::vector<std::vector<double>> sums(groups(), {0});   // of the first i blocks, where they exist
-  std::vector<std::vector<int64_t>> gaps(groups(), {0});  // 1 + the last one that does not
+  std::vector<std::vector<double>> sums(groups(), {0});   // of the first i prefixes' blocks
+  std::vector<std::vector<int64_t>> gaps(groups(), {0});  // 1 + the last of them that is nowhere
   for (size_t g = 0; g < groups(); ++g) {
     for (size_t i = 0; i < known.size(); ++i) {
-      double cost = restore_cost(known[i]->groups[g]);
+      bool ends = (static_cast<int64_t>(i) + 1) % multiple(g) == 0;
+      double cost = ends ? restore_cost(known[i]->groups[g]) : 0;
       bool there = cost < std::numeric_limits<double>::infinity();
       sums[g].push_back(sums[g].back() + (there ? cost : 0));
       gaps[g].push_back(there ? gaps[g].back() : static_cast<int64_t>(i) + 1);
@@ -120,11 +143,13 @@ int64_t BlockManager::cheapest(std::span<Prefix* const> known, int64_t tokens) c
   }
   int64_t best = 0;
   double least = token_cost * static_cast<double>(tokens);
-  for (size_t k = 1; k <= known.size(); ++k) {
+  const auto step = static_cast<size_t>(common_ / block_size());
+  for (size_t k = step; k <= known.size(); k += step) {
     auto stored = static_cast<int64_t>(k) * block_size();
     double cost = token_cost * static_cast<double>(tokens - stored);
     for (size_t g = 0; g < groups(); ++g) {
-      int64_t first = first_block(g, stored);
+      int64_t first =
+          is_state(g) ? static_cast<int64_t>(k) - 1 : first_block(g, stored) * multiple(g);
       if (gaps[g][k] > first) cost = std::numeric_limits<double>::infinity();
       cost += sums[g][k] - sums[g][static_cast<size_t>(first)];
     }
@@ -145,12 +170,11 @@ PrefixMatch BlockManager::match(uint64_t root, std::span<const int32_t> ids) con
     match.prefixes.push_back(parent);
   }
   match.prefixes.resize(static_cast<size_t>(cheapest(match.prefixes, std::ssize(ids))));
-  int64_t stored = std::ssize(match.prefixes) * block_size();
   for (size_t g = 0; g < groups(); ++g) {
-    for (int64_t i = first_block(g, stored); i < std::ssize(match.prefixes); ++i) {
-      int32_t block = match.prefixes[static_cast<size_t>(i)]->groups[g].block[0];
+    each_needed(g, match.prefixes.size(), [&](size_t, size_t prefix) {
+      int32_t block = match.prefixes[prefix]->groups[g].block[0];
       if (block >= 0 && uses(block) > 0) ++match.in_use;
-    }
+    });
   }
   return match;
 }
@@ -163,21 +187,23 @@ void BlockManager::adopt(const PrefixMatch& match, std::vector<std::vector<int32
     int32_t* to;
   };
   std::vector<Missing> missing;
-  int64_t stored = std::ssize(match.prefixes) * block_size();
   // First whatever is there gets a use, so that none of it makes room for the rest.
   for (size_t g = 0; g < groups(); ++g) {
-    blocks[g].assign(match.prefixes.size(), -1);
-    for (auto i = static_cast<size_t>(first_block(g, stored)); i < match.prefixes.size(); ++i) {
-      Prefix& prefix = *match.prefixes[i];
+    size_t known = match.prefixes.size() / static_cast<size_t>(multiple(g));
+    if (is_state(g)) known = std::min<size_t>(known, 1);
+    blocks[g].assign(known, -1);
+    each_needed(g, match.prefixes.size(), [&](size_t b, size_t p) {
+      Prefix& prefix = *match.prefixes[p];
+      int32_t& block = blocks[g][is_state(g) ? 0 : b];
       std::optional<BlockPlace> place = nearest(prefix.groups[g]);
       check(place.has_value(), "a KV prefix is adopted that is nowhere");
       pool(place->tier).share(place->block);
       if (place->tier == Tier::device) {
-        blocks[g][i] = place->block;
+        block = place->block;
       } else {
-        missing.push_back({{&prefix, g}, *place, &blocks[g][i]});
+        missing.push_back({{&prefix, g}, *place, &block});
       }
-    }
+    });
   }
   for (Missing& m : missing) {
     std::optional<int32_t> block = take(copies);

@@ -1,5 +1,6 @@
-// The blocks of one sequence: of each group of layers, token position / block_size → block. Several
-// sequences may share those at their beginnings. Bookkeeping only.
+// The blocks of one sequence: of each group of layers, token position / block_size → block; of a
+// state's the one that holds it. Several sequences may share those at their beginnings. Bookkeeping
+// only.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +16,24 @@ class BlockTable {
  public:
   // The manager outlives the table. `root`: tables of different roots share no prefixes.
   BlockTable(BlockManager& manager, uint64_t root)
-      : manager_(&manager), root_(root), blocks_(manager.groups()) {}
+      : manager_(&manager), root_(root), blocks_(manager.groups()), before_(manager.groups(), -1) {}
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&&) = delete;
   ~BlockTable() { release(); }
 
-  // Blocks for `tokens` positions, of which those from `first` on are going to be written: a block
-  // there that others use, too, is replaced by one to copy it to. Blocks that no token from `first`
-  // on looks at are given back. False where the manager runs out: what could be had is kept. What
-  // has to be copied is added to `copies` in any case.
-  bool reserve(int64_t first, int64_t tokens, std::vector<BlockCopy>& copies);
+  // Blocks for `tokens` positions, of which those from `first`, the sequence's length, on are going
+  // to be written: a block there that others use, too, is replaced by one to copy it to; so is a
+  // state that a prefix holds. Blocks that no token from `first` on looks at are given back. False
+  // where the manager runs out: what could be had is kept. What has to be copied is added to
+  // `copies` in any case. With `rewindable`, states stay as they are now, too, for rewind().
+  bool reserve(int64_t first, int64_t tokens, std::vector<BlockCopy>& copies,
+               bool rewindable = false);
   // Blocks that reserve() would take beside those that it gives back and nobody else uses.
-  int64_t missing(int64_t first, int64_t tokens) const;
+  int64_t missing(int64_t first, int64_t tokens, bool rewindable = false) const;
+  // Of a sequence of `length` tokens, whose last ones are to be forgotten: the most tokens up to
+  // `wanted` that it can go on from, which without states are these. With states it is where
+  // reserve() has kept them, or nothing, with all blocks given back.
+  int64_t rewind(int64_t length, int64_t wanted);
 
   // What is known of `ids`, to adopt() before anything else happens to the manager.
   PrefixMatch match(std::span<const int32_t> ids) const { return manager_->match(root_, ids); }
@@ -43,17 +50,29 @@ class BlockTable {
   // -1: a block that is not needed any more.
   const std::vector<int32_t>& blocks(size_t group = 0) const { return blocks_[group]; }
   int64_t blocks_held() const;
+  int64_t blocks_held(size_t group) const;
   int64_t slot(size_t group, int64_t position) const;  // block * block_size + offset
 
  private:
   int64_t block_size() const { return manager_->block_size(); }
+  bool reserve_tokens(size_t group, int64_t first, int64_t tokens, std::vector<BlockCopy>& copies);
+  bool reserve_state(size_t group, std::vector<BlockCopy>& copies, bool rewindable);
+  bool replace(int32_t& block, std::vector<BlockCopy>& copies);
+  int64_t missing_tokens(size_t group, int64_t first, int64_t tokens) const;
+  int64_t missing_states(size_t group, bool rewindable) const;
+  void want(size_t prefix, size_t group);
   void give_back_blocks();
+  void give_back_before();
   void give_up_wants();
 
   BlockManager* manager_;
   uint64_t root_;
   std::vector<std::vector<int32_t>> blocks_;  // of each group
-  std::vector<Prefix*> prefixes_;             // of the first blocks, those that are remembered
+  // Of each group's state before the last step, which was then `before_length_` tokens long; -1:
+  // none.
+  std::vector<int32_t> before_;
+  int64_t before_length_ = -1;
+  std::vector<Prefix*> prefixes_;  // of the first blocks, those that are remembered
   struct Want {
     Prefix* prefix = nullptr;
     size_t group = 0;

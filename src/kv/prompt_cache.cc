@@ -100,11 +100,24 @@ void PromptCache::read_index(const io::Fd& fd, uint64_t file_bytes) {
 
 std::vector<PromptCache::Slot> PromptCache::slots(int64_t blocks) const {
   std::vector<Slot> all;
-  for (int64_t b = 0; b < blocks; ++b) {
-    for (size_t g = 0; g < blocks_.groups(); ++g)
-      if (b >= blocks_.first_block(g, blocks * blocks_.block_size())) all.push_back({b, g});
+  for (int64_t end = 1; end <= blocks; ++end) {
+    for (size_t g = 0; g < blocks_.groups(); ++g) {
+      if (blocks_.is_state(g)) {
+        if (end == blocks) all.push_back({0, g, end});
+        continue;
+      }
+      const int64_t block = end / blocks_.multiple(g) - 1;
+      if (end % blocks_.multiple(g) == 0 &&
+          block >= blocks_.first_block(g, blocks * blocks_.block_size()))
+        all.push_back({block, g, end});
+    }
   }
   return all;
+}
+
+int64_t PromptCache::whole(int64_t blocks) const {
+  const int64_t each = blocks_.common_block_size() / blocks_.block_size();
+  return blocks / each * each;
 }
 
 uint64_t PromptCache::slots_begin(int64_t blocks, size_t slots) const {
@@ -112,20 +125,24 @@ uint64_t PromptCache::slots_begin(int64_t blocks, size_t slots) const {
   return round_up(kHeaderBytes + tokens + slots * sizeof(uint64_t), io::kDirectAlignment);
 }
 
-// Of a part of the tokens a group with a window may lack what the next token needs.
+// Of a part of the tokens a group with a window may lack what the next token needs, and a state is
+// that after all of them.
 int64_t PromptCache::usable_blocks(std::span<const int32_t> prompt) const {
   auto same = std::ranges::mismatch(prompt, tokens_).in2 - tokens_.begin();
   int64_t known = std::ssize(tokens_) / blocks_.block_size();
   int64_t common = same / blocks_.block_size();
-  bool all_kept = slots(known).size() == static_cast<size_t>(known) * blocks_.groups();
-  return all_kept || common == known ? common : 0;
+  if (common == known) return whole(common) == common ? common : 0;
+  int64_t all = 0;  // blocks, if none is left out
+  for (size_t g = 0; g < blocks_.groups(); ++g) all += known / blocks_.multiple(g);
+  bool all_kept = !blocks_.has_states() && std::ssize(slots(known)) == all;
+  return all_kept ? whole(common) : 0;
 }
 
 int64_t PromptCache::restore(std::span<const int32_t> prompt, Sequence& sequence) {
   int64_t blocks = usable_blocks(prompt), size = blocks_.block_size();
   if (blocks == 0) return 0;
   std::vector<Slot> all = slots(std::ssize(tokens_) / size);
-  std::erase_if(all, [&](const Slot& s) { return s.block >= blocks; });
+  std::erase_if(all, [&](const Slot& s) { return s.end > blocks; });
   std::vector<BlockCopy> copies;  // of nothing that anybody needs
   for (int64_t b = 0; b < blocks; ++b)
     if (!sequence.table().reserve(b * size, (b + 1) * size, copies)) return 0;
@@ -165,7 +182,8 @@ void PromptCache::read_slots(std::span<const Slot> slots, const Sequence& sequen
 }
 
 void PromptCache::save(std::span<const int32_t> prompt, const Sequence& sequence) {
-  int64_t blocks = sequence.length() / blocks_.block_size();
+  int64_t blocks = whole(sequence.length() / blocks_.block_size());
+  if (blocks_.has_states() && !blocks_.snapshot_at(sequence.length())) return;
   auto ids = prompt.first(static_cast<size_t>(blocks * blocks_.block_size()));
   if (std::ranges::mismatch(ids, tokens_).in1 == ids.end()) return;
   uint64_t bytes = storage_.slot_bytes();

@@ -4,8 +4,9 @@
 //          a checksum (XXH3-64) of each slot | padding | slots, from a multiple of
 //          io::kDirectAlignment on
 //
-// A slot is what KvAreas::gather makes of a block. They lie in the order of the tokens, those of
-// one block by group; of a group with a sliding window there are those that a further token needs.
+// A slot is what KvAreas::gather makes of a block. They lie in the order of the tokens that they
+// end with, those of one token by group; of a group with a sliding window or chunks there are those
+// that a further token needs, of a state the one after all tokens.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +41,13 @@ class PromptCache {
 
  private:
   struct Slot {
-    int64_t block = 0;  // of the sequence
+    int64_t block = 0;  // of the sequence's group
     size_t group = 0;
+    int64_t end = 0;  // the tokens up to its last one, in the smallest blocks
   };
   void read_index(const io::Fd& fd, uint64_t file_bytes);
-  std::vector<Slot> slots(int64_t blocks) const;
+  std::vector<Slot> slots(int64_t blocks) const;  // of the smallest size
+  int64_t whole(int64_t blocks) const;            // of these, that all groups' blocks fill
   uint64_t slots_begin(int64_t blocks, size_t slots) const;
   int64_t usable_blocks(std::span<const int32_t> prompt) const;
   void read_slots(std::span<const Slot> slots, const Sequence& sequence);

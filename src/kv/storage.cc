@@ -6,30 +6,17 @@
 #include "src/base/error.h"
 
 namespace sluice {
-namespace {
 
-int64_t area_count(std::span<const int64_t> areas) { return 1 + *std::ranges::max_element(areas); }
-
-}  // namespace
-
-KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvCache& shape,
-                     std::span<const int64_t> areas, const Swap& swap,
-                     std::span<const KvScales> scales)
+KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvLayout& layout,
+                     int64_t blocks, const Swap& swap, std::span<const KvScales> scales)
     : stream_(stream),
       returning_(device.stream()),
       point_(device.event()),
-      slot_bytes_(kv_slot_bytes(shape, area_count(areas))),
-      buffer_(device.memory(
-          ledger, Use::kv_cache, "KV cache",
-          static_cast<uint64_t>(shape.blocks) * kv_block_bytes(shape, area_count(areas)),
-          Buffer::Touch::now)),
-      areas_(shape, area_count(areas), buffer_.data()) {
-  for (int64_t a : areas) layers_.push_back(areas_[a]);
-  check(scales.empty() || scales.size() == layers_.size(), "scales of each layer, or none");
-  for (size_t l = 0; l < scales.size(); ++l) {
-    layers_[l].key_scale = scales[l].key;
-    layers_[l].value_scale = scales[l].value;
-  }
+      slot_bytes_(layout.slot_bytes()),
+      buffer_(device.memory(ledger, Use::kv_cache, "KV cache",
+                            static_cast<uint64_t>(blocks) * layout.page_bytes(),
+                            Buffer::Touch::now)),
+      areas_(layout, blocks, buffer_.data(), scales) {
   if (swap.host_blocks > 0) {
     host_ = Buffer(ledger, Use::swap, "KV swap space",
                    static_cast<uint64_t>(swap.host_blocks) * slot_bytes_, Buffer::Touch::lazily);
@@ -77,6 +64,8 @@ void KvStorage::join() {
 
 void KvStorage::begin_copy(const BlockCopy& copy) {
   auto [from, to] = copy;
+  if (from.tier == Tier::device && std::ranges::find(reading_, from.block) != reading_.end())
+    finish_reads();  // a state that comes back, and is copied before it changes
   if (from.tier == Tier::host && to.tier == Tier::device) {
     return areas_.scatter(returning(), host_slot(from.block).data(), to.block);
   }
@@ -96,6 +85,7 @@ void KvStorage::begin_copy(const BlockCopy& copy) {
     check(from.tier == Tier::disk && to.tier == Tier::device, "a KV block is copied nowhere");
     stream_.synchronize();  // what the block held may be on its way elsewhere
     disk_->read(from.block, to.block);
+    reading_.push_back(to.block);
   }
 }
 
@@ -104,9 +94,14 @@ void KvStorage::begin_copies(std::span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) begin_copy(copy);
 }
 
+void KvStorage::finish_reads() {
+  if (disk_) disk_->finish_reads();
+  reading_.clear();
+}
+
 void KvStorage::finish_copies() {
   join();
-  if (disk_) disk_->finish_reads();
+  finish_reads();
 }
 
 }  // namespace sluice

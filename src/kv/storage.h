@@ -25,18 +25,16 @@ class KvStorage {
     int64_t disk_blocks = 0;
     std::filesystem::path directory;  // of these
   };
-  // `shape` gives dtype, blocks, block_size, kv_heads, key_dim and value_dim of every layer;
-  // `areas` which area each layer uses, of as many as the largest says; `scales` each layer's,
-  // where the checkpoint has them, or nothing. Copies are work of `stream`, which is one of
-  // `device`; both outlive the storage.
-  KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvCache& shape,
-            std::span<const int64_t> areas, const Swap& swap,
-            std::span<const KvScales> scales = {});
+  // Of `blocks` pages. `scales`: each layer's, where the checkpoint has them, or nothing. Copies
+  // are work of `stream`, which is one of `device`; both outlive the storage.
+  KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvLayout& layout,
+            int64_t blocks, const Swap& swap, std::span<const KvScales> scales = {});
   // Waits for what comes back beside a step; whoever owns `stream` has waited for that.
   ~KvStorage();
   KvStorage(const KvStorage&) = delete;
   KvStorage& operator=(const KvStorage&) = delete;
-  const std::vector<KvCache>& layers() const { return layers_; }
+  // Of each layer, in the order of its specs.
+  const std::vector<std::vector<LayerKv>>& layers() const { return areas_.layers(); }
   uint64_t slot_bytes() const { return slot_bytes_; }
   // A device block to a slot, which is there when this returns; and back, from memory that is not
   // pinned, before the stream's next work.
@@ -52,6 +50,7 @@ class KvStorage {
   void begin_copy(const BlockCopy& copy);
   DeviceStream& returning();
   void join();
+  void finish_reads();
 
   DeviceStream& stream_;
   std::unique_ptr<DeviceStream> returning_;  // what comes back from host memory, beside a step
@@ -63,7 +62,7 @@ class KvStorage {
   Buffer host_;
   std::unique_ptr<Pinned> host_pinned_;
   std::optional<SwapFile> disk_;
-  std::vector<KvCache> layers_;
+  std::vector<int32_t> reading_;  // device blocks that are on their way from there
 };
 
 }  // namespace sluice

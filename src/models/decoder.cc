@@ -10,27 +10,6 @@
 namespace sluice {
 namespace {
 
-const AttentionSpec& first_attention(const DecoderSpec& spec) {
-  for (const LayerSpec& layer : spec.kinds) {
-    if (!layer.mixers.empty()) return layer.mixers.front().attention;
-  }
-  fail(ErrorKind::refused, "a model without attention is not supported");
-}
-
-// One cache serves them all.
-void check_caches_alike(const DecoderSpec& spec) {
-  const AttentionSpec& first = first_attention(spec);
-  for (const LayerSpec& layer : spec.kinds) {
-    for (const MixerBranch& mixer : layer.mixers) {
-      const AttentionSpec& a = mixer.attention;
-      if (a.head_dim != first.head_dim || a.kv_heads.size != first.kv_heads.size) {
-        fail(ErrorKind::refused,
-             "config.json: layers whose KV heads differ in number or size are not supported");
-      }
-    }
-  }
-}
-
 // KV heads may be on several ranks; what is added up over ranks may not.
 void check_ranks(const DecoderSpec& spec, Rank rank) {
   for (const LayerSpec& layer : spec.kinds) {
@@ -52,15 +31,6 @@ void check_ranks(const DecoderSpec& spec, Rank rank) {
       }
     }
   }
-}
-
-// The window of each mixer.
-std::vector<int64_t> windows(const DecoderSpec& spec) {
-  std::vector<int64_t> all;
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    for (const MixerBranch& mixer : spec.layer(i).mixers) all.push_back(mixer.attention.window);
-  }
-  return all;
 }
 
 }  // namespace
@@ -108,15 +78,15 @@ DecoderLayer::DecoderLayer(const LayerSpec& spec, int64_t layer, size_t first_mi
 
 // Whole panels wide; the block's input is in the first hidden_size columns.
 void DecoderLayer::compute(const Branch& branch, const Context& context, const Batch& batch,
-                           const LayerGroups& groups, const Activations& act, Tensor xy) const {
+                           const Activations& act, Tensor xy) const {
   Tensor x = xy.columns(0, hidden_size_);
   if (branch.mlp != nullptr) return branch.mlp->forward(context, act, x, xy);
-  const KvRows& kv = batch.rows.kv[groups.layers[branch.mixer].group];
-  branch.attention->forward(context, batch.rows, kv, batch.caches[branch.mixer], act, x, xy);
+  const LayerKv& kv = batch.mixers[branch.mixer].front();
+  branch.attention->forward(context, batch.rows, batch.rows.kv[kv.group], kv.cache, act, x, xy);
 }
 
-void DecoderLayer::forward(const Context& context, const Batch& batch, const LayerGroups& groups,
-                           const Activations& act, bool delta) const {
+void DecoderLayer::forward(const Context& context, const Batch& batch, const Activations& act,
+                           bool delta) const {
   Range range(path());
   const Kernels& kernels = context.kernels;
   const int64_t rows = std::ssize(batch.rows.ids);
@@ -135,13 +105,13 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Lay
     const Branch* other = i + 1 < branches_.size() ? &branches_[i + 1] : nullptr;
     if (other == nullptr || other->input == BranchInput::stream) {
       normalize(branch, normed);
-      compute(branch, context, batch, groups, act, wide);
+      compute(branch, context, batch, act, wide);
     } else {  // both read the stream as it is before either is added
       Tensor beside = act.beside(rows).columns(0, hidden_size_);
       normalize(branch, beside);
       normalize(*other, normed);
-      compute(branch, context, batch, groups, act, act.beside(rows));
-      compute(*other, context, batch, groups, act, wide);
+      compute(branch, context, batch, act, act.beside(rows));
+      compute(*other, context, batch, act, wide);
       kernels.add(residual, beside);
       ++i;
     }
@@ -158,16 +128,14 @@ std::vector<KvScaleNames> DecoderLayer::kv_scale_names() const {
 }
 
 CausalLM::CausalLM(DecoderSpec spec, Rank rank)
-    : Module("model"), spec_(std::move(spec)), rank_(rank), groups_(group_layers(windows(spec_))) {
+    : Module("model"), spec_(std::move(spec)), rank_(rank) {
   check_ranks(spec_, rank);
-  check_caches_alike(spec_);
   embedding_ = &add_child<InputEmbedding>(spec_);
   units_.push_back(embedding_);
-  size_t mixers = 0;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    layers_.push_back(&add_child<DecoderLayer>(spec_.layer(i), static_cast<int64_t>(i), mixers,
+    layers_.push_back(&add_child<DecoderLayer>(spec_.layer(i), static_cast<int64_t>(i), mixers_,
                                                spec_.hidden_size, rank));
-    mixers += spec_.layer(i).mixers.size();
+    mixers_ += spec_.layer(i).mixers.size();
     units_.push_back(layers_.back());
   }
   norm_ = &add_child<Norm>(spec_.norm.name, spec_.hidden_size, spec_.norm.params, spec_.norm.bias);
@@ -183,11 +151,18 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
   }
 }
 
-int64_t CausalLM::head_dim() const { return first_attention(spec_).head_dim; }
-
-int64_t CausalLM::kv_heads() const {
-  const AttentionSpec& attention = first_attention(spec_);
-  return attention.kv_heads.share(rank_).count / attention.head_dim;
+std::vector<std::vector<KvSpec>> CausalLM::kv_specs() const {
+  std::vector<std::vector<KvSpec>> specs;
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    for (const MixerBranch& mixer : spec_.layer(i).mixers) {
+      const AttentionSpec& a = mixer.attention;
+      specs.push_back({{.heads = a.kv_heads.share(rank_).count / a.head_dim,
+                        .key_dim = a.head_dim,
+                        .value_dim = a.head_dim,
+                        .window = a.window}});
+    }
+  }
+  return specs;
 }
 
 std::vector<KvScaleNames> CausalLM::kv_scale_names() const {
@@ -198,8 +173,7 @@ std::vector<KvScaleNames> CausalLM::kv_scale_names() const {
 }
 
 void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
-  check(scales.empty() || scales.size() == groups_.layers.size(),
-        "KV scales of every mixer, or none");
+  check(scales.empty() || scales.size() == mixers_, "KV scales of every mixer, or none");
   kv_scales_ = std::move(scales);
 }
 
@@ -209,7 +183,7 @@ void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activat
   if (unit == 0) return embedding_->forward(kernels, batch.rows, act);
   if (const size_t i = unit - 1; i < layers_.size()) {
     const bool delta = i > 0 || embedding_->leaves_delta();
-    return layers_[i]->forward({kernels, group_}, batch, groups_, act, delta);
+    return layers_[i]->forward({kernels, group_}, batch, act, delta);
   }
   Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
   norm_->forward_add(kernels, act.residual(rows), normed, normed);
@@ -223,18 +197,19 @@ void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) cons
 int64_t CausalLM::logits_cols() const { return head_->rows; }
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
-  WorkspaceNeeds needs{max_rows, spec_.hidden_size, head_dim(), head_dim()};
+  WorkspaceNeeds needs{max_rows, spec_.hidden_size};
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       const int64_t queries = mixer.attention.heads.share(rank_).count;
       needs.heads = std::max(needs.heads, queries / mixer.attention.head_dim);
       needs.max_cols = std::max(needs.max_cols, queries);
+      needs.key_dim = std::max(needs.key_dim, mixer.attention.head_dim);
+      needs.value_dim = needs.key_dim;
     }
     for (const MlpBranch& branch : layer.mlps)
       needs.max_cols = std::max(needs.max_cols, branch.mlp.width.size);
   }
   needs.rope_cols = spec_.rope ? spec_.rope->dim / 2 : 0;
-  needs.groups = std::ssize(groups_.windows);
   return needs;
 }
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kv_spec.h"
 #include "src/models/activations.h"
 #include "src/models/attention.h"
 #include "src/models/decoder_spec.h"
-#include "src/models/layer_groups.h"
 #include "src/models/mlp.h"
 #include "src/nn/layers.h"
 
@@ -17,8 +17,9 @@ namespace sluice {
 
 // The rows that go through the model together, where the kernels take them from.
 struct Batch {
-  StepRows rows;                    // with `kv` of each of the model's layer groups
-  std::span<const KvCache> caches;  // one for each mixer that has one, in the order of layers
+  StepRows rows;  // with `kv` of each group of mixers
+  // Of each mixer, in the order of layers, and of its specs.
+  std::span<const std::vector<LayerKv>> mixers;
 };
 
 // The tables that rows of the residual stream begin with.
@@ -43,8 +44,8 @@ class DecoderLayer : public Module {
                Rank rank);
   // act.normed holds what is still to be added to the residual stream, if `delta` says that there
   // is anything, and again on return.
-  void forward(const Context& context, const Batch& batch, const LayerGroups& groups,
-               const Activations& act, bool delta) const;
+  void forward(const Context& context, const Batch& batch, const Activations& act,
+               bool delta) const;
   std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
 
  private:
@@ -56,7 +57,7 @@ class DecoderLayer : public Module {
     size_t mixer = 0;  // of the model, for its cache
   };
   void compute(const Branch& branch, const Context& context, const Batch& batch,
-               const LayerGroups& groups, const Activations& act, Tensor xy) const;
+               const Activations& act, Tensor xy) const;
 
   int64_t hidden_size_;
   std::vector<Branch> branches_;
@@ -72,11 +73,9 @@ class CausalLM : public Module {
   const DecoderSpec& spec() const { return spec_; }
   Rank rank() const { return rank_; }
   std::span<Module* const> units() const { return units_; }
-  // Of mixers: as many as there are layers, where each has one.
-  const LayerGroups& layer_groups() const { return groups_; }
-  // Of one mixer's cache: this rank's KV heads, and their size.
-  int64_t kv_heads() const;
-  int64_t head_dim() const;
+  // What this rank's share of each mixer keeps: of as many mixers as there are layers, where each
+  // has one.
+  std::vector<std::vector<KvSpec>> kv_specs() const;
 
   std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
   // Of each mixer, when an FP8 KV cache has the checkpoint's; else empty, and each token and head
@@ -100,7 +99,7 @@ class CausalLM : public Module {
   DecoderSpec spec_;
   Rank rank_;
   SoloGroup group_;
-  LayerGroups groups_;
+  size_t mixers_ = 0;
   std::vector<KvScales> kv_scales_;
   InputEmbedding* embedding_;
   std::vector<DecoderLayer*> layers_;

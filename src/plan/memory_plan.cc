@@ -51,29 +51,30 @@ constexpr uint64_t kBytesASwapBlock = 48;
 
 }  // namespace
 
-KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape) {
-  KvCache cache;
-  cache.dtype = shape.kv_dtype;
-  cache.block_size = shape.block_size;
-  cache.kv_heads = model.kv_heads();
-  cache.key_dim = model.head_dim();
-  cache.value_dim = model.head_dim();
-  if (is_float8(cache.dtype) && !model.kv_scales().empty()) {
-    cache.key_scale = model.kv_scales().front().key;
-    cache.value_scale = model.kv_scales().front().value;
+KvLayout kv_layout(const CausalLM& model, const RunShape& shape) {
+  KvFormat format{.dtype = shape.kv_dtype, .block_size = shape.block_size};
+  if (is_float8(format.dtype) && !model.kv_scales().empty())
+    format.scales = model.kv_scales().front();
+  return kv_layout(model.kv_specs(), format);
+}
+
+void check_kv_supported(const KvLayout& layout, const Backend& backend) {
+  for (size_t l = 0; l < layout.caches.size(); ++l) {
+    for (size_t s = 0; s < layout.caches[l].size(); ++s)
+      if (layout.groups[layout.places[l][s].group].kind != KvKind::state)
+        backend.check_supported(layout.caches[l][s]);
   }
-  return cache;
 }
 
 namespace {
 
-// A sequence holds no more of a group with a window than the window, what a step adds, and the
-// blocks in which both begin.
-int64_t blocks_needed(const LayerGroups& groups, const RunShape& shape, int64_t rows) {
-  int64_t all = ceil_div(shape.max_tokens, shape.block_size), sum = 0;
-  for (int64_t window : groups.windows) {
-    int64_t most = ceil_div(window - 1 + rows, shape.block_size) + 1;
-    sum += window == 0 ? all : std::min(all, shape.sequences * most);
+// Sequences whose tokens are counted in the smallest blocks may begin one more of a larger size.
+int64_t blocks_needed(const KvLayout& layout, const RunShape& shape, int64_t rows) {
+  int64_t sum = 0;
+  for (const KvGroup& group : layout.groups) {
+    const bool larger = group.kind != KvKind::state && group.block_size > shape.block_size;
+    sum += most_blocks(group, shape.max_tokens, rows, shape.sequences) +
+           (larger ? shape.sequences - 1 : 0);
   }
   return sum;
 }
@@ -90,11 +91,9 @@ struct Uses {
   uint64_t &weights, &kv_cache, &activations, &workspace;
 };
 
-void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
-  const LayerGroups& groups = model.layer_groups();
-  KvCache cache = kv_cache_shape(model, shape);
-  uint64_t block = kv_block_bytes(cache, groups.areas);
-  plan.kv_blocks = blocks_needed(groups, shape, plan.chunk_rows);
+void plan_kv(const KvLayout& layout, const RunShape& shape, MemoryPlan& plan) {
+  uint64_t block = layout.page_bytes();
+  plan.kv_blocks = blocks_needed(layout, shape, plan.chunk_rows);
   if (shape.kv_bytes > 0) {
     if (shape.kv_bytes < block) {
       fail(ErrorKind::usage,
@@ -105,7 +104,7 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
     plan.kv_blocks = std::min(plan.kv_blocks, static_cast<int64_t>(shape.kv_bytes / block));
   }
   Uses(shape, plan).kv_cache = Buffer::charged_bytes(static_cast<uint64_t>(plan.kv_blocks) * block);
-  uint64_t slot = kv_slot_bytes(cache, groups.areas);
+  uint64_t slot = layout.slot_bytes();
   auto blocks_in = [&](uint64_t bytes) {
     return static_cast<int64_t>(std::min(bytes / slot, kMostSwapBlocks));
   };
@@ -117,9 +116,10 @@ void plan_kv(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
   if (shape.prompt_cache) plan.swap += Buffer::charged_bytes(PromptCache::memory_bytes(slot));
 }
 
-void plan_compute(const CausalLM& model, const RunShape& shape, MemoryPlan& plan) {
+void plan_compute(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
+                  MemoryPlan& plan) {
   Uses uses(shape, plan);
-  WorkspaceNeeds needs = workspace_needs(model, shape, plan.chunk_rows);
+  WorkspaceNeeds needs = workspace_needs(model, layout, shape, plan.chunk_rows);
   uint64_t logits = logits_bytes(model, std::min(shape.logits_rows, plan.chunk_rows));
   uint64_t rows = Activations::bytes(model.spec(), plan.chunk_rows, model.rank());
   uses.activations += Buffer::charged_bytes(rows) + Buffer::charged_bytes(logits);
@@ -133,8 +133,10 @@ void plan_compute(const CausalLM& model, const RunShape& shape, MemoryPlan& plan
 
 }  // namespace
 
-WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int64_t rows) {
+WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
+                               int64_t rows) {
   WorkspaceNeeds needs = model.workspace_needs(rows);
+  needs.groups = std::ssize(layout.groups);
   needs.sequences = std::min(shape.sequences, rows);
   needs.longest = shape.longest_sequence > 0 ? shape.longest_sequence : shape.max_tokens;
   needs.block_size = shape.block_size;
@@ -188,8 +190,9 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   plan.device.staging += Buffer::charged_bytes(encoder.device);
   plan.encoder = Buffer::charged_bytes(encoder.host);
   plan.staging = read.ring_bytes;
-  plan_kv(root, shape, plan);
-  plan_compute(root, shape, plan);
+  const KvLayout layout = kv_layout(root, shape);
+  plan_kv(layout, shape, plan);
+  plan_compute(root, layout, shape, plan);
   plan.kernel = kernel_bytes(plan.peak());
   return plan;
 }

@@ -10,6 +10,7 @@
 
 #include "io/read_shape.h"
 #include "kernels/backend.h"
+#include "src/kv/kv_layout.h"
 #include "src/models/decoder.h"
 #include "src/plan/place_rules.h"
 #include "src/plan/read_plan.h"
@@ -51,7 +52,8 @@ struct RunShape {
 };
 
 // What kernels need for steps of at most `rows` rows.
-WorkspaceNeeds workspace_needs(const CausalLM& model, const RunShape& shape, int64_t rows);
+WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
+                               int64_t rows);
 
 // Rope's angles for a step, which are computed in host memory.
 uint64_t rope_bytes(const WorkspaceNeeds& needs);
@@ -145,8 +147,11 @@ MemoryPlan smallest_resident_plan(Model& model, const io::CheckpointIndex& index
                                   const QuantizeRequest& quantize, const RunShape& shape,
                                   uint64_t runtime);
 
-// The KV cache of every layer, without its blocks. Scales that the checkpoint has are the first
-// layer's: what a block holds is the same in all.
-KvCache kv_cache_shape(const CausalLM& model, const RunShape& shape);
+// How the model's layers share the KV cache.
+KvLayout kv_layout(const CausalLM& model, const RunShape& shape);
+// Error(refused) where the backend cannot compute with the cache of some layer.
+void check_kv_supported(const KvLayout& layout, const Backend& backend);
+// From one position to the next at which states are kept (BlockOptions).
+inline constexpr int64_t kSnapshotTokens = 1024;
 
 }  // namespace sluice

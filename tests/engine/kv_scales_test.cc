@@ -80,20 +80,15 @@ class Loaded {
     rope_table(*model.spec().rope, {0, rows}, cos, sin);
 
     std::vector<Buffer> memory;
-    std::vector<KvCache> caches;
+    const KvSpec spec = model.kv_specs().front().front();
+    std::vector<std::vector<LayerKv>> mixers;
     for (const KvScales& s : scales) {
-      KvCache cache{.dtype = session_.kv_dtype(),
-                    .blocks = 1,
-                    .block_size = rows,
-                    .kv_heads = model.kv_heads(),
-                    .key_dim = model.head_dim(),
-                    .value_dim = model.head_dim(),
-                    .key_scale = s.key,
-                    .value_scale = s.value};
+      KvCache cache = kv_cache_of(spec, {.dtype = session_.kv_dtype(), .scales = s}, rows);
+      cache.blocks = 1;
       cache.block_stride = kv_block_bytes(cache);
       cache.keys = memory.emplace_back(buffer(static_cast<uint64_t>(cache.block_stride))).data();
       cache.values = cache.keys + kv_key_bytes(cache);
-      caches.push_back(cache);
+      mixers.push_back({LayerKv{0, cache}});
     }
     const std::vector<int32_t> table{0};
     const SequenceChunk chunk{0, rows, 0, table};
@@ -102,7 +97,7 @@ class Loaded {
     const KvRows kv{{&chunk, 1}, slots};
     for (size_t unit = 0; unit < model.forward_units(); ++unit)
       model.forward(*kernels,
-                    {{.ids = ids, .host_ids = ids, .kv = {&kv, 1}, .cos = cos, .sin = sin}, caches},
+                    {{.ids = ids, .host_ids = ids, .kv = {&kv, 1}, .cos = cos, .sin = sin}, mixers},
                     act, unit);
 
     Row logits(static_cast<size_t>(model.logits_cols()));

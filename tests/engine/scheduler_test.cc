@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <ostream>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/support/fake_kv.h"
@@ -112,9 +114,22 @@ class Simulation {
   int64_t beside_ = 0;
 };
 
-BlockOptions options(std::array<int64_t, kTiers> blocks, std::vector<int64_t> windows = {0}) {
-  return {kBlockSize, std::move(windows), blocks, {1, {0, 0.01, 0.02}, {0, 0.01, 0.02}}};
+BlockOptions grouped(std::array<int64_t, kTiers> blocks, std::vector<KvGroup> groups) {
+  return {.block_size = kBlockSize,
+          .groups = std::move(groups),
+          .blocks = blocks,
+          .costs = {1, {0, 0.01, 0.02}, {0, 0.01, 0.02}},
+          .snapshot_tokens = 4 * kBlockSize};
 }
+BlockOptions options(std::array<int64_t, kTiers> blocks,
+                     const std::vector<int64_t>& windows = {0}) {
+  std::vector<KvGroup> groups;
+  for (int64_t window : windows) groups.push_back({KvKind::tokens, kBlockSize, window, 0});
+  return grouped(blocks, std::move(groups));
+}
+
+constexpr KvGroup kAll{KvKind::tokens, kBlockSize, 0, 0},
+    kChunksOfTwice{KvKind::latent, 2 * kBlockSize, 0, 10}, kState{KvKind::state, kBlockSize, 0, 0};
 
 struct Case {
   const char* name;
@@ -158,7 +173,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"host_and_disk", options({kBlocks, 20, 40}), 30'000},
                     Case{"far_host", options({kBlocks, 20, 0}), 30'000, true},
                     Case{"far_host_and_disk", options({kBlocks, 20, 40}), 30'000, true},
-                    Case{"windows_and_tiers", options({2 * kBlocks, 20, 40}, {0, 9}), 30'000}),
+                    Case{"windows_and_tiers", options({2 * kBlocks, 20, 40}, {0, 9}), 30'000},
+                    Case{"states", grouped({kBlocks, 0, 0}, {kAll, kState}), 20'000},
+                    Case{"all_kinds_and_tiers",
+                         grouped({2 * kBlocks, 20, 40}, {kAll, kChunksOfTwice, kState}), 20'000}),
     [](const auto& p) { return std::string(p.param.name); });
 
 TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {

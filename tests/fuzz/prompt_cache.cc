@@ -19,11 +19,11 @@ constexpr size_t kBytes = 512;  // of a block
 
 struct Kv {
   Ledger ledger;
-  KvCache shape{.blocks = 8, .block_size = 4, .kv_heads = 2, .key_dim = 8, .value_dim = 8};
-  std::vector<int64_t> areas{0, 1};
+  KvLayout layout =
+      kv_layout(KvSpecs(2, {{.heads = 2, .key_dim = 8, .value_dim = 8}}), {.block_size = 4});
   std::unique_ptr<Device> device = make_host_device();
-  KvStorage storage{*device, host_stream(), ledger, shape, areas, {}};
-  BlockManager blocks{{4, {0}, {8, 0, 0}, {}}};
+  KvStorage storage{*device, host_stream(), ledger, layout, 8, {}};
+  BlockManager blocks{{.block_size = 4, .groups = layout.groups, .blocks = {8, 0, 0}, .costs = {}}};
   Sequence sequence{blocks};
 };
 

@@ -2,13 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <utility>
 #include <vector>
 
-#include "src/models/layer_groups.h"
 #include "tests/support/fake_kv.h"
 #include "tests/support/random.h"
 
@@ -31,7 +33,9 @@ struct Held {
 class RandomSequences {
  public:
   explicit RandomSequences(const BlockOptions& options)
-      : size_(options.block_size), blocks_(options), kv_(options) {}
+      : size_(options.block_size), blocks_(options), kv_(options) {
+    for (const KvGroup& g : options.groups) size_ = std::max(size_, g.block_size);
+  }
 
   void operate(test::Random& random) {
     double choice = random.uniform();
@@ -69,6 +73,7 @@ class RandomSequences {
   const BlockManager& blocks() const { return blocks_; }
   int64_t adopted() const { return adopted_; }
   int64_t copied() const { return copied_; }
+  int64_t rewound() const { return rewound_; }
 
  private:
   void begin(test::Random& random) {
@@ -97,22 +102,31 @@ class RandomSequences {
 
   void grow(Held& h, test::Random& random) {
     int64_t first = h.sequence.length();
-    int64_t rows = random.between(1, 2 * size_);
+    int64_t rows = std::min(random.between(1, 2 * size_), blocks_.rows_to_snapshot(first));
     std::vector<BlockCopy> copies;
-    int64_t missing = h.sequence.table().missing(first, first + rows);
+    const bool rewindable = random.uniform() < 0.3;
+    int64_t missing = h.sequence.table().missing(first, first + rows, rewindable);
     int64_t free = blocks_.free_blocks();
-    bool room = h.sequence.table().reserve(first, first + rows, copies);
+    bool room = h.sequence.table().reserve(first, first + rows, copies, rewindable);
     ASSERT_EQ(room, missing <= free);
     kv_.copy(copies);
     copied_ += std::ssize(copies);
     h.longest = std::max(h.longest, first + rows);
-    if (!room) return;
+    if (!room) return h.sequence.truncate(first);
     ASSERT_EQ(blocks_.free_blocks(), free - missing);
     ASSERT_LE(h.sequence.table().blocks_held(), blocks_.most_blocks(h.longest, 2 * size_));
     while (std::ssize(h.ids) < first + rows)
       h.ids.push_back(static_cast<int32_t>(random.uniform() < 0.9));
     kv_.store(blocks_, h.sequence, h.ids, rows, h.root);
-    if (random.uniform() < 0.2) h.sequence.truncate(random.between(first, first + rows));
+    const int64_t wanted =
+        random.uniform() < 0.2 ? random.between(first, first + rows) : first + rows;
+    h.sequence.truncate(wanted);
+    if (wanted == first + rows || !blocks_.has_states()) {
+      ASSERT_EQ(h.sequence.length(), wanted);
+    } else {  // a state goes back to where it was kept, or to nothing
+      ASSERT_EQ(h.sequence.length(), rewindable ? first : 0);
+      ++rewound_;
+    }
     h.ids.resize(static_cast<size_t>(h.sequence.length()));
     if (h.ids.empty()) h.ids.push_back(0);
     h.sequence.table().remember(std::span(h.ids).first(static_cast<size_t>(h.sequence.length())));
@@ -124,14 +138,27 @@ class RandomSequences {
   std::vector<std::unique_ptr<Held>> held_;
   int64_t adopted_ = 0;
   int64_t copied_ = 0;
+  int64_t rewound_ = 0;
 };
 
-BlockOptions options(std::array<int64_t, kTiers> blocks, std::vector<int64_t> windows = {0},
+BlockOptions grouped(std::array<int64_t, kTiers> blocks, std::vector<KvGroup> groups,
                      int64_t block_size = 4) {
-  BlockOptions o{block_size, std::move(windows), blocks, {}};
-  o.costs = {1, {0, 0.01, 0.02}, {0, 0.01, 0.02}};
-  return o;
+  return {.block_size = block_size,
+          .groups = std::move(groups),
+          .blocks = blocks,
+          .costs = {1, {0, 0.01, 0.02}, {0, 0.01, 0.02}},
+          .snapshot_tokens = 4 * block_size};
 }
+BlockOptions options(std::array<int64_t, kTiers> blocks, const std::vector<int64_t>& windows = {0},
+                     int64_t block_size = 4) {
+  std::vector<KvGroup> groups;
+  for (int64_t window : windows) groups.push_back({KvKind::tokens, block_size, window, 0});
+  return grouped(blocks, std::move(groups), block_size);
+}
+
+constexpr KvGroup kAll{KvKind::tokens, 4, 0, 0}, kTwice{KvKind::latent, 8, 0, 0},
+    kWindowOfTwice{KvKind::tokens, 8, 6, 0}, kChunks{KvKind::tokens, 4, 0, 10},
+    kWindowInChunks{KvKind::tokens, 16, 7, 24}, kState{KvKind::state, 4, 0, 0};
 
 struct Case {
   const char* name;
@@ -155,17 +182,26 @@ TEST_P(BlockManagerTest, RandomSequencesFindTheirOwnTokensAndLeakNoBlock) {
   BlockStats stats = sequences.blocks().stats();
   EXPECT_EQ(stats.restored > 100, o.blocks[1] + o.blocks[2] > 0);
   EXPECT_LE(stats.restored > 0, stats.stored > 0);
+  EXPECT_EQ(sequences.rewound() > 100, sequences.blocks().has_states());
   sequences.clear();
   EXPECT_TRUE(sequences.blocks().idle());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Tiers, BlockManagerTest,
-    testing::Values(Case{"device", options({60, 0, 0})}, Case{"host", options({40, 30, 0})},
-                    Case{"disk", options({40, 0, 50})}, Case{"host_and_disk", options({40, 6, 60})},
-                    Case{"windows", options({60, 0, 0}, {7})},
-                    Case{"two_groups", options({90, 0, 0}, {0, 6})},
-                    Case{"three_groups_and_tiers", options({100, 20, 50}, {0, 5, 11})}),
+    testing::Values(
+        Case{"device", options({60, 0, 0})}, Case{"host", options({40, 30, 0})},
+        Case{"disk", options({40, 0, 50})}, Case{"host_and_disk", options({40, 6, 60})},
+        Case{"windows", options({60, 0, 0}, {7})}, Case{"two_groups", options({90, 0, 0}, {0, 6})},
+        Case{"three_groups_and_tiers", options({100, 20, 50}, {0, 5, 11})},
+        Case{"chunks", grouped({60, 0, 0}, {kChunks})},
+        Case{"sizes", grouped({90, 0, 0}, {kAll, kTwice})},
+        Case{"sizes_and_tiers", grouped({110, 20, 50}, {kTwice, kChunks, kWindowOfTwice, kAll})},
+        Case{"states", grouped({60, 0, 0}, {kAll, kState})},
+        Case{"states_alone", grouped({40, 0, 0}, {kState, kState})},
+        Case{"states_and_tiers", grouped({80, 20, 50}, {kState, kAll, kState})},
+        Case{"all_kinds",
+             grouped({170, 30, 60}, {kAll, kWindowInChunks, kTwice, kChunks, kState, kState})}),
     [](const auto& p) { return std::string(p.param.name); });
 
 // A sequence that held `ids`, and is gone.
@@ -260,17 +296,45 @@ TEST(BlockManager, BlocksThatAreCheaperToComputeAreNotKept) {
   EXPECT_EQ(copies[0].to.tier, Tier::disk);
 }
 
-TEST(LayerGroups, ABlockHoldsAsManyLayersOfEachKind) {
-  LayerGroups all = group_layers(std::vector<int64_t>(5, 0));
-  EXPECT_EQ(all.areas, 5);
-  EXPECT_EQ(all.windows, std::vector<int64_t>{0});
-  LayerGroups mixed = group_layers(std::vector<int64_t>{8, 8, 8, 0, 8, 8, 8, 0});
-  EXPECT_EQ(mixed.areas, 2);
-  EXPECT_EQ(mixed.windows, (std::vector<int64_t>{8, 8, 0, 8}));
-  std::map<std::pair<size_t, int64_t>, int> used;
-  for (const LayerGroups::Layer& l : mixed.layers) EXPECT_EQ(++used[std::pair(l.group, l.area)], 1);
-  // Five and two: groups of two would leave an area unused, of one none.
-  EXPECT_EQ(group_layers(std::vector<int64_t>{8, 8, 0, 8, 8, 0, 8}).areas, 1);
+// A state is kept where it was planned, and goes on from there.
+TEST(BlockManager, AStateIsFoundWhereItWasKept) {
+  BlockManager blocks(grouped({12, 0, 0}, {kAll, kState}));
+  Ids ids(40, 1);
+  std::vector<BlockCopy> copies;
+  Sequence s(blocks);
+  auto grow = [&](Sequence& sequence, int64_t rows) {
+    int64_t first = sequence.length();
+    ASSERT_LE(rows, blocks.rows_to_snapshot(first));
+    ASSERT_TRUE(sequence.table().reserve(first, first + rows, copies));
+    sequence.grow(rows);
+    sequence.table().remember(std::span(ids).first(static_cast<size_t>(sequence.length())));
+  };
+  grow(s, 12);
+  EXPECT_EQ(known(blocks, ids), 0);  // there are blocks of tokens, but no state
+  grow(s, 4);
+  int32_t kept = s.table().blocks(1).front();
+  EXPECT_TRUE(blocks.holds(kept));
+  EXPECT_EQ(known(blocks, ids), 4);
+  EXPECT_TRUE(copies.empty());
+  grow(s, 8);
+  ASSERT_EQ(copies.size(), 1u);  // the state moved on, and left what was kept
+  EXPECT_EQ(copies[0].from, (BlockPlace{Tier::device, kept}));
+  EXPECT_EQ(known(blocks, ids), 4);
+  Sequence other(blocks);
+  other.adopt(other.match(ids), copies);
+  EXPECT_EQ(other.length(), 16);
+  EXPECT_EQ(other.table().blocks(1).front(), kept);
+  // Of a step that may be taken back both states are there.
+  copies.clear();
+  ASSERT_TRUE(s.table().reserve(24, 27, copies, true));
+  ASSERT_EQ(copies.size(), 1u);
+  s.grow(3);
+  s.truncate(26);
+  EXPECT_EQ(s.length(), 24);
+  EXPECT_EQ(s.table().blocks(1).front(), copies[0].from.block);
+  s.truncate(23);  // it was kept nowhere near
+  EXPECT_EQ(s.length(), 0);
+  EXPECT_EQ(s.table().blocks_held(), 0);
 }
 
 }  // namespace

@@ -20,8 +20,10 @@ namespace {
 constexpr std::array<int32_t, kTiers> kBlocks = {6, 4, 8};  // of each tier
 constexpr uint64_t kReserve = 1 << 20;                      // of an emulated device
 
-KvCache shape() {
-  return {.blocks = kBlocks[0], .block_size = 4, .kv_heads = 2, .key_dim = 8, .value_dim = 6};
+// Of `layers` layers.
+KvLayout layout(size_t layers) {
+  const KvSpec spec{.heads = 2, .key_dim = 8, .value_dim = 6};
+  return kv_layout(KvSpecs(layers, {spec}), {.block_size = 4});
 }
 
 // A storage, and what each of its blocks ought to hold.
@@ -29,7 +31,8 @@ class Blocks {
  public:
   Blocks(Device& device, const std::filesystem::path& directory)
       : stream_(device.stream()),
-        storage_(device, *stream_, ledger_, shape(), areas_, {kBlocks[1], kBlocks[2], directory}) {
+        storage_(device, *stream_, ledger_, layout(2), kBlocks[0],
+                 {kBlocks[1], kBlocks[2], directory}) {
     for (size_t t = 0; t < kTiers; ++t) numbers_[t].resize(static_cast<size_t>(kBlocks[t]));
     for (int32_t b = 0; b < kBlocks[0]; ++b) fill(b);
     std::vector<BlockCopy> copies;
@@ -70,13 +73,13 @@ class Blocks {
       if (late_.contains(b)) continue;
       storage_.gather(b, found);
       std::vector<std::byte> wanted = content(at({Tier::device, b}));
-      ASSERT_EQ(std::memcmp(found.data(), wanted.data(), kv_block_bytes(shape(), 2)), 0)
+      ASSERT_EQ(std::memcmp(found.data(), wanted.data(), layout(2).page_bytes()), 0)
           << "block " << b;
     }
   }
 
  private:
-  // As BlockManager makes them: what comes from disk is not touched again in the same list.
+  // As BlockManager makes them: what comes from disk is not written to again in the same list.
   void add(test::Random& random, std::vector<BlockCopy>& copies) {
     auto from_tier = static_cast<Tier>(random.between(0, kTiers - 1));
     auto to_tier =
@@ -87,8 +90,8 @@ class Blocks {
     BlockPlace from{from_tier, any(from_tier)}, to{to_tier, any(to_tier)};
     if (from_tier == Tier::host && to_tier == Tier::host) return;
     if (from_tier == to_tier && from.block == to.block) return;
-    for (BlockPlace place : {from, to})
-      if (place.tier == Tier::device && reading_.contains(place.block)) return;
+    if (to.tier == Tier::device && reading_.contains(to.block)) return;
+    if (from.tier == Tier::device && reading_.contains(from.block)) reading_.clear();  // waits
     copies.push_back({from, to});
     at(to) = at(from);
     if (from_tier == Tier::disk) reading_.insert(to.block);
@@ -106,7 +109,6 @@ class Blocks {
   }
 
   Ledger ledger_;
-  std::vector<int64_t> areas_ = {0, 1, 0};
   std::unique_ptr<DeviceStream> stream_;
   KvStorage storage_;
   std::array<std::vector<uint64_t>, kTiers> numbers_;
@@ -145,9 +147,8 @@ struct OnDisk {
   test::TempDir directory;
   std::unique_ptr<Device> device = make_host_device();
   Ledger ledger;
-  std::vector<int64_t> areas{0};
-  KvStorage storage{*device, host_stream(), ledger,
-                    shape(), areas,         {0, kBlocks[2], directory.path()}};
+  KvStorage storage{*device,   host_stream(), ledger,
+                    layout(1), kBlocks[0],    {0, kBlocks[2], directory.path()}};
 };
 
 TEST(KvStorage, WhatCannotBeReadBackIsToldToWhoeverNeedsIt) {
@@ -189,10 +190,9 @@ TEST(KvStorage, EndsWhileBlocksComeBackToADevice) {
   auto device = simt::make_emulated_device({.schedule = simt::Schedule::lazy, .bytes = kReserve});
   device->reserve(kReserve);
   Ledger ledger;
-  std::vector<int64_t> areas{0};
   auto stream = device->stream();
   {
-    KvStorage storage(*device, *stream, ledger, shape(), areas, {kBlocks[1], 0, {}});
+    KvStorage storage(*device, *stream, ledger, layout(1), kBlocks[0], {kBlocks[1], 0, {}});
     std::vector<BlockCopy> copies;
     for (int32_t b = 0; b < kBlocks[1]; ++b) copies.push_back({{Tier::host, b}, {Tier::device, b}});
     storage.begin_copies(copies);

@@ -172,14 +172,14 @@ TEST(KvScales, BlocksHoldNone) {
   };
   // 2 KV heads x 16 tokens of 8 codes, each with a float32 scale or not; keys and values.
   MemoryPlan own = plan();
-  EXPECT_EQ(kv_block_bytes(kv_cache_shape(root, shape)), 2 * 2 * 16 * (8 + 4));
+  EXPECT_EQ(kv_block_bytes(kv_layout(root, shape).caches[0][0]), 2 * 2 * 16 * (8 + 4));
   root.use_kv_scales(checkpoint.read());
   MemoryPlan layer = plan();
-  EXPECT_EQ(kv_block_bytes(kv_cache_shape(root, shape)), 2 * 2 * 16 * 8);
+  EXPECT_EQ(kv_block_bytes(kv_layout(root, shape).caches[0][0]), 2 * 2 * 16 * 8);
   EXPECT_EQ(layer.kv_blocks, own.kv_blocks);
   EXPECT_EQ(layer.kv_cache * 3, own.kv_cache * 2);
   shape.kv_dtype = DType::bf16;
-  EXPECT_EQ(kv_block_bytes(kv_cache_shape(root, shape)), 2 * 2 * 16 * 8 * 2);
+  EXPECT_EQ(kv_block_bytes(kv_layout(root, shape).caches[0][0]), 2 * 2 * 16 * 8 * 2);
 }
 
 TEST(KvScales, AreReadFromACopyWhereTheFileCannotBe) {

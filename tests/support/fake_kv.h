@@ -1,10 +1,11 @@
 // What blocks of a KV cache would hold: for each slot a number that stands for a group of layers, a
-// token and all tokens before it. A sequence whose blocks are wrong anywhere reads another number
-// there.
+// token and all tokens before it; for a state one that stands for all tokens so far, and is made of
+// the one before. A sequence whose blocks are wrong anywhere reads another number there.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -17,7 +18,8 @@ namespace sluice::test {
 class FakeKv {
  public:
   explicit FakeKv(const BlockOptions& options, bool host_is_far = false)
-      : size_(options.block_size), host_is_far_(host_is_far) {
+      : host_is_far_(host_is_far) {
+    for (const KvGroup& g : options.groups) size_ = std::max(size_, g.block_size);
     for (size_t t = 0; t < kTiers; ++t)
       slots_[t].resize(static_cast<size_t>(options.blocks[t] * size_));
   }
@@ -27,6 +29,7 @@ class FakeKv {
   void copy(std::span<const BlockCopy> copies, bool beside = false) {
     finish_copies();
     for (const BlockCopy& c : copies) {
+      if (is_late(c.from)) finish_copies();
       bool from_host = c.from.tier == Tier::host && c.to.tier == Tier::device;
       if (!from_host) finish_copies(Tier::host);
       if (beside && (c.from.tier == Tier::disk || (from_host && host_is_far_))) {
@@ -47,9 +50,18 @@ class FakeKv {
              int64_t rows, uint64_t salt = 0) {
     for (int64_t i = 0; i < rows; ++i) {
       int64_t position = sequence.length();
-      uint64_t state = salt;
-      for (int64_t p = 0; p <= position; ++p) state = next(state, ids[static_cast<size_t>(p)]);
-      for (size_t g = 0; g < blocks.groups(); ++g) device(sequence, g, position) = state + g;
+      uint64_t state = salt, before = salt;
+      for (int64_t p = 0; p <= position; ++p) {
+        before = state;
+        state = next(state, ids[static_cast<size_t>(p)]);
+      }
+      for (size_t g = 0; g < blocks.groups(); ++g) {
+        if (blocks.is_state(g) && position > 0) {
+          ASSERT_EQ(device(blocks, sequence, g, position), before + g)
+              << "the state of group " << g;
+        }
+        device(blocks, sequence, g, position) = state + g;
+      }
       sequence.grow(1);
     }
   }
@@ -61,8 +73,11 @@ class FakeKv {
     for (int64_t p = 0; p < sequence.length(); ++p) {
       state = next(state, ids[static_cast<size_t>(p)]);
       for (size_t g = 0; g < blocks.groups(); ++g) {
-        if (p < blocks.first_block(g, sequence.length()) * size_) continue;
-        ASSERT_EQ(device(sequence, g, p), state + g) << "group " << g << ", position " << p;
+        if (blocks.is_state(g)
+                ? p + 1 < sequence.length()
+                : p < blocks.first_block(g, sequence.length()) * blocks.block_size(g))
+          continue;
+        ASSERT_EQ(device(blocks, sequence, g, p), state + g) << "group " << g << ", position " << p;
       }
     }
   }
@@ -72,6 +87,9 @@ class FakeKv {
     BlockCopy copy;
     std::vector<uint64_t> contents;
   };
+  bool is_late(BlockPlace place) const {
+    return std::ranges::any_of(late_, [&](const Late& l) { return l.copy.to == place; });
+  }
   void finish_copies() {
     finish_copies(Tier::host);
     finish_copies(Tier::disk);
@@ -90,11 +108,15 @@ class FakeKv {
     return slots_[static_cast<size_t>(place.tier)]
                  [static_cast<size_t>(place.block * size_ + offset)];
   }
-  uint64_t& device(const Sequence& sequence, size_t group, int64_t position) {
-    return slots_[0][static_cast<size_t>(sequence.table().slot(group, position))];
+  uint64_t& device(const BlockManager& blocks, const Sequence& sequence, size_t group,
+                   int64_t position) {
+    const bool state = blocks.is_state(group);
+    const int64_t size = blocks.block_size(group), b = state ? 0 : position / size;
+    return at({Tier::device, sequence.table().blocks(group).at(static_cast<size_t>(b))},
+              state ? 0 : position % size);
   }
 
-  int64_t size_;
+  int64_t size_ = 0;  // slots of a block: of the largest
   bool host_is_far_;
   std::array<std::vector<uint64_t>, kTiers> slots_;
   std::vector<Late> late_;

@@ -1,0 +1,72 @@
+// What a layer keeps of the tokens before, in values that a family gives; and what the KV cache
+// makes of it: groups of layers that share blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/kv_cache.h"
+
+namespace sluice {
+
+enum class KvKind : uint8_t {
+  tokens,  // a key and a value of each token
+  latent,  // a key of each token, whose beginning is its value (MLA)
+  state,   // one matrix a head, float32, that each token changes (linear attention, Mamba)
+};
+
+// Of one rank. A layer may have several, as latent keys beside an indexer's, or attention beside a
+// state.
+struct KvSpec {
+  KvKind kind = KvKind::tokens;
+  int64_t heads = 0;
+  int64_t key_dim = 0;    // elements of a head; of a state its rows
+  int64_t value_dim = 0;  // of a latent at most key_dim; of a state its columns
+  int64_t window = 0;     // as first_attended() has them
+  int64_t chunk = 0;
+  // The layer whose keys and values it attends to: an earlier one, whose spec at the same place in
+  // the list is equal but for this, and has none.
+  std::optional<size_t> shared_with = std::nullopt;
+  bool operator==(const KvSpec&) const = default;
+};
+
+// How a cache stores keys and values.
+struct KvFormat {
+  DType dtype = DType::bf16;
+  int64_t block_size = 16;  // tokens; a group's blocks have a multiple of it
+  // Of an FP8 cache whose checkpoint has scales: any layer's, as a block has the same bytes in all.
+  KvScales scales = {};
+};
+
+// The cache of one layer, without its memory. Of tokens or latent.
+inline KvCache kv_cache_of(const KvSpec& spec, const KvFormat& format, int64_t block_size) {
+  return {.dtype = format.dtype,
+          .block_size = block_size,
+          .kv_heads = spec.heads,
+          .key_dim = spec.key_dim,
+          .value_dim = spec.value_dim,
+          .latent = spec.kind == KvKind::latent,
+          .key_scale = is_float8(format.dtype) ? format.scales.key : 0,
+          .value_scale = is_float8(format.dtype) ? format.scales.value : 0};
+}
+constexpr int64_t kv_state_bytes(const KvSpec& spec) {
+  return spec.heads * spec.key_dim * spec.value_dim * static_cast<int64_t>(sizeof(float));
+}
+
+// Layers whose blocks hold the same tokens.
+struct KvGroup {
+  KvKind kind = KvKind::tokens;  // a latent's blocks are as tokens'
+  int64_t block_size = 16;       // tokens; no meaning for a state, which has one block a sequence
+  int64_t window = 0;
+  int64_t chunk = 0;
+};
+
+// Where a layer's cache is: its group's blocks, and the layer's place in them. Of a state `cache`
+// has no meaning.
+struct LayerKv {
+  size_t group = 0;
+  KvCache cache;
+};
+
+}  // namespace sluice

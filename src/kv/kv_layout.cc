@@ -1,0 +1,181 @@
+#include "src/kv/kv_layout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "io/reader.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+// Blocks of more tokens leave more of their last one unused, and less is found of a prefix.
+constexpr int64_t kMostMultiple = 16;
+
+// Layers of equal specs.
+struct Kind {
+  KvSpec spec;
+  int64_t layers = 0;
+  int64_t multiple = 1;  // of the format's tokens, in a block
+};
+
+bool is_state(const KvSpec& spec) { return spec.kind == KvKind::state; }
+
+// Bytes of a layer's block of `multiple` times the format's tokens.
+int64_t block_bytes(const KvSpec& spec, const KvFormat& format, int64_t multiple) {
+  return kv_block_bytes(kv_cache_of(spec, format, multiple * format.block_size));
+}
+
+Kind& kind_of(std::vector<Kind>& kinds, const KvSpec& spec) {
+  auto found = std::ranges::find(kinds, spec, &Kind::spec);
+  return found != kinds.end() ? *found : kinds.emplace_back(Kind{.spec = spec});
+}
+
+std::vector<Kind> kinds_of(const KvSpecs& specs) {
+  std::vector<Kind> kinds;
+  for (const std::vector<KvSpec>& layer : specs) {
+    for (const KvSpec& spec : layer)
+      if (!is_state(spec) && !spec.shared_with) ++kind_of(kinds, spec).layers;
+  }
+  return kinds;
+}
+
+// As many tokens as fill the area that the widest needs. Where multiples have no small common one,
+// powers of two have.
+void choose_multiples(std::vector<Kind>& kinds, const KvFormat& format) {
+  int64_t widest = 0, common = 1;
+  for (const Kind& k : kinds) widest = std::max(widest, block_bytes(k.spec, format, 1));
+  for (Kind& k : kinds) {
+    k.multiple = std::min(widest / block_bytes(k.spec, format, 1), kMostMultiple);
+    common = std::lcm(common, k.multiple);
+  }
+  for (Kind& k : kinds)
+    while (common > kMostMultiple && (k.multiple & (k.multiple - 1)) != 0) --k.multiple;
+}
+
+// Areas of a page: the largest number of those that leave the fewest unused, as few groups are few
+// tables.
+int64_t choose_areas(const std::vector<Kind>& kinds) {
+  if (kinds.empty()) return 1;
+  int64_t largest = std::ranges::min_element(kinds, {}, &Kind::layers)->layers;
+  int64_t best = 1, least = INT64_MAX;
+  for (int64_t size = largest; size > 0; --size) {
+    int64_t areas = 0;
+    for (const Kind& k : kinds) areas += ceil_div(k.layers, size) * size;
+    if (areas >= least) continue;
+    least = areas;
+    best = size;
+  }
+  return best;
+}
+
+// The group of each kind that is being filled.
+struct Open {
+  KvSpec spec;
+  size_t group = 0;
+  int64_t layers = 0;
+};
+
+class Layout {
+ public:
+  Layout(const KvSpecs& specs, const KvFormat& format)
+      : specs_(specs), format_(format), kinds_(kinds_of(specs)) {
+    choose_multiples(kinds_, format);
+    layout_.areas = choose_areas(kinds_);
+    layout_.area_bytes = area_bytes();
+    for (const std::vector<KvSpec>& layer : specs) {
+      layout_.places.emplace_back(layer.size());
+      layout_.caches.emplace_back(layer.size());
+    }
+    for (bool states : {false, true}) {
+      for (size_t l = 0; l < specs.size(); ++l)
+        for (size_t s = 0; s < specs[l].size(); ++s)
+          if (is_state(specs[l][s]) == states) place(l, s);
+    }
+  }
+  KvLayout take() { return std::move(layout_); }
+
+ private:
+  // Of tokens, or where there are only states of the largest of these.
+  uint64_t area_bytes() const {
+    int64_t bytes = 0;
+    for (const Kind& k : kinds_) bytes = std::max(bytes, block_bytes(k.spec, format_, k.multiple));
+    for (const std::vector<KvSpec>& layer : specs_) {
+      for (const KvSpec& spec : layer)
+        if (kinds_.empty()) bytes = std::max(bytes, kv_state_bytes(spec));
+    }
+    return static_cast<uint64_t>(bytes);
+  }
+
+  void place(size_t layer, size_t index) {
+    const KvSpec& spec = specs_[layer][index];
+    if (spec.shared_with) return share(layer, index);
+    if (is_state(spec)) return place_state(layer, index);
+    const int64_t tokens = kind_of(kinds_, spec).multiple * format_.block_size;
+    auto open = std::ranges::find(open_, spec, &Open::spec);
+    if (open == open_.end() || open->layers == layout_.areas) {
+      if (open == open_.end()) open = open_.insert(open_.end(), Open{.spec = spec});
+      open->group = layout_.groups.size();
+      open->layers = 0;
+      layout_.groups.push_back({spec.kind, tokens, spec.window, spec.chunk});
+    }
+    layout_.places[layer][index] = {open->group, open->layers++};
+    layout_.caches[layer][index] = kv_cache_of(spec, format_, tokens);
+  }
+
+  void place_state(size_t layer, size_t index) {
+    if (states_ == 0) first_state_ = layout_.groups.size();
+    const int64_t areas =
+        ceil_div(kv_state_bytes(specs_[layer][index]), static_cast<int64_t>(layout_.area_bytes));
+    layout_.places[layer][index] = {first_state_ + static_cast<size_t>(states_ / layout_.areas),
+                                    states_ % layout_.areas};
+    states_ += areas;
+    while (std::ssize(layout_.groups) - static_cast<int64_t>(first_state_) <
+           ceil_div(states_, layout_.areas))
+      layout_.groups.push_back({.kind = KvKind::state, .block_size = format_.block_size});
+  }
+
+  void share(size_t layer, size_t index) {
+    KvSpec own = specs_[layer][index];
+    const size_t of = *std::exchange(own.shared_with, std::nullopt);
+    if (of >= layer || index >= specs_[of].size() || specs_[of][index] != own)
+      fail(ErrorKind::refused,
+           "layer {} shares the keys and values of layer {}, which is no earlier layer with equal "
+           "ones; the model's config.json is damaged",
+           layer, of);
+    layout_.places[layer][index] = layout_.places[of][index];
+    layout_.caches[layer][index] = layout_.caches[of][index];
+  }
+
+  const KvSpecs& specs_;
+  const KvFormat& format_;
+  std::vector<Kind> kinds_;
+  std::vector<Open> open_;
+  int64_t states_ = 0;  // areas of states
+  size_t first_state_ = 0;
+  KvLayout layout_;
+};
+
+}  // namespace
+
+uint64_t KvLayout::slot_bytes() const { return round_up(page_bytes(), io::kDirectAlignment); }
+
+KvLayout kv_layout(const KvSpecs& specs, const KvFormat& format) {
+  return Layout(specs, format).take();
+}
+
+// A sequence holds no more of a group with a window or a chunk than that, what a step adds, and the
+// blocks in which both begin; and a state twice, where the one before a step is kept.
+int64_t most_blocks(const KvGroup& group, int64_t tokens, int64_t rows, int64_t sequences) {
+  if (group.kind == KvKind::state) return tokens > 0 ? 2 * sequences : 0;
+  int64_t all = ceil_div(tokens, group.block_size);
+  for (int64_t reach : {group.window, group.chunk}) {
+    if (reach > 0)
+      all = std::min(all, sequences * (ceil_div(reach - 1 + rows, group.block_size) + 1));
+  }
+  return all;
+}
+
+}  // namespace sluice

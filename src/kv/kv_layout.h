@@ -1,0 +1,46 @@
+// How layers share the pages of the KV cache.
+//
+// All pages have the same bytes, so that one pool serves all layers (as vLLM's hybrid KV cache
+// manager). A page is cut into areas of equal bytes, one a layer. Layers of equal specs form groups
+// of as many layers as a page has areas at most; a page is a block of one group. Whoever keeps less
+// of a token has more tokens in a block: a multiple of the format's, so that its block fills the
+// areas. A state takes as many areas as it needs, of one page or several, which follow each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/kv_spec.h"
+
+namespace sluice {
+
+// Of each layer what it keeps.
+using KvSpecs = std::vector<std::vector<KvSpec>>;
+
+struct KvPlace {
+  size_t group = 0;
+  int64_t area = 0;  // of a state the first; after a page's last comes the next group's first
+};
+
+struct KvLayout {
+  std::vector<KvGroup> groups;               // states last
+  std::vector<std::vector<KvPlace>> places;  // as the specs
+  // Without memory; of a state no more than a default.
+  std::vector<std::vector<KvCache>> caches;
+  int64_t areas = 0;  // of a page
+  uint64_t area_bytes = 0;
+
+  uint64_t page_bytes() const { return static_cast<uint64_t>(areas) * area_bytes; }
+  uint64_t slot_bytes() const;  // of a page elsewhere: whole blocks of direct I/O
+};
+
+// Error(refused) for a layer that shares what no earlier layer has.
+KvLayout kv_layout(const KvSpecs& specs, const KvFormat& format);
+
+// Blocks that `sequences` of together `tokens` tokens have at most in a group, if a step gives each
+// `rows` of them.
+int64_t most_blocks(const KvGroup& group, int64_t tokens, int64_t rows, int64_t sequences = 1);
+
+}  // namespace sluice
