@@ -104,6 +104,18 @@ Runner::~Runner() {
   }
 }
 
+void Runner::stop_steps(std::string why) {
+  stream_->synchronize();
+  stretches_.clear();  // their graphs know where the weights were
+  stopped_ = std::move(why);
+}
+
+void Runner::use_new_weights() {
+  ++generation_;
+  stopped_.clear();
+  find_stretches();
+}
+
 void Runner::find_stretches() {
   const size_t units = model_.forward_units();
   for (size_t unit = 0; unit < units; ++unit) {
@@ -132,12 +144,15 @@ GraphStats Runner::graphs() const {
 }
 
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
+  constexpr int kTokenBits = 48;  // of a prompt's length
   bool depends = model_.spec().depends_on_length();
-  return Sequence(blocks_, depends ? static_cast<uint64_t>(prompt_tokens) : 0);
+  const uint64_t length = depends ? static_cast<uint64_t>(prompt_tokens) : 0;
+  return Sequence(blocks_, generation_ << kTokenBits | length);
 }
 
 Tensor Runner::step(std::span<const StepPart> parts) {
   Range range("step");
+  if (!stopped_.empty()) fail(ErrorKind::runtime, "{}", stopped_);
   ids_.clear();
   positions_.clear();
   for (GroupRows& group : groups_) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -94,6 +95,12 @@ class Runner {
   int64_t max_logits_rows() const { return logits_rows_; }
   GraphStats graphs() const;
 
+  // Between the weights that the model had and others: steps fail with what `why` says. No sequence
+  // has blocks.
+  void stop_steps(std::string why);
+  // What was computed with the weights before is not found again.
+  void use_new_weights();
+
   // The median of the seconds that a row of input takes with all these matrices, in the CPU's
   // memory. What steps have left is lost.
   double matrices_seconds(std::span<const Weight> matrices);
@@ -119,6 +126,8 @@ class Runner {
   const CausalLM& model_;
   Ledger& ledger_;
   int64_t logits_rows_;
+  std::string stopped_;      // why there are no steps; empty: there are
+  uint64_t generation_ = 0;  // of the weights
   Device& device_;
   std::unique_ptr<DeviceStream> stream_;
   KvLayout layout_;

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <ranges>
 #include <tuple>
 #include <utility>
@@ -44,17 +45,9 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
   }
 }
 
-void enforce_quant_error(const LoadReport& report, double bound) {
-  for (const TensorReport& t : report.tensors) {
-    if (t.quantized && t.relative_rms_error() > bound) {
-      fail(ErrorKind::refused,
-           "{}: quantization changes it by {:.4f} (relative RMS), above --max-quant-error {}; "
-           "choose a finer scheme or raise "
-           "the bound",
-           t.name, t.relative_rms_error(), bound);
-    }
-  }
-}
+// Values of config.json that say nothing of the weights' shapes or of what is computed with them.
+constexpr std::array kAsideInConfig{"_name_or_path", "transformers_version", "torch_dtype", "dtype",
+                                    "bos_token_id",  "eos_token_id",         "pad_token_id"};
 
 }  // namespace
 
@@ -111,6 +104,7 @@ Session::Session(SessionOptions options, Session* host)
   // What the kernels have no code for is refused before anything is read.
   check_kv_supported(kv_layout(*model_.root, run_shape(1, 1, 1)), *backend_);
   if (options_.longest_model_len) max_model_len_ = longest_sequence();
+  loaded_ = std::make_unique<LoadedModel>(*model_.root, *backend_, *pool_, ledger_, timeline_);
 }
 
 // What the process holds with headers and tokenizer. What reading them took for a moment is known
@@ -165,7 +159,8 @@ const Tokenizer& Session::need_tokenizer() const {
 
 void Session::hold_input(std::string_view what, uint64_t bytes) {
   input_ = {};
-  const uint64_t taken = plan_ ? plan_->needed() : runtime_bytes_ + kernel_bytes(runtime_bytes_);
+  const uint64_t taken =
+      placed_ ? memory_plan().needed() : runtime_bytes_ + kernel_bytes(runtime_bytes_);
   const uint64_t room = budget() - std::min(budget(), taken);
   if (bytes > room) {
     fail(ErrorKind::no_fit,
@@ -269,38 +264,42 @@ MemoryPlan Session::smallest_resident(const RunShape& shape) {
 }
 
 const MemoryPlan& Session::place(const RunShape& shape) {
-  shape_ = shape;
-  std::tie(plan_, read_plan_) = what_if(shape, budget(), options_.quantize);
+  placed_ = placed(shape, budget());
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
   runtime_ = ledger_.lease(Place::host, Use::runtime, "process",
-                           plan_->runtime - Buffer::charged_bytes(shape.input_bytes));
-  return *plan_;
+                           memory_plan().runtime - Buffer::charged_bytes(shape.input_bytes));
+  return memory_plan();
 }
 
-void Session::place_beside(Session& host, const RunShape& shape) {
+std::shared_ptr<const Placed> Session::placed(const RunShape& shape, uint64_t budget) {
+  auto [memory, read] = what_if(shape, budget, options_.quantize);
+  return std::make_shared<Placed>(
+      Placed{shape, std::move(memory), std::make_shared<ReadPlan>(std::move(read))});
+}
+
+void Session::place_beside(Session& host, const RunShape& asked) {
   const bool own_memory = backend_->device().has_own_memory();
   const uint64_t most = host.budget() / 2;
   const uint64_t most_of_device = own_memory ? host.device_budget() / 2 : UINT64_MAX;
-  shape_ = shape;
-  shape_.device_budget = UINT64_MAX;
-  auto [resident, read] = what_if(shape_, UINT64_MAX, options_.quantize);
-  const uint64_t needed = resident.needed(), of_device = resident.device.peak();
-  shape_.device_budget = most_of_device;
+  RunShape shape = asked;
+  shape.device_budget = UINT64_MAX;
+  auto resident = placed(shape, UINT64_MAX);
+  const uint64_t needed = resident->memory.needed(), of_device = resident->memory.device.peak();
   if (needed <= most && of_device <= most_of_device) {
-    plan_ = std::move(resident);
-    read_plan_ = std::move(read);
+    placed_ = std::move(resident);
   } else {  // slower, and smaller
-    std::tie(plan_, read_plan_) = what_if(shape_, most, options_.quantize);
+    shape.device_budget = most_of_device;
+    placed_ = placed(shape, most);
   }
-  if (plan_->streams()) {
+  if (memory_plan().streams()) {
     fail(ErrorKind::no_fit, "{}: takes {} in {}, and half of the budget is {}",
          options_.model.string(), format_size(own_memory ? of_device : needed),
          own_memory ? "the device's memory" : "memory",
          format_size(own_memory ? most_of_device : most));
   }
-  host.guests_ += plan_->run_peak() + plan_->run_peak() / 512;
-  host.device_guests_ += plan_->device.peak();
+  host.guests_ += memory_plan().run_peak() + memory_plan().run_peak() / 512;
+  host.device_guests_ += memory_plan().device.peak();
   host.note_runtime(peak_before_);  // with this one's headers
 }
 
@@ -315,57 +314,63 @@ void Session::reserve_device() {
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
   reserve_device();
-  make_encoder();
-  if (plan_->has(Tier::disk) && !options_.spill.directories.empty()) {
-    SpillKey key{std::filesystem::canonical(options_.model),
-                 std::string(options_.quantize.scheme.name), model_.root->rank()};
-    spill_ = std::make_unique<Spill>(*read_plan_, index_, key, options_.spill, ledger_);
-  }
-  stop_ = stop;
-  Streamer streamer(*read_plan_, index_, backend_->device(), *encoder_, ledger_, load_options());
-  residents_ = streamer.load_all(load_report_, progress, stop);
-  for (const TensorReport& t : load_report_.tensors) refuse_damaged(index_, t.name, t.stats);
+  fill(progress, stop);
+}
+
+void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
+  const FillOptions options{
+      .reader = options_.reader,
+      .read = read_shape_.shape,
+      .try_shapes = tries_shapes(),
+      .spill = options_.spill,
+      .spill_key = {std::filesystem::canonical(options_.model),
+                    std::string(options_.quantize.scheme.name), model_.root->rank()},
+      .max_quant_error = options_.max_quant_error,
+      .scheduler_slice = options_.scheduler_slice};
+  loaded_->fill(placed_, index_, options, progress, stop);
   learn_load();
-  open_streams();
-  if (stream_ && options_.max_quant_error) measure_streamed(stop);
-  if (options_.max_quant_error) enforce_quant_error(load_report_, *options_.max_quant_error);
 }
 
-void Session::make_encoder() {
-  WorkspaceBytes bytes = backend_->encoder_bytes(read_plan_->slot_bytes);
-  encoder_memory_ =
-      backend_->device().memory(ledger_, Use::staging, "encoder", bytes.device, Buffer::Touch::now);
-  encoder_host_ = Buffer(ledger_, Use::staging, "encoder", bytes.host, Buffer::Touch::now);
-  encoder_pinned_ = backend_->device().pin(encoder_host_.bytes());
-  encoder_ =
-      backend_->encoder(read_plan_->slot_bytes, {encoder_memory_.bytes(), encoder_host_.bytes()});
-}
-
-LoadOptions Session::load_options() {
-  return {.reader = options_.reader,
-          .threads = pool_->size(),
-          .spill = spill_.get(),
-          .timeline = &timeline_,
-          .read = read_shape_.shape,
-          .try_shapes = tries_shapes()};
-}
-
-void Session::open_streams() {
-  if (plan_->has(Tier::host))
-    host_tiles_ = std::make_unique<HostTiles>(*read_plan_, backend_->device(), ledger_);
-  if (plan_->has(Tier::disk)) {
-    slice_ = ask_scheduler_slice(options_.scheduler_slice);
-    stream_ = std::make_unique<TileStream>(*read_plan_, index_, backend_->device(), *encoder_,
-                                           ledger_, load_report_.amax, load_options(), stop_);
+void Session::check_same_shape(const std::filesystem::path& model, const Model& other) const {
+  auto of_shape = [](Json config) {
+    for (const char* key : kAsideInConfig) config.erase(key);
+    return config;
+  };
+  if (of_shape(other.files.config) != of_shape(model_.files.config)) {
+    fail(ErrorKind::refused,
+         "{}: its config.json says another model than {} is; only weights of the same model can "
+         "take their place",
+         model.string(), options_.model.string());
+  }
+  if (!model_.root->kv_scales().empty()) {
+    fail(ErrorKind::usage,
+         "{}: the FP8 KV cache uses the scales of {}'s checkpoint; weights cannot be exchanged "
+         "with such a cache",
+         model.string(), options_.model.string());
   }
 }
 
-std::optional<StreamReport> Session::stream_report() const {
-  if (!stream_ && !host_tiles_) return std::nullopt;
-  StreamReport report = past_streams_;
-  if (stream_) report += stream_->report();
-  if (host_tiles_) report.host_bytes += host_tiles_->bytes_copied();
-  return report;
+void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
+                     std::stop_token stop) {
+  check_same_shape(model, read_model(model));
+  io::CheckpointIndex index = io::open_checkpoint(model);
+  Placed next = *placed_;
+  next.read = std::make_shared<ReadPlan>(
+      compile(model_, index, options_.quantize, next.memory.effort.staging, next.memory.placement));
+  if (next.read->storage_bytes() != read_plan().storage_bytes()) {
+    fail(ErrorKind::refused,
+         "{}: its weights take {} where those of {} take {}; they are stored in other types",
+         model.string(), format_size(next.read->storage_bytes()), options_.model.string(),
+         format_size(read_plan().storage_bytes()));
+  }
+  loaded_->empty();
+  ledger_.begin_phase("load");
+  options_.model = model;
+  options_.mirrors.clear();
+  index_ = std::move(index);
+  placed_ = std::make_shared<Placed>(std::move(next));
+  fill(progress, stop);
+  ledger_.begin_phase("run");
 }
 
 void Session::shrink(uint64_t budget) {
@@ -376,31 +381,25 @@ void Session::shrink(uint64_t budget) {
     return;
   }
   budget_ = budget;
-  MemoryPlan plan = sluice::shrink(*plan_, model_, index_, options_.quantize, shape_,
-                                   this->budget(), runtime_bytes_);
+  auto next = std::make_shared<Placed>(*placed_);
+  next->memory = sluice::shrink(memory_plan(), model_, index_, options_.quantize, next->shape,
+                                this->budget(), runtime_bytes_);
+  const MemoryPlan& plan = next->memory;
   if (plan.needed() > this->budget()) {
     log::warning("the budget is {} now, but the run needs {}", format_size(budget),
                  format_size(plan.needed() + guests_));
     budget_ = plan.needed() + guests_;
   }
-  uint64_t before = plan_->weights;
+  next->read = std::make_shared<ReadPlan>(
+      compile(model_, index_, options_.quantize, plan.effort.staging, plan.placement));
+  const uint64_t before = memory_plan().weights;
   past_peak_ = predicted_peak();
-  if (stream_) past_streams_ += stream_->report();
-  stream_.reset();
-  for (size_t i = 0; i < plan.placement.size(); ++i) {
-    if (plan.placement[i] != Tier::disk) continue;
-    for (Resident& r : residents_) r.release(*read_plan_->params[i].param);
-  }
-  // The spill cache knows the old plan, whose tensors are the same; but not in the same tiles.
-  if (spill_ && !spill_->ready()) spill_->stop_using("the budget was lowered", false);
-  *read_plan_ = compile(model_, index_, options_.quantize, plan.effort.staging, plan.placement);
-  plan_ = std::move(plan);
-  malloc_trim(0);
+  loaded_->shrink(next);
+  placed_ = std::move(next);
   ledger_.set_budget(Place::host, budget_);
-  open_streams();
   log::info("the budget is {} now: {} of weights stay in memory instead of {}, {} are read a pass",
-            format_size(budget_), format_size(plan_->weights), format_size(before),
-            format_size(plan_->sweep_bytes));
+            format_size(budget_), format_size(memory_plan().weights), format_size(before),
+            format_size(memory_plan().sweep_bytes));
 }
 
 void Session::follow_cgroup() {
@@ -415,32 +414,17 @@ void Session::follow_cgroup() {
   shrink(own - std::min(own, over));
 }
 
-// One sweep without a forward pass, for what encoding does to the tensors that do not stay.
-void Session::measure_streamed(const std::stop_token& stop) {
-  for (uint32_t t = 0; t < read_plan_->sweep_tiles(); ++t) {
-    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while measuring quantization");
-    Tile tile = read_plan_->tile(t);
-    const TensorPlan& tensor = read_plan_->tensors[tile.move.tensor];
-    stream_->tile(*read_plan_->params[tensor.param].param, read_plan_->tile_row(tile),
-                  host_stream());
-  }
-  stream_->add_stats(load_report_);
-}
-
 Runner& Session::runner() {
-  if (!runner_) {
-    ledger_.begin_phase("run");
-    runner_ = std::make_unique<Runner>(*model_.root, ledger_, *plan_, shape_, block_costs());
-  }
-  return *runner_;
+  Runner* runner = loaded_->runner();
+  return runner != nullptr ? *runner : loaded_->make_runner(block_costs());
 }
 
 PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
   std::string text = index_.identity() + model_.files.config.dump();
-  for (const ParamPlan& p : read_plan_->params)
+  for (const ParamPlan& p : read_plan().params)
     text += fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype));
   text += fmt::format("{} {} {} {}\n", options_.quantize.scheme.name, static_cast<int>(compute_),
-                      dtype_name(shape_.kv_dtype), shape_.block_size);
+                      dtype_name(placed_->shape.kv_dtype), placed_->shape.block_size);
   if (spec().depends_on_length()) text += fmt::format("{}\n", prompt_tokens);
   return runner().prompt_cache(path, checksum128(std::as_bytes(std::span(text))));
 }
@@ -449,20 +433,12 @@ BlockCosts Session::block_costs() const {
   const std::filesystem::path& swap = options_.swap.directory;
   Rates rates = remembered_rates(
       rates_file(), rate_keys(swap.empty() ? options_.model : swap, options_.quantize));
-  uint64_t slot = kv_layout(*model_.root, shape_).slot_bytes();
-  return predict_block_costs(slot, shape_.block_size, *read_plan_, rates);
+  uint64_t slot = kv_layout(*model_.root, placed_->shape).slot_bytes();
+  return predict_block_costs(slot, placed_->shape.block_size, read_plan(), rates);
 }
 
 void Session::release() {
-  runner_.reset();
-  stream_.reset();
-  host_tiles_.reset();
-  spill_.reset();
-  residents_.clear();
-  encoder_.reset();
-  encoder_pinned_.reset();
-  encoder_memory_ = {};
-  encoder_host_ = {};
+  loaded_->release();
   device_reserved_ = false;
 }
 

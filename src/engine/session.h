@@ -13,12 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/scheduler_slice.h"
 #include "src/base/thread_pool.h"
-#include "src/engine/runner.h"
-#include "src/load/host_tiles.h"
-#include "src/load/streamer.h"
-#include "src/load/tile_stream.h"
+#include "src/engine/loaded_model.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/rates.h"
@@ -77,9 +73,7 @@ class Session {
   // has no room for it, Error(no_fit) that begins with `what` it is.
   void hold_input(std::string_view what, uint64_t bytes);
   ThreadPool& pool() { return *pool_; }
-  // What was asked for all threads; nothing where no weights stream. A thread that only computes
-  // would be interrupted more often for it: resident decode beside a busy program loses a quarter.
-  SchedulerSlice scheduler_slice() const { return slice_; }
+  SchedulerSlice scheduler_slice() const { return loaded_->scheduler_slice(); }
   const Backend& backend() const { return *backend_; }
   // 0: its memory is the host's. Beside guests.
   uint64_t device_budget() const {
@@ -100,8 +94,8 @@ class Session {
   // that may have.
   void place_beside(Session& host, const RunShape& shape);
   // Of the process, with its guests.
-  uint64_t predicted_peak() const { return std::max(past_peak_, plan_->peak() + guests_); }
-  uint64_t predicted_device_peak() const { return plan_->device.peak() + device_guests_; }
+  uint64_t predicted_peak() const { return std::max(past_peak_, memory_plan().peak() + guests_); }
+  uint64_t predicted_device_peak() const { return memory_plan().device.peak() + device_guests_; }
   // What place() would decide, if the budget has room; fitting or not; and with the least memory
   // that works.
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
@@ -114,8 +108,8 @@ class Session {
   // What place() would decide for another budget and scheme; throws as it does.
   std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
                                           const QuantizeRequest& quantize);
-  const MemoryPlan& memory_plan() const { return *plan_; }
-  const ReadPlan& read_plan() const { return *read_plan_; }
+  const MemoryPlan& memory_plan() const { return placed_->memory; }
+  const ReadPlan& read_plan() const { return *placed_->read; }
 
   // What is known of this machine: seen, measured, assumed, or of the device by its own word.
   Rates rates(const QuantizeRequest& quantize) const;
@@ -128,11 +122,14 @@ class Session {
 
   // After place(), of the host, too.
   void load(LoadProgress& progress, std::stop_token stop);
-  const LoadReport& load_report() const { return load_report_; }
-  // None when everything was resident all along.
-  std::optional<StreamReport> stream_report() const;
-  // Null when nothing is streamed, or without a directory for it.
-  const Spill* spill() const { return spill_.get(); }
+  // With the weights of another directory, of a model of the same shape, in the same memory; while
+  // nobody runs. Where they cannot be these, Error(refused) or Error(usage), and nothing changes;
+  // where loading them fails, the model is empty then, which steps say. The runner stays, without
+  // what was computed before.
+  void refill(const std::filesystem::path& model, LoadProgress& progress, std::stop_token stop);
+  const LoadReport& load_report() const { return loaded_->report(); }
+  std::optional<StreamReport> stream_report() const { return loaded_->stream_report(); }
+  const Spill* spill() const { return loaded_->spill(); }
   const DiskTimeline& timeline() const { return timeline_; }
   // After load(): the memory to run, as placed.
   Runner& runner();
@@ -153,11 +150,10 @@ class Session {
   void set_device_budget();
   void reserve_device();
   void check_place_rules();
+  std::shared_ptr<const Placed> placed(const RunShape& shape, uint64_t budget);
   int64_t longest_sequence();
-  void measure_streamed(const std::stop_token& stop);
-  void open_streams();
-  void make_encoder();
-  LoadOptions load_options();
+  void fill(LoadProgress& progress, const std::stop_token& stop);
+  void check_same_shape(const std::filesystem::path& model, const Model& other) const;
   // As transformers: where config.json names no type, that of the first weight.
   DType weights_dtype() const;
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
@@ -181,7 +177,6 @@ class Session {
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_fault_;
   RememberedShape read_shape_;
-  SchedulerSlice slice_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;
   uint64_t device_budget_ = 0;
@@ -195,26 +190,13 @@ class Session {
   uint64_t runtime_bytes_ = 0;
   uint64_t start_peak_ = 0;               // of the process, up to that
   std::optional<uint64_t> cgroup_limit_;  // as it was last seen
-  std::stop_token stop_;                  // of the load, and of the stream after it
   int64_t max_model_len_ = 0;
   Lease runtime_;
   Lease input_;
-  RunShape shape_;
-  std::optional<MemoryPlan> plan_;
-  std::optional<ReadPlan> read_plan_;
-  LoadReport load_report_;
+  std::shared_ptr<const Placed> placed_;  // null before place()
+  uint64_t past_peak_ = 0;                // predicted for before the budget was lowered
   DiskTimeline timeline_{ledger_.start()};
-  Buffer encoder_memory_;  // of the device
-  Buffer encoder_host_;
-  std::unique_ptr<Pinned> encoder_pinned_;
-  std::unique_ptr<Encoder> encoder_;
-  std::unique_ptr<Spill> spill_;
-  std::vector<Resident> residents_;
-  std::unique_ptr<TileStream> stream_;     // from disk
-  std::unique_ptr<HostTiles> host_tiles_;  // and from host memory
-  StreamReport past_streams_;              // before the budget was lowered
-  uint64_t past_peak_ = 0;                 // predicted for before
-  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<LoadedModel> loaded_;
 };
 
 }  // namespace sluice

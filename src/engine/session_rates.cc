@@ -56,9 +56,9 @@ void Session::remember(std::span<const Observation> seen) const {
 
 // What came through the page cache, or from another disk, says nothing of this one.
 bool Session::loaded_from_disk() const {
-  const io::ReaderStats& io = load_report_.io;
+  const io::ReaderStats& io = load_report().io;
   const std::string disk = disk_key(options_.model);
-  const bool spilled = spill_ && spill_->report().outcome == "reused";
+  const bool spilled = spill() && spill()->report().outcome == "reused";
   return options_.reader == io::ReaderKind::automatic && io.bytes_direct == io.bytes_read &&
          (!spilled || std::ranges::all_of(options_.spill.directories, [&](const auto& directory) {
            return disk_key(directory) == disk;
@@ -72,20 +72,20 @@ bool Session::tries_shapes() const {
 void Session::learn_load() {
   if (!loaded_from_disk()) return;
   learn_shape();
-  const Observation seen{RateKind::disk, load_report_.disk_rate.value_or(0)};
-  if (load_report_.disk_rate) remember({&seen, 1});
+  const Observation seen{RateKind::disk, load_report().disk_rate.value_or(0)};
+  if (load_report().disk_rate) remember({&seen, 1});
 }
 
 // Before the rate is remembered.
 void Session::learn_shape() {
   const RateKeys keys = rate_keys(options_.model, options_.quantize);
-  if (load_report_.fastest) {
-    remember_shape(rates_file(), keys, *load_report_.fastest, RateSource::runs);
+  if (load_report().fastest) {
+    remember_shape(rates_file(), keys, *load_report().fastest, RateSource::runs);
     read_shape_ = remembered_shape(rates_file(), keys);
-  } else if (load_report_.disk_rate && read_shape_.is_settled()) {
+  } else if (load_report().disk_rate && read_shape_.is_settled()) {
     // A disk that gives clearly more or less than it did is another, or in another place.
     constexpr double kAnother = 4.0 / 3;
-    const double change = *load_report_.disk_rate / rates().disk.bytes_per_second;
+    const double change = *load_report().disk_rate / rates().disk.bytes_per_second;
     if (change > kAnother || change < 1 / kAnother) forget_shape(rates_file(), keys);
   }
 }
@@ -94,7 +94,7 @@ void Session::learn_shape() {
 void Session::learn_memory() {
   const RateKeys keys = rate_keys(options_.model, options_.quantize);
   if (rates_file().empty() || has_rate(rates_file(), keys, RateKind::step)) return;
-  const Matrices matrices = some_matrices(*read_plan_);
+  const Matrices matrices = some_matrices(read_plan());
   if (matrices.weights.empty() || backend_->device().has_own_memory()) return;
   const double seconds = runner().matrices_seconds(matrices.weights);
   const Observation seen{RateKind::step, static_cast<double>(matrices.bytes) / seconds};
@@ -105,13 +105,13 @@ void Session::learn_pass(double seconds) {
   // After a shrink passes of two kinds were timed, and another reader than the usual one is no
   // measure.
   if (seconds <= 0 || past_peak_ > 0 || options_.reader != io::ReaderKind::automatic) return;
-  if (plan_->has(Tier::disk)) learn_memory();
+  if (memory_plan().has(Tier::disk)) learn_memory();
   const SpillLayout none;
-  const SpillLayout& spilled = spill_ && spill_->ready() ? spill_->layout() : none;
-  const PassBytes bytes{.disk = sweep_bytes(*read_plan_, spilled),
-                        .link = plan_->host_sweep_bytes,
-                        .memory = read_plan_->bytes_per_token(),
-                        .disk_share = plan_->effort.disk_share};
+  const SpillLayout& spilled = spill() && spill()->ready() ? spill()->layout() : none;
+  const PassBytes bytes{.disk = sweep_bytes(read_plan(), spilled),
+                        .link = memory_plan().host_sweep_bytes,
+                        .memory = read_plan().bytes_per_token(),
+                        .disk_share = memory_plan().effort.disk_share};
   if (auto seen = observe_pass(bytes, seconds, rates())) remember({&*seen, 1});
 }
 

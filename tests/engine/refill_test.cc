@@ -1,0 +1,193 @@
+// Weights that take the place of others, in the same memory and for the same runner.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/engine/engine.h"
+#include "src/engine/session.h"
+#include "tests/engine/placed.h"
+#include "tests/support/checkpoint.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kPrompt = 20, kTokens = 6;
+
+std::vector<int32_t> prompt(int64_t vocab) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kPrompt; ++i) ids.push_back((i * 31 + 7) % static_cast<int32_t>(vocab));
+  return ids;
+}
+
+class Refill : public testing::TestWithParam<const char*> {
+ protected:
+  Refill() {
+    test::Random random("refill");
+    config_ = test::tiny_config();
+    config_["hidden_size"] = 128;
+    config_["intermediate_size"] = 512;
+    config_["num_hidden_layers"] = 4;
+    for (const char* name : {"a", "b"}) write(name, config_, test::tiny_tensors(config_, random));
+  }
+
+  void write(const char* name, const Json& config, const std::vector<test::TinyTensor>& tensors) {
+    std::filesystem::create_directories(dir_ / name);
+    test::write_checkpoint(dir_ / name, config, tensors);
+  }
+
+  SessionOptions options(const char* name) const {
+    SessionOptions o;
+    o.model = dir_ / name;
+    o.threads = 2;
+    o.block_size = 4;
+    const std::string how = GetParam();
+    if (how != "resident") {
+      o.quantize.scheme = *find_quant_scheme("fp8_per_channel");
+      o.quantize.roles = {ParamRole::linear};
+    }
+    if (how == "spilled") o.spill.directories = {dir_ / "spill"};
+    return o;
+  }
+  static RunShape shape(const Session& s) { return s.run_shape(8 * kPrompt, kPrompt, 4, 2); }
+
+  // Placed and loaded: all in memory, or a part of it.
+  std::unique_ptr<Session> loaded(const char* name) const {
+    const SessionOptions o = options(name);
+    std::unique_ptr<Session> session;
+    if (streams()) {
+      session = test::placed(o, test::needs(o, shape).at(0.3), shape);
+    } else {
+      session = std::make_unique<Session>(o);
+      session->place(shape(*session));
+    }
+    LoadProgress progress;
+    session->load(progress, {});
+    EXPECT_EQ(session->memory_plan().streams(), streams());
+    return session;
+  }
+  static bool streams() { return std::string(GetParam()).starts_with("s"); }
+
+  static void refill(Session& session, const std::filesystem::path& model) {
+    LoadProgress progress;
+    session.refill(model, progress, {});
+  }
+
+  // The logits of the prompt's last token.
+  static std::string bits(Session& session) {
+    Runner& runner = session.runner();
+    Sequence sequence = runner.new_sequence();
+    Tensor logits = runner.logits(runner.prefill(sequence, prompt(runner.vocab_size()), {}));
+    return {reinterpret_cast<const char*>(logits.row<float>(0)),
+            static_cast<size_t>(logits.cols) * sizeof(float)};
+  }
+  static RequestResult generate(Engine& engine, int64_t vocab) {
+    Request request;
+    request.prompt = prompt(vocab);
+    request.max_tokens = kTokens;
+    const int64_t id = engine.add(std::move(request));
+    while (!engine.idle()) engine.step({});
+    return engine.take({id, 0});
+  }
+  struct Outcome {
+    std::string bits;
+    uint64_t hash = 0;
+    bool operator==(const Outcome&) const = default;
+  };
+  static Outcome outcome(Session& session, Engine& engine) {
+    return {bits(session), generate(engine, session.spec().vocab_size).logits_hash};
+  }
+  Outcome fresh(const char* name) const {
+    std::unique_ptr<Session> session = loaded(name);
+    Engine engine(session->runner(), nullptr, 2);
+    return outcome(*session, engine);
+  }
+
+  test::TempDir dir_;
+  Json config_;
+};
+
+TEST_P(Refill, GivesTheOthersLogitsToTheSameEngine) {
+  const Outcome a = fresh("a"), b = fresh("b");
+  EXPECT_NE(a.bits, b.bits);
+  std::unique_ptr<Session> session = loaded("a");
+  Engine engine(session->runner(), nullptr, 2);
+  EXPECT_EQ(outcome(*session, engine), a);
+  for (int round = 0; round < 2; ++round) {
+    refill(*session, dir_ / "b");
+    EXPECT_EQ(outcome(*session, engine), b);
+    EXPECT_EQ(outcome(*session, engine), b);  // from what it remembers
+    refill(*session, dir_ / "a");
+    EXPECT_EQ(outcome(*session, engine), a);
+  }
+  EXPECT_LE(session->ledger().peak(Place::host), session->predicted_peak());
+}
+
+TEST_P(Refill, WhatCannotTakeTheirPlaceChangesNothing) {
+  test::Random random("refill others");
+  Json deeper = config_;
+  deeper["num_hidden_layers"] = 5;
+  write("deeper", deeper, test::tiny_tensors(deeper, random));
+  std::vector<test::TinyTensor> some = test::tiny_tensors(config_, random);
+  some.pop_back();
+  write("some", config_, some);
+  std::unique_ptr<Session> session = loaded("a");
+  const std::string before = bits(*session);
+  for (const char* name : {"deeper", "some", "nowhere"}) {
+    try {
+      refill(*session, dir_ / name);
+      FAIL() << name;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::refused) << e.what();
+    }
+    EXPECT_EQ(bits(*session), before) << name;
+  }
+}
+
+TEST_P(Refill, AFailedOneLeavesAnEmptyModelThatSaysSo) {
+  test::Random random("refill damaged");
+  std::vector<test::TinyTensor> tensors = test::tiny_tensors(config_, random);
+  for (test::TinyTensor& t : tensors) {
+    if (t.name.find("norm") == std::string::npos) continue;  // is never streamed
+    const uint16_t nan = 0x7fc0;
+    std::memcpy(t.bytes.data(), &nan, sizeof nan);
+  }
+  write("damaged", config_, tensors);
+  std::unique_ptr<Session> session = loaded("a");
+  Engine engine(session->runner(), nullptr, 2);
+  const Outcome before = outcome(*session, engine);
+  const uint64_t used = session->ledger().used(Place::host);
+  EXPECT_THROW(refill(*session, dir_ / "damaged"), Error);
+  uint64_t weights = 0;
+  for (const Ledger::Account& account : session->ledger().accounts())
+    weights += account.use == Use::weights ? account.bytes : 0;
+  EXPECT_EQ(weights, 0u);
+  auto expect_empty = [&](auto&& use) {
+    try {
+      use();
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::runtime);
+      EXPECT_NE(std::string(e.what()).find("the model has no weights"), std::string::npos);
+      EXPECT_NE(std::string(e.what()).find("the checkpoint is damaged"), std::string::npos);
+    }
+  };
+  expect_empty([&] { session->runner(); });
+  expect_empty([&] { generate(engine, session->config().vocab_size); });
+  refill(*session, dir_ / "a");
+  Engine again(session->runner(), nullptr, 2);
+  EXPECT_EQ(outcome(*session, again), before);
+  EXPECT_LE(session->ledger().used(Place::host), used);
+}
+
+INSTANTIATE_TEST_SUITE_P(How, Refill,
+                         testing::Values("resident", "quantized", "streamed", "spilled"),
+                         [](const auto& p) { return std::string(p.param); });
+
+}  // namespace
+}  // namespace sluice
