@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <array>
 #include <ranges>
 #include <tuple>
 #include <utility>
@@ -34,29 +33,7 @@ Compute choose_compute(DtypeChoice choice, DType model) {
   return choice == DtypeChoice::bf16 ? Compute::bf16 : Compute::f32;
 }
 
-// Where a token has no row, the model could not be asked for it: such a tokenizer belongs to
-// another model.
-void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
-  if (tokenizer.vocab_size() > vocab_size) {
-    log::warning(
-        "tokenizer.json: token id {} is beyond the model's vocab_size of {}; such tokens are "
-        "refused in prompts",
-        tokenizer.vocab_size() - 1, vocab_size);
-  }
-}
-
-// Values of config.json that say nothing of the weights' shapes or of what is computed with them.
-constexpr std::array kAsideInConfig{"_name_or_path", "transformers_version", "torch_dtype", "dtype",
-                                    "bos_token_id",  "eos_token_id",         "pad_token_id"};
-
 }  // namespace
-
-DType Session::weights_dtype() const {
-  if (model_.files.dtype) return *model_.files.dtype;
-  auto weight = std::ranges::find_if(
-      index_.tensors(), [](const io::StoredTensor& t) { return is_float_weight(t.dtype); });
-  return weight == index_.tensors().end() ? DType::bf16 : weight->dtype;
-}
 
 Session::Session(SessionOptions options, Session* host)
     : options_(std::move(options)),
@@ -64,9 +41,7 @@ Session::Session(SessionOptions options, Session* host)
       own_ledger_(host == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
       free_(host == nullptr ? free_memory() : host->free_),
-      source_(open_model(options_.model, options_.mirrors)),
-      model_(read_model(*source_)),
-      index_(source_->index()),
+      checkpoint_(options_.model, options_.mirrors),
       pool_(host != nullptr ? host->pool_
                             : std::make_shared<ThreadPool>(
                                   options_.threads > 0 ? options_.threads : usable_threads(),
@@ -74,13 +49,11 @@ Session::Session(SessionOptions options, Session* host)
       backend_(host != nullptr               ? host->backend_
                : options_.backend != nullptr ? options_.backend
                                              : make_cpu_backend(options_.isa, *pool_)) {
-  for (const std::string& w : index_.warnings()) log::warning("{}", w);
   for (const std::filesystem::path& directory : options_.spill.directories)
     spill_bytes_ = std::max(spill_bytes_, spill_limit(directory, options_.spill.limit));
-  build_root(model_, Rank{}, &index_);
-  if (host == nullptr) load_tokenizer();
-  compute_ = choose_compute(options_.dtype, weights_dtype());
-  if (is_float8(kv_dtype())) model_.root->use_kv_scales(read_kv_scales(*model_.root, index_));
+  if (host == nullptr) checkpoint_.load_tokenizer();
+  compute_ = choose_compute(options_.dtype, checkpoint_.weights_dtype());
+  if (is_float8(kv_dtype())) model().root->use_kv_scales(read_kv_scales(*model().root, index()));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
   options_.quantize.matrix_layout = backend_->matrix_layout();
   budget_ = options_.memory ? parse_budget("--memory", *options_.memory, free_.own + free_.free)
@@ -102,9 +75,9 @@ Session::Session(SessionOptions options, Session* host)
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
   // What the kernels have no code for is refused before anything is read.
-  check_kv_supported(kv_layout(*model_.root, run_shape(1, 1, 1)), *backend_);
+  check_kv_supported(kv_layout(*model().root, run_shape(1, 1, 1)), *backend_);
   if (options_.longest_model_len) max_model_len_ = longest_sequence();
-  loaded_ = std::make_unique<LoadedModel>(*model_.root, *backend_, *pool_, ledger_, timeline_);
+  loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
 }
 
 // What the process holds with headers and tokenizer. What reading them took for a moment is known
@@ -134,29 +107,6 @@ void Session::set_device_budget() {
   ledger_.set_budget(Place::device, device_budget_);
 }
 
-// Token ids need no tokenizer, so a model without a usable one can still run.
-void Session::load_tokenizer() {
-  try {
-    tokenizer_ = source_->tokenizer();
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::refused) throw;
-    tokenizer_fault_ = e.what();
-    return;
-  }
-  if (!tokenizer_) {
-    tokenizer_fault_ = fmt::format("{} has no tokenizer.json; give the prompt as --token-ids",
-                                   options_.model.string());
-    return;
-  }
-  for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);
-  check_vocabulary(*tokenizer_, spec().vocab_size);
-}
-
-const Tokenizer& Session::need_tokenizer() const {
-  if (!tokenizer_) fail(ErrorKind::refused, "{}", tokenizer_fault_);
-  return *tokenizer_;
-}
-
 void Session::hold_input(std::string_view what, uint64_t bytes) {
   input_ = {};
   const uint64_t taken =
@@ -177,7 +127,7 @@ DType Session::kv_dtype() const {
 
 RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
                             int64_t sequences) const {
-  auto row_bytes = static_cast<uint64_t>(model_.root->logits_cols()) * sizeof(float);
+  auto row_bytes = static_cast<uint64_t>(model().root->logits_cols()) * sizeof(float);
   auto most_rows = static_cast<int64_t>(std::max<uint64_t>(kMostLogitsBytes / row_bytes, 1));
   return {.backend = backend_.get(),
           .max_tokens = max_tokens,
@@ -202,7 +152,7 @@ RunShape Session::run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t 
 void Session::check_place_rules() {
   for (const PlaceRule& rule : options_.place) {
     bool found = false;
-    model_.root->each_param([&](const Param& p) { found = found || rule.matches(p.path); });
+    model().root->each_param([&](const Param& p) { found = found || rule.matches(p.path); });
     if (!found) {
       fail(ErrorKind::usage, "--place {}: matches no parameter; `sluice inspect` lists them",
            rule.pattern);
@@ -236,7 +186,7 @@ int64_t Session::longest_sequence() {
 
 std::optional<MemoryPlan> Session::fitting_plan(const RunShape& shape) {
   try {
-    return sluice::place(model_, index_, options_.quantize, shape, budget(), runtime_bytes_);
+    return sluice::place(model(), index(), options_.quantize, shape, budget(), runtime_bytes_);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::no_fit) throw;
     return std::nullopt;
@@ -250,17 +200,17 @@ MemoryPlan Session::predict(const RunShape& shape) {
 
 std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
                                                  const QuantizeRequest& quantize) {
-  MemoryPlan plan = sluice::place(model_, index_, quantize, shape, budget, runtime_bytes_);
-  ReadPlan read = compile(model_, index_, quantize, plan.effort.staging, plan.placement);
+  MemoryPlan plan = sluice::place(model(), index(), quantize, shape, budget, runtime_bytes_);
+  ReadPlan read = compile(model(), index(), quantize, plan.effort.staging, plan.placement);
   return {std::move(plan), std::move(read)};
 }
 
 MemoryPlan Session::smallest(const RunShape& shape) {
-  return smallest_plan(model_, index_, options_.quantize, shape, runtime_bytes_);
+  return smallest_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
 }
 
 MemoryPlan Session::smallest_resident(const RunShape& shape) {
-  return smallest_resident_plan(model_, index_, options_.quantize, shape, runtime_bytes_);
+  return smallest_resident_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
 }
 
 const MemoryPlan& Session::place(const RunShape& shape) {
@@ -324,39 +274,27 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
       .try_shapes = tries_shapes(),
       .spill = options_.spill,
       .spill_key = {std::filesystem::canonical(options_.model),
-                    std::string(options_.quantize.scheme.name), model_.root->rank()},
+                    std::string(options_.quantize.scheme.name), model().root->rank()},
       .max_quant_error = options_.max_quant_error,
       .scheduler_slice = options_.scheduler_slice};
-  loaded_->fill(placed_, index_, options, progress, stop);
+  loaded_->fill(placed_, index(), options, progress, stop);
   learn_load();
 }
 
-void Session::check_same_shape(const std::filesystem::path& model, const Model& other) const {
-  auto of_shape = [](Json config) {
-    for (const char* key : kAsideInConfig) config.erase(key);
-    return config;
-  };
-  if (of_shape(other.files.config) != of_shape(model_.files.config)) {
-    fail(ErrorKind::refused,
-         "{}: its config.json says another model than {} is; only weights of the same model can "
-         "take their place",
-         model.string(), options_.model.string());
-  }
-  if (!model_.root->kv_scales().empty()) {
+void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
+                     std::stop_token stop) {
+  Checkpoint other(model, {});
+  checkpoint_.check_same_model(other);
+  if (!this->model().root->kv_scales().empty()) {
     fail(ErrorKind::usage,
          "{}: the FP8 KV cache uses the scales of {}'s checkpoint; weights cannot be exchanged "
          "with such a cache",
          model.string(), options_.model.string());
   }
-}
-
-void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
-                     std::stop_token stop) {
-  check_same_shape(model, read_model(model));
-  io::CheckpointIndex index = io::open_checkpoint(model);
   Placed next = *placed_;
-  next.read = std::make_shared<ReadPlan>(
-      compile(model_, index, options_.quantize, next.memory.effort.staging, next.memory.placement));
+  next.read =
+      std::make_shared<ReadPlan>(compile(this->model(), other.index(), options_.quantize,
+                                         next.memory.effort.staging, next.memory.placement));
   if (next.read->storage_bytes() != read_plan().storage_bytes()) {
     fail(ErrorKind::refused,
          "{}: its weights take {} where those of {} take {}; they are stored in other types",
@@ -367,7 +305,7 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
   ledger_.begin_phase("load");
   options_.model = model;
   options_.mirrors.clear();
-  index_ = std::move(index);
+  checkpoint_.take_tensors(std::move(other));
   placed_ = std::make_shared<Placed>(std::move(next));
   fill(progress, stop);
   ledger_.begin_phase("run");
@@ -382,7 +320,7 @@ void Session::shrink(uint64_t budget) {
   }
   budget_ = budget;
   auto next = std::make_shared<Placed>(*placed_);
-  next->memory = sluice::shrink(memory_plan(), model_, index_, options_.quantize, next->shape,
+  next->memory = sluice::shrink(memory_plan(), model(), index(), options_.quantize, next->shape,
                                 this->budget(), runtime_bytes_);
   const MemoryPlan& plan = next->memory;
   if (plan.needed() > this->budget()) {
@@ -391,7 +329,7 @@ void Session::shrink(uint64_t budget) {
     budget_ = plan.needed() + guests_;
   }
   next->read = std::make_shared<ReadPlan>(
-      compile(model_, index_, options_.quantize, plan.effort.staging, plan.placement));
+      compile(model(), index(), options_.quantize, plan.effort.staging, plan.placement));
   const uint64_t before = memory_plan().weights;
   past_peak_ = predicted_peak();
   loaded_->shrink(next);
@@ -420,7 +358,7 @@ Runner& Session::runner() {
 }
 
 PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
-  std::string text = index_.identity() + model_.files.config.dump();
+  std::string text = index().identity() + model().files.config.dump();
   for (const ParamPlan& p : read_plan().params)
     text += fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype));
   text += fmt::format("{} {} {} {}\n", options_.quantize.scheme.name, static_cast<int>(compute_),
@@ -433,7 +371,7 @@ BlockCosts Session::block_costs() const {
   const std::filesystem::path& swap = options_.swap.directory;
   Rates rates = remembered_rates(
       rates_file(), rate_keys(swap.empty() ? options_.model : swap, options_.quantize));
-  uint64_t slot = kv_layout(*model_.root, placed_->shape).slot_bytes();
+  uint64_t slot = kv_layout(*model().root, placed_->shape).slot_bytes();
   return predict_block_costs(slot, placed_->shape.block_size, read_plan(), rates);
 }
 

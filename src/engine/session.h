@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "src/base/thread_pool.h"
+#include "src/engine/checkpoint.h"
 #include "src/engine/loaded_model.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/rates.h"
-#include "src/text/tokenizer.h"
 
 namespace sluice {
 
@@ -59,14 +59,14 @@ class Session {
   Session(SessionOptions options, Session& host) : Session(std::move(options), &host) {}
 
   const SessionOptions& options() const { return options_; }
-  Model& model() { return model_; }
-  const Model& model() const { return model_; }
-  const DecoderSpec& spec() const { return model_.root->spec(); }
-  const io::CheckpointIndex& index() const { return index_; }
+  Model& model() { return checkpoint_.model(); }
+  const Model& model() const { return checkpoint_.model(); }
+  const DecoderSpec& spec() const { return model().root->spec(); }
+  const io::CheckpointIndex& index() const { return checkpoint_.index(); }
   // Null when the directory has none, or one that cannot be used; need_tokenizer() then says why as
   // Error(refused).
-  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
-  const Tokenizer& need_tokenizer() const;
+  const Tokenizer* tokenizer() const { return checkpoint_.tokenizer(); }
+  const Tokenizer& need_tokenizer() const { return checkpoint_.need_tokenizer(); }
   Ledger& ledger() { return ledger_; }
   // Takes of the ledger what input needs beside what is planned, in place of what it took before: a
   // text's long words (TokenStream::Room), token ids before place() knows of them. Where the budget
@@ -145,7 +145,6 @@ class Session {
 
  private:
   Session(SessionOptions options, Session* host);
-  void load_tokenizer();
   void note_runtime(uint64_t peak_before);
   void set_device_budget();
   void reserve_device();
@@ -153,9 +152,6 @@ class Session {
   std::shared_ptr<const Placed> placed(const RunShape& shape, uint64_t budget);
   int64_t longest_sequence();
   void fill(LoadProgress& progress, const std::stop_token& stop);
-  void check_same_shape(const std::filesystem::path& model, const Model& other) const;
-  // As transformers: where config.json names no type, that of the first weight.
-  DType weights_dtype() const;
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
   void remember(std::span<const Observation> seen) const;
   bool loaded_from_disk() const;
@@ -171,11 +167,7 @@ class Session {
   Ledger& ledger_;
   FreeMemory free_;
   uint64_t peak_before_ = process_peak_rss();
-  std::unique_ptr<ModelSource> source_;
-  Model model_;
-  io::CheckpointIndex index_;
-  std::optional<Tokenizer> tokenizer_;
-  std::string tokenizer_fault_;
+  Checkpoint checkpoint_;
   RememberedShape read_shape_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;

@@ -178,7 +178,7 @@ TEST_P(Refill, AFailedOneLeavesAnEmptyModelThatSaysSo) {
     }
   };
   expect_empty([&] { session->runner(); });
-  expect_empty([&] { generate(engine, session->config().vocab_size); });
+  expect_empty([&] { generate(engine, session->spec().vocab_size); });
   refill(*session, dir_ / "a");
   Engine again(session->runner(), nullptr, 2);
   EXPECT_EQ(outcome(*session, again), before);

@@ -1,0 +1,88 @@
+#include "src/engine/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+
+namespace sluice {
+namespace {
+
+// Values of config.json that say nothing of the weights' shapes or of what is computed with them.
+constexpr std::array kAsideInConfig{"_name_or_path", "transformers_version", "torch_dtype", "dtype",
+                                    "bos_token_id",  "eos_token_id",         "pad_token_id"};
+
+Json without_names(Json config) {
+  for (const char* key : kAsideInConfig) config.erase(key);
+  return config;
+}
+
+// Where a token has no row, the model could not be asked for it: such a tokenizer belongs to
+// another model.
+void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
+  if (tokenizer.vocab_size() > vocab_size) {
+    log::warning(
+        "tokenizer.json: token id {} is beyond the model's vocab_size of {}; such tokens are "
+        "refused in prompts",
+        tokenizer.vocab_size() - 1, vocab_size);
+  }
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const std::filesystem::path& path,
+                       const std::vector<std::filesystem::path>& mirrors)
+    : path_(path),
+      source_(open_model(path, mirrors)),
+      model_(read_model(*source_)),
+      index_(source_->index()) {
+  for (const std::string& w : index_.warnings()) log::warning("{}", w);
+  build_root(model_, Rank{}, &index_);
+}
+
+DType Checkpoint::weights_dtype() const {
+  if (model_.files.dtype) return *model_.files.dtype;
+  auto weight = std::ranges::find_if(
+      index_.tensors(), [](const io::StoredTensor& t) { return is_float_weight(t.dtype); });
+  return weight == index_.tensors().end() ? DType::bf16 : weight->dtype;
+}
+
+void Checkpoint::load_tokenizer() {
+  try {
+    tokenizer_ = source_->tokenizer();
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::refused) throw;
+    tokenizer_fault_ = e.what();
+    return;
+  }
+  if (!tokenizer_) {
+    tokenizer_fault_ =
+        fmt::format("{} has no tokenizer.json; give the prompt as --token-ids", path_.string());
+    return;
+  }
+  for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);
+  check_vocabulary(*tokenizer_, model_.root->spec().vocab_size);
+}
+
+const Tokenizer& Checkpoint::need_tokenizer() const {
+  if (!tokenizer_) fail(ErrorKind::refused, "{}", tokenizer_fault_);
+  return *tokenizer_;
+}
+
+void Checkpoint::check_same_model(const Checkpoint& other) const {
+  if (without_names(other.model_.files.config) == without_names(model_.files.config)) return;
+  fail(ErrorKind::refused,
+       "{}: its config.json says another model than {} is; only weights of the same model can take "
+       "their place",
+       other.path_.string(), path_.string());
+}
+
+void Checkpoint::take_tensors(Checkpoint&& other) {
+  path_ = std::move(other.path_);
+  source_ = std::move(other.source_);
+  index_ = std::move(other.index_);
+}
+
+}  // namespace sluice
