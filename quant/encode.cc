@@ -1,8 +1,11 @@
 #include "quant/encode.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "quant/blocks.h"
 #include "quant/float8.h"
@@ -80,42 +83,96 @@ void store_element(std::byte* p, DType dtype, float x) {
   }
 }
 
+float load_source(const EncodeArgs& a, int64_t row, int64_t col) {
+  return load_element(a.row(row) + col * a.element_stride(), a.stored);
+}
+
 // Largest finite |x| of a rectangle of the source.
 float amax_of(const EncodeArgs& a, int64_t row, int64_t rows, int64_t col, int64_t cols) {
-  return absolute_max(a.source + row * a.source_stride + col * dtype_bytes(a.stored), a.stored,
-                      a.source_stride, rows, cols);
+  float amax = 0;
+  for (int64_t r = row; r < row + rows; ++r) {
+    for (int64_t c = col; c < col + cols; ++c) {
+      float x = load_source(a, r, c);
+      if (std::isfinite(x)) amax = std::max(amax, std::abs(x));
+    }
+  }
+  return amax;
+}
+
+void write_row_scales(const EncodeArgs& a) {
+  if (a.first_col > 0) return;
+  float* scales = a.to.scales + a.first_row;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    float amax = a.group == ScaleGroup::tensor ? a.tensor_amax : 0;
+    if (a.group == ScaleGroup::row && a.row_scales == nullptr) amax = amax_of(a, r, 1, 0, a.cols());
+    scales[r] = a.row_scales ? a.row_scales[r] : code_scale(a.to.format.dtype, amax);
+  }
+  const bool packed = a.to.format.layout == WeightLayout::packed;
+  const int64_t end = packed ? round_up(a.rows, kPanelRows) : a.rows;
+  std::fill(scales + a.rows, scales + end, 1.0f);
+}
+
+void write_block_scales(const EncodeArgs& a) {
+  const int64_t blocks = panel_scales(a.to.format, a.to.cols), wide = a.to.format.scale_cols;
+  for (int64_t row = 0; row < a.rows; row += kScaleBlock) {
+    for (int64_t col = 0; col < a.cols(); col += wide) {
+      int64_t rows = std::min(kScaleBlock, a.rows - row);
+      int64_t cols = std::min(wide, a.cols() - col);
+      float scale = code_scale(a.to.format.dtype, amax_of(a, row, rows, col, cols));
+      for (int64_t r = row; r < row + rows; r += kPanelRows) {
+        int64_t panel = (a.first_row + r) / kPanelRows;
+        a.to.scales[panel * blocks + (a.first_col + col) / wide] = scale;
+      }
+    }
+  }
 }
 
 // Fills the scales of every row or panel that the group covers, padding included.
 void write_scales(const EncodeArgs& a) {
-  const int64_t end = a.to.format.layout == WeightLayout::packed
-                          ? ceil_div(a.rows, kPanelRows) * kPanelRows
-                          : a.rows;
-  const int64_t blocks = panel_scales(a.to.format, a.to.cols), wide = a.to.format.scale_cols;
+  if (a.group == ScaleGroup::none) return;
+  a.group == ScaleGroup::block ? write_block_scales(a) : write_row_scales(a);
+}
+
+// Zeros in all cells that the source's columns lie in.
+void clear_cells(const EncodeArgs& a) {
   const DType dtype = a.to.format.dtype;
-  switch (a.group) {
-    case ScaleGroup::none:
-      return;
-    case ScaleGroup::tensor:
-    case ScaleGroup::row:
-      for (int64_t r = 0; r < a.rows; ++r) {
-        float amax = a.group == ScaleGroup::tensor ? a.tensor_amax : amax_of(a, r, 1, 0, a.to.cols);
-        a.to.scales[a.first_row + r] = code_scale(dtype, amax);
+  const int64_t cells = ceil_div(a.cols(), cell_cols(dtype));
+  for (int64_t r = 0; r < a.rows; r += kPanelRows) {
+    std::memset(a.to.data + element_offset(a.to, a.first_row + r, a.first_col),
+                dtype == DType::i8 ? 128 : 0, static_cast<size_t>(cells * kCellBytes));
+  }
+}
+
+// Larger, where both are not negative; other threads may do the same.
+void raise(float& at, float value) {
+  std::atomic_ref<float> shared(at);
+  float now = shared.load(std::memory_order_relaxed);
+  while (now < value && !shared.compare_exchange_weak(now, value, std::memory_order_relaxed)) {
+  }
+}
+
+// add_row_amax where an element lies beside that of the next row. Magnitudes are ordered as their
+// bits are, up to `infinity`.
+template <class Bits>
+void add_neighbours_amax(const EncodeArgs& a, Bits infinity, float* amax) {
+  constexpr int64_t kRows = 64;
+  constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();
+  for (int64_t first = 0; first < a.rows; first += kRows) {
+    const int64_t rows = std::min(kRows, a.rows - first);
+    std::array<Bits, kRows> largest{}, column{};
+    for (int64_t c = 0; c < a.cols(); ++c) {
+      std::memcpy(column.data(), a.row(first) + c * a.element_stride(),
+                  static_cast<size_t>(rows) * sizeof(Bits));
+      for (size_t r = 0; r < kRows; ++r) {
+        Bits bits = column[r] & kMagnitude;
+        bits = bits < infinity ? bits : Bits{0};
+        largest[r] = largest[r] > bits ? largest[r] : bits;
       }
-      std::fill(a.to.scales + a.first_row + a.rows, a.to.scales + a.first_row + end, 1.0f);
-      return;
-    case ScaleGroup::block:
-      for (int64_t row = 0; row < a.rows; row += kScaleBlock) {
-        for (int64_t b = 0; b < blocks; ++b) {
-          int64_t rows = std::min(kScaleBlock, a.rows - row);
-          int64_t cols = std::min(wide, a.to.cols - b * wide);
-          float scale = code_scale(dtype, amax_of(a, row, rows, b * wide, cols));
-          for (int64_t r = row; r < row + rows; r += kPanelRows) {
-            a.to.scales[(a.first_row + r) / kPanelRows * blocks + b] = scale;
-          }
-        }
-      }
-      return;
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      raise(amax[first + r],
+            load_element(reinterpret_cast<const std::byte*>(&largest[static_cast<size_t>(r)]),
+                         a.stored));
   }
 }
 
@@ -180,10 +237,17 @@ void EncodeStats::add(const EncodeStats& other) {
 void check_encode(const EncodeArgs& a) {
   const Weight& to = a.to;
   const bool packed = to.format.layout == WeightLayout::packed;
-  const int64_t row_bytes = to.cols * dtype_bytes(a.stored);
+  const int64_t row_bytes = a.cols() * dtype_bytes(a.stored);
   check(is_float_weight(a.stored), "source elements of f64, f32, f16 or bf16");
   check(to.data != nullptr && a.rows >= 0 && to.cols >= 0, "a weight with storage");
-  check(a.rows <= 1 || a.source_stride >= row_bytes, "source rows do not overlap");
+  const bool together = a.columns_lie_together();
+  check(a.rows <= 1 || !together || a.source_stride >= row_bytes, "source rows do not overlap");
+  check(a.first_col >= 0 && a.first_col + a.cols() <= to.cols, "columns within the weight");
+  const int64_t unit = a.group == ScaleGroup::block ? to.format.scale_cols : cell_cols(DType::i8);
+  const bool to_the_end = a.first_col + a.cols() == to.cols;
+  check(a.first_col % unit == 0 && (to_the_end || a.cols() % unit == 0), "whole cells, or blocks");
+  check(a.group != ScaleGroup::row || a.row_scales || (together && a.cols() == to.cols),
+        "scales of rows that are not seen at once");
   check(a.first_row >= 0 && a.first_row + a.rows <= to.rows, "rows within the weight");
   check(!packed || to.rows % kPanelRows == 0, "packed weights have whole panels");
   if (packed || a.group == ScaleGroup::block) {
@@ -220,6 +284,15 @@ float absolute_max(const std::byte* source, DType stored, int64_t source_stride,
   return amax;
 }
 
+void add_row_amax(const EncodeArgs& a, float* amax) {
+  if (a.source_stride == dtype_bytes(a.stored) && a.run_rows == 0) {
+    if (a.stored == DType::bf16) return add_neighbours_amax<int16_t>(a, 0x7f80, amax);
+    if (a.stored == DType::f16) return add_neighbours_amax<int16_t>(a, 0x7c00, amax);
+    if (a.stored == DType::f32) return add_neighbours_amax<int32_t>(a, 0x7f800000, amax);
+  }
+  for (int64_t r = 0; r < a.rows; ++r) raise(amax[r], amax_of(a, r, 1, 0, a.cols()));
+}
+
 EncodeStats encode_reference(const EncodeArgs& a) {
   if (is_grouped(a.to.format)) {
     if (is_block(a.stored)) {
@@ -234,18 +307,14 @@ EncodeStats encode_reference(const EncodeArgs& a) {
   write_scales(a);
   const Weight& to = a.to;
   const DType dtype = to.format.dtype;
-  if (to.format.layout == WeightLayout::packed) {  // zeros where the loops below do not reach
-    int64_t bytes = panel_bytes(dtype, to.cols);
-    std::memset(to.data + a.first_row / kPanelRows * bytes, dtype == DType::i8 ? 128 : 0,
-                static_cast<size_t>(ceil_div(a.rows, kPanelRows) * bytes));
-  }
+  if (to.format.layout == WeightLayout::packed) clear_cells(a);
   EncodeStats stats;
   for (int64_t r = 0; r < a.rows; ++r) {
-    for (int64_t c = 0; c < to.cols; ++c) {
-      const std::byte* from = a.source + r * a.source_stride + c * dtype_bytes(a.stored);
-      std::byte* element = to.data + element_offset(to, a.first_row + r, c);
+    for (int64_t c = 0; c < a.cols(); ++c) {
+      const std::byte* from = a.row(r) + c * a.element_stride();
+      std::byte* element = to.data + element_offset(to, a.first_row + r, a.first_col + c);
       float x = load_element(from, a.stored);
-      float scale = scale_at(to, a.first_row + r, c);
+      float scale = a.row_scales ? a.row_scales[r] : scale_at(to, a.first_row + r, a.first_col + c);
       if (dtype == a.stored) {
         std::memcpy(element, from, static_cast<size_t>(dtype_bytes(dtype)));  // NaN payloads too
       } else {
@@ -255,13 +324,13 @@ EncodeStats encode_reference(const EncodeArgs& a) {
         ++stats.not_finite;
         continue;
       }
-      double error = static_cast<double>(x) - decode_element(to, a.first_row + r, c);
+      double error = static_cast<double>(x) - load_element(element, dtype) * scale;
       stats.error_squares += error * error;
       stats.value_squares += static_cast<double>(x) * x;
       stats.max_error = std::max(stats.max_error, static_cast<float>(std::abs(error)));
     }
   }
-  stats.elements = a.rows * to.cols;
+  stats.elements = a.rows * a.cols();
   return stats;
 }
 

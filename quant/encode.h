@@ -24,7 +24,7 @@ struct EncodeStats {
 };
 
 struct EncodeArgs {
-  const std::byte* source = nullptr;  // row-major elements of `stored`; any alignment
+  const std::byte* source = nullptr;  // elements of `stored`; any alignment
   // f64, f32, f16 or bf16; or, into a weight of that type, a block's (quant/blocks.h), which is
   // only copied; or what quant/gptq.h takes.
   DType stored = DType::bf16;
@@ -48,6 +48,34 @@ struct EncodeArgs {
   // end) and first_row is a multiple of 16; rows may span several blocks.
   // ScaleGroup::tensor: the tensor's largest finite |x|, from absolute_max.
   float tensor_amax = 0;
+
+  // Sources that are not one row after another. In runs of `run_rows` rows, of which each begins
+  // run_stride bytes after the one before; 0: all rows are one run.
+  int64_t run_rows = 0;
+  int64_t run_stride = 0;
+  int64_t column_stride = 0;  // bytes from an element of a row to the next; 0: they lie together
+  // The source has `source_cols` of the columns of `to`, from first_col on, a multiple of 4, and of
+  // 128 with ScaleGroup::block; they end with a cell, or the row. 0: all.
+  int64_t source_cols = 0;
+  int64_t first_col = 0;
+  // ScaleGroup::row: the scale of each source row, in host memory; null: it is found here, where
+  // the source has all columns and they lie together. Written with the first column.
+  const float* row_scales = nullptr;
+
+  int64_t cols() const { return source_cols > 0 ? source_cols : to.cols; }
+  int64_t element_stride() const { return column_stride > 0 ? column_stride : dtype_bytes(stored); }
+  bool columns_lie_together() const { return element_stride() == dtype_bytes(stored); }
+  // The first element of a source row.
+  const std::byte* row(int64_t r) const {
+    const int64_t run = run_rows > 0 ? r / run_rows : 0;
+    return source + run * run_stride + (r - run * run_rows) * source_stride;
+  }
+  // From `source` to the end of the last element.
+  int64_t source_bytes() const {
+    return rows == 0
+               ? 0
+               : row(rows - 1) - source + (cols() - 1) * element_stride() + dtype_bytes(stored);
+  }
 };
 
 // The contract above, as check()s.
@@ -60,6 +88,9 @@ float code_scale(DType codes, float amax);
 // Largest finite |x| of the rows: first pass of a per-tensor scale.
 float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
                    int64_t cols);
+// The same of each source row, of any form: amax[r] = max(amax[r], largest finite |x|). Several
+// threads may do this at once for columns of the same rows; those of `to` play no part.
+void add_row_amax(const EncodeArgs& args, float* amax);
 
 // The reference. With scale = code_scale(largest finite |x| of the group): code = x / scale, true
 // division in float32, clamped to +- the largest code, rounded to nearest, ties to even; NaN

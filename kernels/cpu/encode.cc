@@ -22,46 +22,106 @@ float magnitude(uint32_t bits, DType stored) {
   }
 }
 
-// One panel of source rows (fewer than 16 at a tensor's end), columns [col, col + cols), with the
-// scales of its rows.
+// Columns of a panel that are brought together at a time, where the source has them elsewhere.
+constexpr int64_t kGathered = kScaleBlock;
+struct Gathered {
+  alignas(64) std::array<std::byte, kPanelRows * kGathered * sizeof(double)> bytes;
+};
+
+// Some columns of some rows of the source, row after row.
+struct Rows {
+  const std::byte* first = nullptr;
+  int64_t stride = 0;
+};
+
+// Whether rows of the source lie as the vector functions take them.
+bool lie_in_rows(const EncodeArgs& a, int64_t row, int64_t rows) {
+  const bool one_run = a.run_rows == 0 || row / a.run_rows == (row + rows - 1) / a.run_rows;
+  return a.columns_lie_together() && one_run;
+}
+
+template <class Element>
+void gather(const EncodeArgs& a, int64_t row, int64_t rows, int64_t col, int64_t cols,
+            std::byte* to) {
+  std::array<const std::byte*, kPanelRows> from;
+  for (int64_t r = 0; r < rows; ++r)
+    from[static_cast<size_t>(r)] = a.row(row + r) + col * a.element_stride();
+  for (int64_t c = 0; c < cols; ++c) {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(to + (r * kGathered + c) * static_cast<int64_t>(sizeof(Element)),
+                  from[static_cast<size_t>(r)] + c * a.element_stride(), sizeof(Element));
+    }
+  }
+}
+
+// Columns [col, col + cols) of the source's rows, at most kGathered where they have to be gathered.
+Rows rows_of(const EncodeArgs& a, int64_t row, int64_t rows, int64_t col, int64_t cols,
+             Gathered& memory) {
+  const int64_t element = dtype_bytes(a.stored);
+  if (lie_in_rows(a, row, rows)) return {a.row(row) + col * element, a.source_stride};
+  std::byte* to = memory.bytes.data();
+  if (element == 8) gather<uint64_t>(a, row, rows, col, cols, to);
+  if (element == 4) gather<uint32_t>(a, row, rows, col, cols, to);
+  if (element == 2) gather<uint16_t>(a, row, rows, col, cols, to);
+  return {to, kGathered * element};
+}
+
+// One panel of source rows (fewer than 16 at a tensor's end), columns [col, col + cols) of the
+// source, with the scales of its rows.
 void encode_panel(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, int64_t col, int64_t cols,
                   const float* scales, cpu::EncodeSums& sums) {
   const Weight& to = a.to;
-  cpu::EncodeJob job;
-  job.source = a.source + row * a.source_stride + col * dtype_bytes(a.stored);
-  job.source_stride = a.source_stride;
-  job.stored = a.stored;
-  job.rows = std::min(kPanelRows, a.rows - row);
-  job.cols = cols;
-  job.dtype = to.format.dtype;
-  job.scales = scales;
-  job.packed = to.format.layout == WeightLayout::packed;
-  job.to_stride = to.cols * dtype_bytes(job.dtype);
-  job.to = to.data + element_offset(to, a.first_row + row, col);
-  ops.encode(job, &sums);
+  const int64_t rows = std::min(kPanelRows, a.rows - row);
+  const int64_t step = lie_in_rows(a, row, rows) ? cols : kGathered;
+  Gathered memory;
+  for (int64_t c = col; c < col + cols; c += step) {
+    const int64_t count = std::min(step, col + cols - c);
+    const Rows source = rows_of(a, row, rows, c, count, memory);
+    cpu::EncodeJob job;
+    job.source = source.first;
+    job.source_stride = source.stride;
+    job.stored = a.stored;
+    job.rows = rows;
+    job.cols = count;
+    job.dtype = to.format.dtype;
+    job.scales = scales;
+    job.packed = to.format.layout == WeightLayout::packed;
+    job.to_stride = to.cols * dtype_bytes(job.dtype);
+    job.to = to.data + element_offset(to, a.first_row + row, a.first_col + c);
+    ops.encode(job, &sums);
+  }
 }
 
 using Scales = std::array<float, kPanelRows>;
 
-// A panel whose rows have one scale each, or none.
-void encode_panel_by_rows(const cpu::Ops& ops, const EncodeArgs& a, int64_t row,
-                          cpu::EncodeSums& sums) {
+// The scales of a panel whose rows have one each, or none.
+Scales scales_of(const cpu::Ops& ops, const EncodeArgs& a, int64_t row) {
   Scales scales;
   scales.fill(1.0f);
   const int64_t rows = std::min(kPanelRows, a.rows - row);
   for (int64_t r = 0; r < rows && a.group != ScaleGroup::none; ++r) {
-    float amax = a.tensor_amax;
-    if (a.group == ScaleGroup::row) {
-      const std::byte* from = a.source + (row + r) * a.source_stride;
-      amax = magnitude(ops.largest(from, a.stored, a.to.cols), a.stored);
+    float& scale = scales[static_cast<size_t>(r)];
+    if (a.group == ScaleGroup::row && a.row_scales != nullptr) {
+      scale = a.row_scales[row + r];
+    } else if (a.group == ScaleGroup::row) {
+      uint32_t bits = ops.largest(a.row(row + r), a.stored, a.to.cols);
+      scale = code_scale(a.to.format.dtype, magnitude(bits, a.stored));
+    } else {
+      scale = code_scale(a.to.format.dtype, a.tensor_amax);
     }
-    scales[static_cast<size_t>(r)] = code_scale(a.to.format.dtype, amax);
   }
-  if (a.group != ScaleGroup::none) {
+  return scales;
+}
+
+void encode_panel_by_rows(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, int64_t col,
+                          int64_t cols, cpu::EncodeSums& sums) {
+  const Scales scales = scales_of(ops, a, row);
+  if (a.group != ScaleGroup::none && a.first_col + col == 0) {
     const bool packed = a.to.format.layout == WeightLayout::packed;
-    std::copy_n(scales.data(), packed ? kPanelRows : rows, a.to.scales + a.first_row + row);
+    std::copy_n(scales.data(), packed ? kPanelRows : std::min(kPanelRows, a.rows - row),
+                a.to.scales + a.first_row + row);
   }
-  encode_panel(ops, a, row, 0, a.to.cols, scales.data(), sums);
+  encode_panel(ops, a, row, col, cols, scales.data(), sums);
 }
 
 // 128 rows (fewer at a tensor's end), block by block, so that the second pass over a block finds
@@ -70,17 +130,21 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
   const DType codes = a.to.format.dtype;
   const int64_t wide = a.to.format.scale_cols, blocks = ceil_div(a.to.cols, wide);
   const int64_t end = std::min(row + kScaleBlock, a.rows);
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t col = b * wide, cols = std::min(wide, a.to.cols - col);
+  Gathered memory;
+  for (int64_t col = 0; col < a.cols(); col += wide) {
+    const int64_t cols = std::min(wide, a.cols() - col);
     uint32_t bits = 0;
-    for (int64_t r = row; r < end; ++r) {
-      const std::byte* from = a.source + r * a.source_stride + col * dtype_bytes(a.stored);
-      bits = std::max(bits, ops.largest(from, a.stored, cols));
+    for (int64_t panel = row; panel < end; panel += kPanelRows) {
+      const int64_t rows = std::min(kPanelRows, end - panel);
+      const Rows source = rows_of(a, panel, rows, col, cols, memory);
+      for (int64_t r = 0; r < rows; ++r)
+        bits = std::max(bits, ops.largest(source.first + r * source.stride, a.stored, cols));
     }
     Scales scales;
     scales.fill(code_scale(codes, magnitude(bits, a.stored)));
     for (int64_t r = row; r < end; r += kPanelRows) {
-      a.to.scales[(a.first_row + r) / kPanelRows * blocks + b] = scales[0];
+      const int64_t block = (a.first_col + col) / wide;
+      a.to.scales[(a.first_row + r) / kPanelRows * blocks + block] = scales[0];
       encode_panel(ops, a, r, col, cols, scales.data(), sums);
     }
   }
@@ -95,14 +159,20 @@ EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
   if (a.group == ScaleGroup::block) {
     for (int64_t row = 0; row < a.rows; row += kScaleBlock) encode_blocks(ops_, a, row, sums);
   } else {
-    for (int64_t row = 0; row < a.rows; row += kPanelRows) encode_panel_by_rows(ops_, a, row, sums);
+    // Elements of neighbouring rows may share cache lines: then a few columns of all rows at a
+    // time.
+    const int64_t step = a.columns_lie_together() ? std::max<int64_t>(a.cols(), 1) : kGathered;
+    for (int64_t col = 0; col == 0 || col < a.cols(); col += step) {
+      for (int64_t row = 0; row < a.rows; row += kPanelRows)
+        encode_panel_by_rows(ops_, a, row, col, std::min(step, a.cols() - col), sums);
+    }
   }
   EncodeStats stats;
   stats.error_squares = sums.error_squares;
   stats.value_squares = sums.value_squares;
   stats.max_error = sums.max_error;
   stats.not_finite = sums.not_finite;
-  stats.elements = a.rows * a.to.cols;
+  stats.elements = a.rows * a.cols();
   return stats;
 }
 

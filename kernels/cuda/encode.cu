@@ -28,10 +28,22 @@ struct Shared {
   int not_finite[kWarps];
 };
 
+// Where a source's rows lie: as EncodeArgs has it.
+struct Rows {
+  const std::byte* first;
+  int64_t stride;
+  int64_t run_rows, run_stride;  // 0: one run
+  int64_t column_stride;
+  __device__ const std::byte* row(int64_t r) const {
+    const int64_t run = run_rows > 0 ? r / run_rows : 0;
+    return first + run * run_stride + (r - run * run_rows) * stride;
+  }
+};
+
 // The elements that a block of threads takes: rows of a matrix, kWidth columns at a time.
 struct Area {
-  const std::byte* source;
-  int64_t source_stride;
+  Rows source;
+  int64_t first_row, first_col;
   int rows, cols;
 };
 
@@ -41,8 +53,9 @@ __device__ void each_piece(const Area& area, Body&& body) {
   const int pieces = (area.cols + kWidth - 1) / kWidth;  // of a row; kWidth > 1 divides cols
   for (int i = static_cast<int>(threadIdx.x); i < area.rows * pieces; i += kThreads) {
     const int row = i / pieces, col = i % pieces * kWidth;
-    const std::byte* from = area.source + row * area.source_stride;
-    body(load_streaming<Vec<Code, kWidth>>(reinterpret_cast<const Code*>(from) + col), row, col);
+    const std::byte* from =
+        area.source.row(area.first_row + row) + (area.first_col + col) * area.source.column_stride;
+    body(load_streaming<Vec<Code, kWidth>>(reinterpret_cast<const Code*>(from)), row, col);
   }
 }
 
@@ -119,13 +132,15 @@ __device__ float scale_of(float amax) {
 }
 
 struct KernelArgs {
-  const std::byte* source;
-  int64_t source_stride;
+  Rows source;
   int64_t rows, cols;
   ScaleGroup group;
   const float* tensor_amax;
-  std::byte* to;  // the first row
-  float* scales;  // of that row, or of its panel
+  bool has_scales;    // row scales are there
+  std::byte* to;      // the first row's first column
+  int64_t to_cols;    // of a row
+  float* scales;      // of that row, or of its panel's first block
+  int64_t to_blocks;  // of a panel
   EncodeStats* stats;
 };
 
@@ -134,19 +149,23 @@ template <DType kStored, DType kTo, int kWidth>
 __global__ void __launch_bounds__(kThreads) encode_rows(KernelArgs a) {
   auto& shared = shared_memory<Shared>();
   const int64_t row = blockIdx.x;
-  const Area area{a.source + row * a.source_stride, 0, 1, static_cast<int>(a.cols)};
+  const Area area{a.source, row, 0, 1, static_cast<int>(a.cols)};
   float scale = 1;
   if constexpr (dtype_is_code(kTo)) {
-    scale =
-        scale_of<kTo>(a.group == ScaleGroup::tensor
-                          ? *a.tensor_amax
-                          : block_reduce(area_amax<kStored, kWidth>(area), Larger{}, shared.amax));
-    if (threadIdx.x == 0) a.scales[row] = scale;
+    if (a.has_scales) {
+      scale = a.scales[row];
+    } else {
+      scale = scale_of<kTo>(
+          a.group == ScaleGroup::tensor
+              ? *a.tensor_amax
+              : block_reduce(area_amax<kStored, kWidth>(area), Larger{}, shared.amax));
+      if (threadIdx.x == 0) a.scales[row] = scale;
+    }
   }
   Tally tally;
   encode_area<kStored, kTo, kWidth>(
-      area, scale, a.to + row * a.cols * static_cast<int>(sizeof(typename Element<kTo>::Code)),
-      a.cols, tally);
+      area, scale, a.to + row * a.to_cols * static_cast<int>(sizeof(typename Element<kTo>::Code)),
+      a.to_cols, tally);
   add_to_stats(tally, a.cols, a.stats, shared);
 }
 
@@ -155,17 +174,15 @@ template <DType kStored, DType kTo, int kWidth>
 __global__ void __launch_bounds__(kThreads) encode_blocks(KernelArgs a) {
   auto& shared = shared_memory<Shared>();
   const int64_t row = blockIdx.y * kScaleBlock, col = blockIdx.x * kScaleBlock;
-  using Code = typename Element<kStored>::Code;
   const int64_t rows = a.rows - row < kScaleBlock ? a.rows - row : kScaleBlock;
   const int64_t cols = a.cols - col < kScaleBlock ? a.cols - col : kScaleBlock;
-  const Area area{a.source + row * a.source_stride + col * static_cast<int>(sizeof(Code)),
-                  a.source_stride, static_cast<int>(rows), static_cast<int>(cols)};
+  const Area area{a.source, row, col, static_cast<int>(rows), static_cast<int>(cols)};
   const float amax = block_reduce(area_amax<kStored, kWidth>(area), Larger{}, shared.amax);
   const float scale = scale_of<kTo>(amax);
   const int64_t panel = row / kPanelRows + threadIdx.x;
-  if (threadIdx.x * kPanelRows < rows) a.scales[panel * gridDim.x + blockIdx.x] = scale;
+  if (threadIdx.x * kPanelRows < rows) a.scales[panel * a.to_blocks + blockIdx.x] = scale;
   Tally tally;
-  encode_area<kStored, kTo, kWidth>(area, scale, a.to + row * a.cols + col, a.cols, tally);
+  encode_area<kStored, kTo, kWidth>(area, scale, a.to + row * a.to_cols + col, a.to_cols, tally);
   add_to_stats(tally, rows * cols, a.stats, shared);
 }
 
@@ -173,7 +190,9 @@ __global__ void __launch_bounds__(kThreads) encode_blocks(KernelArgs a) {
 template <DType kStored, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     amax_kernel(const std::byte* source, int64_t source_stride, int64_t cols, float* amax) {
-  const Area area{source + blockIdx.x * source_stride, 0, 1, static_cast<int>(cols)};
+  const Rows rows{source, source_stride, 0, 0,
+                  static_cast<int>(sizeof(typename Element<kStored>::Code))};
+  const Area area{rows, blockIdx.x, 0, 1, static_cast<int>(cols)};
   const float mine = area_amax<kStored, kWidth>(area);
   const float all = block_reduce(mine, Larger{}, shared_memory<Shared>().amax);
   if (threadIdx.x == 0) atomic_max_float(amax, all);
@@ -202,7 +221,7 @@ void launch_encode(const EncodeArgs& a, const KernelArgs& args, Stream stream) {
            {{static_cast<uint32_t>(a.rows)}, {kThreads}, sizeof(Shared)}, stream, args);
   } else if constexpr (dtype_is_code(kTo)) {
     launch(encode_blocks<kStored, kTo, kWidth>,
-           {{static_cast<uint32_t>(ceil_div(a.to.cols, kScaleBlock)),
+           {{static_cast<uint32_t>(ceil_div(a.cols(), kScaleBlock)),
              static_cast<uint32_t>(ceil_div(a.rows, kScaleBlock))},
             {kThreads},
             sizeof(Shared)},
@@ -216,25 +235,32 @@ void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, S
   check_encode(a);
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   check(a.group != ScaleGroup::tensor || tensor_amax != nullptr, "the tensor's largest value");
-  check_source(a.source, a.stored, a.source_stride);
+  check_source(a.source, a.stored, a.source_stride | a.run_stride | a.element_stride());
   if (a.rows == 0 || a.to.cols == 0) return;
   const int64_t blocks = ceil_div(a.to.cols, kScaleBlock);
-  const int64_t first_scale =
-      a.group == ScaleGroup::block ? a.first_row / kPanelRows * blocks : a.first_row;
-  const KernelArgs args{a.source,
-                        a.source_stride,
-                        a.rows,
-                        a.to.cols,
-                        a.group,
-                        tensor_amax,
-                        a.to.data + a.first_row * a.to.cols * dtype_bytes(a.to.format.dtype),
-                        a.to.scales == nullptr ? nullptr : a.to.scales + first_scale,
-                        stats};
+  const int64_t first_scale = a.group == ScaleGroup::block
+                                  ? a.first_row / kPanelRows * blocks + a.first_col / kScaleBlock
+                                  : a.first_row;
+  const KernelArgs args{
+      .source = {a.source, a.source_stride, a.run_rows, a.run_stride, a.element_stride()},
+      .rows = a.rows,
+      .cols = a.cols(),
+      .group = a.group,
+      .tensor_amax = tensor_amax,
+      .has_scales = a.row_scales != nullptr,
+      .to = a.to.data + element_offset(a.to, a.first_row, a.first_col),
+      .to_cols = a.to.cols,
+      .scales = a.to.scales == nullptr ? nullptr : a.to.scales + first_scale,
+      .to_blocks = blocks,
+      .stats = stats};
   with_dtype<DType::f64, DType::f32, DType::f16, DType::bf16>(a.stored, [&](auto stored) {
     with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
         a.to.format.dtype, [&](auto to) {
           constexpr int kWidth = kVector<stored(), to()>;
-          if (vectors_fit(a.source, a.source_stride, a.to.cols, kWidth, dtype_bytes(stored)) &&
+          const bool plain =
+              a.columns_lie_together() && a.run_stride % 16 == 0 && a.cols() == a.to.cols;
+          if (plain &&
+              vectors_fit(a.source, a.source_stride, a.to.cols, kWidth, dtype_bytes(stored)) &&
               reinterpret_cast<uintptr_t>(a.to.data) % 16 == 0) {
             launch_encode<stored(), to(), kWidth>(a, args, stream);
           } else {

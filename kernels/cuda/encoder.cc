@@ -10,10 +10,6 @@ namespace {
 constexpr size_t kLanes = 3;  // one copies, one encodes, one has its results read
 constexpr uint64_t kAlignment = 256;
 
-uint64_t source_bytes(DType stored, int64_t stride, int64_t rows, int64_t cols) {
-  return rows == 0 ? 0 : static_cast<uint64_t>((rows - 1) * stride + cols * dtype_bytes(stored));
-}
-
 }  // namespace
 
 // Takes a lane, or waits for one, and fills its source; gives it back at the end.
@@ -96,9 +92,14 @@ EncodeStats CudaEncoder::encode_grouped(const EncodeArgs& args) const {
 
 EncodeStats CudaEncoder::encode(const EncodeArgs& args) const {
   if (is_grouped(args.to.format)) return encode_grouped(args);
-  Use lane(*this, args.source,
-           source_bytes(args.stored, args.source_stride, args.rows, args.to.cols));
+  Use lane(*this, args.source, static_cast<uint64_t>(args.source_bytes()));
   lane.send({{}, args.tensor_amax});
+  // Whichever columns come first: the kernel takes the scales from where they belong.
+  if (args.row_scales != nullptr) {
+    lane->stream->copy(reinterpret_cast<std::byte*>(args.to.scales + args.first_row),
+                       reinterpret_cast<const std::byte*>(args.row_scales),
+                       static_cast<uint64_t>(args.rows) * sizeof(float));
+  }
   EncodeArgs on_device = args;
   on_device.source = lane->source.data();
   cuda::encode(on_device, &lane->device->amax, &lane->device->stats, lane->stream->handle());
@@ -107,7 +108,8 @@ EncodeStats CudaEncoder::encode(const EncodeArgs& args) const {
 
 float CudaEncoder::absolute_max(const std::byte* source, DType stored, int64_t source_stride,
                                 int64_t rows, int64_t cols) const {
-  Use lane(*this, source, source_bytes(stored, source_stride, rows, cols));
+  const int64_t bytes = rows == 0 ? 0 : (rows - 1) * source_stride + cols * dtype_bytes(stored);
+  Use lane(*this, source, static_cast<uint64_t>(bytes));
   lane.send({});
   cuda::absolute_max(lane->source.data(), stored, source_stride, rows, cols, &lane->device->amax,
                      lane->stream->handle());

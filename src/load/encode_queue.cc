@@ -18,21 +18,32 @@ constexpr size_t kBacklog = 2;
 // wakes a sleeping processor, a virtual machine's disk loses 5 % (docs/benchmarks.md).
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
+bool is_transposed(const ReadPlan& plan, uint32_t tensor) {
+  const TensorPlan& t = plan.tensors[tensor];
+  return plan.params[t.param].param->pieces[t.piece].view.transposed;
+}
+
 }  // namespace
 
 EncodeQueue::EncodeQueue(const ReadPlan& plan, const Encoder& encoder,
                          std::span<const Weight> weights, std::span<std::byte> slots, int threads,
-                         Spill* spill, Signal* finished, std::span<const float> amax)
+                         Spill* spill, Signal* finished, std::span<const float> amax,
+                         std::span<std::byte> row_amax)
     : plan_(plan),
       encoder_(encoder),
       weights_(weights),
       slots_(slots),
       spill_(spill),
       signal_(finished),
+      row_amax_(row_amax),
       stats_(plan.moves.size()),
       measured_(plan.tensors.size()) {
-  for (size_t t = 0; t < amax.size(); ++t)
-    measured_[t] = {plan.tensors[t].measure_spans, amax[t], {}};
+  for (size_t t = 0; t < amax.size(); ++t) {
+    measured_[t].spans = plan.tensors[t].measure_spans;
+    measured_[t].amax = amax[t];
+  }
+  for (uint64_t at = 0; at < row_amax.size(); at += plan.row_amax.area_bytes)
+    free_areas_.push_back(reinterpret_cast<float*>(row_amax.data() + at));
   if (std::ranges::find(plan.params, Tier::host, &ParamPlan::tier) != plan.params.end())
     host_encoder_ = make_cpu_encoder(Isa::automatic);
   awake_ = static_cast<size_t>(threads);
@@ -114,11 +125,12 @@ void EncodeQueue::await_call() {
 void EncodeQueue::process(const ArrivedSpan& arrived) {
   if (arrived.kind == ArrivedSpan::Kind::spilled) return copy_spilled(arrived);
   uint32_t tensor = moves(arrived).front().tensor;
-  if (plan_.tensors[tensor].group == ScaleGroup::tensor) {
+  if (plan_.tensors[tensor].measure_spans > 0) {
     std::unique_lock lock(mutex_);
     Measured& m = measured_[tensor];
-    if (m.spans < plan_.tensors[tensor].measure_spans) {  // the scale is not known yet
+    if (m.spans < plan_.tensors[tensor].measure_spans) {  // the scales are not known yet
       if (arrived.span->measure) {
+        take_area(tensor);
         lock.unlock();
         measure(arrived);
       } else {
@@ -130,25 +142,82 @@ void EncodeQueue::process(const ArrivedSpan& arrived) {
   encode(arrived);
 }
 
+// With mutex_ held, for the first span of a transposed tensor, or of several that share it.
+void EncodeQueue::take_area(uint32_t tensor) {
+  if (!is_transposed(plan_, tensor) || measured_[tensor].area != nullptr) return;
+  check(!free_areas_.empty(), "an area for all that can be on its way");
+  measured_[tensor].area = free_areas_.back();
+  free_areas_.pop_back();
+  std::fill_n(measured_[tensor].area, plan_.row_amax.area_bytes / sizeof(float), 0.0f);
+}
+
+// Of the rows of a tensor, in the area of the first that it shares reads with.
+float* EncodeQueue::rows_of(uint32_t first, const Move& move) {
+  std::lock_guard lock(mutex_);
+  return measured_[first].area + plan_.tensors[move.tensor].amax_offset / sizeof(float);
+}
+
+// The largest value of a move whose tensor has one scale.
+float EncodeQueue::measured_amax(const Move& move, const EncodeArgs& args) const {
+  float amax = 0;
+  const int64_t run = args.run_rows > 0 ? args.run_rows : args.rows;
+  for (int64_t row = 0; row < args.rows; row += run) {
+    amax = std::max(amax,
+                    encoder_for(move).absolute_max(args.row(row), args.stored, args.source_stride,
+                                                   std::min(run, args.rows - row), args.cols()));
+  }
+  return amax;
+}
+
+// With mutex_ held, once each row has been measured.
+void EncodeQueue::find_scales(uint32_t first, const Move& move) {
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  const ParamPlan& param = plan_.params[tensor.param];
+  std::span<float> rows(measured_[first].area + tensor.amax_offset / sizeof(float),
+                        static_cast<size_t>(param.param->pieces[tensor.piece].cut.rows));
+  measured_[move.tensor].amax = *std::ranges::max_element(rows);
+  for (float& row : rows) row = code_scale(param.format.dtype, row);
+}
+
 void EncodeQueue::measure(const ArrivedSpan& arrived) {
   const Span& span = *arrived.span;
-  const Move& move = moves(arrived).front();
-  EncodeArgs args = encode_args(move, arrived);
-  float amax = encoder_for(move).absolute_max(args.source, args.stored, args.source_stride,
-                                              args.rows, args.to.cols);
-  std::vector<ArrivedSpan> unblocked;
+  const uint32_t first = moves(arrived).front().tensor;
+  const bool transposed = is_transposed(plan_, first);
+  for (const Move& move : moves(arrived)) {
+    EncodeArgs args = encode_args(move, arrived);
+    if (transposed) {
+      add_row_amax(args, rows_of(first, move));
+      continue;
+    }
+    float amax = measured_amax(move, args);
+    std::lock_guard lock(mutex_);
+    measured_[move.tensor].amax = std::max(measured_[move.tensor].amax, amax);
+  }
   {
     std::lock_guard lock(mutex_);
-    Measured& m = measured_[move.tensor];
-    m.amax = std::max(m.amax, amax);
+    Measured& m = measured_[first];
     m.spans += 1;
     if (span.encode) m.waiting.push_back(arrived);  // keeps its slot until the scale is known
-    if (m.spans == plan_.tensors[move.tensor].measure_spans)
-      unblocked = std::exchange(m.waiting, {});
-    ready_.insert(ready_.end(), unblocked.begin(), unblocked.end());
+    if (m.spans == plan_.tensors[first].measure_spans) {
+      for (const Move& move : moves(arrived))
+        if (transposed) find_scales(first, move);
+      std::vector<ArrivedSpan> unblocked = std::exchange(m.waiting, {});
+      ready_.insert(ready_.end(), unblocked.begin(), unblocked.end());
+    }
     call_workers();
   }
   if (!span.encode) finish(arrived);
+}
+
+// After its last span.
+void EncodeQueue::give_back_area(const ArrivedSpan& arrived) {
+  if (arrived.kind != ArrivedSpan::Kind::span) return;
+  const uint32_t first = moves(arrived).front().tensor;
+  if (!is_transposed(plan_, first) || plan_.tensors[first].measure_spans == 0) return;
+  std::lock_guard lock(mutex_);
+  Measured& m = measured_[first];
+  if (++m.encoded == plan_.tensors[first].measure_spans)
+    free_areas_.push_back(std::exchange(m.area, nullptr));
 }
 
 void EncodeQueue::encode(ArrivedSpan arrived) {
@@ -162,9 +231,12 @@ void EncodeQueue::encode(ArrivedSpan arrived) {
     if (args.group == ScaleGroup::tensor) {
       std::lock_guard lock(mutex_);
       args.tensor_amax = measured_[all[i].tensor].amax;
+    } else if (args.group == ScaleGroup::row && is_transposed(plan_, all[i].tensor)) {
+      args.row_scales = rows_of(all.front().tensor, all[i]);
     }
     stats[i] = encoder_for(all[i]).encode(args);
   }
+  give_back_area(arrived);
   // The bytes are encoded: their slot is free to write from.
   for (size_t i = 0; i < all.size() && spill_ != nullptr; ++i) spill(all[i], stats[i], arrived);
   finish(arrived);
@@ -230,22 +302,40 @@ const Encoder& EncodeQueue::encoder_for(const Move& move) const {
 EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
+  const View& view = piece.view;
   EncodeArgs args;
   args.stored = tensor.stored->dtype;
   args.source = arrived.read.bytes.data() + move.offset;
-  args.source_stride = static_cast<int64_t>(row_bytes(args.stored, piece.cols));
   args.rows = move.rows;
   args.group = tensor.group;
-  if (arrived.kind == ArrivedSpan::Kind::tile) {
-    args.to = arrived.tile;
-    return args;
+  args.to = arrived.kind == ArrivedSpan::Kind::tile ? arrived.tile : weights_[tensor.param];
+  if (arrived.kind != ArrivedSpan::Kind::tile) args.first_row = piece.offset + move.first_row;
+  // From one output to the next, as they are stored.
+  const bool rows = !view.transposed && !piece.vector;
+  const auto output = static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
+  args.source_stride = output;
+  if (view.group == 1) {
+    args.source_stride = view.stride * output;
+  } else if (piece.runs() > 1) {
+    args.run_rows = view.group;
+    args.run_stride = view.stride * output;
   }
-  args.to = weights_[tensor.param];
-  args.first_row = piece.offset + move.first_row;
+  if (view.transposed) {
+    args.rows = piece.cut.rows;
+    args.first_row = piece.offset;
+    args.column_stride = tensor.stored->shape[tensor.stored->shape.size() - 1] * output;
+    args.first_col = move.first_row;
+    args.source_cols = move.rows;
+  }
   if (piece.vector) {  // pieces lie side by side in one row
     args.to.data += piece.offset * dtype_bytes(args.to.format.dtype);
     args.to.cols = piece.cut.cols;
     args.first_row = 0;
+    if (piece.runs() > 1) {  // as a column
+      check(args.group == ScaleGroup::none, "a vector with runs is no code");
+      args.rows = args.to.rows = piece.cut.cols;
+      args.to.cols = 1;
+    }
   }
   return args;
 }

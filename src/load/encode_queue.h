@@ -54,11 +54,11 @@ class EncodeQueue {
   // `weights[p]` is where parameter p goes; its storage is there before the first of its spans is
   // pushed. `slots`: the memory that spans arrive in, slots of plan.slot_bytes. `spill` may be
   // null; it is given what it wants. `finished`: notified whenever there is something to take; or
-  // null. `amax`: amax() of the queue that saw all tensors before, or empty. All arguments outlive
-  // the queue.
+  // null. `amax`: amax() of the queue that saw all tensors before, or empty. `row_amax`: of
+  // plan.row_amax, for spans of the load. All arguments outlive the queue.
   EncodeQueue(const ReadPlan& plan, const Encoder& encoder, std::span<const Weight> weights,
               std::span<std::byte> slots, int threads, Spill* spill, Signal* finished = nullptr,
-              std::span<const float> amax = {});
+              std::span<const float> amax = {}, std::span<std::byte> row_amax = {});
   ~EncodeQueue();  // waits for the workers
 
   void push(const ArrivedSpan& arrived);
@@ -72,10 +72,13 @@ class EncodeQueue {
   std::vector<float> amax() const;
 
  private:
-  // A tensor with one scale: what is known of its largest value, and the spans that wait for it.
+  // A tensor with one scale, or one that is transposed: what is known of its largest values, and,
+  // of the first of those that share reads, the spans that wait for them.
   struct Measured {
     uint32_t spans = 0;
     float amax = 0;
+    uint32_t encoded = 0;   // spans
+    float* area = nullptr;  // where each row's is, then its scale
     std::vector<ArrivedSpan> waiting;
   };
 
@@ -85,6 +88,11 @@ class EncodeQueue {
   void call_workers();  // with mutex_ held
   void process(const ArrivedSpan& arrived);
   void measure(const ArrivedSpan& arrived);
+  void take_area(uint32_t tensor);
+  float* rows_of(uint32_t first, const Move& move);
+  float measured_amax(const Move& move, const EncodeArgs& args) const;
+  void find_scales(uint32_t first, const Move& move);
+  void give_back_area(const ArrivedSpan& arrived);
   void encode(ArrivedSpan arrived);
   void copy_spilled(const ArrivedSpan& arrived);
   void spill(const Move& move, const EncodeStats& stats, const ArrivedSpan& arrived);
@@ -100,6 +108,7 @@ class EncodeQueue {
   std::span<std::byte> slots_;
   Spill* spill_;
   Signal* signal_;
+  std::span<std::byte> row_amax_;
 
   mutable std::mutex mutex_;  // guards everything below
   std::vector<EncodeStats> stats_;
@@ -108,6 +117,7 @@ class EncodeQueue {
   std::deque<ArrivedSpan> ready_;
   std::vector<ArrivedSpan> finished_;
   std::vector<Measured> measured_;  // of each tensor
+  std::vector<float*> free_areas_;  // of row_amax_
   bool closed_ = false;
   std::exception_ptr failure_;
 

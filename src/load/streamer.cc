@@ -219,8 +219,10 @@ std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& repo
   auto toucher = start_thread<std::jthread>({"touching memory"}, [&](const std::stop_token& end) {
     touch_ahead(list, filling.storage, end);
   });
+  Buffer row_amax(ledger_, Use::staging, "largest values of rows", plan_.row_amax.bytes(),
+                  Buffer::Touch::lazily);
   EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
-                    options_.spill);
+                    options_.spill, nullptr, {}, row_amax.bytes().first(plan_.row_amax.bytes()));
   const size_t slots_in_flight = in_flight_of(static_cast<size_t>(reader->free_slots()));
   DiskRate disk_rate;
   size_t submitted = 0;

@@ -116,7 +116,7 @@ uint32_t TileStream::tile_index(const Param& param, int64_t row) const {
   };
   const TiledTensor& tiled =
       *(std::ranges::upper_bound(tensors_of_.at(&param), row, {}, first_row) - 1);
-  return tiled.first_tile + static_cast<uint32_t>((row - first_row(tiled)) / tiled.tile_rows);
+  return tiled.tile_of(row - first_row(tiled));
 }
 
 void TileStream::free_memory(const Entry& entry) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <tuple>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -87,8 +88,13 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   }
   for (TensorPlan t : binding.tensors) {
     const Piece& piece = binding.params[t.param]->pieces[t.piece];
-    if (piece.view.transposed || piece.runs() > 1)
-      fail(ErrorKind::no_fit, "{}: tensors of this layout cannot be loaded", piece.source);
+    if (piece.view.transposed && plan.params[t.param].streamed()) {
+      fail(ErrorKind::no_fit,
+           "{} cannot be streamed from disk, as it is stored with its dimensions exchanged: leave "
+           "it "
+           "in memory",
+           piece.source);
+    }
     t.group =
         quantizes(quantize, *binding.params[t.param]) ? quantize.scheme.group : ScaleGroup::none;
     plan.tensors.push_back(t);
@@ -98,73 +104,183 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   return plan;
 }
 
+namespace {
+
+// The stored matrix, or vector, that a piece is a view of.
+struct StoredMatrix {
+  uint64_t begin = 0;  // file offsets
+  uint64_t end = 0;
+  uint64_t row_bytes = 0;
+};
+
+StoredMatrix matrix_of(const io::StoredTensor& stored, const Piece& piece) {
+  StoredMatrix m;
+  uint64_t bytes = stored.bytes;
+  if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
+  m.begin = stored.offset + bytes * static_cast<uint64_t>(piece.view.index.value_or(0));
+  m.end = m.begin + bytes;
+  const int64_t cols = piece.vector            ? 1
+                       : piece.view.transposed ? stored.shape[stored.shape.size() - 1]
+                                               : piece.cols;
+  m.row_bytes = sluice::row_bytes(stored.dtype, cols);
+  return m;
+}
+
+// Columns that a part of a transposed matrix has at least: whole cells of any type, and enough of
+// them for an encoder.
+constexpr int64_t kFewestColumns = 32;
+
+}  // namespace
+
 RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& t) {
   const ParamPlan& p = plan.params[t.param];
   const Piece& piece = p.param->pieces[t.piece];
-  const DType stored = t.stored->dtype;
-  uint64_t row = row_bytes(stored, piece.vector ? 1 : piece.cols);
-  uint64_t skip = piece.vector ? 0 : row_bytes(stored, piece.cut.col);
-  uint64_t begin = t.stored->offset;
-  if (piece.view.index)
-    begin += t.stored->bytes / static_cast<uint64_t>(t.stored->shape[0]) *
-             static_cast<uint64_t>(*piece.view.index);
-  int64_t first = piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row);
-  begin += static_cast<uint64_t>(first) * row;
-  // What is multiplied comes in whole panels, in whatever layout: tiles begin where panels do.
-  int64_t group = p.param->layout == WeightLayout::packed ? kPanelRows : 1;
-  if (t.group == ScaleGroup::block) group = kScaleBlock;
-  if (piece.vector) {  // one row: read just the part
-    return {begin, row_bytes(stored, piece.cut.cols), 1, 1, 0};
+  const StoredMatrix stored = matrix_of(*t.stored, piece);
+  const DType dtype = t.stored->dtype;
+  const auto first =
+      static_cast<uint64_t>(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row));
+  RowsInFile rows{.begin = stored.begin + first * stored.row_bytes,
+                  .row_bytes = stored.row_bytes,
+                  .rows = piece.cut.rows,
+                  .end = stored.end};
+  if (piece.view.transposed) {
+    rows.begin = stored.begin + static_cast<uint64_t>(piece.cut.col) * stored.row_bytes;
+    rows.rows = piece.cut.cols;
+    rows.group = t.group == ScaleGroup::block ? kScaleBlock : kFewestColumns;
+    rows.skip = row_bytes(dtype, static_cast<int64_t>(first));
+    return rows;
   }
-  return {begin, row, piece.cut.rows, group, skip};
+  // What is multiplied comes in whole panels, in whatever layout: tiles begin where panels do.
+  rows.group = p.param->layout == WeightLayout::packed ? kPanelRows : 1;
+  if (t.group == ScaleGroup::block) rows.group = kScaleBlock;
+  const bool in_runs = piece.cut.rows > piece.view.group;
+  if (piece.vector) {  // one row: read just the part
+    auto last = static_cast<uint64_t>(piece.stored_output(piece.cut.col + piece.cut.cols - 1));
+    rows.row_bytes = row_bytes(dtype, static_cast<int64_t>(last + 1 - first));
+    rows.rows = rows.group = 1;
+    return rows;
+  }
+  rows.skip = row_bytes(dtype, piece.cut.col);
+  if (!in_runs) return rows;
+  // From the first output of a period on, if runs do not reach beyond it.
+  const View& view = piece.view;
+  const int64_t before =
+      view.first % view.stride + view.group <= view.stride ? view.first % view.stride : 0;
+  rows.begin -= static_cast<uint64_t>(before) * stored.row_bytes;
+  rows.skip += static_cast<uint64_t>(before) * stored.row_bytes;
+  rows.row_bytes = stored.row_bytes * static_cast<uint64_t>(view.stride);
+  rows.rows = piece.cut.rows / view.group;
+  rows.group /= std::gcd(rows.group, view.group);
+  rows.piece_rows = view.group;
+  return rows;
 }
 
 namespace {
+
+// What a tile is read as: where whole row groups lie in each run, only these.
+RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
+  RowsInFile rows = rows_in_file(plan, t);
+  const Piece& piece = plan.params[t.param].param->pieces[t.piece];
+  if (rows.piece_rows == 1 || rows.group > 1) return rows;
+  const StoredMatrix stored = matrix_of(*t.stored, piece);
+  const uint64_t skip = row_bytes(t.stored->dtype, piece.cut.col);
+  return {.begin = stored.begin,
+          .row_bytes = stored.row_bytes,
+          .rows = piece.view.group,
+          .group = t.group == ScaleGroup::block ? kScaleBlock : kPanelRows,
+          .skip = skip,
+          .end = stored.end};
+}
 
 uint64_t slot_bytes_for(const ReadPlan& plan, const Staging& staging) {
   uint64_t slot = staging.slot_bytes;
   for (const TensorPlan& t : plan.tensors) {
     RowsInFile rows = rows_in_file(plan, t);
-    uint64_t together = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
+    uint64_t together = rows.bytes(0, std::min(rows.group, rows.rows));
     slot = std::max(slot, round_up(together + kAlignmentSlack, 4096));
   }
   return slot;
 }
 
-// Appends the reads of one tensor: as many whole row groups a span as a slot holds. Small tensors
-// that follow one another in the file share a span.
+// Whether pieces are in the same bytes, and what has to be done with them is alike: they are read
+// together.
+bool share_reads(const ReadPlan& plan, const TensorPlan& a, const TensorPlan& b) {
+  if (a.stored != b.stored || a.group != b.group) return false;
+  const ParamPlan &p = plan.params[a.param], &q = plan.params[b.param];
+  if (p.unit != q.unit || p.streamed() != q.streamed()) return false;
+  const RowsInFile x = rows_in_file(plan, a), y = rows_in_file(plan, b);
+  return x.begin == y.begin && x.rows == y.rows && x.row_bytes == y.row_bytes;
+}
+
+// Scales of rows cannot be found in one pass over a transposed matrix either.
+bool is_measured(const ReadPlan& plan, const TensorPlan& t) {
+  const Piece& piece = plan.params[t.param].param->pieces[t.piece];
+  return t.group == ScaleGroup::tensor || (t.group == ScaleGroup::row && piece.view.transposed);
+}
+
+// Appends the reads of tensors: as many whole row groups a span as a slot holds. Small tensors that
+// follow one another in the file share a span.
 class SpanWriter {
  public:
   SpanWriter(ReadPlan& plan, uint64_t most_bytes, uint64_t ring_slots)
       : plan_(plan), most_(most_bytes), ring_slots_(ring_slots) {}
 
-  // For the load. Of a streamed tensor with one scale, the largest value is found here once and for
-  // all.
-  void append(uint32_t tensor) {
-    TensorPlan& t = plan_.tensors[tensor];
-    bool streamed = plan_.params[t.param].streamed();
-    if (t.group != ScaleGroup::tensor) {
-      if (!streamed) append_spans(tensor, false, true);
+  // For the load, of tensors that share reads. Of what is streamed and measured, the largest values
+  // are found here once and for all.
+  void append(std::span<const uint32_t> tensors) {
+    const TensorPlan& first = plan_.tensors[tensors.front()];
+    bool streamed = plan_.params[first.param].streamed();
+    if (!is_measured(plan_, first)) {
+      if (!streamed) append_spans(tensors, false, true);
       return;
     }
-    RowsInFile rows = rows_in_file(plan_, t);
-    uint64_t spans = static_cast<uint64_t>(ceil_div(rows.rows, rows_per_span(rows)));
-    t.measure_spans = static_cast<uint32_t>(spans);
-    t.read_twice = streamed || spans > ring_slots_;
-    append_spans(tensor, true, !t.read_twice);
-    if (t.read_twice && !streamed) append_spans(tensor, false, true);
+    auto spans =
+        static_cast<uint64_t>(ceil_div(rows_of(tensors).rows, rows_per_span(rows_of(tensors))));
+    bool read_twice = streamed || spans > ring_slots_;
+    take_area(tensors);
+    for (uint32_t t : tensors) {
+      plan_.tensors[t].measure_spans = static_cast<uint32_t>(spans);
+      plan_.tensors[t].read_twice = read_twice;
+    }
+    append_spans(tensors, true, !read_twice);
+    if (read_twice && !streamed) append_spans(tensors, false, true);
   }
 
   void append_to_sweep(uint32_t tensor) {
-    RowsInFile rows = rows_in_file(plan_, plan_.tensors[tensor]);
-    int64_t step = rows_per_span(rows);
-    auto tiles = static_cast<uint32_t>(ceil_div(rows.rows, step));
-    plan_.sweep.push_back({tensor, plan_.sweep_tiles(), tiles, step});
-    const ParamPlan& param = plan_.params[plan_.tensors[tensor].param];
-    plan_.tile_bytes = std::max(plan_.tile_bytes, tile_bytes(param, step));
+    const TensorPlan& t = plan_.tensors[tensor];
+    const ParamPlan& param = plan_.params[t.param];
+    const RowsInFile rows = rows_in_sweep(plan_, t);
+    const int64_t step = rows_per_span(rows), all = param.param->pieces[t.piece].cut.rows;
+    TiledTensor tiled{
+        .tensor = tensor, .first_tile = plan_.sweep_tiles(), .tile_rows = step * rows.piece_rows};
+    tiled.run_rows = rows.rows * rows.piece_rows;
+    tiled.run_tiles = static_cast<uint32_t>(ceil_div(rows.rows, step));
+    tiled.tiles = tiled.run_tiles * static_cast<uint32_t>(all / tiled.run_rows);
+    plan_.sweep.push_back(tiled);
+    plan_.tile_bytes = std::max(plan_.tile_bytes, tile_bytes(param, tiled.tile_rows));
+  }
+
+  // Once all is appended: in how many spans tensors can be at once, and one more of which some are
+  // still to come.
+  void set_areas() {
+    plan_.row_amax.areas =
+        std::min<uint64_t>(areas_wanted_, std::min<uint64_t>(ring_slots_, plan_.spans.size()) + 1);
   }
 
  private:
+  void take_area(std::span<const uint32_t> tensors) {
+    uint64_t bytes = 0;
+    for (uint32_t t : tensors) {
+      TensorPlan& tensor = plan_.tensors[t];
+      const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
+      if (!piece.view.transposed) return;
+      tensor.amax_offset = bytes;
+      bytes += round_up(static_cast<uint64_t>(piece.cut.rows) * sizeof(float), kCellBytes);
+    }
+    ++areas_wanted_;
+    plan_.row_amax.area_bytes = std::max(plan_.row_amax.area_bytes, bytes);
+  }
+
   // Spans of one tensor are about equally long: a short one costs the disk as much as a long one.
   int64_t rows_per_span(const RowsInFile& rows) const {
     int64_t groups = ceil_div(rows.rows, rows.group);
@@ -172,16 +288,24 @@ class SpanWriter {
     return ceil_div(groups, ceil_div(groups, fit)) * rows.group;
   }
 
-  void append_spans(uint32_t tensor, bool measure, bool encode) {
-    const TensorPlan& t = plan_.tensors[tensor];
-    RowsInFile rows = rows_in_file(plan_, t);
+  // Of tensors that share reads: groups are powers of two.
+  RowsInFile rows_of(std::span<const uint32_t> tensors) const {
+    RowsInFile rows = rows_in_file(plan_, plan_.tensors[tensors.front()]);
+    for (uint32_t t : tensors.subspan(1))
+      rows.group = std::max(rows.group, rows_in_file(plan_, plan_.tensors[t]).group);
+    return rows;
+  }
+
+  void append_spans(std::span<const uint32_t> tensors, bool measure, bool encode) {
+    const TensorPlan& t = plan_.tensors[tensors.front()];
+    const bool streamed = plan_.params[t.param].streamed();
+    RowsInFile rows = rows_of(tensors);
     int64_t step = rows_per_span(rows);
     uint32_t unit = plan_.params[t.param].unit;
     for (int64_t row = 0; row < rows.rows; row += step) {
       int64_t count = std::min(step, rows.rows - row);
-      uint64_t begin = rows.begin + static_cast<uint64_t>(row) * rows.row_bytes;
-      uint64_t length = static_cast<uint64_t>(count) * rows.row_bytes;
-      bool whole = row == 0 && count == rows.rows && t.group != ScaleGroup::tensor;
+      uint64_t begin = rows.offset(row), length = rows.bytes(row, count);
+      bool whole = row == 0 && count == rows.rows && t.measure_spans == 0;
       Span* span = whole ? joinable(t.stored->file, unit, begin, length) : nullptr;
       if (span == nullptr) {
         auto first_move = static_cast<uint32_t>(plan_.moves.size());
@@ -189,10 +313,15 @@ class SpanWriter {
         span = &plan_.spans.back();
         last_joins_ = whole;
       }
-      plan_.moves.push_back({tensor, row, count, begin - span->offset + rows.skip});
-      span->moves += 1;
+      for (uint32_t tensor : tensors) {
+        const RowsInFile own =
+            tensors.size() == 1 ? rows : rows_in_file(plan_, plan_.tensors[tensor]);
+        plan_.moves.push_back({tensor, row * own.piece_rows, count * own.piece_rows,
+                               begin - span->offset + own.skip});
+      }
+      span->moves += static_cast<uint32_t>(tensors.size());
       span->length = begin + length - span->offset;
-      if (!plan_.params[t.param].streamed()) plan_.units[unit].read_bytes += length;
+      if (!streamed) plan_.units[unit].read_bytes += length;
     }
   }
 
@@ -210,6 +339,7 @@ class SpanWriter {
   uint64_t most_;
   uint64_t ring_slots_;
   bool last_joins_ = false;
+  uint64_t areas_wanted_ = 0;
 };
 
 // The streamed tensors as a forward pass meets them: in the order of the module tree, except that a
@@ -240,13 +370,18 @@ ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeR
   std::vector<uint32_t> order(plan.tensors.size());
   std::iota(order.begin(), order.end(), 0u);
   std::ranges::sort(order, {}, [&](uint32_t t) {
-    return std::pair(plan.tensors[t].stored->file, rows_in_file(plan, plan.tensors[t]).begin);
+    return std::tuple(plan.tensors[t].stored->file, rows_in_file(plan, plan.tensors[t]).begin, t);
   });
   uint64_t slots = std::max(kFewestSlots, staging.ring_bytes / plan.slot_bytes);
   SpanWriter writer(plan, plan.slot_bytes - kAlignmentSlack, slots);
-  for (uint32_t t : order) {
-    if (plan.tensors[t].stored->bytes > 0) writer.append(t);
+  for (auto at = order.begin(); at != order.end();) {
+    const TensorPlan& first = plan.tensors[*at];
+    auto end = std::find_if(at + 1, order.end(),
+                            [&](uint32_t t) { return !share_reads(plan, first, plan.tensors[t]); });
+    if (first.stored->bytes > 0) writer.append({at, end});
+    at = end;
   }
+  writer.set_areas();
   for (uint32_t t : sweep_order(plan)) writer.append_to_sweep(t);
   plan.ring_bytes =
       plan.slot_bytes *
@@ -274,12 +409,20 @@ const TiledTensor& ReadPlan::tensor_of_tile(uint32_t index) const {
 Tile ReadPlan::tile(uint32_t index) const {
   const TiledTensor& tiled = tensor_of_tile(index);
   const TensorPlan& tensor = tensors[tiled.tensor];
-  RowsInFile rows = rows_in_file(*this, tensor);
-  int64_t first = (index - tiled.first_tile) * tiled.tile_rows;
-  int64_t count = std::min(tiled.tile_rows, rows.rows - first);
-  return {tensor.stored->file, rows.begin + static_cast<uint64_t>(first) * rows.row_bytes,
-          static_cast<uint64_t>(count) * rows.row_bytes, params[tensor.param].unit,
-          Move{tiled.tensor, first, count, rows.skip}};
+  const Piece& piece = params[tensor.param].param->pieces[tensor.piece];
+  const RowsInFile rows = rows_in_sweep(*this, tensor);
+  const int64_t first = tiled.first_row(index);
+  const int64_t count = std::min(tiled.tile_rows, tiled.run_rows - first % tiled.run_rows);
+  const bool one_run = tiled.run_rows == piece.cut.rows;
+  const int64_t in_file =
+      one_run ? first / rows.piece_rows : piece.stored_output(piece.cut.row + first);
+  return {tensor.stored->file, rows.offset(in_file), rows.bytes(in_file, count / rows.piece_rows),
+          params[tensor.param].unit, Move{tiled.tensor, first, count, rows.skip}};
+}
+
+uint64_t ReadPlan::tiles_bytes(const TiledTensor& tiled) const {
+  const RowsInFile rows = rows_in_sweep(*this, tensors[tiled.tensor]);
+  return tiled.tiles / tiled.run_tiles * rows.bytes();
 }
 
 int64_t ReadPlan::tile_row(const Tile& tile) const {

@@ -189,7 +189,8 @@ MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
   WorkspaceBytes encoder = shape.backend->encoder_bytes(read.slot_bytes);
   plan.device.staging += Buffer::charged_bytes(encoder.device);
   plan.encoder = Buffer::charged_bytes(encoder.host);
-  plan.staging = read.ring_bytes;
+  plan.staging = read.ring_bytes +
+                 (read.row_amax.bytes() > 0 ? Buffer::charged_bytes(read.row_amax.bytes()) : 0);
   const KvLayout layout = kv_layout(root, shape);
   plan_kv(layout, shape, plan);
   plan_compute(root, layout, shape, plan);

@@ -3,13 +3,14 @@
 //
 //   unit (embedding, a layer, ...)         storage of its parameters, one block
 //     └ param                              where its codes and scales lie in that block
-//   tensor (a checkpoint tensor = a piece) which param it fills, how its scales are grouped
+//   tensor (a piece of a checkpoint tensor) which param it fills, how its scales are grouped
 //   span                                   one read, of a staging slot at most; in disk order
-//     └ move                               rows of one tensor within the span → rows of its param
+//     └ move                               rows of a piece within the span → rows of its param
 //   sweep                                  tensors that stay on disk, as a pass meets them
 //     └ tile                               rows of one: one read, encoded anew by each pass
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -59,13 +60,17 @@ struct TensorPlan {
   ScaleGroup group = ScaleGroup::none;
   // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
   // it exceeds the ring.
+  // The same where rows have scales of their own, but are transposed.
   uint32_t measure_spans = 0;
   bool read_twice = false;
+  uint64_t amax_offset = 0;  // of float32[rows] in an area of plan.row_amax, for transposed ones
 };
 
 struct Move {
   uint32_t tensor = 0;
-  int64_t first_row = 0;  // within this rank's cut of the tensor
+  // Within this rank's cut of the piece; of a transposed one, which has parts of all its rows in
+  // each row of the file, columns.
+  int64_t first_row = 0;
   int64_t rows = 0;
   uint64_t offset = 0;  // bytes from the span's start to the first wanted element
 };
@@ -81,13 +86,26 @@ struct Span {
   bool encode = true;
 };
 
-// A tensor of the sweep, in tiles of equally many rows, but for the last. Tiles are counted over
-// the whole sweep; as there may be a million of them, they are not kept, but made when asked for.
+// A tensor of the sweep, in tiles of equally many rows, but for the last, or the last of each run.
+// Tiles are counted over the whole sweep; as there may be a million of them, they are not kept, but
+// made when asked for.
 struct TiledTensor {
   uint32_t tensor = 0;
   uint32_t first_tile = 0;
   uint32_t tiles = 0;
   int64_t tile_rows = 0;
+  // No tile has rows of two runs, which are not read together; one run: where they are.
+  int64_t run_rows = 0;
+  uint32_t run_tiles = 0;
+
+  int64_t first_row(uint32_t tile) const {
+    uint32_t i = tile - first_tile;
+    return i / run_tiles * run_rows + i % run_tiles * tile_rows;
+  }
+  uint32_t tile_of(int64_t row) const {
+    return first_tile + static_cast<uint32_t>(row / run_rows) * run_tiles +
+           static_cast<uint32_t>(row % run_rows / tile_rows);
+  }
 };
 
 struct Tile {
@@ -105,6 +123,14 @@ struct UnitPlan {
   uint64_t read_bytes = 0;     // from the checkpoint
 };
 
+// What a load measures of the rows of transposed tensors: an area for the tensors that share reads,
+// from their first span to their last, and as many as can be on their way at once.
+struct RowAmax {
+  uint64_t area_bytes = 0;
+  uint64_t areas = 0;
+  uint64_t bytes() const { return area_bytes * areas; }
+};
+
 struct ReadPlan {
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
@@ -117,6 +143,7 @@ struct ReadPlan {
   uint64_t slot_bytes = 0;                         // the longest span, with room for alignment
   uint64_t ring_bytes = 0;  // of all staging slots; no more than the spans can use
   uint64_t tile_bytes = 0;  // storage of the largest tile of the sweep
+  RowAmax row_amax;
 
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
@@ -127,6 +154,7 @@ struct ReadPlan {
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
   uint32_t sweep_tiles() const;
   const TiledTensor& tensor_of_tile(uint32_t index) const;
+  uint64_t tiles_bytes(const TiledTensor& tensor) const;  // that a sweep reads of it
   Tile tile(uint32_t index) const;
   // The rows of a streamed parameter that a tile fills, and their view in memory of tile_bytes.
   int64_t tile_row(const Tile& tile) const;
@@ -154,15 +182,23 @@ uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
 
-// Rows of a tensor as this rank reads them: whole file rows, of which a by_cols cut keeps a part.
+// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part.
+// Where the view has runs, a row is all that lies from one run to the next; of a transposed matrix
+// it has an element of each output.
 struct RowsInFile {
-  uint64_t begin;      // file offset of the first row
-  uint64_t row_bytes;  // of a whole row
-  int64_t rows;
-  int64_t group;  // rows that must be encoded together
-  uint64_t skip;  // bytes of a row before the part that is wanted
+  uint64_t begin = 0;      // file offset of the first row
+  uint64_t row_bytes = 0;  // of a whole row
+  int64_t rows = 0;
+  int64_t group = 0;       // rows that must be encoded together
+  uint64_t skip = 0;       // bytes of a row before the part that is wanted
+  uint64_t end = 0;        // of the stored matrix: the last row may be shorter
+  int64_t piece_rows = 1;  // of the piece in each row
 
-  uint64_t bytes() const { return static_cast<uint64_t>(rows) * row_bytes; }
+  uint64_t bytes() const { return bytes(0, rows); }
+  uint64_t offset(int64_t row) const { return begin + static_cast<uint64_t>(row) * row_bytes; }
+  uint64_t bytes(int64_t first, int64_t count) const {
+    return std::min(offset(first + count), end) - offset(first);
+  }
 };
 RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& tensor);
 

@@ -18,6 +18,8 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   const Piece& piece = param.param->pieces[tensor.piece];
   bool packed = param.format.layout == WeightLayout::packed;
   if (tensor.group == ScaleGroup::none || !packed || tensor.stored->bytes == 0) return std::nullopt;
+  // It comes in parts of all its panels.
+  if (piece.view.transposed) return std::nullopt;
   // Padded to a panel it could be larger than what it is made of.
   if (piece.cut.rows < kPanelRows) return std::nullopt;
   SpilledTensor s;
@@ -89,8 +91,7 @@ SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tens
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor) {
   const SpilledTensor* codes = spilled.find(tensor.tensor);
-  return codes != nullptr ? codes->codes_bytes()
-                          : rows_in_file(plan, plan.tensors[tensor.tensor]).bytes();
+  return codes != nullptr ? codes->codes_bytes() : plan.tiles_bytes(tensor);
 }
 
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled) {

@@ -14,7 +14,12 @@ namespace {
 // Where it has to be; none: that is open.
 std::optional<Tier> fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
   if (p.param->pieces.front().vector) return Tier::device;  // small, and met by every token
-  return wanted_tier(rules, p.param->path);
+  std::optional<Tier> wanted = wanted_tier(rules, p.param->path);
+  // What is transposed has no tiles, and cannot be on disk.
+  if (!wanted && std::ranges::any_of(p.param->pieces,
+                                     [](const Piece& piece) { return piece.view.transposed; }))
+    return Tier::device;
+  return wanted;
 }
 
 uint64_t storage_of(const ParamPlan& p) { return p.bytes + 2 * kCellBytes; }

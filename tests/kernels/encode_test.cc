@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -77,6 +78,49 @@ void expect_same_stats(const EncodeStats& a, const EncodeStats& b) {
   EXPECT_NEAR(a.error_squares, b.error_squares, b.error_squares * 1e-6);
 }
 
+// The same rows where other tensors have them: in runs, or turned over, in slices of columns.
+struct Elsewhere {
+  Elsewhere(const Source& s, bool transposed, int64_t run_rows, Random& random) : rows(s) {
+    const int64_t element = dtype_bytes(s.stored), step = random.between(1, 2) * element;
+    form.run_rows = run_rows;
+    form.source_stride = transposed ? step : s.cols * element + random.between(0, 5);
+    form.run_stride = run_rows * form.source_stride + random.between(0, 3) * element;
+    if (transposed) form.column_stride = ceil_div(s.rows, run_rows) * form.run_stride + element;
+    form.stored = s.stored;
+    form.rows = s.rows;
+    form.source_cols = s.cols;
+    form.source = s.bytes.data();
+    bytes.resize(static_cast<size_t>(form.source_bytes() + 1));
+    form.source = bytes.data() + 1;
+    for (int64_t r = 0; r < s.rows; ++r) {
+      for (int64_t c = 0; c < s.cols; ++c) {
+        std::memcpy(bytes.data() + (form.row(r) - bytes.data()) + c * form.element_stride(),
+                    s.bytes.data() + 1 + r * s.stride + c * element, static_cast<size_t>(element));
+      }
+    }
+    amax.resize(static_cast<size_t>(s.rows));
+    add_row_amax(form, amax.data());
+  }
+  // Columns [first, end).
+  EncodeArgs args(ScaleGroup group, const Weight& to, int64_t first, int64_t end) {
+    EncodeArgs a = form;
+    a.source += first * form.element_stride();
+    a.first_col = first;
+    a.source_cols = end - first;
+    a.group = group;
+    a.to = to;
+    a.tensor_amax = *std::ranges::max_element(amax);
+    scales.clear();
+    for (float x : amax) scales.push_back(code_scale(to.format.dtype, x));
+    if (group == ScaleGroup::row) a.row_scales = scales.data();
+    return a;
+  }
+  const Source& rows;
+  EncodeArgs form;
+  std::vector<std::byte> bytes;
+  std::vector<float> amax, scales;
+};
+
 class Encode : public test::EveryIsa {
  protected:
   void expect_equals_reference(const Source& source, ScaleGroup group, WeightFormat format) {
@@ -115,6 +159,38 @@ TEST_P(Encode, QuantizesAsTheReference) {
         }
       }
     }
+  }
+}
+
+TEST_P(Encode, SourcesOfEveryFormBecomeWhatTheirRowsDo) {
+  Random random("Encode.SourcesOfEveryFormBecomeWhatTheirRowsDo");
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (int i = 0; i < 4 * std::ssize(quant_schemes()) * 4; ++i) {
+    const QuantScheme& scheme = quant_schemes()[static_cast<size_t>(i) % quant_schemes().size()];
+    const DType stored = kStored[random.between(0, 3)];
+    const bool transposed = random.between(0, 2) > 0;
+    const WeightFormat format = scheme.format(kept_dtype(stored), kLayouts[random.between(0, 1)]);
+    Source source(stored, random.between(1, 150), random.between(1, 500), true, random);
+    Elsewhere elsewhere(source, transposed, random.between(1, source.rows), random);
+    StoredWeight expected(format, source.rows, source.cols),
+        actual(format, source.rows, source.cols);
+    const EncodeStats want = encode_reference(source.args(scheme.group, expected.weight));
+    EncodeStats have;
+    const int64_t step = transposed ? kScaleBlock * random.between(1, 2) : source.cols;
+    for (int64_t first = 0; first < source.cols; first += step) {
+      EncodeArgs args =
+          elsewhere.args(scheme.group, actual.weight, first, std::min(first + step, source.cols));
+      have.add(backend.encoder->encode(args));
+    }
+    SCOPED_TRACE(fmt::format("{} from {}, {} x {}, {} runs of {}", scheme.name, dtype_name(stored),
+                             source.rows, source.cols, transposed ? "transposed" : "rows",
+                             elsewhere.form.run_rows));
+    for (Plane plane : kPlanes) {
+      ASSERT_EQ(std::memcmp(actual.weight.plane(plane), expected.weight.plane(plane),
+                            plane_bytes(format, plane, source.rows, source.cols)),
+                0);
+    }
+    expect_same_stats(have, want);
   }
 }
 

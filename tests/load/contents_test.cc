@@ -13,11 +13,13 @@
 #include "src/load/streamer.h"
 #include "src/load/tile_stream.h"
 #include "tests/load/expected.h"
+#include "tests/support/fusion.h"
 
 namespace sluice {
 namespace {
 
 using test::ExpectedParam;
+using test::Fusion;
 
 constexpr uint64_t kFirstSeed = 1;
 constexpr uint64_t kModels = 16;
@@ -26,7 +28,8 @@ struct Scenario {
   test::Random random;
   test::TempDir dir;
   Json config;
-  std::vector<test::TinyTensor> tensors;
+  std::vector<test::TinyTensor> tensors;  // one for each part of a layer
+  std::vector<Fusion> fusions;            // and how the checkpoint has them
   Rank rank;
   QuantizeRequest quantize;
   Staging staging;
@@ -38,9 +41,12 @@ struct Scenario {
   explicit Scenario(uint64_t seed) : random(seed) {
     config = random_config();
     tensors = test::tiny_tensors(config, random);
+    for (int64_t l = 0; l < config["num_hidden_layers"].get<int64_t>(); ++l) fuse_layer(l);
     store_in_random_types();
-    std::ranges::shuffle(tensors, random.engine());
-    test::write_checkpoint(dir.path(), config, tensors, static_cast<size_t>(random.between(1, 3)));
+    std::vector<test::TinyTensor> stored = tensors;
+    for (const Fusion& f : fusions) fuse(f, stored);
+    std::ranges::shuffle(stored, random.engine());
+    test::write_checkpoint(dir.path(), config, stored, static_cast<size_t>(random.between(1, 3)));
     index.emplace(io::open_checkpoint(dir.path()));
   }
 
@@ -55,6 +61,7 @@ struct Scenario {
     options = {one_of({io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap}),
                static_cast<int>(random.between(1, 3))};
     model = build_model(dir.path(), rank);
+    for (const Fusion& f : fusions) fuse(f, model);
     expected = test::expected_params(config, tensors, rank, quantize);
   }
 
@@ -83,6 +90,36 @@ struct Scenario {
     return c;
   }
 
+  bool one_in(int n) { return random.between(1, n) == 1; }
+
+  // Half of the layers' tensors are as Llama has them.
+  void fuse_layer(int64_t layer) {
+    const std::string path = "model.layers." + std::to_string(layer);
+    const std::string attention = path + ".self_attn.", mlp = path + ".mlp.";
+    auto add = [&](Fusion f) {
+      f.transposed = one_in(2);
+      fusions.push_back(std::move(f));
+    };
+    if (one_in(2)) {
+      Fusion qkv{{attention + "q_proj", attention + "k_proj", attention + "v_proj"},
+                 attention + "qkv"};
+      const int64_t dim = config["head_dim"].get<int64_t>(),
+                    kv_heads = config["num_key_value_heads"].get<int64_t>();
+      const int64_t q = config["num_attention_heads"].get<int64_t>() / kv_heads * dim;
+      if (one_in(2)) qkv.groups = {q, dim, dim};
+      add(std::move(qkv));
+    }
+    if (one_in(2)) {
+      Fusion gate_up{{mlp + "gate_proj", mlp + "up_proj"}, mlp + "gate_up"};
+      const int64_t how = random.between(1, 3);
+      if (how == 1) gate_up.groups = {1, 1};
+      gate_up.stacked = how == 2;
+      add(std::move(gate_up));
+    }
+    if (one_in(3)) add({{attention + "o_proj"}, attention + "c_proj"});
+    if (one_in(3)) add({{mlp + "down_proj"}, mlp + "c_proj"});
+  }
+
   void store_in_random_types() {
     DType common = one_of({DType::bf16, DType::f16, DType::f32});
     bool mixed = random.uniform() < 0.3;
@@ -91,13 +128,29 @@ struct Scenario {
       t.dtype = dtype_name(dtype);
       t.bytes = test::random_elements(random, t.shape, dtype);
     }
+    for (const Fusion& f : fusions) {  // parts of one tensor have its type
+      for (const char* suffix : {".weight", ".bias"}) {
+        const auto first =
+            std::ranges::find(tensors, f.parts.front() + suffix, &test::TinyTensor::name);
+        for (test::TinyTensor& t : tensors) {
+          const bool part =
+              std::ranges::any_of(f.parts, [&](const auto& p) { return t.name == p + suffix; });
+          if (!part || t.dtype == first->dtype) continue;
+          t.dtype = first->dtype;
+          t.bytes = test::random_elements(random, t.shape, *parse_dtype(t.dtype));
+        }
+      }
+    }
   }
 
   Rank random_rank() {
     auto heads = config["num_attention_heads"].get<int>();
     auto kv_heads = config["num_key_value_heads"].get<int>();
     std::vector<int> sizes;
-    for (int n = 1; n <= heads; ++n)
+    // Where runs are of a KV head and its queries, ranks share none.
+    const bool by_heads =
+        std::ranges::any_of(fusions, [](const Fusion& f) { return f.groups.size() == 3; });
+    for (int n = 1; n <= (by_heads ? kv_heads : heads); ++n)
       if (heads % n == 0 && (kv_heads % n == 0 || n % kv_heads == 0)) sizes.push_back(n);
     int size = sizes[static_cast<size_t>(random.between(0, std::ssize(sizes) - 1))];
     return {static_cast<int>(random.between(0, size - 1)), size};
@@ -177,7 +230,8 @@ Placement random_placement(Scenario& s) {
   Placement placement(all.params.size(), Tier::device);
   std::vector<size_t> matrices;
   for (size_t i = 0; i < all.params.size(); ++i) {
-    if (all.params[i].param->pieces.front().vector) continue;
+    const Piece& piece = all.params[i].param->pieces.front();
+    if (piece.vector || piece.view.transposed) continue;
     if (!all.params[i].only_looked_up()) matrices.push_back(i);
     if (s.random.uniform() < 0.6) placement[i] = Tier::disk;
   }
@@ -203,7 +257,8 @@ class Contents : public testing::Test {
       }
     }
     for (const char* what : {"tied", "untied", "ranks", "replicated KV heads", "biases", "to bf16",
-                             "BF16", "F16", "F32", "mixed types"})
+                             "BF16", "F16", "F32", "mixed types", "parts together", "by heads",
+                             "alternating", "stacked", "transposed"})
       EXPECT_GT(cases_[what], 3) << what;
   }
 
@@ -241,6 +296,16 @@ class Contents : public testing::Test {
     if (s.rank.size > 1) ++cases_["ranks"];
     if (s.rank.size > s.config["num_key_value_heads"].get<int>()) ++cases_["replicated KV heads"];
     if (s.quantize.to_bf16) ++cases_["to bf16"];
+    std::set<std::string> layouts;
+    for (const Fusion& f : s.fusions) {
+      layouts.insert(f.groups.size() == 3   ? "by heads"
+                     : f.groups.size() == 2 ? "alternating"
+                     : f.stacked            ? "stacked"
+                     : f.parts.size() > 1   ? "parts together"
+                                            : "transposed");
+      if (f.transposed) layouts.insert("transposed");
+    }
+    for (const std::string& layout : layouts) ++cases_[layout];
   }
 
   std::map<std::string, int> cases_;

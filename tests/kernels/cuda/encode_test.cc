@@ -141,6 +141,76 @@ TEST(CudaEncode, GivesTheBitsOfTheReference) {
   }
 }
 
+// In runs of `run_rows` rows, or turned over and then in two slices of columns.
+void compare_elsewhere(const Source& s, const QuantScheme& scheme, int64_t run_rows,
+                       bool transposed) {
+  const int64_t element = dtype_bytes(s.dtype);
+  EncodeArgs form;
+  form.source = s.bytes.host();
+  form.stored = s.dtype;
+  form.rows = s.rows;
+  form.run_rows = run_rows;
+  form.source_stride = transposed ? element : s.cols * element;
+  form.run_stride = run_rows * form.source_stride + 2 * element;
+  if (transposed) form.column_stride = ceil_div(s.rows, run_rows) * form.run_stride;
+  form.group = scheme.group;
+  form.source_cols = s.cols;
+  Buffer<std::byte> bytes(static_cast<size_t>(form.source_bytes()));
+  for (int64_t r = 0; r < s.rows; ++r) {
+    for (int64_t c = 0; c < s.cols; ++c) {
+      std::copy_n(s.bytes.host() + r * s.stride + c * element, element,
+                  bytes.host() + (form.row(r) - form.source) + c * form.element_stride());
+    }
+  }
+  const WeightFormat format = scheme.format(kept_dtype(s.dtype), WeightLayout::rows);
+  Encoded device(format, s.rows, s.cols), host(format, s.rows, s.cols);
+  device.amax[0] = absolute_max(s.bytes.host(), s.dtype, s.stride, s.rows, s.cols);
+  const int64_t step = transposed ? kScaleBlock : s.cols;
+  for (int64_t first = 0; first < s.cols; first += step) {
+    EncodeArgs args = form;
+    args.source = bytes.data() + first * form.element_stride();
+    args.to = device.weight.weight;
+    args.first_col = first;
+    args.source_cols = std::min(step, s.cols - first);
+    // Any that is not null: the encoder has copied them to where they belong.
+    const float there = 0;
+    if (transposed && scheme.group == ScaleGroup::row) {
+      args.row_scales = &there;
+      for (int64_t r = 0; r < s.rows; ++r) {
+        const float amax =
+            absolute_max(s.bytes.host() + r * s.stride, s.dtype, s.stride, 1, s.cols);
+        device.weight.scales[static_cast<size_t>(r)] = code_scale(format.dtype, amax);
+      }
+    }
+    cuda::encode(args, device.amax.data(), device.stats.data(), stream());
+  }
+  EncodeArgs args = arguments(s, s.bytes.host(), scheme, host.weight.host(), 0, s.rows);
+  args.tensor_amax = device.amax[0];
+  const EncodeStats expected = encode_reference(args);
+  EXPECT_EQ(device.weight.data.copy(), host.weight.data.copy());
+  const std::vector<float> scales = device.weight.scales.copy(), right = host.weight.scales.copy();
+  EXPECT_TRUE(scales.empty() || std::memcmp(scales.data(), right.data(), scales.size() * 4) == 0);
+  EXPECT_EQ(device.stats[0].elements, expected.elements);
+  expect_sum(device.stats[0].value_squares, expected.value_squares);
+}
+
+TEST(CudaEncode, SourcesOfEveryFormBecomeWhatTheirRowsDo) {
+  Random random("CudaEncode.SourcesOfEveryFormBecomeWhatTheirRowsDo");
+  for (DType stored : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    Source source(stored, random.between(100, 150), random.between(100, 300), 0, random);
+    for (const QuantScheme& scheme : quant_schemes()) {
+      for (int64_t run_rows : {int64_t{1}, int64_t{24}, source.rows}) {
+        for (bool transposed : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << scheme.name << " from " << dtype_name(stored) << ", runs of " << run_rows
+                       << (transposed ? ", transposed" : ""));
+          compare_elsewhere(source, scheme, run_rows, transposed);
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaEncode, ZerosHaveAScaleOfOne) {
   Random random("CudaEncode.ZerosHaveAScaleOfOne");
   Source source(DType::bf16, 20, 200, 0, random);
