@@ -18,11 +18,6 @@ constexpr size_t kBacklog = 2;
 // wakes a sleeping processor, a virtual machine's disk loses 5 % (docs/benchmarks.md).
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
-bool is_transposed(const ReadPlan& plan, uint32_t tensor) {
-  const TensorPlan& t = plan.tensors[tensor];
-  return plan.params[t.param].param->pieces[t.piece].view.transposed;
-}
-
 }  // namespace
 
 EncodeQueue::EncodeQueue(const ReadPlan& plan, const Encoder& encoder,
@@ -144,7 +139,7 @@ void EncodeQueue::process(const ArrivedSpan& arrived) {
 
 // With mutex_ held, for the first span of a transposed tensor, or of several that share it.
 void EncodeQueue::take_area(uint32_t tensor) {
-  if (!is_transposed(plan_, tensor) || measured_[tensor].area != nullptr) return;
+  if (!plan_.tensors[tensor].transposed || measured_[tensor].area != nullptr) return;
   check(!free_areas_.empty(), "an area for all that can be on its way");
   measured_[tensor].area = free_areas_.back();
   free_areas_.pop_back();
@@ -182,7 +177,7 @@ void EncodeQueue::find_scales(uint32_t first, const Move& move) {
 void EncodeQueue::measure(const ArrivedSpan& arrived) {
   const Span& span = *arrived.span;
   const uint32_t first = moves(arrived).front().tensor;
-  const bool transposed = is_transposed(plan_, first);
+  const bool transposed = plan_.tensors[first].transposed;
   for (const Move& move : moves(arrived)) {
     EncodeArgs args = encode_args(move, arrived);
     if (transposed) {
@@ -213,7 +208,7 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
 void EncodeQueue::give_back_area(const ArrivedSpan& arrived) {
   if (arrived.kind != ArrivedSpan::Kind::span) return;
   const uint32_t first = moves(arrived).front().tensor;
-  if (!is_transposed(plan_, first) || plan_.tensors[first].measure_spans == 0) return;
+  if (!plan_.tensors[first].transposed || plan_.tensors[first].measure_spans == 0) return;
   std::lock_guard lock(mutex_);
   Measured& m = measured_[first];
   if (++m.encoded == plan_.tensors[first].measure_spans)
@@ -231,7 +226,7 @@ void EncodeQueue::encode(ArrivedSpan arrived) {
     if (args.group == ScaleGroup::tensor) {
       std::lock_guard lock(mutex_);
       args.tensor_amax = measured_[all[i].tensor].amax;
-    } else if (args.group == ScaleGroup::row && is_transposed(plan_, all[i].tensor)) {
+    } else if (args.group == ScaleGroup::row && plan_.tensors[all[i].tensor].transposed) {
       args.row_scales = rows_of(all.front().tensor, all[i]);
     }
     stats[i] = encoder_for(all[i]).encode(args);

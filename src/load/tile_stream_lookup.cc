@@ -24,7 +24,7 @@ bool TileStream::decode_looked_up(uint32_t t, const io::ReadResult& read, int32_
     if (panel) decode_row(*panel, id - first, out);
     return panel.has_value();
   }
-  RowsInFile rows = rows_in_file(plan_, tensor);
+  const RowsInFile& rows = tensor.rows;
   int64_t first = id / rows.group * rows.group;
   EncodeArgs args;
   args.stored = tensor.stored->dtype;
@@ -62,7 +62,7 @@ bool TileStream::embed_rows(const Param& table, std::span<const int32_t> ids, Te
   auto found = std::ranges::find_if(
       plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
   auto tensor = static_cast<uint32_t>(found - plan_.tensors.begin());
-  RowsInFile rows = rows_in_file(plan_, *found);
+  const RowsInFile& rows = found->rows;
   std::vector<uint32_t> chosen(ids.size());  // files
   auto request = [&](int32_t id, uint64_t tag) -> io::ReadRequest {
     if (lookup_spill_ && options_.spill->layout().find(tensor) != nullptr) {

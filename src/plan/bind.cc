@@ -217,6 +217,9 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   std::vector<std::string> faults;
   std::vector<Claims> claims;
   std::unordered_map<std::string_view, size_t> claimed;
+  std::unordered_map<std::string_view, const io::StoredTensor*> stored;  // each is looked up once
+  stored.reserve(index.tensors().size());
+  for (const io::StoredTensor& t : index.tensors()) stored.emplace(t.name, &t);
   auto units = model.root->units();
   for (uint32_t u = 0; u < units.size(); ++u) {
     units[u]->each_param([&](Param& param) {
@@ -226,7 +229,10 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       for (uint32_t i = 0; i < param.pieces.size(); ++i) {
         const std::string& source = param.pieces[i].source;
         auto [at, fresh] = claimed.emplace(source, claims.size());
-        if (fresh) claims.push_back({source, index.find(source), {}});
+        if (fresh) {
+          auto found = stored.find(source);
+          claims.push_back({source, found == stored.end() ? nullptr : found->second, {}});
+        }
         claims[at->second].tensors.push_back(static_cast<uint32_t>(binding.tensors.size()));
         binding.tensors.push_back({claims[at->second].stored, p, i});
       }

@@ -155,49 +155,6 @@ uint64_t rope_bytes(const WorkspaceNeeds& needs) {
 // One 8-byte entry for each 4 KiB page; huge pages keep a table in reserve.
 uint64_t kernel_bytes(uint64_t peak) { return peak / 512 + kSlack; }
 
-MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
-                          const QuantizeRequest& quantize, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime, const Placement& placement) {
-  const CausalLM& root = *model.root;
-  ReadPlan read = compile(model, index, quantize, effort.staging, placement);
-
-  MemoryPlan plan;
-  plan.placement = placement;
-  plan.first_sweep_bytes = sweep_bytes(read, {});
-  plan.sweep_bytes = plan.first_sweep_bytes;
-  plan.host_sweep_bytes = host_sweep_bytes(read);
-  if (plan.streams()) {
-    StreamMemory stream = stream_memory(read, shape.backend->device().has_own_memory());
-    plan.stream = stream.host();
-    plan.device.staging = stream.device();
-    if (shape.spill_bytes > 0) {
-      // A file may be there that holds more than this run would write.
-      plan.spill = Buffer::charged_bytes(spill_layout(read).index_bytes);
-      plan.sweep_bytes = sweep_bytes(read, spill_layout(read, shape.spill_bytes));
-    }
-  }
-  plan.effort = effort;
-  plan.chunk_rows = std::clamp<int64_t>(shape.longest_prompt, 1, effort.chunk_rows);
-  plan.start = shape.start_peak;
-  plan.runtime = runtime + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0) +
-                 shape.text_bytes + Buffer::charged_bytes(shape.input_bytes);
-  Uses uses(shape, plan);
-  for (const UnitPlan& u : read.units) {
-    uses.weights += Buffer::charged_bytes(u.storage_bytes);
-    plan.weights += Buffer::charged_bytes(u.host_bytes);
-  }
-  WorkspaceBytes encoder = shape.backend->encoder_bytes(read.slot_bytes);
-  plan.device.staging += Buffer::charged_bytes(encoder.device);
-  plan.encoder = Buffer::charged_bytes(encoder.host);
-  plan.staging = read.ring_bytes +
-                 (read.row_amax.bytes() > 0 ? Buffer::charged_bytes(read.row_amax.bytes()) : 0);
-  const KvLayout layout = kv_layout(root, shape);
-  plan_kv(layout, shape, plan);
-  plan_compute(root, layout, shape, plan);
-  plan.kernel = kernel_bytes(plan.peak());
-  return plan;
-}
-
 namespace {
 
 // Bytes of a sweep, at the disk's full rate.
@@ -214,23 +171,47 @@ class Attempts {
  public:
   Attempts(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
            const RunShape& shape, uint64_t runtime)
-      : model_(model),
-        index_(index),
-        quantize_(quantize),
+      : root_(*model.root),
         shape_(shape),
         runtime_(runtime),
         all_(lay_out(model, index, quantize)),
+        read_(all_),
+        spill_(spill_layout(all_)),
         least_(choose_placement(all_, room(0, 0), shape.rules)) {}
 
-  MemoryPlan resident(const Effort& effort) const { return predict(effort, {}); }
+  MemoryPlan resident(const Effort& effort) { return predict(effort, {}); }
   // Nothing stays that could go.
-  MemoryPlan streaming(const Effort& effort) const { return predict(effort, least_); }
+  MemoryPlan streaming(const Effort& effort) { return predict(effort, least_); }
 
-  MemoryPlan predict(const Effort& effort, const Placement& placement) const {
-    return predict_memory(model_, index_, quantize_, shape_, effort, runtime_, placement);
+  // What compile() would make of it; nothing is compiled.
+  MemoryPlan predict(const Effort& effort, const Placement& placement) {
+    plan_sizes(read_, effort.staging, placement);
+    MemoryPlan plan;
+    plan.placement = placement;
+    plan.effort = effort;
+    plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1, effort.chunk_rows);
+    plan.start = shape_.start_peak;
+    plan.runtime = runtime_ + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0) +
+                   shape_.text_bytes + Buffer::charged_bytes(shape_.input_bytes);
+    plan_streams(plan);
+    Uses uses(shape_, plan);
+    for (const UnitPlan& u : read_.units) {
+      uses.weights += Buffer::charged_bytes(u.storage_bytes);
+      plan.weights += Buffer::charged_bytes(u.host_bytes);
+    }
+    WorkspaceBytes encoder = shape_.backend->encoder_bytes(read_.slot_bytes);
+    plan.device.staging += Buffer::charged_bytes(encoder.device);
+    plan.encoder = Buffer::charged_bytes(encoder.host);
+    plan.staging = read_.ring_bytes;
+    if (read_.row_amax.areas > 0) plan.staging += Buffer::charged_bytes(read_.row_amax.bytes());
+    const KvLayout layout = kv_layout(root_, shape_);
+    plan_kv(layout, shape_, plan);
+    plan_compute(root_, layout, shape_, plan);
+    plan.kernel = kernel_bytes(plan.peak());
+    return plan;
   }
 
-  MemoryPlan smallest() const {
+  MemoryPlan smallest() {
     MemoryPlan streamed = streaming(kEfforts.back());
     MemoryPlan resident = this->resident(kEfforts.back());
     bool smaller = scarce(streamed) < scarce(resident);
@@ -255,7 +236,7 @@ class Attempts {
   }
 
   // A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
-  Effort with_more_rows(const Effort& effort, uint64_t budget) const {
+  Effort with_more_rows(const Effort& effort, uint64_t budget) {
     Effort wide = effort;
     for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > effort.chunk_rows;
          wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
@@ -269,7 +250,7 @@ class Attempts {
 
   // With as much in memory as the budget has room for; more than the budget where it does not even
   // have room for what must stay.
-  MemoryPlan filling(const Effort& effort, uint64_t budget) const {
+  MemoryPlan filling(const Effort& effort, uint64_t budget) {
     MemoryPlan plan = streaming(effort);
     if (!fits(plan, budget)) return plan;
     uint64_t weights = room_in(limit(budget), scarce(plan));
@@ -296,6 +277,23 @@ class Attempts {
   }
 
  private:
+  // What `read_` streams.
+  void plan_streams(MemoryPlan& plan) const {
+    plan.first_sweep_bytes = sweep_bytes(read_, {});
+    plan.sweep_bytes = plan.first_sweep_bytes;
+    plan.host_sweep_bytes = host_sweep_bytes(read_);
+    if (!plan.streams()) return;
+    StreamMemory stream = stream_memory(read_, own_memory());
+    plan.stream = stream.host();
+    plan.device.staging = stream.device();
+    if (shape_.spill_bytes == 0) return;
+    // A file may be there that holds more than this run would write.
+    plan.spill = Buffer::charged_bytes(spill_.index_bytes);
+    bool all_fits = spill_.file_bytes() <= shape_.spill_bytes;
+    plan.sweep_bytes =
+        sweep_bytes(read_, all_fits ? spill_ : spill_layout(read_, shape_.spill_bytes));
+  }
+
   // The load's staging is gone when the run begins. Page tables and rounding take their part, and
   // the load's own peak may be the higher one.
   uint64_t room_in(uint64_t limit, uint64_t needed) const {
@@ -311,16 +309,22 @@ class Attempts {
     return {weights, own_memory() ? std::optional(host) : std::nullopt};
   }
 
-  Model& model_;
-  const io::CheckpointIndex& index_;
-  const QuantizeRequest& quantize_;
+  const CausalLM& root_;
   const RunShape& shape_;
   uint64_t runtime_;
-  ReadPlan all_;
-  Placement least_;  // where as little stays as can be
+  const ReadPlan all_;
+  ReadPlan read_;      // the same with the placement that is looked at
+  SpillLayout spill_;  // of everything
+  Placement least_;    // where as little stays as can be
 };
 
 }  // namespace
+
+MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
+                          const QuantizeRequest& quantize, const RunShape& shape,
+                          const Effort& effort, uint64_t runtime, const Placement& placement) {
+  return Attempts(model, index, quantize, shape, runtime).predict(effort, placement);
+}
 
 MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
                          const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {

@@ -45,6 +45,7 @@ struct ParamPlan {
   uint64_t bytes = 0;    // of its planes
   uint64_t storage = 0;  // of these with padding, multiple of 64
   Tier tier = Tier::device;
+  bool transposed = false;  // a piece of it: it cannot be streamed
 
   bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
   // A token needs one row of it, and no pass more.
@@ -53,17 +54,42 @@ struct ParamPlan {
   }
 };
 
+// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part.
+// Where the view has runs, a row is all that lies from one run to the next; of a transposed matrix
+// it has an element of each output.
+struct RowsInFile {
+  uint64_t begin = 0;      // file offset of the first row
+  uint64_t row_bytes = 0;  // of a whole row
+  int64_t rows = 0;
+  int64_t group = 0;       // rows that must be encoded together
+  uint64_t skip = 0;       // bytes of a row before the part that is wanted
+  uint64_t end = 0;        // of the stored matrix: the last row may be shorter
+  int64_t piece_rows = 1;  // of the piece in each row
+
+  uint64_t bytes() const { return bytes(0, rows); }
+  uint64_t offset(int64_t row) const { return begin + static_cast<uint64_t>(row) * row_bytes; }
+  uint64_t bytes(int64_t first, int64_t count) const {
+    return std::min(offset(first + count), end) - offset(first);
+  }
+};
 struct TensorPlan {
   const io::StoredTensor* stored = nullptr;
   uint32_t param = 0;
   uint32_t piece = 0;
   ScaleGroup group = ScaleGroup::none;
+  bool transposed = false;  // as the piece's view
+  RowsInFile rows;
   // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
   // it exceeds the ring.
   // The same where rows have scales of their own, but are transposed.
   uint32_t measure_spans = 0;
   bool read_twice = false;
   uint64_t amax_offset = 0;  // of float32[rows] in an area of plan.row_amax, for transposed ones
+
+  // Scales of rows cannot be found in one pass over a transposed matrix either.
+  bool is_measured() const {
+    return group == ScaleGroup::tensor || (transposed && group == ScaleGroup::row);
+  }
 };
 
 struct Move {
@@ -127,6 +153,7 @@ struct UnitPlan {
 // from their first span to their last, and as many as can be on their way at once.
 struct RowAmax {
   uint64_t area_bytes = 0;
+  uint64_t users = 0;
   uint64_t areas = 0;
   uint64_t bytes() const { return area_bytes * areas; }
 };
@@ -135,16 +162,21 @@ struct ReadPlan {
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
-  std::vector<Span> spans;  // of the load, in disk order
+  std::vector<uint32_t> disk_order;  // of the tensors
+  std::vector<Span> spans;           // of the load, in disk order
   std::vector<TiledTensor> sweep;
   std::vector<Move> moves;
   std::vector<std::string> ignored;                // checkpoint tensors that are known and not read
   std::vector<const io::StoredTensor*> kv_scales;  // and those that were read with the headers
+  uint64_t widest_group = 0;                       // bytes of the most that must be read at once
   uint64_t slot_bytes = 0;                         // the longest span, with room for alignment
   uint64_t ring_bytes = 0;  // of all staging slots; no more than the spans can use
   uint64_t tile_bytes = 0;  // storage of the largest tile of the sweep
   RowAmax row_amax;
 
+  // Pieces that are in the same bytes, which are read once: of disk_order, from `at` to here.
+  size_t end_of_shared(size_t at) const;
+  bool share_reads(const TensorPlan& a, const TensorPlan& b) const;
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
@@ -166,9 +198,15 @@ struct Staging {
   uint64_t ring_bytes = 0;  // at least four slots
 };
 
-// What compile() begins with: units, parameters and tensors, and nothing to read yet.
-ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Placement& placement = {});
+// What compile() begins with: units, parameters and tensors, all on the device, and nothing to read
+// yet. Throws as compile() does.
+ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize);
+// Gives the parameters of a plan their tiers and their storage. Error(no_fit) for what cannot be
+// streamed.
+void set_placement(ReadPlan& plan, const Placement& placement);
+// Makes of a plan that lay_out() has made one that has all sizes of a compiled one, but not all of
+// its spans: for whoever compares many placements.
+void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placement);
 
 // Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
 // and unclaimed tensor. `placement`: of the parameters in the order of `params`. A table of
@@ -182,24 +220,8 @@ uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
 
-// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part.
-// Where the view has runs, a row is all that lies from one run to the next; of a transposed matrix
-// it has an element of each output.
-struct RowsInFile {
-  uint64_t begin = 0;      // file offset of the first row
-  uint64_t row_bytes = 0;  // of a whole row
-  int64_t rows = 0;
-  int64_t group = 0;       // rows that must be encoded together
-  uint64_t skip = 0;       // bytes of a row before the part that is wanted
-  uint64_t end = 0;        // of the stored matrix: the last row may be shorter
-  int64_t piece_rows = 1;  // of the piece in each row
-
-  uint64_t bytes() const { return bytes(0, rows); }
-  uint64_t offset(int64_t row) const { return begin + static_cast<uint64_t>(row) * row_bytes; }
-  uint64_t bytes(int64_t first, int64_t count) const {
-    return std::min(offset(first + count), end) - offset(first);
-  }
-};
-RowsInFile rows_in_file(const ReadPlan& plan, const TensorPlan& tensor);
+// What a sweep reads of a tensor at a time lies in these: its rows, or, where runs are whole row
+// groups, one of its runs, by the rows of its stored matrix.
+RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& tensor);
 
 }  // namespace sluice

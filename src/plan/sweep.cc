@@ -16,9 +16,7 @@ std::optional<Tier> fate(const ParamPlan& p, const std::vector<PlaceRule>& rules
   if (p.param->pieces.front().vector) return Tier::device;  // small, and met by every token
   std::optional<Tier> wanted = wanted_tier(rules, p.param->path);
   // What is transposed has no tiles, and cannot be on disk.
-  if (!wanted && std::ranges::any_of(p.param->pieces,
-                                     [](const Piece& piece) { return piece.view.transposed; }))
-    return Tier::device;
+  if (!wanted && p.transposed) return Tier::device;
   return wanted;
 }
 
@@ -33,12 +31,14 @@ std::vector<size_t> candidates(const ReadPlan& all, std::vector<size_t> movable,
   std::vector<size_t> largest = movable;
   std::ranges::stable_sort(largest, std::greater{},
                            [&](size_t i) { return storage_of(all.params[i]); });
+  std::vector<bool> left_out(all.params.size());
   for (size_t i : largest) {
     uint64_t bytes = storage_of(all.params[i]);
     if (bytes <= need || total - bytes < need) break;
     total -= bytes;
-    std::erase(movable, i);
+    left_out[i] = true;
   }
+  std::erase_if(movable, [&](size_t i) { return left_out[i]; });
   return movable;
 }
 
@@ -47,24 +47,27 @@ std::vector<size_t> candidates(const ReadPlan& all, std::vector<size_t> movable,
 // happens to go.
 void exchange(const ReadPlan& all, const std::vector<size_t>& movable, uint64_t excess,
               std::vector<bool>& streamed) {
-  std::map<uint64_t, std::vector<size_t>> goes, stays;  // by size
+  using BySize = std::map<uint64_t, std::vector<size_t>>;
+  BySize goes, stays;
   for (size_t i : movable) (streamed[i] ? goes : stays)[storage_of(all.params[i])].push_back(i);
+  auto take = [](BySize& from, BySize::iterator at) {
+    size_t taken = at->second.back();
+    at->second.pop_back();
+    if (at->second.empty()) from.erase(at);
+    return taken;
+  };
   while (true) {
     uint64_t gain = 0;
-    std::vector<size_t>*from = nullptr, *to = nullptr;
-    for (auto& [larger, out] : goes) {
-      for (auto& [smaller, in] : stays) {
-        uint64_t less = larger - std::min(larger, smaller);
-        if (out.empty() || in.empty() || less <= gain || less > excess) continue;
-        gain = less;
-        from = &out;
-        to = &in;
-      }
+    auto from = goes.end(), to = stays.end();
+    for (auto larger = goes.begin(); larger != goes.end(); ++larger) {
+      auto smaller = stays.lower_bound(larger->first - std::min(larger->first, excess));
+      if (smaller == stays.end() || smaller->first + gain >= larger->first) continue;
+      gain = larger->first - smaller->first;
+      from = larger;
+      to = smaller;
     }
     if (gain == 0) return;
-    size_t back = from->back(), gone = to->back();
-    from->pop_back();
-    to->pop_back();
+    size_t back = take(goes, from), gone = take(stays, to);
     streamed[back] = false;
     streamed[gone] = true;
     goes[storage_of(all.params[gone])].push_back(gone);
@@ -137,7 +140,7 @@ LookupShape lookup_shape(const ReadPlan& plan) {
   for (const TensorPlan& t : plan.tensors) {
     const ParamPlan& p = plan.params[t.param];
     if (!p.streamed() || p.param->role != ParamRole::embedding) continue;
-    RowsInFile rows = rows_in_file(plan, t);
+    const RowsInFile& rows = t.rows;
     uint64_t group = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
     shape.slot_bytes =
         std::max(shape.slot_bytes, round_up(group, io::kDirectAlignment) + io::kDirectAlignment);

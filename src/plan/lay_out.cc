@@ -1,0 +1,234 @@
+// What compile() begins with: which format each parameter has, and where its tensors' rows are.
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/plan/bind.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+namespace {
+
+bool quantizes(const QuantizeRequest& quantize, const Param& param) {
+  if (quantize.scheme.group == ScaleGroup::none || param.role == ParamRole::bias) return false;
+  // A tied table is embedding and head at once.
+  bool tied_head = param.role == ParamRole::embedding && param.layout == WeightLayout::packed;
+  return quantize.roles.contains(param.role) ||
+         (tied_head && quantize.roles.contains(ParamRole::head));
+}
+
+// The type that holds what all pieces of a parameter are kept in: where they differ, float32.
+DType common_dtype(std::span<const TensorPlan> pieces) {
+  std::optional<DType> common;
+  for (const TensorPlan& t : pieces) {
+    DType kept = kept_dtype(t.stored->dtype);
+    common = common.value_or(kept) == kept ? kept : DType::f32;
+  }
+  return *common;
+}
+
+// What is multiplied lies as the device wants it, what is only looked up in plain rows.
+WeightLayout layout_of(const Param& param, const QuantizeRequest& quantize) {
+  return param.layout == WeightLayout::packed ? quantize.matrix_layout : WeightLayout::rows;
+}
+
+WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& quantize) {
+  bool vector = param.pieces.front().vector;
+  if (quantizes(quantize, param)) {
+    if (param.cols > quantize.scheme.most_cols)
+      fail(ErrorKind::refused,
+           "{} has {} columns, and {} can sum {} of them at most: choose another --quantization",
+           param.path, param.cols, quantize.scheme.name, quantize.scheme.most_cols);
+    WeightFormat format = quantize.scheme.format(stored, layout_of(param, quantize));
+    format.whole_blocks = format.scales == ScaleKind::per_block &&
+                          std::ranges::all_of(param.pieces, [](const Piece& piece) {
+                            return piece.offset % kScaleBlock == 0;
+                          });
+    return format;
+  }
+  if (vector)
+    return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel
+  return {stored, layout_of(param, quantize), ScaleKind::none};
+}
+
+// The stored matrix, or vector, that a piece is a view of.
+struct StoredMatrix {
+  uint64_t begin = 0;  // file offsets
+  uint64_t end = 0;
+  uint64_t row_bytes = 0;
+};
+
+StoredMatrix matrix_of(const io::StoredTensor& stored, const Piece& piece) {
+  StoredMatrix m;
+  uint64_t bytes = stored.bytes;
+  if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
+  m.begin = stored.offset + bytes * static_cast<uint64_t>(piece.view.index.value_or(0));
+  m.end = m.begin + bytes;
+  const int64_t cols = piece.vector            ? 1
+                       : piece.view.transposed ? stored.shape[stored.shape.size() - 1]
+                                               : piece.cols;
+  m.row_bytes = sluice::row_bytes(stored.dtype, cols);
+  return m;
+}
+
+// Columns that a part of a transposed matrix has at least: whole cells of any type, and enough of
+// them for an encoder.
+constexpr int64_t kFewestColumns = 32;
+
+RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
+  const Piece& piece = param.pieces[t.piece];
+  const StoredMatrix stored = matrix_of(*t.stored, piece);
+  const DType dtype = t.stored->dtype;
+  const auto first =
+      static_cast<uint64_t>(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row));
+  RowsInFile rows{.begin = stored.begin + first * stored.row_bytes,
+                  .row_bytes = stored.row_bytes,
+                  .rows = piece.cut.rows,
+                  .end = stored.end};
+  if (piece.view.transposed) {
+    rows.begin = stored.begin + static_cast<uint64_t>(piece.cut.col) * stored.row_bytes;
+    rows.rows = piece.cut.cols;
+    rows.group = t.group == ScaleGroup::block ? kScaleBlock : kFewestColumns;
+    rows.skip = row_bytes(dtype, static_cast<int64_t>(first));
+    return rows;
+  }
+  // What is multiplied comes in whole panels, in whatever layout: tiles begin where panels do.
+  rows.group = param.layout == WeightLayout::packed ? kPanelRows : 1;
+  if (t.group == ScaleGroup::block) rows.group = kScaleBlock;
+  const bool in_runs = piece.cut.rows > piece.view.group;
+  if (piece.vector) {  // one row: read just the part
+    auto last = static_cast<uint64_t>(piece.stored_output(piece.cut.col + piece.cut.cols - 1));
+    rows.row_bytes = row_bytes(dtype, static_cast<int64_t>(last + 1 - first));
+    rows.rows = rows.group = 1;
+    return rows;
+  }
+  rows.skip = row_bytes(dtype, piece.cut.col);
+  if (!in_runs) return rows;
+  // From the first output of a period on, if runs do not reach beyond it.
+  const View& view = piece.view;
+  const int64_t before =
+      view.first % view.stride + view.group <= view.stride ? view.first % view.stride : 0;
+  rows.begin -= static_cast<uint64_t>(before) * stored.row_bytes;
+  rows.skip += static_cast<uint64_t>(before) * stored.row_bytes;
+  rows.row_bytes = stored.row_bytes * static_cast<uint64_t>(view.stride);
+  rows.rows = piece.cut.rows / view.group;
+  rows.group /= std::gcd(rows.group, view.group);
+  rows.piece_rows = view.group;
+  return rows;
+}
+
+// Areas for what is measured of rows: see RowAmax.
+void lay_out_row_amax(ReadPlan& plan) {
+  for (size_t at = 0; at < plan.disk_order.size();) {
+    const size_t end = plan.end_of_shared(at);
+    uint64_t bytes = 0;
+    for (size_t i = at; i < end; ++i) {
+      TensorPlan& t = plan.tensors[plan.disk_order[i]];
+      if (!t.transposed || !t.is_measured()) continue;
+      t.amax_offset = bytes;
+      auto rows = static_cast<uint64_t>(plan.params[t.param].param->pieces[t.piece].cut.rows);
+      bytes += round_up(rows * sizeof(float), kCellBytes);
+    }
+    plan.row_amax.area_bytes = std::max(plan.row_amax.area_bytes, bytes);
+    plan.row_amax.users += bytes > 0;
+    at = end;
+  }
+}
+
+}  // namespace
+
+ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize) {
+  Binding binding = bind_tensors(model, index);
+  ReadPlan plan;
+  for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
+  plan.params.reserve(binding.params.size());
+  plan.tensors = std::move(binding.tensors);
+  std::span<TensorPlan> tensors = plan.tensors;
+  size_t first = 0;
+  for (uint32_t i = 0; i < binding.params.size(); ++i) {
+    const Param& param = *binding.params[i];
+    const std::span<TensorPlan> pieces = tensors.subspan(first, param.pieces.size());
+    first += pieces.size();
+    ParamPlan p;
+    p.param = binding.params[i];
+    p.unit = binding.param_units[i];
+    p.format = format_of(param, quantize.to_bf16 ? DType::bf16 : common_dtype(pieces), quantize);
+    p.bytes = weight_bytes(p.format, param.rows, param.cols);
+    p.storage = storage_bytes(p.format, param.rows, param.cols);
+    for (TensorPlan& t : pieces) {
+      t.group = quantizes(quantize, param) ? quantize.scheme.group : ScaleGroup::none;
+      t.transposed = param.pieces[t.piece].view.transposed;
+      t.rows = rows_in_file(param, t);
+      p.transposed = p.transposed || t.transposed;
+      plan.widest_group =
+          std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
+    }
+    plan.params.push_back(p);
+  }
+  plan.disk_order.resize(plan.tensors.size());
+  std::iota(plan.disk_order.begin(), plan.disk_order.end(), 0u);
+  std::ranges::sort(plan.disk_order, {}, [&](uint32_t t) {
+    return std::tuple(plan.tensors[t].stored->file, plan.tensors[t].rows.begin, t);
+  });
+  lay_out_row_amax(plan);
+  plan.ignored = std::move(binding.ignored);
+  plan.kv_scales = std::move(binding.kv_scales);
+  set_placement(plan, {});
+  return plan;
+}
+
+void set_placement(ReadPlan& plan, const Placement& placement) {
+  check(placement.empty() || placement.size() == plan.params.size(), "one tier a parameter");
+  for (UnitPlan& unit : plan.units) unit.storage_bytes = unit.host_bytes = unit.read_bytes = 0;
+  for (size_t i = 0; i < plan.params.size(); ++i) {
+    ParamPlan& p = plan.params[i];
+    p.tier = placement.empty() ? Tier::device : placement[i];
+    p.offset = 0;
+    if (p.streamed() && p.transposed) {
+      fail(ErrorKind::no_fit,
+           "{} cannot be streamed from disk, as the checkpoint has its dimensions exchanged: leave "
+           "it "
+           "in memory",
+           p.param->path);
+    }
+    if (p.streamed()) continue;
+    UnitPlan& unit = plan.units[p.unit];
+    uint64_t& storage = p.tier == Tier::host ? unit.host_bytes : unit.storage_bytes;
+    p.offset = storage;
+    storage += p.storage;
+  }
+}
+
+RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
+  if (t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
+  const Piece& piece = plan.params[t.param].param->pieces[t.piece];
+  const StoredMatrix stored = matrix_of(*t.stored, piece);
+  const uint64_t skip = row_bytes(t.stored->dtype, piece.cut.col);
+  return {.begin = stored.begin,
+          .row_bytes = stored.row_bytes,
+          .rows = piece.view.group,
+          .group = t.group == ScaleGroup::block ? kScaleBlock : kPanelRows,
+          .skip = skip,
+          .end = stored.end};
+}
+
+// Whether pieces are in the same bytes, and what has to be done with them is alike.
+bool ReadPlan::share_reads(const TensorPlan& a, const TensorPlan& b) const {
+  if (a.stored != b.stored || a.group != b.group) return false;
+  const ParamPlan &p = params[a.param], &q = params[b.param];
+  if (p.unit != q.unit || p.streamed() != q.streamed()) return false;
+  return a.rows.begin == b.rows.begin && a.rows.rows == b.rows.rows &&
+         a.rows.row_bytes == b.rows.row_bytes;
+}
+
+size_t ReadPlan::end_of_shared(size_t at) const {
+  size_t end = at + 1;
+  const TensorPlan& first = tensors[disk_order[at]];
+  while (end < disk_order.size() && share_reads(first, tensors[disk_order[end]])) ++end;
+  return end;
+}
+
+}  // namespace sluice
