@@ -151,13 +151,6 @@ SpillOptions spill_options(const CommonOptions& o) {
   return spill;
 }
 
-// As --quantization names them, in the order of the table.
-std::string scheme_names() {
-  std::string names;
-  for (const QuantScheme& scheme : quant_schemes()) names += fmt::format("{}, ", scheme.name);
-  return names + "fp8";
-}
-
 void add_weight_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
   verb.add_option("--dtype", o.dtype,
@@ -212,9 +205,11 @@ void add_memory_options(CLI::App& verb, CommonOptions& o) {
 
 void add_quantization_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kQuantizationGroup);
-  verb.add_option("--quantization", o.quantization,
-                  fmt::format("Quantize weights while they are loaded: {} (fp8_per_channel)",
-                              scheme_names()))
+  verb.add_option(
+          "--quantization", o.quantization,
+          fmt::format("Quantize weights while they are loaded: {} (fp8_per_channel); or rules "
+                      "before it, *.down_proj=int8,lm_head=none,fp8",
+                      scheme_names()))
       ->capture_default_str();
   verb.add_option("--quantize-modules", o.quantize_modules,
                   "Quantize these modules: linear, embedding, head, norm, all")
@@ -313,12 +308,8 @@ SessionOptions session_options(const CommonOptions& o) {
   s.model = o.model;
   s.mirrors.assign(o.mirrors.begin(), o.mirrors.end());
   s.memory = o.memory;
-  std::optional<QuantScheme> scheme = find_quant_scheme(o.quantization);
-  if (!scheme) {
-    fail(ErrorKind::usage, "--quantization {}: not supported; one of {} is", o.quantization,
-         scheme_names());
-  }
-  s.quantize = {*scheme, parse_modules(o.quantize_modules), false};
+  s.quantize = parse_quantization(o.quantization);
+  s.quantize.roles = parse_modules(o.quantize_modules);
   s.dtype = parse_dtype_choice(o.dtype);
   s.kv_dtype = parse_kv_dtype(o.kv_cache_dtype);
   s.max_quant_error = o.max_quant_error;

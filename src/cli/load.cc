@@ -128,7 +128,7 @@ Json make_report(const std::string& verb, const CommonOptions& options, Session&
           {"verb", verb},
           {"model", options.model},
           {"architecture", session.model().files.architecture},
-          {"quantization", session.options().quantize.scheme.name},
+          {"quantization", session.options().quantize.name()},
           {"load", load_json(session.load_report(), session.read_shape(),
                              session.memory_plan().all_weights())},
           {"stream", stream_json(session)},

@@ -102,7 +102,7 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) 
     uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
-  if (asked.scheme.group == ScaleGroup::none) {
+  if (asked.scheme.group == ScaleGroup::none && asked.rules.empty()) {
     QuantizeRequest fp8 = asked;
     fp8.scheme = *find_quant_scheme("fp8");
     fp8.to_bf16 = false;

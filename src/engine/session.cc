@@ -274,7 +274,7 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
       .try_shapes = tries_shapes(),
       .spill = options_.spill,
       .spill_key = {std::filesystem::canonical(options_.model),
-                    std::string(options_.quantize.scheme.name), model().root->rank()},
+                    options_.quantize.name(), model().root->rank()},
       .max_quant_error = options_.max_quant_error,
       .scheduler_slice = options_.scheduler_slice};
   loaded_->fill(placed_, index(), options, progress, stop);
@@ -361,7 +361,7 @@ PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t pro
   std::string text = index().identity() + model().files.config.dump();
   for (const ParamPlan& p : read_plan().params)
     text += fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype));
-  text += fmt::format("{} {} {} {}\n", options_.quantize.scheme.name, static_cast<int>(compute_),
+  text += fmt::format("{} {} {} {}\n", options_.quantize.name(), static_cast<int>(compute_),
                       dtype_name(placed_->shape.kv_dtype), placed_->shape.block_size);
   if (spec().depends_on_length()) text += fmt::format("{}\n", prompt_tokens);
   return runner().prompt_cache(path, checksum128(std::as_bytes(std::span(text))));

@@ -30,7 +30,8 @@ std::string file_name(const SpillKey& key, const ReadPlan& plan, const SpillLayo
   for (const SpilledTensor& s : layout.tensors)
     identity += plan.tensors[s.tensor].stored->name + "\n";
   std::string model = io::printable(key.model.filename().string()).substr(0, 64);
-  return fmt::format("{}-{}-{}.spill", model, key.scheme, checksum_text(identity).substr(0, 16));
+  std::string scheme = key.scheme.find('=') == std::string::npos ? key.scheme : "rules";
+  return fmt::format("{}-{}-{}.spill", model, scheme, checksum_text(identity).substr(0, 16));
 }
 
 }  // namespace

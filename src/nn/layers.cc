@@ -35,10 +35,22 @@ void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bia
   }
 }
 
+void Linear::multiply_parts(const Kernels& kernels, Tensor x, const float* bias, Tensor y) const {
+  for (size_t i = 0; i < weight_->parts.size(); ++i) {
+    const Param& part = *weight_->parts[i];
+    const int64_t first = part_begin(i);
+    multiply(kernels, x, part, bias ? bias + first : nullptr, y.columns(first, part.rows));
+  }
+}
+
 void Linear::forward(const Context& context, Tensor x, Tensor y) const {
   const bool adds_bias = bias_ != nullptr && (!adds_up_ || context.group.rank().rank == 0);
   const float* bias = adds_bias ? reinterpret_cast<const float*>(bias_->value.data) : nullptr;
-  multiply(context.kernels, x, *weight_, bias, y);
+  if (weight_->is_loaded() || weight_->parts.empty()) {
+    multiply(context.kernels, x, *weight_, bias, y);
+  } else {
+    multiply_parts(context.kernels, x, bias, y);
+  }
   if (adds_up_) context.group.sum(y, context.kernels.stream());
 }
 

@@ -20,9 +20,10 @@ struct LinearPart {
   View view = {};  // of the weight; the bias has the same outputs of a vector
 };
 
-// y = x w^T + b. Several parts that read the same input are one matrix with one product: their
-// outputs lie side by side in y, each begun on a panel's border (part_begin). Where each rank has
-// some of the inputs, y is added up over the ranks, and the bias is added by the first.
+// y = x w^T + b. The outputs of several parts that read the same input lie side by side in y, each
+// begun on a panel's border (part_begin). They are one matrix with one product if the plan keeps
+// all in one format, else one each. Where each rank has some of the inputs, y is added up over the
+// ranks, and the bias is added by the first.
 class Linear : public Module {
  public:
   // Every part has `inputs` columns, cut by `input_shard` (row-parallel) or each by its own shard
@@ -44,6 +45,8 @@ class Linear : public Module {
   const Param* bias() const { return bias_; }  // null: none
 
  private:
+  void multiply_parts(const Kernels& kernels, Tensor x, const float* bias, Tensor y) const;
+
   Param* weight_;
   Param* bias_ = nullptr;
   bool adds_up_;

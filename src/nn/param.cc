@@ -1,6 +1,9 @@
 #include "src/nn/param.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "src/base/error.h"
@@ -26,7 +29,7 @@ View complete(View view, int64_t outputs, int64_t begin, int64_t count) {
 
 Param make_matrix(std::string path, ParamRole role, WeightLayout layout,
                   const std::vector<PieceSpec>& specs, Rank rank) {
-  Param p{std::move(path), role, layout, {}, 0, 0, {}};
+  Param p{.path = std::move(path), .role = role, .layout = layout};
   for (const PieceSpec& s : specs) {
     Cut cut = s.shard.cut(s.rows, s.cols, rank);
     View view = complete(s.view, s.rows, cut.row, cut.rows);
@@ -41,7 +44,7 @@ Param make_matrix(std::string path, ParamRole role, WeightLayout layout,
 
 Param make_vector(std::string path, ParamRole role, const std::vector<PieceSpec>& specs, Rank rank,
                   int64_t align) {
-  Param p{std::move(path), role, WeightLayout::rows, {}, 1, 0, {}};
+  Param p{.path = std::move(path), .role = role, .layout = WeightLayout::rows, .rows = 1};
   for (const PieceSpec& s : specs) {
     Cut as_rows = s.shard.cut(s.rows, 1, rank);
     View view = complete(s.view, s.rows, as_rows.row, as_rows.rows);
@@ -51,6 +54,31 @@ Param make_vector(std::string path, ParamRole role, const std::vector<PieceSpec>
     p.pieces.push_back(std::move(piece));
   }
   return p;
+}
+
+std::span<const std::unique_ptr<Param>> split(Param& param) {
+  constexpr std::string_view kWeight = ".weight";
+  auto stem = [&](const std::string& name) {
+    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+  };
+  const bool same_source = std::ranges::all_of(
+      param.pieces, [&](const Piece& p) { return p.source == param.pieces.front().source; });
+  for (size_t i = param.parts.size(); i < param.pieces.size(); ++i) {
+    const Piece& piece = param.pieces[i];
+    const std::string source = stem(piece.source);
+    const std::string name = same_source ? std::to_string(i) : source.substr(source.rfind('.') + 1);
+    auto part = std::make_unique<Param>();
+    part->path = fmt::format("{}.{}{}", stem(param.path), name, kWeight);
+    part->role = param.role;
+    part->layout = param.layout;
+    part->pieces = {piece};
+    part->pieces.front().offset = 0;
+    const int64_t end = i + 1 < param.pieces.size() ? param.pieces[i + 1].offset : param.rows;
+    part->rows = end - piece.offset;
+    part->cols = param.cols;
+    param.parts.push_back(std::move(part));
+  }
+  return param.parts;
 }
 
 }  // namespace sluice

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,11 +60,16 @@ struct Param {
   std::string path;  // "model.layers.3.self_attn.qkv_proj.weight"
   ParamRole role = ParamRole::linear;
   WeightLayout layout = WeightLayout::packed;  // packed: what is multiplied, in whole panels
-  std::vector<Piece> pieces;
+  std::vector<Piece> pieces = {};
   int64_t rows = 0;  // local, padding included
   int64_t cols = 0;
-  Weight value;                    // meta until its unit is in memory
+  Weight value = {};               // meta until its unit is in memory
   WeightStream* stream = nullptr;  // from which the device gets it, where it does not stay there
+  // What it is instead where its pieces cannot be one weight: see split().
+  std::vector<std::unique_ptr<Param>> parts = {};
+
+  // Whether layers can compute with it, resident or streamed.
+  bool is_loaded() const { return !value.is_meta() || stream != nullptr; }
 };
 
 // The same stack for a bias, whose columns must fall on the rows of its weight.
@@ -79,5 +86,9 @@ Param make_matrix(std::string path, ParamRole role, WeightLayout layout,
 // `spec.rows` elements each, one after another, begun on multiples of `align` elements.
 Param make_vector(std::string path, ParamRole role, const std::vector<PieceSpec>& specs, Rank rank,
                   int64_t align);
+
+// A parameter for each piece of a matrix, in their order, for pieces whose formats differ: the name
+// of the piece is in its path. Made by the first call, and then always the same.
+std::span<const std::unique_ptr<Param>> split(Param& param);
 
 }  // namespace sluice

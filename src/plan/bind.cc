@@ -190,27 +190,6 @@ void refuse(std::string_view what, const std::vector<std::string>& faults) {
   fail(ErrorKind::refused, "{}: {}", what, list);
 }
 
-bool matches(std::string_view pattern, std::string_view text) {
-  size_t p = 0, t = 0;
-  // After the last star: it stands for what lies before `resume`, or for more.
-  size_t after_star = std::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      after_star = ++p;
-      resume = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (after_star != std::string_view::npos) {
-      p = after_star;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
-
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   if (index.tensors().empty()) fail(ErrorKind::refused, "the checkpoint holds no tensors");
   Binding binding;

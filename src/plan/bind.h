@@ -23,7 +23,4 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index);
 // Throws Error(refused): `what`, and then each fault.
 [[noreturn]] void refuse(std::string_view what, const std::vector<std::string>& faults);
 
-// True when `text` fits `pattern`, in which '*' stands for any characters.
-bool matches(std::string_view pattern, std::string_view text);
-
 }  // namespace sluice

@@ -12,14 +12,6 @@
 namespace sluice {
 namespace {
 
-bool quantizes(const QuantizeRequest& quantize, const Param& param) {
-  if (quantize.scheme.group == ScaleGroup::none || param.role == ParamRole::bias) return false;
-  // A tied table is embedding and head at once.
-  bool tied_head = param.role == ParamRole::embedding && param.layout == WeightLayout::packed;
-  return quantize.roles.contains(param.role) ||
-         (tied_head && quantize.roles.contains(ParamRole::head));
-}
-
 // The type that holds what all pieces of a parameter are kept in: where they differ, float32.
 DType common_dtype(std::span<const TensorPlan> pieces) {
   std::optional<DType> common;
@@ -35,21 +27,21 @@ WeightLayout layout_of(const Param& param, const QuantizeRequest& quantize) {
   return param.layout == WeightLayout::packed ? quantize.matrix_layout : WeightLayout::rows;
 }
 
-WeightFormat format_of(const Param& param, DType stored, const QuantizeRequest& quantize) {
-  bool vector = param.pieces.front().vector;
-  if (quantizes(quantize, param)) {
-    if (param.cols > quantize.scheme.most_cols)
+WeightFormat format_of(const Param& param, DType stored, const QuantScheme& scheme,
+                       const QuantizeRequest& quantize) {
+  if (scheme.group != ScaleGroup::none) {
+    if (param.cols > scheme.most_cols)
       fail(ErrorKind::refused,
            "{} has {} columns, and {} can sum {} of them at most: choose another --quantization",
-           param.path, param.cols, quantize.scheme.name, quantize.scheme.most_cols);
-    WeightFormat format = quantize.scheme.format(stored, layout_of(param, quantize));
+           param.path, param.cols, scheme.name, scheme.most_cols);
+    WeightFormat format = scheme.format(stored, layout_of(param, quantize));
     format.whole_blocks = format.scales == ScaleKind::per_block &&
                           std::ranges::all_of(param.pieces, [](const Piece& piece) {
                             return piece.offset % kScaleBlock == 0;
                           });
     return format;
   }
-  if (vector)
+  if (param.pieces.front().vector)
     return {DType::f32, WeightLayout::rows, ScaleKind::none};  // small, and read by every kernel
   return {stored, layout_of(param, quantize), ScaleKind::none};
 }
@@ -120,6 +112,53 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   return rows;
 }
 
+// Whether the pieces of a parameter become one weight.
+bool are_alike(const Param& param, const QuantizeRequest& quantize) {
+  if (quantize.rules.empty()) return true;
+  const QuantScheme& first = scheme_of(quantize, param, param.pieces.front());
+  return std::ranges::all_of(param.pieces, [&](const Piece& piece) {
+    return scheme_of(quantize, param, piece).name == first.name;
+  });
+}
+
+// A rule that fits nothing is one that was meant otherwise.
+void check_rules(const Binding& binding, const QuantizeRequest& quantize) {
+  for (const SchemeRule& rule : quantize.rules) {
+    bool used = std::ranges::any_of(binding.params, [&](const Param* param) {
+      return std::ranges::any_of(param->pieces,
+                                 [&](const Piece& piece) { return fits(rule, *param, piece); });
+    });
+    if (!used)
+      fail(ErrorKind::usage, "--quantization {}: no matrix of the model has a name like {}",
+           quantize.name(), rule.pattern);
+  }
+}
+
+// Adds a parameter with its pieces.
+void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan> pieces,
+               const QuantizeRequest& quantize) {
+  const QuantScheme& scheme = scheme_of(quantize, param, param.pieces.front());
+  ParamPlan p;
+  p.param = &param;
+  p.unit = unit;
+  p.format =
+      format_of(param, quantize.to_bf16 ? DType::bf16 : common_dtype(pieces), scheme, quantize);
+  p.bytes = weight_bytes(p.format, param.rows, param.cols);
+  p.storage = storage_bytes(p.format, param.rows, param.cols);
+  for (uint32_t i = 0; i < pieces.size(); ++i) {
+    TensorPlan& t = pieces[i];
+    t.param = static_cast<uint32_t>(plan.params.size());
+    t.piece = i;
+    t.group = scheme.group;
+    t.transposed = param.pieces[i].view.transposed;
+    t.rows = rows_in_file(param, t);
+    p.transposed = p.transposed || t.transposed;
+    plan.widest_group =
+        std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
+  }
+  plan.params.push_back(p);
+}
+
 // Areas for what is measured of rows: see RowAmax.
 void lay_out_row_amax(ReadPlan& plan) {
   for (size_t at = 0; at < plan.disk_order.size();) {
@@ -144,29 +183,20 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
   Binding binding = bind_tensors(model, index);
   ReadPlan plan;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
+  check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());
   plan.tensors = std::move(binding.tensors);
-  std::span<TensorPlan> tensors = plan.tensors;
-  size_t first = 0;
+  std::span<TensorPlan> rest = plan.tensors;
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
-    const Param& param = *binding.params[i];
-    const std::span<TensorPlan> pieces = tensors.subspan(first, param.pieces.size());
-    first += pieces.size();
-    ParamPlan p;
-    p.param = binding.params[i];
-    p.unit = binding.param_units[i];
-    p.format = format_of(param, quantize.to_bf16 ? DType::bf16 : common_dtype(pieces), quantize);
-    p.bytes = weight_bytes(p.format, param.rows, param.cols);
-    p.storage = storage_bytes(p.format, param.rows, param.cols);
-    for (TensorPlan& t : pieces) {
-      t.group = quantizes(quantize, param) ? quantize.scheme.group : ScaleGroup::none;
-      t.transposed = param.pieces[t.piece].view.transposed;
-      t.rows = rows_in_file(param, t);
-      p.transposed = p.transposed || t.transposed;
-      plan.widest_group =
-          std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
+    Param& param = *binding.params[i];
+    const std::span<TensorPlan> pieces = rest.first(param.pieces.size());
+    rest = rest.subspan(pieces.size());
+    if (are_alike(param, quantize)) {
+      add_param(plan, param, binding.param_units[i], pieces, quantize);
+      continue;
     }
-    plan.params.push_back(p);
+    for (size_t p = 0; p < pieces.size(); ++p)
+      add_param(plan, *split(param)[p], binding.param_units[i], pieces.subspan(p, 1), quantize);
   }
   plan.disk_order.resize(plan.tensors.size());
   std::iota(plan.disk_order.begin(), plan.disk_order.end(), 0u);

@@ -12,26 +12,16 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "io/checkpoint/index.h"
-#include "quant/scheme.h"
 #include "src/memory/tier.h"
 #include "src/models/families.h"
+#include "src/plan/quantize.h"
 
 namespace sluice {
-
-// What to quantize. Biases never are.
-struct QuantizeRequest {
-  QuantScheme scheme;
-  std::set<ParamRole> roles{ParamRole::linear};
-  bool to_bf16 = false;  // round F32 and F16 matrices to BF16 (--dtype bfloat16); otherwise they
-                         // stay what they are
-  WeightLayout matrix_layout = WeightLayout::packed;  // as the device's linear layers take them
-};
 
 // Of each parameter: on the device, in host memory, from which each pass copies it, or on disk,
 // from which each pass reads it. Empty: all on the device.
@@ -78,7 +68,7 @@ struct TensorPlan {
   uint32_t piece = 0;
   ScaleGroup group = ScaleGroup::none;
   bool transposed = false;  // as the piece's view
-  RowsInFile rows;
+  RowsInFile rows = {};
   // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
   // it exceeds the ring.
   // The same where rows have scales of their own, but are transposed.

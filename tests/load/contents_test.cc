@@ -32,6 +32,7 @@ struct Scenario {
   std::vector<Fusion> fusions;            // and how the checkpoint has them
   Rank rank;
   QuantizeRequest quantize;
+  test::Schemes schemes;  // that its rules give to parts of linear layers
   Staging staging;
   LoadOptions options;
   Model model;
@@ -56,13 +57,14 @@ struct Scenario {
     quantize = {scheme, {ParamRole::linear}, random.uniform() < 0.3};
     for (ParamRole role : {ParamRole::embedding, ParamRole::head, ParamRole::norm})
       if (random.uniform() < 0.5) quantize.roles.insert(role);
+    choose_rules();
     auto slot = static_cast<uint64_t>(random.between(2, 16)) * 4096;
     staging = {slot, slot * static_cast<uint64_t>(random.between(4, 12))};
     options = {one_of({io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap}),
                static_cast<int>(random.between(1, 3))};
     model = build_model(dir.path(), rank);
     for (const Fusion& f : fusions) fuse(f, model);
-    expected = test::expected_params(config, tensors, rank, quantize);
+    expected = test::expected_params(config, tensors, rank, quantize, schemes);
   }
 
   ReadPlan plan(const Placement& placement = {}) {
@@ -118,6 +120,24 @@ struct Scenario {
     }
     if (one_in(3)) add({{attention + "o_proj"}, attention + "c_proj"});
     if (one_in(3)) add({{mlp + "down_proj"}, mlp + "c_proj"});
+  }
+
+  // For some parts, or what they are stored in.
+  void choose_rules() {
+    schemes.clear();
+    if (!one_in(2)) return;
+    for (const test::TinyTensor& t : tensors) {
+      const size_t stem = t.name.rfind("_proj.weight");
+      if (stem == std::string::npos || !one_in(3)) continue;
+      const std::string part = t.name.substr(0, stem + 5);
+      if (schemes.contains(part)) continue;
+      const QuantScheme scheme = quant_schemes()[static_cast<size_t>(random.between(0, 6))];
+      auto fusion = std::ranges::find_if(
+          fusions, [&](const Fusion& f) { return std::ranges::count(f.parts, part) > 0; });
+      const bool fused = fusion != fusions.end();
+      quantize.rules.push_back({fused ? fusion->into : part, scheme});
+      for (const std::string& p : fused ? fusion->parts : std::vector{part}) schemes[p] = scheme;
+    }
   }
 
   void store_in_random_types() {
@@ -258,7 +278,7 @@ class Contents : public testing::Test {
     }
     for (const char* what : {"tied", "untied", "ranks", "replicated KV heads", "biases", "to bf16",
                              "BF16", "F16", "F32", "mixed types", "parts together", "by heads",
-                             "alternating", "stacked", "transposed"})
+                             "alternating", "stacked", "transposed", "rules", "q, k and v apart"})
       EXPECT_GT(cases_[what], 3) << what;
   }
 
@@ -296,6 +316,12 @@ class Contents : public testing::Test {
     if (s.rank.size > 1) ++cases_["ranks"];
     if (s.rank.size > s.config["num_key_value_heads"].get<int>()) ++cases_["replicated KV heads"];
     if (s.quantize.to_bf16) ++cases_["to bf16"];
+    if (!s.quantize.rules.empty()) ++cases_["rules"];
+    if (std::ranges::any_of(s.expected, [](const ExpectedParam& p) {
+          return p.path.find("qkv_proj.") != std::string::npos &&
+                 !p.path.ends_with("qkv_proj.weight") && !p.path.ends_with("qkv_proj.bias");
+        }))
+      ++cases_["q, k and v apart"];
     std::set<std::string> layouts;
     for (const Fusion& f : s.fusions) {
       layouts.insert(f.groups.size() == 3   ? "by heads"
@@ -314,7 +340,7 @@ class Contents : public testing::Test {
 TEST_F(Contents, ResidentParametersHoldTheCheckpointsRows) {
   for_every_case([&](Scenario& s) {
     s.quantize.matrix_layout = s.one_of({WeightLayout::packed, WeightLayout::rows});
-    s.expected = test::expected_params(s.config, s.tensors, s.rank, s.quantize);
+    s.expected = test::expected_params(s.config, s.tensors, s.rank, s.quantize, s.schemes);
     ReadPlan plan = s.plan();
     auto residents = load(s, plan);
     expect_resident(s, plan);
@@ -344,7 +370,7 @@ TEST_F(Contents, SpilledPanelsHoldTheCheckpointsRows) {
     if (s.quantize.scheme.group == ScaleGroup::none) return;
     ReadPlan plan = s.plan(random_placement(s));
     test::TempDir cache;
-    const SpillKey key{s.dir.path(), std::string(s.quantize.scheme.name), s.rank};
+    const SpillKey key{s.dir.path(), s.quantize.name(), s.rank};
     Spill spill(plan, *s.index, key, {{cache.path()}, {}, false}, ledger_);
     if (spill.layout().tensors.empty()) return;
     {

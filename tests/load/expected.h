@@ -64,11 +64,14 @@ struct ExpectedParam {
   std::vector<EncodedPart> parts;
 };
 
+// Of parts of linear layers, by their names, that rules give a scheme.
+using Schemes = std::map<std::string, QuantScheme>;
+
 class ExpectedParams {
  public:
   ExpectedParams(const Json& config, const std::vector<TinyTensor>& tensors, Rank rank,
-                 const QuantizeRequest& quantize)
-      : config_(config), rank_(rank), quantize_(quantize) {
+                 const QuantizeRequest& quantize, const Schemes& schemes)
+      : config_(config), rank_(rank), quantize_(quantize), schemes_(schemes) {
     for (const TinyTensor& t : tensors) by_name_[t.name] = &t;
     // Heads and inner columns of this rank. There are fewer KV heads than ranks only where whole
     // groups of ranks share one.
@@ -129,9 +132,29 @@ class ExpectedParams {
     add_vector(path + ".bias", ParamRole::bias, biases);
   }
 
-  // What is multiplied begins each part on a panel's border, and ends with a whole panel.
+  // What rules or else roles make of a matrix's part.
+  QuantScheme scheme_of(const std::string& part, ParamRole role, bool multiplied) const {
+    if (auto rule = schemes_.find(part); rule != schemes_.end()) return rule->second;
+    const bool tied = role == ParamRole::embedding && multiplied;
+    const bool codes =
+        quantize_.roles.contains(role) || (tied && quantize_.roles.contains(ParamRole::head));
+    return codes ? quantize_.scheme : QuantScheme{"none"};
+  }
+
+  // Parts of different schemes are matrices of their own.
   void add_matrix(const std::string& path, ParamRole role, const std::vector<Source>& sources,
                   Range cols, bool multiplied) {
+    auto scheme = [&](const Source& s) { return scheme_of(s.name, role, multiplied); };
+    auto differs = [&](const Source& s) { return scheme(s).name != scheme(sources.front()).name; };
+    if (std::ranges::none_of(sources, differs))
+      return add_weight(path, scheme(sources.front()), sources, cols, multiplied);
+    for (const Source& s : sources)
+      add_weight(path + s.name.substr(s.name.rfind('.')), scheme(s), {s}, cols, multiplied);
+  }
+
+  // What is multiplied begins each part on a panel's border, and ends with a whole panel.
+  void add_weight(const std::string& path, const QuantScheme& scheme,
+                  const std::vector<Source>& sources, Range cols, bool multiplied) {
     std::vector<Part> parts;
     int64_t at = 0;
     for (const Source& s : sources) {
@@ -139,11 +162,9 @@ class ExpectedParams {
                        cols.count, at});
       at += multiplied ? (s.rows.count + 15) / 16 * 16 : s.rows.count;
     }
-    const bool tied = role == ParamRole::embedding && multiplied;
-    const bool codes =
-        quantize_.roles.contains(role) || (tied && quantize_.roles.contains(ParamRole::head));
     const WeightLayout layout = multiplied ? quantize_.matrix_layout : WeightLayout::rows;
-    add({path + ".weight", format(parts, layout, codes, false), false, at, cols.count, {}}, parts);
+    add({path + ".weight", format(parts, layout, scheme, false), false, at, cols.count, {}}, parts,
+        scheme.group);
   }
 
   // A bias has its parts where its weight has their rows.
@@ -155,13 +176,14 @@ class ExpectedParams {
       at += role == ParamRole::bias ? (s.rows.count + 15) / 16 * 16 : s.rows.count;
     }
     const bool codes = role != ParamRole::bias && quantize_.roles.contains(role);
-    add({path, format(parts, WeightLayout::rows, codes, true), true, 1, at, {}}, parts);
+    const QuantScheme scheme = codes ? quantize_.scheme : QuantScheme{"none"};
+    add({path, format(parts, WeightLayout::rows, scheme, true), true, 1, at, {}}, parts,
+        scheme.group);
   }
 
-  WeightFormat format(const std::vector<Part>& parts, WeightLayout layout, bool codes,
-                      bool vector) const {
-    if (codes && quantize_.scheme.group != ScaleGroup::none)
-      return quantize_.scheme.format(DType::f32, layout);
+  WeightFormat format(const std::vector<Part>& parts, WeightLayout layout,
+                      const QuantScheme& scheme, bool vector) const {
+    if (scheme.group != ScaleGroup::none) return scheme.format(DType::f32, layout);
     DType dtype = *parse_dtype(parts.front().tensor->dtype);
     for (const Part& p : parts)
       if (p.tensor->dtype != parts.front().tensor->dtype) dtype = DType::f32;
@@ -170,12 +192,12 @@ class ExpectedParams {
     return {dtype, layout, ScaleKind::none};
   }
 
-  void add(ExpectedParam param, const std::vector<Part>& parts) {
-    for (const Part& p : parts) param.parts.push_back(encode(p, param.format));
+  void add(ExpectedParam param, const std::vector<Part>& parts, ScaleGroup group) {
+    for (const Part& p : parts) param.parts.push_back(encode(p, param.format, group));
     params.push_back(std::move(param));
   }
 
-  EncodedPart encode(const Part& part, WeightFormat format) const {
+  EncodedPart encode(const Part& part, WeightFormat format, ScaleGroup group) const {
     EncodedPart e{part, format, {}, {}};
     e.format.layout = WeightLayout::rows;
     e.codes.resize(plane_bytes(e.format, Plane::codes, part.rows, part.cols));
@@ -192,8 +214,7 @@ class ExpectedParams {
     args.source = reinterpret_cast<const std::byte*>(source.data());
     args.source_stride = part.cols * element;
     args.rows = part.rows;
-    const bool quantized = format.scales != ScaleKind::none;
-    args.group = quantized ? quantize_.scheme.group : ScaleGroup::none;
+    args.group = group;
     args.to = e.encoded();
     args.tensor_amax =
         absolute_max(args.source, args.stored, args.source_stride, part.rows, part.cols);
@@ -204,14 +225,16 @@ class ExpectedParams {
   const Json& config_;
   Rank rank_;
   const QuantizeRequest& quantize_;
+  const Schemes& schemes_;
   std::map<std::string, const TinyTensor*> by_name_;
   Range q_, kv_, inner_;
 };
 
 inline std::vector<ExpectedParam> expected_params(const Json& config,
                                                   const std::vector<TinyTensor>& tensors, Rank rank,
-                                                  const QuantizeRequest& quantize) {
-  return ExpectedParams(config, tensors, rank, quantize).params;
+                                                  const QuantizeRequest& quantize,
+                                                  const Schemes& schemes = {}) {
+  return ExpectedParams(config, tensors, rank, quantize, schemes).params;
 }
 
 // The bits of an element, where quant/format.h says that it lies.

@@ -241,14 +241,6 @@ TEST(Compile, OnlyWhatWasAskedIsQuantized) {
   }
 }
 
-TEST(Matches, StarsStandForAnything) {
-  EXPECT_TRUE(matches("*.inv_freq", "model.layers.0.inv_freq"));
-  EXPECT_TRUE(matches("mtp.*", "mtp."));
-  EXPECT_TRUE(matches("*.mtp.*", "a.mtp.b.c"));
-  EXPECT_FALSE(matches("*.inv_freq", "model.inv_freq.weight"));
-  EXPECT_FALSE(matches("lm_head.weight", "lm_head.weigh"));
-}
-
 TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
   test::Random random("budget");
   Json config = test::tiny_config();

@@ -1,0 +1,103 @@
+#include "src/plan/quantize.h"
+
+#include <fmt/format.h>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+std::string_view without_suffix(std::string_view name) {
+  constexpr std::string_view kWeight = ".weight";
+  if (name.ends_with(kWeight)) name.remove_suffix(kWeight.size());
+  return name;
+}
+
+// A tied table is embedding and head at once.
+bool is_tied_head(const Param& param) {
+  return param.role == ParamRole::embedding && param.layout == WeightLayout::packed;
+}
+
+}  // namespace
+
+std::string scheme_names() {
+  std::string names;
+  for (const QuantScheme& scheme : quant_schemes()) names += fmt::format("{}, ", scheme.name);
+  return names + "fp8";
+}
+
+std::string QuantizeRequest::name() const {
+  std::string text;
+  for (const SchemeRule& rule : rules)
+    text += fmt::format("{}={},", rule.pattern, rule.scheme.name);
+  return text + std::string(scheme.name);
+}
+
+QuantizeRequest parse_quantization(const std::string& text) {
+  QuantizeRequest request{*find_quant_scheme("none")};
+  bool ended = false;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, end - at);
+    const size_t equals = item.rfind('=');
+    const std::string name = item.substr(equals == std::string::npos ? 0 : equals + 1);
+    std::optional<QuantScheme> scheme = find_quant_scheme(name);
+    if (!scheme)
+      fail(ErrorKind::usage, "--quantization {}: {} is not supported; one of {} is", text,
+           name.empty() ? "nothing" : name, scheme_names());
+    if (ended || equals == 0)
+      fail(
+          ErrorKind::usage,
+          "--quantization {}: {} is no rule such as *.down_proj=int8 before the scheme of the rest",
+          text, item);
+    ended = equals == std::string::npos;
+    if (ended) {
+      request.scheme = *scheme;
+    } else {
+      request.rules.push_back({item.substr(0, equals), *scheme});
+    }
+    at = end + 1;
+  }
+  return request;
+}
+
+bool fits(const SchemeRule& rule, const Param& param, const Piece& piece) {
+  if (piece.vector) return false;
+  return matches(rule.pattern, without_suffix(piece.source)) ||
+         matches(rule.pattern, without_suffix(param.path)) ||
+         (is_tied_head(param) && matches(rule.pattern, "lm_head"));
+}
+
+const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param,
+                             const Piece& piece) {
+  static const QuantScheme kNone = *find_quant_scheme("none");
+  for (const SchemeRule& rule : quantize.rules)
+    if (fits(rule, param, piece)) return rule.scheme;
+  if (param.role == ParamRole::bias) return kNone;
+  const bool asked = quantize.roles.contains(param.role) ||
+                     (is_tied_head(param) && quantize.roles.contains(ParamRole::head));
+  return asked ? quantize.scheme : kNone;
+}
+
+bool matches(std::string_view pattern, std::string_view text) {
+  size_t p = 0, t = 0;
+  // After the last star: it stands for what lies before `resume`, or for more.
+  size_t after_star = std::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      after_star = ++p;
+      resume = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (after_star != std::string_view::npos) {
+      p = after_star;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+// What to quantize, and how: --quantization and --quantize-modules.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quant/scheme.h"
+#include "src/nn/param.h"
+
+namespace sluice {
+
+// "*.down_proj=int8": a pattern in which '*' stands for any characters, and what the weights become
+// whose name it fits, or the name of the matrix that they are a part of. Names are the
+// checkpoint's, without ".weight"; a head that is the table of embeddings is "lm_head" as well.
+struct SchemeRule {
+  std::string pattern;
+  QuantScheme scheme;
+};
+
+// Vectors of biases never are quantized.
+struct QuantizeRequest {
+  QuantScheme scheme;                            // of what no rule names,
+  std::set<ParamRole> roles{ParamRole::linear};  // if it is one of these
+  bool to_bf16 = false;  // round F32 and F16 matrices to BF16 (--dtype bfloat16); otherwise they
+                         // stay what they are
+  WeightLayout matrix_layout = WeightLayout::packed;  // as the device's linear layers take them
+  std::vector<SchemeRule> rules = {};                 // of matrices; the first that fits counts
+
+  // As --quantization has it.
+  std::string name() const;
+};
+
+// What --quantization can name, in the order of the table: "none, fp8_per_tensor, ..., fp8".
+std::string scheme_names();
+
+// Scheme and rules of "lm_head=none,*.down_proj=int8,fp8": rules, and at the end the scheme of the
+// rest, or nothing. Error(usage) for what is none.
+QuantizeRequest parse_quantization(const std::string& text);
+
+// What a piece of a parameter becomes.
+const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param,
+                             const Piece& piece);
+bool fits(const SchemeRule& rule, const Param& param, const Piece& piece);
+
+// True when `text` fits `pattern`, in which '*' stands for any characters.
+bool matches(std::string_view pattern, std::string_view text);
+
+}  // namespace sluice
