@@ -237,7 +237,7 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
 void Engine::use_logits(const Wanted& w, int64_t row) {
   Active& a = *w.active;
   int64_t next = w.position + 1;
-  if (a.ended) return;
+  if (!a.result.error.empty()) return;
   try {
     if (next < a.prompt_tokens) {
       int64_t top = *a.request.sampling.prompt_logprobs;

@@ -268,15 +268,14 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
 }
 
 void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
-  const FillOptions options{
-      .reader = options_.reader,
-      .read = read_shape_.shape,
-      .try_shapes = tries_shapes(),
-      .spill = options_.spill,
-      .spill_key = {std::filesystem::canonical(options_.model),
-                    options_.quantize.name(), model().root->rank()},
-      .max_quant_error = options_.max_quant_error,
-      .scheduler_slice = options_.scheduler_slice};
+  const FillOptions options{.reader = options_.reader,
+                            .read = read_shape_.shape,
+                            .try_shapes = tries_shapes(),
+                            .spill = options_.spill,
+                            .spill_key = {std::filesystem::canonical(options_.model),
+                                          options_.quantize.name(), model().root->rank()},
+                            .max_quant_error = options_.max_quant_error,
+                            .scheduler_slice = options_.scheduler_slice};
   loaded_->fill(placed_, index(), options, progress, stop);
   learn_load();
 }
@@ -300,6 +299,14 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          "{}: its weights take {} where those of {} take {}; they are stored in other types",
          model.string(), format_size(next.read->storage_bytes()), options_.model.string(),
          format_size(read_plan().storage_bytes()));
+  }
+  // The runner's memory stays while the load has its staging.
+  const uint64_t needed = memory_plan().run_peak() + next.read->ring_bytes;
+  if (needed + kernel_bytes(needed) > budget()) {
+    fail(ErrorKind::no_fit,
+         "{}: loading it beside the run's own memory takes {}, and the budget is {}; give more "
+         "--memory",
+         model.string(), format_size(needed + kernel_bytes(needed)), format_size(budget()));
   }
   loaded_->empty();
   ledger_.begin_phase("load");

@@ -123,7 +123,8 @@ class Session {
   // After place(), of the host, too.
   void load(LoadProgress& progress, std::stop_token stop);
   // With the weights of another directory, of a model of the same shape, in the same memory; while
-  // nobody runs. Where they cannot be these, Error(refused) or Error(usage), and nothing changes;
+  // nobody runs. Where they cannot be these, or the load has no room beside the run's memory, Error
+  // (refused, usage or no_fit), and nothing changes;
   // where loading them fails, the model is empty then, which steps say. The runner stays, without
   // what was computed before.
   void refill(const std::filesystem::path& model, LoadProgress& progress, std::stop_token stop);

@@ -38,8 +38,7 @@ RateKeys Session::rate_keys(const std::filesystem::path& path,
   RateKeys keys;
   keys.disk = disk_key(path);
   for (const auto& mirror : options_.mirrors) keys.disk += fmt::format("+{}", disk_key(mirror));
-  keys.weights =
-      fmt::format("{} {}", dtype_name(checkpoint_.weights_dtype()), quantize.name());
+  keys.weights = fmt::format("{} {}", dtype_name(checkpoint_.weights_dtype()), quantize.name());
   keys.processor = backend_->device().has_own_memory()
                        ? device.name
                        : fmt::format("{} {} threads", isa_name(options_.isa), pool_->size());

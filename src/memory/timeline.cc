@@ -46,6 +46,17 @@ struct Highest {
   }
 };
 
+// Where a state is kept that is not the last of its time, the last one is kept, too: what follows
+// at that time must not be told as later.
+void keep_ends_of_times(const Events& events, std::vector<bool>& kept) {
+  bool any = false;  // at this time
+  for (size_t i = 0; i < events.size(); ++i) {
+    any = any || kept[i];
+    if (i + 1 < events.size() && events[i + 1].seconds == events[i].seconds) continue;
+    kept[i] = std::exchange(any, false);
+  }
+}
+
 // Events whose states are kept: the last of each part, and the highest ones.
 std::vector<bool> kept_states(const Events& events, std::span<const Ledger::Account> accounts,
                               std::span<const Part> parts) {
@@ -66,6 +77,7 @@ std::vector<bool> kept_states(const Events& events, std::span<const Ledger::Acco
     for (auto& uses : of_phase)
       for (Highest& h : uses) h.mark(kept);
   }
+  keep_ends_of_times(events, kept);
   return kept;
 }
 

@@ -172,7 +172,7 @@ class UsageTest(Case):
     def test_models_that_are_not_there(self):
         self.assert_fails(3, "does not exist", "run", self.path / "nowhere", "-p", "x")
         self.assert_fails(3, "config.json", "run", self.path, "-p", "x")
-        self.assert_fails(3, "not a directory", "run", DEMO / "config.json", "-p", "x")
+        self.assert_fails(3, "neither a directory nor a GGUF file", "run", DEMO / "config.json", "-p", "x")
 
     def test_half_downloaded_model(self):
         for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "model-00001-of-00003.safetensors"):

@@ -24,6 +24,7 @@ namespace sluice::test {
 
 // What MODEL names in a folder with a golden: the folder itself, or a GGUF file in it.
 inline std::filesystem::path model_in(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "manifest.json")) return folder;
   const Json manifest = Json::parse(read_file(folder / "manifest.json"));
   const std::filesystem::path file = folder / manifest.value("open", "model.gguf");
   return std::filesystem::exists(file) ? file : folder;

@@ -54,7 +54,9 @@ TEST(StopStrings, ShowAllThatCannotBeginOne) {
 // Each byte could begin it: without a memory of what matched, it would be looked at anew each time.
 TEST(StopStrings, ALongOneTakesLinearTime) {
   constexpr size_t kLength = 1 << 20;
-  StopStrings strings({std::string(kLength, 'a') + "b"});
+  std::string stop(kLength, 'a');
+  stop += 'b';
+  StopStrings strings({stop});
   std::string shown;
   for (size_t i = 0; i < 2 * kLength / 16; ++i) shown += strings.add(std::string(16, 'a'), false);
   EXPECT_EQ(shown.size(), kLength);

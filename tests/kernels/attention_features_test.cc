@@ -190,10 +190,13 @@ TEST_P(AttentionFeatures, KeysAreDecodedExactly) {
     Problem problem(shape, dtype, 256, 256, random, {.window = 1, .sinks = true, .cache_scale = 2});
     std::fill(problem.sinks.begin(), problem.sinks.end(), 0.0f);
     for (int c = 0; c < 256; ++c) {
-      const int64_t at = problem.cache.slot(c) * 16;
-      std::memset(problem.cache.view.keys + at, 0, 16);
-      problem.cache.view.keys[at + c % 16] = static_cast<std::byte>(c);
-      std::memset(problem.cache.view.values + at, e4m3 ? 0x38 : 0x3c, 16);  // 1
+      const KvCache& cache = problem.cache.view;
+      const int64_t slot = problem.cache.slot(c);
+      const int64_t at =
+          slot / 16 * cache.block_stride + kv_element_offset(cache, 16, 0, slot % 16);
+      std::memset(cache.keys + at, 0, 16);
+      cache.keys[at + c % 16] = static_cast<std::byte>(c);
+      std::memset(cache.values + at, e4m3 ? 0x38 : 0x3c, 16);  // 1
       for (int64_t d = 0; d < 16; ++d) problem.q.at(c, d) = 1;
     }
     Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 256));

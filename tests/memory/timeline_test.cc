@@ -54,20 +54,25 @@ int64_t sum(const Timeline& t, const State& state, size_t place, size_t use) {
   return bytes;
 }
 
-// Of each phase, place and use (kUses: all together): the largest sum, as an event left it.
+// Of each phase, place and use (kUses: all together): the largest sum, as the phase before or an
+// event left it.
 using Peaks = std::map<std::tuple<size_t, size_t, size_t>, int64_t>;
 Peaks peaks_of(const Timeline& t) {
   Peaks peaks;
   State state(t.accounts.size());
-  for (const Ledger::Event& e : t.events) {
-    state[e.account] += e.delta;
-    size_t phase = 0;
-    while (phase < t.phases.size() && t.phases[phase].seconds <= e.seconds) ++phase;
-    auto place = static_cast<size_t>(t.accounts[e.account].place);
-    for (size_t use = 0; use <= kUses; ++use) {
-      int64_t& peak = peaks[{phase, place, use}];
-      peak = std::max(peak, sum(t, state, place, use));
+  size_t phase = 0;
+  auto see = [&] {
+    for (size_t place = 0; place < kPlaces; ++place) {
+      for (size_t use = 0; use <= kUses; ++use) {
+        int64_t& peak = peaks[{phase, place, use}];
+        peak = std::max(peak, sum(t, state, place, use));
+      }
     }
+  };
+  for (const Ledger::Event& e : t.events) {
+    for (; phase < t.phases.size() && t.phases[phase].seconds <= e.seconds; see()) ++phase;
+    state[e.account] += e.delta;
+    see();
   }
   std::erase_if(peaks, [](const auto& p) { return p.second == 0; });
   return peaks;

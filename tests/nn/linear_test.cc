@@ -61,7 +61,9 @@ class LinearParts : public testing::Test {
   std::vector<std::vector<float>> values_;
   ThreadPool pool_{2};
   std::vector<std::byte> scratch_ = std::vector<std::byte>(
-      cpu_workspace_bytes({.max_rows = kRows, .max_cols = kInputs, .head_dim = 16}, 2) + 64);
+      cpu_workspace_bytes({.max_rows = kRows, .max_cols = kInputs, .key_dim = 16, .value_dim = 16},
+                          2) +
+      64);
   std::unique_ptr<Kernels> kernels_ = make_cpu_kernels(
       Isa::automatic, Compute::bf16, pool_,
       std::span(scratch_).subspan(64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64));
