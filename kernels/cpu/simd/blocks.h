@@ -9,6 +9,19 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
+// Codes 0 to 63, less kZero, as bf16.
+template <int kZero>
+struct Bf16Codes {
+  alignas(64) uint16_t at[64];
+  constexpr Bf16Codes() : at() {
+    for (int i = 0; i < 64; ++i)
+      at[i] =
+          static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(i - kZero)) >> 16);
+  }
+};
+template <int kZero>
+constexpr Bf16Codes<kZero> kBf16{};
+
 // What some groups of columns of one panel are decoded to.
 struct DecodedGroups {
   std::byte* cells = nullptr;  // 64 bytes a pair of columns
@@ -33,10 +46,19 @@ struct BlockRows {
     const Vu high = as_bits(__builtin_convertvector(second, Vf));
     store(to.cells + col * 32 + lane * 4, low >> 16 | (high & 0xffff0000));
   }
-  // The same of codes in both halves of each lane, less `zero`.
-  void set_halves(int col, Vu codes, int zero = 0) const {
-    set_codes(col, reinterpret_cast<Vi>(codes & 0xffff) - zero,
-              reinterpret_cast<Vi>(codes >> 16) - zero);
+  // The same of codes in both halves of each lane, less kZero. They are below kCodes.
+  template <int kCodes, int kZero = 0>
+  void set_halves(int col, Vu codes) const {
+#if defined(__AVX512F__)
+    if constexpr (kCodes <= 64) {
+      const auto low = reinterpret_cast<__m512i>(load_bits(kBf16<kZero>.at));
+      const auto high = reinterpret_cast<__m512i>(load_bits(kBf16<kZero>.at + 32));
+      const __m512i pairs = _mm512_permutex2var_epi16(low, reinterpret_cast<__m512i>(codes), high);
+      return store(to.cells + col * 32 + lane * 4, pairs);
+    }
+#endif
+    set_codes(col, reinterpret_cast<Vi>(codes & 0xffff) - kZero,
+              reinterpret_cast<Vi>(codes >> 16) - kZero);
   }
 };
 
@@ -47,36 +69,36 @@ inline Vu byte_of(Vu word, int byte) { return word >> (8 * byte) & 0xff; }
 
 // 32 columns of nibbles in four words from `first` on: 16 columns low, the next 16 high. `fifth`:
 // the word of their fifth bits, if they have any.
-template <bool kFive>
-inline void nibbles_of_32(const BlockRows& rows, int first, Vu fifth, int zero) {
+template <bool kFive, int kZero = 0>
+inline void nibbles_of_32(const BlockRows& rows, int first, Vu fifth) {
   for (int w = 0; w < 4; ++w) {
     const Vu word = rows.word(first + w);
     for (int k = 0; k < 4; ++k) {  // two columns each
       const int col = w * 4 + k % 2 * 2 + k / 2 * 16;
       Vu codes = word >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f;
       if (kFive) codes |= (fifth >> col & 1) << 4 | (fifth >> (col + 1) & 1) << 20;
-      rows.set_halves(col, codes, zero);
+      rows.set_halves<32, kZero>(col, codes);
     }
   }
 }
 
 inline void decode_q4_0(const BlockRows& rows) {
   rows.set_scale(0, rows.half(4));
-  nibbles_of_32<false>(rows, 0, Vu{}, 8);
+  nibbles_of_32<false, 8>(rows, 0, Vu{});
 }
 inline void decode_q4_1(const BlockRows& rows) {
   rows.set_scale(0, low_half(rows.word(0)));
   rows.set_min(0, -high_half(rows.word(0)));
-  nibbles_of_32<false>(rows, 1, Vu{}, 0);
+  nibbles_of_32<false>(rows, 1, Vu{});
 }
 inline void decode_q5_0(const BlockRows& rows) {
   rows.set_scale(0, rows.half(5));
-  nibbles_of_32<true>(rows, 1, rows.word(0), 16);
+  nibbles_of_32<true, 16>(rows, 1, rows.word(0));
 }
 inline void decode_q5_1(const BlockRows& rows) {
   rows.set_scale(0, low_half(rows.word(0)));
   rows.set_min(0, -high_half(rows.word(0)));
-  nibbles_of_32<true>(rows, 2, rows.word(1), 0);
+  nibbles_of_32<true>(rows, 2, rows.word(1));
 }
 
 inline void decode_q8_0(const BlockRows& rows) {
@@ -99,7 +121,7 @@ inline void decode_q2_k(const BlockRows& rows) {
     const Vu word = rows.word(4 + w);
     for (int k = 0; k < 8; ++k) {
       const int col = w / 8 * 128 + k / 2 * 32 + w % 8 * 4 + k % 2 * 2;
-      rows.set_halves(col, word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003);
+      rows.set_halves<4>(col, word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003);
     }
   }
 }
@@ -117,7 +139,7 @@ inline void decode_q3_k(const BlockRows& rows) {
       const int part = w / 8 * 4 + k / 2;  // of 32 columns
       const Vu low = word >> (k % 2 * 8 + k / 2 * 2) & 0x00030003;
       const Vu high = mask >> (k % 2 * 8 + part) & 0x00010001;
-      rows.set_halves(part * 32 + w % 8 * 4 + k % 2 * 2, low | high << 2, 4);
+      rows.set_halves<8, 4>(part * 32 + w % 8 * 4 + k % 2 * 2, low | high << 2);
     }
   }
 }
@@ -152,7 +174,7 @@ inline void decode_q45_k(const BlockRows& rows) {
       const int part = w / 8 * 2 + k / 2;  // of 32 columns
       Vu codes = word >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f;
       if (kFive) codes |= (rows.word(4 + w % 8) >> (k % 2 * 8 + part) & 0x00010001) << 4;
-      rows.set_halves(part * 32 + w % 8 * 4 + k % 2 * 2, codes);
+      rows.set_halves<32>(part * 32 + w % 8 * 4 + k % 2 * 2, codes);
     }
   }
 }
@@ -169,7 +191,7 @@ inline void decode_q6_k(const BlockRows& rows) {
       const int part = w % 16 / 8 + k / 2 * 2;  // of 32 columns, among four
       const Vu codes = (low >> (k % 2 * 8 + k / 2 * 4) & 0x000f000f) |
                        (high >> (k % 2 * 8 + part * 2) & 0x00030003) << 4;
-      rows.set_halves(w / 16 * 128 + part * 32 + w % 8 * 4 + k % 2 * 2, codes, 32);
+      rows.set_halves<64, 32>(w / 16 * 128 + part * 32 + w % 8 * 4 + k % 2 * 2, codes);
     }
   }
 }
@@ -186,7 +208,7 @@ inline void decode_run(const BlockRows& rows) {
       const int col = w * kCols + k * 2;
       Vu codes = word >> (k * kEach) & kMask;
       if constexpr (kBits == 3) codes |= (rows.word(2) >> (col / 2) & 0x00010001) << 2;
-      rows.set_halves(col, codes);
+      rows.set_halves<1 << kBits>(col, codes);
     }
   }
 }

@@ -192,7 +192,7 @@ void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns
   }
 }
 
-// A panel's sums, with the bias, into y.
+// A panel's sums [rows][16], with the bias, into y.
 void finish_panel(const GroupedJob& job, int64_t panel, const float* totals) {
   for (int64_t row = 0; row < job.rows; ++row) {
     for (int64_t lane = 0; lane < 16; lane += kLanes) {
@@ -240,97 +240,142 @@ inline Vu nibbles(Vu table, Vu word) {
                                                        reinterpret_cast<__m512i>(table)));
 }
 
-template <int kRows>
-inline void add_pairs(Vf (&sums)[kRows], Vu pairs, const uint32_t* x) {
+// Four pairs of nibbles of some panels' words, of columns 2 k and 2 k + 1 in each of their halves.
+template <int kShift, int kRows, int kPanels>
+inline void add_nibbles(Vf (&sums)[kPanels][kRows], Vu table, const Vu (&words)[kPanels],
+                        const uint32_t* x) {
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) sums[r] = PairUnits::add(sums[r], pairs, x + r, 0);
+  for (int p = 0; p < kPanels; ++p) {
+    const Vu pairs = nibbles<kShift>(table, words[p]);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) sums[p][r] = PairUnits::add(sums[p][r], pairs, x + r, 0);
+  }
 }
 
-template <int kRows>
+// A line of each of some panels that lie `apart`.
+template <int kPanels>
+inline void load_words(const std::byte* from, int64_t apart, Vu (&words)[kPanels]) {
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
+    __builtin_prefetch(from + p * apart + kAheadBytes);
+    words[p] = load_bits(from + p * apart);
+  }
+}
+
+// totals [panels][rows][16].
+template <int kRows, int kPanels>
+void store_totals(const Vf (&totals)[kPanels][kRows], const GroupedJob& job, int64_t panel) {
+  float sums[kRows * 16];
+  for (int p = 0; p < kPanels; ++p) {
+    for (int r = 0; r < kRows; ++r) store(sums + r * 16, totals[p][r]);
+    finish_panel(job, panel + p, sums);
+  }
+}
+
+template <int kRows, int kPanels>
 void multiply_q4_k(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
+  constexpr int kGroups = 8;  // of a block
   const Vu table = nibble_table();
-  const int64_t blocks = job.cols / 256;
-  const uint32_t* x = job.x;
-  Vf totals[kRows] = {};
-  for (int64_t b = 0; b < blocks; ++b, x += 128 * kRows) {
+  const int64_t blocks = job.cols / 256, apart = blocks * job.block_bytes;
+  Vf totals[kPanels][kRows] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
     const std::byte* block = job.codes + (panel * blocks + b) * job.block_bytes;
-    const BlockRows rows{block, {nullptr, scratch.scales, scratch.mins}, 0};
-    scales_of_k(rows);
+    for (int p = 0; p < kPanels; ++p) {
+      const int64_t first = p * kGroups * 16;
+      scales_of_k({block + p * apart, {nullptr, scratch.scales + first, scratch.mins + first}, 0});
+    }
     for (int part = 0; part < 4; ++part) {  // 64 columns
-      Vf low[kRows] = {}, high[kRows] = {};
-      const uint32_t* at = x + part * 32 * kRows;
+      Vf low[kPanels][kRows] = {}, high[kPanels][kRows] = {};
+      const uint32_t* x = job.x + (b * 128 + part * 32) * kRows;
 #pragma GCC unroll 8
-      for (int w = 0; w < 8; ++w) {
-        const std::byte* from = block + (4 + part * 8 + w) * kCell;
-        __builtin_prefetch(from + kAheadBytes);
-        const Vu word = load_bits(from);
-        add_pairs(low, nibbles<0>(table, word), at + w * 2 * kRows);
-        add_pairs(low, nibbles<8>(table, word), at + (w * 2 + 1) * kRows);
-        add_pairs(high, nibbles<4>(table, word), at + (16 + w * 2) * kRows);
-        add_pairs(high, nibbles<12>(table, word), at + (17 + w * 2) * kRows);
+      for (int w = 0; w < 8; ++w, x += 2 * kRows) {
+        Vu words[kPanels];
+        load_words(block + (4 + part * 8 + w) * kCell, apart, words);
+        add_nibbles<0>(low, table, words, x);
+        add_nibbles<8>(low, table, words, x + kRows);
+        add_nibbles<4>(high, table, words, x + 16 * kRows);
+        add_nibbles<12>(high, table, words, x + 17 * kRows);
       }
-      for (int r = 0; r < kRows; ++r) {
-        const int64_t g = part * 2;
-        const float* x_sums = job.x_sums + r * job.groups + b * 8 + g;
-        totals[r] = add_group(totals[r], low[r], load(scratch.scales + g * 16), x_sums,
-                              scratch.mins + g * 16);
-        totals[r] = add_group(totals[r], high[r], load(scratch.scales + g * 16 + 16), x_sums + 1,
-                              scratch.mins + g * 16 + 16);
+      for (int p = 0; p < kPanels; ++p) {
+        for (int r = 0; r < kRows; ++r) {
+          const int64_t g = (p * kGroups + part * 2) * 16;
+          const float* x_sums = job.x_sums + r * job.groups + b * kGroups + part * 2;
+          totals[p][r] = add_group(totals[p][r], low[p][r], load(scratch.scales + g), x_sums,
+                                   scratch.mins + g);
+          totals[p][r] = add_group(totals[p][r], high[p][r], load(scratch.scales + g + 16),
+                                   x_sums + 1, scratch.mins + g + 16);
+        }
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) store(scratch.totals + r * 16, totals[r]);
+  store_totals(totals, job, panel);
 }
 
 // Grouped codes of 4 bits.
-template <int kRows>
+template <int kRows, int kPanels>
 void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
   const Vu table = nibble_table();
   const uint32_t* x = job.x;
-  const std::byte* from = job.codes + panel * (job.cols / 8) * kCell;
-  Vf totals[kRows] = {};
+  const int64_t apart = job.cols / 8 * kCell;
+  const std::byte* from = job.codes + panel * apart;
+  Vf totals[kPanels][kRows] = {};
   for (int64_t g = 0; g < job.groups; ++g) {
-    const int64_t words = smaller(job.group_cols, job.cols - g * job.group_cols) / 8;
-    Vf sums[kRows] = {};
+    const int64_t words_of_group = smaller(job.group_cols, job.cols - g * job.group_cols) / 8;
+    Vf sums[kPanels][kRows] = {};
 #pragma GCC unroll 4
-    for (int64_t w = 0; w < words; ++w) {
-      __builtin_prefetch(from + kAheadBytes);
-      const Vu word = load_bits(from);
-      add_pairs(sums, nibbles<0>(table, word), x);
-      add_pairs(sums, nibbles<4>(table, word), x + kRows);
-      add_pairs(sums, nibbles<8>(table, word), x + 2 * kRows);
-      add_pairs(sums, nibbles<12>(table, word), x + 3 * kRows);
-      from += kCell;
-      x += 4 * kRows;
+    for (int64_t w = 0; w < words_of_group; ++w, from += kCell, x += 4 * kRows) {
+      Vu words[kPanels];
+      load_words(from, apart, words);
+      add_nibbles<0>(sums, table, words, x);
+      add_nibbles<4>(sums, table, words, x + kRows);
+      add_nibbles<8>(sums, table, words, x + 2 * kRows);
+      add_nibbles<12>(sums, table, words, x + 3 * kRows);
     }
-    const GroupScale s = group_scale(job, panel, g, 0);
-    store(scratch.mins, s.min);
-    for (int r = 0; r < kRows; ++r)
-      totals[r] =
-          add_group(totals[r], sums[r], s.scale, job.x_sums + r * job.groups + g, scratch.mins);
+    for (int p = 0; p < kPanels; ++p) {
+      const GroupScale s = group_scale(job, panel + p, g, 0);
+      store(scratch.mins, s.min);
+      for (int r = 0; r < kRows; ++r)
+        totals[p][r] = add_group(totals[p][r], sums[p][r], s.scale, job.x_sums + r * job.groups + g,
+                                 scratch.mins);
+    }
   }
-  for (int r = 0; r < kRows; ++r) store(scratch.totals + r * 16, totals[r]);
+  store_totals(totals, job, panel);
+}
+
+// Panels that are multiplied side by side, so that no sum waits for the one before it.
+template <int kRows>
+constexpr int kSideBySide = kRows <= 2 ? 4 : 2;
+template <int kRows, int kPanels>
+void multiply_panels(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
+  // Scratch has room for the scales of two panels' blocks.
+  constexpr int kBlocks = kPanels < 2 ? kPanels : 2;
+  if (job.type == DType::u8) return multiply_nibbles<kRows, kPanels>(job, panel, scratch);
+  for (int p = 0; p < kPanels; p += kBlocks) multiply_q4_k<kRows, kBlocks>(job, panel + p, scratch);
 }
 
 template <int kRows>
-bool multiply_in_registers(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
+int64_t multiply_in_registers(const GroupedJob& job, int64_t panel, int64_t panels,
+                              const Scratch& scratch) {
   if constexpr (kRows == 0) {
-    return false;
+    return 0;
   } else {
-    if (job.rows != kRows) return multiply_in_registers<kRows - 1>(job, panel, scratch);
-    if (job.type == DType::q4_k) return multiply_q4_k<kRows>(job, panel, scratch), true;
-    if (job.type != DType::u8 || job.bits != 4) return false;
-    return multiply_nibbles<kRows>(job, panel, scratch), true;
+    if (job.rows != kRows) return multiply_in_registers<kRows - 1>(job, panel, panels, scratch);
+    if (panels >= kSideBySide<kRows>)
+      return multiply_panels<kRows, kSideBySide<kRows>>(job, panel, scratch), kSideBySide<kRows>;
+    return multiply_panels<kRows, 1>(job, panel, scratch), 1;
   }
 }
 
-bool multiply_few(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  return job.pairs && multiply_in_registers<kDecodingRows>(job, panel, scratch);
+// Multiplies some of `panels` panels and returns how many; none where they are to be decoded.
+int64_t multiply_few(const GroupedJob& job, int64_t panel, int64_t panels, const Scratch& scratch) {
+  const bool four_bits = job.type == DType::q4_k || (job.type == DType::u8 && job.bits == 4);
+  if (!job.pairs || !four_bits) return 0;
+  return multiply_in_registers<kDecodingRows>(job, panel, panels, scratch);
 }
 
 #else
 
-bool multiply_few(const GroupedJob&, int64_t, const Scratch&) { return false; }
+int64_t multiply_few(const GroupedJob&, int64_t, int64_t, const Scratch&) { return 0; }
 
 #endif
 
@@ -338,9 +383,12 @@ bool multiply_few(const GroupedJob&, int64_t, const Scratch&) { return false; }
 
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch) {
   const Scratch parts(scratch, job.rows);
-  for (int64_t panel = begin; panel < end; ++panel) {
-    if (!multiply_few(job, panel, parts)) multiply_decoded(job, panel, parts);
-    finish_panel(job, panel, parts.totals);
+  for (int64_t panel = begin; panel < end;) {
+    const int64_t done = multiply_few(job, panel, end - panel, parts);
+    panel += done;
+    if (done > 0) continue;
+    multiply_decoded(job, panel, parts);
+    finish_panel(job, panel++, parts.totals);
   }
 }
 
