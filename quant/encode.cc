@@ -180,7 +180,6 @@ void check_blocks(const EncodeArgs& a) {
   const Weight& to = a.to;
   check(to.format.dtype == a.stored && to.data != nullptr, "blocks stay what they are");
   check(to.cols % block_cols(to.format) == 0, "whole blocks");
-  check(a.rows <= 1 || a.source_stride >= grouped_row_bytes(to.format, to.cols), "rows");
   check(a.first_row >= 0 && a.first_row + a.rows <= to.rows, "rows within the weight");
   check(to.format.layout == WeightLayout::rows || a.first_row % kPanelRows == 0,
         "row groups begin a panel");
@@ -190,18 +189,17 @@ void check_blocks(const EncodeArgs& a) {
 void copy_blocks(const EncodeArgs& a) {
   const WeightFormat& format = a.to.format;
   const int64_t row_bytes = grouped_row_bytes(format, a.to.cols), bytes = block_bytes(format);
-  const auto* source = reinterpret_cast<const uint8_t*>(a.source);
   auto* to = reinterpret_cast<uint8_t*>(a.to.data) + a.first_row * row_bytes;
   if (format.layout == WeightLayout::rows) {
     for (int64_t r = 0; r < a.rows; ++r)
-      std::copy_n(source + r * a.source_stride, row_bytes, to + r * row_bytes);
+      std::copy_n(reinterpret_cast<const uint8_t*>(a.row(r)), row_bytes, to + r * row_bytes);
     return;
   }
   for (int64_t first = 0; first < a.rows; first += kPanelRows) {
     for (int64_t at = 0; at < row_bytes; at += bytes, to += bytes * kPanelRows) {
       const uint8_t* from[kPanelRows] = {};
       for (int64_t r = 0; r < std::min(kPanelRows, a.rows - first); ++r)
-        from[r] = source + (first + r) * a.source_stride + at;
+        from[r] = reinterpret_cast<const uint8_t*>(a.row(first + r)) + at;
       interleave_blocks(format.dtype, from, to);
     }
   }
@@ -214,9 +212,7 @@ EncodeStats block_stats(const EncodeArgs& a) {
   const int64_t bytes = block_bytes(a.to.format), blocks = a.to.cols / block_cols(a.to.format);
   with_block(a.stored, [&]<class Kind>(Kind) {
     for (int64_t i = 0; i < a.rows * blocks; ++i) {
-      const auto* block =
-          reinterpret_cast<const uint8_t*>(a.source + i / blocks * a.source_stride) +
-          i % blocks * bytes;
+      const auto* block = reinterpret_cast<const uint8_t*>(a.row(i / blocks)) + i % blocks * bytes;
       if (!std::isfinite(Kind::scale(block, 0) + Kind::min(block, 0)))
         stats.not_finite += Kind::kLayout.cols;
     }
@@ -341,7 +337,7 @@ EncodeStats grouped_stats(const EncodeArgs& a) {
 int64_t grouped_source_bytes(const EncodeArgs& a) {
   if (a.rows == 0) return 0;
   if (!is_block(a.stored)) return a.rows * a.source_stride;
-  return (a.rows - 1) * a.source_stride + grouped_row_bytes(a.to.format, a.to.cols);
+  return a.row(a.rows - 1) - a.source + grouped_row_bytes(a.to.format, a.to.cols);
 }
 
 float decode_element(const Weight& w, int64_t row, int64_t col) {

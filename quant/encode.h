@@ -36,10 +36,9 @@ struct EncodeArgs {
   // rows, unless the tensor ends here: then the panel's other rows become zero, with scale 1.
   int64_t first_row = 0;
   // Of grouped codes, which come from several tensors: where the source goes, and how it is stored.
-  // Codes begin at input first_input, scales and zeros at group first_group.
   Plane plane = Plane::codes;
-  int64_t first_input = 0;
-  int64_t first_group = 0;
+  int64_t first_col = 0;            // of `to`: input that the source begins with
+  int64_t first_group = 0;          // and group, of scales and zeros
   int64_t first_output = 0;         // column of the source
   int64_t outputs = 0;              // columns, which are rows of `to`
   const int32_t* order = nullptr;   // [cols]: the input that a column of `to` has; null: its own
@@ -57,7 +56,6 @@ struct EncodeArgs {
   // The source has `source_cols` of the columns of `to`, from first_col on, a multiple of 4, and of
   // 128 with ScaleGroup::block; they end with a cell, or the row. 0: all.
   int64_t source_cols = 0;
-  int64_t first_col = 0;
   // ScaleGroup::row: the scale of each source row, in host memory; null: it is found here, where
   // the source has all columns and they lie together. Written with the first column.
   const float* row_scales = nullptr;

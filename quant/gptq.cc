@@ -77,7 +77,7 @@ void encode_codes(const EncodeArgs& a) {
       uint32_t words[8] = {};
       for (int j = 0; o < a.outputs && j < bits; ++j)
         words[j] = word_at(a, run * bits + j, a.first_output + o);
-      const int64_t col = a.first_input + run * kRunCols;
+      const int64_t col = a.first_col + run * kRunCols;
       if (a.places != nullptr) {
         for (int c = 0; c < kRunCols; ++c) {
           const int64_t place = a.places[col + c];
@@ -137,9 +137,9 @@ void encode_gptq(const EncodeArgs& a) {
   check(a.to.plane(a.plane) != nullptr && a.rows >= 0, "a plane with storage");
   check(a.first_row >= 0 && a.first_row + a.outputs <= a.to.rows, "rows within the weight");
   if (a.plane == Plane::codes) {
-    check(gptq_bits(a.stored) == bits && a.rows % bits == 0 && a.first_input % kRunCols == 0,
+    check(gptq_bits(a.stored) == bits && a.rows % bits == 0 && a.first_col % kRunCols == 0,
           "whole runs");
-    check(a.first_input + a.rows / bits * kRunCols <= a.to.cols, "columns within the weight");
+    check(a.first_col + a.rows / bits * kRunCols <= a.to.cols, "columns within the weight");
     return encode_codes(a);
   }
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");

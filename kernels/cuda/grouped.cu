@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) grouped_embed_kernel(Embe
 
 struct CopyArgs {
   const std::byte* source;
-  int64_t stride;
+  int64_t stride, run_rows, run_stride;
   std::byte* to;
   int64_t row_bytes;
 };
@@ -162,8 +162,9 @@ struct CopyArgs {
 __global__ void __launch_bounds__(kElementwiseThreads) copy_rows_kernel(CopyArgs a) {
   const int64_t at = elementwise_column(1);
   if (at >= a.row_bytes) return;
-  const int64_t row = blockIdx.x;
-  a.to[row * a.row_bytes + at] = a.source[row * a.stride + at];
+  const int64_t row = blockIdx.x, run = a.run_rows > 0 ? row / a.run_rows : 0;
+  const std::byte* from = a.source + run * a.run_stride + (row - run * a.run_rows) * a.stride;
+  a.to[row * a.row_bytes + at] = from[at];
 }
 
 struct GptqArgs {
@@ -241,7 +242,7 @@ void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
                       a.source_stride / 4,
                       format.bits,
                       a.first_row,
-                      a.first_input,
+                      a.first_col,
                       a.first_output,
                       a.outputs,
                       ceil_div(a.to.cols, kRunCols),
@@ -284,7 +285,9 @@ void encode_grouped(const EncodeArgs& a, Stream stream) {
   if (a.rows == 0 || a.to.cols == 0) return;
   if (a.to.format.scales == ScaleKind::grouped) return encode_gptq_rows(a, stream);
   const int64_t row_bytes = grouped_row_bytes(a.to.format, a.to.cols);
-  const CopyArgs args{a.source, a.source_stride, a.to.data + a.first_row * row_bytes, row_bytes};
+  const CopyArgs args{
+      a.source, a.source_stride, a.run_rows, a.run_stride, a.to.data + a.first_row * row_bytes,
+      row_bytes};
   launch(copy_rows_kernel, elementwise_launch(a.rows, row_bytes, 1), stream, args);
 }
 

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "quant/gptq.h"
+#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/thread.h"
 
@@ -294,10 +296,35 @@ const Encoder& EncodeQueue::encoder_for(const Move& move) const {
   return host ? *host_encoder_ : encoder_;
 }
 
+// Rows of one of the tensors that a weight comes from; columns are its outputs.
+EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedSpan& arrived) const {
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
+  const GptqSource& source = *tensor.gptq;
+  EncodeArgs args;
+  args.plane = tensor.plane;
+  args.stored = args.plane == Plane::scales ? tensor.stored->dtype : gptq_type(source.format.bits);
+  args.source = arrived.read.bytes.data() + move.offset;
+  args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
+  args.rows = move.rows;
+  args.to = weights_[tensor.param];
+  args.first_row = piece.offset;
+  args.first_output = piece.cut.row;
+  args.outputs = piece.cut.rows;
+  args.first_group = move.first_row;
+  if (args.plane == Plane::codes) args.first_col = move.first_row / source.format.bits * kRunCols;
+  if (source.format.ordered) {
+    args.order = source.order.data();
+    args.places = source.places.data();
+  }
+  return args;
+}
+
 EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   const View& view = piece.view;
+  if (tensor.gptq != nullptr) return gptq_args(move, arrived);
   EncodeArgs args;
   args.stored = tensor.stored->dtype;
   args.source = arrived.read.bytes.data() + move.offset;

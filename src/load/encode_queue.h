@@ -98,6 +98,7 @@ class EncodeQueue {
   void spill(const Move& move, const EncodeStats& stats, const ArrivedSpan& arrived);
   void finish(const ArrivedSpan& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedSpan& arrived) const;
+  EncodeArgs gptq_args(const Move& move, const ArrivedSpan& arrived) const;
   const Encoder& encoder_for(const Move& move) const;
   std::span<const Move> moves(const ArrivedSpan& arrived) const;
 

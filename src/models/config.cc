@@ -81,7 +81,7 @@ bool quantizes_only_kv_cache(const JsonFields& quantization) {
 void refuse_stored_quantization(const JsonFields& config) {
   if (!config.has("quantization_config")) return;
   JsonFields q(config.raw("quantization_config"), config.where() + ": quantization_config");
-  if (quantizes_only_kv_cache(q)) return;
+  if (quantizes_only_kv_cache(q) || q.string_or("quant_method", "") == "gptq") return;
   fail(ErrorKind::refused,
        "{}: quantization method \"{}\" is not supported; give the unquantized checkpoint and "
        "--quantization",

@@ -198,6 +198,7 @@ int64_t CausalLM::logits_cols() const { return head_->rows; }
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   WorkspaceNeeds needs{max_rows, spec_.hidden_size};
+  needs.grouped = grouped_weights_;
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       const int64_t queries = mixer.attention.heads.share(rank_).count;

@@ -92,6 +92,8 @@ class CausalLM : public Module {
   // are padding.
   void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
   int64_t logits_cols() const;
+  // Weights that are in groups in memory (quant/groups.h) need more of it.
+  void use_grouped_weights() { grouped_weights_ = true; }
   // What the kernels' scratch must hold for steps of at most max_rows rows.
   WorkspaceNeeds workspace_needs(int64_t max_rows) const;
 
@@ -101,6 +103,7 @@ class CausalLM : public Module {
   SoloGroup group_;
   size_t mixers_ = 0;
   std::vector<KvScales> kv_scales_;
+  bool grouped_weights_ = false;
   InputEmbedding* embedding_;
   std::vector<DecoderLayer*> layers_;
   Norm* norm_;

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "quant/blocks.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/models/embeddings.h"
@@ -157,6 +158,12 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
   if (index != nullptr) choose_embeddings(model.spec, *index);
   if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
   model.root = std::make_unique<CausalLM>(model.spec, rank);
+  // What is quantized already stays in its groups.
+  const auto grouped = [](const io::StoredTensor& t) {
+    return is_block(t.dtype) || t.name.ends_with(".qweight");
+  };
+  if (index != nullptr && std::ranges::any_of(index->tensors(), grouped))
+    model.root->use_grouped_weights();
 }
 
 Model build_model(const std::filesystem::path& directory, Rank rank,

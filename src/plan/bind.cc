@@ -7,7 +7,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "quant/blocks.h"
 #include "src/base/error.h"
+#include "src/plan/gptq.h"
 
 namespace sluice {
 namespace {
@@ -73,7 +75,9 @@ std::string fault_of(const Binding& binding, const Claims& claims) {
   const Shape expected = expected_of(binding, claims).shape;
   if (stored == nullptr)
     return fmt::format("{} is missing (expected {})", claims.source, expected.str());
-  if (!is_float_weight(stored->dtype)) {
+  const Piece& first = piece_of(binding, claims.tensors.front());
+  const bool blocks = is_block(stored->dtype) && !first.vector && !first.view.transposed;
+  if (!is_float_weight(stored->dtype) && !blocks) {
     return fmt::format("{} has dtype {}, which is no weight type (BF16, F16, F32 and F64 are)",
                        claims.source, dtype_name(stored->dtype));
   }
@@ -199,6 +203,8 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   std::unordered_map<std::string_view, const io::StoredTensor*> stored;  // each is looked up once
   stored.reserve(index.tensors().size());
   for (const io::StoredTensor& t : index.tensors()) stored.emplace(t.name, &t);
+  const std::optional<GptqConfig> gptq_named = gptq_config(model.files.config);
+  GptqBinder gptq(gptq_named.value_or(GptqConfig{}), index);
   auto units = model.root->units();
   for (uint32_t u = 0; u < units.size(); ++u) {
     units[u]->each_param([&](Param& param) {
@@ -207,6 +213,11 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       binding.param_units.push_back(u);
       for (uint32_t i = 0; i < param.pieces.size(); ++i) {
         const std::string& source = param.pieces[i].source;
+        if (gptq_named && gptq.find(param.pieces[i]) != nullptr) {
+          gptq.add(binding.tensors.emplace_back(TensorPlan{nullptr, p, i}), param.pieces[i],
+                   faults);
+          continue;
+        }
         auto [at, fresh] = claimed.emplace(source, claims.size());
         if (fresh) {
           auto found = stored.find(source);
@@ -227,7 +238,7 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
   const bool kv_scales_used = !model.root->kv_scales().empty();
   for (const io::StoredTensor& t : index.tensors()) {
-    if (claimed.contains(t.name)) continue;
+    if (claimed.contains(t.name) || gptq.claims(t.name)) continue;
     if (kv_scales_used && kv_scales.contains(t.name)) {
       binding.kv_scales.push_back(&t);
       continue;
@@ -245,6 +256,7 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
     }
   }
   if (!faults.empty()) refuse("the checkpoint does not fit config.json", faults);
+  gptq.finish();
   return binding;
 }
 

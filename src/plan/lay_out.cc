@@ -4,9 +4,11 @@
 #include <optional>
 #include <tuple>
 
+#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/plan/bind.h"
+#include "src/plan/gptq.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
@@ -20,6 +22,13 @@ DType common_dtype(std::span<const TensorPlan> pieces) {
     common = common.value_or(kept) == kept ? kept : DType::f32;
   }
   return *common;
+}
+
+// The format of a tensor that is quantized already, but for its layout; none: it is plain.
+std::optional<WeightFormat> stored_format(const TensorPlan& t) {
+  if (t.gptq != nullptr) return t.gptq->format;
+  if (is_block(t.stored->dtype)) return WeightFormat{.dtype = t.stored->dtype};
+  return std::nullopt;
 }
 
 // What is multiplied lies as the device wants it, what is only looked up in plain rows.
@@ -72,6 +81,7 @@ constexpr int64_t kFewestColumns = 32;
 
 RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   const Piece& piece = param.pieces[t.piece];
+  if (t.gptq != nullptr) return gptq_rows(t, piece);
   const StoredMatrix stored = matrix_of(*t.stored, piece);
   const DType dtype = t.stored->dtype;
   const auto first =
@@ -113,8 +123,14 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
 }
 
 // Whether the pieces of a parameter become one weight.
-bool are_alike(const Param& param, const QuantizeRequest& quantize) {
-  if (quantize.rules.empty()) return true;
+bool are_alike(const Param& param, std::span<const TensorPlan> pieces,
+               const QuantizeRequest& quantize) {
+  const std::optional<WeightFormat> stored = stored_format(pieces.front());
+  for (const TensorPlan& t : pieces.subspan(1)) {
+    // Each has an order of columns of its own.
+    if (stored_format(t) != stored || (stored && stored->ordered)) return false;
+  }
+  if (quantize.rules.empty() || stored) return true;
   const QuantScheme& first = scheme_of(quantize, param, param.pieces.front());
   return std::ranges::all_of(param.pieces, [&](const Piece& piece) {
     return scheme_of(quantize, param, piece).name == first.name;
@@ -134,15 +150,46 @@ void check_rules(const Binding& binding, const QuantizeRequest& quantize) {
   }
 }
 
+// What is quantized already stays as it is.
+void check_stored(const Param& param, const WeightFormat& stored, const QuantizeRequest& quantize) {
+  for (const Piece& piece : param.pieces) {
+    for (const SchemeRule& rule : quantize.rules) {
+      if (fits(rule, param, piece) && rule.scheme.group != ScaleGroup::none)
+        fail(ErrorKind::refused, "--quantization {}: {} is quantized already, and stays as it is",
+             quantize.name(), piece.source);
+    }
+    const int64_t cols = block_cols(stored);
+    if (is_block(stored.dtype) && (piece.cut.col % cols != 0 || piece.cut.cols % cols != 0))
+      fail(
+          ErrorKind::refused,
+          "{} cannot be divided among ranks by its inputs, as a rank's part is not whole blocks of "
+          "{}",
+          piece.source, cols);
+  }
+}
+
+void note_group(ReadPlan& plan, const TensorPlan& t) {
+  plan.widest_group =
+      std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
+}
+
 // Adds a parameter with its pieces.
 void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan> pieces,
                const QuantizeRequest& quantize) {
-  const QuantScheme& scheme = scheme_of(quantize, param, param.pieces.front());
+  const std::optional<WeightFormat> stored = stored_format(pieces.front());
+  const QuantScheme scheme =
+      stored ? *find_quant_scheme("none") : scheme_of(quantize, param, param.pieces.front());
   ParamPlan p;
   p.param = &param;
   p.unit = unit;
-  p.format =
-      format_of(param, quantize.to_bf16 ? DType::bf16 : common_dtype(pieces), scheme, quantize);
+  if (stored) {
+    check_stored(param, *stored, quantize);
+    p.format = *stored;
+    p.format.layout = layout_of(param, quantize);
+  } else {
+    p.format =
+        format_of(param, quantize.to_bf16 ? DType::bf16 : common_dtype(pieces), scheme, quantize);
+  }
   p.bytes = weight_bytes(p.format, param.rows, param.cols);
   p.storage = storage_bytes(p.format, param.rows, param.cols);
   for (uint32_t i = 0; i < pieces.size(); ++i) {
@@ -152,11 +199,25 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.group = scheme.group;
     t.transposed = param.pieces[i].view.transposed;
     t.rows = rows_in_file(param, t);
-    p.transposed = p.transposed || t.transposed;
-    plan.widest_group =
-        std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
+    p.transposed = p.transposed || t.transposed || t.gptq != nullptr;
+    note_group(plan, t);
   }
   plan.params.push_back(p);
+}
+
+// The other planes of what GPTQ has stored.
+void add_planes(ReadPlan& plan) {
+  for (size_t i = 0, codes = plan.tensors.size(); i < codes; ++i) {
+    for (Plane plane : {Plane::zeros, Plane::scales}) {
+      TensorPlan t = plan.tensors[i];
+      if (t.gptq == nullptr) break;
+      t.plane = plane;
+      t.stored = plane == Plane::zeros ? t.gptq->zeros : t.gptq->scales;
+      t.rows = gptq_rows(t, plan.params[t.param].param->pieces[t.piece]);
+      note_group(plan, t);
+      plan.tensors.push_back(std::move(t));
+    }
+  }
 }
 
 // Areas for what is measured of rows: see RowAmax.
@@ -191,13 +252,14 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
     Param& param = *binding.params[i];
     const std::span<TensorPlan> pieces = rest.first(param.pieces.size());
     rest = rest.subspan(pieces.size());
-    if (are_alike(param, quantize)) {
+    if (are_alike(param, pieces, quantize)) {
       add_param(plan, param, binding.param_units[i], pieces, quantize);
       continue;
     }
     for (size_t p = 0; p < pieces.size(); ++p)
       add_param(plan, *split(param)[p], binding.param_units[i], pieces.subspan(p, 1), quantize);
   }
+  add_planes(plan);
   plan.disk_order.resize(plan.tensors.size());
   std::iota(plan.disk_order.begin(), plan.disk_order.end(), 0u);
   std::ranges::sort(plan.disk_order, {}, [&](uint32_t t) {

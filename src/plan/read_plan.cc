@@ -62,6 +62,7 @@ uint64_t ReadPlan::read_bytes() const {
 }
 
 uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
+  if (t.gptq != nullptr) return t.rows.bytes();
   const Cut& cut = params[t.param].param->pieces[t.piece].cut;
   return static_cast<uint64_t>(cut.rows) * row_bytes(t.stored->dtype, cut.cols);
 }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +63,16 @@ struct RowsInFile {
     return std::min(offset(first + count), end) - offset(first);
   }
 };
+// What the tensors of a linear layer that GPTQ has stored have in common (quant/gptq.h).
+struct GptqSource {
+  WeightFormat format;  // but for its layout
+  const io::StoredTensor* zeros = nullptr;
+  const io::StoredTensor* scales = nullptr;
+  // Of inputs that are sorted by group (`format.ordered`): the input at each place, and the place
+  // of each input.
+  std::vector<int32_t> order, places;
+};
+
 struct TensorPlan {
   const io::StoredTensor* stored = nullptr;
   uint32_t param = 0;
@@ -69,6 +80,9 @@ struct TensorPlan {
   ScaleGroup group = ScaleGroup::none;
   bool transposed = false;  // as the piece's view
   RowsInFile rows = {};
+  // One of several tensors that a piece is made of, which fills this plane; null: the only one.
+  std::shared_ptr<const GptqSource> gptq = nullptr;
+  Plane plane = Plane::codes;
   // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
   // it exceeds the ring.
   // The same where rows have scales of their own, but are transposed.

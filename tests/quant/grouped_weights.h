@@ -138,10 +138,10 @@ struct GptqLayer {
     for (int64_t first = 0; first < inputs / kRunCols; first += runs) {
       args.source = reinterpret_cast<const std::byte*>(qweight.data() + first * bits * outputs);
       args.rows = std::min(runs, inputs / kRunCols - first) * bits;
-      args.first_input = first * kRunCols;
+      args.first_col = first * kRunCols;
       encode_reference(args);
     }
-    args.first_input = 0;
+    args.first_col = 0;
     args.rows = ceil_div(inputs, group_cols);
     args.plane = Plane::zeros;
     args.source = reinterpret_cast<const std::byte*>(qzeros.data());

@@ -1,0 +1,53 @@
+// Checkpoints that GPTQ has quantized: quantization_config in config.json, and which tensors a
+// linear layer is made of. quant/gptq.h has the bytes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+struct GptqConfig {
+  int bits = 4;
+  int64_t group_size = -1;  // inputs that share a scale; -1: all
+  bool desc_act = false;    // g_idx says which inputs are a group
+  int zero_base = 1;        // that stored zeros lack
+};
+// nullopt where config.json names another method or none. Error(refused) for what is not supported.
+std::optional<GptqConfig> gptq_config(const Json& config);
+
+// Finds the tensors of pieces that GPTQ has stored.
+class GptqBinder {
+ public:
+  GptqBinder(const GptqConfig& config, const io::CheckpointIndex& index)
+      : config_(config), index_(index) {}
+
+  // The codes of a piece, or null where the checkpoint has its weight itself, or nothing.
+  const io::StoredTensor* find(const Piece& piece) const;
+  // Checks and takes in a piece whose codes find() has found. Returns its faults.
+  void add(TensorPlan& codes, const Piece& piece, std::vector<std::string>& faults);
+  // Reads what has to be known of the tensors taken in. Error(refused).
+  void finish();
+  bool claims(const std::string& tensor) const { return claimed_.contains(tensor); }
+
+ private:
+  const io::StoredTensor* tensor(const std::string& name, const Shape& shape,
+                                 std::initializer_list<DType> types,
+                                 std::vector<std::string>& faults);
+
+  GptqConfig config_;
+  const io::CheckpointIndex& index_;
+  std::unordered_set<std::string> claimed_;
+  std::vector<std::pair<std::shared_ptr<GptqSource>, const io::StoredTensor*>> to_order_;
+};
+
+// Where a rank's part of a tensor's rows lies. Error(refused) for a part that ends within a group.
+RowsInFile gptq_rows(const TensorPlan& tensor, const Piece& piece);
+
+}  // namespace sluice

@@ -1,0 +1,142 @@
+// Checkpoints that are quantized already, against what transformers makes of their dequantized
+// weights: these exactly, logits within the manifest's tolerance, and greedy tokens.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "quant/encode.h"
+#include "tests/engine/golden.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Golden;
+using test::Outcome;
+
+// GPTQ's, and files of GGUF whose blocks are kept.
+bool is_tested(const fs::path& format) {
+  const std::string name = format.filename().string();
+  for (const char* blocks : {"gguf_q4_0", "gguf_q4_1", "gguf_q5_1", "gguf_q8_0", "gguf_q2_k",
+                             "gguf_q3_k", "gguf_q4_k", "gguf_q6_k"})
+    if (name == blocks) return true;
+  return name.starts_with("gptq_");
+}
+
+// The row of a golden weight that a stored one is. GGUF has the two of a rotary pair side by side.
+int64_t golden_row(const fs::path& format, const std::string& name, int64_t row, int64_t head_dim) {
+  const bool rotated = name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
+  if (!rotated || test::model_in(format) == format) return row;
+  const int64_t in_head = row % head_dim;
+  return row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2;
+}
+
+std::vector<fs::path> bundled_formats() {
+  return test::models_in(test::source_dir() / "tests/data/formats");
+}
+std::vector<fs::path> shared_formats() {
+  std::vector<fs::path> found;
+  if (test::oracle_dir().empty()) return found;
+  for (const fs::path& format : test::models_in(test::oracle_dir() / "formats"))
+    if (is_tested(format)) found.push_back(format);
+  return found;
+}
+
+class Formats : public testing::TestWithParam<fs::path> {
+ protected:
+  Formats() {
+    for (size_t i = 0; i < file_.prompts(); ++i) goldens_.push_back(file_.golden(i));
+  }
+  void SetUp() override { ASSERT_FALSE(goldens_.empty()); }
+
+  std::unique_ptr<Session> loaded(DtypeChoice dtype, Isa isa, const char* scheme = "none") const {
+    SessionOptions options;
+    options.model = test::model_in(GetParam());
+    options.dtype = dtype;
+    options.isa = isa;
+    options.threads = 2;
+    options.quantize.scheme = *find_quant_scheme(scheme);
+    auto session = std::make_unique<Session>(options);
+    int64_t prompt = 0, tokens = 0;
+    for (const Golden& g : goldens_) {
+      prompt = std::max(prompt, std::ssize(g.ids));
+      tokens = std::max(tokens, std::ssize(g.ids) + std::ssize(g.greedy));
+    }
+    session->place(session->run_shape(tokens, prompt, prompt));
+    LoadProgress progress;
+    session->load(progress, {});
+    return session;
+  }
+
+  test::GoldenFile file_{GetParam()};
+  std::vector<Golden> goldens_;
+};
+
+TEST_P(Formats, WeightsAreTheGoldensExactly) {
+  const test::SafetensorsFile golden(GetParam() / "golden.safetensors");
+  auto session = loaded(DtypeChoice::automatic, Isa::automatic);
+  const int64_t head_dim = session->model().spec.kinds.front().mixers.front().attention.head_dim;
+  int compared = 0;
+  for (const ParamPlan& p : session->read_plan().params) {
+    for (const Piece& piece : p.param->pieces) {
+      const std::string name = "dequant." + piece.source;
+      if (!golden.has(name) || piece.vector) continue;
+      const auto expected = golden.values<float>(name);
+      ASSERT_EQ(std::ssize(expected), piece.rows * piece.cols) << name;
+      std::vector<float> row(static_cast<size_t>(piece.cols));
+      for (int64_t r = 0; r < piece.rows; ++r) {
+        decode_row(p.param->value, piece.offset + r, row.data());
+        const int64_t at = golden_row(GetParam(), name, r, head_dim) * piece.cols;
+        ASSERT_TRUE(std::equal(row.begin(), row.end(), expected.begin() + at))
+            << name << ", row " << r;
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST_P(Formats, Float32LogitsAndGreedyTokens) {
+  for (Isa isa : {Isa::reference, Isa::portable, Isa::automatic}) {
+    auto session = loaded(DtypeChoice::f32, isa);
+    for (const Golden& golden : goldens_) {
+      SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
+      Outcome actual = test::run_prompt(*session, golden.ids, std::ssize(golden.greedy), 512);
+      EXPECT_EQ(actual.greedy, golden.greedy);
+      file_.expect_float32(actual, golden);
+    }
+  }
+}
+
+TEST_P(Formats, Bfloat16WithinItsTolerance) {
+  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx}) {
+    if (!isa_supported(isa)) continue;
+    auto session = loaded(DtypeChoice::bf16, isa);
+    for (const Golden& golden : goldens_)
+      file_.expect_bfloat16(test::run_prompt(*session, golden.ids, 0, 512), golden);
+  }
+}
+
+// A scheme is for what is not quantized; chunks change no bit.
+TEST_P(Formats, SchemesAndChunksChangeNothing) {
+  auto session = loaded(DtypeChoice::bf16, Isa::automatic);
+  auto again = loaded(DtypeChoice::bf16, Isa::automatic, "fp8_per_channel");
+  for (const ParamPlan& p : again->read_plan().params)
+    EXPECT_NE(p.format.dtype, DType::f8_e4m3) << p.param->path;
+  const Golden& golden = goldens_.back();
+  const Outcome whole = test::run_prompt(*session, golden.ids, 4, 512);
+  const Outcome parts = test::run_prompt(*session, golden.ids, 4, 3);
+  EXPECT_EQ(whole.logits, parts.logits);
+  EXPECT_EQ(whole.greedy, parts.greedy);
+}
+
+INSTANTIATE_TEST_SUITE_P(Bundled, Formats, testing::ValuesIn(bundled_formats()), test::golden_name);
+INSTANTIATE_TEST_SUITE_P(Shared, Formats, testing::ValuesIn(shared_formats()), test::golden_name);
+
+TEST(FormatModels, TheBundledOnesAreHere) { EXPECT_GE(bundled_formats().size(), 3u); }
+TEST(FormatModels, SharedOnesRunToo) {
+  if (shared_formats().empty()) GTEST_SKIP() << "no shared fixtures here (SLUICE_ORACLE)";
+}
+
+}  // namespace
+}  // namespace sluice
