@@ -175,7 +175,7 @@ Tensor Runner::step(std::span<const StepPart> parts) {
   for (const Stretch& stretch : stretches_) {
     auto forward = [&] {
       for (size_t unit = stretch.first; unit <= stretch.last; ++unit)
-        model_.forward(*kernels_, {step, kv_.layers()}, *activations_, unit);
+        model_.forward({*kernels_, group_}, {step, kv_.layers()}, *activations_, unit);
     };
     if (stretch.graphs != nullptr && step.launches) {
       stretch.graphs->run(*step.launches, forward);

@@ -140,6 +140,7 @@ class Runner {
   Buffer logits_host_;  // none where the device's memory is the host's
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
+  SoloGroup group_;
   // Consecutive units of the model: with `graphs` those whose weights are in the device's memory,
   // so that their work waits for nothing.
   struct Stretch {

@@ -13,12 +13,19 @@ Attention::Attention(const AttentionSpec& spec, int64_t layer, int64_t hidden_si
   for (size_t i = 0; i < spec.qkv.parts.size(); ++i) {
     const Dimension& dimension = i == 0 ? spec.heads : spec.kv_heads;
     parts.push_back({name_in_layer(spec.qkv.parts[i].source, layer), dimension.size,
-                     Shard::by_rows(dimension)});
+                     Shard::by_rows(dimension), spec.qkv.parts[i].view});
   }
   qkv_ = &add_child<Linear>(name_in_layer(spec.qkv.name, layer), parts, hidden_size, spec.qkv.bias,
                             rank);
-  parts = {
-      {name_in_layer(spec.output.parts[0].source, layer), hidden_size, Shard::by_cols(spec.heads)}};
+  auto head_norm = [&](const std::optional<NormSpec>& norm) -> Norm* {
+    if (!norm) return nullptr;
+    return &add_child<Norm>(name_in_layer(norm->name, layer), spec.head_dim, norm->params,
+                            norm->bias);
+  };
+  q_norm_ = head_norm(spec.q_norm);
+  k_norm_ = head_norm(spec.k_norm);
+  parts = {{name_in_layer(spec.output.parts[0].source, layer), hidden_size,
+            Shard::by_cols(spec.heads), spec.output.parts[0].view}};
   output_ = &add_child<Linear>(name_in_layer(spec.output.name, layer), parts, spec.heads.size,
                                spec.output.bias, rank);
 }
@@ -29,6 +36,8 @@ void Attention::forward(const Context& context, const StepRows& step, const KvRo
   Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
   qkv_->forward(context, x, qkv);
   Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1);
+  if (q_norm_ != nullptr) q_norm_->forward(kernels, q, q);
+  if (k_norm_ != nullptr) k_norm_->forward(kernels, k, k);
   if (spec_.rope) {
     kernels.rope(q, spec_.head_dim, *spec_.rope, step.cos, step.sin);
     kernels.rope(k, spec_.head_dim, *spec_.rope, step.cos, step.sin);

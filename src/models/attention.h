@@ -31,6 +31,8 @@ class Attention : public Module {
   const AttentionSpec& spec_;
   std::string key_source_, value_source_;  // of the projections
   Linear* qkv_;
+  Norm* q_norm_ = nullptr;
+  Norm* k_norm_ = nullptr;
   Linear* output_;
 };
 

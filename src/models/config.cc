@@ -88,6 +88,20 @@ void refuse_stored_quantization(const JsonFields& config) {
        q.where(), q.string_or("quant_method", "(none named)"));
 }
 
+// Where config.json is of a model that has a language model in it (text_config), that one's config.
+// What the outer one says of both counts.
+Json language_model_config(Json config, bool& wrapper) {
+  wrapper =
+      config.is_object() && config.contains("text_config") && config["text_config"].is_object();
+  if (!wrapper) return config;
+  Json text = config["text_config"];
+  for (const char* key :
+       {"dtype", "torch_dtype", "eos_token_id", "quantization_config", "tie_word_embeddings"}) {
+    if (config.contains(key) && !config[key].is_null()) text[key] = config[key];
+  }
+  return text;
+}
+
 }  // namespace
 
 void warn_of_absent(const JsonFields& config, std::initializer_list<const char*> keys) {
@@ -147,13 +161,16 @@ Heads read_heads(const JsonFields& c, int64_t hidden_size, const HeadKeys& keys)
     fail(ErrorKind::refused, "{}: {} ({}) does not divide {} ({})", c.where(),
          keys.kv_heads != nullptr ? keys.kv_heads : "KV heads", h.kv_heads, keys.heads, h.heads);
   }
-  const bool given = keys.head_dim != nullptr && c.has(keys.head_dim);
+  const bool named = keys.head_dim != nullptr && !c.is_null(keys.head_dim);
+  const bool given = named && (c.has(keys.head_dim) || keys.absent_head_dim);
   if (!given && hidden_size % h.heads != 0) {
     fail(ErrorKind::refused,
          "{}: {} ({}) does not divide the hidden size ({}), and head_dim is missing", c.where(),
          keys.heads, h.heads, hidden_size);
   }
-  h.head_dim = given ? c.integer(keys.head_dim, 1, kMaxWidth) : hidden_size / h.heads;
+  h.head_dim = hidden_size / h.heads;
+  if (given)
+    h.head_dim = c.integer_or(keys.head_dim, 1, kMaxWidth, keys.absent_head_dim.value_or(0));
   if (h.head_dim < 2 || h.head_dim % 2 != 0)
     fail(ErrorKind::refused, "{}: head_dim is {}, but must be even", c.where(), h.head_dim);
   if (h.heads * h.head_dim > kMaxWidth) {
@@ -190,7 +207,7 @@ std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> ab
 
 ModelFiles read_model_files(const ModelSource& source) {
   ModelFiles files;
-  files.config = source.config();
+  files.config = language_model_config(source.config(), files.wrapper);
   files.config_name = source.config_name();
   JsonFields config(files.config, files.config_name);
   files.dtype = parse_torch_dtype(config);

@@ -41,7 +41,8 @@ struct HeadKeys {
   int64_t absent_heads = 0;
   const char* kv_heads = "num_key_value_heads";  // nullptr: as many as heads, as where it is null
   std::optional<int64_t> absent_kv_heads = {};   // nullopt: as many as heads
-  const char* head_dim = "head_dim";             // nullptr: hidden_size / heads
+  const char* head_dim = "head_dim";            // nullptr: hidden_size / heads, as where it is null
+  std::optional<int64_t> absent_head_dim = {};  // nullopt: hidden_size / heads
 };
 struct Heads {
   int64_t heads = 0;
@@ -61,8 +62,9 @@ Activation read_activation(const JsonFields& config, const char* key, std::strin
 
 // The whole of what a model says about itself, weights aside.
 struct ModelFiles {
-  Json config;                   // config.json, or what stands for it
+  Json config;                   // config.json, or what stands for it; of the language model
   std::string config_name;       // in messages
+  bool wrapper = false;          // it is of a model with a language model in it
   std::string architecture;      // "LlamaForCausalLM"; build_model finds it
   std::optional<DType> dtype;    // dtype / torch_dtype; nullopt: that of the weights
   std::vector<int32_t> eos_ids;  // generation_config.json, where there is none config.json

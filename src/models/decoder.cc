@@ -15,8 +15,11 @@ void check_ranks(const DecoderSpec& spec, Rank rank) {
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       const int64_t heads = mixer.attention.heads.units(), kv = mixer.attention.kv_heads.units();
+      const bool blocks_fit =
+          rank.size == 1 ||
+          mixer.attention.heads.size / rank.size % mixer.attention.heads.multiple_of == 0;
       bool kv_fits = kv % rank.size == 0 || rank.size % kv == 0;
-      if (heads % rank.size != 0 || !kv_fits) {
+      if (heads % rank.size != 0 || !kv_fits || !blocks_fit) {
         fail(
             ErrorKind::usage,
             "--tensor-parallel-size {} does not divide the model's {} heads and {} KV heads evenly",
@@ -177,16 +180,16 @@ void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
   kv_scales_ = std::move(scales);
 }
 
-void CausalLM::forward(const Kernels& kernels, const Batch& batch, const Activations& act,
+void CausalLM::forward(const Context& context, const Batch& batch, const Activations& act,
                        size_t unit) const {
   int64_t rows = std::ssize(batch.rows.ids);
-  if (unit == 0) return embedding_->forward(kernels, batch.rows, act);
+  if (unit == 0) return embedding_->forward(context.kernels, batch.rows, act);
   if (const size_t i = unit - 1; i < layers_.size()) {
     const bool delta = i > 0 || embedding_->leaves_delta();
-    return layers_[i]->forward({kernels, group_}, batch, act, delta);
+    return layers_[i]->forward(context, batch, act, delta);
   }
   Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
-  norm_->forward_add(kernels, act.residual(rows), normed, normed);
+  norm_->forward_add(context.kernels, act.residual(rows), normed, normed);
 }
 
 void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {

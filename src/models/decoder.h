@@ -86,7 +86,7 @@ class CausalLM : public Module {
   // Rows through the units before the head, each when the one before it is done; what comes out of
   // the last, the final norm, is in act.normed(rows).
   size_t forward_units() const { return layers_.size() + 2; }
-  void forward(const Kernels& kernels, const Batch& batch, const Activations& act,
+  void forward(const Context& context, const Batch& batch, const Activations& act,
                size_t unit) const;
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
   // are padding.
@@ -100,7 +100,6 @@ class CausalLM : public Module {
  private:
   DecoderSpec spec_;
   Rank rank_;
-  SoloGroup group_;
   size_t mixers_ = 0;
   std::vector<KvScales> kv_scales_;
   bool grouped_weights_ = false;

@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/kernels.h"
 #include "src/models/rope.h"
-#include "src/nn/shard.h"
+#include "src/nn/param.h"
 
 namespace sluice {
 
@@ -22,6 +23,7 @@ struct NormSpec {
 
 struct PartSpec {
   std::string source;
+  View view = {};  // of its tensor
 };
 
 // Parts with one input; neighbours become one product.
@@ -30,6 +32,11 @@ struct LinearSpec {
   std::vector<PartSpec> parts;
   bool bias = false;
 };
+
+// A layer that is one tensor, under its own name.
+inline LinearSpec one_linear(const std::string& name, bool bias, bool transposed = false) {
+  return {name, {{name, {.transposed = transposed}}}, bias};
+}
 
 // Softmax attention over all tokens before, or a window of them.
 struct AttentionSpec {
@@ -40,7 +47,10 @@ struct AttentionSpec {
   int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
   // How queries and keys are rotated by the model's angles; nullopt: not at all.
   std::optional<RopePairing> rope = RopePairing::halves;
-  LinearSpec qkv;     // three parts
+  LinearSpec qkv;  // three parts
+  // Of each head of q and of k, before rope; nullopt: none.
+  std::optional<NormSpec> q_norm = {};
+  std::optional<NormSpec> k_norm = {};
   LinearSpec output;  // one part
 };
 
@@ -93,6 +103,10 @@ struct DecoderSpec {
   // The table is read from the head's tensor, as there is no other.
   bool embedding_from_head = false;
 
+  // Prefixes under which checkpoints have these names: the one that they are declared with, and
+  // others in its place.
+  std::vector<std::string> prefixes;
+
   const LayerSpec& layer(size_t i) const { return kinds[layers[i]]; }
   // Positions that it is made for: max_positions, or what the rope's scaling extends them to.
   int64_t usable_positions() const { return rope ? rope->usable_positions() : max_positions; }
@@ -106,5 +120,8 @@ struct DecoderSpec {
 
 // `name` for one layer.
 std::string name_in_layer(const std::string& name, int64_t layer);
+
+// Puts `to` in the place of `from` in all names that begin with it.
+void replace_prefix(DecoderSpec& spec, std::string_view from, std::string_view to);
 
 }  // namespace sluice

@@ -23,15 +23,21 @@ struct Family {
   // Patterns ('*' matches anything) of checkpoint tensors that the family knows and does not need,
   // beside those that no family needs. They are listed, not read.
   std::vector<std::string_view> ignorable;
+  // What `model_type` of a text_config may be, too: a wrapper's own name for this family.
+  std::vector<std::string_view> text_types = {};
 };
 
 std::span<const Family> families();
-// The first that `architectures` names, in letters of either case; where it names none, the one of
-// `model_type`, with a warning. Throws Error(refused) that names the supported ones.
+// A wrapper (Mistral3ForConditionalGeneration) is the family of its text_config; its tensors may
+// have "language_model." in front or inside of their names, and its towers and projectors are
+// ignored. The first that `architectures` names, in letters of either case; where it names none,
+// the one of `model_type`, with a warning. Throws Error(refused) that names the supported ones.
 const Family& find_family(const JsonFields& config);
 
 std::vector<Family> llama_families();    // llama.cc
 std::vector<Family> mistral_families();  // mistral.cc
+std::vector<Family> phi3_families();     // phi3.cc
+std::vector<Family> qwen_families();     // qwen.cc
 
 // A model as its files describe it: placeholders only.
 struct Model {

@@ -65,7 +65,8 @@ DecoderSpec llama_layout(const JsonFields& c, const LlamaDefaults& defaults) {
       read_size(c, "intermediate_size", defaults.intermediate_size, 4 * kMaxWidth);
   const Heads heads = read_heads(c, spec.hidden_size,
                                  {.absent_heads = defaults.num_attention_heads,
-                                  .absent_kv_heads = defaults.num_key_value_heads});
+                                  .absent_kv_heads = defaults.num_key_value_heads,
+                                  .absent_head_dim = defaults.head_dim});
   const float eps = read_eps(c, "rms_norm_eps", defaults.rms_norm_eps);
   spec.kinds = {llama_layer(heads, mlp_width, eps)};
   spec.kinds.front().mlps.front().mlp.activation =
@@ -74,7 +75,10 @@ DecoderSpec llama_layout(const JsonFields& c, const LlamaDefaults& defaults) {
                          read_size(c, "num_hidden_layers", defaults.num_hidden_layers, kMaxLayers)),
                      0);
   spec.norm = {"model.norm", {eps}};
-  spec.rope = parse_rope(c, {heads.head_dim, spec.max_positions, defaults.rope_theta});
+  spec.rope = parse_rope(c, {.head_dim = heads.head_dim,
+                             .max_positions = spec.max_positions,
+                             .default_theta = defaults.rope_theta,
+                             .part_key = defaults.part_key});
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", defaults.tie_word_embeddings);
   return spec;
 }

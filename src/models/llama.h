@@ -18,12 +18,15 @@ struct LlamaDefaults {
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;
-  std::optional<int64_t> num_key_value_heads;  // nullopt: as many as there are heads
+  std::optional<int64_t> num_key_value_heads = {};  // nullopt: as many as there are heads
+  std::optional<int64_t> head_dim = {};             // nullopt: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 0;
   double rope_theta = 0;
   std::string_view hidden_act = "silu";
   bool tie_word_embeddings = false;
+  // config.json's key for the share of each head that rope rotates; nullptr: all.
+  const char* part_key = nullptr;
 };
 
 // One kind of layer: full attention with rope, a gated MLP, no biases.

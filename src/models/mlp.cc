@@ -6,12 +6,12 @@ Mlp::Mlp(const MlpSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
     : Module(name_in_layer(spec.name, layer)), spec_(spec) {
   std::vector<LinearPart> parts;
   for (const PartSpec& part : spec.up.parts)
-    parts.push_back(
-        {name_in_layer(part.source, layer), spec.width.size, Shard::by_rows(spec.width)});
+    parts.push_back({name_in_layer(part.source, layer), spec.width.size, Shard::by_rows(spec.width),
+                     part.view});
   up_ = &add_child<Linear>(name_in_layer(spec.up.name, layer), parts, hidden_size, spec.up.bias,
                            rank);
-  parts = {
-      {name_in_layer(spec.down.parts[0].source, layer), hidden_size, Shard::by_cols(spec.width)}};
+  parts = {{name_in_layer(spec.down.parts[0].source, layer), hidden_size,
+            Shard::by_cols(spec.width), spec.down.parts[0].view}};
   down_ = &add_child<Linear>(name_in_layer(spec.down.name, layer), parts, spec.width.size,
                              spec.down.bias, rank);
 }

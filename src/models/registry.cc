@@ -24,6 +24,20 @@ constexpr std::array<std::string_view, 17> kIgnorable{
     "*.masked_bias",  "*.attn.bias",        "*.self_attn.bias", "optimizer.*", "lr_scheduler.*",
     "*.exp_avg",      "*.exp_avg_sq"};
 
+// What a wrapper has beside its language model.
+constexpr std::array<std::string_view, 12> kBesideLanguageModel{"vision_tower.*",
+                                                                "*.vision_tower.*",
+                                                                "vision_model.*",
+                                                                "*.vision_model.*",
+                                                                "visual.*",
+                                                                "*.visual.*",
+                                                                "multi_modal_projector.*",
+                                                                "*.multi_modal_projector.*",
+                                                                "audio_tower.*",
+                                                                "*.audio_tower.*",
+                                                                "mtp.*",
+                                                                "*.mtp.*"};
+
 bool same_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(
       a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
@@ -79,7 +93,7 @@ std::vector<std::string> parse_architectures(const JsonFields& config) {
 std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
-    for (auto* families : {llama_families, mistral_families})
+    for (auto* families : {llama_families, mistral_families, phi3_families, qwen_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
   }();
@@ -89,7 +103,9 @@ std::span<const Family> families() {
 const Family& find_family(const JsonFields& config) {
   std::vector<std::string> names = parse_architectures(config);
   std::string model_type = io::printable(config.string_or("model_type", ""));
-  auto of_type = std::ranges::find(families(), model_type, &Family::model_type);
+  auto of_type = std::ranges::find_if(families(), [&](const Family& f) {
+    return f.model_type == model_type || std::ranges::count(f.text_types, model_type) > 0;
+  });
   for (const std::string& name : names) {
     auto family = std::ranges::find_if(
         families(), [&](const Family& f) { return same_letters(f.architecture, name); });
@@ -125,6 +141,8 @@ void apply(const SourceFacts& facts, Model& model) {
     for (MixerBranch& mixer : layer.mixers) {
       if (facts.interleaved_rope && mixer.attention.rope)
         mixer.attention.rope = RopePairing::neighbours;
+      for (std::optional<NormSpec>* norm : {&mixer.attention.q_norm, &mixer.attention.k_norm})
+        if (*norm) store_one(**norm);
       store_one(mixer.norm);
     }
     for (MlpBranch& mlp : layer.mlps) store_one(mlp.norm);
@@ -151,11 +169,38 @@ Model read_model(const ModelSource& source) {
   apply(source.facts(), model);
   model.ignorable.assign(kIgnorable.begin(), kIgnorable.end());
   model.ignorable.insert(model.ignorable.end(), family.ignorable.begin(), family.ignorable.end());
+  if (!model.files.wrapper) return model;
+  model.ignorable.insert(model.ignorable.end(), kBesideLanguageModel.begin(),
+                         kBesideLanguageModel.end());
+  if (model.spec.prefixes.empty())
+    model.spec.prefixes = {"model.", "model.language_model.", "language_model.model."};
   return model;
 }
 
+namespace {
+
+// The prefix under which the checkpoint has the final norm; the declared one, where it has it under
+// none.
+void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
+  const std::string declared = spec.prefixes.empty() ? "" : spec.prefixes.front();
+  const std::string rest = spec.norm.name.substr(declared.size()) + ".weight";
+  for (const std::string& prefix : spec.prefixes) {
+    if (index.find(prefix + rest) == nullptr) continue;
+    replace_prefix(spec, declared, prefix);
+    break;
+  }
+  // A head of a language model that is a module of a wrapper.
+  const std::string wrapped = "language_model." + spec.head;
+  if (index.find(wrapped + ".weight") != nullptr) spec.head = wrapped;
+}
+
+}  // namespace
+
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
-  if (index != nullptr) choose_embeddings(model.spec, *index);
+  if (index != nullptr) {
+    choose_prefix(model.spec, *index);
+    choose_embeddings(model.spec, *index);
+  }
   if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
   model.root = std::make_unique<CausalLM>(model.spec, rank);
   // What is quantized already stays in its groups.

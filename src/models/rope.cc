@@ -12,8 +12,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, RopeKind>, 7> kKinds{
+// mrope gives each of three axes its own positions, which agree where all is text.
+constexpr std::array<std::pair<std::string_view, RopeKind>, 8> kKinds{
     {{"default", RopeKind::plain},
+     {"mrope", RopeKind::plain},
      {"linear", RopeKind::linear},
      {"dynamic", RopeKind::dynamic},
      {"yarn", RopeKind::yarn},
@@ -118,16 +120,32 @@ void refuse_nested(const JsonFields& scaling) {
   }
 }
 
-// A part of each head: transformers refuses that with a scaling, and without one does not look.
+constexpr const char* kPart = "partial_rotary_factor";
+
+// A part of each head in a family that rotates all of it: transformers refuses that with a scaling,
+// and without one does not look.
 void check_whole_head_turns(const JsonFields& scaling, const JsonFields& config, RopeKind kind) {
-  constexpr const char* kKey = "partial_rotary_factor";
-  const JsonFields& from = scaling.has(kKey) ? scaling : config;
-  double part = from.number_or(kKey, 1);
+  const JsonFields& from = scaling.has(kPart) ? scaling : config;
+  double part = from.number_or(kPart, 1);
   if (part == 1) return;
   if (kind != RopeKind::plain)
-    fail(ErrorKind::refused, "{}: {} is {}, which is not supported", from.where(), kKey, part);
+    fail(ErrorKind::refused, "{}: {} is {}, which is not supported", from.where(), kPart, part);
   log::warning("{}: {} is {}, but all of each head is rotated, as in transformers", from.where(),
-               kKey, part);
+               kPart, part);
+}
+
+// Elements of a head that are rotated.
+int64_t rotated(const JsonFields& scaling, const JsonFields& config, const RopeModel& model) {
+  config.refuse_null({model.part_key});
+  const JsonFields& from = scaling.has(kPart) ? scaling : config;
+  const char* key = scaling.has(kPart) ? kPart : model.part_key;
+  const double part = from.number_or(key, model.default_part);
+  const double dim = static_cast<double>(model.head_dim) * part;
+  if (!(part > 0) || part > 1 || static_cast<int64_t>(dim) % 2 != 0 || dim < 2) {
+    fail(ErrorKind::refused, "{}: {} is {}, of heads of {}: an even number must be rotated",
+         from.where(), key, part, model.head_dim);
+  }
+  return static_cast<int64_t>(dim);
 }
 
 // Each number may be fine and what follows from them not: it overflows float32, or is divided by
@@ -182,9 +200,10 @@ void scale_llama3(const RopeConfig& rope, std::vector<double>& inverse) {
 
 RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
   static const Json kNone = Json::object();
+  constexpr const char* kTheta = "rope_theta";
   auto given = [&](const char* key) { return config.has(key) && !config.raw(key).empty(); };
   RopeConfig rope;
-  rope.dim = model.dim;
+  rope.dim = model.head_dim;
   rope.max_positions = model.max_positions;
   rope.original_positions = model.max_positions;
   const char* key = given("rope_scaling") ? "rope_scaling" : "rope_parameters";
@@ -192,14 +211,19 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
   const bool any = given(key);
   JsonFields s(any ? config.raw(key) : kNone, any ? config.where() + ": " + key : config.where());
   refuse_nested(s);
-  config.refuse_null({"rope_theta"});
-  s.refuse_null({"rope_theta"});
-  warn_if_different(s, "rope_theta", config, "rope_theta");
-  const JsonFields& with_theta = s.has("rope_theta") ? s : config;
+  config.refuse_null({model.theta_key});
+  s.refuse_null({kTheta});
+  warn_if_different(s, kTheta, config, model.theta_key);
+  const JsonFields& with_theta = s.has(kTheta) ? s : config;
+  const char* theta_key = s.has(kTheta) ? kTheta : model.theta_key;
   rope.theta =
-      positive(with_theta, "rope_theta", with_theta.number_or("rope_theta", model.default_theta));
+      positive(with_theta, theta_key, with_theta.number_or(theta_key, model.default_theta));
   rope.kind = parse_kind(s);
-  check_whole_head_turns(s, config, rope.kind);
+  if (model.part_key == nullptr) {
+    check_whole_head_turns(s, config, rope.kind);
+  } else {
+    rope.dim = rotated(s, config, model);
+  }
   parse_scaling(s, config, rope);
   check_finite(rope, config.where());
   return rope;

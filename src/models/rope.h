@@ -39,11 +39,16 @@ struct RopeConfig {
   bool depends_on_length() const { return kind == RopeKind::dynamic || kind == RopeKind::longrope; }
 };
 
-// What a model says of itself outside of its rope fields.
+// What a model says of itself outside of its rope fields, and the names that its family gives them.
 struct RopeModel {
-  int64_t dim = 0;
+  int64_t head_dim = 0;
   int64_t max_positions = 0;
   double default_theta = 10000;
+  const char* theta_key = "rope_theta";
+  // The share of each head that is rotated, where a scaling has no partial_rotary_factor; nullptr:
+  // the family rotates whole heads, whatever config.json says.
+  const char* part_key = nullptr;
+  double default_part = 1;
 };
 // Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Where several say one
 // thing, what counts is what counts in transformers 5, with a warning if they differ. Throws

@@ -56,6 +56,7 @@ class Norm : public Module {
  public:
   // `params` without its bias, which the module has if `bias` says so.
   Norm(std::string path, int64_t size, const NormParams& params, bool bias);
+  // x is `size` columns wide, or some times that (heads), each normed by itself.
   void forward(const Kernels& kernels, Tensor x, Tensor y) const;
   // residual += x; y = norm(residual)
   void forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const;

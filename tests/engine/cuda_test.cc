@@ -30,6 +30,7 @@ struct How {
   bool on_device = true;
   const char* place = "";
   bool unusual = false;  // norms of codes, blocks of 5 tokens
+  fs::path spill = {};
 };
 
 SessionOptions options_for(const fs::path& model, const How& how) {
@@ -40,6 +41,7 @@ SessionOptions options_for(const fs::path& model, const How& how) {
   options.threads = 2;
   options.quantize.scheme = *find_quant_scheme(how.scheme);
   if (*how.place != 0) options.place = parse_place_rules(how.place);
+  if (!how.spill.empty()) options.spill.directories = {how.spill};
   if (how.unusual) {
     options.quantize.roles.insert(ParamRole::norm);
     options.block_size = 5;
@@ -91,6 +93,23 @@ TEST_P(CudaGolden, Bfloat16WithinItsTolerance) {
     SCOPED_TRACE(testing::Message() << "prompt " << i);
     test::Golden golden = file_.golden(i);
     file_.expect_bfloat16(run_model(GetParam(), golden.ids, 1, {}), golden);
+  }
+}
+
+// Read anew by every pass, from the checkpoint or from host memory.
+TEST_P(CudaGolden, StreamedWeightsGiveTheSameBits) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  const test::Golden golden = file_.golden(0);
+  for (const char* scheme : {"none", "fp8_per_channel"}) {
+    const Outcome resident = run_model(GetParam(), golden.ids, 2, {.scheme = scheme});
+    for (const char* place : {"*=disk", "*=host"}) {
+      SCOPED_TRACE(testing::Message() << scheme << ", " << place);
+      test::TempDir spill;
+      Outcome streamed = run_model(GetParam(), golden.ids, 2,
+                                   {.scheme = scheme, .place = place, .spill = spill.path()});
+      EXPECT_EQ(streamed.logits, resident.logits);
+      EXPECT_EQ(streamed.greedy, resident.greedy);
+    }
   }
 }
 

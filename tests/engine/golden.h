@@ -32,8 +32,12 @@ inline std::filesystem::path model_in(const std::filesystem::path& folder) {
 
 inline bool is_supported(const std::filesystem::path& folder) {
   const Json config = open_model(model_in(folder))->config();
+  const bool wrapper = config.contains("text_config");
+  const auto name = wrapper ? config["text_config"].at("model_type").get<std::string>()
+                            : config.at("architectures").at(0).get<std::string>();
   return std::ranges::any_of(families(), [&](const Family& f) {
-    return f.architecture == config.at("architectures").at(0).get<std::string>();
+    if (!wrapper) return f.architecture == name;
+    return f.model_type == name || std::ranges::count(f.text_types, name) > 0;
   });
 }
 

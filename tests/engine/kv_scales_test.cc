@@ -95,8 +95,9 @@ class Loaded {
     std::vector<int64_t> slots(ids.size());
     std::iota(slots.begin(), slots.end(), 0);
     const KvRows kv{{&chunk, 1}, slots};
+    const SoloGroup group;
     for (size_t unit = 0; unit < model.forward_units(); ++unit)
-      model.forward(*kernels,
+      model.forward({*kernels, group},
                     {{.ids = ids, .host_ids = ids, .kv = {&kv, 1}, .cos = cos, .sin = sin}, mixers},
                     act, unit);
 

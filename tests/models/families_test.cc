@@ -7,6 +7,7 @@
 #include <string>
 
 #include "src/base/error.h"
+#include "tests/support/checkpoint.h"
 #include "tests/support/temp.h"
 
 namespace sluice {
@@ -62,17 +63,31 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
     EXPECT_EQ(attention(c).kv_heads.units(), expected["num_key_value_heads"]);
     EXPECT_EQ(attention(c).head_dim, expected["head_dim"]);
     EXPECT_EQ(c.max_positions, expected["max_position_embeddings"]);
-    EXPECT_EQ(c.norm.params.eps, expected["rms_norm_eps"].get<float>());
-    EXPECT_EQ(expected["hidden_act"], "silu");
-    EXPECT_EQ(mlp(c).activation, Activation::silu);
+    EXPECT_EQ(c.norm.params.eps, expected["eps"].get<float>());
+    Json activation{{"activation", expected["hidden_act"]}};
+    EXPECT_EQ(mlp(c).activation,
+              read_activation(JsonFields(activation, "defaults"), "activation", ""));
     EXPECT_EQ(c.tie_word_embeddings, expected["tie_word_embeddings"]);
-    EXPECT_EQ(attention(c).qkv.bias || attention(c).output.bias,
-              expected.value("attention_bias", false));
-    EXPECT_EQ(mlp(c).up.bias || mlp(c).down.bias, expected.value("mlp_bias", false));
-    EXPECT_EQ(expected["rope_parameters"]["rope_type"], "default");
+    if (expected.contains("attention_bias")) {
+      EXPECT_EQ(attention(c).qkv.bias && attention(c).output.bias, expected["attention_bias"]);
+    }
+    if (expected.contains("mlp_bias")) {
+      EXPECT_EQ(mlp(c).up.bias && mlp(c).down.bias, expected["mlp_bias"]);
+    }
+    EXPECT_EQ(c.kinds.front().mlps.front().input == BranchInput::layer_input,
+              expected.value("use_parallel_residual", false));
+    EXPECT_THAT(windows(c),
+                Each(expected.contains("sliding_window") && !expected["sliding_window"].is_null()
+                         ? expected["sliding_window"].get<int64_t>()
+                         : 0));
+    ASSERT_EQ(c.rope.has_value(), expected.contains("rope_parameters"));
+    if (!c.rope) continue;
+    const Json& rope = expected["rope_parameters"];
+    EXPECT_EQ(rope["rope_type"], "default");
     EXPECT_EQ(c.rope->kind, RopeKind::plain);
-    EXPECT_EQ(c.rope->theta, expected["rope_parameters"]["rope_theta"]);
-    EXPECT_THAT(windows(c), Each(expected.value("sliding_window", 0)));
+    EXPECT_EQ(c.rope->theta, rope["rope_theta"]);
+    EXPECT_EQ(static_cast<double>(c.rope->dim), static_cast<double>(attention(c).head_dim) *
+                                                    rope.value("partial_rotary_factor", 1.0));
   }
 }
 
@@ -88,8 +103,9 @@ TEST(Families, ANullIsNoAbsentKey) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
                           "hidden_act", "tie_word_embeddings", "rope_theta"}) {
-    for (const Family& family : families()) {
-      EXPECT_THAT(refusal(std::string(family.architecture), Json::object({{key, nullptr}})),
+    for (const char* family :
+         {"LlamaForCausalLM", "MistralForCausalLM", "MinistralForCausalLM", "Phi3ForCausalLM"}) {
+      EXPECT_THAT(refusal(family, Json::object({{key, nullptr}})),
                   HasSubstr(fmt::format("{} is null", key)));
     }
   }
@@ -107,6 +123,38 @@ TEST(Families, WindowsOfLayers) {
   EXPECT_THAT(windows(parse("MistralForCausalLM", config)), Each(7));
   config["sliding_window"] = 0;
   EXPECT_THAT(refusal("MistralForCausalLM", config), HasSubstr("sliding_window"));
+}
+
+TEST(Families, RopeOnAPartOfEachHead) {
+  Json config{{"hidden_size", 128}, {"num_attention_heads", 2}, {"partial_rotary_factor", 0.75}};
+  EXPECT_EQ(parse("Phi3ForCausalLM", config).rope->dim, 48);
+  EXPECT_EQ(parse("LlamaForCausalLM", config).rope->dim, 64);  // all, as in transformers
+  for (double part : {0.0, -0.5, 1.5, 0.01, 0.05}) {
+    config["partial_rotary_factor"] = part;
+    EXPECT_THAT(refusal("Phi3ForCausalLM", config), HasSubstr("partial_rotary_factor")) << part;
+  }
+}
+
+// A model that has a language model in it: sizes, names and what is beside it.
+TEST(Families, WrappersAreTheirLanguageModel) {
+  test::TempDir dir;
+  Json text = test::tiny_config();
+  text.erase("architectures");
+  text["tie_word_embeddings"] = true;
+  text["eos_token_id"] = 3;
+  const Json config{{"architectures", {"Mistral3ForConditionalGeneration"}},
+                    {"model_type", "mistral3"},
+                    {"dtype", "float16"},
+                    {"tie_word_embeddings", false},
+                    {"vision_config", {{"hidden_size", 5}}},
+                    {"text_config", text}};
+  test::write_file(dir / "config.json", config.dump());
+  Model model = read_model(*open_model(dir.path()));
+  EXPECT_EQ(model.files.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(model.files.dtype, DType::f16);
+  EXPECT_THAT(model.files.eos_ids, testing::ElementsAre(3));
+  EXPECT_FALSE(model.spec.tie_word_embeddings);
+  EXPECT_EQ(model.spec.hidden_size, test::tiny_config()["hidden_size"]);
 }
 
 struct Naming {

@@ -6,16 +6,27 @@ Needs transformers (5.24.0 when the file was made), without torch: make_defaults
 import json
 
 import transformers
-from transformers import LlamaConfig, MinistralConfig, MistralConfig
+from transformers import (LlamaConfig, MinistralConfig, MistralConfig, Phi3Config, Qwen2Config,
+                          Qwen3Config)
 
-KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-        "num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", "tie_word_embeddings",
-        "sliding_window", "attention_bias", "mlp_bias", "rope_parameters")
-CLASSES = {"LlamaForCausalLM": LlamaConfig, "MistralForCausalLM": MistralConfig, "MinistralForCausalLM": MinistralConfig}
+# Under the first name that a class has.
+KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner"), ("num_hidden_layers",), ("num_attention_heads",),
+        ("num_key_value_heads",), ("max_position_embeddings",), ("eps", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+        ("hidden_act", "activation_function"), ("tie_word_embeddings",), ("sliding_window",), ("attention_bias",),
+        ("mlp_bias",), ("rope_parameters",), ("use_parallel_residual",))
+CLASSES = {"LlamaForCausalLM": LlamaConfig,
+           "MistralForCausalLM": MistralConfig, "MinistralForCausalLM": MinistralConfig, "Phi3ForCausalLM": Phi3Config,
+           "Qwen2ForCausalLM": Qwen2Config, "Qwen3ForCausalLM": Qwen3Config}
 
 
 def defaults(config):
-    values = {key: getattr(config, key) for key in KEYS if hasattr(config, key)}
+    values = {}
+    for names in KEYS:
+        for name in names:
+            if hasattr(config, name):
+                values[names[0]] = getattr(config, name)
+                break
+    values["num_key_value_heads"] = values.get("num_key_value_heads", config.num_attention_heads)
     values["head_dim"] = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return values
 

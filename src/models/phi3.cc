@@ -1,0 +1,41 @@
+// Phi3ForCausalLM (Phi-3, Phi-3.5, Phi-4 and their mini models): Llama's layout, where q, k and v
+// are one tensor, and gate and up another.
+#include "src/models/config.h"
+#include "src/models/families.h"
+#include "src/models/llama.h"
+
+namespace sluice {
+namespace {
+
+constexpr LlamaDefaults kDefaults{.vocab_size = 32064,
+                                  .hidden_size = 3072,
+                                  .intermediate_size = 8192,
+                                  .num_hidden_layers = 32,
+                                  .num_attention_heads = 32,
+                                  .num_key_value_heads = std::nullopt,
+                                  .max_position_embeddings = 4096,
+                                  .rms_norm_eps = 1e-5,
+                                  .rope_theta = 10000,
+                                  .part_key = "partial_rotary_factor"};
+
+// The parts of one tensor, one after the other.
+void fuse(LinearSpec& linear, std::initializer_list<int64_t> first_outputs) {
+  linear.parts.clear();
+  for (int64_t first : first_outputs) linear.parts.push_back({linear.name, {.first = first}});
+}
+
+DecoderSpec parse_phi3(const JsonFields& config) {
+  DecoderSpec spec = llama_layout(config, kDefaults);
+  LayerSpec& layer = spec.kinds.front();
+  AttentionSpec& attention = layer.mixers.front().attention;
+  fuse(attention.qkv, {0, attention.heads.size, attention.heads.size + attention.kv_heads.size});
+  fuse(layer.mlps.front().mlp.up, {0, layer.mlps.front().mlp.width.size});
+  use_windows(spec, read_windows(config, std::nullopt, std::ssize(spec.layers)));
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Family> phi3_families() { return {{"Phi3ForCausalLM", "phi3", parse_phi3, {}}}; }
+
+}  // namespace sluice
