@@ -34,10 +34,12 @@ std::span<const Family> families();
 // the one of `model_type`, with a warning. Throws Error(refused) that names the supported ones.
 const Family& find_family(const JsonFields& config);
 
-std::vector<Family> llama_families();    // llama.cc
-std::vector<Family> mistral_families();  // mistral.cc
-std::vector<Family> phi3_families();     // phi3.cc
-std::vector<Family> qwen_families();     // qwen.cc
+std::vector<Family> gpt2_families();      // gpt2.cc
+std::vector<Family> gpt_neox_families();  // gpt_neox.cc
+std::vector<Family> llama_families();     // llama.cc
+std::vector<Family> mistral_families();   // mistral.cc
+std::vector<Family> phi3_families();      // phi3.cc
+std::vector<Family> qwen_families();      // qwen.cc
 
 // A model as its files describe it: placeholders only.
 struct Model {

@@ -93,7 +93,8 @@ std::vector<std::string> parse_architectures(const JsonFields& config) {
 std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
-    for (auto* families : {llama_families, mistral_families, phi3_families, qwen_families})
+    for (auto* families : {gpt2_families, gpt_neox_families, llama_families, mistral_families,
+                           phi3_families, qwen_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
   }();

@@ -185,8 +185,8 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
     names.insert(model.filename().string());
     EXPECT_TRUE(test::is_supported(model)) << model;
   }
-  for (const char* name :
-       {"llama_rope_dynamic", "llama_tied", "mistral_sliding", "gguf_bf16_tied", "phi3_longrope"})
+  for (const char* name : {"llama_rope_dynamic", "llama_tied", "mistral_sliding", "gguf_bf16_tied",
+                           "gpt2_noprefix", "gpt_neox", "phi3_longrope"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

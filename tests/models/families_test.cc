@@ -109,6 +109,13 @@ TEST(Families, ANullIsNoAbsentKey) {
                   HasSubstr(fmt::format("{} is null", key)));
     }
   }
+  for (const char* key : {"vocab_size", "n_embd", "n_layer", "n_head", "n_positions",
+                          "activation_function", "layer_norm_epsilon", "tie_word_embeddings"})
+    EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{key, nullptr}})), HasSubstr(key));
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "rotary_pct", "rotary_emb_base",
+        "hidden_act", "layer_norm_eps", "attention_bias", "use_parallel_residual"})
+    EXPECT_THAT(refusal("GPTNeoXForCausalLM", Json::object({{key, nullptr}})), HasSubstr(key));
   for (const char* key : {"attention_bias", "mlp_bias"})
     EXPECT_THAT(refusal("LlamaForCausalLM", Json::object({{key, nullptr}})), HasSubstr(key));
 }
@@ -125,8 +132,24 @@ TEST(Families, WindowsOfLayers) {
   EXPECT_THAT(refusal("MistralForCausalLM", config), HasSubstr("sliding_window"));
 }
 
+TEST(Families, WhatGpt2CannotComputeIsRefused) {
+  for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
+    EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{key, true}})), HasSubstr(key));
+  EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{"scale_attn_weights", false}})),
+              HasSubstr("scale_attn_weights"));
+  DecoderSpec c = parse("GPT2LMHeadModel", {{"n_inner", nullptr}, {"n_embd", 96}});
+  EXPECT_EQ(mlp(c).width.size, 4 * 96);
+}
+
 TEST(Families, RopeOnAPartOfEachHead) {
-  Json config{{"hidden_size", 128}, {"num_attention_heads", 2}, {"partial_rotary_factor", 0.75}};
+  Json config{{"hidden_size", 128}, {"num_attention_heads", 2}};
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->dim, 16);
+  config["rotary_pct"] = 0.5;
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->dim, 32);
+  config["rope_parameters"] = {{"rope_theta", 500.0}, {"partial_rotary_factor", 0.75}};
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->dim, 48);
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->theta, 500);
+  config = {{"hidden_size", 128}, {"num_attention_heads", 2}, {"partial_rotary_factor", 0.75}};
   EXPECT_EQ(parse("Phi3ForCausalLM", config).rope->dim, 48);
   EXPECT_EQ(parse("LlamaForCausalLM", config).rope->dim, 64);  // all, as in transformers
   for (double part : {0.0, -0.5, 1.5, 0.01, 0.05}) {
