@@ -51,6 +51,11 @@ Session::Session(SessionOptions options, Session* host)
                                              : make_cpu_backend(options_.isa, *pool_)) {
   for (const std::filesystem::path& directory : options_.spill.directories)
     spill_bytes_ = std::max(spill_bytes_, spill_limit(directory, options_.spill.limit));
+  if (!options_.spill.directories.empty()) {
+    row_copies_.emplace(checkpoint_.index(), model(), std::filesystem::canonical(options_.model),
+                        options_.spill);
+    if (row_copies_->empty()) row_copies_.reset();
+  }
   if (host == nullptr) checkpoint_.load_tokenizer();
   compute_ = choose_compute(options_.dtype, checkpoint_.weights_dtype());
   if (is_float8(kv_dtype())) model().root->use_kv_scales(read_kv_scales(*model().root, index()));
@@ -184,37 +189,9 @@ int64_t Session::longest_sequence() {
   return 1 + static_cast<int64_t>(std::ranges::partition_point(longer, good) - longer.begin());
 }
 
-std::optional<MemoryPlan> Session::fitting_plan(const RunShape& shape) {
-  try {
-    return sluice::place(model(), index(), options_.quantize, shape, budget(), runtime_bytes_);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::no_fit) throw;
-    return std::nullopt;
-  }
-}
-
-MemoryPlan Session::predict(const RunShape& shape) {
-  if (auto plan = fitting_plan(shape)) return *std::move(plan);
-  return smallest(shape);
-}
-
-std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
-                                                 const QuantizeRequest& quantize) {
-  MemoryPlan plan = sluice::place(model(), index(), quantize, shape, budget, runtime_bytes_);
-  ReadPlan read = compile(model(), index(), quantize, plan.effort.staging, plan.placement);
-  return {std::move(plan), std::move(read)};
-}
-
-MemoryPlan Session::smallest(const RunShape& shape) {
-  return smallest_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
-}
-
-MemoryPlan Session::smallest_resident(const RunShape& shape) {
-  return smallest_resident_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
-}
-
 const MemoryPlan& Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
+  uses_copies_ = row_copies_ && row_copies_->in_use();
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
   runtime_ = ledger_.lease(Place::host, Use::runtime, "process",
@@ -263,6 +240,7 @@ void Session::reserve_device() {
 
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
+  copy_rows(stop);
   reserve_device();
   fill(progress, stop);
 }
@@ -290,6 +268,13 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          "with such a cache",
          model.string(), options_.model.string());
   }
+  if (uses_copies_) {
+    fail(ErrorKind::usage,
+         "{}: weights cannot be exchanged while those of {} are streamed from a copy by rows; give "
+         "more --memory",
+         model.string(), options_.model.string());
+  }
+  row_copies_.reset();  // of the checkpoint that goes
   Placed next = *placed_;
   next.read =
       std::make_shared<ReadPlan>(compile(this->model(), other.index(), options_.quantize,

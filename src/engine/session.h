@@ -16,6 +16,7 @@
 #include "src/base/thread_pool.h"
 #include "src/engine/checkpoint.h"
 #include "src/engine/loaded_model.h"
+#include "src/load/row_copies.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
 #include "src/plan/rates.h"
@@ -62,7 +63,10 @@ class Session {
   Model& model() { return checkpoint_.model(); }
   const Model& model() const { return checkpoint_.model(); }
   const DecoderSpec& spec() const { return model().root->spec(); }
-  const io::CheckpointIndex& index() const { return checkpoint_.index(); }
+  // With copies by rows, where the plan that was made last needs them.
+  const io::CheckpointIndex& index() const {
+    return row_copies_ ? row_copies_->index() : checkpoint_.index();
+  }
   // Null when the directory has none, or one that cannot be used; need_tokenizer() then says why as
   // Error(refused).
   const Tokenizer* tokenizer() const { return checkpoint_.tokenizer(); }
@@ -153,6 +157,8 @@ class Session {
   std::shared_ptr<const Placed> placed(const RunShape& shape, uint64_t budget);
   int64_t longest_sequence();
   void fill(LoadProgress& progress, const std::stop_token& stop);
+  MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
+  void copy_rows(const std::stop_token& stop);
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
   void remember(std::span<const Observation> seen) const;
   bool loaded_from_disk() const;
@@ -169,6 +175,9 @@ class Session {
   FreeMemory free_;
   uint64_t peak_before_ = process_peak_rss();
   Checkpoint checkpoint_;
+  std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
+  bool uses_copies_ = false;             // what place() has decided
+  bool is_loaded_ = false;
   RememberedShape read_shape_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;

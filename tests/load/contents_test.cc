@@ -10,6 +10,8 @@
 #include <set>
 
 #include "src/device/host_device.h"
+#include "src/load/row_copies.h"
+#include "src/load/spill_directory.h"
 #include "src/load/streamer.h"
 #include "src/load/tile_stream.h"
 #include "tests/load/expected.h"
@@ -245,8 +247,7 @@ void expect_lookup(Scenario& s, const ReadPlan& plan, TileStream& stream) {
 }
 
 // Of the matrices, some stay on disk: at least one that is read by passes.
-Placement random_placement(Scenario& s) {
-  ReadPlan all = s.plan();
+Placement random_placement(Scenario& s, const ReadPlan& all) {
   Placement placement(all.params.size(), Tier::device);
   std::vector<size_t> matrices;
   for (size_t i = 0; i < all.params.size(); ++i) {
@@ -350,7 +351,7 @@ TEST_F(Contents, ResidentParametersHoldTheCheckpointsRows) {
 TEST_F(Contents, SweptTilesHoldTheCheckpointsRows) {
   size_t several = 0, lookups = 0;
   for_every_case([&](Scenario& s) {
-    ReadPlan plan = s.plan(random_placement(s));
+    ReadPlan plan = s.plan(random_placement(s, s.plan()));
     auto residents = load(s, plan);
     expect_resident(s, plan);
     auto tiles = stream(s, plan);
@@ -368,7 +369,7 @@ TEST_F(Contents, SpilledPanelsHoldTheCheckpointsRows) {
   size_t reused = 0;
   for_every_case([&](Scenario& s) {
     if (s.quantize.scheme.group == ScaleGroup::none) return;
-    ReadPlan plan = s.plan(random_placement(s));
+    ReadPlan plan = s.plan(random_placement(s, s.plan()));
     test::TempDir cache;
     const SpillKey key{s.dir.path(), s.quantize.name(), s.rank};
     Spill spill(plan, *s.index, key, {{cache.path()}, {}, false}, ledger_);
@@ -399,6 +400,45 @@ TEST_F(Contents, SpilledPanelsHoldTheCheckpointsRows) {
     reused += spilled > 0;
   });
   EXPECT_GT(reused, 3 * kModels);
+}
+
+// Copies by rows are written once, through little memory, and then are tensors as all others.
+TEST_F(Contents, TransposedTensorsAreStreamedFromTheirCopies) {
+  size_t streamed = 0;
+  for_every_case([&](Scenario& s) {
+    test::TempDir cache;
+    SpillOptions options{{cache.path()}, {}, false};
+    std::vector<std::byte> memory(1 << 16);
+    for (bool first : {true, false}) {
+      RowCopies copies(*s.index, s.model, s.dir.path(), options);
+      const bool any = std::ranges::any_of(s.fusions, &Fusion::transposed);
+      ASSERT_EQ(copies.empty(), !any);
+      if (!any) return;
+      copies.use(true);
+      EXPECT_EQ(copies.write(memory, {}), first);
+      auto compiled = [&](const Placement& placement) {
+        return compile(s.model, copies.index(), s.quantize, s.staging, placement);
+      };
+      ReadPlan plan = compiled(random_placement(s, compiled({})));
+      LoadProgress progress;
+      report_ = {};
+      auto residents = Streamer(plan, copies.index(), *device_, *encoder_, ledger_, s.options)
+                           .load_all(report_, progress, {});
+      expect_resident(s, plan);
+      {
+        TileStream tiles(plan, copies.index(), *device_, *encoder_, ledger_, report_.amax,
+                         s.options, std::stop_token());
+        expect_sweep(s, plan, tiles, false);
+      }
+      for (const TiledTensor& t : plan.sweep)
+        streamed += plan.tensors[t.tensor].stored->file == s.index->files().size();
+      copies.use(false);
+      EXPECT_EQ(&copies.index(), &*s.index);
+    }
+    EXPECT_EQ(list_spill_files(cache.path()).size(), 1u);
+    EXPECT_EQ(list_spill_files(cache.path()).front().scheme, "rows");
+  });
+  EXPECT_GT(streamed, 10 * kModels);
 }
 
 }  // namespace

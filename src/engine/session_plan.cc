@@ -1,0 +1,69 @@
+// What a session could do within other budgets, and from where it would read.
+#include "src/base/error.h"
+#include "src/engine/session.h"
+
+namespace sluice {
+
+std::optional<MemoryPlan> Session::fitting_plan(const RunShape& shape) {
+  try {
+    return plan_within(shape, budget(), options_.quantize);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::no_fit) throw;
+    return std::nullopt;
+  }
+}
+
+MemoryPlan Session::predict(const RunShape& shape) {
+  if (auto plan = fitting_plan(shape)) return *std::move(plan);
+  return smallest(shape);
+}
+
+// Where what is transposed cannot all stay in memory, it is streamed from copies by rows.
+MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
+                                const QuantizeRequest& quantize) {
+  auto place = [&] {
+    return sluice::place(model(), index(), quantize, shape, budget, runtime_bytes_);
+  };
+  if (!row_copies_ || is_loaded_) return place();
+  row_copies_->use(false);
+  try {
+    return place();
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::no_fit) throw;
+  }
+  row_copies_->use(true);
+  return place();
+}
+
+std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
+                                                 const QuantizeRequest& quantize) {
+  MemoryPlan plan = plan_within(shape, budget, quantize);
+  ReadPlan read = compile(model(), index(), quantize, plan.effort.staging, plan.placement);
+  return {std::move(plan), std::move(read)};
+}
+
+MemoryPlan Session::smallest(const RunShape& shape) {
+  if (row_copies_ && !is_loaded_) row_copies_->use(true);
+  return smallest_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
+}
+
+MemoryPlan Session::smallest_resident(const RunShape& shape) {
+  return smallest_resident_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
+}
+
+// Through as much memory as the load's staging will have.
+void Session::copy_rows(const std::stop_token& stop) {
+  is_loaded_ = true;
+  if (!row_copies_) return;
+  row_copies_->use(uses_copies_);
+  if (!uses_copies_) return;
+  Buffer memory(ledger_, Use::staging, "copies by rows", read_plan().ring_bytes,
+                Buffer::Touch::lazily);
+  if (!row_copies_->write(memory.bytes(), stop)) return;
+  auto next = std::make_shared<Placed>(*placed_);
+  next->read = std::make_shared<ReadPlan>(compile(
+      model(), index(), options_.quantize, memory_plan().effort.staging, memory_plan().placement));
+  placed_ = std::move(next);
+}
+
+}  // namespace sluice
