@@ -85,12 +85,14 @@ void ThreadPool::end_work() {
 void ThreadPool::run(const Job& job) {
   job_ = job;
   divide(job);
-  running_.store(static_cast<int32_t>(workers_.size()), std::memory_order_relaxed);
+  inside_.store(0, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
   take_chunks(job, 0);
-  for (int32_t left = running_.load(std::memory_order_acquire); left != 0;)
-    left = wait_change(running_, left);
+  // Nothing is left to take: who has not come yet need not come any more.
+  for (uint32_t now = inside_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
+       now != kClosed;)
+    now = wait_change(inside_, now);
   if (failure_) {
     std::exception_ptr failure = std::exchange(failure_, nullptr);
     std::rethrow_exception(failure);
@@ -113,9 +115,24 @@ void ThreadPool::work(int worker) {
   while (true) {
     seen = wait_change(epoch_, seen);
     if (stop_.load(std::memory_order_relaxed)) return;
+    if (!join()) continue;
     take_chunks(job_, worker);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+    leave();
   }
+}
+
+// From here to leave() the job that is open stays as it is. It may be a later one than the worker
+// was woken for.
+bool ThreadPool::join() {
+  uint32_t now = inside_.load(std::memory_order_relaxed);
+  while ((now & kClosed) == 0) {
+    if (inside_.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
+void ThreadPool::leave() {
+  if (inside_.fetch_sub(1, std::memory_order_acq_rel) == kClosed + 1) inside_.notify_one();
 }
 
 // Its indices from `begin` on; 0: nothing is left of the range.

@@ -1,7 +1,7 @@
 // Fork-join over index ranges. Each thread begins with a range of its own, so that what it reads
 // lies in order, and goes on with what others have left. Work is taken in small chunks, so that a
-// thread that lost its core delays one chunk only; waiting spins for a bounded time and then
-// sleeps.
+// thread that lost its core delays one chunk only. A thread that does not get a core in time is not
+// waited for: the others do its part. Waiting spins for a bounded time and then sleeps.
 #pragma once
 
 #include <atomic>
@@ -69,11 +69,16 @@ class ThreadPool {
   void work(int worker);
   void end_work();
   void take_chunks(const Job& job, int worker);
+  bool join();
+  void leave();
+
+  // In inside_: the job takes no more workers.
+  static constexpr uint32_t kClosed = 1u << 31;
 
   Job job_;
-  std::vector<Range> ranges_;                    // [size()]
-  alignas(64) std::atomic<uint32_t> epoch_{0};   // counts jobs; workers wait for it to change
-  alignas(64) std::atomic<int32_t> running_{0};  // workers that have not finished the current job
+  std::vector<Range> ranges_;                          // [size()]
+  alignas(64) std::atomic<uint32_t> epoch_{0};         // counts jobs; workers wait for it to change
+  alignas(64) std::atomic<uint32_t> inside_{kClosed};  // workers in the current job, and kClosed
   std::atomic<bool> stop_{false};
   std::mutex failure_mutex_;
   std::exception_ptr failure_;
