@@ -67,6 +67,7 @@ class MmapReader final : public Reader {
   int free_slots() const override { return slots_.free(); }
   void submit(const ReadRequest& request) override;
   ReadResult wait() override;
+  std::optional<ReadResult> poll() override { return std::nullopt; }
   void release(const ReadResult& result) override { slots_.give_back(result.slot); }
   ReaderStats stats() const override { return stats_; }
 

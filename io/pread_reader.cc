@@ -31,6 +31,7 @@ class PreadReader final : public Reader {
   int free_slots() const override { return slots_.free(); }
   void submit(const ReadRequest& request) override;
   ReadResult wait() override;
+  std::optional<ReadResult> poll() override;
   void release(const ReadResult& result) override { slots_.give_back(result.slot); }
   ReaderStats stats() const override;
 
@@ -38,6 +39,8 @@ class PreadReader final : public Reader {
   void start_threads();
   void work();
   void read_chunk(Chunk& chunk, ReaderStats& stats);
+  void take_arrived(bool block);
+  ReadResult take_done();
 
   Slots slots_;  // the caller's thread only, except that workers use the chunks they took
   const std::vector<OpenFile> files_;
@@ -102,19 +105,32 @@ void PreadReader::submit(const ReadRequest& request) {
 
 ReadResult PreadReader::wait() {
   check(requests_in_flight_ > 0, "wait without a read in flight");
+  while (done_.empty()) take_arrived(true);
+  return take_done();
+}
+
+std::optional<ReadResult> PreadReader::poll() {
+  if (done_.empty()) take_arrived(false);
+  if (done_.empty()) return std::nullopt;
+  return take_done();
+}
+
+// With `block`, one chunk at least.
+void PreadReader::take_arrived(bool block) {
   std::vector<uint32_t> arrived;
-  while (done_.empty()) {
+  {
     std::unique_lock lock(mutex_);
-    arrived_changed_.wait(lock, [this] { return !arrived_.empty() || failure_; });
+    if (block) arrived_changed_.wait(lock, [this] { return !arrived_.empty() || failure_; });
     if (failure_) std::rethrow_exception(failure_);
-    arrived.clear();
     arrived.swap(arrived_);
-    lock.unlock();
-    for (uint32_t slot : arrived) {
-      if (slots_.arrived(slot)) done_.push_back(slot);
-    }
   }
-  uint32_t slot = done_.front();
+  for (uint32_t slot : arrived) {
+    if (slots_.arrived(slot)) done_.push_back(slot);
+  }
+}
+
+ReadResult PreadReader::take_done() {
+  const uint32_t slot = done_.front();
   done_.pop_front();
   --requests_in_flight_;
   return slots_.result(slot);

@@ -74,6 +74,8 @@ class Reader {
   virtual int free_slots() const = 0;           // requests that can be submitted now
   virtual void submit(const ReadRequest& request) = 0;  // needs a free slot; starts the read
   virtual ReadResult wait() = 0;  // blocks for the next read that is complete; needs one in flight
+  // A read that is complete already. None of a reader that reads while it waits (mmap).
+  virtual std::optional<ReadResult> poll() = 0;
   virtual void release(const ReadResult& result) = 0;  // the caller is done with result.bytes
   virtual ReaderStats stats() const = 0;
 };

@@ -57,7 +57,8 @@ void LoadedModel::fill_all(const FillOptions& options, LoadProgress& progress) {
     spill_ =
         std::make_unique<Spill>(*placed_->read, *index_, options.spill_key, options.spill, ledger_);
   }
-  Streamer streamer(*placed_->read, *index_, backend_.device(), *encoder_, ledger_, load_options());
+  Streamer streamer(*placed_->read, *index_, backend_.device(), *encoder_, ledger_, measured_,
+                    load_options());
   report_ = {};
   residents_ = streamer.load_all(report_, progress, stop_);
   for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name, t.stats);
@@ -93,7 +94,7 @@ void LoadedModel::open_streams() {
   if (placed_->memory.has(Tier::disk)) {
     slice_ = ask_scheduler_slice(options_.scheduler_slice);
     stream_ = std::make_unique<TileStream>(*placed_->read, *index_, backend_.device(), *encoder_,
-                                           ledger_, report_.amax, load_options(), stop_);
+                                           ledger_, measured_, load_options(), stop_);
   }
 }
 

@@ -84,6 +84,7 @@ class LoadedModel {
   const io::CheckpointIndex* index_ = nullptr;
   FillOptions options_;
   std::stop_token stop_;  // of the load, and of the stream after it
+  Measured measured_;
   LoadReport report_;
   SchedulerSlice slice_;
   Buffer encoder_memory_;  // of the device

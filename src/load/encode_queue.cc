@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// Spans that wait for each worker that is awake before another is called. A load that one worker
+// Fetches that wait for each worker that is awake before another is called. A load that one worker
 // keeps up with leaves the other processors to the disk's driver.
 constexpr size_t kBacklog = 2;
 
@@ -22,29 +22,18 @@ constexpr auto kAwake = std::chrono::milliseconds(1);
 
 }  // namespace
 
-EncodeQueue::EncodeQueue(const ReadPlan& plan, const Encoder& encoder,
-                         std::span<const Weight> weights, std::span<std::byte> slots, int threads,
-                         Spill* spill, Signal* finished, std::span<const float> amax,
-                         std::span<std::byte> row_amax)
-    : plan_(plan),
-      encoder_(encoder),
-      weights_(weights),
-      slots_(slots),
-      spill_(spill),
-      signal_(finished),
-      row_amax_(row_amax),
-      stats_(plan.moves.size()),
-      measured_(plan.tensors.size()) {
-  for (size_t t = 0; t < amax.size(); ++t) {
-    measured_[t].spans = plan.tensors[t].measure_spans;
-    measured_[t].amax = amax[t];
-  }
-  for (uint64_t at = 0; at < row_amax.size(); at += plan.row_amax.area_bytes)
-    free_areas_.push_back(reinterpret_cast<float*>(row_amax.data() + at));
-  if (std::ranges::find(plan.params, Tier::host, &ParamPlan::tier) != plan.params.end())
+EncodeQueue::EncodeQueue(const EncodeSetup& setup)
+    : setup_(setup),
+      plan_(setup.plan),
+      stats_(setup.weights.empty() ? 0 : plan_.moves.size()),
+      measuring_(setup.weights.empty() ? 0 : plan_.tensors.size()) {
+  for (uint64_t at = 0; at < setup.row_amax.size(); at += plan_.row_amax.area_bytes)
+    free_areas_.push_back(reinterpret_cast<float*>(setup.row_amax.data() + at));
+  if (std::ranges::find(plan_.params, Tier::host, &ParamPlan::tier) != plan_.params.end())
     host_encoder_ = make_cpu_encoder(Isa::automatic);
-  awake_ = static_cast<size_t>(threads);
-  start_threads(workers_, "encoding", threads, [this](int) { work(); }, [this] { end_work(); });
+  awake_ = static_cast<size_t>(setup.threads);
+  start_threads(
+      workers_, "encoding", setup.threads, [this](int) { work(); }, [this] { end_work(); });
 }
 
 EncodeQueue::~EncodeQueue() {
@@ -61,10 +50,11 @@ void EncodeQueue::end_work() {
   calls_.release(std::ssize(workers_));
 }
 
-void EncodeQueue::push(const ArrivedSpan& arrived) {
-  std::lock_guard lock(mutex_);
+void EncodeQueue::push(const ArrivedFetch& arrived) {
+  std::unique_lock lock(mutex_);
   ready_.push_back(arrived);
   call_workers();
+  while (workers_.empty() && !ready_.empty()) process_first(lock);
 }
 
 void EncodeQueue::call_workers() {
@@ -74,38 +64,32 @@ void EncodeQueue::call_workers() {
   }
 }
 
-std::vector<ArrivedSpan> EncodeQueue::take_finished(bool block) {
+std::vector<ArrivedFetch> EncodeQueue::take_finished(bool block) {
   std::unique_lock lock(mutex_);
-  if (block) finished_ready_.wait(lock, [&] { return !finished_.empty() || failure_; });
+  while (block && finished_.empty() && !failure_) {
+    if (!ready_.empty()) {
+      process_first(lock);
+      continue;
+    }
+    is_awaited_ = true;
+    finished_ready_.wait(lock, [&] { return !finished_.empty() || !ready_.empty() || failure_; });
+    is_awaited_ = false;
+  }
   if (failure_) std::rethrow_exception(failure_);
   return std::exchange(finished_, {});
 }
 
 void EncodeQueue::work() {
+  std::unique_lock lock(mutex_);
   while (true) {
-    ArrivedSpan arrived;
-    {
-      std::unique_lock lock(mutex_);
-      while (ready_.empty() && !closed_) {
-        --awake_;
-        lock.unlock();
-        await_call();
-        lock.lock();
-      }
-      if (closed_) return;
-      arrived = ready_.front();
-      ready_.pop_front();
+    while (ready_.empty() && !closed_) {
+      --awake_;
+      lock.unlock();
+      await_call();
+      lock.lock();
     }
-    bool failed = false;
-    try {
-      process(arrived);
-    } catch (...) {
-      std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
-      finished_ready_.notify_all();
-      failed = true;
-    }
-    if (failed && signal_ != nullptr) signal_->notify();
+    if (closed_) return;
+    process_first(lock);
   }
 }
 
@@ -119,14 +103,31 @@ void EncodeQueue::await_call() {
   calls_.acquire();
 }
 
-void EncodeQueue::process(const ArrivedSpan& arrived) {
-  if (arrived.kind == ArrivedSpan::Kind::spilled) return copy_spilled(arrived);
-  uint32_t tensor = moves(arrived).front().tensor;
-  if (plan_.tensors[tensor].measure_spans > 0) {
+// `lock`, of mutex_, is held before and after.
+void EncodeQueue::process_first(std::unique_lock<std::mutex>& lock) {
+  const ArrivedFetch arrived = ready_.front();
+  ready_.pop_front();
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    process(arrived);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  if (!failure) return;
+  if (!failure_) failure_ = failure;
+  if (is_awaited_) finished_ready_.notify_one();
+}
+
+void EncodeQueue::process(const ArrivedFetch& arrived) {
+  if (arrived.fetch.form == Fetch::Form::packed) return copy_packed(arrived);
+  const uint32_t tensor = moves_of(plan_, arrived.fetch).front().tensor;
+  if (plan_.tensors[tensor].measure_spans > 0 && !arrived.fetch.has_tile()) {
     std::unique_lock lock(mutex_);
-    Measured& m = measured_[tensor];
+    Measuring& m = measuring_[tensor];
     if (m.spans < plan_.tensors[tensor].measure_spans) {  // the scales are not known yet
-      if (arrived.span->measure) {
+      if (arrived.fetch.measure) {
         take_area(tensor);
         lock.unlock();
         measure(arrived);
@@ -141,17 +142,17 @@ void EncodeQueue::process(const ArrivedSpan& arrived) {
 
 // With mutex_ held, for the first span of a transposed tensor, or of several that share it.
 void EncodeQueue::take_area(uint32_t tensor) {
-  if (!plan_.tensors[tensor].transposed || measured_[tensor].area != nullptr) return;
+  if (!plan_.tensors[tensor].transposed || measuring_[tensor].area != nullptr) return;
   check(!free_areas_.empty(), "an area for all that can be on its way");
-  measured_[tensor].area = free_areas_.back();
+  measuring_[tensor].area = free_areas_.back();
   free_areas_.pop_back();
-  std::fill_n(measured_[tensor].area, plan_.row_amax.area_bytes / sizeof(float), 0.0f);
+  std::fill_n(measuring_[tensor].area, plan_.row_amax.area_bytes / sizeof(float), 0.0f);
 }
 
 // Of the rows of a tensor, in the area of the first that it shares reads with.
 float* EncodeQueue::rows_of(uint32_t first, const Move& move) {
   std::lock_guard lock(mutex_);
-  return measured_[first].area + plan_.tensors[move.tensor].amax_offset / sizeof(float);
+  return measuring_[first].area + plan_.tensors[move.tensor].amax_offset / sizeof(float);
 }
 
 // The largest value of a move whose tensor has one scale.
@@ -170,17 +171,17 @@ float EncodeQueue::measured_amax(const Move& move, const EncodeArgs& args) const
 void EncodeQueue::find_scales(uint32_t first, const Move& move) {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const ParamPlan& param = plan_.params[tensor.param];
-  std::span<float> rows(measured_[first].area + tensor.amax_offset / sizeof(float),
+  std::span<float> rows(measuring_[first].area + tensor.amax_offset / sizeof(float),
                         static_cast<size_t>(param.param->pieces[tensor.piece].cut.rows));
-  measured_[move.tensor].amax = *std::ranges::max_element(rows);
+  measuring_[move.tensor].amax = *std::ranges::max_element(rows);
   for (float& row : rows) row = code_scale(param.format.dtype, row);
 }
 
-void EncodeQueue::measure(const ArrivedSpan& arrived) {
-  const Span& span = *arrived.span;
-  const uint32_t first = moves(arrived).front().tensor;
+void EncodeQueue::measure(const ArrivedFetch& arrived) {
+  const std::span<const Move> moves = moves_of(plan_, arrived.fetch);
+  const uint32_t first = moves.front().tensor;
   const bool transposed = plan_.tensors[first].transposed;
-  for (const Move& move : moves(arrived)) {
+  for (const Move& move : moves) {
     EncodeArgs args = encode_args(move, arrived);
     if (transposed) {
       add_row_amax(args, rows_of(first, move));
@@ -188,94 +189,94 @@ void EncodeQueue::measure(const ArrivedSpan& arrived) {
     }
     float amax = measured_amax(move, args);
     std::lock_guard lock(mutex_);
-    measured_[move.tensor].amax = std::max(measured_[move.tensor].amax, amax);
+    measuring_[move.tensor].amax = std::max(measuring_[move.tensor].amax, amax);
   }
   {
     std::lock_guard lock(mutex_);
-    Measured& m = measured_[first];
+    Measuring& m = measuring_[first];
     m.spans += 1;
-    if (span.encode) m.waiting.push_back(arrived);  // keeps its slot until the scale is known
+    // Keeps its slot until the scale is known.
+    if (arrived.fetch.encode) m.waiting.push_back(arrived);
     if (m.spans == plan_.tensors[first].measure_spans) {
-      for (const Move& move : moves(arrived))
+      for (const Move& move : moves) {
         if (transposed) find_scales(first, move);
-      std::vector<ArrivedSpan> unblocked = std::exchange(m.waiting, {});
+        setup_.measured.amax[move.tensor] = measuring_[move.tensor].amax;
+      }
+      const std::vector<ArrivedFetch> unblocked = std::exchange(m.waiting, {});
       ready_.insert(ready_.end(), unblocked.begin(), unblocked.end());
+      call_workers();
+      if (is_awaited_) finished_ready_.notify_one();
     }
-    call_workers();
   }
-  if (!span.encode) finish(arrived);
+  if (!arrived.fetch.encode) finish(arrived);
 }
 
 // After its last span.
-void EncodeQueue::give_back_area(const ArrivedSpan& arrived) {
-  if (arrived.kind != ArrivedSpan::Kind::span) return;
-  const uint32_t first = moves(arrived).front().tensor;
+void EncodeQueue::give_back_area(const ArrivedFetch& arrived) {
+  if (arrived.fetch.has_tile()) return;
+  const uint32_t first = moves_of(plan_, arrived.fetch).front().tensor;
   if (!plan_.tensors[first].transposed || plan_.tensors[first].measure_spans == 0) return;
   std::lock_guard lock(mutex_);
-  Measured& m = measured_[first];
+  Measuring& m = measuring_[first];
   if (++m.encoded == plan_.tensors[first].measure_spans)
     free_areas_.push_back(std::exchange(m.area, nullptr));
 }
 
-void EncodeQueue::encode(ArrivedSpan arrived) {
-  std::span<const Move> all = moves(arrived);
-  // Of a tile beside it, of a span in its place.
-  bool is_tile = arrived.kind == ArrivedSpan::Kind::tile;
-  if (arrived.after != nullptr) arrived.after->synchronize();
-  EncodeStats* stats = is_tile ? &arrived.stats : &stats_[arrived.span->first_move];
-  for (size_t i = 0; i < all.size(); ++i) {
-    EncodeArgs args = encode_args(all[i], arrived);
+void EncodeQueue::encode(ArrivedFetch arrived) {
+  const Fetch& fetch = arrived.fetch;
+  const std::span<const Move> moves = moves_of(plan_, fetch);
+  check(fetch.encode, "a fetch that only measures, of a tensor that is known");
+  if (fetch.after != nullptr) fetch.after->synchronize();
+  // Of a tile beside it, of the plan's moves in their place.
+  EncodeStats* stats = fetch.has_tile() ? &arrived.stats : &stats_[fetch.first_move];
+  check(!fetch.has_tile() || moves.size() == 1, "a tile has rows of one tensor");
+  for (size_t i = 0; i < moves.size(); ++i) {
+    EncodeArgs args = encode_args(moves[i], arrived);
     if (args.group == ScaleGroup::tensor) {
       std::lock_guard lock(mutex_);
-      args.tensor_amax = measured_[all[i].tensor].amax;
-    } else if (args.group == ScaleGroup::row && plan_.tensors[all[i].tensor].transposed) {
-      args.row_scales = rows_of(all.front().tensor, all[i]);
+      check(setup_.measured.amax[moves[i].tensor].has_value(), "a load has measured its tensor");
+      args.tensor_amax = *setup_.measured.amax[moves[i].tensor];
+    } else if (args.group == ScaleGroup::row && plan_.tensors[moves[i].tensor].transposed) {
+      args.row_scales = rows_of(moves.front().tensor, moves[i]);
     }
-    stats[i] = encoder_for(all[i]).encode(args);
+    stats[i] = encoder_for(moves[i]).encode(args);
   }
   give_back_area(arrived);
   // The bytes are encoded: their slot is free to write from.
-  for (size_t i = 0; i < all.size() && spill_ != nullptr; ++i) spill(all[i], stats[i], arrived);
+  for (size_t i = 0; i < moves.size() && setup_.fills != nullptr; ++i)
+    fill(moves[i], stats[i], arrived);
   finish(arrived);
 }
 
-void EncodeQueue::spill(const Move& move, const EncodeStats& stats, const ArrivedSpan& arrived) {
-  if (!spill_->wants(move.tensor)) return;
+void EncodeQueue::fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived) {
+  if (!setup_.fills->wants(move.tensor)) return;
   EncodeArgs args = encode_args(move, arrived);
   Spill::Rows rows{args.to, args.first_row, stats, 0};
   {
     std::lock_guard lock(mutex_);
-    rows.amax = measured_[move.tensor].amax;
+    rows.amax = setup_.measured.amax[move.tensor].value_or(0);
   }
-  spill_->add(move, rows, slots_.subspan(arrived.read.slot * plan_.slot_bytes, plan_.slot_bytes));
+  setup_.fills->add(move, rows,
+                    setup_.slots.subspan(arrived.read.slot * setup_.slot_bytes, setup_.slot_bytes));
 }
 
-void EncodeQueue::copy_spilled(const ArrivedSpan& arrived) {
-  const Move& move = arrived.move;
+void EncodeQueue::copy_packed(const ArrivedFetch& arrived) {
+  const Move& move = arrived.fetch.move;
   const TensorPlan& tensor = plan_.tensors[move.tensor];
-  std::optional<Weight> from = spill_->weight(move.tensor, move.first_row, arrived.read.bytes);
-  if (!from) throw SpillDamaged(tensor.stored->name);
-  Weight to = weights_[tensor.param];
+  const Weight from = setup_.packed->weight(move, arrived.read.bytes);
+  const Weight& to = setup_.weights[tensor.param];
   int64_t row = plan_.params[tensor.param].param->pieces[tensor.piece].offset + move.first_row;
   for (Plane plane : kPlanes) {
-    std::copy_n(from->plane(plane), plane_bytes(to.format, plane, from->rows, to.cols),
+    std::copy_n(from.plane(plane), plane_bytes(to.format, plane, from.rows, to.cols),
                 to.plane(plane) + plane_offset(to.format, plane, row, to.cols));
   }
   finish(arrived);
 }
 
-void EncodeQueue::finish(const ArrivedSpan& arrived) {
-  {
-    std::lock_guard lock(mutex_);
-    finished_.push_back(arrived);
-  }
-  finished_ready_.notify_one();
-  if (signal_ != nullptr) signal_->notify();
-}
-
-std::span<const Move> EncodeQueue::moves(const ArrivedSpan& arrived) const {
-  if (arrived.kind != ArrivedSpan::Kind::span) return {&arrived.move, 1};
-  return std::span(plan_.moves).subspan(arrived.span->first_move, arrived.span->moves);
+void EncodeQueue::finish(const ArrivedFetch& arrived) {
+  std::lock_guard lock(mutex_);
+  finished_.push_back(arrived);
+  if (is_awaited_) finished_ready_.notify_one();
 }
 
 std::vector<EncodeStats> EncodeQueue::stats() const {
@@ -283,21 +284,13 @@ std::vector<EncodeStats> EncodeQueue::stats() const {
   return stats_;
 }
 
-std::vector<float> EncodeQueue::amax() const {
-  std::lock_guard lock(mutex_);
-  std::vector<float> amax;
-  amax.reserve(measured_.size());
-  for (const Measured& m : measured_) amax.push_back(m.amax);
-  return amax;
-}
-
 const Encoder& EncodeQueue::encoder_for(const Move& move) const {
   bool host = plan_.params[plan_.tensors[move.tensor].param].tier == Tier::host;
-  return host ? *host_encoder_ : encoder_;
+  return host ? *host_encoder_ : setup_.encoder;
 }
 
 // Rows of one of the tensors that a weight comes from; columns are its outputs.
-EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedSpan& arrived) const {
+EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   const GptqSource& source = *tensor.gptq;
@@ -307,7 +300,7 @@ EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedSpan& arrived) 
   args.source = arrived.read.bytes.data() + move.offset;
   args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
   args.rows = move.rows;
-  args.to = weights_[tensor.param];
+  args.to = setup_.weights[tensor.param];
   args.first_row = piece.offset;
   args.first_output = piece.cut.row;
   args.outputs = piece.cut.rows;
@@ -320,7 +313,7 @@ EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedSpan& arrived) 
   return args;
 }
 
-EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived) const {
+EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrived) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   const View& view = piece.view;
@@ -330,8 +323,9 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedSpan& arrived
   args.source = arrived.read.bytes.data() + move.offset;
   args.rows = move.rows;
   args.group = tensor.group;
-  args.to = arrived.kind == ArrivedSpan::Kind::tile ? arrived.tile : weights_[tensor.param];
-  if (arrived.kind != ArrivedSpan::Kind::tile) args.first_row = piece.offset + move.first_row;
+  const bool is_tile = arrived.fetch.has_tile();
+  args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
+  if (!is_tile) args.first_row = piece.offset + move.first_row;
   // From one output to the next, as they are stored.
   const bool rows = !view.transposed && !piece.vector;
   const auto output = static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));

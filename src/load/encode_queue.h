@@ -1,5 +1,5 @@
-// The workers of a load: spans that have arrived go in, are encoded into their parameters, and come
-// out to be released.
+// The workers of a fetch loop: what has arrived goes in, is encoded or copied to where it belongs,
+// and comes out to be released.
 #pragma once
 
 #include <condition_variable>
@@ -15,110 +15,92 @@
 
 #include "io/reader.h"
 #include "kernels/kernels.h"
-#include "src/device/device.h"
+#include "src/load/fetch.h"
 #include "src/load/spill.h"
+#include "src/plan/measured.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
 
-struct ArrivedSpan {
-  enum class Kind : uint8_t {
-    span,     // of the plan: its rows go where the parameters are
-    tile,     // of the sweep: its rows go to `tile`
-    spilled,  // codes from the spill cache: they go where the parameters are
-  };
-  Kind kind = Kind::span;
+struct ArrivedFetch {
+  Fetch fetch;
   io::ReadResult read;
-  const Span* span = nullptr;  // Kind::span
-  Move move;                   // the rows of any other kind
-  Weight tile;                 // Kind::tile
-  DeviceEvent* after =
-      nullptr;        // Kind::tile: what uses its memory is done then; null: nothing does
-  EncodeStats stats;  // Kind::tile, once it is finished
+  EncodeStats stats;  // of a tile, once it is finished
 };
 
-// Something that a thread waits for together with other things: one who holds no lock notifies.
-struct Signal {
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  void notify() {
-    {
-      std::lock_guard lock(mutex);
-    }  // whoever looked before it waited has begun to wait
-    changed.notify_all();
-  }
+// All of it outlives the queue.
+struct EncodeSetup {
+  const ReadPlan& plan;
+  const Encoder& encoder;
+  // Where parameter p of the plan goes; its storage is there before the first of its fetches is
+  // pushed. Empty where all fetches have tiles.
+  std::span<const Weight> weights;
+  Measured& measured;                  // what fetches that measure find out goes here
+  std::span<std::byte> slots;          // the memory that fetches arrive in
+  uint64_t slot_bytes = 0;             // of each
+  int threads = 0;                     // 0: whoever pushes encodes
+  const Spill* packed = nullptr;       // where Form::packed comes from
+  Spill* fills = nullptr;              // is given what it wants; null: nothing
+  std::span<std::byte> row_amax = {};  // of plan.row_amax, for spans of the load
 };
 
 class EncodeQueue {
  public:
-  // `weights[p]` is where parameter p goes; its storage is there before the first of its spans is
-  // pushed. `slots`: the memory that spans arrive in, slots of plan.slot_bytes. `spill` may be
-  // null; it is given what it wants. `finished`: notified whenever there is something to take; or
-  // null. `amax`: amax() of the queue that saw all tensors before, or empty. `row_amax`: of
-  // plan.row_amax, for spans of the load. All arguments outlive the queue.
-  EncodeQueue(const ReadPlan& plan, const Encoder& encoder, std::span<const Weight> weights,
-              std::span<std::byte> slots, int threads, Spill* spill, Signal* finished = nullptr,
-              std::span<const float> amax = {}, std::span<std::byte> row_amax = {});
-  ~EncodeQueue();  // waits for the workers
+  explicit EncodeQueue(const EncodeSetup& setup);
+  ~EncodeQueue();  // waits for the workers; what they have not begun is dropped
 
-  void push(const ArrivedSpan& arrived);
-  // Spans that are done with their bytes; blocks for at least one when `block`. Rethrows a worker's
-  // failure.
-  std::vector<ArrivedSpan> take_finished(bool block);
+  void push(const ArrivedFetch& arrived);
+  // Those that are done with their bytes. With `block` at least one: whoever would wait for it does
+  // what no worker has begun. Rethrows a worker's failure.
+  std::vector<ArrivedFetch> take_finished(bool block);
 
-  // One for each move of the plan; complete once every span is finished.
+  // One for each move of the plan; complete once every fetch of the load is finished.
   std::vector<EncodeStats> stats() const;
-  // The largest value of each tensor that has one scale for all; complete likewise.
-  std::vector<float> amax() const;
 
  private:
   // A tensor with one scale, or one that is transposed: what is known of its largest values, and,
-  // of the first of those that share reads, the spans that wait for them.
-  struct Measured {
+  // of the first of those that share reads, what waits for them.
+  struct Measuring {
     uint32_t spans = 0;
     float amax = 0;
     uint32_t encoded = 0;   // spans
     float* area = nullptr;  // where each row's is, then its scale
-    std::vector<ArrivedSpan> waiting;
+    std::vector<ArrivedFetch> waiting;
   };
 
   void work();
   void end_work();
   void await_call();
   void call_workers();  // with mutex_ held
-  void process(const ArrivedSpan& arrived);
-  void measure(const ArrivedSpan& arrived);
+  void process_first(std::unique_lock<std::mutex>& lock);
+  void process(const ArrivedFetch& arrived);
+  void measure(const ArrivedFetch& arrived);
   void take_area(uint32_t tensor);
   float* rows_of(uint32_t first, const Move& move);
   float measured_amax(const Move& move, const EncodeArgs& args) const;
   void find_scales(uint32_t first, const Move& move);
-  void give_back_area(const ArrivedSpan& arrived);
-  void encode(ArrivedSpan arrived);
-  void copy_spilled(const ArrivedSpan& arrived);
-  void spill(const Move& move, const EncodeStats& stats, const ArrivedSpan& arrived);
-  void finish(const ArrivedSpan& arrived);
-  EncodeArgs encode_args(const Move& move, const ArrivedSpan& arrived) const;
-  EncodeArgs gptq_args(const Move& move, const ArrivedSpan& arrived) const;
+  void give_back_area(const ArrivedFetch& arrived);
+  void encode(ArrivedFetch arrived);
+  void copy_packed(const ArrivedFetch& arrived);
+  void fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived);
+  void finish(const ArrivedFetch& arrived);
+  EncodeArgs encode_args(const Move& move, const ArrivedFetch& arrived) const;
+  EncodeArgs gptq_args(const Move& move, const ArrivedFetch& arrived) const;
   const Encoder& encoder_for(const Move& move) const;
-  std::span<const Move> moves(const ArrivedSpan& arrived) const;
 
+  const EncodeSetup setup_;
   const ReadPlan& plan_;
-  const Encoder& encoder_;
   std::unique_ptr<Encoder> host_encoder_;  // for what stays in host memory beside a device
-  std::span<const Weight> weights_;
-  std::span<std::byte> slots_;
-  Spill* spill_;
-  Signal* signal_;
-  std::span<std::byte> row_amax_;
 
-  mutable std::mutex mutex_;  // guards everything below
+  mutable std::mutex mutex_;  // guards everything below, and setup_.measured
   std::vector<EncodeStats> stats_;
   std::condition_variable finished_ready_;
-  size_t awake_ = 0;  // workers that look for work, or have been called to
-  std::deque<ArrivedSpan> ready_;
-  std::vector<ArrivedSpan> finished_;
-  std::vector<Measured> measured_;  // of each tensor
-  std::vector<float*> free_areas_;  // of row_amax_
+  bool is_awaited_ = false;  // finished_ready_ is
+  size_t awake_ = 0;         // workers that look for work, or have been called to
+  std::deque<ArrivedFetch> ready_;
+  std::vector<ArrivedFetch> finished_;
+  std::vector<Measuring> measuring_;  // of each tensor
+  std::vector<float*> free_areas_;    // of setup_.row_amax
   bool closed_ = false;
   std::exception_ptr failure_;
 

@@ -213,23 +213,17 @@ bool Spill::wants(uint32_t tensor) const {
   return (now == State::filling || now == State::verifying) && layout_.find(tensor) != nullptr;
 }
 
-Spill::Extent Spill::extent(uint32_t tensor, int64_t first_row, int64_t rows) const {
-  const SpilledTensor& s = *layout_.find(tensor);
-  return {s.codes + static_cast<uint64_t>(first_row / kPanelRows) * s.panel_bytes,
-          static_cast<uint64_t>(ceil_div(rows, kPanelRows)) * s.panel_bytes};
-}
-
-std::optional<Weight> Spill::weight(uint32_t tensor, int64_t first_row,
-                                    std::span<const std::byte> codes) const {
-  const SpilledTensor& s = *layout_.find(tensor);
-  auto panel = static_cast<uint64_t>(first_row / kPanelRows);
+Weight Spill::weight(const Move& move, std::span<const std::byte> codes) const {
+  const SpilledTensor& s = *layout_.find(move.tensor);
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
   uint64_t panels = codes.size() / s.panel_bytes;
   const uint64_t* checksums = at<uint64_t>(s.checksums) + panel;
   for (uint64_t p = 0; p < panels; ++p) {
     if (checksum64(codes.subspan(p * s.panel_bytes, s.panel_bytes)) != checksums[p])
-      return std::nullopt;
+      throw SpillDamaged(tensor.stored->name);
   }
-  const ParamPlan& param = plan_.params[plan_.tensors[tensor].param];
+  const ParamPlan& param = plan_.params[tensor.param];
   // The kernels only read what they are given as a weight.
   return Weight{param.format, static_cast<int64_t>(panels) * kPanelRows, param.param->cols,
                 const_cast<std::byte*>(codes.data()), at<float>(s.scales) + panel * s.panel_scales};
@@ -262,8 +256,7 @@ void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch
   if (!fresh.empty()) std::ranges::copy(codes, scratch.begin());
   for (const FreshCopy& copy : fresh) {
     try {
-      copy.second->write(extent(move.tensor, move.first_row, move.rows).offset,
-                         scratch.first(codes.size()));
+      copy.second->write(s.codes_of(move.first_row), scratch.first(codes.size()));
       std::lock_guard lock(mutex_);
       report_.written += codes.size();
     } catch (const Error& e) {

@@ -44,7 +44,7 @@ struct SpillKey {
   Rank rank;
 };
 
-// Thrown where a load meets damage.
+// Codes that were read are not those that were written.
 struct SpillDamaged : Error {
   explicit SpillDamaged(const std::string& tensor)
       : Error(ErrorKind::runtime, fmt::format("its copy of {} is damaged", tensor)) {}
@@ -75,16 +75,9 @@ class Spill {
   // What a reader opens, any of them; none unless it is ready. Any thread.
   std::vector<io::CheckpointFile> files() const;
 
-  // Where the codes of rows of a tensor lie. first_row begins a panel.
-  struct Extent {
-    uint64_t offset = 0;
-    uint64_t length = 0;
-  };
-  Extent extent(uint32_t tensor, int64_t first_row, int64_t rows) const;
-  // The weight that `codes`, read from such an extent, are: nullopt when they are damaged. The
-  // scales are the index's.
-  std::optional<Weight> weight(uint32_t tensor, int64_t first_row,
-                               std::span<const std::byte> codes) const;
+  // The weight that the codes of a move's rows are, which begin a panel; the scales are the
+  // index's. SpillDamaged where the codes are not what the index says.
+  Weight weight(const Move& move, std::span<const std::byte> codes) const;
   EncodeStats stats(uint32_t tensor) const;  // of when it was encoded
   float amax(uint32_t tensor) const;
 

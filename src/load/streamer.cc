@@ -5,7 +5,6 @@
 #include <cmath>
 #include <optional>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "src/base/error.h"
@@ -13,8 +12,6 @@
 #include "src/base/units.h"
 #include "src/device/range.h"
 #include "src/load/disk_rate.h"
-#include "src/load/encode_queue.h"
-#include "src/load/fallback.h"
 #include "src/load/shape_trial.h"
 
 namespace sluice {
@@ -40,68 +37,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// One read of a load.
-struct Fetch {
-  const Span* span = nullptr;
-  std::optional<Move> spilled;  // the rows whose codes it gets from the spill
-  uint32_t file = 0;  // the checkpoint's; once it is read, which copy of it or of the spill's
-  uint64_t offset = 0;
-  uint64_t length = 0;
-};
-
-// Storage of all units, and where each parameter lies in it.
-struct Filling {
-  std::vector<UnitStorage> storage;  // of each unit; empty where nothing of it stays
-  std::vector<Weight> weights;       // of each parameter
-
-  Filling(const ReadPlan& plan, Device& device, Ledger& ledger) {
-    for (const UnitPlan& u : plan.units) {
-      storage.push_back(
-          {device.memory(ledger, Use::weights, u.name, u.storage_bytes, Buffer::Touch::lazily),
-           Buffer(ledger, Use::weights, u.name, u.host_bytes, Buffer::Touch::lazily), nullptr});
-    }
-    for (const ParamPlan& p : plan.params)
-      weights.push_back(plan.weight(p, storage[p.unit].of(p.tier).data()));
-  }
-};
-
 // Has the system bring the pages of a load's storage, in the order in which it is filled, while the
 // first bytes are still on their way: encoding need not wait for them then. A hypervisor that takes
 // free memory back has not yet taken what was free for a moment only.
-void touch_ahead(std::span<const Fetch> list, std::span<const UnitStorage> storage,
+void touch_ahead(std::span<const Fetch> order, std::span<const Resident> units,
                  const std::stop_token& stop) {
-  constexpr uint64_t kPart = 32 * MiB;
-  auto touch = [&](const Buffer& buffer) {
-    uint64_t bytes = buffer.bytes().size();
-    for (uint64_t at = 0; at < bytes && !stop.stop_requested(); at += kPart)
-      buffer.touch(at, std::min(kPart, bytes - at));
-  };
-  std::vector<bool> touched(storage.size());
-  for (const Fetch& f : list) {
-    uint32_t unit = f.span->unit;
-    if (touched[unit]) continue;
-    touched[unit] = true;
-    touch(storage[unit].device);
-    touch(storage[unit].host);
+  std::vector<bool> touched(units.size());
+  for (const Fetch& f : order) {
+    if (touched[f.unit]) continue;
+    touched[f.unit] = true;
+    units[f.unit].touch(stop);
   }
-}
-
-std::vector<Fetch> fetches(const ReadPlan& plan, const Spill* spill) {
-  std::vector<Fetch> list;
-  for (const Span& span : plan.spans) {
-    auto moves = std::span(plan.moves).subspan(span.first_move, span.moves);
-    bool spilled = spill != nullptr &&
-                   std::ranges::all_of(moves, [&](const Move& m) { return spill->has(m.tensor); });
-    if (!spilled) {
-      list.push_back({&span, {}, span.file, span.offset, span.length});
-    } else if (span.encode) {
-      for (const Move& move : moves) {
-        Spill::Extent extent = spill->extent(move.tensor, move.first_row, move.rows);
-        list.push_back({&span, move, 0, extent.offset, extent.length});
-      }
-    }
-  }
-  return list;
 }
 
 std::vector<TensorReport> tensor_reports(const ReadPlan& plan,
@@ -131,19 +77,59 @@ uint64_t needed_bytes(const ReadPlan& plan, const Spill* spill) {
   return sum;
 }
 
+void report_load(const ReadPlan& plan, const Fetcher& fetcher, const Spill* spilled,
+                 LoadReport& report) {
+  report.tensors = tensor_reports(plan, fetcher.queue().stats(), spilled);
+  report.io = fetcher.stats();
+  report.reader = fetcher.reader().description();
+  report.needed_bytes = needed_bytes(plan, spilled);
+}
+
+// What earlier loads have measured of the tensors that the spill cache has.
+Measured measured_before(const ReadPlan& plan, const Spill* spilled) {
+  Measured measured;
+  measured.amax.resize(plan.tensors.size());
+  for (uint32_t t = 0; t < plan.tensors.size() && spilled != nullptr; ++t) {
+    if (spilled->has(t) && plan.tensors[t].group == ScaleGroup::tensor)
+      measured.amax[t] = spilled->amax(t);
+  }
+  return measured;
+}
+
 }  // namespace
 
 Resident::Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage)
     : storage_(std::move(storage)) {
   for (const ParamPlan& p : plan.params) {
     if (p.unit != unit || p.streamed()) continue;
-    p.param->value = plan.weight(p, storage_.of(p.tier).data());
-    parts_.push_back({p.param, p.tier, p.offset, p.storage});
+    parts_.push_back(
+        {p.param, plan.weight(p, storage_.of(p.tier).data()), p.tier, p.offset, p.storage});
   }
 }
 
-Resident::~Resident() {
+Resident::~Resident() { empty(); }
+
+void Resident::fill(Device& device) {
+  if (!storage_.pinned) storage_.pinned = device.pin(storage_.host.bytes());
+  for (const Part& part : parts_) part.param->value = part.weight;
+}
+
+void Resident::empty() {
   for (const Part& part : parts_) part.param->value = {};
+}
+
+const Weight* Resident::weight(const Param& param) const {
+  auto part = std::ranges::find(parts_, &param, &Part::param);
+  return part == parts_.end() ? nullptr : &part->weight;
+}
+
+void Resident::touch(const std::stop_token& stop) const {
+  constexpr uint64_t kPart = 32 * MiB;
+  for (const Buffer* buffer : {&storage_.device, &storage_.host}) {
+    const uint64_t bytes = buffer->bytes().size();
+    for (uint64_t at = 0; at < bytes && !stop.stop_requested(); at += kPart)
+      buffer->touch(at, std::min(kPart, bytes - at));
+  }
 }
 
 void Resident::release(const Param& param) {
@@ -167,124 +153,178 @@ double TensorReport::relative_rms_error() const {
   return stats.value_squares > 0 ? std::sqrt(stats.error_squares / stats.value_squares) : 0;
 }
 
+namespace {
+
+// One attempt at a load: fetches in the order of the disk, as many in flight as it is fastest with.
+class Load {
+ public:
+  Load(const ReadPlan& plan, Fetcher& fetcher, const ShapeTrial& trial, LoadProgress& progress)
+      : plan_(plan),
+        fetcher_(fetcher),
+        progress_(progress),
+        order_(load_order(plan, fetcher.packed())),
+        trial_(trial),
+        fetches_left_(plan.units.size()),
+        slots_in_flight_(in_flight_of(static_cast<size_t>(fetcher.free_slots()))) {
+    progress.bytes_total = 0;
+    progress.bytes_done = 0;
+    progress.units_done = 0;
+    progress.units_total = static_cast<uint32_t>(plan.units.size());
+    for (size_t i = 0; i < order_.size(); ++i) {
+      order_[i].tag = i;
+      ++fetches_left_[order_[i].unit];
+      progress.bytes_total += order_[i].length;
+    }
+  }
+
+  std::span<const Fetch> order() const { return order_; }
+
+  void run(const std::stop_token& stop) {
+    for (size_t done = 0; done < order_.size();) {
+      if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
+      submit();
+      if (fetcher_.in_flight() > 0) receive();
+      for (const ArrivedFetch& f : fetcher_.take_encoded(fetcher_.in_flight() == 0)) {
+        fetcher_.release(f.read);
+        progress_.bytes_done += f.read.bytes.size();
+        if (--fetches_left_[f.fetch.unit] == 0) ++progress_.units_done;
+        ++done;
+      }
+    }
+  }
+
+  void report(LoadReport& report) const {
+    report.disk_rate = disk_rate_.sustained();
+    report.fastest = trial_.verdict();
+  }
+
+ private:
+  size_t most_in_flight() const {
+    return std::min(slots_in_flight_, in_flight_of(trial_.shape(), plan_.slot_bytes));
+  }
+
+  void submit() {
+    const size_t most = most_in_flight();
+    for (; submitted_ < order_.size() && fetcher_.in_flight() < most && fetcher_.free_slots() > 0;
+         ++submitted_)
+      fetcher_.submit(order_[submitted_], trial_.shape().request_bytes);
+  }
+
+  void receive() {
+    const bool busy = 2 * fetcher_.in_flight() >= most_in_flight();
+    const io::ReadResult read = fetcher_.wait();
+    const double now = seconds_since(start_);
+    disk_rate_.arrived(read.bytes.size(), now, busy);
+    trial_.arrived(read.bytes.size(), now, busy);
+    fetcher_.encode(order_[read.tag], read);
+  }
+
+  const ReadPlan& plan_;
+  Fetcher& fetcher_;
+  LoadProgress& progress_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::vector<Fetch> order_;
+  ShapeTrial trial_;
+  DiskRate disk_rate_;
+  std::vector<size_t> fetches_left_;  // of each unit
+  size_t slots_in_flight_;
+  size_t submitted_ = 0;
+};
+
+}  // namespace
+
 Streamer::Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
-                   const Encoder& encoder, Ledger& ledger, LoadOptions options)
+                   const Encoder& encoder, Ledger& ledger, Measured& measured, LoadOptions options)
     : plan_(plan),
       index_(index),
       device_(device),
       encoder_(encoder),
       ledger_(ledger),
+      measured_(measured),
       options_(options) {}
 
 std::vector<Resident> Streamer::load_all(LoadReport& report, LoadProgress& progress,
                                          std::stop_token stop) {
-  Range range("load");
-  io::Sources sources(index_);
-  while (true) {
-    try {
-      return load_once(sources, report, progress, stop);
-    } catch (const SpillDamaged& e) {
-      options_.spill->stop_using(e.what(), true);
-    } catch (const io::ReadError& e) {
-      if (!fall_back(e, sources, options_.spill)) throw;
-    }
+  std::vector<Resident> units;
+  units.reserve(plan_.units.size());
+  for (uint32_t u = 0; u < plan_.units.size(); ++u) {
+    const UnitPlan& unit = plan_.units[u];
+    units.emplace_back(plan_, u,
+                       UnitStorage{device_.memory(ledger_, Use::weights, unit.name,
+                                                  unit.storage_bytes, Buffer::Touch::lazily),
+                                   Buffer(ledger_, Use::weights, unit.name, unit.host_bytes,
+                                          Buffer::Touch::lazily),
+                                   nullptr});
   }
+  load(units, report, progress, stop);
+  return units;
 }
 
-std::vector<Resident> Streamer::load_once(io::Sources& sources, LoadReport& report,
-                                          LoadProgress& progress, const std::stop_token& stop) {
+void Streamer::refill(std::span<Resident> units, LoadReport& report, LoadProgress& progress,
+                      std::stop_token stop) {
+  for (Resident& unit : units) unit.empty();
+  load(units, report, progress, stop);
+}
+
+// Where each parameter of the plan lies in the units' storage.
+std::vector<Weight> Streamer::weights(std::span<const Resident> units) const {
+  check(units.size() == plan_.units.size(), "a load fills all units");
+  std::vector<Weight> weights(plan_.params.size());
+  for (size_t p = 0; p < weights.size(); ++p) {
+    const ParamPlan& param = plan_.params[p];
+    if (param.streamed()) {  // it is only measured
+      weights[p] = {param.format, param.param->rows, param.param->cols, nullptr, nullptr};
+      continue;
+    }
+    const Weight* there = units[param.unit].weight(*param.param);
+    if (there == nullptr || there->format != param.format) {
+      fail(ErrorKind::refused,
+           "{}: there is no memory for it in this format: it can be loaded anew, but not in place",
+           param.param->path);
+    }
+    weights[p] = *there;
+  }
+  return weights;
+}
+
+// Where a source fails and there is another, it begins anew.
+void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress& progress,
+                    const std::stop_token& stop) {
+  Range range("load");
   auto start = std::chrono::steady_clock::now();
-  // What was ready before is read; what becomes ready meanwhile has just been encoded.
-  Spill* ready = offer_spill(options_.spill, sources) ? options_.spill : nullptr;
-  std::vector<Fetch> list = fetches(plan_, ready);
+  const std::vector<Weight> weights = this->weights(units);
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
   std::unique_ptr<Pinned> pinned = device_.pin(ring.bytes());
-  ShapeTrial trial(options_.read, options_.try_shapes && has_room_to_try(plan_));
-  auto reader = io::open_reader(sources.files(), ring.bytes(),
-                                {.kind = options_.reader,
-                                 .slot_bytes = plan_.slot_bytes,
-                                 .chunk_bytes = trial.least_request_bytes()});
-  Filling filling(plan_, device_, ledger_);
-  std::vector<size_t> fetches_left(plan_.units.size());
-  progress.bytes_total = 0;
-  progress.bytes_done = 0;
-  progress.units_done = 0;
-  progress.units_total = static_cast<uint32_t>(plan_.units.size());
-  for (const Fetch& f : list) {
-    ++fetches_left[f.span->unit];
-    progress.bytes_total += f.length;
-  }
-
-  // Declared after what they write to, so that they end first.
-  auto toucher = start_thread<std::jthread>({"touching memory"}, [&](const std::stop_token& end) {
-    touch_ahead(list, filling.storage, end);
-  });
   Buffer row_amax(ledger_, Use::staging, "largest values of rows", plan_.row_amax.bytes(),
                   Buffer::Touch::lazily);
-  EncodeQueue queue(plan_, encoder_, filling.weights, ring.bytes(), options_.threads,
-                    options_.spill, nullptr, {}, row_amax.bytes().first(plan_.row_amax.bytes()));
-  const size_t slots_in_flight = in_flight_of(static_cast<size_t>(reader->free_slots()));
-  DiskRate disk_rate;
-  size_t submitted = 0;
-  size_t received = 0;
-  for (size_t done = 0; done < list.size();) {
-    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
-    const io::ReadShape shape = trial.shape();
-    const size_t most_in_flight = std::min(slots_in_flight, in_flight_of(shape, plan_.slot_bytes));
-    for (; submitted < list.size() && submitted - received < most_in_flight &&
-           reader->free_slots() > 0;
-         ++submitted) {
-      Fetch& f = list[submitted];
-      f.file = sources.choose(f.spilled ? sources.extra_file() : f.file, f.length);
-      reader->submit({f.file, f.offset, f.length, submitted, shape.request_bytes});
-    }
-    if (received < submitted) {
-      const bool busy = 2 * (submitted - received) >= most_in_flight;
-      io::ReadResult read = reader->wait();
-      const double now = seconds_since(start);
-      disk_rate.arrived(read.bytes.size(), now, busy);
-      trial.arrived(read.bytes.size(), now, busy);
-      const Fetch& f = list[read.tag];
-      sources.arrived(f.file, f.length);
-      if (options_.timeline != nullptr) options_.timeline->add(read.bytes.size());
-      using Kind = ArrivedSpan::Kind;
-      queue.push({f.spilled ? Kind::spilled : Kind::span,
-                  read,
-                  f.span,
-                  f.spilled.value_or(Move{}),
-                  {},
-                  nullptr,
-                  {}});
-      ++received;
-    }
-    for (const ArrivedSpan& finished : queue.take_finished(received == submitted)) {
-      reader->release(finished.read);
-      progress.bytes_done += finished.read.bytes.size();
-      if (--fetches_left[list[finished.read.tag].span->unit] == 0) ++progress.units_done;
-      ++done;
+  Fetcher fetcher({.plan = plan_,
+                   .index = index_,
+                   .encoder = encoder_,
+                   .weights = weights,
+                   .measured = measured_,
+                   .options = options_,
+                   .row_amax = row_amax.bytes().first(plan_.row_amax.bytes())});
+  while (true) {
+    try {
+      const ShapeTrial trial(options_.read, options_.try_shapes && has_room_to_try(plan_));
+      fetcher.open({ring.bytes(), plan_.slot_bytes, trial.least_request_bytes()});
+      // What was ready before is read; what becomes ready meanwhile has just been encoded.
+      const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
+      measured_ = measured_before(plan_, spilled);
+      Load load(plan_, fetcher, trial, progress);
+      auto toucher = start_thread<std::jthread>(
+          {"touching memory"},
+          [&](const std::stop_token& end) { touch_ahead(load.order(), units, end); });
+      load.run(stop);
+      load.report(report);
+      report_load(plan_, fetcher, spilled, report);
+      break;
+    } catch (const Fetcher::Restart&) {
     }
   }
-  toucher.request_stop();  // a small load may be faster than it
-  toucher.join();
-  report.tensors = tensor_reports(plan_, queue.stats(), ready);
-  report.amax = queue.amax();
-  for (uint32_t t = 0; t < report.amax.size(); ++t) {
-    if (ready != nullptr && ready->has(t)) report.amax[t] = ready->amax(t);
-  }
-  report.io = reader->stats();
-  report.disk_rate = disk_rate.sustained();
-  report.fastest = trial.verdict();
-  report.reader = reader->description();
-  report.needed_bytes = needed_bytes(plan_, ready);
   index_.refuse_changes();
-  for (UnitStorage& s : filling.storage) s.pinned = device_.pin(s.host.bytes());
+  for (Resident& unit : units) unit.fill(device_);
   report.seconds = seconds_since(start);
-
-  std::vector<Resident> residents;
-  residents.reserve(plan_.units.size());
-  for (uint32_t u = 0; u < plan_.units.size(); ++u)
-    residents.emplace_back(plan_, u, std::move(filling.storage[u]));
-  return residents;
 }
 
 }  // namespace sluice

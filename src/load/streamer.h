@@ -13,11 +13,9 @@
 
 #include "io/read_shape.h"
 #include "io/reader.h"
-#include "io/sources.h"
 #include "kernels/kernels.h"
 #include "src/device/device.h"
-#include "src/load/disk_timeline.h"
-#include "src/load/spill.h"
+#include "src/load/fetcher.h"
 #include "src/memory/buffer.h"
 #include "src/memory/ledger.h"
 #include "src/plan/read_plan.h"
@@ -33,20 +31,29 @@ struct UnitStorage {
   const Buffer& of(Tier tier) const { return tier == Tier::host ? host : device; }
 };
 
-// A unit whose parameters are in memory. Its end returns them to meta and the memory to the system.
+// A unit's storage: empty, with its parameters on meta, or filled. Its end returns them to meta and
+// the memory to the system.
 class Resident {
  public:
-  Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage);
+  Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage);  // empty
   Resident(Resident&&) noexcept = default;
   Resident& operator=(Resident&&) = delete;
   ~Resident();
 
+  // A load has written to all of the storage: parameters have their values.
+  void fill(Device& device);
+  void empty();
+  // Where a parameter lies, filled or not; null if it is not in this unit.
+  const Weight* weight(const Param& param) const;
+  // Has the system bring its pages.
+  void touch(const std::stop_token& stop) const;
   // Returns one parameter to meta, and its pages to the system. Nothing if it is not in this unit.
   void release(const Param& param);
 
  private:
   struct Part {
     Param* param = nullptr;
+    Weight weight;
     Tier tier = Tier::device;
     uint64_t offset = 0;  // of codes and scales, in the storage of the tier
     uint64_t bytes = 0;
@@ -81,7 +88,6 @@ struct LoadReport {
   std::string reader;                    // Reader::description()
   uint64_t needed_bytes = 0;
   std::vector<TensorReport> tensors;  // in the order of the plan
-  std::vector<float> amax;            // EncodeQueue::amax(), for the sweeps that follow
 };
 
 // A NaN spreads to every logit, so a model with one computes nothing: throws Error(refused), or
@@ -89,37 +95,35 @@ struct LoadReport {
 void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
                     const EncodeStats& stats);
 
-struct LoadOptions {
-  io::ReaderKind reader = io::ReaderKind::automatic;
-  int threads = 1;  // that encode
-  Spill* spill = nullptr;
-  DiskTimeline* timeline = nullptr;
-  io::ReadShape read = {};  // of the disk
-  bool try_shapes = false;  // whether a load looks for a better one
-};
-
 class Streamer {
  public:
   // All outlive the streamer. Parameters get memory of the device, which the encoder writes to; for
   // those that stay in host memory beside it the CPU's does. The staging ring is taken from the
-  // ledger for the duration of each load.
+  // ledger for the duration of each load. `measured` is written by each load.
   Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
-           const Encoder& encoder, Ledger& ledger, LoadOptions options);
+           const Encoder& encoder, Ledger& ledger, Measured& measured, LoadOptions options);
 
   // Reads every unit once, in disk order, from the spill what that has. Throws Error for faults of
   // the files, memory or disk; Error(runtime) when `stop` is requested. Nothing stays allocated
-  // then. Where a file cannot be read and there is another way to its bytes, it begins anew.
+  // then.
   std::vector<Resident> load_all(LoadReport& report, LoadProgress& progress, std::stop_token stop);
+  // The same into storage that is there, of all units of a plan for the same model: from another
+  // checkpoint, for one. Error(refused) where that has a parameter in another format. After any
+  // Error the units are empty.
+  void refill(std::span<Resident> units, LoadReport& report, LoadProgress& progress,
+              std::stop_token stop);
 
  private:
-  std::vector<Resident> load_once(io::Sources& sources, LoadReport& report, LoadProgress& progress,
-                                  const std::stop_token& stop);
+  void load(std::span<Resident> units, LoadReport& report, LoadProgress& progress,
+            const std::stop_token& stop);
+  std::vector<Weight> weights(std::span<const Resident> units) const;
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;
   Device& device_;
   const Encoder& encoder_;
   Ledger& ledger_;
+  Measured& measured_;
   LoadOptions options_;
 };
 

@@ -1,33 +1,27 @@
 // The parameters that do not stay in memory, read again by every sweep over the model.
 //
-// A thread of its own keeps the disk busy: it reads the tiles of the sweep in their order, round
-// and round, and waits only when all its memory holds tiles that nobody has used yet. So compute
-// waits for the disk or the disk for compute, never both. A tile from the checkpoint is encoded
-// from its slot into a tile buffer; one from the spill cache is used in the slot where it arrived.
-// As such tiles are small and lie one after the other, one read brings as many as a slot holds.
+// The thread that computes reads them, too: each time that it wants a tile it takes in what has
+// arrived and asks the disk for as much as there is memory for, so that the disk has work while it
+// computes. No other thread is between the disk and compute. Tiles of the checkpoint are encoded by
+// workers, a few before compute needs them; where these are late compute encodes by itself. Codes
+// of the spill cache are used in the slot where they arrived, all tiles of a read at once.
 // With a device that has memory of its own the buffers are there, and a tile is encoded on its way;
 // a buffer is written to again when the device is done with it.
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <exception>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
 #include <stop_token>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "io/checkpoint/index.h"
-#include "io/reader.h"
-#include "io/sources.h"
-#include "src/load/encode_queue.h"
+#include "src/load/fetcher.h"
+#include "src/load/row_lookup.h"
 #include "src/load/streamer.h"
+#include "src/load/sweep_window.h"
 #include "src/memory/buffer.h"
 #include "src/nn/weight_stream.h"
 #include "src/plan/sweep.h"
@@ -39,7 +33,8 @@ struct UnitStalls {
   uint64_t bytes = 0;  // read for it
   double disk = 0;     // compute waited for bytes
   double copy = 0;     // compute waited while bytes were encoded
-  double compute = 0;  // the disk waited: all memory held tiles that compute had not used yet
+  // Nothing was left to arrive when compute came back: the disk may have waited, at most so long.
+  double compute = 0;
 };
 
 struct StreamReport {
@@ -52,14 +47,15 @@ struct StreamReport {
   StreamReport& operator+=(const StreamReport& later);  // of the same units
 };
 
+// One thread at a time calls it.
 class TileStream final : public WeightStream {
  public:
-  // From here to its end the streamed parameters of the plan come from this stream. `amax`: what
-  // the load found (LoadReport::amax). When `stop` is requested, whoever waits for a tile gets
-  // Error(runtime). All arguments outlive it.
+  // From here to its end the streamed parameters of the plan come from this stream. `measured` by
+  // the load before. When `stop` is requested, whoever waits for a tile gets Error(runtime). All
+  // arguments outlive it.
   TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
-             const Encoder& encoder, Ledger& ledger, std::span<const float> amax,
-             LoadOptions options, std::stop_token stop);
+             const Encoder& encoder, Ledger& ledger, Measured& measured, LoadOptions options,
+             std::stop_token stop);
   ~TileStream() override;
   TileStream(const TileStream&) = delete;
   TileStream& operator=(const TileStream&) = delete;
@@ -75,95 +71,40 @@ class TileStream final : public WeightStream {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A tile in memory or on its way there, in the order in which tiles were asked from the disk.
-  struct Entry {
-    uint32_t tile = 0;               // of plan.sweep
-    std::optional<uint32_t> buffer;  // that it is encoded into; none: it stays in its slot
-    uint32_t tiles = 1;              // without a buffer: of its read
-    uint64_t offset = 0;             // and where its codes lie in the read
-    uint64_t length = 0;
-    io::ReadResult slot;  // likewise, once it has arrived
-    uint32_t file = 0;    // that it is read from, of sources_
-    Clock::time_point arrived;
-    EncodeStats stats;  // with a buffer, once it is ready
-    bool ready = false;
-    bool abandoned = false;  // not wanted any more; its memory is free once the disk is done
-  };
+  Fetcher::Ring ring(const SpillLayout* packed);
+  void open();
+  void pump();
+  void submit();
+  void receive(const io::ReadResult& read);
+  void take_encoded(bool block);
+  void await(uint32_t tile);
+  void use(uint32_t tile);
+  void let_go(DeviceStream& stream);
+  void note_stats(const SweepWindow::Entry& entry);
+  void note_waits(const SweepWindow::Entry& entry, double start);
 
-  // Of the reading thread.
-  void read_tiles(const std::stop_token& stop);
-  void read_some(const std::stop_token& stop);
-  void open_reader();
-  void start_over(const std::stop_token& stop);
-  void submit_reads();
-  void add_entry(const Entry& first, uint32_t i, const io::ReadRequest& request);
-  void receive();
-  void wait_for_memory(const std::stop_token& stop);
-
-  bool spill_ready() const { return options_.spill != nullptr && options_.spill->ready(); }
-  bool is_spilled(uint32_t tensor) const;
-  uint32_t tiles_of_read(uint32_t first) const;
-  Spill::Extent extent(uint32_t first, uint32_t tiles) const;
   uint32_t tile_index(const Param& param, int64_t row) const;
   std::byte* buffer_memory(uint32_t buffer) const;
-  std::mutex& mutex() const { return signal_.mutex; }
-
-  // With mutex() held.
-  void let_go(DeviceStream& stream);
-  void mark_finished();
-  void seek(uint32_t tile);
-  void free_memory(const Entry& entry);
-  void await(std::unique_lock<std::mutex>& lock, uint32_t tile);
-  Entry take_front();
-  void note_stats(const Entry& entry);
+  double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   const ReadPlan& plan_;
   const io::CheckpointIndex& index_;
-  const Encoder& encoder_;
   LoadOptions options_;
   std::stop_token stop_;
-  std::vector<float> amax_;
   std::unordered_map<const Param*, std::span<const TiledTensor>> tensors_of_;
-  uint64_t slots_bytes_ = 0;  // of memory_, before the tile buffers
-  Buffer memory_;  // slots, then tile buffers; slots only when all tiles come from the spill
+  Clock::time_point start_ = Clock::now();
+
+  Buffer memory_;  // the ring, then tile buffers where these are not the device's
   std::unique_ptr<Pinned> pinned_;
   Buffer tiles_;  // the tile buffers, where the device has memory of its own
   std::vector<std::unique_ptr<DeviceEvent>> used_;  // of each buffer: the device is done with it
+  uint32_t buffers_ = 0;                            // in use, of them
+  Fetcher::Ring ring_;
 
-  // Of the thread that computes.
-  void open_lookup_reader();
-  bool embed_rows(const Param& table, std::span<const int32_t> ids, Tensor out,
-                  DeviceStream& stream);
-  bool decode_looked_up(uint32_t tensor, const io::ReadResult& read, int32_t id, float* out);
-  Buffer lookup_;
-  uint64_t lookup_tile_ = 0;  // where in it the encoded rows lie, behind the slots
-  uint64_t lookup_row_ = 0;   // and a decoded row, behind these
-  std::unique_ptr<Encoder> lookup_encoder_;
-  uint64_t lookup_slot_bytes_ = 0;
-  io::Sources lookup_sources_;
-  std::unique_ptr<io::Reader> lookup_reader_;
-  bool lookup_spill_ = false;  // the reader has the spill's file
-  io::ReaderStats lookup_io_;  // of readers before it
-
-  // Of the reading thread.
-  std::unique_ptr<io::Reader> reader_;
-  io::Sources sources_;
-  bool start_over_ = true;   // with another reader, or the first
-  uint64_t slot_bytes_ = 0;  // of the reader
-  size_t reads_in_flight_ = 0;
-  io::ReaderStats past_io_;  // of readers before this one
-
-  mutable Signal signal_;  // its mutex guards everything below
-  size_t encoding_ = 0;
-  bool reads_spill_ = false;  // the reader has the spill's file
-  std::vector<uint32_t> free_buffers_;
-  std::vector<uint32_t> slot_users_;      // of each slot: its tiles that are still needed
-  std::vector<io::ReadResult> returned_;  // slots that nobody needs any more
-  uint64_t first_id_ = 0;                 // of entries_.front(): ids count entries
-  std::deque<Entry> entries_;             // in the order of the reads
-  uint32_t next_tile_ = 0;                // to be read
-  uint32_t current_unit_ = 0;             // that compute is at
-  std::optional<Entry> held_;             // what compute uses
+  SweepWindow window_;
+  Weight held_;         // all of what the window holds for compute
+  double left_at_ = 0;  // when compute got it [s]
+  RowLookup rows_;
   StreamReport report_;
   // Of the tensors of the sweep, in the order of their tiles, however often these come.
   struct TensorStats {
@@ -171,10 +112,8 @@ class TileStream final : public WeightStream {
     EncodeStats sum;
   };
   std::vector<TensorStats> stats_;
-  std::exception_ptr failure_;
 
-  std::unique_ptr<EncodeQueue> queue_;  // its workers notify signal_
-  std::jthread thread_;                 // last: ends first
+  Fetcher fetcher_;  // last: ends first
 };
 
 }  // namespace sluice

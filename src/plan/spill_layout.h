@@ -30,6 +30,10 @@ struct SpilledTensor {
   uint64_t checksums = 0;
 
   uint64_t codes_bytes() const { return panels * panel_bytes; }
+  // Where in the file the codes of a row's panel begin; past the end, where the last panel ends.
+  uint64_t codes_of(int64_t row) const {
+    return codes + static_cast<uint64_t>((row + kPanelRows - 1) / kPanelRows) * panel_bytes;
+  }
 };
 
 struct SpillLayout {

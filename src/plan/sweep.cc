@@ -151,6 +151,10 @@ LookupShape lookup_shape(const ReadPlan& plan) {
   return shape;
 }
 
+uint64_t lookup_bytes(const LookupShape& shape) {
+  return shape.slot_bytes * kLookupSlots + shape.tile_bytes + shape.row_bytes;
+}
+
 uint64_t sweep_slots(const ReadPlan& plan) {
   return std::min<uint64_t>(plan.ring_bytes / plan.slot_bytes, plan.sweep_tiles());
 }
@@ -194,9 +198,7 @@ StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
       row = std::max(row, static_cast<uint64_t>(p.param->cols) * sizeof(float));
   }
   memory.host_row = Buffer::charged_bytes(row);
-  LookupShape lookup = lookup_shape(plan);
-  memory.lookup = Buffer::charged_bytes(lookup.slot_bytes * kLookupSlots + lookup.tile_bytes +
-                                        lookup.row_bytes);
+  memory.lookup = Buffer::charged_bytes(lookup_bytes(lookup_shape(plan)));
   if (plan.sweep.empty()) return memory;
   uint64_t slots = plan.slot_bytes * sweep_slots(plan);
   uint64_t tiles = plan.tile_bytes * tile_buffers(plan);

@@ -33,6 +33,7 @@ struct LookupShape {
   uint64_t row_bytes = 0;   // of a decoded row
 };
 LookupShape lookup_shape(const ReadPlan& plan);
+uint64_t lookup_bytes(const LookupShape& shape);  // of all in one
 
 // Staging slots of a sweep, and buffers for its tiles: more of these, as they keep the disk busy
 // while compute is at something that stays in memory. No tile is in two at once.

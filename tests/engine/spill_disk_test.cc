@@ -52,17 +52,35 @@ TEST_F(SpillDisk, AFileThatIsLostBeforeItIsOpenedCostsSpeedOnly) {
       ASSERT_TRUE(spill.ready());
       LoadOptions load{io::ReaderKind::automatic, 2, &spill};
       if (!after_load) lose(how);
+      Measured measured;
       LoadReport report;
       LoadProgress progress;
-      auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
+      auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, measured, load)
                            .load_all(report, progress, {});
       if (after_load) lose(how);
-      TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
+      TileStream stream(plan, session.index(), *device, *encoder, ledger, measured, load, {});
       one_pass(plan, stream);
       EXPECT_FALSE(spill.ready());
       EXPECT_EQ(outcome(options()).bits, expected);
     }
   }
+}
+
+// A load and two passes, without a forward pass.
+StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
+  auto device = make_host_device();
+  auto encoder = make_cpu_encoder(Isa::automatic);
+  Ledger ledger;
+  LoadOptions load{io::ReaderKind::automatic, 2, &spill};
+  Measured measured;
+  LoadReport report;
+  LoadProgress progress;
+  auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, measured, load)
+                       .load_all(report, progress, {});
+  TileStream stream(plan, session.index(), *device, *encoder, ledger, measured, load, {});
+  one_pass(plan, stream);
+  one_pass(plan, stream);
+  return stream.report();
 }
 
 // A disk that fills up, or fails, at a given write.
@@ -93,22 +111,6 @@ class FullDisk final : public io::SystemCalls {
   int sync_error_;
   int rename_error_;
 };
-
-// A load and two passes, without a forward pass.
-StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
-  auto device = make_host_device();
-  auto encoder = make_cpu_encoder(Isa::automatic);
-  Ledger ledger;
-  LoadOptions load{io::ReaderKind::automatic, 2, &spill};
-  LoadReport report;
-  LoadProgress progress;
-  auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, load)
-                       .load_all(report, progress, {});
-  TileStream stream(plan, session.index(), *device, *encoder, ledger, report.amax, load, {});
-  one_pass(plan, stream);
-  one_pass(plan, stream);
-  return stream.report();
-}
 
 TEST_F(SpillDisk, ADiskThatFailsLeavesNothingBehind) {
   Session session(options());

@@ -288,7 +288,7 @@ class Contents : public testing::Test {
     options.spill = spill;
     report_ = {};
     LoadProgress progress;
-    return Streamer(plan, *s.index, *device_, *encoder_, ledger_, options)
+    return Streamer(plan, *s.index, *device_, *encoder_, ledger_, measured_, options)
         .load_all(report_, progress, {});
   }
 
@@ -297,13 +297,14 @@ class Contents : public testing::Test {
                                      Spill* spill = nullptr) {
     LoadOptions options = s.options;
     options.spill = spill;
-    return std::make_unique<TileStream>(plan, *s.index, *device_, *encoder_, ledger_, report_.amax,
+    return std::make_unique<TileStream>(plan, *s.index, *device_, *encoder_, ledger_, measured_,
                                         options, std::stop_token());
   }
 
   std::unique_ptr<Device> device_ = make_host_device();
   std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
   Ledger ledger_;
+  Measured measured_;
   LoadReport report_;
 
  private:

@@ -28,7 +28,7 @@ class StreamerTest : public testing::Test {
     auto device = make_host_device();
     auto encoder = make_cpu_encoder(Isa::automatic);
     LoadProgress progress;
-    Streamer streamer(plan_, *index_, *device, *encoder, ledger_, options);
+    Streamer streamer(plan_, *index_, *device, *encoder, ledger_, measured_, options);
     auto residents = streamer.load_all(report_, progress, stop_.get_token());
     EXPECT_EQ(progress.bytes_done, plan_.read_bytes());
     EXPECT_EQ(progress.units_done, plan_.units.size());
@@ -40,6 +40,7 @@ class StreamerTest : public testing::Test {
   std::optional<io::CheckpointIndex> index_;
   ReadPlan plan_;
   Ledger ledger_;
+  Measured measured_;
   LoadReport report_;
   std::stop_source stop_;
 };
@@ -153,7 +154,7 @@ TEST_F(StreamerTest, AFileThatIsWrittenToWhileItIsLoadedIsRefused) {
   auto device = make_host_device();
   WritingEncoder encoder(dir_ / "model-00001-of-00002.safetensors");
   LoadProgress progress;
-  Streamer streamer(plan_, *index_, *device, encoder, ledger_, {});
+  Streamer streamer(plan_, *index_, *device, encoder, ledger_, measured_, {});
   try {
     streamer.load_all(report_, progress, {});
     FAIL() << "it was loaded";
@@ -164,6 +165,99 @@ TEST_F(StreamerTest, AFileThatIsWrittenToWhileItIsLoadedIsRefused) {
         << e.what();
   }
   EXPECT_EQ(ledger_.used(Place::host), 0u);
+}
+
+// Either copy of a file may be cut short, or gone, after its headers were read.
+TEST_F(StreamerTest, AFileThatCannotBeReadIsReadFromItsMirror) {
+  const Json config = larger_config();
+  write(config, 2, "mirrors");
+  test::TempDir mirror;
+  const char* shard = "model-00002-of-00002.safetensors";
+  for (const char* name : {"model-00001-of-00002.safetensors", shard})
+    std::filesystem::copy(dir_ / name, mirror.path() / name);
+  const QuantizeRequest quantize{*find_quant_scheme("fp8_per_tensor"), {ParamRole::linear}, false};
+  const auto expected = test::expected_params(config, tensors_, Rank{}, quantize);
+  const std::filesystem::path directories[] = {mirror.path()};
+  for (const auto& directory : {dir_.path(), mirror.path()}) {
+    for (bool is_gone : {false, true}) {
+      SCOPED_TRACE(testing::Message() << directory << (is_gone ? " gone" : " cut short"));
+      const std::string bytes = test::read_file(directory / shard);
+      index_.emplace(io::open_checkpoint(dir_.path(), directories));
+      if (is_gone) std::filesystem::remove(directory / shard);
+      if (!is_gone) std::filesystem::resize_file(directory / shard, bytes.size() / 3);
+      auto residents = load(quantize, {1 << 16, 1 << 18}, {io::ReaderKind::automatic, 2});
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_TRUE(test::holds(plan_.params[i].param->value, 0, expected[i]));
+      test::write_file(directory / shard, bytes);
+    }
+  }
+}
+
+// Weights take the place of others in the memory where those were.
+TEST_F(StreamerTest, StorageIsRefilledFromAnotherCheckpoint) {
+  const Json config = larger_config();
+  write(config, 2, "first");
+  test::Random random("second");
+  std::vector<test::TinyTensor> others = test::tiny_tensors(config, random);
+  test::TempDir other;
+  test::write_checkpoint(other.path(), config, others, 1);
+  for (std::string_view scheme : {"none", "fp8_per_tensor", "fp8_per_block"}) {
+    SCOPED_TRACE(scheme);
+    const QuantizeRequest quantize{
+        *find_quant_scheme(scheme), {ParamRole::linear, ParamRole::head}, false};
+    const Staging staging{1 << 15, 1 << 17};
+    auto residents = load(quantize, staging, {io::ReaderKind::automatic, 2});
+    std::vector<Weight> before;
+    for (const ParamPlan& p : plan_.params) before.push_back(p.param->value);
+    const uint64_t used = ledger_.used(Place::host);
+    auto device = make_host_device();
+    auto encoder = make_cpu_encoder(Isa::automatic);
+    auto refill = [&](const std::filesystem::path& from, bool cut_short) {
+      const io::CheckpointIndex index = io::open_checkpoint(from);
+      const ReadPlan plan = compile(model_, index, quantize, staging);
+      const std::filesystem::path file = from / "model.safetensors";
+      const auto size = cut_short ? std::filesystem::file_size(file) : 0;
+      if (cut_short) std::filesystem::resize_file(file, size / 2);
+      LoadProgress progress;
+      Streamer streamer(plan, index, *device, *encoder, ledger_, measured_, {});
+      streamer.refill(residents, report_, progress, {});
+    };
+    auto expect_contents = [&](const std::vector<test::TinyTensor>& tensors) {
+      const auto expected = test::expected_params(config, tensors, Rank{}, quantize);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(test::holds(plan_.params[i].param->value, 0, expected[i]));
+        EXPECT_EQ(plan_.params[i].param->value.data, before[i].data);
+      }
+      EXPECT_EQ(ledger_.used(Place::host), used);
+    };
+    auto expect_empty = [&] {
+      for (const ParamPlan& p : plan_.params) EXPECT_TRUE(p.param->value.is_meta());
+      EXPECT_EQ(ledger_.used(Place::host), used);
+    };
+    refill(other.path(), false);
+    expect_contents(others);
+    EXPECT_THROW(refill(other.path(), true), Error);
+    expect_empty();
+    refill(dir_.path(), false);
+    expect_contents(tensors_);
+    test::write_checkpoint(other.path(), config, others, 1);
+
+    // Of another type: what is quantized has the same format, what is not has another.
+    std::vector<test::TinyTensor> floats = others;
+    for (test::TinyTensor& t : floats) {
+      t.dtype = dtype_name(DType::f32);
+      t.bytes = test::random_elements(random, t.shape, DType::f32);
+    }
+    test::TempDir wide;
+    test::write_checkpoint(wide.path(), config, floats, 1);
+    try {
+      refill(wide.path(), false);
+      FAIL() << "it has no room for float32";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::refused);
+    }
+    expect_empty();
+  }
 }
 
 TEST_F(StreamerTest, NanAndInfinityAreCounted) {

@@ -1,0 +1,107 @@
+#include "src/load/fetch.h"
+
+#include <algorithm>
+
+#include "io/reader.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+const SpilledTensor* find(const SpillLayout* packed, uint32_t tensor) {
+  return packed == nullptr ? nullptr : packed->find(tensor);
+}
+
+Fetch packed_fetch(const SpilledTensor& from, const Move& move, uint32_t unit) {
+  Fetch fetch;
+  fetch.form = Fetch::Form::packed;
+  fetch.offset = from.codes_of(move.first_row);
+  fetch.length = from.codes_of(move.first_row + move.rows) - fetch.offset;
+  fetch.unit = unit;
+  fetch.move = move;
+  return fetch;
+}
+
+Fetch span_fetch(const Span& span) {
+  Fetch fetch;
+  fetch.file = span.file;
+  fetch.offset = span.offset;
+  fetch.length = span.length;
+  fetch.unit = span.unit;
+  fetch.first_move = span.first_move;
+  fetch.moves = span.moves;
+  fetch.measure = span.measure;
+  fetch.encode = span.encode;
+  return fetch;
+}
+
+}  // namespace
+
+uint64_t slot_bytes_of(uint64_t offset, uint64_t length) {
+  return round_up(offset + length, io::kDirectAlignment) - round_down(offset, io::kDirectAlignment);
+}
+
+std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch) {
+  if (fetch.moves == 0) return {&fetch.move, 1};
+  return std::span(plan.moves).subspan(fetch.first_move, fetch.moves);
+}
+
+std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed) {
+  std::vector<Fetch> order;
+  order.reserve(plan.spans.size());
+  for (const Span& span : plan.spans) {
+    const Fetch stored = span_fetch(span);
+    const std::span<const Move> moves = moves_of(plan, stored);
+    if (!std::ranges::all_of(moves, [&](const Move& m) { return find(packed, m.tensor); })) {
+      order.push_back(stored);
+    } else if (span.encode) {  // the index knows what measuring would show
+      for (const Move& move : moves)
+        order.push_back(packed_fetch(*find(packed, move.tensor), move, span.unit));
+    }
+  }
+  return order;
+}
+
+TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t first,
+                     uint64_t most_bytes) {
+  const Tile tile = plan.tile(first);
+  TileFetch result;
+  if (const SpilledTensor* from = find(packed, tile.move.tensor)) {
+    const TiledTensor& tiled = plan.tensor_of_tile(first);
+    const uint32_t end = tiled.first_tile + tiled.tiles;
+    result.fetch = packed_fetch(*from, tile.move, tile.unit);
+    for (uint32_t next = first + 1; next < end; ++next) {
+      Move longer = tile.move;
+      const Move last = plan.tile(next).move;
+      longer.rows = last.first_row + last.rows - longer.first_row;
+      const Fetch fetch = packed_fetch(*from, longer, tile.unit);
+      if (slot_bytes_of(fetch.offset, fetch.length) > most_bytes) break;
+      result = {fetch, next + 1 - first};
+    }
+    return result;
+  }
+  result.fetch.file = tile.file;
+  result.fetch.offset = tile.offset;
+  result.fetch.length = tile.length;
+  result.fetch.unit = tile.unit;
+  result.fetch.move = tile.move;
+  return result;
+}
+
+Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor, int64_t id) {
+  const TensorPlan& t = plan.tensors[tensor];
+  const uint32_t unit = plan.params[t.param].unit;
+  if (const SpilledTensor* from = find(packed, tensor))
+    return packed_fetch(*from, {tensor, id / kPanelRows * kPanelRows, kPanelRows, 0}, unit);
+  const RowsInFile& rows = t.rows;
+  const int64_t first = id / rows.group * rows.group;
+  Fetch fetch;
+  fetch.file = t.stored->file;
+  fetch.offset = rows.offset(first);
+  fetch.move = {tensor, first, std::min(rows.group, rows.rows - first), rows.skip};
+  fetch.length = rows.bytes(first, fetch.move.rows);
+  fetch.unit = unit;
+  return fetch;
+}
+
+}  // namespace sluice

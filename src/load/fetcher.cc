@@ -1,0 +1,119 @@
+#include "src/load/fetcher.h"
+
+#include <algorithm>
+
+#include "src/base/log.h"
+
+namespace sluice {
+
+Fetcher::Fetcher(const FetcherSetup& setup) : setup_(setup), sources_(setup.index) {}
+
+void Fetcher::close() {
+  queue_.reset();
+  if (reader_) past_ += reader_->stats();
+  reader_.reset();
+  in_flight_.clear();
+  packed_ = nullptr;
+}
+
+void Fetcher::open(const Ring& ring) {
+  close();
+  Spill* spill = setup_.options.spill;
+  while (!reader_) {
+    const std::vector<io::CheckpointFile> copies =
+        spill != nullptr ? spill->files() : std::vector<io::CheckpointFile>();
+    sources_.start_reader(copies);
+    packed_ = copies.empty() ? nullptr : spill;
+    try {
+      reader_ = io::open_reader(sources_.files(), ring.memory,
+                                {.kind = setup_.options.reader,
+                                 .slot_bytes = ring.slot_bytes,
+                                 .chunk_bytes = ring.request_bytes});
+    } catch (const io::ReadError& e) {
+      fall_back(e);
+    }
+  }
+  queue_ = std::make_unique<EncodeQueue>(EncodeSetup{.plan = setup_.plan,
+                                                     .encoder = setup_.encoder,
+                                                     .weights = setup_.weights,
+                                                     .measured = setup_.measured,
+                                                     .slots = ring.memory,
+                                                     .slot_bytes = ring.slot_bytes,
+                                                     .threads = setup_.options.threads,
+                                                     .packed = packed_,
+                                                     .fills = setup_.fills_spill ? spill : nullptr,
+                                                     .row_amax = setup_.row_amax});
+}
+
+// Throws `error` again when there is no other way to the same bytes: another copy of a file, or,
+// of what is in the spill cache, the checkpoint.
+void Fetcher::fall_back(const io::ReadError& error) {
+  if (error.kind() != ErrorKind::runtime) throw error;
+  if (sources_.is_extra(error.file)) {
+    setup_.options.spill->stop_using_copy(sources_.files()[error.file].path, error.what());
+    return;
+  }
+  if (!sources_.give_up(error.file)) throw error;
+  log::warning("{}; a copy of it is read instead", error.what());
+}
+
+// The one answer to a source that fails.
+template <class Body>
+auto Fetcher::guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const io::ReadError& e) {
+    fall_back(e);
+  } catch (const SpillDamaged& e) {
+    setup_.options.spill->stop_using(e.what(), true);
+  }
+  close();
+  throw Restart();
+}
+
+void Fetcher::submit(const Fetch& fetch, uint64_t request_bytes) {
+  const bool is_packed = fetch.form == Fetch::Form::packed;
+  const uint32_t source =
+      sources_.choose(is_packed ? sources_.extra_file() : fetch.file, fetch.length);
+  in_flight_.push_back({fetch.tag, source});
+  guarded([&] { reader_->submit({source, fetch.offset, fetch.length, fetch.tag, request_bytes}); });
+}
+
+io::ReadResult Fetcher::arrived(const io::ReadResult& read) {
+  auto found = std::ranges::find(in_flight_, read.tag, &InFlight::tag);
+  sources_.arrived(found->source, read.bytes.size());
+  in_flight_.erase(found);
+  if (setup_.options.timeline != nullptr) setup_.options.timeline->add(read.bytes.size());
+  return read;
+}
+
+std::optional<io::ReadResult> Fetcher::poll() {
+  if (in_flight_.empty()) return std::nullopt;
+  const std::optional<io::ReadResult> read = guarded([&] { return reader_->poll(); });
+  if (read) arrived(*read);
+  return read;
+}
+
+io::ReadResult Fetcher::wait() {
+  return arrived(guarded([&] { return reader_->wait(); }));
+}
+
+void Fetcher::encode(const Fetch& fetch, const io::ReadResult& read) {
+  queue_->push({fetch, read, {}});
+}
+
+std::vector<ArrivedFetch> Fetcher::take_encoded(bool block) {
+  return guarded([&] { return queue_->take_finished(block); });
+}
+
+Weight Fetcher::in_place(const Move& move, std::span<const std::byte> codes) {
+  return guarded([&] { return packed_->weight(move, codes); });
+}
+
+io::ReaderStats Fetcher::stats() const {
+  io::ReaderStats stats = past_;
+  if (reader_) stats += reader_->stats();
+  return stats;
+}
+
+}  // namespace sluice

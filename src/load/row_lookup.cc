@@ -1,0 +1,89 @@
+#include "src/load/row_lookup.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/load/streamer.h"
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+namespace {
+
+// The thread that looks rows up encodes them, too.
+LoadOptions without_threads(LoadOptions options) {
+  options.threads = 0;
+  return options;
+}
+
+}  // namespace
+
+RowLookup::RowLookup(const ReadPlan& plan, const io::CheckpointIndex& index, Ledger& ledger,
+                     Measured& measured, const LoadOptions& options)
+    : plan_(plan),
+      index_(index),
+      shape_(lookup_shape(plan)),
+      fetcher_({.plan = plan,
+                .index = index,
+                .encoder = *encoder_,
+                .weights = {},
+                .measured = measured,
+                .options = without_threads(options),
+                .fills_spill = false}) {
+  if (shape_.slot_bytes == 0) return;
+  memory_ =
+      Buffer(ledger, Use::staging, "embedding rows", lookup_bytes(shape_), Buffer::Touch::now);
+}
+
+void RowLookup::embed(const Param& table, std::span<const int32_t> ids, Tensor out,
+                      DeviceStream& stream) {
+  auto found = std::ranges::find_if(
+      plan_.tensors, [&](const TensorPlan& t) { return plan_.params[t.param].param == &table; });
+  while (true) {
+    try {
+      if (fetcher_.is_outdated()) {
+        fetcher_.open({.memory = memory_.bytes().first(shape_.slot_bytes * kLookupSlots),
+                       .slot_bytes = shape_.slot_bytes,
+                       .request_bytes = io::ReaderOptions().chunk_bytes});
+      }
+      return embed_rows(static_cast<uint32_t>(found - plan_.tensors.begin()), ids, out, stream);
+    } catch (const Fetcher::Restart&) {
+    }
+  }
+}
+
+void RowLookup::embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out,
+                           DeviceStream& stream) {
+  std::byte* row = memory_.data() + shape_.slot_bytes * kLookupSlots + shape_.tile_bytes;
+  auto fetch_of = [&](size_t i) {
+    Fetch fetch = row_fetch(plan_, fetcher_.packed(), tensor, ids[i]);
+    fetch.tag = i;
+    return fetch;
+  };
+  for (size_t submitted = 0, done = 0; done < ids.size(); ++done) {
+    for (; submitted < ids.size() && fetcher_.free_slots() > 0; ++submitted)
+      fetcher_.submit(fetch_of(submitted));
+    const io::ReadResult read = fetcher_.wait();
+    decode(fetch_of(read.tag), read, ids[read.tag], reinterpret_cast<float*>(row));
+    fetcher_.release(read);
+    // Memory that is not pinned: it has been read when this returns.
+    stream.copy(out.rows_from(static_cast<int64_t>(read.tag), 1).data, row,
+                static_cast<uint64_t>(out.cols) * sizeof(float));
+  }
+}
+
+// Row `id` of the rows that have arrived.
+void RowLookup::decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out) {
+  const int64_t row = id - fetch.move.first_row;
+  if (fetch.form == Fetch::Form::packed)
+    return decode_row(fetcher_.in_place(fetch.move, read.bytes), row, out);
+  const TensorPlan& tensor = plan_.tensors[fetch.move.tensor];
+  Fetch encoded = fetch;
+  encoded.tile = tile_view(plan_.params[tensor.param], fetch.move.rows,
+                           memory_.data() + shape_.slot_bytes * kLookupSlots);
+  fetcher_.encode(encoded, read);
+  for (const ArrivedFetch& f : fetcher_.take_encoded(true))
+    refuse_damaged(index_, tensor.stored->name, f.stats);
+  decode_row(encoded.tile, row, out);
+}
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// Rows of tables that stay on disk: read as they are looked up, by the thread that wants them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "src/load/fetcher.h"
+#include "src/memory/buffer.h"
+#include "src/memory/ledger.h"
+#include "src/nn/param.h"
+#include "src/plan/sweep.h"
+
+namespace sluice {
+
+class RowLookup {
+ public:
+  // All arguments outlive it. Takes memory when a table of the plan is streamed.
+  RowLookup(const ReadPlan& plan, const io::CheckpointIndex& index, Ledger& ledger,
+            Measured& measured, const LoadOptions& options);
+
+  // As WeightStream::embed.
+  void embed(const Param& table, std::span<const int32_t> ids, Tensor out, DeviceStream& stream);
+  io::ReaderStats stats() const { return fetcher_.stats(); }
+
+ private:
+  void embed_rows(uint32_t tensor, std::span<const int32_t> ids, Tensor out, DeviceStream& stream);
+  void decode(const Fetch& fetch, const io::ReadResult& read, int64_t id, float* out);
+
+  const ReadPlan& plan_;
+  const io::CheckpointIndex& index_;
+  LookupShape shape_;
+  Buffer memory_;  // slots, encoded rows, a decoded row
+  std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
+  Fetcher fetcher_;
+};
+
+}  // namespace sluice

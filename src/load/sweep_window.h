@@ -1,0 +1,85 @@
+// Which tiles of a sweep are in memory or on their way there, and what that memory is used for. A
+// state machine without I/O and without threads: TileStream does what it says.
+//
+// Tiles are read in the order of the sweep, round and round. A read occupies a slot. Packed tiles
+// are used in their slot. Stored ones are encoded into a buffer, which frees the slot; the reads
+// that compute needs next have the buffers, so that it never waits for one that is taken.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "io/reader.h"
+#include "src/load/fetch.h"
+
+namespace sluice {
+
+class SweepWindow {
+ public:
+  enum class State : uint8_t {
+    reading,
+    arrived,   // in its slot, to be encoded
+    encoding,  // from its slot into its buffer
+    ready,     // in its slot if packed, else in its buffer
+  };
+  struct Entry {
+    Fetch fetch;
+    uint32_t first = 0;  // tile, of `tiles` that follow one another
+    uint32_t tiles = 1;
+    State state = State::reading;
+    bool abandoned = false;  // compute will not use it; its memory is free or will be
+    io::ReadResult read;     // once it has arrived
+    double arrived = 0;      // when [s]
+    std::optional<uint32_t> buffer;
+    EncodeStats stats;  // once it is encoded
+
+    bool has(uint32_t tile) const { return first <= tile && tile - first < tiles; }
+    bool is_packed() const { return fetch.form == Fetch::Form::packed; }
+  };
+
+  explicit SweepWindow(uint32_t tiles) : tiles_(tiles) {}  // of the sweep
+  // Forgets what is there and under way, all of which has ended. Reading goes on with the first
+  // tile that compute has not used.
+  void restart(uint32_t buffers);
+
+  // The next tile to be read; none while the whole sweep is there.
+  std::optional<uint32_t> next() const;
+  // Its read, of some tiles from next() on, is submitted. The tag of what is returned says which
+  // one it is.
+  const Fetch& add(const TileFetch& read);
+  void arrived(const io::ReadResult& read, double now);
+  // One that has arrived and gets a buffer now; null: there is none, or no buffer for it.
+  Entry* next_to_encode();
+  void encoded(uint64_t tag, const EncodeStats& stats);
+  // Slots that nobody needs any more, each once.
+  std::vector<io::ReadResult> take_freed();
+
+  // Compute wants a tile, and after it those that follow: drops what was read in vain where the
+  // sweep is not the one foreseen. Nothing is held.
+  void seek(uint32_t tile);
+  // The first read that compute has not had; null: nothing is there or under way.
+  const Entry* wanted() const;
+  // Gives it to compute, once it is ready; until let_go() its memory stays as it is.
+  const Entry& hold();
+  const Entry* held() const { return held_ ? &*held_ : nullptr; }
+  void let_go();
+
+ private:
+  Entry& entry(uint64_t tag) { return entries_[tag - first_tag_]; }
+  void abandon(Entry& e);
+  void free_memory(const Entry& e);
+  void drop_abandoned();
+
+  uint32_t tiles_;
+  uint32_t next_ = 0;
+  uint64_t first_tag_ = 0;     // of entries_.front(): tags count reads
+  std::deque<Entry> entries_;  // in the order of the reads
+  std::optional<Entry> held_;
+  std::vector<uint32_t> free_buffers_;
+  uint32_t buffers_ = 0;
+  std::vector<io::ReadResult> freed_;
+};
+
+}  // namespace sluice

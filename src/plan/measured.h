@@ -1,0 +1,16 @@
+// What a load measures of a plan's tensors and later encodings need, beside the plan.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+namespace sluice {
+
+// One entry for each tensor of the plan. Written by a load, read by the passes that follow it.
+struct Measured {
+  // The largest finite |x| of a tensor with one scale for all (ScaleGroup::tensor); none: not
+  // known, or not needed.
+  std::vector<std::optional<float>> amax;
+};
+
+}  // namespace sluice
