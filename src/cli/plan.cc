@@ -39,7 +39,7 @@ Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory)
   for (size_t u = 0; u < read.units.size(); ++u) {
     const UnitPlan& unit = read.units[u];
     bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
-      return p.unit == u && p.streamed() && p.param->role == ParamRole::embedding;
+      return p.unit == u && p.streamed() && p.table != Table::none;
     });
     std::vector<std::string> places;
     if (unit.storage_bytes > 0) places.push_back(memory);

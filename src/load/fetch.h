@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "io/read_shape.h"
 #include "src/device/device.h"
 #include "src/plan/read_plan.h"
 #include "src/plan/spill_layout.h"
@@ -55,6 +56,9 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
 
 // The rows of a table that row `id` is encoded with.
 Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor, int64_t id);
+
+// Requests of a slot each that are as much as a disk is fastest with.
+size_t reads_in_flight(const io::ReadShape& shape, uint64_t slot_bytes);
 
 // What a direct read of these bytes takes of a slot.
 uint64_t slot_bytes_of(uint64_t offset, uint64_t length);

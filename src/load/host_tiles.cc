@@ -11,18 +11,12 @@ namespace sluice {
 
 HostTiles::HostTiles(const ReadPlan& plan, Device& device, Ledger& ledger)
     : plan_(plan), copies_(device.stream()) {
-  // A table that is the head too comes last in a pass.
-  for (bool tables : {false, true}) {
-    for (const ParamPlan& p : plan.params) {
-      bool table = p.param->role == ParamRole::embedding;
-      if (p.tier == Tier::host && !p.only_looked_up() && table == tables) add(p);
-    }
-  }
+  for (const TiledParam& t : plan.host_sweep) tiled_[plan.params[t.param].param] = &t;
   StreamMemory needs = stream_memory(plan, device.has_own_memory());
   memory_ = device.memory(ledger, Use::staging, "host tiles", needs.host_tiles, Buffer::Touch::now);
   row_ = Buffer(ledger, Use::staging, "embedding row", needs.host_row, Buffer::Touch::now);
   for (size_t s = 0; s < slots_.size(); ++s) {
-    slots_[s].memory = memory_.data() + s * host_tile_bytes(plan);
+    slots_[s].memory = memory_.data() + s * plan.host_tile_bytes;
     slots_[s].arrived = device.event();
     slots_[s].used = device.event();
   }
@@ -42,28 +36,19 @@ HostTiles::~HostTiles() {
   }
 }
 
-void HostTiles::add(const ParamPlan& p) {
-  int64_t rows = host_tile_rows(p);
-  place_[p.param] = order_.size();
-  order_.push_back({&p, rows, tiles(), static_cast<uint32_t>(ceil_div(p.param->rows, rows))});
-}
-
-const HostTiles::Tiled& HostTiles::tiled(uint32_t tile) const {
-  return *(std::ranges::upper_bound(order_, tile, {}, &Tiled::first_tile) - 1);
-}
-
 WeightTile HostTiles::view(uint32_t tile, std::byte* memory) const {
-  const Tiled& t = tiled(tile);
+  const TiledParam& t = plan_.param_of_host_tile(tile);
+  const ParamPlan& p = plan_.params[t.param];
   int64_t first = (tile - t.first_tile) * t.tile_rows;
-  int64_t rows = std::min(t.tile_rows, t.plan->param->rows - first);
-  Weight weight = tile_view(*t.plan, t.tile_rows, memory);
+  int64_t rows = std::min(t.tile_rows, p.param->rows - first);
+  Weight weight = tile_view(p, t.tile_rows, memory);
   weight.rows = rows;
   return {weight, first};
 }
 
 // Copies what the device has let go of `slot` for.
 void HostTiles::fetch(Slot& slot, uint32_t tile) {
-  const Weight& from = tiled(tile).plan->param->value;
+  const Weight& from = plan_.params[plan_.param_of_host_tile(tile).param].param->value;
   WeightTile to = view(tile, slot.memory);
   copies_->wait(*slot.used);
   auto copy = [&](std::byte* at, const std::byte* begin, uint64_t bytes) {
@@ -81,7 +66,7 @@ void HostTiles::fetch(Slot& slot, uint32_t tile) {
 }
 
 WeightTile HostTiles::tile(const Param& param, int64_t row, DeviceStream& stream) {
-  const Tiled& t = order_[place_.at(&param)];
+  const TiledParam& t = *tiled_.at(&param);
   uint32_t wanted = t.first_tile + static_cast<uint32_t>(row / t.tile_rows);
   stream.record(*slots_[current_].used);
   size_t other = (current_ + 1) % slots_.size();
@@ -90,7 +75,7 @@ WeightTile HostTiles::tile(const Param& param, int64_t row, DeviceStream& stream
     std::swap(current_, other);
   }
   stream.wait(*slots_[current_].arrived);
-  uint32_t next = (wanted + 1) % tiles();
+  uint32_t next = (wanted + 1) % plan_.host_sweep_tiles();
   if (next != wanted && slots_[other].tile != next) fetch(slots_[other], next);
   return view(wanted, slots_[current_].memory);
 }

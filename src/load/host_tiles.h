@@ -12,7 +12,6 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <vector>
 
 #include "src/device/device.h"
 #include "src/memory/buffer.h"
@@ -37,14 +36,6 @@ class HostTiles final : public WeightStream {
   uint64_t bytes_copied() const { return bytes_copied_; }
 
  private:
-  // A parameter in tiles of equally many rows, but for the last. Tiles are counted over all of
-  // them, in the order of a sweep.
-  struct Tiled {
-    const ParamPlan* plan = nullptr;
-    int64_t tile_rows = 0;
-    uint32_t first_tile = 0;
-    uint32_t tiles = 0;
-  };
   struct Slot {
     std::byte* memory = nullptr;
     std::unique_ptr<DeviceEvent> arrived;
@@ -52,17 +43,11 @@ class HostTiles final : public WeightStream {
     std::optional<uint32_t> tile;       // that is there, or on its way
   };
 
-  void add(const ParamPlan& p);
-  uint32_t tiles() const {
-    return order_.empty() ? 0 : order_.back().first_tile + order_.back().tiles;
-  }
-  const Tiled& tiled(uint32_t tile) const;
   WeightTile view(uint32_t tile, std::byte* memory) const;
   void fetch(Slot& slot, uint32_t tile);
 
   const ReadPlan& plan_;
-  std::vector<Tiled> order_;
-  std::unordered_map<const Param*, size_t> place_;  // in order_
+  std::unordered_map<const Param*, const TiledParam*> tiled_;
   Buffer memory_;
   Buffer row_;  // of a table, decoded
   std::array<Slot, kHostTileBuffers> slots_;

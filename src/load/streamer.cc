@@ -21,12 +21,6 @@ namespace {
 // are still free are submitted at that moment, before the first that arrived has been encoded.
 size_t in_flight_of(size_t slots) { return slots - slots / 8; }
 
-// Requests of a slot each that are as much as the shape asks for.
-size_t in_flight_of(const io::ReadShape& shape, uint64_t slot_bytes) {
-  constexpr uint64_t kFewest = 2;
-  return std::max(kFewest, shape.bytes_in_flight() / slot_bytes);
-}
-
 // Whether a ring has room for all shapes that can be tried.
 bool has_room_to_try(const ReadPlan& plan) {
   const io::ReadShape& largest = kReadShapes.front();
@@ -200,7 +194,7 @@ class Load {
 
  private:
   size_t most_in_flight() const {
-    return std::min(slots_in_flight_, in_flight_of(trial_.shape(), plan_.slot_bytes));
+    return std::min(slots_in_flight_, reads_in_flight(trial_.shape(), plan_.slot_bytes));
   }
 
   void submit() {

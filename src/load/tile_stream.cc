@@ -152,7 +152,8 @@ void TileStream::pump() {
 
 void TileStream::submit() {
   for (const io::ReadResult& slot : window_.take_freed()) fetcher_.release(slot);
-  while (fetcher_.free_slots() > 0) {
+  const size_t most = reads_in_flight(options_.read, ring_.slot_bytes);
+  while (fetcher_.free_slots() > 0 && fetcher_.in_flight() < most) {
     const std::optional<uint32_t> next = window_.next();
     if (!next) return;
     const Fetch& fetch = window_.add(tile_fetch(plan_, fetcher_.packed(), *next, ring_.slot_bytes));

@@ -118,18 +118,39 @@ class SpanWriter {
 // table which is the head too comes last.
 std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
   std::vector<uint32_t> order;
-  std::vector<uint32_t> tied;
-  for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
-    const ParamPlan& p = plan.params[plan.tensors[t].param];
-    if (!p.streamed() || plan.tensors[t].stored->bytes == 0) continue;
-    if (p.param->role != ParamRole::embedding) {
-      order.push_back(t);
-    } else if (p.param->layout == WeightLayout::packed) {
-      tied.push_back(t);
+  for (bool tied : {false, true}) {
+    for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
+      const ParamPlan& p = plan.params[plan.tensors[t].param];
+      const bool is_read = p.streamed() && !p.only_looked_up() && plan.tensors[t].stored->bytes > 0;
+      if (is_read && tied == (p.table == Table::tied)) order.push_back(t);
     }
   }
-  order.insert(order.end(), tied.begin(), tied.end());
   return order;
+}
+
+// Whole panels, as many as make a copy that a link is fast with.
+int64_t host_tile_rows(const ParamPlan& p) {
+  constexpr uint64_t kTileBytes = 2 * MiB;
+  const int64_t rows = p.format.whole_blocks ? kScaleBlock : kPanelRows;
+  int64_t groups = ceil_div(p.param->rows, rows);
+  uint64_t group = tile_bytes(p, rows);
+  int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(kTileBytes / group));
+  return ceil_div(groups, ceil_div(groups, fit)) * rows;
+}
+
+void plan_host_sweep(ReadPlan& plan) {
+  plan.host_sweep.clear();
+  plan.host_tile_bytes = 0;
+  for (bool tied : {false, true}) {
+    for (uint32_t i = 0; i < plan.params.size(); ++i) {
+      const ParamPlan& p = plan.params[i];
+      if (p.tier != Tier::host || p.only_looked_up() || tied != (p.table == Table::tied)) continue;
+      const int64_t rows = host_tile_rows(p);
+      const auto tiles = static_cast<uint32_t>(ceil_div(p.param->rows, rows));
+      plan.host_sweep.push_back({i, plan.host_sweep_tiles(), tiles, rows});
+      plan.host_tile_bytes = std::max(plan.host_tile_bytes, tile_bytes(p, rows));
+    }
+  }
 }
 
 void plan_reads(ReadPlan& plan, const Staging& staging, bool sizes_only) {
@@ -150,6 +171,7 @@ void plan_reads(ReadPlan& plan, const Staging& staging, bool sizes_only) {
   const uint64_t spans = std::min<uint64_t>(slots, plan.spans.size());
   plan.row_amax.areas = std::min(plan.row_amax.users, spans + 1);
   for (uint32_t t : sweep_order(plan)) writer.append_to_sweep(t);
+  plan_host_sweep(plan);
   plan.ring_bytes =
       plan.slot_bytes * std::min<uint64_t>(slots, std::max<uint64_t>(spans, plan.sweep_tiles()));
 }

@@ -182,6 +182,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
   ParamPlan p;
   p.param = &param;
   p.unit = unit;
+  p.table = table_of(param);
   if (stored) {
     check_stored(param, *stored, quantize);
     p.format = *stored;

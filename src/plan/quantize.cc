@@ -13,12 +13,13 @@ std::string_view without_suffix(std::string_view name) {
   return name;
 }
 
-// A tied table is embedding and head at once.
-bool is_tied_head(const Param& param) {
-  return param.role == ParamRole::embedding && param.layout == WeightLayout::packed;
-}
-
 }  // namespace
+
+// Only a table that is the head too is multiplied.
+Table table_of(const Param& param) {
+  if (param.role != ParamRole::embedding) return Table::none;
+  return param.layout == WeightLayout::packed ? Table::tied : Table::looked_up;
+}
 
 std::string scheme_names() {
   std::string names;
@@ -65,7 +66,7 @@ bool fits(const SchemeRule& rule, const Param& param, const Piece& piece) {
   if (piece.vector) return false;
   return matches(rule.pattern, without_suffix(piece.source)) ||
          matches(rule.pattern, without_suffix(param.path)) ||
-         (is_tied_head(param) && matches(rule.pattern, "lm_head"));
+         (table_of(param) == Table::tied && matches(rule.pattern, "lm_head"));
 }
 
 const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param,
@@ -75,7 +76,7 @@ const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param
     if (fits(rule, param, piece)) return rule.scheme;
   if (param.role == ParamRole::bias) return kNone;
   const bool asked = quantize.roles.contains(param.role) ||
-                     (is_tied_head(param) && quantize.roles.contains(ParamRole::head));
+                     (table_of(param) == Table::tied && quantize.roles.contains(ParamRole::head));
   return asked ? quantize.scheme : kNone;
 }
 

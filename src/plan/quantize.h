@@ -12,6 +12,11 @@
 
 namespace sluice {
 
+// What a pass reads of a table of embeddings: a row for each token, and, where the table is the
+// head too, all of it at the end.
+enum class Table : uint8_t { none, looked_up, tied };
+Table table_of(const Param& param);
+
 // "*.down_proj=int8": a pattern in which '*' stands for any characters, and what the weights become
 // whose name it fits, or the name of the matrix that they are a part of. Names are the
 // checkpoint's, without ".weight"; a head that is the table of embeddings is "lm_head" as well.

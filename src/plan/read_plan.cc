@@ -42,6 +42,14 @@ uint64_t ReadPlan::tiles_bytes(const TiledTensor& tiled) const {
   return tiled.tiles / tiled.run_tiles * rows.bytes();
 }
 
+uint32_t ReadPlan::host_sweep_tiles() const {
+  return host_sweep.empty() ? 0 : host_sweep.back().first_tile + host_sweep.back().tiles;
+}
+
+const TiledParam& ReadPlan::param_of_host_tile(uint32_t index) const {
+  return *(std::ranges::upper_bound(host_sweep, index, {}, &TiledParam::first_tile) - 1);
+}
+
 int64_t ReadPlan::tile_row(const Tile& tile) const {
   const TensorPlan& t = tensors[tile.move.tensor];
   return params[t.param].param->pieces[t.piece].offset + tile.move.first_row;

@@ -8,6 +8,8 @@
 //     └ move                               rows of a piece within the span → rows of its param
 //   sweep                                  tensors that stay on disk, as a pass meets them
 //     └ tile                               rows of one: one read, encoded anew by each pass
+//   host_sweep                             parameters that stay in host memory beside a device
+//     └ tile                               rows of one: one copy by each pass
 #pragma once
 
 #include <algorithm>
@@ -36,13 +38,11 @@ struct ParamPlan {
   uint64_t bytes = 0;    // of its planes
   uint64_t storage = 0;  // of these with padding, multiple of 64
   Tier tier = Tier::device;
+  Table table = Table::none;
   bool transposed = false;  // a piece of it: it cannot be streamed
 
   bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
-  // A token needs one row of it, and no pass more.
-  bool only_looked_up() const {
-    return param->role == ParamRole::embedding && param->layout == WeightLayout::rows;
-  }
+  bool only_looked_up() const { return table == Table::looked_up; }
 };
 
 // A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part.
@@ -138,6 +138,14 @@ struct TiledTensor {
   }
 };
 
+// A parameter of the host sweep, likewise.
+struct TiledParam {
+  uint32_t param = 0;
+  uint32_t first_tile = 0;
+  uint32_t tiles = 0;
+  int64_t tile_rows = 0;
+};
+
 struct Tile {
   uint32_t file = 0;
   uint64_t offset = 0;
@@ -169,13 +177,15 @@ struct ReadPlan {
   std::vector<uint32_t> disk_order;  // of the tensors
   std::vector<Span> spans;           // of the load, in disk order
   std::vector<TiledTensor> sweep;
+  std::vector<TiledParam> host_sweep;
   std::vector<Move> moves;
   std::vector<std::string> ignored;                // checkpoint tensors that are known and not read
   std::vector<const io::StoredTensor*> kv_scales;  // and those that were read with the headers
   uint64_t widest_group = 0;                       // bytes of the most that must be read at once
   uint64_t slot_bytes = 0;                         // the longest span, with room for alignment
-  uint64_t ring_bytes = 0;  // of all staging slots; no more than the spans can use
-  uint64_t tile_bytes = 0;  // storage of the largest tile of the sweep
+  uint64_t ring_bytes = 0;       // of all staging slots; no more than the spans can use
+  uint64_t tile_bytes = 0;       // storage of the largest tile of the sweep
+  uint64_t host_tile_bytes = 0;  // and of the host sweep
   RowAmax row_amax;
 
   // Pieces that are in the same bytes, which are read once: of disk_order, from `at` to here.
@@ -195,6 +205,8 @@ struct ReadPlan {
   // The rows of a streamed parameter that a tile fills, and their view in memory of tile_bytes.
   int64_t tile_row(const Tile& tile) const;
   Weight tile_weight(const Tile& tile, std::byte* memory) const;
+  uint32_t host_sweep_tiles() const;
+  const TiledParam& param_of_host_tile(uint32_t index) const;
 };
 
 struct Staging {

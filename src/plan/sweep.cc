@@ -139,7 +139,7 @@ LookupShape lookup_shape(const ReadPlan& plan) {
   LookupShape shape;
   for (const TensorPlan& t : plan.tensors) {
     const ParamPlan& p = plan.params[t.param];
-    if (!p.streamed() || p.param->role != ParamRole::embedding) continue;
+    if (!p.streamed() || p.table == Table::none) continue;
     const RowsInFile& rows = t.rows;
     uint64_t group = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
     shape.slot_bytes =
@@ -164,37 +164,18 @@ uint64_t tile_buffers(const ReadPlan& plan) {
   return std::min<uint64_t>(kTilesPerSlot * sweep_slots(plan), plan.sweep_tiles());
 }
 
-int64_t host_tile_rows(const ParamPlan& p) {
-  constexpr uint64_t kTileBytes = 2 * MiB;
-  const int64_t rows = p.format.whole_blocks ? kScaleBlock : kPanelRows;
-  int64_t groups = ceil_div(p.param->rows, rows);
-  uint64_t group = tile_bytes(p, rows);
-  int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(kTileBytes / group));
-  return ceil_div(groups, ceil_div(groups, fit)) * rows;
-}
-
-uint64_t host_tile_bytes(const ReadPlan& plan) {
-  uint64_t most = 0;
-  for (const ParamPlan& p : plan.params) {
-    if (p.tier == Tier::host && !p.only_looked_up())
-      most = std::max(most, tile_bytes(p, host_tile_rows(p)));
-  }
-  return most;
-}
-
 uint64_t host_sweep_bytes(const ReadPlan& plan) {
   uint64_t sum = 0;
-  for (const ParamPlan& p : plan.params)
-    if (p.tier == Tier::host && !p.only_looked_up()) sum += p.bytes;
+  for (const TiledParam& t : plan.host_sweep) sum += plan.params[t.param].bytes;
   return sum;
 }
 
 StreamMemory stream_memory(const ReadPlan& plan, bool device_memory) {
   StreamMemory memory;
-  memory.host_tiles = Buffer::charged_bytes(kHostTileBuffers * host_tile_bytes(plan));
+  memory.host_tiles = Buffer::charged_bytes(kHostTileBuffers * plan.host_tile_bytes);
   uint64_t row = 0;
   for (const ParamPlan& p : plan.params) {
-    if (p.tier == Tier::host && p.param->role == ParamRole::embedding)
+    if (p.tier == Tier::host && p.table != Table::none)
       row = std::max(row, static_cast<uint64_t>(p.param->cols) * sizeof(float));
   }
   memory.host_row = Buffer::charged_bytes(row);

@@ -40,11 +40,8 @@ uint64_t lookup_bytes(const LookupShape& shape);  // of all in one
 uint64_t sweep_slots(const ReadPlan& plan);
 uint64_t tile_buffers(const ReadPlan& plan);
 
-// What host memory keeps is copied in tiles of so many rows, whole panels of them: into one buffer
-// while the device computes with the other. They are as large as a link is fast with.
+// Tiles of the host sweep are copied into one buffer while the device computes with the other.
 inline constexpr uint64_t kHostTileBuffers = 2;
-int64_t host_tile_rows(const ParamPlan& p);
-uint64_t host_tile_bytes(const ReadPlan& plan);   // of the largest
 uint64_t host_sweep_bytes(const ReadPlan& plan);  // that a pass copies
 
 // Bytes that streams take from the ledger, of the host and of a device with memory of its own.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -164,7 +165,10 @@ TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
     Device& device = session.backend().device();
     const ParamPlan& head = session.read_plan().params.front();
     ASSERT_EQ(head.param->role, ParamRole::embedding);
-    ASSERT_GT(head.param->rows, 2 * host_tile_rows(head));
+    std::map<const ParamPlan*, int64_t> tile_rows;
+    for (const TiledParam& t : session.read_plan().host_sweep)
+      tile_rows[&session.read_plan().params[t.param]] = t.tile_rows;
+    ASSERT_GT(head.param->rows, 2 * tile_rows.at(&head));
     std::vector<const ParamPlan*> order;
     for (const ParamPlan& p : session.read_plan().params)
       if (p.tier == Tier::host) order.push_back(&p);
@@ -200,8 +204,8 @@ TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
     at = 0;
     for (const ParamPlan* p : order) {
       const Weight& w = p->param->value;
-      for (int64_t row = 0; row < w.rows; row += host_tile_rows(*p)) {
-        int64_t rows = std::min(host_tile_rows(*p), w.rows - row);
+      for (int64_t row = 0; row < w.rows; row += tile_rows.at(p)) {
+        int64_t rows = std::min(tile_rows.at(p), w.rows - row);
         auto expect = [&](const void* data, uint64_t size) {
           EXPECT_EQ(std::memcmp(found.data() + at, data, size), 0) << p->param->path;
           at += size;
