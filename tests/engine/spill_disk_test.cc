@@ -83,6 +83,108 @@ StreamReport two_passes(Session& session, const ReadPlan& plan, Spill& spill) {
   return stream.report();
 }
 
+// All that a plan gives: what a load leaves in memory, rows of the table, the tiles of two passes.
+std::string contents(const ReadPlan& plan, TileStream& stream) {
+  std::string bytes;
+  auto add = [&](const Weight& w, int64_t row, int64_t rows) {
+    for (Plane plane : kPlanes) {
+      if (w.plane(plane) == nullptr) continue;
+      const std::byte* at = w.plane(plane) + plane_offset(w.format, plane, row, w.cols);
+      bytes.append(reinterpret_cast<const char*>(at), plane_bytes(w.format, plane, rows, w.cols));
+    }
+  };
+  for (const ParamPlan& p : plan.params)
+    if (!p.streamed()) add(p.param->value, 0, p.param->rows);
+  for (const ParamPlan& p : plan.params) {
+    if (p.param->role != ParamRole::embedding || !p.streamed()) continue;
+    const std::vector<int32_t> ids{7, 4000, 7, 0};
+    std::vector<float> rows(ids.size() * static_cast<size_t>(p.param->cols));
+    stream.embed(*p.param, ids,
+                 {reinterpret_cast<std::byte*>(rows.data()), DType::f32, std::ssize(ids),
+                  p.param->cols, p.param->cols},
+                 host_stream());
+    bytes.append(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(float));
+  }
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const TiledTensor& t : plan.sweep) {
+      const TensorPlan& tensor = plan.tensors[t.tensor];
+      const Param& param = *plan.params[tensor.param].param;
+      const int64_t end =
+          plan.tile_row(plan.tile(t.first_tile)) + param.pieces[tensor.piece].cut.rows;
+      for (int64_t row = plan.tile_row(plan.tile(t.first_tile)); row < end;) {
+        WeightTile tile = stream.tile(param, row, host_stream());
+        for (int64_t r = 0; r < tile.weight.rows; r += kPanelRows)  // reads may differ
+          add(tile.weight, r, kPanelRows);
+        row = tile.first_row + tile.weight.rows;
+      }
+    }
+  }
+  return bytes;
+}
+
+// Codes that changed on the disk, met by a load, a sweep and a look-up: the checkpoint's are used.
+TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
+  Session session(options());
+  const QuantizeRequest& quantize = session.options().quantize;
+  const ReadPlan all = lay_out(session.model(), session.index(), quantize);
+  const ReadPlan plan = compile(session.model(), session.index(), quantize, {256 * KiB, MiB},
+                                choose_placement(all, {all.storage_bytes() / 3}));
+  auto device = make_host_device();
+  auto encoder = make_cpu_encoder(Isa::automatic);
+  enum class Role { none, load, sweep, lookup };
+  std::string expected;
+  for (Role role : {Role::none, Role::load, Role::sweep, Role::lookup}) {
+    SCOPED_TRACE(static_cast<int>(role));
+    clear_spill_files(cache());
+    Ledger ledger;
+    {
+      Spill fresh(plan, session.index(), key(), session.options().spill, ledger);
+      two_passes(session, plan, fresh);
+      ASSERT_TRUE(fresh.ready()) << fresh.report().outcome;
+    }
+    Spill spill(plan, session.index(), key(), session.options().spill, ledger);
+    ASSERT_TRUE(spill.ready());
+    const fs::path file = only_file();
+    // Of each role, codes that it reads.
+    std::optional<uint64_t> at;
+    for (const Fetch& f : load_order(plan, &spill.layout()))
+      if (role == Role::load && f.form == Fetch::Form::packed) at = f.offset;
+    for (uint32_t t = 0; t < plan.sweep_tiles(); ++t) {
+      const Fetch f = tile_fetch(plan, &spill.layout(), t, 0).fetch;
+      const ParamPlan& p = plan.params[plan.tensors[f.move.tensor].param];
+      if (role == Role::sweep && f.form == Fetch::Form::packed && p.table == Table::none)
+        at = f.offset;
+      if (role == Role::lookup && p.table == Table::tied)
+        at = row_fetch(plan, &spill.layout(), f.move.tensor, 4000).offset;
+    }
+    ASSERT_EQ(at.has_value(), role != Role::none);
+    auto damage = [&](Role when) {
+      if (when != role) return;
+      const auto time = fs::last_write_time(file);
+      flip(file, *at);
+      fs::last_write_time(file, time);  // as a disk does it
+    };
+    const LoadOptions load{io::ReaderKind::automatic, 2, &spill};
+    damage(Role::load);
+    Measured measured;
+    LoadReport report;
+    LoadProgress progress;
+    auto residents = Streamer(plan, session.index(), *device, *encoder, ledger, measured, load)
+                         .load_all(report, progress, {});
+    EXPECT_EQ(spill.ready(), role != Role::load);
+    damage(Role::sweep);
+    damage(Role::lookup);
+    TileStream stream(plan, session.index(), *device, *encoder, ledger, measured, load, {});
+    const std::string got = contents(plan, stream);
+    if (role == Role::none) expected = got;
+    EXPECT_TRUE(got == expected);
+    EXPECT_EQ(spill.ready(), role == Role::none);
+    if (role == Role::none) continue;
+    EXPECT_NE(spill.report().outcome.find("is damaged"), std::string::npos);
+    EXPECT_FALSE(fs::exists(file)) << "no other process uses it";
+  }
+}
+
 // A disk that fills up, or fails, at a given write.
 class FullDisk final : public io::SystemCalls {
  public:
