@@ -1,6 +1,8 @@
 // Sessions in less memory than their model takes.
 #pragma once
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -55,6 +57,7 @@ inline Needs needs(const SessionOptions& options,
 inline std::unique_ptr<Session> placed(SessionOptions options, uint64_t room,
                                        const std::function<RunShape(const Session&)>& shape) {
   for (int attempt = 0; attempt < 20; ++attempt) {
+    malloc_trim(0);  // a session gives back what the one before has freed, and then it is room
     options.memory = std::to_string(process_rss() + room);
     auto session = std::make_unique<Session>(options);
     try {

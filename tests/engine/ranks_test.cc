@@ -60,8 +60,9 @@ class RankModel {
     plan_ = compile(model_, index_, {}, {uint64_t{256} * 1024, uint64_t{1024} * 1024}, {});
     LoadReport report;
     LoadProgress progress;
-    residents_ =
-        Streamer(plan_, index_, *device_, *encoder_, ledger_, {}).load_all(report, progress, {});
+    Measured measured;
+    residents_ = Streamer(plan_, index_, *device_, *encoder_, ledger_, measured, {})
+                     .load_all(report, progress, {});
   }
 
   // Logits of every token.

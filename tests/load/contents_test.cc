@@ -397,7 +397,7 @@ TEST_F(Contents, SpilledPanelsHoldTheCheckpointsRows) {
     uint64_t spilled = 0;
     for (const TiledTensor& t : plan.sweep)
       if (found.has(t.tensor)) spilled += found.layout().find(t.tensor)->codes_bytes();
-    EXPECT_GE(later->report().spilled_bytes, 2 * spilled);
+    EXPECT_GE(later->report().spilled_bytes, spilled);  // the second pass begins with what is held
     reused += spilled > 0;
   });
   EXPECT_GT(reused, 3 * kModels);
@@ -423,12 +423,13 @@ TEST_F(Contents, TransposedTensorsAreStreamedFromTheirCopies) {
       ReadPlan plan = compiled(random_placement(s, compiled({})));
       LoadProgress progress;
       report_ = {};
-      auto residents = Streamer(plan, copies.index(), *device_, *encoder_, ledger_, s.options)
-                           .load_all(report_, progress, {});
+      auto residents =
+          Streamer(plan, copies.index(), *device_, *encoder_, ledger_, measured_, s.options)
+              .load_all(report_, progress, {});
       expect_resident(s, plan);
       {
-        TileStream tiles(plan, copies.index(), *device_, *encoder_, ledger_, report_.amax,
-                         s.options, std::stop_token());
+        TileStream tiles(plan, copies.index(), *device_, *encoder_, ledger_, measured_, s.options,
+                         std::stop_token());
         expect_sweep(s, plan, tiles, false);
       }
       for (const TiledTensor& t : plan.sweep)
