@@ -189,7 +189,7 @@ int64_t Session::longest_sequence() {
   return 1 + static_cast<int64_t>(std::ranges::partition_point(longer, good) - longer.begin());
 }
 
-const MemoryPlan& Session::place(const RunShape& shape) {
+MemoryPlan Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
   uses_copies_ = row_copies_ && row_copies_->in_use();
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was

@@ -93,7 +93,7 @@ class Session {
   RunShape run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
                      int64_t sequences = 1) const;
   // Decides; Error(no_fit) when the budget is too small.
-  const MemoryPlan& place(const RunShape& shape);
+  MemoryPlan place(const RunShape& shape);
   // As place(), for a guest, before its host is placed: everything resident, and taken from what
   // that may have.
   void place_beside(Session& host, const RunShape& shape);
