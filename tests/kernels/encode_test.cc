@@ -186,6 +186,7 @@ TEST_P(Encode, SourcesOfEveryFormBecomeWhatTheirRowsDo) {
                              source.rows, source.cols, transposed ? "transposed" : "rows",
                              elsewhere.form.run_rows));
     for (Plane plane : kPlanes) {
+      if (expected.weight.plane(plane) == nullptr) continue;
       ASSERT_EQ(std::memcmp(actual.weight.plane(plane), expected.weight.plane(plane),
                             plane_bytes(format, plane, source.rows, source.cols)),
                 0);
