@@ -74,15 +74,40 @@ int64_t rows_per_tile(int64_t rows, bool tiles) {
   return ceil_div(rows, rows <= cpu::kFewRows ? 1 : ceil_div(rows, kTileRows));
 }
 
-// What Ops::linear counts.
-int64_t places_of(const cpu::LinearJob& job) {
-  if (job.rows > cpu::kFewRows) return job.panels;
-  return round_to(job.panels, kStreamedPanels) + kStreamedPanels;
+// Panels of few rows side by side: as many as there are registers for the sums.
+int64_t streams_on_tiles(int64_t rows) {
+  if (rows > cpu::kAmxFewRows) return 0;
+  return rows <= cpu::kAmxRows ? kStreamedPanels : rows <= 2 * cpu::kAmxRows ? 2 : 1;
 }
 
-int64_t panels_at_a_time(int64_t rows, bool tiles) {
-  if (tiles) return rows <= cpu::kAmxRows ? kStreamedPanels : cpu::kAmxPanels;
-  return rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels;
+// Of few rows each step of all tiles of rows lies together.
+cpu::TileChunks tile_chunks(const cpu::LinearJob& job) {
+  const int64_t steps = job.units / 16, unit = job.block_scales != nullptr ? 4 : 1;
+  if (job.streams > 0) return {steps, 1, steps};
+  return {steps, unit, ceil_div(ceil_div(steps, unit), cpu::kAmxChunkSteps / unit)};
+}
+
+// What Ops::linear counts.
+int64_t places_of(const cpu::LinearJob& job) {
+  if (job.tiles ? job.streams == 0 : job.rows > cpu::kFewRows) return job.panels;
+  const int64_t streams = job.tiles ? job.streams : kStreamedPanels;
+  return round_to(job.panels, streams) + streams;
+}
+
+// On tiles, with many rows: of about one size, and for each thread. Their quarters are whole pairs.
+int64_t panels_with_many_rows(const cpu::LinearJob& job, int threads) {
+  const int64_t rows = round_to(job.rows, 2 * cpu::kAmxRows);
+  const int64_t most = std::min(cpu::kAmxPanels, cpu::kAmxPanelRows / rows / 8 * 8);
+  const int64_t panels = ceil_div(job.panels, threads);
+  return std::min(most, round_to(ceil_div(panels, ceil_div(panels, most)), 8));
+}
+
+int64_t panels_at_a_time(const cpu::LinearJob& job, int threads) {
+  if (!job.tiles) return job.rows <= 4 * kTileRows ? kStreamedPanels : kReusedPanels;
+  if (job.streams == 0) return panels_with_many_rows(job, threads);
+  // Some of each stream, as steps run on from one to the next, where there are enough for that.
+  const int64_t each = job.panels / threads / (4 * job.streams);
+  return std::clamp<int64_t>(each, 1, 4) * job.streams;
 }
 
 // What is the same for all blocks of rows.
@@ -136,19 +161,22 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
     job.rows = std::min(block, x.rows - first);
     job.y = y.row<float>(first);
     job.tile_rows = rows_per_tile(job.rows, job.tiles);
+    if (job.tiles) job.streams = streams_on_tiles(job.rows);
+    if (job.tiles) job.chunks = tile_chunks(job);
     const int64_t tiles = ceil_div(job.rows, job.tile_rows);
     pool_.parallel_for(tiles, 4, [&](int64_t begin, int64_t end, int) {
       for (int64_t tile = begin; tile < end; ++tile) {
         const int64_t row = tile * job.tile_rows;
         const int64_t rows = std::min(job.tile_rows, job.rows - row);
         ops_.pack_rows({x.row<float>(first + row), x.stride, rows, x.cols, kind, columns_of(kind),
-                        job.units, packed + row * job.units,
+                        job.units, job.tiles ? packed : packed + row * job.units,
                         job.x_scales != nullptr ? scales + row * groups : nullptr, group_cols,
                         job.x_offsets != nullptr ? offsets + row : nullptr,
-                        job.tiles ? job.tile_rows : 0, job.dtype == DType::f8_e4m3});
+                        job.tiles ? job.tile_rows : 0, tile, tiles, job.chunks,
+                        job.dtype == DType::f8_e4m3});
       }
     });
-    pool_.parallel_for(places_of(job), panels_at_a_time(job.rows, job.tiles),
+    pool_.parallel_for(places_of(job), panels_at_a_time(job, pool_.size()),
                        [&](int64_t begin, int64_t end, int worker) {
                          ops_.linear(job, begin, end, threads + worker * sizes.thread);
                        });

@@ -31,15 +31,28 @@ inline constexpr int64_t kRowBlock = 264;
 // Panels that a thread takes at a time: of few rows, and with a block of rows.
 inline constexpr int64_t kStreamedPanels = 4;
 inline constexpr int64_t kReusedPanels = 16;
-// The same on AMX tiles: a tile's rows, a block's, and the panels with it.
+// The same on AMX tiles: a tile's rows, those up to which sums stay in registers, and a block's;
+// and of panels that a thread takes with a block, the most, and those times rows.
 inline constexpr int64_t kAmxRows = 16;
-inline constexpr int64_t kAmxRowBlock = 256;
-inline constexpr int64_t kAmxPanels = 8;
+inline constexpr int64_t kAmxFewRows = 64;
+inline constexpr int64_t kAmxRowBlock = 512;
+inline constexpr int64_t kAmxPanels = 32;
+inline constexpr int64_t kAmxPanelRows = 24 * kAmxRowBlock;
 // Bytes of two panels that a block of rows passes over at a time, decoded: with the rows' part of
 // the same columns they stay in L2.
 inline constexpr int64_t kDecodedBytes = int64_t{96} * 1024;
-inline constexpr int64_t kAmxDecodedBytes =
-    int64_t{32} * 1024;  // the same on tiles: they stay in L1
+// The same on tiles: of the steps of a chunk, which stay in L1, and of the next chunk's.
+inline constexpr int64_t kAmxTileBytes = 1024;
+inline constexpr int64_t kAmxChunkSteps = 12;
+inline constexpr int64_t kAmxDecodedBytes = 2 * 2 * kAmxChunkSteps * kAmxTileBytes;
+
+// The steps of AMX tiles that a layer has, as `count` chunks of about one size, of whole `unit`s
+// but for the last.
+struct TileChunks {
+  int64_t steps = 0;
+  int64_t unit = 1;
+  int64_t count = 1;
+};
 
 enum class Units : uint8_t {
   f32,          // x as it is
@@ -52,7 +65,8 @@ enum class Units : uint8_t {
 };
 
 // At most kFewRows rows of x that become [units][rows], with zeros behind the last column. For
-// tiles [units / 16][tile_rows][16 units], with zeros behind the last row, too.
+// tiles [units / 16][tile_rows][16 units], with zeros behind the last row, too; those of several
+// tiles of rows together as [chunk][tile][step of the chunk].
 struct PackJob {
   const float* x = nullptr;
   int64_t stride = 0;
@@ -69,7 +83,11 @@ struct PackJob {
   float* scales = nullptr;
   int64_t group_cols = 0;
   int32_t* offsets = nullptr;
-  int64_t tile_rows = 0;    // at least rows; for tiles only
+  // For tiles only. `out` is the same for all of them.
+  int64_t tile_rows = 0;  // at least rows
+  int64_t tile = 0;       // of rows
+  int64_t tiles = 1;
+  TileChunks chunks = {};
   bool f8_weights = false;  // float32 that E4M3 codes are to be multiplied by
 };
 
@@ -80,7 +98,11 @@ struct LinearJob {
   int64_t rows = 0;
   int64_t units = 0;  // of a row, padding included
   bool pairs = false;
-  bool tiles = false;      // x is in AMX tiles of tile_rows rows, the last filled up with zeros
+  // x is in AMX tiles of tile_rows rows, the last filled up with zeros, in these chunks. The panels
+  // are so many streams; 0: groups of panels with many rows.
+  bool tiles = false;
+  TileChunks chunks = {};
+  int64_t streams = 0;
   int64_t cell_units = 1;  // that a cell of the weight spans
   const std::byte* weight = nullptr;
   DType dtype = DType::bf16;
@@ -206,10 +228,14 @@ struct NormJob {
 constexpr int64_t linear_scratch_bytes(int64_t rows) {
   return kDecodedBytes + kReusedPanels * 64 * rows;
 }
-// The same on tiles: decoded weights, four tiles, and the sums of a block of rows.
+// The same on tiles, for up to so many rows: decoded weights, four tiles, and sums, of four tiles
+// or, with many rows, of a group of panels. Blocks of rows and groups of panels are pairs of tiles.
 constexpr int64_t amx_scratch_bytes(int64_t rows) {
-  return kAmxDecodedBytes + int64_t{4} * 1024 +
-         kAmxPanels * 64 * ((rows + kAmxRows - 1) / kAmxRows * kAmxRows);
+  const int64_t most = kAmxPanels * ((rows + 2 * kAmxRows - 1) / (2 * kAmxRows) * (2 * kAmxRows));
+  const int64_t sums = rows <= kAmxFewRows    ? 4 * 16 * kAmxRows
+                       : most < kAmxPanelRows ? most
+                                              : kAmxPanelRows;
+  return kAmxDecodedBytes + 4 * kAmxTileBytes + sums * 64;
 }
 
 // How `read` reads: in order, as the core itself fetches, or with prefetch instructions into L1,
@@ -229,9 +255,9 @@ struct Ops {
   Units i8_units;    // and where it becomes bytes
 
   void (*pack_rows)(const PackJob& job);
-  // Panels [begin, end) of a job, kReusedPanels at most; of up to kFewRows rows places, of which
-  // there are kStreamedPanels more (kernels/cpu/simd/streams.h). Scratch of linear_scratch_bytes,
-  // or amx_scratch_bytes.
+  // Panels [begin, end) of a job, kReusedPanels at most, or kAmxPanels and kAmxPanelRows; of few
+  // rows places of streams, of which there are some more (kernels/cpu/simd/streams.h). Scratch of
+  // linear_scratch_bytes, or amx_scratch_bytes.
   void (*linear)(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
   // Panels [begin, end); scratch of grouped_scratch_bytes.

@@ -1,5 +1,6 @@
 // Linear layers on AMX tiles: real ones where the machine has them, and emulated ones anywhere.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <numeric>
 #include <vector>
@@ -89,6 +90,58 @@ TEST_P(Amx, EveryNumberOfRowsGivesTheSameBits) {
         if (HasFatalFailure()) return;
       }
     }
+  }
+}
+
+// Bytes that end where nothing may be read.
+class AtPageEnd {
+ public:
+  AtPageEnd(const std::byte* from, uint64_t bytes) : size_(round_up(bytes, kPage) + kPage) {
+    void* p = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(p != MAP_FAILED, "mmap");
+    mapped_ = static_cast<std::byte*>(p);
+    check(mprotect(mapped_ + size_ - kPage, kPage, PROT_NONE) == 0, "mprotect");
+    std::memcpy(data(bytes), from, bytes);
+  }
+  ~AtPageEnd() { munmap(mapped_, size_); }
+  AtPageEnd(const AtPageEnd&) = delete;
+  AtPageEnd& operator=(const AtPageEnd&) = delete;
+  std::byte* data(uint64_t bytes) const { return mapped_ + size_ - kPage - bytes; }
+
+ private:
+  static constexpr uint64_t kPage = 4096;
+  uint64_t size_;
+  std::byte* mapped_ = nullptr;
+};
+
+// Steps are decoded ahead, and columns may end within one.
+TEST_P(Amx, NothingBehindTheWeightsIsRead) {
+  Random random("Amx.NothingBehindTheWeightsIsRead");
+  for (const Kind& kind : kTileKinds) {
+    for (int64_t cols : {8, 40, 96, 1000}) {
+      Layer layer(kind, 5 * 16, cols, random);
+      const uint64_t bytes = plane_bytes(layer.w.weight.format, Plane::codes, 5 * 16, cols);
+      Matrix x = Matrix::random(97, cols, random);
+      const Matrix all = layer.product(GetParam(), x, x.rows(), 1);
+      const AtPageEnd end(layer.w.weight.data, bytes);
+      layer.w.weight.data = end.data(bytes);
+      for (int64_t rows : {1, 16, 20, 40, 64, 97})
+        expect_first_rows(layer.product(GetParam(), x, rows, 1), all);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// More panels than a thread takes at a time.
+TEST_P(Amx, GroupsOfPanelsMeet) {
+  Random random("Amx.GroupsOfPanelsMeet");
+  for (const Kind& kind : kTileKinds) {
+    const Layer layer(kind, 69 * 16, 420, random);
+    Matrix x = Matrix::random(97, 420, random);
+    const Matrix all = layer.product(GetParam(), x, 97, 1);
+    for (int64_t rows : {1, 30, 60, 70})
+      expect_first_rows(layer.product(GetParam(), x, rows, rows == 60 ? 1 : 3), all);
+    if (HasFatalFailure()) return;
   }
 }
 

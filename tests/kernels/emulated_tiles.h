@@ -1,7 +1,8 @@
 // The tile registers of AMX in plain C++, one set a thread: the operations and the order of sums of
-// Intel's SDM, volume 2 (LDTILECFG, TILELOADD, TILESTORED, TDPBF16PS, TDPBSUD). What the processor
-// answers with an exception is a fault here, and so is what it allows but our kernels never mean: a
-// configuration over another, or a tile that is used before something was put into it.
+// Intel's SDM, volume 2 (LDTILECFG, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS, TDPBSUD). What
+// the processor answers with an exception is a fault here, and so is what it allows but our kernels
+// never mean: a configuration over another, or a tile that is used before something was put into
+// it.
 //
 // No inline function of another header may be used here (kernels/cpu/ops.h).
 #pragma once
@@ -149,6 +150,10 @@ struct EmulatedTiles {
   }
   template <int kTile>
   static void load(const void* from, int64_t stride) {
+    emulate_load(kTile, from, stride);
+  }
+  template <int kTile>
+  static void load_past(const void* from, int64_t stride) {
     emulate_load(kTile, from, stride);
   }
   template <int kTile>

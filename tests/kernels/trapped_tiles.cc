@@ -80,6 +80,7 @@ bool execute(const Instruction& in) {
     case 0x493:
       tiles::emulate_zero(in.reg);
       return !memory;
+    case 0x4b1:  // past L1
     case 0x4b3:
       tiles::emulate_load(in.reg, at, in.stride);
       return memory;

@@ -1,6 +1,8 @@
 // Rows of x into A tiles (kernels/cpu/amx/tiles.h): a row's units stay together, 16 to a line.
+// Tiles are in chunks of steps: [chunk][tile of rows][step].
 #pragma once
 
+#include "kernels/cpu/amx/chunks.h"
 #include "kernels/cpu/simd/convert.h"
 
 namespace sluice::cpu::SLUICE_ISA {
@@ -12,10 +14,16 @@ inline void pack_tile(const PackJob& job) {
   const int64_t most = 16 * job.unit_cols;
   const int64_t groups = codes ? pack_scales(job, bytes ? 127 : 448) : 0;
   for (int64_t r = 0; r < job.tile_rows; ++r) {
-    uint32_t* to = job.out + r * 16;
+    uint32_t* to = nullptr;
+    int64_t chunk = 0, left_in_chunk = 0;
     const float* x = job.x + r * job.stride;
     Vi sums{};
     for (int64_t col = 0; col < job.units * job.unit_cols; col += most) {
+      if (left_in_chunk-- == 0) {
+        to = job.out + chunk_tile(job.chunks, chunk, job.tile, job.tiles) * job.tile_rows * 16 +
+             r * 16;
+        left_in_chunk = chunk_steps(job.chunks, chunk++) - 1;
+      }
       const int64_t left = r < job.rows ? job.cols - col : 0;
       float padded[64];
       const float* from = x + col;
