@@ -191,7 +191,7 @@ class Kernels {
   virtual void top_logits(Tensor logits, int64_t k, const TopLogits& out) const = 0;
 };
 
-// The same of a row in host memory.
+// The token with the largest logit of one row in host memory.
 TokenLogit likeliest(std::span<const float> row);
 
 // Puts weights where kernels take them from. Sources are in host memory, and done with when a call

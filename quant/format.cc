@@ -105,6 +105,17 @@ Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::by
   return w;
 }
 
+Weight rows_from(Weight weight, int64_t first) {
+  auto offset = [&](Plane plane) { return plane_offset(weight.format, plane, first, weight.cols); };
+  if (first == 0) return weight;
+  weight.rows -= first;
+  weight.data += offset(Plane::codes);
+  if (weight.scales != nullptr) weight.scales += offset(Plane::scales) / sizeof(float);
+  if (weight.group_scales != nullptr) weight.group_scales += offset(Plane::scales);
+  if (weight.zeros != nullptr) weight.zeros += offset(Plane::zeros);
+  return weight;
+}
+
 int64_t element_offset(const Weight& w, int64_t row, int64_t col) {
   check(!is_grouped(w.format), "elements of whole bytes");
   DType dtype = w.format.dtype;

@@ -115,6 +115,9 @@ struct Weight {
 // A weight whose planes are in `storage`, of storage_bytes.
 Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::byte* storage);
 
+// A weight without its first rows, which are whole panels.
+Weight rows_from(Weight weight, int64_t first);
+
 // Byte offset of element (row, col) in `data`.
 int64_t element_offset(const Weight& w, int64_t row, int64_t col);
 // The scale that applies to element (row, col); 1 without scales.

@@ -274,7 +274,6 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          "more --memory",
          model.string(), options_.model.string());
   }
-  row_copies_.reset();  // of the checkpoint that goes
   Placed next = *placed_;
   next.read =
       std::make_shared<ReadPlan>(compile(this->model(), other.index(), options_.quantize,
@@ -294,6 +293,7 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          model.string(), format_size(needed + kernel_bytes(needed)), format_size(budget()));
   }
   loaded_->empty();
+  row_copies_.reset();
   ledger_.begin_phase("load");
   options_.model = model;
   options_.mirrors.clear();

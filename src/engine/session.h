@@ -97,7 +97,7 @@ class Session {
   // As place(), for a guest, before its host is placed: everything resident, and taken from what
   // that may have.
   void place_beside(Session& host, const RunShape& shape);
-  // Of the process, with its guests.
+  // Peak of the whole process, guest models included [bytes].
   uint64_t predicted_peak() const { return std::max(past_peak_, memory_plan().peak() + guests_); }
   uint64_t predicted_device_peak() const { return memory_plan().device.peak() + device_guests_; }
   // What place() would decide, if the budget has room; fitting or not; and with the least memory

@@ -7,22 +7,6 @@
 #include "src/base/units.h"
 
 namespace sluice {
-namespace {
-
-// Of a weight, what follows its first rows; these are whole panels.
-Weight rows_from(Weight weight, int64_t row) {
-  auto offset = [&](Plane plane) { return plane_offset(weight.format, plane, row, weight.cols); };
-  if (row == 0) return weight;
-  weight.rows -= row;
-  weight.data += offset(Plane::codes);
-  if (weight.scales != nullptr) weight.scales += offset(Plane::scales) / sizeof(float);
-  if (weight.group_scales != nullptr) weight.group_scales += offset(Plane::scales);
-  if (weight.zeros != nullptr) weight.zeros += offset(Plane::zeros);
-  return weight;
-}
-
-}  // namespace
-
 double StreamReport::wait_seconds() const {
   double sum = 0;
   for (const UnitStalls& u : units) sum += u.disk + u.copy;

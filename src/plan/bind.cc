@@ -184,6 +184,32 @@ std::unordered_set<std::string> kv_scale_names(const CausalLM& root) {
   return all;
 }
 
+// What the checkpoint has beyond what the model is made of: scales of the KV cache, what may be
+// ignored, and faults.
+void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const auto& is_claimed,
+                   Binding& binding, std::vector<std::string>& faults) {
+  const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
+  const bool kv_scales_used = !model.root->kv_scales().empty();
+  for (const io::StoredTensor& t : index.tensors()) {
+    if (is_claimed(t.name)) continue;
+    if (kv_scales_used && kv_scales.contains(t.name)) {
+      binding.kv_scales.push_back(&t);
+      continue;
+    }
+    // Without elements, or known only from a shard's header, it is nothing that the model is made
+    // of.
+    bool known =
+        t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||
+        std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });
+    if (known) {
+      binding.ignored.push_back(t.name);
+    } else {
+      faults.push_back(fmt::format("{} is not part of a {} with this config.json", t.name,
+                                   model.files.architecture));
+    }
+  }
+}
+
 }  // namespace
 
 void refuse(std::string_view what, const std::vector<std::string>& faults) {
@@ -235,26 +261,10 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       add_cover_faults(binding, c, model.files.architecture, faults);
     }
   }
-  const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
-  const bool kv_scales_used = !model.root->kv_scales().empty();
-  for (const io::StoredTensor& t : index.tensors()) {
-    if (claimed.contains(t.name) || gptq.claims(t.name)) continue;
-    if (kv_scales_used && kv_scales.contains(t.name)) {
-      binding.kv_scales.push_back(&t);
-      continue;
-    }
-    // Without elements, or known only from a shard's header, it is nothing that the model is made
-    // of.
-    bool known =
-        t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||
-        std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });
-    if (known) {
-      binding.ignored.push_back(t.name);
-    } else {
-      faults.push_back(fmt::format("{} is not part of a {} with this config.json", t.name,
-                                   model.files.architecture));
-    }
-  }
+  auto is_claimed = [&](const std::string& name) {
+    return claimed.contains(name) || gptq.claims(name);
+  };
+  add_unclaimed(model, index, is_claimed, binding, faults);
   if (!faults.empty()) refuse("the checkpoint does not fit config.json", faults);
   gptq.finish();
   return binding;

@@ -37,7 +37,7 @@ struct RunShape {
   Compute compute = Compute::bf16;
   uint64_t spill_bytes = 0;           // that the spill cache may hold of what is quantized; 0: none
   std::vector<PlaceRule> rules = {};  // where the user wants parameters to be
-  int64_t sequences = 1;              // that max_tokens are of
+  int64_t sequences = 1;              // how many share max_tokens
   io::ReadShape read = {};            // that the disk is to be asked with
   uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
   SwapShape swap = {};

@@ -87,7 +87,8 @@ class BatchTest(Case):
         resident = run_json(*self.batch())["timings"]
         tokens = self.token_ids()
         self.responses.unlink()
-        streamed = run_json(*self.batch("--memory", "34MiB"))["timings"]
+        plan = run_json("plan", DEMO, "--prompt-tokens", "64", "-n", "60")
+        streamed = run_json(*self.batch("--memory", plan["smallest"]["memory"] + (2 << 20)))["timings"]
         self.assertEqual(self.token_ids(), tokens)
         self.assertEqual(resident["guessed_tokens"], 0)
         self.assertGreater(streamed["most_running"], 1)

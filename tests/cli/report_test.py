@@ -13,7 +13,9 @@ NUMBER = r"-?[0-9.]+"
 class ReportTest(Case):
     def report(self, name="r.json", *options):
         path = self.path / name
-        options = options or ([] if SANITIZED else ["--memory", "32MiB"])
+        if not options and not SANITIZED:
+            plan = run_json("plan", DEMO, "--prompt-tokens", "8", "-n", "8")
+            options = ("--memory", plan["smallest"]["memory"])
         run_json("run", DEMO, "-p", "Anne had", "-n", "8", "--report", path, *options)
         return path
 
