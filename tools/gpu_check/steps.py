@@ -3,6 +3,7 @@
 import collections
 import csv
 import json
+import pathlib
 import re
 import shutil
 import statistics
@@ -17,6 +18,9 @@ LOADS = 3
 SUITES = {"attention": "CudaAttention*", "element-wise": "CudaElementwise*", "cache": "CudaCache*",
           "encoding": "CudaEncode*", "linear layers": "CudaLinear*-*ManyRowsEqualFewRows"}
 CHECKED = {"memcheck": SUITES, "racecheck": {k: SUITES[k] for k in ("attention", "element-wise")}}
+# Names of kernels of a step, the library's among them; those of loading are others.
+OF_A_STEP = ("activate|add|partition|combine|prefill|decode_kernel|embed|finish|gemv|likeliest|norm|rope|bf16|code_kernel|store"
+             "|top_kernel|nvjet|gemm|cutlass|xmma")
 PROFILED = {"Duration", "Memory Throughput", "DRAM Throughput", "Compute (SM) Throughput", "Achieved Occupancy",
             "Registers Per Thread"}
 
@@ -93,7 +97,8 @@ def peak(scheme):
                               context.log("figures"), timeout, context.env)
             if ran.status != 0:
                 return result_of(ran)
-            memory = json.load(report)["memory"]["device"]
+            # The program puts another file in the place of this one.
+            memory = json.loads(pathlib.Path(report.name).read_text(encoding="utf-8"))["memory"]["device"]
         return result_of(ran, memory | {"predicted_over_measured": memory["predicted_peak"] / memory["ledger_peak"]})
     return take
 
@@ -115,16 +120,17 @@ def medians(table):
             for name, figures in kernels.items()}
 
 
-def profile(scheme):
-    """The kernels of the first step, which is no graph. The card's clocks stay as they are."""
+def profile(scheme, tokens=1):
+    """The kernels of the first step, of a prompt of so many tokens; it is no graph. The card's clocks stay as they are."""
     def take(context, timeout):
         ncu = shutil.which("ncu", path=context.env.get("PATH"))
         if ncu is None:
             return skipped("ncu is not installed")
         ran = running.run([ncu, "--csv", "--page", "details", "--section", "SpeedOfLight", "--section", "Occupancy",
                            "--section", "LaunchStats", "--clock-control", "none", "--launch-count", "150",
+                           "--kernel-name", f"regex:{OF_A_STEP}",
                            context.programs["sluice"], "run", context.model, "--device", "cuda", "--quiet", "--token-ids",
-                           "1", "-n", "1", "--ignore-eos", "--quantization", scheme],
+                           ",".join(["1"] * tokens), "-n", "1", "--ignore-eos", "--quantization", scheme],
                           context.log("profile"), timeout, context.env, separate=True)
         lines = ran.printed.splitlines()
         begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
@@ -175,6 +181,7 @@ def all_steps():
         figure(f"memory {scheme}", 90, peak(scheme))
     for scheme in ("none", "fp8_dynamic"):
         steps.append(Step(f"first step {scheme}", "profile", 150, profile(scheme), True))
+        steps.append(Step(f"prompt of 2048 {scheme}", "profile", 150, profile(scheme, 2048), True))
     for tool, suites in CHECKED.items():
         steps += [Step(f"{tool} {name}", "sanitizer", 150, sanitize(tool, "gpu_op_test", tests))
                   for name, tests in suites.items()]
