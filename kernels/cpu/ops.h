@@ -167,7 +167,8 @@ struct AttentionJob {
   int64_t padded_values = 0;  // value_dim rounded up to 16
   int64_t value_row = 0;
   DType dtype = DType::bf16;
-  Units units = Units::f32;  // what queries and weights become: f32, f32_rounded or bf16_pairs
+  // What queries and weights become: f32, f32_rounded, bf16_pairs or bf16_tiles.
+  Units units = Units::f32;
   float scale = 0;
   // Of an FP8 cache: float32 [block_size] a block, of this KV head in block 0; null: the other two,
   // for all positions.
@@ -250,9 +251,10 @@ constexpr int64_t grouped_scratch_bytes(int64_t rows) {
 
 struct Ops {
   const char* name;
-  Units bf16_units;  // how x is packed where it is rounded to bf16
-  Units pair_units;  // the same where tiles take no part
-  Units i8_units;    // and where it becomes bytes
+  Units bf16_units;       // how x is packed where it is rounded to bf16
+  Units pair_units;       // the same where tiles take no part
+  Units attention_units;  // and queries and weights of attention
+  Units i8_units;         // and where x becomes bytes
 
   void (*pack_rows)(const PackJob& job);
   // Panels [begin, end) of a job, kReusedPanels at most, or kAmxPanels and kAmxPanelRows; of few
@@ -263,7 +265,8 @@ struct Ops {
   // Panels [begin, end); scratch of grouped_scratch_bytes.
   void (*grouped)(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
 
-  // One partition of a job's positions; scratch of attend_floats(key_dim, value_dim).
+  // One partition of a job's positions; scratch of attend_floats(key_dim, value_dim). On tiles at
+  // most kPartition elements of a value.
   void (*attend)(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out);
   // total += part, in the order of calls; then out [rows, heads * value_dim] = values / total.
   void (*merge)(const AttentionJob& job, AttentionSums total, AttentionSums part);

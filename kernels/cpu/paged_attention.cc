@@ -112,10 +112,10 @@ class Jobs {
 };
 
 // Queries and weights are rounded to bf16 as linear layers' inputs are; bf16 has all values of FP8.
-cpu::Units attention_units(const cpu::Ops& ops, Compute compute, DType cache) {
-  const DType dtype = is_float8(cache) ? DType::bf16 : cache;
-  const cpu::Units units = input_units(ops, compute, dtype);
-  return units == cpu::Units::bf16_tiles ? cpu::Units::bf16_pairs : units;
+cpu::Units attention_units(const cpu::Ops& ops, Compute compute, const KvCache& cache) {
+  const DType dtype = is_float8(cache.dtype) ? DType::bf16 : cache.dtype;
+  if (input_units(ops, compute, dtype) != ops.bf16_units) return cpu::Units::f32;
+  return cache.value_dim <= kPartition ? ops.attention_units : ops.pair_units;
 }
 
 // Partitions [first_partition, end_partition) hold what the rows attend to.
@@ -216,7 +216,7 @@ void CpuKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& r
   check_paged_attention(q, cache, chunks, params, out);
   const Scratch work(scratch(attention_workspace(cache.key_dim, cache.value_dim, pool_.size())),
                      cache, pool_.size());
-  const Jobs jobs(q, cache, chunks, params, attention_units(ops_, compute_, cache.dtype));
+  const Jobs jobs(q, cache, chunks, params, attention_units(ops_, compute_, cache));
   int64_t most = 0;
   for (const SequenceChunk& c : chunks) {
     most = std::max(most, ceil_div(c.first_position + c.rows, kPartition) -

@@ -234,6 +234,8 @@ TEST_P(AttentionFeatures, ALargeSinkTakesAllAndASmallOneNothing) {
 }
 
 SLUICE_OVER_EVERY_ISA(AttentionFeatures);
+INSTANTIATE_TEST_SUITE_P(EmulatedTiles, AttentionFeatures, testing::ValuesIn(test::emulated_amx()),
+                         test::target_name);
 
 }  // namespace
 }  // namespace sluice

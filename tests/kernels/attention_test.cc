@@ -144,7 +144,30 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   expect_near(problem.attend(backend), problem.attend(reference), 2e-2f, 2e-2f);
 }
 
+#if defined(__x86_64__)
+TEST(AttentionOnTiles, RealTilesGiveTheBitsOfEmulatedOnes) {
+  if (const std::string missing = isa_missing(Isa::amx); !missing.empty())
+    GTEST_SKIP() << "amx does not run here: " << missing;
+  Random random("AttentionOnTiles.RealTilesGiveTheBitsOfEmulatedOnes");
+  const test::Target emulated{Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx};
+  for (const Shape& shape : {Shape{64, 2, 3, 16}, Shape{128, 1, 6, 7}, Shape{40, 2, 17, 16}}) {
+    for (DType dtype : {DType::bf16, DType::f8_e4m3}) {
+      for (int64_t rows : {1, 19, 70}) {
+        Problem problem(shape, dtype, random.between(500, 700), rows, random);
+        const auto needs = attention_needs(shape, rows);
+        const Backend real({Isa::amx}, Compute::bf16, needs, 2);
+        const Backend same(emulated, Compute::bf16, needs, 2);
+        EXPECT_TRUE(same_bits(problem.attend(real), problem.attend(same)))
+            << shape.key_dim << ' ' << dtype_name(dtype) << ' ' << rows;
+      }
+    }
+  }
+}
+#endif
+
 SLUICE_OVER_EVERY_ISA(Attention);
+INSTANTIATE_TEST_SUITE_P(EmulatedTiles, Attention, testing::ValuesIn(test::emulated_amx()),
+                         test::target_name);
 
 class StoreKv : public test::EveryIsa {};
 

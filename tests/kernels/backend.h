@@ -17,6 +17,7 @@
 #include "kernels/cpu/features.h"
 #include "kernels/cpu/instruction_sets.h"
 #include "kernels/kernels.h"
+#include "tests/kernels/emulated_amx.h"
 #include "tests/kernels/trapped_tiles.h"
 #include "tests/quant/storage.h"
 #include "tests/support/random.h"
@@ -164,6 +165,18 @@ inline std::vector<Target> every_isa() {
   targets.push_back({Isa::avx2, &cpu::emulated_avx512::kOps, "emulated_avx512", Isa::avx512_bf16});
 #endif
   return targets;
+}
+
+// AMX kernels on emulated tiles: their source, and their machine code.
+inline std::vector<Target> emulated_amx() {
+  return {
+      {Isa::portable, &cpu::portable::kEmulatedAmx, "over_portable"},
+#if defined(__x86_64__)
+      {Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx, "over_avx512_bf16"},
+      {Isa::avx2, &cpu::emulated_avx512::kEmulatedAmx, "over_emulated_avx512", Isa::avx512_bf16},
+      {Isa::avx512_bf16, &cpu::amx::kOps, "trapped", Isa::amx, true},
+#endif
+  };
 }
 
 inline std::string target_name(const testing::TestParamInfo<Target>& info) {

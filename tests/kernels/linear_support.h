@@ -6,7 +6,6 @@
 
 #include "quant/float8.h"
 #include "tests/kernels/backend.h"
-#include "tests/kernels/emulated_amx.h"
 
 namespace sluice::test {
 
@@ -88,18 +87,6 @@ inline void expect_product(const Matrix& x, const Weight& w, const float* bias, 
     }
   }
   EXPECT_TRUE(y.gaps_untouched());
-}
-
-// AMX kernels on emulated tiles: their source, and their machine code.
-inline std::vector<Target> emulated_amx() {
-  return {
-      {Isa::portable, &cpu::portable::kEmulatedAmx, "over_portable"},
-#if defined(__x86_64__)
-      {Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx, "over_avx512_bf16"},
-      {Isa::avx2, &cpu::emulated_avx512::kEmulatedAmx, "over_emulated_avx512", Isa::avx512_bf16},
-      {Isa::avx512_bf16, &cpu::amx::kOps, "trapped", Isa::amx, true},
-#endif
-  };
 }
 
 }  // namespace sluice::test

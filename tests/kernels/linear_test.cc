@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "quant/float8.h"
-#include "tests/kernels/emulated_amx.h"
 #include "tests/kernels/linear_support.h"
 
 namespace sluice {

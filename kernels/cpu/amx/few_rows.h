@@ -13,8 +13,7 @@ struct StreamedRun {
   int64_t length;
 };
 
-// The next steps of some panels, decoded in a ring in L1 while the step before is multiplied.
-// Weights of every kind pass through it: vector loads from memory are faster than tile loads. Steps
+// The next steps of some panels, decoded in a ring in L1 while the step before is multiplied. Steps
 // run on into the next panels.
 template <Stored kStored, int kPanels, int64_t kAhead>
 class StepRing {
@@ -33,8 +32,9 @@ class StepRing {
         ring_(ring) {
     for (int64_t i = 0; i < kAhead; ++i) decode_next();
   }
-  // B tiles of the step that is to be multiplied, [panels].
+  // B tiles of the step that is to be multiplied, and how far it is from panel to panel.
   const std::byte* tiles() const { return slot(taken_); }
+  static constexpr int64_t stride() { return kTileBytes; }
   // They are done with.
   [[gnu::always_inline]] inline void advance() {
     ++taken_;
@@ -73,13 +73,74 @@ class StepRing {
   int64_t decoded_ = 0, taken_ = 0;  // steps
 };
 
+// The same where the tiles are what is stored: they are loaded as they lie in memory, but for a
+// step that ends early.
+template <Stored kStored, int kPanels>
+class StepsInPlace {
+  using Steps = StoredSteps<kStored>;
+  static constexpr int64_t kAheadBytes = 2048;  // of each panel
+
+ public:
+  StepsInPlace(const LinearJob& job, const StreamedRun& run, std::byte* filled)
+      : panel_bytes_(job.panel_bytes),
+        apart_(run.panels.apart * job.panel_bytes),
+        whole_(job.panel_bytes / Steps::kStepBytes),
+        steps_(job.units / kStepUnits),
+        left_(run.length),
+        panel_(job.weight + run.panels.first * job.panel_bytes),
+        filled_(filled) {
+    begin_step();
+  }
+  const std::byte* tiles() const { return tiles_; }
+  int64_t stride() const { return stride_; }
+  [[gnu::always_inline]] inline void advance() {
+    if (++step_ == steps_) {
+      step_ = 0;
+      panel_ += panel_bytes_;
+      --left_;
+    }
+    if (left_ > 0) begin_step();
+  }
+
+ private:
+  [[gnu::always_inline]] inline void begin_step() {
+    tiles_ = panel_ + step_ * Steps::kStepBytes;
+    stride_ = apart_;
+    if (step_ == whole_) return fill_up();
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < kPanels; ++p) {
+      const std::byte* ahead = tiles_ + p * apart_ + kAheadBytes;
+#pragma GCC unroll 16
+      for (int64_t at = 0; at < kTileBytes; at += kTileLine) __builtin_prefetch(ahead + at);
+    }
+  }
+  void fill_up() {
+    const int64_t bytes = panel_bytes_ - step_ * Steps::kStepBytes;
+    for (int64_t p = 0; p < kPanels; ++p) {
+      Steps().decode_step(tiles_ + p * apart_, bytes, filled_ + p * kTileBytes,
+                          [](const std::byte*) {});
+    }
+    tiles_ = filled_;
+    stride_ = kTileBytes;
+  }
+
+  const int64_t panel_bytes_, apart_;
+  const int64_t whole_, steps_;  // of a panel
+  int64_t left_;                 // panels of each stream, from this one on
+  const std::byte* panel_;       // of the first stream
+  std::byte* filled_;
+  int64_t step_ = 0;
+  const std::byte* tiles_ = nullptr;
+  int64_t stride_ = 0;
+};
+
 template <class Tiles, bool kBytes, int kPanels, int kPanel = 0>
-inline void few_panels(const std::byte* b) {
+inline void few_panels(const std::byte* b, int64_t stride) {
   if constexpr (kPanel < kPanels) {
     constexpr int kTile = kB + kPanel % 3;
-    Tiles::template load<kTile>(b + kPanel * kTileBytes, kTileLine);
+    Tiles::template load<kTile>(b + kPanel * stride, kTileLine);
     add_product<Tiles, kBytes, kPanel, kA, kTile>();
-    few_panels<Tiles, kBytes, kPanels, kPanel + 1>(b);
+    few_panels<Tiles, kBytes, kPanels, kPanel + 1>(b, stride);
   }
 }
 template <class Tiles, bool kBytes, int kRows, int kRow = 0>
@@ -94,15 +155,15 @@ inline void one_panel(const std::byte* a) {
 
 // C register of (row, panel) is row * kPanels + panel.
 template <class Tiles, bool kBytes, int kRows, int kPanels>
-inline void few_step(const std::byte* a, const std::byte* b) {
+inline void few_step(const std::byte* a, const std::byte* b, int64_t stride) {
   if constexpr (kRows == 1) {
     Tiles::template load<kA>(a, kTileLine);
-    few_panels<Tiles, kBytes, kPanels>(b);
+    few_panels<Tiles, kBytes, kPanels>(b, stride);
   } else if constexpr (kPanels == 1) {
     Tiles::template load<kB + 2>(b, kTileLine);
     one_panel<Tiles, kBytes, kRows>(a);
   } else {
-    block_step<Tiles, kBytes, kRows, kPanels>(a, kTileBytes, b, kTileBytes);
+    block_step<Tiles, kBytes, kRows, kPanels>(a, kTileBytes, b, stride);
   }
 }
 
@@ -113,8 +174,8 @@ inline void each_sum(StreamedPanels panels, Body&& body) {
     body(c / kPanels, panels.panel(c % kPanels), c * kTileFloats);
 }
 
-template <class Tiles, Stored kStored, int kRows, int kPanels, class Ring>
-void multiply_columns(const LinearJob& job, StreamedPanels panels, Ring& ring,
+template <class Tiles, Stored kStored, int kRows, int kPanels, class Weights>
+void multiply_columns(const LinearJob& job, StreamedPanels panels, Weights& weights,
                       const AmxScratch& scratch) {
   constexpr int kSums = kRows * kPanels;
   const int64_t steps = job.units / kStepUnits;
@@ -123,8 +184,9 @@ void multiply_columns(const LinearJob& job, StreamedPanels panels, Ring& ring,
   zero_sums<Tiles, kSums>();
 #pragma GCC unroll 1
   for (int64_t step = 0; step < steps; ++step) {
-    few_step<Tiles, StoredSteps<kStored>::kBytes, kRows, kPanels>(x + step * x_step, ring.tiles());
-    ring.advance();
+    few_step<Tiles, StoredSteps<kStored>::kBytes, kRows, kPanels>(
+        x + step * x_step, weights.tiles(), weights.stride());
+    weights.advance();
     if (job.block_scales == nullptr) continue;
     if ((step + 1) % kBlockSteps != 0 && step + 1 < steps) continue;
     store_sums<Tiles, kSums>(scratch.stage);
@@ -136,17 +198,22 @@ void multiply_columns(const LinearJob& job, StreamedPanels panels, Ring& ring,
   if (job.block_scales == nullptr) store_sums<Tiles, kSums>(scratch.sums);
 }
 
+// Tiles of rows up to which tile loads from memory are as fast as vector loads.
+constexpr int kInPlaceRows = 1;
+
 // kRows tiles of rows x kPanels panels at a time.
 template <class Tiles, Stored kStored, int kRows, int kPanels>
 void few_rows(const LinearJob& job, const StreamedRun& run, const AmxScratch& scratch) {
   constexpr int64_t kAhead = kRows == 1 ? 1 : 2;  // steps
   static_assert(kRows * kPanels <= 4);
   static_assert(2 * kAhead * kPanels * kTileBytes <= kAmxDecodedBytes);
-  StepRing<kStored, kPanels, kAhead> ring(job, run, scratch.cells);
+  constexpr bool kInPlace = kRows <= kInPlaceRows && !StoredSteps<kStored>::kCodes;
+  std::conditional_t<kInPlace, StepsInPlace<kStored, kPanels>, StepRing<kStored, kPanels, kAhead>>
+      weights(job, run, scratch.cells);
   StreamedPanels panels = run.panels;
   for (int64_t i = 0; i < run.length; ++i, ++panels.first) {
     for (int64_t p = 0; p < kPanels; ++p) fetch_scales(job, panels.panel(p) + 1);  // the next
-    multiply_columns<Tiles, kStored, kRows, kPanels>(job, panels, ring, scratch);
+    multiply_columns<Tiles, kStored, kRows, kPanels>(job, panels, weights, scratch);
     each_sum<kRows, kPanels>(panels, [&](int64_t tile, int64_t panel, int64_t at) {
       const int64_t row = tile * kAmxRows, lines = at_most(kAmxRows, job.rows - row);
       for (int64_t r = 0; r < lines; ++r)

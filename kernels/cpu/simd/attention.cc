@@ -63,8 +63,8 @@ std::byte* decode_keys(DType stored, DType taken, const std::byte* cells, int64_
   return out + 2 * count * kCell;
 }
 
-// Keys [first, first + count), count <= 16, as one panel: cells of all of padded_keys, lanes across
-// keys.
+}  // namespace
+
 std::byte* key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
   const AttentionJob& job = p.job;
   const DType taken = key_cells(p);
@@ -101,6 +101,8 @@ std::byte* key_panel(const Partition& p, int64_t first, int64_t count, std::byte
   }
   return out;
 }
+
+namespace {
 
 void score(const Partition& p) {
   for (int64_t run = p.first; run < p.longest; run += kRun) {
@@ -228,17 +230,21 @@ void add_sink(float sink, float largest, float& sum, float& keep) {
 
 }  // namespace
 
+void weigh_scores(const Partition& p, AttentionSums out) {
+  const bool changed = changes_scores(p.job);
+  if (changed) change_scores(p);
+  softmax(p, changed ? 1 : p.job.scale, out);
+  if (is_byte(p.job.dtype)) scale_weights(p);
+  if (p.job.units != Units::f32) round_weights(p);
+}
+
 void attend(const AttentionJob& job, int64_t partition, float* scratch, AttentionSums out) {
   for (int64_t query = 0; query < job.rows * job.heads; ++query) out.total[query] = 0;
   const Partition p(job, partition, scratch);
   if (p.queries == 0) return;
   pack_queries(p);
   score(p);
-  const bool changed = changes_scores(job);
-  if (changed) change_scores(p);
-  softmax(p, changed ? 1 : job.scale, out);
-  if (is_byte(job.dtype)) scale_weights(p);
-  if (job.units != Units::f32) round_weights(p);
+  weigh_scores(p, out);
   pack_weights(p);
   weigh_values(p, out.values + p.first_row * job.heads * p.job.padded_values);
 }

@@ -22,7 +22,7 @@ inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline bool in_pairs([[maybe_unused]] const AttentionJob& job) {
 #if defined(__AVX512BF16__)
-  return job.units == Units::bf16_pairs;
+  return job.units == Units::bf16_pairs || job.units == Units::bf16_tiles;
 #else
   return false;
 #endif
@@ -125,6 +125,16 @@ inline void prefetch_value(const AttentionJob& job, const std::byte* from) {
   const int64_t bytes = job.value_dim * element_bytes(job.dtype);
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
 }
+
+// Keys [first, first + count), count <= 16, as one panel: cells of all of padded_keys, lanes across
+// keys. Returns their end.
+std::byte* key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out);
+// Values [first, first + count) as cells [padded_values / 16][kRun], or in pairs, from an even
+// position on, [padded_values / 16][kRun / 2].
+void value_cells(const Partition& p, int64_t first, int64_t count, std::byte* cells);
+
+// Products of queries and keys into scores, these into weights, and the sums of those.
+void weigh_scores(const Partition& p, AttentionSums out);
 
 // values[queries] = weights x values, of all positions of the partition.
 void weigh_values(const Partition& p, float* values);

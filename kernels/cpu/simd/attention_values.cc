@@ -79,7 +79,7 @@ void interleave(const ValueLines<kDtype>& values, const Interleave& order, const
 
 // Values [first, first + count), from an even position on, as cells [padded_values / 16][kRun / 2].
 template <DType kDtype>
-void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
+void value_pairs_of(const Partition& p, int64_t first, int64_t count, std::byte* cells) {
   const AttentionJob& job = p.job;
   const int64_t whole = job.value_dim / 32 * 32;
   const int64_t whole_bytes = whole * element_bytes(job.dtype);
@@ -97,7 +97,7 @@ void value_pairs_of(const Partition& p, int64_t first, int64_t count) {
       if (position + kAhead < p.longest)
         prefetch_value(job, job.values + p.value_at[position + kAhead]);
     }
-    std::byte* to = p.cells + k / 2 * kCell;
+    std::byte* to = cells + k / 2 * kCell;
     interleave(values, order, pair[0], pair[1], whole, to);
     if (rest_bytes > 0) {
       interleave(values, order, rest[0], rest[1], job.padded_values - whole,
@@ -207,20 +207,19 @@ void add_stored(const Partition& p, int64_t begin, int64_t end, const Queries& q
   }
 }
 
-// Values [first, first + count) as cells [padded_values / 16][kRun], or in pairs.
 template <DType kDtype>
-void value_cells_of(const Partition& p, int64_t first, int64_t count) {
+void value_cells_of(const Partition& p, int64_t first, int64_t count, std::byte* cells) {
   const AttentionJob& job = p.job;
 #if defined(__AVX512BF16__)
   if constexpr (kDtype != DType::f32) {
-    if (in_pairs(job)) return value_pairs_of<kDtype>(p, first, count);
+    if (in_pairs(job)) return value_pairs_of<kDtype>(p, first, count, cells);
   }
 #endif
   const int64_t bytes = element_bytes(job.dtype);
   for (int64_t k = 0; k < count; ++k) {
     if (!p.holds(first + k)) continue;  // of no query
     const std::byte* from = job.values + p.value_at[first + k];
-    std::byte* to = p.cells + k * kCell;
+    std::byte* to = cells + k * kCell;
     if (first + k + kAhead < p.longest)
       prefetch_value(job, job.values + p.value_at[first + k + kAhead]);
     int64_t d = 0;
@@ -236,18 +235,22 @@ void value_cells_of(const Partition& p, int64_t first, int64_t count) {
   }
 }
 
-void value_cells(const Partition& p, int64_t first, int64_t count) {
+}  // namespace
+
+void value_cells(const Partition& p, int64_t first, int64_t count, std::byte* cells) {
   switch (p.job.dtype) {
     case DType::bf16:
-      return value_cells_of<DType::bf16>(p, first, count);
+      return value_cells_of<DType::bf16>(p, first, count, cells);
     case DType::f8_e4m3:
-      return value_cells_of<DType::f8_e4m3>(p, first, count);
+      return value_cells_of<DType::f8_e4m3>(p, first, count, cells);
     case DType::f8_e5m2:
-      return value_cells_of<DType::f8_e5m2>(p, first, count);
+      return value_cells_of<DType::f8_e5m2>(p, first, count, cells);
     default:
-      return value_cells_of<DType::f32>(p, first, count);
+      return value_cells_of<DType::f32>(p, first, count, cells);
   }
 }
+
+namespace {
 
 // Weights and value cells of consecutive units.
 struct Operands {
@@ -348,7 +351,7 @@ void weigh_values(const Partition& p, float* values) {
     std::memset(values, 0, static_cast<size_t>(p.queries * p.job.padded_values) * sizeof(float));
   }
   for (int64_t run = p.first / 2 * 2; run < p.longest; run += kRun) {
-    if (!without_cells(p)) value_cells(p, run, smaller(kRun, p.longest - run));
+    if (!without_cells(p)) value_cells(p, run, smaller(kRun, p.longest - run), p.cells);
     for (int64_t row = 0; row < active; row += together) {
       weigh_run(p, run, row, smaller(together, active - row), values);
     }

@@ -12,9 +12,11 @@ constexpr Ops vector_ops(const char* name) {
 #if defined(__AVX512BF16__)
       .bf16_units = Units::bf16_pairs,
       .pair_units = Units::bf16_pairs,
+      .attention_units = Units::bf16_pairs,
 #else
       .bf16_units = Units::f32_rounded,
       .pair_units = Units::f32_rounded,
+      .attention_units = Units::f32_rounded,
 #endif
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
       .i8_units = Units::i16_pairs,
