@@ -31,7 +31,7 @@ uint64_t StepUpload::bytes(const WorkspaceNeeds& n) {
                    2 * array_bytes(n.max_rows, sizeof(int32_t)) +
                    array_bytes(n.sequences * table, sizeof(int32_t)) +
                    array_bytes(n.sequences, sizeof(PrefillChunk));
-  return array_bytes(n.max_rows, sizeof(int32_t)) +
+  return 2 * array_bytes(n.max_rows, sizeof(int32_t)) +
          2 * array_bytes(n.max_rows * n.rope_cols, sizeof(float)) +
          static_cast<uint64_t>(n.groups) * group;
 }
@@ -123,6 +123,7 @@ StepRows StepUpload::upload(const StepRows& rows) {
   StepRows on_device;
   on_device.ids = {put(rows.ids), rows.ids.size()};
   on_device.host_ids = rows.host_ids;
+  on_device.positions = {put(rows.positions), rows.positions.size()};
   on_device.cos = put_matrix(rows.cos);
   on_device.sin = put_matrix(rows.sin);
   int32_t table = 0;
@@ -134,9 +135,6 @@ StepRows StepUpload::upload(const StepRows& rows) {
     kv_[g].on_device = &chunks_[g];
   }
   on_device.kv = kv_;
-  // As every group of layers has them.
-  if (!rows.positions.empty() && !chunks_.empty())
-    on_device.positions = {chunks_[0].positions, rows.positions.size()};
   on_device.host_positions = rows.host_positions;
   if (!rows.kv.empty()) on_device.launches = launches(rows.kv[0].chunks, count);
   stream_.copy(memory_.device.data(), memory_.host.data(), used_);

@@ -198,7 +198,8 @@ void Runner::add_part(const StepPart& part) {
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }
   ids_.insert(ids_.end(), part.ids.begin(), part.ids.end());
-  for (int64_t i = 0; i < rows; ++i) positions_.push_back(static_cast<int32_t>(first + i));
+  for (int64_t i = 0; i < rows; ++i)
+    positions_.push_back(static_cast<int32_t>(model_.spec().first_position + first + i));
   for (size_t g = 0; g < groups_.size(); ++g) {
     GroupRows& kv = groups_[g];
     for (int64_t i = 0; i < rows && !blocks_.is_state(g); ++i)
@@ -216,15 +217,15 @@ Tensor Runner::rope_rows(int64_t matrix, int64_t first_row, int64_t rows) const 
 }
 
 void Runner::fill_rope(const StepPart& part, int64_t first_row) {
-  if (!model_.spec().rope) return;
-  const RopeConfig& rope = *model_.spec().rope;
+  const std::span<const RopeConfig> ropes = model_.spec().ropes;
+  if (ropes.empty()) return;
   int64_t rows = std::ssize(part.ids);
   int64_t position = part.sequence->length();
   Tensor cos = rope_rows(0, first_row, rows);
   Tensor sin = rope_rows(1, first_row, rows);
-  if (part.rope_length > 0) return rope_table(rope, {position, part.rope_length}, cos, sin);
+  if (part.rope_length > 0) return rope_tables(ropes, {position, part.rope_length}, cos, sin);
   for (int64_t i = 0; i < rows; ++i, ++position)
-    rope_table(rope, {position, position + 1}, cos.rows_from(i, 1), sin.rows_from(i, 1));
+    rope_tables(ropes, {position, position + 1}, cos.rows_from(i, 1), sin.rows_from(i, 1));
 }
 
 void Runner::copy_blocks(std::span<const BlockCopy> copies, bool beside) {

@@ -19,8 +19,8 @@ struct KvScaleNames {
 
 class Attention : public Module {
  public:
-  // `spec` outlives it.
-  Attention(const AttentionSpec& spec, int64_t layer, int64_t hidden_size, Rank rank);
+  // `model` and its `spec` outlive it.
+  Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_t layer, Rank rank);
   // x [rows, hidden_size] → y, whole panels wide, which may begin where x does. `kv` and `cache`:
   // this mixer's.
   void forward(const Context& context, const StepRows& step, const KvRows& kv, const KvCache& cache,
@@ -28,11 +28,15 @@ class Attention : public Module {
   KvScaleNames kv_scale_names() const;
 
  private:
+  const Norm* add_norm(const NormSpec& spec, int64_t layer);
+  void turn(const Kernels& kernels, const StepRows& step, const Share& angles, Tensor heads) const;
+
   const AttentionSpec& spec_;
+  Share key_angles_, query_angles_;        // the columns of a step's cos and sin
   std::string key_source_, value_source_;  // of the projections
   Linear* qkv_;
-  Norm* q_norm_ = nullptr;
-  Norm* k_norm_ = nullptr;
+  const Norm* q_norm_;  // or none
+  const Norm* k_norm_;
   Linear* output_;
 };
 

@@ -181,11 +181,15 @@ Heads read_heads(const JsonFields& c, int64_t hidden_size, const HeadKeys& keys)
 }
 
 std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> absent_window,
-                                  int64_t layers) {
+                                  int64_t layers, int64_t full_each) {
   int64_t absent = c.is_null("sliding_window") ? 0 : absent_window.value_or(0);
   int64_t window = c.integer_or("sliding_window", 1, kMaxPositions, absent);
   std::vector<int64_t> windows(static_cast<size_t>(layers), window);
-  if (!c.has("layer_types")) return windows;
+  if (!c.has("layer_types")) {
+    for (int64_t l = full_each; l > 0 && l <= layers; l += full_each)
+      windows[static_cast<size_t>(l - 1)] = 0;
+    return windows;
+  }
   const Json& types = c.raw("layer_types");
   if (!types.is_array() || types.size() != windows.size()) {
     fail(ErrorKind::refused, "{}: layer_types must be a list of {} names, one a layer", c.where(),

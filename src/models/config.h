@@ -52,10 +52,10 @@ struct Heads {
 Heads read_heads(const JsonFields& config, int64_t hidden_size, const HeadKeys& keys);
 
 // A window of sliding_window tokens for each layer that layer_types says has one ("full_attention",
-// "sliding_attention"); where there are no layer_types, for all. No window (0) where sliding_window
-// is null, or absent without a default.
+// "sliding_attention"); where there are no layer_types, for all but each `full_each`th (0: for
+// all). No window (0) where sliding_window is null, or absent without a default.
 std::vector<int64_t> read_windows(const JsonFields& config, std::optional<int64_t> absent,
-                                  int64_t layers);
+                                  int64_t layers, int64_t full_each = 0);
 
 // "silu", "gelu_pytorch_tanh", ...; null is refused.
 Activation read_activation(const JsonFields& config, const char* key, std::string_view absent);

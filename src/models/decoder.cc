@@ -43,8 +43,9 @@ InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding)
       &add_child<Embedding>(spec.embedding, spec.embedding_from_head ? spec.head : spec.embedding,
                             spec.vocab_size, spec.hidden_size, spec.tie_word_embeddings);
   if (spec.positions.empty()) return;
-  positions_ = &add_child<Embedding>(spec.positions, spec.positions, spec.max_positions,
-                                     spec.hidden_size, false);
+  positions_ =
+      &add_child<Embedding>(spec.positions, spec.positions,
+                            spec.max_positions + spec.first_position, spec.hidden_size, false);
 }
 
 void InputEmbedding::forward(const Kernels& kernels, const StepRows& rows,
@@ -57,35 +58,47 @@ void InputEmbedding::forward(const Kernels& kernels, const StepRows& rows,
                       act.normed(count).columns(0, residual.cols));
 }
 
-DecoderLayer::DecoderLayer(const LayerSpec& spec, int64_t layer, size_t first_mixer,
-                           int64_t hidden_size, Rank rank)
-    : Module(name_in_layer(spec.name, layer)), hidden_size_(hidden_size) {
-  auto norm = [&](const NormSpec& n) {
-    return &add_child<Norm>(name_in_layer(n.name, layer), hidden_size, n.params, n.bias);
-  };
+DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank)
+    : Module(name_in_layer(model.layer(layer).name, static_cast<int64_t>(layer))),
+      hidden_size_(model.hidden_size) {
+  const LayerSpec& spec = model.layer(layer);
+  const auto number = static_cast<int64_t>(layer);
   for (const MixerBranch& mixer : spec.mixers) {
     Branch& branch = branches_.emplace_back();
-    branch.norm = norm(mixer.norm);
-    branch.attention = &add_child<Attention>(mixer.attention, layer, hidden_size, rank);
+    branch.norm = add_norm(mixer.norm, number);
+    branch.attention = &add_child<Attention>(model, mixer.attention, number, rank);
+    branch.output_norm = add_norm(mixer.output_norm, number);
     branch.mixer = first_mixer++;
   }
   for (const MlpBranch& mlp : spec.mlps) {
-    check(mlp.input == BranchInput::stream || branches_.size() == 1,
-          "what stands beside a branch is a layer's second");
+    check(mlp.input == BranchInput::stream ||
+              (branches_.size() == 1 && branches_.front().norm != nullptr),
+          "what stands beside a branch is a layer's second, and that one has a norm");
     Branch& branch = branches_.emplace_back();
     branch.input = mlp.input;
-    branch.norm = norm(mlp.norm);
-    branch.mlp = &add_child<Mlp>(mlp.mlp, layer, hidden_size, rank);
+    branch.norm = add_norm(mlp.norm, number);
+    branch.mlp = &add_child<Mlp>(mlp.mlp, number, hidden_size_, rank);
+    branch.output_norm = add_norm(mlp.output_norm, number);
   }
 }
 
-// Whole panels wide; the block's input is in the first hidden_size columns.
+const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
+  if (!spec.exists()) return nullptr;
+  return &add_child<Norm>(name_in_layer(spec.name, layer), hidden_size_, spec.params, spec.bias);
+}
+
+// y is whole panels wide, and may begin where x does.
 void DecoderLayer::compute(const Branch& branch, const Context& context, const Batch& batch,
-                           const Activations& act, Tensor xy) const {
-  Tensor x = xy.columns(0, hidden_size_);
-  if (branch.mlp != nullptr) return branch.mlp->forward(context, act, x, xy);
-  const LayerKv& kv = batch.mixers[branch.mixer].front();
-  branch.attention->forward(context, batch.rows, batch.rows.kv[kv.group], kv.cache, act, x, xy);
+                           const Activations& act, Tensor x, Tensor y) const {
+  if (branch.mlp != nullptr) {
+    branch.mlp->forward(context, act, x, y);
+  } else {
+    const LayerKv& kv = batch.mixers[branch.mixer].front();
+    branch.attention->forward(context, batch.rows, batch.rows.kv[kv.group], kv.cache, act, x, y);
+  }
+  if (branch.output_norm == nullptr) return;
+  const Tensor out = y.columns(0, hidden_size_);
+  branch.output_norm->forward(context.kernels, out, out);
 }
 
 void DecoderLayer::forward(const Context& context, const Batch& batch, const Activations& act,
@@ -95,26 +108,26 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
   const int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows), wide = act.normed(rows);
   Tensor normed = wide.columns(0, hidden_size_);
-  auto normalize = [&](const Branch& branch, Tensor to) {
-    if (delta) {
-      branch.norm->forward_add(kernels, residual, normed, to);
-    } else {
-      branch.norm->forward(kernels, residual, to);
-    }
+  // What a branch reads: the stream through `norm`, which is put into `to`, or as it is.
+  auto read = [&](const Norm* norm, Tensor to) {
+    if (norm != nullptr && delta) norm->forward_add(kernels, residual, normed, to);
+    if (norm != nullptr && !delta) norm->forward(kernels, residual, to);
+    if (norm == nullptr && delta) kernels.add(residual, normed);
     delta = false;
+    return norm != nullptr ? to : residual;
   };
   for (size_t i = 0; i < branches_.size(); ++i) {
     const Branch& branch = branches_[i];
     const Branch* other = i + 1 < branches_.size() ? &branches_[i + 1] : nullptr;
     if (other == nullptr || other->input == BranchInput::stream) {
-      normalize(branch, normed);
-      compute(branch, context, batch, act, wide);
+      const Tensor x = read(branch.norm, normed);
+      compute(branch, context, batch, act, x, wide);
     } else {  // both read the stream as it is before either is added
       Tensor beside = act.beside(rows).columns(0, hidden_size_);
-      normalize(branch, beside);
-      normalize(*other, normed);
-      compute(branch, context, batch, act, act.beside(rows));
-      compute(*other, context, batch, act, wide);
+      read(branch.norm, beside);
+      read(other->norm != nullptr ? other->norm : branch.norm, normed);
+      compute(branch, context, batch, act, beside, act.beside(rows));
+      compute(*other, context, batch, act, normed, wide);
       kernels.add(residual, beside);
       ++i;
     }
@@ -136,8 +149,7 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
   embedding_ = &add_child<InputEmbedding>(spec_);
   units_.push_back(embedding_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    layers_.push_back(&add_child<DecoderLayer>(spec_.layer(i), static_cast<int64_t>(i), mixers_,
-                                               spec_.hidden_size, rank));
+    layers_.push_back(&add_child<DecoderLayer>(spec_, i, mixers_, rank));
     mixers_ += spec_.layer(i).mixers.size();
     units_.push_back(layers_.back());
   }
@@ -213,7 +225,7 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
     for (const MlpBranch& branch : layer.mlps)
       needs.max_cols = std::max(needs.max_cols, branch.mlp.width.size);
   }
-  needs.rope_cols = spec_.rope ? spec_.rope->dim / 2 : 0;
+  needs.rope_cols = spec_.angle_columns();
   return needs;
 }
 

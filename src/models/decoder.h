@@ -39,9 +39,8 @@ class InputEmbedding : public Module {
 
 class DecoderLayer : public Module {
  public:
-  // `spec` outlives it. `first_mixer`: mixers of the layers before it.
-  DecoderLayer(const LayerSpec& spec, int64_t layer, size_t first_mixer, int64_t hidden_size,
-               Rank rank);
+  // `model` outlives it. `first_mixer`: mixers of the layers before it.
+  DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank);
   // act.normed holds what is still to be added to the residual stream, if `delta` says that there
   // is anything, and again on return.
   void forward(const Context& context, const Batch& batch, const Activations& act,
@@ -51,13 +50,15 @@ class DecoderLayer : public Module {
  private:
   struct Branch {
     BranchInput input = BranchInput::stream;
-    const Norm* norm = nullptr;
+    const Norm* norm = nullptr;            // or none
     const Attention* attention = nullptr;  // or
     const Mlp* mlp = nullptr;
-    size_t mixer = 0;  // of the model, for its cache
+    const Norm* output_norm = nullptr;  // or none
+    size_t mixer = 0;                   // of the model, for its cache
   };
+  const Norm* add_norm(const NormSpec& spec, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,
-               const Activations& act, Tensor xy) const;
+               const Activations& act, Tensor x, Tensor y) const;
 
   int64_t hidden_size_;
   std::vector<Branch> branches_;

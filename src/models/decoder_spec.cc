@@ -24,26 +24,43 @@ template <class Visit>
 void each_name(LayerSpec& layer, Visit&& visit) {
   visit(layer.name);
   for (MixerBranch& mixer : layer.mixers) {
-    for (std::string* name : {&mixer.norm.name, &mixer.attention.name}) visit(*name);
-    for (std::optional<NormSpec>* norm : {&mixer.attention.q_norm, &mixer.attention.k_norm})
-      if (*norm) visit((*norm)->name);
+    visit(mixer.attention.name);
     for (LinearSpec* linear : {&mixer.attention.qkv, &mixer.attention.output})
       each_name(*linear, visit);
   }
   for (MlpBranch& branch : layer.mlps) {
-    for (std::string* name : {&branch.norm.name, &branch.mlp.name}) visit(*name);
+    visit(branch.mlp.name);
     for (LinearSpec* linear : {&branch.mlp.up, &branch.mlp.down}) each_name(*linear, visit);
   }
 }
 
 }  // namespace
 
+int64_t DecoderSpec::usable_positions() const {
+  int64_t usable = max_positions;
+  for (const RopeConfig& rope : ropes) usable = std::max(usable, rope.usable_positions());
+  return usable;
+}
+
+Share DecoderSpec::angle_columns(size_t rope) const {
+  Share columns;
+  for (size_t i = 0; i < rope; ++i) columns.begin += ropes[i].dim / 2;
+  columns.count = ropes[rope].dim / 2;
+  return columns;
+}
+
+int64_t DecoderSpec::angle_columns() const {
+  int64_t columns = 0;
+  for (const RopeConfig& rope : ropes) columns += rope.dim / 2;
+  return columns;
+}
+
 void replace_prefix(DecoderSpec& spec, std::string_view from, std::string_view to) {
   auto replace = [&](std::string& name) {
     if (name.starts_with(from)) name.replace(0, from.size(), to);
   };
-  for (std::string* name : {&spec.embedding, &spec.positions, &spec.norm.name, &spec.head})
-    replace(*name);
+  for (std::string* name : {&spec.embedding, &spec.positions, &spec.head}) replace(*name);
+  each_norm(spec, [&](NormSpec& norm) { replace(norm.name); });
   for (LayerSpec& layer : spec.kinds) each_name(layer, replace);
 }
 

@@ -3,6 +3,7 @@
 // stands for the number of the layer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,9 +17,11 @@
 namespace sluice {
 
 struct NormSpec {
-  std::string name;
+  std::string name;        // empty: there is none
   NormParams params = {};  // without its bias
   bool bias = false;
+
+  bool exists() const { return !name.empty(); }
 };
 
 struct PartSpec {
@@ -45,12 +48,17 @@ struct AttentionSpec {
   Dimension kv_heads;
   int64_t head_dim = 0;
   int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
-  // How queries and keys are rotated by the model's angles; nullopt: not at all.
+  float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
+  // How queries and keys are rotated by the angles of one of the model's ropes; nullopt: not at
+  // all.
   std::optional<RopePairing> rope = RopePairing::halves;
-  LinearSpec qkv;  // three parts
-  // Of each head of q and of k, before rope; nullopt: none.
-  std::optional<NormSpec> q_norm = {};
-  std::optional<NormSpec> k_norm = {};
+  size_t angles = 0;
+  std::optional<size_t> query_angles = {};  // of queries, where they have others
+  LinearSpec qkv;                           // three parts
+  // Of each head of q and of k.
+  NormSpec q_norm = {};
+  NormSpec k_norm = {};
+  bool norms_after_rope = false;
   LinearSpec output;  // one part
 };
 
@@ -62,19 +70,22 @@ struct MlpSpec {
   LinearSpec down;  // one part
 };
 
-// A branch reads the residual stream through its norm, and what it computes is added to the stream.
-// One that takes the layer's input stands beside the branch before it.
+// A branch reads the residual stream through its norm, or as it is, and what it computes is added
+// to the stream, through a norm of its own if there is one. A branch that takes the layer's input
+// stands beside the branch before it; without a norm it reads what that one reads.
 enum class BranchInput : uint8_t { stream, layer_input };
 
 struct MixerBranch {
   NormSpec norm;
   AttentionSpec attention;
+  NormSpec output_norm = {};
 };
 
 struct MlpBranch {
   BranchInput input = BranchInput::stream;
   NormSpec norm;
   MlpSpec mlp;
+  NormSpec output_norm = {};
 };
 
 // Mixers, then MLPs; either may be none.
@@ -87,12 +98,14 @@ struct LayerSpec {
 struct DecoderSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t max_positions = 0;       // that the model was trained with
-  std::optional<RopeConfig> rope;  // none: no layer rotates
+  int64_t max_positions = 0;      // that the model was trained with
+  std::vector<RopeConfig> ropes;  // none: no layer rotates
 
   std::string embedding = "model.embed_tokens";
-  // A table with a row for each position, which is added to the token's; empty: none.
+  // A table with a row for each position, which is added to the token's; empty: none. Position 0
+  // has the row `first_position`.
   std::string positions = {};
+  int64_t first_position = 0;
   std::vector<LayerSpec> kinds;
   std::vector<size_t> layers;  // the kind of each
   NormSpec norm;
@@ -108,18 +121,41 @@ struct DecoderSpec {
   std::vector<std::string> prefixes;
 
   const LayerSpec& layer(size_t i) const { return kinds[layers[i]]; }
-  // Positions that it is made for: max_positions, or what the rope's scaling extends them to.
-  int64_t usable_positions() const { return rope ? rope->usable_positions() : max_positions; }
+  // Positions that it is made for: max_positions, or what a rope's scaling extends them to.
+  int64_t usable_positions() const;
+  // The columns of a step's cos and sin: of one rope's angles, and of all.
+  Share angle_columns(size_t rope) const;
+  int64_t angle_columns() const;
   // Positions beyond these have no meaning.
   std::optional<int64_t> most_positions() const {
     return positions.empty() ? std::nullopt : std::optional(max_positions);
   }
   // What a token computes depends on how long its sequence is.
-  bool depends_on_length() const { return rope && rope->depends_on_length(); }
+  bool depends_on_length() const {
+    return std::ranges::any_of(ropes, &RopeConfig::depends_on_length);
+  }
 };
 
 // `name` for one layer.
 std::string name_in_layer(const std::string& name, int64_t layer);
+
+// Calls visit(NormSpec&) with all that the model has.
+template <class Visit>
+void each_norm(DecoderSpec& spec, Visit&& visit) {
+  auto visit_one = [&](NormSpec& norm) {
+    if (norm.exists()) visit(norm);
+  };
+  for (LayerSpec& layer : spec.kinds) {
+    for (MixerBranch& m : layer.mixers) {
+      for (NormSpec* norm : {&m.norm, &m.attention.q_norm, &m.attention.k_norm, &m.output_norm})
+        visit_one(*norm);
+    }
+    for (MlpBranch& m : layer.mlps) {
+      for (NormSpec* norm : {&m.norm, &m.output_norm}) visit_one(*norm);
+    }
+  }
+  visit_one(spec.norm);
+}
 
 // Puts `to` in the place of `from` in all names that begin with it.
 void replace_prefix(DecoderSpec& spec, std::string_view from, std::string_view to);

@@ -34,12 +34,25 @@ std::span<const Family> families();
 // the one of `model_type`, with a warning. Throws Error(refused) that names the supported ones.
 const Family& find_family(const JsonFields& config);
 
-std::vector<Family> gpt2_families();      // gpt2.cc
-std::vector<Family> gpt_neox_families();  // gpt_neox.cc
-std::vector<Family> llama_families();     // llama.cc
-std::vector<Family> mistral_families();   // mistral.cc
-std::vector<Family> phi3_families();      // phi3.cc
-std::vector<Family> qwen_families();      // qwen.cc
+// Each in the file of its name.
+std::vector<Family> ernie4_5_families();
+std::vector<Family> exaone4_families();
+std::vector<Family> falcon_families();
+std::vector<Family> glm_families();
+std::vector<Family> gpt2_families();
+std::vector<Family> gpt_neox_families();
+std::vector<Family> gptj_families();
+std::vector<Family> hunyuan_families();
+std::vector<Family> llama_families();
+std::vector<Family> mistral_families();
+std::vector<Family> opt_families();
+std::vector<Family> phi_families();
+std::vector<Family> phi3_families();
+std::vector<Family> qwen_families();
+std::vector<Family> seed_oss_families();
+std::vector<Family> smollm3_families();
+std::vector<Family> stablelm_families();
+std::vector<Family> starcoder2_families();
 
 // A model as its files describe it: placeholders only.
 struct Model {

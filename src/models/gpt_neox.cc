@@ -47,11 +47,11 @@ DecoderSpec parse_gpt_neox(const JsonFields& c) {
   mlp.mlp.activation = read_activation(c, "hidden_act", "gelu");
   if (read_boolean(c, "use_parallel_residual", true)) mlp.input = BranchInput::layer_input;
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 44, kMaxLayers)), 0);
-  spec.rope = parse_rope(c, {.head_dim = heads.head_dim,
-                             .max_positions = spec.max_positions,
-                             .theta_key = "rotary_emb_base",
-                             .part_key = "rotary_pct",
-                             .default_part = 0.25});
+  spec.ropes = {parse_rope(c, {.head_dim = heads.head_dim,
+                               .max_positions = spec.max_positions,
+                               .theta_key = "rotary_emb_base",
+                               .part_key = "rotary_pct",
+                               .default_part = 0.25})};
   spec.embedding = "gpt_neox.embed_in";
   spec.norm = {"gpt_neox.final_layer_norm", norm, true};
   spec.head = "embed_out";

@@ -1,7 +1,10 @@
 // LlamaForCausalLM (Llama 2, 3, 3.1, 3.2, and everything that is published in its layout).
 #include "src/models/llama.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/models/config.h"
@@ -20,7 +23,7 @@ constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
                                   .rms_norm_eps = 1e-6,
                                   .rope_theta = 10000};
 
-LayerSpec llama_layer(const Heads& h, int64_t mlp_width, float eps) {
+LayerSpec llama_layer(const Heads& h, int64_t mlp_width, const NormParams& norm, bool norm_bias) {
   const std::string layer = "model.layers.{}", attention = layer + ".self_attn",
                     mlp = layer + ".mlp";
   AttentionSpec a{
@@ -37,8 +40,10 @@ LayerSpec llama_layer(const Heads& h, int64_t mlp_width, float eps) {
       .up = {.name = mlp + ".gate_up_proj", .parts = {{mlp + ".gate_proj"}, {mlp + ".up_proj"}}},
       .down = {.name = mlp + ".down_proj", .parts = {{mlp + ".down_proj"}}}};
   return {.name = layer,
-          .mixers = {{.norm = {layer + ".input_layernorm", {eps}}, .attention = std::move(a)}},
-          .mlps = {{.norm = {layer + ".post_attention_layernorm", {eps}}, .mlp = std::move(m)}}};
+          .mixers = {{.norm = {layer + ".input_layernorm", norm, norm_bias},
+                      .attention = std::move(a)}},
+          .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, norm_bias},
+                    .mlp = std::move(m)}}};
 }
 
 DecoderSpec parse_llama(const JsonFields& config) {
@@ -67,34 +72,67 @@ DecoderSpec llama_layout(const JsonFields& c, const LlamaDefaults& defaults) {
                                  {.absent_heads = defaults.num_attention_heads,
                                   .absent_kv_heads = defaults.num_key_value_heads,
                                   .absent_head_dim = defaults.head_dim});
-  const float eps = read_eps(c, "rms_norm_eps", defaults.rms_norm_eps);
-  spec.kinds = {llama_layer(heads, mlp_width, eps)};
+  const NormParams norm{.eps = read_eps(c, defaults.eps_key, defaults.rms_norm_eps),
+                        .kind = defaults.norm};
+  spec.kinds = {llama_layer(heads, mlp_width, norm, defaults.norm_bias)};
   spec.kinds.front().mlps.front().mlp.activation =
-      read_activation(c, "hidden_act", defaults.hidden_act);
+      read_activation(c, defaults.activation_key, defaults.hidden_act);
   spec.layers.assign(static_cast<size_t>(
                          read_size(c, "num_hidden_layers", defaults.num_hidden_layers, kMaxLayers)),
                      0);
-  spec.norm = {"model.norm", {eps}};
-  spec.rope = parse_rope(c, {.head_dim = heads.head_dim,
-                             .max_positions = spec.max_positions,
-                             .default_theta = defaults.rope_theta,
-                             .part_key = defaults.part_key});
+  spec.norm = {"model.norm", norm, defaults.norm_bias};
+  spec.ropes = {parse_rope(c, {.head_dim = heads.head_dim,
+                               .max_positions = spec.max_positions,
+                               .default_theta = defaults.rope_theta,
+                               .part_key = defaults.part_key,
+                               .default_part = defaults.part})};
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", defaults.tie_word_embeddings);
   return spec;
 }
 
-void use_windows(DecoderSpec& spec, std::span<const int64_t> windows) {
-  check(spec.kinds.size() == 1 && windows.size() == spec.layers.size(), "a window for each layer");
+void fuse(LinearSpec& linear, const std::string& name,
+          std::initializer_list<int64_t> first_outputs) {
+  linear.name = name;
+  linear.parts.clear();
+  for (int64_t first : first_outputs) linear.parts.push_back({name, {.first = first}});
+}
+
+void norm_outputs(LayerSpec& layer) {
+  MixerBranch& mixer = layer.mixers.front();
+  MlpBranch& mlp = layer.mlps.front();
+  mixer.output_norm = std::exchange(mixer.norm, {});
+  mlp.output_norm = std::exchange(mlp.norm, {});
+  mixer.output_norm.name = layer.name + ".post_attention_layernorm";
+  mlp.output_norm.name = layer.name + ".post_feedforward_layernorm";
+}
+
+void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down) {
+  mlp.up = one_linear(fmt::format("{}.{}", mlp.name, up), mlp.up.bias);
+  mlp.down = one_linear(fmt::format("{}.{}", mlp.name, down), mlp.down.bias);
+}
+
+void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers) {
+  check(spec.kinds.size() == 1 && layers.size() == spec.layers.size(),
+        "an attention for each layer");
   const LayerSpec layer = std::move(spec.kinds.front());
-  std::vector<int64_t> known;
+  std::vector<LayerAttention> known;
   spec.kinds.clear();
-  for (size_t i = 0; i < windows.size(); ++i) {
-    spec.layers[i] = static_cast<size_t>(std::ranges::find(known, windows[i]) - known.begin());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    spec.layers[i] = static_cast<size_t>(std::ranges::find(known, layers[i]) - known.begin());
     if (spec.layers[i] < known.size()) continue;
-    known.push_back(windows[i]);
+    known.push_back(layers[i]);
     spec.kinds.push_back(layer);
-    spec.kinds.back().mixers.front().attention.window = windows[i];
+    AttentionSpec& attention = spec.kinds.back().mixers.front().attention;
+    attention.window = layers[i].window;
+    attention.angles = layers[i].rope.value_or(0);
+    if (!layers[i].rope) attention.rope = std::nullopt;
   }
+}
+
+void use_windows(DecoderSpec& spec, std::span<const int64_t> windows) {
+  std::vector<LayerAttention> layers;
+  for (int64_t window : windows) layers.push_back({.window = window});
+  use_attention(spec, layers);
 }
 
 std::vector<Family> llama_families() {

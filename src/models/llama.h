@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "src/base/json.h"
@@ -27,12 +29,36 @@ struct LlamaDefaults {
   bool tie_word_embeddings = false;
   // config.json's key for the share of each head that rope rotates; nullptr: all.
   const char* part_key = nullptr;
+  double part = 1;
+  const char* eps_key = "rms_norm_eps";
+  NormKind norm = NormKind::rms;
+  bool norm_bias = false;
+  const char* activation_key = "hidden_act";
 };
 
 // One kind of layer: full attention with rope, a gated MLP, no biases.
 DecoderSpec llama_layout(const JsonFields& config, const LlamaDefaults& defaults);
 
-// Gives each layer its window (0: none): a kind of layer for each window that there is.
+// Of a fused tensor: parts begin at these of its outputs.
+void fuse(LinearSpec& linear, const std::string& name,
+          std::initializer_list<int64_t> first_outputs);
+
+// Blocks read the stream as it is, and what they compute has the norms post_attention_layernorm and
+// post_feedforward_layernorm, like those that read it.
+void norm_outputs(LayerSpec& layer);
+
+// activation(up x) in the place of a gated MLP's, under these names in the layer's MLP.
+void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down);
+
+// In what layers of one model differ.
+struct LayerAttention {
+  int64_t window = 0;              // 0: none
+  std::optional<size_t> rope = 0;  // of the model's; nullopt: the layer does not rotate
+  bool operator==(const LayerAttention&) const = default;
+};
+// A kind of layer for each of those that there are.
+void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers);
+// The same of layers that all rotate by the model's first rope.
 void use_windows(DecoderSpec& spec, std::span<const int64_t> windows);
 
 }  // namespace sluice

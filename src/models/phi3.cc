@@ -18,18 +18,14 @@ constexpr LlamaDefaults kDefaults{.vocab_size = 32064,
                                   .rope_theta = 10000,
                                   .part_key = "partial_rotary_factor"};
 
-// The parts of one tensor, one after the other.
-void fuse(LinearSpec& linear, std::initializer_list<int64_t> first_outputs) {
-  linear.parts.clear();
-  for (int64_t first : first_outputs) linear.parts.push_back({linear.name, {.first = first}});
-}
-
 DecoderSpec parse_phi3(const JsonFields& config) {
   DecoderSpec spec = llama_layout(config, kDefaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
-  fuse(attention.qkv, {0, attention.heads.size, attention.heads.size + attention.kv_heads.size});
-  fuse(layer.mlps.front().mlp.up, {0, layer.mlps.front().mlp.width.size});
+  fuse(attention.qkv, attention.name + ".qkv_proj",
+       {0, attention.heads.size, attention.heads.size + attention.kv_heads.size});
+  MlpSpec& mlp = layer.mlps.front().mlp;
+  fuse(mlp.up, mlp.name + ".gate_up_proj", {0, mlp.width.size});
   use_windows(spec, read_windows(config, std::nullopt, std::ssize(spec.layers)));
   return spec;
 }

@@ -80,12 +80,13 @@ std::vector<std::string> parse_architectures(const JsonFields& config) {
   }
   std::string named = names.empty() ? "model_type is " + model_type
                                     : fmt::format("architectures names {}", fmt::join(names, ", "));
-  std::string_view wanted = names.empty() ? std::string_view(model_type) : names.front();
-  auto nearest =
-      std::ranges::min(known, {}, [&](std::string_view name) { return distance(wanted, name); });
+  const Family& nearest = std::ranges::min(families(), {}, [&](const Family& f) {
+    return names.empty() ? distance(model_type, f.model_type)
+                         : distance(names.front(), f.architecture);
+  });
   fail(ErrorKind::refused,
        "{}: {}, which is not supported; the nearest that is supported is {}, and all are {}",
-       config.where(), named, nearest, fmt::join(known, ", "));
+       config.where(), named, nearest.architecture, fmt::join(known, ", "));
 }
 
 }  // namespace
@@ -93,8 +94,11 @@ std::vector<std::string> parse_architectures(const JsonFields& config) {
 std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
-    for (auto* families : {gpt2_families, gpt_neox_families, llama_families, mistral_families,
-                           phi3_families, qwen_families})
+    for (auto* families :
+         {ernie4_5_families, exaone4_families, falcon_families, glm_families, gpt2_families,
+          gpt_neox_families, gptj_families, hunyuan_families, llama_families, mistral_families,
+          opt_families, phi_families, phi3_families, qwen_families, seed_oss_families,
+          smollm3_families, stablelm_families, starcoder2_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
   }();
@@ -135,29 +139,23 @@ void apply(const SourceFacts& facts, Model& model) {
     refuse("its matrices are [outputs, inputs], which GPT-2's are not elsewhere");
   if (facts.stacked_heads) refuse("its fused q, k and v do not lie head by head");
   DecoderSpec& spec = model.spec;
-  const auto store_one = [&](NormSpec& norm) {
-    if (facts.norms_have_one) norm.params.weight_offset = 0;
-  };
   for (LayerSpec& layer : spec.kinds) {
     for (MixerBranch& mixer : layer.mixers) {
       if (facts.interleaved_rope && mixer.attention.rope)
         mixer.attention.rope = RopePairing::neighbours;
-      for (std::optional<NormSpec>* norm : {&mixer.attention.q_norm, &mixer.attention.k_norm})
-        if (*norm) store_one(**norm);
-      store_one(mixer.norm);
     }
-    for (MlpBranch& mlp : layer.mlps) store_one(mlp.norm);
   }
-  store_one(spec.norm);
-  if (facts.rope_factors.empty() || !spec.rope) return;
-  if (std::ssize(facts.rope_factors) != spec.rope->dim / 2 ||
+  if (facts.norms_have_one) each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 0; });
+  if (facts.rope_factors.empty() || spec.ropes.empty()) return;
+  RopeConfig& rope = spec.ropes.front();
+  if (spec.ropes.size() > 1 || std::ssize(facts.rope_factors) != rope.dim / 2 ||
       !std::ranges::all_of(facts.rope_factors,
                            [](double f) { return f > 0 && std::isfinite(f); })) {
     fail(ErrorKind::refused,
          "{}: the factors of the rotary frequencies must be {} positive numbers",
-         model.files.config_name, spec.rope->dim / 2);
+         model.files.config_name, rope.dim / 2);
   }
-  spec.rope->factors = facts.rope_factors;
+  rope.factors = facts.rope_factors;
 }
 
 Model read_model(const ModelSource& source) {

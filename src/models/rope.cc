@@ -111,13 +111,27 @@ void parse_scaling(const JsonFields& s, const JsonFields& config, RopeConfig& ro
   }
 }
 
-// Models of other families have a rope for each kind of layer.
-void refuse_nested(const JsonFields& scaling) {
-  for (const char* key : {"full_attention", "sliding_attention"}) {
-    if (scaling.has(key))
-      fail(ErrorKind::refused, "{}: a rope of its own for {} layers is not supported",
-           scaling.where(), key);
-  }
+// rope_scaling or rope_parameters; an empty object of `config` where there is neither.
+JsonFields rope_fields(const JsonFields& config) {
+  static const Json kNone = Json::object();
+  auto given = [&](const char* key) { return config.has(key) && !config.raw(key).empty(); };
+  const char* key = given("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (!given(key)) return {kNone, config.where()};
+  if (given("rope_scaling")) warn_if_different(config, key, config, "rope_parameters");
+  return {config.raw(key), config.where() + ": " + key};
+}
+
+// Those of a kind of layer.
+JsonFields fields_of_layers(const JsonFields& all, const char* layers) {
+  static const Json kNone = Json::object();
+  constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
+  const bool divided = all.has(kFull) || all.has(kSliding);
+  if (divided && layers == nullptr)
+    fail(ErrorKind::refused, "{}: a rope of its own for {} layers is not supported", all.where(),
+         all.has(kFull) ? kFull : kSliding);
+  if (layers == nullptr || (!divided && std::string_view(layers) == kFull)) return all;
+  if (!all.has(layers)) return {kNone, all.where()};
+  return {all.raw(layers), all.where() + ": " + layers};
 }
 
 constexpr const char* kPart = "partial_rotary_factor";
@@ -146,18 +160,6 @@ int64_t rotated(const JsonFields& scaling, const JsonFields& config, const RopeM
          from.where(), key, part, model.head_dim);
   }
   return static_cast<int64_t>(dim);
-}
-
-// Each number may be fine and what follows from them not: it overflows float32, or is divided by
-// nothing.
-void check_finite(const RopeConfig& rope, const std::string& where) {
-  constexpr int64_t kLongest = int64_t{1} << 31;
-  auto finite = [](float f) { return std::isfinite(f); };
-  bool good = finite(static_cast<float>(rope.attention_factor));
-  for (int64_t length : {int64_t{1}, kLongest})
-    good = good && std::ranges::all_of(rope_frequencies(rope, length), finite);
-  if (!good)
-    fail(ErrorKind::refused, "{}: the rotary embeddings that it describes are not finite", where);
 }
 
 void scale_yarn(const RopeConfig& rope, std::vector<double>& inverse) {
@@ -196,21 +198,37 @@ void scale_llama3(const RopeConfig& rope, std::vector<double>& inverse) {
   }
 }
 
+double position_factor(const RopeConfig& rope, int64_t position) {
+  if (rope.position_beta == 0) return 1;
+  return 1 +
+         rope.position_beta * std::log(1 + static_cast<double>(position / rope.original_positions));
+}
+
 }  // namespace
 
+// Each number may be fine and what follows from them not: it overflows float32, or is divided by
+// nothing.
+void check_angles(const RopeConfig& rope, const std::string& where) {
+  constexpr int64_t kLongest = int64_t{1} << 31;
+  auto finite = [](float f) { return std::isfinite(f); };
+  bool good = finite(static_cast<float>(rope.attention_factor));
+  for (int64_t length : {int64_t{1}, kLongest})
+    good = good && std::ranges::all_of(rope_frequencies(rope, length), finite);
+  if (!good)
+    fail(ErrorKind::refused, "{}: the rotary embeddings that it describes are not finite", where);
+}
+
+double rope_number(const JsonFields& config, const char* key, double absent) {
+  return rope_fields(config).number_or(key, absent);
+}
+
 RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
-  static const Json kNone = Json::object();
   constexpr const char* kTheta = "rope_theta";
-  auto given = [&](const char* key) { return config.has(key) && !config.raw(key).empty(); };
   RopeConfig rope;
   rope.dim = model.head_dim;
   rope.max_positions = model.max_positions;
   rope.original_positions = model.max_positions;
-  const char* key = given("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  if (given("rope_scaling")) warn_if_different(config, key, config, "rope_parameters");
-  const bool any = given(key);
-  JsonFields s(any ? config.raw(key) : kNone, any ? config.where() + ": " + key : config.where());
-  refuse_nested(s);
+  const JsonFields s = fields_of_layers(rope_fields(config), model.layers);
   config.refuse_null({model.theta_key});
   s.refuse_null({kTheta});
   warn_if_different(s, kTheta, config, model.theta_key);
@@ -225,7 +243,7 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
     rope.dim = rotated(s, config, model);
   }
   parse_scaling(s, config, rope);
-  check_finite(rope, config.where());
+  check_angles(rope, config.where());
   return rope;
 }
 
@@ -267,13 +285,23 @@ void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin) {
   check(cos.cols == std::ssize(inverse) && sin.rows == cos.rows, "rope table has the wrong shape");
   for (int64_t r = 0; r < cos.rows; ++r) {
     float position = static_cast<float>(rows.first_position + r);
+    const double factor = rope.attention_factor * position_factor(rope, rows.first_position + r);
     for (int64_t i = 0; i < cos.cols; ++i) {
       double angle =
           position * inverse[static_cast<size_t>(i)];  // rounded to float32, as the reference does
       angle = static_cast<float>(angle);
-      cos.row<float>(r)[i] = static_cast<float>(std::cos(angle) * rope.attention_factor);
-      sin.row<float>(r)[i] = static_cast<float>(std::sin(angle) * rope.attention_factor);
+      cos.row<float>(r)[i] = static_cast<float>(std::cos(angle) * factor);
+      sin.row<float>(r)[i] = static_cast<float>(std::sin(angle) * factor);
     }
+  }
+}
+
+void rope_tables(std::span<const RopeConfig> ropes, RopeRows rows, Tensor cos, Tensor sin) {
+  int64_t begin = 0;
+  for (const RopeConfig& rope : ropes) {
+    const int64_t half = rope.dim / 2;
+    rope_table(rope, rows, cos.columns(begin, half), sin.columns(begin, half));
+    begin += half;
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,13 @@ struct RopeConfig {
   bool truncate = true;
   double low_freq_factor = 1;  // llama3
   double high_freq_factor = 4;
-  std::vector<double> short_factor;  // longrope, dim / 2 each
-  std::vector<double> long_factor;
+  std::vector<double> short_factor = {};  // longrope, dim / 2 each
+  std::vector<double> long_factor = {};
+  // What is rotated at position p is multiplied by 1 + beta log(1 + floor(p / original_positions))
+  // (Llama 4, for queries); 0: it is not.
+  double position_beta = 0;
   // The source's own, dim / 2, by which the frequencies of whatever kind are divided; empty: none.
-  std::vector<double> factors;
+  std::vector<double> factors = {};
 
   // Positions that the scaling is made for: max_positions, or what it extends them to.
   int64_t usable_positions() const;
@@ -49,11 +53,19 @@ struct RopeModel {
   // the family rotates whole heads, whatever config.json says.
   const char* part_key = nullptr;
   double default_part = 1;
+  // Of the layers whose kind in layer_types is so named: what the rope fields have under this name.
+  // Fields that are not divided so are those of full_attention; others have the default kind.
+  // nullptr: all layers.
+  const char* layers = nullptr;
 };
 // Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Where several say one
 // thing, what counts is what counts in transformers 5, with a warning if they differ. Throws
 // Error(refused) that names the key.
 RopeConfig parse_rope(const JsonFields& config, const RopeModel& model);
+// What a family alone has among these fields; `absent` where it is not there.
+double rope_number(const JsonFields& config, const char* key, double absent);
+// Refuses angles that are not finite.
+void check_angles(const RopeConfig& rope, const std::string& where);
 
 // Inverse frequencies [dim / 2] for a sequence of `length` tokens.
 std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t length);
@@ -67,5 +79,7 @@ struct RopeRows {
 };
 // Fills cos and sin [rows, dim / 2].
 void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin);
+// The same of several, whose columns lie side by side.
+void rope_tables(std::span<const RopeConfig> ropes, RopeRows rows, Tensor cos, Tensor sin);
 
 }  // namespace sluice

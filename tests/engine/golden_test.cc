@@ -68,8 +68,8 @@ class GoldenTest : public testing::TestWithParam<fs::path> {
 // reference computes all keys anew, and a cache keeps those that it has.
 int64_t tokens_of_one_rope(const DecoderSpec& spec, const test::Golden& golden) {
   const int64_t prompt = std::ssize(golden.ids), tokens = std::ssize(golden.greedy);
-  if (!spec.rope || spec.rope->kind != RopeKind::longrope) return tokens;
-  const int64_t before = spec.rope->original_positions + 1 - prompt;
+  if (spec.ropes.empty() || spec.ropes.front().kind != RopeKind::longrope) return tokens;
+  const int64_t before = spec.ropes.front().original_positions + 1 - prompt;
   return before > 0 ? std::min(before, tokens) : tokens;
 }
 
@@ -185,8 +185,9 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
     names.insert(model.filename().string());
     EXPECT_TRUE(test::is_supported(model)) << model;
   }
-  for (const char* name : {"llama_rope_dynamic", "llama_tied", "mistral_sliding", "gguf_bf16_tied",
-                           "gpt2_noprefix", "gpt_neox", "phi3_longrope"})
+  for (const char* name :
+       {"llama_rope_dynamic", "llama_tied", "mistral_sliding", "gguf_bf16_tied", "gpt2_noprefix",
+        "gpt_neox", "phi3_longrope", "exaone4", "falcon_grouped", "glm4", "gptj", "phi", "smollm3"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

@@ -72,12 +72,12 @@ class Loaded {
         buffer(cpu_workspace_bytes(model.workspace_needs(rows), session_.pool().size()));
     auto kernels =
         make_cpu_kernels(Isa::automatic, session_.compute(), session_.pool(), scratch.bytes());
-    const int64_t half = model.spec().rope->dim / 2;
+    const int64_t half = model.spec().angle_columns();
     Row angles(static_cast<size_t>(2 * rows * half));
     Tensor cos{reinterpret_cast<std::byte*>(angles.data()), DType::f32, rows, half, half};
     Tensor sin{reinterpret_cast<std::byte*>(&angles[angles.size() / 2]), DType::f32, rows, half,
                half};
-    rope_table(*model.spec().rope, {0, rows}, cos, sin);
+    rope_tables(model.spec().ropes, {0, rows}, cos, sin);
 
     std::vector<Buffer> memory;
     const KvSpec spec = model.kv_specs().front().front();

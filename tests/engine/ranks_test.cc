@@ -75,11 +75,11 @@ class RankModel {
     ThreadPool pool(1);
     auto scratch = memory(cpu_workspace_bytes(root.workspace_needs(rows), 1));
     auto kernels = make_cpu_kernels(Isa::automatic, Compute::f32, pool, scratch);
-    const int64_t half = spec.rope ? spec.rope->dim / 2 : 0;
+    const int64_t half = spec.angle_columns();
     const uint64_t angles = static_cast<uint64_t>(rows * half) * sizeof(float);
     Tensor cos{memory(angles).data(), DType::f32, rows, half, half};
     Tensor sin{memory(angles).data(), DType::f32, rows, half, half};
-    if (spec.rope) rope_table(*spec.rope, {0, rows}, cos, sin);
+    rope_tables(spec.ropes, {0, rows}, cos, sin);
     std::vector<std::vector<LayerKv>> mixers;
     for (const std::vector<KvSpec>& specs : root.kv_specs()) {
       KvCache cache = kv_cache_of(specs.front(), {.dtype = DType::f32}, rows);
@@ -94,7 +94,7 @@ class RankModel {
     std::vector<int64_t> slots(ids.size());
     std::iota(slots.begin(), slots.end(), 0);
     std::vector<int32_t> positions(ids.size());
-    std::iota(positions.begin(), positions.end(), 0);
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(spec.first_position));
     const KvRows kv{{&chunk, 1}, slots};
     const StepRows step{.ids = ids,
                         .host_ids = ids,

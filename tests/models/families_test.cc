@@ -69,25 +69,32 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
               read_activation(JsonFields(activation, "defaults"), "activation", ""));
     EXPECT_EQ(c.tie_word_embeddings, expected["tie_word_embeddings"]);
     if (expected.contains("attention_bias")) {
-      EXPECT_EQ(attention(c).qkv.bias && attention(c).output.bias, expected["attention_bias"]);
+      EXPECT_EQ(attention(c).qkv.bias, expected["attention_bias"]);
+      EXPECT_EQ(attention(c).output.bias,
+                expected.value("attention_out_bias", expected["attention_bias"].get<bool>()));
     }
     if (expected.contains("mlp_bias")) {
       EXPECT_EQ(mlp(c).up.bias && mlp(c).down.bias, expected["mlp_bias"]);
     }
     EXPECT_EQ(c.kinds.front().mlps.front().input == BranchInput::layer_input,
               expected.value("use_parallel_residual", false));
-    EXPECT_THAT(windows(c),
-                Each(expected.contains("sliding_window") && !expected["sliding_window"].is_null()
-                         ? expected["sliding_window"].get<int64_t>()
-                         : 0));
-    ASSERT_EQ(c.rope.has_value(), expected.contains("rope_parameters"));
-    if (!c.rope) continue;
+    if (expected.contains("windows")) {
+      EXPECT_EQ(windows(c), expected["windows"].get<std::vector<int64_t>>());
+    } else {
+      EXPECT_THAT(windows(c),
+                  Each(expected.contains("sliding_window") && !expected["sliding_window"].is_null()
+                           ? expected["sliding_window"].get<int64_t>()
+                           : 0));
+    }
+    ASSERT_EQ(c.ropes.size(), expected.contains("rope_parameters") ? 1 : 0);
+    if (c.ropes.empty()) continue;
     const Json& rope = expected["rope_parameters"];
     EXPECT_EQ(rope["rope_type"], "default");
-    EXPECT_EQ(c.rope->kind, RopeKind::plain);
-    EXPECT_EQ(c.rope->theta, rope["rope_theta"]);
-    EXPECT_EQ(static_cast<double>(c.rope->dim), static_cast<double>(attention(c).head_dim) *
-                                                    rope.value("partial_rotary_factor", 1.0));
+    EXPECT_EQ(c.ropes.front().kind, RopeKind::plain);
+    EXPECT_EQ(c.ropes.front().theta, rope["rope_theta"]);
+    EXPECT_EQ(
+        static_cast<double>(c.ropes.front().dim),
+        static_cast<double>(attention(c).head_dim) * rope.value("partial_rotary_factor", 1.0));
   }
 }
 
@@ -143,15 +150,15 @@ TEST(Families, WhatGpt2CannotComputeIsRefused) {
 
 TEST(Families, RopeOnAPartOfEachHead) {
   Json config{{"hidden_size", 128}, {"num_attention_heads", 2}};
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->dim, 16);
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().dim, 16);
   config["rotary_pct"] = 0.5;
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->dim, 32);
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().dim, 32);
   config["rope_parameters"] = {{"rope_theta", 500.0}, {"partial_rotary_factor", 0.75}};
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->dim, 48);
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).rope->theta, 500);
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().dim, 48);
+  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().theta, 500);
   config = {{"hidden_size", 128}, {"num_attention_heads", 2}, {"partial_rotary_factor", 0.75}};
-  EXPECT_EQ(parse("Phi3ForCausalLM", config).rope->dim, 48);
-  EXPECT_EQ(parse("LlamaForCausalLM", config).rope->dim, 64);  // all, as in transformers
+  EXPECT_EQ(parse("Phi3ForCausalLM", config).ropes.front().dim, 48);
+  EXPECT_EQ(parse("LlamaForCausalLM", config).ropes.front().dim, 64);  // all, as in transformers
   for (double part : {0.0, -0.5, 1.5, 0.01, 0.05}) {
     config["partial_rotary_factor"] = part;
     EXPECT_THAT(refusal("Phi3ForCausalLM", config), HasSubstr("partial_rotary_factor")) << part;

@@ -154,10 +154,10 @@ TEST(Gguf, FactsOfTheFileAreValuesOfTheDecoder) {
   const Model model =
       read_model(*open(dir, tiny("llama").tensor("rope_freqs.weight", {2}, kF32, factors)));
   EXPECT_EQ(model.spec.layer(0).mixers.front().attention.rope, RopePairing::neighbours);
-  ASSERT_TRUE(model.spec.rope);
-  RopeConfig plain = *model.spec.rope;
+  ASSERT_EQ(model.spec.ropes.size(), 1u);
+  RopeConfig plain = model.spec.ropes.front();
   plain.factors.clear();
-  const std::vector<float> scaled = rope_frequencies(*model.spec.rope, 1);
+  const std::vector<float> scaled = rope_frequencies(model.spec.ropes.front(), 1);
   const std::vector<float> unscaled = rope_frequencies(plain, 1);
   EXPECT_THAT(scaled, ElementsAre(unscaled[0] / 2, unscaled[1] / 4));
   for (const std::string& bad :

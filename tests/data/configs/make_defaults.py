@@ -6,31 +6,54 @@ Needs transformers (5.24.0 when the file was made), without torch: make_defaults
 import json
 
 import transformers
-from transformers import (GPT2Config, GPTNeoXConfig, LlamaConfig, MinistralConfig, MistralConfig, Phi3Config, Qwen2Config,
-                          Qwen3Config)
+from transformers import (Ernie4_5Config, Exaone4Config, FalconConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig,
+                          GPTNeoXConfig, HunYuanDenseV1Config, LlamaConfig, MinistralConfig, MistralConfig, OPTConfig,
+                          Phi3Config, PhiConfig, Qwen2Config, Qwen3Config, SeedOssConfig, SmolLM3Config, StableLmConfig,
+                          Starcoder2Config)
 
 # Under the first name that a class has.
-KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner"), ("num_hidden_layers",), ("num_attention_heads",),
-        ("num_key_value_heads",), ("max_position_embeddings",), ("eps", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
-        ("hidden_act", "activation_function"), ("tie_word_embeddings",), ("sliding_window",), ("attention_bias",),
-        ("mlp_bias",), ("rope_parameters",), ("use_parallel_residual",))
-CLASSES = {"GPT2LMHeadModel": GPT2Config, "GPTNeoXForCausalLM": GPTNeoXConfig, "LlamaForCausalLM": LlamaConfig,
-           "MistralForCausalLM": MistralConfig, "MinistralForCausalLM": MinistralConfig, "Phi3ForCausalLM": Phi3Config,
-           "Qwen2ForCausalLM": Qwen2Config, "Qwen3ForCausalLM": Qwen3Config}
+KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+        ("num_hidden_layers",), ("num_attention_heads",), ("num_key_value_heads",), ("max_position_embeddings",),
+        ("eps", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
+        ("hidden_act", "activation_function", "activation"), ("tie_word_embeddings",), ("sliding_window",),
+        ("attention_bias", "use_qkv_bias", "use_bias", "enable_bias"), ("attention_out_bias",), ("mlp_bias",),
+        ("rope_parameters",), ("use_parallel_residual", "parallel_attn"))
+CLASSES = {"Ernie4_5ForCausalLM": Ernie4_5Config, "Exaone4ForCausalLM": Exaone4Config, "FalconForCausalLM": FalconConfig,
+           "GPT2LMHeadModel": GPT2Config, "GPTJForCausalLM": GPTJConfig, "GPTNeoXForCausalLM": GPTNeoXConfig,
+           "Glm4ForCausalLM": Glm4Config, "GlmForCausalLM": GlmConfig, "HunYuanDenseV1ForCausalLM": HunYuanDenseV1Config,
+           "LlamaForCausalLM": LlamaConfig, "MinistralForCausalLM": MinistralConfig, "MistralForCausalLM": MistralConfig,
+           "OPTForCausalLM": OPTConfig, "Phi3ForCausalLM": Phi3Config, "PhiForCausalLM": PhiConfig,
+           "Qwen2ForCausalLM": Qwen2Config, "Qwen3ForCausalLM": Qwen3Config, "SeedOssForCausalLM": SeedOssConfig,
+           "SmolLM3ForCausalLM": SmolLM3Config, "StableLmForCausalLM": StableLmConfig, "Starcoder2ForCausalLM": Starcoder2Config}
+# What the modules fix, whatever the config says.
+FIXED = {"FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
+         "GlmForCausalLM": {"attention_out_bias": False}, "Glm4ForCausalLM": {"attention_out_bias": False},
+         "OPTForCausalLM": {"eps": 1e-5}, "PhiForCausalLM": {"use_parallel_residual": True},
+         "StableLmForCausalLM": {"attention_out_bias": False}}
 
 
-def defaults(config):
+def windows(config):
+    """Of each layer, where these differ."""
+    types = getattr(config, "layer_types", None) or []
+    sizes = [config.sliding_window if t == "sliding_attention" else 0 for t in types]
+    return {"windows": sizes} if len(set(sizes)) > 1 else {}
+
+
+def defaults(name, config):
     values = {}
     for names in KEYS:
-        for name in names:
-            if hasattr(config, name):
-                values[names[0]] = getattr(config, name)
+        for key in names:
+            if hasattr(config, key):
+                values[names[0]] = getattr(config, key)
                 break
     values["intermediate_size"] = values["intermediate_size"] or 4 * config.hidden_size  # GPT2MLP
     values["num_key_value_heads"] = values.get("num_key_value_heads", config.num_attention_heads)
     values["head_dim"] = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return values
+    if hasattr(config, "rotary_dim"):
+        values["rope_parameters"] = {"rope_theta": 10000.0, "partial_rotary_factor": config.rotary_dim / values["head_dim"],
+                                     "rope_type": "default"}
+    return values | windows(config) | FIXED.get(name, {})
 
 
 print(json.dumps({"transformers": transformers.__version__,
-                  "classes": {name: defaults(cls()) for name, cls in CLASSES.items()}}, indent=1))
+                  "classes": {name: defaults(name, cls()) for name, cls in CLASSES.items()}}, indent=1))

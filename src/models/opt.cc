@@ -1,0 +1,71 @@
+// OPTForCausalLM (OPT, but for OPT-350M): learned positions, whose table begins with two rows of no
+// position; layer norms and biases.
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/families.h"
+
+namespace sluice {
+namespace {
+
+LayerSpec opt_layer(const Heads& h, int64_t mlp_width, bool bias) {
+  const std::string layer = "model.decoder.layers.{}", attention = layer + ".self_attn";
+  const NormParams norm{.eps = 1e-5F, .kind = NormKind::layer};
+  const Dimension heads{.size = h.heads * h.head_dim, .unit = h.head_dim};
+  AttentionSpec a{
+      .name = attention,
+      .heads = heads,
+      .kv_heads = heads,
+      .head_dim = h.head_dim,
+      .rope = std::nullopt,
+      .qkv = {.name = attention + ".qkv_proj",
+              .parts = {{attention + ".q_proj"}, {attention + ".k_proj"}, {attention + ".v_proj"}},
+              .bias = bias},
+      .output = one_linear(attention + ".out_proj", bias)};
+  MlpSpec m{.name = layer + ".mlp",
+            .width = {.size = mlp_width},
+            .up = one_linear(layer + ".fc1", bias),
+            .down = one_linear(layer + ".fc2", bias)};
+  return {.name = layer,
+          .mixers = {{.norm = {layer + ".self_attn_layer_norm", norm, true},
+                      .attention = std::move(a)}},
+          .mlps = {{.norm = {layer + ".final_layer_norm", norm, true}, .mlp = std::move(m)}}};
+}
+
+DecoderSpec parse_opt(const JsonFields& c) {
+  warn_of_absent(
+      c, {"vocab_size", "hidden_size", "ffn_dim", "num_hidden_layers", "num_attention_heads"});
+  DecoderSpec spec;
+  spec.prefixes = {"model.decoder.", "decoder."};
+  spec.vocab_size = read_size(c, "vocab_size", 50272, kMaxVocab);
+  spec.hidden_size = read_size(c, "hidden_size", 768);
+  spec.max_positions = read_size(c, "max_position_embeddings", 2048, kMaxWidth);
+  const Heads heads = read_heads(c, spec.hidden_size,
+                                 {.absent_heads = 12, .kv_heads = nullptr, .head_dim = nullptr});
+  if (!read_boolean(c, "do_layer_norm_before", true) ||
+      read_boolean(c, "_remove_final_layer_norm", false) ||
+      !read_boolean(c, "layer_norm_elementwise_affine", true) ||
+      c.integer_or("word_embed_proj_dim", 1, kMaxWidth, spec.hidden_size) != spec.hidden_size) {
+    fail(ErrorKind::refused,
+         "{}: do_layer_norm_before and layer_norm_elementwise_affine must be true, "
+         "_remove_final_layer_norm false and word_embed_proj_dim hidden_size; others are not "
+         "supported",
+         c.where());
+  }
+  spec.kinds = {opt_layer(heads, read_size(c, "ffn_dim", 3072, 4 * kMaxWidth),
+                          read_boolean(c, "enable_bias", true))};
+  spec.kinds.front().mlps.front().mlp.activation =
+      read_activation(c, "activation_function", "relu");
+  spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 12, kMaxLayers)), 0);
+  spec.embedding = "model.decoder.embed_tokens";
+  spec.positions = "model.decoder.embed_positions";
+  spec.first_position = 2;
+  spec.norm = {"model.decoder.final_layer_norm", {.eps = 1e-5F, .kind = NormKind::layer}, true};
+  spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Family> opt_families() { return {{"OPTForCausalLM", "opt", parse_opt, {}}}; }
+
+}  // namespace sluice

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Makes the small models of tests/data/models that transformers itself is the oracle of: random weights, exact in
+bfloat16, with the logits and greedy tokens of a float32 run, and tolerances of twice what a bfloat16 run changes.
+
+Needs torch and transformers (5.24.0 when they were made): make_models.py OUT [NAME...]
+"""
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import FalconConfig, Glm4Config, GPTJConfig, PhiConfig, SmolLM3Config
+
+COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
+                  "num_key_value_heads": 2, "max_position_embeddings": 256}
+MODELS = {
+    "falcon_grouped": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_kv_heads=2,
+                                   new_decoder_architecture=True, bias=False, ffn_hidden_size=72,
+                                   max_position_embeddings=256),
+    "glm4": Glm4Config(**SMALL, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                                                               "partial_rotary_factor": 0.5}),
+    "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
+    "phi": PhiConfig(**SMALL, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    "smollm3": SmolLM3Config(**SMALL | {"num_hidden_layers": 4}, no_rope_layers=[1, 0, 1, 1]),
+}
+LENGTHS, NEW = (9, 40), 24
+
+
+def randomize(model, seed):
+    random = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        scale = 0.35 if p.dim() > 1 else 0.2
+        noise = torch.randn(p.shape, generator=random) * scale
+        norm = p.dim() == 1 and name.endswith("weight")
+        p.data = ((1 + noise) if norm else noise).to(torch.bfloat16).to(torch.float32)
+
+
+def greedy(model, ids):
+    out, margins = list(ids), []
+    for _ in range(NEW):
+        logits = model(torch.tensor([out]), use_cache=False).logits[0, -1]
+        top = torch.topk(logits, 2).values
+        margins.append(float(top[0] - top[1]))
+        out.append(int(logits.argmax()))
+    return out[len(ids):], min(margins)
+
+
+def make(name, config, out, seed):
+    """None where two tokens are too near for other sums."""
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    randomize(model, seed)
+    random = torch.Generator().manual_seed(seed + 1)
+    prompts = [torch.randint(3, config.vocab_size, (n,), generator=random).tolist() for n in LENGTHS]
+    golden, entries, errors = {}, [], []
+    for i, ids in enumerate(prompts):
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0]
+        tokens, margin = greedy(model, ids)
+        if margin < 0.02:
+            return None
+        golden |= {f"prompt{i}.input_ids": torch.tensor(ids), f"prompt{i}.greedy_ids": torch.tensor(tokens),
+                   f"prompt{i}.logits": logits.contiguous()}
+        entries.append({"input_ids": ids, "greedy_ids": tokens, "greedy_min_margin": margin})
+    half = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+    half.load_state_dict({k: v.to(torch.bfloat16) for k, v in model.state_dict().items()})
+    for i, ids in enumerate(prompts):
+        errors.append((half(torch.tensor([ids]), use_cache=False).logits[0].float() - golden[f"prompt{i}.logits"]).abs().flatten())
+    errors = torch.cat(errors)
+    half.save_pretrained(out / name)
+    save_file(golden, out / name / "golden.safetensors")
+    manifest = {"name": name, "made_by": "tests/data/make_models.py", "seed": seed, "prompts": entries,
+                "tolerance": {"fp32_atol": 1e-3, "fp32_rtol": 1e-3, "bf16_max_abs": 2 * float(errors.max()),
+                              "bf16_p99_abs": 2 * float(errors.quantile(0.99)), "bf16_mean_abs": 2 * float(errors.mean())},
+                "versions": {"transformers": transformers.__version__, "torch": torch.__version__}}
+    (out / name / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)
+    for model_name in sys.argv[2:] or MODELS:
+        seed = 1
+        while make(model_name, MODELS[model_name], pathlib.Path(sys.argv[1]), seed) is None:
+            seed += 2
+        print(model_name, "seed", seed)
