@@ -18,9 +18,7 @@ struct StreamedRun {
 template <Stored kStored, int kPanels, int64_t kAhead>
 class StepRing {
   using Steps = StoredSteps<kStored>;
-  // How far ahead weights are fetched, of each panel: first into L2, then into L1.
-  static constexpr int64_t kFarBytes = 4 * Steps::kStepBytes;
-  static constexpr int64_t kNearBytes = 1024;
+  static constexpr int64_t kAheadBytes = 2048;  // that are fetched, of each panel
 
  public:
   StepRing(const LinearJob& job, const StreamedRun& run, std::byte* ring)
@@ -52,8 +50,7 @@ class StepRing {
     for (int64_t p = 0; p < kPanels; ++p) {
       cells_.decode_step(panel_ + p * apart_ + at, bytes, to + p * kTileBytes,
                          [](const std::byte* cell) __attribute__((always_inline)) {
-                           __builtin_prefetch(cell + kFarBytes, 0, 2);
-                           __builtin_prefetch(cell + kNearBytes, 0, 3);
+                           __builtin_prefetch(cell + kAheadBytes);
                          });
     }
     if (++step_ < steps_) return;
