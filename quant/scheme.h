@@ -29,6 +29,7 @@ struct QuantScheme {
 
   // How a tensor that is stored as `stored` (f32, f16, bf16) is kept.
   WeightFormat format(DType stored, WeightLayout layout) const;
+  bool operator==(const QuantScheme&) const = default;
 };
 
 // Every scheme, in the order in which help texts list them: none, fp8_per_tensor, fp8_per_channel,

@@ -35,16 +35,16 @@ Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory)
     uint32_t unit = read.params[read.tensors[t.tensor].param].unit;
     streamed[unit] += sweep_bytes(read, spill, t);
   }
+  std::vector<bool> lookup(read.units.size());
+  for (const ParamPlan& p : read.params)
+    if (p.streamed() && p.table != Table::none) lookup[p.unit] = true;
   Json units = Json::array();
   for (size_t u = 0; u < read.units.size(); ++u) {
     const UnitPlan& unit = read.units[u];
-    bool lookup = std::ranges::any_of(read.params, [&](const ParamPlan& p) {
-      return p.unit == u && p.streamed() && p.table != Table::none;
-    });
     std::vector<std::string> places;
     if (unit.storage_bytes > 0) places.push_back(memory);
     if (unit.host_bytes > 0) places.push_back("host");
-    if (streamed[u] > 0 || lookup) places.push_back("disk");
+    if (streamed[u] > 0 || lookup[u]) places.push_back("disk");
     units.push_back({{"name", unit.name},
                      {"place", fmt::format("{}", fmt::join(places, "+"))},
                      {"bytes", unit.storage_bytes},
@@ -102,16 +102,17 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) 
     uint64_t budget = session.budget() / 100 * static_cast<uint64_t>(percent);
     consider(fmt::format("--memory {}MiB", budget / MiB), budget, asked);
   }
+  if (now.has(Tier::disk)) {
+    auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
+    uint64_t all = resident.needed() + 2 * MiB;
+    consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
+  }
   if (asked.scheme.group == ScaleGroup::none && asked.rules.empty()) {
     QuantizeRequest fp8 = asked;
     fp8.scheme = *find_quant_scheme("fp8");
     fp8.to_bf16 = false;
     consider("--quantization fp8", session.budget(), fp8);
   }
-  if (!now.has(Tier::disk)) return list;
-  auto [resident, read] = session.what_if(shape, UINT64_MAX, asked);
-  uint64_t all = resident.needed() + 2 * MiB;
-  consider(fmt::format("--memory {}MiB", all / MiB), all, asked);
   return list;
 }
 

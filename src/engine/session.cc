@@ -191,6 +191,7 @@ int64_t Session::longest_sequence() {
 
 MemoryPlan Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
+  laid_out_.reset();
   uses_copies_ = row_copies_ && row_copies_->in_use();
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
@@ -312,8 +313,8 @@ void Session::shrink(uint64_t budget) {
   }
   budget_ = budget;
   auto next = std::make_shared<Placed>(*placed_);
-  next->memory = sluice::shrink(memory_plan(), model(), index(), options_.quantize, next->shape,
-                                this->budget(), runtime_bytes_);
+  next->memory = sluice::shrink(memory_plan(), *model().root, laid_out(options_.quantize),
+                                next->shape, this->budget(), runtime_bytes_);
   const MemoryPlan& plan = next->memory;
   if (plan.needed() > this->budget()) {
     log::warning("the budget is {} now, but the run needs {}", format_size(budget),
@@ -321,7 +322,8 @@ void Session::shrink(uint64_t budget) {
     budget_ = plan.needed() + guests_;
   }
   next->read = std::make_shared<ReadPlan>(
-      compile(model(), index(), options_.quantize, plan.effort.staging, plan.placement));
+      compile(laid_out(options_.quantize), plan.effort.staging, plan.placement));
+  laid_out_.reset();
   const uint64_t before = memory_plan().weights;
   past_peak_ = predicted_peak();
   loaded_->shrink(next);

@@ -157,6 +157,8 @@ class Session {
   std::shared_ptr<const Placed> placed(const RunShape& shape, uint64_t budget);
   int64_t longest_sequence();
   void fill(LoadProgress& progress, const std::stop_token& stop);
+  // What plans of one request begin with; valid until the next call.
+  const ReadPlan& laid_out(const QuantizeRequest& quantize);
   MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
   void copy_rows(const std::stop_token& stop);
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
@@ -178,6 +180,12 @@ class Session {
   std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
   bool uses_copies_ = false;             // what place() has decided
   bool is_loaded_ = false;
+  struct LaidOut {
+    QuantizeRequest quantize;
+    bool copies = false;  // by rows: the index is another
+    ReadPlan plan;
+  };
+  std::optional<LaidOut> laid_out_;  // of the last question, until place() has decided
   RememberedShape read_shape_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;

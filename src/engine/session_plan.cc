@@ -18,11 +18,18 @@ MemoryPlan Session::predict(const RunShape& shape) {
   return smallest(shape);
 }
 
+const ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
+  const bool copies = row_copies_ && row_copies_->in_use();
+  if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->copies != copies)
+    laid_out_.emplace(quantize, copies, lay_out(model(), index(), quantize));
+  return laid_out_->plan;
+}
+
 // Where what is transposed cannot all stay in memory, it is streamed from copies by rows.
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
   auto place = [&] {
-    return sluice::place(model(), index(), quantize, shape, budget, runtime_bytes_);
+    return sluice::place(*model().root, laid_out(quantize), shape, budget, runtime_bytes_);
   };
   if (!row_copies_ || is_loaded_) return place();
   row_copies_->use(false);
@@ -38,17 +45,17 @@ MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
 std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
                                                  const QuantizeRequest& quantize) {
   MemoryPlan plan = plan_within(shape, budget, quantize);
-  ReadPlan read = compile(model(), index(), quantize, plan.effort.staging, plan.placement);
+  ReadPlan read = compile(laid_out(quantize), plan.effort.staging, plan.placement);
   return {std::move(plan), std::move(read)};
 }
 
 MemoryPlan Session::smallest(const RunShape& shape) {
   if (row_copies_ && !is_loaded_) row_copies_->use(true);
-  return smallest_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
+  return smallest_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_);
 }
 
 MemoryPlan Session::smallest_resident(const RunShape& shape) {
-  return smallest_resident_plan(model(), index(), options_.quantize, shape, runtime_bytes_);
+  return smallest_resident_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_);
 }
 
 // Through as much memory as the load's staging will have.
@@ -61,8 +68,8 @@ void Session::copy_rows(const std::stop_token& stop) {
                 Buffer::Touch::lazily);
   if (!row_copies_->write(memory.bytes(), stop)) return;
   auto next = std::make_shared<Placed>(*placed_);
-  next->read = std::make_shared<ReadPlan>(compile(
-      model(), index(), options_.quantize, memory_plan().effort.staging, memory_plan().placement));
+  next->read = std::make_shared<ReadPlan>(
+      compile(laid_out(options_.quantize), memory_plan().effort.staging, memory_plan().placement));
   placed_ = std::move(next);
 }
 

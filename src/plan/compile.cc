@@ -185,10 +185,13 @@ void plan_sizes(ReadPlan& all, const Staging& staging, const Placement& placemen
 
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const Staging& staging, const Placement& placement) {
-  ReadPlan plan = lay_out(model, index, quantize);
-  set_placement(plan, placement);
-  plan_reads(plan, staging, false);
-  return plan;
+  return compile(lay_out(model, index, quantize), staging, placement);
+}
+
+ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement) {
+  set_placement(laid_out, placement);
+  plan_reads(laid_out, staging, false);
+  return laid_out;
 }
 
 }  // namespace sluice

@@ -169,12 +169,11 @@ constexpr double kWorthwhile = 0.99;
 // What all attempts at one plan share.
 class Attempts {
  public:
-  Attempts(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-           const RunShape& shape, uint64_t runtime)
-      : root_(*model.root),
+  Attempts(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
+      : root_(root),
         shape_(shape),
         runtime_(runtime),
-        all_(lay_out(model, index, quantize)),
+        all_(laid_out),
         read_(all_),
         spill_(spill_layout(all_)),
         least_(choose_placement(all_, room(0, 0), shape.rules)) {}
@@ -312,7 +311,7 @@ class Attempts {
   const CausalLM& root_;
   const RunShape& shape_;
   uint64_t runtime_;
-  const ReadPlan all_;
+  const ReadPlan& all_;
   ReadPlan read_;      // the same with the placement that is looked at
   SpillLayout spill_;  // of everything
   Placement least_;    // where as little stays as can be
@@ -320,21 +319,19 @@ class Attempts {
 
 }  // namespace
 
-MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
-                          const QuantizeRequest& quantize, const RunShape& shape,
+MemoryPlan predict_memory(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
                           const Effort& effort, uint64_t runtime, const Placement& placement) {
-  return Attempts(model, index, quantize, shape, runtime).predict(effort, placement);
+  return Attempts(root, laid_out, shape, runtime).predict(effort, placement);
 }
 
-MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
-                         const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime) {
-  return Attempts(model, index, quantize, shape, runtime).smallest();
+MemoryPlan smallest_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+                         uint64_t runtime) {
+  return Attempts(root, laid_out, shape, runtime).smallest();
 }
 
-MemoryPlan smallest_resident_plan(Model& model, const io::CheckpointIndex& index,
-                                  const QuantizeRequest& quantize, const RunShape& shape,
-                                  uint64_t runtime) {
-  return Attempts(model, index, quantize, shape, runtime).resident(kEfforts.back());
+MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out,
+                                  const RunShape& shape, uint64_t runtime) {
+  return Attempts(root, laid_out, shape, runtime).resident(kEfforts.back());
 }
 
 namespace {
@@ -364,9 +361,9 @@ int64_t enough_mib(const MemoryPlan& plan) {
 
 }  // namespace
 
-MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const RunShape& shape, uint64_t budget, uint64_t runtime) {
-  Attempts attempts(model, index, quantize, shape, runtime);
+MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+                 uint64_t budget, uint64_t runtime) {
+  Attempts attempts(root, laid_out, shape, runtime);
   for (const Effort& effort : efforts_for(shape.read)) {
     if (attempts.leaves()) break;
     MemoryPlan plan = attempts.resident(effort);
@@ -392,10 +389,9 @@ MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeR
        format_size(budget), enough_mib(plan));
 }
 
-MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,
-                  const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
-                  uint64_t runtime) {
-  Attempts attempts(model, index, quantize, shape, runtime);
+MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, const ReadPlan& laid_out,
+                  const RunShape& shape, uint64_t budget, uint64_t runtime) {
+  Attempts attempts(root, laid_out, shape, runtime);
   std::optional<MemoryPlan> best;
   for (Effort effort : efforts_for(shape.read)) {
     effort.chunk_rows = now.chunk_rows;

@@ -125,27 +125,25 @@ struct MemoryPlan {
 // What the kernel takes of its own beside so many bytes of a process.
 uint64_t kernel_bytes(uint64_t peak);
 
-// Needs of one effort. `runtime` = bytes that the process holds now.
-MemoryPlan predict_memory(Model& model, const io::CheckpointIndex& index,
-                          const QuantizeRequest& quantize, const RunShape& shape,
+// Needs of one effort. `laid_out`: what lay_out() made, which all plans of one model and request
+// share. `runtime`: bytes that the process holds now.
+MemoryPlan predict_memory(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
                           const Effort& effort, uint64_t runtime, const Placement& placement = {});
 
 // The largest effort that fits `budget` with everything resident; if there is none, a part of the
 // weights is streamed. Throws Error(no_fit) that
 // names the smallest budget that would work.
-MemoryPlan place(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const RunShape& shape, uint64_t budget, uint64_t runtime);
+MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+                 uint64_t budget, uint64_t runtime);
 // Of a run that goes on with a smaller budget: what stays of the weights becomes less, everything
 // else keeps its size. Needs more than the budget when that is not enough.
-MemoryPlan shrink(const MemoryPlan& now, Model& model, const io::CheckpointIndex& index,
-                  const QuantizeRequest& quantize, const RunShape& shape, uint64_t budget,
-                  uint64_t runtime);
+MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, const ReadPlan& laid_out,
+                  const RunShape& shape, uint64_t budget, uint64_t runtime);
 // The needs of the smallest effort, with all that can be streamed; and with all in memory.
-MemoryPlan smallest_plan(Model& model, const io::CheckpointIndex& index,
-                         const QuantizeRequest& quantize, const RunShape& shape, uint64_t runtime);
-MemoryPlan smallest_resident_plan(Model& model, const io::CheckpointIndex& index,
-                                  const QuantizeRequest& quantize, const RunShape& shape,
-                                  uint64_t runtime);
+MemoryPlan smallest_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+                         uint64_t runtime);
+MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out,
+                                  const RunShape& shape, uint64_t runtime);
 
 // How the model's layers share the KV cache.
 KvLayout kv_layout(const CausalLM& model, const RunShape& shape);

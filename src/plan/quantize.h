@@ -23,6 +23,7 @@ Table table_of(const Param& param);
 struct SchemeRule {
   std::string pattern;
   QuantScheme scheme;
+  bool operator==(const SchemeRule&) const = default;
 };
 
 // Vectors of biases never are quantized.
@@ -36,6 +37,7 @@ struct QuantizeRequest {
 
   // As --quantization has it.
   std::string name() const;
+  bool operator==(const QuantizeRequest&) const = default;
 };
 
 // What --quantization can name, in the order of the table: "none, fp8_per_tensor, ..., fp8".

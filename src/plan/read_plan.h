@@ -230,6 +230,8 @@ void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placeme
 // too.
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const Staging& staging, const Placement& placement = {});
+// The same of what lay_out() has made already.
+ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement = {});
 
 // What a tile of `rows` rows of a parameter needs, which are whole panels of them.
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);

@@ -250,13 +250,12 @@ TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
   ThreadPool pool(1);
   std::unique_ptr<Backend> backend = make_cpu_backend(Isa::automatic, pool);
   RunShape shape{.backend = backend.get(), .max_tokens = 100, .longest_prompt = 50};
-  MemoryPlan smallest =
-      smallest_plan(checkpoint.model, *checkpoint.index, request("none"), shape, 1 << 20);
-  EXPECT_NO_THROW(place(checkpoint.model, *checkpoint.index, request("none"), shape,
-                        smallest.needed(), 1 << 20));
+  const CausalLM& root = *checkpoint.model.root;
+  const ReadPlan all = lay_out(checkpoint.model, *checkpoint.index, request("none"));
+  MemoryPlan smallest = smallest_plan(root, all, shape, 1 << 20);
+  EXPECT_NO_THROW(place(root, all, shape, smallest.needed(), 1 << 20));
   try {
-    place(checkpoint.model, *checkpoint.index, request("none"), shape, smallest.needed() - 1,
-          1 << 20);
+    place(root, all, shape, smallest.needed() - 1, 1 << 20);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::no_fit);
@@ -280,17 +279,18 @@ TEST(MemoryPlan, TakesTimeInProportionToTheTensors) {
     checkpoint.plan(request("fp8_per_tensor"), {1 << 16, 1 << 18});
     RunShape shape{.backend = backend.get(), .max_tokens = 100, .longest_prompt = 50};
     shape.spill_bytes = UINT64_MAX;
-    const QuantizeRequest quantize = request("fp8_per_tensor");
-    auto needed = [&](auto plan) {
-      return plan(checkpoint.model, *checkpoint.index, quantize, shape, 1 << 20).needed();
+    const CausalLM& root = *checkpoint.model.root;
+    auto laid_out = [&] {
+      return lay_out(checkpoint.model, *checkpoint.index, request("fp8_per_tensor"));
     };
+    auto needed = [&](auto plan) { return plan(root, laid_out(), shape, 1 << 20).needed(); };
     const uint64_t least = needed(smallest_plan), most = needed(smallest_resident_plan);
     double best = 1e9;
     for (int i = 0; i < 3; ++i) {
       const auto start = std::chrono::steady_clock::now();
       for (uint64_t tenths : {0u, 3u, 7u, 10u})
-        place(checkpoint.model, *checkpoint.index, quantize, shape,
-              least + (most - std::min(most, least)) / 10 * tenths, 1 << 20);
+        place(root, laid_out(), shape, least + (most - std::min(most, least)) / 10 * tenths,
+              1 << 20);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       best = std::min(best, took.count());
     }
