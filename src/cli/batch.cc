@@ -438,22 +438,22 @@ void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
       "A request a line, as OpenAI's batch API has them:\n"
       "  {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/completions\",\n"
       "   \"body\": {\"prompt\": \"Once upon a time\", \"max_tokens\": 50}}\n"
-      "Responses are added to the output as they come; the same command goes on after an "
+      "Responses are appended to the output as they come; the same command resumes after an "
       "interrupt.\n"
       "Example:\n"
       "  sluice batch MODEL -i requests.jsonl -o responses.jsonl --memory 8GiB");
   add_model_options(*verb, *o);
   verb->add_option("-i,--input", o->input, "Run the requests in this file")->required();
   verb->add_option("-o,--output", o->output,
-                   "Add the responses to this file; those in it are not asked again")
+                   "Append the responses to this file; requests with a response in it are skipped")
       ->required();
   verb->add_option("--max-num-seqs", o->max_num_seqs,
-                   "Run so many sequences at once at most; the budget may allow fewer")
+                   "Run at most this many sequences at once; the budget may allow fewer")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
   verb->add_option("--max-request-bytes", o->max_request_bytes,
-                   "Refuse requests of more bytes, 4MiB say (default: 32 bytes for each token of a "
-                   "sequence, 1MiB at least)");
+                   "Refuse requests longer than this, such as 4MiB (default: 32 bytes for each "
+                   "token of a sequence, 1MiB at least)");
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }
 

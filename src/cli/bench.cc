@@ -383,8 +383,7 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
 }  // namespace
 
 void define_bench(CLI::App& app, std::stop_token stop) {
-  CLI::App* verb =
-      app.add_subcommand("bench", "Measure, beside the bound that the figure is held against");
+  CLI::App* verb = app.add_subcommand("bench", "Measure rates and their bounds");
   verb->require_subcommand(1);
   verb->footer(
       "Examples:\n"
@@ -394,12 +393,13 @@ void define_bench(CLI::App& app, std::stop_token stop) {
       "  sluice bench prefill MODEL --tokens 512\n"
       "  sluice bench engine MODEL --max-num-seqs 16");
   auto load = std::make_shared<BenchOptions>();
-  CLI::App* load_verb =
-      verb->add_subcommand("load", "Load, at the rate of the disk (reads bypass the page cache)");
+  CLI::App* load_verb = verb->add_subcommand(
+      "load", "Load a model, against the rate of the disk (reads bypass the page cache)");
   add_model_options(*load_verb, *load);
   load_verb
-      ->add_option("--repeats", load->repeats,
-                   "Load so often, each beside a bare read of the same files (default: 1, without)")
+      ->add_option(
+          "--repeats", load->repeats,
+          "Load this many times, each beside a bare read of the same files (default: 1, without)")
       ->check(CLI::Range(1, 1000));
   load_verb->callback([load, stop] { bench_load(*load, stop); });
 
@@ -407,26 +407,29 @@ void define_bench(CLI::App& app, std::stop_token stop) {
 
   auto decode = std::make_shared<BenchOptions>();
   CLI::App* decode_verb = verb->add_subcommand(
-      "decode", "Tokens a second, against the bandwidth of what gives the weights");
+      "decode", "Decode tokens, against the bandwidth of memory, link or disk");
   add_model_options(*decode_verb, *decode);
   decode_verb
       ->add_option("--tokens", decode->tokens,
-                   "Take so many steps, each a token of every sequence (default: 32)")
+                   "Take this many steps, each a token of every sequence (default: 32)")
       ->check(CLI::Range(1, 1 << 20));
   decode_verb
       ->add_option("--max-num-seqs", decode->max_num_seqs,
-                   "Decode so many sequences at once (default: 1)")
+                   "Decode this many sequences at once (default: 1)")
       ->check(CLI::Range(1, 4096));
   decode_verb->callback([decode, stop] { bench_decode(*decode, stop); });
 
   auto prefill = std::make_shared<BenchOptions>();
-  CLI::App* prefill_verb = verb->add_subcommand("prefill", "Tokens a second of a prompt");
+  CLI::App* prefill_verb = verb->add_subcommand(
+      "prefill", "Prefill a prompt, against the rate of the CPU's instructions");
   add_model_options(*prefill_verb, *prefill);
   prefill_verb
-      ->add_option("--tokens", prefill->tokens, "Prefill a prompt of so many tokens (default: 512)")
+      ->add_option("--tokens", prefill->tokens,
+                   "Prefill a prompt of this many tokens (default: 512)")
       ->check(CLI::Range(1, 1 << 20));
   prefill_verb
-      ->add_option("--repeats", prefill->repeats, "Run so often, and count the median (default: 3)")
+      ->add_option("--repeats", prefill->repeats,
+                   "Run this many times, and take the median (default: 3)")
       ->check(CLI::Range(1, 1000));
   prefill_verb->callback([prefill, stop] { bench_prefill(*prefill, stop); });
   define_bench_engine(*verb, stop);

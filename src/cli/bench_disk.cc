@@ -92,7 +92,7 @@ void run(const CommonOptions& o) {
 void define_bench_disk(CLI::App& bench) {
   auto o = std::make_shared<CommonOptions>();
   CLI::App* verb = bench.add_subcommand(
-      "disk", "Rates of the disk with the checkpoint's files, of memory, and of the link to a GPU");
+      "disk", "Measure the disk (with the checkpoint's files), memory, and the link to a GPU");
   add_basic_options(*verb, *o);
   add_device_option(*verb, *o);
   verb->callback([o] { run(*o); });

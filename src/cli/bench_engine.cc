@@ -136,24 +136,23 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
 
 void define_bench_engine(CLI::App& bench, std::stop_token stop) {
   auto o = std::make_shared<EngineOptions>();
-  CLI::App* verb =
-      bench.add_subcommand("engine", "Tokens a second of many requests at once, beside one alone");
+  CLI::App* verb = bench.add_subcommand("engine", "Run many requests at once, beside one alone");
   add_model_options(*verb, *o);
-  verb->add_option("--max-num-seqs", o->max_num_seqs, "Run so many sequences at once")
+  verb->add_option("--max-num-seqs", o->max_num_seqs, "Run this many sequences at once")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   verb->add_option("--requests", o->requests,
-                   "Run so many requests in all (default: twice --max-num-seqs)")
+                   "Run this many requests in all (default: twice --max-num-seqs)")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--prompt-tokens", o->prompt_tokens,
-                   "Give prompts of so many tokens in the mean")
+                   "Give prompts of this many tokens in the mean")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  verb->add_option("--tokens", o->tokens, "Generate so many tokens a request in the mean")
+  verb->add_option("--tokens", o->tokens, "Generate this many tokens a request in the mean")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   verb->add_option("--num-beams", o->num_beams,
-                   "Search with so many beams in each of the many requests (default: greedy)")
+                   "Search with this many beams in each request (default: greedy)")
       ->check(CLI::Range(int64_t{1}, kMostBeams));
   verb->callback([o, stop] { bench_engine(*o, stop); });
 }

@@ -153,54 +153,49 @@ SpillOptions spill_options(const CommonOptions& o) {
 
 void add_weight_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
-  verb.add_option("--dtype", o.dtype,
-                  "Compute in this type: auto (as the model), bfloat16, float32")
+  verb.add_option("--dtype", o.dtype, "Compute in this type: auto (the model's), bfloat16, float32")
       ->capture_default_str();
   verb.add_option("--max-model-len", o.max_model_len,
-                  "Allow sequences of so many tokens, prompt and continuation; auto: the most that "
-                  "fit (default: the model's)");
+                  "Allow sequences of this many tokens, prompt and continuation; auto: the most "
+                  "that fit (default: the model's)");
   verb.add_option("--load-format", o.load_format,
                   "Read weights in this format: auto, safetensors, gguf")
       ->capture_default_str();
   verb.add_option("--mirror", o.mirrors,
-                  "Read weight files from this directory on another disk, too, at the same time; "
-                  "may be given several times")
+                  "Read weight files from this directory on another disk at the same time; may be "
+                  "given several times")
       ->allow_extra_args(false);
 }
 
 void add_memory_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kMemoryGroup);
-  verb.add_option(
-      "--memory", o.memory,
-      "Keep the whole process within 6GiB, 512MiB or 75% of what is free (default: what "
-      "is free, less a reserve)");
+  verb.add_option("--memory", o.memory,
+                  "Keep the whole process within 6GiB, 512MiB or 75% of the free memory (default: "
+                  "the free memory, less a reserve)");
   verb.add_option("--device-memory", o.device_memory,
-                  "Keep within this much of the GPU's memory, written likewise (default: what is "
-                  "free, less a reserve)");
+                  "Keep within this much GPU memory: 6GiB, 512MiB or 75% of the free memory "
+                  "(default: the free memory, less a reserve)");
   verb.add_option("--place", o.place,
-                  "Keep parameters in memory or stream them: layers.0-7=host,layers.*.mlp=disk; "
-                  "with a GPU device, too");
-  verb.add_option("--kv-cache-memory", o.kv_cache_memory,
-                  "Let the KV cache take this much at most (default: room for all sequences at "
-                  "their longest)");
-  verb.add_option("--swap-space", o.swap_space,
-                  "Keep KV blocks that have no room in the KV cache in this much of the budget")
-      ->capture_default_str();
+                  "Place parameters in memory or on disk, from where they are streamed: "
+                  "layers.0-7=host,layers.*.mlp=disk; with a GPU also device");
   verb.add_option(
-      "--swap-dir", o.swap_dir,
-      "Keep KV blocks that have no room in memory in a file in this directory (default: "
-      "none)");
+      "--kv-cache-memory", o.kv_cache_memory,
+      "Limit the KV cache to this much memory (default: room for all sequences at their longest)");
+  verb.add_option("--swap-space", o.swap_space, "Keep evicted KV blocks in this much of the budget")
+      ->capture_default_str();
+  verb.add_option("--swap-dir", o.swap_dir,
+                  "Keep evicted KV blocks that have no room in memory in a file in this directory "
+                  "(default: none)");
   verb.add_option("--swap-limit", o.swap_limit,
-                  "Let --swap-dir take this much of the disk at most (default: 8GiB)");
+                  "Limit --swap-dir to this much of the disk (default: 8GiB)");
   verb.add_option(
           "--spill-dir", o.spill_dirs,
-          "Keep weights that are quantized and streamed in packed form in a directory, none "
-          "or auto ($XDG_CACHE_HOME/sluice/spill); several: a copy in each, read at once")
+          "Keep packed codes of weights that are quantized and streamed in this directory, none or "
+          "auto ($XDG_CACHE_HOME/sluice/spill); may be given several times, for a copy in each")
       ->allow_extra_args(false)
       ->capture_default_str();
   verb.add_option("--spill-limit", o.spill_limit,
-                  "Let the spill directory hold this much at most, 20GiB or 50% of what is free "
-                  "(default: 75%)");
+                  "Limit the spill directory to 20GiB or 50% of the free space (default: 75%)");
 }
 
 void add_quantization_options(CLI::App& verb, CommonOptions& o) {
@@ -216,7 +211,7 @@ void add_quantization_options(CLI::App& verb, CommonOptions& o) {
       ->delimiter(',')
       ->capture_default_str();
   verb.add_option("--max-quant-error", o.max_quant_error,
-                  "Refuse the model when a tensor's relative RMS error is above this");
+                  "Refuse the model when a tensor's relative RMS error exceeds this");
   verb.add_option("--kv-cache-dtype", o.kv_cache_dtype,
                   "Keep keys and values in this type: auto (as --dtype), bfloat16, float32, "
                   "fp8_e4m3, fp8_e5m2, fp8 (fp8_e4m3)")
@@ -226,13 +221,13 @@ void add_quantization_options(CLI::App& verb, CommonOptions& o) {
 void add_advanced_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kAdvancedGroup);
   verb.add_option("--threads", o.threads,
-                  "Compute with so many threads (default: the CPUs that the process may use)")
+                  "Compute with this many threads (default: the CPUs that the process may use)")
       ->check(CLI::Range(1, 1024));
   verb.add_flag("--pin-threads", o.pin_threads,
-                "Keep each compute thread but the calling one on a CPU of its own");
+                "Bind each compute thread but the calling one to a CPU of its own");
   verb.add_option("--scheduler-slice", o.scheduler_slice,
-                  "Ask Linux to serve the threads within so many microseconds after they wake, 100 "
-                  "to 100000; 0: do not ask")
+                  "Request this time slice for threads while weights stream [microseconds], 100 to "
+                  "100000; 0: none")
       ->capture_default_str();
   verb.add_option("--kernels", o.kernels,
                   "Compute with this instruction set: auto, amx, avx512_bf16, avx2, portable, "
@@ -240,13 +235,14 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
       ->capture_default_str();
   verb.add_option("--reader", o.reader, "Read files this way: auto, uring, pread, mmap")
       ->capture_default_str();
-  verb.add_option("--block-size", o.block_size, "Make blocks of the KV cache of so many tokens")
+  verb.add_option("--block-size", o.block_size,
+                  "Divide the KV cache into blocks of this many tokens")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   verb.add_flag("--verify-spill", o.verify_spill,
-                "Compare what the spill directory holds with the checkpoint before it is used");
+                "Compare the spill directory with the checkpoint before it is used");
   verb.add_option("--tensor-parallel-size", o.tensor_parallel_size,
-                  "Split the model over so many ranks; this version has one")
+                  "Split the model over this many ranks; this version has one")
       ->capture_default_str();
 }
 

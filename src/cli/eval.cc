@@ -58,14 +58,11 @@ void run(const EvalOptions& o, std::stop_token stop) {
 
 void define_eval(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<EvalOptions>();
-  CLI::App* verb = app.add_subcommand("eval", "Perplexity of a text");
+  CLI::App* verb = app.add_subcommand("eval", "Compute the perplexity of a text");
   verb->footer(
-      "The text, which may be of any length, is encoded with the tokenizer's special tokens and "
-      "cut "
-      "into windows of\n"
-      "--max-model-len tokens that do not overlap; in each, every token after the first is "
-      "predicted "
-      "from those before it.\n"
+      "The text may have any length. It is encoded with the tokenizer's special tokens and cut\n"
+      "into windows of --max-model-len tokens that do not overlap. In each window every token\n"
+      "after the first is predicted from the tokens before it.\n"
       "Example:\n"
       "  sluice eval MODEL --text validation.txt --quantization fp8 --json");
   add_model_options(*verb, *o);

@@ -17,12 +17,10 @@ void add_generation_options(CLI::App& verb, GenerationOptions& o) {
       ->capture_default_str();
   verb.add_option(
       "--draft-model", o.draft_model,
-      "Guess tokens with this smaller model of the same vocabulary, which stays in memory, "
-      "inside the budget");
+      "Guess tokens with this smaller model of the same vocabulary, resident within the budget");
   verb.add_option(
       "--prompt-cache", o.prompt_cache,
-      "Keep the prompt's keys and values in this file, and do not compute again what it has of the "
-      "prompt's beginning");
+      "Keep the prompt's keys and values in this file, and reuse those of the prompt's beginning");
 }
 
 void check_speculation(const GenerationOptions& o) {

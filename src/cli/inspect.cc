@@ -78,7 +78,7 @@ void run(const CommonOptions& o, const std::stop_token& stop) {
 
 void define_inspect(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<CommonOptions>();
-  CLI::App* verb = app.add_subcommand("inspect", "List tensors, units, and what binds to what");
+  CLI::App* verb = app.add_subcommand("inspect", "List tensors, units and bindings");
   verb->footer("Example:\n  sluice inspect MODEL --json");
   add_model_options(*verb, *o);
   verb->callback([o, stop] { run(*o, stop); });

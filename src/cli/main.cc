@@ -80,7 +80,7 @@ int run_main(int argc, char** argv) {
       "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused, 4 does "
       "not fit the budget.");
   bool verbose = false;  // read before the version flag, which is defined later
-  app.add_flag("-v", verbose, "With --version, also say which kernels are used, and why");
+  app.add_flag("-v", verbose, "With --version, also print which kernels are used, and why");
   app.set_version_flag(
       "--version", [&] { return version_text(verbose); }, "Print the version and end");
   app.set_help_flag("-h,--help", "Print this help and end");

@@ -286,22 +286,23 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
 
 void define_plan(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<PlanOptions>();
-  CLI::App* verb = app.add_subcommand("plan", "Say what a run would need, without reading weights");
+  CLI::App* verb =
+      app.add_subcommand("plan", "Predict the needs of a run, without reading weights");
   verb->footer(
       "Exit status 4 when the model does not fit.\n"
       "Examples:\n"
       "  sluice plan MODEL --memory 8GiB\n"
       "  sluice plan MODEL --quantization fp8 --json");
   add_model_options(*verb, *o);
-  verb->add_option("--prompt-tokens", o->prompt_tokens, "Plan for a prompt of so many tokens")
+  verb->add_option("--prompt-tokens", o->prompt_tokens, "Plan for a prompt of this many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();
-  verb->add_option("-n,--max-tokens", o->max_tokens, "Plan for so many generated tokens")
+  verb->add_option("-n,--max-tokens", o->max_tokens, "Plan for this many generated tokens")
       ->check(CLI::Range(int64_t{0}, kMaxPositions))
       ->capture_default_str();
   add_generation_options(*verb, o->generation);
   verb->add_option("--max-num-seqs", o->max_num_seqs,
-                   "Plan for so many sequences of that length at once")
+                   "Plan for this many sequences of that length at once")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
   verb->callback([o, stop] { run(*o, stop); });

@@ -102,10 +102,9 @@ void compare(const ReportOptions& o) {
 
 void define_report(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ReportOptions>();
-  CLI::App* verb =
-      app.add_subcommand("report", "Show a report that --report wrote, or compare two");
+  CLI::App* verb = app.add_subcommand("report", "Show a report of --report, or compare two");
   verb->footer(
-      "Of two reports, exit status 1 when a figure of the second is worse by more than the "
+      "With two reports the exit status is 1 when a figure of the second is worse by more than its "
       "threshold.\n"
       "Examples:\n"
       "  sluice run MODEL -p Hello --report r.json && sluice report r.json\n"
@@ -119,7 +118,7 @@ void define_report(CLI::App& app, std::stop_token stop) {
                    "Write a trace for ui.perfetto.dev or chrome://tracing to this file");
   CLI::Option* all =
       verb->add_option("--threshold", o->threshold,
-                       "Fail when a figure is worse by more than so many percent; inf: never")
+                       "Fail when a figure is worse by more than this [percent]; inf: never")
           ->capture_default_str();
   CLI::Option* memory = verb->add_option("--threshold-memory", o->threshold_memory,
                                          "Use this threshold for memory and bytes read");

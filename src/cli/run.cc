@@ -238,7 +238,7 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
   verb->add_option("--prompt-file", o->prompt_file,
                    "Continue the text in this file; - for standard input");
   verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
-  verb->add_option("-n,--max-tokens", o->max_tokens, "Generate so many tokens at most")
+  verb->add_option("-n,--max-tokens", o->max_tokens, "Generate at most this many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();
   add_generation_options(*verb, o->generation);

@@ -48,7 +48,7 @@ void add_sampling_options(CLI::App& verb, SamplingOptions& o) {
   verb.add_option("--temperature", p.temperature,
                   "Sample at this temperature; 0: always take the likeliest token")
       ->capture_default_str();
-  verb.add_option("--top-k", p.top_k, "Sample from so many likeliest tokens; 0: off")
+  verb.add_option("--top-k", p.top_k, "Sample from this many likeliest tokens; 0: off")
       ->capture_default_str();
   verb.add_option("--top-p", p.top_p,
                   "Sample from the likeliest tokens that together reach this probability")
@@ -61,31 +61,30 @@ void add_sampling_options(CLI::App& verb, SamplingOptions& o) {
                   "probability")
       ->capture_default_str();
   verb.add_option("--repetition-penalty", p.repetition_penalty,
-                  "Make what the prompt or the continuation holds less likely where above 1")
+                  "Make tokens of the prompt and the continuation less likely where above 1")
       ->capture_default_str();
   verb.add_option("--presence-penalty", p.presence_penalty,
-                  "Subtract this from the logits of tokens that were generated")
+                  "Subtract this from the logits of generated tokens")
       ->capture_default_str();
   verb.add_option("--frequency-penalty", p.frequency_penalty,
-                  "Subtract this for each time that a token was generated")
+                  "Subtract this for each occurrence of a generated token")
       ->capture_default_str();
   verb.add_option("--no-repeat-ngram-size", p.no_repeat_ngram_size,
-                  "Generate no so many tokens in a row a second time; 0: off")
+                  "Generate no sequence of this many tokens twice; 0: off")
       ->capture_default_str();
   verb.add_option("--logit-bias", o.logit_bias, "Add to the logits of tokens: 5=1.5,7=-100");
   verb.add_option("--allowed-token-ids", o.allowed_token_ids, "Generate only these tokens: 1,2,3");
   verb.add_option("--banned-token-ids", o.banned_token_ids, "Never generate these tokens: 1,2,3");
   verb.add_option("--min-tokens", p.min_tokens,
-                  "Generate so many tokens before an end-of-sequence or stop token")
+                  "Generate at least this many tokens before an end-of-sequence or stop token")
       ->capture_default_str();
   verb.add_option("--stop-token-ids", o.stop_token_ids,
-                  "End with one of these tokens, as with an end-of-sequence token: 1,2,3");
+                  "End with one of these tokens, like an end-of-sequence token: 1,2,3");
   verb.add_option("--seed", p.seed, "Seed the random numbers: the same seed gives the same tokens")
       ->capture_default_str();
-  verb.add_option(
-      "--logprobs", p.logprobs,
-      "Print, with --json, the logarithm of each token's probability and so many likeliest "
-      "tokens at its place");
+  verb.add_option("--logprobs", p.logprobs,
+                  "Print, with --json, the logarithm of each token's probability and this many "
+                  "likeliest tokens at its position");
 }
 
 SamplingParams sampling_params(const SamplingOptions& o) {

@@ -78,7 +78,7 @@ void define_spill(CLI::App& app, std::stop_token) {
   auto o = std::make_shared<SpillVerbOptions>();
   CLI::App* verb = app.add_subcommand("spill", "List or clear the spill cache");
   verb->footer(
-      "The cache holds weights that were quantized while loading and do not stay in memory.\n"
+      "The cache holds packed codes of weights that are quantized while loading and streamed.\n"
       "Examples:\n  sluice spill\n  sluice spill --clear");
   verb->add_option(
           "--spill-dir", o->directories,
@@ -86,7 +86,7 @@ void define_spill(CLI::App& app, std::stop_token) {
           "times")
       ->allow_extra_args(false)
       ->capture_default_str();
-  verb->add_flag("--clear", o->clear, "Remove what no running process is writing");
+  verb->add_flag("--clear", o->clear, "Remove all files that no running process is writing");
   verb->add_flag("--json", o->json, "Print the result as one JSON object");
   verb->callback([o] { run(*o); });
 }

@@ -150,7 +150,7 @@ void detokenize(const TokenizeOptions& o, const std::stop_token& stop) {
 
 void define_tokenize(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<TokenizeOptions>();
-  CLI::App* verb = app.add_subcommand("tokenize", "Text to token ids");
+  CLI::App* verb = app.add_subcommand("tokenize", "Convert text to token ids");
   verb->footer(
       "Examples:\n"
       "  sluice tokenize MODEL --text \"Hello, world\"\n"
@@ -168,7 +168,7 @@ void define_tokenize(CLI::App& app, std::stop_token stop) {
 
 void define_detokenize(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<TokenizeOptions>();
-  CLI::App* verb = app.add_subcommand("detokenize", "Token ids to text");
+  CLI::App* verb = app.add_subcommand("detokenize", "Convert token ids to text");
   verb->footer(
       "Examples:\n"
       "  sluice detokenize MODEL --ids 1,15043,29892\n"
