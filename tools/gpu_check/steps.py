@@ -7,13 +7,17 @@ import pathlib
 import re
 import shutil
 import statistics
+import sys
 import tempfile
+import time
 
 from . import running
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GROUPS = ("tests", "figures", "profile", "sanitizer")
 SCHEMES = ("none", "fp8", "fp8_dynamic", "fp8_dynamic_per_block", "int8")
 LOADS = 3
+PROFILED_LAYERS, PROFILED_VOCABULARY = "2", "4096"
 # Filters of gpu_op_test. Products of many rows on a large scale are the library's, and take long.
 SUITES = {"attention": "CudaAttention*", "element-wise": "CudaElementwise*", "cache": "CudaCache*",
           "encoding": "CudaEncode*", "linear layers": "CudaLinear*-*ManyRowsEqualFewRows"}
@@ -26,8 +30,9 @@ PROFILED = {"Duration", "Memory Throughput", "DRAM Throughput", "Compute (SM) Th
 
 # take(context, timeout) gives a result (results.py). needs_model: it waits for the checkpoint.
 Step = collections.namedtuple("Step", "name group timeout take needs_model", defaults=(False,))
-# Programs by their names, the model, the environment of children, and the group's log by log(group).
-Context = collections.namedtuple("Context", "programs model env log")
+# Programs by their names, the model, the environment of children, the group's log by log(group), and the shape of models
+# that steps make in `scratch` (none: the model is theirs, too).
+Context = collections.namedtuple("Context", "programs model env log shape scratch")
 
 
 def result_of(ran, found=None):
@@ -104,11 +109,12 @@ def peak(scheme):
 
 
 def medians(table):
-    """Of ncu's CSV, for each kernel: how often it ran, and the median of each figure."""
+    """Of ncu's CSV, for each kernel in each size: how often it ran, and the median of each figure."""
     rows = list(csv.DictReader(table.splitlines()))
     kernels, runs = collections.defaultdict(lambda: collections.defaultdict(list)), collections.defaultdict(set)
     for row in rows:
         name = re.sub(r"^void |[<(].*", "", row.get("Kernel Name") or "").split("::")[-1]
+        name = f"{name} {row.get('Grid Size') or ''}".strip()
         runs[name].add(row.get("ID"))
         if row.get("Metric Name") in PROFILED:
             try:
@@ -120,18 +126,34 @@ def medians(table):
             for name, figures in kernels.items()}
 
 
+def few_layers(context, timeout):
+    """A model with the same kernels as the others: before it runs one, ncu saves all memory that this might write to. And
+    how its making ended, if not well."""
+    if context.shape is None:
+        return context.model, None
+    path = context.scratch / f"{context.shape}-{PROFILED_LAYERS}"
+    ran = running.run([sys.executable, "-I", ROOT / "tools/make-checkpoint", "--shape", context.shape, "--num-hidden-layers",
+                       PROFILED_LAYERS, "--vocab-size", PROFILED_VOCABULARY, "--out", path],
+                      context.log("profile"), timeout, context.env)
+    return path, None if ran.status == 0 else ran
+
+
 def profile(scheme, tokens=1):
     """The kernels of the first step, of a prompt of so many tokens; it is no graph. The card's clocks stay as they are."""
     def take(context, timeout):
         ncu = shutil.which("ncu", path=context.env.get("PATH"))
         if ncu is None:
             return skipped("ncu is not installed")
+        started = time.monotonic()
+        model, fault = few_layers(context, timeout)
+        if fault is not None:
+            return result_of(fault)
         ran = running.run([ncu, "--csv", "--page", "details", "--section", "SpeedOfLight", "--section", "Occupancy",
                            "--section", "LaunchStats", "--clock-control", "none", "--launch-count", "150",
                            "--kernel-name", f"regex:{OF_A_STEP}",
-                           context.programs["sluice"], "run", context.model, "--device", "cuda", "--quiet", "--token-ids",
+                           context.programs["sluice"], "run", model, "--device", "cuda", "--quiet", "--token-ids",
                            ",".join(["1"] * tokens), "-n", "1", "--ignore-eos", "--quantization", scheme],
-                          context.log("profile"), timeout, context.env, separate=True)
+                          context.log("profile"), timeout - (time.monotonic() - started), context.env, separate=True)
         lines = ran.printed.splitlines()
         begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
         found = medians("\n".join(lines[begin:]))
@@ -180,8 +202,8 @@ def all_steps():
     for scheme in SCHEMES:
         figure(f"memory {scheme}", 90, peak(scheme))
     for scheme in ("none", "fp8_dynamic"):
-        steps.append(Step(f"first step {scheme}", "profile", 150, profile(scheme), True))
-        steps.append(Step(f"prompt of 2048 {scheme}", "profile", 150, profile(scheme, 2048), True))
+        steps.append(Step(f"first step {scheme}", "profile", 150, profile(scheme)))
+        steps.append(Step(f"prompt of 2048 {scheme}", "profile", 150, profile(scheme, 2048)))
     for tool, suites in CHECKED.items():
         steps += [Step(f"{tool} {name}", "sanitizer", 150, sanitize(tool, "gpu_op_test", tests))
                   for name, tests in suites.items()]
