@@ -167,6 +167,15 @@ class Kernels {
   virtual void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                         const KvCache& cache) const = 0;
 
+  // rope() of q and keys, whose heads are of cache.key_dim, and store_kv() of what it leaves.
+  virtual void rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
+                             Tensor sin, std::span<const int64_t> slots,
+                             const KvCache& cache) const {
+    rope(q, cache.key_dim, pairing, cos, sin);
+    rope(keys, cache.key_dim, pairing, cos, sin);
+    store_kv(keys, values, slots, cache);
+  }
+
   // Causal attention of each row over its sequence's tokens up to itself. q [n, heads * key_dim],
   // out [n, heads * value_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head:
   // partitions of 512 positions from position 0, each with its own maximum and sum, combined in

@@ -27,6 +27,7 @@ struct ActivateArgs {
 
 template <Activation kActivation, int kWidth, bool kGated>
 __global__ void __launch_bounds__(kElementwiseThreads) activate_kernel(ActivateArgs a) {
+  wait_for_earlier();
   const int64_t c = elementwise_column(kWidth);
   if (c >= a.cols) return;
   auto v = load_as<Vec<float, kWidth>>(a.x + blockIdx.x * a.x_stride + c);
@@ -51,9 +52,9 @@ void launch_activate(Tensor x, Tensor up, Tensor out, Stream stream) {
   auto with = [&](auto width) {
     const Launch at = elementwise_launch(x.rows, x.cols, width);
     if (gated) {
-      launch(activate_kernel<kActivation, width(), true>, at, stream, args);
+      launch_early(activate_kernel<kActivation, width(), true>, at, stream, args);
     } else {
-      launch(activate_kernel<kActivation, width(), false>, at, stream, args);
+      launch_early(activate_kernel<kActivation, width(), false>, at, stream, args);
     }
   };
   gated ? with_width(with, x, up, out) : with_width(with, x, out);

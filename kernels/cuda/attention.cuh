@@ -2,6 +2,7 @@
 // score.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "kernels/cuda/element.h"
@@ -21,6 +22,7 @@ struct AttentionArgs {
   const std::byte* values;
   int64_t block_stride;  // bytes
   int block_size, kv_heads, key_dim, value_dim;
+  int block_shift;               // block_size is a power of two, this one's; or less than 0
   int value_row;                 // elements from a token's value to the next one's
   int heads, group;              // query heads, and those of each KV head
   float key_scale, value_scale;  // of the layer; 0: stored for each token and head
@@ -31,6 +33,9 @@ struct AttentionArgs {
   const float* alibi_slopes;
   const float* sinks;
 };
+
+// -1: it is none.
+inline int power_of_two(uint32_t x) { return std::has_single_bit(x) ? std::countr_zero(x) : -1; }
 
 inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
                                     const BlockTables& tables, const AttentionSettings& s,
@@ -52,6 +57,7 @@ inline AttentionArgs attention_args(const Tensor& q, const KvCache& cache,
           static_cast<int>(cache.kv_heads),
           static_cast<int>(cache.key_dim),
           static_cast<int>(cache.value_dim),
+          power_of_two(static_cast<uint32_t>(cache.block_size)),
           static_cast<int>(kv_value_row(cache)),
           heads,
           heads / static_cast<int>(cache.kv_heads),
@@ -81,8 +87,8 @@ struct TokenPlace {
 };
 __device__ inline TokenPlace token_place(const AttentionArgs& a, const int32_t* table, int kv_head,
                                          int position) {
-  return {table[position / a.block_size] * a.block_stride,
-          kv_head * a.block_size + position % a.block_size};
+  const int block = a.block_shift < 0 ? position / a.block_size : position >> a.block_shift;
+  return {table[block] * a.block_stride, (kv_head - block) * a.block_size + position};
 }
 
 // kChunk codes of a token, from element d, as float32 without their scale. `row`: elements from one

@@ -8,7 +8,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kPositions = static_cast<int>(kPartition);
 constexpr int kAhead = 4;  // tokens that a lane reads before it uses the first
@@ -20,6 +20,7 @@ struct Partials {
   float* sum;
   float* out;  // value_dim of each
   int partitions;
+  bool only;  // the one partition's values, divided by its sum, are the result
 };
 
 __device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, int head,
@@ -47,6 +48,16 @@ struct Task {
   int query, begin, end;           // positions
 };
 
+// x[..] += what the lanes have that are so far away: sums of every 2 * step neighbours.
+template <int kOuter, int kInner>
+__device__ inline void add_lanes(float (&x)[kOuter][kInner], int step) {
+#pragma unroll
+  for (int i = 0; i < kOuter; ++i) {
+#pragma unroll
+    for (int j = 0; j < kInner; ++j) x[i][j] += __shfl_xor_sync(kAllLanes, x[i][j], step);
+  }
+}
+
 // scores[h][key - begin] for every key, masked by nothing: all are attended to.
 template <DType kDType, int kHeads>
 __device__ void compute_scores(const AttentionArgs& a, const Task& task, float* scores) {
@@ -69,21 +80,28 @@ __device__ void compute_scores(const AttentionArgs& a, const Task& task, float* 
       key[n] = load_chunk<kDType>(a.keys, a.key_dim, at, s.d);
       scale[n] = token_scale<kDType>(a, a.keys, a.key_dim, at, a.key_scale);
     }
+    float dots[kAhead][kHeads] = {};
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        for (int i = 0; i < kChunk; ++i) dots[n][h] = fmaf(q[h].at[i], key[n].at[i], dots[n][h]);
+      }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      if (step < s.lanes) add_lanes(dots, step);
+    }
 #pragma unroll
     for (int n = 0; n < kAhead; ++n) {
       const int position = base + n * s.groups + s.group;
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
-        float dot = 0;
-        for (int i = 0; i < kChunk; ++i) dot = fmaf(q[h].at[i], key[n].at[i], dot);
-        for (int step = s.lanes / 2; step > 0; step /= 2) {
-          dot += __shfl_xor_sync(kAllLanes, dot, step);
-        }
         if (s.d != 0 || position >= task.end || h >= task.heads) continue;
         const int head = task.first_head + h;
         const float slope = a.alibi_slopes == nullptr ? 0 : a.alibi_slopes[head];
         scores[h * kPositions + position - task.begin] =
-            finish_score(a, dot * scale[n], slope, position, task.query);
+            finish_score(a, dots[n][h] * scale[n], slope, position, task.query);
       }
     }
   }
@@ -114,7 +132,7 @@ __device__ inline void soften(const AttentionArgs& a, const Task& task, const Pa
 // sums[h] += the exponentials times the values that this thread reads.
 template <DType kDType, int kHeads>
 __device__ void weigh_values(const AttentionArgs& a, const Task& task, const float* weights,
-                             Vec<float, kChunk> (&sums)[kHeads]) {
+                             float (&sums)[kHeads][kChunk]) {
   const Sharing s = share_tokens(a.value_dim);
   if (s.idle) return;
   for (int base = task.begin; base < task.end; base += kAhead * s.groups) {
@@ -136,8 +154,7 @@ __device__ void weigh_values(const AttentionArgs& a, const Task& task, const flo
       for (int h = 0; h < kHeads; ++h) {
         if (h >= task.heads) continue;
         const float weight = weights[h * kPositions + position - task.begin] * scale[n];
-        for (int i = 0; i < kChunk; ++i)
-          sums[h].at[i] = fmaf(weight, value[n].at[i], sums[h].at[i]);
+        for (int i = 0; i < kChunk; ++i) sums[h][i] = fmaf(weight, value[n].at[i], sums[h][i]);
       }
     }
   }
@@ -146,16 +163,19 @@ __device__ void weigh_values(const AttentionArgs& a, const Task& task, const flo
 // The threads' sums, added and stored. `shared` has room for [kWarps][kHeads][value_dim].
 template <int kHeads>
 __device__ void store_partial(const AttentionArgs& a, const Task& task, const Partials& partials,
-                              Vec<float, kChunk> (&sums)[kHeads], float* shared) {
+                              float (&sums)[kHeads][kChunk], float* shared) {
   const Sharing s = share_tokens(a.value_dim);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    if (step >= s.lanes) add_lanes(sums, step);
+  }
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      float sum = sums[h].at[i];
-      for (int step = s.lanes; step < 32; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-      if (lane < s.lanes && !s.idle) shared[(warp * kHeads + h) * a.value_dim + s.d + i] = sum;
+      if (lane < s.lanes && !s.idle)
+        shared[(warp * kHeads + h) * a.value_dim + s.d + i] = sums[h][i];
     }
   }
   __syncthreads();
@@ -164,7 +184,12 @@ __device__ void store_partial(const AttentionArgs& a, const Task& task, const Pa
     for (int w = 0; w < kWarps; ++w) sum += shared[w * kHeads * a.value_dim + i];
     const int head = task.first_head + i / a.value_dim;
     const int64_t at = partial_at(a, partials, head, static_cast<int>(blockIdx.z));
-    partials.out[at * a.value_dim + i % a.value_dim] = sum;
+    if (partials.only) {  // as combine_kernel has it: this one counts whole, nothing else does
+      a.out[blockIdx.x * a.out_stride + int64_t{head} * a.value_dim + i % a.value_dim] =
+          sum / partials.sum[at];
+    } else {
+      partials.out[at * a.value_dim + i % a.value_dim] = sum;
+    }
   }
 }
 
@@ -173,6 +198,7 @@ template <DType kDType, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     partition_kernel(AttentionArgs a, const int32_t* sequences, const int32_t* positions,
                      Partials partials) {
+  wait_for_earlier();
   const int query = positions[blockIdx.x], first = first_key(a, query);
   const int tiles = (a.group + kHeads - 1) / kHeads, tile = static_cast<int>(blockIdx.y) % tiles;
   Task task;
@@ -190,7 +216,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   soften(a, task, partials, shared);
   __syncthreads();
-  Vec<float, kChunk> sums[kHeads] = {};
+  float sums[kHeads][kChunk] = {};
   weigh_values<kDType, kHeads>(a, task, shared, sums);
   __syncthreads();  // the scores' memory is used again
   store_partial<kHeads>(a, task, partials, sums, shared);
@@ -199,6 +225,7 @@ __global__ void __launch_bounds__(kThreads)
 // x: rows, y: heads. Partitions in order; threads take elements.
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(AttentionArgs a, const int32_t* positions, Partials partials) {
+  wait_for_earlier();
   const int head = static_cast<int>(blockIdx.y), query = positions[blockIdx.x];
   const int64_t first = partial_at(a, partials, head, 0);
   float* out = a.out + blockIdx.x * a.out_stride + int64_t{head} * a.value_dim;
@@ -226,8 +253,8 @@ void launch_decode(const AttentionArgs& args, const Partials& partials, const De
                    static_cast<uint32_t>(partials.partitions)},
                   {kThreads},
                   static_cast<uint32_t>(floats) * 4};
-  launch(partition_kernel<kDType, kHeads>, at, stream, args, rows.sequences, rows.positions,
-         partials);
+  launch_early(partition_kernel<kDType, kHeads>, at, stream, args, rows.sequences, rows.positions,
+               partials);
 }
 
 }  // namespace
@@ -245,7 +272,8 @@ void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
   const int64_t count = q.rows * args.heads * partitions;
   auto* floats = reinterpret_cast<float*>(workspace);
   const Partials partials{floats + count * args.value_dim, floats + count * (args.value_dim + 1),
-                          floats, static_cast<int>(partitions)};
+                          floats, static_cast<int>(partitions),
+                          partitions == 1 && args.sinks == nullptr};
   with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
     auto with = [&](auto heads) {
       launch_decode<dtype(), heads()>(args, partials, rows, q.rows, stream);
@@ -254,9 +282,10 @@ void attention_decode(Tensor q, const KvCache& cache, const BlockTables& tables,
     : args.group <= 4 ? with(Constant<4>{})
                       : with(Constant<8>{});
   });
-  launch(combine_kernel,
-         {{static_cast<uint32_t>(q.rows), static_cast<uint32_t>(args.heads)}, {kThreads}}, stream,
-         args, rows.positions, partials);
+  if (partials.only) return;
+  launch_early(combine_kernel,
+               {{static_cast<uint32_t>(q.rows), static_cast<uint32_t>(args.heads)}, {kThreads}},
+               stream, args, rows.positions, partials);
 }
 
 }  // namespace sluice::cuda

@@ -1,6 +1,7 @@
 // Attention of many rows of a sequence by tensor cores, as FlashAttention-2 (arXiv:2307.08691)
 // arranges it: a warp keeps 16 query rows and their outputs in registers while keys and values pass
-// by in tiles of shared memory, and the softmax is corrected as larger scores appear.
+// by in tiles of shared memory, the next one on its way while one is computed, and the softmax is
+// corrected as larger scores appear. Scores are logarithms to base 2.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/reduce.cuh"
@@ -11,6 +12,8 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kRows = kWarps * 16;  // query rows of a block
+constexpr int kStages = 2;          // tiles that there is room for
+constexpr float kLog2E = 1.44269504088896341f;
 constexpr int kPad = 8;  // elements behind each row of a tile: eight rows then lie in all banks
 
 // Positions of a tile of keys: as many as leave registers and shared memory for two blocks.
@@ -20,9 +23,9 @@ constexpr int kTile = kDim > 128 ? 32 : 64;
 template <int kDim>
 struct alignas(16) Shared {
   uint16_t q[kRows][kDim + kPad];
-  uint16_t keys[kTile<kDim>][kDim + kPad];
-  uint16_t values[kTile<kDim>][kDim + kPad];
-  float key_scales[kTile<kDim>], value_scales[kTile<kDim>];
+  uint16_t keys[kStages][kTile<kDim>][kDim + kPad];
+  uint16_t values[kStages][kTile<kDim>][kDim + kPad];
+  float key_scales[kStages][kTile<kDim>], value_scales[kStages][kTile<kDim>];
 };
 
 // The part of the work that a block has.
@@ -32,12 +35,14 @@ struct Task {
   int row, rows;   // of q and out
   int position;    // of the first row
   int first, end;  // keys that any row attends to
+  int every;       // from here to `position` all rows attend to all
+  float slope;
 };
 
-__device__ inline Vec<uint16_t, kChunk> to_bf16(const Vec<float, kChunk>& x) {
-  Vec<uint16_t, kChunk> codes;
-  for (int i = 0; i < kChunk; ++i) codes.at[i] = float_to_bf16(x.at[i]);
-  return codes;
+__device__ inline Vec<uint32_t, kChunk / 2> to_bf16(const Vec<float, kChunk>& x) {
+  Vec<uint32_t, kChunk / 2> pairs;
+  for (int i = 0; i < kChunk; i += 2) pairs.at[i / 2] = bf16x2_from_floats(x.at[i], x.at[i + 1]);
+  return pairs;
 }
 
 // The block's query rows; zeros behind them and behind key_dim.
@@ -55,36 +60,52 @@ __device__ void load_queries(const AttentionArgs& a, const Task& task, Shared<kD
   }
 }
 
-// Keys and values from position `begin`; zeros where nobody attends. The codes of 8-bit elements
-// are exact in bf16, their scales wait for the scores and the weights.
+// What a thread reads of a token, rounded to bf16 (the codes of 8-bit elements are exact; their
+// scales wait for the scores and the weights); zeros where it is not there.
+template <DType kDType>
+__device__ void load_part(const std::byte* cache, int row, const TokenPlace& at, int d, bool there,
+                          uint16_t* to) {
+  if constexpr (kDType == DType::bf16) {
+    const auto* from = reinterpret_cast<const uint16_t*>(cache + at.block);
+    copy_async(to, there ? from + int64_t{at.token} * row + d : from, there);
+  } else {
+    const Vec<float, kChunk> none = {};
+    store_as(to, to_bf16(there ? load_chunk<kDType>(cache, row, at, d) : none));
+  }
+}
+
+// Keys and values from position `begin`; zeros where nobody attends. They are there when copies
+// have been waited for.
 template <DType kDType, int kDim>
-__device__ void load_tile(const AttentionArgs& a, const Task& task, int begin,
+__device__ void load_tile(const AttentionArgs& a, const Task& task, int begin, int stage,
                           Shared<kDim>& shared) {
   constexpr int kChunks = kDim / kChunk;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile<kDim> * kChunks; i += kThreads) {
-    const int token = i / kChunks, d = i % kChunks * kChunk, position = begin + token;
-    Vec<float, kChunk> key = {}, value = {};
-    float key_scale = 0, value_scale = 0;
-    if (position >= task.first && position < task.end) {
-      const TokenPlace at = token_place(a, task.table, task.kv_head, position);
-      if (d < a.key_dim) key = load_chunk<kDType>(a.keys, a.key_dim, at, d);
-      if (d < a.value_dim) value = load_chunk<kDType>(a.values, a.value_row, at, d);
-      key_scale = token_scale<kDType>(a, a.keys, a.key_dim, at, a.key_scale);
-      value_scale = token_scale<kDType>(a, a.values, a.value_row, at, a.value_scale);
-    }
-    store_as(&shared.keys[token][d], to_bf16(key));
-    store_as(&shared.values[token][d], to_bf16(value));
-    if (d == 0) {
-      shared.key_scales[token] = key_scale;
-      shared.value_scales[token] = value_scale;
-    }
+  static_assert(kThreads % kChunks == 0, "a thread reads the same elements of all its tokens");
+  const int d = static_cast<int>(threadIdx.x) % kChunks * kChunk;
+#pragma unroll
+  for (int i = 0; i < kTile<kDim> * kChunks / kThreads; ++i) {
+    const int token = i * (kThreads / kChunks) + static_cast<int>(threadIdx.x) / kChunks;
+    const int position = begin + token;
+    const bool there = position >= task.first && position < task.end;
+    TokenPlace at{0, 0};
+    if (there) at = token_place(a, task.table, task.kv_head, position);
+    load_part<kDType>(a.keys, a.key_dim, at, d, there && d < a.key_dim,
+                      &shared.keys[stage][token][d]);
+    load_part<kDType>(a.values, a.value_row, at, d, there && d < a.value_dim,
+                      &shared.values[stage][token][d]);
+    if (kDType == DType::bf16 || d != 0) continue;
+    shared.key_scales[stage][token] =
+        there ? token_scale<kDType>(a, a.keys, a.key_dim, at, a.key_scale) : 0;
+    shared.value_scales[stage][token] =
+        there ? token_scale<kDType>(a, a.values, a.value_row, at, a.value_scale) : 0;
   }
 }
 
 // scores = Q K^T of the warp's rows and the tile. Of each 16 x 8 part lane 4g + t has rows g and
 // g + 8, columns 2t and 2t + 1 (PTX ISA, fragment D).
 template <int kDim>
-__device__ void multiply_keys(const Shared<kDim>& shared, float (&scores)[kTile<kDim> / 8][4]) {
+__device__ void multiply_keys(const Shared<kDim>& shared, int stage,
+                              float (&scores)[kTile<kDim> / 8][4]) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int k = 0; k < kDim; k += 16) {
@@ -93,7 +114,7 @@ __device__ void multiply_keys(const Shared<kDim>& shared, float (&scores)[kTile<
 #pragma unroll
     for (int j = 0; j < kTile<kDim> / 8; j += 2) {  // two parts of 8 keys
       uint32_t key[4];
-      ldmatrix_x4(key, &shared.keys[j * 8 + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+      ldmatrix_x4(key, &shared.keys[stage][j * 8 + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
       const uint32_t first[2] = {key[0], key[1]}, second[2] = {key[2], key[3]};
       mma_bf16(scores[j], q, first);
       mma_bf16(scores[j + 1], q, second);
@@ -103,7 +124,7 @@ __device__ void multiply_keys(const Shared<kDim>& shared, float (&scores)[kTile<
 
 // out += weights V, where the weights lie as scores do.
 template <int kDim>
-__device__ void multiply_values(const Shared<kDim>& shared,
+__device__ void multiply_values(const Shared<kDim>& shared, int stage,
                                 const float (&weights)[kTile<kDim> / 8][4],
                                 float (&out)[kDim / 8][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -116,7 +137,7 @@ __device__ void multiply_values(const Shared<kDim>& shared,
 #pragma unroll
     for (int d = 0; d < kDim / 8; d += 2) {
       uint32_t value[4];
-      ldmatrix_x4_trans(value, &shared.values[j * 8 + lane % 16][d * 8 + lane / 16 * 8]);
+      ldmatrix_x4_trans(value, &shared.values[stage][j * 8 + lane % 16][d * 8 + lane / 16 * 8]);
       const uint32_t first[2] = {value[0], value[1]}, second[2] = {value[2], value[3]};
       mma_bf16(out[d], w, first);
       mma_bf16(out[d + 1], w, second);
@@ -130,32 +151,57 @@ struct RowState {
   float top[2], sum[2];
 };
 
-// Scores to softmax weights with respect to the rows' new largest scores; `out` follows.
-template <int kDim>
-__device__ void soften(const AttentionArgs& a, const Task& task, const Shared<kDim>& shared,
-                       int begin, float slope, float (&scores)[kTile<kDim> / 8][4], RowState& state,
-                       float (&out)[kDim / 8][4]) {
+// Dot products to scores of the tile that begins at `begin`; none where a row does not attend.
+template <DType kDType, int kDim>
+__device__ void finish_scores(const AttentionArgs& a, const Task& task, const Shared<kDim>& shared,
+                              int stage, int begin, float (&scores)[kTile<kDim> / 8][4]) {
+  constexpr int kParts = kTile<kDim> / 8;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_row = warp * 16 + lane / 4;  // of elements 0 and 1; 2 and 3 are 8 further down
+  const int first_token = lane % 4 * 2;        // of elements 0 and 2
+  auto each = [&](auto body) {
+#pragma unroll
+    for (int j = 0; j < kParts; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[j][i] = body(scores[j][i], first_row + i / 2 * 8, j * 8 + first_token + i % 2);
+    }
+  };
+  if constexpr (kDType != DType::bf16)
+    each([&](float x, int, int token) { return x * shared.key_scales[stage][token]; });
+  if (a.soft_cap > 0 || a.alibi_slopes != nullptr) {
+    each([&](float x, int row, int token) {
+      return finish_score(a, x, task.slope, begin + token, task.position + row) * kLog2E;
+    });
+  } else {
+    const float scale = a.scale * kLog2E;
+    each([&](float x, int, int) { return x * scale; });
+  }
+  if (begin >= task.every && begin + kTile<kDim> - 1 <= task.position) return;
+  const int first[2] = {first_key(a, task.position + first_row),
+                        first_key(a, task.position + first_row + 8)};
+  each([&](float x, int row, int token) {
+    const int key = begin + token;
+    const int from = row == first_row ? first[0] : first[1];
+    return key >= from && key <= task.position + row && key < task.end ? x : kMinusInfinity;
+  });
+}
+
+// Scores to softmax weights with respect to the rows' new largest scores; `out` follows.
+template <DType kDType, int kDim>
+__device__ void soften(const Shared<kDim>& shared, int stage, float (&scores)[kTile<kDim> / 8][4],
+                       RowState& state, float (&out)[kDim / 8][4]) {
+  constexpr int kParts = kTile<kDim> / 8;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = warp * 16 + lane / 4 + half * 8, query = task.position + row;
-    const int first = first_key(a, query);
     float top = state.top[half];
 #pragma unroll
-    for (int j = 0; j < kTile<kDim> / 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int token = j * 8 + lane % 4 * 2 + i, key = begin + token;
-        float& score = scores[j][half * 2 + i];
-        const bool attends = key >= first && key <= query && key < task.end;
-        score = attends ? finish_score(a, score * shared.key_scales[token], slope, key, query)
-                        : kMinusInfinity;
-        top = fmaxf(top, score);
-      }
-    }
+    for (int j = 0; j < kParts; ++j)
+      top = fmaxf(top, fmaxf(scores[j][half * 2], scores[j][half * 2 + 1]));
     top = warp_reduce<4>(top, Larger{});
     const float base = top > kMinusInfinity ? top : 0;  // nothing yet: exponentials are zero
-    const float keep = expf(state.top[half] - base);
+    const float keep = exp2_approx(state.top[half] - base);
     state.top[half] = top;
     state.sum[half] *= keep;
 #pragma unroll
@@ -163,13 +209,14 @@ __device__ void soften(const AttentionArgs& a, const Task& task, const Shared<kD
       for (int i = 0; i < 2; ++i) out[d][half * 2 + i] *= keep;
     }
 #pragma unroll
-    for (int j = 0; j < kTile<kDim> / 8; ++j) {
+    for (int j = 0; j < kParts; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& score = scores[j][half * 2 + i];
-        const float weight = expf(score - base);
-        state.sum[half] += weight;
-        score = weight * shared.value_scales[j * 8 + lane % 4 * 2 + i];
+        score = exp2_approx(score - base);
+        state.sum[half] += score;
+        if constexpr (kDType != DType::bf16)
+          score *= shared.value_scales[stage][j * 8 + lane % 4 * 2 + i];
       }
     }
   }
@@ -200,7 +247,7 @@ template <DType kDType, int kDim>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(AttentionArgs a, const PrefillChunk* chunks) {
   const PrefillChunk chunk = chunks[blockIdx.z];
-  const int row = static_cast<int>(blockIdx.x) * kRows;
+  const int row = (static_cast<int>(gridDim.x - 1 - blockIdx.x)) * kRows;  // the longest first
   if (row >= chunk.rows) return;
   Task task;
   task.table = a.tables + chunk.sequence * a.table_stride;
@@ -211,24 +258,34 @@ __global__ void __launch_bounds__(kThreads)
   task.position = chunk.first_position + row;
   task.first = first_key(a, task.position);
   task.end = task.position + task.rows;
+  task.every = first_key(a, task.end - 1);
+  task.slope = a.alibi_slopes == nullptr ? 0 : a.alibi_slopes[task.head];
   auto& shared = shared_memory<Shared<kDim>>();
+  const int begin = task.first / kTile<kDim> * kTile<kDim>;
+  load_tile<kDType>(a, task, begin, 0, shared);
+  copies_begun();
   load_queries(a, task, shared);
 
   // A sink is a score that came first. All four lanes of a row add up in the end; one has it.
   const bool sink = a.sinks != nullptr;
-  const float slope = a.alibi_slopes == nullptr ? 0 : a.alibi_slopes[task.head];
-  const float top = sink ? a.sinks[task.head] : kMinusInfinity;
+  const float top = sink ? a.sinks[task.head] * kLog2E : kMinusInfinity;
   const float sum = sink && threadIdx.x % 4 == 0 ? 1 : 0;
   RowState state{{top, top}, {sum, sum}};
   float out[kDim / 8][4] = {};
-  for (int begin = task.first / kTile<kDim> * kTile<kDim>; begin < task.end; begin += kTile<kDim>) {
-    load_tile<kDType>(a, task, begin, shared);
+  int stage = 0;
+  for (int tile = begin; tile < task.end; tile += kTile<kDim>) {
+    const int next = tile + kTile<kDim>;
+    if (next < task.end) load_tile<kDType>(a, task, next, 1 - stage, shared);
+    copies_begun();
+    wait_for_copies<1>();
     __syncthreads();
     float scores[kTile<kDim> / 8][4] = {};
-    multiply_keys(shared, scores);
-    soften<kDim>(a, task, shared, begin, slope, scores, state, out);
-    multiply_values(shared, scores, out);
+    multiply_keys(shared, stage, scores);
+    finish_scores<kDType>(a, task, shared, stage, tile, scores);
+    soften<kDType>(shared, stage, scores, state, out);
+    multiply_values(shared, stage, scores, out);
     __syncthreads();
+    stage = 1 - stage;
   }
   store_out<kDim>(a, task, state, out);
 }

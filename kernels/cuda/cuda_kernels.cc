@@ -86,6 +86,13 @@ void CudaKernels::store_kv(Tensor keys, Tensor values, std::span<const int64_t> 
   cuda::store_kv(keys, values, slots.data(), cache, stream_.handle());
 }
 
+void CudaKernels::rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing,
+                                Tensor cos, Tensor sin, std::span<const int64_t> slots,
+                                const KvCache& cache) const {
+  check(std::ssize(slots) == keys.rows, "rope_store_kv: one slot for each row");
+  cuda::rope_store_kv(q, keys, values, pairing, cos, sin, slots.data(), cache, stream_.handle());
+}
+
 struct CudaKernels::Attention {
   const Tensor& q;
   const KvCache& cache;

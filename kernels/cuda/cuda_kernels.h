@@ -30,6 +30,9 @@ class CudaKernels final : public Kernels {
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
+  void rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
+                     Tensor sin, std::span<const int64_t> slots,
+                     const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
   void activate(Activation activation, Tensor x, Tensor up, Tensor out) const override;

@@ -49,10 +49,14 @@ inline constexpr int64_t kMmaCols = 128;
 inline constexpr int64_t kMmaTokens = 8;
 inline constexpr int64_t kI8Cols = 16;  // of one vector
 
-// y = x w^T for bf16 and f8_e4m3 codes whose rows can be read 16 bytes at a time. x.rows is a
-// multiple of kMmaTokens, x.cols of kMmaCols.
+// y = x w^T for bf16 and f8_e4m3 codes whose rows can be read 16 bytes at a time. x.cols is a
+// multiple of kMmaCols.
 void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
 bool gemv_mma_fits(const Weight& w);
+// The same bits, x being rounded to bf16 on the way: of so few rows that the launch that is saved
+// counts for more than that every block reads them as they are.
+void gemv_mma(Tensor x, const Weight& w, const float* bias, Tensor y, Stream stream);
+bool gemv_mma_rounds(Tensor x);
 // The same for codes of i8; x.cols is a multiple of kI8Cols.
 void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
 // The same with float32 arithmetic, for any other; round: x is first rounded to bf16.

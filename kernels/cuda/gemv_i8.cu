@@ -47,6 +47,7 @@ __device__ void multiply(const GemvArgs& a, const uint8_t* w, int col, int (&sum
 // A warp takes a row of the weight.
 template <int kWidth, int kTokens>
 __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
+  wait_for_earlier();
   const int lane = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
   if (row >= a.rows) return;
@@ -88,9 +89,9 @@ void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stre
   const bool vectors = w.cols % kI8Cols == 0 && reinterpret_cast<uintptr_t>(w.data) % 16 == 0;
   auto with = [&](auto tokens) {
     if (vectors) {
-      launch(gemv_kernel<kI8Cols, tokens()>, at, stream, args);
+      launch_early(gemv_kernel<kI8Cols, tokens()>, at, stream, args);
     } else {
-      launch(gemv_kernel<1, tokens()>, at, stream, args);
+      launch_early(gemv_kernel<1, tokens()>, at, stream, args);
     }
   };
   y.rows <= 1 ? with(Constant<1>{}) : y.rows <= 4 ? with(Constant<4>{}) : with(Constant<16>{});

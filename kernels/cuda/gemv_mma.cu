@@ -4,6 +4,8 @@
 // The weight's 16 rows are the rows of fragment A, tokens are the columns of B, and sums are over
 // k. As a sum does not depend on the order of its terms' numbers, k is numbered so that each lane
 // reads 16 neighbouring bytes: lane 4g + t takes those of rows g and g + 8 at 16 t.
+#include <algorithm>
+
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/gemv.h"
@@ -14,12 +16,16 @@ namespace {
 
 constexpr int kMostWarps = 8;
 constexpr int kLaneBytes = 16;
+constexpr int kStagedTokens = 2;             // whose x blocks round themselves,
+constexpr int64_t kStagedBytes = 32 * 1024;  // where they have room for it
 
 struct GemvArgs {
   const std::byte* weight;
   const float* scales;
   const float* bias;
   const uint16_t* x;
+  const float* unrounded;  // kStage: in the place of x
+  int64_t x_stride;
   InputScales x_scales;
   float* y;
   int64_t y_stride;
@@ -66,12 +72,19 @@ __device__ Slice<kCodes> load_slice(const GemvArgs& a, int row, int col) {
   return slice;
 }
 
+// Eight columns of a token, zeros where there is none.
+__device__ inline Vec<uint32_t, 4> load_x(const uint16_t* x, bool there) {
+  if (!there) return {};
+  return load_as<Vec<uint32_t, 4>>(x);
+}
+
 // d += one vector of the weight times x, which points to the same columns of the lane's token.
 template <DType kCodes>
-__device__ void multiply(const Vec<uint32_t, 4> (&w)[2], const uint16_t* x, float (&d)[4]) {
+__device__ void multiply(const Vec<uint32_t, 4> (&w)[2], const uint16_t* x, bool there,
+                         float (&d)[4]) {
   using Words = Vec<uint32_t, 4>;
   if constexpr (kCodes == DType::bf16) {
-    const auto b = load_as<Words>(x);
+    const Words b = load_x(x, there);
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
       const uint32_t fa[4] = {w[0].at[i], w[1].at[i], w[0].at[i + 1], w[1].at[i + 1]};
@@ -79,7 +92,7 @@ __device__ void multiply(const Vec<uint32_t, 4> (&w)[2], const uint16_t* x, floa
       mma_bf16(d, fa, fb);
     }
   } else {
-    const Words b[2] = {load_as<Words>(x), load_as<Words>(x + 8)};
+    const Words b[2] = {load_x(x, there), load_x(x + 8, there)};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint32_t fa[4];
@@ -87,6 +100,22 @@ __device__ void multiply(const Vec<uint32_t, 4> (&w)[2], const uint16_t* x, floa
       e4m3_to_bf16(w[1].at[i], fa[1], fa[3]);
       const uint32_t fb[2] = {b[i / 2].at[i % 2 * 2], b[i / 2].at[i % 2 * 2 + 1]};
       mma_bf16(d, fa, fb);
+    }
+  }
+}
+
+// x, rounded to bf16, to shared memory: [tokens][x_cols], zeros behind its columns.
+__device__ inline void stage_x(const GemvArgs& a, uint16_t* to) {
+  constexpr int kColumns = 4;
+  for (int token = 0; token < a.tokens; ++token) {
+    const float* from = a.unrounded + token * a.x_stride;
+#pragma unroll 4
+    for (int c = static_cast<int>(threadIdx.x) * kColumns; c < a.x_cols;
+         c += static_cast<int>(blockDim.x) * kColumns) {
+      Vec<float, kColumns> x = {};
+      if (c < a.cols) x = load_as<Vec<float, kColumns>>(from + c);
+      store_as(to + token * a.x_cols + c, Vec<uint32_t, 2>{bf16x2_from_floats(x.at[0], x.at[1]),
+                                                           bf16x2_from_floats(x.at[2], x.at[3])});
     }
   }
 }
@@ -115,38 +144,66 @@ __device__ inline float x_scale(const GemvArgs& a, int token, int block) {
   return a.x_scales.at[token * a.x_scales.row_step + block * a.x_scales.block_step];
 }
 
-// A block takes kMmaRows rows; its warps take kMmaCols columns in turn.
+// total += the products of kMmaCols columns; `mine`: the lane's first.
 template <DType kCodes, ScaleKind kScales, int kTiles>
-__global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
+__device__ void multiply_slice(const GemvArgs& a, const Slice<kCodes>& slice, const uint16_t* x,
+                               int mine, float (&total)[kTiles][4]) {
   using S = Slice<kCodes>;
-  const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int panel = static_cast<int>(blockIdx.x);
-  constexpr int kStep = static_cast<int>(kMmaCols);
-  float total[kTiles][4] = {};
-  for (int col = warp * kStep; col < a.cols; col += warps * kStep) {
-    const int mine = col + t * S::kElements;
-    const auto slice = load_slice<kCodes>(a, panel * static_cast<int>(kMmaRows) + g, mine);
-    float sum[kTiles][4] = {};  // of these columns
+  const int block = mine / static_cast<int>(kMmaCols);
+  float sum[kTiles][4] = {};  // of these columns
 #pragma unroll
-    for (int v = 0; v < S::kVectors; ++v) {
+  for (int v = 0; v < S::kVectors; ++v) {
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const int64_t token = tile * kMmaTokens + g;
-        multiply<kCodes>(slice.at[v], a.x + token * a.x_cols + mine + v * 4 * S::kElements,
-                         kScales == ScaleKind::per_block ? sum[tile] : total[tile]);
-      }
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int token = tile * static_cast<int>(kMmaTokens) + g;
+      multiply<kCodes>(slice.at[v], x + int64_t{token} * a.x_cols + mine + v * 4 * S::kElements,
+                       token < a.tokens, kScales == ScaleKind::per_block ? sum[tile] : total[tile]);
     }
-    if constexpr (kScales == ScaleKind::per_block) {  // a panel has one for kScaleBlock columns
-      const float scale = a.scales[int64_t{panel} * ((a.cols + kStep - 1) / kStep) + col / kStep];
-      for (int tile = 0; tile < kTiles; ++tile) {
-        for (int i = 0; i < 4; ++i) {
-          const int token = tile * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
-          total[tile][i] += sum[tile][i] * x_scale(a, token, col / kStep) * scale;
-        }
+  }
+  if constexpr (kScales == ScaleKind::per_block) {  // a panel has one for kScaleBlock columns
+    const int blocks = (a.cols + static_cast<int>(kMmaCols) - 1) / static_cast<int>(kMmaCols);
+    const float scale = a.scales[int64_t{blockIdx.x} * blocks + block];
+    for (int tile = 0; tile < kTiles; ++tile) {
+      for (int i = 0; i < 4; ++i) {
+        const int token = tile * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
+        total[tile][i] += sum[tile][i] * x_scale(a, token, block) * scale;
       }
     }
   }
+}
+
+// A block takes kMmaRows rows; its warps take kMmaCols columns in turn. kStage: it rounds x itself.
+// Where that leaves registers for it, the next columns are on their way while some are multiplied.
+template <DType kCodes, ScaleKind kScales, int kTiles, bool kStage>
+__global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
+  constexpr bool kAhead = kCodes != DType::bf16 || kTiles == 1;
+  const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int row = static_cast<int>(blockIdx.x * kMmaRows) + g;
+  const int step = warps * static_cast<int>(kMmaCols);
+  int mine = warp * static_cast<int>(kMmaCols) + t * Slice<kCodes>::kElements;
+  Slice<kCodes> slice;
+  if constexpr (kAhead) slice = load_slice<kCodes>(a, row, mine);
+  wait_for_earlier();
+  const uint16_t* x = a.x;
+  if constexpr (kStage) {
+    auto* staged = &shared_memory<uint16_t>();
+    stage_x(a, staged);
+    __syncthreads();
+    x = staged;
+  }
+  float total[kTiles][4] = {};
+  const int end = a.cols + t * Slice<kCodes>::kElements;
+  while (mine < end) {
+    Slice<kCodes> next;
+    if constexpr (!kAhead) slice = load_slice<kCodes>(a, row, mine);
+    if constexpr (kAhead) next = load_slice<kCodes>(a, row, mine + step);
+    multiply_slice<kCodes, kScales, kTiles>(a, slice, x, mine, total);
+    if constexpr (kAhead) slice = next;
+    mine += step;
+  }
+  if constexpr (kStage) __syncthreads();  // its memory is used again
   float* partial = &shared_memory<float>();
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -164,14 +221,38 @@ template <DType kCodes, ScaleKind kScales>
 void launch_gemv(const GemvArgs& args, Stream stream) {
   const uint32_t warps = block_threads(ceil_div(args.cols, kMmaCols) * 32, kMostWarps * 32) / 32;
   const int tiles = args.tokens > kMmaTokens ? 2 : 1;
-  const Launch at{{static_cast<uint32_t>(ceil_div(args.rows, kMmaRows))},
-                  {warps * 32},
-                  warps * static_cast<uint32_t>(tiles * kMmaTokens * kMmaRows * 4)};
-  if (tiles == 1) {
-    launch(gemv_kernel<kCodes, kScales, 1>, at, stream, args);
+  const auto staged =
+      args.x == nullptr ? static_cast<uint32_t>(args.tokens * args.x_cols) * 2 : uint32_t{0};
+  const uint32_t sums = warps * static_cast<uint32_t>(tiles * kMmaTokens * kMmaRows * 4);
+  const Launch at{
+      {static_cast<uint32_t>(ceil_div(args.rows, kMmaRows))}, {warps * 32}, std::max(sums, staged)};
+  if (staged > 0) {
+    launch_early(gemv_kernel<kCodes, kScales, 1, true>, at, stream, args);
+  } else if (tiles == 1) {
+    launch_early(gemv_kernel<kCodes, kScales, 1, false>, at, stream, args);
   } else {
-    launch(gemv_kernel<kCodes, kScales, 2>, at, stream, args);
+    launch_early(gemv_kernel<kCodes, kScales, 2, false>, at, stream, args);
   }
+}
+
+// By the weight's codes.
+void launch_any(GemvArgs args, const Weight& w, const float* bias, Tensor y, Stream stream) {
+  args.weight = w.data;
+  args.scales = w.scales;
+  args.bias = bias;
+  args.y = y.row<float>(0);
+  args.y_stride = y.stride;
+  args.rows = static_cast<int>(w.rows);
+  args.cols = static_cast<int>(w.cols);
+  args.tokens = static_cast<int>(y.rows);
+  if (w.format.dtype == DType::bf16) {
+    return launch_gemv<DType::bf16, ScaleKind::none>(args, stream);
+  }
+  if (w.format.scales == ScaleKind::per_row) {
+    return launch_gemv<DType::f8_e4m3, ScaleKind::per_row>(args, stream);
+  }
+  check(w.format.scales == ScaleKind::per_block, "f8_e4m3 codes have scales");
+  launch_gemv<DType::f8_e4m3, ScaleKind::per_block>(args, stream);
 }
 
 }  // namespace
@@ -184,29 +265,31 @@ bool gemv_mma_fits(const Weight& w) {
          reinterpret_cast<uintptr_t>(w.data) % kLaneBytes == 0;
 }
 
-void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream stream) {
-  check(gemv_mma_fits(w) && x.rows % kMmaTokens == 0 && x.cols % kMmaCols == 0 &&
-            x.cols >= w.cols && y.rows <= x.rows && x.rows <= 2 * kMmaTokens,
+bool gemv_mma_rounds(Tensor x) {
+  const int64_t cols = ceil_div(x.cols, kMmaCols) * kMmaCols;
+  return x.rows <= kStagedTokens && x.rows * cols * 2 <= kStagedBytes && x.stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+}
+
+void gemv_mma(Tensor x, const Weight& w, const float* bias, Tensor y, Stream stream) {
+  check(gemv_mma_fits(w) && gemv_mma_rounds(x) && x.cols == w.cols && x.rows == y.rows,
         "operands that fragments fit");
-  const GemvArgs args{w.data,
-                      w.scales,
-                      bias,
-                      x.data,
-                      x.scales,
-                      y.row<float>(0),
-                      y.stride,
-                      static_cast<int>(w.rows),
-                      static_cast<int>(w.cols),
-                      static_cast<int>(x.cols),
-                      static_cast<int>(y.rows)};
-  if (w.format.dtype == DType::bf16) {
-    return launch_gemv<DType::bf16, ScaleKind::none>(args, stream);
-  }
-  if (w.format.scales == ScaleKind::per_row) {
-    return launch_gemv<DType::f8_e4m3, ScaleKind::per_row>(args, stream);
-  }
-  check(w.format.scales == ScaleKind::per_block, "f8_e4m3 codes have scales");
-  launch_gemv<DType::f8_e4m3, ScaleKind::per_block>(args, stream);
+  GemvArgs args{};
+  args.unrounded = x.row<float>(0);
+  args.x_stride = x.stride;
+  args.x_cols = static_cast<int>(ceil_div(x.cols, kMmaCols) * kMmaCols);
+  launch_any(args, w, bias, y, stream);
+}
+
+void gemv_mma(Bf16Rows x, const Weight& w, const float* bias, Tensor y, Stream stream) {
+  check(gemv_mma_fits(w) && x.cols % kMmaCols == 0 && x.cols >= w.cols && y.rows <= x.rows &&
+            x.rows <= 2 * kMmaTokens,
+        "operands that fragments fit");
+  GemvArgs args{};
+  args.x = x.data;
+  args.x_scales = x.scales;
+  args.x_cols = static_cast<int>(x.cols);
+  launch_any(args, w, bias, y, stream);
 }
 
 }  // namespace sluice::cuda

@@ -1,4 +1,6 @@
 // Arg-max of rows of logits, so that the rows themselves need not leave the device.
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/element.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ordered.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -8,7 +10,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 512;
+constexpr uint32_t kThreads = 1024;
 
 __device__ inline float from_ordered(uint32_t code) {
   constexpr uint32_t kSign = 0x80000000;
@@ -16,14 +18,29 @@ __device__ inline float from_ordered(uint32_t code) {
 }
 
 // One block a row. What is compared is the logit's code and behind it the id, lower ones first.
+template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     likeliest_kernel(const float* logits, int64_t stride, int cols, TokenLogit* out) {
+  wait_for_earlier();
+  constexpr int kAhead = 8;  // vectors that a thread reads before it uses the first
+  constexpr int kStep = static_cast<int>(kThreads) * kWidth;
   const float* row = logits + blockIdx.x * stride;
   unsigned long long best = 0;
-  for (int c = static_cast<int>(threadIdx.x); c < cols; c += kThreads) {
-    const uint32_t code = ordered(row[c]);
-    const uint32_t id = code == kNanCode ? 0 : static_cast<uint32_t>(c);
-    best = Larger{}(best, static_cast<unsigned long long>(code) << 32 | ~id);
+  for (int first = static_cast<int>(threadIdx.x) * kWidth; first < cols; first += kAhead * kStep) {
+    Vec<float, kWidth> values[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (first + i * kStep < cols)
+        values[i] = load_as<Vec<float, kWidth>>(row + first + i * kStep);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      for (int j = 0; j < kWidth && first + i * kStep < cols; ++j) {
+        const uint32_t code = ordered(values[i].at[j]);
+        const uint32_t id = code == kNanCode ? 0 : static_cast<uint32_t>(first + i * kStep + j);
+        best = Larger{}(best, static_cast<unsigned long long>(code) << 32 | ~id);
+      }
+    }
   }
   best = block_reduce(best, Larger{}, &shared_memory<unsigned long long>());
   if (threadIdx.x != 0) return;
@@ -36,8 +53,13 @@ __global__ void __launch_bounds__(kThreads)
 void likeliest(Tensor logits, TokenLogit* out, Stream stream) {
   check_likeliest(logits);
   if (logits.rows == 0) return;
-  launch(likeliest_kernel, {{static_cast<uint32_t>(logits.rows)}, {kThreads}, kThreads / 32 * 8},
-         stream, logits.row<float>(0), logits.stride, static_cast<int>(logits.cols), out);
+  const Launch at{{static_cast<uint32_t>(logits.rows)}, {kThreads}, kThreads / 32 * 8};
+  with_width(
+      [&](auto width) {
+        launch_early(likeliest_kernel<width()>, at, stream, logits.row<float>(0), logits.stride,
+                     static_cast<int>(logits.cols), out);
+      },
+      logits);
 }
 
 }  // namespace sluice::cuda

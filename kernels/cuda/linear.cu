@@ -50,8 +50,8 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
   }
   const bool round = compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
   if ((round || scales.at != nullptr) && gemv_mma_fits(w)) {
-    const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), padded(x.rows, kMmaTokens), cols,
-                           scales};
+    if (scales.at == nullptr && gemv_mma_rounds(x)) return gemv_mma(x, w, bias, y, stream);
+    const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), x.rows, cols, scales};
     round_rows_bf16(x, rounded, stream);
     return gemv_mma(rounded, w, bias, y, stream);
   }

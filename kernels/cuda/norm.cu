@@ -9,6 +9,7 @@ namespace sluice::cuda {
 namespace {
 
 constexpr uint32_t kMostThreads = 512;
+constexpr int kHeld = 4;  // vectors of a row that a thread keeps from one pass to the next
 
 struct NormArgs {
   float* x;         // with kAdd: the residual
@@ -24,39 +25,57 @@ struct NormArgs {
   float eps;
 };
 
-// Of one row's columns, those that a thread takes: kWidth at a time.
-template <int kWidth, class Body>
-__device__ void each_column(int cols, Body body) {
+// Of one row's columns those that a thread takes, kWidth at a time: body(column, values), which may
+// change them. They are read once, as far as `held` has room.
+template <int kWidth, class Load, class Body>
+__device__ void each_column(int cols, Vec<float, kWidth> (&held)[kHeld], Load load, Body body) {
   const int step = static_cast<int>(blockDim.x) * kWidth;
-  for (int c = static_cast<int>(threadIdx.x) * kWidth; c < cols; c += step) body(c);
+  const int first = static_cast<int>(threadIdx.x) * kWidth;
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    if (first + i * step < cols) body(first + i * step, held[i]);
+  }
+  for (int c = first + kHeld * step; c < cols; c += step) {
+    auto v = load(c);
+    body(c, v);
+  }
 }
 
 // One block a row, or a part of it: a pass that adds and sums squares (of a layer norm: elements,
-// and then the squares of what the mean leaves), another that scales what the first has left in the
-// cache.
+// and then the squares of what the mean leaves), another that scales.
 template <DType kWeight, int kWidth, bool kAdd, bool kLayer>
 __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormArgs a) {
+  wait_for_earlier();
   using Values = Vec<float, kWidth>;
   using Codes = Vec<typename Element<kWeight>::Code, kWidth>;
   float* x = a.x + blockIdx.x * a.x_stride + int64_t{blockIdx.y} * a.cols;
   float* y = a.y + blockIdx.x * a.y_stride + int64_t{blockIdx.y} * a.cols;
   const float count = static_cast<float>(a.cols);
-  float sum = 0, mean = 0;
-  each_column<kWidth>(a.cols, [&](int c) {
-    auto v = load_as<Values>(x + c);
+  auto load = [&](int c) { return load_as<Values>(x + c); };
+  auto load_added = [&](int c) {
+    auto v = load(c);
     if constexpr (kAdd) {
       const auto by = load_as<Values>(a.by + blockIdx.x * a.by_stride + c);
       for (int i = 0; i < kWidth; ++i) v.at[i] += by.at[i];
-      store_as(x + c, v);
     }
+    return v;
+  };
+  Values held[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int c = static_cast<int>(i * blockDim.x + threadIdx.x) * kWidth;
+    if (c < a.cols) held[i] = load_added(c);
+  }
+  float sum = 0, mean = 0;
+  each_column<kWidth>(a.cols, held, load_added, [&](int c, Values& v) {
+    if constexpr (kAdd) store_as(x + c, v);
     for (int i = 0; i < kWidth; ++i) sum += kLayer ? v.at[i] : v.at[i] * v.at[i];
   });
   sum = block_reduce(sum, Plus{}, &shared_memory<float>());
   if constexpr (kLayer) {
     mean = sum / count;
     sum = 0;
-    each_column<kWidth>(a.cols, [&](int c) {
-      const auto v = load_as<Values>(x + c);
+    each_column<kWidth>(a.cols, held, load, [&](int, Values& v) {
       for (int i = 0; i < kWidth; ++i) sum += (v.at[i] - mean) * (v.at[i] - mean);
     });
     __syncthreads();
@@ -64,8 +83,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormArgs a) {
   }
   const float scale = rsqrtf(sum / count + a.eps);
   const auto* weight = static_cast<const typename Element<kWeight>::Code*>(a.weight);
-  each_column<kWidth>(a.cols, [&](int c) {
-    auto v = load_as<Values>(x + c);
+  each_column<kWidth>(a.cols, held, load, [&](int c, Values& v) {
     const auto w = load_as<Codes>(weight + c);
     float unit = 1;
     if constexpr (dtype_is_code(kWeight)) unit = a.scales[c / a.columns_of_scale];
@@ -102,7 +120,7 @@ void launch_norm(Tensor x, Tensor by, const Weight& weight, const NormParams& pa
     const uint32_t threads = block_threads(cols / width, kMostThreads);
     const auto parts = static_cast<uint32_t>(x.cols / cols);
     const Launch at{{static_cast<uint32_t>(x.rows), parts}, {threads}, threads / 32 * 4};
-    launch(norm_kernel<dtype(), width(), kAdd, kLayer>, at, stream, args);
+    launch_early(norm_kernel<dtype(), width(), kAdd, kLayer>, at, stream, args);
   };
   with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8>(
       weight.format.dtype, [&](auto dtype) {

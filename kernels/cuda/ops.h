@@ -61,6 +61,9 @@ void check_paged_cache(const KvCache& cache);
 // offset, or negative for a row that is not stored.
 void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& cache,
               Stream stream);
+// rope() of q and keys, whose heads are of cache.key_dim, and store_kv(), in one launch.
+void rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
+                   Tensor sin, const int64_t* slots, const KvCache& cache, Stream stream);
 
 // What a layer's attention is like, besides its shapes.
 struct AttentionSettings {
@@ -82,8 +85,9 @@ struct BlockTables {
 // Decode: each row attends to what its sequence has up to itself. q [n, heads * key_dim], out
 // [n, heads * value_dim].
 // Partitions of kPartition positions, from position 0, go to blocks of their own and are then
-// combined in order (FlashDecoding). sequences, positions [n], on the device; `longest`: the
-// largest position + 1. workspace: decode_workspace_bytes, aligned to 16 bytes.
+// combined in order (FlashDecoding); a single one is the result as it is. sequences, positions [n],
+// on the device; `longest`: the largest position + 1. workspace: decode_workspace_bytes, aligned to
+// 16 bytes.
 inline constexpr int64_t kPartition = 512;
 struct DecodeRows {
   const int32_t* sequences = nullptr;

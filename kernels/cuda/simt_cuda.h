@@ -11,17 +11,56 @@
 
 namespace sluice::cuda {
 
+// Whether it is compiled for GPUs that have wait_for_earlier(), which is so of all kernels or none.
+template <class... Params>
+bool may_start_early(void (*kernel)(Params...)) {
+  static const bool may = [kernel] {
+    cudaFuncAttributes compiled;
+    check_cuda(cudaFuncGetAttributes(&compiled, kernel), "asking for a kernel");
+    return compiled.ptxVersion >= 90;
+  }();
+  return may;
+}
+
 template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), const Launch& at, cudaStream_t stream, Args... args) {
+void launch_as(void (*kernel)(Params...), const Launch& at, cudaStream_t stream, bool early,
+               Args... args) {
   constexpr uint32_t kWithoutAsking = 48 * 1024;  // CUDA C++ Programming Guide, "Shared Memory"
   if (at.shared_bytes > kWithoutAsking) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(at.shared_bytes)),
                "shared memory for a kernel");
   }
-  kernel<<<dim3(at.grid.x, at.grid.y, at.grid.z), dim3(at.block.x, at.block.y, at.block.z),
-           at.shared_bytes, stream>>>(args...);
-  check_cuda(cudaGetLastError(), "launching a kernel");
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(at.grid.x, at.grid.y, at.grid.z);
+  config.blockDim = dim3(at.block.x, at.block.y, at.block.z);
+  config.dynamicSmemBytes = at.shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...),
+             "launching a kernel");
+}
+
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), const Launch& at, cudaStream_t stream, Args... args) {
+  launch_as(kernel, at, stream, false, args...);
+}
+template <class... Params, class... Args>
+void launch_early(void (*kernel)(Params...), const Launch& at, cudaStream_t stream, Args... args) {
+  launch_as(kernel, at, stream, may_start_early(kernel), args...);
+}
+
+// CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization". The next kernel
+// may take what room there is as soon as all blocks of this one have begun.
+__device__ __forceinline__ void wait_for_earlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 template <class T>
@@ -75,6 +114,25 @@ __device__ __forceinline__ void store_as(void* p, const V& v) {
   *static_cast<typename Word<sizeof(V)>::Type*>(p) = word;
 }
 
+// PTX ISA, "cp.async"
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool there) {
+  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(at), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copies_begun() { asm volatile("cp.async.commit_group;"); }
+template <int kLeft>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kLeft) : "memory");
+}
+
+__device__ __forceinline__ float exp2_approx(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
 __device__ __forceinline__ uint32_t bf16x2_from_floats(float low, float high) {
   uint32_t pair;  // PTX ISA, "cvt": the first operand becomes the upper half
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));

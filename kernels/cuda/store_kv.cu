@@ -1,9 +1,8 @@
 // Reshape-and-cache: new keys and values into their blocks, rounded or quantized.
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/element.h"
-#include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/rope.cuh"
 #include "kernels/launch_checks.h"
 
 namespace sluice::cuda {
@@ -37,22 +36,22 @@ __device__ float token_scale(const float* x, int dim, float* stored) {
   return scale;
 }
 
-// A warp (x) stores one head of one token's keys or values; blocks: token, heads, keys or values.
+// A warp (x) stores one head of row blockIdx.x: of its keys (0) or values (1).
 template <DType kDType>
-__global__ void __launch_bounds__(kWarpsOfBlock * 32) store_kernel(StoreArgs a) {
+__device__ void store_head(const StoreArgs& a, int which, int head) {
   using Code = typename Element<kDType>::Code;
   const int64_t slot = a.slots[blockIdx.x];
-  const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
-  if (slot < 0 || head >= a.heads) return;
-  const int which = static_cast<int>(blockIdx.z), dim = a.dim[which];
-  const float* from = a.from[which] + blockIdx.x * a.stride[which] + int64_t{head} * dim;
-  std::byte* block = a.to[which] + slot / a.block_size * a.block_stride;
+  if (slot < 0) return;
+  auto of = [which](const auto& both) { return which == 0 ? both[0] : both[1]; };
+  const int dim = of(a.dim);
+  const float* from = of(a.from) + blockIdx.x * of(a.stride) + int64_t{head} * dim;
+  std::byte* block = of(a.to) + slot / a.block_size * a.block_stride;
   const int64_t token = int64_t{head} * a.block_size + slot % a.block_size;  // in the block
   auto* to = reinterpret_cast<Code*>(block) + token * dim;
   float scale = 1;
   if constexpr (sizeof(Code) == 1) {
     const int64_t elements = int64_t{a.heads} * a.block_size * dim;
-    scale = a.scale[which];
+    scale = of(a.scale);
     if (scale == 0) {
       scale = token_scale<kDType>(from, dim, reinterpret_cast<float*>(block + elements) + token);
     }
@@ -60,6 +59,63 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) store_kernel(StoreArgs a) 
   for (int d = static_cast<int>(threadIdx.x); d < dim; d += 32) {
     to[d] = Element<kDType>::encode(from[d] / scale);
   }
+}
+
+// Blocks: token, heads, keys or values.
+template <DType kDType>
+__global__ void __launch_bounds__(kWarpsOfBlock * 32) store_kernel(StoreArgs a) {
+  wait_for_earlier();
+  const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (head < a.heads) store_head<kDType>(a, static_cast<int>(blockIdx.z), head);
+}
+
+struct Rotated {
+  RopeTables tables;
+  float* q;
+  float* keys;
+  int64_t q_stride, keys_stride;
+  int heads;  // of queries
+};
+
+// Blocks: token, heads: those of queries, keys and values.
+template <DType kDType>
+__global__ void __launch_bounds__(kWarpsOfBlock * 32) rope_store_kernel(Rotated r, StoreArgs a) {
+  wait_for_earlier();
+  int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (head >= r.heads + 2 * a.heads) return;
+  const bool query = head < r.heads;
+  if (!query) head -= r.heads;
+  const int which = query || head < a.heads ? 0 : 1;
+  if (which == 0) {
+    float* x = query ? r.q + blockIdx.x * r.q_stride : r.keys + blockIdx.x * r.keys_stride;
+    for (int i = static_cast<int>(threadIdx.x); i < r.tables.half; i += 32)
+      rotate_pair(r.tables, x + int64_t{head} * a.dim[0], i);
+  }
+  if (query) return;
+  __syncwarp();  // other lanes store what this one has rotated
+  store_head<kDType>(a, which, head - which * a.heads);
+}
+
+StoreArgs store_args(const Tensor& keys, const Tensor& values, const int64_t* slots,
+                     const KvCache& cache) {
+  check_paged_cache(cache);
+  check(keys.rows == values.rows && keys.cols == cache.kv_heads * cache.key_dim &&
+            values.cols == cache.kv_heads * cache.value_dim,
+        "store_kv: a row has all heads");
+  return {{keys.row<float>(0), values.row<float>(0)},
+          {keys.stride, values.stride},
+          {cache.keys, cache.values},
+          {cache.key_scale, cache.value_scale},
+          slots,
+          cache.block_stride,
+          static_cast<int>(cache.block_size),
+          static_cast<int>(cache.kv_heads),
+          {static_cast<int>(cache.key_dim), static_cast<int>(cache.value_dim)}};
+}
+
+Launch warp_a_head(int64_t rows, int64_t heads, uint32_t kinds) {
+  const auto blocks = static_cast<uint32_t>(ceil_div(heads, int64_t{kWarpsOfBlock}));
+  return {{static_cast<uint32_t>(rows), blocks, kinds}, {32, kWarpsOfBlock}};
 }
 
 }  // namespace
@@ -76,26 +132,30 @@ void check_paged_cache(const KvCache& cache) {
 
 void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& cache,
               Stream stream) {
-  check_paged_cache(cache);
-  check(keys.rows == values.rows && keys.cols == cache.kv_heads * cache.key_dim &&
-            values.cols == cache.kv_heads * cache.value_dim,
-        "store_kv: a row has all heads");
+  const StoreArgs args = store_args(keys, values, slots, cache);
   if (keys.rows == 0) return;
-  const StoreArgs args{{keys.row<float>(0), values.row<float>(0)},
-                       {keys.stride, values.stride},
-                       {cache.keys, cache.values},
-                       {cache.key_scale, cache.value_scale},
-                       slots,
-                       cache.block_stride,
-                       static_cast<int>(cache.block_size),
-                       static_cast<int>(cache.kv_heads),
-                       {static_cast<int>(cache.key_dim), static_cast<int>(cache.value_dim)}};
-  const uint32_t heads = static_cast<uint32_t>(cache.kv_heads);
-  const Launch at{{static_cast<uint32_t>(keys.rows), (heads + kWarpsOfBlock - 1) / kWarpsOfBlock,
-                   cache.latent ? 1u : 2u},
-                  {32, kWarpsOfBlock}};
+  const Launch at = warp_a_head(keys.rows, cache.kv_heads, cache.latent ? 1 : 2);
   with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(
-      cache.dtype, [&](auto dtype) { launch(store_kernel<dtype()>, at, stream, args); });
+      cache.dtype, [&](auto dtype) { launch_early(store_kernel<dtype()>, at, stream, args); });
+}
+
+void rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
+                   Tensor sin, const int64_t* slots, const KvCache& cache, Stream stream) {
+  const StoreArgs args = store_args(keys, values, slots, cache);
+  check(!cache.latent && q.rows == keys.rows, "rope_store_kv: rows of all three");
+  check_rope(q, cache.key_dim, cos, sin);
+  check_rope(keys, cache.key_dim, cos, sin);
+  if (keys.rows == 0) return;
+  const Rotated rotated{rope_tables(pairing, cos, sin),
+                        q.row<float>(0),
+                        keys.row<float>(0),
+                        q.stride,
+                        keys.stride,
+                        static_cast<int>(q.cols / cache.key_dim)};
+  const Launch at = warp_a_head(keys.rows, rotated.heads + 2 * cache.kv_heads, 1);
+  with_dtype<DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2>(cache.dtype, [&](auto dtype) {
+    launch_early(rope_store_kernel<dtype()>, at, stream, rotated, args);
+  });
 }
 
 }  // namespace sluice::cuda

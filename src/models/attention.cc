@@ -3,6 +3,11 @@
 #include <cmath>
 
 namespace sluice {
+namespace {
+
+Tensor angles(const Tensor& all, const Share& of) { return all.columns(of.begin, of.count); }
+
+}  // namespace
 
 Attention::Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_t layer, Rank rank)
     : Module(name_in_layer(spec.name, layer)),
@@ -34,10 +39,9 @@ const Norm* Attention::add_norm(const NormSpec& spec, int64_t layer) {
   return &add_child<Norm>(name_in_layer(spec.name, layer), spec_.head_dim, spec.params, spec.bias);
 }
 
-void Attention::turn(const Kernels& kernels, const StepRows& step, const Share& angles,
+void Attention::turn(const Kernels& kernels, const StepRows& step, const Share& of,
                      Tensor heads) const {
-  kernels.rope(heads, spec_.head_dim, *spec_.rope, step.cos.columns(angles.begin, angles.count),
-               step.sin.columns(angles.begin, angles.count));
+  kernels.rope(heads, spec_.head_dim, *spec_.rope, angles(step.cos, of), angles(step.sin, of));
 }
 
 void Attention::forward(const Context& context, const StepRows& step, const KvRows& kv,
@@ -45,17 +49,21 @@ void Attention::forward(const Context& context, const StepRows& step, const KvRo
   const Kernels& kernels = context.kernels;
   Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
   qkv_->forward(context, x, qkv);
-  Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1);
-  for (bool after_rope : {false, true}) {
-    if (after_rope && spec_.rope) {
-      turn(kernels, step, query_angles_, q);
-      turn(kernels, step, key_angles_, k);
-    }
-    if (after_rope != spec_.norms_after_rope) continue;
+  Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1), v = qkv_->part(qkv, 2);
+  auto normalize = [&] {
     if (q_norm_ != nullptr) q_norm_->forward(kernels, q, q);
     if (k_norm_ != nullptr) k_norm_->forward(kernels, k, k);
+  };
+  if (!spec_.norms_after_rope) normalize();
+  if (spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin) {
+    kernels.rope_store_kv(q, k, v, *spec_.rope, angles(step.cos, key_angles_),
+                          angles(step.sin, key_angles_), kv.slots, cache);
+  } else {
+    if (spec_.rope) turn(kernels, step, query_angles_, q);
+    if (spec_.rope) turn(kernels, step, key_angles_, k);
+    if (spec_.norms_after_rope) normalize();
+    kernels.store_kv(k, v, kv.slots, cache);
   }
-  kernels.store_kv(k, qkv_->part(qkv, 2), kv.slots, cache);
   AttentionParams params;
   params.scale =
       spec_.scale != 0 ? spec_.scale : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));

@@ -29,7 +29,7 @@ class Attention : public Module {
 
  private:
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
-  void turn(const Kernels& kernels, const StepRows& step, const Share& angles, Tensor heads) const;
+  void turn(const Kernels& kernels, const StepRows& step, const Share& of, Tensor heads) const;
 
   const AttentionSpec& spec_;
   Share key_angles_, query_angles_;        // the columns of a step's cos and sin

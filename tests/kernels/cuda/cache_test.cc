@@ -118,6 +118,43 @@ TEST(CudaCache, StoresKeysAndValuesBitForBit) {
   }
 }
 
+// Rotated queries, and blocks that hold rotated keys, as by two ropes and a store.
+TEST(CudaCache, RopeAndStoreAreThreeInOne) {
+  Random random("CudaCache.RopeAndStoreAreThreeInOne");
+  for (auto [shape, heads, rope_dim] : {std::tuple{Shape{1, 8, 2, 8}, 3, 8},
+                                        {Shape{2, 128, 16, 128}, 8, 128},
+                                        {Shape{3, 80, 16, 64}, 3, 20}}) {
+    for (DType dtype : {DType::bf16, DType::f8_e4m3}) {
+      for (RopePairing pairing : {RopePairing::halves, RopePairing::neighbours}) {
+        const Matrix q = Matrix::random(5, heads * shape.key_dim, random);
+        const Matrix k = Matrix::random(5, shape.heads * shape.key_dim, random);
+        const Matrix v = Matrix::random(5, shape.heads * shape.value_dim, random);
+        DeviceMatrix cos(Matrix::random(5, rope_dim / 2, random), 2);
+        DeviceMatrix sin(Matrix::random(5, rope_dim / 2, random), 0);
+        Buffer<int64_t> slots(std::vector<int64_t>{7, 0, 3, -1, 4});
+        auto made = [&](bool at_once) {
+          DeviceMatrix on_q(q, 4), on_k(k, 0), on_v(v, 8);
+          Cache cache(shape, dtype, 0);
+          if (at_once) {
+            cuda::rope_store_kv(on_q.tensor(), on_k.tensor(), on_v.tensor(), pairing, cos.tensor(),
+                                sin.tensor(), slots.data(), cache.view, stream());
+          } else {
+            for (const Tensor& x : {on_q.tensor(), on_k.tensor()})
+              cuda::rope(x, shape.key_dim, pairing, cos.tensor(), sin.tensor(), stream());
+            cuda::store_kv(on_k.tensor(), on_v.tensor(), slots.data(), cache.view, stream());
+          }
+          std::vector<float> rotated;
+          const Matrix all = on_q.copy();
+          for (int64_t r = 0; r < all.rows(); ++r)
+            for (int64_t c = 0; c < all.cols(); ++c) rotated.push_back(all.at(r, c));
+          return std::tuple{rotated, cache.keys->copy(), cache.values->copy()};
+        };
+        EXPECT_EQ(made(true), made(false));
+      }
+    }
+  }
+}
+
 // The reference kernel and the loops above agree where both are defined.
 TEST(CudaCache, StoresWhatTheReferenceStores) {
   Random random("CudaCache.StoresWhatTheReferenceStores");

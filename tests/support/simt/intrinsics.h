@@ -15,6 +15,12 @@ void launch(void (*kernel)(Params...), const Launch& at, CUstream_st* stream, Ar
   stream == nullptr ? run() : stream->owner->put(stream, run);  // null: at once
 }
 
+template <class... Params, class... Args>
+void launch_early(void (*kernel)(Params...), const Launch& at, CUstream_st* stream, Args... args) {
+  launch(kernel, at, stream, args...);
+}
+inline void wait_for_earlier() {}
+
 template <class T>
 T& shared_memory() {
   return *reinterpret_cast<T*>(simt::dynamic_shared());
@@ -42,6 +48,17 @@ void store_as(void* p, const V& v, SimtWhere where = SimtWhere::current()) {
   check_aligned<V>(p, where);
   std::memcpy(p, &v, sizeof v);
 }
+
+inline void copy_async(void* to, const void* from, bool there,
+                       SimtWhere where = SimtWhere::current()) {
+  check_aligned<uint4>(from, where);
+  check_aligned<uint4>(to, where);
+  there ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
+}
+inline void copies_begun() {}
+template <int kLeft>
+void wait_for_copies() {}
+inline float exp2_approx(float x) { return std::exp2(x); }
 
 inline float bf16_half(uint32_t pair, int half) {
   return bf16_to_float(static_cast<uint16_t>(pair >> (16 * half)));
