@@ -23,6 +23,9 @@ constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
                             {{512 * KiB, 2 * MiB}, 16, 0.76},
                             {{256 * KiB, MiB}, 8, 0.62}}};
 
+// Of a prompt, in one step of a device with memory of its own: its products are faster then.
+constexpr int64_t kDeviceRows = 2048;
+
 // A disk that is fastest with less in flight needs no more staging than that.
 Efforts efforts_for(const io::ReadShape& read) {
   constexpr uint64_t kSlots = 16;
@@ -234,6 +237,16 @@ class Attempts {
     });
   }
 
+  // The same plan with as many rows as a device wants, where a share of its memory has room.
+  MemoryPlan with_device_rows(MemoryPlan plan, uint64_t budget) {
+    if (!own_memory() || plan.chunk_rows < plan.effort.chunk_rows) return plan;
+    Effort wide = plan.effort;
+    wide.chunk_rows = std::max(wide.chunk_rows, kDeviceRows);
+    MemoryPlan wider = resident(wide);
+    const uint64_t rows = wider.device.activations + wider.device.workspace;
+    return rows <= shape_.device_budget / 4 && fits(wider, budget) ? wider : plan;
+  }
+
   // A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
   Effort with_more_rows(const Effort& effort, uint64_t budget) {
     Effort wide = effort;
@@ -367,7 +380,7 @@ MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape&
   for (const Effort& effort : efforts_for(shape.read)) {
     if (attempts.leaves()) break;
     MemoryPlan plan = attempts.resident(effort);
-    if (attempts.fits(plan, budget)) return plan;
+    if (attempts.fits(plan, budget)) return attempts.with_device_rows(std::move(plan), budget);
   }
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
