@@ -131,8 +131,9 @@ inline double relative_difference(const Outcome& a, const Outcome& b) {
 // How much that may be between a GPU and a CPU, some 2.5 times what it is: sums are in another
 // order, and codes fall otherwise; in bf16 attention, too, which is rounded where many rows or the
 // CPU compute it. Where that moves an activation to the next code of E4M3, it moves by a 16th.
-// own_functions: the GPU's own, which differ in the last bits. Where inputs are rounded to codes,
-// one that falls otherwise by that is enough for all that follow it to fall as they will.
+// own_functions: the GPU's own, which differ in the last bits. That is enough for a code of an
+// input to fall otherwise; one, moved by one, changes the logits of a small model by 0.002 in the
+// median, and by 0.02 at most.
 inline double most_difference_of_devices(std::string_view scheme, DtypeChoice dtype,
                                          std::optional<DType> kv_dtype, bool own_functions) {
   const bool dynamic = scheme.starts_with("fp8_dynamic"), of_inputs = dynamic || scheme == "int8";
