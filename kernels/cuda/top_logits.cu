@@ -1,18 +1,14 @@
 // The largest logits of rows, so that the rows themselves need not leave the device: a radix
 // selection, which finds the k-th largest eight bits at a time, and then takes all from there on.
-#include <bit>
-
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ordered.cuh"
-#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/simt.h"
 #include "kernels/launch_checks.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 1024;
-constexpr int kAhead = 8;  // logits that a thread reads before it uses the first
+constexpr uint32_t kThreads = 512;
 constexpr int kDigitBits = 8;
 constexpr uint32_t kDigits = 1 << kDigitBits;
 
@@ -31,54 +27,21 @@ __device__ inline void choose_digit(Shared& shared, uint32_t least, uint32_t lef
   shared.left = left;
 }
 
-// body(column, code) for all of a row, in whole warps; where there is none, the column is negative.
-template <class Body>
-__device__ void each_logit(const float* row, int cols, Body body) {
-  constexpr int kStep = static_cast<int>(kThreads);
-  for (int base = 0; base < cols; base += kAhead * kStep) {
-    float values[kAhead] = {};
-    const int first = base + static_cast<int>(threadIdx.x);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (first + i * kStep < cols) values[i] = row[first + i * kStep];
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int c = first + i * kStep;
-      body(c < cols ? c : -1, ordered(values[i]));
-    }
-  }
-}
-
-// Adds one for each lane that counts. Most have one of a few digits: each is added once.
-__device__ inline void count_together(Shared& shared, uint32_t digit, bool counts) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (uint32_t left = __ballot_sync(kAllLanes, counts); left != 0;) {
-    const int leader = std::countr_zero(left);
-    const uint32_t its = __shfl_sync(kAllLanes, digit, leader);
-    const uint32_t equal = __ballot_sync(kAllLanes, counts && digit == its);
-    if (lane == leader) atomicAdd(&shared.counts[its], static_cast<uint32_t>(std::popcount(equal)));
-    left &= ~equal;
-  }
-}
-
 // One block a row.
 __global__ void __launch_bounds__(kThreads)
     top_kernel(const float* logits, int64_t stride, int cols, uint32_t k, TopLogits out) {
   auto& shared = shared_memory<Shared>();
   const float* row = logits + blockIdx.x * stride;
+  const int first = static_cast<int>(threadIdx.x);
   uint32_t least = 0, left = k;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
     for (uint32_t i = threadIdx.x; i < kDigits; i += kThreads) shared.counts[i] = 0;
     __syncthreads();
-    each_logit(row, cols, [&](int c, uint32_t code) {
-      const uint32_t digit = code >> shift & (kDigits - 1);
-      if (shift + kDigitBits == 32) {
-        count_together(shared, digit, c >= 0);
-      } else if (c >= 0 && (code ^ least) >> (shift + kDigitBits) == 0) {
-        atomicAdd(&shared.counts[digit], 1u);
-      }
-    });
+    for (int c = first; c < cols; c += kThreads) {
+      const uint32_t code = ordered(row[c]);
+      const bool same = shift + kDigitBits == 32 || (code ^ least) >> (shift + kDigitBits) == 0;
+      if (same) atomicAdd(&shared.counts[code >> shift & (kDigits - 1)], 1u);
+    }
     __syncthreads();
     if (threadIdx.x == 0) choose_digit(shared, least, left, shift);
     __syncthreads();
@@ -87,11 +50,11 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (threadIdx.x == 0) shared.taken = 0;
   __syncthreads();
-  each_logit(row, cols, [&](int c, uint32_t code) {
-    if (c < 0 || code < least) return;
+  for (int c = first; c < cols; c += kThreads) {
+    if (ordered(row[c]) < least) continue;
     const int at = atomicAdd(&shared.taken, 1);
     if (at < out.most) out.tokens[blockIdx.x * out.most + at] = {row[c], c};
-  });
+  }
   __syncthreads();
   if (threadIdx.x == 0) out.counts[blockIdx.x] = shared.taken;
 }
