@@ -35,11 +35,11 @@ struct CheckpointFile {
   std::filesystem::path path;  // to open: absolute, without symbolic links
   uint64_t size = 0;           // bytes
   int64_t mtime_ns = 0;
-  // Of whatever changes the inode. None: of a file whose bytes are checked in another way.
+  // Time of the inode's last change. None: the file's bytes are checked in another way.
   std::optional<int64_t> ctime_ns = {};
   uint64_t links = 0;
   uint64_t inode = 0;
-  uint64_t device = 0;  // that holds it (st_dev)
+  uint64_t device = 0;  // the device that holds it (st_dev)
 };
 
 // Opens an existing regular file for reading. Directories, devices and FIFOs are refused, and a

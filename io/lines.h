@@ -22,7 +22,7 @@ class LineReader {
   // What is longer than `most` is passed over. The file outlives this.
   LineReader(const InputFile& file, uint64_t most)
       : file_(file), most_(most), buffer_(kBuffer, '\0') {}
-  // Those that are not blank.
+  // The next line that is not blank; nullopt at the end.
   std::optional<Line> next();
 
  private:

@@ -28,7 +28,7 @@
 
 namespace sluice::io {
 
-// Of slots, chunks and what they read. A file that needs more for O_DIRECT is read through the page
+// Alignment of slots, chunks and reads [bytes]. A file that needs more is read through the page
 // cache.
 inline constexpr uint64_t kDirectAlignment = 4096;
 
@@ -43,7 +43,7 @@ struct ReadRequest {
   uint64_t offset = 0;
   uint64_t length = 0;       // 1 .. max_read(); up to slot_bytes where offset is aligned
   uint64_t tag = 0;          // the caller's
-  uint64_t chunk_bytes = 0;  // of its reads, no fewer than the reader's; 0: the reader's
+  uint64_t chunk_bytes = 0;  // of each read, at least the reader's; 0: the reader's
 };
 
 struct ReadResult {

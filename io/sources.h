@@ -56,7 +56,7 @@ class Sources {
 
   std::vector<CheckpointFile> files_;
   std::vector<File> states_;  // of files_
-  // Of each of the checkpoint's files, itself first; and of the extra file.
+  // Copies of each file of the checkpoint, the file itself first; then of the extra file.
   std::vector<std::vector<uint32_t>> copies_;
   uint32_t extra_file_ = 0;
   size_t checkpoint_files_ = 0;  // of files_, copies included

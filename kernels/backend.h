@@ -17,7 +17,7 @@ struct WorkspaceBytes {
   uint64_t host = 0;
 };
 
-// The same as memory, each on a page's border; host memory is pinned if it can be.
+// Memory of these sizes, each begun on a page's border; host memory is pinned where possible.
 struct Workspace {
   std::span<std::byte> device;
   std::span<std::byte> host;
@@ -30,7 +30,7 @@ class Backend {
   // How linear layers take their matrices.
   virtual WeightLayout matrix_layout() const = 0;
 
-  // Error(refused) for a KV cache that the kernels have no code for.
+  // Throws Error(refused) for a KV cache that the kernels do not support.
   virtual void check_supported(const KvCache& cache) const = 0;
 
   // Kernels whose ops are work of `stream`. Stream, memory and backend outlive them.

@@ -39,12 +39,12 @@ enum class RopePairing : uint8_t { halves, neighbours };
 
 // Some consecutive tokens of one sequence that are computed together.
 struct SequenceChunk {
-  int64_t first_row = 0;  // of the batch's matrices
+  int64_t first_row = 0;  // row of the batch's matrices
   int64_t rows = 0;
   int64_t first_position =
       0;  // of the first row within its sequence; its keys are stored before attention is called
-  // Token position / block_size → block. -1: one that lies wholly before what the first row
-  // attends to, and is not touched.
+  // Token position / block_size → block. -1: the block lies wholly before what the first row
+  // attends to, and is not read.
   std::span<const int32_t> block_table;
 };
 
@@ -57,8 +57,8 @@ struct KvRows {
   const DeviceChunks* on_device = nullptr;  // what upload() has made of the chunks; the backend's
 };
 
-// All that the launches of a step depend on, where that is all: steps of one shape are the same
-// work on other values, which lie in the same places of the device's memory.
+// Everything that the launches of a step depend on. Steps of one shape are the same launches on
+// other values, which lie in the same places of the device's memory.
 struct LaunchShape {
   int64_t rows = 0;
   int64_t longest = 0;  // positions that a sequence has at most
@@ -67,12 +67,12 @@ struct LaunchShape {
 
 // What ops look up for the rows of a step.
 struct StepRows {
-  std::span<const int32_t> ids;              // [rows]
-  std::span<const int32_t> host_ids;         // the same in host memory
-  std::span<const KvRows> kv;                // of each group of layers
-  Tensor cos, sin;                           // [rows, rope dim / 2]
-  std::optional<LaunchShape> launches = {};  // what upload() has found; none: they depend on more
-  std::span<const int32_t> positions = {};   // [rows], of each in its sequence
+  std::span<const int32_t> ids;                  // [rows]
+  std::span<const int32_t> host_ids;             // the same in host memory
+  std::span<const KvRows> kv;                    // of each group of layers
+  Tensor cos, sin;                               // [rows, rope dim / 2]
+  std::optional<LaunchShape> launches = {};      // set by upload(); none: launches depend on more
+  std::span<const int32_t> positions = {};       // [rows], of each in its sequence
   std::span<const int32_t> host_positions = {};  // the same in host memory
 };
 
@@ -127,8 +127,8 @@ class Kernels {
   // Where ops are work.
   virtual DeviceStream& stream() const { return host_stream(); }
 
-  // A step's rows where the other ops take them from: as they are, where the device's memory is the
-  // host's. Valid until the next call; only the chunks go on to be the caller's.
+  // Copies a step's rows to the device's memory, where the other ops read them; returns them as
+  // they are where that is the host's. Valid until the next call; the chunks stay the caller's.
   virtual StepRows upload(const StepRows& rows) { return rows; }
 
   // out[i] = table row ids[i], dequantized. ids are within the table. Any layout.
@@ -150,9 +150,9 @@ class Kernels {
   // format says quantized_input, each row of x becomes codes of w's type by a scale of its own
   // (code_scale of its largest |x|), or for per_block each 128 columns of it, whatever the compute
   // type, by which the sum is multiplied first; a row that is not finite gives NaN.
-  // Grouped weights (quant/groups.h): each group's products are summed from zero in column order,
-  // times its scale, less the sum of its inputs, likewise, times its minimum; groups are added in
-  // order. bf16 compute rounds x. Where w has an order of columns x is taken in it.
+  // Grouped weights (quant/groups.h): the products of a group are summed from zero in column order,
+  // times its scale, less the sum of its inputs in column order times its minimum; groups are added
+  // in order. bf16 compute rounds x. Where w has an order of columns, x is permuted to it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
   // Rotates pairs of each head's first rope_dim elements, in place. x [n, heads * head_dim]; cos,
@@ -194,9 +194,9 @@ class Kernels {
   // id 0. All in the device's memory.
   virtual void likeliest(Tensor logits, std::span<TokenLogit> out) const = 0;
 
-  // Of each row the k <= out.most largest logits, or all of fewer, and what equals the last of
-  // them, in no order; NaN is the largest. Where out.counts has more than out.most, not all are
-  // there.
+  // Writes the k <= out.most largest logits of each row, or all if there are fewer, and those equal
+  // to the last of them, unordered; NaN is the largest. If a count exceeds out.most, some are
+  // missing.
   virtual void top_logits(Tensor logits, int64_t k, const TopLogits& out) const = 0;
 };
 
@@ -233,20 +233,20 @@ struct KernelChoice {
 };
 std::vector<KernelChoice> kernel_choices(Isa isa);
 
-// What steps are at most: that decides what memory ops need beside their operands.
+// Upper bounds of steps, from which the scratch memory of the ops follows.
 struct WorkspaceNeeds {
   int64_t max_rows = 0;
   int64_t max_cols = 0;  // of a linear layer's input
-  int64_t key_dim = 0;   // of a KV head: the most that a layer has
+  int64_t key_dim = 0;   // elements of a KV head, the most of all layers
   int64_t value_dim = 0;
   bool grouped = false;  // some weights are grouped codes or blocks (quant/groups.h)
-  // Not asked by the CPU, whose scratch is the same however long the context:
+  // Not used by the CPU, whose scratch does not depend on the context:
   int64_t heads = 0;        // of queries
   int64_t rope_cols = 0;    // of cos and sin
   int64_t groups = 1;       // of layers
   int64_t sequences = 1;    // in a step
   int64_t longest = 0;      // positions of a sequence
-  int64_t block_size = 16;  // the least that a group of layers has
+  int64_t block_size = 16;  // tokens, the least of all groups of layers
 };
 // Bytes of scratch.
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads);

@@ -4,11 +4,11 @@
 // A block has a run of keys and a run of values, apart. A run is contiguous:
 //   [kv_heads][block_size][dim]  elements of `dtype`; dim: key_dim or value_dim
 //   [kv_heads][block_size]       float32 scales, where kv_stores_scales; in whole 8 bytes
-// Of a latent cache (MLA, arXiv:2405.04434) a token's value is the beginning of its key, which is
-// stored once: there are no runs of values.
-// An FP8 element means its code times a scale: the checkpoint's, one for all keys and one for all
-// values of a layer, or else one for each token and head, chosen from that token and head alone
-// (kv_token_scale). So what is stored for a token depends on nothing that is computed beside it.
+// In a latent cache (MLA, arXiv:2405.04434) a token's value is the beginning of its key, which is
+// stored once; blocks have no runs of values. The value of an FP8 element is its code times a
+// scale: the checkpoint's, one for all keys and one for all values of a layer, or else one for each
+// token and head, chosen from that token and head alone (kv_token_scale). So the stored bits of a
+// token do not depend on the batch.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ struct KvCache {
   int64_t key_dim = 0;    // elements of a head
   int64_t value_dim = 0;  // of a latent cache at most key_dim
   bool latent = false;
-  // Of an FP8 cache whose checkpoint has scales; both 0: each token and head has its own.
+  // Scales of an FP8 cache from the checkpoint; both 0: each token and head has its own.
   float key_scale = 0;
   float value_scale = 0;
 };
@@ -63,13 +63,13 @@ inline int64_t kv_key_bytes(const KvCache& c) { return kv_run_bytes(c, c.key_dim
 inline int64_t kv_value_bytes(const KvCache& c) {
   return c.latent ? 0 : kv_run_bytes(c, c.value_dim);
 }
-// Of a layer's keys and values in one block.
+// Bytes of a layer's keys and values in one block.
 inline int64_t kv_block_bytes(const KvCache& c) { return kv_key_bytes(c) + kv_value_bytes(c); }
 
-// The first position that a token at `position` attends to: its last one is its own. `window`: to
-// as many of the last tokens, itself included (0: to all). `chunk`: to none before the last
-// multiple of it (0: to all), as in Llama 4's chunked attention.
-// Always inline: no instruction set's code may be linked for another.
+// The first position that a token at `position` attends to; the last one is its own. `window`: the
+// number of last tokens it attends to, itself included (0: all). `chunk`: it attends to none before
+// the last multiple of it (0: to all), as in Llama 4's chunked attention. Always inline: no
+// instruction set's code may be linked for another.
 [[gnu::always_inline]] constexpr int64_t first_attended(int64_t window, int64_t chunk,
                                                         int64_t position) {
   const int64_t by_window = window > 0 && position >= window ? position + 1 - window : 0;

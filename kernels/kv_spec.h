@@ -1,5 +1,5 @@
-// What a layer keeps of the tokens before, in values that a family gives; and what the KV cache
-// makes of it: groups of layers that share blocks.
+// What a layer keeps of earlier tokens, as declared by a family, and the groups of layers that
+// share blocks of the KV cache.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ enum class KvKind : uint8_t {
   state,   // one matrix a head, float32, that each token changes (linear attention, Mamba)
 };
 
-// Of one rank. A layer may have several, as latent keys beside an indexer's, or attention beside a
-// state.
+// One rank's share. A layer may have several specs, such as latent keys and an indexer's, or
+// attention and a state.
 struct KvSpec {
   KvKind kind = KvKind::tokens;
   int64_t heads = 0;
@@ -35,11 +35,11 @@ struct KvSpec {
 struct KvFormat {
   DType dtype = DType::bf16;
   int64_t block_size = 16;  // tokens; a group's blocks have a multiple of it
-  // Of an FP8 cache whose checkpoint has scales: any layer's, as a block has the same bytes in all.
+  // Scales of an FP8 cache from the checkpoint: any layer's, as blocks have equal bytes.
   KvScales scales = {};
 };
 
-// The cache of one layer, without its memory. Of tokens or latent.
+// The cache of one layer, without its memory. `spec` is of tokens or latent keys.
 inline KvCache kv_cache_of(const KvSpec& spec, const KvFormat& format, int64_t block_size) {
   return {.dtype = format.dtype,
           .block_size = block_size,

@@ -93,7 +93,7 @@ inline constexpr std::array kPlanes{Plane::codes, Plane::scales, Plane::zeros, P
 uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols);
 // Where a row that begins a panel lies in a plane.
 uint64_t plane_offset(const WeightFormat& format, Plane plane, int64_t row, int64_t cols);
-// Of all planes, and of a weight's storage, in which they begin on multiples of 64.
+// Bytes of all planes, and of a weight's storage, where planes begin on multiples of 64.
 uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
 uint64_t storage_bytes(const WeightFormat& format, int64_t rows, int64_t cols);
 
@@ -115,7 +115,7 @@ struct Weight {
 // A weight whose planes are in `storage`, of storage_bytes.
 Weight weight_in(const WeightFormat& format, int64_t rows, int64_t cols, std::byte* storage);
 
-// A weight without its first rows, which are whole panels.
+// The view of a weight without its first rows, which are whole panels.
 Weight rows_from(Weight weight, int64_t first);
 
 // Byte offset of element (row, col) in `data`.

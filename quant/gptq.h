@@ -28,11 +28,11 @@ int gptq_bits(DType stored);
 // them. Rows of scales and zeros are groups, from args.first_group on. With args.places args.order
 // is written, too.
 void encode_gptq(const EncodeArgs& args);
-// Infinite and NaN scales, and how many codes.
+// Counts infinite and NaN scales, and codes.
 EncodeStats gptq_stats(const EncodeArgs& args);
 
-// Inputs sorted by group, those of a group in their order: order[k] is the input at place k. Empty
-// where they are sorted already. Error(refused), with `name`, for groups that are not those of
+// Inputs sorted by group, in order within a group: order[k] is the input at place k. Empty where
+// they are sorted already. Error(refused), with `name`, for groups that are not those of
 // `group_cols` inputs each.
 std::vector<int32_t> gptq_order(std::span<const int32_t> g_idx, int64_t group_cols,
                                 std::string_view name);

@@ -27,7 +27,7 @@ struct StoredTensor {
   bool listed = true;  // in the checkpoint's index, where it has one
 };
 
-// The same bytes as one of the checkpoint's files, elsewhere.
+// A copy of one of the checkpoint's files, in another directory.
 struct FileCopy {
   uint32_t of = 0;  // index into CheckpointIndex::files
   CheckpointFile file;
@@ -53,7 +53,7 @@ class CheckpointIndex {
   // Sentences about what is odd but harmless (total_size disagrees, ...), to be shown once.
   const std::vector<std::string>& warnings() const { return warnings_; }
   uint64_t total_bytes() const;  // of all tensors
-  // A line for each file, which changes when the file is another.
+  // One line for each file, which changes when the file is replaced.
   std::string identity() const;
   // Throws Error(runtime) where a file has been written to since its header was read: what was read
   // from it may be anything. One that became shorter fails where it is read, and then a copy, if

@@ -31,7 +31,7 @@ struct JsonEvent {
 // The next piece of the text, valid until the next call; empty: there is no more.
 using JsonSource = std::function<std::string_view()>;
 
-// Of a longer string an event has about so much: more than any name, or what is said of it, needs.
+// An event has about this much of a longer string: more than any name or message needs.
 inline constexpr size_t kLongestJsonString = 64 << 10;  // bytes
 
 // Calls `handle` for every event of the text in order. Throws Error(refused) that begins with

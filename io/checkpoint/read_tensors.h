@@ -10,14 +10,14 @@
 
 namespace sluice::io {
 
-// Of tensors in disk order. Read as headers are, past the page cache's read-ahead; from a copy
-// where a file cannot be read, with a warning. Throws Error, of kind runtime when a file is not
-// what it was.
+// Reads tensors in disk order, as headers are read, without read-ahead; with a warning from
+// a copy where a file cannot be read. Throws Error, of kind runtime when a file has
+// changed.
 std::vector<std::string> read_tensors(const CheckpointIndex& index,
                                       std::span<const StoredTensor* const> tensors);
 
-// The same of small tensors that binding and planning need: at most 64 KiB each, 16 MiB in all;
-// more is refused.
+// Reads small tensors that binding and planning need: at most 64 KiB each, 16 MiB in all; more is
+// refused.
 std::vector<std::string> read_small_tensors(const CheckpointIndex& index,
                                             std::span<const StoredTensor* const> tensors);
 

@@ -38,7 +38,7 @@ class SafetensorsWriter {
                     const std::function<TensorToWrite(size_t)>& tensor, std::span<std::byte> block,
                     const std::stop_token& stop);
 
-  // Of the tensors' bytes (row-major, little-endian) those that come next.
+  // Writes the next bytes of the tensors (row-major, little-endian).
   void write(std::span<const std::byte> bytes);
   // Once all are written.
   void finish();

@@ -15,7 +15,7 @@ struct Bf16Matrix {
   int64_t rows = 0, cols = 0;
 };
 
-// The same of codes of E4M3, with a scale for each row.
+// E4M3 codes in this form, with a scale for each row.
 struct E4M3Matrix {
   const uint8_t* data = nullptr;
   int64_t rows = 0, cols = 0;
@@ -24,11 +24,11 @@ struct E4M3Matrix {
   // of each 128 rows those of the blocks, in whole fours. x's rows are whole fours, too.
   bool by_block = false;
 };
-// What the library can make of codes on this GPU: nothing; sums of their products, for scales of
-// rows; or sums of what the codes with their scales mean.
+// What the library computes from codes on this GPU: nothing; sums of products, to be scaled by
+// rows; or scaled sums.
 enum class E4M3Product : uint8_t { none, sums, scaled };
 
-// The same of two's complement.
+// Codes of two's complement in this form.
 struct I8Matrix {
   int8_t* data = nullptr;
   int64_t rows = 0, cols = 0;

@@ -89,7 +89,7 @@ std::optional<DType> parse_dtype(std::string_view safetensors_name);
 
 // False where a row (for BlockAxis::column: a column) of the tensor ends inside a block.
 bool has_whole_blocks(DType dtype, const Shape& shape);
-// Of a tensor that has whole blocks; nullopt when that overflows 64 bits.
+// Bytes of a tensor of whole blocks; nullopt when that overflows 64 bits.
 std::optional<uint64_t> stored_bytes(DType dtype, const Shape& shape);
 // Bytes of `cols` elements of a row, which are whole blocks; for BlockAxis::column of as many
 // columns of a row of blocks, which has block_elements rows.

@@ -33,7 +33,7 @@ inline constexpr size_t kMaxErrorBytes = 4096;
 // make the rest of a line read otherwise, becomes '?': control and format characters (escapes,
 // right-to-left overrides), and bytes that are no UTF-8.
 std::string lines_for_terminal(std::string_view text);
-// The same as one line; the middle of what is longer than kMaxErrorBytes is left out.
+// `text` as one line for a terminal; the middle of more than kMaxErrorBytes is left out.
 std::string one_line(std::string_view text);
 
 class Error : public std::runtime_error {

@@ -26,7 +26,7 @@ class JsonWriter {
   void begin_array() { begin('['); }
   void end_array() { end(']'); }
   void key(std::string_view name);
-  // Of any depth. Bytes that are not UTF-8 become U+FFFD.
+  // Writes a value of any depth. Bytes that are not UTF-8 become U+FFFD.
   void value(const Json& json);
   void member(std::string_view name, const Json& json) {
     key(name);

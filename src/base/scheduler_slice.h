@@ -21,7 +21,7 @@ struct SchedulerSlice {
 // calling thread's.
 SchedulerSlice ask_scheduler_slice(int64_t microseconds);
 
-// Of the calling thread [microseconds]; 0 where the kernel does not say.
+// The slice of the calling thread [microseconds]; 0 where the kernel does not say.
 uint64_t scheduler_slice_of_thread();
 
 }  // namespace sluice

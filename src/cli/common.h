@@ -75,7 +75,7 @@ Json read_shape_json(const RememberedShape& read);
 // What keys and values are kept in, and whether FP8 has the checkpoint's scales or a token and
 // head their own.
 Json kv_cache_json(const Session& session);
-// Of the KV cache's blocks: what went elsewhere, and came back.
+// Counts of KV blocks that were evicted to another tier and restored.
 Json swaps_json(const BlockStats& stats);
 
 // Loads, showing what is being done. The session has been placed.
@@ -84,8 +84,8 @@ void load_with_progress(Session& session, const CommonOptions& options, std::sto
 void place_and_load(Session& session, const CommonOptions& options, const RunShape& shape,
                     std::stop_token stop);
 
-// Between steps of a run: a quarter of the budget less for each request in `shrink` that has not
-// been followed, and whatever the cgroup took away.
+// Between steps of a run: shrinks the budget by a quarter for each new request in `shrink`, and to
+// a lowered limit of the cgroup.
 void follow_limits(Session& session, const std::atomic<int>& shrink, int& followed);
 
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.

@@ -35,7 +35,7 @@ struct RunShapes {
   RunShape least;       // what it must have room for at least
   bool lookup = false;  // tokens are to be guessed ahead
 };
-// Of `sequences` requests such as `request`, of whose prompt only the length counts.
+// Shapes for `sequences` requests like `request`; only the length of the prompt counts.
 RunShapes run_shapes(Session& session, const GenerationOptions& options, const Request& request,
                      int64_t prompt_tokens, int64_t sequences = 1);
 

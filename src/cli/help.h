@@ -21,7 +21,7 @@ inline constexpr const char* kAdvancedGroup = "Advanced";
 // Options that are added to `verb` from here on belong to the group.
 void begin_group(CLI::App& verb, const char* group);
 
-// Those of a verb by group, without the groups that have none.
+// The options of a verb by group, without empty groups.
 std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> grouped_options(
     const CLI::App& verb);
 

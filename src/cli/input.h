@@ -24,11 +24,11 @@ class TextIds {
 
   // Reads on until there are so many, or the text ends; true where there are.
   bool read(size_t count);
-  // Those that have been read and not dropped.
+  // The ids that have been read and not dropped.
   std::span<const int32_t> ids() const { return ids_; }
   void drop(size_t count);
 
-  // What reading so many at a time takes.
+  // Bytes that reading `count` ids at a time takes.
   static uint64_t bytes(size_t count);
 
  private:

@@ -38,7 +38,7 @@ class DeviceEvent {
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
-  // Of the device's memory, beside reserve()'s: as far as the driver tells.
+  // Bytes of the device's memory beside reserve()'s, as the driver reports them.
   virtual uint64_t bytes() const = 0;
 };
 
@@ -56,9 +56,9 @@ class DeviceStream {
   // Work that is put in from now on begins after the event's point.
   virtual void wait(const DeviceEvent& event) = 0;
   virtual void synchronize() = 0;  // until all is done
-  // Records what `work` puts into this stream, and does none of it. It may copy within the device
-  // and launch kernels, neither wait nor ask. Null where the device has no such thing, or says that
-  // it cannot record this.
+  // Records what `work` puts into this stream, without executing it. `work` may copy within the
+  // device and launch kernels, but not wait or query. Null where the device has no graphs or cannot
+  // record this work.
   virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) = 0;
   virtual void launch(DeviceGraph& graph) = 0;  // one that a stream of the same device has recorded
   virtual CUstream_st* handle() const = 0;      // what kernels are launched in; null: the CPU's
@@ -79,18 +79,18 @@ class Device {
   virtual Place place() const = 0;
   bool has_own_memory() const { return place() != Place::host; }
 
-  // Of its own memory, what could be taken now: the driver's word.
+  // Bytes of its own memory that are free now, as the driver reports them.
   virtual uint64_t free_bytes() const = 0;
-  // Takes so much of its own memory, from which memory() gives. Once, or again when all of it has
-  // come back. Error(no_fit) when there is not as much.
+  // Reserves bytes of its own memory, which memory() hands out. Once, or again when all of it has
+  // come back. Error(no_fit) when less is free.
   virtual void reserve(uint64_t bytes) = 0;
-  // Holds zeros. Begins on a page's border, and takes Buffer::charged_bytes. Error(no_fit).
+  // Zeroed memory, begun on a page's border, of Buffer::charged_bytes. Error(no_fit).
   virtual Buffer memory(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes,
                         Buffer::Touch touch) = 0;
 
   virtual std::unique_ptr<DeviceStream> stream() = 0;
   virtual std::unique_ptr<DeviceEvent> event() = 0;
-  // Of exactly these bytes, whole pages. Null where that would change nothing, or the system does
+  // Pins exactly these bytes, whole pages. Null where pinning changes nothing, or the system does
   // not allow it: then copies are slower.
   virtual std::unique_ptr<Pinned> pin(std::span<std::byte> host) = 0;
 };

@@ -5,9 +5,9 @@
 
 namespace sluice {
 
-// Bytes a second from pinned host memory to the device, the best of several copies of 64 MiB, which
-// are taken from the ledger and of both memories, and given back. Takes the device's reserve(), so
-// nothing else may have it. Error(no_fit).
+// Bytes a second from pinned host memory to the device: the best of several copies of 64 MiB.
+// Leases 64 MiB of both memories meanwhile, and uses the device's reserve(), which nothing else may
+// hold. Error(no_fit).
 double measure_link(Device& device, Ledger& ledger);
 
 }  // namespace sluice

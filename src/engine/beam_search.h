@@ -1,6 +1,6 @@
-// Beam search: the likeliest continuations as a whole, in the sense and with the details of
-// transformers' generate(num_beams=...) with early_stopping=False. Pure: what comes next of what is
-// known of each beam.
+// Beam search: the likeliest continuations as a whole, exactly as in transformers'
+// generate(num_beams=...) with early_stopping=False. Pure functions: from the state of each beam to
+// its next tokens.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct BeamParams {
   double length_penalty = 1;  // a continuation's score is its logprob over its length to the power
 };
 
-// Of one beam: what has been generated has this logprob, and these tokens may come next.
+// The state of one beam: the logprob of its tokens so far, and the candidates for the next.
 struct BeamState {
   double logprob = 0;
   std::vector<Logprob> next;  // the likeliest, falling; beam_candidates() of them
@@ -32,7 +32,7 @@ struct BeamChoice {
 };
 
 struct BeamStep {
-  std::vector<BeamChoice> next;   // that go on, best first
+  std::vector<BeamChoice> next;   // beams that go on, best first
   std::vector<BeamChoice> ended;  // by a token that ends a sequence
   double best = 0;                // logprob of the likeliest of all
 };

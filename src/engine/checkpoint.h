@@ -1,5 +1,5 @@
-// A model as its headers say it: config, tokenizer, where each tensor lies. What everything else is
-// made from.
+// A model as described by its headers: config, tokenizer, and the place of each
+// tensor.
 #pragma once
 
 #include <filesystem>
@@ -24,20 +24,20 @@ class Checkpoint {
   Model& model() { return model_; }
   const Model& model() const { return model_; }
   const io::CheckpointIndex& index() const { return index_; }
-  // As transformers: where config.json names no type, that of the first weight.
+  // The dtype of config.json, else that of the first weight, as in transformers.
   DType weights_dtype() const;
 
-  // A model may go without one: token ids need none. A second model of the process has the first
-  // one's.
+  // Loads the tokenizer. A model may have none (token ids need none); a draft model uses its
+  // host's.
   void load_tokenizer();
   // Null where there is none, or one that cannot be used; need_tokenizer() then says why as
   // Error(refused).
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   const Tokenizer& need_tokenizer() const;
 
-  // Error(refused) where `other` is another model, and not other weights of the same.
+  // Throws Error(refused) unless `other` has other weights of the same model.
   void check_same_model(const Checkpoint& other) const;
-  // The tensors are those of `other` from now on; nothing may know where they were.
+  // Replaces the tensors by those of `other`; nothing may refer to the old ones.
   void take_tensors(Checkpoint&& other);
 
  private:

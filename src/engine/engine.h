@@ -1,5 +1,5 @@
-// Many requests at once through one runner: the scheduler says what runs, a pass computes it, what
-// comes out is sampled. Each request gets the tokens that it would get alone, bit for bit.
+// Many requests at once through one runner: the scheduler chooses what runs, a pass computes it,
+// and the results are sampled. Each request gets the tokens that it would get alone, bit for bit.
 #pragma once
 
 #include <chrono>
@@ -23,15 +23,15 @@
 
 namespace sluice {
 
-// A continuation: the request's number, and which of its n.
+// A continuation: the request's number, and its index among the request's n.
 struct OutputId {
   int64_t request = 0;
   int64_t index = 0;
   auto operator<=>(const OutputId&) const = default;
 };
 
-// What a step has added to a continuation: all outputs of one, in their order, are its
-// RequestResult's ids and text. Beams become certain at the end, all at once.
+// What a step has added to a continuation. All outputs of one, in order, make up the ids and text
+// of its RequestResult. Beams are output at the end, all at once.
 struct Output {
   OutputId id;
   std::vector<int32_t> ids;  // several where guesses were right; none with an error
@@ -43,15 +43,15 @@ struct Output {
 struct EngineStats {
   int64_t steps = 0;
   int64_t rows = 0;           // tokens that went through the model
-  int64_t prompt_tokens = 0;  // of the requests that were added
-  int64_t prefix_tokens = 0;  // that were found in the KV cache
+  int64_t prompt_tokens = 0;  // prompt tokens of all requests
+  int64_t prefix_tokens = 0;  // prompt tokens found in the KV cache
   int64_t generated_tokens = 0;
   int64_t guessed = 0;  // tokens that were guessed ahead
   int64_t accepted = 0;
   int64_t preemptions = 0;
   BlockStats blocks;
   int64_t most_running = 0;  // sequences in one step
-  // Of the KV slots in blocks that sequences held, summed over steps: all, and those with a token.
+  // KV slots in blocks that sequences held, summed over steps: all, and those with a token.
   int64_t slots_held = 0;
   int64_t slots_filled = 0;
   double pass_seconds = 0;  // median of the last passes of a few rows, without prompts; 0: none
@@ -70,17 +70,17 @@ class Engine {
   // The number of the request. Error(usage) for what check_request() says; Error(no_fit) where a
   // sequence of that length has no room in the KV cache.
   int64_t add(Request request);
-  // Forgets a request, at whatever point it is. Nothing where it is not there any more.
+  // Drops a request at any point. Does nothing where it has ended already.
   void cancel(int64_t request);
   bool idle() const { return scheduler_.idle(); }
   int64_t running() const { return scheduler_.running(); }
   int64_t waiting() const { return scheduler_.waiting(); }
 
-  // One pass over the model; none when idle. What is wrong with one request ends that one, with an
-  // error in its Output. Throws Error(runtime) when `stop` is requested, or what the pass throws;
-  // the engine is of no use then.
+  // One pass over the model; none when idle. A fault of one request ends that request, with an
+  // error in its Output. Throws Error(runtime) when `stop` is requested, or the error of the pass;
+  // the engine is unusable then.
   std::vector<Output> step(std::stop_token stop);
-  // Of a continuation that has finished; once.
+  // The result of a finished continuation; can be taken once.
   RequestResult take(OutputId id);
 
   EngineStats stats() const;
@@ -99,11 +99,11 @@ class Engine {
   // A row of the model's output whose logits are wanted.
   struct Wanted {
     Active* active = nullptr;
-    int64_t row = 0;       // of what comes out of the step for it
+    int64_t row = 0;       // row of the step's output for it
     int64_t position = 0;  // in the sequence
   };
   static void want_rows(Active& active, const ScheduledJob& scheduled, std::vector<Wanted>& wanted);
-  // `row`: of the logits that the runner has computed last.
+  // `row`: row of the logits that the runner computed last.
   void use_logits(const Wanted& wanted, int64_t row);
   void verify(Active& active, int64_t row);
   int32_t sample(Active& active, int64_t row);

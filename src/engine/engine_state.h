@@ -1,4 +1,4 @@
-// What the engine knows of each continuation. Of engine.cc and engine_beams.cc only.
+// The engine's state of each continuation. Private to engine.cc and engine_beams.cc.
 #pragma once
 
 #include <chrono>
@@ -83,12 +83,12 @@ struct Engine::Active : Job {
   RequestResult result;
   Source lookup;
   Source draft;
-  BeamGroup* beams = nullptr;  // that it is one of; none: its tokens are sampled
+  BeamGroup* beams = nullptr;  // the group of this beam; null: its tokens are sampled
   BeamState beam;              // its next tokens are empty until they are known
   Clock::time_point added = Clock::now();
   std::optional<Clock::time_point> begun;
   Clock::time_point first_token;
-  // Of the current step.
+  // State of the current step.
   Source* guessed_by = nullptr;
   int64_t guessed = 0;
   int64_t right = 0;

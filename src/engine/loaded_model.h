@@ -1,6 +1,6 @@
-// A model whose weights are in memory, or pass through it: what a placed model becomes. It can be
-// emptied and filled again in place, with the weights of another checkpoint of the same shape or by
-// another plan, while whoever runs it keeps its runner.
+// A placed model whose weights are resident or streamed. It can be emptied and filled again in
+// place, with the weights of another checkpoint of the same shape or by another plan, while its
+// user keeps its runner.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ namespace sluice {
 
 struct FillOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
-  io::ReadShape read = {};  // that the disk is asked with
-  bool try_shapes = false;  // whether a load looks for a better one
-  SpillOptions spill;       // for what is streamed
+  io::ReadShape read = {};  // read shape for the disk
+  bool try_shapes = false;  // whether a load tries other shapes
+  SpillOptions spill;       // spill cache of streamed weights
   SpillKey spill_key;
   std::optional<double> max_quant_error;
-  int64_t scheduler_slice = 0;  // to ask for while weights stream [microseconds]; 0: none
+  int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
 };
 
 class LoadedModel {
@@ -38,12 +38,12 @@ class LoadedModel {
               DiskTimeline& timeline);
   LoadedModel(const LoadedModel&) = delete;
 
-  // Of an empty one, the weights that `index` has of the placed model. Whatever is thrown, it is
-  // empty then, and runner() and steps say so. `index` lives until it is emptied.
+  // Fills an empty model with the weights of the placed model that `index` has. After any exception
+  // it is empty, and runner() and steps fail with the reason. `index` lives until it is emptied.
   void fill(std::shared_ptr<const Placed> placed, const io::CheckpointIndex& index,
             const FillOptions& options, LoadProgress& progress, const std::stop_token& stop);
-  // Returns the weights to meta and their memory to the system. The runner keeps its own memory;
-  // what its blocks hold is not found again, and no sequence may have any.
+  // Returns the weights to meta and their memory to the system. The runner keeps its memory; its KV
+  // blocks are forgotten, and no sequence may hold any.
   void empty();
   bool filled() const { return filled_; }
   // Between steps: goes on by a plan that leaves less of the weights in memory.
@@ -54,11 +54,11 @@ class LoadedModel {
   // None when everything was resident all along.
   std::optional<StreamReport> stream_report() const;
   const Spill* spill() const { return spill_.get(); }  // null: nothing is streamed, or without one
-  // What was asked for all threads; nothing where no weights stream. A thread that only computes
-  // would be interrupted more often for it: resident decode beside a busy program loses a quarter.
+  // The slice requested for all threads; none where no weights stream, because it interrupts
+  // threads that only compute: resident decode beside a busy program would lose a quarter.
   SchedulerSlice scheduler_slice() const { return slice_; }
 
-  // The memory to run, as placed: kept over empty() and fill(). Error(runtime) where it is empty.
+  // Makes the runner, which outlasts empty(). Error(runtime) where the model is empty.
   Runner& make_runner(const BlockCosts& costs);
   Runner* runner();  // null: not made yet
   void release();    // the runner's memory, too
@@ -91,7 +91,7 @@ class LoadedModel {
   Buffer encoder_host_;
   std::unique_ptr<Pinned> encoder_pinned_;
   std::unique_ptr<Encoder> encoder_;
-  std::shared_ptr<const Placed> spilled_;  // that spill_ works by
+  std::shared_ptr<const Placed> spilled_;  // the plan of spill_
   std::unique_ptr<Spill> spill_;
   std::vector<Resident> residents_;
   std::unique_ptr<TileStream> stream_;     // from disk

@@ -1,5 +1,5 @@
-// What changes a row of logits before the temperature: each works in place, and a token that it
-// drops has the logit -inf afterwards. Ids that the row does not have are passed over.
+// Processors of a row of logits before the temperature. Each works in place; a token that it drops
+// gets the logit -inf. Ids outside of the row are ignored.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ struct TokenLogprobs {
   std::vector<Logprob> top;  // falling; the lower id first among equals
 };
 
-// What a list of so many of them takes, each with so many likeliest ones; nothing without these.
+// Bytes of a list of `tokens` TokenLogprobs, each with `top` likeliest tokens; 0 without `top`.
 uint64_t logprob_bytes(std::optional<int64_t> top, uint64_t tokens);
 
 double log_probability(std::span<const float> logits, int32_t id);

@@ -1,4 +1,4 @@
-// What has been decided of a model before its weights are read.
+// The decisions on a model before its weights are read.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace sluice {
 
-// Immutable once it is made, and shared by whoever works by it.
+// Immutable and shared.
 struct Placed {
-  RunShape shape;  // that was asked for
+  RunShape shape;  // the request
   MemoryPlan memory;
   std::shared_ptr<const ReadPlan> read;
 };

@@ -1,4 +1,4 @@
-// What is asked of the engine, and what comes out.
+// A request to the engine, and its result.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ inline bool wants_logprobs(const Request& request) {
   return request.sampling.logprobs || request.rank;
 }
 
-// What choosing its tokens takes of memory beside the logits, whatever else is sampled: as
+// Bytes that sampling its tokens takes beside the logits, as
 // RunShape::sampling_bytes.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size);
 
@@ -45,7 +45,7 @@ struct RequestResult {
   std::string finish_reason;            // "stop" (eos, a stop token or string), "length", "error"
   std::string error;                    // why no token could be sampled
   std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
-  // Of the prompt's tokens after the first, likewise; of the first continuation only.
+  // Logprobs of the prompt's tokens after the first, if requested; in continuation 0 only.
   std::vector<TokenLogprobs> prompt_logprobs;
   double cumulative_logprob = 0;  // of all ids together, if the request asked for it
   double queue_seconds = 0;       // until its prompt was begun
@@ -57,11 +57,11 @@ struct RequestResult {
   int64_t accepted = 0;           // of these
 };
 
-// Error(usage) for what no model could do: an empty prompt, unknown ids, sampling values out of
-// range, stop strings without a tokenizer.
+// Throws Error(usage) for an empty prompt, unknown ids, sampling values out of range, and stop
+// strings without a tokenizer.
 void check_request(const Request& request, int64_t vocab_size, bool has_tokenizer);
 
-// Error(usage) that names the first id outside [0, vocab_size).
+// Throws Error(usage) that names the first id outside [0, vocab_size).
 void check_token_ids(std::span<const int32_t> ids, int64_t vocab_size);
 
 }  // namespace sluice

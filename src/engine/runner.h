@@ -1,4 +1,4 @@
-// Token rows through a model: owns the KV cache, the activations and the kernels' scratch.
+// Computes token rows with a model; owns the KV cache, the activations and the kernels' scratch.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ namespace sluice {
 struct StepPart {
   Sequence* sequence = nullptr;
   std::span<const int32_t> ids;
-  // The length that length-dependent rope counts with: the whole prompt's for its tokens. 0: each
-  // token counts with the length that the sequence has with it, so that several generated ones at
-  // once come out as one after the other.
+  // The length for length-dependent rope: the whole prompt's for its tokens. 0: each token counts
+  // with the sequence's length including it, so that several generated tokens at once have the same
+  // result as one after the other.
   int64_t rope_length = 0;
 };
 
@@ -40,8 +40,8 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Of a prompt of so many tokens: where the frequencies of rope depend on it, prompts of different
-  // lengths share no blocks.
+  // A sequence for a prompt of `prompt_tokens`: where rope's frequencies depend on the length,
+  // prompts of different lengths share no blocks.
   Sequence new_sequence(int64_t prompt_tokens = 0);
   const BlockManager& blocks() const { return blocks_; }
   const Device& device() const { return device_; }
@@ -64,30 +64,30 @@ class Runner {
   // is requested between chunks.
   Tensor prefill(Sequence& sequence, std::span<const int32_t> ids, std::stop_token stop);
 
-  // Contents that have to be elsewhere before the next step, in this order. With `beside`, what
-  // comes back to the device is there when the next ones are copied, while the step is done.
+  // Copies KV blocks before the next step, in this order. With `beside`, restores to the device run
+  // beside that step and end before the next copies.
   void copy_blocks(std::span<const BlockCopy> copies, bool beside);
 
   PromptCache prompt_cache(std::filesystem::path path, const std::string& identity);
-  // Keys and values of the prompt's first blocks from the file, for whoever begins with it: the
-  // number of tokens. And what is known of them to the file. The last token is computed in any
-  // case, so that its block, and a window before it, are not looked for.
+  // restore() reads keys and values of the prompt's first blocks from the file, and returns the
+  // number of tokens; save() writes those known to the file. The last token is always computed, so
+  // that its block, and a window before it, are not needed.
   int64_t restore(PromptCache& cache, std::span<const int32_t> prompt);
   void save(PromptCache& cache, std::span<const int32_t> prompt);
 
-  // A row of step's result to the place of another.
+  // Moves a row of step's result to the place of another.
   void move_row(Tensor hidden, int64_t from, int64_t to);
 
-  // Logits of rows of step's result, at most the plan's logits rows: they stay where they are
-  // computed, and what of them is asked for comes to host memory. Valid until the next call.
+  // Computes the logits of rows of step's result, at most the plan's logits rows. They stay on the
+  // device; the accessors below copy what they need to the host. Valid until the next call.
   void compute_logits(Tensor hidden);
   TokenLogit likeliest(int64_t row);  // unless logits_row() was written to
-  // The kTop largest, and what equals the last of them, in no order; likewise. Empty where too many
-  // are equal.
+  // The kTop largest logits and those equal to the last of them, unordered, unless logits_row() was
+  // written to. Empty where too many are equal.
   static constexpr int64_t kTop = kTopTokens / 2;
   std::span<TokenLogit> top_logits(int64_t row);
   Tensor logits_row(int64_t row) { return host_logits(row, 1); }  // [1, vocab_size]
-  // The same, all of them: [rows, vocab_size].
+  // Computes the logits of `hidden` and returns them: [rows, vocab_size].
   Tensor logits(Tensor hidden) {
     compute_logits(hidden);
     return host_logits(0, logits_.rows);
@@ -95,14 +95,14 @@ class Runner {
   int64_t max_logits_rows() const { return logits_rows_; }
   GraphStats graphs() const;
 
-  // Between the weights that the model had and others: steps fail with what `why` says. No sequence
-  // has blocks.
+  // Called while the model has no weights: steps fail with `why`. No sequence may hold
+  // blocks.
   void stop_steps(std::string why);
-  // What was computed with the weights before is not found again.
+  // Forgets prefixes that were computed with the weights before.
   void use_new_weights();
 
-  // The median of the seconds that a row of input takes with all these matrices, in the CPU's
-  // memory. What steps have left is lost.
+  // The median seconds of one input row times all these matrices, in the CPU's memory. Overwrites
+  // the results of the last step.
   double matrices_seconds(std::span<const Weight> matrices);
 
  private:

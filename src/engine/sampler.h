@@ -24,8 +24,8 @@
 
 namespace sluice {
 
-// No token can be taken from a row: the request leaves none, or the logits are not finite. Other
-// rows are not concerned.
+// No token can be sampled from a row: the request leaves none, or the logits are not finite. Other
+// rows are not affected.
 class SamplingError : public Error {
  public:
   using Error::Error;
@@ -48,11 +48,11 @@ class Sampler {
     int32_t id;
     double weight;  // its probability over the likeliest one's
   };
-  // Of no meaning between calls: samplers of one thread may share it.
+  // Scratch memory without meaning between calls; samplers of one thread may share it.
   struct Scratch {
     explicit Scratch(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
         : counter(memory), candidates(memory), raw_logits(memory) {}
-    // For rows of so many tokens, with so many bytes of its memory.
+    // Reserves for rows of `vocab_size` tokens, which takes bytes(vocab_size) of its memory.
     void reserve(int64_t vocab_size);
     static uint64_t bytes(int64_t vocab_size);
 
@@ -76,7 +76,7 @@ class Sampler {
   // sample() would be, errors included.
   bool takes_likeliest(const TokenHistory& history) const;
   static int32_t take(const TokenLogit& likeliest);
-  // The same of the `known` largest logits, and what equals the last of them, in any order.
+  // Like these two for the `known` largest logits and those equal to the last, in any order.
   bool takes_top(const TokenHistory& history, int64_t known) const;
   int32_t sample_top(std::span<TokenLogit> top);
 

@@ -1,5 +1,5 @@
-// What a request asks of sampling. Names and meanings are those of Hugging Face transformers and of
-// vLLM.
+// The sampling parameters of a request. Names and meanings are those of Hugging Face transformers
+// and of vLLM.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct SamplingParams {
   double min_p = 0;      // keep tokens with at least this share of the likeliest one's probability
   double typical_p = 1;  // keep so much probability, the nearest to the expected surprise first
 
-  double repetition_penalty = 1;     // of what the prompt or the continuation holds; above 1: less
-  double presence_penalty = 0;       // of what was generated, subtracted once
-  double frequency_penalty = 0;      // of what was generated, subtracted for each time
+  double repetition_penalty = 1;     // for tokens of prompt and continuation; above 1: fewer
+  double presence_penalty = 0;       // subtracted once from generated tokens
+  double frequency_penalty = 0;      // subtracted for each occurrence
   int64_t no_repeat_ngram_size = 0;  // no n tokens in a row a second time; 0: off
 
   std::map<int32_t, float> logit_bias = {};                    // is added to the logit of an id
@@ -37,7 +37,7 @@ struct SamplingParams {
 
 // Throws Error(usage) that names the option whose value is out of range.
 void check_sampling(const SamplingParams& params);
-// The same for token ids, and numbers of tokens, that a model with this vocabulary does not have.
+// Also for token ids, and numbers of tokens, that a model with this vocabulary does not have.
 void check_sampling(const SamplingParams& params, int64_t vocab_size);
 
 }  // namespace sluice

@@ -2,14 +2,14 @@
 // I/O: it moves blocks between sequences, and does not know what they hold.
 //
 // Requests are served in the order of their arrival, a priority counting as so many arrivals later.
-// Those that run go first, so that each gets on in every step (continuous batching, as Orca, OSDI
-// 2022); a prompt gets the rows that are left, chunk by chunk, beside tokens that are generated
-// (chunked prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the one that came
-// last gives up its blocks and waits again; what it had stored may still be found as a prefix. So
-// the first of all always gets on, and everybody becomes the first.
+// Running requests go first, so that each proceeds in every step (continuous batching, as Orca,
+// OSDI 2022). A prompt gets the remaining rows, chunk by chunk, beside generated tokens (chunked
+// prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the last one to arrive is
+// preempted: it gives up its blocks, which may still be found as a prefix, and waits again. So the
+// first one always proceeds, and every request becomes the first.
 //
-// Who begins with blocks that lie on disk, or in host memory that is far, runs in the step after
-// the one beside which they come back, unless there would be nothing to do meanwhile.
+// A request whose first blocks are on disk, or in host memory beside a device, runs one step after
+// their restore has begun, unless there is nothing else to do.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace sluice {
 
-// A request as the scheduler sees it. Whoever adds it owns it.
+// A request as the scheduler sees it. The caller owns it.
 struct Job {
   Job(Sequence kv, std::vector<int32_t> prompt)
       : sequence(std::move(kv)), ids(std::move(prompt)), prompt_tokens(std::ssize(ids)) {}
@@ -32,10 +32,10 @@ struct Job {
   int64_t prompt_tokens = 0;
   std::vector<int32_t> guesses;  // at what follows, to be verified where there is room
   int64_t priority = 0;          // lower goes first
-  // Tokens at the beginning whose rows need not come out of a step: as many may be known before.
+  // Tokens at the beginning that may come from a known prefix, because their rows are not needed.
   int64_t findable = INT64_MAX;
 
-  // Of the scheduler: its place among the others. Later ones wait, and are preempted, first.
+  // The scheduler's order. Later ones wait first, and are preempted first.
   std::pair<int64_t, int64_t> order;
 };
 
@@ -43,12 +43,12 @@ struct Job {
 struct ScheduledJob {
   Job* job = nullptr;
   int64_t rows = 0;
-  int64_t guesses = 0;  // of these
+  int64_t guesses = 0;  // rows that are guesses
 };
 
 class Scheduler {
  public:
-  // Of a step: rows, and sequences.
+  // Limits of a step: rows and sequences.
   struct Limits {
     int64_t rows = 0;
     int64_t sequences = 0;
@@ -70,14 +70,14 @@ class Scheduler {
   // copies().
   const std::vector<ScheduledJob>& schedule();
   const std::vector<BlockCopy>& copies() const { return copies_; }
-  // Of these, what comes back need only be there before the next step.
+  // Whether restores among the copies may run beside the step, until the next one.
   bool copies_beside() const { return arriving_ > 0; }
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
   int64_t preemptions() const { return preemptions_; }
-  // That were found when their sequences began, or began again.
+  // Tokens found as prefixes when sequences began, or began again.
   int64_t prefix_tokens() const { return prefix_tokens_; }
 
  private:
@@ -97,11 +97,11 @@ class Scheduler {
   int64_t prefix_tokens_ = 0;
   Queue waiting_;
   Queue running_;
-  // Of the step that is being made.
+  // State of the step that is being made.
   std::vector<ScheduledJob> step_;
   std::vector<BlockCopy> copies_;
   int64_t rows_left_ = 0;
-  int64_t arriving_ = 0;  // that were admitted, and run from the next step on
+  int64_t arriving_ = 0;  // admitted jobs that run from the next step on
 };
 
 }  // namespace sluice

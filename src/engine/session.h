@@ -1,5 +1,5 @@
-// A model from its directory to the point where it can run: the road that every verb takes, as far
-// as it needs.
+// A model from its directory to the point where it can run. Every verb uses the steps it
+// needs.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +27,10 @@ enum class DtypeChoice : uint8_t { automatic, bf16, f32 };
 
 struct SessionOptions {
   std::filesystem::path model;
-  std::vector<std::filesystem::path> mirrors;  // with some or all of its weight files
-  std::optional<std::string> memory;  // as given: "2GiB", "75%" of what is free; none: what is free
-  std::shared_ptr<Backend> backend;   // what computes; null: the CPU, as `isa` says
-  std::optional<std::string> device_memory;  // as `memory`, of a device with memory of its own
+  std::vector<std::filesystem::path> mirrors;  // directories with some or all of its weight files
+  std::optional<std::string> memory;           // as given: "2GiB", "75%"; none: the free memory
+  std::shared_ptr<Backend> backend;            // what computes; null: the CPU, as `isa` says
+  std::optional<std::string> device_memory;    // as `memory`, of a device with memory of its own
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;
   std::optional<DType> kv_dtype;  // of the KV cache (kernels/kv_cache.h); none: as computed
@@ -39,15 +39,15 @@ struct SessionOptions {
   Isa isa = Isa::automatic;
   int threads = 0;  // 0: as many as the process may use
   ThreadPool::Pin pin_threads = ThreadPool::Pin::no;
-  int64_t scheduler_slice = 0;  // to ask for while weights stream [microseconds]; 0: none
+  int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
   int64_t block_size = 16;
   std::optional<int64_t> max_model_len;
   bool longest_model_len = false;  // as long as the budget allows
   std::vector<PlaceRule> place;
   SpillOptions spill;         // for what is streamed
-  uint64_t kv_bytes = 0;      // that the KV cache takes at most; 0: as much as is needed
-  SwapShape swap;             // for KV blocks that have no room
-  bool prompt_cache = false;  // there will be one
+  uint64_t kv_bytes = 0;      // limit of the KV cache; 0: as much as is needed
+  SwapShape swap;             // room for evicted KV blocks
+  bool prompt_cache = false;  // a prompt cache will be used
 };
 
 class Session {
@@ -63,7 +63,7 @@ class Session {
   Model& model() { return checkpoint_.model(); }
   const Model& model() const { return checkpoint_.model(); }
   const DecoderSpec& spec() const { return model().root->spec(); }
-  // With copies by rows, where the plan that was made last needs them.
+  // The checkpoint, with the row copies that the last plan needs.
   const io::CheckpointIndex& index() const {
     return row_copies_ ? row_copies_->index() : checkpoint_.index();
   }
@@ -72,40 +72,40 @@ class Session {
   const Tokenizer* tokenizer() const { return checkpoint_.tokenizer(); }
   const Tokenizer& need_tokenizer() const { return checkpoint_.need_tokenizer(); }
   Ledger& ledger() { return ledger_; }
-  // Takes of the ledger what input needs beside what is planned, in place of what it took before: a
-  // text's long words (TokenStream::Room), token ids before place() knows of them. Where the budget
-  // has no room for it, Error(no_fit) that begins with `what` it is.
+  // Leases bytes for input beside the plan, in place of the earlier lease: long words of a text
+  // (TokenStream::Room), or token ids before place() counts them. Error(no_fit) that begins with
+  // `what` where the budget has no room.
   void hold_input(std::string_view what, uint64_t bytes);
   ThreadPool& pool() { return *pool_; }
   SchedulerSlice scheduler_slice() const { return loaded_->scheduler_slice(); }
   const Backend& backend() const { return *backend_; }
-  // 0: its memory is the host's. Beside guests.
+  // Budget of the device's memory, less that of guest models; 0: its memory is the host's.
   uint64_t device_budget() const {
     return device_budget_ - std::min(device_budget_, device_guests_);
   }
   Compute compute() const { return compute_; }
   DType kv_dtype() const;
-  uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // beside guests
+  uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // less guests'
   const FreeMemory& system_memory() const { return free_; }
   // Tokens that a sequence may have: --max-model-len, else the model's own limit.
   int64_t max_model_len() const { return max_model_len_; }
 
   RunShape run_shape(int64_t max_tokens, int64_t longest_prompt, int64_t logits_rows,
                      int64_t sequences = 1) const;
-  // Decides; Error(no_fit) when the budget is too small.
+  // Makes the plans; Error(no_fit) when the budget is too small.
   MemoryPlan place(const RunShape& shape);
-  // As place(), for a guest, before its host is placed: everything resident, and taken from what
-  // that may have.
+  // As place(), for a guest model, before its host is placed: everything is resident, and its
+  // memory is taken from the host's budget.
   void place_beside(Session& host, const RunShape& shape);
   // Peak of the whole process, guest models included [bytes].
   uint64_t predicted_peak() const { return std::max(past_peak_, memory_plan().peak() + guests_); }
   uint64_t predicted_device_peak() const { return memory_plan().device.peak() + device_guests_; }
-  // What place() would decide, if the budget has room; fitting or not; and with the least memory
-  // that works.
+  // Plans without placing: the plan of place() if the budget has room; the plan, fitting or not;
+  // and the plan with the least memory that works.
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
-  MemoryPlan smallest_resident(const RunShape& shape);  // of a guest
+  MemoryPlan smallest_resident(const RunShape& shape);  // for a guest model
   bool fits(const MemoryPlan& plan) const {
     return plan.needed() <= budget() && plan.device.peak() <= device_budget();
   }
@@ -115,22 +115,22 @@ class Session {
   const MemoryPlan& memory_plan() const { return placed_->memory; }
   const ReadPlan& read_plan() const { return *placed_->read; }
 
-  // What is known of this machine: seen, measured, assumed, or of the device by its own word.
+  // Rates of this machine: observed, measured, assumed, or reported by the device.
   Rates rates(const QuantizeRequest& quantize) const;
-  // How the disk is asked, and where that is from.
+  // The read shape for the disk, and its source.
   const RememberedShape& read_shape() const { return read_shape_; }
   Rates rates() const { return rates(options_.quantize); }
-  // Remembers what a run says of this machine: the median of the seconds that its passes of a few
-  // rows took; 0: there were none. (What a load says is remembered by load().)
+  // Remembers the rates that a run observed, from the median seconds of its passes of a few rows;
+  // 0: there were none. (load() remembers those of a load.)
   void learn_pass(double seconds);
 
-  // After place(), of the host, too.
+  // Loads the weights; after place(), also of the host.
   void load(LoadProgress& progress, std::stop_token stop);
-  // With the weights of another directory, of a model of the same shape, in the same memory; while
-  // nobody runs. Where they cannot be these, or the load has no room beside the run's memory, Error
-  // (refused, usage or no_fit), and nothing changes;
-  // where loading them fails, the model is empty then, which steps say. The runner stays, without
-  // what was computed before.
+  // Loads the weights of another directory, of a model of the same shape, into the same
+  // memory; no step may run. Error (refused, usage or no_fit), without any change,
+  // where the models differ or the load has no room beside the run's memory. If the
+  // load fails, the model is empty, and steps fail. The runner stays, without its KV
+  // blocks.
   void refill(const std::filesystem::path& model, LoadProgress& progress, std::stop_token stop);
   const LoadReport& load_report() const { return loaded_->report(); }
   std::optional<StreamReport> stream_report() const { return loaded_->stream_report(); }
@@ -138,11 +138,11 @@ class Session {
   const DiskTimeline& timeline() const { return timeline_; }
   // After load(): the memory to run, as placed.
   Runner& runner();
-  // A file for the keys and values of a prompt of so many tokens. Error(refused) where there is
-  // something else.
+  // A file for the keys and values of a prompt of `prompt_tokens`. Error(refused) where `path` is
+  // another file.
   PromptCache prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens);
-  // Between steps: goes on within a smaller budget, with less of the weights in memory. A budget
-  // that is too small for that is met as well as possible, with a warning.
+  // Between steps: evicts weights to go on within a smaller budget. A budget that is too small is
+  // met as closely as possible, with a warning.
   void shrink(uint64_t budget);
   // shrink() where the cgroup's limit has been lowered since the last call.
   void follow_cgroup();
@@ -171,7 +171,7 @@ class Session {
   BlockCosts block_costs() const;
 
   SessionOptions options_;
-  Session* host_;                       // null: this is none's guest
+  Session* host_;                       // the session that this guest is beside; null: none
   std::unique_ptr<Ledger> own_ledger_;  // none: the host's
   Ledger& ledger_;
   FreeMemory free_;
@@ -190,13 +190,13 @@ class Session {
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Backend> backend_;
   uint64_t device_budget_ = 0;
-  double link_cost_ = 0;  // as of RunShape
+  double link_cost_ = 0;  // RunShape::link_cost
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
-  uint64_t guests_ = 0;         // bytes that they take while this runs
+  uint64_t guests_ = 0;         // bytes of guest models
   uint64_t device_guests_ = 0;  // and of the device's memory
   bool device_reserved_ = false;
-  uint64_t spill_bytes_ = 0;  // that its directory may hold
+  uint64_t spill_bytes_ = 0;  // limit of the spill directory
   uint64_t runtime_bytes_ = 0;
   uint64_t start_peak_ = 0;               // of the process, up to that
   std::optional<uint64_t> cgroup_limit_;  // as it was last seen

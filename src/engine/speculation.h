@@ -1,6 +1,6 @@
-// Guesses at the tokens that come next, to be verified together: a pass over streamed weights costs
-// the disk the same for one token as for sixteen. What is accepted is what would have been
-// generated anyway, so guesses change the speed and never the text.
+// Guesses of the next tokens, verified together: a pass over streamed weights costs the disk the
+// same for one token as for sixteen. Only tokens that would have been generated anyway are
+// accepted, so guesses change the speed and never the text.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Tokens of one verification at most: the one that is certain and the guesses after it.
+// Most tokens of one verification: the last certain one and the guesses after it.
 inline constexpr int64_t kSpeculativeRows = 16;
 
 // Prompt lookup: what followed the last tokens where they stood before (Saxena, "Prompt Lookup
@@ -35,8 +35,8 @@ class DraftModel {
   std::vector<int32_t> seen_;  // tokens whose keys and values the sequence holds
 };
 
-// Seconds that a pass takes with so many rows: the line through what was measured, of which the
-// newest counts most.
+// Seconds of a pass by its rows: a line fitted to measurements, the newest weighted
+// most.
 class PassCost {
  public:
   void learn(int64_t rows, double seconds);

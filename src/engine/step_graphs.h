@@ -1,5 +1,5 @@
-// Steps whose launches are the same as an earlier one's, launched as one graph of the device: that
-// takes the host far less than kernel by kernel.
+// Steps with the launches of an earlier step, launched as one graph of the device, which costs the
+// host far less than kernel by kernel.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct GraphStats {
 
 class StepGraphs {
  public:
-  // Shapes that are remembered, the last ones used.
+  // Number of shapes remembered, the last ones used.
   static constexpr size_t kMost = 16;
 
   // Device, stream and ledger outlive it; at its end the stream has nothing to do.

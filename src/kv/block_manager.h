@@ -1,15 +1,15 @@
-// The blocks of the KV cache, in the memory where attention reads them (the device), and behind it
-// in host memory and on disk, where what had to leave is kept until it is asked for again. A state
-// machine: it says which contents have to be copied where, and moves none itself.
+// The blocks of the KV cache, on the device, where attention reads them, and behind it in host
+// memory and on disk, where evicted blocks are kept until they are needed again. A state machine:
+// it decides which contents have to be copied where, and copies none itself.
 //
 // Layers that keep the same tokens form a group (kv_layout.h): those that attend to all tokens, and
 // those with a sliding window or chunks. A block belongs to one group of one sequence, or of
 // several with the same prefix. Groups may have blocks of different sizes, multiples of the
 // smallest.
 //
-// A state's group has one block a sequence, which each step changes. Nothing can be taken back from
-// it, so that it is kept as it was at planned positions: a known beginning counts up to where every
-// group has it, which is a border of all blocks and, with states, such a position.
+// A state's group has one block a sequence, which each step changes. A state cannot be rewound, so
+// that copies are kept at planned positions: a known prefix ends where every group has it, at a
+// border of all blocks and, with states, at such a position.
 #pragma once
 
 #include <array>
@@ -24,40 +24,40 @@
 
 namespace sluice {
 
-// The contents of one block that have to be in another before anything is written to either.
-// Several are done in their order.
+// A copy of one block's contents to another, before anything is written to either. Copies are
+// executed in order.
 struct BlockCopy {
   BlockPlace from;
   BlockPlace to;
 };
 
-// Seconds, as they are predicted: what decides whether a block is kept elsewhere, and brought back,
-// or computed again.
+// Predicted seconds, which decide whether a block is stored in another tier and restored, or
+// recomputed.
 struct BlockCosts {
   double recompute = 1;                  // the tokens of a block, in all groups
-  std::array<double, kTiers> store{};    // a block into a tier; of the device it is not asked
+  std::array<double, kTiers> store{};    // a block into a tier; unused for the device
   std::array<double, kTiers> restore{};  // and from there
 };
 
 struct BlockOptions {
   int64_t block_size = 16;  // tokens: the smallest that a group has, of which others' are multiples
   std::vector<KvGroup> groups = {{}};
-  std::array<int64_t, kTiers> blocks{};  // that each tier has room for
+  std::array<int64_t, kTiers> blocks{};  // capacity of each tier
   BlockCosts costs;
-  // Tokens from one position to the next at which states are kept; at least, as all groups' blocks
-  // end there.
+  // Tokens between positions at which states are kept; rounded up to where all groups' blocks
+  // end.
   int64_t snapshot_tokens = 0;
 };
 
 struct BlockStats {
   int64_t stored = 0;    // blocks that were copied to a further tier
   int64_t restored = 0;  // and back
-  int64_t lost = 0;      // that somebody waited for, and no tier had room for
+  int64_t lost = 0;      // wanted blocks that no tier had room for
 };
 
-// What is known of a sequence's beginning, and is worth to be used.
+// The known prefix of a sequence that is worth restoring.
 struct PrefixMatch {
-  std::vector<Prefix*> prefixes;  // of its first blocks
+  std::vector<Prefix*> prefixes;  // prefixes of its first blocks
   int64_t in_use = 0;             // device blocks of these that others use already
 };
 
@@ -68,14 +68,14 @@ class BlockManager {
   size_t groups() const { return options_.groups.size(); }
   bool is_state(size_t group) const { return options_.groups[group].kind == KvKind::state; }
   bool has_states() const { return has_states_; }
-  // Tokens of a block; and in blocks of block_size().
+  // Tokens of a group's block; and the same in blocks of block_size().
   int64_t block_size(size_t group) const { return options_.groups[group].block_size; }
   int64_t multiple(size_t group) const {
     return is_state(group) ? 1 : block_size(group) / block_size();
   }
-  // Tokens of whose multiples every group has whole blocks.
+  // The number of tokens at whose multiples all groups' blocks end.
   int64_t common_block_size() const { return common_; }
-  // Whether states are kept there; how many tokens a step may add without leaving one out.
+  // Whether states are kept at `position`; and the most tokens that a step may add up to there.
   bool snapshot_at(int64_t position) const {
     return has_states_ && position > 0 && position % options_.snapshot_tokens == 0;
   }
@@ -89,12 +89,12 @@ class BlockManager {
 
   // The first block that `group`, not a state's, still needs for a token at `position`.
   int64_t first_block(size_t group, int64_t position) const;
-  // Blocks that a sequence of so many tokens has at most, if each step gives it `rows` of them.
+  // The most blocks of a sequence of `tokens` tokens, if each step adds `rows` of them.
   int64_t most_blocks(int64_t tokens, int64_t rows) const;
 
-  // A device block with one use. What it held may have to be copied first. nullopt: none is free.
+  // Takes a device block, with one use; evicts what it held, by `copies`. nullopt: none is free.
   std::optional<int32_t> take(std::vector<BlockCopy>& copies);
-  // Whether a prefix is known to be in it, so that it must not be changed.
+  // Whether it holds a known prefix, so that it must not be changed.
   bool holds(int32_t block) const { return held_[0][static_cast<size_t>(block)].prefix != nullptr; }
   bool has(const Prefix& prefix, size_t group) const;  // somewhere
   void share(int32_t block) { device().share(block); }
@@ -105,13 +105,13 @@ class BlockManager {
   Prefix& remember(Prefix* parent, uint64_t root, std::span<const int32_t> ids,
                    std::span<const int32_t> blocks);
   PrefixMatch match(uint64_t root, std::span<const int32_t> ids) const;
-  // A use of the device blocks of each group that hold the prefixes of `match`; -1 where the group
-  // does not need one. Those that lie elsewhere are brought back, for which there must be room.
+  // Adds a use to each group's device blocks of the prefixes of `match`; -1 where the group does
+  // not need one. Blocks in other tiers are restored, for which there must be room.
   void adopt(const PrefixMatch& match, std::vector<std::vector<int32_t>>& blocks,
              std::vector<BlockCopy>& copies);
   void acquire(Prefix& prefix) { prefixes_.acquire(prefix); }
   void release(Prefix& prefix) { prefixes_.release(prefix); }
-  // Somebody will ask for it: it stays wherever it goes.
+  // A preempted sequence will need the prefix: keeps its block in whatever tier it reaches.
   void want(Prefix& prefix, size_t group);
   void unwant(Prefix& prefix, size_t group);
 

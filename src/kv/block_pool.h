@@ -1,8 +1,8 @@
 // Which blocks of one kind of memory are in use, and by how many. Bookkeeping only: no memory, no
 // I/O.
 //
-// Blocks that nobody uses any more may keep what they hold until they are taken for something else,
-// the one that was used longest ago first.
+// Unused blocks may keep their contents until they are taken, the least recently used
+// first.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class BlockPool {
  public:
   explicit BlockPool(int64_t blocks);
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
-  int64_t free_blocks() const { return free_; }  // that nobody uses, whatever they hold
+  int64_t free_blocks() const { return free_; }  // unused blocks, whatever they hold
 
   // A block with one use; nullopt: none is free. What it kept is lost, and it keeps nothing now.
   std::optional<int32_t> take();
   void share(int32_t block);      // one use more, of a block that is in use or keeps something
   void give_back(int32_t block);  // one use less
-  // Of a block in use: what it holds may be asked for again.
+  // Marks the contents of a block in use as worth keeping once it is unused.
   void keep(int32_t block);
   int32_t uses(int32_t block) const { return blocks_[static_cast<size_t>(block)].uses; }
 

@@ -30,21 +30,21 @@ class BlockTable {
                bool rewindable = false);
   // Blocks that reserve() would take beside those that it gives back and nobody else uses.
   int64_t missing(int64_t first, int64_t tokens, bool rewindable = false) const;
-  // Of a sequence of `length` tokens, whose last ones are to be forgotten: the most tokens up to
-  // `wanted` that it can go on from, which without states are these. With states it is where
-  // reserve() has kept them, or nothing, with all blocks given back.
+  // Forgets the last tokens of a sequence of `length` tokens. Returns the most tokens up to
+  // `wanted` that it can go on from: `wanted` without states. With states it is where reserve() has
+  // kept them, or 0, with all blocks given back.
   int64_t rewind(int64_t length, int64_t wanted);
 
-  // What is known of `ids`, to adopt() before anything else happens to the manager.
+  // The known prefix of `ids`, to adopt() before the manager changes.
   PrefixMatch match(std::span<const int32_t> ids) const { return manager_->match(root_, ids); }
-  // Of an empty table. The tokens that it holds then.
+  // Fills an empty table with `match`. Returns the number of its tokens.
   int64_t adopt(const PrefixMatch& match, std::vector<BlockCopy>& copies);
   // The blocks that `ids`, all tokens stored, fill can be found by others from now on.
   void remember(std::span<const int32_t> ids);
 
   BlockTable fork() const;  // a table that shares all blocks
-  // Gives all blocks back. What they hold stays, in whatever tier, until it is adopted again or
-  // released, if there is room.
+  // Gives all blocks back. If there is room their contents stay, in whatever tier, until they are
+  // adopted again or released.
   void suspend();
   void release();  // gives all blocks back
   // -1: a block that is not needed any more.
@@ -68,7 +68,7 @@ class BlockTable {
   BlockManager* manager_;
   uint64_t root_;
   std::vector<std::vector<int32_t>> blocks_;  // of each group
-  // Of each group's state before the last step, which was then `before_length_` tokens long; -1:
+  // Each group's block with the state before the last step, at `before_length_` tokens; -1:
   // none.
   std::vector<int32_t> before_;
   int64_t before_length_ = -1;

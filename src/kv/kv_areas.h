@@ -18,10 +18,10 @@ class KvAreas {
   // nothing.
   KvAreas(const KvLayout& layout, int64_t pages, std::byte* memory,
           std::span<const KvScales> scales);
-  // Of each layer, in the order of its specs.
+  // The caches of each layer, in the order of its specs.
   const std::vector<std::vector<LayerKv>>& layers() const { return layers_; }
 
-  // Work of `stream`, one command each. To and from a slot.
+  // Copies of a page to and from a slot, as work of `stream`, one command each.
   void gather(DeviceStream& stream, int32_t page, std::byte* to) const;
   void scatter(DeviceStream& stream, const std::byte* from, int32_t page) const;
   void copy(DeviceStream& stream, int32_t from, int32_t to) const;

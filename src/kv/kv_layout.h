@@ -1,10 +1,10 @@
 // How layers share the pages of the KV cache.
 //
-// All pages have the same bytes, so that one pool serves all layers (as vLLM's hybrid KV cache
-// manager). A page is cut into areas of equal bytes, one a layer. Layers of equal specs form groups
-// of as many layers as a page has areas at most; a page is a block of one group. Whoever keeps less
-// of a token has more tokens in a block: a multiple of the format's, so that its block fills the
-// areas. A state takes as many areas as it needs, of one page or several, which follow each other.
+// All pages have equal bytes, so that one pool serves all layers (as vLLM's hybrid KV cache
+// manager). A page is cut into areas of equal bytes, one a layer. Layers of equal specs form
+// groups, with at most as many layers as a page has areas; a page is a block of one group. A group
+// that keeps less of a token has more tokens in a block, a multiple of the format's, so that its
+// block fills the areas. A state takes consecutive areas of one page or several.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace sluice {
 
-// Of each layer what it keeps.
+// The specs of each layer.
 using KvSpecs = std::vector<std::vector<KvSpec>>;
 
 struct KvPlace {
   size_t group = 0;
-  int64_t area = 0;  // of a state the first; after a page's last comes the next group's first
+  int64_t area = 0;  // first area of a state; the next group's first follows a page's last
 };
 
 struct KvLayout {
@@ -33,7 +33,7 @@ struct KvLayout {
   uint64_t area_bytes = 0;
 
   uint64_t page_bytes() const { return static_cast<uint64_t>(areas) * area_bytes; }
-  uint64_t slot_bytes() const;  // of a page elsewhere: whole blocks of direct I/O
+  uint64_t slot_bytes() const;  // of a page in another tier: whole blocks of direct I/O
 };
 
 // Error(refused) for a layer that shares what no earlier layer has.

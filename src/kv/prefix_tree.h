@@ -24,15 +24,15 @@ struct BlockPlace {
 };
 
 struct Prefix {
-  // Of one group of layers.
+  // The blocks of one group of layers.
   struct Group {
-    std::array<int32_t, kTiers> block{-1, -1, -1};  // that holds it in each tier; -1: none
-    int32_t wanted = 0;                             // sequences that wait, and will ask for it
+    std::array<int32_t, kTiers> block{-1, -1, -1};  // its block in each tier; -1: none
+    int32_t wanted = 0;                             // waiting sequences that need it
   };
 
   Prefix* parent = nullptr;  // none: the first block of a sequence
   uint64_t root = 0;         // sequences of different roots share nothing
-  std::vector<int32_t> ids;  // of this block
+  std::vector<int32_t> ids;  // tokens of this block
   int64_t users = 0;         // block tables, and prefixes after it
   std::vector<Group> groups;
 };

@@ -29,7 +29,7 @@ class PromptCache {
   // Blocks, storage and ledger outlive it.
   PromptCache(std::filesystem::path path, std::string identity, const BlockManager& blocks,
               KvStorage& storage, Ledger& ledger);
-  static uint64_t memory_bytes(uint64_t slot_bytes);  // that restore() and save() take
+  static uint64_t memory_bytes(uint64_t slot_bytes);  // memory of restore() and save()
   // Throws as the constructor does.
   static void check(const std::filesystem::path& path);
 
@@ -47,7 +47,7 @@ class PromptCache {
   };
   void read_index(const io::Fd& fd, uint64_t file_bytes);
   std::vector<Slot> slots(int64_t blocks) const;  // of the smallest size
-  int64_t whole(int64_t blocks) const;            // of these, that all groups' blocks fill
+  int64_t whole(int64_t blocks) const;            // how many of these all groups' blocks fill
   uint64_t slots_begin(int64_t blocks, size_t slots) const;
   int64_t usable_blocks(std::span<const int32_t> prompt) const;
   void read_slots(std::span<const Slot> slots, const Sequence& sequence);
@@ -57,7 +57,7 @@ class PromptCache {
   const BlockManager& blocks_;
   KvStorage& storage_;
   Ledger& ledger_;
-  std::vector<int32_t> tokens_;      // that the file has; none: of no use
+  std::vector<int32_t> tokens_;      // tokens in the file; none: unusable
   std::vector<uint64_t> checksums_;  // of its slots
 };
 

@@ -1,4 +1,4 @@
-// One sequence: what has been computed of it, and its blocks. Bookkeeping only.
+// One sequence: its computed tokens and its blocks. Bookkeeping only.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class Sequence {
   void truncate(int64_t length) { length_ = table_.rewind(length_, std::min(length, length_)); }
   // `tokens` more are stored.
   void grow(int64_t tokens) { length_ += tokens; }
-  // What is known of `ids`, and to begin with it.
+  // The known prefix of `ids`; and begins the sequence with it.
   PrefixMatch match(std::span<const int32_t> ids) const { return table_.match(ids); }
   void adopt(const PrefixMatch& match, std::vector<BlockCopy>& copies) {
     length_ = table_.adopt(match, copies);

@@ -1,4 +1,4 @@
-// The memory of the KV cache, and of what is swapped out of it: to slots in host memory, and in a
+// The memory of the KV cache, and of blocks evicted from it: slots in host memory and in a
 // file.
 #pragma once
 
@@ -25,23 +25,23 @@ class KvStorage {
     int64_t disk_blocks = 0;
     std::filesystem::path directory;  // of these
   };
-  // Of `blocks` pages. `scales`: each layer's, where the checkpoint has them, or nothing. Copies
-  // are work of `stream`, which is one of `device`; both outlive the storage.
+  // Has `blocks` pages. `scales`: each layer's, where the checkpoint has them, or none. Copies are
+  // work of `stream`, a stream of `device`; both outlive the storage.
   KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvLayout& layout,
             int64_t blocks, const Swap& swap, std::span<const KvScales> scales = {});
-  // Waits for what comes back beside a step; whoever owns `stream` has waited for that.
+  // Waits for restores beside a step; the owner of `stream` has waited for its work.
   ~KvStorage();
   KvStorage(const KvStorage&) = delete;
   KvStorage& operator=(const KvStorage&) = delete;
-  // Of each layer, in the order of its specs.
+  // The caches of each layer, in the order of its specs.
   const std::vector<std::vector<LayerKv>>& layers() const { return areas_.layers(); }
   uint64_t slot_bytes() const { return slot_bytes_; }
   // A device block to a slot, which is there when this returns; and back, from memory that is not
   // pinned, before the stream's next work.
   void gather(int32_t block, std::span<std::byte> to);
   void scatter(std::span<const std::byte> from, int32_t block);
-  // In their order, after those that were begun before, and before the stream's next work; but what
-  // comes back to the device is there only after finish_copies(), or when the next ones begin.
+  // Executes copies in order, after earlier ones and before the stream's next work. Restores to the
+  // device end only in finish_copies(), or when the next copies begin.
   void begin_copies(std::span<const BlockCopy> copies);
   void finish_copies();
 

@@ -1,5 +1,5 @@
-// KV blocks on disk: a file of slots that is gone when its process ends. A thread of its own writes
-// and reads them, in the order in which it is asked to, while whoever asks computes.
+// KV blocks on disk: a file of slots that is removed when its process ends. A thread of its own
+// writes and reads them in the order of the calls, while the caller computes.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class SwapFile {
   SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64_t slots,
            uint64_t slot_bytes, const KvAreas& areas, std::unique_ptr<DeviceStream> stream);
   ~SwapFile();
-  static uint64_t memory_bytes(uint64_t slot_bytes);  // that it takes
+  static uint64_t memory_bytes(uint64_t slot_bytes);  // memory it leases
 
   // Where a slot's contents are put together, to be written by write(). Waits where all memory for
   // that is still being written. Rethrows what has failed before.

@@ -1,5 +1,5 @@
-// The workers of a fetch loop: what has arrived goes in, is encoded or copied to where it belongs,
-// and comes out to be released.
+// The workers of a fetch loop: arrived fetches go in, are encoded or copied to their destination,
+// and come out to be released.
 #pragma once
 
 #include <condition_variable>
@@ -25,46 +25,46 @@ namespace sluice {
 struct ArrivedFetch {
   Fetch fetch;
   io::ReadResult read;
-  EncodeStats stats;  // of a tile, once it is finished
+  EncodeStats stats;  // errors of a tile's encoding, once it is finished
 };
 
-// All of it outlives the queue.
+// Everything referred to outlives the queue.
 struct EncodeSetup {
   const ReadPlan& plan;
   const Encoder& encoder;
-  // Where parameter p of the plan goes; its storage is there before the first of its fetches is
-  // pushed. Empty where all fetches have tiles.
+  // Destination of parameter p of the plan; allocated before the first of its fetches is pushed.
+  // Empty where all fetches have tiles.
   std::span<const Weight> weights;
-  Measured& measured;                  // what fetches that measure find out goes here
-  std::span<std::byte> slots;          // the memory that fetches arrive in
+  Measured& measured;                  // results of fetches that measure
+  std::span<std::byte> slots;          // memory in which fetches arrive
   uint64_t slot_bytes = 0;             // of each
-  int threads = 0;                     // 0: whoever pushes encodes
-  const Spill* packed = nullptr;       // where Form::packed comes from
-  Spill* fills = nullptr;              // is given what it wants; null: nothing
+  int threads = 0;                     // 0: the calling thread encodes
+  const Spill* packed = nullptr;       // source of Form::packed
+  Spill* fills = nullptr;              // spill cache to fill; null: none
   std::span<std::byte> row_amax = {};  // of plan.row_amax, for spans of the load
 };
 
 class EncodeQueue {
  public:
   explicit EncodeQueue(const EncodeSetup& setup);
-  ~EncodeQueue();  // waits for the workers; what they have not begun is dropped
+  ~EncodeQueue();  // waits for the workers; drops what they have not begun
 
   void push(const ArrivedFetch& arrived);
-  // Those that are done with their bytes. With `block` at least one: whoever would wait for it does
-  // what no worker has begun. Rethrows a worker's failure.
+  // Fetches whose bytes are no longer needed. With `block` at least one: instead of waiting the
+  // caller encodes what no worker has begun. Rethrows a worker's failure.
   std::vector<ArrivedFetch> take_finished(bool block);
 
   // One for each move of the plan; complete once every fetch of the load is finished.
   std::vector<EncodeStats> stats() const;
 
  private:
-  // A tensor with one scale, or one that is transposed: what is known of its largest values, and,
-  // of the first of those that share reads, what waits for them.
+  // State of a tensor with one scale, or of a transposed one: the largest values so far; and, for
+  // the first of the tensors that share reads, the fetches that wait for them.
   struct Measuring {
     uint32_t spans = 0;
     float amax = 0;
     uint32_t encoded = 0;   // spans
-    float* area = nullptr;  // where each row's is, then its scale
+    float* area = nullptr;  // each row's largest value, then its scale
     std::vector<ArrivedFetch> waiting;
   };
 
@@ -96,7 +96,7 @@ class EncodeQueue {
   std::vector<EncodeStats> stats_;
   std::condition_variable finished_ready_;
   bool is_awaited_ = false;  // finished_ready_ is
-  size_t awake_ = 0;         // workers that look for work, or have been called to
+  size_t awake_ = 0;         // workers that look for work, or have been woken
   std::deque<ArrivedFetch> ready_;
   std::vector<ArrivedFetch> finished_;
   std::vector<Measuring> measuring_;  // of each tensor

@@ -1,6 +1,6 @@
-// Fetches: a read each, and what becomes of its bytes. A load, a sweep and looked-up rows are
-// orders of fetches, made from the plan and from the index of the spill cache. The order says where
-// each fetch comes from; nothing changes that afterwards.
+// A fetch is one read and the destination of its bytes. A load, a sweep and a row look-up are
+// orders of fetches, made from the plan and the index of the spill cache. The order fixes the
+// source of each fetch.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace sluice {
 
 struct Fetch {
   enum class Form : uint8_t {
-    stored,  // elements of the checkpoint, which are encoded
-    packed,  // codes of the spill cache, which are compared with their checksums and copied
+    stored,  // elements of the checkpoint, to be encoded
+    packed,  // codes of the spill cache, to be checked and copied
   };
   Form form = Form::stored;
-  uint32_t file = 0;    // of the checkpoint; Form::packed has none
+  uint32_t file = 0;    // index into the checkpoint's files; unused by Form::packed
   uint64_t offset = 0;  // in the file [bytes]
   uint64_t length = 0;
   uint32_t unit = 0;
@@ -31,18 +31,18 @@ struct Fetch {
   bool measure = false;  // first look for the tensor's largest value
   bool encode = true;
 
-  // Where the rows go: to a tile that begins with the first of them, or, without one, where their
-  // parameter lies.
+  // Destination of the rows: a tile that begins with the first of them; without one, the storage of
+  // their parameter.
   Weight tile;
-  DeviceEvent* after = nullptr;  // the tile's memory is in use until then; null: it is not
-  uint64_t tag = 0;              // the caller's
+  DeviceEvent* after = nullptr;  // the tile's memory is in use until then; null: it is free
+  uint64_t tag = 0;              // chosen by the caller
 
   bool has_tile() const { return tile.data != nullptr; }
 };
 
 std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch);
 
-// Every span of the plan, in its order. `packed`, the spill cache's index or null, has precedence.
+// Every span of the plan, in order, from the spill cache where its index `packed` has it.
 std::vector<Fetch> load_order(const ReadPlan& plan, const SpillLayout* packed);
 
 // Tiles of the sweep from `first` on: as many of a tensor as `most_bytes` hold where the spill
@@ -54,13 +54,13 @@ struct TileFetch {
 TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t first,
                      uint64_t most_bytes);
 
-// The rows of a table that row `id` is encoded with.
+// The row group of a table that has row `id`.
 Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor, int64_t id);
 
-// Requests of a slot each that are as much as a disk is fastest with.
+// Number of slot-sized reads in flight with which the disk is fastest.
 size_t reads_in_flight(const io::ReadShape& shape, uint64_t slot_bytes);
 
-// What a direct read of these bytes takes of a slot.
+// Bytes of a slot that a direct read of this extent needs.
 uint64_t slot_bytes_of(uint64_t offset, uint64_t length);
 
 }  // namespace sluice

@@ -1,9 +1,9 @@
-// The one place that reads weights. A fetcher has the reader, the choice among a file's copies and
-// the workers that encode; whoever uses it has the order of its fetches.
+// The one place that submits reads of weights. A fetcher has the reader, the choice among copies of
+// a file and the encoding workers; its user has the order of fetches.
 //
-// A source may fail: a file cannot be read, or codes of the spill cache are damaged. Where there is
-// another way to the same bytes the fetcher warns, drops all that is under way and throws Restart:
-// whoever uses it opens it again and makes its order anew. Where there is none it throws the Error.
+// A source may fail: a file cannot be read, or codes of the spill cache are damaged. Where a
+// fallback has the same bytes the fetcher warns, drops everything in flight and throws Restart: the
+// user opens it again and makes a new order. Without a fallback it throws the Error.
 //
 // One thread at a time calls a fetcher.
 #pragma once
@@ -26,14 +26,14 @@ namespace sluice {
 
 struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
-  int threads = 1;  // that encode
+  int threads = 1;  // encoding workers
   Spill* spill = nullptr;
   DiskTimeline* timeline = nullptr;
-  io::ReadShape read = {};  // of the disk
-  bool try_shapes = false;  // whether a load looks for a better one
+  io::ReadShape read = {};  // read shape of the disk
+  bool try_shapes = false;  // whether a load tries other shapes
 };
 
-// All of it outlives the fetcher.
+// Everything referred to outlives the fetcher.
 struct FetcherSetup {
   const ReadPlan& plan;
   const io::CheckpointIndex& index;
@@ -41,7 +41,7 @@ struct FetcherSetup {
   std::span<const Weight> weights;  // of each parameter; empty where all fetches have tiles
   Measured& measured;
   LoadOptions options;
-  bool fills_spill = true;             // what it encodes is given to the spill cache
+  bool fills_spill = true;             // encoded rows are added to the spill cache
   std::span<std::byte> row_amax = {};  // of plan.row_amax, for spans of the load
 };
 
@@ -51,33 +51,33 @@ class Fetcher {
 
   explicit Fetcher(const FetcherSetup& setup);
 
-  // What reads arrive in; equal slots, aligned for O_DIRECT.
+  // Memory in which reads arrive; equal slots, aligned for O_DIRECT.
   struct Ring {
     std::span<std::byte> memory;
     uint64_t slot_bytes = 0;
     uint64_t request_bytes = 0;  // of a system-level read
   };
-  // Opens the sources that there are now. What was under way is dropped.
+  // Opens the sources that are usable now. Drops what was in flight.
   void open(const Ring& ring);
-  // The end of what is under way: afterwards nothing writes to the ring, nor to tiles.
+  // Ends everything in flight: afterwards nothing writes to the ring or to tiles.
   void close();
-  // True before open(), after Restart, and when the spill cache has become ready or useless since.
+  // True before open(), after Restart, and when the spill cache has become ready or unusable.
   bool is_outdated() const { return reader_ == nullptr || (packed_ != nullptr) != spill_ready(); }
-  // The index of what is in the spill cache; null when this reader does not read from it.
+  // The index of the spill cache; null when this reader does not read from it.
   const SpillLayout* packed() const { return packed_ ? &packed_->layout() : nullptr; }
 
   int free_slots() const { return reader_->free_slots(); }
   size_t in_flight() const { return in_flight_.size(); }
   // Needs a free slot. `request_bytes`: of its system-level reads, or 0 for the ring's.
   void submit(const Fetch& fetch, uint64_t request_bytes = 0);
-  // What has arrived: its tag is the fetch's. poll() does not wait; wait() needs a read in flight.
+  // The next arrived read, with the fetch's tag. poll() does not wait; wait() needs one in flight.
   std::optional<io::ReadResult> poll();
   io::ReadResult wait();
-  // Has an arrived fetch encoded, or copied to where its parameter lies.
+  // Queues an arrived fetch to be encoded, or copied to its destination.
   void encode(const Fetch& fetch, const io::ReadResult& read);
-  // What became of them, as EncodeQueue::take_finished.
+  // Finished fetches, as EncodeQueue::take_finished.
   std::vector<ArrivedFetch> take_encoded(bool block);
-  // Or uses arrived codes of the spill cache where they are, until release().
+  // A view of arrived codes of the spill cache in their slot, checked, valid until release().
   Weight in_place(const Move& move, std::span<const std::byte> codes);
   void release(const io::ReadResult& read) { reader_->release(read); }
 

@@ -1,9 +1,9 @@
 // The parameters that stay in host memory beside a device with memory of its own: each pass copies
 // them there, tile by tile, through two buffers.
 //
-// All of it is work of streams: a tile is copied while the device computes with the one before,
-// which lets go of its buffer by an event, and compute waits for a tile by another. So neither the
-// host nor the device ever waits for the other, and copies are as fast as the link.
+// All copies are work of streams: a tile is copied while the device computes with the one before.
+// Events order the two: compute waits for a tile, and a copy for its buffer. So host and device
+// never wait for each other, and copies run at the rate of the link.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ namespace sluice {
 
 class HostTiles final : public WeightStream {
  public:
-  // From here to its end the parameters of the plan that are in host memory come from this stream.
-  // They are loaded. All arguments outlive it, and so does what the parameters' values lie in.
+  // During its lifetime the plan's parameters in host memory come from this stream. They are loaded
+  // already. All arguments, and the memory of the parameters, outlive it.
   HostTiles(const ReadPlan& plan, Device& device, Ledger& ledger);
   ~HostTiles() override;
   HostTiles(const HostTiles&) = delete;
@@ -40,7 +40,7 @@ class HostTiles final : public WeightStream {
     std::byte* memory = nullptr;
     std::unique_ptr<DeviceEvent> arrived;
     std::unique_ptr<DeviceEvent> used;  // the device is done with it
-    std::optional<uint32_t> tile;       // that is there, or on its way
+    std::optional<uint32_t> tile;       // the tile that is there or in flight
   };
 
   WeightTile view(uint32_t tile, std::byte* memory) const;
@@ -49,9 +49,9 @@ class HostTiles final : public WeightStream {
   const ReadPlan& plan_;
   std::unordered_map<const Param*, const TiledParam*> tiled_;
   Buffer memory_;
-  Buffer row_;  // of a table, decoded
+  Buffer row_;  // a decoded row of a table
   std::array<Slot, kHostTileBuffers> slots_;
-  size_t current_ = 0;  // that compute has
+  size_t current_ = 0;  // the slot that compute uses
   std::unique_ptr<DeviceStream> copies_;
   uint64_t bytes_copied_ = 0;
 };

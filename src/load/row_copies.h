@@ -1,6 +1,6 @@
-// Matrices that a checkpoint has as [inputs, outputs], copied by rows ([outputs, inputs]) into a
-// file of the spill directory, so that they are streamed as all others. Written once for a
-// checkpoint, before the first load that needs it; found by later ones.
+// Matrices that a checkpoint stores as [inputs, outputs], copied by rows ([outputs, inputs]) into a
+// file of the spill directory, so that they can be streamed. The file is written once for a
+// checkpoint, before the first load that needs it; later loads reuse it.
 //
 //   file   header (kSpillHeaderBytes, as of a spill file) | a tensor, from a multiple of 4096 on |
 //   ...
@@ -22,29 +22,29 @@ namespace sluice {
 
 class RowCopies {
  public:
-  // Of the tensors that pieces of `model` take transposed, in the first directory of `spill`. The
-  // file may be there already, and need not be. `checkpoint`: its directory, canonical. Index and
-  // model outlive this.
+  // Copies of the tensors that `model` reads transposed, in the first directory of `spill`. The
+  // file may exist already. `checkpoint`: its directory, canonical. Index and model outlive
+  // this.
   RowCopies(const io::CheckpointIndex& index, Model& model, const std::filesystem::path& checkpoint,
             const SpillOptions& spill);
 
   bool empty() const { return copies_.empty(); }
-  // The checkpoint with the copies in place of what they are copies of; as long as they are used.
+  // The checkpoint, with the copies in place of the stored tensors while they are in use.
   const io::CheckpointIndex& index() const { return in_use_ ? *turned_ : index_; }
   bool in_use() const { return in_use_; }
-  // Makes the model's pieces views of the copies, or again of the tensors. Plans that were made
-  // before are not valid then.
+  // Makes the model's pieces views of the copies, or of the stored tensors again. Earlier plans
+  // become invalid.
   void use(bool copies);
 
-  // Writes the file where it is not there; true then: plans were made for another. `memory`: as
-  // much as there is for it, a few rows of a tensor at least (Error(no_fit)). Error(runtime) where
-  // there is no room, another process is at it, or `stop` is requested.
+  // Writes the file unless it exists. Returns true if it was written: earlier plans are then
+  // invalid. `memory`: scratch of a few rows of a tensor at least (else Error(no_fit)).
+  // Error(runtime) where the disk has no room, another process writes it, or `stop` is requested.
   bool write(std::span<std::byte> memory, const std::stop_token& stop);
 
  private:
   struct Copy {
     const io::StoredTensor* of = nullptr;
-    int64_t matrices = 1;  // of a stack
+    int64_t matrices = 1;  // number of matrices in a stack
     int64_t inputs = 0;
     int64_t outputs = 0;
     uint64_t offset = 0;  // in the file
@@ -66,7 +66,7 @@ class RowCopies {
   std::vector<Copy> copies_;
   uint64_t file_bytes_ = 0;
   std::optional<io::CheckpointIndex> turned_;
-  std::vector<Piece*> pieces_;  // that are views of them
+  std::vector<Piece*> pieces_;  // pieces that can be views of the copies
   bool in_use_ = false;
   io::Fd lock_;  // shared: nobody removes the file for want of room
 };

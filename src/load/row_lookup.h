@@ -1,4 +1,4 @@
-// Rows of tables that stay on disk: read as they are looked up, by the thread that wants them.
+// Rows of tables that stay on disk, read on look-up by the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace sluice {
 
 class RowLookup {
  public:
-  // All arguments outlive it. Takes memory when a table of the plan is streamed.
+  // All arguments outlive it. Leases memory if a table of the plan is streamed.
   RowLookup(const ReadPlan& plan, const io::CheckpointIndex& index, Ledger& ledger,
             Measured& measured, const LoadOptions& options);
 

@@ -1,4 +1,4 @@
-// Which shape of reads a disk answers fastest, found while a load reads what it needs anyway.
+// Finds the read shape that a disk answers fastest, with the reads of a load.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// What is tried, the one that is used where nothing is known first.
+// The shapes that are tried; the first is the default.
 inline constexpr std::array<io::ReadShape, 4> kReadShapes{
     {{2 << 20, 16}, {1 << 20, 16}, {512 << 10, 32}, {256 << 10, 64}}};
 
@@ -20,18 +20,18 @@ inline constexpr std::array<io::ReadShape, 4> kReadShapes{
 // is faster, whatever else went on. A state machine without I/O or clocks of its own.
 class ShapeTrial {
  public:
-  // Without others to try, `known` is the shape of all reads.
+  // If `tries` is false, `known` is the shape of all reads.
   ShapeTrial(const io::ReadShape& known, bool tries)
       : chosen_(known), round_(tries ? 0 : kRounds) {}
 
-  // Of reads that are sent from now on. When the trial is over, its verdict.
+  // The shape of the next reads; after the trial, its verdict.
   io::ReadShape shape() const { return is_over() ? chosen_ : kReadShapes[shape_]; }
   // The smallest that shape() can ask for.
   uint64_t least_request_bytes() const {
     return is_over() ? chosen_.request_bytes : kReadShapes.back().request_bytes;
   }
-  // Bytes have arrived, `seconds` after some moment. `busy`: as much as the shape asks for was in
-  // flight since the arrival before; what was not so says nothing of the disk.
+  // Bytes have arrived, `seconds` after a fixed moment. `busy`: since the previous arrival as many
+  // bytes were in flight as the shape demands; other arrivals are not counted.
   void arrived(uint64_t bytes, double seconds, bool busy);
   // The fastest shape, the first where none is clearly faster; none before all have been tried.
   std::optional<io::ReadShape> verdict() const { return verdict_; }

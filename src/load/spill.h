@@ -1,11 +1,11 @@
-// The spill cache: weights that were quantized online, kept on disk in their small packed form, so
-// that later passes and later starts read that instead of the checkpoint.
+// The spill cache: packed codes of weights that were quantized online, kept on disk, so that later
+// passes and later starts read them instead of the checkpoint.
 //
-// A file holds everything of one checkpoint under one scheme that is quantized
-// (plan/spill_layout.h), whatever stays in memory. It is filled while the first load and the first
-// pass encode the tensors, appears under its name when it is complete, and is not changed
-// afterwards. What is read from it is compared with its checksums each time: what is damaged is
-// never used, and the checkpoint takes its place.
+// A file holds all quantized matrices of one checkpoint under one scheme (plan/spill_layout.h),
+// resident ones too. It is filled while the first load and the first pass encode the tensors,
+// appears under its name when it is complete, and is not changed afterwards. Every read is
+// compared with its checksums: damaged codes are never used, and the checkpoint is the
+// fallback.
 #pragma once
 
 #include <atomic>
@@ -31,20 +31,20 @@
 namespace sluice {
 
 struct SpillOptions {
-  // Each holds a copy, so that all their disks are read from at once; none: no spill.
+  // Each holds a copy, so that all their disks are read at once; empty: no spill cache.
   std::vector<std::filesystem::path> directories;
-  std::optional<std::string> limit;  // of all files in one: "20GiB", "50%" of what is free
-  bool verify = false;               // compare what is there with the checkpoint before it is used
+  std::optional<std::string> limit;  // of a directory: "20GiB", "50%" of the free space
+  bool verify = false;               // compare an existing file with the checkpoint first
 };
 
-// What makes the weights in a file the right ones.
+// Identifies the weights in a file.
 struct SpillKey {
   std::filesystem::path model;  // the checkpoint's directory, canonical
   std::string scheme;
   Rank rank;
 };
 
-// Codes that were read are not those that were written.
+// Codes that were read differ from their checksums.
 struct SpillDamaged : Error {
   explicit SpillDamaged(const std::string& tensor)
       : Error(ErrorKind::runtime, fmt::format("its copy of {} is damaged", tensor)) {}
@@ -53,49 +53,49 @@ struct SpillDamaged : Error {
 class Spill {
  public:
   enum class State : uint8_t {
-    off,        // no file: there is no room, another process is filling it, it was damaged, ...
+    off,        // no file: no room, another process is filling it, damaged, ...
     filling,    // tensors are added as they are encoded
-    verifying,  // as they are encoded they are compared with what is there
+    verifying,  // encoded tensors are compared with the file
     ready,      // tensors can be read
   };
 
-  // Finds the file that an earlier run left, or begins a new one. Never fails for what is wrong
-  // with the cache: says so in a warning, and is off. All arguments but `key` outlive it.
+  // Opens the file of an earlier run, or begins a new one. A fault of the cache is a warning, never
+  // an error, and turns it off. All arguments but `key` outlive it.
   Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const SpillKey& key,
         const SpillOptions& options, Ledger& ledger,
         const io::SystemCalls& calls = io::system_calls());
 
   State state() const { return state_.load(std::memory_order_acquire); }
   bool ready() const { return state() == State::ready; }
-  // Whether a tensor can be read from the file; whether it is to be given to add().
+  // Whether a tensor can be read from the file; whether add() needs it.
   bool has(uint32_t tensor) const { return ready() && layout_.find(tensor) != nullptr; }
   bool wants(uint32_t tensor) const;
   const SpillLayout& layout() const { return layout_; }
 
-  // What a reader opens, any of them; none unless it is ready. Any thread.
+  // The copies, any of which a reader may open; empty unless it is ready. Thread-safe.
   std::vector<io::CheckpointFile> files() const;
 
-  // The weight that the codes of a move's rows are, which begin a panel; the scales are the
-  // index's. SpillDamaged where the codes are not what the index says.
+  // The weight of a move's rows, which begin a panel: `codes` with the scales of the index. Throws
+  // SpillDamaged where the codes differ from the checksums of the index.
   Weight weight(const Move& move, std::span<const std::byte> codes) const;
-  EncodeStats stats(uint32_t tensor) const;  // of when it was encoded
+  EncodeStats stats(uint32_t tensor) const;  // errors of its encoding
   float amax(uint32_t tensor) const;
 
-  // What became of the rows of a move.
+  // The encoded rows of a move.
   struct Rows {
     Weight encoded;     // a tile, or a whole parameter
     int64_t first = 0;  // where in it they begin
     EncodeStats stats;
     float amax = 0;  // of their tensor, where that has one scale
   };
-  // The rows of a tensor that is wanted; `scratch`, aligned for O_DIRECT, is written from. Any
-  // thread. Makes the spill ready once all are there, or off if that fails.
+  // Adds rows of a tensor that wants() names. `scratch` is write memory, aligned for O_DIRECT.
+  // Thread-safe. Makes the spill ready once all rows are there, or off if that fails.
   void add(const Move& move, const Rows& rows, std::span<std::byte> scratch);
 
-  // Not to be used any more by this process. `damaged`: by no other either; removes the files. Any
-  // thread.
+  // Stops the use by this process. `damaged`: also removes the files, for all processes.
+  // Thread-safe.
   void stop_using(const std::string& reason, bool damaged);
-  // The same of one copy, which cannot be read; the others do.
+  // Stops the use of one copy, which cannot be read; the others stay in use.
   void stop_using_copy(const std::filesystem::path& copy, const std::string& reason);
 
   struct Report {
@@ -108,7 +108,7 @@ class Spill {
 
  private:
   using FreshCopy = std::pair<std::filesystem::path, std::shared_ptr<io::NewFile>>;
-  // In the index, for each tensor; `tensor` as the plan counts them.
+  // A tensor's record in the index; `tensor` is its number in the plan.
   struct Record {
     double error_squares = 0;
     double value_squares = 0;
@@ -121,7 +121,7 @@ class Spill {
   };
   static_assert(sizeof(Record) == kSpillRecordBytes);
 
-  // False when they were there before, or are not to be kept.
+  // Returns false when the rows were there before, or are not to be kept.
   bool take_in(const Move& move, const Rows& rows, std::span<const uint64_t> checksums);
   bool open_existing(const io::SystemCalls& calls);
   bool open_copy(const std::filesystem::path& path, const io::SystemCalls& calls);

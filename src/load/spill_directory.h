@@ -1,5 +1,5 @@
-// The directory of spill files: one for each checkpoint, scheme and rank. Shared by processes; what
-// one removes, another that has it open goes on reading.
+// The directory of spill files: one for each checkpoint, scheme and rank. Processes share it; a
+// removed file stays readable for processes that have it open.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ struct SpillFileInfo {
 // The least recently used first, unfinished ones too. A directory that does not exist is empty.
 std::vector<SpillFileInfo> list_spill_files(const std::filesystem::path& directory);
 
-// Bytes removed. Unfinished files that a running process writes stay.
+// Removes all files but those that a running process writes. Returns the bytes removed.
 uint64_t clear_spill_files(const std::filesystem::path& directory);
 
-// What a new file can have in a directory that may hold `limit` bytes: fewer than it wants where
-// even the removal of all that may be removed, the least recently used first, is not enough. The
-// file that it is to replace counts for nothing within the limit, but its part of the disk is not
-// free before the new one is complete.
+// Room for a new file in a directory that may hold `limit` bytes, after files are removed, the
+// least recently used first; fewer than `wanted` bytes where that is not enough. The file to be
+// replaced does not count against the limit, but its disk space is not free before the new one is
+// complete.
 struct SpillRoom {
   uint64_t bytes = 0;
   std::vector<SpillFileInfo> to_remove;

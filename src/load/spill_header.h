@@ -19,7 +19,7 @@ struct SpillHeader {
 };
 
 std::string spill_header_text(const SpillHeader& header);
-// nullopt for what is no spill file of this version.
+// nullopt where the file is no spill file of this version.
 std::optional<SpillHeader> read_spill_header(const std::filesystem::path& path);
 
 }  // namespace sluice

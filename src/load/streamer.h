@@ -1,4 +1,4 @@
-// Carries a ReadPlan out: bytes from disk through the staging ring into the parameters' storage,
+// Executes a ReadPlan: bytes from disk through the staging ring into the parameters' storage,
 // encoded on the way.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace sluice {
 
-// What a unit's parameters lie in: memory of the device, and of the host where some stay there.
+// The memory of a unit's parameters: the device's, and the host's for those that stay there.
 struct UnitStorage {
   Buffer device;
   Buffer host;
@@ -40,12 +40,12 @@ class Resident {
   Resident& operator=(Resident&&) = delete;
   ~Resident();
 
-  // A load has written to all of the storage: parameters have their values.
+  // Called when a load has written all of the storage: sets the values of the parameters.
   void fill(Device& device);
   void empty();
   // Where a parameter lies, filled or not; null if it is not in this unit.
   const Weight* weight(const Param& param) const;
-  // Has the system bring its pages.
+  // Touches its pages, so that the system allocates them.
   void touch(const std::stop_token& stop) const;
   // Returns one parameter to meta, and its pages to the system. Nothing if it is not in this unit.
   void release(const Param& param);
@@ -62,7 +62,7 @@ class Resident {
   UnitStorage storage_;
 };
 
-// What a load is doing, for whoever shows it; written by the load, read by any thread.
+// Progress of a load; written by the load, read by any thread.
 struct LoadProgress {
   std::atomic<uint64_t> bytes_total{0};
   std::atomic<uint64_t> bytes_done{0};
@@ -90,26 +90,26 @@ struct LoadReport {
   std::vector<TensorReport> tensors;  // in the order of the plan
 };
 
-// A NaN spreads to every logit, so a model with one computes nothing: throws Error(refused), or
-// where it came because a file was written over, as CheckpointIndex::refuse_changes().
+// A NaN spreads to every logit: throws Error(refused) where there is one, or the Error of
+// CheckpointIndex::refuse_changes() where a changed file is the cause.
 void refuse_damaged(const io::CheckpointIndex& index, const std::string& tensor,
                     const EncodeStats& stats);
 
 class Streamer {
  public:
-  // All outlive the streamer. Parameters get memory of the device, which the encoder writes to; for
-  // those that stay in host memory beside it the CPU's does. The staging ring is taken from the
-  // ledger for the duration of each load. `measured` is written by each load.
+  // All arguments outlive the streamer. The encoder writes parameters to the device's memory; the
+  // CPU's encoder writes those that stay in host memory. The staging ring is leased for the
+  // duration of each load. Each load writes `measured`.
   Streamer(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
            const Encoder& encoder, Ledger& ledger, Measured& measured, LoadOptions options);
 
-  // Reads every unit once, in disk order, from the spill what that has. Throws Error for faults of
-  // the files, memory or disk; Error(runtime) when `stop` is requested. Nothing stays allocated
-  // then.
+  // Reads every unit once, in disk order, from the spill cache where possible. Throws Error for
+  // faults of files, memory or disk, and Error(runtime) when `stop` is requested. After an Error
+  // nothing stays allocated.
   std::vector<Resident> load_all(LoadReport& report, LoadProgress& progress, std::stop_token stop);
-  // The same into storage that is there, of all units of a plan for the same model: from another
-  // checkpoint, for one. Error(refused) where that has a parameter in another format. After any
-  // Error the units are empty.
+  // Loads into existing storage of all units of a plan for the same model, for example from another
+  // checkpoint. Error(refused) where a parameter has another format. After any Error the units are
+  // empty.
   void refill(std::span<Resident> units, LoadReport& report, LoadProgress& progress,
               std::stop_token stop);
 

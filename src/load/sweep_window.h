@@ -1,9 +1,9 @@
-// Which tiles of a sweep are in memory or on their way there, and what that memory is used for. A
-// state machine without I/O and without threads: TileStream does what it says.
+// Which tiles of a sweep are in memory or in flight, and the use of that memory. A state machine
+// without I/O and threads, whose decisions TileStream carries out.
 //
 // Tiles are read in the order of the sweep, round and round. A read occupies a slot. Packed tiles
-// are used in their slot. Stored ones are encoded into a buffer, which frees the slot; the reads
-// that compute needs next have the buffers, so that it never waits for one that is taken.
+// are used in their slot. Stored tiles are encoded into a buffer, which frees the slot; the reads
+// that compute needs next get the buffers, so that it never waits for one.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class SweepWindow {
     uint32_t first = 0;  // tile, of `tiles` that follow one another
     uint32_t tiles = 1;
     State state = State::reading;
-    bool abandoned = false;  // compute will not use it; its memory is free or will be
+    bool abandoned = false;  // compute will not use it; its memory is or will be free
     io::ReadResult read;     // once it has arrived
     double arrived = 0;      // when [s]
     std::optional<uint32_t> buffer;
@@ -40,26 +40,26 @@ class SweepWindow {
   };
 
   explicit SweepWindow(uint32_t tiles) : tiles_(tiles) {}  // of the sweep
-  // Forgets what is there and under way, all of which has ended. Reading goes on with the first
+  // Forgets everything held or in flight, all of which has ended. Reading goes on with the first
   // tile that compute has not used.
   void restart(uint32_t buffers);
 
-  // The next tile to be read; none while the whole sweep is there.
+  // The next tile to be read; none while the whole sweep is held.
   std::optional<uint32_t> next() const;
-  // Its read, of some tiles from next() on, is submitted. The tag of what is returned says which
-  // one it is.
+  // Notes that `read`, of tiles from next() on, is submitted. Returns its fetch, with a
+  // tag.
   const Fetch& add(const TileFetch& read);
   void arrived(const io::ReadResult& read, double now);
-  // One that has arrived and gets a buffer now; null: there is none, or no buffer for it.
+  // An arrived stored read, which gets a buffer now; null: no such read, or no free buffer.
   Entry* next_to_encode();
   void encoded(uint64_t tag, const EncodeStats& stats);
-  // Slots that nobody needs any more, each once.
+  // Slots that are no longer needed, each once.
   std::vector<io::ReadResult> take_freed();
 
-  // Compute wants a tile, and after it those that follow: drops what was read in vain where the
-  // sweep is not the one foreseen. Nothing is held.
+  // Compute wants `tile`, then those that follow: drops reads that it will not use. Nothing is
+  // held.
   void seek(uint32_t tile);
-  // The first read that compute has not had; null: nothing is there or under way.
+  // The first read that compute has not had; null: nothing is held or in flight.
   const Entry* wanted() const;
   // Gives it to compute, once it is ready; until let_go() its memory stays as it is.
   const Entry& hold();

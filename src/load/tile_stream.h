@@ -40,19 +40,19 @@ struct UnitStalls {
 struct StreamReport {
   io::ReaderStats io;
   uint64_t tiles_used = 0;
-  uint64_t spilled_bytes = 0;                           // of what was read, from the spill cache
-  uint64_t host_bytes = 0;                              // copied from host memory to a device
-  std::vector<UnitStalls> units;                        // of the plan
-  double wait_seconds() const;                          // that compute spent waiting for a tile
+  uint64_t spilled_bytes = 0;     // part of the bytes read, from the spill cache
+  uint64_t host_bytes = 0;        // copied from host memory to a device
+  std::vector<UnitStalls> units;  // one for each unit of the plan
+  double wait_seconds() const;    // seconds that compute waited for tiles
   StreamReport& operator+=(const StreamReport& later);  // of the same units
 };
 
 // One thread at a time calls it.
 class TileStream final : public WeightStream {
  public:
-  // From here to its end the streamed parameters of the plan come from this stream. `measured` by
-  // the load before. When `stop` is requested, whoever waits for a tile gets Error(runtime). All
-  // arguments outlive it.
+  // During its lifetime the plan's streamed parameters come from this stream. The load before wrote
+  // `measured`. When `stop` is requested, a wait for a tile throws Error(runtime). All arguments
+  // outlive it.
   TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, Device& device,
              const Encoder& encoder, Ledger& ledger, Measured& measured, LoadOptions options,
              std::stop_token stop);
@@ -65,7 +65,7 @@ class TileStream final : public WeightStream {
              DeviceStream& stream) override;
 
   StreamReport report() const;
-  // What encoding did to the streamed tensors, once a sweep has met them all.
+  // Adds the encoding errors of the streamed tensors, once a sweep has met them all.
   void add_stats(LoadReport& report) const;
 
  private:
@@ -106,7 +106,7 @@ class TileStream final : public WeightStream {
   double left_at_ = 0;  // when compute got it [s]
   RowLookup rows_;
   StreamReport report_;
-  // Of the tensors of the sweep, in the order of their tiles, however often these come.
+  // For each tensor of the sweep: its encoding errors in the order of its tiles, counted once.
   struct TensorStats {
     uint32_t tiles = 0;
     EncodeStats sum;

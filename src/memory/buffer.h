@@ -1,5 +1,5 @@
-// Memory of size: page-aligned, zeroed, leased, returned as soon as it ends: to the system, or to
-// whoever it was taken from.
+// Large memory: page-aligned, zeroed, leased. A Buffer's end returns it to the system, or to the
+// owner that it was taken from.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class Buffer {
   // Anonymous memory, in huge pages and on all NUMA nodes where the system allows. Throws
   // Error(no_fit) when the ledger or the system refuses.
   Buffer(Ledger& ledger, Use use, std::string_view owner, uint64_t bytes, Touch touch);
-  // What `owner`, who outlives the buffer, has given for the lease.
+  // Memory that `owner` has given for the lease. The owner outlives the buffer.
   Buffer(Lease lease, std::span<std::byte> bytes, MemoryOwner& owner)
       : lease_(std::move(lease)), owner_(&owner), bytes_(bytes) {}
   Buffer(Buffer&& other) noexcept;

@@ -19,8 +19,8 @@ std::optional<NodeMask> nodes_to_choose_from();
 // the system does not do that.
 bool interleave(std::span<std::byte> memory, const NodeMask& nodes);
 
-// What every thread reads lies on all nodes alike, as any thread may take any part of it. On one
-// node nothing changes. Only advice: without it pages come from the node of who first writes them.
+// Spreads memory that every thread reads over all nodes. On one node nothing changes. It is only
+// advice: without it pages come from the node of the thread that first writes them.
 void spread_over_nodes(std::span<std::byte> memory);
 
 }  // namespace sluice

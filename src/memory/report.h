@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Of a device with memory of its own.
+// Memory of a device with memory of its own [bytes].
 struct DeviceMemoryReport {
   uint64_t budget = 0;
   uint64_t predicted_peak = 0;
@@ -23,8 +23,8 @@ struct MemoryReport {
   uint64_t predicted_peak = 0;  // of the process, by the plan
   uint64_t ledger_peak = 0;     // leases, the process's own share included
   uint64_t measured_peak = 0;   // VmHWM
-  // Everything charged to the process's cgroup, what ran before in it included, where the process
-  // is alone in it; and what that may be at most.
+  // Peak of everything charged to the process's cgroup, earlier processes included, where the
+  // process is alone in it; and the cgroup's limit.
   std::optional<uint64_t> cgroup_peak;
   std::optional<uint64_t> cgroup_limit;
   std::optional<DeviceMemoryReport> device;

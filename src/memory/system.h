@@ -19,7 +19,7 @@ struct CgroupMemory {
   std::string path;               // directory that the tightest limit was read from
   std::optional<uint64_t> limit;  // bytes, memory.high counts too; none: unlimited
   uint64_t used = 0;              // charged, without what can be reclaimed
-  // Of everything charged to the process's group; none where others are in it: it would be theirs.
+  // Peak of everything charged to the process's group; none where others share the group.
   std::optional<uint64_t> peak;
 };
 
@@ -31,8 +31,8 @@ uint64_t mem_available(const SystemPaths& paths = {});     // MemAvailable; 0 wh
 uint64_t process_rss(const SystemPaths& paths = {});       // VmRSS
 uint64_t process_peak_rss(const SystemPaths& paths = {});  // VmHWM
 
-// Has all of the program's code in the process's memory from now on. It comes a few pages at a time
-// else, as it is used for the first time, and how many these are is the kernel's to say.
+// Maps all of the program's code into the process's memory. Otherwise pages come as they are first
+// used, in numbers that the kernel chooses.
 void map_program_code();
 
 // The budget when none is given: what is really free, less a reserve for everybody else.

@@ -21,7 +21,7 @@ class Activations {
   Tensor residual(int64_t rows) const { return residual_.rows_from(0, rows); }
   // A block's input, then its output, which is whole panels wide: the first hidden_size columns.
   Tensor normed(int64_t rows) const { return normed_.rows_from(0, rows); }
-  // The same of a branch that another stands beside; no columns where no layer has two.
+  // Input, then output, of a branch with another beside it; no columns where no layer has two.
   Tensor beside(int64_t rows) const { return beside_.rows_from(0, rows); }
   Tensor qkv(int64_t rows) const { return qkv_.rows_from(0, rows); }
   Tensor attention(int64_t rows) const { return attention_.rows_from(0, rows); }

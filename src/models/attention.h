@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-// Tensors in which a checkpoint may have the scales of a layer's FP8 keys and values: every tool
-// that makes them has its own name. One that is in both lists serves both.
+// Names under which a checkpoint may have the scales of a layer's FP8 keys and values; each tool
+// has its own names. A name in both lists is one scale for both.
 struct KvScaleNames {
   std::vector<std::string> key;
   std::vector<std::string> value;
@@ -33,7 +33,7 @@ class Attention : public Module {
 
   const AttentionSpec& spec_;
   Share key_angles_, query_angles_;        // the columns of a step's cos and sin
-  std::string key_source_, value_source_;  // of the projections
+  std::string key_source_, value_source_;  // paths of the projections
   Linear* qkv_;
   const Norm* q_norm_;  // or none
   const Norm* k_norm_;

@@ -1,4 +1,4 @@
-// config.json and generation_config.json, as far as every family shares them.
+// The parts of config.json and generation_config.json that all families share.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ std::vector<int64_t> read_windows(const JsonFields& config, std::optional<int64_
 // "silu", "gelu_pytorch_tanh", ...; null is refused.
 Activation read_activation(const JsonFields& config, const char* key, std::string_view absent);
 
-// The whole of what a model says about itself, weights aside.
+// Everything that a model's files say about it, without the weights.
 struct ModelFiles {
   Json config;                   // config.json, or what stands for it; of the language model
   std::string config_name;       // in messages

@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// The rows that go through the model together, where the kernels take them from.
+// The rows of one step, in the memory from which the kernels read them.
 struct Batch {
   StepRows rows;  // with `kv` of each group of mixers
-  // Of each mixer, in the order of layers, and of its specs.
+  // The caches of each mixer, in the order of layers, and of its specs.
   std::span<const std::vector<LayerKv>> mixers;
 };
 
@@ -41,8 +41,8 @@ class DecoderLayer : public Module {
  public:
   // `model` outlives it. `first_mixer`: mixers of the layers before it.
   DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank);
-  // act.normed holds what is still to be added to the residual stream, if `delta` says that there
-  // is anything, and again on return.
+  // If `delta`, act.normed holds a value still to be added to the residual stream; on return it
+  // always does.
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
   std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
@@ -74,18 +74,18 @@ class CausalLM : public Module {
   const DecoderSpec& spec() const { return spec_; }
   Rank rank() const { return rank_; }
   std::span<Module* const> units() const { return units_; }
-  // What this rank's share of each mixer keeps: of as many mixers as there are layers, where each
-  // has one.
+  // The specs of this rank's share of each mixer, in the order of the
+  // layers.
   std::vector<std::vector<KvSpec>> kv_specs() const;
 
   std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
-  // Of each mixer, when an FP8 KV cache has the checkpoint's; else empty, and each token and head
-  // has its own.
+  // The checkpoint's scales of each mixer for an FP8 KV cache; empty: each token and head has its
+  // own.
   std::span<const KvScales> kv_scales() const { return kv_scales_; }
   void use_kv_scales(std::vector<KvScales> scales);
 
-  // Rows through the units before the head, each when the one before it is done; what comes out of
-  // the last, the final norm, is in act.normed(rows).
+  // Computes one unit before the head; units are computed in order. The last one, the final norm,
+  // leaves its result in act.normed(rows).
   size_t forward_units() const { return layers_.size() + 2; }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                size_t unit) const;
@@ -93,9 +93,9 @@ class CausalLM : public Module {
   // are padding.
   void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
   int64_t logits_cols() const;
-  // Weights that are in groups in memory (quant/groups.h) need more of it.
+  // Tells that weights are in groups (quant/groups.h), which need more scratch.
   void use_grouped_weights() { grouped_weights_ = true; }
-  // What the kernels' scratch must hold for steps of at most max_rows rows.
+  // Bounds of the kernels' scratch for steps of at most max_rows rows.
   WorkspaceNeeds workspace_needs(int64_t max_rows) const;
 
  private:

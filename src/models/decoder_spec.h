@@ -1,6 +1,6 @@
-// A decoder as data: what a family's file makes of config.json, and what decoder.h builds modules
-// from. Names are those of the checkpoint's tensors, without ".weight"; in a layer's names "{}"
-// stands for the number of the layer.
+// A decoder as data: made from config.json by a family's file, and built into modules by decoder.h.
+// Names are those of the checkpoint's tensors, without ".weight"; in a layer's names "{}" stands
+// for the number of the layer.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct NormSpec {
 
 struct PartSpec {
   std::string source;
-  View view = {};  // of its tensor
+  View view = {};  // view of its tensor
 };
 
 // Parts with one input; neighbours become one product.
@@ -53,9 +53,9 @@ struct AttentionSpec {
   // all.
   std::optional<RopePairing> rope = RopePairing::halves;
   size_t angles = 0;
-  std::optional<size_t> query_angles = {};  // of queries, where they have others
+  std::optional<size_t> query_angles = {};  // angles of queries, where they differ
   LinearSpec qkv;                           // three parts
-  // Of each head of q and of k.
+  // Norms of each head of q and of k.
   NormSpec q_norm = {};
   NormSpec k_norm = {};
   bool norms_after_rope = false;
@@ -98,7 +98,7 @@ struct LayerSpec {
 struct DecoderSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t max_positions = 0;      // that the model was trained with
+  int64_t max_positions = 0;      // context that the model was trained with
   std::vector<RopeConfig> ropes;  // none: no layer rotates
 
   std::string embedding = "model.embed_tokens";

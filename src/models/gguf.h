@@ -37,14 +37,14 @@ struct GgufArchitecture {
   SourceFacts facts;
   std::string_view rotated_key = "partial_rotary_factor";  // of config.json
 };
-// Of longrope, as the file's small tensors have them; empty: none.
+// Factors of longrope, from small tensors of the file; empty: none.
 struct RopeFactors {
   std::vector<double> short_ones;
   std::vector<double> long_ones;
 };
 // Throws Error(refused) that names the known ones.
 const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header);
-// As config.json has it.
+// The metadata in the form of config.json.
 Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
                  const RopeFactors& factors);
 // The hub's name of a tensor; its own where the architecture has none.

@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// Of a family's config class in transformers, for keys that config.json lacks.
+// Defaults of a family's config class in transformers, for keys absent from config.json.
 struct LlamaDefaults {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -39,26 +39,26 @@ struct LlamaDefaults {
 // One kind of layer: full attention with rope, a gated MLP, no biases.
 DecoderSpec llama_layout(const JsonFields& config, const LlamaDefaults& defaults);
 
-// Of a fused tensor: parts begin at these of its outputs.
+// Makes the parts views of one fused tensor, begun at these outputs.
 void fuse(LinearSpec& linear, const std::string& name,
           std::initializer_list<int64_t> first_outputs);
 
-// Blocks read the stream as it is, and what they compute has the norms post_attention_layernorm and
-// post_feedforward_layernorm, like those that read it.
+// Blocks read the stream without a norm; their outputs have the norms post_attention_layernorm and
+// post_feedforward_layernorm.
 void norm_outputs(LayerSpec& layer);
 
 // activation(up x) in the place of a gated MLP's, under these names in the layer's MLP.
 void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down);
 
-// In what layers of one model differ.
+// The attention settings in which layers of one model differ.
 struct LayerAttention {
   int64_t window = 0;              // 0: none
   std::optional<size_t> rope = 0;  // of the model's; nullopt: the layer does not rotate
   bool operator==(const LayerAttention&) const = default;
 };
-// A kind of layer for each of those that there are.
+// Makes a kind of layer for each distinct setting.
 void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers);
-// The same of layers that all rotate by the model's first rope.
+// As use_attention, for layers that all rotate by the model's first rope.
 void use_windows(DecoderSpec& spec, std::span<const int64_t> windows);
 
 }  // namespace sluice

@@ -43,7 +43,7 @@ struct RopeConfig {
   bool depends_on_length() const { return kind == RopeKind::dynamic || kind == RopeKind::longrope; }
 };
 
-// What a model says of itself outside of its rope fields, and the names that its family gives them.
+// Values of a model outside of its rope fields, and the keys that its family uses.
 struct RopeModel {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
@@ -53,16 +53,16 @@ struct RopeModel {
   // the family rotates whole heads, whatever config.json says.
   const char* part_key = nullptr;
   double default_part = 1;
-  // Of the layers whose kind in layer_types is so named: what the rope fields have under this name.
-  // Fields that are not divided so are those of full_attention; others have the default kind.
-  // nullptr: all layers.
+  // The kind of layers, as in layer_types, whose rope is read: the rope fields under this name.
+  // Fields that are not divided by kind are those of full_attention; other kinds have the default
+  // rope. nullptr: all layers.
   const char* layers = nullptr;
 };
 // Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Where several say one
 // thing, what counts is what counts in transformers 5, with a warning if they differ. Throws
 // Error(refused) that names the key.
 RopeConfig parse_rope(const JsonFields& config, const RopeModel& model);
-// What a family alone has among these fields; `absent` where it is not there.
+// A rope field that only one family has; `absent` where it is missing.
 double rope_number(const JsonFields& config, const char* key, double absent);
 // Refuses angles that are not finite.
 void check_angles(const RopeConfig& rope, const std::string& where);
@@ -79,7 +79,7 @@ struct RopeRows {
 };
 // Fills cos and sin [rows, dim / 2].
 void rope_table(const RopeConfig& rope, RopeRows rows, Tensor cos, Tensor sin);
-// The same of several, whose columns lie side by side.
+// Fills the tables of several ropes, whose columns lie side by side.
 void rope_tables(std::span<const RopeConfig> ropes, RopeRows rows, Tensor cos, Tensor sin);
 
 }  // namespace sluice

@@ -16,8 +16,8 @@
 
 namespace sluice {
 
-// In what a format's weights differ from those of the hub: values that the decoder is made with, so
-// that no weight has to be changed.
+// Differences of a format's weights from those of the hub. The decoder is built with these values,
+// so that no weight has to be changed.
 struct SourceFacts {
   // Rows of q and k are in such an order that the two of a rotary pair are neighbours.
   bool interleaved_rope = false;
@@ -34,9 +34,9 @@ class ModelSource {
  public:
   virtual ~ModelSource() = default;
 
-  // In messages, the file that config() comes from.
+  // Name of the file that config() comes from, for messages.
   virtual std::string_view config_name() const = 0;
-  // As config.json has it, whatever the file has.
+  // The config in the form of config.json, in every format.
   virtual Json config() const = 0;
   virtual std::optional<Json> generation_config() const = 0;
   virtual SourceFacts facts() const { return {}; }

@@ -1,4 +1,4 @@
-// Where layers compute: with which kernels, as a part of which group of ranks.
+// The context in which layers compute: kernels, and a group of ranks.
 #pragma once
 
 #include "kernels/kernels.h"

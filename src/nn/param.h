@@ -1,4 +1,4 @@
-// A parameter as pure data: what it is made of in the checkpoint, and its storage once it has one.
+// A parameter as data: the checkpoint tensors that it is made of, and its storage once it has one.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct View {
 // n].
 struct Piece {
   std::string source;
-  int64_t rows = 0;  // of all ranks
+  int64_t rows = 0;  // rows of all ranks
   int64_t cols = 0;
   bool vector = false;
   Cut cut;             // this rank's part
@@ -65,14 +65,14 @@ struct Param {
   int64_t cols = 0;
   Weight value = {};               // meta until its unit is in memory
   WeightStream* stream = nullptr;  // from which the device gets it, where it does not stay there
-  // What it is instead where its pieces cannot be one weight: see split().
+  // The parameters that replace it where its pieces cannot be one weight: see split().
   std::vector<std::unique_ptr<Param>> parts = {};
 
   // Whether layers can compute with it, resident or streamed.
   bool is_loaded() const { return !value.is_meta() || stream != nullptr; }
 };
 
-// The same stack for a bias, whose columns must fall on the rows of its weight.
+// A piece to make. A bias has the specs of its weight, so that its columns match the rows.
 struct PieceSpec {
   std::string source;
   int64_t rows = 0;  // output features

@@ -37,9 +37,9 @@ struct Dimension {
   int64_t padded_to = 0;    // it is divided as if it had so many elements; 0: as it is
 
   int64_t units() const { return size / unit; }
-  // Of a rank. With at least as many units as ranks, a unit belongs to exactly one rank, and shares
-  // differ by at most one unit (of `multiple_of` elements, where that is more than `unit`; the last
-  // share may have fewer). With fewer units than ranks, units are replicated: rank r holds unit
+  // A rank's share. With at least as many units as ranks, a unit belongs to exactly one rank, and
+  // shares differ by at most one unit (of `multiple_of` elements, where that is more than `unit`;
+  // the last may have fewer). With fewer units than ranks, units are replicated: rank r holds unit
   // r * units / ranks, so that neighbouring ranks share (KV heads under grouped-query attention).
   Share share(Rank rank) const;
 };
@@ -58,7 +58,7 @@ class Shard {
   static Shard by_rows(const Dimension& d) { return {Axis::rows, d}; }
   static Shard by_cols(const Dimension& d) { return {Axis::cols, d}; }
 
-  // Each rank has some of the inputs, so that the outputs of all are to be added up.
+  // Whether each rank has some of the inputs, so that the ranks' outputs must be summed.
   bool divides_inputs() const { return axis_ == Axis::cols; }
 
   // How a linear layer's bias is divided when its weight is divided so: with the rows, or not at

@@ -14,7 +14,7 @@ struct Binding {
   std::vector<Param*> params;
   std::vector<uint32_t> param_units;
   std::vector<std::string> ignored;
-  std::vector<const io::StoredTensor*> kv_scales;  // that the KV cache has, as read_kv_scales found
+  std::vector<const io::StoredTensor*> kv_scales;  // as found by read_kv_scales
 };
 
 // Throws Error(refused) as compile() does.

@@ -17,12 +17,12 @@ struct GptqConfig {
   int bits = 4;
   int64_t group_size = -1;  // inputs that share a scale; -1: all
   bool desc_act = false;    // g_idx says which inputs are a group
-  int zero_base = 1;        // that stored zeros lack
+  int zero_base = 1;        // added to stored zeros
 };
 // nullopt where config.json names another method or none. Error(refused) for what is not supported.
 std::optional<GptqConfig> gptq_config(const Json& config);
 
-// Finds the tensors of pieces that GPTQ has stored.
+// Finds the tensors of pieces that are stored as GPTQ codes.
 class GptqBinder {
  public:
   GptqBinder(const GptqConfig& config, const io::CheckpointIndex& index)
@@ -32,7 +32,7 @@ class GptqBinder {
   const io::StoredTensor* find(const Piece& piece) const;
   // Checks and takes in a piece whose codes find() has found. Returns its faults.
   void add(TensorPlan& codes, const Piece& piece, std::vector<std::string>& faults);
-  // Reads what has to be known of the tensors taken in. Error(refused).
+  // Reads the small tensors (g_idx) of the pieces taken in. Error(refused).
   void finish();
   bool claims(const std::string& tensor) const { return claimed_.contains(tensor); }
 
@@ -47,7 +47,7 @@ class GptqBinder {
   std::vector<std::pair<std::shared_ptr<GptqSource>, const io::StoredTensor*>> to_order_;
 };
 
-// Where a rank's part of a tensor's rows lies. Error(refused) for a part that ends within a group.
+// The rows of the file that a rank needs. Error(refused) for a part that ends within a group.
 RowsInFile gptq_rows(const TensorPlan& tensor, const Piece& piece);
 
 }  // namespace sluice

@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// Of each layer; empty where a layer has none, with a warning when others have some: blocks of all
-// layers are equally large. Throws Error(refused) whose one message names every scale that is
-// there twice, has no counterpart, or is not a number above 0.
+// The scales of each layer; empty where a layer has none, with a warning when others have some,
+// because blocks of all layers have equal bytes. Throws Error(refused) whose one message names
+// every scale that is there twice, has no counterpart, or is not a number above 0.
 std::vector<KvScales> read_kv_scales(const CausalLM& model, const io::CheckpointIndex& index);
 
 }  // namespace sluice

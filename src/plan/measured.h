@@ -1,4 +1,4 @@
-// What a load measures of a plan's tensors and later encodings need, beside the plan.
+// What a load measures of a plan's tensors for later encodings, kept beside the plan.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// What a load and a run will need, before a byte of weights is read: predicted peaks by use, or a
-// refusal that says what would fit.
+// The memory plan of a load and a run, before a byte of weights is read: predicted peaks by use, or
+// a refusal with the smallest budget that works.
 #pragma once
 
 #include <algorithm>
@@ -17,48 +17,48 @@
 
 namespace sluice {
 
-// Room for KV blocks that have to leave the cache.
+// Room for evicted KV blocks [bytes].
 struct SwapShape {
   uint64_t host_bytes = 0;  // in memory
   uint64_t disk_bytes = 0;
-  std::filesystem::path directory;  // of these
+  std::filesystem::path directory;  // of disk_bytes
 };
 
-// What the run asks for, and of which machine.
+// What a run requests, and of which backend.
 struct RunShape {
   const Backend* backend = nullptr;  // never null when it is asked for
-  int64_t max_tokens = 0;            // of all sequences together, prompt and continuation: KV slots
-  int64_t longest_prompt = 0;        // rows that one step could have at most
+  int64_t max_tokens = 0;            // KV slots of all sequences, prompt and continuation
+  int64_t longest_prompt = 0;        // most rows of one step
   int64_t logits_rows = 1;           // rows whose logits are wanted at once
   uint64_t output_bytes = 0;         // results that are kept until the end
-  uint64_t sampling_bytes = 0;       // what choosing tokens takes beside the logits
+  uint64_t sampling_bytes = 0;       // memory of sampling beside the logits
   int64_t block_size = 16;
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
-  uint64_t spill_bytes = 0;           // that the spill cache may hold of what is quantized; 0: none
-  std::vector<PlaceRule> rules = {};  // where the user wants parameters to be
+  uint64_t spill_bytes = 0;           // limit of the spill cache; 0: none
+  std::vector<PlaceRule> rules = {};  // places given by the user (--place)
   int64_t sequences = 1;              // how many share max_tokens
-  io::ReadShape read = {};            // that the disk is to be asked with
-  uint64_t kv_bytes = 0;              // that the KV cache takes at most; 0: as max_tokens need
+  io::ReadShape read = {};            // read shape for the disk
+  uint64_t kv_bytes = 0;              // limit of the KV cache; 0: as max_tokens need
   SwapShape swap = {};
-  bool prompt_cache = false;     // keys and values of prompts come from files, and go there
-  int64_t longest_sequence = 0;  // of these
+  bool prompt_cache = false;     // keys and values of prompts are read from and written to files
+  int64_t longest_sequence = 0;  // tokens, of such a prompt
   uint64_t input_bytes = 0;  // leased by whoever asks, from before the load to the end of the run
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
-  // What it costs to bring it a byte from host memory, where one from disk costs 1.
+  // Cost of a byte from host memory, relative to a byte from disk.
   double link_cost = 0;
-  uint64_t text_bytes = 0;  // of the heap, for a text or token ids that come in while it runs
-  uint64_t start_peak = 0;  // that the process has had already
+  uint64_t text_bytes = 0;  // heap for a text or token ids that are read during the run
+  uint64_t start_peak = 0;  // peak of the process so far
 };
 
-// What kernels need for steps of at most `rows` rows.
+// Bounds of the kernels' scratch for steps of at most `rows` rows.
 WorkspaceNeeds workspace_needs(const CausalLM& model, const KvLayout& layout, const RunShape& shape,
                                int64_t rows);
 
-// Rope's angles for a step, which are computed in host memory.
+// Bytes of a step's rope angles, which are computed in host memory.
 uint64_t rope_bytes(const WorkspaceNeeds& needs);
-// Of so many rows of logits, and behind them of what is found in them: the likeliest token of each
-// row, and its kTopTokens largest logits.
+// Bytes of `rows` rows of logits, with room behind them for the likeliest token of each row and its
+// kTopTokens largest logits.
 uint64_t logits_bytes(const CausalLM& model, int64_t rows);
 inline constexpr int64_t kTopTokens = 256;
 
@@ -66,14 +66,14 @@ inline constexpr int64_t kTopTokens = 256;
 // depend on them.
 struct Effort {
   Staging staging;
-  int64_t chunk_rows = 0;  // of a prompt, in one step
-  double disk_share = 1;   // of the disk's rate that so little staging reaches
+  int64_t chunk_rows = 0;  // rows of a prompt in one step
+  double disk_share = 1;   // share of the disk's rate that this staging reaches
 };
 
-// Bytes of a device with memory of its own, by use. Nothing of it is used twice.
+// Bytes of a device with memory of its own, by use. No byte has two uses.
 struct DevicePlan {
   uint64_t weights = 0;
-  uint64_t staging = 0;  // what is being encoded, or passes
+  uint64_t staging = 0;  // buffers of encoding and of streamed tiles
   uint64_t kv_cache = 0;
   uint64_t activations = 0;
   uint64_t workspace = 0;
@@ -84,16 +84,16 @@ struct MemoryPlan {
   Effort effort;
   int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
   int64_t kv_blocks = 0;
-  int64_t swap_blocks = 0;         // that leave the cache: in memory
-  int64_t disk_blocks = 0;         // and on disk
+  int64_t swap_blocks = 0;         // evicted KV blocks in host memory
+  int64_t disk_blocks = 0;         // evicted KV blocks on disk
   Placement placement;             // as compile() takes it
-  uint64_t first_sweep_bytes = 0;  // that the first pass over the model reads from disk
-  uint64_t sweep_bytes = 0;        // and each later one: less, where the spill cache helps
-  uint64_t host_sweep_bytes = 0;   // that each copies from host memory to the device
+  uint64_t first_sweep_bytes = 0;  // read from disk by the first pass over the model
+  uint64_t sweep_bytes = 0;        // read by each later pass: less with a spill cache
+  uint64_t host_sweep_bytes = 0;   // copied from host memory to the device by each pass
   DevicePlan device;               // nothing where the device's memory is the host's
   // Bytes of host memory by use. `runtime` is what the process holds already, input included, and
-  // what it will hold beside the ledger's other uses.
-  uint64_t start = 0;  // the largest that the process was while it read headers and tokenizer
+  // will hold beside the ledger's other uses.
+  uint64_t start = 0;  // peak of the process while it read headers and tokenizer
   uint64_t runtime = 0;
   uint64_t weights = 0;
   uint64_t staging = 0;
@@ -101,8 +101,8 @@ struct MemoryPlan {
   uint64_t swap = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
-  uint64_t stream = 0;   // what passing weights go through; 0 when all stay
-  uint64_t encoder = 0;  // where a device leaves what encoding did
+  uint64_t stream = 0;   // slots and tiles of streamed weights; 0 when all stay
+  uint64_t encoder = 0;  // memory for encoding results from a device
   uint64_t spill = 0;    // the spill cache's index, in memory from the load on
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
@@ -122,7 +122,7 @@ struct MemoryPlan {
   uint64_t needed() const { return peak() + kernel; }
 };
 
-// What the kernel takes of its own beside so many bytes of a process.
+// Bytes that the kernel charges beside a process of `peak` bytes.
 uint64_t kernel_bytes(uint64_t peak);
 
 // Needs of one effort. `laid_out`: what lay_out() made, which all plans of one model and request
@@ -135,11 +135,11 @@ MemoryPlan predict_memory(const CausalLM& root, const ReadPlan& laid_out, const 
 // names the smallest budget that would work.
 MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
                  uint64_t budget, uint64_t runtime);
-// Of a run that goes on with a smaller budget: what stays of the weights becomes less, everything
-// else keeps its size. Needs more than the budget when that is not enough.
+// The plan of a run that goes on with a smaller budget: fewer weights stay resident, everything
+// else keeps its size. It needs more than the budget when that is not enough.
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, const ReadPlan& laid_out,
                   const RunShape& shape, uint64_t budget, uint64_t runtime);
-// The needs of the smallest effort, with all that can be streamed; and with all in memory.
+// The needs of the smallest effort, with everything streamed that can be; and all resident.
 MemoryPlan smallest_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime);
 MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out,
@@ -149,7 +149,7 @@ MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out
 KvLayout kv_layout(const CausalLM& model, const RunShape& shape);
 // Error(refused) where the backend cannot compute with the cache of some layer.
 void check_kv_supported(const KvLayout& layout, const Backend& backend);
-// From one position to the next at which states are kept (BlockOptions).
+// Tokens from one position at which states are kept to the next (BlockOptions).
 inline constexpr int64_t kSnapshotTokens = 1024;
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Where the user wants parameters to be: "layers.0-7=host,layers.*.mlp=disk".
+// Places that the user gives to parameters: "layers.0-7=host,layers.*.mlp=disk".
 #pragma once
 
 #include <optional>
@@ -20,10 +20,10 @@ struct PlaceRule {
   bool matches(std::string_view path) const;
 };
 
-// Error(usage) for what is no rule.
+// Throws Error(usage) for text that is no list of rules.
 std::vector<PlaceRule> parse_place_rules(const std::string& text);
 
-// What the last rule that matches says; none: the planner's choice.
+// The tier of the last rule that matches; none: the planner chooses.
 std::optional<Tier> wanted_tier(const std::vector<PlaceRule>& rules, std::string_view path);
 
 }  // namespace sluice

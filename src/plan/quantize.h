@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// What a pass reads of a table of embeddings: a row for each token, and, where the table is the
-// head too, all of it at the end.
+// What a pass reads of a table of embeddings: one row for each token (looked_up), and all of it at
+// the end where the table is also the head (tied).
 enum class Table : uint8_t { none, looked_up, tied };
 Table table_of(const Param& param);
 
@@ -28,26 +28,26 @@ struct SchemeRule {
 
 // Vectors of biases never are quantized.
 struct QuantizeRequest {
-  QuantScheme scheme;                            // of what no rule names,
-  std::set<ParamRole> roles{ParamRole::linear};  // if it is one of these
+  QuantScheme scheme;                            // for weights that no rule matches,
+  std::set<ParamRole> roles{ParamRole::linear};  // if their role is one of these
   bool to_bf16 = false;  // round F32 and F16 matrices to BF16 (--dtype bfloat16); otherwise they
                          // stay what they are
-  WeightLayout matrix_layout = WeightLayout::packed;  // as the device's linear layers take them
-  std::vector<SchemeRule> rules = {};                 // of matrices; the first that fits counts
+  WeightLayout matrix_layout = WeightLayout::packed;  // as the device's linear layers need it
+  std::vector<SchemeRule> rules = {};                 // rules for matrices; the first match counts
 
-  // As --quantization has it.
+  // The text of --quantization.
   std::string name() const;
   bool operator==(const QuantizeRequest&) const = default;
 };
 
-// What --quantization can name, in the order of the table: "none, fp8_per_tensor, ..., fp8".
+// Names for --quantization, in the order of the table: "none, fp8_per_tensor, ..., fp8".
 std::string scheme_names();
 
-// Scheme and rules of "lm_head=none,*.down_proj=int8,fp8": rules, and at the end the scheme of the
-// rest, or nothing. Error(usage) for what is none.
+// Parses "lm_head=none,*.down_proj=int8,fp8": rules, then an optional scheme for all other weights.
+// Error(usage) for anything else.
 QuantizeRequest parse_quantization(const std::string& text);
 
-// What a piece of a parameter becomes.
+// The scheme of a piece of a parameter.
 const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param,
                              const Piece& piece);
 bool fits(const SchemeRule& rule, const Param& param, const Piece& piece);

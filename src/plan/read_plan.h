@@ -26,28 +26,28 @@
 
 namespace sluice {
 
-// Of each parameter: on the device, in host memory, from which each pass copies it, or on disk,
-// from which each pass reads it. Empty: all on the device.
+// The tier of each parameter: on the device, in host memory (each pass copies it), or on disk (each
+// pass reads it). Empty: all on the device.
 using Placement = std::vector<Tier>;
 
 struct ParamPlan {
   Param* param = nullptr;
   uint32_t unit = 0;
   WeightFormat format;
-  uint64_t offset = 0;   // of its planes in the unit's storage of their tier, multiple of 64
+  uint64_t offset = 0;   // its planes in the unit's storage of the tier, multiple of 64
   uint64_t bytes = 0;    // of its planes
   uint64_t storage = 0;  // of these with padding, multiple of 64
   Tier tier = Tier::device;
   Table table = Table::none;
-  bool transposed = false;  // a piece of it: it cannot be streamed
+  bool transposed = false;  // some piece is transposed: it cannot be streamed
 
   bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
   bool only_looked_up() const { return table == Table::looked_up; }
 };
 
 // A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part.
-// Where the view has runs, a row is all that lies from one run to the next; of a transposed matrix
-// it has an element of each output.
+// Where the view has runs, a row is everything from one run to the next; a row of a transposed
+// matrix has an element of each output.
 struct RowsInFile {
   uint64_t begin = 0;      // file offset of the first row
   uint64_t row_bytes = 0;  // of a whole row
@@ -63,13 +63,13 @@ struct RowsInFile {
     return std::min(offset(first + count), end) - offset(first);
   }
 };
-// What the tensors of a linear layer that GPTQ has stored have in common (quant/gptq.h).
+// What the tensors of a GPTQ linear layer share (quant/gptq.h).
 struct GptqSource {
   WeightFormat format;  // but for its layout
   const io::StoredTensor* zeros = nullptr;
   const io::StoredTensor* scales = nullptr;
-  // Of inputs that are sorted by group (`format.ordered`): the input at each place, and the place
-  // of each input.
+  // Where inputs are sorted by group (`format.ordered`): the input at each place, and the place of
+  // each input.
   std::vector<int32_t> order, places;
 };
 
@@ -80,17 +80,17 @@ struct TensorPlan {
   ScaleGroup group = ScaleGroup::none;
   bool transposed = false;  // as the piece's view
   RowsInFile rows = {};
-  // One of several tensors that a piece is made of, which fills this plane; null: the only one.
+  // The tensor is one of several of a GPTQ piece and fills `plane`; null: it is the only one.
   std::shared_ptr<const GptqSource> gptq = nullptr;
   Plane plane = Plane::codes;
   // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
   // it exceeds the ring.
-  // The same where rows have scales of their own, but are transposed.
+  // Also for transposed tensors whose rows have scales of their own.
   uint32_t measure_spans = 0;
   bool read_twice = false;
-  uint64_t amax_offset = 0;  // of float32[rows] in an area of plan.row_amax, for transposed ones
+  uint64_t amax_offset = 0;  // transposed: of float32[rows] in an area of plan.row_amax
 
-  // Scales of rows cannot be found in one pass over a transposed matrix either.
+  // One pass over a transposed matrix cannot find the scales of rows either.
   bool is_measured() const {
     return group == ScaleGroup::tensor || (transposed && group == ScaleGroup::row);
   }
@@ -98,8 +98,8 @@ struct TensorPlan {
 
 struct Move {
   uint32_t tensor = 0;
-  // Within this rank's cut of the piece; of a transposed one, which has parts of all its rows in
-  // each row of the file, columns.
+  // Rows within this rank's cut of the piece; columns where it is transposed, since each row of the
+  // file then has parts of all its rows.
   int64_t first_row = 0;
   int64_t rows = 0;
   uint64_t offset = 0;  // bytes from the span's start to the first wanted element
@@ -116,15 +116,15 @@ struct Span {
   bool encode = true;
 };
 
-// A tensor of the sweep, in tiles of equally many rows, but for the last, or the last of each run.
-// Tiles are counted over the whole sweep; as there may be a million of them, they are not kept, but
-// made when asked for.
+// A tensor of the sweep in tiles of `tile_rows` rows; the last one, or the last of each run, may be
+// smaller. Tiles are counted over the whole sweep. They are not stored, since there may be a
+// million; ReadPlan::tile() computes them.
 struct TiledTensor {
   uint32_t tensor = 0;
   uint32_t first_tile = 0;
   uint32_t tiles = 0;
   int64_t tile_rows = 0;
-  // No tile has rows of two runs, which are not read together; one run: where they are.
+  // No tile has rows of two runs, as runs are read apart; one run: all rows are read together.
   int64_t run_rows = 0;
   uint32_t run_tiles = 0;
 
@@ -138,7 +138,7 @@ struct TiledTensor {
   }
 };
 
-// A parameter of the host sweep, likewise.
+// A parameter of the host sweep in tiles.
 struct TiledParam {
   uint32_t param = 0;
   uint32_t first_tile = 0;
@@ -161,8 +161,8 @@ struct UnitPlan {
   uint64_t read_bytes = 0;     // from the checkpoint
 };
 
-// What a load measures of the rows of transposed tensors: an area for the tensors that share reads,
-// from their first span to their last, and as many as can be on their way at once.
+// Memory for the row maxima of transposed tensors: one area for tensors that share reads, from
+// their first span to their last, and as many areas as can be in flight at once.
 struct RowAmax {
   uint64_t area_bytes = 0;
   uint64_t users = 0;
@@ -188,7 +188,7 @@ struct ReadPlan {
   uint64_t host_tile_bytes = 0;  // and of the host sweep
   RowAmax row_amax;
 
-  // Pieces that are in the same bytes, which are read once: of disk_order, from `at` to here.
+  // End of the tensors of disk_order, from `at` on, that are read together.
   size_t end_of_shared(size_t at) const;
   bool share_reads(const TensorPlan& a, const TensorPlan& b) const;
   uint64_t storage_bytes() const;                         // of the device
@@ -220,8 +220,8 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
 // Gives the parameters of a plan their tiers and their storage. Error(no_fit) for what cannot be
 // streamed.
 void set_placement(ReadPlan& plan, const Placement& placement);
-// Makes of a plan that lay_out() has made one that has all sizes of a compiled one, but not all of
-// its spans: for whoever compares many placements.
+// Gives a plan of lay_out() all sizes of a compiled plan, but not all of its spans: for comparing
+// many placements.
 void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placement);
 
 // Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
@@ -230,10 +230,10 @@ void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placeme
 // too.
 ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
                  const Staging& staging, const Placement& placement = {});
-// The same of what lay_out() has made already.
+// Compiles a plan that lay_out() has made.
 ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement = {});
 
-// What a tile of `rows` rows of a parameter needs, which are whole panels of them.
+// Bytes of a tile of `rows` rows of a parameter, which are whole panels.
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);

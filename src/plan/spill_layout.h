@@ -51,11 +51,11 @@ struct SpillLayout {
 
 // Where not everything fits `most_bytes`: tensors that the plan streams come first.
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
-// With just these tensors, in their order; without what cannot be spilled.
+// The layout of just these tensors, in their order, without those that cannot be spilled.
 SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors);
 
-// What a sweep reads of one of its tensors, and of all: from the spill cache what `spilled` holds,
-// which is nothing in the first sweep, the rest from the checkpoint.
+// Bytes that a sweep reads of one of its tensors, and of all: from the spill cache the tensors in
+// `spilled` (none in the first sweep), the others from the checkpoint.
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled, const TiledTensor& tensor);
 uint64_t sweep_bytes(const ReadPlan& plan, const SpillLayout& spilled);
 

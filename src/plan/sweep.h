@@ -1,5 +1,5 @@
-// What streaming takes: which parameters stay on the device, in host memory and on disk, and the
-// buffers that pass them on.
+// Decisions and sizes of streaming: which parameters stay on the device, in host memory and on
+// disk, and the buffers of streams.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Bytes that are left for those parameters that could go.
+// Bytes left for parameters that could be streamed.
 struct Room {
   uint64_t device = 0;
   std::optional<uint64_t> host = {};  // none: the device's memory is the host's
@@ -33,7 +33,7 @@ struct LookupShape {
   uint64_t row_bytes = 0;   // of a decoded row
 };
 LookupShape lookup_shape(const ReadPlan& plan);
-uint64_t lookup_bytes(const LookupShape& shape);  // of all in one
+uint64_t lookup_bytes(const LookupShape& shape);  // bytes of all buffers together
 
 // Staging slots of a sweep, and buffers for its tiles: more of these, as they keep the disk busy
 // while compute is at something that stays in memory. No tile is in two at once.
@@ -42,7 +42,7 @@ uint64_t tile_buffers(const ReadPlan& plan);
 
 // Tiles of the host sweep are copied into one buffer while the device computes with the other.
 inline constexpr uint64_t kHostTileBuffers = 2;
-uint64_t host_sweep_bytes(const ReadPlan& plan);  // that a pass copies
+uint64_t host_sweep_bytes(const ReadPlan& plan);  // bytes copied by a pass
 
 // Bytes that streams take from the ledger, of the host and of a device with memory of its own.
 struct StreamMemory {

@@ -13,8 +13,8 @@ namespace sluice {
 
 struct BatchLine {
   std::string where;  // "FILE, line N"
-  // Of the response: "batch_req_" and the custom_id, or "batch_line_N" where that names no request.
-  // So a response is known again when the batch goes on.
+  // Id of the response: "batch_req_" and the custom_id, or "batch_line_N" where that names no
+  // request. A resumed batch finds responses by it.
   std::string id;
   Json custom_id;     // as given; null where there is none
   std::string fault;  // why this is no request; then there is no body
@@ -26,7 +26,7 @@ struct BatchLine {
 BatchLine parse_batch_line(std::string_view text, const std::string& file, uint64_t number);
 // The line is named by its number, and has a fault.
 BatchLine faulty_batch_line(const std::string& file, uint64_t number, std::string fault);
-// Of a line whose custom_id was in the file before.
+// Marks a line whose custom_id was in the file before.
 void make_repeated(BatchLine& line, uint64_t number);
 
 std::string id_of_batch_line(uint64_t number);
@@ -34,7 +34,7 @@ std::string id_of_batch_line(uint64_t number);
 std::string batch_response_id(const std::string& id, const std::string& custom_id);
 Digest digest_of(std::string_view id);
 
-// What it takes at most to parse a line and to encode the texts in it.
+// The most bytes that parsing a line and encoding its texts takes.
 uint64_t parse_bytes(std::string_view line);
 
 }  // namespace sluice

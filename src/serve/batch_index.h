@@ -19,11 +19,11 @@ struct BatchEntry {
   enum class State : uint8_t {
     runs,
     faulty,    // a response says why
-    repeated,  // likewise: its custom_id was in the file before
+    repeated,  // a response says so: its custom_id was in the file before
     done,      // has had a response all along
   };
 
-  Digest id;  // of its response's id
+  Digest id;  // digest of its response's id
   uint64_t offset = 0;
   uint32_t length = 0;  // UINT32_MAX: more than any request has
   uint32_t line = 0;
@@ -35,7 +35,7 @@ static_assert(sizeof(BatchEntry) <= 48);
 // What a request may be at most: beyond it the request is a faulty one.
 struct RequestLimits {
   uint64_t bytes = 0;        // of its line
-  uint64_t parse_bytes = 0;  // as of parse_bytes()
+  uint64_t parse_bytes = 0;  // limit of parse_bytes()
 };
 
 // Lines that are not blank. Error(refused) for more than an index can have.
@@ -50,13 +50,13 @@ class BatchIndex {
   BatchIndex(const io::InputFile& file, size_t lines, const RequestLimits& limits, Ledger& ledger,
              const BatchOutput& output, const std::function<int64_t(const BatchLine&)>& look);
 
-  // Of the file: requests, and those that have had a response all along.
+  // Numbers of requests in the file, and of those that had a response from the start.
   int64_t lines() const { return static_cast<int64_t>(lines_); }
   int64_t done() const { return done_; }
-  // A memory of so many bytes.
+  // Bytes of the index in memory.
   uint64_t bytes() const { return Buffer::charged_bytes(entries_.size_bytes()); }
 
-  // Those that wait for their turn: the lowest priority number first, then in the order of the
+  // Entries that wait for their turn: the lowest priority number first, then in the order of the
   // file.
   std::span<const BatchEntry> pending() const { return entries_; }
   // The line that an entry is of, whose fault may be that of its state. Error(runtime) for one that

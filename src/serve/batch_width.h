@@ -1,5 +1,5 @@
-// How many sequences to run at once: each needs room for its keys and values, which weights could
-// have, and shares with the others what a pass over the weights costs.
+// How many sequences to run at once: each takes room for its keys and values, which weights could
+// have, and shares the cost of a pass over the weights.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace sluice {
 class LargestValues {
  public:
   void add(int64_t value, int64_t times);
-  // Of the `count` largest: exact, or up to 1/8 more for some of them.
+  // Sum of the `count` largest: exact, or up to 1/8 more for some of them.
   int64_t sum(int64_t count) const;
 
  private:
@@ -44,9 +44,9 @@ class BatchNeeds {
   // Slots for the longest `sequences` of them, and steps that could take all their prompts, as they
   // come together.
   RunShape shape(const Session& session, int64_t sequences) const;
-  // Of the requests that `sequences` are of, and of some that wait.
+  // Bytes held for the requests of `sequences` sequences, and for some that wait.
   uint64_t held_bytes(int64_t sequences) const;
-  // What is held, being parsed, and being written.
+  // Bytes held, being parsed, and being written.
   uint64_t request_bytes(int64_t sequences) const {
     return parse_bytes_ + held_bytes(sequences) + 4 * JsonWriter::kPiece;
   }

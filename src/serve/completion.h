@@ -17,7 +17,7 @@ namespace sluice {
 struct Completion {
   Request request;  // but for its prompt
   std::vector<std::vector<int32_t>> prompts;
-  int64_t choices = 1;  // of a request's n, those with the highest logprob a token
+  int64_t choices = 1;  // returned of a request's n, by highest logprob a token
   bool echo = false;    // each choice begins with its prompt
 
   // For the engine, of one of the prompts.
@@ -32,7 +32,7 @@ Completion parse_completion(const Json& body, const std::string& where, const Se
 // What a completion takes at most from its admission to its response: the request, once here and
 // once in the engine, its sequences, and their results. `longest_token`: bytes.
 uint64_t held_bytes(const Completion& asked, int64_t longest_token);
-// Of the texts of all tokens; 0 without a tokenizer.
+// Bytes of the longest token's text; 0 without a tokenizer.
 int64_t longest_token(const Tokenizer* tokenizer);
 
 struct CompletionHead {

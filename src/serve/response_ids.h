@@ -1,4 +1,4 @@
-// What a file of responses has already.
+// The responses that a file has already.
 #pragma once
 
 #include <cstdint>

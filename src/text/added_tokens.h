@@ -67,7 +67,7 @@ class AddedTokens {
 // Finds tokens in a text that comes bit by bit.
 class AddedTokens::Stream {
  public:
-  // Of `tokens`, which must outlive this, those that have normalized = true or those that have not.
+  // Finds those of `tokens` whose `normalized` is as given. `tokens` must outlive this.
   Stream(const AddedTokens& tokens, bool normalized)
       : tokens_(tokens), matcher_(tokens.matchers_[normalized]) {}
 

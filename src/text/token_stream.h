@@ -23,8 +23,8 @@ class TokenStream {
   // What it holds at most, but for stretches that cannot be cut.
   static constexpr uint64_t kBytes = 256 * KiB;
   static constexpr uint64_t kLongestStretch = 16 * MiB;
-  // Is told, before it takes them, how many bytes in all the longest such stretch takes beside
-  // kBytes, which it keeps; throws where there is no room for them.
+  // Called with the bytes in all that the longest such stretch takes beside kBytes, before they are
+  // taken, and kept; throws where there is no room for them.
   using Room = std::function<void(uint64_t bytes)>;
 
   // `tokenizer` must outlive this.

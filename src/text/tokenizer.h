@@ -26,7 +26,7 @@ class Tokenizer {
   // Reads DIRECTORY/tokenizer.json, and from tokenizer_config.json, if there is one, the names of
   // the bos and eos tokens. Throws Error(refused), which begins with the file's name.
   static Tokenizer load(const std::filesystem::path& directory);
-  // The same of what another format has made of its own; `config` stands for tokenizer_config.json.
+  // Loads a tokenizer from another format; `config` stands for tokenizer_config.json.
   static Tokenizer load(const TokenizerFile& file, const Json& config);
 
   // Each maximal subpart of the text that is not UTF-8 counts as one U+FFFD. The post-processor's

@@ -7,7 +7,7 @@
 
 namespace sluice::cuda {
 
-// Those that CUDA_VISIBLE_DEVICES leaves.
+// The GPUs that CUDA_VISIBLE_DEVICES leaves.
 struct GpuCount {
   int gpus = 0;
   std::string why_none;  // part of a sentence
