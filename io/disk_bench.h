@@ -28,8 +28,8 @@ struct DiskBandwidth {
   std::string how;  // description of the best one's reader
 };
 
-// What measure_disk tries in a staging area of this size: blocks of 256 KiB to 8 MiB, at most 64 of
-// them in flight.
+// The settings of measure_disk for a staging area of this size: blocks of 256 KiB to 8 MiB, at most
+// 64 in flight.
 std::vector<ReadShape> disk_settings(uint64_t staging_bytes);
 
 // Reads about `bytes` of the files, in order, from byte `start` of their concatenation on and round

@@ -46,7 +46,7 @@ struct CheckpointFile {
 // FIFO without a writer does not block. Throws Error(refused).
 Fd open_regular(const std::filesystem::path& path);
 
-// What `fd`, which was opened from `path`, is like now.
+// Describes `fd`, which was opened from `path`, as it is now.
 CheckpointFile describe_file(const Fd& fd, const std::filesystem::path& path, std::string name);
 
 // Whether what `then` described is still so. A change of the inode that comes with a name more or

@@ -24,7 +24,7 @@ class InputStream {
   // one.
   InputStream(const std::filesystem::path& path, std::string name, const std::stop_token& stop);
 
-  // What comes next, until the next call; empty at the end. Waits for a pipe's writer, unless
+  // The next piece, valid until the next call; empty at the end. Waits for a pipe's writer, unless
   // `stop` is requested: Error(runtime). What is read of a regular file does not stay in the page
   // cache.
   std::string_view read();

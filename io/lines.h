@@ -19,7 +19,7 @@ class LineReader {
     std::string_view text;  // until the next call; empty where the line is longer than `most`
   };
 
-  // What is longer than `most` is passed over. The file outlives this.
+  // Lines longer than `most` are skipped. The file outlives this.
   LineReader(const InputFile& file, uint64_t most)
       : file_(file), most_(most), buffer_(kBuffer, '\0') {}
   // The next line that is not blank; nullopt at the end.

@@ -34,8 +34,8 @@ class NewFile {
   // Any thread; the bytes have reached the disk, or its cache, when it returns. Fastest where
   // offset, address and length are multiples of kDirectAlignment. Throws Error(runtime).
   void write(uint64_t offset, std::span<const std::byte> bytes) const;
-  // Makes it durable, under its name, in place of what was there. Once, after the last write. The
-  // file as it was written, whatever others do to that name at once.
+  // Makes the file durable under its name, in place of an earlier one. Once, after the last write.
+  // Returns its description as it was written, whatever others do to that name.
   CheckpointFile publish();
 
  private:

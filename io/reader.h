@@ -32,7 +32,7 @@ namespace sluice::io {
 // cache.
 inline constexpr uint64_t kDirectAlignment = 4096;
 
-// What went wrong with a file, when it was opened or read.
+// A fault of a file that is opened or read.
 struct ReadError : Error {
   ReadError(uint32_t index, const Error& e) : Error(e.kind(), e.what()), file(index) {}
   uint32_t file;  // of those that the reader was opened with

@@ -1,5 +1,5 @@
-// What all readers share: the staging area as slots, a request as the chunks that fill its slot,
-// and what the result of one read means for its chunk.
+// Shared by all readers: the staging area as slots, a request as the chunks that fill its slot, and
+// the effect of one read's result on its chunk.
 #pragma once
 
 #include <cstddef>

@@ -16,8 +16,8 @@ class Sources {
  public:
   explicit Sources(const CheckpointIndex& index);
 
-  // What to open the reader with: the checkpoint's files in their order, then their copies, then
-  // those of the extra file. One that was given up has become another of its copies.
+  // The files to open the reader with: the checkpoint's in order, then their copies, then those of
+  // the extra file. One that was given up has become another of its copies.
   const std::vector<CheckpointFile>& files() const { return files_; }
 
   // Before a reader is opened. `extra`: a file that is not the checkpoint's, in some copies, or

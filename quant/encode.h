@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// What encoding did to a tensor. Addable, so that row groups are encoded in any order: sums are
-// over float64.
+// Errors of a tensor's encoding. Addable, so that row groups can be encoded in any order: sums are
+// in float64.
 struct EncodeStats {
   double error_squares = 0;  // sum of (x - dequantized)^2
   double value_squares = 0;  // sum of x^2

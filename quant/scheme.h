@@ -1,5 +1,5 @@
-// What a weight becomes while it is loaded. A scheme is data: the kernels know formats, not
-// schemes.
+// Quantization schemes: the format of a weight after it is loaded. A scheme is data: kernels know
+// formats, not schemes.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ class JsonWriter {
   }
   // A text of several parts, each of whole characters.
   void text(std::initializer_list<std::string_view> parts);
-  // What has been written so far, and then `after`, to the sink.
+  // Passes everything written so far, and then `after`, to the sink.
   void flush(std::string_view after = {});
 
  private:

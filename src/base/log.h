@@ -1,4 +1,4 @@
-// What Sluice tells people while it works: on stderr, one line each. Results go to stdout,
+// Messages of Sluice to people: on stderr, one line each. Results go to stdout,
 // elsewhere.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Starting threads, of which the system may allow too few.
+// Starts threads; the system may allow too few.
 #pragma once
 
 #include <exception>
@@ -10,14 +10,14 @@
 
 namespace sluice {
 
-// What a thread is one of, for the error.
+// The use of a thread, for the error.
 struct ThreadUse {
   std::string_view what;  // "computing"
   int wanted = 1;
   int made = 0;  // already
 };
 
-// Throws Error(runtime) that names the limits, where `fault` is that there can be no more threads.
+// Throws Error(runtime) that names the limits, if `fault` says that no more threads can start.
 [[noreturn]] void fail_thread(const ThreadUse& use, const std::system_error& fault);
 
 template <class Thread = std::thread, class Body>

@@ -58,8 +58,8 @@ struct CommonOptions {
 
 // MODEL, --json, --quiet, --log-level.
 void add_basic_options(CLI::App& verb, CommonOptions& options);
-// --device, and what it names: null for the CPU, whose threads are a session's. Error(usage) for a
-// name that is none, and where there is no such GPU.
+// Adds --device; opens its backend: null for the CPU, whose threads are a session's. Error(usage)
+// for an unknown name, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
 std::shared_ptr<Backend> open_device(const CommonOptions& options);
 // All of these and everything about memory, loading and computing.
@@ -70,10 +70,10 @@ void apply_log_level(const CommonOptions& options);
 // Error(usage) for values that are unknown or that this build cannot honour.
 SessionOptions session_options(const CommonOptions& options);
 
-// How the disk is asked for weights.
+// The read shape for the disk, and its source.
 Json read_shape_json(const RememberedShape& read);
-// What keys and values are kept in, and whether FP8 has the checkpoint's scales or a token and
-// head their own.
+// The dtype of keys and values, and whether FP8 scales are the checkpoint's or one for each token
+// and head.
 Json kv_cache_json(const Session& session);
 // Counts of KV blocks that were evicted to another tier and restored.
 Json swaps_json(const BlockStats& stats);
@@ -91,7 +91,7 @@ void follow_limits(Session& session, const std::atomic<int>& shrink, int& follow
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);
 
-// What the process's exit statuses mean, for help texts and the man page.
+// Exit statuses and their meanings, for help texts and the man page.
 std::span<const std::pair<int, std::string_view>> exit_statuses();
 
 // The report that --report writes, --json embeds and `report` shows. Schema: docs/formats.md.

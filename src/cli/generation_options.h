@@ -1,5 +1,5 @@
-// The options of `run` that change what it needs of memory: `plan` takes them, too, and both decide
-// by them in the same way.
+// The options of `run` that change its memory. `plan` takes them too, and both follow them in the
+// same way.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,7 +27,7 @@ void check_speculation(const GenerationOptions& options);  // Error(usage)
 std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& options,
                                     int64_t tokens, int64_t prompt_tokens);
 
-// What a result with log-probabilities holds until it is printed [bytes].
+// Bytes that a result with log probabilities holds until it is printed.
 uint64_t result_bytes(const Request& request);
 
 struct RunShapes {

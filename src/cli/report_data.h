@@ -14,7 +14,7 @@
 
 namespace sluice::cli {
 
-// What two reports are compared by, in the order in which people read them.
+// The figures by which two reports are compared, in the order of the output.
 enum class Figure : uint8_t {
   predicted_peak,
   measured_peak,
@@ -34,7 +34,7 @@ enum class Figure : uint8_t {
 inline constexpr size_t kFigures = 14;
 
 enum class FigureUnit : uint8_t { bytes, seconds, bytes_per_second, tokens_per_second, ratio };
-// What a threshold is set for. `none`: shown, but too much depends on others to be judged.
+// The threshold that applies. `none`: shown but not judged, as it depends on other programs.
 enum class FigureKind : uint8_t { memory, speed, error, none };
 
 struct FigureInfo {
@@ -56,7 +56,7 @@ struct QuantizedTensor {
   double max_error = 0;
 };
 
-// What a unit's streamed weights cost: bytes read for it, and seconds in which one side waited.
+// The cost of a unit's streamed weights: bytes read, and seconds in which one side waited.
 struct UnitStalls {
   std::string name;
   uint64_t bytes = 0;

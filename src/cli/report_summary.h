@@ -1,4 +1,4 @@
-// What people read after a run, and of a report: the load, the speed, the memory.
+// The summary after a run, and of a report: the load, the speed, the memory.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the process makes of signals, and of how it was started.
+// The process's answer to signals, and to the way it was started.
 #pragma once
 
 #include <pthread.h>

@@ -21,7 +21,7 @@ class TokenLists {
     return std::span(ids_).subspan(begin, ends_[i] - begin);
   }
   size_t longest() const { return longest_; }
-  // What they take, also while they grow by doubling.
+  // Bytes that the lists take, also while they grow by doubling.
   uint64_t bytes() const {
     return 2 * (ids_.size() * sizeof(int32_t) + ends_.size() * sizeof(size_t));
   }

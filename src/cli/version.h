@@ -1,4 +1,4 @@
-// What this build is and what it found on this machine.
+// The version of this build, and what it found on this machine.
 #pragma once
 
 #include <string>

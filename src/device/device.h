@@ -1,6 +1,6 @@
-// The seam to what computes: a device has memory, streams of work and events between them. The CPU
-// is one whose memory is the process's own and whose work is done at once; a GPU's is elsewhere and
-// later. Code above this knows no other difference.
+// The interface to devices: a device has memory, streams of work and events between them. The CPU's
+// memory is the process's own, and its work is done at once; a GPU has its own memory and works
+// asynchronously. Code above this knows no other difference.
 #pragma once
 
 #include <cstddef>
@@ -75,7 +75,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  // Where its memory is counted. Place::host: it is the process's own, and needs no copies.
+  // The place of its memory in the ledger. Place::host: the process's own, without copies.
   virtual Place place() const = 0;
   bool has_own_memory() const { return place() != Place::host; }
 

@@ -1,5 +1,5 @@
-// The GPUs of this machine, for whoever wants to know of them without using one. A program links
-// sluice_cuda_device, which asks the driver, or sluice_no_cuda_device.
+// The GPUs of this machine, found without using one. A program links sluice_cuda_device, which asks
+// the driver, or sluice_no_cuda_device.
 #pragma once
 
 #include <string>

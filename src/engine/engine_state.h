@@ -33,7 +33,7 @@ struct Engine::SamplingMemory {
   Sampler::Scratch scratch;
 };
 
-// What guesses tokens for one sequence, and how well it did.
+// A source of guesses for one sequence, and its recent success.
 struct Engine::Source {
   GuessLength length;
   double seconds = 0;  // that the last guesses took

@@ -20,8 +20,8 @@ class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops);  // none is empty
 
-  // What is certain once `text` has come, too; with `last`, all that is left. Where a stop string
-  // is complete, the text before it: of several that one text completes, before the first.
+  // Returns the text that is certain once `text` has come; with `last`, all that is left. Where a
+  // stop string is complete, only the text before it (before the first, if several are).
   std::string add(std::string_view text, bool last);
   bool stopped() const { return stopped_; }
 
@@ -45,7 +45,7 @@ class OutputText {
   OutputText(const Tokenizer& tokenizer, bool skip_special_tokens, std::vector<std::string> stops)
       : detokenizer_(tokenizer, skip_special_tokens), stops_(std::move(stops)) {}
 
-  // What can be shown with the next token, and at the end of all.
+  // The text that can be shown with the next token; and at the end.
   std::string add(int32_t id) { return stops_.add(detokenizer_.add(id), false); }
   std::string finish() { return stops_.add(detokenizer_.finish(), true); }
   bool stopped() const { return stops_.stopped(); }  // before a stop string: nothing comes after it

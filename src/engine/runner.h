@@ -152,10 +152,10 @@ class Runner {
   BlockManager blocks_;
   std::unique_ptr<Activations> activations_;
   Tensor logits_;  // the last ones, padding included, in the device's memory
-  // Of their rows, in host memory; null until asked for.
+  // Results of their rows, in host memory; null until asked for.
   const TokenLogit* likeliest_ = nullptr;
   TopLogits top_;
-  // Of the current step.
+  // State of the current step.
   std::vector<int32_t> ids_;
   std::vector<int32_t> positions_;  // of each row in its sequence
   struct GroupRows {                // of the KV cache

@@ -109,7 +109,7 @@ class Session {
   bool fits(const MemoryPlan& plan) const {
     return plan.needed() <= budget() && plan.device.peak() <= device_budget();
   }
-  // What place() would decide for another budget and scheme; throws as it does.
+  // The plans of place() for another budget and scheme; throws as it does.
   std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
                                           const QuantizeRequest& quantize);
   const MemoryPlan& memory_plan() const { return placed_->memory; }

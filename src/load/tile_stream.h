@@ -1,12 +1,12 @@
 // The parameters that do not stay in memory, read again by every sweep over the model.
 //
-// The thread that computes reads them, too: each time that it wants a tile it takes in what has
-// arrived and asks the disk for as much as there is memory for, so that the disk has work while it
-// computes. No other thread is between the disk and compute. Tiles of the checkpoint are encoded by
-// workers, a few before compute needs them; where these are late compute encodes by itself. Codes
-// of the spill cache are used in the slot where they arrived, all tiles of a read at once.
-// With a device that has memory of its own the buffers are there, and a tile is encoded on its way;
-// a buffer is written to again when the device is done with it.
+// The compute thread also drives the reads: each time it wants a tile it takes in what has arrived
+// and submits as many reads as there are slots, so that the disk has work while it computes. No
+// other thread is between the disk and compute. Workers encode stored tiles, a few ahead of
+// compute; where they are late compute encodes by itself. Codes of the spill cache are used in the
+// slot where they arrived, all tiles of a read at once. On a device with memory of its own the tile
+// buffers are there: a tile is encoded on its way, and a buffer is reused when the device is done
+// with it.
 #pragma once
 
 #include <chrono>

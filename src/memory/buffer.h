@@ -48,7 +48,7 @@ class Buffer {
   // Each range once; what lies there is lost. Memory of an owner stays as it is.
   void give_back(uint64_t offset, uint64_t bytes);
 
-  // What a buffer of `bytes` is charged: whole pages.
+  // Bytes that a buffer of `bytes` is charged: whole pages.
   static uint64_t charged_bytes(uint64_t bytes);
 
  private:

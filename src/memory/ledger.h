@@ -111,8 +111,8 @@ class Ledger {
     uint64_t peak = 0;
     uint64_t peaks = 0;  // times that the peak was raised
   };
-  // What an account held when its place was at its peak, as long as nothing was recorded for it
-  // since. So a peak costs the same, however many accounts there are.
+  // The bytes of an account at its place's peak, valid while nothing was recorded for it since. So
+  // the cost of a peak does not depend on the number of accounts.
   struct AtPeak {
     uint64_t peaks = 0;  // Balance::peaks at that time
     uint64_t bytes = 0;

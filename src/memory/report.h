@@ -1,4 +1,4 @@
-// What memory was used for: predicted, as the ledger saw it, and as the system measured it.
+// The use of memory: predicted, as leased in the ledger, and as measured by the system.
 #pragma once
 
 #include <cstdint>

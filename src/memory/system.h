@@ -1,4 +1,4 @@
-// What the system says about memory: of the machine, of this process's cgroup (v1 and v2), of this
+// Memory as the system reports it: of the machine, of this process's cgroup (v1 and v2), of this
 // process.
 #pragma once
 

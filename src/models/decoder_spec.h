@@ -130,7 +130,7 @@ struct DecoderSpec {
   std::optional<int64_t> most_positions() const {
     return positions.empty() ? std::nullopt : std::optional(max_positions);
   }
-  // What a token computes depends on how long its sequence is.
+  // Whether the result of a token depends on the length of its sequence.
   bool depends_on_length() const {
     return std::ranges::any_of(ropes, &RopeConfig::depends_on_length);
   }

@@ -23,7 +23,7 @@ struct Family {
   // Patterns ('*' matches anything) of checkpoint tensors that the family knows and does not need,
   // beside those that no family needs. They are listed, not read.
   std::vector<std::string_view> ignorable;
-  // What `model_type` of a text_config may be, too: a wrapper's own name for this family.
+  // Further values of `model_type` in a text_config: a wrapper's own names for this family.
   std::vector<std::string_view> text_types = {};
 };
 
@@ -62,7 +62,7 @@ struct Model {
       ignorable;  // patterns: of any family, of this one, and those that follow from the rest
   std::unique_ptr<CausalLM> root;
 };
-// What config.json says: all but the root.
+// Reads everything in config.json: the model without its root.
 Model read_model(const ModelSource& source);
 // Where the embedding and the head come from follows from the tensors that the checkpoint has, too
 // (embeddings.h); without an `index`, from config.json alone.

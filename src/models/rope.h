@@ -31,8 +31,8 @@ struct RopeConfig {
   double high_freq_factor = 4;
   std::vector<double> short_factor = {};  // longrope, dim / 2 each
   std::vector<double> long_factor = {};
-  // What is rotated at position p is multiplied by 1 + beta log(1 + floor(p / original_positions))
-  // (Llama 4, for queries); 0: it is not.
+  // Heads rotated at position p are multiplied by 1 + beta log(1 + floor(p / original_positions))
+  // (Llama 4, for queries); 0: they are not.
   double position_beta = 0;
   // The source's own, dim / 2, by which the frequencies of whatever kind are divided; empty: none.
   std::vector<double> factors = {};

@@ -13,12 +13,12 @@
 
 namespace sluice {
 
-// What a parameter is for; decides whether a quantization scheme applies to it.
+// The role of a parameter; decides whether a quantization scheme applies to it.
 enum class ParamRole : uint8_t { linear, embedding, head, norm, bias };
 
-// What a piece is of its stored tensor, which is a matrix [outputs, inputs] or a vector [outputs],
-// or a stack of these. Of its outputs the piece has runs: `group` neighbours from `first` on, and
-// again from every `stride` later on, until it has all of its rows.
+// The part of a stored tensor that a piece is. The tensor is a matrix [outputs, inputs] or a vector
+// [outputs], or a stack of these. The piece has runs of its outputs: `group` neighbours from
+// `first` on, and again from every `stride` later on, until it has all of its rows.
 //   all outputs                                          {}
 //   up of Phi-3's gate_up_proj [2 n, in]                 {.first = n}
 //   k of GPT-NeoX's query_key_value [heads * 3 d, in]    {.first = d, .group = d, .stride = 3 * d}

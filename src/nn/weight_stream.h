@@ -19,8 +19,8 @@ class WeightStream {
  public:
   virtual ~WeightStream() = default;
 
-  // The tile that holds `row` of `param`; waits until it is in the device's memory, where it stays
-  // until all is done that `stream` was given before the next call. Fast when calls follow the
+  // The tile that holds `row` of `param`. Waits until it is in the device's memory, where it stays
+  // until the work is done that `stream` was given before the next call. Fast when calls follow the
   // order of a sweep (each streamed parameter in the order of the module tree, its rows upwards),
   // right in any order.
   virtual WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) = 0;

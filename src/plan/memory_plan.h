@@ -118,7 +118,7 @@ struct MemoryPlan {
   // A pass takes as long for many rows as for one: weights come from elsewhere.
   bool streams() const { return !placement.empty(); }
   bool has(Tier tier) const { return std::ranges::find(placement, tier) != placement.end(); }
-  // What a budget must have: the peak and the kernel's share.
+  // The least budget: the peak and the kernel's share.
   uint64_t needed() const { return peak() + kernel; }
 };
 

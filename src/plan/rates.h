@@ -88,7 +88,7 @@ bool forget_shape(const std::filesystem::path& file, const RateKeys& keys);
 // Transfers of fewer bytes measure caches and overheads, not a disk or memory.
 inline constexpr uint64_t kSustainedBytes = 128 << 20;
 
-// What one pass over the weights moves.
+// Bytes that one pass over the weights moves.
 struct PassBytes {
   uint64_t disk = 0;      // read anew
   uint64_t link = 0;      // copied from host memory to the device

@@ -214,8 +214,8 @@ struct Staging {
   uint64_t ring_bytes = 0;  // at least four slots
 };
 
-// What compile() begins with: units, parameters and tensors, all on the device, and nothing to read
-// yet. Throws as compile() does.
+// The first stage of compile(): units, parameters and tensors, all on the device, without reads.
+// Throws as compile() does.
 ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize);
 // Gives the parameters of a plan their tiers and their storage. Error(no_fit) for what cannot be
 // streamed.
@@ -238,8 +238,8 @@ uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
 
-// What a sweep reads of a tensor at a time lies in these: its rows, or, where runs are whole row
-// groups, one of its runs, by the rows of its stored matrix.
+// The rows from which a sweep reads a tensor: its own, or, where runs are whole row groups, one of
+// its runs, by the rows of its stored matrix.
 RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& tensor);
 
 }  // namespace sluice

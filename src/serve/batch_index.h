@@ -32,7 +32,7 @@ struct BatchEntry {
 };
 static_assert(sizeof(BatchEntry) <= 48);
 
-// What a request may be at most: beyond it the request is a faulty one.
+// Limits of a request; a larger one is faulty.
 struct RequestLimits {
   uint64_t bytes = 0;        // of its line
   uint64_t parse_bytes = 0;  // limit of parse_bytes()

@@ -29,7 +29,7 @@ class LargestValues {
   std::map<int64_t, Similar> all_;
 };
 
-// What requests need at most, whichever of them run together.
+// The most memory that requests need, whichever of them run together.
 class BatchNeeds {
  public:
   // `prompt_tokens`: of the longest of so many prompts. `held_bytes`: of all.

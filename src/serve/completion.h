@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// What is asked for, and how the answer is to look.
+// A parsed request, and the form of its answer.
 struct Completion {
   Request request;  // but for its prompt
   std::vector<std::vector<int32_t>> prompts;
@@ -29,7 +29,7 @@ struct Completion {
 // parameters that are not known here, Error(usage) for values that cannot be.
 Completion parse_completion(const Json& body, const std::string& where, const Session& session);
 
-// What a completion takes at most from its admission to its response: the request, once here and
+// The most bytes that a completion takes from admission to response: the request, once here and
 // once in the engine, its sequences, and their results. `longest_token`: bytes.
 uint64_t held_bytes(const Completion& asked, int64_t longest_token);
 // Bytes of the longest token's text; 0 without a tokenizer.

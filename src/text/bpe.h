@@ -32,7 +32,7 @@ class Bpe {
     int32_t previous;
     int32_t next;
   };
-  // What is known of the piece that has begun, and working space.
+  // State of the piece that has begun, and working space.
   struct Work {
     std::string piece;             // its text, while it may be a token as a whole
     bool is_long = false;          // it is none

@@ -1,5 +1,5 @@
-// What the components of tokenizer.json (normalizer, pre_tokenizer, ...) have in common: a "type",
-// or a "Sequence" of others. Each kind of component lists the types it knows.
+// Shared by the components of tokenizer.json (normalizer, pre_tokenizer, ...): a "type", or a
+// "Sequence" of others. Each kind of component lists the types it knows.
 #pragma once
 
 #include <algorithm>

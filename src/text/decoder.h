@@ -1,4 +1,4 @@
-// What each token adds to a decoded text: the decoder of tokenizer.json.
+// The bytes that each token adds to a decoded text: the decoder of tokenizer.json.
 #pragma once
 
 #include <string>

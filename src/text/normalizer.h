@@ -64,7 +64,7 @@ class NormalizerStream {
   size_t held() const;  // bytes
 
  private:
-  // What a step knows of the text so far.
+  // State of a step in the text so far.
   struct Progress {
     const Normalizer::Step* step;
     std::string held;                    // text that waits for what comes next

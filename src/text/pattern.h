@@ -51,7 +51,7 @@ class Pattern {
   std::string where_;
 };
 
-// What matching one pattern needs beside it; made once and used for many texts, by one thread.
+// Working memory for matching one pattern; made once and used for many texts, by one thread.
 class PatternMatcher {
  public:
   explicit PatternMatcher(const Pattern& pattern);  // which must outlive this

@@ -23,7 +23,7 @@ struct Pieces {
   std::vector<uint32_t> ends;  // offsets into the text
 };
 
-// What becomes of the matches of a Split's pattern.
+// The treatment of matches of a Split's pattern.
 enum class SplitBehavior : uint8_t {
   removed,
   isolated,              // each a piece of its own
@@ -71,7 +71,7 @@ class PreTokenizerStream {
   size_t held() const;  // bytes
 
  private:
-  // What a step knows of the pieces so far.
+  // State of a step in the pieces so far.
   struct Progress {
     const PreTokenizer::Step* step;
     std::optional<MatchStream> matches = {};  // of a Split, in the piece that it is given

@@ -20,7 +20,7 @@ namespace sluice {
 // as the text, say. It is refused where it is longer than kLongestStretch.
 class TokenStream {
  public:
-  // What it holds at most, but for stretches that cannot be cut.
+  // The most that it holds [bytes], without stretches that cannot be cut.
   static constexpr uint64_t kBytes = 256 * KiB;
   static constexpr uint64_t kLongestStretch = 16 * MiB;
   // Called with the bytes in all that the longest such stretch takes beside kBytes, before they are

@@ -1,4 +1,4 @@
-// What CUDA's functions return, as this project's errors.
+// Results of CUDA's functions as this project's errors.
 #pragma once
 
 #include <cuda_runtime_api.h>

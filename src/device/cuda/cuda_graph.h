@@ -12,8 +12,8 @@ namespace sluice::cuda {
 
 class CudaGraph final : public DeviceGraph {
  public:
-  // What `work` puts into `stream`, which is of the current device. Null, and a warning, where CUDA
-  // does not record it or has no memory for it; what `work` throws goes on.
+  // Records what `work` puts into `stream`, a stream of the current device. Null, with a warning,
+  // where CUDA cannot record it or has no memory for it; exceptions of `work` propagate.
   static std::unique_ptr<CudaGraph> capture(cudaStream_t stream, const std::function<void()>& work);
   ~CudaGraph() override;
   CudaGraph(const CudaGraph&) = delete;

@@ -1,4 +1,4 @@
-// What the CUDA runtime says of this machine's GPUs; asking uses none of them.
+// The GPUs of this machine as the CUDA runtime reports them; asking uses none of them.
 #pragma once
 
 #include <string>
