@@ -49,8 +49,8 @@ Fd open_regular(const std::filesystem::path& path);
 // Describes `fd`, which was opened from `path`, as it is now.
 CheckpointFile describe_file(const Fd& fd, const std::filesystem::path& path, std::string name);
 
-// Whether what `then` described is still so. A change of the inode that comes with a name more or
-// less is none of the bytes.
+// Whether the file is still as `then` described it. A change of the inode that comes with an added
+// or removed name is not a change of the bytes.
 bool is_unchanged(const CheckpointFile& now, const CheckpointFile& then);
 // Whether the file has another description now. One that has lost its name is, for whoever has it
 // open, what it was: nobody else finds it.

@@ -1,4 +1,4 @@
-// Files that are read in pieces, from any place and more than once, whatever they are.
+// Input files of any kind, read in pieces, from any offset and more than once.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ class CacheDropper {
 
 class InputFile {
  public:
-  // "-" is standard input. What gives its bytes only once (a pipe, a terminal) is read to its end
-  // first, into a file without a name in `directory`. Throws Error(refused) for a device, a
-  // directory and what cannot be read; Error(runtime) where there is no room for the copy, or when
-  // `stop` is requested.
+  // "-" is standard input. A pipe or a terminal, which can be read only once, is first copied into
+  // a file without a name in `directory`. Throws Error(refused) for a device, a directory and an
+  // unreadable file; Error(runtime) where there is no room for the copy, or when `stop` is
+  // requested.
   InputFile(const std::filesystem::path& path, const std::filesystem::path& directory,
             std::stop_token stop);
 

@@ -1,4 +1,4 @@
-// The first bytes of Sluice's own files: a JSON object, padded with zeros.
+// The header of Sluice's own files: a JSON object, padded with zeros.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace sluice::io {
 
-std::string json_header(const Json& object, uint64_t bytes);  // which it has room in
+std::string json_header(const Json& object, uint64_t bytes);  // padded to `bytes`
 // Throws Error for a file that is shorter, or holds no JSON.
 Json read_json_header(const Fd& fd, const std::filesystem::path& path, uint64_t bytes);
 

@@ -1,5 +1,5 @@
-// Output to files that may be pipes, terminals or devices. Whoever waits for their reader is woken
-// by a stop request.
+// Output to files that may be pipes, terminals or devices. A stop request ends the wait for their
+// reader.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace sluice::io {
 
-// Adds to what `path` names, which is made where it is missing; "-" is standard output.
+// Appends to the file `path`, which is created if missing; "-" is standard output.
 class OutputStream {
  public:
   // Waits until a FIFO has a reader. Errors are Error(runtime), here and in write(), and say
@@ -25,13 +25,13 @@ class OutputStream {
 
  private:
   std::string name_;
-  bool shared_;  // with whoever has the same standard output
+  bool shared_;  // with other holders of the same standard output
   std::stop_token stop_;
   Fd fd_;
 };
 
-// How to open what is not to be replaced by a new file: `path` itself where it is no regular file,
-// "-" where standard output goes to it. Nothing for a regular file, and for one that is not there.
+// How to open an output that must not be replaced by a new file: `path` itself where it is no
+// regular file, "-" where standard output goes to it. nullopt for a regular or missing file.
 std::optional<std::filesystem::path> stream_path(const std::filesystem::path& path);
 
 // Writes `parts`, one after another, as the whole of a file. A regular one appears under its name,

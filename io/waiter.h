@@ -12,7 +12,7 @@ class Waiter {
  public:
   explicit Waiter(const std::stop_token& stop);
 
-  // Until `fd` has one of poll()'s `events`, or so many milliseconds (-1: for ever) have passed.
+  // Waits until `fd` has one of poll()'s `events`, or `milliseconds` (-1: for ever) have passed.
   // `fd` may be -1: only time passes. Throws Error(runtime) where a stop request ends it.
   void wait(int fd, short events, int milliseconds, const std::string& name) const;
 
@@ -26,7 +26,7 @@ class Waiter {
   std::stop_callback<Wake> callback_;
 };
 
-// Whether a call that failed so is to be tried again, after waiting.
+// Whether a call that failed with `error` is to be tried again, after waiting.
 bool try_again(int error);
 
 }  // namespace sluice::io

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 // `where` names the file in errors. Throws Error(refused) for text that is no JSON, is not UTF-8,
 // has trailing text, or nests deeper than `max_depth`. As Python's module does, it takes NaN,
-// Infinity and -Infinity for numbers (not finite: whoever reads them refuses them), and of a key
+// Infinity and -Infinity for numbers (not finite: readers of the field refuse them), and of a key
 // that is there twice the last value.
 Json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
 

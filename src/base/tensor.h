@@ -1,4 +1,4 @@
-// A non-owning view of a matrix in memory. Who owns the bytes is always somebody else
+// A non-owning view of a matrix in memory. The bytes belong to another object
 // (src/memory/buffer.h).
 #pragma once
 

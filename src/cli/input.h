@@ -22,7 +22,7 @@ class TextIds {
  public:
   TextIds(Session& session, io::InputStream input);
 
-  // Reads on until there are so many, or the text ends; true where there are.
+  // Reads until there are `count` ids, or the text ends. Returns whether there are `count`.
   bool read(size_t count);
   // The ids that have been read and not dropped.
   std::span<const int32_t> ids() const { return ids_; }

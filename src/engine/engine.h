@@ -138,7 +138,7 @@ class Engine {
   std::map<OutputId, std::unique_ptr<Active>> active_;
   std::map<int64_t, std::unique_ptr<BeamGroup>> beams_;  // of the requests that ask for them
   std::map<OutputId, RequestResult> finished_;
-  std::shared_ptr<Sampler::Scratch> scratch_;  // null until somebody needs it
+  std::shared_ptr<Sampler::Scratch> scratch_;  // null until a request needs it
   PassCost cost_;
   std::vector<double> few_rows_;  // seconds of passes, round and round
   int64_t few_rows_passes_ = 0;

@@ -58,7 +58,7 @@ class Sampler {
 
     TokenCounter counter;
     std::pmr::vector<Candidate> candidates;
-    std::pmr::vector<float> raw_logits;  // whoever wants them after sample() has changed the row
+    std::pmr::vector<float> raw_logits;  // for use after sample() has changed the row
   };
   // Whether a sampler with these parameters uses it.
   static bool needs_scratch(const SamplingParams& params);

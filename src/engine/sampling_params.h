@@ -26,9 +26,9 @@ struct SamplingParams {
   std::vector<int32_t> banned_token_ids = {};                  // never these
   // End the sequence as eos does, and where eos is ignored.
   std::vector<int32_t> stop_token_ids = {};
-  int64_t min_tokens = 0;  // nothing that ends the sequence before so many are generated
+  int64_t min_tokens = 0;  // no token ends the sequence before this many are generated
 
-  std::optional<int64_t> logprobs = {};  // report each token's, and those of so many likeliest
+  std::optional<int64_t> logprobs = {};  // report each token's, and those of this many likeliest
   std::optional<int64_t> prompt_logprobs = {};  // and of the prompt's tokens after its first
   uint64_t seed = 0;
 

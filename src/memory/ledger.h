@@ -50,8 +50,8 @@ class Lease {
 // Thread-safe.
 class Ledger {
  public:
-  // Events that are kept: from there on the timeline is thinned (timeline.h). Where accounts and
-  // phases are so many that their peaks alone are more, a small multiple of these.
+  // Most events kept: beyond it the timeline is thinned (timeline.h). Where the peaks of many
+  // accounts and phases alone are more, a small multiple is kept.
   static constexpr size_t kMostEvents = 16384;
 
   struct Account {
@@ -74,13 +74,13 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // No budget is set at first: everything fits.
+  // Sets a budget [bytes]. Without one everything fits.
   void set_budget(Place place, uint64_t bytes);
   std::optional<uint64_t> budget(Place place) const;
 
   // "Does not fit" is an ordinary answer.
   std::optional<Lease> try_lease(Place place, Use use, std::string_view owner, uint64_t bytes);
-  // For what the plan promised to fit: throws Error(no_fit) that says who holds what.
+  // For bytes that the plan has counted: throws Error(no_fit) that lists the holders.
   Lease lease(Place place, Use use, std::string_view owner, uint64_t bytes);
 
   void begin_phase(std::string name);
@@ -88,7 +88,7 @@ class Ledger {
 
   uint64_t used(Place place) const;
   uint64_t peak(Place place) const;
-  // Who held how much when `place` was at its peak, largest first.
+  // The accounts and their bytes when `place` was at its peak, largest first.
   std::vector<Account> holders_at_peak(Place place) const;
 
   // Snapshots for reports. The sums over `events` are what was held at their times; between them it

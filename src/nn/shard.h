@@ -34,7 +34,7 @@ struct Dimension {
   int64_t size = 0;         // elements
   int64_t unit = 1;         // elements that stay together: those of a head
   int64_t multiple_of = 1;  // where shares may begin, in elements; the groups of a weight's format
-  int64_t padded_to = 0;    // it is divided as if it had so many elements; 0: as it is
+  int64_t padded_to = 0;    // it is divided as if it had this many elements; 0: as it is
 
   int64_t units() const { return size / unit; }
   // A rank's share. With at least as many units as ranks, a unit belongs to exactly one rank, and

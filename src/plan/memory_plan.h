@@ -43,7 +43,7 @@ struct RunShape {
   SwapShape swap = {};
   bool prompt_cache = false;     // keys and values of prompts are read from and written to files
   int64_t longest_sequence = 0;  // tokens, of such a prompt
-  uint64_t input_bytes = 0;  // leased by whoever asks, from before the load to the end of the run
+  uint64_t input_bytes = 0;      // leased by the caller, from before the load to the end of the run
   uint64_t device_budget = UINT64_MAX;  // of a device with memory of its own
   // Cost of a byte from host memory, relative to a byte from disk.
   double link_cost = 0;

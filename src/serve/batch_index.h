@@ -43,7 +43,7 @@ size_t count_batch_lines(const io::InputFile& file);
 
 class BatchIndex {
  public:
-  // Reads the file, of so many lines, for an entry each, in memory of the ledger. `look` is called
+  // Reads the file of `lines` lines; makes an entry for each, in leased memory. `look` is called
   // for each request that has no response in `output`, and returns its priority; what it throws is
   // the request's fault. The file outlives this. Error(no_fit) where there is no room for the
   // index.

@@ -32,7 +32,7 @@ class LargestValues {
 // The most memory that requests need, whichever of them run together.
 class BatchNeeds {
  public:
-  // `prompt_tokens`: of the longest of so many prompts. `held_bytes`: of all.
+  // `prompt_tokens`: tokens of the longest of `prompts`. `held_bytes`: bytes of all of them.
   void add(const Request& request, int64_t prompt_tokens, int64_t prompts, uint64_t held_bytes,
            const Session& session);
   // A request's parsing takes so much, whatever else is held; and an index.

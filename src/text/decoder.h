@@ -45,7 +45,7 @@ class Decoder {
   static Decoder load(const Json& config);
 
   // The bytes that a token adds; `first` when no token came before it. Together they need not be
-  // valid UTF-8: whoever shows them replaces what is not.
+  // valid UTF-8: the caller replaces invalid parts.
   std::string bytes(std::string_view token, bool first) const;
 
  private:

@@ -1,4 +1,4 @@
-// Linear layers of grouped codes and blocks (docs/architecture.md, "Sums"): of each output a
+// Linear layers of grouped codes and blocks (docs/architecture.md, "Determinism"): of each output a
 // group's products are summed from zero in column order, then scaled, then less the sum of the
 // group's inputs times its minimum; groups are added in order. Output channels lie across lanes.
 //
