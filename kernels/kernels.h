@@ -31,7 +31,16 @@
 namespace sluice {
 
 enum class Compute : uint8_t { bf16, f32 };
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
+enum class Activation : uint8_t {
+  silu,
+  gelu,
+  gelu_tanh,
+  relu,
+  relu_squared,  // relu(x)^2
+  xielu,         // arXiv:2411.13010, with kXieluValues values of the layer
+};
+// alpha_p and alpha_n, of which softplus is taken, beta and eps.
+inline constexpr int64_t kXieluValues = 4;
 
 // Which elements of a head are rotated together: i and i + half of them ("neox", as Llama's
 // rotate_half), or 2 i and 2 i + 1 ("gptj", as in the RoPE paper).
@@ -72,8 +81,9 @@ struct StepRows {
   std::span<const KvRows> kv;                    // of each group of layers
   Tensor cos, sin;                               // [rows, rope dim / 2]
   std::optional<LaunchShape> launches = {};      // set by upload(); none: launches depend on more
-  std::span<const int32_t> positions = {};       // [rows], of each in its sequence
+  std::span<const int32_t> positions = {};       // [rows]: its row of a table of positions
   std::span<const int32_t> host_positions = {};  // the same in host memory
+  std::span<const float> alibi_slopes = {};      // as AttentionParams has them
 };
 
 // What a norm divides by, per row: the root mean square (arXiv:1910.07467), or the standard
@@ -85,6 +95,10 @@ struct NormParams {
   NormKind kind = NormKind::rms;
   float weight_offset = 0;      // added to the weight: 1 where w stands for 1 + w
   const float* bias = nullptr;  // [cols] in the device's memory, added last; null: none
+  // Of rows that ranks have parts of: the sum of squares of each row, in the device's memory, and
+  // of how many columns it is. Root mean squares of whole rows only. null: of what is normed.
+  const float* squares = nullptr;
+  int64_t squares_cols = 0;
 };
 
 // What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
@@ -136,12 +150,15 @@ class Kernels {
 
   // y = x * rsqrt(mean(x^2) + eps) * weight + bias, per row; of a layer norm, x is x - mean(x).
   // weight: 1 row (rows layout), of as many columns as x, or as a part of x (a head): then each
-  // such part of a row is normed by itself. y may be x.
+  // such part of a row is normed by itself. Without data it stands for ones. y may be x.
   virtual void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y) const = 0;
 
   // residual += x, then y = norm(residual): one pass. y may be x.
   virtual void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params,
                         Tensor y) const = 0;
+
+  // sums [n, 1] = the sum of squares of each row.
+  virtual void sum_squares(Tensor x, Tensor sums) const = 0;
 
   // y = x w^T (+ bias): x [n, cols], y [n, rows of w, padding included], bias float32[w.rows] or
   // null. bf16 compute rounds x to bf16 (to nearest even) when w is bf16 or f8_e4m3; all sums are
@@ -184,11 +201,19 @@ class Kernels {
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
 
-  // out = activation(x) * up; without `up` (null data), activation(x). out may be x.
-  virtual void activate(Activation activation, Tensor x, Tensor up, Tensor out) const = 0;
+  // out = activation(x) * up; without `up` (null data), activation(x). out may be x. `values`: of
+  // xielu, in the device's memory; else null.
+  virtual void activate(Activation activation, const float* values, Tensor x, Tensor up,
+                        Tensor out) const = 0;
 
   // x += y
   virtual void add(Tensor x, Tensor y) const = 0;
+
+  // x *= factor, and by *by, where that is not null: it is in the device's memory.
+  virtual void scale(Tensor x, float factor, const float* by) const = 0;
+
+  // x = cap * tanh(x / cap)
+  virtual void soft_cap(Tensor x, float cap) const = 0;
 
   // out[i]: the largest logit of row i, of the lowest id among equals; where any is NaN, NaN and
   // id 0. All in the device's memory.
@@ -242,6 +267,7 @@ struct WorkspaceNeeds {
   bool grouped = false;  // some weights are grouped codes or blocks (quant/groups.h)
   // Not used by the CPU, whose scratch does not depend on the context:
   int64_t heads = 0;        // of queries
+  bool alibi = false;       // with slopes for these
   int64_t rope_cols = 0;    // of cos and sin
   int64_t groups = 1;       // of layers
   int64_t sequences = 1;    // in a step

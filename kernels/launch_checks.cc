@@ -55,13 +55,16 @@ void check_embed(const Weight& table, std::span<const int32_t> ids, const Tensor
 }
 
 void check_norm(const Tensor& x, const Weight& weight, const NormParams& params, const Tensor& y) {
-  check_weight(weight);
+  if (!weight.is_meta()) check_weight(weight);
   check_activations(x);
   check_same_shape(x, y);
   check(weight.format.layout == WeightLayout::rows && weight.rows == 1 && weight.cols > 0 &&
             x.cols % weight.cols == 0,
         "norm: one weight for each column, or each of a part");
   check(params.eps >= 0, "norm: eps is not negative");
+  check(params.squares == nullptr || (params.kind == NormKind::rms && x.cols == weight.cols &&
+                                      params.squares_cols >= x.cols),
+        "norm: sums of squares are of whole rows, and of a root mean square");
 }
 
 void check_linear(const Tensor& x, const Weight& w, const Tensor& y) {
@@ -133,8 +136,22 @@ void check_same_shape(const Tensor& a, const Tensor& b) {
   check(a.rows == b.rows && a.cols == b.cols, "matrices of one shape");
 }
 
-void check_activate(const Tensor& x, const Tensor& up, const Tensor& out) {
+void check_sum_squares(const Tensor& x, const Tensor& sums) {
+  check_activations(x);
+  check_activations(sums);
+  check(sums.rows == x.rows && sums.cols == 1, "sum_squares: a sum for each row");
+}
+
+void check_soft_cap(const Tensor& x, float cap) {
+  check_activations(x);
+  check(cap > 0, "soft_cap: cap is positive");
+}
+
+void check_activate(Activation activation, const float* values, const Tensor& x, const Tensor& up,
+                    const Tensor& out) {
   check_same_shape(x, out);
+  check((activation == Activation::xielu) == (values != nullptr),
+        "activate: values where the activation has any");
   if (up.data != nullptr) check_same_shape(x, up);
 }
 

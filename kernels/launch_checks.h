@@ -19,7 +19,10 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
                            const Tensor& out);
 // float32 matrices of one shape: residual adds.
 void check_same_shape(const Tensor& a, const Tensor& b);
-void check_activate(const Tensor& x, const Tensor& up, const Tensor& out);
+void check_sum_squares(const Tensor& x, const Tensor& sums);
+void check_soft_cap(const Tensor& x, float cap);
+void check_activate(Activation activation, const float* values, const Tensor& x, const Tensor& up,
+                    const Tensor& out);
 void check_likeliest(const Tensor& logits);
 void check_top_logits(const Tensor& logits, int64_t k, const TopLogits& out);
 

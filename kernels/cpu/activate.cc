@@ -1,13 +1,28 @@
+#include <cmath>
+
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/launch_checks.h"
 
 namespace sluice {
+namespace {
 
-void CpuKernels::activate(Activation activation, Tensor x, Tensor up, Tensor out) const {
-  check_activate(x, up, out);
+float softplus(float x) { return x > 30 ? x : std::log1p(std::exp(x)); }
+
+}  // namespace
+
+void CpuKernels::activate(Activation activation, const float* values, Tensor x, Tensor up,
+                          Tensor out) const {
+  check_activate(activation, values, x, up, out);
+  cpu::ActivationJob job{.activation = activation};
+  if (activation == Activation::xielu) {
+    job.xielu = {.alpha_p = softplus(values[0]),
+                 .alpha_n = values[2] + softplus(values[1]),
+                 .beta = values[2],
+                 .eps = values[3]};
+  }
   for_rows(x, [&](int64_t row) {
     const float* factors = up.data != nullptr ? up.row<float>(row) : nullptr;
-    ops_.activate(activation, x.row<float>(row), factors, x.cols, out.row<float>(row));
+    ops_.activate(job, x.row<float>(row), factors, x.cols, out.row<float>(row));
   });
 }
 

@@ -87,7 +87,7 @@ std::vector<KernelChoice> kernel_choices(Isa isa) {
           {"linear, fp8 weights", set.name},
           {"linear, int8 weights", set.name},
           {"linear, f32 and f16 weights", rest},
-          {"linear, grouped codes and GGUF blocks", rest},
+          {"linear, grouped and GGUF blocks", rest},
           {"attention, bf16 and fp8 caches", set.name},
           {"attention, f32 caches", rest},
           {"norms and element-wise", rest},

@@ -223,6 +223,21 @@ struct NormJob {
   const float* bias = nullptr;    // [cols] or null
   int64_t cols = 0;
   float eps = 0;
+  // The sum of squares of the row, and of how many columns it is; null: of what is normed.
+  const float* squares = nullptr;
+  int64_t squares_cols = 0;
+};
+
+// xIELU's softplus(alpha_p), beta + softplus(alpha_n), beta and eps.
+struct XieluValues {
+  float alpha_p = 0;
+  float alpha_n = 0;
+  float beta = 0;
+  float eps = 0;
+};
+struct ActivationJob {
+  Activation activation;
+  XieluValues xielu = {};
 };
 
 // Of a thread for linear: decoded weights, and the sums of a block of rows.
@@ -275,9 +290,12 @@ struct Ops {
   // One row each. add_norm: residual += x first.
   void (*norm)(const NormJob& job, const float* x, float* y);
   void (*add_norm)(const NormJob& job, float* residual, const float* x, float* y);
+  float (*sum_squares)(const float* x, int64_t count);
   void (*add)(float* x, const float* y, int64_t count);
+  void (*scale)(float* x, float factor, int64_t count);
+  void (*soft_cap)(float* x, float cap, int64_t count);
   // activation(x) * up, or where `up` is null, activation(x).
-  void (*activate)(Activation activation, const float* x, const float* up, int64_t count,
+  void (*activate)(const ActivationJob& job, const float* x, const float* up, int64_t count,
                    float* out);
   // Pairs (i, i + half), or (2 i, 2 i + 1), of one head.
   void (*rope)(float* head, const float* cos, const float* sin, int64_t half);

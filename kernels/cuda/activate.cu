@@ -6,8 +6,18 @@
 namespace sluice::cuda {
 namespace {
 
+__device__ float softplus(float x) { return x > 30 ? x : log1pf(expf(x)); }
+
+// arXiv:2411.13010, (11); values as kXieluValues has them.
+__device__ float xielu(const float* values, float x) {
+  const float beta = values[2];
+  if (x > 0) return softplus(values[0]) * x * x + beta * x;
+  const float alpha = beta + softplus(values[1]);
+  return (expm1f(fminf(x, values[3])) - x) * alpha + beta * x;
+}
+
 template <Activation kActivation>
-__device__ float activated(float x) {
+__device__ float activated(const float* values, float x) {
   constexpr float kSqrtHalf = 0.70710678118654752f;       // sqrt(1 / 2)
   constexpr float kSqrtTwoOverPi = 0.79788456080286536f;  // sqrt(2 / pi)
   if constexpr (kActivation == Activation::silu) return x / (1 + expf(-x));
@@ -15,6 +25,8 @@ __device__ float activated(float x) {
   if constexpr (kActivation == Activation::gelu_tanh) {  // arXiv:1606.08415, section 2
     return 0.5f * x * (1 + tanhf(kSqrtTwoOverPi * (x + 0.044715f * x * x * x)));
   }
+  if constexpr (kActivation == Activation::relu_squared) return x > 0 ? x * x : 0;
+  if constexpr (kActivation == Activation::xielu) return xielu(values, x);
   return x > 0 ? x : 0;
 }
 
@@ -22,6 +34,7 @@ struct ActivateArgs {
   const float* x;
   const float* up;  // kGated
   float* out;
+  const float* values;  // of xielu
   int64_t x_stride, up_stride, out_stride, cols;
 };
 
@@ -31,7 +44,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) activate_kernel(ActivateA
   const int64_t c = elementwise_column(kWidth);
   if (c >= a.cols) return;
   auto v = load_as<Vec<float, kWidth>>(a.x + blockIdx.x * a.x_stride + c);
-  for (int i = 0; i < kWidth; ++i) v.at[i] = activated<kActivation>(v.at[i]);
+  for (int i = 0; i < kWidth; ++i) v.at[i] = activated<kActivation>(a.values, v.at[i]);
   if constexpr (kGated) {
     const auto up = load_as<Vec<float, kWidth>>(a.up + blockIdx.x * a.up_stride + c);
     for (int i = 0; i < kWidth; ++i) v.at[i] *= up.at[i];
@@ -40,15 +53,12 @@ __global__ void __launch_bounds__(kElementwiseThreads) activate_kernel(ActivateA
 }
 
 template <Activation kActivation>
-void launch_activate(Tensor x, Tensor up, Tensor out, Stream stream) {
+void launch_activate(const float* values, Tensor x, Tensor up, Tensor out, Stream stream) {
   const bool gated = up.data != nullptr;
-  const ActivateArgs args{x.row<float>(0),
-                          gated ? up.row<float>(0) : nullptr,
-                          out.row<float>(0),
-                          x.stride,
-                          up.stride,
-                          out.stride,
-                          x.cols};
+  const ActivateArgs args{x.row<float>(0),   gated ? up.row<float>(0) : nullptr,
+                          out.row<float>(0), values,
+                          x.stride,          up.stride,
+                          out.stride,        x.cols};
   auto with = [&](auto width) {
     const Launch at = elementwise_launch(x.rows, x.cols, width);
     if (gated) {
@@ -62,18 +72,23 @@ void launch_activate(Tensor x, Tensor up, Tensor out, Stream stream) {
 
 }  // namespace
 
-void activate(Activation activation, Tensor x, Tensor up, Tensor out, Stream stream) {
-  check_activate(x, up, out);
+void activate(Activation activation, const float* values, Tensor x, Tensor up, Tensor out,
+              Stream stream) {
+  check_activate(activation, values, x, up, out);
   if (x.rows == 0 || x.cols == 0) return;
   switch (activation) {
     case Activation::silu:
-      return launch_activate<Activation::silu>(x, up, out, stream);
+      return launch_activate<Activation::silu>(values, x, up, out, stream);
     case Activation::gelu:
-      return launch_activate<Activation::gelu>(x, up, out, stream);
+      return launch_activate<Activation::gelu>(values, x, up, out, stream);
     case Activation::gelu_tanh:
-      return launch_activate<Activation::gelu_tanh>(x, up, out, stream);
+      return launch_activate<Activation::gelu_tanh>(values, x, up, out, stream);
     case Activation::relu:
-      return launch_activate<Activation::relu>(x, up, out, stream);
+      return launch_activate<Activation::relu>(values, x, up, out, stream);
+    case Activation::relu_squared:
+      return launch_activate<Activation::relu_squared>(values, x, up, out, stream);
+    case Activation::xielu:
+      return launch_activate<Activation::xielu>(values, x, up, out, stream);
   }
 }
 

@@ -148,11 +148,22 @@ void CudaKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& 
   }
 }
 
-void CudaKernels::activate(Activation activation, Tensor x, Tensor up, Tensor out) const {
-  cuda::activate(activation, x, up, out, stream_.handle());
+void CudaKernels::activate(Activation activation, const float* values, Tensor x, Tensor up,
+                           Tensor out) const {
+  cuda::activate(activation, values, x, up, out, stream_.handle());
 }
 
 void CudaKernels::add(Tensor x, Tensor y) const { cuda::add(x, y, stream_.handle()); }
+
+void CudaKernels::scale(Tensor x, float factor, const float* by) const {
+  cuda::scale(x, factor, by, stream_.handle());
+}
+
+void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }
+
+void CudaKernels::sum_squares(Tensor x, Tensor sums) const {
+  cuda::sum_squares(x, sums, stream_.handle());
+}
 
 void CudaKernels::likeliest(Tensor logits, std::span<TokenLogit> out) const {
   check(std::ssize(out) == logits.rows, "likeliest: one result for each row");

@@ -18,7 +18,9 @@ struct NormArgs {
   const float* scales;  // of the weight's codes, each for so many columns; null: it has none
   int columns_of_scale;
   float weight_offset;
-  const float* bias;  // null: none
+  const float* bias;     // null: none
+  const float* squares;  // of each row, of squares_cols columns; null: of what is normed
+  int squares_cols;
   float* y;
   int64_t x_stride, by_stride, y_stride;  // elements
   int cols;
@@ -72,6 +74,8 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormArgs a) {
     for (int i = 0; i < kWidth; ++i) sum += kLayer ? v.at[i] : v.at[i] * v.at[i];
   });
   sum = block_reduce(sum, Plus{}, &shared_memory<float>());
+  const bool given = !kLayer && a.squares != nullptr;
+  if (given) sum = a.squares[blockIdx.x];
   if constexpr (kLayer) {
     mean = sum / count;
     sum = 0;
@@ -81,14 +85,16 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormArgs a) {
     __syncthreads();
     sum = block_reduce(sum, Plus{}, &shared_memory<float>());
   }
-  const float scale = rsqrtf(sum / count + a.eps);
+  const float scale = rsqrtf(sum / (given ? static_cast<float>(a.squares_cols) : count) + a.eps);
   const auto* weight = static_cast<const typename Element<kWeight>::Code*>(a.weight);
   each_column<kWidth>(a.cols, held, load, [&](int c, Values& v) {
-    const auto w = load_as<Codes>(weight + c);
+    Codes w{};
+    if (weight != nullptr) w = load_as<Codes>(weight + c);
     float unit = 1;
     if constexpr (dtype_is_code(kWeight)) unit = a.scales[c / a.columns_of_scale];
     for (int i = 0; i < kWidth; ++i) {
-      const float factor = a.weight_offset + unit * Element<kWeight>::decode(w.at[i]);
+      const float factor =
+          a.weight_offset + (weight != nullptr ? unit * Element<kWeight>::decode(w.at[i]) : 1.0f);
       v.at[i] = (v.at[i] - mean) * (scale * factor);
       if (a.bias != nullptr) v.at[i] += a.bias[c + i];
     }
@@ -110,6 +116,8 @@ void launch_norm(Tensor x, Tensor by, const Weight& weight, const NormParams& pa
                       blocks ? static_cast<int>(kScaleBlock) : cols,
                       params.weight_offset,
                       params.bias,
+                      params.squares,
+                      static_cast<int>(params.squares_cols),
                       y.row<float>(0),
                       x.stride,
                       by.stride,
@@ -129,7 +137,28 @@ void launch_norm(Tensor x, Tensor by, const Weight& weight, const NormParams& pa
       });
 }
 
+// One block a row.
+__global__ void __launch_bounds__(kMostThreads)
+    sum_squares_kernel(const float* x, int64_t x_stride, int cols, float* sums, int64_t stride) {
+  float sum = 0;
+  for (int c = static_cast<int>(threadIdx.x); c < cols; c += static_cast<int>(blockDim.x)) {
+    const float v = x[blockIdx.x * x_stride + c];
+    sum += v * v;
+  }
+  sum = block_reduce(sum, Plus{}, &shared_memory<float>());
+  if (threadIdx.x == 0) sums[blockIdx.x * stride] = sum;
+}
+
 }  // namespace
+
+void sum_squares(Tensor x, Tensor sums, Stream stream) {
+  check_sum_squares(x, sums);
+  if (x.rows == 0) return;
+  const uint32_t threads = block_threads(x.cols, kMostThreads);
+  const Launch at{{static_cast<uint32_t>(x.rows)}, {threads}, threads / 32 * 4};
+  launch(sum_squares_kernel, at, stream, x.row<float>(0), x.stride, static_cast<int>(x.cols),
+         sums.row<float>(0), sums.stride);
+}
 
 void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y, Stream stream) {
   check_norm(x, weight, params, y);

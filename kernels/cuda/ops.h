@@ -27,7 +27,11 @@ void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y, St
 void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params, Tensor y,
               Stream stream);
 void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin, Stream stream);
-void activate(Activation activation, Tensor x, Tensor up, Tensor out, Stream stream);
+void activate(Activation activation, const float* values, Tensor x, Tensor up, Tensor out,
+              Stream stream);
+void scale(Tensor x, float factor, const float* by, Stream stream);
+void soft_cap(Tensor x, float cap, Stream stream);
+void sum_squares(Tensor x, Tensor sums, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
 void likeliest(Tensor logits, TokenLogit* out, Stream stream);  // out [logits.rows]
 void top_logits(Tensor logits, int64_t k, const TopLogits& out, Stream stream);

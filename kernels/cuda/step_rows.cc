@@ -33,6 +33,7 @@ uint64_t StepUpload::bytes(const WorkspaceNeeds& n) {
                    array_bytes(n.sequences, sizeof(PrefillChunk));
   return 2 * array_bytes(n.max_rows, sizeof(int32_t)) +
          2 * array_bytes(n.max_rows * n.rope_cols, sizeof(float)) +
+         array_bytes(n.alibi ? n.heads : 0, sizeof(float)) +
          static_cast<uint64_t>(n.groups) * group;
 }
 
@@ -126,6 +127,7 @@ StepRows StepUpload::upload(const StepRows& rows) {
   on_device.positions = {put(rows.positions), rows.positions.size()};
   on_device.cos = put_matrix(rows.cos);
   on_device.sin = put_matrix(rows.sin);
+  on_device.alibi_slopes = {put(rows.alibi_slopes), rows.alibi_slopes.size()};
   int32_t table = 0;
   for (const KvRows& kv : rows.kv) put_rows(kv, count, table);
   put_tables(rows.kv, table);

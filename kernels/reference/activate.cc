@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/launch_checks.h"
@@ -6,7 +7,17 @@
 namespace sluice {
 namespace {
 
-double activated(Activation activation, double x) {
+double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
+
+// arXiv:2411.13010, (11); values as kXieluValues has them.
+double xielu(const float* values, double x) {
+  const double beta = values[2];
+  if (x > 0) return softplus(values[0]) * x * x + beta * x;
+  const double alpha = beta + softplus(values[1]);
+  return (std::expm1(std::min<double>(x, values[3])) - x) * alpha + beta * x;
+}
+
+double activated(Activation activation, const float* values, double x) {
   switch (activation) {
     case Activation::silu:
       return x / (1 + std::exp(-x));
@@ -16,18 +27,24 @@ double activated(Activation activation, double x) {
       return 0.5 * x * (1 + std::tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
     case Activation::relu:
       return x > 0 ? x : 0;
+    case Activation::relu_squared:
+      return x > 0 ? x * x : 0;
+    case Activation::xielu:
+      return xielu(values, x);
   }
   return x;
 }
 
 }  // namespace
 
-void ReferenceKernels::activate(Activation activation, Tensor x, Tensor up, Tensor out) const {
-  check_activate(x, up, out);
+void ReferenceKernels::activate(Activation activation, const float* values, Tensor x, Tensor up,
+                                Tensor out) const {
+  check_activate(activation, values, x, up, out);
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.cols; ++c) {
       const double factor = up.data != nullptr ? up.row<float>(r)[c] : 1;
-      out.row<float>(r)[c] = static_cast<float>(activated(activation, x.row<float>(r)[c]) * factor);
+      out.row<float>(r)[c] =
+          static_cast<float>(activated(activation, values, x.row<float>(r)[c]) * factor);
     }
   }
 }

@@ -15,14 +15,18 @@ class ReferenceKernels final : public Kernels {
   void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y) const override;
   void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params,
                 Tensor y) const override;
+  void sum_squares(Tensor x, Tensor sums) const override;
   void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const override;
   void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos, Tensor sin) const override;
   void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                 const KvCache& cache) const override;
   void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                        const AttentionParams& params, Tensor out) const override;
-  void activate(Activation activation, Tensor x, Tensor up, Tensor out) const override;
+  void activate(Activation activation, const float* values, Tensor x, Tensor up,
+                Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
+  void scale(Tensor x, float factor, const float* by) const override;
+  void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
 

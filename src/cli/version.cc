@@ -36,7 +36,7 @@ std::string kernels_text(Isa chosen) {
   }
   text += fmt::format("\nkernels, by the best of these ({}):", isa_name(chosen));
   for (const KernelChoice& choice : kernel_choices(chosen))
-    text += fmt::format("\n  {:30} {}", choice.ops, choice.functions);
+    text += fmt::format("\n  {:32} {}", choice.ops, choice.functions);
   return text;
 }
 

@@ -62,7 +62,8 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
       activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes())),
       groups_(blocks_.groups()),
-      kv_rows_(blocks_.groups()) {
+      kv_rows_(blocks_.groups()),
+      alibi_slopes_(model.alibi_slopes()) {
   for (const Buffer* host : {&workspace_host_, &logits_host_})
     pinned_.push_back(device_.pin(host->bytes()));
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
@@ -171,7 +172,8 @@ Tensor Runner::step(std::span<const StepPart> parts) {
                                     .cos = rope_rows(0, 0, rows),
                                     .sin = rope_rows(1, 0, rows),
                                     .positions = positions_,
-                                    .host_positions = positions_});
+                                    .host_positions = positions_,
+                                    .alibi_slopes = alibi_slopes_});
   for (const Stretch& stretch : stretches_) {
     auto forward = [&] {
       for (size_t unit = stretch.first; unit <= stretch.last; ++unit)

@@ -164,6 +164,7 @@ class Runner {
   };
   std::vector<GroupRows> groups_;
   std::vector<KvRows> kv_rows_;
+  std::vector<float> alibi_slopes_;  // of this rank's heads, where the model has them
   std::vector<BlockCopy> copies_;
 };
 

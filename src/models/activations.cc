@@ -14,7 +14,10 @@ int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelR
 // In the order of Activations' members.
 struct Widths {
   int64_t residual = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
-  std::array<int64_t, 6> all() const { return {residual, normed, beside, qkv, attention, mlp}; }
+  int64_t layer_inputs = 0, layer_rows = 0;
+  std::array<int64_t, 8> all() const {
+    return {residual, normed, beside, qkv, attention, mlp, layer_inputs, layer_rows};
+  }
 };
 
 Widths widths(const DecoderSpec& spec, Rank rank) {
@@ -32,6 +35,10 @@ Widths widths(const DecoderSpec& spec, Rank rank) {
       w.mlp = std::max(w.mlp, parts * padded(branch.mlp.width.share(rank).count));
       if (branch.input == BranchInput::layer_input) w.beside = w.normed;
     }
+  }
+  if (spec.layer_inputs) {
+    w.layer_rows = spec.layer_inputs->width * std::ssize(spec.layers);
+    w.layer_inputs = padded(w.layer_rows);
   }
   return w;
 }
@@ -51,8 +58,9 @@ uint64_t Activations::bytes(const DecoderSpec& spec, int64_t max_rows, Rank rank
 Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
                          std::span<std::byte> memory) {
   check(memory.size() >= bytes(spec, max_rows, rank), "activation memory is too small");
-  const std::array<Tensor*, 6> matrices{&residual_, &normed_, &beside_, &qkv_, &attention_, &mlp_};
-  const std::array<int64_t, 6> cols = widths(spec, rank).all();
+  const std::array<Tensor*, 8> matrices{&residual_,  &normed_, &beside_,       &qkv_,
+                                        &attention_, &mlp_,    &layer_inputs_, &layer_rows_};
+  const std::array<int64_t, 8> cols = widths(spec, rank).all();
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};

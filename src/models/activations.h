@@ -26,10 +26,14 @@ class Activations {
   Tensor qkv(int64_t rows) const { return qkv_.rows_from(0, rows); }
   Tensor attention(int64_t rows) const { return attention_.rows_from(0, rows); }
   Tensor mlp(int64_t rows) const { return mlp_.rows_from(0, rows); }
+  // What each layer gets of each token beside the stream, and rows of its table; no columns where
+  // layers get nothing.
+  Tensor layer_inputs(int64_t rows) const { return layer_inputs_.rows_from(0, rows); }
+  Tensor layer_rows(int64_t rows) const { return layer_rows_.rows_from(0, rows); }
   int64_t max_rows() const { return residual_.rows; }
 
  private:
-  Tensor residual_, normed_, beside_, qkv_, attention_, mlp_;
+  Tensor residual_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_, layer_rows_;
 };
 
 }  // namespace sluice

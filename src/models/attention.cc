@@ -1,19 +1,28 @@
 #include "src/models/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace sluice {
 namespace {
 
-Tensor angles(const Tensor& all, const Share& of) { return all.columns(of.begin, of.count); }
+Tensor columns_of(const Tensor& angles, const Share& share) {
+  return angles.columns(share.begin, share.count);
+}
 
 }  // namespace
 
 Attention::Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_t layer, Rank rank)
     : Module(name_in_layer(spec.name, layer)),
       spec_(spec),
-      key_source_(name_in_layer(spec.qkv.parts[1].source, layer)),
-      value_source_(name_in_layer(spec.qkv.parts[2].source, layer)) {
+      key_source_(name_in_layer(
+          spec.qkv.parts[std::min(size_t{1}, spec.qkv.parts.size() - 1)].source, layer)),
+      value_source_(name_in_layer(spec.qkv.parts.back().source, layer)) {
+  check(std::ssize(spec.qkv.parts) == (spec.shared_with       ? 1
+                                       : spec.keys_are_values ? 2
+                                                              : 3) &&
+            (!spec.keys_are_values || spec.v_norm.exists()),
+        "an attention's parts");
   if (spec.rope) {
     key_angles_ = model.angle_columns(spec.angles);
     query_angles_ = model.angle_columns(spec.query_angles.value_or(spec.angles));
@@ -26,50 +35,95 @@ Attention::Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_
   }
   qkv_ = &add_child<Linear>(name_in_layer(spec.qkv.name, layer), parts, model.hidden_size,
                             spec.qkv.bias, rank);
-  q_norm_ = add_norm(spec.q_norm, layer);
-  k_norm_ = add_norm(spec.k_norm, layer);
+  q_norm_ = add_norm(spec.q_norm, spec.heads, layer, rank);
+  k_norm_ = add_norm(spec.k_norm, spec.kv_heads, layer, rank);
+  v_norm_ = add_norm(spec.v_norm, spec.kv_heads, layer, rank);
   parts = {{name_in_layer(spec.output.parts[0].source, layer), model.hidden_size,
             Shard::by_cols(spec.heads), spec.output.parts[0].view}};
   output_ = &add_child<Linear>(name_in_layer(spec.output.name, layer), parts, spec.heads.size,
                                spec.output.bias, rank);
 }
 
-const Norm* Attention::add_norm(const NormSpec& spec, int64_t layer) {
+const Norm* Attention::add_norm(const NormSpec& spec, const Dimension& heads, int64_t layer,
+                                Rank rank) {
   if (!spec.exists()) return nullptr;
-  return &add_child<Norm>(name_in_layer(spec.name, layer), spec_.head_dim, spec.params, spec.bias);
+  const std::string name = name_in_layer(spec.name, layer);
+  if (!spec.weight) return &add_child<Norm>(name, spec_.head_dim, spec.params);
+  if (!spec_.norms_of_rows) return &add_child<Norm>(name, spec_.head_dim, spec.params, spec.bias);
+  return &add_child<Norm>(name, heads.size, spec.params, spec.bias, heads, rank);
 }
 
-void Attention::turn(const Kernels& kernels, const StepRows& step, const Share& of,
+void Attention::normalize(const Context& context, const Activations& act, const Norm* norm,
+                          Tensor x) const {
+  if (norm == nullptr) return;
+  if (!spec_.norms_of_rows || context.group.rank().size == 1)
+    return norm->forward(context.kernels, x, x);
+  // The room that attention's output takes later.
+  const Tensor sums{act.attention(x.rows).data, DType::f32, x.rows, 1, 1};
+  context.kernels.sum_squares(x, sums);
+  context.group.sum(sums, context.kernels.stream());
+  norm->forward_part(context.kernels, x, sums, x);
+}
+
+void Attention::turn(const Context& context, const StepRows& step, const Share& angles,
                      Tensor heads) const {
-  kernels.rope(heads, spec_.head_dim, *spec_.rope, angles(step.cos, of), angles(step.sin, of));
+  if (!spec_.rope) return;
+  context.kernels.rope(heads, spec_.head_dim, *spec_.rope, columns_of(step.cos, angles),
+                       columns_of(step.sin, angles));
+}
+
+// Norm and rope of queries or keys.
+void Attention::prepare(const Context& context, const StepRows& step, const Activations& act,
+                        const Prepared& how, Tensor x) const {
+  if (!spec_.norms_after_rope) normalize(context, act, how.norm, x);
+  turn(context, step, how.angles, x);
+  if (spec_.norms_after_rope) normalize(context, act, how.norm, x);
+}
+
+void Attention::store(const Context& context, const StepRows& step, const KvRows& kv,
+                      const KvCache& cache, const Activations& act, Tensor qkv) const {
+  const Tensor k = qkv_->part(qkv, 1);
+  Tensor v;
+  if (spec_.keys_are_values) {  // behind q and k there is room
+    v = act.qkv(k.rows).columns(qkv_->outputs(), k.cols);
+    v_norm_->forward(context.kernels, k, v);
+  } else {
+    v = qkv_->part(qkv, 2);
+    if (v_norm_ != nullptr) v_norm_->forward(context.kernels, v, v);
+  }
+  prepare(context, step, act, {k_norm_, key_angles_}, k);
+  context.kernels.store_kv(k, v, kv.slots, cache);
+}
+
+bool Attention::is_one_launch() const {
+  return spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin &&
+         !spec_.keys_are_values && !spec_.shared_with;
 }
 
 void Attention::forward(const Context& context, const StepRows& step, const KvRows& kv,
                         const KvCache& cache, const Activations& act, Tensor x, Tensor y) const {
-  const Kernels& kernels = context.kernels;
   Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
   qkv_->forward(context, x, qkv);
-  Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1), v = qkv_->part(qkv, 2);
-  auto normalize = [&] {
-    if (q_norm_ != nullptr) q_norm_->forward(kernels, q, q);
-    if (k_norm_ != nullptr) k_norm_->forward(kernels, k, k);
-  };
-  if (!spec_.norms_after_rope) normalize();
-  if (spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin) {
-    kernels.rope_store_kv(q, k, v, *spec_.rope, angles(step.cos, key_angles_),
-                          angles(step.sin, key_angles_), kv.slots, cache);
+  const Tensor q = qkv_->part(qkv, 0);
+  if (is_one_launch()) {
+    const Tensor k = qkv_->part(qkv, 1), v = qkv_->part(qkv, 2);
+    normalize(context, act, q_norm_, q);
+    normalize(context, act, k_norm_, k);
+    if (v_norm_ != nullptr) v_norm_->forward(context.kernels, v, v);
+    context.kernels.rope_store_kv(q, k, v, *spec_.rope, columns_of(step.cos, key_angles_),
+                                  columns_of(step.sin, key_angles_), kv.slots, cache);
   } else {
-    if (spec_.rope) turn(kernels, step, query_angles_, q);
-    if (spec_.rope) turn(kernels, step, key_angles_, k);
-    if (spec_.norms_after_rope) normalize();
-    kernels.store_kv(k, v, kv.slots, cache);
+    prepare(context, step, act, {q_norm_, query_angles_}, q);
+    if (!spec_.shared_with) store(context, step, kv, cache, act, qkv);
   }
   AttentionParams params;
   params.scale =
       spec_.scale != 0 ? spec_.scale : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
   params.window = spec_.window;
+  params.soft_cap = spec_.soft_cap;
+  if (spec_.alibi) params.alibi_slopes = step.alibi_slopes;
   Tensor attention = act.attention(x.rows).columns(0, q.cols);
-  kernels.paged_attention(q, cache, kv, params, attention);
+  context.kernels.paged_attention(q, cache, kv, params, attention);
   output_->forward(context, attention, y);
 }
 

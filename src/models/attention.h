@@ -28,8 +28,19 @@ class Attention : public Module {
   KvScaleNames kv_scale_names() const;
 
  private:
-  const Norm* add_norm(const NormSpec& spec, int64_t layer);
-  void turn(const Kernels& kernels, const StepRows& step, const Share& of, Tensor heads) const;
+  struct Prepared {
+    const Norm* norm;  // or none
+    const Share& angles;
+  };
+  const Norm* add_norm(const NormSpec& spec, const Dimension& heads, int64_t layer, Rank rank);
+  void normalize(const Context& context, const Activations& act, const Norm* norm, Tensor x) const;
+  void turn(const Context& context, const StepRows& step, const Share& angles, Tensor heads) const;
+  // Whether queries and keys turn, and go to the cache, in one op: both by the same angles.
+  bool is_one_launch() const;
+  void prepare(const Context& context, const StepRows& step, const Activations& act,
+               const Prepared& how, Tensor x) const;
+  void store(const Context& context, const StepRows& step, const KvRows& kv, const KvCache& cache,
+             const Activations& act, Tensor qkv) const;
 
   const AttentionSpec& spec_;
   Share key_angles_, query_angles_;        // the columns of a step's cos and sin
@@ -37,6 +48,7 @@ class Attention : public Module {
   Linear* qkv_;
   const Norm* q_norm_;  // or none
   const Norm* k_norm_;
+  const Norm* v_norm_;
   Linear* output_;
 };
 

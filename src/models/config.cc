@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "io/file.h"
@@ -127,20 +128,35 @@ float read_eps(const JsonFields& config, const char* key, double absent) {
   return static_cast<float>(eps);
 }
 
+float read_factor(const JsonFields& config, const char* key, double absent) {
+  config.refuse_null({key});
+  const auto factor = static_cast<float>(config.number_or(key, absent));
+  if (!(factor > 0) || !std::isfinite(factor) || !std::isfinite(1 / factor))
+    fail(ErrorKind::refused, "{}: {} is {}, but must be positive", config.where(), key, factor);
+  return factor;
+}
+
+float read_cap(const JsonFields& config, const char* key, double absent) {
+  if (config.is_null(key) || (!config.has(key) && absent == 0)) return 0;
+  return read_factor(config, key, absent);
+}
+
 bool read_boolean(const JsonFields& config, const char* key, bool absent) {
   config.refuse_null({key});
   return config.boolean_or(key, absent);
 }
 
 Activation read_activation(const JsonFields& config, const char* key, std::string_view absent) {
-  static constexpr std::array<std::pair<std::string_view, Activation>, 7> kNames{
+  static constexpr std::array<std::pair<std::string_view, Activation>, 9> kNames{
       {{"silu", Activation::silu},
        {"swish", Activation::silu},
        {"gelu", Activation::gelu},
        {"gelu_new", Activation::gelu_tanh},
        {"gelu_pytorch_tanh", Activation::gelu_tanh},
        {"gelu_fast", Activation::gelu_tanh},
-       {"relu", Activation::relu}}};
+       {"relu", Activation::relu},
+       {"relu2", Activation::relu_squared},
+       {"xielu", Activation::xielu}}};
   config.refuse_null({key});
   std::string name = config.string_or(key, std::string(absent));
   for (const auto& [known, activation] : kNames) {

@@ -34,6 +34,10 @@ int64_t read_size(const JsonFields& config, const char* key, int64_t absent,
                   int64_t most = kMaxWidth);
 // The epsilon of norms; null is refused.
 float read_eps(const JsonFields& config, const char* key, double absent);
+// A multiplier or divisor: finite, and above zero; null is refused.
+float read_factor(const JsonFields& config, const char* key, double absent);
+// What tanh bounds scores or logits to; null: 0, nothing does.
+float read_cap(const JsonFields& config, const char* key, double absent);
 bool read_boolean(const JsonFields& config, const char* key, bool absent);
 
 struct HeadKeys {

@@ -1,6 +1,8 @@
 #include "src/models/decoder.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
 
 #include "src/base/error.h"
@@ -38,24 +40,57 @@ void check_ranks(const DecoderSpec& spec, Rank rank) {
 
 }  // namespace
 
-InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding) {
+InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding), spec_(spec) {
   tokens_ =
       &add_child<Embedding>(spec.embedding, spec.embedding_from_head ? spec.head : spec.embedding,
                             spec.vocab_size, spec.hidden_size, spec.tie_word_embeddings);
-  if (spec.positions.empty()) return;
-  positions_ =
-      &add_child<Embedding>(spec.positions, spec.positions,
-                            spec.max_positions + spec.first_position, spec.hidden_size, false);
+  if (spec.embedding_norm.exists()) {
+    norm_ = &add_child<Norm>(spec.embedding_norm.name, spec.hidden_size, spec.embedding_norm.params,
+                             spec.embedding_norm.bias);
+  }
+  if (!spec.positions.empty()) {
+    positions_ =
+        &add_child<Embedding>(spec.positions, spec.positions,
+                              spec.max_positions + spec.first_position, spec.hidden_size, false);
+  }
+  if (!spec.layer_inputs) return;
+  const LayerInputsSpec& inputs = *spec.layer_inputs;
+  const int64_t columns = inputs.width * std::ssize(spec.layers);
+  layer_table_ = &add_child<Embedding>(inputs.table, inputs.table, spec.vocab_size, columns, false);
+  layer_projection_ =
+      &add_child<Linear>(inputs.projection, std::vector<LinearPart>{{inputs.projection, columns}},
+                         spec.hidden_size, false, Rank{});
+  layer_norm_ = &add_child<Norm>(inputs.norm.name, inputs.width, inputs.norm.params, false);
 }
 
-void InputEmbedding::forward(const Kernels& kernels, const StepRows& rows,
+void InputEmbedding::forward(const Context& context, const StepRows& rows,
                              const Activations& act) const {
+  const Kernels& kernels = context.kernels;
   const int64_t count = std::ssize(rows.ids);
   Tensor residual = act.residual(count);
   tokens_->forward(kernels, rows.ids, rows.host_ids, residual);
+  if (spec_.embedding_multiplier != 1) kernels.scale(residual, spec_.embedding_multiplier, nullptr);
+  if (norm_ != nullptr) norm_->forward(kernels, residual, residual);
+  if (layer_table_ != nullptr) compute_layer_inputs(context, rows, act);
   if (positions_ == nullptr) return;
   positions_->forward(kernels, rows.positions, rows.host_positions,
                       act.normed(count).columns(0, residual.cols));
+}
+
+void InputEmbedding::compute_layer_inputs(const Context& context, const StepRows& rows,
+                                          const Activations& act) const {
+  const Kernels& kernels = context.kernels;
+  const LayerInputsSpec& inputs = *spec_.layer_inputs;
+  const int64_t count = std::ssize(rows.ids);
+  const Tensor of_table = act.layer_rows(count), wide = act.layer_inputs(count);
+  const Tensor sum = wide.columns(0, of_table.cols);
+  layer_projection_->forward(context, act.residual(count), wide);
+  kernels.scale(sum, inputs.projection_multiplier, nullptr);
+  layer_norm_->forward(kernels, sum, sum);
+  layer_table_->forward(kernels, rows.ids, rows.host_ids, of_table);
+  kernels.scale(of_table, inputs.table_multiplier, nullptr);
+  kernels.add(sum, of_table);
+  kernels.scale(sum, inputs.multiplier, nullptr);
 }
 
 DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank)
@@ -68,6 +103,7 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     branch.norm = add_norm(mixer.norm, number);
     branch.attention = &add_child<Attention>(model, mixer.attention, number, rank);
     branch.output_norm = add_norm(mixer.output_norm, number);
+    branch.multiplier = mixer.multiplier;
     branch.mixer = first_mixer++;
   }
   for (const MlpBranch& mlp : spec.mlps) {
@@ -79,7 +115,11 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     branch.norm = add_norm(mlp.norm, number);
     branch.mlp = &add_child<Mlp>(mlp.mlp, number, hidden_size_, rank);
     branch.output_norm = add_norm(mlp.output_norm, number);
+    branch.multiplier = mlp.multiplier;
   }
+  if (spec.scalar.empty()) return;
+  const std::string name = name_in_layer(spec.scalar, number);
+  scalar_ = &add_param(make_vector(name, ParamRole::bias, {{name, 1}}, {}, 1));
 }
 
 const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
@@ -96,9 +136,9 @@ void DecoderLayer::compute(const Branch& branch, const Context& context, const B
     const LayerKv& kv = batch.mixers[branch.mixer].front();
     branch.attention->forward(context, batch.rows, batch.rows.kv[kv.group], kv.cache, act, x, y);
   }
-  if (branch.output_norm == nullptr) return;
   const Tensor out = y.columns(0, hidden_size_);
-  branch.output_norm->forward(context.kernels, out, out);
+  if (branch.output_norm != nullptr) branch.output_norm->forward(context.kernels, out, out);
+  if (branch.multiplier != 1) context.kernels.scale(out, branch.multiplier, nullptr);
 }
 
 void DecoderLayer::forward(const Context& context, const Batch& batch, const Activations& act,
@@ -133,6 +173,9 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
     }
     delta = true;
   }
+  if (scalar_ == nullptr) return;
+  kernels.add(residual, normed);
+  kernels.scale(residual, 1, reinterpret_cast<const float*>(scalar_->value.data));
 }
 
 std::vector<KvScaleNames> DecoderLayer::kv_scale_names() const {
@@ -166,6 +209,28 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
   }
 }
 
+// As arXiv:2108.12409's code gives them, where heads may be no power of two.
+std::vector<float> CausalLM::alibi_slopes() const {
+  for (const LayerSpec& layer : spec_.kinds) {
+    for (const MixerBranch& mixer : layer.mixers) {
+      const AttentionSpec& a = mixer.attention;
+      if (!a.alibi) continue;
+      const auto power = std::bit_floor(static_cast<uint64_t>(a.heads.units()));
+      std::vector<float> slopes;
+      for (uint64_t h = 0; h < static_cast<uint64_t>(a.heads.units()); ++h) {
+        const auto step = 8.0 / static_cast<double>(power);
+        const double exponent = h < power ? step * static_cast<double>(h + 1)
+                                          : step * (static_cast<double>(h - power) + 0.5);
+        slopes.push_back(static_cast<float>(std::exp2(-exponent)));
+      }
+      const Share share = a.heads.share(rank_);
+      const auto* first = slopes.data() + share.begin / a.head_dim;
+      return {first, first + share.count / a.head_dim};
+    }
+  }
+  return {};
+}
+
 std::vector<std::vector<KvSpec>> CausalLM::kv_specs() const {
   std::vector<std::vector<KvSpec>> specs;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
@@ -174,7 +239,8 @@ std::vector<std::vector<KvSpec>> CausalLM::kv_specs() const {
       specs.push_back({{.heads = a.kv_heads.share(rank_).count / a.head_dim,
                         .key_dim = a.head_dim,
                         .value_dim = a.head_dim,
-                        .window = a.window}});
+                        .window = a.window,
+                        .shared_with = a.shared_with}});
     }
   }
   return specs;
@@ -195,18 +261,20 @@ void CausalLM::use_kv_scales(std::vector<KvScales> scales) {
 void CausalLM::forward(const Context& context, const Batch& batch, const Activations& act,
                        size_t unit) const {
   int64_t rows = std::ssize(batch.rows.ids);
-  if (unit == 0) return embedding_->forward(context.kernels, batch.rows, act);
-  if (const size_t i = unit - 1; i < layers_.size()) {
-    const bool delta = i > 0 || embedding_->leaves_delta();
-    return layers_[i]->forward(context, batch, act, delta);
-  }
+  if (unit == 0) return embedding_->forward(context, batch.rows, act);
+  const size_t i = unit - 1;
+  const bool delta = i > 0 ? layers_[i - 1]->leaves_delta() : embedding_->leaves_delta();
+  if (i < layers_.size()) return layers_[i]->forward(context, batch, act, delta);
   Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
-  norm_->forward_add(context.kernels, act.residual(rows), normed, normed);
+  if (delta) return norm_->forward_add(context.kernels, act.residual(rows), normed, normed);
+  norm_->forward(context.kernels, act.residual(rows), normed);
 }
 
 void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
   const float* bias = head_bias_ ? reinterpret_cast<const float*>(head_bias_->value.data) : nullptr;
   multiply(kernels, hidden, *head_, bias, logits);
+  if (spec_.logit_multiplier != 1) kernels.scale(logits, spec_.logit_multiplier, nullptr);
+  if (spec_.logit_soft_cap > 0) kernels.soft_cap(logits, spec_.logit_soft_cap);
 }
 
 int64_t CausalLM::logits_cols() const { return head_->rows; }
@@ -218,6 +286,7 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
     for (const MixerBranch& mixer : layer.mixers) {
       const int64_t queries = mixer.attention.heads.share(rank_).count;
       needs.heads = std::max(needs.heads, queries / mixer.attention.head_dim);
+      needs.alibi |= mixer.attention.alibi;
       needs.max_cols = std::max(needs.max_cols, queries);
       needs.key_dim = std::max(needs.key_dim, mixer.attention.head_dim);
       needs.value_dim = needs.key_dim;

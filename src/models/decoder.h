@@ -25,16 +25,24 @@ struct Batch {
 // The tables that rows of the residual stream begin with.
 class InputEmbedding : public Module {
  public:
-  InputEmbedding(const DecoderSpec& spec);
+  InputEmbedding(const DecoderSpec& spec);  // which outlives it
   // Positions, where the model has a table of them, are left in act.normed, to be added by the
   // first layer.
-  void forward(const Kernels& kernels, const StepRows& rows, const Activations& act) const;
+  void forward(const Context& context, const StepRows& rows, const Activations& act) const;
   bool leaves_delta() const { return positions_ != nullptr; }
   const Param& table() const { return tokens_->table(); }
 
  private:
+  void compute_layer_inputs(const Context& context, const StepRows& rows,
+                            const Activations& act) const;
+
+  const DecoderSpec& spec_;
   Embedding* tokens_;
   Embedding* positions_ = nullptr;
+  const Norm* norm_ = nullptr;
+  Embedding* layer_table_ = nullptr;  // and these two, or none
+  Linear* layer_projection_ = nullptr;
+  const Norm* layer_norm_ = nullptr;
 };
 
 class DecoderLayer : public Module {
@@ -42,7 +50,8 @@ class DecoderLayer : public Module {
   // `model` outlives it. `first_mixer`: mixers of the layers before it.
   DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank);
   // If `delta`, act.normed holds a value still to be added to the residual stream; on return it
-  // always does.
+  // does if leaves_delta().
+  bool leaves_delta() const { return scalar_ == nullptr; }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
   std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
@@ -54,7 +63,8 @@ class DecoderLayer : public Module {
     const Attention* attention = nullptr;  // or
     const Mlp* mlp = nullptr;
     const Norm* output_norm = nullptr;  // or none
-    size_t mixer = 0;                   // of the model, for its cache
+    float multiplier = 1;
+    size_t mixer = 0;  // of the model, for its cache
   };
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,
@@ -62,6 +72,7 @@ class DecoderLayer : public Module {
 
   int64_t hidden_size_;
   std::vector<Branch> branches_;
+  const Param* scalar_ = nullptr;
 };
 
 // The root module. Its units, in the order of a sweep: the embedding, each layer, the norm and
@@ -74,6 +85,8 @@ class CausalLM : public Module {
   const DecoderSpec& spec() const { return spec_; }
   Rank rank() const { return rank_; }
   std::span<Module* const> units() const { return units_; }
+  // The ALiBi slopes of this rank's heads; empty: scores have none.
+  std::vector<float> alibi_slopes() const;
   // The specs of this rank's share of each mixer, in the order of the
   // layers.
   std::vector<std::vector<KvSpec>> kv_specs() const;

@@ -22,7 +22,7 @@ void each_name(LinearSpec& linear, Visit&& visit) {
 
 template <class Visit>
 void each_name(LayerSpec& layer, Visit&& visit) {
-  visit(layer.name);
+  for (std::string* name : {&layer.name, &layer.scalar}) visit(*name);
   for (MixerBranch& mixer : layer.mixers) {
     visit(mixer.attention.name);
     for (LinearSpec* linear : {&mixer.attention.qkv, &mixer.attention.output})
@@ -30,6 +30,7 @@ void each_name(LayerSpec& layer, Visit&& visit) {
   }
   for (MlpBranch& branch : layer.mlps) {
     visit(branch.mlp.name);
+    for (std::string& value : branch.mlp.values) visit(value);
     for (LinearSpec* linear : {&branch.mlp.up, &branch.mlp.down}) each_name(*linear, visit);
   }
 }
@@ -60,6 +61,11 @@ void replace_prefix(DecoderSpec& spec, std::string_view from, std::string_view t
     if (name.starts_with(from)) name.replace(0, from.size(), to);
   };
   for (std::string* name : {&spec.embedding, &spec.positions, &spec.head}) replace(*name);
+  if (spec.layer_inputs) {
+    for (std::string* name : {&spec.layer_inputs->table, &spec.layer_inputs->projection})
+      replace(*name);
+  }
+  for (std::string& pattern : spec.ignorable) replace(pattern);
   each_norm(spec, [&](NormSpec& norm) { replace(norm.name); });
   for (LayerSpec& layer : spec.kinds) each_name(layer, replace);
 }

@@ -20,6 +20,7 @@ struct NormSpec {
   std::string name;        // empty: there is none
   NormParams params = {};  // without its bias
   bool bias = false;
+  bool weight = true;
 
   bool exists() const { return !name.empty(); }
 };
@@ -49,15 +50,21 @@ struct AttentionSpec {
   int64_t head_dim = 0;
   int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
   float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
+  float soft_cap = 0;  // of scores; 0: none
+  bool alibi = false;  // scores have ALiBi's slopes
   // How queries and keys are rotated by the angles of one of the model's ropes; nullopt: not at
   // all.
   std::optional<RopePairing> rope = RopePairing::halves;
   size_t angles = 0;
   std::optional<size_t> query_angles = {};  // angles of queries, where they differ
-  LinearSpec qkv;                           // three parts
-  // Norms of each head of q and of k.
+  LinearSpec qkv;  // q, k and v; no v where keys are values, and q alone where both are shared
+  bool keys_are_values = false;            // before their norm and rope; there is a v_norm then
+  std::optional<size_t> shared_with = {};  // the mixer whose keys and values it attends to
+  // Norms of each head of q and of k, or of all heads as one row.
   NormSpec q_norm = {};
   NormSpec k_norm = {};
+  NormSpec v_norm = {};  // of each head of v
+  bool norms_of_rows = false;
   bool norms_after_rope = false;
   LinearSpec output;  // one part
 };
@@ -66,19 +73,23 @@ struct MlpSpec {
   std::string name;
   Dimension width;
   Activation activation = Activation::silu;
-  LinearSpec up;    // gate and up: activation(gate) * up; or one part: activation(it)
-  LinearSpec down;  // one part
+  std::vector<std::string> values = {};  // tensors of one element that the activation takes
+  LinearSpec up;  // gate and up: activation(gate) * up; or one part: activation(it)
+  bool times_layer_input = false;  // activation(it) * the layer's input of the token
+  LinearSpec down;                 // one part
 };
 
 // A branch reads the residual stream through its norm, or as it is, and what it computes is added
-// to the stream, through a norm of its own if there is one. A branch that takes the layer's input
-// stands beside the branch before it; without a norm it reads what that one reads.
+// to the stream, through a norm of its own if there is one, and times its multiplier. A branch that
+// takes the layer's input stands beside the branch before it; without a norm it reads what that one
+// reads.
 enum class BranchInput : uint8_t { stream, layer_input };
 
 struct MixerBranch {
   NormSpec norm;
   AttentionSpec attention;
   NormSpec output_norm = {};
+  float multiplier = 1;
 };
 
 struct MlpBranch {
@@ -86,6 +97,7 @@ struct MlpBranch {
   NormSpec norm;
   MlpSpec mlp;
   NormSpec output_norm = {};
+  float multiplier = 1;
 };
 
 // Mixers, then MLPs; either may be none.
@@ -93,6 +105,19 @@ struct LayerSpec {
   std::string name;
   std::vector<MixerBranch> mixers;
   std::vector<MlpBranch> mlps;
+  std::string scalar = {};  // a tensor that the stream is multiplied by at the end; empty: none
+};
+
+// What each layer gets of each token, beside the stream: a part of a row of a table, and of a
+// projection of the embedding, which has a norm.
+struct LayerInputsSpec {
+  std::string table;
+  std::string projection;
+  NormSpec norm;
+  int64_t width = 0;  // of a layer's part
+  float table_multiplier = 1;
+  float projection_multiplier = 1;  // before the norm
+  float multiplier = 1;             // of the sum
 };
 
 struct DecoderSpec {
@@ -102,6 +127,9 @@ struct DecoderSpec {
   std::vector<RopeConfig> ropes;  // none: no layer rotates
 
   std::string embedding = "model.embed_tokens";
+  float embedding_multiplier = 1;
+  NormSpec embedding_norm = {};
+  std::optional<LayerInputsSpec> layer_inputs = {};
   // A table with a row for each position, which is added to the token's; empty: none. Position 0
   // has the row `first_position`.
   std::string positions = {};
@@ -111,11 +139,14 @@ struct DecoderSpec {
   NormSpec norm;
   std::string head = "lm_head";
   bool head_bias = false;
+  float logit_multiplier = 1;
+  float logit_soft_cap = 0;  // after the multiplier; 0: none
 
   bool tie_word_embeddings = false;  // where the checkpoint is known: as its tensors have it
   // The table is read from the head's tensor, as there is no other.
   bool embedding_from_head = false;
 
+  std::vector<std::string> ignorable = {};  // patterns of tensors that checkpoints may have
   // Prefixes under which checkpoints have these names: the one that they are declared with, and
   // others in its place.
   std::vector<std::string> prefixes;
@@ -147,14 +178,16 @@ void each_norm(DecoderSpec& spec, Visit&& visit) {
   };
   for (LayerSpec& layer : spec.kinds) {
     for (MixerBranch& m : layer.mixers) {
-      for (NormSpec* norm : {&m.norm, &m.attention.q_norm, &m.attention.k_norm, &m.output_norm})
+      for (NormSpec* norm :
+           {&m.norm, &m.attention.q_norm, &m.attention.k_norm, &m.attention.v_norm, &m.output_norm})
         visit_one(*norm);
     }
     for (MlpBranch& m : layer.mlps) {
       for (NormSpec* norm : {&m.norm, &m.output_norm}) visit_one(*norm);
     }
   }
-  visit_one(spec.norm);
+  if (spec.layer_inputs) visit_one(spec.layer_inputs->norm);
+  for (NormSpec* norm : {&spec.embedding_norm, &spec.norm}) visit_one(*norm);
 }
 
 // Puts `to` in the place of `from` in all names that begin with it.

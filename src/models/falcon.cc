@@ -22,8 +22,6 @@ FalconLayout read_layout(const JsonFields& c) {
     fail(ErrorKind::refused, "{}: new_decoder_architecture without parallel_attn", c.where());
   const int64_t norms = c.integer_or("num_ln_in_parallel_attn", 1, 2, layout.grouped ? 2 : 1);
   layout.own_norms = layout.grouped && norms == 2;
-  if (read_boolean(c, "alibi", false))
-    fail(ErrorKind::refused, "{}: alibi is not supported in this family", c.where());
   return layout;
 }
 
@@ -88,7 +86,13 @@ DecoderSpec parse_falcon(const JsonFields& c) {
   spec.kinds = {falcon_layer(layout, heads, mlp_width, eps, read_boolean(c, "bias", false))};
   spec.kinds.front().mlps.front().mlp.activation = read_activation(c, "activation", "gelu");
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 32, kMaxLayers)), 0);
-  spec.ropes = {parse_rope(c, {.head_dim = heads.head_dim, .max_positions = spec.max_positions})};
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  attention.alibi = read_boolean(c, "alibi", false);
+  if (attention.alibi) {
+    attention.rope = std::nullopt;
+  } else {
+    spec.ropes = {parse_rope(c, {.head_dim = heads.head_dim, .max_positions = spec.max_positions})};
+  }
   spec.embedding = "transformer.word_embeddings";
   spec.norm = {"transformer.ln_f", {.eps = eps, .kind = NormKind::layer}, true};
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);

@@ -35,16 +35,24 @@ std::span<const Family> families();
 const Family& find_family(const JsonFields& config);
 
 // Each in the file of its name.
+std::vector<Family> apertus_families();
+std::vector<Family> arcee_families();
+std::vector<Family> bloom_families();
+std::vector<Family> cohere_families();
 std::vector<Family> ernie4_5_families();
 std::vector<Family> exaone4_families();
 std::vector<Family> falcon_families();
+std::vector<Family> gemma_families();
+std::vector<Family> gemma4_families();
 std::vector<Family> glm_families();
 std::vector<Family> gpt2_families();
 std::vector<Family> gpt_neox_families();
 std::vector<Family> gptj_families();
+std::vector<Family> granite_families();
 std::vector<Family> hunyuan_families();
 std::vector<Family> llama_families();
 std::vector<Family> mistral_families();
+std::vector<Family> olmo_families();
 std::vector<Family> opt_families();
 std::vector<Family> phi_families();
 std::vector<Family> phi3_families();

@@ -36,6 +36,9 @@ struct GgufArchitecture {
   std::vector<GgufName> names;
   SourceFacts facts;
   std::string_view rotated_key = "partial_rotary_factor";  // of config.json
+  // Scores are divided by sqrt(query_pre_attn_scalar), of which no key tells: in the model with so
+  // many layers it is hidden_size / heads, in others the size of a head. 0: config.json has none.
+  int64_t deepest = 0;
 };
 // Factors of longrope, from small tensors of the file; empty: none.
 struct RopeFactors {

@@ -109,14 +109,18 @@ const std::vector<GgufArchitecture>& architectures() {
                     {"attn_logit_softcapping", "attn_logit_softcapping"},
                     {"final_logit_softcapping", "final_logit_softcapping"}}),
        with(kGemmaNorms, kNames),
-       {.norms_have_one = true}},
+       {.norms_have_one = true},
+       "partial_rotary_factor",
+       46},
       {"gemma3",
        "Gemma3ForCausalLM",
        "gemma3_text",
        with_common({{"attention.sliding_window", "sliding_window"},
                     {"final_logit_softcapping", "final_logit_softcapping"}}),
        with(kGemmaNorms, with(kHeadNorms, kNames)),
-       {.norms_have_one = true}},
+       {.norms_have_one = true},
+       "partial_rotary_factor",
+       62},
       {"gpt2",
        "GPT2LMHeadModel",
        "gpt2",
@@ -173,18 +177,32 @@ void set_scaling(const JsonFields& fields, const std::string& prefix, const Rope
   scaling["short_factor"] = factors.short_ones;
 }
 
+// head_dim, or what follows from other sizes.
+int64_t head_size(const JsonFields& made) {
+  const int64_t heads = made.integer("num_attention_heads", 1, kMaxWidth);
+  return made.integer_or("head_dim", 1, kMaxWidth,
+                         made.integer("hidden_size", 1, kMaxWidth) / heads);
+}
+
 // The part of each head that turns.
 void set_rotated(const JsonFields& fields, const std::string& prefix, std::string_view key,
                  Json& config) {
   const std::string name = prefix + "rope.dimension_count";
   if (!fields.has(name.c_str()) || !config.contains("num_attention_heads")) return;
-  const JsonFields made(config, fields.where());
-  const int64_t heads = made.integer("num_attention_heads", 1, kMaxWidth);
-  const int64_t head =
-      made.integer_or("head_dim", 1, kMaxWidth, made.integer("hidden_size", 1, kMaxWidth) / heads);
+  const int64_t head = head_size(JsonFields(config, fields.where()));
   const int64_t rotated = fields.integer(name.c_str(), 1, kMaxWidth);
   if (rotated != head)
     config[std::string(key)] = static_cast<double>(rotated) / static_cast<double>(head);
+}
+
+void set_score_divisor(const JsonFields& fields, int64_t deepest, Json& config) {
+  if (deepest == 0 || !config.contains("num_attention_heads")) return;
+  const JsonFields made(config, fields.where());
+  const bool is_deepest = made.integer("num_hidden_layers", 1, kMaxLayers) == deepest;
+  const int64_t divisor = is_deepest ? made.integer("hidden_size", 1, kMaxWidth) /
+                                           made.integer("num_attention_heads", 1, kMaxWidth)
+                                     : head_size(made);
+  config["query_pre_attn_scalar"] = divisor;
 }
 
 // How weights are computed with, where nothing is asked for: as the matrices are stored.
@@ -246,6 +264,7 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
     config["vocab_size"] = table->shape.rows();
   set_scaling(fields, prefix, factors, config);
   set_rotated(fields, prefix, architecture.rotated_key, config);
+  set_score_divisor(fields, architecture.deepest, config);
   const Json ids = eos_ids(fields);
   if (!ids.empty()) config["eos_token_id"] = ids;
   return config;

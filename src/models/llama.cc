@@ -85,7 +85,8 @@ DecoderSpec llama_layout(const JsonFields& c, const LlamaDefaults& defaults) {
                                .max_positions = spec.max_positions,
                                .default_theta = defaults.rope_theta,
                                .part_key = defaults.part_key,
-                               .default_part = defaults.part})};
+                               .default_part = defaults.part,
+                               .layers = defaults.rope_layers})};
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", defaults.tie_word_embeddings);
   return spec;
 }
@@ -129,9 +130,9 @@ void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers) {
   }
 }
 
-void use_windows(DecoderSpec& spec, std::span<const int64_t> windows) {
+void use_windows(DecoderSpec& spec, std::span<const int64_t> windows, size_t rope_of_windows) {
   std::vector<LayerAttention> layers;
-  for (int64_t window : windows) layers.push_back({.window = window});
+  for (int64_t window : windows) layers.push_back({window, window > 0 ? rope_of_windows : 0});
   use_attention(spec, layers);
 }
 

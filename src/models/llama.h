@@ -30,6 +30,7 @@ struct LlamaDefaults {
   // config.json's key for the share of each head that rope rotates; nullptr: all.
   const char* part_key = nullptr;
   double part = 1;
+  const char* rope_layers = nullptr;  // as RopeModel's `layers`
   const char* eps_key = "rms_norm_eps";
   NormKind norm = NormKind::rms;
   bool norm_bias = false;
@@ -58,7 +59,8 @@ struct LayerAttention {
 };
 // Makes a kind of layer for each distinct setting.
 void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers);
-// As use_attention, for layers that all rotate by the model's first rope.
-void use_windows(DecoderSpec& spec, std::span<const int64_t> windows);
+// As use_attention, for layers that all rotate, those with a window by the model's rope of that
+// number.
+void use_windows(DecoderSpec& spec, std::span<const int64_t> windows, size_t rope_of_windows = 0);
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// MistralForCausalLM (7B, Nemo, Small) and MinistralForCausalLM: Llama's layout, where some or all
-// layers attend to a window.
+// MistralForCausalLM (7B, Nemo, Small), MinistralForCausalLM and Ministral3ForCausalLM (Ministral
+// 3, Devstral Small 2): Llama's layout, where some or all layers attend to a window; in the last
+// queries grow with their position.
 #include "src/models/config.h"
 #include "src/models/families.h"
 #include "src/models/llama.h"
@@ -18,10 +19,41 @@ constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
                                   .rms_norm_eps = 1e-6,
                                   .rope_theta = 10000};
 constexpr int64_t kWindow = 4096;
+constexpr LlamaDefaults kMinistral3 = [] {
+  LlamaDefaults defaults = kDefaults;
+  defaults.vocab_size = 131072;
+  defaults.num_hidden_layers = 34;
+  defaults.head_dim = 128;
+  defaults.max_position_embeddings = 262144;
+  defaults.rms_norm_eps = 1e-5;
+  defaults.rope_theta = 1000000;
+  return defaults;
+}();
 
 DecoderSpec parse_mistral(const JsonFields& config) {
   DecoderSpec spec = llama_layout(config, kDefaults);
   use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers)));
+  return spec;
+}
+
+// Without rope fields these are the class's.
+RopeConfig ministral3_rope(const JsonFields& config, const RopeConfig& rope) {
+  RopeConfig own = rope;
+  if (config.has("rope_scaling") || config.has("rope_parameters")) return own;
+  own.kind = RopeKind::yarn;
+  own.factor = 16;
+  own.original_positions = 16384;
+  return own;
+}
+
+DecoderSpec parse_ministral3(const JsonFields& config) {
+  DecoderSpec spec = llama_layout(config, kMinistral3);
+  use_windows(spec, read_windows(config, std::nullopt, std::ssize(spec.layers)));
+  RopeConfig rope = ministral3_rope(config, spec.ropes.front());
+  spec.ropes = {rope, rope};
+  spec.ropes[1].position_beta = rope_number(config, "llama_4_scaling_beta", 0.1);
+  check_angles(spec.ropes[1], config.where());
+  for (LayerSpec& layer : spec.kinds) layer.mixers.front().attention.query_angles = 1;
   return spec;
 }
 
@@ -30,7 +62,8 @@ DecoderSpec parse_mistral(const JsonFields& config) {
 std::vector<Family> mistral_families() {
   std::vector<std::string_view> ignorable{"vision_tower.*"};
   return {{"MistralForCausalLM", "mistral", parse_mistral, ignorable},
-          {"MinistralForCausalLM", "ministral", parse_mistral, ignorable}};
+          {"MinistralForCausalLM", "ministral", parse_mistral, ignorable},
+          {"Ministral3ForCausalLM", "ministral3", parse_ministral3, {}}};
 }
 
 }  // namespace sluice

@@ -8,6 +8,14 @@ Mlp::Mlp(const MlpSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
   for (const PartSpec& part : spec.up.parts)
     parts.push_back({name_in_layer(part.source, layer), spec.width.size, Shard::by_rows(spec.width),
                      part.view});
+  if (spec.times_layer_input) {
+    layer_input_ = spec.width.share(rank);
+    layer_input_.begin += layer * spec.width.size;
+  }
+  std::vector<PieceSpec> values;
+  for (const std::string& value : spec.values) values.push_back({name_in_layer(value, layer), 1});
+  if (!values.empty())
+    values_ = &add_param(make_vector(path() + ".values", ParamRole::bias, values, {}, 1));
   up_ = &add_child<Linear>(name_in_layer(spec.up.name, layer), parts, hidden_size, spec.up.bias,
                            rank);
   parts = {{name_in_layer(spec.down.parts[0].source, layer), hidden_size,
@@ -21,7 +29,11 @@ void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tens
   up_->forward(context, x, inner);
   Tensor first = up_->part(inner, 0);
   Tensor second = spec_.up.parts.size() > 1 ? up_->part(inner, 1) : Tensor{};
-  context.kernels.activate(spec_.activation, first, second, first);
+  if (spec_.times_layer_input)
+    second = act.layer_inputs(x.rows).columns(layer_input_.begin, layer_input_.count);
+  const auto* values =
+      values_ != nullptr ? reinterpret_cast<const float*>(values_->value.data) : nullptr;
+  context.kernels.activate(spec_.activation, values, first, second, first);
   down_->forward(context, first, y);
 }
 

@@ -16,6 +16,8 @@ class Mlp : public Module {
 
  private:
   const MlpSpec& spec_;
+  Share layer_input_;              // its columns, of all layers' inputs
+  const Param* values_ = nullptr;  // of the activation
   Linear* up_;
   Linear* down_;
 };

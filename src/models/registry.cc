@@ -25,18 +25,11 @@ constexpr std::array<std::string_view, 17> kIgnorable{
     "*.exp_avg",      "*.exp_avg_sq"};
 
 // What a wrapper has beside its language model.
-constexpr std::array<std::string_view, 12> kBesideLanguageModel{"vision_tower.*",
-                                                                "*.vision_tower.*",
-                                                                "vision_model.*",
-                                                                "*.vision_model.*",
-                                                                "visual.*",
-                                                                "*.visual.*",
-                                                                "multi_modal_projector.*",
-                                                                "*.multi_modal_projector.*",
-                                                                "audio_tower.*",
-                                                                "*.audio_tower.*",
-                                                                "mtp.*",
-                                                                "*.mtp.*"};
+constexpr std::array<std::string_view, 14> kBesideLanguageModel{
+    "vision_tower.*", "*.vision_tower.*", "vision_model.*",          "*.vision_model.*",
+    "visual.*",       "*.visual.*",       "multi_modal_projector.*", "*.multi_modal_projector.*",
+    "audio_tower.*",  "*.audio_tower.*",  "*.embed_vision.*",        "*.embed_audio.*",
+    "mtp.*",          "*.mtp.*"};
 
 bool same_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(
@@ -95,10 +88,13 @@ std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
     for (auto* families :
-         {ernie4_5_families, exaone4_families, falcon_families, glm_families, gpt2_families,
-          gpt_neox_families, gptj_families, hunyuan_families, llama_families, mistral_families,
-          opt_families, phi_families, phi3_families, qwen_families, seed_oss_families,
-          smollm3_families, stablelm_families, starcoder2_families})
+         {apertus_families,  arcee_families,     bloom_families,    cohere_families,
+          ernie4_5_families, exaone4_families,   falcon_families,   gemma_families,
+          gemma4_families,   glm_families,       gpt2_families,     gpt_neox_families,
+          gptj_families,     granite_families,   hunyuan_families,  llama_families,
+          mistral_families,  olmo_families,      opt_families,      phi_families,
+          phi3_families,     qwen_families,      seed_oss_families, smollm3_families,
+          stablelm_families, starcoder2_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
   }();
@@ -200,6 +196,8 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
     choose_prefix(model.spec, *index);
     choose_embeddings(model.spec, *index);
   }
+  model.ignorable.insert(model.ignorable.end(), model.spec.ignorable.begin(),
+                         model.spec.ignorable.end());
   if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
   model.root = std::make_unique<CausalLM>(model.spec, rank);
   // What is quantized already stays in its groups.

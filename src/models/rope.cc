@@ -13,7 +13,7 @@ namespace sluice {
 namespace {
 
 // mrope gives each of three axes its own positions, which agree where all is text.
-constexpr std::array<std::pair<std::string_view, RopeKind>, 8> kKinds{
+constexpr std::array<std::pair<std::string_view, RopeKind>, 9> kKinds{
     {{"default", RopeKind::plain},
      {"mrope", RopeKind::plain},
      {"linear", RopeKind::linear},
@@ -21,7 +21,10 @@ constexpr std::array<std::pair<std::string_view, RopeKind>, 8> kKinds{
      {"yarn", RopeKind::yarn},
      {"llama3", RopeKind::llama3},
      {"longrope", RopeKind::longrope},
-     {"su", RopeKind::longrope}}};
+     {"su", RopeKind::longrope},
+     {"proportional", RopeKind::proportional}}};
+
+constexpr const char* kPart = "partial_rotary_factor";
 
 double positive(const JsonFields& fields, const char* key, double value) {
   if (!(value > 0))
@@ -86,6 +89,15 @@ void parse_scaling(const JsonFields& s, const JsonFields& config, RopeConfig& ro
   bool implied = rope.kind == RopeKind::yarn || rope.kind == RopeKind::longrope;
   double ratio =
       static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_positions);
+  if (rope.kind == RopeKind::proportional) {
+    rope.factor = positive(s, "factor", s.number_or("factor", 1));
+    const double part = s.number_or(kPart, 1);
+    if (!(part > 0) || part > 1)
+      fail(ErrorKind::refused, "{}: {} is {}, but must be above 0 and at most 1", s.where(), kPart,
+           part);
+    rope.turning = static_cast<int64_t>(part * static_cast<double>(rope.dim)) / 2;
+    return;
+  }
   rope.factor = positive(s, "factor", implied ? s.number_or("factor", ratio) : s.number("factor"));
   if (rope.kind == RopeKind::yarn) {
     rope.beta_fast = positive(s, "beta_fast", s.number_or("beta_fast", 32));
@@ -133,8 +145,6 @@ JsonFields fields_of_layers(const JsonFields& all, const char* layers) {
   if (!all.has(layers)) return {kNone, all.where()};
   return {all.raw(layers), all.where() + ": " + layers};
 }
-
-constexpr const char* kPart = "partial_rotary_factor";
 
 // A part of each head in a family that rotates all of it: transformers refuses that with a scaling,
 // and without one does not look.
@@ -237,7 +247,9 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
   rope.theta =
       positive(with_theta, theta_key, with_theta.number_or(theta_key, model.default_theta));
   rope.kind = parse_kind(s);
-  if (model.part_key == nullptr) {
+  if (rope.kind == RopeKind::proportional) {
+    // The part is of the pairs.
+  } else if (model.part_key == nullptr) {
     check_whole_head_turns(s, config, rope.kind);
   } else {
     rope.dim = rotated(s, config, model);
@@ -266,9 +278,11 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t length) {
   std::vector<double> inverse(static_cast<size_t>(rope.dim / 2));
   for (size_t i = 0; i < inverse.size(); ++i)
     inverse[i] = std::pow(theta, -2 * static_cast<double>(i) / dim);
-  if (rope.kind == RopeKind::linear) {
+  if (rope.kind == RopeKind::linear || rope.kind == RopeKind::proportional) {
     for (double& f : inverse) f /= rope.factor;
   }
+  if (rope.kind == RopeKind::proportional)
+    std::fill(inverse.begin() + rope.turning, inverse.end(), 0.0);
   if (rope.kind == RopeKind::yarn) scale_yarn(rope, inverse);
   if (rope.kind == RopeKind::llama3) scale_llama3(rope, inverse);
   if (rope.kind == RopeKind::longrope) {

@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-enum class RopeKind : uint8_t { plain, linear, dynamic, yarn, llama3, longrope };
+enum class RopeKind : uint8_t { plain, linear, dynamic, yarn, llama3, longrope, proportional };
 
 struct RopeConfig {
   RopeKind kind = RopeKind::plain;
@@ -31,6 +31,7 @@ struct RopeConfig {
   double high_freq_factor = 4;
   std::vector<double> short_factor = {};  // longrope, dim / 2 each
   std::vector<double> long_factor = {};
+  int64_t turning = 0;  // proportional: pairs that rotate, those of the highest frequencies
   // Heads rotated at position p are multiplied by 1 + beta log(1 + floor(p / original_positions))
   // (Llama 4, for queries); 0: they are not.
   double position_beta = 0;

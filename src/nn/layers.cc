@@ -54,13 +54,30 @@ void Linear::forward(const Context& context, Tensor x, Tensor y) const {
   if (adds_up_) context.group.sum(y, context.kernels.stream());
 }
 
-Norm::Norm(std::string path, int64_t size, const NormParams& params, bool bias)
-    : Module(std::move(path)), params_(params) {
+Norm::Norm(std::string path, int64_t size, const NormParams& params, bool bias,
+           const Dimension& dimension, Rank rank)
+    : Module(std::move(path)), params_(params), cols_of_ranks_(size) {
+  Shard shard = Shard::whole();
+  if (dimension.size > 0) {
+    shard = Shard::by_rows(dimension);
+    cols_of_ranks_ = 0;
+    for (int r = 0; r < rank.size; ++r) cols_of_ranks_ += dimension.share({r, rank.size}).count;
+  }
   weight_ = &add_param(make_vector(this->path() + ".weight", ParamRole::norm,
-                                   {{this->path() + ".weight", size, 0, Shard::whole()}}, {}, 1));
+                                   {{this->path() + ".weight", size, 0, shard}}, rank, 1));
   if (!bias) return;
   bias_ = &add_param(make_vector(this->path() + ".bias", ParamRole::bias,
-                                 {{this->path() + ".bias", size, 0, Shard::whole()}}, {}, 1));
+                                 {{this->path() + ".bias", size, 0, shard}}, rank, 1));
+}
+
+Norm::Norm(std::string path, int64_t size, const NormParams& params)
+    : Module(std::move(path)), params_(params), cols_of_ranks_(size) {}
+
+Weight Norm::weight() const {
+  if (weight_ != nullptr) return weight_->value;
+  return {.format = {DType::f32, WeightLayout::rows, ScaleKind::none},
+          .rows = 1,
+          .cols = cols_of_ranks_};
 }
 
 NormParams Norm::params() const {
@@ -70,11 +87,19 @@ NormParams Norm::params() const {
 }
 
 void Norm::forward(const Kernels& kernels, Tensor x, Tensor y) const {
-  kernels.norm(x, weight_->value, params(), y);
+  kernels.norm(x, weight(), params(), y);
+}
+
+void Norm::forward_part(const Kernels& kernels, Tensor x, Tensor sums, Tensor y) const {
+  check(sums.stride == 1, "sums of rows lie side by side");
+  NormParams of_rows = params();
+  of_rows.squares = sums.row<float>(0);
+  of_rows.squares_cols = cols_of_ranks_;
+  kernels.norm(x, weight(), of_rows, y);
 }
 
 void Norm::forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const {
-  kernels.add_norm(residual, x, weight_->value, params(), y);
+  kernels.add_norm(residual, x, weight(), params(), y);
 }
 
 Embedding::Embedding(std::string path, const std::string& source, int64_t rows, int64_t size,

@@ -54,18 +54,26 @@ class Linear : public Module {
 
 class Norm : public Module {
  public:
-  // `params` without its bias, which the module has if `bias` says so.
-  Norm(std::string path, int64_t size, const NormParams& params, bool bias);
+  // `params` without its bias, which the module has if `bias` says so. `dimension`: of what is
+  // normed, where ranks have parts of it.
+  Norm(std::string path, int64_t size, const NormParams& params, bool bias,
+       const Dimension& dimension = {}, Rank rank = {});
+  // Without a weight.
+  Norm(std::string path, int64_t size, const NormParams& params);
   // x is `size` columns wide, or some times that (heads), each normed by itself.
   void forward(const Kernels& kernels, Tensor x, Tensor y) const;
+  // x is a rank's part of rows, of which `sums` [rows, 1] has the sums of squares of all ranks.
+  void forward_part(const Kernels& kernels, Tensor x, Tensor sums, Tensor y) const;
   // residual += x; y = norm(residual)
   void forward_add(const Kernels& kernels, Tensor residual, Tensor x, Tensor y) const;
 
  private:
   NormParams params() const;  // with the bias where it is now
+  Weight weight() const;
 
   NormParams params_;
-  Param* weight_;
+  int64_t cols_of_ranks_;  // what all have, what several have counted for each
+  Param* weight_ = nullptr;
   Param* bias_ = nullptr;
 };
 

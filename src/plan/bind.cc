@@ -60,9 +60,10 @@ Expected expected_of(const Binding& binding, const Claims& claims) {
   return expected;
 }
 
-// A convolution's [channels, 1, width] is a matrix.
+// A convolution's [channels, 1, width] is a matrix, and a number without dimensions a vector of
+// one.
 bool has_shape(const Shape& stored, const Shape& expected) {
-  if (stored == expected) return true;
+  if (stored == expected || (stored.size() == 0 && expected == Shape{1})) return true;
   Shape without_ones;
   for (int64_t size : stored)
     if (size != 1) without_ones.push_back(size);

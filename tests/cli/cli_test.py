@@ -155,7 +155,7 @@ class UsageTest(Case):
         self.assertEqual(list(said), ["amx", "avx512_bf16", "avx2", "portable", "reference"])
         self.assertEqual(best, next(name for name, there in said.items() if there == "yes"))
         self.assertRegex(verbose, rf"(?m)^  linear, fp8 weights +{best}$")
-        self.assertRegex(verbose, r"(?m)^  attention +\w+$")
+        self.assertRegex(verbose, rf"(?m)^  attention, bf16 and fp8 caches +{best}$")
         for name, there in said.items():
             if there != "yes":
                 reason = there.removeprefix("no: ")

@@ -11,20 +11,31 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import FalconConfig, Glm4Config, GPTJConfig, PhiConfig, SmolLM3Config
+from transformers import (ApertusConfig, BloomConfig, Cohere2Config, FalconConfig, Glm4Config, GPTJConfig, Olmo3Config,
+                          PhiConfig, SmolLM3Config)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
                   "num_key_value_heads": 2, "max_position_embeddings": 256}
+FOUR = SMALL | {"num_hidden_layers": 4}
 MODELS = {
+    "apertus": ApertusConfig(**SMALL, rope_parameters={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
+                                                       "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                                       "original_max_position_embeddings": 32}),
+    "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
+    "cohere2": Cohere2Config(**FOUR, sliding_window=16, logit_scale=0.25),
     "falcon_grouped": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_kv_heads=2,
                                    new_decoder_architecture=True, bias=False, ffn_hidden_size=72,
                                    max_position_embeddings=256),
     "glm4": Glm4Config(**SMALL, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                                                                "partial_rotary_factor": 0.5}),
     "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
+    "olmo3": Olmo3Config(**FOUR, sliding_window=16, rope_parameters={
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "attention_factor": 1.2,
+                           "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}),
     "phi": PhiConfig(**SMALL, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
-    "smollm3": SmolLM3Config(**SMALL | {"num_hidden_layers": 4}, no_rope_layers=[1, 0, 1, 1]),
+    "smollm3": SmolLM3Config(**FOUR, no_rope_layers=[1, 0, 1, 1]),
 }
 LENGTHS, NEW = (9, 40), 24
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/engine/engine.h"
@@ -61,6 +62,9 @@ inline std::filesystem::path bundled_model(const char* name) {
 // Of the shared fixtures of formats, those whose weights are plain.
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
 
+// Of these models of supported architectures the experts are still to come.
+inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe"};
+
 // Of the shared fixtures, where these are, those whose architecture is supported, and those of
 // formats that are.
 inline std::vector<std::filesystem::path> shared_models() {
@@ -68,7 +72,8 @@ inline std::vector<std::filesystem::path> shared_models() {
   if (oracle_dir().empty()) return found;
   for (const char* kind : {"models", "text"}) {
     for (const auto& model : models_in(oracle_dir() / kind))
-      if (is_supported(model)) found.push_back(model);
+      if (is_supported(model) && std::ranges::count(kLater, model.filename().string()) == 0)
+        found.push_back(model);
   }
   for (const char* format : kSharedFormats) found.push_back(oracle_dir() / "formats" / format);
   return found;

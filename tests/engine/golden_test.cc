@@ -172,9 +172,26 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
     names.insert(model.filename().string());
     EXPECT_TRUE(test::is_supported(model)) << model;
   }
-  for (const char* name :
-       {"llama_rope_dynamic", "llama_tied", "mistral_sliding", "gguf_bf16_tied", "gpt2_noprefix",
-        "gpt_neox", "phi3_longrope", "exaone4", "falcon_grouped", "glm4", "gptj", "phi", "smollm3"})
+  for (const char* name : {"llama_rope_dynamic",
+                           "llama_tied",
+                           "mistral_sliding",
+                           "gguf_bf16_tied",
+                           "gpt2_noprefix",
+                           "gpt_neox",
+                           "phi3_longrope",
+                           "exaone4",
+                           "falcon_grouped",
+                           "glm4",
+                           "gptj",
+                           "phi",
+                           "smollm3",
+                           "apertus",
+                           "bloom",
+                           "cohere2",
+                           "olmo3",
+                           "gemma3",
+                           "gemma4_text_dense",
+                           "gemma4_e"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

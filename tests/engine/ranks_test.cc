@@ -82,6 +82,10 @@ class RankModel {
     rope_tables(spec.ropes, {0, rows}, cos, sin);
     std::vector<std::vector<LayerKv>> mixers;
     for (const std::vector<KvSpec>& specs : root.kv_specs()) {
+      if (const auto of = specs.front().shared_with) {
+        mixers.push_back(mixers[*of]);
+        continue;
+      }
       KvCache cache = kv_cache_of(specs.front(), {.dtype = DType::f32}, rows);
       cache.blocks = 1;
       cache.block_stride = kv_block_bytes(cache);
@@ -95,6 +99,7 @@ class RankModel {
     std::iota(slots.begin(), slots.end(), 0);
     std::vector<int32_t> positions(ids.size());
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(spec.first_position));
+    const std::vector<float> slopes = root.alibi_slopes();
     const KvRows kv{{&chunk, 1}, slots};
     const StepRows step{.ids = ids,
                         .host_ids = ids,
@@ -102,7 +107,8 @@ class RankModel {
                         .cos = cos,
                         .sin = sin,
                         .positions = positions,
-                        .host_positions = positions};
+                        .host_positions = positions,
+                        .alibi_slopes = slopes};
     for (size_t unit = 0; unit < root.forward_units(); ++unit)
       root.forward({*kernels, group}, {step, mixers}, act, unit);
     Tensor logits{memory(static_cast<uint64_t>(rows * root.logits_cols()) * sizeof(float)).data(),

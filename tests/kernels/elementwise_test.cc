@@ -187,12 +187,12 @@ TEST_P(Elementwise, RowsDoNotDependOnTheBatch) {
   StoredWeight w = vector_weight(DType::bf16, cols, random);
   Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 3);
   backend->norm(x.tensor(), w.weight, {1e-6f}, norm.tensor());
-  backend->activate(Activation::silu, x.tensor(), up.tensor(), gated.tensor());
+  backend->activate(Activation::silu, nullptr, x.tensor(), up.tensor(), gated.tensor());
   for (int64_t r = 0; r < n; ++r) {
     backend->norm(x.tensor().rows_from(r, 1), w.weight, {1e-6f},
                   norm_alone.tensor().rows_from(r, 1));
-    backend->activate(Activation::silu, x.tensor().rows_from(r, 1), up.tensor().rows_from(r, 1),
-                      gated_alone.tensor().rows_from(r, 1));
+    backend->activate(Activation::silu, nullptr, x.tensor().rows_from(r, 1),
+                      up.tensor().rows_from(r, 1), gated_alone.tensor().rows_from(r, 1));
   }
   EXPECT_TRUE(same_bits(norm, norm_alone));
   EXPECT_TRUE(same_bits(gated, gated_alone));
@@ -209,28 +209,95 @@ TEST_P(Elementwise, AddAdds) {
   EXPECT_TRUE(x.gaps_untouched());
 }
 
+TEST_P(Elementwise, ScaleAndSoftCapEqualTheReference) {
+  Random random("Elementwise.ScaleAndSoftCapEqualTheReference");
+  Backend reference(Isa::reference, Compute::bf16, {}), backend(GetParam(), Compute::bf16, {}, 2);
+  const int64_t n = random.between(1, 9), cols = random.between(1, 100);
+  const Matrix before = Matrix::random(n, cols, random, 30);
+  const float by = 0.3f;
+  for (const float* other : {static_cast<const float*>(nullptr), &by}) {
+    Matrix x = before, expected = before;
+    backend->scale(x.tensor(), 1.7f, other);
+    reference->scale(expected.tensor(), 1.7f, other);
+    EXPECT_TRUE(same_bits(x, expected));
+    EXPECT_EQ(x.at(0, 0), before.at(0, 0) * (other != nullptr ? 1.7f * by : 1.7f));
+  }
+  Matrix x = before, expected = before;
+  backend->soft_cap(x.tensor(), 8);
+  reference->soft_cap(expected.tensor(), 8);
+  expect_near(x, expected, 2e-6f, 2e-6f);
+  EXPECT_TRUE(x.gaps_untouched());
+  EXPECT_NEAR(x.at(0, 0), 8 * std::tanh(before.at(0, 0) / 8), 1e-5);
+}
+
+// Two ranks have some columns of each row.
+TEST_P(Elementwise, NormsOfPartsOfRowsEqualThoseOfWholeRows) {
+  Random random("Elementwise.NormsOfPartsOfRowsEqualThoseOfWholeRows");
+  const int64_t n = random.between(1, 9), cols = random.between(2, 200), first = cols / 3 + 1;
+  StoredWeight w = vector_weight(DType::f32, cols, random);
+  Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 2);
+  Matrix x = Matrix::random(n, cols, random, 3), whole(n, cols), parts = x;
+  backend->norm(x.tensor(), w.weight, {.eps = 1e-5f}, whole.tensor());
+  std::vector<float> sums(static_cast<size_t>(n)), of_part = sums;
+  auto columns = [&](int64_t part, Tensor all) {
+    return part == 0 ? all.columns(0, first) : all.columns(first, cols - first);
+  };
+  for (int64_t part : {0, 1}) {
+    backend->sum_squares(columns(part, x.tensor()),
+                         {reinterpret_cast<std::byte*>(of_part.data()), DType::f32, n, 1, 1});
+    for (size_t r = 0; r < sums.size(); ++r) sums[r] += of_part[r];
+  }
+  for (int64_t part : {0, 1}) {
+    Weight weight = w.weight;
+    weight.cols = part == 0 ? first : cols - first;
+    weight.data += part == 0 ? 0 : first * static_cast<int64_t>(sizeof(float));
+    const NormParams params{.eps = 1e-5f, .squares = sums.data(), .squares_cols = cols};
+    const Tensor y = columns(part, parts.tensor());
+    backend->norm(y, weight, params, y);
+  }
+  expect_near(parts, whole, 1e-30f, 2e-6f);
+}
+
+TEST_P(Elementwise, ANormWithoutWeightIsOneOfOnes) {
+  Random random("Elementwise.ANormWithoutWeightIsOneOfOnes");
+  const int64_t n = random.between(1, 9), cols = random.between(1, 200);
+  StoredWeight w({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, cols);
+  std::fill_n(reinterpret_cast<float*>(w.weight.data), cols, 1.0f);
+  Weight none = w.weight;
+  none.data = nullptr;
+  Backend backend(GetParam(), Compute::bf16, {n, cols, 8}, 2);
+  Matrix x = Matrix::random(n, cols, random, 3), y(n, cols), expected(n, cols);
+  backend->norm(x.tensor(), none, {1e-6f}, y.tensor());
+  backend->norm(x.tensor(), w.weight, {1e-6f}, expected.tensor());
+  EXPECT_TRUE(same_bits(y, expected));
+}
+
 TEST_P(Elementwise, ActivationsEqualTheirDefinition) {
   Random random("Elementwise.ActivationsEqualTheirDefinition");
   Backend reference(Isa::reference, Compute::bf16, {}), backend(GetParam(), Compute::bf16, {}, 2);
-  for (Activation activation :
-       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+  const std::vector<float> of_xielu{0.4f, -0.7f, 0.5f, -1e-6f};
+  for (Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh,
+                                Activation::relu, Activation::relu_squared, Activation::xielu}) {
     const int64_t n = random.between(1, 9), cols = random.between(20, 100);
     Matrix gate = Matrix::random(n, cols, random, 4), up = Matrix::random(n, cols, random);
+    const float* values = activation == Activation::xielu ? of_xielu.data() : nullptr;
+    const bool squares = values != nullptr || activation == Activation::relu_squared;
+    const float large = squares ? 1e15f : 1e30f;
     for (int64_t c = 0;
-         float extreme : {0.0f, -0.0f, 1e30f, -1e30f, 90.0f, -90.0f, -88.0f, 1e-30f}) {
+         float extreme : {0.0f, -0.0f, large, -large, 90.0f, -90.0f, -88.0f, 1e-30f}) {
       gate.at(0, c++) = extreme;
     }
     Matrix out(n, cols), expected(n, cols);
-    backend->activate(activation, gate.tensor(), up.tensor(), out.tensor());
-    reference->activate(activation, gate.tensor(), up.tensor(), expected.tensor());
+    backend->activate(activation, values, gate.tensor(), up.tensor(), out.tensor());
+    reference->activate(activation, values, gate.tensor(), up.tensor(), expected.tensor());
     SCOPED_TRACE(static_cast<int>(activation));
     Matrix plain(n, cols), expected_plain(n, cols);
-    backend->activate(activation, gate.tensor(), {}, plain.tensor());
-    reference->activate(activation, gate.tensor(), {}, expected_plain.tensor());
+    backend->activate(activation, values, gate.tensor(), {}, plain.tensor());
+    reference->activate(activation, values, gate.tensor(), {}, expected_plain.tensor());
     expect_near(plain, expected_plain, 2e-6f, 2e-6f);
     // Where gelu nears zero, 1 + erf cancels: the error is absolute, some 1e-7 of |gate up|.
     expect_near(out, expected, 2e-6f, 2e-6f);
-    backend->activate(activation, gate.tensor(), up.tensor(), gate.tensor());  // in place
+    backend->activate(activation, values, gate.tensor(), up.tensor(), gate.tensor());  // in place
     EXPECT_TRUE(same_bits(gate, out));
   }
 }
@@ -243,7 +310,7 @@ TEST_P(Elementwise, SiluIsPreciseOverItsWholeRange) {
     up.at(0, c) = 1;
   }
   Backend(GetParam(), Compute::bf16, {})
-      ->activate(Activation::silu, gate.tensor(), up.tensor(), out.tensor());
+      ->activate(Activation::silu, nullptr, gate.tensor(), up.tensor(), out.tensor());
   for (int64_t c = 0; c < cols; ++c) {
     const double x = gate.at(0, c), exact = x / (1 + std::exp(-x));
     ASSERT_NEAR(out.at(0, c), exact, std::abs(exact) * 5e-7) << x;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 #include "src/base/error.h"
 #include "tests/support/checkpoint.h"
@@ -44,6 +45,18 @@ std::string refusal(const std::string& architecture, const Json& fields) {
     return e.what();
   }
   return "accepted";
+}
+
+void expect_rope(const RopeConfig& rope, int64_t head_dim, const Json& expected) {
+  const Json config{{"rope_parameters", expected}};
+  const bool part = expected.value("rope_type", "") == "default";
+  const RopeConfig read = parse_rope(JsonFields(config, "defaults"),
+                                     {.head_dim = head_dim,
+                                      .max_positions = rope.max_positions,
+                                      .part_key = part ? "partial_rotary_factor" : nullptr});
+  EXPECT_EQ(rope_frequencies(rope, 1), rope_frequencies(read, 1));
+  EXPECT_EQ(rope.kind, read.kind);
+  EXPECT_EQ(rope.attention_factor, read.attention_factor);
 }
 
 // tests/data/configs/make_defaults.py asked transformers.
@@ -86,15 +99,14 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
                            ? expected["sliding_window"].get<int64_t>()
                            : 0));
     }
-    ASSERT_EQ(c.ropes.size(), expected.contains("rope_parameters") ? 1 : 0);
+    ASSERT_EQ(c.ropes.empty(), !expected.contains("rope_parameters"));
     if (c.ropes.empty()) continue;
-    const Json& rope = expected["rope_parameters"];
-    EXPECT_EQ(rope["rope_type"], "default");
-    EXPECT_EQ(c.ropes.front().kind, RopeKind::plain);
-    EXPECT_EQ(c.ropes.front().theta, rope["rope_theta"]);
-    EXPECT_EQ(
-        static_cast<double>(c.ropes.front().dim),
-        static_cast<double>(attention(c).head_dim) * rope.value("partial_rotary_factor", 1.0));
+    const Json& ropes = expected["rope_parameters"];
+    for (const LayerSpec& layer : c.kinds) {
+      const AttentionSpec& a = layer.mixers.front().attention;
+      const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
+      expect_rope(c.ropes[a.angles], a.head_dim, ropes.contains(layers) ? ropes[layers] : ropes);
+    }
   }
 }
 
@@ -146,6 +158,42 @@ TEST(Families, WhatGpt2CannotComputeIsRefused) {
               HasSubstr("scale_attn_weights"));
   DecoderSpec c = parse("GPT2LMHeadModel", {{"n_inner", nullptr}, {"n_embd", 96}});
   EXPECT_EQ(mlp(c).width.size, 4 * 96);
+}
+
+TEST(Families, WhatAFamilyCannotComputeIsRefused) {
+  const std::vector<std::tuple<const char*, const char*, Json>> cases{
+      {"StableLmForCausalLM", "qk_layernorm", true},
+      {"PhiForCausalLM", "qk_layernorm", true},
+      {"CohereForCausalLM", "use_qk_norm", true},
+      {"CohereForCausalLM", "logit_scale", 0},
+      {"GraniteForCausalLM", "residual_multiplier", -1},
+      {"GPTJForCausalLM", "rotary_dim", 7},
+      {"OPTForCausalLM", "word_embed_proj_dim", 512},
+      {"SmolLM3ForCausalLM", "no_rope_layers", {0, 1}},
+      {"BloomForCausalLM", "apply_residual_connection_post_layernorm", true},
+      {"Gemma2ForCausalLM", "attn_logit_softcapping", -2},
+      {"Gemma3ForCausalLM", "query_pre_attn_scalar", nullptr},
+      {"Gemma4ForCausalLM", "enable_moe_block", true},
+      {"Gemma4ForCausalLM", "vocab_size_per_layer_input", 7},
+      {"Gemma4ForCausalLM", "global_head_dim", 511},
+      {"Gemma4ForCausalLM", "num_kv_shared_layers", 30}};
+  for (const auto& [family, key, value] : cases)
+    EXPECT_THAT(refusal(family, Json::object({{key, value}})), HasSubstr(key)) << family;
+  EXPECT_EQ(parse("Gemma2ForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_soft_cap, 0);
+  EXPECT_EQ(parse("Gemma2ForCausalLM", Json::object()).logit_soft_cap, 30);
+}
+
+TEST(Families, LayersRotateAndShareAsConfigJsonSays) {
+  const DecoderSpec nope = parse("SmolLM3ForCausalLM", {{"num_hidden_layers", 4}});
+  for (size_t l = 0; l < 4; ++l)
+    EXPECT_EQ(nope.layer(l).mixers.front().attention.rope.has_value(), l != 3) << l;
+  const DecoderSpec shared =
+      parse("Gemma4ForCausalLM", {{"num_hidden_layers", 12}, {"num_kv_shared_layers", 5}});
+  auto of = [&](size_t l) { return shared.layer(l).mixers.front().attention.shared_with; };
+  EXPECT_EQ(of(6), std::nullopt);
+  EXPECT_EQ(of(7), 6u);   // a window
+  EXPECT_EQ(of(11), 5u);  // none
+  EXPECT_EQ(shared.layer(11).mixers.front().attention.head_dim, 512);
 }
 
 TEST(Families, RopeOnAPartOfEachHead) {

@@ -28,8 +28,16 @@ Vf gelu_tanh(Vf x) {
 
 Vf relu(Vf x) { return x > 0.0f ? x : Vf{}; }
 
-template <Vf (*activated)(Vf), bool kGated>
-void activate_row(const float* x, const float* up, int64_t count, float* out) {
+Vf relu_squared(Vf x) { return relu(x) * x; }
+
+// alpha_p x^2 + beta x above zero, alpha_n (exp(min(x, eps)) - 1 - x) + beta x below.
+Vf xielu(const XieluValues& v, Vf x) {
+  const Vf curve = exp(min(x, splat(v.eps))) - 1.0f - x;
+  return (x > 0.0f ? v.alpha_p * x * x : v.alpha_n * curve) + v.beta * x;
+}
+
+template <bool kGated, class Activated>
+void activate_row(Activated activated, const float* x, const float* up, int64_t count, float* out) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     Vf v = activated(load(x + i));
@@ -44,24 +52,27 @@ void activate_row(const float* x, const float* up, int64_t count, float* out) {
   }
 }
 
-template <Vf (*activated)(Vf)>
-void activate_with(const float* x, const float* up, int64_t count, float* out) {
-  if (up != nullptr) return activate_row<activated, true>(x, up, count, out);
-  activate_row<activated, false>(x, nullptr, count, out);
-}
-
 }  // namespace
 
-void activate(Activation activation, const float* x, const float* up, int64_t count, float* out) {
-  switch (activation) {
+void activate(const ActivationJob& job, const float* x, const float* up, int64_t count,
+              float* out) {
+  auto with = [&](auto activated) {
+    if (up != nullptr) return activate_row<true>(activated, x, up, count, out);
+    activate_row<false>(activated, x, nullptr, count, out);
+  };
+  switch (job.activation) {
     case Activation::silu:
-      return activate_with<silu>(x, up, count, out);
+      return with([](Vf v) { return silu(v); });
     case Activation::gelu:
-      return activate_with<gelu>(x, up, count, out);
+      return with([](Vf v) { return gelu(v); });
     case Activation::gelu_tanh:
-      return activate_with<gelu_tanh>(x, up, count, out);
+      return with([](Vf v) { return gelu_tanh(v); });
     case Activation::relu:
-      return activate_with<relu>(x, up, count, out);
+      return with([](Vf v) { return relu(v); });
+    case Activation::relu_squared:
+      return with([](Vf v) { return relu_squared(v); });
+    case Activation::xielu:
+      return with([&](Vf v) { return xielu(job.xielu, v); });
   }
 }
 

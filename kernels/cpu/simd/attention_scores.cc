@@ -1,15 +1,9 @@
 #include "kernels/cpu/simd/attention_partition.h"
 #include "kernels/cpu/simd/float8.h"
+#include "kernels/cpu/simd/tanh.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
-
-// (1 - e^-2|x|) / (1 + e^-2|x|), with the sign of x: within 1e-7.
-Vf tanh(Vf x) {
-  const Vu sign = as_bits(x) & 0x80000000;
-  const Vf e = exp(-2.0f * as_floats(as_bits(x) & 0x7fffffff));
-  return as_floats(as_bits((1.0f - e) / (1.0f + e)) | sign);
-}
 
 // 0, 1, 2, ...
 Vf lane_numbers() {

@@ -42,12 +42,16 @@ void scale_row(const NormJob& job, const float* x, float mean, float scale, floa
 
 }  // namespace
 
+float sum_squares(const float* x, int64_t count) { return sum_of_powers<2, false>(x, count, 0); }
+
 void norm(const NormJob& job, const float* x, float* y) {
   const auto cols = static_cast<float>(job.cols);
   const float mean = job.centered ? sum_of_powers<1, false>(x, job.cols, 0) / cols : 0;
-  const float squares = job.centered ? sum_of_powers<2, true>(x, job.cols, mean)
-                                     : sum_of_powers<2, false>(x, job.cols, 0);
-  const float scale = 1.0f / __builtin_sqrtf(squares / cols + job.eps);
+  const float squares = job.squares != nullptr ? *job.squares
+                        : job.centered         ? sum_of_powers<2, true>(x, job.cols, mean)
+                                               : sum_of_powers<2, false>(x, job.cols, 0);
+  const float count = job.squares != nullptr ? static_cast<float>(job.squares_cols) : cols;
+  const float scale = 1.0f / __builtin_sqrtf(squares / count + job.eps);
   if (job.bias != nullptr) {
     job.centered ? scale_row<true, true>(job, x, mean, scale, y)
                  : scale_row<false, true>(job, x, mean, scale, y);

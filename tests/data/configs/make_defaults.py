@@ -6,19 +6,26 @@ Needs transformers (5.24.0 when the file was made), without torch: make_defaults
 import json
 
 import transformers
-from transformers import (Ernie4_5Config, Exaone4Config, FalconConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig,
-                          GPTNeoXConfig, HunYuanDenseV1Config, LlamaConfig, MinistralConfig, MistralConfig, OPTConfig,
-                          Phi3Config, PhiConfig, Qwen2Config, Qwen3Config, SeedOssConfig, SmolLM3Config, StableLmConfig,
-                          Starcoder2Config)
+from transformers import (ApertusConfig, ArceeConfig, BloomConfig, Cohere2Config, CohereConfig, Ernie4_5Config,
+                          Exaone4Config, FalconConfig, Gemma2Config, Gemma3TextConfig, Gemma4TextConfig, GemmaConfig,
+                          Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoXConfig, GraniteConfig,
+                          HunYuanDenseV1Config, LlamaConfig, Ministral3Config, MinistralConfig, MistralConfig,
+                          Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3Config,
+                          SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 
 # Under the first name that a class has.
 KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
         ("num_hidden_layers",), ("num_attention_heads",), ("num_key_value_heads",), ("max_position_embeddings",),
         ("eps", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
-        ("hidden_act", "activation_function", "activation"), ("tie_word_embeddings",), ("sliding_window",),
+        ("hidden_act", "hidden_activation", "activation_function", "activation"), ("tie_word_embeddings",), ("sliding_window",),
         ("attention_bias", "use_qkv_bias", "use_bias", "enable_bias"), ("attention_out_bias",), ("mlp_bias",),
         ("rope_parameters",), ("use_parallel_residual", "parallel_attn"))
-CLASSES = {"Ernie4_5ForCausalLM": Ernie4_5Config, "Exaone4ForCausalLM": Exaone4Config, "FalconForCausalLM": FalconConfig,
+CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig, "BloomForCausalLM": BloomConfig,
+           "Cohere2ForCausalLM": Cohere2Config, "CohereForCausalLM": CohereConfig, "Gemma2ForCausalLM": Gemma2Config,
+           "Gemma3ForCausalLM": Gemma3TextConfig, "Gemma4ForCausalLM": Gemma4TextConfig, "GemmaForCausalLM": GemmaConfig,
+           "GraniteForCausalLM": GraniteConfig, "Ministral3ForCausalLM": Ministral3Config, "Olmo2ForCausalLM": Olmo2Config,
+           "Olmo3ForCausalLM": Olmo3Config,
+           "Ernie4_5ForCausalLM": Ernie4_5Config, "Exaone4ForCausalLM": Exaone4Config, "FalconForCausalLM": FalconConfig,
            "GPT2LMHeadModel": GPT2Config, "GPTJForCausalLM": GPTJConfig, "GPTNeoXForCausalLM": GPTNeoXConfig,
            "Glm4ForCausalLM": Glm4Config, "GlmForCausalLM": GlmConfig, "HunYuanDenseV1ForCausalLM": HunYuanDenseV1Config,
            "LlamaForCausalLM": LlamaConfig, "MinistralForCausalLM": MinistralConfig, "MistralForCausalLM": MistralConfig,
@@ -26,7 +33,9 @@ CLASSES = {"Ernie4_5ForCausalLM": Ernie4_5Config, "Exaone4ForCausalLM": Exaone4C
            "Qwen2ForCausalLM": Qwen2Config, "Qwen3ForCausalLM": Qwen3Config, "SeedOssForCausalLM": SeedOssConfig,
            "SmolLM3ForCausalLM": SmolLM3Config, "StableLmForCausalLM": StableLmConfig, "Starcoder2ForCausalLM": Starcoder2Config}
 # What the modules fix, whatever the config says.
-FIXED = {"FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
+FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 2048},
+         "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
+         "FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
          "GlmForCausalLM": {"attention_out_bias": False}, "Glm4ForCausalLM": {"attention_out_bias": False},
          "OPTForCausalLM": {"eps": 1e-5}, "PhiForCausalLM": {"use_parallel_residual": True},
          "StableLmForCausalLM": {"attention_out_bias": False}}
@@ -40,13 +49,14 @@ def windows(config):
 
 
 def defaults(name, config):
+    config.allow_global_per_layer_attribute_access = True
     values = {}
     for names in KEYS:
         for key in names:
             if hasattr(config, key):
                 values[names[0]] = getattr(config, key)
                 break
-    values["intermediate_size"] = values["intermediate_size"] or 4 * config.hidden_size  # GPT2MLP
+    values["intermediate_size"] = values.get("intermediate_size") or 4 * config.hidden_size  # GPT2MLP
     values["num_key_value_heads"] = values.get("num_key_value_heads", config.num_attention_heads)
     values["head_dim"] = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if hasattr(config, "rotary_dim"):

@@ -193,23 +193,77 @@ TEST(CudaElementwise, AddAdds) {
   }
 }
 
+TEST(CudaElementwise, ScaleAndSoftCapEqualTheReference) {
+  Random random("CudaElementwise.ScaleAndSoftCapEqualTheReference");
+  const std::vector<float> by{0.3f};
+  Buffer<float> device_by(by);
+  for (const Size& s : sizes(random)) {
+    Matrix x = Matrix::random(s.rows, s.cols, random, 30);
+    DeviceMatrix on(x, s.gap);
+    cuda::scale(on.tensor(), 1.7f, nullptr, stream());
+    cuda::scale(on.tensor(), 2.5f, device_by.data(), stream());
+    ReferenceKernels reference(Compute::bf16);
+    reference.scale(x.tensor(), 1.7f, nullptr);
+    reference.scale(x.tensor(), 2.5f, by.data());
+    EXPECT_TRUE(same_bits(on.copy(), x));
+    cuda::soft_cap(on.tensor(), 8, stream());
+    reference.soft_cap(x.tensor(), 8);
+    expect_near(on.copy(), x, 2e-6f, 2e-6f);
+    EXPECT_TRUE(on.gaps_untouched());
+  }
+}
+
+TEST(CudaElementwise, SumsOfSquaresAndNormsByThemEqualTheReference) {
+  Random random("CudaElementwise.SumsOfSquaresAndNormsByThemEqualTheReference");
+  ReferenceKernels reference(Compute::bf16);
+  for (const Size& s : sizes(random)) {
+    Matrix x = Matrix::random(s.rows, s.cols, random, 3), expected(s.rows, s.cols);
+    Matrix sums(s.rows, 1);
+    DeviceWeight weight(kNone, DType::bf16, Matrix::random(1, s.cols, random));
+    DeviceMatrix from(x, s.gap), to(s.rows, s.cols, s.gap), device_sums(sums, 0);
+    cuda::sum_squares(from.tensor(), device_sums.tensor(), stream());
+    reference.sum_squares(x.tensor(), sums.tensor());
+    expect_near(device_sums.copy(), sums, 1e-30f, 1e-5f);
+    std::vector<float> given;
+    for (int64_t r = 0; r < s.rows; ++r) given.push_back(sums.at(r, 0) + 3);
+    Buffer<float> device_given(given);
+    NormParams params{.eps = 1e-5f, .squares = given.data(), .squares_cols = s.cols + 5};
+    reference.norm(x.tensor(), weight.host(), params, expected.tensor());
+    params.squares = device_given.data();
+    cuda::norm(from.tensor(), weight.weight, params, to.tensor(), stream());
+    expect_near(to.copy(), expected, 1e-30f, 3e-6f);
+    Weight none = weight.weight, host_none = weight.host();
+    none.data = host_none.data = nullptr;
+    cuda::norm(from.tensor(), none, {.eps = 1e-5f}, to.tensor(), stream());
+    reference.norm(x.tensor(), host_none, {.eps = 1e-5f}, expected.tensor());
+    expect_near(to.copy(), expected, 1e-30f, 3e-6f);
+  }
+}
+
 TEST(CudaElementwise, ActivationsEqualTheReference) {
   Random random("CudaElementwise.ActivationsEqualTheReference");
-  for (Activation activation :
-       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+  const std::vector<float> of_xielu{0.4f, -0.7f, 0.5f, -1e-6f};
+  Buffer<float> device_values(of_xielu);
+  for (Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh,
+                                Activation::relu, Activation::relu_squared, Activation::xielu}) {
+    const bool learned = activation == Activation::xielu;
+    const float* values = learned ? of_xielu.data() : nullptr;
+    const float* on_device = learned ? device_values.data() : nullptr;
+    const float large = learned || activation == Activation::relu_squared ? 1e15f : 1e30f;
     for (const Size& s : sizes(random)) {
       Matrix gate = Matrix::random(s.rows, s.cols, random, 4);
       Matrix up = Matrix::random(s.rows, s.cols, random), expected(s.rows, s.cols);
-      const float extremes[] = {0.0f, -0.0f, 1e30f, -1e30f, 90.0f, -90.0f};
+      const float extremes[] = {0.0f, -0.0f, large, -large, 90.0f, -90.0f};
       for (int64_t c = 0; c < std::min<int64_t>(s.cols, 6); ++c) gate.at(0, c) = extremes[c];
       DeviceMatrix from(gate, s.gap), by(up, s.gap), to(s.rows, s.cols, s.gap);
-      cuda::activate(activation, from.tensor(), by.tensor(), to.tensor(), stream());
+      cuda::activate(activation, on_device, from.tensor(), by.tensor(), to.tensor(), stream());
       ReferenceKernels(Compute::bf16)
-          .activate(activation, gate.tensor(), up.tensor(), expected.tensor());
+          .activate(activation, values, gate.tensor(), up.tensor(), expected.tensor());
       expect_near(to.copy(), expected, 2e-6f, 2e-6f);
       EXPECT_TRUE(to.gaps_untouched());
-      cuda::activate(activation, from.tensor(), {}, to.tensor(), stream());
-      ReferenceKernels(Compute::bf16).activate(activation, gate.tensor(), {}, expected.tensor());
+      cuda::activate(activation, on_device, from.tensor(), {}, to.tensor(), stream());
+      ReferenceKernels(Compute::bf16)
+          .activate(activation, values, gate.tensor(), {}, expected.tensor());
       expect_near(to.copy(), expected, 2e-6f, 2e-6f);
       EXPECT_TRUE(to.gaps_untouched());
     }
@@ -262,7 +316,8 @@ TEST(CudaElementwise, NothingToDoLaunchesNothing) {
   DeviceWeight weight({DType::f32, WeightLayout::rows, ScaleKind::none}, 1, 8);
   cuda::norm(empty.tensor(), weight.weight, {}, empty.tensor(), stream());
   cuda::add(empty.tensor(), empty.tensor(), stream());
-  cuda::activate(Activation::silu, empty.tensor(), empty.tensor(), empty.tensor(), stream());
+  cuda::activate(Activation::silu, nullptr, empty.tensor(), empty.tensor(), empty.tensor(),
+                 stream());
   cuda::embed(weight.weight, nullptr, empty.tensor(), stream());
   EXPECT_EQ(test::launches(), launches);
 }

@@ -1,0 +1,17 @@
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice {
+
+void CpuKernels::scale(Tensor x, float factor, const float* by) const {
+  check_same_shape(x, x);
+  const float product = by != nullptr ? factor * *by : factor;
+  for_rows(x, [&](int64_t row) { ops_.scale(x.row<float>(row), product, x.cols); });
+}
+
+void CpuKernels::soft_cap(Tensor x, float cap) const {
+  check_soft_cap(x, cap);
+  for_rows(x, [&](int64_t row) { ops_.soft_cap(x.row<float>(row), cap, x.cols); });
+}
+
+}  // namespace sluice

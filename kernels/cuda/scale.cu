@@ -1,0 +1,52 @@
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/ops.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice::cuda {
+namespace {
+
+struct ScaleArgs {
+  float* x;
+  int64_t stride, cols;
+  float factor;     // or the cap
+  const float* by;  // null: none
+};
+
+template <int kWidth, bool kCap>
+__global__ void __launch_bounds__(kElementwiseThreads) scale_kernel(ScaleArgs a) {
+  const int64_t c = elementwise_column(kWidth);
+  if (c >= a.cols) return;
+  float* at = a.x + blockIdx.x * a.stride + c;
+  const float factor = a.by != nullptr ? a.factor * *a.by : a.factor;
+  auto v = load_as<Vec<float, kWidth>>(at);
+  for (int i = 0; i < kWidth; ++i)
+    v.at[i] = kCap ? factor * tanhf(v.at[i] / factor) : v.at[i] * factor;
+  store_as(at, v);
+}
+
+template <bool kCap>
+void launch_scale(Tensor x, float factor, const float* by, Stream stream) {
+  if (x.rows == 0 || x.cols == 0) return;
+  const ScaleArgs args{x.row<float>(0), x.stride, x.cols, factor, by};
+  with_width(
+      [&](auto width) {
+        launch(scale_kernel<width(), kCap>, elementwise_launch(x.rows, x.cols, width), stream,
+               args);
+      },
+      x);
+}
+
+}  // namespace
+
+void scale(Tensor x, float factor, const float* by, Stream stream) {
+  check_same_shape(x, x);
+  launch_scale<false>(x, factor, by, stream);
+}
+
+void soft_cap(Tensor x, float cap, Stream stream) {
+  check_soft_cap(x, cap);
+  launch_scale<true>(x, cap, nullptr, stream);
+}
+
+}  // namespace sluice::cuda

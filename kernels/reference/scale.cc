@@ -1,0 +1,26 @@
+#include <cmath>
+
+#include "kernels/launch_checks.h"
+#include "kernels/reference/reference.h"
+
+namespace sluice {
+
+void ReferenceKernels::scale(Tensor x, float factor, const float* by) const {
+  check_same_shape(x, x);
+  const float product = by != nullptr ? factor * *by : factor;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c) x.row<float>(r)[c] *= product;
+  }
+}
+
+void ReferenceKernels::soft_cap(Tensor x, float cap) const {
+  check_soft_cap(x, cap);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c) {
+      float& v = x.row<float>(r)[c];
+      v = static_cast<float>(cap * std::tanh(double{v} / cap));
+    }
+  }
+}
+
+}  // namespace sluice

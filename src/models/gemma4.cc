@@ -1,0 +1,181 @@
+// Gemma4ForCausalLM (and the language model in Gemma4ForConditionalGeneration), without experts:
+// layers with a window and layers without have heads of their own sizes and their own angles; v has
+// a norm without weight, and may be k; the last layers share keys and values; the small models give
+// each layer a part of a row of a second table.
+#include <cmath>
+
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/families.h"
+#include "src/models/llama.h"
+
+namespace sluice {
+namespace {
+
+constexpr LlamaDefaults kDefaults{.vocab_size = 262144,
+                                  .hidden_size = 2304,
+                                  .intermediate_size = 9216,
+                                  .num_hidden_layers = 30,
+                                  .num_attention_heads = 8,
+                                  .num_key_value_heads = 4,
+                                  .head_dim = 256,
+                                  .max_position_embeddings = 131072,
+                                  .rms_norm_eps = 1e-6,
+                                  .rope_theta = 10000,
+                                  .hidden_act = "gelu_pytorch_tanh",
+                                  .tie_word_embeddings = true,
+                                  .rope_layers = "sliding_attention",
+                                  .activation_key = "hidden_activation"};
+
+// Layers with a window, and without, have their angles.
+enum : size_t { kWindowRope, kFullRope };
+
+void refuse_others(const JsonFields& c) {
+  if (read_boolean(c, "enable_moe_block", false))
+    fail(ErrorKind::refused, "{}: enable_moe_block is true: experts are not supported yet",
+         c.where());
+  if (c.string_or("use_bidirectional_attention", "") == "all")
+    fail(ErrorKind::refused, "{}: use_bidirectional_attention is all, which is not supported",
+         c.where());
+  if (c.has("per_layer_config"))
+    fail(ErrorKind::refused, "{}: per_layer_config is not supported; global_head_dim is",
+         c.where());
+}
+
+RopeConfig full_rope(const JsonFields& c, int64_t head_dim, int64_t max_positions) {
+  RopeConfig rope = parse_rope(c, {.head_dim = head_dim,
+                                   .max_positions = max_positions,
+                                   .default_theta = 1000000,
+                                   .layers = "full_attention"});
+  if (c.has("rope_parameters")) return rope;
+  rope.kind = RopeKind::proportional;  // as the class has it
+  rope.turning = head_dim / 8;
+  return rope;
+}
+
+// What all layers have in common, with the sizes of those with a window.
+LayerSpec common_layer(const JsonFields& c, const DecoderSpec& spec) {
+  LayerSpec layer = spec.kinds.front();
+  MixerBranch& mixer = layer.mixers.front();
+  MlpBranch& mlp = layer.mlps.front();
+  AttentionSpec& attention = mixer.attention;
+  attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
+  attention.scale = 1;
+  auto named = [&](const std::string& name) { return NormSpec{name, spec.norm.params}; };
+  attention.q_norm = named(attention.name + ".q_norm");
+  attention.k_norm = named(attention.name + ".k_norm");
+  attention.v_norm = named(attention.name + ".v_norm");
+  attention.v_norm.weight = false;
+  mixer.output_norm = named(layer.name + ".post_attention_layernorm");
+  mlp.norm = named(layer.name + ".pre_feedforward_layernorm");
+  mlp.output_norm = named(layer.name + ".post_feedforward_layernorm");
+  layer.scalar = layer.name + ".layer_scalar";
+  return layer;
+}
+
+// Of a layer without a window.
+void use_full_heads(const JsonFields& c, AttentionSpec& attention) {
+  const int64_t heads = attention.heads.units(), d = read_size(c, "global_head_dim", 512);
+  const bool keys_are_values = read_boolean(c, "attention_k_eq_v", false);
+  int64_t kv_heads = attention.kv_heads.units();
+  if (keys_are_values)
+    kv_heads = c.integer_or("num_global_key_value_heads", 1, kMaxWidth, kv_heads);
+  if (d % 2 != 0 || heads * d > kMaxWidth || heads % kv_heads != 0) {
+    fail(ErrorKind::refused,
+         "{}: global_head_dim ({}) must be even, and num_global_key_value_heads ({}) divide the {} "
+         "heads",
+         c.where(), d, kv_heads, heads);
+  }
+  attention.head_dim = d;
+  attention.heads = {.size = heads * d, .unit = d};
+  attention.kv_heads = {.size = kv_heads * d, .unit = d};
+  attention.angles = kFullRope;
+  attention.keys_are_values = keys_are_values;
+  if (keys_are_values) attention.qkv.parts.pop_back();
+}
+
+// Of a layer that attends to the keys and values of `of`.
+void share(const JsonFields& c, size_t of, LayerSpec& layer) {
+  AttentionSpec& attention = layer.mixers.front().attention;
+  attention.shared_with = of;
+  attention.keys_are_values = false;
+  attention.qkv.parts.resize(1);
+  attention.k_norm = attention.v_norm = {};
+  if (read_boolean(c, "use_double_wide_mlp", false)) layer.mlps.front().mlp.width.size *= 2;
+}
+
+void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) {
+  c.refuse_null({"hidden_size_per_layer_input"});
+  const int64_t width = c.integer_or("hidden_size_per_layer_input", 0, kMaxWidth, 256);
+  if (width == 0) return;
+  if (read_size(c, "vocab_size_per_layer_input", 262144, kMaxVocab) != spec.vocab_size)
+    fail(ErrorKind::refused, "{}: vocab_size_per_layer_input must be vocab_size", c.where());
+  spec.layer_inputs = {.table = "model.embed_tokens_per_layer",
+                       .projection = "model.per_layer_model_projection",
+                       .norm = {"model.per_layer_projection_norm", spec.norm.params},
+                       .width = width,
+                       .table_multiplier = std::sqrt(static_cast<float>(width)),
+                       .projection_multiplier = 1 / std::sqrt(static_cast<float>(spec.hidden_size)),
+                       .multiplier = std::sqrt(0.5F)};
+  MlpSpec mlp{.name = layer.name + ".per_layer_input",
+              .width = {.size = width},
+              .activation = layer.mlps.front().mlp.activation,
+              .up = one_linear(layer.name + ".per_layer_input_gate", false),
+              .times_layer_input = true,
+              .down = one_linear(layer.name + ".per_layer_projection", false)};
+  MlpBranch& branch = layer.mlps.emplace_back();
+  branch.mlp = std::move(mlp);
+  branch.output_norm = {layer.name + ".post_per_layer_input_norm", spec.norm.params};
+}
+
+// Kinds of layers: with a window or without, with keys of their own or those of the last such.
+void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec) {
+  constexpr int64_t kWindow = 512, kFullEach = 6;
+  const auto count = std::ssize(spec.layers);
+  std::vector<int64_t> windows = read_windows(c, kWindow, count, kFullEach);
+  windows.back() = 0;
+  const int64_t own = count - c.integer_or("num_kv_shared_layers", 0, count - 1, 0);
+  std::optional<size_t> last[2], kinds[4];
+  spec.kinds.clear();
+  for (int64_t l = 0; l < count; ++l) {
+    const auto i = static_cast<size_t>(l);
+    const bool shared = l >= own;
+    const size_t full = windows[i] == 0 ? 1 : 0, kind = full + (shared ? 2 : 0);
+    if (!shared) last[full] = i;
+    if (!last[full])
+      fail(ErrorKind::refused, "{}: layer {} shares keys, and there is none of its kind before it",
+           c.where(), l);
+    const std::string attention = common.mixers.front().attention.name;
+    for (const char* unused : {".k_proj.*", ".v_proj.*", ".k_norm.*", ".v_norm.*"})
+      if (shared) spec.ignorable.push_back(name_in_layer(attention + unused, l));
+    if (!kinds[kind]) {
+      kinds[kind] = spec.kinds.size();
+      LayerSpec& layer = spec.kinds.emplace_back(common);
+      layer.mixers.front().attention.window = windows[i];
+      if (full != 0) use_full_heads(c, layer.mixers.front().attention);
+      if (shared) share(c, *last[full], layer);
+    }
+    spec.layers[i] = *kinds[kind];
+  }
+}
+
+DecoderSpec parse_gemma4(const JsonFields& c) {
+  refuse_others(c);
+  DecoderSpec spec = llama_layout(c, kDefaults);
+  LayerSpec layer = common_layer(c, spec);
+  layer.mixers.front().attention.angles = kWindowRope;
+  add_layer_inputs(c, spec, layer);
+  make_kinds(c, layer, spec);
+  spec.ropes.push_back(full_rope(c, read_size(c, "global_head_dim", 512), spec.max_positions));
+  spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
+  spec.logit_soft_cap = read_cap(c, "final_logit_softcapping", 0);
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Family> gemma4_families() {
+  return {{"Gemma4ForCausalLM", "gemma4_text", parse_gemma4, {}}};
+}
+
+}  // namespace sluice
