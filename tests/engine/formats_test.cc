@@ -21,10 +21,10 @@ using test::Outcome;
 
 // Of GGUF those whose blocks are kept as they are stored: quant/blocks.h.
 constexpr std::string_view kGguf[] = {
-    "gguf_align64_order", "gguf_gemma3", "gguf_q2_k",       "gguf_q3_k",  "gguf_q4_0",
-    "gguf_q4_1",          "gguf_q4_k",   "gguf_q5_1",       "gguf_q6_k",  "gguf_q8_0",
-    "gguf_qwen2",         "gguf_qwen3",  "gguf_rope_freqs", "gguf_split", "gguf_tok_llama_bpe",
-    "gguf_tok_qwen2",     "gguf_tok_spm"};
+    "gguf_align64_order", "gguf_gemma3", "gguf_q2_k",          "gguf_q3_k",
+    "gguf_q4_0",          "gguf_q4_1",   "gguf_q4_k",          "gguf_q5_1",
+    "gguf_q6_k",          "gguf_q8_0",   "gguf_qwen2",         "gguf_qwen3",
+    "gguf_rope_freqs",    "gguf_split",  "gguf_tok_llama_bpe", "gguf_tok_spm"};
 
 bool is_tested(const fs::path& format) {
   const std::string name = format.filename().string();
