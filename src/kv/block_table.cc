@@ -39,8 +39,8 @@ int64_t BlockTable::missing_states(size_t group, bool rewindable) const {
 int64_t BlockTable::missing(int64_t first, int64_t tokens, bool rewindable) const {
   int64_t count = 0;
   for (size_t g = 0; g < blocks_.size(); ++g)
-    count +=
-        manager_->is_state(g) ? missing_states(g, rewindable) : missing_tokens(g, first, tokens);
+    count += manager_->is_state(g) ? missing_states(g, rewindable && first > 0)
+                                   : missing_tokens(g, first, tokens);
   return count;
 }
 
