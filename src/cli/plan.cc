@@ -263,8 +263,7 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   const RunShape& shape = shapes.shape;
   MemoryPlan memory = session.predict(shape);
   MemoryPlan smallest = session.smallest(shapes.least);
-  ReadPlan read = compile(session.model(), session.index(), session.options().quantize,
-                          memory.effort.staging, memory.placement);
+  ReadPlan read = session.read_plan_for(memory, session.options().quantize);
   Json plan = plan_json(session, shape, memory, smallest, read);
   if (draft) add_draft(session, *draft, tokens, prompt, plan);
   write_report(o, plan, stop);

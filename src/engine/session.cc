@@ -321,8 +321,7 @@ void Session::shrink(uint64_t budget) {
                  format_size(plan.needed() + guests_));
     budget_ = plan.needed() + guests_;
   }
-  next->read = std::make_shared<ReadPlan>(
-      compile(laid_out(options_.quantize), plan.effort.staging, plan.placement));
+  next->read = std::make_shared<ReadPlan>(read_plan_for(plan, options_.quantize));
   laid_out_.reset();
   const uint64_t before = memory_plan().weights;
   past_peak_ = predicted_peak();

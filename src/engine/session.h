@@ -112,6 +112,8 @@ class Session {
   // The plans of place() for another budget and scheme; throws as it does.
   std::pair<MemoryPlan, ReadPlan> what_if(const RunShape& shape, uint64_t budget,
                                           const QuantizeRequest& quantize);
+  // The reads of a plan for that scheme.
+  ReadPlan read_plan_for(const MemoryPlan& plan, const QuantizeRequest& quantize);
   const MemoryPlan& memory_plan() const { return placed_->memory; }
   const ReadPlan& read_plan() const { return *placed_->read; }
 

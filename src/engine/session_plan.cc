@@ -45,8 +45,12 @@ MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
 std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t budget,
                                                  const QuantizeRequest& quantize) {
   MemoryPlan plan = plan_within(shape, budget, quantize);
-  ReadPlan read = compile(laid_out(quantize), plan.effort.staging, plan.placement);
+  ReadPlan read = read_plan_for(plan, quantize);
   return {std::move(plan), std::move(read)};
+}
+
+ReadPlan Session::read_plan_for(const MemoryPlan& plan, const QuantizeRequest& quantize) {
+  return compile(laid_out(quantize), plan.effort.staging, plan.placement);
 }
 
 MemoryPlan Session::smallest(const RunShape& shape) {
@@ -67,9 +71,10 @@ void Session::copy_rows(const std::stop_token& stop) {
   Buffer memory(ledger_, Use::staging, "copies by rows", read_plan().ring_bytes,
                 Buffer::Touch::lazily);
   if (!row_copies_->write(memory.bytes(), stop)) return;
+  laid_out_.reset();  // the index is another now
   auto next = std::make_shared<Placed>(*placed_);
-  next->read = std::make_shared<ReadPlan>(
-      compile(laid_out(options_.quantize), memory_plan().effort.staging, memory_plan().placement));
+  next->read = std::make_shared<ReadPlan>(read_plan_for(memory_plan(), options_.quantize));
+  laid_out_.reset();
   placed_ = std::move(next);
 }
 

@@ -80,24 +80,30 @@ void Attention::prepare(const Context& context, const StepRows& step, const Acti
   if (spec_.norms_after_rope) normalize(context, act, how.norm, x);
 }
 
-void Attention::store(const Context& context, const StepRows& step, const KvRows& kv,
-                      const KvCache& cache, const Activations& act, Tensor qkv) const {
-  const Tensor k = qkv_->part(qkv, 1);
-  Tensor v;
+Tensor Attention::values(const Context& context, const Activations& act, Tensor qkv) const {
   if (spec_.keys_are_values) {  // behind q and k there is room
-    v = act.qkv(k.rows).columns(qkv_->outputs(), k.cols);
+    const Tensor k = qkv_->part(qkv, 1), v = act.qkv(k.rows).columns(qkv_->outputs(), k.cols);
     v_norm_->forward(context.kernels, k, v);
-  } else {
-    v = qkv_->part(qkv, 2);
-    if (v_norm_ != nullptr) v_norm_->forward(context.kernels, v, v);
+    return v;
   }
-  prepare(context, step, act, {k_norm_, key_angles_}, k);
-  context.kernels.store_kv(k, v, kv.slots, cache);
+  const Tensor v = qkv_->part(qkv, 2);
+  if (v_norm_ != nullptr) v_norm_->forward(context.kernels, v, v);
+  return v;
 }
 
-bool Attention::is_one_launch() const {
-  return spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin &&
-         !spec_.keys_are_values && !spec_.shared_with;
+void Attention::prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
+                                  const KvCache& cache, const Activations& act, Tensor qkv) const {
+  const Tensor q = qkv_->part(qkv, 0), k = qkv_->part(qkv, 1), v = values(context, act, qkv);
+  if (spec_.rope && !spec_.norms_after_rope && query_angles_.begin == key_angles_.begin) {
+    normalize(context, act, q_norm_, q);
+    normalize(context, act, k_norm_, k);
+    context.kernels.rope_store_kv(q, k, v, *spec_.rope, columns_of(step.cos, key_angles_),
+                                  columns_of(step.sin, key_angles_), kv.slots, cache);
+    return;
+  }
+  prepare(context, step, act, {q_norm_, query_angles_}, q);
+  prepare(context, step, act, {k_norm_, key_angles_}, k);
+  context.kernels.store_kv(k, v, kv.slots, cache);
 }
 
 void Attention::forward(const Context& context, const StepRows& step, const KvRows& kv,
@@ -105,16 +111,10 @@ void Attention::forward(const Context& context, const StepRows& step, const KvRo
   Tensor qkv = act.qkv(x.rows).columns(0, qkv_->outputs());
   qkv_->forward(context, x, qkv);
   const Tensor q = qkv_->part(qkv, 0);
-  if (is_one_launch()) {
-    const Tensor k = qkv_->part(qkv, 1), v = qkv_->part(qkv, 2);
-    normalize(context, act, q_norm_, q);
-    normalize(context, act, k_norm_, k);
-    if (v_norm_ != nullptr) v_norm_->forward(context.kernels, v, v);
-    context.kernels.rope_store_kv(q, k, v, *spec_.rope, columns_of(step.cos, key_angles_),
-                                  columns_of(step.sin, key_angles_), kv.slots, cache);
-  } else {
+  if (spec_.shared_with) {
     prepare(context, step, act, {q_norm_, query_angles_}, q);
-    if (!spec_.shared_with) store(context, step, kv, cache, act, qkv);
+  } else {
+    prepare_and_store(context, step, kv, cache, act, qkv);
   }
   AttentionParams params;
   params.scale =

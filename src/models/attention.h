@@ -35,12 +35,13 @@ class Attention : public Module {
   const Norm* add_norm(const NormSpec& spec, const Dimension& heads, int64_t layer, Rank rank);
   void normalize(const Context& context, const Activations& act, const Norm* norm, Tensor x) const;
   void turn(const Context& context, const StepRows& step, const Share& angles, Tensor heads) const;
-  // Whether queries and keys turn, and go to the cache, in one op: both by the same angles.
-  bool is_one_launch() const;
   void prepare(const Context& context, const StepRows& step, const Activations& act,
                const Prepared& how, Tensor x) const;
-  void store(const Context& context, const StepRows& step, const KvRows& kv, const KvCache& cache,
-             const Activations& act, Tensor qkv) const;
+  // What the cache gets as values.
+  Tensor values(const Context& context, const Activations& act, Tensor qkv) const;
+  // Queries and keys with norm and rope; keys and values in the cache.
+  void prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,
+                         const KvCache& cache, const Activations& act, Tensor qkv) const;
 
   const AttentionSpec& spec_;
   Share key_angles_, query_angles_;        // the columns of a step's cos and sin

@@ -6,11 +6,8 @@
 #include <memory>
 #include <string_view>
 
-#include "kernels/cpu/cpu_kernels.h"
 #include "quant/encode.h"
-#include "src/device/host_device.h"
-#include "src/load/streamer.h"
-#include "tests/engine/golden.h"
+#include "tests/engine/in_memory.h"
 
 namespace sluice {
 namespace {
@@ -126,49 +123,21 @@ TEST_P(Formats, Bfloat16WithinItsTolerance) {
   }
 }
 
-// A checkpoint's weights, read with the staging memory given.
-class Weights {
- public:
-  Weights(const fs::path& directory, const Staging& staging)
-      : source_(open_model(test::model_in(directory))),
-        index_(source_->index()),
-        model_(read_model(*source_)) {
-    build_root(model_, {}, &index_);
-    plan_ = compile(model_, index_, {}, staging, {});
-    LoadReport report;
-    LoadProgress progress;
-    Measured measured;
-    residents_ = Streamer(plan_, index_, *device_, *encoder_, ledger_, measured, {})
-                     .load_all(report, progress, {});
-  }
-
-  size_t size() const { return plan_.params.size(); }
-  const std::string& path(size_t i) const { return plan_.params[i].param->path; }
-  std::span<const std::byte> plane(size_t i, Plane plane) const {
-    const Weight& w = plan_.params[i].param->value;
-    return {w.plane(plane),
-            w.plane(plane) == nullptr ? 0 : plane_bytes(w.format, plane, w.rows, w.cols)};
-  }
-
- private:
-  std::unique_ptr<Device> device_ = make_host_device();
-  std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
-  Ledger ledger_;
-  std::unique_ptr<ModelSource> source_;
-  io::CheckpointIndex index_;
-  Model model_;
-  ReadPlan plan_;
-  std::vector<Resident> residents_;
-};
+std::span<const std::byte> plane_of(const ParamPlan& param, Plane plane) {
+  const Weight& w = param.param->value;
+  if (w.plane(plane) == nullptr) return {};
+  return {w.plane(plane), plane_bytes(w.format, plane, w.rows, w.cols)};
+}
 
 TEST_P(Formats, ManySmallReadsGiveTheSameWeights) {
-  const Weights whole(GetParam(), {uint64_t{1} << 20, uint64_t{4} << 20});
-  const Weights small(GetParam(), {uint64_t{12} << 10, uint64_t{48} << 10});
-  ASSERT_EQ(small.size(), whole.size());
-  for (size_t i = 0; i < whole.size(); ++i)
+  const test::InMemory whole(GetParam(), {}, {uint64_t{1} << 20, uint64_t{4} << 20});
+  const test::InMemory small(GetParam(), {}, {uint64_t{12} << 10, uint64_t{48} << 10});
+  ASSERT_EQ(small.plan.params.size(), whole.plan.params.size());
+  for (size_t i = 0; i < whole.plan.params.size(); ++i)
     for (Plane plane : kPlanes)
-      EXPECT_TRUE(std::ranges::equal(small.plane(i, plane), whole.plane(i, plane)))
-          << whole.path(i) << ", plane " << static_cast<int>(plane);
+      EXPECT_TRUE(std::ranges::equal(plane_of(small.plan.params[i], plane),
+                                     plane_of(whole.plan.params[i], plane)))
+          << whole.plan.params[i].param->path << ", plane " << static_cast<int>(plane);
 }
 
 // A scheme is for what is not quantized; chunks change no bit.

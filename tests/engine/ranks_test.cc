@@ -7,12 +7,9 @@
 #include <thread>
 
 #include "src/base/error.h"
-#include "src/device/host_device.h"
-#include "src/load/streamer.h"
 #include "src/memory/buffer.h"
 #include "src/models/rope.h"
-#include "src/plan/read_plan.h"
-#include "tests/engine/golden.h"
+#include "tests/engine/in_memory.h"
 #include "tests/quant/storage.h"
 
 namespace sluice {
@@ -53,21 +50,11 @@ class ThreadGroup final : public Group {
 class RankModel {
  public:
   RankModel(const fs::path& directory, Rank rank)
-      : source_(open_model(test::model_in(directory))),
-        index_(source_->index()),
-        model_(read_model(*source_)) {
-    build_root(model_, rank, &index_);
-    plan_ = compile(model_, index_, {}, {uint64_t{256} * 1024, uint64_t{1024} * 1024}, {});
-    LoadReport report;
-    LoadProgress progress;
-    Measured measured;
-    residents_ = Streamer(plan_, index_, *device_, *encoder_, ledger_, measured, {})
-                     .load_all(report, progress, {});
-  }
+      : loaded_(directory, rank, {uint64_t{256} * 1024, uint64_t{1024} * 1024}) {}
 
   // Logits of every token.
   std::vector<std::vector<float>> compute(const std::vector<int32_t>& ids, const Group& group) {
-    const CausalLM& root = *model_.root;
+    const CausalLM& root = *loaded_.model.root;
     const DecoderSpec& spec = root.spec();
     const int64_t rows = std::ssize(ids);
     auto act_memory = memory(Activations::bytes(spec, rows, root.rank()));
@@ -125,14 +112,7 @@ class RankModel {
     return {memory_.emplace_back(test::aligned_bytes(bytes)).get(), bytes};
   }
 
-  std::unique_ptr<Device> device_ = make_host_device();
-  std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
-  Ledger ledger_;
-  std::unique_ptr<ModelSource> source_;
-  io::CheckpointIndex index_;
-  Model model_;
-  ReadPlan plan_;
-  std::vector<Resident> residents_;
+  test::InMemory loaded_;
   std::vector<test::AlignedBytes> memory_;
 };
 

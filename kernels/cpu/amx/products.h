@@ -63,14 +63,7 @@ inline void zero_sums() {
     zero_sums<Tiles, kCount, kC + 1>();
   }
 }
-// Tile kC at c + kC * kTileFloats.
-template <class Tiles, int kCount, int kC = 0>
-inline void load_sums(const float* c) {
-  if constexpr (kC < kCount) {
-    Tiles::template load<kC>(c + kC * kTileFloats, kTileLine);
-    load_sums<Tiles, kCount, kC + 1>(c);
-  }
-}
+// Tile kC to c + kC * kTileFloats.
 template <class Tiles, int kCount, int kC = 0>
 inline void store_sums(float* c) {
   if constexpr (kC < kCount) {
