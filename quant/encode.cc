@@ -10,6 +10,7 @@
 #include "quant/blocks.h"
 #include "quant/float8.h"
 #include "quant/gptq.h"
+#include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "src/base/error.h"
 
@@ -294,6 +295,8 @@ EncodeStats encode_reference(const EncodeArgs& a) {
     if (is_block(a.stored)) {
       check_blocks(a);
       copy_blocks(a);
+    } else if (a.stored == DType::grouped_row) {
+      encode_grouped_rows(a);
     } else {
       encode_gptq(a);
     }
@@ -331,6 +334,7 @@ EncodeStats encode_reference(const EncodeArgs& a) {
 }
 
 EncodeStats grouped_stats(const EncodeArgs& a) {
+  if (a.stored == DType::grouped_row) return grouped_row_stats(a);
   return is_block(a.stored) ? block_stats(a) : gptq_stats(a);
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/reduce.cuh"
 #include "quant/gptq.h"
+#include "quant/grouped_rows.h"
 
 namespace sluice::cuda {
 namespace {
@@ -251,6 +252,29 @@ void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
   launch(gptq_codes_kernel, elementwise_launch(a.rows / format.bits, a.outputs, 1), stream, args);
 }
 
+// row_bytes of each source row, from byte `offset` on, into rows of a plane.
+void copy_rows(const EncodeArgs& a, int64_t offset, std::byte* plane, int64_t row_bytes,
+               Stream stream) {
+  const CopyArgs args{.source = a.source + offset,
+                      .stride = a.source_stride,
+                      .run_rows = a.run_rows,
+                      .run_stride = a.run_stride,
+                      .to = plane + a.first_row * row_bytes,
+                      .row_bytes = row_bytes};
+  launch(copy_rows_kernel, elementwise_launch(a.rows, row_bytes, 1), stream, args);
+}
+
+// As quant/grouped_rows.h has it.
+void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
+  const WeightFormat& format = a.to.format;
+  const GroupedRowLayout row = grouped_row_layout(format, a.cols());
+  const int64_t group = a.first_col / format.scale_cols, groups = groups_of(format, a.to.cols);
+  copy_rows(a, grouped_row_bytes(format, a.first_col), a.to.data,
+            grouped_row_bytes(format, a.to.cols), stream);
+  copy_rows(a, row.scales + group * 2, a.to.group_scales, groups * 2, stream);
+  copy_rows(a, row.zeros + group, reinterpret_cast<std::byte*>(a.to.zeros), groups, stream);
+}
+
 }  // namespace
 
 void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, Tensor y,
@@ -283,12 +307,9 @@ void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream s
 void encode_grouped(const EncodeArgs& a, Stream stream) {
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
+  if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
   if (a.to.format.scales == ScaleKind::grouped) return encode_gptq_rows(a, stream);
-  const int64_t row_bytes = grouped_row_bytes(a.to.format, a.to.cols);
-  const CopyArgs args{
-      a.source, a.source_stride, a.run_rows, a.run_stride, a.to.data + a.first_row * row_bytes,
-      row_bytes};
-  launch(copy_rows_kernel, elementwise_launch(a.rows, row_bytes, 1), stream, args);
+  copy_rows(a, 0, a.to.data, grouped_row_bytes(a.to.format, a.to.cols), stream);
 }
 
 }  // namespace sluice::cuda

@@ -61,8 +61,9 @@ constexpr std::array kTypes = std::to_array<StoredType>({
     {"GPTQ_I4", 8, 4, BlockAxis::column},
     {"GPTQ_I8", 4, 4, BlockAxis::column},
     {"AWQ_I4", 8, 4},
+    {"GROUPED_ROW", 1, 1},
 });
-static_assert(kTypes.size() == static_cast<size_t>(DType::awq_i4) + 1, "a row for each DType");
+static_assert(kTypes.size() == static_cast<size_t>(DType::grouped_row) + 1, "a row for each DType");
 
 constexpr size_t kSafetensorsTypes = static_cast<size_t>(DType::f6_e3m2) + 1;
 

@@ -65,6 +65,7 @@ enum class DType : uint8_t {
   gptq_i4,
   gptq_i8,
   awq_i4,
+  grouped_row,  // bytes of rows of grouped codes (quant/grouped_rows.h); in no checkpoint
 };
 
 // In which direction of a row-major tensor the elements of one block follow one another.

@@ -296,20 +296,28 @@ EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived)
   const GptqSource& source = *tensor.gptq;
   EncodeArgs args;
   args.plane = tensor.plane;
-  args.stored = args.plane == Plane::scales ? tensor.stored->dtype : gptq_type(source.format.bits);
   args.source = arrived.read.bytes.data() + move.offset;
   args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
   args.rows = move.rows;
-  args.to = setup_.weights[tensor.param];
+  if (source.format.ordered) {
+    args.order = source.order.data();
+    args.places = source.places.data();
+  }
+  const bool is_tile = arrived.fetch.has_tile();
+  args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
+  if (source.by_rows) {
+    args.stored = DType::grouped_row;
+    if (!is_tile) args.first_row = piece.offset + move.first_row;
+    args.first_col = piece.cut.col;
+    args.source_cols = piece.cols;
+    return args;
+  }
+  args.stored = args.plane == Plane::scales ? tensor.stored->dtype : gptq_type(source.format.bits);
   args.first_row = piece.offset;
   args.first_output = piece.cut.row;
   args.outputs = piece.cut.rows;
   args.first_group = move.first_row;
   if (args.plane == Plane::codes) args.first_col = move.first_row / source.format.bits * kRunCols;
-  if (source.format.ordered) {
-    args.order = source.order.data();
-    args.places = source.places.data();
-  }
   return args;
 }
 

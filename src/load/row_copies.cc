@@ -7,10 +7,12 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "quant/grouped_rows.h"
 #include "src/base/checksum.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/load/gptq_copies.h"
 #include "src/load/spill_directory.h"
 #include "src/load/spill_header.h"
 
@@ -42,7 +44,7 @@ void transpose(const std::byte* from, int64_t rows, int64_t cols, std::byte* to)
 RowCopies::RowCopies(const io::CheckpointIndex& index, Model& model, const fs::path& checkpoint,
                      const SpillOptions& spill)
     : index_(index), model_(model), checkpoint_(checkpoint.string()), limit_(spill.limit) {
-  find_transposed();
+  find_copies();
   if (copies_.empty()) return;
   std::string model_name = io::printable(checkpoint.filename().string()).substr(0, 64);
   path_ = spill.directories.front() /
@@ -54,26 +56,50 @@ RowCopies::RowCopies(const io::CheckpointIndex& index, Model& model, const fs::p
   set_file(existing().value_or(planned));
 }
 
-void RowCopies::find_transposed() {
-  std::unordered_map<std::string, bool> seen;
+void RowCopies::find_copies() {
   file_bytes_ = kSpillHeaderBytes;
+  gptq_ = gptq_config(model_.files.config);
+  GptqBinder binder(gptq_.value_or(GptqConfig{}), index_);
   model_.root->each_param([&](Param& param) {
     for (Piece& piece : param.pieces) {
-      if (!piece.view.transposed) continue;
-      const io::StoredTensor* stored = index_.find(piece.source);
-      // What is not as it should be, bind_tensors() names.
-      if (stored == nullptr || stored->shape.size() < 2 || stored->bytes == 0) continue;
-      if (!is_float_weight(stored->dtype)) continue;
-      pieces_.push_back(&piece);
-      if (!seen.emplace(piece.source, true).second) continue;
-      const int last = stored->shape.size() - 1;
-      Copy copy{.of = stored, .inputs = stored->shape[last - 1], .outputs = stored->shape[last]};
-      copy.matrices = *stored->shape.elements() / (copy.inputs * copy.outputs);
-      copy.offset = round_up(file_bytes_, kAlignment);
-      file_bytes_ = copy.offset + stored->bytes;
-      copies_.push_back(copy);
+      if (piece.view.transposed) add_transposed(piece);
+      if (gptq_ && binder.find(piece) != nullptr) add_gptq(piece, binder);
     }
   });
+}
+
+// What is not as it should be, here and below, bind_tensors() names.
+void RowCopies::add_transposed(Piece& piece) {
+  const io::StoredTensor* stored = index_.find(piece.source);
+  if (stored == nullptr || stored->shape.size() < 2 || stored->bytes == 0) return;
+  if (!is_float_weight(stored->dtype)) return;
+  pieces_.push_back(&piece);
+  const int last = stored->shape.size() - 1;
+  Copy copy{.of = stored,
+            .inputs = stored->shape[last - 1],
+            .outputs = stored->shape[last],
+            .bytes = stored->bytes};
+  copy.matrices = *stored->shape.elements() / (copy.inputs * copy.outputs);
+  add(copy);
+}
+
+void RowCopies::add_gptq(const Piece& piece, GptqBinder& binder) {
+  TensorPlan codes;
+  std::vector<std::string> faults;
+  binder.add(codes, piece, faults);
+  if (!faults.empty() || codes.stored->bytes == 0) return;
+  Copy copy{.of = codes.stored, .inputs = piece.cols, .outputs = piece.rows, .gptq = &piece};
+  copy.bytes = static_cast<uint64_t>(
+      grouped_row_layout(codes.gptq->format, piece.cols).bytes * piece.rows);
+  add(copy);
+}
+
+// Unless another piece has named its tensor.
+void RowCopies::add(Copy copy) {
+  if (!seen_.insert(copy.of->name).second) return;
+  copy.offset = round_up(file_bytes_, kAlignment);
+  file_bytes_ = copy.offset + copy.bytes;
+  copies_.push_back(copy);
 }
 
 std::string RowCopies::fingerprint() const {
@@ -106,13 +132,19 @@ void RowCopies::set_file(io::CheckpointFile file) {
   for (io::StoredTensor& t : tensors) {
     auto found = by_name.find(t.name);
     if (found == by_name.end()) continue;
+    const Copy& copy = *found->second;
     Shape shape;
     for (int i = 0; i + 2 < t.shape.size(); ++i) shape.push_back(t.shape[i]);
-    shape.push_back(found->second->outputs);
-    shape.push_back(found->second->inputs);
+    shape.push_back(copy.outputs);
+    shape.push_back(copy.inputs);
+    if (copy.gptq != nullptr) {
+      shape = {copy.outputs, static_cast<int64_t>(copy.bytes) / copy.outputs};
+      t.dtype = DType::grouped_row;
+    }
     t.shape = shape;
     t.file = number;
-    t.offset = found->second->offset;
+    t.offset = copy.offset;
+    t.bytes = copy.bytes;
   }
   turned_.emplace(std::move(files), std::move(tensors), index_.warnings());
   for (const io::FileCopy& copy : index_.copies()) turned_->add_copy(copy);
@@ -150,8 +182,7 @@ bool RowCopies::write(std::span<std::byte> memory, const std::stop_token& stop) 
     fail(ErrorKind::runtime, "{}: another process is writing it; try again when it is done",
          path_.string());
   log::info("writing {} of weights by rows to {}", format_size(file_bytes_), path_.string());
-  for (const Copy& copy : copies_)
-    for (int64_t m = 0; m < copy.matrices; ++m) turn(copy, m, *fresh, memory, stop);
+  turn_all(*fresh, memory, stop);
   index_.refuse_changes();  // what was copied is not what the header says it is
   const std::string text = spill_header_text({.model = checkpoint_,
                                               .scheme = "rows",
@@ -167,6 +198,24 @@ bool RowCopies::write(std::span<std::byte> memory, const std::stop_token& stop) 
 void RowCopies::keep() {
   lock_ = io::open_regular(path_);
   flock(lock_.get(), LOCK_SH | LOCK_NB);
+}
+
+void RowCopies::turn_all(const io::NewFile& to, std::span<std::byte> memory,
+                         const std::stop_token& stop) const {
+  GptqBinder binder(gptq_.value_or(GptqConfig{}), index_);
+  std::vector<TensorPlan> codes(copies_.size());
+  std::vector<std::string> faults;
+  for (size_t i = 0; i < copies_.size(); ++i)
+    if (copies_[i].gptq != nullptr) binder.add(codes[i], *copies_[i].gptq, faults);
+  binder.finish();
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const Copy& copy = copies_[i];
+    if (copy.gptq != nullptr) {
+      copy_gptq_by_rows(index_, codes[i], to, copy.offset, memory, stop);
+      continue;
+    }
+    for (int64_t m = 0; m < copy.matrices; ++m) turn(copy, m, to, memory, stop);
+  }
 }
 
 // So many outputs at a time as two parts of `memory` hold with all their inputs.

@@ -1,6 +1,6 @@
-// Matrices that a checkpoint stores as [inputs, outputs], copied by rows ([outputs, inputs]) into a
-// file of the spill directory, so that they can be streamed. The file is written once for a
-// checkpoint, before the first load that needs it; later loads reuse it.
+// Matrices that a checkpoint stores as [inputs, outputs], GPTQ's codes among them, copied by rows
+// ([outputs, inputs]) into a file of the spill directory, so that they can be streamed. The file is
+// written once for a checkpoint, before the first load that needs it; later loads reuse it.
 //
 //   file   header (kSpillHeaderBytes, as of a spill file) | a tensor, from a multiple of 4096 on |
 //   ...
@@ -11,12 +11,15 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "io/checkpoint/index.h"
 #include "io/new_file.h"
 #include "src/load/spill.h"
 #include "src/models/families.h"
+#include "src/plan/gptq.h"
 
 namespace sluice {
 
@@ -48,13 +51,20 @@ class RowCopies {
     int64_t inputs = 0;
     int64_t outputs = 0;
     uint64_t offset = 0;  // in the file
+    uint64_t bytes = 0;
+    const Piece* gptq = nullptr;  // whose codes they are; null: elements of the tensor's type
   };
-  void find_transposed();
+  void find_copies();
+  void add_transposed(Piece& piece);
+  void add_gptq(const Piece& piece, GptqBinder& binder);
+  void add(Copy copy);
   std::optional<io::CheckpointFile> existing() const;
   void set_file(io::CheckpointFile file);
   std::string fingerprint() const;
   void make_room() const;
   void keep();
+  void turn_all(const io::NewFile& to, std::span<std::byte> memory,
+                const std::stop_token& stop) const;
   void turn(const Copy& copy, int64_t matrix, const io::NewFile& to, std::span<std::byte> memory,
             const std::stop_token& stop) const;
 
@@ -63,7 +73,9 @@ class RowCopies {
   std::string checkpoint_;
   std::optional<std::string> limit_;
   std::filesystem::path path_;
+  std::optional<GptqConfig> gptq_;
   std::vector<Copy> copies_;
+  std::unordered_set<std::string_view> seen_;  // tensors of copies_
   uint64_t file_bytes_ = 0;
   std::optional<io::CheckpointIndex> turned_;
   std::vector<Piece*> pieces_;  // pieces that can be views of the copies

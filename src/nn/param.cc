@@ -63,8 +63,12 @@ std::span<const std::unique_ptr<Param>> split(Param& param) {
   };
   const bool same_source = std::ranges::all_of(
       param.pieces, [&](const Piece& p) { return p.source == param.pieces.front().source; });
-  for (size_t i = param.parts.size(); i < param.pieces.size(); ++i) {
+  for (size_t i = 0; i < param.pieces.size(); ++i) {
     const Piece& piece = param.pieces[i];
+    if (i < param.parts.size()) {
+      param.parts[i]->pieces.front().view = piece.view;  // what it is read from may have changed
+      continue;
+    }
     const std::string source = stem(piece.source);
     const std::string name = same_source ? std::to_string(i) : source.substr(source.rfind('.') + 1);
     auto part = std::make_unique<Param>();

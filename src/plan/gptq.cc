@@ -7,6 +7,7 @@
 
 #include "io/checkpoint/read_tensors.h"
 #include "quant/gptq.h"
+#include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "src/base/error.h"
 
@@ -83,8 +84,6 @@ void GptqBinder::add(TensorPlan& codes, const Piece& piece, std::vector<std::str
     return;
   }
   const int64_t groups = ceil_div(piece.cols, group);
-  codes.stored = tensor(stem + ".qweight", {piece.cols * bits / 32, piece.rows},
-                        {DType::i32, DType::u32}, faults);
   auto source = std::make_shared<GptqSource>();
   source->zeros =
       tensor(stem + ".qzeros", {groups, piece.rows * bits / 32}, {DType::i32, DType::u32}, faults);
@@ -99,6 +98,13 @@ void GptqBinder::add(TensorPlan& codes, const Piece& piece, std::vector<std::str
   format.bits = config_.bits;
   format.scale_type = source->scales->dtype;
   format.zero_base = config_.zero_base;
+  source->by_rows = find(piece)->dtype == DType::grouped_row;
+  const Shape shape = source->by_rows
+                          ? Shape{piece.rows, grouped_row_layout(format, piece.cols).bytes}
+                          : Shape{piece.cols * bits / 32, piece.rows};
+  codes.stored = tensor(stem + ".qweight", shape,
+                        {DType::i32, DType::u32, DType::grouped_row}, faults);
+  if (faults.size() > before) return;
   if (config_.desc_act) to_order_.emplace_back(source, g_idx);
   codes.gptq = source;
 }
@@ -130,6 +136,14 @@ RowsInFile gptq_rows(const TensorPlan& t, const Piece& piece) {
          "{} cannot be divided among ranks by its inputs, as a rank's part is not whole groups of "
          "{}",
          t.stored->name, group);
+  if (t.gptq->by_rows) {
+    const auto row_bytes = static_cast<uint64_t>(grouped_row_layout(format, piece.cols).bytes);
+    return {.begin = t.stored->offset + static_cast<uint64_t>(cut.row) * row_bytes,
+            .row_bytes = row_bytes,
+            .rows = cut.rows,
+            .group = kPanelRows,
+            .end = t.stored->offset + t.stored->bytes};
+  }
   int64_t first = cut.col / group, rows = ceil_div(cut.cols, group), together = 1;
   if (t.plane == Plane::codes) {
     first = cut.col * format.bits / 32;

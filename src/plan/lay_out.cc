@@ -200,7 +200,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.group = scheme.group;
     t.transposed = param.pieces[i].view.transposed;
     t.rows = rows_in_file(param, t);
-    p.transposed = p.transposed || t.transposed || t.gptq != nullptr;
+    p.transposed = p.transposed || t.transposed || (t.gptq != nullptr && !t.gptq->by_rows);
     note_group(plan, t);
   }
   plan.params.push_back(p);
@@ -211,7 +211,7 @@ void add_planes(ReadPlan& plan) {
   for (size_t i = 0, codes = plan.tensors.size(); i < codes; ++i) {
     for (Plane plane : {Plane::zeros, Plane::scales}) {
       TensorPlan t = plan.tensors[i];
-      if (t.gptq == nullptr) break;
+      if (t.gptq == nullptr || t.gptq->by_rows) break;
       t.plane = plane;
       t.stored = plane == Plane::zeros ? t.gptq->zeros : t.gptq->scales;
       t.rows = gptq_rows(t, plan.params[t.param].param->pieces[t.piece]);
@@ -282,9 +282,8 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
     p.offset = 0;
     if (p.streamed() && p.transposed) {
       fail(ErrorKind::no_fit,
-           "{} cannot be streamed from disk, as the checkpoint has its dimensions exchanged: leave "
-           "it "
-           "in memory",
+           "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it "
+           "in memory, or give a --spill-dir for a copy by rows",
            p.param->path);
     }
     if (p.streamed()) continue;

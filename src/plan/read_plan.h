@@ -39,7 +39,7 @@ struct ParamPlan {
   uint64_t storage = 0;  // of these with padding, multiple of 64
   Tier tier = Tier::device;
   Table table = Table::none;
-  bool transposed = false;  // some piece is transposed: it cannot be streamed
+  bool transposed = false;  // some piece has its rows in columns: it cannot be streamed
 
   bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
   bool only_looked_up() const { return table == Table::looked_up; }
@@ -66,6 +66,7 @@ struct RowsInFile {
 // What the tensors of a GPTQ linear layer share (quant/gptq.h).
 struct GptqSource {
   WeightFormat format;  // but for its layout
+  bool by_rows = false;  // a copy has all of it in one tensor (quant/grouped_rows.h)
   const io::StoredTensor* zeros = nullptr;
   const io::StoredTensor* scales = nullptr;
   // Where inputs are sorted by group (`format.ordered`): the input at each place, and the place of

@@ -60,7 +60,7 @@ TEST(DType, BlocksAreAsGgufHasThem) {
 }
 
 TEST(DType, NamesOfSafetensorsLeadBack) {
-  for (int i = 0; i <= static_cast<int>(DType::awq_i4); ++i) {
+  for (int i = 0; i <= static_cast<int>(DType::grouped_row); ++i) {
     const auto dtype = static_cast<DType>(i);
     if (dtype <= DType::f6_e3m2)
       EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);

@@ -46,13 +46,19 @@ class Formats : public testing::TestWithParam<fs::path> {
   }
   void SetUp() override { ASSERT_FALSE(goldens_.empty()); }
 
-  std::unique_ptr<Session> loaded(DtypeChoice dtype, Isa isa, const char* scheme = "none") const {
+  SessionOptions options_for(DtypeChoice dtype, Isa isa, const char* scheme) const {
     SessionOptions options;
     options.model = test::model_in(GetParam());
     options.dtype = dtype;
     options.isa = isa;
     options.threads = 2;
     options.quantize.scheme = *find_quant_scheme(scheme);
+    return options;
+  }
+  std::unique_ptr<Session> loaded(DtypeChoice dtype, Isa isa, const char* scheme = "none") const {
+    return load(options_for(dtype, isa, scheme));
+  }
+  std::unique_ptr<Session> load(const SessionOptions& options) const {
     auto session = std::make_unique<Session>(options);
     int64_t prompt = 0, tokens = 0;
     for (const Golden& g : goldens_) {
@@ -157,6 +163,28 @@ TEST_P(Formats, SchemesAndChunksChangeNothing) {
   const Outcome parts = test::run_prompt(*session, golden.ids, 4, 3);
   EXPECT_EQ(whole.logits, parts.logits);
   EXPECT_EQ(whole.greedy, parts.greedy);
+}
+
+// Matrices on disk, GPTQ's from copies by rows.
+TEST_P(Formats, StreamedWeightsGiveTheSameBits) {
+  const Golden& golden = goldens_.back();
+  const Outcome resident =
+      test::run_prompt(*loaded(DtypeChoice::f32, Isa::automatic), golden.ids, 4, 512);
+  const test::TempDir spill;
+  for (int run = 0; run < 2; ++run) {  // one writes the copies, one finds them
+    SessionOptions options = options_for(DtypeChoice::f32, Isa::automatic, "none");
+    options.spill.directories = {spill.path()};
+    options.place = parse_place_rules("layers=disk");
+    auto session = load(options);
+    EXPECT_TRUE(session->memory_plan().streams());
+    for (const ParamPlan& p : session->read_plan().params) {
+      const bool named = p.param->path.find("layers") != std::string::npos;
+      EXPECT_TRUE(p.streamed() || !named || p.param->pieces.front().vector) << p.param->path;
+    }
+    const Outcome streamed = test::run_prompt(*session, golden.ids, 4, 512);
+    EXPECT_EQ(streamed.logits, resident.logits);
+    EXPECT_EQ(streamed.greedy, resident.greedy);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Bundled, Formats, testing::ValuesIn(bundled_formats()), test::golden_name);

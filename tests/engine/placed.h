@@ -51,23 +51,28 @@ inline Needs needs(const SessionOptions& options,
   return needs;
 }
 
-// A session with `room` beside what the process holds. The process grows from one session to the
-// next, most of all under sanitizers: where that takes so much of the room that the rest is too
-// little, the next attempt has just so much more.
+// A session with `room` beside what the process holds. What the process holds changes from one
+// session to the next, most of all under sanitizers: where that leaves too little, or more than was
+// asked for, the next attempt has just the difference more or less.
 inline std::unique_ptr<Session> placed(SessionOptions options, uint64_t room,
                                        const std::function<RunShape(const Session&)>& shape) {
+  constexpr uint64_t kStep = 64 * KiB;
+  uint64_t more = 0, less = 0;
   for (int attempt = 0; attempt < 20; ++attempt) {
     malloc_trim(0);  // a session gives back what the one before has freed, and then it is room
-    options.memory = std::to_string(process_rss() + room);
+    options.memory = std::to_string(process_rss() + room + more - std::min(room + more, less));
     auto session = std::make_unique<Session>(options);
     try {
       session->place(shape(*session));
-      return session;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::no_fit) throw;
       const uint64_t needed = session->smallest(shape(*session)).needed();
-      room += needed - std::min(needed, session->budget());
+      more += needed - std::min(needed, session->budget());
+      continue;
     }
+    const uint64_t beside = session->budget() - session->memory_plan().runtime;
+    if (beside <= room + more + kStep) return session;
+    less += beside - room - more;
   }
   throw std::runtime_error("no budget is enough");
 }

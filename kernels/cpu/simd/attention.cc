@@ -65,6 +65,17 @@ std::byte* decode_keys(DType stored, DType taken, const std::byte* cells, int64_
 
 }  // namespace
 
+void Partition::locate() {
+  const int64_t key = job.key_dim * element_bytes(job.dtype);
+  const int64_t value = job.value_row * element_bytes(job.dtype);
+  if (key != value) value_at = value_places;
+  each_block([&](int64_t k, int64_t count, int64_t base, int64_t offset) {
+    for (int64_t i = 0; i < count; ++i) key_at[k + i] = base + (offset + i) * key;
+    if (key == value) return;
+    for (int64_t i = 0; i < count; ++i) value_places[k + i] = base + (offset + i) * value;
+  });
+}
+
 std::byte* key_panel(const Partition& p, int64_t first, int64_t count, std::byte* out) {
   const AttentionJob& job = p.job;
   const DType taken = key_cells(p);

@@ -75,16 +75,7 @@ struct Partition {
     }
   }
 
-  void locate() {
-    const int64_t key = job.key_dim * element_bytes(job.dtype);
-    const int64_t value = job.value_row * element_bytes(job.dtype);
-    if (key != value) value_at = value_places;
-    each_block([&](int64_t k, int64_t count, int64_t base, int64_t offset) {
-      for (int64_t i = 0; i < count; ++i) key_at[k + i] = base + (offset + i) * key;
-      if (key == value) return;
-      for (int64_t i = 0; i < count; ++i) value_places[k + i] = base + (offset + i) * value;
-    });
-  }
+  void locate();  // key_at and value_at
 
   // Scales of the keys or values.
   void copy_scales(const std::byte* scales, float same, float* to) const {

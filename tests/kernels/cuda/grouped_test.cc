@@ -150,6 +150,16 @@ TEST(CudaGrouped, EncodesAsTheReference) {
       encode(Plane::zeros, gptq_type(bits), layer.qzeros, 4);
       encode(Plane::scales, DType::f16, layer.scales, 4);
       EXPECT_TRUE(to.equals(expected.weight)) << bits << " bits";
+
+      DeviceGroups from_rows(expected.weight.format, 64, 128);
+      args = {.stored = DType::grouped_row, .rows = 64, .to = from_rows.weight};
+      const std::vector<std::byte> rows = test::grouped_rows(expected.weight);
+      Buffer<std::byte> memory(rows.size());
+      args.source = on_device(memory, rows);
+      args.source_stride = std::ssize(rows) / 64;
+      cuda::encode_grouped(args, stream());
+      test::stream();
+      EXPECT_TRUE(from_rows.equals(expected.weight)) << bits << " bits, by rows";
     }
   }
 }
