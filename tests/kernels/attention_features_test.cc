@@ -61,6 +61,7 @@ TEST_P(AttentionFeatures, EqualTheReferenceForAllHeadSizesAndTypes) {
   Random random("AttentionFeatures.EqualTheReferenceForAllHeadSizesAndTypes");
   for (int64_t head_dim : kHeadSizes) {
     for (int bits = 0; bits < 32; ++bits) {
+      if (test::leaves_out(random)) continue;
       const DType dtype = kTypes[random.between(bits < 16 ? 0 : 2, 3)];
       const int64_t context = random.between(1, bits == 7 || bits == 31 ? 700 : 60);
       const int64_t rows = random.between(1, std::min<int64_t>(context, 8));
@@ -78,6 +79,7 @@ TEST_P(AttentionFeatures, ARowDoesNotDependOnChunkingOrThreads) {
   if (GetParam().isa == Isa::reference) GTEST_SKIP() << "computes one row after the other, alone";
   Random random("AttentionFeatures.ARowDoesNotDependOnChunkingOrThreads");
   for (int bits = 0; bits < 32; ++bits) {
+    if (test::leaves_out(random)) continue;
     const DType dtype = kTypes[random.between(bits < 16 ? 0 : 2, 3)];
     const int64_t context = random.between(500, 1100), rows = random.between(3, 40);
     const AttentionShape shape = random_shape(kHeadSizes[random.between(0, 5)], random);

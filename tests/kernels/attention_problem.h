@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/kernels/backend.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice::test {
 

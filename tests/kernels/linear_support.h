@@ -6,6 +6,7 @@
 
 #include "quant/float8.h"
 #include "tests/kernels/backend.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice::test {
 

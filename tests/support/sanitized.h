@@ -1,6 +1,8 @@
 // What tests leave out where sanitizers make it too slow.
 #pragma once
 
+#include "tests/support/random.h"
+
 namespace sluice::test {
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -10,5 +12,9 @@ inline constexpr bool kSanitized = false;
 #endif
 inline constexpr const char* kEmulatedTooSlow =
     "many emulated kernels take minutes under the sanitizers; the plain build runs them";
+
+// Whether to leave out one of many cases that take the same way: three of four of a sanitized
+// build, which looks for what all of them would show. Other builds leave out none.
+inline bool leaves_out(Random& random) { return kSanitized && random.between(0, 3) != 0; }
 
 }  // namespace sluice::test
