@@ -74,8 +74,8 @@ const Tokenizer& Checkpoint::need_tokenizer() const {
 void Checkpoint::check_same_model(const Checkpoint& other) const {
   if (without_names(other.model_.files.config) == without_names(model_.files.config)) return;
   fail(ErrorKind::refused,
-       "{}: its config.json says another model than {} is; only weights of the same model can take "
-       "their place",
+       "{}: its config says another model than {} is; only weights of the same model can take their "
+       "place",
        other.path_.string(), path_.string());
 }
 

@@ -71,7 +71,7 @@ bool has_shape(const Shape& stored, const Shape& expected) {
 }
 
 // Empty when the stored tensor can be what its pieces make of it.
-std::string fault_of(const Binding& binding, const Claims& claims) {
+std::string fault_of(const Binding& binding, const Claims& claims, const ModelFiles& files) {
   const io::StoredTensor* stored = claims.stored;
   const Shape expected = expected_of(binding, claims).shape;
   if (stored == nullptr)
@@ -84,8 +84,8 @@ std::string fault_of(const Binding& binding, const Claims& claims) {
   }
   if (has_shape(stored->shape, expected)) return {};
   bool exchanged = expected.size() == 2 && stored->shape == Shape{expected[1], expected[0]};
-  return fmt::format("{} has shape {}, but config.json asks for {}{}", claims.source,
-                     stored->shape.str(), expected.str(),
+  return fmt::format("{} has shape {}, but {} asks for {}{}", claims.source, stored->shape.str(),
+                     files.config_name, expected.str(),
                      exchanged ? " (its dimensions are exchanged)" : "");
 }
 
@@ -124,7 +124,7 @@ std::vector<Interval> intervals_of(const Binding& binding, std::span<const uint3
 // Empty when the pieces of one matrix, or vector, have each of its outputs once.
 std::string cover_fault(const Binding& binding, const Claims& claims,
                         std::span<const uint32_t> claimed, int64_t outputs,
-                        std::string_view architecture) {
+                        const ModelFiles& files) {
   auto path = [&](uint32_t t) { return binding.params[binding.tensors[t].param]->path; };
   std::optional<int64_t> index = piece_of(binding, claimed.front()).view.index;
   std::string name =
@@ -137,15 +137,15 @@ std::string cover_fault(const Binding& binding, const Claims& claims,
       return fmt::format("{} is claimed by both {} and {}", name, path(before.tensor),
                          path(next.tensor));
     if (next.begin > before.end)
-      return fmt::format("outputs {} to {} of {} are not part of a {} with this config.json",
-                         before.end, next.begin - 1, name, architecture);
+      return fmt::format("outputs {} to {} of {} are not part of a {} with this {}", before.end,
+                         next.begin - 1, name, files.architecture, files.config_name);
     before = next;
   }
   return {};
 }
 
 // Every fault of a tensor's pieces together, once its shape is right.
-void add_cover_faults(const Binding& binding, Claims& claims, std::string_view architecture,
+void add_cover_faults(const Binding& binding, Claims& claims, const ModelFiles& files,
                       std::vector<std::string>& faults) {
   auto form = [&](uint32_t t) {
     const Piece& p = piece_of(binding, t);
@@ -166,10 +166,10 @@ void add_cover_faults(const Binding& binding, Claims& claims, std::string_view a
   for (auto at = all.begin(); at != all.end();) {
     auto end = std::find_if(at, all.end(), [&](uint32_t t) { return index(t) != index(*at); });
     if (index(*at) != next)
-      faults.push_back(fmt::format("{}[{}] is not part of a {} with this config.json",
-                                   claims.source, next, architecture));
+      faults.push_back(fmt::format("{}[{}] is not part of a {} with this {}", claims.source, next,
+                                   files.architecture, files.config_name));
     next = index(*at) + 1;
-    std::string fault = cover_fault(binding, claims, {at, end}, expected.outputs, architecture);
+    std::string fault = cover_fault(binding, claims, {at, end}, expected.outputs, files);
     if (!fault.empty()) faults.push_back(std::move(fault));
     at = end;
   }
@@ -205,8 +205,8 @@ void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const a
     if (known) {
       binding.ignored.push_back(t.name);
     } else {
-      faults.push_back(fmt::format("{} is not part of a {} with this config.json", t.name,
-                                   model.files.architecture));
+      faults.push_back(fmt::format("{} is not part of a {} with this {}", t.name,
+                                   model.files.architecture, model.files.config_name));
     }
   }
 }
@@ -256,17 +256,17 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
     });
   }
   for (Claims& c : claims) {
-    if (std::string fault = fault_of(binding, c); !fault.empty()) {
+    if (std::string fault = fault_of(binding, c, model.files); !fault.empty()) {
       faults.push_back(std::move(fault));
     } else {
-      add_cover_faults(binding, c, model.files.architecture, faults);
+      add_cover_faults(binding, c, model.files, faults);
     }
   }
   auto is_claimed = [&](const std::string& name) {
     return claimed.contains(name) || gptq.claims(name);
   };
   add_unclaimed(model, index, is_claimed, binding, faults);
-  if (!faults.empty()) refuse("the checkpoint does not fit config.json", faults);
+  if (!faults.empty()) refuse("the checkpoint does not fit " + model.files.config_name, faults);
   gptq.finish();
   return binding;
 }
