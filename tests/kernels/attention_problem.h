@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "tests/kernels/backend.h"
-#include "tests/support/sanitized.h"
 
 namespace sluice::test {
 

@@ -6,7 +6,6 @@
 
 #include "quant/float8.h"
 #include "tests/kernels/backend.h"
-#include "tests/support/sanitized.h"
 
 namespace sluice::test {
 
