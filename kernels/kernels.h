@@ -14,6 +14,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "kernels/kv_cache.h"
+#include "kernels/state_cache.h"
 #include "quant/encode.h"
 #include "quant/format.h"
 #include "src/base/tensor.h"
@@ -38,6 +40,8 @@ enum class Activation : uint8_t {
   relu,
   relu_squared,  // relu(x)^2
   xielu,         // arXiv:2411.13010, with kXieluValues values of the layer
+  sigmoid,
+  identity,
 };
 // alpha_p and alpha_n, of which softplus is taken, beta and eps.
 inline constexpr int64_t kXieluValues = 4;
@@ -119,6 +123,53 @@ struct AttentionParams {
 inline int64_t first_attended(const AttentionParams& p, int64_t position) {
   return first_attended(p.window, p.chunk, position);
 }
+
+// A mixer's states of a step's sequences. Each has a chunk of rows and, in each of the groups, a
+// block that is a page of its state. States at position 0 are zeros, whatever the pages hold.
+struct StateRows {
+  StateCache cache;
+  std::span<const KvRows> groups;  // of its pages, in order
+};
+
+// A row of the state of a chunk's sequence, where the pages are the host's.
+inline float* state_row(const StateRows& state, size_t chunk, int64_t row) {
+  const StateCache& c = state.cache;
+  const KvRows& group = state.groups[static_cast<size_t>(state_page(c, row))];
+  std::byte* page = c.pages + group.chunks[chunk].block_table[0] * c.page_bytes;
+  return reinterpret_cast<float*>(page) + state_offset(c, row);
+}
+
+// A causal convolution of each column by itself.
+struct ConvParams {
+  const float* weight = nullptr;  // [cols][width] in the device's memory, of the oldest input first
+  const float* bias = nullptr;    // [cols] or null: none
+  int64_t width = 0;              // inputs of an output, from 2 to kMostConvWidth
+  bool silu = false;              // what comes out is silu of it
+};
+inline constexpr int64_t kMostConvWidth = 16;
+
+// How much of a head's state is left after a token: exp(-exp(log_rate) step), where
+// step = clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464).
+struct DecayParams {
+  const float* log_rates = nullptr;  // [heads] in the device's memory, as the bias
+  const float* bias = nullptr;       // [heads]
+  float least = 0;
+  float most = std::numeric_limits<float>::infinity();
+};
+
+// What a recurrence reads of each row; key_heads divide the heads, and serve as many neighbours.
+struct ScanInputs {
+  Tensor queries;  // [n, key_heads * key_dim]
+  Tensor keys;     // the same
+  Tensor values;   // [n, heads * value_dim]
+  Tensor decays;   // [n, heads], a
+  Tensor steps;    // [n, heads], b
+};
+struct ScanParams {
+  int64_t key_dim = 0;
+  bool delta = false;           // what the state gives for the key is taken from the value
+  const float* skip = nullptr;  // [heads], in the device's memory, by which values go on; or null
+};
 
 // A token of a row of logits.
 struct TokenLogit {
@@ -212,6 +263,25 @@ class Kernels {
   // x *= factor, and by *by, where that is not null: it is in the device's memory.
   virtual void scale(Tensor x, float factor, const float* by) const = 0;
 
+  // y[t] = bias + the sum over j < width of weight[j] x[t - (width - 1) + j], from the oldest on,
+  // where x before a chunk's first row is the state [width - 1][cols], which becomes the chunk's
+  // last inputs. y may be x.
+  virtual void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
+                           Tensor y) const = 0;
+
+  // steps [n, heads] become what DecayParams calls so, and decays what is left; of one matrix in
+  // both places, what is left.
+  virtual void decay(Tensor steps, const DecayParams& params, Tensor decays) const = 0;
+
+  // A recurrence of each head over the rows of each sequence, token by token, from its state S
+  // [heads][key_dim][value_dim], which it brings forward, all in float32:
+  //   S = a S;  S += k (b (v - S^T k))^T with `delta`, else S += k (b v)^T;  out = S^T q + skip v
+  // (gated delta rule: arXiv:2412.06464; state-space duality, where k is B, q is C and v is x:
+  // arXiv:2405.21060). Chunks, batches and threads change no bit. out [n, heads * value_dim] may be
+  // the values.
+  virtual void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
+                    Tensor out) const = 0;
+
   // x = cap * tanh(x / cap)
   virtual void soft_cap(Tensor x, float cap) const = 0;
 
@@ -264,7 +334,8 @@ struct WorkspaceNeeds {
   int64_t max_cols = 0;  // of a linear layer's input
   int64_t key_dim = 0;   // elements of a KV head, the most of all layers
   int64_t value_dim = 0;
-  bool grouped = false;  // some weights are grouped codes or blocks (quant/groups.h)
+  int64_t state_keys = 0;  // rows of a head's state, the most of all layers; 0: there are none
+  bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
   // Not used by the CPU, whose scratch does not depend on the context:
   int64_t heads = 0;        // of queries
   bool alibi = false;       // with slopes for these

@@ -7,13 +7,15 @@
 #include <optional>
 
 #include "kernels/kv_cache.h"
+#include "kernels/state_cache.h"
 
 namespace sluice {
 
 enum class KvKind : uint8_t {
   tokens,  // a key and a value of each token
   latent,  // a key of each token, whose beginning is its value (MLA)
-  state,   // one matrix a head, float32, that each token changes (linear attention, Mamba)
+  state,   // one matrix a head, float32, that each token changes (linear attention, Mamba), or
+           // the last inputs of a convolution
 };
 
 // One rank's share. A layer may have several specs, such as latent keys and an indexer's, or
@@ -63,10 +65,11 @@ struct KvGroup {
 };
 
 // Where a layer's cache is: its group's blocks, and the layer's place in them. Of a state `cache`
-// has no meaning.
+// has no meaning, and its pages are blocks of so many groups, from `group` on.
 struct LayerKv {
   size_t group = 0;
-  KvCache cache;
+  KvCache cache = {};
+  StateCache state = {};
 };
 
 }  // namespace sluice

@@ -44,6 +44,27 @@ void check_cache(const KvCache& cache) {
         "latent values are the beginnings of their keys");
 }
 
+void check_state(const StateRows& state, int64_t rows) {
+  const StateCache& c = state.cache;
+  check(c.pages != nullptr && c.rows > 0 && c.cols > 0, "a state has storage and a shape");
+  check(c.page_rows > 0 && c.first_row >= 0 && c.first_row < c.page_rows &&
+            c.page_rows * c.cols * static_cast<int64_t>(sizeof(float)) <= c.page_bytes,
+        "a page has whole rows of a state");
+  check(std::ssize(state.groups) == state_pages(c), "a group for each page of a state");
+  for (const KvRows& group : state.groups) {
+    check(group.chunks.size() == state.groups.front().chunks.size(), "each group has all chunks");
+    int64_t next = 0;
+    for (const SequenceChunk& chunk : group.chunks) {
+      check(chunk.first_row == next && chunk.rows > 0, "chunks cover the rows in order");
+      next += chunk.rows;
+      check(chunk.block_table.size() == 1 && chunk.block_table[0] >= 0 &&
+                chunk.block_table[0] < c.blocks,
+            "a sequence has one block of a state's group");
+    }
+    check(next == rows, "chunks cover the rows");
+  }
+}
+
 }  // namespace
 
 void check_embed(const Weight& table, std::span<const int32_t> ids, const Tensor& out) {
@@ -140,6 +161,37 @@ void check_sum_squares(const Tensor& x, const Tensor& sums) {
   check_activations(x);
   check_activations(sums);
   check(sums.rows == x.rows && sums.cols == 1, "sum_squares: a sum for each row");
+}
+
+void check_causal_conv(const Tensor& x, const ConvParams& params, const StateRows& state,
+                       const Tensor& y) {
+  check_same_shape(x, y);
+  check_state(state, x.rows);
+  check(params.weight != nullptr && params.width >= 2 && params.width <= kMostConvWidth,
+        "causal_conv: a weight of a width that kernels have");
+  check(state.cache.rows == params.width - 1 && state.cache.cols == x.cols,
+        "causal_conv: the state has the last inputs");
+}
+
+void check_decay(const Tensor& steps, const DecayParams& params, const Tensor& decays) {
+  check_same_shape(steps, decays);
+  check(params.log_rates != nullptr && params.bias != nullptr && params.least <= params.most,
+        "decay: rates and bias of each head, and limits");
+}
+
+void check_scan(const ScanInputs& in, const ScanParams& params, const StateRows& state,
+                const Tensor& out) {
+  check_same_shape(in.queries, in.keys);
+  check_same_shape(in.values, out);
+  check_same_shape(in.decays, in.steps);
+  check(in.keys.rows == out.rows && in.steps.rows == out.rows, "scan: as many rows of each");
+  check_state(state, out.rows);
+  const int64_t heads = in.steps.cols, d = params.key_dim;
+  check(heads > 0 && d > 0 && in.keys.cols > 0 && in.keys.cols % d == 0 &&
+            heads % (in.keys.cols / d) == 0,
+        "scan: whole heads of keys, each for as many heads");
+  check(out.cols == heads * state.cache.cols && state.cache.rows == heads * d,
+        "scan: the state has a matrix for each head");
 }
 
 void check_soft_cap(const Tensor& x, float cap) {

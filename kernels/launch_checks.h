@@ -20,6 +20,11 @@ void check_paged_attention(const Tensor& q, const KvCache& cache,
 // float32 matrices of one shape: residual adds.
 void check_same_shape(const Tensor& a, const Tensor& b);
 void check_sum_squares(const Tensor& x, const Tensor& sums);
+void check_causal_conv(const Tensor& x, const ConvParams& params, const StateRows& state,
+                       const Tensor& y);
+void check_decay(const Tensor& steps, const DecayParams& params, const Tensor& decays);
+void check_scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
+                const Tensor& out);
 void check_soft_cap(const Tensor& x, float cap);
 void check_activate(Activation activation, const float* values, const Tensor& x, const Tensor& up,
                     const Tensor& out);

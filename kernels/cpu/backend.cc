@@ -83,15 +83,11 @@ std::vector<KernelChoice> kernel_choices(Isa isa) {
   const bool tiles = set.isa == Isa::amx;
   // What has no tiles is avx512_bf16 there (kernels/cpu/amx/ops.h).
   const std::string_view rest = tiles ? "avx512_bf16" : set.name;
-  return {{"linear, bf16 weights", set.name},
-          {"linear, fp8 weights", set.name},
-          {"linear, int8 weights", set.name},
-          {"linear, f32 and f16 weights", rest},
-          {"linear, grouped and GGUF blocks", rest},
-          {"attention, bf16 and fp8 caches", set.name},
-          {"attention, f32 caches", rest},
-          {"norms and element-wise", rest},
-          {"encoding", rest}};
+  return {{"linear, bf16 weights", set.name},        {"linear, fp8 weights", set.name},
+          {"linear, int8 weights", set.name},        {"linear, f32 and f16 weights", rest},
+          {"linear, grouped and GGUF blocks", rest}, {"attention, bf16 and fp8 caches", set.name},
+          {"attention, f32 caches", rest},           {"norms and element-wise", rest},
+          {"convolutions and recurrences", rest},    {"encoding", rest}};
 }
 
 uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
@@ -100,7 +96,7 @@ uint64_t cpu_workspace_bytes(const WorkspaceNeeds& needs, int threads) {
   return static_cast<uint64_t>(
       std::max({linear_workspace(needs.max_rows, needs.max_cols, threads), grouped,
                 attention_workspace(needs.key_dim, needs.value_dim, threads),
-                norm_workspace(needs.max_cols)}));
+                norm_workspace(needs.max_cols), scan_workspace(needs.state_keys, threads)}));
 }
 
 std::unique_ptr<Kernels> make_cpu_kernels(Isa isa, Compute compute, ThreadPool& pool,

@@ -31,6 +31,11 @@ class CpuKernels final : public Kernels {
                 Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;
+  void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
+                   Tensor y) const override;
+  void decay(Tensor steps, const DecayParams& params, Tensor decays) const override;
+  void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
+            Tensor out) const override;
   void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;
@@ -67,6 +72,7 @@ int64_t linear_workspace(int64_t rows, int64_t cols, int threads);
 int64_t grouped_workspace(int64_t rows, int64_t cols, int threads);
 int64_t attention_workspace(int64_t key_dim, int64_t value_dim, int threads);
 int64_t norm_workspace(int64_t cols);
+int64_t scan_workspace(int64_t state_keys, int threads);
 
 template <class Body>
 void CpuKernels::for_rows(const Tensor& x, Body&& body) const {

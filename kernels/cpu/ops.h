@@ -264,6 +264,46 @@ constexpr int64_t grouped_scratch_bytes(int64_t rows) {
   return kGroupedCols * 32 + kGroupedCols / 16 * 2 * 64 + 2 * 64 * rows;
 }
 
+// Some columns of one chunk of a causal convolution. y may be x.
+struct ConvJob {
+  const float* x = nullptr;  // row 0
+  int64_t x_stride = 0;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const float* weight = nullptr;  // [cols][width]
+  const float* bias = nullptr;    // [cols] or null
+  int64_t width = 0;              // at most kMostConvWidth
+  bool silu = false;
+  bool fresh = false;              // the inputs before are zeros
+  float* const* inputs = nullptr;  // [width - 1], of each the row of the state, of these columns
+};
+
+// Some columns of a head's recurrence over one chunk, at most kScanColumns. out may be the values.
+struct ScanJob {
+  const float* queries = nullptr;  // of row 0, the head's
+  const float* keys = nullptr;
+  int64_t key_stride = 0;  // from row to row, of both
+  int64_t query_stride = 0;
+  const float* values = nullptr;  // of row 0, the columns
+  int64_t value_stride = 0;
+  const float* decays = nullptr;  // of row 0, the head's
+  const float* steps = nullptr;
+  int64_t decay_stride = 0;
+  int64_t step_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  float* state = nullptr;  // [key_dim][state_stride]
+  int64_t state_stride = 0;
+  int64_t key_dim = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  bool delta = false;
+  float skip = 0;
+};
+inline constexpr int64_t kScanColumns = 64;
+
 struct Ops {
   const char* name;
   Units bf16_units;       // how x is packed where it is rounded to bf16
@@ -294,6 +334,8 @@ struct Ops {
   void (*add)(float* x, const float* y, int64_t count);
   void (*scale)(float* x, float factor, int64_t count);
   void (*soft_cap)(float* x, float cap, int64_t count);
+  void (*causal_conv)(const ConvJob& job);
+  void (*scan)(const ScanJob& job);
   // activation(x) * up, or where `up` is null, activation(x).
   void (*activate)(const ActivationJob& job, const float* x, const float* up, int64_t count,
                    float* out);

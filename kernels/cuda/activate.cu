@@ -27,6 +27,8 @@ __device__ float activated(const float* values, float x) {
   }
   if constexpr (kActivation == Activation::relu_squared) return x > 0 ? x * x : 0;
   if constexpr (kActivation == Activation::xielu) return xielu(values, x);
+  if constexpr (kActivation == Activation::sigmoid) return 1 / (1 + expf(-x));
+  if constexpr (kActivation == Activation::identity) return x;
   return x > 0 ? x : 0;
 }
 
@@ -89,6 +91,10 @@ void activate(Activation activation, const float* values, Tensor x, Tensor up, T
       return launch_activate<Activation::relu_squared>(values, x, up, out, stream);
     case Activation::xielu:
       return launch_activate<Activation::xielu>(values, x, up, out, stream);
+    case Activation::sigmoid:
+      return launch_activate<Activation::sigmoid>(values, x, up, out, stream);
+    case Activation::identity:
+      return launch_activate<Activation::identity>(values, x, up, out, stream);
   }
 }
 

@@ -161,6 +161,41 @@ void CudaKernels::scale(Tensor x, float factor, const float* by) const {
 
 void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }
 
+namespace {
+
+// Prompts are known by their chunks, other rows by themselves, so that steps of as many rows are
+// the same launches.
+StateChunks state_chunks(const StateRows& state) {
+  const KvRows& first = state.groups.front();
+  check(first.on_device != nullptr, "states of rows that upload() has made");
+  StateChunks chunks{.tables = first.on_device->tables,
+                     .sequences = first.on_device->sequences,
+                     .positions = first.on_device->positions};
+  if (state.groups.size() > 1) chunks.second = state.groups[1].on_device->sequences;
+  const bool prompts = std::ranges::any_of(
+      first.chunks, [](const SequenceChunk& c) { return c.rows >= kPrefillRows; });
+  if (!prompts) return chunks;
+  chunks.chunks = first.on_device->chunks;
+  chunks.count = std::ssize(first.chunks);
+  return chunks;
+}
+
+}  // namespace
+
+void CudaKernels::causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
+                              Tensor y) const {
+  cuda::causal_conv(x, params, state, state_chunks(state), y, stream_.handle());
+}
+
+void CudaKernels::decay(Tensor steps, const DecayParams& params, Tensor decays) const {
+  cuda::decay(steps, params, decays, stream_.handle());
+}
+
+void CudaKernels::scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
+                       Tensor out) const {
+  cuda::scan(inputs, params, state, state_chunks(state), out, stream_.handle());
+}
+
 void CudaKernels::sum_squares(Tensor x, Tensor sums) const {
   cuda::sum_squares(x, sums, stream_.handle());
 }

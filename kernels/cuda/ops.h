@@ -116,4 +116,23 @@ void attention_prefill(Tensor q, const KvCache& cache, const BlockTables& tables
                        const PrefillChunk* chunks, int64_t count, int64_t longest,
                        const AttentionSettings& settings, Tensor out, Stream stream);
 
+// ---- states
+
+// Where the states of a step's sequences are: a block of each of their pages. A chunk's rows are
+// known from `chunks`, or without these from `sequences`, in which each has a number of its own.
+struct StateChunks {
+  const int32_t* tables = nullptr;
+  const int32_t* sequences = nullptr;  // [rows]: where in `tables` the first page's block is
+  const int32_t* second = nullptr;     // [rows]: where the second page's is; null: there is none
+  const int32_t* positions = nullptr;  // [rows]
+  const PrefillChunk* chunks = nullptr;
+  int64_t count = 0;  // chunks, where they are given
+};
+
+void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
+                 const StateChunks& chunks, Tensor y, Stream stream);
+void decay(Tensor steps, const DecayParams& params, Tensor decays, Stream stream);
+void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
+          const StateChunks& chunks, Tensor out, Stream stream);
+
 }  // namespace sluice::cuda

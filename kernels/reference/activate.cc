@@ -31,6 +31,10 @@ double activated(Activation activation, const float* values, double x) {
       return x > 0 ? x * x : 0;
     case Activation::xielu:
       return xielu(values, x);
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::identity:
+      return x;
   }
   return x;
 }

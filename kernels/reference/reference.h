@@ -26,6 +26,11 @@ class ReferenceKernels final : public Kernels {
                 Tensor out) const override;
   void add(Tensor x, Tensor y) const override;
   void scale(Tensor x, float factor, const float* by) const override;
+  void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
+                   Tensor y) const override;
+  void decay(Tensor steps, const DecayParams& params, Tensor decays) const override;
+  void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
+            Tensor out) const override;
   void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;

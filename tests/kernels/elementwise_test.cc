@@ -276,8 +276,9 @@ TEST_P(Elementwise, ActivationsEqualTheirDefinition) {
   Random random("Elementwise.ActivationsEqualTheirDefinition");
   Backend reference(Isa::reference, Compute::bf16, {}), backend(GetParam(), Compute::bf16, {}, 2);
   const std::vector<float> of_xielu{0.4f, -0.7f, 0.5f, -1e-6f};
-  for (Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh,
-                                Activation::relu, Activation::relu_squared, Activation::xielu}) {
+  for (Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
+        Activation::relu_squared, Activation::xielu, Activation::sigmoid, Activation::identity}) {
     const int64_t n = random.between(1, 9), cols = random.between(20, 100);
     Matrix gate = Matrix::random(n, cols, random, 4), up = Matrix::random(n, cols, random);
     const float* values = activation == Activation::xielu ? of_xielu.data() : nullptr;

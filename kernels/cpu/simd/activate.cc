@@ -1,11 +1,9 @@
 #include "kernels/cpu/simd/functions.h"
-#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/silu.h"
 #include "kernels/kernels.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
-
-Vf silu(Vf x) { return x / (1.0f + exp(-x)); }
 
 // 0.5 x (1 + erf(x / sqrt 2)) = x (1 - q) above zero and x q below, q = 0.5 erfc(|x| / sqrt 2).
 // erfc within 1.5e-7: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
@@ -73,6 +71,10 @@ void activate(const ActivationJob& job, const float* x, const float* up, int64_t
       return with([](Vf v) { return relu_squared(v); });
     case Activation::xielu:
       return with([&](Vf v) { return xielu(job.xielu, v); });
+    case Activation::sigmoid:
+      return with([](Vf v) { return 1.0f / (1.0f + exp(-v)); });
+    case Activation::identity:
+      return with([](Vf v) { return v; });
   }
 }
 

@@ -35,6 +35,8 @@ constexpr Ops vector_ops(const char* name) {
       .add = add,
       .scale = scale,
       .soft_cap = soft_cap,
+      .causal_conv = causal_conv,
+      .scan = scan,
       .activate = activate,
       .rope = rope,
       .rope_neighbours = rope_neighbours,

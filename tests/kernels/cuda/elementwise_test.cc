@@ -245,8 +245,9 @@ TEST(CudaElementwise, ActivationsEqualTheReference) {
   Random random("CudaElementwise.ActivationsEqualTheReference");
   const std::vector<float> of_xielu{0.4f, -0.7f, 0.5f, -1e-6f};
   Buffer<float> device_values(of_xielu);
-  for (Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh,
-                                Activation::relu, Activation::relu_squared, Activation::xielu}) {
+  for (Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
+        Activation::relu_squared, Activation::xielu, Activation::sigmoid, Activation::identity}) {
     const bool learned = activation == Activation::xielu;
     const float* values = learned ? of_xielu.data() : nullptr;
     const float* on_device = learned ? device_values.data() : nullptr;

@@ -1,0 +1,248 @@
+// Convolutions and recurrences: against the reference, against float64 by their definition, and the
+// same bits however a sequence is divided.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/kernels/backend.h"
+#include "tests/kernels/state_problem.h"
+
+namespace sluice {
+namespace {
+
+using test::Backend;
+using test::Matrix;
+using test::Random;
+using test::StateStep;
+
+class States : public test::EveryIsa {};
+
+std::vector<float> random_floats(size_t count, Random& random, float sigma = 1) {
+  std::vector<float> all(count);
+  for (float& x : all) x = random.normal(sigma);
+  return all;
+}
+
+std::byte* bytes_of(std::vector<float>& floats) {
+  return reinterpret_cast<std::byte*>(floats.data());
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
+}
+
+struct ConvSize {
+  int64_t cols, width, page_rows, first_row;
+};
+
+TEST_P(States, ConvolutionsEqualTheReference) {
+  Random random("States.ConvolutionsEqualTheReference");
+  Backend reference(Isa::reference, Compute::f32, {});
+  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8}, 2);
+  for (const ConvSize& size : {ConvSize{1, 2, 1, 0},
+                               {17, 3, 4, 3},
+                               {300, 4, 2, 1},
+                               {random.between(1, 700), 5, 8, 2},
+                               {40, 16, 6, 5}}) {
+    SCOPED_TRACE(testing::Message() << size.cols << " columns, width " << size.width);
+    // New sequences and old ones, with fewer rows than the width, and more.
+    StateStep step(test::state_cache(size.width - 1, size.cols, size.page_rows, size.first_row),
+                   {{1, 7}, {30, 0}, {2, 0}, {1, 0}, {9, 40}});
+    std::vector<float> state = random_floats(step.floats(), random), expected_state = state;
+    std::vector<float> weight = random_floats(static_cast<size_t>(size.cols * size.width), random);
+    std::vector<float> bias = random_floats(static_cast<size_t>(size.cols), random);
+    for (bool silu : {false, true}) {
+      const ConvParams params{.weight = weight.data(),
+                              .bias = silu ? bias.data() : nullptr,
+                              .width = size.width,
+                              .silu = silu};
+      Matrix x = Matrix::random(step.rows(), size.cols, random), y(step.rows(), size.cols);
+      Matrix expected = y;
+      reference->causal_conv(x.tensor(), params, step.in(bytes_of(expected_state)),
+                             expected.tensor());
+      backend->causal_conv(x.tensor(), params, step.in(bytes_of(state)), y.tensor());
+      test::expect_near(y, expected, 2e-5F, 1e-5F);
+      EXPECT_EQ(state, expected_state);
+      std::vector<float> again = random_floats(step.floats(), random), other = again;
+      backend->causal_conv(x.tensor(), params, step.in(bytes_of(again)), y.tensor());
+      backend->causal_conv(x.tensor(), params, step.in(bytes_of(other)), x.tensor());  // in place
+      EXPECT_TRUE(same_bits(x, y));
+      EXPECT_EQ(again, other);
+    }
+  }
+}
+
+// By its definition: y[t] = b + sum of w[j] x[t - 2 + j].
+TEST_P(States, AConvolutionOfThree) {
+  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8});
+  StateStep step(test::state_cache(2, 1, 2, 0), {{3, 0}});
+  std::vector<float> state(step.floats(), 99), weight{100, 10, 1}, bias{0.5F};
+  Matrix x(3, 1), y(3, 1);
+  for (int64_t r = 0; r < 3; ++r) x.at(r, 0) = static_cast<float>(r + 1);
+  backend->causal_conv(x.tensor(), {.weight = weight.data(), .bias = bias.data(), .width = 3},
+                       step.in(bytes_of(state)), y.tensor());
+  EXPECT_EQ(y.at(0, 0), 1.5F);
+  EXPECT_EQ(y.at(1, 0), 12.5F);
+  EXPECT_EQ(y.at(2, 0), 123.5F);
+  EXPECT_EQ(state[0], 2);
+  EXPECT_EQ(state[1], 3);
+}
+
+TEST_P(States, DecaysEqualTheReference) {
+  Random random("States.DecaysEqualTheReference");
+  Backend reference(Isa::reference, Compute::f32, {});
+  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8}, 2);
+  const int64_t heads = random.between(1, 40);
+  const std::vector<float> rates = random_floats(static_cast<size_t>(heads), random);
+  const std::vector<float> bias = random_floats(static_cast<size_t>(heads), random, 3);
+  for (float most : {1.5F, std::numeric_limits<float>::infinity()}) {
+    const DecayParams params{
+        .log_rates = rates.data(), .bias = bias.data(), .least = 0.01F, .most = most};
+    Matrix steps = Matrix::random(7, heads, random, 10), expected_steps = steps;
+    Matrix decays(7, heads), expected(7, heads);
+    Matrix alone = steps;
+    reference->decay(expected_steps.tensor(), params, expected.tensor());
+    backend->decay(steps.tensor(), params, decays.tensor());
+    test::expect_near(steps, expected_steps, 1e-6F, 1e-6F);
+    test::expect_near(decays, expected, 1e-6F, 1e-5F);
+    backend->decay(alone.tensor(), params, alone.tensor());
+    EXPECT_TRUE(same_bits(alone, decays));
+  }
+}
+
+struct ScanSize {
+  int64_t key_heads, heads, key_dim, value_dim, page_rows, first_row;
+};
+
+// Inputs as models have them: keys of length 1, decays and steps between 0 and 1.
+struct ScanProblem {
+  ScanProblem(const ScanSize& s, int64_t rows, Random& random)
+      : queries(Matrix::random(rows, s.key_heads * s.key_dim, random)),
+        keys(Matrix::random(rows, s.key_heads * s.key_dim, random)),
+        values(Matrix::random(rows, s.heads * s.value_dim, random)),
+        decays(rows, s.heads),
+        steps(rows, s.heads),
+        skip(random_floats(static_cast<size_t>(s.heads), random)) {
+    const float length = 1 / std::sqrt(static_cast<float>(s.key_dim));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < keys.cols(); ++c) keys.at(r, c) *= length;
+      for (int64_t h = 0; h < s.heads; ++h) {
+        decays.at(r, h) = static_cast<float>(random.uniform());
+        steps.at(r, h) = static_cast<float>(random.uniform());
+      }
+    }
+  }
+  ScanInputs inputs(int64_t row, int64_t rows) {
+    auto part = [&](Matrix& m) { return m.tensor().rows_from(row, rows); };
+    return {part(queries), part(keys), part(values), part(decays), part(steps)};
+  }
+  Matrix queries, keys, values, decays, steps;
+  std::vector<float> skip;
+};
+
+std::vector<ScanSize> scan_sizes(Random& random) {
+  return {{1, 1, 1, 1, 1, 0},
+          {2, 4, 16, 16, 32, 0},
+          {1, 3, 7, 70, 5, 2},
+          {2, 2, 5, 129, 100, 40},
+          {random.between(1, 3), 6, random.between(1, 40), random.between(1, 90), 11, 3}};
+}
+
+TEST_P(States, RecurrencesEqualTheReference) {
+  Random random("States.RecurrencesEqualTheReference");
+  Backend reference(Isa::reference, Compute::f32, {});
+  for (const ScanSize& s : scan_sizes(random)) {
+    SCOPED_TRACE(testing::Message() << s.heads << " heads of " << s.key_dim << ", " << s.value_dim);
+    Backend backend(GetParam(), Compute::f32,
+                    {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, 2);
+    StateStep step(test::state_cache(s.heads * s.key_dim, s.value_dim, s.page_rows, s.first_row),
+                   {{1, 3}, {20, 0}, {1, 0}, {5, 9}});
+    for (bool delta : {false, true}) {
+      ScanProblem problem(s, step.rows(), random);
+      std::vector<float> state = random_floats(step.floats(), random), expected_state = state;
+      const ScanParams params{
+          .key_dim = s.key_dim, .delta = delta, .skip = delta ? nullptr : problem.skip.data()};
+      const ScanInputs inputs = problem.inputs(0, step.rows());
+      Matrix out(step.rows(), s.heads * s.value_dim), expected = out;
+      reference->scan(inputs, params, step.in(bytes_of(expected_state)), expected.tensor());
+      backend->scan(inputs, params, step.in(bytes_of(state)), out.tensor());
+      test::expect_near(out, expected, 1e-4F, 1e-5F);
+      expect_near(state, expected_state, 1e-4F);
+      // In place, from other contents of what is new.
+      std::vector<float> once = random_floats(step.floats(), random), twice = once;
+      backend->scan(inputs, params, step.in(bytes_of(once)), out.tensor());
+      backend->scan(inputs, params, step.in(bytes_of(twice)), inputs.values);
+      EXPECT_TRUE(same_bits(problem.values, out));
+      EXPECT_EQ(once, twice);
+    }
+  }
+}
+
+// In float64, by the formula: S = a S; S += k (b (v - S^T k))^T; out = S^T q.
+TEST_P(States, TheDeltaRuleByItsDefinition) {
+  Random random("States.TheDeltaRuleByItsDefinition");
+  const ScanSize s{1, 1, 9, 18, 9, 0};
+  constexpr int64_t kRows = 50;
+  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim},
+                  1);
+  StateStep step(test::state_cache(s.key_dim, s.value_dim, s.page_rows, 0), {{kRows, 0}});
+  ScanProblem p(s, kRows, random);
+  std::vector<float> state(step.floats());
+  Matrix out(kRows, s.value_dim);
+  backend->scan(p.inputs(0, kRows), {.key_dim = s.key_dim, .delta = true}, step.in(bytes_of(state)),
+                out.tensor());
+  for (int64_t v = 0; v < s.value_dim; ++v) {
+    std::vector<double> exact(static_cast<size_t>(s.key_dim));
+    for (int64_t r = 0; r < kRows; ++r) {
+      double known = 0, result = 0;
+      for (int64_t k = 0; k < s.key_dim; ++k) {
+        exact[static_cast<size_t>(k)] *= p.decays.at(r, 0);
+        known += exact[static_cast<size_t>(k)] * p.keys.at(r, k);
+      }
+      for (int64_t k = 0; k < s.key_dim; ++k) {
+        exact[static_cast<size_t>(k)] +=
+            p.keys.at(r, k) * (p.steps.at(r, 0) * (p.values.at(r, v) - known));
+        result += exact[static_cast<size_t>(k)] * p.queries.at(r, k);
+      }
+      ASSERT_NEAR(out.at(r, v), result, 1e-5) << r;
+    }
+  }
+}
+
+// Token by token, in chunks, beside other sequences, by one thread or more.
+TEST_P(States, SameBitsHoweverASequenceIsDivided) {
+  Random random("States.SameBitsHoweverASequenceIsDivided");
+  const ScanSize s{2, 4, 12, 21, 17, 5};
+  constexpr int64_t kRows = 33;
+  const StateCache cache = test::state_cache(s.heads * s.key_dim, s.value_dim, 17, 5);
+  for (bool delta : {false, true}) {
+    ScanProblem problem(s, kRows, random);
+    const ScanParams params{.key_dim = s.key_dim, .delta = delta};
+    auto run = [&](int64_t most, int threads) {
+      Backend backend(GetParam(), Compute::f32,
+                      {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, threads);
+      Matrix out(kRows, s.heads * s.value_dim);
+      std::vector<float> state;
+      for (int64_t at = 0; at < kRows; at += most) {
+        const int64_t rows = std::min(most, kRows - at);
+        StateStep step(cache, {{rows, at}});
+        state.resize(step.floats(), 3);
+        backend->scan(problem.inputs(at, rows), params, step.in(bytes_of(state)),
+                      out.tensor().rows_from(at, rows));
+      }
+      return std::pair(out, state);
+    };
+    const auto [whole, last] = run(kRows, 1);
+    for (int64_t most : {1, 7, 16}) {
+      const auto [out, state] = run(most, 3);
+      EXPECT_TRUE(same_bits(out, whole)) << most;
+      EXPECT_EQ(state, last);
+    }
+  }
+}
+
+SLUICE_OVER_EVERY_ISA(States);
+
+}  // namespace
+}  // namespace sluice
