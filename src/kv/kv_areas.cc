@@ -12,7 +12,11 @@ KvAreas::KvAreas(const KvLayout& layout, int64_t pages, std::byte* memory,
     std::vector<LayerKv>& layer = layers_.emplace_back();
     for (size_t s = 0; s < layout.places[l].size(); ++s) {
       const KvPlace& place = layout.places[l][s];
-      LayerKv& kv = layer.emplace_back(LayerKv{place.group, layout.caches[l][s]});
+      LayerKv& kv =
+          layer.emplace_back(LayerKv{place.group, layout.caches[l][s], layout.states[l][s]});
+      kv.state.pages = memory;
+      kv.state.blocks = pages;
+      if (layout.groups[place.group].kind == KvKind::state) continue;
       kv.cache.blocks = pages;
       kv.cache.block_stride = static_cast<int64_t>(page_bytes_);
       kv.cache.keys = memory + static_cast<uint64_t>(place.area) * layout.area_bytes;

@@ -23,6 +23,10 @@ struct Kind {
 
 bool is_state(const KvSpec& spec) { return spec.kind == KvKind::state; }
 
+int64_t row_bytes(const KvSpec& state) {
+  return state.value_dim * static_cast<int64_t>(sizeof(float));
+}
+
 // Bytes of a layer's block of `multiple` times the format's tokens.
 int64_t block_bytes(const KvSpec& spec, const KvFormat& format, int64_t multiple) {
   return kv_block_bytes(kv_cache_of(spec, format, multiple * format.block_size));
@@ -88,6 +92,7 @@ class Layout {
     for (const std::vector<KvSpec>& layer : specs) {
       layout_.places.emplace_back(layer.size());
       layout_.caches.emplace_back(layer.size());
+      layout_.states.emplace_back(layer.size());
     }
     for (bool states : {false, true}) {
       for (size_t l = 0; l < specs.size(); ++l)
@@ -98,15 +103,22 @@ class Layout {
   KvLayout take() { return std::move(layout_); }
 
  private:
-  // Of tokens, or where there are only states of the largest of these.
+  // Of tokens; with states of aligned floats, and of so many that a page has a row of each. Where
+  // there are only states, all of them.
   uint64_t area_bytes() const {
-    int64_t bytes = 0;
+    constexpr uint64_t kAlignment = 64;
+    int64_t bytes = 0, row = 0, states = 0;
     for (const Kind& k : kinds_) bytes = std::max(bytes, block_bytes(k.spec, format_, k.multiple));
     for (const std::vector<KvSpec>& layer : specs_) {
-      for (const KvSpec& spec : layer)
-        if (kinds_.empty()) bytes = std::max(bytes, kv_state_bytes(spec));
+      for (const KvSpec& spec : layer) {
+        if (!is_state(spec)) continue;
+        row = std::max(row, row_bytes(spec));
+        states += kv_state_bytes(spec) + row_bytes(spec);  // each begins on a border of its rows
+      }
     }
-    return static_cast<uint64_t>(bytes);
+    if (states == 0) return static_cast<uint64_t>(bytes);
+    bytes = kinds_.empty() ? states : std::max(bytes, ceil_div(row, layout_.areas));
+    return round_up(static_cast<uint64_t>(bytes), kAlignment);
   }
 
   void place(size_t layer, size_t index) {
@@ -126,15 +138,25 @@ class Layout {
   }
 
   void place_state(size_t layer, size_t index) {
-    if (states_ == 0) first_state_ = layout_.groups.size();
-    const int64_t areas =
-        ceil_div(kv_state_bytes(specs_[layer][index]), static_cast<int64_t>(layout_.area_bytes));
-    layout_.places[layer][index] = {first_state_ + static_cast<size_t>(states_ / layout_.areas),
-                                    states_ % layout_.areas};
-    states_ += areas;
-    while (std::ssize(layout_.groups) - static_cast<int64_t>(first_state_) <
-           ceil_div(states_, layout_.areas))
-      layout_.groups.push_back({.kind = KvKind::state, .block_size = format_.block_size});
+    const KvSpec& spec = specs_[layer][index];
+    StateCache& state = layout_.states[layer][index];
+    state.rows = spec.heads * spec.key_dim;
+    state.cols = spec.value_dim;
+    state.page_bytes = static_cast<int64_t>(layout_.page_bytes());
+    state.page_rows = state.page_bytes / row_bytes(spec);
+    state.first_row = ceil_div(state_bytes_, row_bytes(spec));
+    if (state.first_row >= state.page_rows) {
+      state.first_row = 0;
+      add_state_group();
+    }
+    layout_.places[layer][index] = {layout_.groups.size() - 1, 0};
+    for (int64_t page = 1; page < state_pages(state); ++page) add_state_group();
+    const int64_t last = (state.first_row + state.rows - 1) % state.page_rows;
+    state_bytes_ = (last + 1) * row_bytes(spec);
+  }
+
+  void add_state_group() {
+    layout_.groups.push_back({.kind = KvKind::state, .block_size = format_.block_size});
   }
 
   void share(size_t layer, size_t index) {
@@ -153,8 +175,7 @@ class Layout {
   const KvFormat& format_;
   std::vector<Kind> kinds_;
   std::vector<Open> open_;
-  int64_t states_ = 0;  // areas of states
-  size_t first_state_ = 0;
+  int64_t state_bytes_ = INT64_MAX / 2;  // of the last state's page, taken so far; at first all
   KvLayout layout_;
 };
 

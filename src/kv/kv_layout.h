@@ -4,7 +4,9 @@
 // manager). A page is cut into areas of equal bytes, one a layer. Layers of equal specs form
 // groups, with at most as many layers as a page has areas; a page is a block of one group. A group
 // that keeps less of a token has more tokens in a block, a multiple of the format's, so that its
-// block fills the areas. A state takes consecutive areas of one page or several.
+// block fills the areas. States lie one after another in pages of their own groups, row by row, so
+// that a large one has rows in several pages (kernels/state_cache.h). Where layers have nothing but
+// states, a page has all of a sequence's.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +23,15 @@ using KvSpecs = std::vector<std::vector<KvSpec>>;
 
 struct KvPlace {
   size_t group = 0;
-  int64_t area = 0;  // first area of a state; the next group's first follows a page's last
+  int64_t area = 0;  // not of a state, which has its place in its cache
 };
 
 struct KvLayout {
   std::vector<KvGroup> groups;               // states last
   std::vector<std::vector<KvPlace>> places;  // as the specs
-  // Without memory; of a state no more than a default.
+  // Without memory. Of a state no more than a default, and of what is no state.
   std::vector<std::vector<KvCache>> caches;
+  std::vector<std::vector<StateCache>> states;
   int64_t areas = 0;  // of a page
   uint64_t area_bytes = 0;
 

@@ -20,15 +20,29 @@ struct Widths {
   }
 };
 
+// Behind the parts of its input there is room for a number a head.
+void add_state_mixer(const StateMixerSpec& spec, Rank rank, Widths& w) {
+  int64_t parts = padded(Dimension{.size = spec.heads.units()}.share(rank).count);
+  for (const Dimension& part : part_dimensions(spec)) parts += padded(part.share(rank).count);
+  w.qkv = std::max(w.qkv, parts);
+  w.attention = std::max(w.attention, spec.heads.share(rank).count);
+}
+
 Widths widths(const DecoderSpec& spec, Rank rank) {
   Widths w;
   w.residual = w.normed = padded(spec.hidden_size);  // a linear layer's output is whole panels wide
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
+      if (mixer.input == BranchInput::layer_input) w.beside = w.normed;
+      if (mixer.state) {
+        add_state_mixer(*mixer.state, rank, w);
+        continue;
+      }
       const int64_t heads = mixer.attention.heads.share(rank).count;
       const int64_t kv = mixer.attention.kv_heads.share(rank).count;
       w.attention = std::max(w.attention, heads);
-      w.qkv = std::max(w.qkv, padded(heads) + 2 * padded(kv));
+      const int64_t gate = mixer.attention.output_gate ? padded(heads) : 0;
+      w.qkv = std::max(w.qkv, padded(heads) + 2 * padded(kv) + gate);
     }
     for (const MlpBranch& branch : layer.mlps) {
       const auto parts = std::ssize(branch.mlp.up.parts);

@@ -17,10 +17,10 @@ Attention::Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_
       spec_(spec),
       key_source_(name_in_layer(
           spec.qkv.parts[std::min(size_t{1}, spec.qkv.parts.size() - 1)].source, layer)),
-      value_source_(name_in_layer(spec.qkv.parts.back().source, layer)) {
-  check(std::ssize(spec.qkv.parts) == (spec.shared_with       ? 1
-                                       : spec.keys_are_values ? 2
-                                                              : 3) &&
+      value_source_(name_in_layer(
+          spec.qkv.parts[std::min(size_t{2}, spec.qkv.parts.size() - 1)].source, layer)) {
+  const int64_t stored = spec.shared_with ? 1 : spec.keys_are_values ? 2 : 3;
+  check(std::ssize(spec.qkv.parts) == stored + (spec.output_gate ? 1 : 0) &&
             (!spec.keys_are_values || spec.v_norm.exists()),
         "an attention's parts");
   if (spec.rope) {
@@ -29,7 +29,8 @@ Attention::Attention(const DecoderSpec& model, const AttentionSpec& spec, int64_
   }
   std::vector<LinearPart> parts;
   for (size_t i = 0; i < spec.qkv.parts.size(); ++i) {
-    const Dimension& dimension = i == 0 ? spec.heads : spec.kv_heads;
+    const bool of_heads = i == 0 || static_cast<int64_t>(i) == stored;
+    const Dimension& dimension = of_heads ? spec.heads : spec.kv_heads;
     parts.push_back({name_in_layer(spec.qkv.parts[i].source, layer), dimension.size,
                      Shard::by_rows(dimension), spec.qkv.parts[i].view});
   }
@@ -124,7 +125,19 @@ void Attention::forward(const Context& context, const StepRows& step, const KvRo
   if (spec_.alibi) params.alibi_slopes = step.alibi_slopes;
   Tensor attention = act.attention(x.rows).columns(0, q.cols);
   context.kernels.paged_attention(q, cache, kv, params, attention);
+  if (spec_.output_gate) {
+    const Tensor gate = qkv_->part(qkv, spec_.qkv.parts.size() - 1);
+    context.kernels.activate(Activation::sigmoid, nullptr, gate, attention, attention);
+  }
   output_->forward(context, attention, y);
+}
+
+std::vector<KvSpec> Attention::kv_specs(Rank rank) const {
+  return {{.heads = spec_.kv_heads.share(rank).count / spec_.head_dim,
+           .key_dim = spec_.head_dim,
+           .value_dim = spec_.head_dim,
+           .window = spec_.window,
+           .shared_with = spec_.shared_with}};
 }
 
 KvScaleNames Attention::kv_scale_names() const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kv_spec.h"
 #include "src/models/activations.h"
 #include "src/models/decoder_spec.h"
 #include "src/nn/layers.h"
@@ -26,6 +27,7 @@ class Attention : public Module {
   void forward(const Context& context, const StepRows& step, const KvRows& kv, const KvCache& cache,
                const Activations& act, Tensor x, Tensor y) const;
   KvScaleNames kv_scale_names() const;
+  std::vector<KvSpec> kv_specs(Rank rank) const;
 
  private:
   struct Prepared {

@@ -225,6 +225,41 @@ std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> ab
   return windows;
 }
 
+std::vector<size_t> read_layer_types(const JsonFields& c, int64_t layers,
+                                     std::initializer_list<std::string_view> names,
+                                     const char* key) {
+  if (!c.has(key)) return {};
+  const Json& types = c.raw(key);
+  if (!types.is_array() || std::ssize(types) != layers)
+    fail(ErrorKind::refused, "{}: {} must be a list of {} names, one a layer", c.where(), key,
+         layers);
+  std::vector<size_t> kinds;
+  for (const Json& type : types) {
+    const auto* name = std::ranges::find_if(names, [&](std::string_view n) {
+      return type.is_string() && type.get<std::string>() == n;
+    });
+    if (name == names.end())
+      fail(ErrorKind::refused, "{}: {} has {}; {} are known", c.where(), key,
+           io::printable(type.dump()), fmt::join(names, ", "));
+    kinds.push_back(static_cast<size_t>(name - names.begin()));
+  }
+  return kinds;
+}
+
+std::optional<std::vector<double>> read_numbers(const JsonFields& c, const char* key) {
+  if (!c.has(key)) return std::nullopt;
+  const Json& list = c.raw(key);
+  std::vector<double> numbers;
+  if (list.is_array()) {
+    for (const Json& number : list)
+      numbers.push_back(number.is_number() ? number.get<double>() : NAN);
+  }
+  if (!list.is_array() ||
+      !std::ranges::all_of(numbers, [](double number) { return std::isfinite(number); }))
+    fail(ErrorKind::refused, "{}: {} must be a list of numbers", c.where(), key);
+  return numbers;
+}
+
 ModelFiles read_model_files(const ModelSource& source) {
   ModelFiles files;
   files.config = language_model_config(source.config(), files.wrapper);

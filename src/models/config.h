@@ -61,6 +61,14 @@ Heads read_heads(const JsonFields& config, int64_t hidden_size, const HeadKeys& 
 std::vector<int64_t> read_windows(const JsonFields& config, std::optional<int64_t> absent,
                                   int64_t layers, int64_t full_each = 0);
 
+// The kind of each layer, by the list of names under `key`: the place of its name in `names`. Empty
+// where config.json has no list.
+std::vector<size_t> read_layer_types(const JsonFields& config, int64_t layers,
+                                     std::initializer_list<std::string_view> names,
+                                     const char* key = "layer_types");
+// A list of finite numbers; nullopt where it is null or absent.
+std::optional<std::vector<double>> read_numbers(const JsonFields& config, const char* key);
+
 // "silu", "gelu_pytorch_tanh", ...; null is refused.
 Activation read_activation(const JsonFields& config, const char* key, std::string_view absent);
 

@@ -12,14 +12,22 @@
 namespace sluice {
 namespace {
 
+// Each has whole parts of a norm, or all have one together.
+void check_norm_parts(const StateMixerSpec& spec, Rank rank) {
+  if (spec.norm_parts <= 1 || spec.norm_parts % rank.size == 0) return;
+  fail(ErrorKind::usage, "--tensor-parallel-size {} does not divide the {} parts of a norm",
+       rank.size, spec.norm_parts);
+}
+
 // KV heads may be on several ranks; what is added up over ranks may not.
 void check_ranks(const DecoderSpec& spec, Rank rank) {
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
-      const int64_t heads = mixer.attention.heads.units(), kv = mixer.attention.kv_heads.units();
-      const bool blocks_fit =
-          rank.size == 1 ||
-          mixer.attention.heads.size / rank.size % mixer.attention.heads.multiple_of == 0;
+      const Dimension& all = mixer.state ? mixer.state->heads : mixer.attention.heads;
+      const Dimension& keys = mixer.state ? mixer.state->key_heads : mixer.attention.kv_heads;
+      const int64_t heads = all.units(), kv = keys.units();
+      if (mixer.state) check_norm_parts(*mixer.state, rank);
+      const bool blocks_fit = rank.size == 1 || all.size / rank.size % all.multiple_of == 0;
       bool kv_fits = kv % rank.size == 0 || rank.size % kv == 0;
       if (heads % rank.size != 0 || !kv_fits || !blocks_fit) {
         fail(
@@ -99,17 +107,22 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
   const LayerSpec& spec = model.layer(layer);
   const auto number = static_cast<int64_t>(layer);
   for (const MixerBranch& mixer : spec.mixers) {
+    check_beside(mixer.input);
     Branch& branch = branches_.emplace_back();
+    branch.input = mixer.input;
     branch.norm = add_norm(mixer.norm, number);
-    branch.attention = &add_child<Attention>(model, mixer.attention, number, rank);
+    if (mixer.state) {
+      branch.state = &add_child<StateMixer>(*mixer.state, number, hidden_size_, rank);
+    } else {
+      branch.attention = &add_child<Attention>(model, mixer.attention, number, rank);
+    }
     branch.output_norm = add_norm(mixer.output_norm, number);
+    branch.input_multiplier = mixer.input_multiplier;
     branch.multiplier = mixer.multiplier;
     branch.mixer = first_mixer++;
   }
   for (const MlpBranch& mlp : spec.mlps) {
-    check(mlp.input == BranchInput::stream ||
-              (branches_.size() == 1 && branches_.front().norm != nullptr),
-          "what stands beside a branch is a layer's second, and that one has a norm");
+    check_beside(mlp.input);
     Branch& branch = branches_.emplace_back();
     branch.input = mlp.input;
     branch.norm = add_norm(mlp.norm, number);
@@ -122,6 +135,12 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
   scalar_ = &add_param(make_vector(name, ParamRole::bias, {{name, 1}}, {}, 1));
 }
 
+void DecoderLayer::check_beside(BranchInput input) const {
+  check(
+      input == BranchInput::stream || (branches_.size() == 1 && branches_.front().norm != nullptr),
+      "what stands beside a branch is a layer's second, and that one has a norm");
+}
+
 const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
   if (!spec.exists()) return nullptr;
   return &add_child<Norm>(name_in_layer(spec.name, layer), hidden_size_, spec.params, spec.bias);
@@ -130,8 +149,11 @@ const Norm* DecoderLayer::add_norm(const NormSpec& spec, int64_t layer) {
 // y is whole panels wide, and may begin where x does.
 void DecoderLayer::compute(const Branch& branch, const Context& context, const Batch& batch,
                            const Activations& act, Tensor x, Tensor y) const {
+  if (branch.input_multiplier != 1) context.kernels.scale(x, branch.input_multiplier, nullptr);
   if (branch.mlp != nullptr) {
     branch.mlp->forward(context, act, x, y);
+  } else if (branch.state != nullptr) {
+    branch.state->forward(context, batch.rows.kv, batch.mixers[branch.mixer], act, x, y);
   } else {
     const LayerKv& kv = batch.mixers[branch.mixer].front();
     branch.attention->forward(context, batch.rows, batch.rows.kv[kv.group], kv.cache, act, x, y);
@@ -181,9 +203,21 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
 std::vector<KvScaleNames> DecoderLayer::kv_scale_names() const {
   std::vector<KvScaleNames> names;
   for (const Branch& branch : branches_) {
-    if (branch.attention != nullptr) names.push_back(branch.attention->kv_scale_names());
+    if (branch.is_mixer())
+      names.push_back(branch.attention != nullptr ? branch.attention->kv_scale_names()
+                                                  : KvScaleNames{});
   }
   return names;
+}
+
+std::vector<std::vector<KvSpec>> DecoderLayer::kv_specs(Rank rank) const {
+  std::vector<std::vector<KvSpec>> specs;
+  for (const Branch& branch : branches_) {
+    if (branch.is_mixer())
+      specs.push_back(branch.attention != nullptr ? branch.attention->kv_specs(rank)
+                                                  : branch.state->kv_specs());
+  }
+  return specs;
 }
 
 CausalLM::CausalLM(DecoderSpec spec, Rank rank)
@@ -233,16 +267,8 @@ std::vector<float> CausalLM::alibi_slopes() const {
 
 std::vector<std::vector<KvSpec>> CausalLM::kv_specs() const {
   std::vector<std::vector<KvSpec>> specs;
-  for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    for (const MixerBranch& mixer : spec_.layer(i).mixers) {
-      const AttentionSpec& a = mixer.attention;
-      specs.push_back({{.heads = a.kv_heads.share(rank_).count / a.head_dim,
-                        .key_dim = a.head_dim,
-                        .value_dim = a.head_dim,
-                        .window = a.window,
-                        .shared_with = a.shared_with}});
-    }
-  }
+  for (const DecoderLayer* layer : layers_)
+    std::ranges::move(layer->kv_specs(rank_), std::back_inserter(specs));
   return specs;
 }
 
@@ -284,6 +310,11 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   needs.grouped = grouped_weights_;
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
+      if (mixer.state) {
+        needs.max_cols = std::max(needs.max_cols, mixer.state->heads.size);
+        needs.state_keys = std::max(needs.state_keys, mixer.state->key_dim);
+        continue;
+      }
       const int64_t queries = mixer.attention.heads.share(rank_).count;
       needs.heads = std::max(needs.heads, queries / mixer.attention.head_dim);
       needs.alibi |= mixer.attention.alibi;

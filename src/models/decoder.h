@@ -11,6 +11,7 @@
 #include "src/models/attention.h"
 #include "src/models/decoder_spec.h"
 #include "src/models/mlp.h"
+#include "src/models/state_mixer.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
@@ -54,18 +55,23 @@ class DecoderLayer : public Module {
   bool leaves_delta() const { return scalar_ == nullptr; }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
-  std::vector<KvScaleNames> kv_scale_names() const;  // of each mixer
+  std::vector<KvScaleNames> kv_scale_names() const;            // of each mixer; a state has none
+  std::vector<std::vector<KvSpec>> kv_specs(Rank rank) const;  // of each mixer
 
  private:
   struct Branch {
     BranchInput input = BranchInput::stream;
     const Norm* norm = nullptr;            // or none
     const Attention* attention = nullptr;  // or
+    const StateMixer* state = nullptr;     // or
     const Mlp* mlp = nullptr;
     const Norm* output_norm = nullptr;  // or none
+    float input_multiplier = 1;
     float multiplier = 1;
     size_t mixer = 0;  // of the model, for its cache
+    bool is_mixer() const { return mlp == nullptr; }
   };
+  void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
   void compute(const Branch& branch, const Context& context, const Batch& batch,
                const Activations& act, Tensor x, Tensor y) const;

@@ -27,6 +27,11 @@ void each_name(LayerSpec& layer, Visit&& visit) {
     visit(mixer.attention.name);
     for (LinearSpec* linear : {&mixer.attention.qkv, &mixer.attention.output})
       each_name(*linear, visit);
+    if (!mixer.state) continue;
+    StateMixerSpec& s = *mixer.state;
+    for (std::string* name : {&s.name, &s.convolution.name, &s.log_rates, &s.step_bias, &s.skip})
+      visit(*name);
+    for (LinearSpec* linear : {&s.input, &s.output}) each_name(*linear, visit);
   }
   for (MlpBranch& branch : layer.mlps) {
     visit(branch.mlp.name);
@@ -36,6 +41,14 @@ void each_name(LayerSpec& layer, Visit&& visit) {
 }
 
 }  // namespace
+
+std::vector<Dimension> part_dimensions(const StateMixerSpec& spec) {
+  const Dimension one_a_head{.size = spec.heads.units()};
+  std::vector<Dimension> parts{spec.key_heads, spec.key_heads, spec.heads};
+  if (spec.kind != StateKind::convolution) parts.insert(parts.end(), {spec.heads, one_a_head});
+  if (spec.kind == StateKind::delta) parts.push_back(one_a_head);
+  return parts;
+}
 
 int64_t DecoderSpec::usable_positions() const {
   int64_t usable = max_positions;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,14 +67,60 @@ struct AttentionSpec {
   NormSpec v_norm = {};  // of each head of v
   bool norms_of_rows = false;
   bool norms_after_rope = false;
+  bool output_gate = false;  // the last of qkv's parts, of whose sigmoid the output is times
+  LinearSpec output;         // one part
+};
+
+// What a mixer with a state computes of the parts of its input, in the order of StatePart.
+enum class StateKind : uint8_t {
+  delta,        // the gated delta rule of queries, keys and values, after a convolution of these
+  state_space,  // Mamba-2's recurrence, of which B is called keys, C queries and x values
+  convolution,  // queries * convolution(keys * values), and no recurrence
+};
+enum class StatePart : uint8_t { queries, keys, values, gate, decays, steps };
+
+// A causal convolution of the inputs by themselves, with the last width - 1 of them as its state.
+struct ConvolutionSpec {
+  std::string name;
+  int64_t width = 0;
+  bool bias = false;
+  bool silu = false;
+  // Where queries, keys and values begin in its tensors; of StateKind::convolution the values'.
+  std::vector<int64_t> first = {};
+};
+
+// A mixer that keeps a state of each sequence, and no keys and values.
+struct StateMixerSpec {
+  std::string name;
+  StateKind kind = StateKind::delta;
+  Dimension heads;      // of value_dim elements each
+  Dimension key_heads;  // of key_dim elements each, of queries and of keys
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  LinearSpec input;                           // a part each; the first three of a convolution alone
+  std::vector<float> input_multipliers = {};  // of each part; empty: none
+  ConvolutionSpec convolution;
+  // Of a recurrence: tensors of a number a head, and limits, as DecayParams and ScanParams say.
+  std::string log_rates = {};
+  std::string step_bias = {};
+  std::string skip = {};  // empty: none
+  float least_step = 0;
+  float most_step = std::numeric_limits<float>::infinity();
+  // The output is silu(gate) * norm(it), or norm(silu(gate) * it).
+  NormSpec norm = {};
+  int64_t norm_parts = 0;  // which are normed each by itself; 0: each head, by the same weight
+  bool gate_first = false;
   LinearSpec output;  // one part
 };
+// The dimensions of its input's parts.
+std::vector<Dimension> part_dimensions(const StateMixerSpec& spec);
 
 struct MlpSpec {
   std::string name;
   Dimension width;
   Activation activation = Activation::silu;
   std::vector<std::string> values = {};  // tensors of one element that the activation takes
+  float gate_multiplier = 1;             // of what the activation is taken of
   LinearSpec up;  // gate and up: activation(gate) * up; or one part: activation(it)
   bool times_layer_input = false;  // activation(it) * the layer's input of the token
   LinearSpec down;                 // one part
@@ -86,8 +133,11 @@ struct MlpSpec {
 enum class BranchInput : uint8_t { stream, layer_input };
 
 struct MixerBranch {
+  BranchInput input = BranchInput::stream;
   NormSpec norm;
-  AttentionSpec attention;
+  float input_multiplier = 1;
+  AttentionSpec attention = {};
+  std::optional<StateMixerSpec> state = {};  // in the place of attention
   NormSpec output_norm = {};
   float multiplier = 1;
 };
@@ -181,6 +231,7 @@ void each_norm(DecoderSpec& spec, Visit&& visit) {
       for (NormSpec* norm :
            {&m.norm, &m.attention.q_norm, &m.attention.k_norm, &m.attention.v_norm, &m.output_norm})
         visit_one(*norm);
+      if (m.state) visit_one(m.state->norm);
     }
     for (MlpBranch& m : layer.mlps) {
       for (NormSpec* norm : {&m.norm, &m.output_norm}) visit_one(*norm);

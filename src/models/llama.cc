@@ -112,6 +112,14 @@ void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down) {
   mlp.down = one_linear(fmt::format("{}.{}", mlp.name, down), mlp.down.bias);
 }
 
+void name_mlp(MlpSpec& mlp, const std::string& name, std::string_view gate, std::string_view up,
+              std::string_view down) {
+  mlp.name = name;
+  mlp.up.name = name + ".gate_up_proj";
+  mlp.up.parts = {{fmt::format("{}.{}", name, gate)}, {fmt::format("{}.{}", name, up)}};
+  mlp.down = one_linear(fmt::format("{}.{}", name, down), mlp.down.bias);
+}
+
 void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers) {
   check(spec.kinds.size() == 1 && layers.size() == spec.layers.size(),
         "an attention for each layer");

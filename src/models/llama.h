@@ -51,6 +51,10 @@ void norm_outputs(LayerSpec& layer);
 // activation(up x) in the place of a gated MLP's, under these names in the layer's MLP.
 void use_plain_mlp(MlpSpec& mlp, std::string_view up, std::string_view down);
 
+// These names for a gated MLP and its matrices.
+void name_mlp(MlpSpec& mlp, const std::string& name, std::string_view gate, std::string_view up,
+              std::string_view down);
+
 // The attention settings in which layers of one model differ.
 struct LayerAttention {
   int64_t window = 0;              // 0: none

@@ -28,6 +28,7 @@ void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tens
   Tensor inner = act.mlp(x.rows).columns(0, up_->outputs());
   up_->forward(context, x, inner);
   Tensor first = up_->part(inner, 0);
+  if (spec_.gate_multiplier != 1) context.kernels.scale(first, spec_.gate_multiplier, nullptr);
   Tensor second = spec_.up.parts.size() > 1 ? up_->part(inner, 1) : Tensor{};
   if (spec_.times_layer_input)
     second = act.layer_inputs(x.rows).columns(layer_input_.begin, layer_input_.count);

@@ -70,7 +70,9 @@ std::span<const std::unique_ptr<Param>> split(Param& param) {
       continue;
     }
     const std::string source = stem(piece.source);
-    const std::string name = same_source ? std::to_string(i) : source.substr(source.rfind('.') + 1);
+    const auto of_source = std::ranges::count(param.pieces, piece.source, &Piece::source);
+    std::string name = same_source ? std::to_string(i) : source.substr(source.rfind('.') + 1);
+    if (!same_source && of_source > 1) name += fmt::format(".{}", i);
     auto part = std::make_unique<Param>();
     part->path = fmt::format("{}.{}{}", stem(param.path), name, kWeight);
     part->role = param.role;

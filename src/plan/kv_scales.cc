@@ -106,7 +106,8 @@ class ScaleReader {
 std::vector<KvScales> read_kv_scales(const CausalLM& model, const io::CheckpointIndex& index) {
   ScaleReader reader(index);
   std::vector<LayerScales> layers;
-  for (const KvScaleNames& names : model.kv_scale_names()) layers.push_back(reader.find(names));
+  const std::vector<KvScaleNames> names = model.kv_scale_names();
+  for (const KvScaleNames& of_mixer : names) layers.push_back(reader.find(of_mixer));
   reader.read(layers);
   if (!reader.faults().empty()) {
     refuse(
@@ -114,17 +115,20 @@ std::vector<KvScales> read_kv_scales(const CausalLM& model, const io::Checkpoint
         "needs none)",
         reader.faults());
   }
-  auto without = std::ranges::count(layers, nullptr, &LayerScales::key);
-  if (without > 0 && without < std::ssize(layers)) {
+  const auto states = std::ranges::count(names, true, [](auto& n) { return n.key.empty(); });
+  const auto without = std::ranges::count(layers, nullptr, &LayerScales::key) - states;
+  if (without > 0 && without + states < std::ssize(layers)) {
     log::warning(
         "{} of {} layers have no scales of the KV cache in the checkpoint; those of the "
         "others are not used: each token and head has its own",
-        without, layers.size());
+        without, std::ssize(layers) - states);
   }
   std::vector<KvScales> scales;
   if (without > 0) return scales;
-  for (const LayerScales& l : layers)
-    scales.push_back({reader.value(l.key), reader.value(l.value)});
+  for (const LayerScales& l : layers) {
+    KvScales& mixer = scales.emplace_back();
+    if (l.key != nullptr) mixer = {reader.value(l.key), reader.value(l.value)};
+  }
   return scales;
 }
 

@@ -56,8 +56,8 @@ constexpr uint64_t kBytesASwapBlock = 48;
 
 KvLayout kv_layout(const CausalLM& model, const RunShape& shape) {
   KvFormat format{.dtype = shape.kv_dtype, .block_size = shape.block_size};
-  if (is_float8(format.dtype) && !model.kv_scales().empty())
-    format.scales = model.kv_scales().front();
+  for (const KvScales& scales : model.kv_scales())  // those of states are nothing
+    if (is_float8(format.dtype) && scales.key > 0) format.scales = scales;
   return kv_layout(model.kv_specs(), format);
 }
 

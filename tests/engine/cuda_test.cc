@@ -75,10 +75,19 @@ Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int
 
 // Bundled models with an op, a layout or a way of streaming that no other of these has.
 std::vector<fs::path> models_with_own_parts() {
-  constexpr std::string_view kNames[] = {
-      "apertus",         "bloom",         "gemma3", "gemma4_e",
-      "gguf_bf16_tied",  "gpt2_noprefix", "gptj",   "llama_rope_dynamic",
-      "mistral_sliding", "olmo3"};
+  constexpr std::string_view kNames[] = {"apertus",
+                                         "bloom",
+                                         "gemma3",
+                                         "gemma4_e",
+                                         "gguf_bf16_tied",
+                                         "gpt2_noprefix",
+                                         "gptj",
+                                         "llama_rope_dynamic",
+                                         "mistral_sliding",
+                                         "olmo3",
+                                         "qwen3_5",
+                                         "falcon_h1",
+                                         "lfm2"};
   std::vector<fs::path> models = test::bundled_models();
   std::erase_if(models, [&](const fs::path& model) {
     return std::ranges::find(kNames, model.filename().string()) == std::end(kNames);

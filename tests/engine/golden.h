@@ -63,7 +63,8 @@ inline std::filesystem::path bundled_model(const char* name) {
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
 
 // Of these models of supported architectures the experts are still to come.
-inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe"};
+inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe",
+                                              "granitemoehybrid_moe", "nemotron_h_moe"};
 
 // Of the shared fixtures, where these are, those whose architecture is supported, and those of
 // formats that are.

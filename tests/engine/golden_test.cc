@@ -191,7 +191,11 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "olmo3",
                            "gemma3",
                            "gemma4_text_dense",
-                           "gemma4_e"})
+                           "gemma4_e",
+                           "qwen3_5",
+                           "falcon_h1",
+                           "lfm2",
+                           "mamba2"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

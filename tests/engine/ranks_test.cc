@@ -69,6 +69,10 @@ class RankModel {
     rope_tables(spec.ropes, {0, rows}, cos, sin);
     std::vector<std::vector<LayerKv>> mixers;
     for (const std::vector<KvSpec>& specs : root.kv_specs()) {
+      if (specs.front().kind == KvKind::state) {
+        mixers.push_back(states(specs));
+        continue;
+      }
       if (const auto of = specs.front().shared_with) {
         mixers.push_back(mixers[*of]);
         continue;
@@ -108,6 +112,20 @@ class RankModel {
   }
 
  private:
+  // Each alone in a page.
+  std::vector<LayerKv> states(const std::vector<KvSpec>& specs) {
+    std::vector<LayerKv> all;
+    for (const KvSpec& spec : specs) {
+      const int64_t rows = spec.heads * spec.key_dim, bytes = kv_state_bytes(spec);
+      all.push_back({.state = {.pages = memory(static_cast<uint64_t>(bytes)).data(),
+                               .page_bytes = bytes,
+                               .blocks = 1,
+                               .rows = rows,
+                               .cols = spec.value_dim,
+                               .page_rows = rows}});
+    }
+    return all;
+  }
   std::span<std::byte> memory(uint64_t bytes) {
     return {memory_.emplace_back(test::aligned_bytes(bytes)).get(), bytes};
   }

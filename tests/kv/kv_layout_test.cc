@@ -87,7 +87,7 @@ TEST(KvLayout, LayersThatShareHaveOnePlace) {
   }
 }
 
-TEST(KvLayout, StatesTakeAsManyAreasAsTheyNeed) {
+TEST(KvLayout, StatesTakeAsManyPagesAsTheyNeed) {
   const KvSpec state{.kind = KvKind::state, .heads = 4, .key_dim = 16, .value_dim = 16};
   const KvSpec tail{.kind = KvKind::state, .heads = 8, .key_dim = 3, .value_dim = 1};
   // An area of 16 tokens has 1 KiB, a state 4 KiB.
@@ -98,11 +98,59 @@ TEST(KvLayout, StatesTakeAsManyAreasAsTheyNeed) {
   EXPECT_EQ(layout.groups[0].kind, KvKind::tokens);
   for (size_t g = 1; g < 6; ++g) EXPECT_EQ(layout.groups[g].kind, KvKind::state);
   EXPECT_EQ(layout.places[0][1].group, 3u);
-  EXPECT_EQ(layout.places[0][1].area, 0);
+  EXPECT_EQ(layout.states[0][1].first_row, 0);
   EXPECT_EQ(layout.places[3][0].group, 3u);
-  EXPECT_EQ(layout.places[3][0].area, 1);
-  // Where there is nothing else, an area is a state.
-  EXPECT_EQ(kv_layout({{state}, {state}}, {}).area_bytes, 4096u);
+  EXPECT_EQ(layout.states[3][0].first_row, 2);  // the other took less than two rows
+  EXPECT_EQ(state_pages(layout.states[3][0]), 3);
+  // Where there is nothing else, a page has them all.
+  KvLayout alone = kv_layout({{state, tail}, {state}}, {});
+  EXPECT_EQ(alone.groups.size(), 1u);
+  EXPECT_GE(alone.page_bytes(), 2 * 4096u + 96u);
+  EXPECT_LE(alone.page_bytes(), 2 * 4096u + 96u + 256u);
+  // A page has a row at least.
+  const KvSpec wide{.kind = KvKind::state, .heads = 1, .key_dim = 3, .value_dim = 5000};
+  EXPECT_GE(kv_layout({{wide}, {tokens(2, 8)}}, {}).page_bytes(), 20000u);
+}
+
+// Whatever the layers keep: a state's rows lie apart from all others, in pages of its groups.
+TEST(KvLayout, RowsOfStatesLieApart) {
+  test::Random random("KV layout of states");
+  for (int round = 0; round < 300; ++round) {
+    KvSpecs specs;
+    for (int64_t l = random.between(1, 8); l > 0; --l) {
+      specs.emplace_back();
+      for (int64_t s = random.between(1, 2); s > 0; --s) {
+        specs.back().push_back({.kind = KvKind::state,
+                                .heads = random.between(1, 4),
+                                .key_dim = random.between(1, 20),
+                                .value_dim = random.between(1, 90)});
+      }
+      if (random.between(0, 2) == 0) specs.push_back({tokens(random.between(1, 3), 6)});
+    }
+    const KvLayout layout = kv_layout(specs, {.block_size = 5});
+    std::map<std::pair<size_t, int64_t>, int64_t> taken;  // begins of rows, and their ends
+    for (size_t l = 0; l < specs.size(); ++l) {
+      for (size_t s = 0; s < specs[l].size(); ++s) {
+        if (specs[l][s].kind != KvKind::state) continue;
+        const StateCache& state = layout.states[l][s];
+        EXPECT_EQ(state.rows, specs[l][s].heads * specs[l][s].key_dim);
+        for (int64_t r = 0; r < state.rows; ++r) {
+          const size_t group =
+              layout.places[l][s].group + static_cast<size_t>(state_page(state, r));
+          ASSERT_LT(group, layout.groups.size());
+          EXPECT_EQ(layout.groups[group].kind, KvKind::state);
+          const int64_t begin = state_offset(state, r) * 4, end = begin + state.cols * 4;
+          EXPECT_LE(end, static_cast<int64_t>(layout.page_bytes()));
+          EXPECT_TRUE(taken.emplace(std::pair(group, begin), end).second);
+        }
+      }
+    }
+    std::pair<size_t, int64_t> last{0, 0};
+    for (const auto& [at, end] : taken) {
+      EXPECT_TRUE(at.first != last.first || last.second <= at.second);
+      last = {at.first, end};
+    }
+  }
 }
 
 // Whatever the layers keep: no two share a byte of a page, but those that share it all.

@@ -64,7 +64,7 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   Json golden = parse_json(
       test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
       "config_defaults.json");
-  ASSERT_EQ(golden["classes"].size(), families().size());
+  ASSERT_EQ(golden["classes"].size() + golden["hybrids"].size(), families().size());
   for (const auto& [architecture, expected] : golden["classes"].items()) {
     SCOPED_TRACE(architecture);
     DecoderSpec c = parse(architecture, Json::object());
@@ -106,6 +106,55 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
       const AttentionSpec& a = layer.mixers.front().attention;
       const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
       expect_rope(c.ropes[a.angles], a.head_dim, ropes.contains(layers) ? ropes[layers] : ropes);
+    }
+  }
+}
+
+// What each layer mixes with: attention, a state, or nothing.
+std::vector<std::string> mixer_kinds(const DecoderSpec& spec) {
+  std::vector<std::string> kinds;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    std::string& kind = kinds.emplace_back();
+    for (const MixerBranch& mixer : spec.layer(i).mixers) kind += mixer.state ? "s" : "a";
+    if (kind.empty()) kind = "-";
+  }
+  return kinds;
+}
+
+void expect_state(const StateMixerSpec& state, const Json& expected) {
+  EXPECT_EQ(state.convolution.width, expected["width"]);
+  EXPECT_EQ(state.convolution.bias, !expected["bias"].is_null() && expected["bias"].get<bool>());
+  if (state.kind == StateKind::convolution) return;
+  EXPECT_EQ(state.heads.units(), expected["heads"]);
+  EXPECT_EQ(state.key_heads.units(), expected["key_heads"]);
+  EXPECT_EQ(state.key_dim, expected["key_dim"]);
+  EXPECT_EQ(state.value_dim, expected["value_dim"]);
+}
+
+TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
+  const Json golden = parse_json(
+      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
+      "config_defaults.json");
+  for (const auto& [architecture, expected] : golden["hybrids"].items()) {
+    SCOPED_TRACE(architecture);
+    const DecoderSpec c = parse(architecture, expected["given"]);
+    EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
+    EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
+    EXPECT_EQ(c.norm.params.eps, expected["eps"].get<float>());
+    EXPECT_EQ(c.tie_word_embeddings, expected["tie_word_embeddings"]);
+    EXPECT_EQ(c.max_positions, expected.value("max_position_embeddings", kMaxPositions));
+    EXPECT_EQ(mixer_kinds(c), expected["layers"].get<std::vector<std::string>>());
+    for (const LayerSpec& layer : c.kinds) {
+      for (const MixerBranch& mixer : layer.mixers) {
+        if (mixer.state) {
+          expect_state(*mixer.state, expected["state"]);
+          continue;
+        }
+        const AttentionSpec& a = mixer.attention;
+        EXPECT_EQ(a.heads.units(), expected["num_attention_heads"]);
+        EXPECT_EQ(a.kv_heads.units(), expected["num_key_value_heads"]);
+        if (a.rope) expect_rope(c.ropes[a.angles], a.head_dim, expected["rope_parameters"]);
+      }
     }
   }
 }
@@ -272,7 +321,7 @@ TEST(Families, AreFoundByArchitectureElseByModelType) {
       found = find_family(JsonFields(config, "config.json")).architecture;
     } catch (const Error& e) {
       found = e.what();
-      EXPECT_THAT(found, AllOf(HasSubstr("config.json"), HasSubstr("LlamaForCausalLM, Mistral")));
+      EXPECT_THAT(found, AllOf(HasSubstr("config.json"), HasSubstr("LlamaForCausalLM, Mamba2")));
     }
     EXPECT_THAT(found, HasSubstr(n.family));
     EXPECT_EQ(testing::internal::GetCapturedStderr().empty(), !n.warns);

@@ -6,9 +6,10 @@ Needs transformers (5.24.0 when the file was made), without torch: make_defaults
 import json
 
 import transformers
-from transformers import (ApertusConfig, ArceeConfig, BloomConfig, Cohere2Config, CohereConfig, Ernie4_5Config,
-                          Exaone4Config, FalconConfig, Gemma2Config, Gemma3TextConfig, Gemma4TextConfig, GemmaConfig,
+from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, Cohere2Config, CohereConfig, Ernie4_5Config,
+                          Exaone4Config, FalconConfig, FalconH1Config, Gemma2Config, Gemma3TextConfig, Gemma4TextConfig, GemmaConfig,
                           Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoXConfig, GraniteConfig,
+                          GraniteMoeHybridConfig, Lfm2Config, Mamba2Config, NemotronHConfig, Qwen3_5TextConfig,
                           HunYuanDenseV1Config, LlamaConfig, Ministral3Config, MinistralConfig, MistralConfig,
                           Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3Config,
                           SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
@@ -39,6 +40,18 @@ FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_e
          "GlmForCausalLM": {"attention_out_bias": False}, "Glm4ForCausalLM": {"attention_out_bias": False},
          "OPTForCausalLM": {"eps": 1e-5}, "PhiForCausalLM": {"use_parallel_residual": True},
          "StableLmForCausalLM": {"attention_out_bias": False}}
+# Models with states, and what config.json has to say that they are dense.
+HYBRIDS = {"BambaForCausalLM": (BambaConfig, {}), "FalconH1ForCausalLM": (FalconH1Config, {}),
+           "GraniteMoeHybridForCausalLM": (GraniteMoeHybridConfig, {"num_local_experts": 0}),
+           "Lfm2ForCausalLM": (Lfm2Config, {}), "Mamba2ForCausalLM": (Mamba2Config, {}),
+           "NemotronHForCausalLM": (NemotronHConfig, {"hybrid_override_pattern": "M*-"}),
+           "Qwen3_5ForCausalLM": (Qwen3_5TextConfig, {})}
+STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear_num_value_heads"),
+              "value_dim": ("mamba_d_head", "mamba_head_dim", "linear_value_head_dim", "head_dim"),
+              "key_heads": ("mamba_n_groups", "n_groups", "linear_num_key_heads"),
+              "key_dim": ("mamba_d_state", "ssm_state_size", "state_size", "linear_key_head_dim"),
+              "width": ("mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache"),
+              "bias": ("mamba_conv_bias", "use_conv_bias", "conv_bias")}
 
 
 def windows(config):
@@ -65,5 +78,22 @@ def defaults(name, config):
     return values | windows(config) | FIXED.get(name, {})
 
 
+def first(config, names):
+    return next((getattr(config, name) for name in names if hasattr(config, name)), None)
+
+
+def hybrid(cls, given):
+    config = cls(**given)
+    kinds = {"linear_attention": "s", "conv": "s", "full_attention": "a", "mlp": "-", "hybrid": "as"}
+    values = {"given": given, "layers": [kinds[t] for t in config.layer_types],
+              "state": {name: first(config, keys) for name, keys in STATE_KEYS.items()}}
+    keys = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+            "max_position_embeddings", "tie_word_embeddings", "rope_parameters")
+    values |= {key: getattr(config, key) for key in keys if hasattr(config, key)}
+    values["eps"] = first(config, ("rms_norm_eps", "layer_norm_epsilon", "norm_eps"))
+    return values
+
+
 print(json.dumps({"transformers": transformers.__version__,
-                  "classes": {name: defaults(name, cls()) for name, cls in CLASSES.items()}}, indent=1))
+                  "classes": {name: defaults(name, cls()) for name, cls in CLASSES.items()},
+                  "hybrids": {name: hybrid(*of) for name, of in HYBRIDS.items()}}, indent=1))

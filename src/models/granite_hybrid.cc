@@ -1,0 +1,59 @@
+// GraniteMoeHybridForCausalLM (Granite 4), without experts: Granite's multipliers, with Mamba-2 in
+// the place of attention in most layers, and mostly no rope in the others.
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/families.h"
+#include "src/models/llama.h"
+#include "src/models/mamba2.h"
+
+namespace sluice {
+namespace {
+
+constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
+                                  .hidden_size = 4096,
+                                  .intermediate_size = 11008,
+                                  .num_hidden_layers = 32,
+                                  .num_attention_heads = 32,
+                                  .max_position_embeddings = 2048,
+                                  .rms_norm_eps = 1e-6,
+                                  .rope_theta = 10000};
+
+DecoderSpec parse_granite_hybrid(const JsonFields& c) {
+  if (c.integer_or("num_local_experts", 0, kMaxWidth, 8) > 0)
+    fail(ErrorKind::refused, "{}: num_local_experts: experts are not supported yet", c.where());
+  DecoderSpec spec = llama_layout(c, kDefaults);
+  LayerSpec& layer = spec.kinds.front();
+  MixerBranch& mixer = layer.mixers.front();
+  AttentionSpec& attention = mixer.attention;
+  attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
+  attention.scale = read_factor(c, "attention_multiplier", 1);
+  if (c.string_or("position_embedding_type", "") != "rope") {
+    attention.rope = std::nullopt;
+    spec.ropes.clear();
+  }
+  MlpBranch& branch = layer.mlps.front();
+  MlpSpec& mlp = branch.mlp;
+  mlp.name = layer.name + ".shared_mlp";
+  mlp.width.size = read_size(c, "shared_intermediate_size", 1024, 4 * kMaxWidth);
+  fuse(mlp.up, mlp.name + ".input_linear", {0, mlp.width.size});
+  mlp.down = one_linear(mlp.name + ".output_linear", false);
+  mixer.multiplier = branch.multiplier = read_factor(c, "residual_multiplier", 1);
+  spec.embedding_multiplier = read_factor(c, "embedding_multiplier", 1);
+  spec.logit_multiplier = 1 / read_factor(c, "logits_scaling", 1);
+  LayerSpec mamba = layer;
+  mamba.mixers.front().state =
+      mamba2_mixer(c, layer.name + ".mamba", spec.hidden_size, spec.norm.params);
+  spec.kinds.push_back(std::move(mamba));
+  std::vector<size_t> kinds = read_layer_types(
+      c, std::ssize(spec.layers), {"attention", "mamba", "full_attention", "linear_attention"});
+  for (size_t l = 0; l < spec.layers.size(); ++l) spec.layers[l] = kinds.empty() ? 1 : kinds[l] % 2;
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Family> granite_hybrid_families() {
+  return {{"GraniteMoeHybridForCausalLM", "granitemoehybrid", parse_granite_hybrid, {}}};
+}
+
+}  // namespace sluice

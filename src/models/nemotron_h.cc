@@ -1,0 +1,99 @@
+// NemotronHForCausalLM, without experts: each layer is one of Mamba-2, attention without rope, and
+// a plain MLP.
+#include "src/base/error.h"
+#include "src/models/config.h"
+#include "src/models/families.h"
+#include "src/models/llama.h"
+#include "src/models/mamba2.h"
+
+namespace sluice {
+namespace {
+
+constexpr LlamaDefaults kDefaults{.vocab_size = 131072,
+                                  .hidden_size = 4096,
+                                  .intermediate_size = 21504,
+                                  .num_hidden_layers = 1,
+                                  .num_attention_heads = 32,
+                                  .num_key_value_heads = 8,
+                                  .head_dim = 128,
+                                  .max_position_embeddings = 4096,
+                                  .rms_norm_eps = 1e-5,
+                                  .rope_theta = 10000,
+                                  .hidden_act = "relu2",
+                                  .eps_key = "layer_norm_epsilon",
+                                  .activation_key = "mlp_hidden_act"};
+constexpr Mamba2Keys kKeys{.heads = "mamba_num_heads",
+                           .head_dim = "mamba_head_dim",
+                           .absent_head_dim = 64,
+                           .groups = "n_groups",
+                           .absent_groups = 8,
+                           .state = "ssm_state_size",
+                           .absent_state = 128,
+                           .width = "conv_kernel",
+                           .conv_bias = "use_conv_bias",
+                           .input_bias = "use_bias",
+                           .output_bias = "use_bias",
+                           .activation = "mamba_hidden_act"};
+
+enum : size_t { kMamba, kAttention, kMlp, kExperts };
+
+// A letter a layer, or a name.
+std::vector<size_t> layer_kinds(const JsonFields& c) {
+  constexpr std::string_view kLetters = "M*-E";
+  std::vector<size_t> kinds;
+  if (c.has("layers_block_type")) {
+    const auto layers = static_cast<int64_t>(c.raw("layers_block_type").size());
+    for (size_t kind : read_layer_types(
+             c, layers, {"mamba", "attention", "mlp", "moe", "linear_attention", "full_attention"},
+             "layers_block_type"))
+      kinds.push_back(kind % 4);
+  } else {
+    for (char letter : c.string("hybrid_override_pattern")) {
+      kinds.push_back(kLetters.find(letter));
+      if (kinds.back() == std::string_view::npos)
+        fail(ErrorKind::refused, "{}: hybrid_override_pattern has letters other than {}", c.where(),
+             kLetters);
+    }
+  }
+  for (size_t kind : kinds)
+    if (kind == kExperts) fail(ErrorKind::refused, "{}: experts are not supported yet", c.where());
+  if (kinds.empty() || std::ssize(kinds) > kMaxLayers)
+    fail(ErrorKind::refused, "{}: {} layers are absurd", c.where(), kinds.size());
+  return kinds;
+}
+
+DecoderSpec parse_nemotron_h(const JsonFields& c) {
+  DecoderSpec spec = llama_layout(c, kDefaults);
+  spec.ropes.clear();
+  spec.embedding = "backbone.embeddings";
+  spec.norm.name = "backbone.norm_f";
+  const std::string layer = "backbone.layers.{}", mixer = layer + ".mixer";
+  const NormSpec norm{layer + ".norm", spec.norm.params};
+  AttentionSpec attention = spec.kinds.front().mixers.front().attention;
+  attention.name = mixer;
+  attention.qkv.name = mixer + ".qkv_proj";
+  attention.qkv.parts = {{mixer + ".q_proj"}, {mixer + ".k_proj"}, {mixer + ".v_proj"}};
+  attention.output = one_linear(mixer + ".o_proj", false);
+  attention.rope = std::nullopt;
+  MlpBranch mlp = spec.kinds.front().mlps.front();
+  mlp.norm = norm;
+  mlp.mlp.name = mixer;
+  mlp.mlp.up.bias = mlp.mlp.down.bias = read_boolean(c, "mlp_bias", false);
+  use_plain_mlp(mlp.mlp, "up_proj", "down_proj");
+  MixerBranch mamba{.norm = norm};
+  mamba.state = mamba2_mixer(c, mixer, spec.hidden_size, spec.norm.params, kKeys);
+  spec.kinds = {{.name = layer, .mixers = {std::move(mamba)}, .mlps = {}},
+                {.name = layer, .mixers = {{.norm = norm, .attention = attention}}, .mlps = {}},
+                {.name = layer, .mixers = {}, .mlps = {std::move(mlp)}}};
+  spec.layers = layer_kinds(c);
+  spec.prefixes = {"backbone.", "model."};
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Family> nemotron_h_families() {
+  return {{"NemotronHForCausalLM", "nemotron_h", parse_nemotron_h, {"mtp.*"}}};
+}
+
+}  // namespace sluice
