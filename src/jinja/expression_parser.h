@@ -1,0 +1,67 @@
+// Expressions, by Jinja's grammar.
+#pragma once
+
+#include "src/jinja/nodes.h"
+#include "src/jinja/token_stream.h"
+
+namespace sluice::jinja {
+
+class ExpressionParser {
+ public:
+  ExpressionParser(Tokens& tokens, Meter& literals) : tokens_(tokens), literals_(literals) {}
+
+  Expr expression(bool with_condition = true);
+  // An expression, or several with commas between: a tuple. `end`: a name that may end it.
+  Expr tuple(bool with_condition = true, std::string_view end = {}, bool in_brackets = false);
+  Expr filters(Expr subject, bool named_first);  // "| name(...) | ..."
+  Target target(bool with_namespace, std::string_view end = {});
+  CallArguments call_arguments();
+
+  // Unknown filters and tests are faults only where they are used: in the branch of a condition.
+  bool lenient = false;
+  // Macros around what is parsed, which learn what their bodies read.
+  std::vector<Callable*> macros;
+
+ private:
+  template <class T>
+  std::unique_ptr<T> make(int line) const {
+    auto node = std::make_unique<T>();
+    node->line = line;
+    return node;
+  }
+  // The node above `children`.
+  template <class T>
+  std::unique_ptr<T> above(std::unique_ptr<T> node, std::initializer_list<const Node*> children);
+  int height_of(const CallArguments& arguments) const;
+  template <class T>
+  std::unique_ptr<T> with_arguments(std::unique_ptr<T> node, const Node* child);
+
+  Expr either();
+  Expr both();
+  Expr negation();
+  Expr comparison();
+  Expr sum();
+  Expr concatenation();
+  Expr product();
+  Expr unary(bool with_filters = true);
+  Expr primary();
+  Expr name_or_constant();
+  Expr literal(Value value, int line);
+  Expr string();
+  Expr list();
+  Expr dict();
+  Expr postfix(Expr node);
+  Expr filters_and_tests(Expr node);
+  Expr subscript(Expr node);
+  Expr brackets(Expr node, int line);
+  Expr call(Expr node);
+  Expr test(Expr subject);
+  bool begins_argument() const;
+  std::optional<Relation> relation();
+  Target single_target(bool with_namespace);
+
+  Tokens& tokens_;
+  Meter& literals_;
+};
+
+}  // namespace sluice::jinja

@@ -1,0 +1,213 @@
+#include <algorithm>
+#include <array>
+
+#include "src/jinja/characters.h"
+#include "src/jinja/filters.h"
+#include "src/jinja/formatting.h"
+#include "src/jinja/operators.h"
+#include "src/jinja/run.h"
+#include "src/jinja/show.h"
+#include "src/jinja/text_methods.h"
+#include "src/text/utf8.h"
+
+namespace sluice::jinja {
+namespace {
+
+Value text(const Bound& a, std::string bytes) { return make_text(a.meter(), std::move(bytes)); }
+std::string as_text(const Value& value, const Bound& a) { return text_of(a.meter(), value); }
+
+Value upper_filter(const Value& s, const Bound& a) { return text(a, upper(as_text(s, a))); }
+Value lower_filter(const Value& s, const Bound& a) { return text(a, lower(as_text(s, a))); }
+Value capitalize_filter(const Value& s, const Bound& a) {
+  return text(a, capitalize(as_text(s, a)));
+}
+
+// Words begin behind white space, hyphens and opening brackets.
+Value title_filter(const Value& s, const Bound& a) {
+  const std::string source = as_text(s, a);
+  std::string out;
+  bool begins = true;
+  for (size_t at = 0; at < source.size();) {
+    const Utf8Char c = utf8_char_at(source, at);
+    const std::string_view bytes =
+        std::string_view(source).substr(at, static_cast<size_t>(c.bytes));
+    at += bytes.size();
+    const bool separates = is_space(c.code_point) || std::u32string_view(U"-({[<").find(
+                                                         c.code_point) != std::u32string_view::npos;
+    out += separates ? std::string(bytes) : begins ? upper(bytes) : lower(bytes);
+    begins = separates;
+  }
+  return text(a, std::move(out));
+}
+
+Value trim_filter(const Value& s, const Bound& a) {
+  const std::string source = as_text(s, a);
+  if (a.is_none(0)) return text(a, std::string(strip(source)));
+  const std::string characters = a.text(0, {});
+  return text(a, std::string(strip_of(a.meter(), source, characters, Side::both)));
+}
+
+Value replace_filter(const Value& s, const Bound& a) {
+  const int64_t count = a.is_none(2) ? -1 : a.integer(2, -1);
+  return replace_all(a.meter(), as_text(s, a), as_text(a.value(0), a), as_text(a.value(1), a),
+                     count);
+}
+
+Value indent_filter(const Value& s, const Bound& a) {
+  const bool first = a.flag(1), blank = a.flag(2);
+  const bool named = a.has(0) && a.value(0).is(Kind::text);
+  if (!named && a.integer(0, 4) > 10'000) refuse(FaultKind::limit, "indent() by more than 10000");
+  const std::string by =
+      named ? a.value(0).text()
+            : std::string(static_cast<size_t>(std::max<int64_t>(a.integer(0, 4), 0)), ' ');
+  const std::string source = as_text(s, a) + "\n";
+  Buffer out(a.meter());
+  bool begun = false;
+  for (std::string_view line : split_lines(source)) {
+    if (begun) out.add('\n');
+    if (begun ? blank || !line.empty() : first) out.add(by);
+    out.add(line);
+    begun = true;
+  }
+  return make_text(a.meter(), out.take());
+}
+
+Value truncate_filter(const Value& s, const Bound& a) {
+  const std::string source = as_text(s, a);
+  const int64_t length = a.integer(0, 255);
+  const std::string end = a.text(2, "...");
+  const int64_t leeway = a.is_none(3) ? 5 : a.integer(3, 5);
+  const auto end_size = static_cast<int64_t>(character_count(end));
+  if (length < end_size) refuse(FaultKind::value, "truncate(): expected length >= {}", end_size);
+  if (leeway < 0) refuse(FaultKind::value, "truncate(): expected leeway >= 0");
+  if (static_cast<int64_t>(character_count(source)) - leeway <= length) return text(a, source);
+  std::string cut = source.substr(0, byte_of(source, static_cast<size_t>(length - end_size)));
+  if (!a.flag(1)) {
+    if (const size_t space = cut.rfind(' '); space != std::string::npos) cut.resize(space);
+  }
+  return text(a, cut + end);
+}
+
+Value center_filter(const Value& s, const Bound& a) {
+  return justify(a.meter(), as_text(s, a), a.integer(0, 80), " ", Side::both);
+}
+
+Value wordcount_filter(const Value& s, const Bound& a) {
+  int64_t words = 0;
+  bool inside = false;
+  for (char32_t c : code_points(as_text(s, a))) {
+    const bool word = is_alnum(c) || c == '_';
+    words += word && !inside ? 1 : 0;
+    inside = word;
+  }
+  return Value::integer(words);
+}
+
+Value format_filter(const Value& s, const Bound& a) {
+  const Arguments& rest = a.rest();
+  if (!rest.named.empty() && !rest.positional.empty())
+    refuse(FaultKind::value, "format() cannot take named and other values at once");
+  const Value format = s.is(Kind::text) ? s : text(a, as_text(s, a));
+  if (rest.named.empty())
+    return percent_format(a.meter(), format, make_tuple(a.meter(), rest.positional));
+  std::vector<Dict::Entry> entries;
+  for (const auto& [name, value] : rest.named)
+    entries.emplace_back(make_text(a.meter(), name), value);
+  return percent_format(a.meter(), format, make_dict(a.meter(), std::move(entries)));
+}
+
+Value escape_filter(const Value& s, const Bound& a) { return escape(a.meter(), s); }
+Value force_escape_filter(const Value& s, const Bound& a) {
+  return escape(a.meter(), text(a, as_text(s, a)));
+}
+Value safe_filter(const Value& s, const Bound& a) {
+  return make_text(a.meter(), as_text(s, a), true);
+}
+
+// `also`: what stays as it is; a space there becomes a plus.
+void append_quoted(const std::string& source, char also, Buffer& out) {
+  for (char c : source) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = byte < 0x80 && (std::isalnum(byte) != 0 || c == also ||
+                                       std::string_view("_.-~").find(c) != std::string_view::npos);
+    if (plain) {
+      out.add(c == ' ' ? '+' : c);
+    } else {
+      out.add(fmt::format("%{:02X}", byte));
+    }
+  }
+}
+
+Value urlencode_filter(const Value& s, const Bound& a) {
+  Buffer out(a.meter());
+  const bool pairs =
+      s.is(Kind::dict) || s.is_sequence() || s.is(Kind::view) || s.is(Kind::iterator);
+  if (!pairs) {
+    append_quoted(as_text(s, a), '/', out);
+    return make_text(a.meter(), out.take());
+  }
+  std::vector<Dict::Entry> entries;
+  if (s.is(Kind::dict)) entries = s.dict().entries;
+  for (const Value& pair : s.is(Kind::dict) ? Values{} : iterate(a.meter(), s)) {
+    Values parts = iterate(a.meter(), pair);
+    if (parts.size() != 2) refuse(FaultKind::value, "urlencode() needs pairs of key and value");
+    entries.emplace_back(std::move(parts[0]), std::move(parts[1]));
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i > 0) out.add('&');
+    append_quoted(as_text(entries[i].first, a), ' ', out);
+    out.add('=');
+    append_quoted(as_text(entries[i].second, a), ' ', out);
+  }
+  return make_text(a.meter(), out.take());
+}
+
+// Without comments and tags, and with single spaces.
+Value striptags_filter(const Value& s, const Bound& a) {
+  const std::string source = as_text(s, a);
+  std::string kept;
+  for (size_t at = 0; at < source.size();) {
+    const bool comment = source.compare(at, 4, "<!--") == 0;
+    const size_t end = source[at] != '<' ? std::string::npos
+                       : comment         ? source.find("-->", at)
+                                         : source.find('>', at);
+    if (end == std::string::npos) {
+      kept += source[at++];
+    } else {
+      a.meter().text_steps(end - at);
+      at = end + (comment ? 3 : 1);
+    }
+  }
+  Buffer out(a.meter());
+  for (const std::string& word : split_words(kept)) {
+    if (!out.text().empty()) out.add(' ');
+    out.add(word);
+  }
+  return make_text(a.meter(), out.take());
+}
+
+constexpr std::array kFilters = std::to_array<Filter>({
+    {"upper", "", upper_filter},
+    {"lower", "", lower_filter},
+    {"capitalize", "", capitalize_filter},
+    {"title", "", title_filter},
+    {"trim", "chars=", trim_filter},
+    {"replace", "old new count=", replace_filter},
+    {"indent", "width= first= blank=", indent_filter},
+    {"truncate", "length= killwords= end= leeway=", truncate_filter},
+    {"center", "width=", center_filter},
+    {"wordcount", "", wordcount_filter},
+    {"format", "*", format_filter},
+    {"escape", "", escape_filter},
+    {"e", "", escape_filter},
+    {"forceescape", "", force_escape_filter},
+    {"safe", "", safe_filter},
+    {"urlencode", "", urlencode_filter},
+    {"striptags", "", striptags_filter},
+});
+
+}  // namespace
+
+std::span<const Filter> text_filters() { return kFilters; }
+
+}  // namespace sluice::jinja

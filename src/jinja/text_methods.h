@@ -1,0 +1,30 @@
+// What Python's str does, for filters and methods.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/jinja/value.h"
+
+namespace sluice::jinja {
+
+enum class Side : uint8_t { left, right, both };
+
+// Where `what` begins in `text`, at `from` or later, in linear time; npos: nowhere.
+size_t find_in(std::string_view text, std::string_view what, size_t from = 0);
+std::string capitalize(std::string_view text);
+// Without the characters of `characters` at its ends.
+std::string_view strip_of(Meter& meter, std::string_view text, std::string_view characters,
+                          Side side);
+// `count` replacements at most; -1: all.
+Value replace_all(Meter& meter, std::string_view text, std::string_view from, std::string_view to,
+                  int64_t count);
+// To `width` with `fill` at that side.
+Value justify(Meter& meter, std::string_view text, int64_t width, std::string_view fill, Side side);
+// Words between white space, at most `most` + 1 (-1: all); the last one is the rest then.
+std::vector<std::string> split_words(std::string_view text, int64_t most = -1);
+std::vector<std::string> split_words_right(std::string_view text, int64_t most);
+
+}  // namespace sluice::jinja
