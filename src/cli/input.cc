@@ -2,11 +2,26 @@
 
 #include <utility>
 
+#include "src/base/units.h"
+#include "src/cli/output.h"
 namespace sluice::cli {
 
 io::InputStream open_input(const std::string& path, const std::string& option,
                            const std::stop_token& stop) {
   return {path, fmt::format("{} {}", option, path == "-" ? "standard input" : path), stop};
+}
+
+void each_line(const std::string& path, const std::stop_token& stop,
+               const std::function<Json(const std::string&, const std::string&)>& answer) {
+  constexpr size_t kLongestLine = 16 * MiB;
+  io::LineStream lines(open_input(path, "--jsonl", stop), kLongestLine);
+  std::string line;
+  for (int64_t number = 1;; ++number) {
+    const std::string where = fmt::format("{}, line {}", path, number);
+    if (!lines.next(line, where)) return;
+    if (line.empty()) continue;
+    print(answer(line, where).dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
+  }
 }
 
 TextIds::TextIds(Session& session, io::InputStream input)

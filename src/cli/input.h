@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "io/input_stream.h"
+#include "src/base/json.h"
 #include "src/engine/session.h"
 #include "src/text/token_stream.h"
 
@@ -16,6 +18,12 @@ namespace sluice::cli {
 // The file `path`, "-" for stdin; errors name `option`, too.
 io::InputStream open_input(const std::string& path, const std::string& option,
                            const std::stop_token& stop);
+
+// A request a line in, its answer a line out as they come. `answer` is given the line and its place
+// for messages.
+void each_line(
+    const std::string& path, const std::stop_token& stop,
+    const std::function<Json(const std::string& line, const std::string& where)>& answer);
 
 // The token ids of a text, with the tokenizer's special tokens.
 class TextIds {

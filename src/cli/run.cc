@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/json_writer.h"
 #include "src/base/log.h"
+#include "src/cli/chat_options.h"
 #include "src/cli/common.h"
 #include "src/cli/generation_options.h"
 #include "src/cli/input.h"
@@ -21,6 +22,7 @@ struct RunOptions : CommonOptions {
   std::optional<std::string> prompt;
   std::optional<std::string> prompt_file;
   std::optional<std::string> token_ids;
+  ChatOptions chat;
   int64_t max_tokens = 128;
   GenerationOptions generation;
   std::vector<std::string> stop;
@@ -41,12 +43,27 @@ std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
   return {text.ids().begin(), text.ids().end()};
 }
 
+// The template prints the special tokens itself.
+std::vector<int32_t> message_ids(const RunOptions& o, Session& session,
+                                 const std::stop_token& stop) {
+  ChatTemplate chat_template = open_chat_template(o.chat, session.chat_files(), o.model, stop);
+  const std::string text = render_messages(o.chat, chat_template, stop, [&](uint64_t bytes) {
+    session.hold_input("the chat template", bytes);
+  });
+  std::vector<int32_t> ids = session.need_tokenizer().encode(text, false);
+  session.hold_input({}, 0);
+  return ids;
+}
+
 std::vector<int32_t> prompt_ids(const RunOptions& o, Session& session,
                                 const std::stop_token& stop) {
-  int given =
-      int(o.prompt.has_value()) + int(o.prompt_file.has_value()) + int(o.token_ids.has_value());
-  if (given != 1)
-    fail(ErrorKind::usage, "give the prompt as one of --prompt, --prompt-file or --token-ids");
+  int given = int(o.prompt.has_value()) + int(o.prompt_file.has_value()) +
+              int(o.token_ids.has_value()) + int(o.chat.messages.has_value());
+  if (given != 1) {
+    fail(ErrorKind::usage,
+         "give the prompt as one of --prompt, --prompt-file, --token-ids or --messages");
+  }
+  if (o.chat.messages) return message_ids(o, session, stop);
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
   if (o.prompt_file) return prompt_file_ids(o, session, stop);
   return session.need_tokenizer().encode(*o.prompt, true);
@@ -230,6 +247,7 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
       "  sluice run MODEL -p \"Once upon a time\" -n 100\n"
       "  sluice run MODEL -p \"Once upon a time\" --quantization fp8 --memory 4GiB --report "
       "report.json\n"
+      "  sluice run MODEL --messages chat.json --temperature 0.7\n"
       "  sluice run MODEL --token-ids 1,15043 -n 16 --json\n"
       "  sluice run BIG -p \"Once upon a time\" --memory 6GiB --draft-model SMALL");
   add_model_options(*verb, *o);
@@ -238,6 +256,8 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
   verb->add_option("--prompt-file", o->prompt_file,
                    "Continue the text in this file; - for standard input");
   verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
+  add_chat_options(*verb, o->chat);
+  begin_group(*verb, kGenerationGroup);
   verb->add_option("-n,--max-tokens", o->max_tokens, "Generate at most this many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();

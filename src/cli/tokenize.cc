@@ -4,7 +4,6 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/input.h"
 #include "src/cli/verbs.h"
@@ -53,20 +52,12 @@ Json detokenize_line(const Tokenizer& tokenizer, const JsonFields& request) {
   return {{"text", tokenizer.decode(ids, request.boolean_or("skip_special_tokens", false))}};
 }
 
-// A request a line in, a result a line out as they come; a bad request ends the work with an error
-// that names the line.
-void each_line(const std::string& path, const std::stop_token& stop, const auto& answer) {
-  constexpr size_t kLongestLine = 16 * MiB;
-  io::LineStream lines(open_input(path, "--jsonl", stop), kLongestLine);
-  std::string line;
-  for (int64_t number = 1;; ++number) {
-    std::string where = fmt::format("{}, line {}", path, number);
-    if (!lines.next(line, where)) return;
-    if (line.empty()) continue;
-    Json request = parse_json(line, where);
-    print(answer(JsonFields(request, where)).dump(-1, ' ', true, Json::error_handler_t::replace) +
-          "\n");
-  }
+// A bad request ends the work with an error that names the line.
+void each_request(const std::string& path, const std::stop_token& stop, const auto& answer) {
+  each_line(path, stop, [&](const std::string& line, const std::string& where) {
+    const Json request = parse_json(line, where);
+    return answer(JsonFields(request, where));
+  });
 }
 
 // Ids as they come: as print_json() would {"ids": [...]}, or 1,2,3.
@@ -114,8 +105,8 @@ void tokenize(const TokenizeOptions& o, const std::stop_token& stop) {
             "--text, --file or --jsonl");
   Tokenizer tokenizer = load_tokenizer(o);
   if (o.jsonl) {
-    each_line(*o.jsonl, stop,
-              [&](const JsonFields& request) { return tokenize_line(tokenizer, request); });
+    each_request(*o.jsonl, stop,
+                 [&](const JsonFields& request) { return tokenize_line(tokenizer, request); });
     return;
   }
   if (o.file) return tokenize_file(o, tokenizer, stop);
@@ -129,8 +120,8 @@ void detokenize(const TokenizeOptions& o, const std::stop_token& stop) {
   check_one(int(o.ids.has_value()) + int(o.jsonl.has_value()), "--ids or --jsonl");
   Tokenizer tokenizer = load_tokenizer(o);
   if (o.jsonl) {
-    each_line(*o.jsonl, stop,
-              [&](const JsonFields& request) { return detokenize_line(tokenizer, request); });
+    each_request(*o.jsonl, stop,
+                 [&](const JsonFields& request) { return detokenize_line(tokenizer, request); });
     return;
   }
   std::vector<int32_t> ids = parse_token_ids(*o.ids, "--ids");

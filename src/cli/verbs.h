@@ -20,6 +20,7 @@ void define_logits(CLI::App& app, std::stop_token stop);
 void define_eval(CLI::App& app, std::stop_token stop);
 void define_tokenize(CLI::App& app, std::stop_token stop);
 void define_detokenize(CLI::App& app, std::stop_token stop);
+void define_render(CLI::App& app, std::stop_token stop);
 void define_report(CLI::App& app, std::stop_token stop);
 void define_spill(CLI::App& app, std::stop_token stop);
 void define_bench(CLI::App& app, std::stop_token stop);

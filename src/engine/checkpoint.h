@@ -27,6 +27,8 @@ class Checkpoint {
   // The dtype of config.json, else that of the first weight, as in transformers.
   DType weights_dtype() const;
 
+  ChatFiles chat_files() const { return source_->chat_files(); }
+
   // Loads the tokenizer. A model may have none (token ids need none); a draft model uses its
   // host's.
   void load_tokenizer();

@@ -72,6 +72,8 @@ class Session {
   const Tokenizer* tokenizer() const { return checkpoint_.tokenizer(); }
   const Tokenizer& need_tokenizer() const { return checkpoint_.need_tokenizer(); }
   Ledger& ledger() { return ledger_; }
+  // The model's chat templates. Error(refused) for files that are none.
+  ChatFiles chat_files() const { return checkpoint_.chat_files(); }
   // Leases bytes for input beside the plan, in place of the earlier lease: long words of a text
   // (TokenStream::Room), or token ids before place() counts them. Error(no_fit) that begins with
   // `what` where the budget has no room.

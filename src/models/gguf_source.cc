@@ -45,6 +45,7 @@ class GgufSource : public ModelSource {
   SourceFacts facts() const override;
   io::CheckpointIndex index() const override;
   std::optional<Tokenizer> tokenizer() const override { return gguf_tokenizer(checkpoint_.header); }
+  ChatFiles chat_files() const override { return gguf_chat_files(checkpoint_.header); }
 
  private:
   io::GgufCheckpoint checkpoint_;

@@ -30,6 +30,7 @@ class DirectorySource : public ModelSource {
     if (!fs::exists(directory_ / "tokenizer.json")) return std::nullopt;
     return Tokenizer::load(directory_);
   }
+  ChatFiles chat_files() const override { return read_chat_files(directory_); }
 
  private:
   Json read_json(const char* name) const {

@@ -12,6 +12,7 @@
 
 #include "io/checkpoint/index.h"
 #include "src/base/json.h"
+#include "src/models/chat_files.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice {
@@ -43,6 +44,7 @@ class ModelSource {
   // The tensors, under the names that the families know.
   virtual io::CheckpointIndex index() const = 0;
   virtual std::optional<Tokenizer> tokenizer() const = 0;  // nullopt: there is none
+  virtual ChatFiles chat_files() const = 0;
 };
 
 // `model` is a directory as the hub has it, or a GGUF file, any of several that belong together.

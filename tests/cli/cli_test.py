@@ -13,6 +13,7 @@ from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, slu
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
 from budget_test import BudgetTest
+from chat_test import RenderTest
 from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
@@ -259,7 +260,7 @@ def read_floats(path):
 
 class DocumentationTest(Case):
     def test_man_page_and_completions_name_every_verb(self):
-        verbs = ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "report", "bench")
+        verbs = ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench")
         for kind in ("man", "bash", "zsh", "fish"):
             text = sluice("docs", kind).stdout
             for verb in verbs:
@@ -268,7 +269,7 @@ class DocumentationTest(Case):
         self.assertEqual(subprocess.run(["bash", "-n"], input=sluice("docs", "bash").stdout, text=True).returncode, 0)
 
     def test_help_of_every_verb_has_an_example(self):
-        for verb in ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "report", "bench"):
+        for verb in ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench"):
             out = sluice(verb, "--help")
             self.assertEqual(out.returncode, 0)
             self.assertIn("Example", out.stdout)
@@ -284,7 +285,7 @@ class MalformedTest(Case):
         if not folder.is_dir():
             self.skipTest(f"no shared fixtures at {folder}")
         for case in sorted(folder.iterdir()):
-            if case.name.startswith(self.KINDS) and not case.name.startswith("tok_template"):
+            if case.name.startswith(self.KINDS):
                 with self.subTest(case.name):
                     self.check(case)
 
@@ -298,7 +299,11 @@ class MalformedTest(Case):
         prompt = ["-p", "a"] if case.name.startswith("tok_") else ["--token-ids", "1,2"]
         if case.name.startswith("gguf_"):
             model = model / "model.gguf"
-        result = sluice("run", model, *prompt, "-n", "2", limit_memory=True)
+        command = ["run", model, *prompt, "-n", "2"]
+        if case.name.startswith("tok_template"):
+            (self.path / "chat").write_text('[{"role": "user", "content": "Hello"}]')
+            command = ["render", model, "--messages", self.path / "chat"]
+        result = sluice(*command, limit_memory=True)
         expect = manifest["expect"]
         allowed = {"error": {3}, "error_or_warning": {0, 3}, "error_or_ok": {0, 3}, "ok_or_warning": {0},
                    "ok": {0}, "any_clean": {0, 1, 2, 3, 4}}[expect]

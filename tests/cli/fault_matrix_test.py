@@ -15,7 +15,7 @@ from system_test import start
 
 # OUT is the file of an output option, as the words in capitals below are files of the test's folder.
 VERBS = {
-    "run": ("run MODEL --token-ids 5,6,7,8,9,5,6,7,8,9,5,6,7,8,9,5,6,7,8,9 -n 3", {"--report": "json", "--prompt-cache": "cache"}, {"--prompt-file": "run MODEL -n 3"}),
+    "run": ("run MODEL --token-ids 5,6,7,8,9,5,6,7,8,9,5,6,7,8,9,5,6,7,8,9 -n 3", {"--report": "json", "--prompt-cache": "cache"}, {"--prompt-file": "run MODEL -n 3", "--messages": "run MODEL -n 3 --chat-template TEMPLATE"}),
     "batch": ("batch MODEL -i REQUESTS", {"-o": "lines", "--report": "json"}, {"-i": "batch MODEL -o OUT"}),
     "plan": ("plan MODEL", {"--report": "json"}, {}),
     "inspect": ("inspect MODEL", {}, {}),
@@ -24,6 +24,10 @@ VERBS = {
     "eval": ("eval MODEL --text TEXT", {"--report": "json"}, {"--text": "eval MODEL"}),
     "tokenize": ("tokenize MODEL --text Anne", {}, {"--file": "tokenize MODEL", "--jsonl": "tokenize MODEL"}),
     "detokenize": ("detokenize MODEL --ids 5,6,7", {}, {"--jsonl": "detokenize MODEL"}),
+    "render": ("render MODEL --messages CHAT --chat-template TEMPLATE", {},
+               {"--messages": "render MODEL --chat-template TEMPLATE", "--jsonl": "render MODEL --chat-template TEMPLATE",
+                "--chat-template": "render MODEL --messages CHAT",
+                "--tools": "render MODEL --messages CHAT --chat-template TEMPLATE"}),
     "report": ("report REPORT", {"--html": "html", "--trace": "json"}, {"report": "report"}),
     "spill": ("spill --spill-dir SPILL", {}, {}),
     "bench": ("bench load MODEL", {"--report": "json"}, {}),
@@ -48,6 +52,8 @@ class FaultMatrixTest(Case):
         self.model = write_checkpoint(self.path / "MODEL", num_hidden_layers=2)
         (self.path / "SPILL").mkdir()
         (self.path / "TEXT").write_text("It is a truth " * 20)
+        (self.path / "CHAT").write_text('[{"role": "user", "content": "It is"}]')
+        (self.path / "TEMPLATE").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
         (self.path / "IDS").write_text("[[1, 2, 3], [4]]")
         request = {"method": "POST", "url": "/v1/completions", "body": {"prompt": [5, 6], "max_tokens": 2}}
         (self.path / "REQUESTS").write_text("".join(json.dumps({"custom_id": str(i), **request}) + "\n" for i in range(3)))

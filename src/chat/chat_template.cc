@@ -1,0 +1,51 @@
+#include "src/chat/chat_template.h"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <vector>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/jinja/operators.h"
+
+namespace sluice {
+
+ChatTemplate::ChatTemplate(ChatFiles files, std::string_view model) : files_(std::move(files)) {
+  if (!files_.templates.empty()) return;
+  fail(ErrorKind::refused,
+       "{}: has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "
+       "give one as --chat-template FILE",
+       io::printable(model));
+}
+
+ChatTemplate::ChatTemplate(ChatFiles files, std::string file, std::string source)
+    : files_(std::move(files)) {
+  files_.templates.clear();
+  files_.templates.push_back({"default", std::move(file), std::move(source)});
+}
+
+const jinja::Template& ChatTemplate::chosen(const jinja::Context& context) {
+  const jinja::Value* tools = context.find("tools");
+  const bool has_tools = tools != nullptr && jinja::truth(*tools);
+  const ChatTemplateText* text = has_tools ? files_.find("tool_use") : nullptr;
+  if (text == nullptr) text = files_.find("default");
+  if (text == nullptr) {
+    std::vector<std::string> names;
+    for (const ChatTemplateText& each : files_.templates) names.push_back(each.name);
+    fail(ErrorKind::refused, "{}: there is no chat template \"default\"; there are {}",
+         files_.templates.front().where, fmt::join(names, ", "));
+  }
+  auto at = parsed_.find(text->name);
+  if (at == parsed_.end()) at = parsed_.try_emplace(text->name, text->where, text->text).first;
+  return at->second;
+}
+
+std::string ChatTemplate::render(jinja::Context& context) {
+  for (const auto& [name, token] : files_.special) {
+    if (context.find(name) == nullptr) context.set(name, jinja::make_text(context.meter(), token));
+  }
+  return chosen(context).render(context);
+}
+
+}  // namespace sluice

@@ -1,0 +1,32 @@
+// A conversation as the text that its model was trained on: the model's templates.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "src/jinja/template.h"
+#include "src/models/chat_files.h"
+
+namespace sluice {
+
+class ChatTemplate {
+ public:
+  // Error(refused) where there is no template; `model` is for that message.
+  ChatTemplate(ChatFiles files, std::string_view model);
+  // With this template in place of the model's own.
+  ChatTemplate(ChatFiles files, std::string file, std::string source);
+
+  // Templates are parsed when they are first used. Of the variables that `context` has, and the
+  // special tokens that it has not. Where there are tools, the template "tool_use", if there is
+  // one. Throws jinja::TemplateError, or what the context's room throws.
+  std::string render(jinja::Context& context);
+
+ private:
+  const jinja::Template& chosen(const jinja::Context& context);
+
+  ChatFiles files_;
+  std::map<std::string, jinja::Template, std::less<>> parsed_;  // by name
+};
+
+}  // namespace sluice

@@ -1,0 +1,83 @@
+#include "src/cli/chat_options.h"
+
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/chat/chat_request.h"
+#include "src/cli/help.h"
+#include "src/cli/input.h"
+
+namespace sluice::cli {
+
+void add_chat_options(CLI::App& verb, ChatOptions& o) {
+  begin_group(verb, kOwnGroup);
+  verb.add_option("--messages", o.messages,
+                  "Render the conversation in this JSON file, a list of {role, content}, by the "
+                  "model's chat template; - for standard input");
+  verb.add_option("--chat-template", o.chat_template,
+                  "Use the chat template in this file instead of the model's");
+  verb.add_option("--tools", o.tools, "Offer the tools in this JSON file, a list, to the model");
+  verb.add_option("--template-variables", o.variables,
+                  "Give the chat template these variables, a JSON object: "
+                  "{\"enable_thinking\": false}");
+  verb.add_flag("--no-generation-prompt", o.no_generation_prompt,
+                "Leave out what begins the model's answer");
+}
+
+std::string read_input(const std::string& path, const std::string& option,
+                       const std::stop_token& stop) {
+  constexpr size_t kLongest = 64 * MiB;
+  io::InputStream input = open_input(path, option, stop);
+  std::string text;
+  for (std::string_view piece = input.read(); !piece.empty(); piece = input.read()) {
+    text += piece;
+    if (text.size() > kLongest)
+      fail(ErrorKind::refused, "{} {}: has more than {}", option, path, format_size(kLongest));
+  }
+  return text;
+}
+
+ChatTemplate open_chat_template(const ChatOptions& o, ChatFiles files, const std::string& model,
+                                const std::stop_token& stop) {
+  if (!o.chat_template) return {std::move(files), model};
+  return {std::move(files), *o.chat_template,
+          read_input(*o.chat_template, "--chat-template", stop)};
+}
+
+void set_variables(jinja::Context& context, const ChatOptions& o, const std::stop_token& stop) {
+  if (o.tools) {
+    const std::string text = read_input(*o.tools, "--tools", stop);
+    jinja::Value tools = jinja::read_json(context.meter(), text, "--tools " + *o.tools);
+    if (!tools.is(jinja::Kind::list))
+      fail(ErrorKind::refused, "--tools {}: must be a list", *o.tools);
+    context.set("tools", std::move(tools));
+  }
+  if (!o.variables) return;
+  jinja::Value variables;
+  try {
+    variables = jinja::read_json(context.meter(), *o.variables, "--template-variables");
+  } catch (const Error& e) {
+    fail(ErrorKind::usage, "{}", e.what());
+  }
+  if (!variables.is(jinja::Kind::dict))
+    fail(ErrorKind::usage, "--template-variables: must be a JSON object");
+  for (const auto& [name, value] : variables.dict().entries) context.set(name.text(), value);
+}
+
+std::string render_messages(const ChatOptions& o, ChatTemplate& chat_template,
+                            const std::stop_token& stop, jinja::Meter::Room room) {
+  const std::string where = fmt::format("--messages {}", *o.messages);
+  std::string text = read_input(*o.messages, "--messages", stop);
+  if (room) {
+    room = [held = text.size(), asked = std::move(room)](uint64_t bytes) { asked(bytes + held); };
+    room(0);
+  }
+  jinja::Context context({}, std::move(room));
+  set_chat(context, jinja::read_json(context.meter(), text, where), !o.no_generation_prompt, where);
+  set_variables(context, o, stop);
+  complete_chat(context);
+  return chat_template.render(context);
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,38 @@
+// The options of verbs that render a conversation by the model's chat template.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "src/chat/chat_template.h"
+
+namespace sluice::cli {
+
+struct ChatOptions {
+  std::optional<std::string> messages;
+  std::optional<std::string> chat_template;
+  std::optional<std::string> tools;
+  std::optional<std::string> variables;
+  bool no_generation_prompt = false;
+};
+
+// --messages, and what belongs to it.
+void add_chat_options(CLI::App& verb, ChatOptions& options);
+
+// The template of --chat-template, or the model's.
+ChatTemplate open_chat_template(const ChatOptions& options, ChatFiles files,
+                                const std::string& model, const std::stop_token& stop);
+// Sets the variables of --tools and --template-variables.
+void set_variables(jinja::Context& context, const ChatOptions& options,
+                   const std::stop_token& stop);
+// The conversation of --messages as a text. `room`: asked for the memory that it takes.
+std::string render_messages(const ChatOptions& options, ChatTemplate& chat_template,
+                            const std::stop_token& stop, jinja::Meter::Room room = {});
+
+// A whole file, "-" for stdin; Error(refused) where it is larger than a conversation may be.
+std::string read_input(const std::string& path, const std::string& option,
+                       const std::stop_token& stop);
+
+}  // namespace sluice::cli
