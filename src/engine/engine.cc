@@ -377,7 +377,9 @@ void Engine::settle(const ScheduledJob& scheduled, std::vector<Output>& outputs)
   a.output = nullptr;
   a.sequence.truncate(a.sequence.length() - scheduled.guesses + a.right);
   count_slots(a.sequence);
-  a.sequence.table().remember(std::span(a.ids).first(static_cast<size_t>(a.sequence.length())));
+  const int64_t length = a.sequence.length();
+  const bool end_of_prompt = length == runner_.blocks().last_border(a.prompt_tokens - 1);
+  a.sequence.table().remember(std::span(a.ids).first(static_cast<size_t>(length)), end_of_prompt);
   if (a.guessed_by != nullptr)
     a.guessed_by->length.learn(a.guessed, a.right, a.guessed_by->seconds);
   a.result.guessed += a.guessed;

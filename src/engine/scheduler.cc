@@ -97,8 +97,16 @@ bool Scheduler::room_in_step() const {
   return rows_left_ > 0 && std::ssize(step_) + arriving_ < limits_.sequences;
 }
 
+// A step ends where states are kept: at planned positions, and at the last border in a prompt, as
+// another turn of a conversation may go on from there.
+int64_t Scheduler::rows_to_snapshot(const Job& job) const {
+  const int64_t length = job.sequence.length(), border = blocks_.last_border(job.prompt_tokens - 1);
+  const int64_t rows = blocks_.rows_to_snapshot(length);
+  return blocks_.has_states() && length < border ? std::min(rows, border - length) : rows;
+}
+
 void Scheduler::run(Job& job) {
-  const int64_t to_snapshot = blocks_.rows_to_snapshot(job.sequence.length());
+  const int64_t to_snapshot = rows_to_snapshot(job);
   int64_t rows = std::min({rows_left_, rows_wanted(job), to_snapshot});
   if (rows == 0) return;
   while (!reserve(job, rows, false)) {

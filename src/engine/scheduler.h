@@ -85,6 +85,7 @@ class Scheduler {
 
   bool arrive_late(std::span<const BlockCopy> copies) const;
   bool room_in_step() const;
+  int64_t rows_to_snapshot(const Job& job) const;
   bool reserve(Job& job, int64_t rows, bool rewindable);
   void run(Job& job);
   bool admit(Job& job);

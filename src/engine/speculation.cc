@@ -48,8 +48,9 @@ std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t m
   // The last token is computed anew in any case: its logits are the first guess.
   auto known = std::ranges::mismatch(seen_, ids.first(ids.size() - 1)).in1 - seen_.begin();
   seen_.assign(ids.begin(), ids.end());
-  sequence_.truncate(known);
-  Tensor hidden = runner_.prefill(sequence_, ids.subspan(static_cast<size_t>(known)), stop);
+  sequence_.truncate(known);  // a state goes back further
+  const auto first = static_cast<size_t>(sequence_.length());
+  Tensor hidden = runner_.prefill(sequence_, ids.subspan(first), stop);
   std::vector<int32_t> guesses;
   while (true) {
     runner_.compute_logits(hidden);

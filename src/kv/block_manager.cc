@@ -23,16 +23,16 @@ std::optional<BlockPlace> nearest(const Prefix::Group& group) {
 BlockManager::BlockManager(BlockOptions options)
     : options_(std::move(options)),
       pools_{BlockPool(options_.blocks[0]), BlockPool(options_.blocks[1]),
-             BlockPool(options_.blocks[2])},
-      prefixes_(static_cast<int64_t>(options_.groups.size())) {
+             BlockPool(options_.blocks[2])} {
   for (size_t t = 0; t < kTiers; ++t) held_[t].resize(static_cast<size_t>(options_.blocks[t]));
   common_ = block_size();
   for (size_t g = 0; g < groups(); ++g) {
-    has_states_ |= is_state(g);
+    states_ += is_state(g) ? 1 : 0;
     if (is_state(g)) continue;
     check(block_size(g) % block_size() == 0, "blocks of a multiple of the smallest");
     common_ = std::lcm(common_, block_size(g));
   }
+  has_states_ = states_ > 0;
   int64_t& distance = options_.snapshot_tokens;
   distance = ceil_div(std::max<int64_t>(distance, 1), common_) * common_;
 }
@@ -49,7 +49,7 @@ int64_t BlockManager::most_blocks(int64_t tokens, int64_t rows) const {
 }
 
 bool BlockManager::has(const Prefix& prefix, size_t group) const {
-  return nearest(prefix.groups[group]).has_value();
+  return nearest(prefix.get(group)).has_value();
 }
 
 template <class Take>
@@ -69,7 +69,7 @@ std::optional<int32_t> BlockManager::take(std::vector<BlockCopy>& copies) {
 
 void BlockManager::hold(BlockPlace place, Held what) {
   held(place) = what;
-  what.prefix->groups[what.group].block[static_cast<size_t>(place.tier)] = place.block;
+  what.prefix->at(what.group).block[static_cast<size_t>(place.tier)] = place.block;
   pool(place.tier).keep(place.block);
 }
 
@@ -77,7 +77,7 @@ void BlockManager::hold(BlockPlace place, Held what) {
 void BlockManager::evict(BlockPlace place, std::vector<BlockCopy>& copies) {
   Held was = std::exchange(held(place), {});
   if (was.prefix == nullptr) return;
-  Prefix::Group& group = was.prefix->groups[was.group];
+  Prefix::Group& group = was.prefix->at(was.group);
   group.block[static_cast<size_t>(place.tier)] = -1;
   // A user, lest it be forgotten when what comes after it makes room.
   prefixes_.acquire(*was.prefix);
@@ -85,16 +85,21 @@ void BlockManager::evict(BlockPlace place, std::vector<BlockCopy>& copies) {
   prefixes_.release(*was.prefix);
 }
 
-bool BlockManager::worth_storing(size_t tier) const {
+// All groups' blocks of some tokens, or all pages of a state, which stand for all tokens since the
+// planned position before.
+bool BlockManager::worth_storing(size_t tier, size_t group) const {
   const BlockCosts& c = options_.costs;
-  auto groups = static_cast<double>(this->groups());
-  return groups * (c.store[tier] + c.restore[tier]) < c.recompute;
+  const auto states = static_cast<double>(states_), groups = static_cast<double>(this->groups());
+  const double blocks = static_cast<double>(options_.snapshot_tokens / block_size());
+  const double cost = c.store[tier] + c.restore[tier];
+  return is_state(group) ? states * cost < blocks * c.recompute
+                         : (groups - states) * cost < c.recompute;
 }
 
 void BlockManager::store(BlockPlace from, Held what, std::vector<BlockCopy>& copies) {
-  Prefix::Group& group = what.prefix->groups[what.group];
+  Prefix::Group& group = what.prefix->at(what.group);
   for (size_t t = static_cast<size_t>(from.tier) + 1; t < kTiers; ++t) {
-    if (!worth_storing(t)) continue;
+    if (!worth_storing(t, what.group)) continue;
     std::optional<int32_t> block = pools_[t].take();
     if (!block) continue;  // all that it holds is wanted
     BlockPlace to{static_cast<Tier>(t), *block};
@@ -113,11 +118,24 @@ Prefix& BlockManager::remember(Prefix* parent, uint64_t root, std::span<const in
                                std::span<const int32_t> blocks) {
   Prefix& prefix = prefixes_.acquire(parent, root, ids);
   for (size_t g = 0; g < blocks.size(); ++g) {
-    if (blocks[g] < 0 || prefix.groups[g].block[0] >= 0) continue;
+    if (blocks[g] < 0 || prefix.get(g).block[0] >= 0) continue;
     BlockPlace place{Tier::device, blocks[g]};
     if (held(place).prefix == nullptr) hold(place, {&prefix, g});
   }
   return prefix;
+}
+
+void BlockManager::forget_states(Prefix& prefix) {
+  for (size_t g = 0; g < prefix.groups.size(); ++g) {
+    Prefix::Group& group = prefix.groups[g];
+    if (!is_state(g) || group.wanted > 0) continue;
+    for (size_t t = 0; t < kTiers; ++t) {
+      const int32_t block = std::exchange(group.block[t], -1);
+      if (block < 0) continue;
+      held({static_cast<Tier>(t), block}) = {};
+      pools_[t].forget(block);
+    }
+  }
 }
 
 double BlockManager::restore_cost(const Prefix::Group& group) const {
@@ -133,9 +151,9 @@ int64_t BlockManager::cheapest(std::span<Prefix* const> known, int64_t tokens) c
   std::vector<std::vector<double>> sums(groups(), {0});   // of the first i prefixes' blocks
   std::vector<std::vector<int64_t>> gaps(groups(), {0});  // 1 + the last of them that is nowhere
   for (size_t g = 0; g < groups(); ++g) {
-    for (size_t i = 0; i < known.size(); ++i) {
+    for (size_t i = 0; i < known.size() && !is_state(g); ++i) {
       bool ends = (static_cast<int64_t>(i) + 1) % multiple(g) == 0;
-      double cost = ends ? restore_cost(known[i]->groups[g]) : 0;
+      double cost = ends ? restore_cost(known[i]->get(g)) : 0;
       bool there = cost < std::numeric_limits<double>::infinity();
       sums[g].push_back(sums[g].back() + (there ? cost : 0));
       gaps[g].push_back(there ? gaps[g].back() : static_cast<int64_t>(i) + 1);
@@ -147,9 +165,12 @@ int64_t BlockManager::cheapest(std::span<Prefix* const> known, int64_t tokens) c
   for (size_t k = step; k <= known.size(); k += step) {
     auto stored = static_cast<int64_t>(k) * block_size();
     double cost = token_cost * static_cast<double>(tokens - stored);
-    for (size_t g = 0; g < groups(); ++g) {
-      int64_t first =
-          is_state(g) ? static_cast<int64_t>(k) - 1 : first_block(g, stored) * multiple(g);
+    for (size_t g = 0; g < groups() && cost <= least; ++g) {
+      if (is_state(g)) {
+        cost += restore_cost(known[k - 1]->get(g));
+        continue;
+      }
+      int64_t first = first_block(g, stored) * multiple(g);
       if (gaps[g][k] > first) cost = std::numeric_limits<double>::infinity();
       cost += sums[g][k] - sums[g][static_cast<size_t>(first)];
     }
@@ -172,7 +193,7 @@ PrefixMatch BlockManager::match(uint64_t root, std::span<const int32_t> ids) con
   match.prefixes.resize(static_cast<size_t>(cheapest(match.prefixes, std::ssize(ids))));
   for (size_t g = 0; g < groups(); ++g) {
     each_needed(g, match.prefixes.size(), [&](size_t, size_t prefix) {
-      int32_t block = match.prefixes[prefix]->groups[g].block[0];
+      int32_t block = match.prefixes[prefix]->get(g).block[0];
       if (block >= 0 && uses(block) > 0) ++match.in_use;
     });
   }
@@ -195,7 +216,7 @@ void BlockManager::adopt(const PrefixMatch& match, std::vector<std::vector<int32
     each_needed(g, match.prefixes.size(), [&](size_t b, size_t p) {
       Prefix& prefix = *match.prefixes[p];
       int32_t& block = blocks[g][is_state(g) ? 0 : b];
-      std::optional<BlockPlace> place = nearest(prefix.groups[g]);
+      std::optional<BlockPlace> place = nearest(prefix.get(g));
       check(place.has_value(), "a KV prefix is adopted that is nowhere");
       pool(place->tier).share(place->block);
       if (place->tier == Tier::device) {
@@ -221,14 +242,14 @@ void BlockManager::adopt(const PrefixMatch& match, std::vector<std::vector<int32
 }
 
 void BlockManager::want(Prefix& prefix, size_t group) {
-  Prefix::Group& g = prefix.groups[group];
+  Prefix::Group& g = prefix.at(group);
   ++g.wanted;
   for (size_t t = 1; t < kTiers; ++t)
     if (g.block[t] >= 0) pools_[t].share(g.block[t]);
 }
 
 void BlockManager::unwant(Prefix& prefix, size_t group) {
-  Prefix::Group& g = prefix.groups[group];
+  Prefix::Group& g = prefix.at(group);
   check(g.wanted > 0, "a KV prefix is not wanted twice");
   --g.wanted;
   for (size_t t = 1; t < kTiers; ++t)

@@ -8,8 +8,9 @@
 // smallest.
 //
 // A state's group has one block a sequence, which each step changes. A state cannot be rewound, so
-// that copies are kept at planned positions: a known prefix ends where every group has it, at a
-// border of all blocks and, with states, at such a position.
+// that snapshots are kept where a step ends at a border of all blocks: a known prefix ends where
+// every group has it. A sequence's later snapshot replaces its earlier one, but for those at
+// planned positions.
 #pragma once
 
 #include <array>
@@ -44,8 +45,8 @@ struct BlockOptions {
   std::vector<KvGroup> groups = {{}};
   std::array<int64_t, kTiers> blocks{};  // capacity of each tier
   BlockCosts costs;
-  // Tokens between positions at which states are kept; rounded up to where all groups' blocks
-  // end.
+  // Tokens between planned positions, at which snapshots of states stay; rounded up to where all
+  // groups' blocks end.
   int64_t snapshot_tokens = 0;
 };
 
@@ -75,10 +76,14 @@ class BlockManager {
   }
   // The number of tokens at whose multiples all groups' blocks end.
   int64_t common_block_size() const { return common_; }
-  // Whether states are kept at `position`; and the most tokens that a step may add up to there.
+  // The last position up to `position` at which all groups' blocks end.
+  int64_t last_border(int64_t position) const { return position / common_ * common_; }
+  // Whether states are kept at `position`; whether that is planned for every sequence; and the most
+  // tokens that a step may add up to there.
   bool snapshot_at(int64_t position) const {
-    return has_states_ && position > 0 && position % options_.snapshot_tokens == 0;
+    return has_states_ && position > 0 && position % common_ == 0;
   }
+  bool is_planned(int64_t position) const { return position % options_.snapshot_tokens == 0; }
   int64_t rows_to_snapshot(int64_t position) const {
     return has_states_ ? options_.snapshot_tokens - position % options_.snapshot_tokens : INT64_MAX;
   }
@@ -105,6 +110,8 @@ class BlockManager {
   Prefix& remember(Prefix* parent, uint64_t root, std::span<const int32_t> ids,
                    std::span<const int32_t> blocks);
   PrefixMatch match(uint64_t root, std::span<const int32_t> ids) const;
+  // Gives up a prefix's states, unless somebody waits for them.
+  void forget_states(Prefix& prefix);
   // Adds a use to each group's device blocks of the prefixes of `match`; -1 where the group does
   // not need one. Blocks in other tiers are restored, for which there must be room.
   void adopt(const PrefixMatch& match, std::vector<std::vector<int32_t>>& blocks,
@@ -130,7 +137,7 @@ class BlockManager {
     return held_[static_cast<size_t>(place.tier)][static_cast<size_t>(place.block)];
   }
   void hold(BlockPlace place, Held held);
-  bool worth_storing(size_t tier) const;
+  bool worth_storing(size_t tier, size_t group) const;
   void evict(BlockPlace place, std::vector<BlockCopy>& copies);
   void store(BlockPlace from, Held what, std::vector<BlockCopy>& copies);
   double restore_cost(const Prefix::Group& group) const;
@@ -142,6 +149,7 @@ class BlockManager {
 
   BlockOptions options_;
   bool has_states_ = false;
+  int64_t states_ = 0;  // groups of them
   int64_t common_ = 0;
   std::array<BlockPool, kTiers> pools_;
   std::array<std::vector<Held>, kTiers> held_;  // by the blocks of each

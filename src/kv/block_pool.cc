@@ -51,6 +51,15 @@ void BlockPool::keep(int32_t block) {
   at(block).kept = true;
 }
 
+void BlockPool::forget(int32_t block) {
+  Block& b = at(block);
+  if (b.kept && b.uses == 0) {
+    unlink(block);
+    empty_.push_back(block);
+  }
+  b.kept = false;
+}
+
 void BlockPool::unlink(int32_t block) {
   Block& b = at(block);
   (b.older == kNone ? oldest_ : at(b.older).newer) = b.newer;

@@ -16,6 +16,7 @@ BlockTable::BlockTable(BlockTable&& other) noexcept
       before_(std::exchange(other.before_, std::vector<int32_t>(other.manager_->groups(), -1))),
       before_length_(std::exchange(other.before_length_, -1)),
       prefixes_(std::exchange(other.prefixes_, {})),
+      replaceable_(std::exchange(other.replaceable_, nullptr)),
       wants_(std::exchange(other.wants_, {})) {}
 
 int64_t BlockTable::missing_tokens(size_t group, int64_t first, int64_t tokens) const {
@@ -125,6 +126,7 @@ int64_t BlockTable::rewind(int64_t length, int64_t wanted) {
     give_back_blocks();
     for (auto p = prefixes_.rbegin(); p != prefixes_.rend(); ++p) manager_->release(**p);
     prefixes_.clear();
+    replaceable_ = nullptr;
     return 0;
   }
   for (size_t g = 0; g < blocks_.size(); ++g) {
@@ -151,7 +153,7 @@ int64_t BlockTable::adopt(const PrefixMatch& match, std::vector<BlockCopy>& copi
   return std::ssize(prefixes_) * block_size();
 }
 
-void BlockTable::remember(std::span<const int32_t> ids) {
+void BlockTable::remember(std::span<const int32_t> ids, bool keep) {
   auto size = static_cast<size_t>(block_size());
   std::vector<int32_t> held(blocks_.size());
   while ((prefixes_.size() + 1) * size <= ids.size()) {
@@ -167,6 +169,9 @@ void BlockTable::remember(std::span<const int32_t> ids) {
     }
     Prefix* parent = prefixes_.empty() ? nullptr : prefixes_.back();
     prefixes_.push_back(&manager_->remember(parent, root_, ids.subspan(b * size, size), held));
+    if (!snapshot) continue;
+    if (replaceable_ != nullptr) manager_->forget_states(*replaceable_);
+    replaceable_ = keep || manager_->is_planned(std::ssize(ids)) ? nullptr : prefixes_.back();
   }
 }
 
@@ -216,6 +221,7 @@ void BlockTable::suspend() {
   give_back_blocks();
   for (Prefix* prefix : prefixes_) manager_->release(*prefix);
   prefixes_.clear();
+  replaceable_ = nullptr;
 }
 
 void BlockTable::give_up_wants() {
@@ -231,6 +237,7 @@ void BlockTable::release() {
   // Those after it are its users, so that the last goes first.
   for (auto p = prefixes_.rbegin(); p != prefixes_.rend(); ++p) manager_->release(**p);
   prefixes_.clear();
+  replaceable_ = nullptr;
   give_up_wants();
 }
 

@@ -39,8 +39,10 @@ class BlockTable {
   PrefixMatch match(std::span<const int32_t> ids) const { return manager_->match(root_, ids); }
   // Fills an empty table with `match`. Returns the number of its tokens.
   int64_t adopt(const PrefixMatch& match, std::vector<BlockCopy>& copies);
-  // The blocks that `ids`, all tokens stored, fill can be found by others from now on.
-  void remember(std::span<const int32_t> ids);
+  // The blocks that `ids`, all tokens stored, fill can be found by others from now on. Where they
+  // end at a border, so can the states, until a later such call; with `keep`, and at planned
+  // positions, for as long as there is room.
+  void remember(std::span<const int32_t> ids, bool keep = false);
 
   BlockTable fork() const;  // a table that shares all blocks
   // Gives all blocks back. If there is room their contents stay, in whatever tier, until they are
@@ -73,6 +75,7 @@ class BlockTable {
   std::vector<int32_t> before_;
   int64_t before_length_ = -1;
   std::vector<Prefix*> prefixes_;  // of the first blocks, those that are remembered
+  Prefix* replaceable_ = nullptr;  // the one of these whose states the next snapshot replaces
   struct Want {
     Prefix* prefix = nullptr;
     size_t group = 0;

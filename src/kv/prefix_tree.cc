@@ -26,7 +26,6 @@ Prefix& PrefixTree::acquire(Prefix* parent, uint64_t root, std::span<const int32
   Prefix* known = find(parent, root, ids);
   if (known == nullptr) {
     auto fresh = std::make_unique<Prefix>(Prefix{parent, root, {ids.begin(), ids.end()}, 0, {}});
-    fresh->groups.resize(static_cast<size_t>(groups_));
     known = fresh.get();
     prefixes_.insert(std::move(fresh));
     if (parent != nullptr) ++parent->users;

@@ -30,17 +30,21 @@ struct Prefix {
     int32_t wanted = 0;                             // waiting sequences that need it
   };
 
-  Prefix* parent = nullptr;  // none: the first block of a sequence
-  uint64_t root = 0;         // sequences of different roots share nothing
-  std::vector<int32_t> ids;  // tokens of this block
-  int64_t users = 0;         // block tables, and prefixes after it
-  std::vector<Group> groups;
+  Prefix* parent = nullptr;   // none: the first block of a sequence
+  uint64_t root = 0;          // sequences of different roots share nothing
+  std::vector<int32_t> ids;   // tokens of this block
+  int64_t users = 0;          // block tables, and prefixes after it
+  std::vector<Group> groups;  // none that nothing is known of at the end: few prefixes have states
+
+  Group& at(size_t group) {
+    if (groups.size() <= group) groups.resize(group + 1);
+    return groups[group];
+  }
+  Group get(size_t group) const { return group < groups.size() ? groups[group] : Group{}; }
 };
 
 class PrefixTree {
  public:
-  explicit PrefixTree(int64_t groups) : groups_(groups) {}
-
   // Null where it is not known.
   Prefix* find(Prefix* parent, uint64_t root, std::span<const int32_t> ids) const;
   // Known from now on, with one user.
@@ -69,7 +73,6 @@ class PrefixTree {
     static bool same(const Key& a, const Key& b);
   };
 
-  int64_t groups_;
   std::unordered_set<std::unique_ptr<Prefix>, Hash, Equal> prefixes_;
 };
 

@@ -12,9 +12,10 @@
 namespace sluice {
 namespace {
 
-// Each has whole parts of a norm, or all have one together.
+// Each has whole parts of a norm, or as many have each part together.
 void check_norm_parts(const StateMixerSpec& spec, Rank rank) {
-  if (spec.norm_parts <= 1 || spec.norm_parts % rank.size == 0) return;
+  const int64_t parts = spec.norm_parts;
+  if (parts <= 1 || parts % rank.size == 0 || rank.size % parts == 0) return;
   fail(ErrorKind::usage, "--tensor-parallel-size {} does not divide the {} parts of a norm",
        rank.size, spec.norm_parts);
 }

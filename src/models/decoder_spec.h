@@ -74,7 +74,7 @@ struct AttentionSpec {
 // What a mixer with a state computes of the parts of its input, in the order of StatePart.
 enum class StateKind : uint8_t {
   delta,        // the gated delta rule of queries, keys and values, after a convolution of these
-  state_space,  // Mamba-2's recurrence, of which B is called keys, C queries and x values
+  state_space,  // the same without the rule: B is called keys, C queries and x values
   convolution,  // queries * convolution(keys * values), and no recurrence
 };
 enum class StatePart : uint8_t { queries, keys, values, gate, decays, steps };

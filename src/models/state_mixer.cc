@@ -1,6 +1,7 @@
 #include "src/models/state_mixer.h"
 
 #include <cmath>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -150,20 +151,31 @@ void StateMixer::recur(const Context& context, const StateRows& state, const Act
   kernels.scan(inputs, params, state, out);
 }
 
+// The sums of squares of each part of the norm, over all ranks: of this rank's part.
+const float* StateMixer::squares(const Context& context, Tensor sums, Tensor out) const {
+  const Rank rank = context.group.rank();
+  const Kernels& kernels = context.kernels;
+  const Tensor all{sums.data, DType::f32, spec_.norm_parts, out.rows, out.rows};
+  const int64_t own = rank.rank * spec_.norm_parts / rank.size;
+  for (int64_t p = 0; p < spec_.norm_parts; ++p) {
+    const Tensor part = all.rows_from(p, 1);
+    kernels.sum_squares(out, {part.data, DType::f32, out.rows, 1, 1});
+    if (p != own) kernels.scale(part, 0, nullptr);
+  }
+  context.group.sum(all, kernels.stream());
+  return all.row<float>(own);
+}
+
 void StateMixer::normalize(const Context& context, Tensor sums, Tensor out) const {
   if (norm_ == nullptr) return;
-  const int ranks = context.group.rank().size;
   Weight weight = norm_->value;
   NormParams params = spec_.norm.params;
   if (spec_.norm_parts == 0) return context.kernels.norm(out, weight, params, out);
-  if (spec_.norm_parts == 1 && ranks > 1) {
-    context.kernels.sum_squares(out, sums);
-    context.group.sum(sums, context.kernels.stream());
-    params.squares = sums.row<float>(0);
-    params.squares_cols = spec_.heads.size;
-  }
   weight.cols = spec_.heads.size / spec_.norm_parts;
-  if (spec_.norm_parts == 1) weight.cols = out.cols;
+  if (weight.cols > out.cols) {  // several ranks have it
+    params.squares = squares(context, sums, out);
+    params.squares_cols = std::exchange(weight.cols, out.cols);
+  }
   for (int64_t first = 0; first < out.cols; first += weight.cols) {
     const Tensor part = out.columns(first, weight.cols);
     context.kernels.norm(part, weight, params, part);

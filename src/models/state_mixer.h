@@ -33,7 +33,8 @@ class StateMixer : public Module {
   void recur(const Context& context, const StateRows& state, const Activations& act, Tensor all,
              Tensor out) const;
   void add_norm(int64_t layer, Rank rank);
-  // `sums`: room for a number a row.
+  // `sums`: room for a number a row and part of the norm.
+  const float* squares(const Context& context, Tensor sums, Tensor out) const;
   void gate(const Context& context, Tensor gate, Tensor sums, Tensor out) const;
   void normalize(const Context& context, Tensor sums, Tensor out) const;
 

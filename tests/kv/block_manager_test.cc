@@ -309,19 +309,27 @@ TEST(BlockManager, AStateIsFoundWhereItWasKept) {
     sequence.grow(rows);
     sequence.table().remember(std::span(ids).first(static_cast<size_t>(sequence.length())));
   };
-  grow(s, 12);
-  EXPECT_EQ(known(blocks, ids), 0);  // there are blocks of tokens, but no state
-  grow(s, 4);
-  int32_t kept = s.table().blocks(1).front();
-  EXPECT_TRUE(blocks.holds(kept));
-  EXPECT_EQ(known(blocks, ids), 4);
+  auto known_of = [&](size_t tokens) {
+    return known(blocks, Ids(ids.begin(), ids.begin() + static_cast<long>(tokens)));
+  };
+  grow(s, 10);
+  EXPECT_EQ(known_of(40), 0);  // there are blocks of tokens, but no state
+  grow(s, 2);
+  EXPECT_EQ(known_of(40), 3);
   EXPECT_TRUE(copies.empty());
+  grow(s, 4);
+  const int32_t kept = s.table().blocks(1).front();
+  EXPECT_TRUE(blocks.holds(kept));
+  EXPECT_EQ(known_of(40), 4);
+  EXPECT_EQ(known_of(15), 0);  // the one before has made room
+  copies.clear();
   grow(s, 8);
   ASSERT_EQ(copies.size(), 1u);  // the state moved on, and left what was kept
   EXPECT_EQ(copies[0].from, (BlockPlace{Tier::device, kept}));
-  EXPECT_EQ(known(blocks, ids), 4);
+  EXPECT_EQ(known_of(40), 6);
+  EXPECT_EQ(known_of(23), 4);  // that one was planned
   Sequence other(blocks);
-  other.adopt(other.match(ids), copies);
+  other.adopt(other.match(std::span(ids).first(23)), copies);
   EXPECT_EQ(other.length(), 16);
   EXPECT_EQ(other.table().blocks(1).front(), kept);
   // Of a step that may be taken back both states are there.

@@ -1,0 +1,158 @@
+// Models with states through the engine: beside others, preempted, swapped, guessed ahead, forked,
+// and turn after turn of a conversation, each gets what it gets alone.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "src/base/units.h"
+#include "src/engine/engine.h"
+#include "src/engine/session.h"
+#include "tests/engine/golden.h"
+#include "tests/support/random.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kLongest = 90;  // tokens of a sequence
+constexpr int64_t kVocab = 96;
+
+using Ids = std::vector<int32_t>;
+using Tokens = std::map<OutputId, Ids>;
+
+class StatesTest : public testing::TestWithParam<const char*> {
+ protected:
+  // Room for `sequences` of `longest` tokens, and steps of `rows`.
+  std::unique_ptr<Session> loaded(int64_t sequences, int64_t rows, const SwapShape& swap = {},
+                                  int64_t longest = kLongest) const {
+    SessionOptions options;
+    options.model = test::bundled_model(GetParam());
+    options.threads = 2;
+    options.block_size = 4;
+    options.swap = swap;
+    auto session = std::make_unique<Session>(options);
+    shape_ = session->run_shape(sequences * longest, rows, 5, sequences);
+    session->place(shape_);
+    LoadProgress progress;
+    session->load(progress, {});
+    return session;
+  }
+  // As if to compute a block of so small a model took longer than to bring it from disk.
+  static Runner runner(Session& session, const RunShape& shape) {
+    return {*session.model().root, session.ledger(), session.memory_plan(), shape,
+            BlockCosts{100, {0, 0.01, 0.1}, {0, 0.01, 0.1}}};
+  }
+
+  mutable RunShape shape_;
+  test::Random random_{"states"};
+};
+
+Request random_request(test::Random& random) {
+  Request r;
+  const int64_t prompt = random.between(1, 50);
+  const bool common = random.uniform() < 0.5;  // a beginning that others have, too
+  for (int64_t i = 0; i < prompt; ++i)
+    r.prompt.push_back(
+        static_cast<int32_t>(common && i < 30 ? i % 3 + 5 : random.between(3, kVocab - 1)));
+  r.max_tokens = random.between(1, kLongest - prompt);
+  r.lookup = random.uniform() < 0.4;
+  r.n = random.uniform() < 0.2 ? 3 : 1;
+  r.sampling.temperature = r.n > 1 ? 0.8 : 0;
+  return r;
+}
+
+void collect(Engine& engine, Tokens& tokens) {
+  for (const Output& out : engine.step({}))
+    if (out.finished) tokens[out.id] = engine.take(out.id).ids;
+}
+
+Ids run_alone(Runner& runner, Request request, int64_t index = 0) {
+  request.n = 1;
+  request.lookup = false;
+  request.sampling.seed += static_cast<uint64_t>(index);
+  Engine engine(runner, nullptr, 1);
+  const OutputId id{engine.add(request), 0};
+  while (!engine.idle()) engine.step({});
+  return engine.take(id).ids;
+}
+
+TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) requests.push_back(random_request(random_));
+  Tokens want;
+  {
+    auto session = loaded(1, kLongest);
+    for (size_t i = 0; i < requests.size(); ++i)
+      for (int64_t k = 0; k < requests[i].n; ++k)
+        want[{static_cast<int64_t>(i), k}] = run_alone(session->runner(), requests[i], k);
+  }
+  test::TempDir disk;
+  const std::array<SwapShape, 3> swaps{SwapShape{}, SwapShape{4 * MiB, 0, {}},
+                                       SwapShape{0, 4 * MiB, disk.path()}};
+  int64_t preemptions = 0, prefixes = 0, restored = 0;
+  for (const SwapShape& swap : swaps) {
+    auto session = loaded(2, random_.between(10, 60), swap);
+    Runner runner = this->runner(*session, shape_);
+    Engine engine(runner, nullptr, 10);
+    Tokens have;
+    for (const Request& r : requests) {
+      engine.add(r);
+      while (random_.uniform() < 0.5) collect(engine, have);
+    }
+    while (!engine.idle()) collect(engine, have);
+    EXPECT_EQ(have, want);
+    preemptions += engine.stats().preemptions;
+    prefixes += engine.stats().prefix_tokens;
+    restored += engine.stats().blocks.restored;
+    EXPECT_TRUE(runner.blocks().idle());
+    EXPECT_LE(session->ledger().peak(Place::host), 2 * session->predicted_peak());
+  }
+  EXPECT_GT(preemptions, 5);
+  EXPECT_GT(prefixes, 20);
+  EXPECT_GT(restored, 0);
+}
+
+// Each turn begins with all tokens of the last one, its answer included. What is computed of it is
+// what is new, and less than a block more.
+TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
+  constexpr int64_t kTurns = 6, kNew = 11, kAnswer = 9, kAll = kTurns * (kNew + kAnswer);
+  auto session = loaded(2, 64, {}, kAll + 20);
+  Engine engine(session->runner(), nullptr, 1);
+  Ids all;
+  int64_t known = 0;  // tokens whose states there may be
+  for (int64_t turn = 0; turn < kTurns; ++turn) {
+    for (int64_t i = 0; i < kNew; ++i)
+      all.push_back(static_cast<int32_t>(random_.between(3, kVocab - 1)));
+    Request request;
+    request.prompt = all;
+    request.max_tokens = kAnswer;
+    const int64_t found_before = engine.stats().prefix_tokens;
+    const OutputId id{engine.add(request), 0};
+    while (!engine.idle()) engine.step({});
+    const Ids answer = engine.take(id).ids;
+    const int64_t found = engine.stats().prefix_tokens - found_before;
+    EXPECT_GT(found, known - 4) << "turn " << turn;
+    EXPECT_LE(found, known);
+    EXPECT_EQ(run_alone(loaded(1, 64, {}, kAll + 20)->runner(), request), answer)
+        << "turn " << turn;
+    all.insert(all.end(), answer.begin(), answer.end());
+    known = std::ssize(all) - 1;  // of the last token there is none
+  }
+  // Another answer: it goes on from the end of a prompt.
+  Request request;
+  request.prompt.assign(all.begin(), all.end() - kAnswer + 1);
+  request.prompt.back() = request.prompt.back() == 7 ? 8 : 7;
+  request.max_tokens = 3;
+  const int64_t found_before = engine.stats().prefix_tokens;
+  engine.add(request);
+  while (!engine.idle()) engine.step({});
+  EXPECT_GT(engine.stats().prefix_tokens - found_before, std::ssize(all) - kAnswer - 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Bundled, StatesTest,
+                         testing::Values("qwen3_5", "falcon_h1", "lfm2", "mamba2"),
+                         [](const auto& p) { return std::string(p.param); });
+
+}  // namespace
+}  // namespace sluice
