@@ -86,7 +86,7 @@ int run_main(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this help and end");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default(false);
-  define_run(app, signals.token(), signals.shrink());
+  define_run(app, signals);
   define_batch(app, signals.token(), signals.shrink());
   for (auto* define :
        {define_plan, define_inspect, define_logits, define_eval, define_tokenize, define_detokenize,

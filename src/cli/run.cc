@@ -1,33 +1,18 @@
 // sluice run: one prompt, its continuation on stdout as it comes.
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <utility>
 
 #include "src/base/error.h"
 #include "src/base/json_writer.h"
 #include "src/base/log.h"
-#include "src/cli/chat_options.h"
-#include "src/cli/common.h"
-#include "src/cli/generation_options.h"
 #include "src/cli/input.h"
 #include "src/cli/report_summary.h"
+#include "src/cli/run_options.h"
 #include "src/cli/verbs.h"
-#include "src/engine/engine.h"
 
 namespace sluice::cli {
 namespace {
-
-struct RunOptions : CommonOptions {
-  std::optional<std::string> prompt;
-  std::optional<std::string> prompt_file;
-  std::optional<std::string> token_ids;
-  ChatOptions chat;
-  int64_t max_tokens = 128;
-  GenerationOptions generation;
-  std::vector<std::string> stop;
-  bool ignore_eos = false;
-};
 
 // Reads no more of the text than a sequence may have.
 std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
@@ -61,7 +46,9 @@ std::vector<int32_t> prompt_ids(const RunOptions& o, Session& session,
               int(o.token_ids.has_value()) + int(o.chat.messages.has_value());
   if (given != 1) {
     fail(ErrorKind::usage,
-         "give the prompt as one of --prompt, --prompt-file, --token-ids or --messages");
+         "give the prompt as one of --prompt, --prompt-file, --token-ids or --messages, or talk "
+         "with "
+         "the model by --chat");
   }
   if (o.chat.messages) return message_ids(o, session, stop);
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
@@ -183,8 +170,12 @@ class StoredPrompt {
   bool saved_ = false;
 };
 
-void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int>& shrink) {
+void run(const RunOptions& o, SignalWatch& signals) {
   apply_log_level(o);
+  if (o.reasoning != "show" && o.reasoning != "hide")
+    fail(ErrorKind::usage, "--reasoning {}: not known; show and hide are", o.reasoning);
+  if (o.interactive) return chat(o, signals);
+  const std::stop_token stop = signals.token();
   check_report_path(o);
   check_prompt_cache(o);
   check_speculation(o.generation);
@@ -194,18 +185,8 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
   Session session(std::move(options));
   Request request = make_request(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
-  int64_t tokens = prompt + request.max_tokens;
-  std::unique_ptr<Session> draft_session = open_draft(session, o.generation, tokens, prompt);
-  const RunShapes shapes = run_shapes(session, o.generation, request, prompt);
-  session.place(shapes.shape);
-  request.lookup = shapes.lookup;
-  std::optional<DraftModel> draft;
-  if (draft_session) {
-    load_with_progress(*draft_session, o, stop);
-    draft.emplace(draft_session->runner(), draft_session->max_model_len());
-    request.draft = &*draft;
-  }
-  load_with_progress(session, o, stop);
+  RunModels models(o, session, request, prompt, stop);
+  models.prepare(request);
   Lease logprobs =
       session.ledger().lease(Place::host, Use::activations, "logprobs", result_bytes(request));
 
@@ -220,7 +201,7 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
       if (!o.json) print(out.text);
     }
     if (stored && engine.stats().generated_tokens > 0) stored->save();
-    follow_limits(session, shrink, followed);
+    follow_limits(session, signals.shrink(), followed);
   }
   session.learn_pass(engine.stats().pass_seconds);
   RequestResult result = engine.take(id);
@@ -239,7 +220,26 @@ void run(const RunOptions& o, const std::stop_token& stop, const std::atomic<int
 
 }  // namespace
 
-void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink) {
+RunModels::RunModels(const RunOptions& o, Session& session, const Request& longest,
+                     int64_t prompt_tokens, const std::stop_token& stop)
+    : draft_session_(
+          open_draft(session, o.generation, prompt_tokens + longest.max_tokens, prompt_tokens)) {
+  const RunShapes shapes = run_shapes(session, o.generation, longest, prompt_tokens);
+  session.place(shapes.shape);
+  lookup_ = shapes.lookup;
+  if (draft_session_) {
+    load_with_progress(*draft_session_, o, stop);
+    draft_.emplace(draft_session_->runner(), draft_session_->max_model_len());
+  }
+  load_with_progress(session, o, stop);
+}
+
+void RunModels::prepare(Request& request) {
+  request.lookup = lookup_;
+  request.draft = draft_ ? &*draft_ : nullptr;
+}
+
+void define_run(CLI::App& app, SignalWatch& signals) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand("run", "Generate text from a prompt");
   verb->footer(
@@ -248,6 +248,7 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
       "  sluice run MODEL -p \"Once upon a time\" --quantization fp8 --memory 4GiB --report "
       "report.json\n"
       "  sluice run MODEL --messages chat.json --temperature 0.7\n"
+      "  sluice run MODEL --chat\n"
       "  sluice run MODEL --token-ids 1,15043 -n 16 --json\n"
       "  sluice run BIG -p \"Once upon a time\" --memory 6GiB --draft-model SMALL");
   add_model_options(*verb, *o);
@@ -257,6 +258,10 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
                    "Continue the text in this file; - for standard input");
   verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
   add_chat_options(*verb, o->chat);
+  verb->add_flag("--chat", o->interactive, "Talk with the model; /help says more");
+  verb->add_option("--reasoning", o->reasoning,
+                   "With --chat, show or hide what the model thinks before it answers")
+      ->capture_default_str();
   begin_group(*verb, kGenerationGroup);
   verb->add_option("-n,--max-tokens", o->max_tokens, "Generate at most this many tokens")
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
@@ -265,7 +270,11 @@ void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shr
   verb->add_option("--stop", o->stop, "End before this text; may be given several times")
       ->allow_extra_args(false);
   verb->add_flag("--ignore-eos", o->ignore_eos, "Go on after an end-of-sequence token");
-  verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
+  verb->callback([o, verb, &signals] {
+    for (const CLI::Option* option : verb->get_options())
+      if (option->count() > 0) o->given.insert(option->get_name());
+    run(*o, signals);
+  });
 }
 
 }  // namespace sluice::cli

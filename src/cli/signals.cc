@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -40,11 +41,27 @@ void prepare_process() {
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
+SignalWatch::Interrupts::Interrupts(SignalWatch& watch) : watch_(watch) {
+  uint64_t woken = 0;
+  while (::read(watch_.wake_, &woken, sizeof(woken)) > 0 && watch_.received_ == 0) {
+  }
+  watch_.interrupts_ = 0;
+  watch_.taken_ = true;
+}
+
+SignalWatch::Interrupts::~Interrupts() { watch_.taken_ = false; }
+
+void SignalWatch::wake() const {
+  constexpr uint64_t kOne = 1;
+  if (::write(wake_, &kOne, sizeof(kOne)) < 0) return;  // it is full, and wakes all the same
+}
+
 SignalWatch::SignalWatch()
     : signals_(set_of({SIGINT, SIGTERM, SIGUSR1, SIGUSR2})), printing_(pthread_self()) {
   // A shell starts what runs in the background with SIGINT ignored.
   for (int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // inherited by every thread from here on
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = start_thread({"waiting for signals"}, [this] { watch(); });
 }
 
@@ -52,6 +69,7 @@ SignalWatch::~SignalWatch() {
   done_ = true;
   pthread_kill(thread_.native_handle(), SIGUSR2);
   thread_.join();
+  close(wake_);
 }
 
 void SignalWatch::end_if_asked() const {
@@ -63,12 +81,18 @@ void SignalWatch::watch() {
   for (int signal = 0; sigwait(&signals_, &signal) == 0 && !done_;) {
     if (signal == SIGUSR1) ++shrink_;
     if (signal == SIGUSR1 || signal == SIGUSR2) continue;
+    if (signal == SIGINT && taken_) {
+      ++interrupts_;
+      wake();
+      continue;
+    }
     const auto now = std::chrono::steady_clock::now();
     if (received_ == 0) {
       asked = now;
       received_ = signal;
       pthread_kill(printing_, signal);  // stays pending there until await_stdout() lets it in
       source_.request_stop();
+      wake();
     } else if (now - asked > kSameRequest) {
       end_by(signal);
     }

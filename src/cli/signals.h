@@ -29,18 +29,38 @@ class SignalWatch {
   std::stop_token token() const { return source_.get_token(); }
   // How often less memory was asked for.
   const std::atomic<int>& shrink() const { return shrink_; }
+  // While there is one, SIGINT does not ask to stop: it ends an answer, or drops a line.
+  class Interrupts {
+   public:
+    explicit Interrupts(SignalWatch& watch);
+    ~Interrupts();
+    Interrupts(const Interrupts&) = delete;
+    Interrupts& operator=(const Interrupts&) = delete;
+    bool came() const { return watch_.interrupts_ > 0; }
+
+   private:
+    SignalWatch& watch_;
+  };
+  // Can be read from when such a SIGINT has come, or a signal that asks to stop; until the next
+  // Interrupts.
+  int wake_descriptor() const { return wake_; }
+
   // Ends the process by the signal that asked to stop, so that shells and scripts see an interrupt.
   // Returns where there was none.
   void end_if_asked() const;
 
  private:
   void watch();
+  void wake() const;
 
   sigset_t signals_;
   pthread_t printing_;
   std::stop_source source_;
   std::atomic<int> received_{0};  // the signal that asked to stop; 0: none
   std::atomic<int> shrink_{0};
+  std::atomic<bool> taken_{false};  // an Interrupts takes SIGINT
+  std::atomic<int> interrupts_{0};  // that it has taken
+  int wake_ = -1;
   std::atomic<bool> done_{false};
   std::thread thread_;
 };

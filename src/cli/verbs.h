@@ -8,11 +8,13 @@
 
 namespace sluice::cli {
 
+class SignalWatch;
+
 // Adds the verb to `app`; its work runs in the verb's callback, after the whole line has been
 // parsed. `stop` is requested by SIGINT and SIGTERM. Faults are thrown as Error; results go to
 // stdout, everything else to stderr.
 // `shrink` counts requests to use less memory (SIGUSR1); it outlives the verb.
-void define_run(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
+void define_run(CLI::App& app, SignalWatch& signals);
 void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
 void define_plan(CLI::App& app, std::stop_token stop);
 void define_inspect(CLI::App& app, std::stop_token stop);

@@ -1,8 +1,15 @@
 """Conversations: rendered by a model's chat template, and answered."""
 
 import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import time
 
-from program import DEMO, ORACLE, Case, run_json, sluice
+from program import DEMO, ORACLE, SANITIZED, SLUICE, Case, run_json, sluice
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Anne \u00e9"}]
 TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -117,3 +124,166 @@ class RenderTest(Case):
                     eos = prompt["eos_case"]
                     out = run_json(*run, "--stop-token-ids", eos["eos_token_id"])
                     self.assertEqual(out["token_ids"], eos["expected_new_ids"])
+
+
+class ConversationTest(Case):
+    """run --chat, through a pipe and at a terminal."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.path / "model"
+        shutil.copytree(DEMO, self.model)
+        (self.model / "chat_template.jinja").write_text(
+            "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content }}{{ eos_token }}"
+            "{% else %}{{ m.role }}: {{ m.content }}\nmodel: {% endif %}{% endfor %}")
+
+    def chat(self, text, *args, status=0):
+        result = sluice("run", self.model, "--chat", *args, input=text)
+        self.assertEqual(result.returncode, status, result.stderr)
+        return result
+
+    def test_turns_of_a_pipe(self):
+        once = self.chat("It is a truth\n", "-n", "12", "--quiet").stdout
+        out = self.chat("It is a truth\n/stats\nAnd then\n/stats\n", "-n", "40")
+        self.assertTrue(out.stdout.startswith(once.rstrip("\n")), out.stdout)
+        turns = re.findall(r"last turn: (\d+) tokens in the conversation, (\d+) of them computed before", out.stderr)
+        self.assertEqual(len(turns), 2)
+        self.assertEqual(turns[0][1], "0")
+        # All but the last token, which was not computed yet, in whole blocks of 16.
+        self.assertEqual(int(turns[1][1]), (int(turns[0][0]) - 1) // 16 * 16)
+        again = self.chat("It is a truth\nAnd then\n", "-n", "40", "--quiet").stdout
+        self.assertEqual(again, out.stdout)
+
+    def test_an_answer_is_that_of_the_rendered_conversation(self):
+        out = self.chat("In the beginning\n", "-n", "20", "--quiet").stdout
+        (self.path / "chat.json").write_text(json.dumps([{"role": "user", "content": "In the beginning"}]))
+        self.assertEqual(out, sluice("run", self.model, "--messages", self.path / "chat.json", "-n", "20", "--quiet").stdout)
+
+    def test_commands(self):
+        saved = self.path / "saved"
+        self.chat(f'/system Be kind\none\n"""two\nlines"""\nthree\\\nmore\n/save {saved}\n/reset\n'
+                  f'/save {saved}2\n/help\n/exit\nnever read\n', "-n", "4")
+        messages = json.loads(saved.read_text())
+        self.assertEqual([m["content"] for m in messages if m["role"] == "user"], ["one", "two\nlines", "three\nmore"])
+        self.assertEqual([m["role"] for m in messages[:3]], ["system", "user", "assistant"])
+        self.assertEqual(json.loads((self.path / "saved2").read_text()), [{"role": "system", "content": "Be kind"}])
+        out = self.chat(f"/load {saved}\n/stats\nfour\n/save {saved}3\n", "-n", "4")
+        self.assertEqual(json.loads((self.path / "saved3").read_text())[:len(messages)], messages)
+        self.assertIn("messages loaded", out.stderr)
+        # Saved messages are those of render.
+        self.assertIn("two\nlines", sluice("render", self.model, "--messages", saved).stdout)
+
+    def test_faults(self):
+        self.assertIn("/nope is no command", self.chat("/nope\n", status=2).stderr)
+        self.assertIn("needs the name of a file", self.chat("/save\n", status=2).stderr)
+        self.assertIn("does not go with --chat", self.chat("", "--json", status=2).stderr)
+        self.assertIn("does not go with --chat", self.chat("", "-p", "x", status=2).stderr)
+        self.assertIn("not known; show and hide", self.chat("", "--reasoning", "x", status=2).stderr)
+        self.assertIn("tokens, and there is room for 64", self.chat("many words " * 60, "--max-model-len", "64", status=2).stderr)
+        (self.model / "chat_template.jinja").write_text("{{ raise_exception('never') }}")
+        self.assertIn("never", self.chat("x\n", status=3).stderr)
+        (self.model / "chat_template.jinja").unlink()
+        self.assertIn("has no chat template", self.chat("", status=3).stderr)
+
+    def test_sampling_defaults_are_said_once(self):
+        config = json.loads((self.model / "generation_config.json").read_text())
+        config |= {"do_sample": True, "temperature": 0.5, "top_k": 20, "top_p": 0.9}
+        (self.model / "generation_config.json").write_text(json.dumps(config))
+        out = self.chat("one\ntwo\n", "-n", "4", "--top-p", "0.8")
+        self.assertEqual(out.stderr.count("generation_config.json: --temperature 0.5 --top-k 20\n"), 1, out.stderr)
+        sampled = self.chat("one\n", "-n", "30", "--quiet").stdout
+        self.assertNotEqual(sampled, self.chat("one\n", "-n", "30", "--quiet", "--temperature", "0", "--top-k", "0").stdout)
+
+    def test_reasoning(self):
+        (self.model / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[-1].content }}<think>")
+        hidden = self.chat("one\n", "-n", "8", "--quiet", "--reasoning", "hide").stdout
+        self.assertEqual(hidden, "\n")
+        self.assertNotEqual(self.chat("one\n", "-n", "8", "--quiet").stdout, "\n")
+
+    # At a terminal.
+
+    def start(self, *args):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ["TERM"] = "xterm"
+            os.execv(SLUICE, [SLUICE, "run", str(self.model), "--chat", *args])
+        self.terminal = terminal
+        self.seen = b""
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(self.kill, pid)
+        return pid
+
+    def kill(self, pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+    def expect(self, text, seconds=20):
+        """Reads until the program has printed `text`; returns all up to there."""
+        deadline = time.monotonic() + seconds
+        while text not in self.seen:
+            ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
+            self.assertTrue(ready, f"{text} did not come: {self.seen}")
+            try:
+                self.seen += os.read(self.terminal, 4096)
+            except OSError:  # the program has ended
+                self.fail(f"{text} did not come: {self.seen}")
+        end = self.seen.index(text) + len(text)
+        seen, self.seen = self.seen[:end], self.seen[end:]
+        return seen
+
+    def send(self, text):
+        os.write(self.terminal, text)
+
+    def ended(self, pid):
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                if select.select([self.terminal], [], [], 0.1)[0]:
+                    os.read(self.terminal, 4096)
+            except OSError:
+                pass
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+        self.fail("the program did not end")
+
+    def test_a_terminal(self):
+        pid = self.start("-n", "3")
+        self.expect(b"> ")
+        self.send("h\u00e9llo\x7f\x7fo\n".encode())  # with two characters deleted
+        self.expect(b"> ")
+        self.send(b"half a line\x03")  # Ctrl-C drops it
+        self.expect(b"> ")
+        self.send(b"\x1b[A\n")  # the line before, from the history
+        self.expect(b"> ")
+        self.send(b"/nope\n")  # a fault does not end the conversation
+        self.expect(b"is no command")
+        self.send(f"/save {self.path}/saved\n".encode())
+        self.expect(b"4 messages saved")
+        self.send(b"\x04")
+        self.assertEqual(self.ended(pid), 0)
+        said = [m["content"] for m in json.loads((self.path / "saved").read_text()) if m["role"] == "user"]
+        self.assertEqual(said, ["h\u00e9lo", "h\u00e9lo"])
+
+    def test_an_interrupt_ends_the_answer_alone(self):
+        pid = self.start("--ignore-eos", "--threads", "1")
+        self.expect(b"> ")
+        self.send(b"It is a truth\n")
+        self.expect(b"truth\r\n")
+        time.sleep(0.02 if not SANITIZED else 0.5)
+        self.send(b"\x03")
+        self.expect(b"> ")
+        self.send(b"/stats\n")
+        stats = self.expect(b"generated;").decode()
+        self.assertLess(int(re.search(r"(\d+) generated;", stats)[1]), 1000)
+        self.send(b"/exit\n")
+        self.assertEqual(self.ended(pid), 0)
+
+    def test_a_request_to_stop_ends_the_conversation(self):
+        pid = self.start()
+        self.expect(b"> ")
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(self.ended(pid), -signal.SIGTERM)

@@ -1,0 +1,105 @@
+#include "src/chat/reasoning.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTags{
+    {{"<think>", "</think>"},
+     {"<thinking>", "</thinking>"},
+     {"<seed:think>", "</seed:think>"},
+     {"[THINK]", "[/THINK]"}}};
+constexpr std::string_view kSpace = " \t\r\n";
+
+// Bytes at the end of `text` that may begin `tag`.
+size_t beginning(std::string_view text, std::string_view tag) {
+  for (size_t size = std::min(text.size(), tag.size() - 1); size > 0; --size)
+    if (text.ends_with(tag.substr(0, size))) return size;
+  return 0;
+}
+
+}  // namespace
+
+ReasoningSplitter::ReasoningSplitter(std::string_view prompt) {
+  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
+  for (const auto& [open, close] : kTags) {
+    if (!prompt.ends_with(open)) continue;
+    state_ = State::thinking;
+    close_ = close;
+  }
+}
+
+std::vector<ReasoningSplitter::Part> ReasoningSplitter::add(std::string_view text, bool last) {
+  std::vector<Part> parts;
+  held_ += text;
+  while (advance(last, parts)) {
+  }
+  return parts;
+}
+
+// True: there is more to do with what is held.
+bool ReasoningSplitter::advance(bool last, std::vector<Part>& parts) {
+  switch (state_) {
+    case State::start:
+      return find_open(last);
+    case State::thinking:
+      return find_close(last, parts);
+    case State::thought: {
+      held_.erase(0, std::min(held_.find_first_not_of("\r\n"), held_.size()));
+      if (held_.empty()) return false;
+      state_ = State::saying;
+      return true;
+    }
+    case State::saying:
+      give(false, held_.size(), parts);
+      return false;
+  }
+  return false;
+}
+
+bool ReasoningSplitter::find_open(bool last) {
+  const size_t begin = std::min(held_.find_first_not_of(kSpace), held_.size());
+  const std::string_view text = std::string_view(held_).substr(begin);
+  bool may_begin = text.empty();
+  for (const auto& [open, close] : kTags) {
+    if (text.starts_with(open)) {
+      close_ = close;
+      held_.erase(0, begin + open.size());
+      state_ = State::thinking;
+      return true;
+    }
+    may_begin |= open.starts_with(text);
+  }
+  if (may_begin && !last) return false;
+  state_ = State::saying;
+  return true;
+}
+
+bool ReasoningSplitter::find_close(bool last, std::vector<Part>& parts) {
+  if (!begun_) held_.erase(0, std::min(held_.find_first_not_of("\r\n"), held_.size()));
+  const size_t end = held_.find(close_);
+  // Line breaks before the end are not known to be within the thoughts.
+  size_t sure = end != std::string::npos ? end
+                : last                   ? held_.size()
+                                         : held_.size() - beginning(held_, close_);
+  if (end != std::string::npos || !last) {
+    while (sure > 0 && (held_[sure - 1] == '\n' || held_[sure - 1] == '\r')) --sure;
+  }
+  give(true, sure, parts);
+  if (end == std::string::npos) return false;
+  held_.erase(0, end - sure + close_.size());
+  state_ = State::thought;
+  return true;
+}
+
+void ReasoningSplitter::give(bool reasoning, size_t bytes, std::vector<Part>& parts) {
+  if (bytes == 0) return;
+  parts.push_back({reasoning, held_.substr(0, bytes)});
+  held_.erase(0, bytes);
+  begun_ = true;
+}
+
+}  // namespace sluice

@@ -1,0 +1,272 @@
+#include "src/cli/chat.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/chat/chat_request.h"
+#include "src/cli/output.h"
+#include "src/models/source.h"
+
+namespace sluice::cli {
+namespace {
+
+// What a conversation may have where nobody says: the keys and values of more might leave little
+// room for weights.
+constexpr int64_t kUsualContext = 8192;
+
+void check_options(const RunOptions& o) {
+  for (const char* option :
+       {"--json", "--report", "--prompt", "--prompt-file", "--token-ids", "--messages",
+        "--logprobs", "--prompt-cache", "--no-generation-prompt"}) {
+    if (o.has(option)) fail(ErrorKind::usage, "{}: does not go with --chat", option);
+  }
+}
+
+// Options that generation_config.json also has, by its names.
+struct Default {
+  const char* option;
+  const char* key;
+  double SamplingParams::* value;
+};
+constexpr std::array<Default, 5> kDefaults{
+    {{"--temperature", "temperature", &SamplingParams::temperature},
+     {"--top-p", "top_p", &SamplingParams::top_p},
+     {"--min-p", "min_p", &SamplingParams::min_p},
+     {"--typical-p", "typical_p", &SamplingParams::typical_p},
+     {"--repetition-penalty", "repetition_penalty", &SamplingParams::repetition_penalty}}};
+
+// What generation_config.json says, where no option does. Returns what was taken from it, in words.
+std::vector<std::string> take_defaults(const RunOptions& o, const Json& json,
+                                       SamplingParams& sampling) {
+  const JsonFields config(json, "generation_config.json");
+  std::vector<std::string> taken;
+  const bool samples = config.boolean_or("do_sample", config.has("temperature"));
+  if (!samples && !config.has("repetition_penalty")) return taken;
+  for (const Default& d : kDefaults) {
+    const bool penalty = d.value == &SamplingParams::repetition_penalty;
+    if (o.has(d.option) || (!samples && !penalty)) continue;
+    const bool temperature = d.value == &SamplingParams::temperature;
+    const double standard = temperature ? 1.0 : sampling.*d.value;
+    const double value = config.number_or(d.key, standard);
+    if (value == sampling.*d.value) continue;
+    sampling.*d.value = value;
+    taken.push_back(fmt::format("{} {}", d.option, value));
+  }
+  if (samples && !o.has("--top-k") && config.has("top_k")) {
+    sampling.top_k = config.integer("top_k", 0, INT32_MAX);
+    taken.push_back(fmt::format("--top-k {}", sampling.top_k));
+  }
+  return taken;
+}
+
+SamplingParams chat_sampling(const RunOptions& o) {
+  SamplingParams sampling = sampling_params(o.generation.sampling);
+  const std::optional<Json> config = open_model(o.model)->generation_config();
+  if (!config) return sampling;
+  if (std::vector<std::string> taken = take_defaults(o, *config, sampling); !taken.empty())
+    log::info("generation_config.json: {}", fmt::join(taken, " "));
+  return sampling;
+}
+
+// A terminal is not to be steered by what a model says.
+std::string for_terminal(std::string_view text) {
+  std::string shown(text);
+  for (char& c : shown) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) c = '?';
+  }
+  return shown;
+}
+
+}  // namespace
+
+Chat::Chat(const RunOptions& o, SignalWatch& signals)
+    : options_(o),
+      signals_(signals),
+      session_(session_options(o)),
+      context_(o.has("--max-model-len") ? session_.max_model_len()
+                                        : std::min(session_.max_model_len(), kUsualContext)),
+      max_tokens_(o.has("--max-tokens") ? std::min(o.max_tokens, context_ - 1) : 0),
+      sampling_(chat_sampling(o)),
+      template_(open_chat_template(o.chat, session_.chat_files(), o.model, signals.token())) {
+  if (context_ < 2) fail(ErrorKind::usage, "--max-model-len {}: no conversation fits", context_);
+  ids_.emplace(session_.need_tokenizer());
+  Request longest = request({});
+  longest.max_tokens = max_tokens_ > 0 ? max_tokens_ : context_ / 2;
+  models_.emplace(o, session_, longest, context_ - longest.max_tokens, signals.token());
+  engine_.emplace(session_.runner(), session_.tokenizer(), 1);
+  editor_.emplace(signals);
+}
+
+void Chat::run() {
+  log::info("a conversation of up to {} tokens; /help shows the commands, Ctrl-C ends an answer",
+            context_);
+  while (!over_) {
+    const std::optional<std::string> message = read_message();
+    if (!message) break;
+    try {
+      take(*message);
+    } catch (const Error& e) {
+      // At a terminal the conversation goes on; a script is told.
+      if (!editor_->at_terminal() || signals_.token().stop_requested()) throw;
+      log::show(fmt::format("sluice: {}\n", one_line(e.what())));
+    }
+  }
+  session_.learn_pass(engine_->stats().pass_seconds);
+}
+
+std::optional<std::string> Chat::read_line(const std::string& prompt) {
+  for (int interrupts = 0;;) {
+    std::optional<LineEditor::Line> line = editor_->next(prompt);
+    if (!line) {
+      if (editor_->at_terminal()) print("\n");
+      return std::nullopt;
+    }
+    if (!line->interrupted) return std::move(line->text);
+    print("\n");
+    if (++interrupts == 2) log::show("/exit or Ctrl-D ends the conversation\n");
+  }
+}
+
+std::optional<std::string> Chat::read_message() {
+  constexpr std::string_view kQuotes = R"(""")";
+  std::optional<std::string> line = read_line("> ");
+  if (!line) return std::nullopt;
+  std::string message = *line;
+  const bool quoted = message.starts_with(kQuotes);
+  if (quoted) message.erase(0, kQuotes.size());
+  auto goes_on = [&] { return quoted ? !message.ends_with(kQuotes) : message.ends_with('\\'); };
+  while (goes_on()) {
+    if (!quoted) message.pop_back();
+    line = read_line("... ");
+    if (!line) break;
+    message += "\n" + *line;
+  }
+  editor_->remember(quoted ? std::string(kQuotes) + message : message);
+  if (quoted && message.ends_with(kQuotes)) message.resize(message.size() - kQuotes.size());
+  return message;
+}
+
+void Chat::take(const std::string& message) {
+  if (message.find_first_not_of(" \t\r\n") == std::string::npos) return;
+  if (message.front() == '/') {
+    over_ = !command(message);
+  } else {
+    answer(message);
+  }
+}
+
+std::string Chat::render() {
+  const std::string messages = conversation_.json().dump();
+  jinja::Context context({}, [&](uint64_t bytes) {
+    session_.hold_input("the conversation", bytes + 4 * messages.size());
+  });
+  set_chat(context, jinja::read_json(context.meter(), messages, "the conversation"), true,
+           "the conversation");
+  set_variables(context, options_.chat, signals_.token());
+  complete_chat(context);
+  return template_.render(context);
+}
+
+Request Chat::request(std::vector<int32_t> prompt) {
+  Request request;
+  const int64_t room = context_ - std::ssize(prompt);
+  request.max_tokens = max_tokens_ > 0 ? std::min(max_tokens_, room) : room;
+  request.prompt = std::move(prompt);
+  request.sampling = sampling_;
+  request.sampling.seed += static_cast<uint64_t>(turns_);
+  request.stop = options_.stop;
+  if (!options_.ignore_eos) request.eos_ids = session_.model().files.eos_ids;
+  return request;
+}
+
+void Chat::answer(const std::string& message) {
+  conversation_.add({.role = "user", .content = message, .reasoning = {}});
+  try {
+    std::string text = render();
+    std::vector<int32_t> prompt = ids_->of(text);
+    session_.hold_input({}, 0);
+    if (std::ssize(prompt) >= context_) {
+      fail(
+          ErrorKind::usage,
+          "the conversation has {} tokens, and there is room for {} with the answer; /reset begins "
+          "anew, --max-model-len gives more",
+          prompt.size(), context_);
+    }
+    Answer said = generate(request(prompt), text);
+    ++turns_;
+    ids_->learn(std::move(text), std::move(prompt), said.ids);
+    if (said.message.content.empty() && said.message.reasoning.empty()) {
+      conversation_.drop_last();  // nothing was said
+    } else {
+      conversation_.add(std::move(said.message));
+    }
+    if (said.finish_reason == "length")
+      log::info("the answer ends here: it has {} tokens (--max-tokens, --max-model-len)",
+                said.ids.size());
+  } catch (...) {
+    conversation_.drop_last();
+    throw;
+  }
+}
+
+Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
+  models_->prepare(request);
+  check_request(request, session_.spec().vocab_size, true);
+  turn_ = {.prompt_tokens = std::ssize(request.prompt)};
+  const int64_t reused = engine_->stats().prefix_tokens;
+  Answer answer;
+  ReasoningSplitter splitter(prompt_text);
+  const SignalWatch::Interrupts interrupts(signals_);
+  const OutputId id{engine_->add(std::move(request)), 0};
+  auto take = [&](const std::string& text, bool last) {
+    for (const auto& part : splitter.add(text, last)) show(part, answer.message);
+  };
+  while (!engine_->idle() && !interrupts.came()) {
+    for (const Output& out : engine_->step(signals_.token())) {
+      answer.ids.insert(answer.ids.end(), out.ids.begin(), out.ids.end());
+      take(out.text, false);
+    }
+    follow_limits(session_, signals_.shrink(), followed_);
+  }
+  take({}, true);
+  if (std::exchange(dimmed_, false)) print("\x1b[22m");
+  print("\n");
+  turn_.reused_tokens = engine_->stats().prefix_tokens - reused;
+  turn_.generated_tokens = std::ssize(answer.ids);
+  if (!engine_->idle()) {
+    engine_->cancel(id.request);
+    return answer;
+  }
+  const RequestResult result = engine_->take(id);
+  if (!result.error.empty()) fail(ErrorKind::runtime, "{}", result.error);
+  turn_.prefill_seconds = result.prefill_seconds;
+  turn_.decode_seconds = result.decode_seconds;
+  answer.finish_reason = result.finish_reason;
+  return answer;
+}
+
+void Chat::show(const ReasoningSplitter::Part& part, ChatMessage& message) {
+  const bool first_word = message.content.empty() && !message.reasoning.empty();
+  (part.reasoning ? message.reasoning : message.content) += part.text;
+  const bool terminal = editor_->at_terminal();
+  if (part.reasoning && options_.reasoning == "hide") return;
+  std::string text = terminal ? for_terminal(part.text) : part.text;
+  if (terminal && part.reasoning != dimmed_)
+    text.insert(0, part.reasoning ? "\x1b[2m" : "\x1b[22m");
+  if (!part.reasoning && first_word && options_.reasoning == "show") text.insert(0, "\n\n");
+  dimmed_ = terminal && part.reasoning;
+  print(text);
+}
+
+void chat(const RunOptions& options, SignalWatch& signals) {
+  check_options(options);
+  Chat(options, signals).run();
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,80 @@
+// run --chat: turns, and the commands between them. Private to chat.cc and chat_commands.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "src/chat/chat_template.h"
+#include "src/chat/conversation.h"
+#include "src/chat/reasoning.h"
+#include "src/cli/line_editor.h"
+#include "src/cli/run_options.h"
+
+namespace sluice::cli {
+
+// What one turn took.
+struct TurnStats {
+  int64_t prompt_tokens = 0;  // of the conversation
+  int64_t reused_tokens = 0;  // of them whose keys and values were there
+  int64_t generated_tokens = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+};
+
+class Chat {
+ public:
+  Chat(const RunOptions& options, SignalWatch& signals);
+  void run();
+
+ private:
+  // The next message; nullopt: there are no more. A backslash at a line's end, and lines between
+  // two """, make one message of several lines.
+  std::optional<std::string> read_message();
+  std::optional<std::string> read_line(const std::string& prompt);
+  void take(const std::string& message);
+
+  void answer(const std::string& message);
+  std::string render();
+  Request request(std::vector<int32_t> prompt);
+  // What the model says: printed as it comes. The ids, and why it ended ("interrupted", ...).
+  struct Answer {
+    ChatMessage message{.role = "assistant", .content = {}, .reasoning = {}};
+    std::vector<int32_t> ids;
+    std::string finish_reason = "interrupted";
+  };
+  Answer generate(Request request, const std::string& prompt_text);
+  void show(const ReasoningSplitter::Part& part, ChatMessage& message);
+
+  // Commands, in chat_commands.cc. False: the conversation is over.
+  struct Command;
+  bool command(std::string_view line);
+  bool help(const std::string& rest);
+  bool reset(const std::string& rest);
+  bool save(const std::string& rest);
+  bool load(const std::string& rest);
+  bool system(const std::string& rest);
+  bool stats(const std::string& rest);
+  bool leave(const std::string& rest);
+
+  const RunOptions& options_;
+  SignalWatch& signals_;
+  Session session_;
+  int64_t context_;     // tokens that the conversation may have
+  int64_t max_tokens_;  // of an answer; 0: as many as there is room for
+  SamplingParams sampling_;
+  ChatTemplate template_;
+  std::optional<RunModels> models_;
+  std::optional<Engine> engine_;
+  std::optional<LineEditor> editor_;
+  Conversation conversation_;
+  std::optional<ConversationIds> ids_;
+  TurnStats turn_;
+  int64_t turns_ = 0;
+  int followed_ = 0;  // requests for less memory
+  bool over_ = false;
+  bool dimmed_ = false;
+};
+
+}  // namespace sluice::cli

@@ -1,0 +1,55 @@
+// The options of run, and the models that they ask for.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "src/cli/chat_options.h"
+#include "src/cli/common.h"
+#include "src/cli/generation_options.h"
+#include "src/cli/signals.h"
+#include "src/engine/engine.h"
+
+namespace sluice::cli {
+
+struct RunOptions : CommonOptions {
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompt_file;
+  std::optional<std::string> token_ids;
+  ChatOptions chat;
+  bool interactive = false;  // --chat
+  std::string reasoning = "show";
+  int64_t max_tokens = 128;
+  GenerationOptions generation;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::set<std::string> given;  // names of the options on the command line
+
+  bool has(const std::string& option) const { return given.contains(option); }
+};
+
+// A model, and the draft model that guesses for it, in memory.
+class RunModels {
+ public:
+  // `longest`: a request with as many tokens as any will have; `prompt_tokens`: of them its
+  // prompt's. The session has not been placed.
+  RunModels(const RunOptions& options, Session& session, const Request& longest,
+            int64_t prompt_tokens, const std::stop_token& stop);
+  // Lets tokens be guessed, as the options say.
+  void prepare(Request& request);
+
+ private:
+  std::unique_ptr<Session> draft_session_;
+  std::optional<DraftModel> draft_;
+  bool lookup_ = false;
+};
+
+// A conversation at the terminal, or by lines of standard input.
+void chat(const RunOptions& options, SignalWatch& signals);
+
+}  // namespace sluice::cli
