@@ -104,6 +104,17 @@ def texts():
     yield bytes(range(256))
 
 
+def chat_templates():
+    for line in (DATA / "jinja/units.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        yield joined(row["template"], json.dumps({"messages": [], "variables": row["variables"]}))
+    for folder in sorted((DATA / "jinja/chats").iterdir()):
+        template = (folder / "chat_template.jinja").read_text()
+        for line in (folder / "renders.jsonl").read_text().splitlines()[:4]:
+            row = json.loads(line)
+            yield joined(template, json.dumps({k: row[k] for k in ("messages", "variables")}))
+
+
 def completions():
     body = {"model": "m", "prompt": "x", "max_tokens": 3, "stop": ["a"], "logit_bias": {"1": 2},
             "n": 2, "seed": 7, "logprobs": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 4,
@@ -155,6 +166,7 @@ def batches():
 
 SEEDS = {
     "batch": batches,
+    "chat_template": chat_templates,
     "completion": completions,
     "config": lambda: list(files("**/config.json")) + [
         joined(blob, '{"eos_token_id": [1, 2]}') for blob in files("models/*/config.json")],
