@@ -3,12 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "src/jinja/functions.h"
-
 namespace sluice::jinja {
 namespace {
-
-constexpr int kHighestTree = 400;
 
 template <size_t N>
 const auto* find_sign(const std::array<std::pair<std::string_view, Arithmetic>, N>& signs,
@@ -20,43 +16,17 @@ const auto* find_sign(const std::array<std::pair<std::string_view, Arithmetic>, 
 
 }  // namespace
 
-template <class T>
-std::unique_ptr<T> ExpressionParser::above(std::unique_ptr<T> node,
-                                           std::initializer_list<const Node*> children) {
-  for (const Node* child : children)
-    if (child != nullptr) node->height = std::max(node->height, child->height + 1);
-  if (node->height > kHighestTree)
-    refuse(FaultKind::limit, "an expression has more than {} levels", kHighestTree);
-  return node;
-}
-
-int ExpressionParser::height_of(const CallArguments& arguments) const {
-  int height = 0;
-  auto take = [&](const Expr& e) {
-    if (e) height = std::max(height, e->height);
-  };
-  for (const Expr& e : arguments.positional) take(e);
-  for (const auto& [name, e] : arguments.named) take(e);
-  take(arguments.list);
-  take(arguments.dict);
-  return height;
-}
-
-template <class T>
-std::unique_ptr<T> ExpressionParser::with_arguments(std::unique_ptr<T> node, const Node* child) {
-  node->height = 1 + height_of(node->arguments);
-  return above(std::move(node), {child});
-}
-
 // Every way into an expression within another comes through here.
 Expr ExpressionParser::expression(bool with_condition) {
   Level level(literals_);
   if (!with_condition) return either();
+  const size_t unknown = unknown_.size();
   Expr yes = either();
   while (tokens_.current().is_name("if")) {
     auto node = make<Conditional>(tokens_.next().line);
     node->test = either();
     if (tokens_.skip_name("else")) node->no = expression();
+    unknown_.resize(unknown);
     node->yes = std::move(yes);
     const std::initializer_list<const Node*> children{node->test.get(), node->yes.get(),
                                                       node->no.get()};
@@ -298,203 +268,6 @@ Expr ExpressionParser::tuple(bool with_condition, std::string_view end, bool in_
   if (!comma && !node->items.empty()) return std::move(node->items.front());
   if (!comma && !in_brackets) tokens_.unexpected("an expression");
   return above(std::move(node), {});
-}
-
-Expr ExpressionParser::postfix(Expr node) {
-  for (;;) {
-    const Token& token = tokens_.current();
-    if (token.is_sign(".") || token.is_sign("[")) {
-      node = subscript(std::move(node));
-    } else if (token.is_sign("(")) {
-      node = call(std::move(node));
-    } else {
-      return node;
-    }
-  }
-}
-
-Expr ExpressionParser::filters_and_tests(Expr node) {
-  for (;;) {
-    const Token& token = tokens_.current();
-    if (token.is_sign("|")) {
-      node = filters(std::move(node), false);
-    } else if (token.is_name("is")) {
-      node = test(std::move(node));
-    } else if (token.is_sign("(")) {
-      node = call(std::move(node));
-    } else {
-      return node;
-    }
-  }
-}
-
-Expr ExpressionParser::subscript(Expr node) {
-  const Token token = tokens_.next();
-  if (token.text == "[") return brackets(std::move(node), token.line);
-  if (tokens_.current().is(TokenKind::name)) {
-    auto attribute = make<AttributeOf>(token.line);
-    attribute->name = tokens_.next().text;
-    attribute->object = std::move(node);
-    const Node* child = attribute->object.get();
-    return above(std::move(attribute), {child});
-  }
-  if (!tokens_.current().is(TokenKind::integer)) tokens_.unexpected("a name or a number");
-  auto item = make<ItemOf>(token.line);
-  item->key = literal(Value::integer(tokens_.next().integer), token.line);
-  item->object = std::move(node);
-  const Node* child = item->object.get();
-  return above(std::move(item), {child});
-}
-
-// Behind "[": an index, a slice, or a tuple of indices.
-Expr ExpressionParser::brackets(Expr node, int line) {
-  auto bound = [&]() -> Expr {
-    const Token& t = tokens_.current();
-    return t.is_sign(":") || t.is_sign("]") || t.is_sign(",") ? nullptr : expression();
-  };
-  Expr first = bound();
-  if (tokens_.skip_sign(":")) {
-    auto slice = make<SliceOf>(line);
-    slice->object = std::move(node);
-    slice->start = std::move(first);
-    slice->stop = bound();
-    if (tokens_.skip_sign(":")) slice->step = bound();
-    tokens_.expect_sign("]");
-    const std::initializer_list<const Node*> children{slice->object.get(), slice->start.get(),
-                                                      slice->stop.get(), slice->step.get()};
-    return above(std::move(slice), children);
-  }
-  auto item = make<ItemOf>(line);
-  item->object = std::move(node);
-  item->key = std::move(first);
-  if (!item->key || tokens_.current().is_sign(",")) {
-    auto keys = make<ListDisplay>(line);
-    keys->tuple = true;
-    if (item->key) keys->items.push_back(std::move(item->key));
-    while (tokens_.skip_sign(",")) keys->items.push_back(expression());
-    for (const Expr& key : keys->items) keys->height = std::max(keys->height, key->height + 1);
-    item->key = std::move(keys);
-  }
-  tokens_.expect_sign("]");
-  const std::initializer_list<const Node*> children{item->object.get(), item->key.get()};
-  return above(std::move(item), children);
-}
-
-CallArguments ExpressionParser::call_arguments() {
-  CallArguments arguments;
-  auto in_order = [&](bool right) {
-    if (!right) refuse(FaultKind::syntax, "arguments of a call are in no valid order");
-  };
-  tokens_.expect_sign("(");
-  for (bool first = true; !tokens_.current().is_sign(")"); first = false) {
-    if (!first) tokens_.expect_sign(",");
-    if (tokens_.current().is_sign(")")) break;
-    if (tokens_.skip_sign("*")) {
-      in_order(!arguments.list && !arguments.dict);
-      arguments.list = expression();
-    } else if (tokens_.skip_sign("**")) {
-      in_order(!arguments.dict);
-      arguments.dict = expression();
-    } else if (tokens_.current().is(TokenKind::name) && tokens_.following().is_sign("=")) {
-      in_order(!arguments.dict);
-      std::string name = tokens_.next().text;
-      tokens_.next();
-      arguments.named.emplace_back(std::move(name), expression());
-    } else {
-      in_order(!arguments.list && !arguments.dict && arguments.named.empty());
-      arguments.positional.push_back(expression());
-    }
-  }
-  tokens_.expect_sign(")");
-  return arguments;
-}
-
-Expr ExpressionParser::call(Expr node) {
-  auto call = make<Call>(tokens_.current().line);
-  call->arguments = call_arguments();
-  call->callee = std::move(node);
-  const Node* child = call->callee.get();
-  return with_arguments(std::move(call), child);
-}
-
-Expr ExpressionParser::filters(Expr subject, bool named_first) {
-  while (named_first || tokens_.current().is_sign("|")) {
-    if (!named_first) tokens_.next();
-    named_first = false;
-    auto use = make<FilterUse>(tokens_.current().line);
-    use->name = tokens_.expect_name();
-    while (tokens_.skip_sign(".")) use->name.append(1, '.').append(tokens_.expect_name());
-    if (tokens_.current().is_sign("(")) use->arguments = call_arguments();
-    use->filter = find_filter(use->name);
-    if (use->filter == nullptr && !lenient)
-      refuse(FaultKind::syntax, "no filter named '{}'", use->name);
-    use->subject = std::move(subject);
-    const Node* child = use->subject.get();
-    subject = with_arguments(std::move(use), child);
-  }
-  return subject;
-}
-
-// An argument of a test may stand without brackets.
-bool ExpressionParser::begins_argument() const {
-  const Token& t = tokens_.current();
-  if (t.is_name("else") || t.is_name("or") || t.is_name("and")) return false;
-  return t.is(TokenKind::name) || t.is(TokenKind::text) || t.is(TokenKind::integer) ||
-         t.is(TokenKind::real) || t.is_sign("[") || t.is_sign("{");
-}
-
-Expr ExpressionParser::test(Expr subject) {
-  auto use = make<TestUse>(tokens_.next().line);
-  const bool negated = tokens_.skip_name("not");
-  use->name = tokens_.expect_name();
-  while (tokens_.skip_sign(".")) use->name.append(1, '.').append(tokens_.expect_name());
-  if (tokens_.current().is_sign("(")) {
-    use->arguments = call_arguments();
-  } else if (begins_argument()) {
-    if (tokens_.current().is_name("is"))
-      refuse(FaultKind::syntax, "tests cannot be chained with 'is'");
-    use->arguments.positional.push_back(postfix(primary()));
-  }
-  use->test = find_test(use->name);
-  if (use->test == nullptr && !lenient) refuse(FaultKind::syntax, "no test named '{}'", use->name);
-  const int line = use->line;
-  use->subject = std::move(subject);
-  const Node* child = use->subject.get();
-  Expr node = with_arguments(std::move(use), child);
-  if (!negated) return node;
-  auto negation = make<Not>(line);
-  negation->operand = std::move(node);
-  child = negation->operand.get();
-  return above(std::move(negation), {child});
-}
-
-Target ExpressionParser::single_target(bool with_namespace) {
-  Level level(literals_);
-  if (tokens_.skip_sign("(")) {
-    Target inner = target(with_namespace);
-    tokens_.expect_sign(")");
-    return inner;
-  }
-  Target single;
-  single.name = tokens_.expect(TokenKind::name, "a name to assign to").text;
-  for (std::string_view constant : {"true", "false", "none", "True", "False", "None"})
-    if (single.name == constant) refuse(FaultKind::syntax, "cannot assign to '{}'", constant);
-  if (with_namespace && tokens_.skip_sign(".")) single.attribute = tokens_.expect_name();
-  return single;
-}
-
-Target ExpressionParser::target(bool with_namespace, std::string_view end) {
-  Target first = single_target(with_namespace);
-  if (!tokens_.current().is_sign(",")) return first;
-  Target several;
-  several.tuple = true;
-  several.parts.push_back(std::move(first));
-  while (tokens_.skip_sign(",")) {
-    const Token& t = tokens_.current();
-    if (t.is(TokenKind::block_end) || t.is_sign(")") || (!end.empty() && t.is_name(end))) break;
-    several.parts.push_back(single_target(with_namespace));
-  }
-  return several;
 }
 
 }  // namespace sluice::jinja

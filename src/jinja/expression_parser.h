@@ -1,6 +1,13 @@
 // Expressions, by Jinja's grammar.
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "src/jinja/nodes.h"
 #include "src/jinja/token_stream.h"
 
@@ -17,12 +24,16 @@ class ExpressionParser {
   Target target(bool with_namespace, std::string_view end = {});
   CallArguments call_arguments();
 
-  // Unknown filters and tests are faults only where they are used: in the branch of a condition.
-  bool lenient = false;
+  // Filters and tests that are not known are faults, but in a condition and its branches only where
+  // they are used. Throws where there were any since the last call.
+  void check_known();
+  bool lenient = false;  // in a condition
   // Macros around what is parsed, which learn what their bodies read.
   std::vector<Callable*> macros;
 
  private:
+  static constexpr int kHighestTree = 400;
+
   template <class T>
   std::unique_ptr<T> make(int line) const {
     auto node = std::make_unique<T>();
@@ -59,9 +70,27 @@ class ExpressionParser {
   bool begins_argument() const;
   std::optional<Relation> relation();
   Target single_target(bool with_namespace);
+  void note_unknown(std::string_view what, const std::string& name);
 
   Tokens& tokens_;
   Meter& literals_;
+  std::vector<std::string> unknown_;  // what is wrong, since check_known()
 };
+
+template <class T>
+std::unique_ptr<T> ExpressionParser::above(std::unique_ptr<T> node,
+                                           std::initializer_list<const Node*> children) {
+  for (const Node* child : children)
+    if (child != nullptr) node->height = std::max(node->height, child->height + 1);
+  if (node->height > kHighestTree)
+    refuse(FaultKind::limit, "an expression has more than {} levels", kHighestTree);
+  return node;
+}
+
+template <class T>
+std::unique_ptr<T> ExpressionParser::with_arguments(std::unique_ptr<T> node, const Node* child) {
+  node->height = 1 + height_of(node->arguments);
+  return above(std::move(node), {child});
+}
 
 }  // namespace sluice::jinja

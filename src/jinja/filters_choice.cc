@@ -23,7 +23,7 @@ std::string name_of(const Bound& a, size_t i, std::string_view what) {
 }
 
 // map(attribute=...)
-Values take_attributes(const Values& items, const Bound& a) {
+void take_attributes(const Value& s, const Bound& a, Values& mapped) {
   std::optional<Value> path, standard;
   for (const auto& [name, value] : a.rest().named) {
     if (name != "attribute" && name != "default")
@@ -32,30 +32,28 @@ Values take_attributes(const Values& items, const Bound& a) {
   }
   if (!path) refuse(FaultKind::value, "map() needs the name of a filter");
   const AttributePath attribute(a, *path);
-  Values mapped;
-  for (const Value& item : items) {
+  for (const Value& item : iterate(a.meter(), s)) {
     Value value = attribute.of(item);
     if (value.is(Kind::undefined) && standard && !standard->is(Kind::none)) value = *standard;
     mapped.push_back(std::move(value));
   }
-  return mapped;
 }
 
 Value map_filter(const Value& s, const Bound& a) {
-  if (s.is(Kind::undefined)) return make_iterator(a.meter(), {});
-  const Values items = iterate(a.meter(), s);
-  if (a.rest().positional.empty()) return make_iterator(a.meter(), take_attributes(items, a));
-  const std::string name = name_of(a, 0, "filter");
-  const Filter* filter = find_filter(name);
-  if (filter == nullptr) refuse(FaultKind::syntax, "no filter named '{}'", name);
-  Values mapped;
-  for (const Value& item : items)
-    mapped.push_back(apply_filter(a.run(), *filter, item, without_first(a.rest(), 1)));
-  return make_iterator(a.meter(), std::move(mapped));
+  return make_lazy(a.meter(), [&](Values& mapped) {
+    if (!truth(s)) return;
+    if (a.rest().positional.empty()) return take_attributes(s, a, mapped);
+    const std::string name = name_of(a, 0, "filter");
+    const Filter* filter = find_filter(name);
+    if (filter == nullptr) refuse(FaultKind::syntax, "no filter named '{}'", name);
+    for (const Value& item : iterate(a.meter(), s))
+      mapped.push_back(apply_filter(a.run(), *filter, item, without_first(a.rest(), 1)));
+  });
 }
 
 // The items for which a test holds (or not) on them, or on an attribute of them.
-Value choose(const Value& s, const Bound& a, bool keeps, bool by_attribute) {
+void choose(const Value& s, const Bound& a, bool keeps, bool by_attribute, Values& chosen) {
+  if (!truth(s)) return;
   const size_t skip = by_attribute ? 1 : 0;
   const Values& given = a.rest().positional;
   if (by_attribute && given.empty())
@@ -67,7 +65,6 @@ Value choose(const Value& s, const Bound& a, bool keeps, bool by_attribute) {
     test = find_test(name);
     if (test == nullptr) refuse(FaultKind::syntax, "no test named '{}'", name);
   }
-  Values chosen;
   for (const Value& item : iterate(a.meter(), s)) {
     const Value value = path.of(item);
     const bool holds = test == nullptr
@@ -75,20 +72,19 @@ Value choose(const Value& s, const Bound& a, bool keeps, bool by_attribute) {
                            : apply_test(a.run(), *test, value, without_first(a.rest(), skip + 1));
     if (holds == keeps) chosen.push_back(item);
   }
-  return make_iterator(a.meter(), std::move(chosen));
 }
 
-Value select_filter(const Value& s, const Bound& a) { return choose(s, a, true, false); }
-Value reject_filter(const Value& s, const Bound& a) { return choose(s, a, false, false); }
-Value selectattr_filter(const Value& s, const Bound& a) { return choose(s, a, true, true); }
-Value rejectattr_filter(const Value& s, const Bound& a) { return choose(s, a, false, true); }
+template <bool Keeps, bool ByAttribute>
+Value chosen(const Value& s, const Bound& a) {
+  return make_lazy(a.meter(), [&](Values& items) { choose(s, a, Keeps, ByAttribute, items); });
+}
 
 constexpr std::array kFilters = std::to_array<Filter>({
     {"map", "*", map_filter},
-    {"select", "*", select_filter},
-    {"reject", "*", reject_filter},
-    {"selectattr", "*", selectattr_filter},
-    {"rejectattr", "*", rejectattr_filter},
+    {"select", "*", chosen<true, false>},
+    {"reject", "*", chosen<false, false>},
+    {"selectattr", "*", chosen<true, true>},
+    {"rejectattr", "*", chosen<false, true>},
 });
 
 }  // namespace

@@ -132,7 +132,7 @@ Value dictsort_filter(const Value& s, const Bound& a) {
   return make_list(a.meter(), items_of(std::move(sorted)));
 }
 
-Value unique_filter(const Value& s, const Bound& a) {
+void take_unique(const Value& s, const Bound& a, Values& unique) {
   const AttributePath path(a, a.value(1));
   const bool with_case = a.flag(0);
   std::vector<Dict::Entry> seen;
@@ -141,7 +141,6 @@ Value unique_filter(const Value& s, const Bound& a) {
     seen.emplace_back(with_case ? key : without_case(a.meter(), key), item);
   }
   // Of equal keys the first item counts, and a dict keeps the last.
-  Values unique;
   std::vector<Dict::Entry> positions;
   for (size_t i = seen.size(); i-- > 0;)
     positions.emplace_back(seen[i].first, Value::integer(static_cast<int64_t>(i)));
@@ -150,7 +149,10 @@ Value unique_filter(const Value& s, const Bound& a) {
     if (first.dict().find(seen[i].first)->integer() == static_cast<int64_t>(i))
       unique.push_back(seen[i].second);
   }
-  return make_iterator(a.meter(), std::move(unique));
+}
+
+Value unique_filter(const Value& s, const Bound& a) {
+  return make_lazy(a.meter(), [&](Values& unique) { take_unique(s, a, unique); });
 }
 
 Value groupby_filter(const Value& s, const Bound& a) {
@@ -182,10 +184,10 @@ Value groupby_filter(const Value& s, const Bound& a) {
 }
 
 // Lists of `size` each; the last one is filled up where there is something to fill it with.
-Value batch_filter(const Value& s, const Bound& a) {
+void take_batches(const Value& s, const Bound& a, Values& batches) {
   const int64_t size = a.integer(0, 1);
   if (size < 1 || size > 1'000'000) refuse(FaultKind::value, "batch() of {}", size);
-  Values batches, batch;
+  Values batch;
   auto close = [&] { batches.push_back(make_list(a.meter(), std::exchange(batch, {}))); };
   for (const Value& item : iterate(a.meter(), s)) {
     if (static_cast<int64_t>(batch.size()) == size) close();
@@ -198,16 +200,18 @@ Value batch_filter(const Value& s, const Bound& a) {
     }
     close();
   }
-  return make_iterator(a.meter(), std::move(batches));
+}
+
+Value batch_filter(const Value& s, const Bound& a) {
+  return make_lazy(a.meter(), [&](Values& batches) { take_batches(s, a, batches); });
 }
 
 // That many lists, the first ones longer by one where it does not come out even.
-Value slice_filter(const Value& s, const Bound& a) {
+void take_slices(const Value& s, const Bound& a, Values& slices) {
   const int64_t count = a.integer(0, 1);
   if (count < 1 || count > 1'000'000) refuse(FaultKind::value, "slice() into {}", count);
   const Values items = iterate(a.meter(), s);
   const auto size = static_cast<int64_t>(items.size());
-  Values slices;
   for (int64_t i = 0, at = 0; i < count; ++i) {
     const int64_t length = size / count + (i < size % count ? 1 : 0);
     Values part(items.begin() + at, items.begin() + at + length);
@@ -215,7 +219,10 @@ Value slice_filter(const Value& s, const Bound& a) {
     slices.push_back(make_list(a.meter(), std::move(part)));
     at += length;
   }
-  return make_iterator(a.meter(), std::move(slices));
+}
+
+Value slice_filter(const Value& s, const Bound& a) {
+  return make_lazy(a.meter(), [&](Values& slices) { take_slices(s, a, slices); });
 }
 
 Value extreme(const Value& s, const Bound& a, bool largest) {
@@ -235,14 +242,13 @@ Value min_filter(const Value& s, const Bound& a) { return extreme(s, a, false); 
 Value max_filter(const Value& s, const Bound& a) { return extreme(s, a, true); }
 
 Value items_filter(const Value& s, const Bound& a) {
-  Values pairs;
-  if (!s.is(Kind::dict) && !s.is(Kind::undefined))
-    refuse(FaultKind::value, "can only get item pairs from a mapping, not {}", type_name(s));
-  if (s.is(Kind::dict)) {
+  return make_lazy(a.meter(), [&](Values& pairs) {
+    if (s.is(Kind::undefined)) return;
+    if (!s.is(Kind::dict))
+      refuse(FaultKind::value, "can only get item pairs from a mapping, not {}", type_name(s));
     for (const auto& [key, value] : s.dict().entries)
       pairs.push_back(make_tuple(a.meter(), {key, value}));
-  }
-  return make_iterator(a.meter(), std::move(pairs));
+  });
 }
 
 constexpr std::array kFilters = std::to_array<Filter>({

@@ -60,7 +60,9 @@ Value indent_filter(const Value& s, const Bound& a) {
   const std::string by =
       named ? a.value(0).text()
             : std::string(static_cast<size_t>(std::max<int64_t>(a.integer(0, 4), 0)), ' ');
-  const std::string source = as_text(s, a) + "\n";
+  need_defined(s);
+  if (!s.is(Kind::text)) refuse(FaultKind::value, "indent() needs a string, not {}", type_name(s));
+  const std::string source = s.text() + "\n";
   Buffer out(a.meter());
   bool begun = false;
   for (std::string_view line : split_lines(source)) {
@@ -73,7 +75,11 @@ Value indent_filter(const Value& s, const Bound& a) {
 }
 
 Value truncate_filter(const Value& s, const Bound& a) {
-  const std::string source = as_text(s, a);
+  if (!s.is(Kind::text)) {
+    if (static_cast<int64_t>(length(s)) <= a.integer(0, 255)) return s;
+    refuse(FaultKind::value, "truncate() needs a string, not {}", type_name(s));
+  }
+  const std::string& source = s.text();
   const int64_t length = a.integer(0, 255);
   const std::string end = a.text(2, "...");
   const int64_t leeway = a.is_none(3) ? 5 : a.integer(3, 5);

@@ -57,6 +57,7 @@ class Parser {
         tokens_.next();
         auto output = make<Output>();
         output->expression = expressions_.tuple();
+        expressions_.check_known();
         tokens_.expect(TokenKind::variable_end, "end of print statement");
         statements.push_back(std::move(output));
       } else {
@@ -68,25 +69,24 @@ class Parser {
     }
   }
 
-  void end_tag() { tokens_.expect(TokenKind::block_end, "end of statement block"); }
+  void end_tag() {
+    expressions_.check_known();
+    tokens_.expect(TokenKind::block_end, "end of statement block");
+  }
 
   // The body of a tag, from its end up to one of `ends`.
-  Body inner(Ends ends) {
+  Body inner(Ends ends, bool lenient = false) {
     tokens_.skip_sign(":");
     end_tag();
-    return body(ends);
+    const bool before = std::exchange(expressions_.lenient, lenient);
+    Body statements = body(ends);
+    expressions_.lenient = before;
+    return statements;
   }
   // The same, and past the name of its only end.
   Body inner_to(std::string_view end) {
     Body statements = inner({end});
     tokens_.next();
-    return statements;
-  }
-  // The body of a branch: filters that are not known do no harm where it is not taken.
-  Body branch(Ends ends) {
-    const bool before = std::exchange(expressions_.lenient, true);
-    Body statements = inner(ends);
-    expressions_.lenient = before;
     return statements;
   }
 
@@ -121,12 +121,14 @@ class Parser {
     auto node = make<If>();
     for (;;) {
       tokens_.next();
+      const bool lenient = std::exchange(expressions_.lenient, true);
       Expr test = expressions_.tuple(false);
-      node->branches.emplace_back(std::move(test), branch({"elif", "else", "endif"}));
+      expressions_.lenient = lenient;
+      node->branches.emplace_back(std::move(test), inner({"elif", "else", "endif"}, true));
       if (!tokens_.current().is_name("elif")) break;
     }
     if (tokens_.next().text == "else") {
-      node->otherwise = branch({"endif"});
+      node->otherwise = inner({"endif"}, true);
       tokens_.next();
     }
     return node;
@@ -169,13 +171,11 @@ class Parser {
   }
 
   void callable_body(Callable& callable, std::string_view end) {
-    const bool lenient = std::exchange(expressions_.lenient, false);
     const int loops = std::exchange(loops_, 0);
     expressions_.macros.push_back(&callable);
     callable.body = inner_to(end);
     expressions_.macros.pop_back();
     loops_ = loops;
-    expressions_.lenient = lenient;
   }
 
   std::unique_ptr<Statement> parse_macro() {

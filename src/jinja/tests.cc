@@ -47,7 +47,7 @@ bool is_iterable(const Value& s, const Bound&) {
          s.is(Kind::view) || s.is(Kind::iterator);
 }
 bool is_callable(const Value& s, const Bound&) {
-  return s.is(Kind::object) && s.instance().callable();
+  return s.is(Kind::undefined) || (s.is(Kind::object) && s.instance().callable());
 }
 bool is_odd(const Value& s, const Bound&) { return (whole(s, "odd") & 1) != 0; }
 bool is_even(const Value& s, const Bound&) { return (whole(s, "even") & 1) == 0; }

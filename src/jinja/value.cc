@@ -165,7 +165,10 @@ Iterator::Iterator(Meter& meter, Values values, std::string_view type_name)
 }
 
 std::optional<Value> Iterator::take() {
-  if (next == items.size()) return std::nullopt;
+  if (next == items.size()) {
+    if (fault) throw Fault(*fault);
+    return std::nullopt;
+  }
   return items[next++];
 }
 

@@ -161,6 +161,7 @@ struct Iterator : Object {
   Values items;
   size_t next = 0;
   std::string_view type;
+  std::optional<Fault> fault;  // met behind the items
 };
 
 // What a call passes.
@@ -189,6 +190,21 @@ Value make_view(Meter& meter, Values items, std::string_view type);
 Value make_range(Meter& meter, int64_t start, int64_t stop, int64_t step);
 Value make_dict(Meter& meter, std::vector<Dict::Entry> entries);
 Value make_iterator(Meter& meter, Values items, std::string_view type = "generator");
+// `fill` makes the items. What it meets, but for limits, is met where they are passed through.
+template <class Fill>
+Value make_lazy(Meter& meter, Fill fill) {
+  Values items;
+  std::optional<Fault> fault;
+  try {
+    fill(items);
+  } catch (const Fault& met) {
+    if (met.kind() == FaultKind::limit) throw;
+    fault = met;
+  }
+  const Value made = make_iterator(meter, std::move(items));
+  made.iterator().fault = std::move(fault);
+  return made;
+}
 Value make_missing(Meter& meter, std::string why, FaultKind kind = FaultKind::undefined);
 
 // Throws what an undefined value says where it is used.
