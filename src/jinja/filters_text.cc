@@ -168,6 +168,27 @@ Value urlencode_filter(const Value& s, const Bound& a) {
   return make_text(a.meter(), out.take());
 }
 
+// Characters for what escape() made of them, and for the other names that are usual.
+std::string unescape(const std::string& source) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames{
+      {{"&lt;", "<"},
+       {"&gt;", ">"},
+       {"&amp;", "&"},
+       {"&quot;", "\""},
+       {"&apos;", "'"},
+       {"&#39;", "'"},
+       {"&#34;", "\""},
+       {"&nbsp;", "\u00a0"}}};
+  std::string text;
+  for (size_t at = 0; at < source.size();) {
+    const auto* name = std::ranges::find_if(
+        kNames, [&](const auto& n) { return source.compare(at, n.first.size(), n.first) == 0; });
+    text += name == kNames.end() ? std::string_view(source).substr(at, 1) : name->second;
+    at += name == kNames.end() ? 1 : name->first.size();
+  }
+  return text;
+}
+
 // Without comments and tags, and with single spaces.
 Value striptags_filter(const Value& s, const Bound& a) {
   const std::string source = as_text(s, a);
@@ -189,7 +210,7 @@ Value striptags_filter(const Value& s, const Bound& a) {
     if (!out.text().empty()) out.add(' ');
     out.add(word);
   }
-  return make_text(a.meter(), out.take());
+  return make_text(a.meter(), unescape(out.text()));
 }
 
 constexpr std::array kFilters = std::to_array<Filter>({

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "src/jinja/function_object.h"
 #include "src/jinja/functions.h"
 #include "src/jinja/run.h"

@@ -1,6 +1,7 @@
 // Python's operators.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // The tokens of a template, one after the other, for the parser.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
