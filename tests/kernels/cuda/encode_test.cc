@@ -122,6 +122,7 @@ TEST(CudaEncode, GivesTheBitsOfTheReference) {
        {Size{1, 1, 0}, Size{3, 127, 3}, Size{17, 256, 0}, Size{129, 136, 8}, Size{5, 2056, 0},
         Size{random.between(1, 40), random.between(1, 300), 5}}) {
     for (DType stored : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+      if (test::leaves_out(random)) continue;
       Source source(stored, size.rows, size.cols, size.gap * dtype_bytes(stored), random);
       source.set(size.rows - 1, 0, -0.0f);
       if (size.cols > 4) {
