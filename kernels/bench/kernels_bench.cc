@@ -1,5 +1,6 @@
-// kernels_bench [ISA...] [linear] [attention] [encode]: decode and prefill of linear layers,
-// attention and encoding, each beside the bound that it should come near, measured just before.
+// kernels_bench [ISA...] [linear] [attention] [states] [encode]: decode and prefill of linear
+// layers, attention and recurrences, and encoding, each beside the bound that it should come near,
+// measured just before.
 // Times are the best of several runs.
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -186,6 +187,42 @@ void bench_attention(const Bench& b, DType dtype, int64_t window) {
                      operations / peak, peak / 1e9));
 }
 
+// The gated delta rule: states of some layers are read and written by each token, and stay in
+// caches for the rows of a prompt. An operation is half of a multiply-add: there are three of an
+// element.
+void bench_states(const Bench& b) {
+  constexpr int64_t kHeads = 32, kKeyHeads = 16, kDim = 128, kLayers = 24;
+  constexpr int64_t kBytes = kHeads * kDim * kDim * 4;
+  const WorkspaceNeeds needs{.max_rows = 512, .max_cols = kHeads * kDim, .state_keys = kDim};
+  const Pages workspace(cpu_workspace_bytes(needs, b.pool.size())), states(kLayers * kBytes);
+  const Pages keys(512 * kKeyHeads * kDim * 4), values(512 * kHeads * kDim * 4);
+  const Pages steps(512 * kHeads * 4);
+  const auto kernels = b.kernels(Compute::bf16, workspace.span());
+  const int32_t block = 0;
+  const auto scan = [&](int64_t rows, int64_t layers) {
+    const SequenceChunk chunk{0, rows, 512, {&block, 1}};
+    const KvRows group{{&chunk, 1}, {}};
+    const ScanInputs inputs{keys.matrix(rows, kKeyHeads * kDim),
+                            keys.matrix(rows, kKeyHeads * kDim), values.matrix(rows, kHeads * kDim),
+                            steps.matrix(rows, kHeads), steps.matrix(rows, kHeads)};
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const StateCache cache{.pages = states.data() + layer * kBytes,
+                             .page_bytes = kBytes,
+                             .blocks = 1,
+                             .rows = kHeads * kDim,
+                             .cols = kDim,
+                             .page_rows = kHeads * kDim};
+      kernels->scan(inputs, {.key_dim = kDim, .delta = true}, {cache, {&group, 1}},
+                    values.matrix(rows, kHeads * kDim));
+    }
+  };
+  b.line("delta rule, 1 row", b.rate(kLayers * kBytes, [&] { scan(1, kLayers); }));
+  const double operations = 6.0 * 512 * kHeads * kDim * kDim / best_seconds([&] { scan(512, 1); });
+  const double peak = peak_operations(b.isa, Compute::f32, DType::f32, b.pool);
+  b.line("delta rule, 512 rows", fmt::format("{:7.0f} GFLOP/s {:5.2f} of the instruction's {:.0f}",
+                                             operations / 1e9, operations / peak, peak / 1e9));
+}
+
 void bench_encode(const Bench& b, const Pages& source) {
   const Pages to(kRows * kCols * 2), scales(kRows * 4);
   const std::unique_ptr<Encoder> encoder = make_cpu_encoder(b.isa);
@@ -211,7 +248,7 @@ int run(int argc, char** argv) {
     const auto isa = parse_isa(name);
     if (isa && isa_supported(*isa)) {
       isas.push_back(*isa);
-    } else if (name == "linear" || name == "attention" || name == "encode") {
+    } else if (name == "linear" || name == "attention" || name == "states" || name == "encode") {
       parts.insert(name);
     } else {
       fmt::print(stderr, "kernels_bench: no part and no instruction set {} here\n", name);
@@ -235,6 +272,7 @@ int run(int argc, char** argv) {
         bench_attention(bench, dtype, 0);
       bench_attention(bench, DType::bf16, 1024);
     }
+    if (chosen("states")) bench_states(bench);
     if (chosen("encode")) bench_encode(bench, weights);
   }
   return 0;

@@ -19,6 +19,13 @@ int64_t rows_wanted(const Job& job) {
   return end - stored;
 }
 
+// Whether it has lost all of its tokens with a state that could not go back: what is known of them
+// is found as for a job that waits.
+bool begins_again(const Job& job, const BlockManager& blocks) {
+  return blocks.has_states() && job.sequence.length() == 0 &&
+         job.sequence.table().blocks_held() == 0;
+}
+
 }  // namespace
 
 bool Scheduler::fits(int64_t tokens, int64_t sequences) const {
@@ -78,7 +85,12 @@ const std::vector<ScheduledJob>& Scheduler::schedule() {
   for (bool prompts : {false, true}) {
     for (auto at = running_.begin(); at != running_.end() && room_in_step();) {
       Job& job = *at->second;
-      if ((rows_wanted(job) > 1) == prompts) run(job);
+      if (begins_again(job, blocks_)) {
+        running_.erase(at);
+        waiting_.emplace(job.order, &job);
+      } else if ((rows_wanted(job) > 1) == prompts) {
+        run(job);
+      }
       at = running_.upper_bound(job.order);
     }
   }

@@ -51,6 +51,8 @@ constexpr uint64_t kSlack = 14 * MiB;
 // the process keeps what it knows.
 constexpr uint64_t kMostSwapBlocks = 1 << 14;
 constexpr uint64_t kBytesASwapBlock = 48;
+// Of a large state there are many groups of pages, of which a step and each sequence have lists.
+constexpr uint64_t kBytesAStateGroup = 640, kBytesASequence = 128;
 
 }  // namespace
 
@@ -116,6 +118,9 @@ void plan_kv(const KvLayout& layout, const RunShape& shape, MemoryPlan& plan) {
   plan.runtime += static_cast<uint64_t>(plan.swap_blocks + plan.disk_blocks) * kBytesASwapBlock;
   plan.swap = Buffer::charged_bytes(static_cast<uint64_t>(plan.swap_blocks) * slot);
   if (plan.disk_blocks > 0) plan.swap += Buffer::charged_bytes(SwapFile::memory_bytes(slot));
+  const auto states = std::ranges::count(layout.groups, KvKind::state, &KvGroup::kind);
+  plan.runtime += static_cast<uint64_t>(states) *
+                  (kBytesAStateGroup + static_cast<uint64_t>(shape.sequences) * kBytesASequence);
   if (shape.prompt_cache) plan.swap += Buffer::charged_bytes(PromptCache::memory_bytes(slot));
 }
 

@@ -5,7 +5,8 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 // kVectors of columns, of which the last has `last` (kLanes: all). Sums over a state's rows are
-// two, of the even ones and of the odd ones.
+// two, of the even ones and of the odd ones. A pass over the state brings it forward by a token,
+// and gives what it has for the next token's key.
 template <int kVectors, bool kDelta, bool kWhole>
 class Columns {
  public:
@@ -13,18 +14,17 @@ class Columns {
       : job_(job), column_(column), last_(last) {}
 
   void run() const {
+    Vf known[kVectors] = {};
+    if constexpr (kDelta) look_up(known);
     for (int64_t r = 0; r < job_.rows; ++r) {
-      const float* keys = job_.keys + r * job_.key_stride;
-      const float* queries = job_.queries + r * job_.query_stride;
       const float decay = job_.decays[r * job_.decay_stride];
       const float step = job_.steps[r * job_.step_stride];
-      Vf values[kVectors], change[kVectors], known[kVectors] = {}, sums[kVectors];
+      Vf values[kVectors], change[kVectors], result[kVectors];
       get(job_.values + r * job_.value_stride + column_, values);
-      if constexpr (kDelta) look_up(keys, known);
       for (int i = 0; i < kVectors; ++i) change[i] = step * (values[i] - decay * known[i]);
-      update(keys, queries, decay, change, sums);
-      for (int i = 0; i < kVectors; ++i) sums[i] = fma(splat(job_.skip), values[i], sums[i]);
-      put(job_.out + r * job_.out_stride + column_, sums);
+      update(r, decay, change, result, known);
+      for (int i = 0; i < kVectors; ++i) result[i] = fma(splat(job_.skip), values[i], result[i]);
+      put(job_.out + r * job_.out_stride + column_, result);
     }
   }
 
@@ -45,43 +45,36 @@ class Columns {
   }
   float* state(int64_t key) const { return job_.state + key * job_.state_stride + column_; }
 
-  // What the state gives for a key, before it decays.
-  void look_up(const float* keys, Vf (&known)[kVectors]) const {
-    Vf sums[2][kVectors] = {};
-    auto add = [&](int64_t k, Vf(&to)[kVectors]) {
+  // What the state gives for the first token's key, before it decays.
+  void look_up(Vf (&known)[kVectors]) const {
+    for (int64_t k = 0; k < job_.key_dim; ++k) {
       Vf row[kVectors];
       get(state(k), row);
-      for (int i = 0; i < kVectors; ++i) to[i] = fma(row[i], splat(keys[k]), to[i]);
-    };
-    int64_t k = 0;
-    for (; k + 2 <= job_.key_dim; k += 2) {
-      add(k, sums[0]);
-      add(k + 1, sums[1]);
+      for (int i = 0; i < kVectors; ++i) known[i] = fma(row[i], splat(job_.keys[k]), known[i]);
     }
-    if (k < job_.key_dim) add(k, sums[0]);
-    for (int i = 0; i < kVectors; ++i) known[i] = sums[0][i] + sums[1][i];
   }
 
-  // The state after the token, and what it gives for a query.
-  void update(const float* keys, const float* queries, float decay, const Vf (&change)[kVectors],
-              Vf (&result)[kVectors]) const {
-    Vf sums[2][kVectors] = {};
-    auto add = [&](int64_t k, Vf(&to)[kVectors]) {
+  // The state after token `r`, what it gives for its query, and for the next token's key.
+  void update(int64_t r, float decay, const Vf (&change)[kVectors], Vf (&result)[kVectors],
+              Vf (&known)[kVectors]) const {
+    const float* keys = job_.keys + r * job_.key_stride;
+    const float* queries = job_.queries + r * job_.query_stride;
+    const float* next = r + 1 < job_.rows ? keys + job_.key_stride : keys;
+    Vf sums[kVectors] = {}, known_sums[kVectors] = {};
+    for (int64_t k = 0; k < job_.key_dim; ++k) {
       Vf row[kVectors];
       get(state(k), row);
       for (int i = 0; i < kVectors; ++i) {
         row[i] = fma(splat(keys[k]), change[i], decay * row[i]);
-        to[i] = fma(row[i], splat(queries[k]), to[i]);
+        sums[i] = fma(row[i], splat(queries[k]), sums[i]);
+        if constexpr (kDelta) known_sums[i] = fma(row[i], splat(next[k]), known_sums[i]);
       }
       put(state(k), row);
-    };
-    int64_t k = 0;
-    for (; k + 2 <= job_.key_dim; k += 2) {
-      add(k, sums[0]);
-      add(k + 1, sums[1]);
     }
-    if (k < job_.key_dim) add(k, sums[0]);
-    for (int i = 0; i < kVectors; ++i) result[i] = sums[0][i] + sums[1][i];
+    for (int i = 0; i < kVectors; ++i) {
+      result[i] = sums[i];
+      known[i] = known_sums[i];
+    }
   }
 
   const ScanJob& job_;
