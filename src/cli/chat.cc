@@ -1,6 +1,7 @@
 #include "src/cli/chat.h"
 
 #include <fmt/ranges.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -191,6 +192,7 @@ void Chat::answer(const std::string& message) {
     std::string text = render();
     std::vector<int32_t> prompt = ids_->of(text);
     session_.hold_input({}, 0);
+    malloc_trim(0);  // what rendering took and gave back
     if (std::ssize(prompt) >= context_) {
       fail(
           ErrorKind::usage,

@@ -151,8 +151,7 @@ Value repeat(Meter& meter, const Value& value, int64_t count) {
   count = std::max<int64_t>(count, 0);
   if (value.is(Kind::text)) {
     Buffer out(meter);
-    if (!value.text().empty())
-      for (int64_t i = 0; i < count; ++i) out.add(value.text());
+    out.repeat(value.text(), static_cast<uint64_t>(count));
     return make_text(meter, out.take(), value.text_object().markup);
   }
   Values items;

@@ -19,17 +19,13 @@ class Buffer {
     text_ += text;
   }
   void add(char c) { add(std::string_view(&c, 1)); }
-  void fill(size_t count, char c) {
-    if (count == 0) return;
-    meter().text_steps(count);
-    if (text_.size() + count > held_) hold(text_.size() + count);
-    text_.append(count, c);
-  }
+  void repeat(std::string_view text, uint64_t count);
   const std::string& text() const { return text_; }
   std::string take() { return std::move(text_); }
   Meter& meter() const { return charge_.meter(); }
 
  private:
+  [[noreturn]] void too_long() const;
   void hold(size_t size);
 
   std::string text_;

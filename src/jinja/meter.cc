@@ -5,7 +5,7 @@
 namespace sluice::jinja {
 
 void Meter::take(uint64_t bytes) {
-  constexpr uint64_t kPiece = 1 * MiB;
+  constexpr uint64_t kPiece = 64 * KiB;
   if (bytes > limits_.bytes - bytes_) {
     throw Fault(FaultKind::limit, fmt::format("holds more than {} of values and text at once",
                                               format_size(limits_.bytes)));

@@ -110,10 +110,7 @@ void pad(std::string_view text, const FormatSpec& spec, char standard_align, Buf
   if (spec.width <= size) return out.add(text);
   const char align = spec.align == '\0' ? standard_align : spec.align;
   const int64_t missing = spec.width - size;
-  auto fill = [&](int64_t count) {
-    if (spec.fill.size() == 1) return out.fill(static_cast<size_t>(count), spec.fill.front());
-    for (int64_t i = 0; i < count; ++i) out.add(spec.fill);
-  };
+  auto fill = [&](int64_t count) { out.repeat(spec.fill, static_cast<uint64_t>(count)); };
   if (align == '=') {
     size_t prefix =
         !text.empty() && std::string_view("+- ").find(text[0]) != std::string_view::npos;

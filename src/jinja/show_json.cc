@@ -89,7 +89,7 @@ class JsonText {
   void break_line() {
     if (!style_.indent) return;
     out_.add('\n');
-    for (int i = 0; i < depth_; ++i) out_.add(*style_.indent);
+    out_.repeat(*style_.indent, static_cast<uint64_t>(depth_));
   }
 
   void list(const Values& items) {

@@ -279,7 +279,7 @@ Value expandtabs(const Value& s, const Bound& a) {
     at += bytes.size();
     if (c.code_point == '\t') {
       const int64_t spaces = size > 0 ? size - column % size : 0;
-      out.fill(static_cast<size_t>(spaces), ' ');
+      out.repeat(" ", static_cast<uint64_t>(spaces));
       column += spaces;
       continue;
     }

@@ -71,9 +71,9 @@ Value justify(Meter& meter, std::string_view text, int64_t width, std::string_vi
                        : side == Side::right ? 0
                                              : missing / 2 + (missing & width & 1);
   Buffer out(meter);
-  for (int64_t i = 0; i < left; ++i) out.add(fill);
+  out.repeat(fill, static_cast<uint64_t>(left));
   out.add(text);
-  for (int64_t i = left; i < missing; ++i) out.add(fill);
+  out.repeat(fill, static_cast<uint64_t>(missing - left));
   return make_text(meter, out.take());
 }
 

@@ -243,6 +243,28 @@ class Worker:
         else:
             self.hold(result.status == 2 and "--max-model-len" in result.err, "prompt file", result)
 
+    def case_messages(self, rng):
+        """A conversation, by a template that may take memory of its own."""
+        model, _ = rng.choice(self.test.models)
+        results, free = self.options(rng)
+        text, turns = rng.choice(self.test.texts[:6]), rng.choice((1, 1, 2, 5))
+        hungry = rng.choice((0, 0, 3_000_000, 30_000_000))
+        (self.folder / "chat").write_text(json.dumps([{"role": "user", "content": text.read_text()}] * turns))
+        (self.folder / "template").write_text(
+            "{% set x = 'x' * " + str(hungry) + " %}{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}")
+        plan = self.plan(model, [*results, *free, "--prompt-tokens", 1000, "-n", 2])
+        command = ["run", model, *results, *free, "--messages", self.folder / "chat", "--chat-template",
+                   self.folder / "template", "-n", 2, "--ignore-eos", "--json", "--quiet"]
+        result, _ = self.run(rng, command, plan)
+        if result.status == 4 and "the chat template needs" in result.err:
+            return self.hold(hungry, "a template that needs little", result)
+        if result.status == 4:
+            result = self.again(result, command)
+        if result.status == 0:
+            self.same(("messages", model, *results, text, turns), json.loads(result.out)["logits_hash"], result)
+        else:
+            self.hold(result.status == 2 and "--max-model-len" in result.err, "messages", result)
+
     def case_tokenize(self, rng):
         """Has no budget; what it takes does not follow the input."""
         text = rng.choice(self.test.texts)
@@ -260,7 +282,7 @@ class Worker:
                  self.case_tokenize: 1}
         while (i := self.test.next()) < TO:
             rng = random.Random(f"{SEED} {i}")
-            (case,) = rng.choices(list(cases), cases.values())
+            (case,) = rng.choices(list(cases), cases.values()) if i % 20 else (self.case_messages,)
             try:
                 self.command = []
                 case(rng)
