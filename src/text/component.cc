@@ -14,4 +14,19 @@ Pattern load_pattern(const JsonFields& component) {
   return Pattern::parse(pattern.string("Regex"), component.where());
 }
 
+Metaspace load_metaspace(const JsonFields& component) {
+  using enum Metaspace::Prepend;
+  Metaspace metaspace{.replacement = component.string_or("replacement", "\u2581"),
+                      .split = component.boolean_or("split", true)};
+  if (metaspace.replacement.empty())
+    fail(ErrorKind::refused, "{}: replacement is empty", component.where());
+  const std::string scheme = component.string_or("prepend_scheme", "always");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    fail(ErrorKind::refused, "{}: prepend_scheme {} is not known", component.where(), scheme);
+  // Files from before 2024 have the flag only.
+  const bool prefix = component.boolean_or("add_prefix_space", true) && scheme != "never";
+  metaspace.prepend = !prefix ? never : scheme == "first" ? first : always;
+  return metaspace;
+}
+
 }  // namespace sluice

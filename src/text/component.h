@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,26 +15,26 @@
 
 namespace sluice {
 
-// Adds to `steps` what `config` describes.
-template <class Step>
+// Adds to `target`, a list of steps mostly, what `config` describes.
+template <class Target>
 struct ComponentType {
   std::string_view type;
-  void (*load)(const JsonFields& config, std::vector<Step>& steps);
+  void (*load)(const JsonFields& config, Target& target);
 };
 
 // `kind` is "normalizer", "decoder", ...; a null config adds nothing. Throws Error(refused) for a
 // type that is not among `types`.
-template <class Step>
+template <class Target>
 void load_component(const Json& config, std::string_view kind,
-                    std::span<const ComponentType<Step>> types, std::vector<Step>& steps) {
+                    std::span<const ComponentType<Target>> types, Target& target) {
   if (config.is_null()) return;
   JsonFields fields(config, fmt::format("tokenizer.json: {}", kind));
   std::string type = fields.string("type");
-  auto known = std::ranges::find(types, type, &ComponentType<Step>::type);
+  auto known = std::ranges::find(types, type, &ComponentType<Target>::type);
   if (known == types.end()) {
     fail(ErrorKind::refused, "tokenizer.json: {} type {} is not known", kind, type);
   }
-  known->load(fields, steps);
+  known->load(fields, target);
 }
 
 // The array under `key`; refused when there is none.
@@ -41,5 +42,14 @@ const Json& array_field(const JsonFields& fields, const char* key);
 
 // "pattern": {"Regex": "..."} or {"String": "..."}.
 Pattern load_pattern(const JsonFields& component);
+
+// "Metaspace": a character in the place of spaces, one put before a text or its words.
+struct Metaspace {
+  enum class Prepend : uint8_t { never, first, always };
+  std::string replacement;
+  Prepend prepend = Prepend::always;
+  bool split = true;
+};
+Metaspace load_metaspace(const JsonFields& component);
 
 }  // namespace sluice

@@ -1,12 +1,16 @@
 // The bytes that each token adds to a decoded text: the decoder of tokenizer.json.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "src/base/json.h"
+#include "src/text/pattern.h"
 
 namespace sluice {
 
@@ -16,40 +20,75 @@ struct JoinWithSpaces {};
 // The token is written in the byte alphabet.
 struct ByteLevelBytes {};
 
-// From here on the steps see the whole text.
-struct Fuse {};
-
-// "<0x0A>" is one byte.
-struct ByteFallback {};
-
 // SentencePiece's spaces.
 struct ReplaceText {
   std::string text;  // not empty
   std::string by;
 };
 
-// Removes up to `most` times `text` from the beginning: of every token, or of the whole text.
-struct StripStart {
+struct ReplaceMatches {
+  Pattern pattern;
+  std::string by;
+};
+
+// Removes `text` from the beginning, at most `start` times, and from the end.
+struct StripEnds {
   std::string text;  // not empty
-  int64_t most = 0;
-  bool whole_text = false;  // after Fuse
+  int64_t start = 0;
+  int64_t stop = 0;
+};
+
+// A space before each token, unless it begins with `prefix`, which goes on with a word.
+struct JoinWords {
+  std::string prefix;
+  bool clean_up;  // no space before punctuation and English contractions
+};
+
+// `text` is a space; in the first token it may be nothing.
+struct Spaces {
+  std::string text;  // not empty
+  bool in_first;
+};
+
+// `suffix` is a space, in the last token nothing.
+struct WordEnds {
+  std::string suffix;  // not empty
 };
 
 class Decoder {
  public:
-  using Step =
-      std::variant<JoinWithSpaces, ByteLevelBytes, ByteFallback, Fuse, ReplaceText, StripStart>;
+  using Step = std::variant<JoinWithSpaces, ByteLevelBytes, ReplaceText, ReplaceMatches, StripEnds,
+                            JoinWords, Spaces, WordEnds>;
+  // Where a token stands in the text.
+  struct Place {
+    bool first;
+    bool last;
+  };
 
   // `config` is the value of decoder, null included. Throws Error(refused), which begins
   // "tokenizer.json: ".
   static Decoder load(const Json& config);
 
-  // The bytes that a token adds; `first` when no token came before it. Together they need not be
-  // valid UTF-8: the caller replaces invalid parts.
-  std::string bytes(std::string_view token, bool first) const;
+  // The bytes that a token adds. Together they need not be valid UTF-8: the caller replaces invalid
+  // parts. What is removed from the beginning of a whole text is not removed here.
+  std::string bytes(std::string_view token, Place place) const;
+  // A token for one byte, where such tokens are known: "<0x0A>".
+  std::optional<char> byte(std::string_view token) const;
+  // The text of a run of such tokens.
+  std::string run(std::string text, Place place) const;
+  // Whether the bytes of a token depend on whether it is the last.
+  bool looks_ahead() const;
+  // These are taken off the beginning of the text.
+  const std::vector<StripEnds>& text_start() const { return text_start_; }
 
  private:
+  friend struct DecoderLoader;
+  std::string apply(std::string bytes, size_t from, size_t to, Place place) const;
+
   std::vector<Step> steps_;
+  std::optional<size_t> byte_fallback_;  // the steps before which runs of bytes become text
+  bool fused_ = false;                   // what comes now sees the whole text
+  std::vector<StripEnds> text_start_;
 };
 
 }  // namespace sluice

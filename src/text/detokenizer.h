@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "src/text/tokenizer.h"
 #include "src/text/utf8.h"
@@ -11,8 +12,13 @@ namespace sluice {
 
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)  // tokenizer must outlive this
-      : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
+  // Tokens for single bytes ("<0xFF>") side by side that are not UTF-8 together become a U+FFFD for
+  // each, also those that were characters until the last one came. Nearly no text has such tokens;
+  // one that is shown as it is generated need not wait for their end.
+  enum class Gives : uint8_t { early, what_is_final };
+
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,  // tokenizer must outlive this
+              Gives gives = Gives::early);
 
   // The text that is certain once `id` is known. Empty while the text so far ends within a
   // character, or with U+FFFD, which may be the beginning of one that tokens split: the same steps
@@ -20,13 +26,32 @@ class Detokenizer {
   // what came before.
   std::string add(int32_t id);
 
-  // There are no more tokens: what has been held back. All results together are Tokenizer::decode.
+  // There are no more tokens: what has been held back. All results together are Tokenizer::decode,
+  // but for what was given early.
   std::string finish();
 
  private:
+  // A run of tokens for single bytes.
+  struct Run {
+    Utf8Decoder utf8;
+    std::string text;    // that has not been given
+    int64_t bytes = 0;   // of that, and of what is incomplete
+    bool first = false;  // no token came before it
+  };
+  void add_byte(char byte);
+  void end_run();
+  void take(std::string_view token);
+  void put(std::string text);
+
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
+  bool early_;
+  bool looks_ahead_;
   bool first_ = true;  // no token has come yet
+  Run run_;
+  std::string if_last_;  // of a token whose text depends on it, what has not been put
+  std::string if_not_last_;
+  std::vector<int64_t> strips_;  // what may still be taken off the beginning of the text
   Utf8Decoder utf8_;
   std::string held_;  // complete characters that have not been given out
 };

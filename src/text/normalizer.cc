@@ -45,7 +45,7 @@ void load_prepend(const JsonFields& config, Steps& steps) {
   steps.push_back(Prepend{config.string("prepend")});
 }
 
-constexpr ComponentType<Normalizer::Step> kTypes[] = {
+constexpr ComponentType<Steps> kTypes[] = {
     {"Sequence", load_sequence},
     {"NFC", load_form<UnicodeForm::nfc>},
     {"NFD", load_form<UnicodeForm::nfd>},
@@ -58,7 +58,7 @@ constexpr ComponentType<Normalizer::Step> kTypes[] = {
 };
 
 void load_any(const Json& config, Steps& steps) {
-  load_component<Normalizer::Step>(config, "normalizer", kTypes, steps);
+  load_component<Steps>(config, "normalizer", kTypes, steps);
 }
 
 void check_icu(UErrorCode status) { check(U_SUCCESS(status), u_errorName(status)); }

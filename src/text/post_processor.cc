@@ -67,14 +67,14 @@ void load_template(const JsonFields& config, Steps& steps) {
   steps.push_back(std::move(found));
 }
 
-constexpr ComponentType<PostProcessor::Step> kTypes[] = {
+constexpr ComponentType<Steps> kTypes[] = {
     {"Sequence", load_sequence},
     {"ByteLevel", load_byte_level},
     {"TemplateProcessing", load_template},
 };
 
 void load_any(const Json& config, Steps& steps) {
-  load_component<PostProcessor::Step>(config, "post_processor", kTypes, steps);
+  load_component<Steps>(config, "post_processor", kTypes, steps);
 }
 
 void apply(const SpecialTokenTemplate& around, std::vector<int32_t>& ids) {

@@ -77,7 +77,7 @@ void load_whitespace_split(const JsonFields&, Steps& steps) {
   add_split(R"(\s)", SplitBehavior::removed, false, steps);
 }
 
-constexpr ComponentType<PreTokenizer::Step> kTypes[] = {
+constexpr ComponentType<Steps> kTypes[] = {
     {"Sequence", load_sequence},
     {"Split", load_split},
     {"ByteLevel", load_byte_level},
@@ -88,7 +88,7 @@ constexpr ComponentType<PreTokenizer::Step> kTypes[] = {
 };
 
 void load_any(const Json& config, Steps& steps) {
-  load_component<PreTokenizer::Step>(config, "pre_tokenizer", kTypes, steps);
+  load_component<Steps>(config, "pre_tokenizer", kTypes, steps);
 }
 
 // Whether a part joins the one before it.

@@ -125,7 +125,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
-  Detokenizer detokenizer(*this, skip_special_tokens);
+  Detokenizer detokenizer(*this, skip_special_tokens, Detokenizer::Gives::what_is_final);
   std::string text;
   for (int32_t id : ids) text += detokenizer.add(id);
   return text + detokenizer.finish();
@@ -157,7 +157,12 @@ bool Tokenizer::is_special(int32_t id) const {
 }
 
 std::string Tokenizer::bytes(int32_t id, bool first) const {
-  return decoder_.bytes(token(id), first);
+  std::string bytes = decoder_.bytes(token(id), {.first = first, .last = false});
+  for (const StripEnds& strip : decoder_.text_start()) {
+    for (int64_t i = 0; first && i < strip.start && bytes.starts_with(strip.text); ++i)
+      bytes.erase(0, strip.text.size());
+  }
+  return bytes;
 }
 
 }  // namespace sluice

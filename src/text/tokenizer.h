@@ -50,8 +50,10 @@ class Tokenizer {
   std::optional<int32_t> bos_id() const { return bos_id_; }
   std::optional<int32_t> eos_id() const { return eos_id_; }
 
-  // The bytes that a token adds to a decoded text; `first` when no token came before it.
+  // The bytes that a token adds to a decoded text; `first` when no token came before it. (In some
+  // texts what stands around it says more: decode() knows.)
   std::string bytes(int32_t id, bool first) const;
+  const Decoder& decoder() const { return decoder_; }
 
   // Sentences about what is odd in the files, and does no harm.
   const std::vector<std::string>& warnings() const { return warnings_; }

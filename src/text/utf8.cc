@@ -41,6 +41,7 @@ void Utf8Decoder::begin(uint8_t byte, std::string& text) {
     return;
   }
   if (byte < 0xC2 || byte > 0xF4) {
+    replaced_ = true;
     text += kReplacementCharacter;
     return;
   }
@@ -52,7 +53,10 @@ void Utf8Decoder::begin(uint8_t byte, std::string& text) {
 }
 
 void Utf8Decoder::finish(std::string& text) {
-  if (needed_ > 0) text += kReplacementCharacter;
+  if (needed_ > 0) {
+    replaced_ = true;
+    text += kReplacementCharacter;
+  }
   needed_ = 0;
 }
 

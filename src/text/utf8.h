@@ -19,6 +19,8 @@ class Utf8Decoder {
   void append(std::string_view bytes, std::string& text);
   // True while a character has begun and not ended.
   bool incomplete() const { return needed_ > 0; }
+  // Whether any of the bytes were not UTF-8.
+  bool replaced() const { return replaced_; }
   // The bytes end here: an incomplete character becomes U+FFFD.
   void finish(std::string& text);
 
@@ -31,6 +33,7 @@ class Utf8Decoder {
   int needed_ = 0;      // continuation bytes still to come
   uint8_t low_ = 0x80;  // bounds of the next continuation byte
   uint8_t high_ = 0xBF;
+  bool replaced_ = false;
 };
 
 std::string to_valid_utf8(std::string_view bytes);

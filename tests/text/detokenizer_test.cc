@@ -96,7 +96,9 @@ TEST(Detokenizer, SentencePieceSpacesAndBytes) {
   Tokenizer tokenizer = load_tokenizer(file);
   EXPECT_EQ(tokenizer.decode(Ids{5, 5, 4, 6, 3}, false), "b ba  <0xG0>");
   EXPECT_EQ(tokenizer.decode(Ids{6, 4}, false), " a");
-  EXPECT_EQ(tokenizer.decode(Ids{4, 0, 1, 2, 0, 4}, false), "a\u20AC\uFFFDa");
+  EXPECT_EQ(tokenizer.decode(Ids{4, 0, 1, 2, 0, 1, 2, 4}, false), "a\u20AC\u20ACa");
+  // A run of bytes is UTF-8, or none of it is.
+  EXPECT_EQ(tokenizer.decode(Ids{4, 0, 1, 2, 0, 4}, false), "a\uFFFD\uFFFD\uFFFD\uFFFDa");
   Detokenizer detokenizer(tokenizer, false);
   EXPECT_EQ(detokenizer.add(5), "b");
   EXPECT_EQ(detokenizer.add(0), "");
