@@ -1,11 +1,13 @@
 #include "src/text/character_sets.h"
 
 #include <fmt/format.h>
+#include <unicode/uniset.h>
 
 #include <array>
 #include <cctype>
 #include <cstdint>
 
+#include "src/base/error.h"
 #include "src/text/unicode_additions.h"
 
 namespace sluice {
@@ -64,6 +66,18 @@ std::string category_set(std::string_view name) {
       items += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", range.first, range.last);
     }
   }
+  return items;
+}
+
+std::string punctuation_set() {
+  UErrorCode status = U_ZERO_ERROR;
+  icu::UnicodeSet set(icu::UnicodeString::fromUTF8("[[[:P:]&[:age=8.0:]]\\u166D\\U000111C9]"),
+                      status);
+  check(U_SUCCESS(status), u_errorName(status));
+  std::string items = "$+<=>^`|~";
+  for (int32_t i = 0; i < set.getRangeCount(); ++i)
+    items += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<uint32_t>(set.getRangeStart(i)),
+                         static_cast<uint32_t>(set.getRangeEnd(i)));
   return items;
 }
 

@@ -30,7 +30,22 @@ void load_form(const JsonFields&, Steps& steps) {
   steps.push_back(form);
 }
 
-void load_lowercase(const JsonFields&, Steps& steps) { steps.push_back(Lowercase{}); }
+template <CharacterMap map>
+void load_map(const JsonFields&, Steps& steps) {
+  steps.push_back(MapCharacters{map});
+}
+
+void load_bert(const JsonFields& config, Steps& steps) {
+  const bool lower = config.boolean_or("lowercase", true);
+  if (config.boolean_or("clean_text", true)) steps.push_back(MapCharacters{clean});
+  if (config.boolean_or("handle_chinese_chars", true))
+    steps.push_back(MapCharacters{set_apart_ideographs});
+  if (config.boolean_or("strip_accents", lower)) {
+    steps.push_back(UnicodeForm::nfd);
+    steps.push_back(MapCharacters{strip_nonspacing_marks});
+  }
+  if (lower) steps.push_back(MapCharacters{lower_case});
+}
 
 void load_strip(const JsonFields& config, Steps& steps) {
   steps.push_back(
@@ -51,7 +66,10 @@ constexpr ComponentType<Steps> kTypes[] = {
     {"NFD", load_form<UnicodeForm::nfd>},
     {"NFKC", load_form<UnicodeForm::nfkc>},
     {"NFKD", load_form<UnicodeForm::nfkd>},
-    {"Lowercase", load_lowercase},
+    {"Lowercase", load_map<lower_case>},
+    {"StripAccents", load_map<strip_marks>},
+    {"Nmt", load_map<clean_nmt>},
+    {"BertNormalizer", load_bert},
     {"Strip", load_strip},
     {"Replace", load_replace},
     {"Prepend", load_prepend},
@@ -177,20 +195,15 @@ void NormalizerStream::apply(UnicodeForm form, Progress& progress, std::string& 
   check_icu(status);
 }
 
-void NormalizerStream::apply(const Lowercase&, Progress&, std::string& text, bool) {
-  constexpr char32_t kCapitalIWithDot = 0x130;  // the only character with two for its lower case
-  std::string lower;
-  lower.reserve(text.size());
+void NormalizerStream::apply(const MapCharacters& characters, Progress&, std::string& text, bool) {
+  std::string mapped;
+  mapped.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     Utf8Char c = utf8_char_at(text, at);
     at += static_cast<size_t>(c.bytes);
-    if (c.code_point == kCapitalIWithDot) {
-      lower += "i\xCC\x87";
-    } else {
-      append_utf8(static_cast<char32_t>(u_tolower(static_cast<UChar32>(c.code_point))), lower);
-    }
+    characters.map(c.code_point, mapped);
   }
-  text = std::move(lower);
+  text = std::move(mapped);
 }
 
 void NormalizerStream::apply(const Strip& strip, Progress& progress, std::string& text, bool last) {

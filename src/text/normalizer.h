@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/base/json.h"
+#include "src/text/character_maps.h"
 #include "src/text/match_stream.h"
 #include "src/text/pattern.h"
 
@@ -18,7 +19,9 @@ namespace sluice {
 enum class UnicodeForm : uint8_t { nfc, nfd, nfkc, nfkd };
 
 // Each character for itself, whatever stands around it.
-struct Lowercase {};
+struct MapCharacters {
+  CharacterMap map;
+};
 
 // Takes white space off the ends.
 struct Strip {
@@ -38,7 +41,7 @@ struct Prepend {
 
 class Normalizer {
  public:
-  using Step = std::variant<UnicodeForm, Lowercase, Strip, Replace, Prepend>;
+  using Step = std::variant<UnicodeForm, MapCharacters, Strip, Replace, Prepend>;
 
   // `config` is the value of normalizer, null included. Throws Error(refused), which begins
   // "tokenizer.json: ".
@@ -73,7 +76,7 @@ class NormalizerStream {
     uint64_t bytes = 0;                  // that have come out
   };
   void apply(UnicodeForm form, Progress& progress, std::string& text, bool last);
-  void apply(const Lowercase&, Progress&, std::string& text, bool);
+  void apply(const MapCharacters& characters, Progress&, std::string& text, bool);
   void apply(const Strip& strip, Progress& progress, std::string& text, bool last);
   void apply(const Replace& replace, Progress& progress, std::string& text, bool last);
   void apply(const Prepend& prepend, Progress& progress, std::string& text, bool);

@@ -67,10 +67,26 @@ void load_template(const JsonFields& config, Steps& steps) {
   steps.push_back(std::move(found));
 }
 
+// ["[SEP]", 102] under `key`
+int32_t load_pair(const JsonFields& config, const char* key) {
+  const Json& pair = array_field(config, key);
+  bool valid = pair.size() == 2 && pair[1].is_number_unsigned() &&
+               pair[1].get<uint64_t>() <= uint64_t{kMaxTokenId};
+  if (!valid) fail(ErrorKind::refused, "{}: {} must be a token and its id", config.where(), key);
+  return pair[1].get<int32_t>();
+}
+
+void load_class_and_separator(const JsonFields& config, Steps& steps) {
+  steps.push_back(SpecialTokenTemplate{.before = {load_pair(config, "cls")},
+                                       .after = {load_pair(config, "sep")}});
+}
+
 constexpr ComponentType<Steps> kTypes[] = {
     {"Sequence", load_sequence},
     {"ByteLevel", load_byte_level},
     {"TemplateProcessing", load_template},
+    {"BertProcessing", load_class_and_separator},
+    {"RobertaProcessing", load_class_and_separator},
 };
 
 void load_any(const Json& config, Steps& steps) {

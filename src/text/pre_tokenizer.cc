@@ -1,10 +1,12 @@
 #include "src/text/pre_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "src/base/error.h"
 #include "src/text/byte_alphabet.h"
+#include "src/text/character_sets.h"
 #include "src/text/component.h"
 
 namespace sluice {
@@ -63,9 +65,8 @@ void load_digits(const JsonFields& config, Steps& steps) {
             steps);
 }
 
-// ASCII punctuation and Unicode's.
 void load_punctuation(const JsonFields& config, Steps& steps) {
-  add_split(R"([\p{P}$+<=>^`|~])", load_behavior(config), false, steps);
+  add_split(fmt::format("[{}]", punctuation_set()), load_behavior(config), false, steps);
 }
 
 void load_whitespace(const JsonFields&, Steps& steps) {
@@ -77,6 +78,24 @@ void load_whitespace_split(const JsonFields&, Steps& steps) {
   add_split(R"(\s)", SplitBehavior::removed, false, steps);
 }
 
+void load_bert(const JsonFields& config, Steps& steps) {
+  load_whitespace_split(config, steps);
+  add_split(fmt::format("[{}]", punctuation_set()), SplitBehavior::isolated, false, steps);
+}
+
+void load_delimiter(const JsonFields& config, Steps& steps) {
+  steps.push_back(Split{Pattern::literal(config.string("delimiter"), config.where()),
+                        SplitBehavior::removed, false});
+}
+
+void load_metaspace_steps(const JsonFields& config, Steps& steps) {
+  Metaspace metaspace = load_metaspace(config);
+  steps.push_back(ReplaceSpaces{.by = metaspace.replacement, .prepend = metaspace.prepend});
+  if (!metaspace.split) return;
+  steps.push_back(Split{Pattern::literal(metaspace.replacement, config.where()),
+                        SplitBehavior::merged_with_next, false});
+}
+
 constexpr ComponentType<Steps> kTypes[] = {
     {"Sequence", load_sequence},
     {"Split", load_split},
@@ -85,6 +104,9 @@ constexpr ComponentType<Steps> kTypes[] = {
     {"Punctuation", load_punctuation},
     {"Whitespace", load_whitespace},
     {"WhitespaceSplit", load_whitespace_split},
+    {"BertPreTokenizer", load_bert},
+    {"CharDelimiterSplit", load_delimiter},
+    {"Metaspace", load_metaspace_steps},
 };
 
 void load_any(const Json& config, Steps& steps) {
@@ -168,7 +190,7 @@ const Pieces& PreTokenizerStream::add(std::string_view text, bool last) {
     std::swap(pieces_, next_);
   }
   if (last) {
-    begun_ = false;
+    begun_ = at_start_ = false;
     bytes_ = 0;
   }
   return pieces_;
@@ -188,7 +210,11 @@ void PreTokenizerStream::apply(const Split& split, Progress& progress, std::stri
       if (!joins_previous(split.behavior, progress.previous_is_match, is_match)) out.end_piece();
       progress.previous_is_match = is_match;
     }
-    if (split.behavior != SplitBehavior::removed || !is_match) out.add(found.text);
+    if (split.behavior != SplitBehavior::removed || !is_match) {
+      out.add(found.text);
+    } else if (progress.bytes == 0 && next_.text.empty()) {
+      at_start_ = false;
+    }
   });
   if (end) progress.previous_is_match = false;
 }
@@ -197,6 +223,24 @@ void PreTokenizerStream::apply(const PrefixSpace&, Progress& progress, std::stri
                                Writer& out) {
   if (!progress.inside && !part.empty() && !part.starts_with(' ')) out.add(" ");
   out.add(part);
+}
+
+void PreTokenizerStream::apply(const ReplaceSpaces& spaces, Progress& progress,
+                               std::string_view part, bool, Writer& out) {
+  const bool first = at_start_ && progress.bytes == 0 && next_.text.empty();
+  const bool prepends = spaces.prepend == Metaspace::Prepend::always ||
+                        (spaces.prepend == Metaspace::Prepend::first && first);
+  if (prepends && !progress.inside && !part.empty() && part[0] != ' ' &&
+      !part.starts_with(spaces.by)) {
+    out.add(spaces.by);
+  }
+  while (!part.empty()) {
+    const size_t space = std::min(part.find(' '), part.size());
+    out.add(part.substr(0, space));
+    if (space == part.size()) return;
+    out.add(spaces.by);
+    part.remove_prefix(space + 1);
+  }
 }
 
 void PreTokenizerStream::apply(const ByteLevelAlphabet&, Progress&, std::string_view part, bool,

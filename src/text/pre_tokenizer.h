@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/base/json.h"
+#include "src/text/component.h"
 #include "src/text/match_stream.h"
 #include "src/text/pattern.h"
 
@@ -45,9 +46,15 @@ struct ByteLevelAlphabet {};
 // The part of "ByteLevel" that puts a space before each piece that has none.
 struct PrefixSpace {};
 
+// The part of "Metaspace" that is no Split.
+struct ReplaceSpaces {
+  std::string by;
+  Metaspace::Prepend prepend;  // to each piece, or to that with which the whole text begins
+};
+
 class PreTokenizer {
  public:
-  using Step = std::variant<Split, PrefixSpace, ByteLevelAlphabet>;
+  using Step = std::variant<Split, PrefixSpace, ByteLevelAlphabet, ReplaceSpaces>;
 
   // `config` is the value of pre_tokenizer, null included. Throws Error(refused), which begins
   // "tokenizer.json: ".
@@ -68,6 +75,9 @@ class PreTokenizerStream {
   // left, and the next call begins a text. Reused by the next call.
   const Pieces& add(std::string_view text, bool last);
 
+  // Something stands before the text that comes.
+  void pass() { at_start_ = false; }
+
   size_t held() const;  // bytes
 
  private:
@@ -85,10 +95,13 @@ class PreTokenizerStream {
   void apply(const Split& split, Progress& progress, std::string_view part, bool end, Writer& out);
   void apply(const PrefixSpace&, Progress& progress, std::string_view part, bool, Writer& out);
   void apply(const ByteLevelAlphabet&, Progress&, std::string_view part, bool, Writer& out);
+  void apply(const ReplaceSpaces& spaces, Progress& progress, std::string_view part, bool,
+             Writer& out);
 
   std::vector<Progress> steps_;
-  bool begun_ = false;  // the text
-  uint64_t bytes_ = 0;  // of it so far
+  bool begun_ = false;    // the text
+  bool at_start_ = true;  // nothing has come before it, and nothing of it has been removed
+  uint64_t bytes_ = 0;    // of it so far
   Pieces pieces_;
   Pieces next_;
 };

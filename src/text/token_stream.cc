@@ -1,6 +1,7 @@
 #include "src/text/token_stream.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "src/base/error.h"
@@ -14,6 +15,9 @@ constexpr size_t kBlock = 4 * KiB;
 constexpr uint64_t kBytesAByte = 64;
 // Room is asked for in such steps.
 constexpr uint64_t kStep = MiB;
+
+template <class Model>
+using WorkOf = std::remove_cvref_t<Model>::Work;
 
 // Calls text(part, whether it ends here) and token(id) for segments, of which the last one may go
 // on. `inside`: a text has begun that goes on.
@@ -42,6 +46,8 @@ TokenStream::TokenStream(const Tokenizer& tokenizer, bool add_special_tokens, Ro
       normalizer_(tokenizer.normalizer_),
       added_normalized_(tokenizer.added_, true),
       pre_tokenizer_(tokenizer.pre_tokenizer_) {
+  std::visit([&](const auto& model) { work_.emplace<WorkOf<decltype(model)>>(); },
+             tokenizer.model_);
   if (!add_special_tokens) return;
   constexpr int32_t kText = -1;
   before_ = {kText};
@@ -75,7 +81,10 @@ void TokenStream::add_block(std::string_view bytes, bool last, std::vector<int32
   added_.add(valid_, last, segments_);
   each_segment(
       segments_, last, inside_, [&](std::string_view text, bool end) { normalize(text, end, ids); },
-      [&](int32_t id) { ids.push_back(id); });
+      [&](int32_t id) {
+        pre_tokenizer_.pass();
+        ids.push_back(id);
+      });
   make_room();
 }
 
@@ -88,18 +97,25 @@ void TokenStream::normalize(std::string_view text, bool last, std::vector<int32_
   each_segment(
       normalized_segments_, last, inside_normalized_,
       [&](std::string_view part, bool end) { cut(part, end, ids); },
-      [&](int32_t id) { ids.push_back(id); });
+      [&](int32_t id) {
+        pre_tokenizer_.pass();
+        ids.push_back(id);
+      });
 }
 
 // A part of the text between two added tokens.
 void TokenStream::cut(std::string_view text, bool last, std::vector<int32_t>& ids) {
   const Pieces& pieces = pre_tokenizer_.add(text, last);
-  std::visit([&](const auto& model) { model.encode(pieces, work_, ids); }, tokenizer_.model_);
+  auto encode = [&](const auto& model) {
+    model.encode(pieces, std::get<WorkOf<decltype(model)>>(work_), ids);
+  };
+  std::visit(encode, tokenizer_.model_);
 }
 
 void TokenStream::make_room() {
   uint64_t held = added_.held() + normalizer_.held() + added_normalized_.held() +
-                  pre_tokenizer_.held() + work_.held();
+                  pre_tokenizer_.held() +
+                  std::visit([](const auto& work) { return work.held(); }, work_);
   if (held > kLongestStretch) {
     fail(ErrorKind::refused,
          "the text has a stretch of more than {} that cannot be tokenized in parts: no word ends "

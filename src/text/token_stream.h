@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "src/base/units.h"
@@ -56,7 +57,7 @@ class TokenStream {
   AddedTokens::Stream added_normalized_;
   bool inside_normalized_ = false;
   PreTokenizerStream pre_tokenizer_;
-  Bpe::Work work_;
+  std::variant<Bpe::Work, Unigram::Work, WordPiece::Work> work_;  // of the tokenizer's model
   std::vector<AddedTokens::Segment> segments_;
   std::vector<AddedTokens::Segment> normalized_segments_;
 };

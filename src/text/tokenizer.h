@@ -17,6 +17,8 @@
 #include "src/text/normalizer.h"
 #include "src/text/post_processor.h"
 #include "src/text/pre_tokenizer.h"
+#include "src/text/unigram.h"
+#include "src/text/word_piece.h"
 
 namespace sluice {
 
@@ -60,7 +62,7 @@ class Tokenizer {
 
  private:
   friend class TokenStream;
-  using Model = std::variant<Bpe>;
+  using Model = std::variant<Bpe, Unigram, WordPiece>;
 
   explicit Tokenizer(const TokenizerFile& file);
   static Model load_model(const TokenizerFile& file);

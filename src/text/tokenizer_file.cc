@@ -41,8 +41,14 @@ class Capture {
  private:
   bool vocabulary_event(int depth, Event event, const Json& value) {
     // The last one counts, also where an object came first and then something else.
-    if (depth == 2 && event != Event::object_end)
+    if (depth == 2 && event != Event::object_end && event != Event::array_end) {
       file_.has_vocabulary = event == Event::object_start;
+      file_.has_scores = event == Event::array_start;
+      file_.tokens = {};
+      file_.ids.clear();
+      file_.scores.clear();
+    }
+    if (file_.has_scores) return score_event(depth, event, value);
     if (depth == 2 || !file_.has_vocabulary) return true;
     if (depth == 3 && event == Event::key) {
       file_.tokens.push_back(value.get_ref<const std::string&>());
@@ -59,6 +65,20 @@ class Capture {
            kFile, token, value.dump(), kMaxTokenId);
     }
     file_.ids.push_back(value.get<int32_t>());
+    return false;
+  }
+
+  bool score_event(int depth, Event event, const Json& value) {
+    if (depth == 2 || depth > 3 || event == Event::array_start) {
+      if (depth > 4) bad_score();
+      return true;
+    }
+    const bool valid = event == Event::array_end && value.size() == 2 && value[0].is_string() &&
+                       value[1].is_number() && std::ssize(file_.ids) <= kMaxTokenId;
+    if (!valid) bad_score();
+    file_.ids.push_back(static_cast<int32_t>(file_.ids.size()));
+    file_.tokens.push_back(value[0].get_ref<const std::string&>());
+    file_.scores.push_back(value[1].get<double>());
     return false;
   }
 
@@ -86,6 +106,11 @@ class Capture {
     if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) bad_merge();
     file_.merges.push_back(std::string_view(merge).substr(0, space));
     file_.merges.push_back(std::string_view(merge).substr(space + 1));
+  }
+
+  [[noreturn]] void bad_score() const {
+    fail(ErrorKind::refused, "{}: model.vocab: token {} must have a score, as [\"a\", -1.5]", kFile,
+         file_.ids.size());
   }
 
   [[noreturn]] void bad_merge() const {

@@ -17,11 +17,14 @@ namespace sluice {
 inline constexpr int64_t kMaxTokenId = (int64_t{1} << 24) - 1;
 
 struct TokenizerFile {
-  Json config;  // all but model.merges, and model.vocab where that is an object
+  Json config;  // all but model.merges and model.vocab
   // model.vocab in the file's order, where it is an object {token: id}
   bool has_vocabulary = false;
   StringList tokens;
   std::vector<int32_t> ids;
+  // or an array of pairs [token, score], whose ids are their places
+  bool has_scores = false;
+  std::vector<double> scores;
   // model.merges, two strings each, where it is an array of pairs or of "left right"
   bool has_merges = false;
   StringList merges;

@@ -16,4 +16,8 @@ struct CategoryRange {
 
 std::span<const CategoryRange> categories_after_unicode_14();
 
+// The lower case of a character that got one in Unicode 16 or 17, which ICU 72 does not know; of
+// others themselves.
+char32_t lower_case_after_unicode_15(char32_t c);
+
 }  // namespace sluice

@@ -1,0 +1,91 @@
+#include "src/text/word_piece.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kFile = "tokenizer.json";
+constexpr uint64_t kMostBytes = 64 * MiB;  // of all tokens: the trie takes forty times as much
+
+}  // namespace
+
+WordPiece WordPiece::load(const TokenizerFile& file) {
+  if (!file.has_vocabulary)
+    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kFile);
+  if (file.tokens.bytes() > kMostBytes)
+    fail(ErrorKind::refused, "{}: the tokens have more than {} of text", kFile,
+         format_size(kMostBytes));
+  WordPiece model(Vocabulary(file.tokens, file.ids, kFile));
+  JsonFields fields(file.config.at("model"), "tokenizer.json: model");
+  model.unknown_ = fields.string_or("unk_token", "[UNK]");
+  if (fields.has("max_input_chars_per_word"))
+    model.longest_word_ = fields.integer("max_input_chars_per_word", 0, INT32_MAX);
+  for (size_t i = 0; i < file.tokens.size(); ++i) model.trie_.add(file.tokens[i], file.ids[i]);
+  model.inside_.emplace();
+  for (char byte : fields.string_or("continuing_subword_prefix", "##")) {
+    if (model.trie_.step(*model.inside_, byte)) continue;
+    model.inside_.reset();
+    break;
+  }
+  return model;
+}
+
+void WordPiece::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const {
+  std::string_view text = pieces.text;
+  size_t begin = 0;
+  for (uint32_t end : pieces.ends) {
+    add_part(text.substr(begin, end - begin), work);
+    end_word(work, ids);
+    begin = end;
+  }
+  if (begin < text.size()) add_part(text.substr(begin), work);
+}
+
+void WordPiece::add_part(std::string_view part, Work& work) const {
+  if (work.is_long) return;
+  work.word += part;
+  work.characters += std::ranges::count_if(part, [](char c) { return (c & 0xC0) != 0x80; });
+  work.is_long = work.characters > longest_word_;
+  if (work.is_long) work.word.clear();
+}
+
+void WordPiece::end_word(Work& work, std::vector<int32_t>& ids) const {
+  const size_t count = ids.size();
+  if (work.is_long || !split(work.word, ids)) {
+    ids.resize(count);
+    auto id = vocabulary_.find(unknown_);
+    if (!id) {
+      fail(ErrorKind::refused,
+           "{}: unk_token '{}' is not in the vocabulary, and the text has a word that needs it",
+           kFile, unknown_);
+    }
+    ids.push_back(*id);
+  }
+  work.word.clear();
+  work.characters = 0;
+  work.is_long = false;
+}
+
+bool WordPiece::split(std::string_view word, std::vector<int32_t>& ids) const {
+  for (size_t begin = 0; begin < word.size();) {
+    std::optional<Trie::Node> node = begin == 0 ? Trie::Node() : inside_;
+    int32_t token = -1;
+    size_t token_end = begin;
+    for (size_t end = begin; node && end < word.size() && trie_.step(*node, word[end]);) {
+      ++end;
+      if (node->token < 0) continue;
+      token = node->token;
+      token_end = end;
+    }
+    if (token < 0) return false;
+    ids.push_back(token);
+    begin = token_end;
+  }
+  return true;
+}
+
+}  // namespace sluice
