@@ -99,6 +99,10 @@ class RenderTest(Case):
         self.assert_fails(3, "has no chat template", "run", DEMO, "--messages", self.chat)
         self.assert_fails(2, "one of --prompt", "run", DEMO, "--messages", self.chat, "-p", "x")
 
+
+class ChatGoldensTest(Case):
+    """Conversations of the shared fixtures."""
+
     def test_chats_of_the_shared_fixtures(self):
         if not ORACLE.is_dir():
             self.skipTest(f"no shared fixtures at {ORACLE}")
@@ -114,10 +118,11 @@ class RenderTest(Case):
             for prompt in json.loads((folder / "manifest.json").read_text())["prompts"]:
                 if prompt["messages"] is None:
                     continue
-                self.chat.write_text(json.dumps(prompt["messages"]))
+                chat = self.path / "chat.json"
+                chat.write_text(json.dumps(prompt["messages"]))
                 with self.subTest(folder.name):
-                    self.assertEqual(sluice("render", folder, "--messages", self.chat).stdout, prompt["prompt_text"])
-                    run = ["run", folder, "--messages", self.chat, "-n", "24", "--dtype", "float32", "--ignore-eos"]
+                    self.assertEqual(sluice("render", folder, "--messages", chat).stdout, prompt["prompt_text"])
+                    run = ["run", folder, "--messages", chat, "-n", "24", "--dtype", "float32", "--ignore-eos"]
                     out = run_json(*run)
                     self.assertEqual((out["token_ids"], out["text"]), (prompt["greedy_ids"], prompt["generated_text"]))
                     self.assertEqual(out["timings"]["prompt_tokens"], len(prompt["input_ids"]))

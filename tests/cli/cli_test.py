@@ -13,7 +13,7 @@ from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, slu
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
 from budget_test import BudgetTest
-from chat_test import ConversationTest, RenderTest
+from chat_test import ChatGoldensTest, ConversationTest, RenderTest
 from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
