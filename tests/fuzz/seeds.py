@@ -69,6 +69,25 @@ def small_tokenizer():
     }
 
 
+def other_tokenizers():
+    """The other models, each with the components that go with it."""
+    base = {"version": "1.0", "added_tokens": small_tokenizer()["added_tokens"]}
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"}
+    scores = [["<unk>", 0], ["a", -1], ["b", -2.5], ["ab", -2], ["\u2581", -1], ["\u2581ab", -3]]
+    yield base | {
+        "normalizer": {"type": "Sequence",
+                       "normalizers": [{"type": "Nmt"}, {"type": "StripAccents"}]},
+        "pre_tokenizer": metaspace, "decoder": metaspace,
+        "post_processor": {"type": "BertProcessing", "cls": ["a", 1], "sep": ["b", 2]},
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": scores, "byte_fallback": True}}
+    yield base | {
+        "normalizer": {"type": "BertNormalizer", "strip_accents": None, "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "max_input_chars_per_word": 8,
+                  "vocab": {"[UNK]": 0, "a": 1, "##b": 2, "##bc": 3, ".": 4}}}
+
+
 def rope_configs():
     factors = [1.0] * 8
     kinds = [
@@ -193,7 +212,8 @@ SEEDS = {
         {"format": "sluice.spill/1", "model": "m", "scheme": "int8", "fingerprint": "f",
          "tensors": 1, "index_offset": 16384, "index_bytes": 64, "index_checksum": "c"}),
         bytes(17000))],
-    "tokenizer": lambda: [joined(json.dumps(small_tokenizer()), "AB <s> ab x\u00e9")]
+    "tokenizer": lambda: [joined(json.dumps(file), "AB <s> ab x\u00e9 abbc.")
+                          for file in (small_tokenizer(), *other_tokenizers())]
     + list(files("**/tokenizer.json")),
     "tokenizer_text": texts,
     "utf8": lambda: [bytes([i]) + text for i, text in enumerate(texts())][:200],

@@ -170,15 +170,17 @@ TEST_P(GoldenTest, SpecialTokens) {
   EXPECT_EQ(tokenizer.vocab_size(), largest + 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sample, GoldenTest,
-                         testing::Values(Golden{"gpt2_bpe", false}, Golden{"llama3_bpe", false},
-                                         Golden{"qwen2_bpe", false}),
+std::vector<Golden> goldens(bool shared) {
+  std::vector<Golden> all;
+  for (const char* family :
+       {"gpt2_bpe", "llama3_bpe", "qwen2_bpe", "llama2_spm", "unigram", "unigram_spm", "wordpiece"})
+    all.push_back({family, shared});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sample, GoldenTest, testing::ValuesIn(goldens(false)),
                          testing::PrintToStringParamName());
-INSTANTIATE_TEST_SUITE_P(Shared, GoldenTest,
-                         testing::Values(Golden{"gpt2_bpe", true}, Golden{"llama3_bpe", true},
-                                         Golden{"qwen2_bpe", true}, Golden{"llama2_spm", true},
-                                         Golden{"unigram", true}, Golden{"unigram_spm", true},
-                                         Golden{"wordpiece", true}),
+INSTANTIATE_TEST_SUITE_P(Shared, GoldenTest, testing::ValuesIn(goldens(true)),
                          testing::PrintToStringParamName());
 
 }  // namespace

@@ -193,7 +193,8 @@ TEST(TokenStream, HasTheIdsOfTheWholeText) {
 
 TEST(TokenStream, OfRealTokenizers) {
   Random random("TokenStream.OfRealTokenizers");
-  for (const char* family : {"gpt2_bpe", "llama3_bpe", "qwen2_bpe"}) {
+  for (const char* family : {"gpt2_bpe", "llama3_bpe", "qwen2_bpe", "llama2_spm", "unigram",
+                             "unigram_spm", "wordpiece"}) {
     Tokenizer tokenizer = Tokenizer::load(test::source_dir() / "tests/data/text" / family);
     for (int round = 0; round < 60; ++round) {
       std::string text = random_text(random, random.between(0, 60));
