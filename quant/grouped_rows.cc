@@ -45,8 +45,8 @@ void encode_panel(const EncodeArgs& a, const Parts& parts, int64_t first, int64_
       uint16_t scale = 0;
       if (from != nullptr) std::memcpy(&scale, from + parts.row.scales + group * 2, sizeof scale);
       std::memcpy(scales + at * 2, &scale, sizeof scale);
-      zeros[at] = from == nullptr ? uint8_t{0} : std::to_integer<uint8_t>(
-                                                     from[parts.row.zeros + group]);
+      zeros[at] =
+          from == nullptr ? uint8_t{0} : std::to_integer<uint8_t>(from[parts.row.zeros + group]);
     }
   }
 }
@@ -65,7 +65,8 @@ void check_rows(const EncodeArgs& a) {
 
 GroupedRowLayout grouped_row_layout(const WeightFormat& format, int64_t cols) {
   const int64_t codes = grouped_row_bytes(format, cols), groups = groups_of(format, cols);
-  return {.scales = codes, .zeros = codes + 2 * groups, .bytes = ceil_div(codes + 3 * groups, 4) * 4};
+  return {
+      .scales = codes, .zeros = codes + 2 * groups, .bytes = ceil_div(codes + 3 * groups, 4) * 4};
 }
 
 void take_grouped_row(const Weight& from, int64_t row, std::byte* to) {

@@ -73,10 +73,11 @@ const Tokenizer& Checkpoint::need_tokenizer() const {
 
 void Checkpoint::check_same_model(const Checkpoint& other) const {
   if (without_names(other.model_.files.config) == without_names(model_.files.config)) return;
-  fail(ErrorKind::refused,
-       "{}: its config says another model than {} is; only weights of the same model can take their "
-       "place",
-       other.path_.string(), path_.string());
+  fail(
+      ErrorKind::refused,
+      "{}: its config says another model than {} is; only weights of the same model can take their "
+      "place",
+      other.path_.string(), path_.string());
 }
 
 void Checkpoint::take_tensors(Checkpoint&& other) {

@@ -75,10 +75,11 @@ class Copy {
     const io::CheckpointFile& file = index_.files()[stored.file];
     const io::Fd fd = io::open_regular(file.path);
     for (int64_t r = 0; r < stored.shape[0]; ++r) {
-      const auto at = static_cast<uint64_t>(r) * stored_row + static_cast<uint64_t>(first * bits / 8);
-      io::read_exactly(fd, file.path, stored.offset + at,
-                       {reinterpret_cast<char*>(memory.data()) + static_cast<size_t>(r) * row_bytes,
-                        row_bytes});
+      const auto at =
+          static_cast<uint64_t>(r) * stored_row + static_cast<uint64_t>(first * bits / 8);
+      io::read_exactly(
+          fd, file.path, stored.offset + at,
+          {reinterpret_cast<char*>(memory.data()) + static_cast<size_t>(r) * row_bytes, row_bytes});
     }
     EncodeArgs args{.source = memory.data(),
                     .stored = scales ? stored.dtype : gptq_type(format_.bits),

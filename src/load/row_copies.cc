@@ -89,8 +89,8 @@ void RowCopies::add_gptq(const Piece& piece, GptqBinder& binder) {
   binder.add(codes, piece, faults);
   if (!faults.empty() || codes.stored->bytes == 0) return;
   Copy copy{.of = codes.stored, .inputs = piece.cols, .outputs = piece.rows, .gptq = &piece};
-  copy.bytes = static_cast<uint64_t>(
-      grouped_row_layout(codes.gptq->format, piece.cols).bytes * piece.rows);
+  copy.bytes =
+      static_cast<uint64_t>(grouped_row_layout(codes.gptq->format, piece.cols).bytes * piece.rows);
   add(copy);
 }
 

@@ -102,8 +102,8 @@ void GptqBinder::add(TensorPlan& codes, const Piece& piece, std::vector<std::str
   const Shape shape = source->by_rows
                           ? Shape{piece.rows, grouped_row_layout(format, piece.cols).bytes}
                           : Shape{piece.cols * bits / 32, piece.rows};
-  codes.stored = tensor(stem + ".qweight", shape,
-                        {DType::i32, DType::u32, DType::grouped_row}, faults);
+  codes.stored =
+      tensor(stem + ".qweight", shape, {DType::i32, DType::u32, DType::grouped_row}, faults);
   if (faults.size() > before) return;
   if (config_.desc_act) to_order_.emplace_back(source, g_idx);
   codes.gptq = source;

@@ -281,10 +281,11 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
     p.tier = placement.empty() ? Tier::device : placement[i];
     p.offset = 0;
     if (p.streamed() && p.transposed) {
-      fail(ErrorKind::no_fit,
-           "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it "
-           "in memory, or give a --spill-dir for a copy by rows",
-           p.param->path);
+      fail(
+          ErrorKind::no_fit,
+          "{} cannot be streamed from the checkpoint, which has its dimensions exchanged: leave it "
+          "in memory, or give a --spill-dir for a copy by rows",
+          p.param->path);
     }
     if (p.streamed()) continue;
     UnitPlan& unit = plan.units[p.unit];

@@ -65,7 +65,7 @@ struct RowsInFile {
 };
 // What the tensors of a GPTQ linear layer share (quant/gptq.h).
 struct GptqSource {
-  WeightFormat format;  // but for its layout
+  WeightFormat format;   // but for its layout
   bool by_rows = false;  // a copy has all of it in one tensor (quant/grouped_rows.h)
   const io::StoredTensor* zeros = nullptr;
   const io::StoredTensor* scales = nullptr;
