@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import struct
 import sys
+from itertools import islice
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -216,7 +217,7 @@ SEEDS = {
                           for file in (small_tokenizer(), *other_tokenizers())]
     + list(files("**/tokenizer.json")),
     "tokenizer_text": texts,
-    "utf8": lambda: [bytes([i]) + text for i, text in enumerate(texts())][:200],
+    "utf8": lambda: [bytes([i]) + text for i, text in enumerate(islice(texts(), 200))],
 }
 
 
