@@ -55,6 +55,28 @@ inline std::vector<std::filesystem::path> models_in(const std::filesystem::path&
 inline std::vector<std::filesystem::path> bundled_models() {
   return models_in(source_dir() / "tests/data/models");
 }
+// Those of them with an op, a layout or a way of streaming that no other of these has.
+inline std::vector<std::filesystem::path> models_with_own_parts() {
+  constexpr std::string_view kNames[] = {"apertus",
+                                         "bloom",
+                                         "gemma3",
+                                         "gemma4_e",
+                                         "gguf_bf16_tied",
+                                         "gpt2_noprefix",
+                                         "gptj",
+                                         "llama_rope_dynamic",
+                                         "mistral_sliding",
+                                         "olmo3",
+                                         "qwen3_5",
+                                         "falcon_h1",
+                                         "lfm2"};
+  std::vector<std::filesystem::path> models = bundled_models();
+  std::erase_if(models, [&](const std::filesystem::path& model) {
+    return std::ranges::find(kNames, model.filename().string()) == std::end(kNames);
+  });
+  check(std::ssize(models) == std::ssize(kNames), "a model of the list is bundled no more");
+  return models;
+}
 inline std::filesystem::path bundled_model(const char* name) {
   return source_dir() / "tests/data/models" / name;
 }

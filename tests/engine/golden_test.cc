@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "tests/support/sanitized.h"
+
 namespace sluice {
 namespace {
 
@@ -160,7 +162,9 @@ TEST_P(GoldenTest, SameBitsStreamedAndFromTheSpill) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Bundled, GoldenTest, testing::ValuesIn(test::bundled_models()),
+INSTANTIATE_TEST_SUITE_P(Bundled, GoldenTest,
+                         testing::ValuesIn(test::kSanitized ? test::models_with_own_parts()
+                                                            : test::bundled_models()),
                          test::golden_name);
 INSTANTIATE_TEST_SUITE_P(Shared, GoldenTest, testing::ValuesIn(test::shared_models()),
                          test::golden_name);
