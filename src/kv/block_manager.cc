@@ -32,7 +32,6 @@ BlockManager::BlockManager(BlockOptions options)
     check(block_size(g) % block_size() == 0, "blocks of a multiple of the smallest");
     common_ = std::lcm(common_, block_size(g));
   }
-  has_states_ = states_ > 0;
   int64_t& distance = options_.snapshot_tokens;
   distance = ceil_div(std::max<int64_t>(distance, 1), common_) * common_;
 }

@@ -68,7 +68,7 @@ class BlockManager {
   int64_t block_size() const { return options_.block_size; }
   size_t groups() const { return options_.groups.size(); }
   bool is_state(size_t group) const { return options_.groups[group].kind == KvKind::state; }
-  bool has_states() const { return has_states_; }
+  bool has_states() const { return states_ > 0; }
   // Tokens of a group's block; and the same in blocks of block_size().
   int64_t block_size(size_t group) const { return options_.groups[group].block_size; }
   int64_t multiple(size_t group) const {
@@ -81,11 +81,12 @@ class BlockManager {
   // Whether states are kept at `position`; whether that is planned for every sequence; and the most
   // tokens that a step may add up to there.
   bool snapshot_at(int64_t position) const {
-    return has_states_ && position > 0 && position % common_ == 0;
+    return has_states() && position > 0 && position % common_ == 0;
   }
   bool is_planned(int64_t position) const { return position % options_.snapshot_tokens == 0; }
   int64_t rows_to_snapshot(int64_t position) const {
-    return has_states_ ? options_.snapshot_tokens - position % options_.snapshot_tokens : INT64_MAX;
+    return has_states() ? options_.snapshot_tokens - position % options_.snapshot_tokens
+                        : INT64_MAX;
   }
   int64_t size() const { return device().size(); }
   int64_t free_blocks() const { return device().free_blocks(); }
@@ -148,7 +149,6 @@ class BlockManager {
   int64_t cheapest(std::span<Prefix* const> known, int64_t tokens) const;
 
   BlockOptions options_;
-  bool has_states_ = false;
   int64_t states_ = 0;  // groups of them
   int64_t common_ = 0;
   std::array<BlockPool, kTiers> pools_;

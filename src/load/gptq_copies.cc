@@ -7,6 +7,7 @@
 #include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/load/column_reader.h"
 
 namespace sluice {
 namespace {
@@ -45,61 +46,44 @@ Window window_in(std::span<std::byte> memory, const TensorPlan& codes, int64_t i
           .rows = memory.subspan(parts[0] + parts[1], parts[2])};
 }
 
-// One matrix on its way.
-class Copy {
- public:
-  Copy(const io::CheckpointIndex& index, const TensorPlan& codes, int64_t inputs)
-      : index_(index), codes_(codes), inputs_(inputs), format_(codes.gptq->format) {
-    format_.layout = WeightLayout::rows;
-  }
-
-  // Outputs [first, first + count), through the window.
-  std::span<const std::byte> rows(int64_t first, int64_t count, const Window& window) const {
-    const Weight weight = weight_in(format_, count, inputs_, window.weight.data());
-    encode(*codes_.stored, Plane::codes, first, weight, window.columns);
-    encode(*codes_.gptq->zeros, Plane::zeros, first, weight, window.columns);
-    encode(*codes_.gptq->scales, Plane::scales, first, weight, window.columns);
-    const int64_t row_bytes = grouped_row_layout(format_, inputs_).bytes;
-    for (int64_t r = 0; r < count; ++r)
-      take_grouped_row(weight, r, window.rows.data() + r * row_bytes);
-    return window.rows.first(static_cast<size_t>(count * row_bytes));
-  }
-
- private:
-  void encode(const io::StoredTensor& stored, Plane plane, int64_t first, const Weight& to,
-              std::span<std::byte> memory) const {
-    const bool scales = plane == Plane::scales;
-    const int64_t bits = scales ? 16 : plane == Plane::zeros ? format_.bits : 32;
-    const auto row_bytes = static_cast<size_t>(to.rows * bits / 8);
-    const auto stored_row = stored.bytes / static_cast<uint64_t>(stored.shape[0]);
-    const io::CheckpointFile& file = index_.files()[stored.file];
-    const io::Fd fd = io::open_regular(file.path);
-    for (int64_t r = 0; r < stored.shape[0]; ++r) {
-      const auto at =
-          static_cast<uint64_t>(r) * stored_row + static_cast<uint64_t>(first * bits / 8);
-      io::read_exactly(
-          fd, file.path, stored.offset + at,
-          {reinterpret_cast<char*>(memory.data()) + static_cast<size_t>(r) * row_bytes, row_bytes});
-    }
-    EncodeArgs args{.source = memory.data(),
-                    .stored = scales ? stored.dtype : gptq_type(format_.bits),
-                    .source_stride = static_cast<int64_t>(row_bytes),
-                    .rows = stored.shape[0],
-                    .to = to,
-                    .plane = plane,
-                    .outputs = to.rows};
-    if (format_.ordered) {
-      args.order = codes_.gptq->order.data();
-      args.places = codes_.gptq->places.data();
-    }
-    encode_gptq(args);
-  }
-
-  const io::CheckpointIndex& index_;
-  const TensorPlan& codes_;
-  int64_t inputs_;
-  WeightFormat format_;
+// A plane of the matrix, of which each output has `bits` bits in a row.
+struct StoredPlane {
+  StoredPlane(const io::CheckpointIndex& index, const TensorPlan& codes, Plane of)
+      : plane(of),
+        stored(of == Plane::codes   ? *codes.stored
+               : of == Plane::zeros ? *codes.gptq->zeros
+                                    : *codes.gptq->scales),
+        bits(of == Plane::codes   ? 32
+             : of == Plane::zeros ? codes.gptq->format.bits
+                                  : 16),
+        reader(index, stored, 0, stored.shape[0],
+               stored.bytes / static_cast<uint64_t>(stored.shape[0])) {}
+  Plane plane;
+  const io::StoredTensor& stored;
+  int64_t bits;
+  ColumnReader reader;
 };
+
+// Outputs from `first` on, as many as `to` has rows.
+void encode(const StoredPlane& from, const GptqSource& source, int64_t first, const Weight& to,
+            std::span<std::byte> memory) {
+  const int64_t row_bytes = to.rows * from.bits / 8;
+  from.reader.read(static_cast<uint64_t>(first * from.bits / 8), static_cast<uint64_t>(row_bytes),
+                   memory.data());
+  EncodeArgs args{
+      .source = memory.data(),
+      .stored = from.plane == Plane::scales ? from.stored.dtype : gptq_type(to.format.bits),
+      .source_stride = row_bytes,
+      .rows = from.stored.shape[0],
+      .to = to,
+      .plane = from.plane,
+      .outputs = to.rows};
+  if (to.format.ordered) {
+    args.order = source.order.data();
+    args.places = source.places.data();
+  }
+  encode_gptq(args);
+}
 
 }  // namespace
 
@@ -109,12 +93,21 @@ void copy_gptq_by_rows(const io::CheckpointIndex& index, const TensorPlan& codes
   const Shape& shape = codes.stored->shape;
   const int64_t inputs = shape[0] * 32 / codes.gptq->format.bits, outputs = shape[1];
   const Window window = window_in(memory, codes, inputs);
-  const Copy copy(index, codes, inputs);
+  WeightFormat format = codes.gptq->format;
+  format.layout = WeightLayout::rows;
+  const int64_t row_bytes = grouped_row_layout(format, inputs).bytes;
+  const StoredPlane planes[] = {
+      {index, codes, Plane::codes}, {index, codes, Plane::zeros}, {index, codes, Plane::scales}};
   for (int64_t first = 0; first < outputs; first += window.outputs) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
-    const auto rows = copy.rows(first, std::min(window.outputs, outputs - first), window);
-    to.write(offset, rows);
-    offset += rows.size();
+    const int64_t count = std::min(window.outputs, outputs - first);
+    const Weight weight = weight_in(format, count, inputs, window.weight.data());
+    for (const StoredPlane& plane : planes)
+      encode(plane, *codes.gptq, first, weight, window.columns);
+    for (int64_t r = 0; r < count; ++r)
+      take_grouped_row(weight, r, window.rows.data() + r * row_bytes);
+    to.write(offset + static_cast<uint64_t>(first * row_bytes),
+             window.rows.first(static_cast<size_t>(count * row_bytes)));
   }
 }
 

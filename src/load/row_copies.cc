@@ -12,6 +12,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/units.h"
+#include "src/load/column_reader.h"
 #include "src/load/gptq_copies.h"
 #include "src/load/spill_directory.h"
 #include "src/load/spill_header.h"
@@ -227,28 +228,21 @@ void RowCopies::turn(const Copy& copy, int64_t matrix, const io::NewFile& to,
   if (most == 0)
     fail(ErrorKind::no_fit, "{}: {} inputs are too many to be turned over in {}", copy.of->name,
          copy.inputs, format_size(memory.size()));
-  const io::CheckpointFile& file = index_.files()[copy.of->file];
-  const io::Fd fd = io::open_regular(file.path);
   const auto first = static_cast<uint64_t>(matrix * copy.inputs * copy.outputs * element);
+  const ColumnReader reader(index_, *copy.of, first, copy.inputs,
+                            static_cast<uint64_t>(copy.outputs * element));
   std::byte *window = memory.data(), *turned = memory.data() + half;
   for (int64_t output = 0; output < copy.outputs; output += most) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
     const int64_t outputs = std::min(most, copy.outputs - output);
-    const auto bytes = static_cast<size_t>(outputs * element);
-    for (int64_t input = 0; input < copy.inputs; ++input) {
-      const auto at = static_cast<uint64_t>((input * copy.outputs + output) * element);
-      io::read_exactly(
-          fd, file.path, copy.of->offset + first + at,
-          {reinterpret_cast<char*>(window) + static_cast<size_t>(input) * bytes, bytes});
-    }
+    reader.read(static_cast<uint64_t>(output * element), static_cast<uint64_t>(outputs * element),
+                window);
     if (element == 8) transpose<uint64_t>(window, copy.inputs, outputs, turned);
     if (element == 4) transpose<uint32_t>(window, copy.inputs, outputs, turned);
     if (element == 2) transpose<uint16_t>(window, copy.inputs, outputs, turned);
     to.write(copy.offset + first + static_cast<uint64_t>(output * copy.inputs * element),
              {turned, static_cast<size_t>(outputs * copy.inputs * element)});
   }
-  posix_fadvise(fd.get(), static_cast<off_t>(copy.of->offset), static_cast<off_t>(copy.of->bytes),
-                POSIX_FADV_DONTNEED);
 }
 
 }  // namespace sluice

@@ -196,35 +196,6 @@ Heads read_heads(const JsonFields& c, int64_t hidden_size, const HeadKeys& keys)
   return h;
 }
 
-std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> absent_window,
-                                  int64_t layers, int64_t full_each) {
-  int64_t absent = c.is_null("sliding_window") ? 0 : absent_window.value_or(0);
-  int64_t window = c.integer_or("sliding_window", 1, kMaxPositions, absent);
-  std::vector<int64_t> windows(static_cast<size_t>(layers), window);
-  if (!c.has("layer_types")) {
-    for (int64_t l = full_each; l > 0 && l <= layers; l += full_each)
-      windows[static_cast<size_t>(l - 1)] = 0;
-    return windows;
-  }
-  const Json& types = c.raw("layer_types");
-  if (!types.is_array() || types.size() != windows.size()) {
-    fail(ErrorKind::refused, "{}: layer_types must be a list of {} names, one a layer", c.where(),
-         layers);
-  }
-  for (size_t l = 0; l < windows.size(); ++l) {
-    std::string type = types[l].is_string() ? types[l].get<std::string>() : types[l].dump();
-    if (type == "full_attention" || type == "attention") {  // the latter is an older name
-      windows[l] = 0;
-    } else if (type != "sliding_attention" || window == 0) {
-      fail(ErrorKind::refused,
-           "{}: layer_types[{}] is {}; full_attention is known, and sliding_attention with a "
-           "sliding_window",
-           c.where(), l, io::printable(type));
-    }
-  }
-  return windows;
-}
-
 std::vector<size_t> read_layer_types(const JsonFields& c, int64_t layers,
                                      std::initializer_list<std::string_view> names,
                                      const char* key) {
@@ -244,6 +215,29 @@ std::vector<size_t> read_layer_types(const JsonFields& c, int64_t layers,
     kinds.push_back(static_cast<size_t>(name - names.begin()));
   }
   return kinds;
+}
+
+std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> absent_window,
+                                  int64_t layers, int64_t full_each) {
+  int64_t absent = c.is_null("sliding_window") ? 0 : absent_window.value_or(0);
+  int64_t window = c.integer_or("sliding_window", 1, kMaxPositions, absent);
+  std::vector<int64_t> windows(static_cast<size_t>(layers), window);
+  // "attention" is an older name.
+  const std::vector<size_t> kinds =
+      read_layer_types(c, layers, {"full_attention", "attention", "sliding_attention"});
+  if (kinds.empty()) {
+    for (int64_t l = full_each; l > 0 && l <= layers; l += full_each)
+      windows[static_cast<size_t>(l - 1)] = 0;
+    return windows;
+  }
+  constexpr size_t kSliding = 2;
+  for (size_t l = 0; l < windows.size(); ++l) {
+    if (kinds[l] != kSliding) windows[l] = 0;
+    if (kinds[l] == kSliding && window == 0)
+      fail(ErrorKind::refused, "{}: layer_types[{}] is sliding_attention, without a sliding_window",
+           c.where(), l);
+  }
+  return windows;
 }
 
 std::optional<std::vector<double>> read_numbers(const JsonFields& c, const char* key) {

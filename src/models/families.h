@@ -51,7 +51,6 @@ std::vector<Family> gpt2_families();
 std::vector<Family> gpt_neox_families();
 std::vector<Family> gptj_families();
 std::vector<Family> granite_families();
-std::vector<Family> granite_hybrid_families();
 std::vector<Family> hunyuan_families();
 std::vector<Family> lfm2_families();
 std::vector<Family> llama_families();

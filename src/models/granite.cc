@@ -1,8 +1,12 @@
 // GraniteForCausalLM (Granite 3, dense): Llama's layout, with multipliers of the embedding, of what
-// blocks compute, of scores and of logits.
+// blocks compute, of scores and of logits. GraniteMoeHybridForCausalLM (Granite 4), without
+// experts: the same, with Mamba-2 in the place of attention in most layers, and mostly no rope in
+// the others.
+#include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
 #include "src/models/llama.h"
+#include "src/models/mamba2.h"
 
 namespace sluice {
 namespace {
@@ -16,24 +20,56 @@ constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
                                   .rms_norm_eps = 1e-6,
                                   .rope_theta = 10000};
 
-DecoderSpec parse_granite(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kDefaults);
+// What both have.
+DecoderSpec parse_common(const JsonFields& c) {
+  DecoderSpec spec = llama_layout(c, kDefaults);
   MixerBranch& mixer = spec.kinds.front().mixers.front();
-  mixer.attention.qkv.bias = mixer.attention.output.bias =
-      read_boolean(config, "attention_bias", false);
-  MlpBranch& branch = spec.kinds.front().mlps.front();
-  branch.mlp.up.bias = branch.mlp.down.bias = read_boolean(config, "mlp_bias", false);
-  mixer.multiplier = branch.multiplier = read_factor(config, "residual_multiplier", 1);
-  mixer.attention.scale = read_factor(config, "attention_multiplier", 1);
-  spec.embedding_multiplier = read_factor(config, "embedding_multiplier", 1);
-  spec.logit_multiplier = 1 / read_factor(config, "logits_scaling", 1);
+  AttentionSpec& attention = mixer.attention;
+  attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
+  attention.scale = read_factor(c, "attention_multiplier", 1);
+  mixer.multiplier = spec.kinds.front().mlps.front().multiplier =
+      read_factor(c, "residual_multiplier", 1);
+  spec.embedding_multiplier = read_factor(c, "embedding_multiplier", 1);
+  spec.logit_multiplier = 1 / read_factor(c, "logits_scaling", 1);
+  return spec;
+}
+
+DecoderSpec parse_granite(const JsonFields& c) {
+  DecoderSpec spec = parse_common(c);
+  MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  mlp.up.bias = mlp.down.bias = read_boolean(c, "mlp_bias", false);
+  return spec;
+}
+
+DecoderSpec parse_hybrid(const JsonFields& c) {
+  if (c.integer_or("num_local_experts", 0, kMaxWidth, 8) > 0)
+    fail(ErrorKind::refused, "{}: num_local_experts: experts are not supported yet", c.where());
+  DecoderSpec spec = parse_common(c);
+  LayerSpec& layer = spec.kinds.front();
+  if (c.string_or("position_embedding_type", "") != "rope") {
+    layer.mixers.front().attention.rope = std::nullopt;
+    spec.ropes.clear();
+  }
+  MlpSpec& mlp = layer.mlps.front().mlp;
+  mlp.name = layer.name + ".shared_mlp";
+  mlp.width.size = read_size(c, "shared_intermediate_size", 1024, 4 * kMaxWidth);
+  fuse(mlp.up, mlp.name + ".input_linear", {0, mlp.width.size});
+  mlp.down = one_linear(mlp.name + ".output_linear", false);
+  LayerSpec mamba = layer;
+  mamba.mixers.front().state =
+      mamba2_mixer(c, layer.name + ".mamba", spec.hidden_size, spec.norm.params);
+  spec.kinds.push_back(std::move(mamba));
+  std::vector<size_t> kinds = read_layer_types(
+      c, std::ssize(spec.layers), {"attention", "mamba", "full_attention", "linear_attention"});
+  for (size_t l = 0; l < spec.layers.size(); ++l) spec.layers[l] = kinds.empty() ? 1 : kinds[l] % 2;
   return spec;
 }
 
 }  // namespace
 
 std::vector<Family> granite_families() {
-  return {{"GraniteForCausalLM", "granite", parse_granite, {}}};
+  return {{"GraniteForCausalLM", "granite", parse_granite, {}},
+          {"GraniteMoeHybridForCausalLM", "granitemoehybrid", parse_hybrid, {}}};
 }
 
 }  // namespace sluice

@@ -32,7 +32,7 @@ void add_gate(const JsonFields& c, AttentionSpec& attention) {
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
 }
 
-Dimension read_heads(const JsonFields& c, const char* heads, int64_t absent, int64_t dim) {
+Dimension read_state_heads(const JsonFields& c, const char* heads, int64_t absent, int64_t dim) {
   const int64_t count = read_size(c, heads, absent);
   if (count * dim > kMaxWidth)
     fail(ErrorKind::refused, "{}: {} heads of {} are absurd", c.where(), count, dim);
@@ -42,8 +42,8 @@ Dimension read_heads(const JsonFields& c, const char* heads, int64_t absent, int
 StateMixerSpec delta_mixer(const JsonFields& c, const std::string& name, const NormParams& norm) {
   const int64_t key_dim = read_size(c, "linear_key_head_dim", 128);
   const int64_t value_dim = read_size(c, "linear_value_head_dim", 128);
-  const Dimension keys = read_heads(c, "linear_num_key_heads", 16, key_dim);
-  const Dimension values = read_heads(c, "linear_num_value_heads", 32, value_dim);
+  const Dimension keys = read_state_heads(c, "linear_num_key_heads", 16, key_dim);
+  const Dimension values = read_state_heads(c, "linear_num_value_heads", 32, value_dim);
   if (values.units() % keys.units() != 0)
     fail(ErrorKind::refused,
          "{}: linear_num_key_heads ({}) does not divide linear_num_value_heads ({})", c.where(),
