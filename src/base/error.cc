@@ -54,18 +54,24 @@ std::pair<char32_t, size_t> first_character(std::string_view text) {
   return {c, length};
 }
 
-}  // namespace
-
-std::string lines_for_terminal(std::string_view text) {
+// `kept`: unseen characters that stay.
+std::string for_terminal(std::string_view text, std::u32string_view kept) {
   std::string shown(text);
   for (size_t at = 0; at < shown.size();) {
     auto [c, length] = first_character(std::string_view(shown).substr(at));
-    if (length == 0 || (is_unseen(c) && c != '\n'))
+    if (length == 0 || (is_unseen(c) && kept.find(c) == kept.npos))
       std::fill_n(shown.begin() + static_cast<std::ptrdiff_t>(at), std::max<size_t>(length, 1),
                   '?');
     at += std::max<size_t>(length, 1);
   }
   return shown;
+}
+
+}  // namespace
+
+std::string lines_for_terminal(std::string_view text) { return for_terminal(text, U"\n"); }
+std::string speech_for_terminal(std::string_view text) {
+  return for_terminal(text, U"\n\t\u200c\u200d");
 }
 
 std::string one_line(std::string_view text) {

@@ -52,7 +52,7 @@ std::vector<int32_t> ConversationIds::of(std::string_view text) const {
   for (auto mark = marks_.rbegin(); mark != marks_.rend(); ++mark) {
     if (mark->bytes > same) continue;
     std::vector<int32_t> more = tokenizer_.encode(text.substr(mark->bytes), false);
-    if (more.empty() || !is_special(more.front())) continue;
+    if (more.empty() || !is_special(more.front())) break;  // earlier answers end alike
     more.insert(more.begin(), ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(mark->tokens));
     return more;
   }

@@ -26,6 +26,8 @@ void check_options(const RunOptions& o) {
         "--logprobs", "--prompt-cache", "--no-generation-prompt"}) {
     if (o.has(option)) fail(ErrorKind::usage, "{}: does not go with --chat", option);
   }
+  if (o.chat.tools == "-" || o.chat.chat_template == "-")
+    fail(ErrorKind::usage, "with --chat standard input is the conversation; give a file's name");
 }
 
 // Options that generation_config.json also has, by its names.
@@ -74,15 +76,14 @@ SamplingParams chat_sampling(const RunOptions& o) {
   return sampling;
 }
 
-// A terminal is not to be steered by what a model says.
-std::string for_terminal(std::string_view text) {
-  std::string shown(text);
-  for (char& c : shown) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) c = '?';
+// Cancels a request that an interrupt, or a fault, has left in the engine.
+struct Unfinished {
+  Engine& engine;
+  int64_t request;
+  ~Unfinished() {
+    if (!engine.idle()) engine.cancel(request);
   }
-  return shown;
-}
+};
 
 }  // namespace
 
@@ -94,7 +95,8 @@ Chat::Chat(const RunOptions& o, SignalWatch& signals)
                                         : std::min(session_.max_model_len(), kUsualContext)),
       max_tokens_(o.has("--max-tokens") ? std::min(o.max_tokens, context_ - 1) : 0),
       sampling_(chat_sampling(o)),
-      template_(open_chat_template(o.chat, session_.chat_files(), o.model, signals.token())) {
+      template_(open_chat_template(o.chat, session_.chat_files(), o.model, signals.token())),
+      variables_(read_variables(o.chat, signals.token())) {
   if (context_ < 2) fail(ErrorKind::usage, "--max-model-len {}: no conversation fits", context_);
   ids_.emplace(session_.need_tokenizer());
   Request longest = request({});
@@ -169,7 +171,7 @@ std::string Chat::render() {
   });
   set_chat(context, jinja::read_json(context.meter(), messages, "the conversation"), true,
            "the conversation");
-  set_variables(context, options_.chat, signals_.token());
+  set_variables(context, variables_);
   complete_chat(context);
   return template_.render(context);
 }
@@ -226,6 +228,7 @@ Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
   ReasoningSplitter splitter(prompt_text);
   const SignalWatch::Interrupts interrupts(signals_);
   const OutputId id{engine_->add(std::move(request)), 0};
+  const Unfinished unfinished{*engine_, id.request};
   auto take = [&](const std::string& text, bool last) {
     for (const auto& part : splitter.add(text, last)) show(part, answer.message);
   };
@@ -241,10 +244,7 @@ Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
   print("\n");
   turn_.reused_tokens = engine_->stats().prefix_tokens - reused;
   turn_.generated_tokens = std::ssize(answer.ids);
-  if (!engine_->idle()) {
-    engine_->cancel(id.request);
-    return answer;
-  }
+  if (!engine_->idle()) return answer;
   const RequestResult result = engine_->take(id);
   if (!result.error.empty()) fail(ErrorKind::runtime, "{}", result.error);
   turn_.prefill_seconds = result.prefill_seconds;
@@ -256,14 +256,12 @@ Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
 void Chat::show(const ReasoningSplitter::Part& part, ChatMessage& message) {
   const bool first_word = message.content.empty() && !message.reasoning.empty();
   (part.reasoning ? message.reasoning : message.content) += part.text;
-  const bool terminal = editor_->at_terminal();
   if (part.reasoning && options_.reasoning == "hide") return;
-  std::string text = terminal ? for_terminal(part.text) : part.text;
-  if (terminal && part.reasoning != dimmed_)
-    text.insert(0, part.reasoning ? "\x1b[2m" : "\x1b[22m");
-  if (!part.reasoning && first_word && options_.reasoning == "show") text.insert(0, "\n\n");
-  dimmed_ = terminal && part.reasoning;
-  print(text);
+  if (!part.reasoning && first_word && options_.reasoning == "show") print("\n\n");
+  if (stdout_is_terminal() && part.reasoning != dimmed_)
+    print(part.reasoning ? "\x1b[2m" : "\x1b[22m");
+  dimmed_ = stdout_is_terminal() && part.reasoning;
+  print_speech(part.text);
 }
 
 void chat(const RunOptions& options, SignalWatch& signals) {

@@ -65,6 +65,7 @@ class Chat {
   int64_t max_tokens_;  // of an answer; 0: as many as there is room for
   SamplingParams sampling_;
   ChatTemplate template_;
+  TemplateVariables variables_;
   std::optional<RunModels> models_;
   std::optional<Engine> engine_;
   std::optional<LineEditor> editor_;

@@ -45,18 +45,27 @@ ChatTemplate open_chat_template(const ChatOptions& o, ChatFiles files, const std
           read_input(*o.chat_template, "--chat-template", stop)};
 }
 
-void set_variables(jinja::Context& context, const ChatOptions& o, const std::stop_token& stop) {
+TemplateVariables read_variables(const ChatOptions& o, const std::stop_token& stop) {
+  TemplateVariables read{.tools = {}, .where = {}, .variables = o.variables};
   if (o.tools) {
-    const std::string text = read_input(*o.tools, "--tools", stop);
-    jinja::Value tools = jinja::read_json(context.meter(), text, "--tools " + *o.tools);
-    if (!tools.is(jinja::Kind::list))
-      fail(ErrorKind::refused, "--tools {}: must be a list", *o.tools);
+    read.tools = read_input(*o.tools, "--tools", stop);
+    read.where = "--tools " + *o.tools;
+  }
+  jinja::Context context;
+  set_variables(context, read);  // refuses what is wrong
+  return read;
+}
+
+void set_variables(jinja::Context& context, const TemplateVariables& read) {
+  if (read.tools) {
+    jinja::Value tools = jinja::read_json(context.meter(), *read.tools, read.where);
+    if (!tools.is(jinja::Kind::list)) fail(ErrorKind::refused, "{}: must be a list", read.where);
     context.set("tools", std::move(tools));
   }
-  if (!o.variables) return;
+  if (!read.variables) return;
   jinja::Value variables;
   try {
-    variables = jinja::read_json(context.meter(), *o.variables, "--template-variables");
+    variables = jinja::read_json(context.meter(), *read.variables, "--template-variables");
   } catch (const Error& e) {
     fail(ErrorKind::usage, "{}", e.what());
   }
@@ -75,7 +84,7 @@ std::string render_messages(const ChatOptions& o, ChatTemplate& chat_template,
   }
   jinja::Context context({}, std::move(room));
   set_chat(context, jinja::read_json(context.meter(), text, where), !o.no_generation_prompt, where);
-  set_variables(context, o, stop);
+  set_variables(context, read_variables(o, stop));
   complete_chat(context);
   return chat_template.render(context);
 }

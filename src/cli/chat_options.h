@@ -24,9 +24,15 @@ void add_chat_options(CLI::App& verb, ChatOptions& options);
 // The template of --chat-template, or the model's.
 ChatTemplate open_chat_template(const ChatOptions& options, ChatFiles files,
                                 const std::string& model, const std::stop_token& stop);
-// Sets the variables of --tools and --template-variables.
-void set_variables(jinja::Context& context, const ChatOptions& options,
-                   const std::stop_token& stop);
+// What --tools and --template-variables give templates, as text.
+struct TemplateVariables {
+  std::optional<std::string> tools;
+  std::string where;  // of the tools, for messages
+  std::optional<std::string> variables;
+};
+// Error(refused), or Error(usage), for what is no list, or no object.
+TemplateVariables read_variables(const ChatOptions& options, const std::stop_token& stop);
+void set_variables(jinja::Context& context, const TemplateVariables& variables);
 // The conversation of --messages as a text. `room`: asked for the memory that it takes.
 std::string render_messages(const ChatOptions& options, ChatTemplate& chat_template,
                             const std::stop_token& stop, jinja::Meter::Room room = {});

@@ -104,7 +104,7 @@ std::optional<LineEditor::Line> LineEditor::next(const std::string& prompt) {
   std::string line;
   if (pipe_) {
     if (!pipe_->lines.next(line, "standard input")) return std::nullopt;
-    return Line{.text = std::move(line)};
+    return Line{.text = to_valid_utf8(line)};
   }
   const SignalWatch::Interrupts interrupts(terminal_->signals);
   terminal_->prompt = prompt;

@@ -38,6 +38,12 @@ void print(std::string_view text) {
   }
 }
 
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+
+void print_speech(std::string_view text) {
+  print(stdout_is_terminal() ? speech_for_terminal(text) : std::string(text));
+}
+
 void print_json(const Json& json) {
   print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }

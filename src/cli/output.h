@@ -12,6 +12,9 @@ namespace sluice::cli {
 // To stdout, checked: a full disk or a closed pipe is an Error(runtime). On the main thread.
 void print(std::string_view text);
 void print_json(const Json& json);
+bool stdout_is_terminal();
+// Text of a model, on a terminal without what would steer that.
+void print_speech(std::string_view text);
 
 // The whole of a file, as io::write_whole(); the error names `option`.
 void write_text(const std::string& path, std::string_view text, const char* option,

@@ -21,11 +21,11 @@ struct RenderOptions : CommonOptions {
 
 // A line's own variables come after those of the options. What is wrong with a conversation is its
 // line's answer.
-Json render_line(const RenderOptions& o, ChatTemplate& chat_template, const std::string& line,
-                 const std::string& where, const std::stop_token& stop) {
+Json render_line(const RenderOptions& o, const TemplateVariables& variables,
+                 ChatTemplate& chat_template, const std::string& line, const std::string& where) {
   try {
     jinja::Context context;
-    set_variables(context, o.chat, stop);
+    set_variables(context, variables);
     set_chat(context, jinja::read_json(context.meter(), line, where), !o.chat.no_generation_prompt,
              where);
     return {{"rendered", chat_template.render(context)}};
@@ -44,8 +44,9 @@ void render(const RenderOptions& o, const std::stop_token& stop) {
   ChatTemplate chat_template =
       open_chat_template(o.chat, open_model(o.model)->chat_files(), o.model, stop);
   if (o.jsonl) {
+    const TemplateVariables variables = read_variables(o.chat, stop);
     each_line(*o.jsonl, stop, [&](const std::string& line, const std::string& where) {
-      return render_line(o, chat_template, line, where, stop);
+      return render_line(o, variables, chat_template, line, where);
     });
     return;
   }

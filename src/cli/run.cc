@@ -170,15 +170,24 @@ class StoredPrompt {
   bool saved_ = false;
 };
 
+void check_chat_options(const RunOptions& o) {
+  if (o.chat.messages) return;
+  for (const char* option :
+       {"--chat-template", "--tools", "--template-variables", "--no-generation-prompt"}) {
+    if (o.has(option)) fail(ErrorKind::usage, "{}: needs --messages or --chat", option);
+  }
+}
+
 void run(const RunOptions& o, SignalWatch& signals) {
   apply_log_level(o);
   if (o.reasoning != "show" && o.reasoning != "hide")
     fail(ErrorKind::usage, "--reasoning {}: not known; show and hide are", o.reasoning);
+  check_speculation(o.generation);
   if (o.interactive) return chat(o, signals);
+  check_chat_options(o);
   const std::stop_token stop = signals.token();
   check_report_path(o);
   check_prompt_cache(o);
-  check_speculation(o.generation);
   check_tokens(o);
   SessionOptions options = session_options(o);
   options.prompt_cache = !o.generation.prompt_cache.empty();
@@ -198,7 +207,7 @@ void run(const RunOptions& o, SignalWatch& signals) {
   int followed = 0;
   while (!engine.idle()) {
     for (const Output& out : engine.step(stop)) {
-      if (!o.json) print(out.text);
+      if (!o.json) print_speech(out.text);
     }
     if (stored && engine.stats().generated_tokens > 0) stored->save();
     follow_limits(session, signals.shrink(), followed);

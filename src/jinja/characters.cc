@@ -100,13 +100,6 @@ std::u32string code_points(std::string_view text) {
   return points;
 }
 
-std::string from_code_points(std::u32string_view points) {
-  std::string text;
-  text.reserve(points.size());
-  for (char32_t c : points) append_utf8(c, text);
-  return text;
-}
-
 size_t byte_of(std::string_view text, size_t index) {
   size_t at = 0;
   for (; at < text.size() && index > 0; --index) {

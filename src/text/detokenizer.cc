@@ -15,7 +15,10 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens, G
 std::string Detokenizer::add(int32_t id) {
   if (!tokenizer_.has(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return {};
   const std::string_view token = tokenizer_.token(id);
-  put(std::exchange(if_not_last_, {}));
+  if (looks_ahead_) {
+    put(std::exchange(if_not_last_, {}));
+    if_last_.clear();
+  }
   if (std::optional<char> byte = tokenizer_.decoder().byte(token)) {
     add_byte(*byte);
   } else {
@@ -61,13 +64,12 @@ void Detokenizer::add_byte(char byte) {
 }
 
 void Detokenizer::end_run() {
-  if (run_.bytes > 0) {
-    if (run_.utf8.replaced() || run_.utf8.incomplete()) {
-      run_.text.clear();
-      for (int64_t i = 0; i < run_.bytes; ++i) run_.text += kReplacementCharacter;
-    }
-    put(tokenizer_.decoder().run(std::move(run_.text), {.first = run_.first, .last = false}));
+  if (run_.bytes == 0) return;
+  if (run_.utf8.replaced() || run_.utf8.incomplete()) {
+    run_.text.clear();
+    for (int64_t i = 0; i < run_.bytes; ++i) run_.text += kReplacementCharacter;
   }
+  put(tokenizer_.decoder().run(std::move(run_.text), {.first = run_.first, .last = false}));
   run_ = {};
 }
 

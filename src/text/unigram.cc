@@ -165,9 +165,11 @@ void Unigram::add_unknown(std::string_view text, Work& work) const {
   const bool first = !std::exchange(work.unknown_pending, true);
   if (work.unknown.size() <= longest_) work.unknown += text;
   if (!byte_fallback_ || (!first && work.unknown_bytes.empty())) return;
-  for (char byte : text) work.unknown_bytes.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
-  if (std::ranges::find(work.unknown_bytes, kNone) != work.unknown_bytes.end())
-    work.unknown_bytes.clear();
+  for (char byte : text) {
+    const int32_t id = byte_tokens_[static_cast<uint8_t>(byte)];
+    if (id == kNone) return work.unknown_bytes.clear();
+    work.unknown_bytes.push_back(id);
+  }
 }
 
 void Unigram::end_unknown(Work& work, std::vector<int32_t>& ids) const {

@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from program import DEMO, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, SANITIZED, SLUICE, Case, budget_for, run_json, sluice
 
 PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
 
@@ -76,9 +76,10 @@ class BatchTest(Case):
         run_json(*self.batch())
         want = self.token_ids()
         self.responses.unlink()
-        out = run_json(*self.batch("--memory", "36MiB", "--quantization", "none"))
+        budget = budget_for(20 << 20)
+        out = run_json(*self.batch("--memory", budget, "--quantization", "none"))
         self.assertEqual(self.token_ids(), want)
-        self.assertLessEqual(out["memory"]["measured_peak"], 36 << 20)
+        self.assertLessEqual(out["memory"]["measured_peak"], budget)
 
     @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
     def test_guesses_beside_others_change_only_the_number_of_passes(self):

@@ -185,6 +185,12 @@ class ConversationTest(Case):
         self.assertIn("does not go with --chat", self.chat("", "-p", "x", status=2).stderr)
         self.assertIn("not known; show and hide", self.chat("", "--reasoning", "x", status=2).stderr)
         self.assertIn("tokens, and there is room for 64", self.chat("many words " * 60, "--max-model-len", "64", status=2).stderr)
+        self.assertIn("--speculation", self.chat("", "--speculation", "x", status=2).stderr)
+        tools = self.path / "tools.json"
+        tools.write_text("{}")
+        self.assertIn("must be a list", self.chat("", "--tools", tools, status=3).stderr)
+        self.assertIn("standard input is the conversation", self.chat("", "--tools", "-", status=2).stderr)
+        self.assertIn("needs --messages or --chat", sluice("run", self.model, "-p", "x", "--tools", tools).stderr)
         (self.model / "chat_template.jinja").write_text("{{ raise_exception('never') }}")
         self.assertIn("never", self.chat("x\n", status=3).stderr)
         (self.model / "chat_template.jinja").unlink()

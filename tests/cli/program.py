@@ -34,6 +34,11 @@ def run_json(*args):
     return json.loads(result.stdout)
 
 
+def budget_for(needed):
+    """A --memory with this much room [bytes] beside what the process itself takes on this machine."""
+    return run_json("plan", DEMO)["uses"]["runtime"] + needed
+
+
 # A process begins with the peak of whoever started it, so that this must be a small one.
 MEASURE = """
 import os, sys

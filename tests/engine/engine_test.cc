@@ -173,8 +173,15 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
   std::array<SwapShape, 4> swaps{SwapShape{}, SwapShape{MiB, 0, {}}, SwapShape{0, MiB, disk.path()},
                                  SwapShape{8 * 4096, MiB, disk.path()}};
   const Results want = this->want();
+  // Layers with a window leave more room.
+  const bool windows = std::string(GetParam()).starts_with("windows");
   int64_t preemptions = 0, prefixes = 0, restored = 0, lost = 0;
-  for (size_t round = 0; round < 8; ++round) {
+  auto seen = [&] {
+    return preemptions > (windows ? 20 : 100) && restored > (windows ? 10 : 60) &&
+           lost > (windows ? 0 : 20) && prefixes > 100;
+  };
+  for (size_t round = 0; round < 8 || !seen(); ++round) {
+    ASSERT_LT(round, 80) << preemptions << ", " << restored << ", " << lost << ", " << prefixes;
     // Room for two of the longest, where up to ten want to run.
     const SwapShape& swap = swaps[round % swaps.size()];
     Loaded loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60), swap);
@@ -198,12 +205,6 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
     }
     EXPECT_TRUE(loaded.runner().blocks().idle());
   }
-  // Layers with a window leave more room.
-  const bool windows = std::string(GetParam()).starts_with("windows");
-  EXPECT_GT(preemptions, windows ? 20 : 100);
-  EXPECT_GT(restored, windows ? 10 : 60);
-  EXPECT_GT(lost, windows ? 0 : 20);
-  EXPECT_GT(prefixes, 100);
 }
 
 TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {

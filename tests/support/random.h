@@ -17,6 +17,11 @@ class Random {
   int64_t between(int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(engine_);
   }
+  // True for one, at random, of each `n` calls in a row.
+  bool one_of(int64_t n) {
+    if (calls_ % n == 0) chosen_ = between(0, n - 1);
+    return calls_++ % n == chosen_;
+  }
   float normal(float sigma = 1) { return std::normal_distribution<float>(0, sigma)(engine_); }
   double uniform() { return std::uniform_real_distribution<double>(0, 1)(engine_); }
   std::mt19937_64& engine() { return engine_; }
@@ -29,6 +34,7 @@ class Random {
     return seed;
   }
   std::mt19937_64 engine_;
+  int64_t calls_ = 0, chosen_ = 0;  // of one_of()
 };
 
 }  // namespace sluice::test

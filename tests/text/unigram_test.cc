@@ -1,5 +1,6 @@
 #include "src/text/unigram.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,6 +97,22 @@ TEST(Unigram, TakesTheBestWay) {
 }
 
 // A long piece is decided part by part: as far as all ways that may still win are the same.
+// In time that is linear: a run of them is one, or its bytes.
+TEST(Unigram, TakesLongRunsOfUnknownCharacters) {
+  std::vector<Token> tokens{{"a", -1}};
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) text += "\u00e9";
+  const Ids unknown = test::load_tokenizer(unigram_tokenizer(tokens)).encode(text, false);
+  EXPECT_EQ(unknown, Ids{0});
+  for (int byte = 0; byte < 256; ++byte) tokens.push_back({fmt::format("<0x{:02X}>", byte), -9});
+  Json file = unigram_tokenizer(tokens);
+  file["model"]["byte_fallback"] = true;
+  const Ids bytes = test::load_tokenizer(file).encode(text, false);
+  ASSERT_EQ(bytes.size(), text.size());
+  for (size_t i = 0; i < text.size(); ++i)
+    ASSERT_EQ(bytes[i], 2 + static_cast<uint8_t>(text[i])) << i;
+}
+
 TEST(Unigram, DecidesLongPiecesPartByPart) {
   test::Random random("unigram long pieces");
   for (int round = 0; round < 20; ++round) {
