@@ -8,39 +8,36 @@
 namespace sluice {
 
 Conversation Conversation::from_json(std::string_view text, const std::string& where) {
-  const Json list = parse_json(text, where);
-  if (!list.is_array()) fail(ErrorKind::refused, "{}: must be a list of messages", where);
   Conversation conversation;
-  for (const Json& each : list) {
-    const JsonFields fields(each,
-                            fmt::format("{}: message {}", where, conversation.messages_.size()));
-    conversation.add({.role = fields.string("role"),
-                      .content = fields.string("content"),
-                      .reasoning = fields.string_or("reasoning_content", {})});
+  conversation.messages_ = parse_json(text, where);
+  if (!conversation.messages_.is_array())
+    fail(ErrorKind::refused, "{}: must be a list of messages", where);
+  for (size_t i = 0; i < conversation.messages_.size(); ++i) {
+    const JsonFields fields(conversation.messages_[i], fmt::format("{}: message {}", where, i));
+    fields.string("role");
+    if (!conversation.messages_[i].contains("tool_calls")) fields.string("content");
   }
   return conversation;
 }
 
-Json Conversation::json() const {
-  Json list = Json::array();
-  for (const ChatMessage& message : messages_) {
-    list.push_back({{"role", message.role}, {"content", message.content}});
-    if (!message.reasoning.empty()) list.back()["reasoning_content"] = message.reasoning;
-  }
-  return list;
+void Conversation::add(const ChatMessage& message) {
+  messages_.push_back({{"role", message.role}, {"content", message.content}});
+  if (!message.reasoning.empty()) messages_.back()["reasoning_content"] = message.reasoning;
 }
 
-void Conversation::set_system(std::string text) {
-  const bool has = !messages_.empty() && messages_.front().role == "system";
-  if (has) messages_.erase(messages_.begin());
-  if (text.empty()) return;
-  messages_.insert(messages_.begin(),
-                   {.role = "system", .content = std::move(text), .reasoning = {}});
+bool Conversation::has_system() const {
+  return !messages_.empty() && messages_[0].value("role", "") == "system";
+}
+
+void Conversation::set_system(const std::string& text) {
+  if (has_system()) messages_.erase(0);
+  if (!text.empty())
+    messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", text}});
 }
 
 void Conversation::reset() {
-  const bool has = !messages_.empty() && messages_.front().role == "system";
-  messages_.resize(has ? 1 : 0);
+  const size_t kept = has_system() ? 1 : 0;
+  messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(kept), messages_.end());
 }
 
 size_t ConversationIds::common(std::string_view text) const {

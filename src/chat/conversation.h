@@ -19,20 +19,21 @@ struct ChatMessage {
 
 class Conversation {
  public:
-  // A list of {role, content}, as `render --messages` takes it. Error(refused) that begins with
-  // `where`.
+  // A list of {role, content}, as `render --messages` takes it; what else a message has (calls of
+  // tools) stays with it. Error(refused) that begins with `where`.
   static Conversation from_json(std::string_view text, const std::string& where);
-  Json json() const;
+  const Json& json() const { return messages_; }
 
-  void add(ChatMessage message) { messages_.push_back(std::move(message)); }
-  void drop_last() { messages_.pop_back(); }
+  void add(const ChatMessage& message);
+  void drop_last() { messages_.erase(messages_.size() - 1); }
   // Instead of the present one; empty: none.
-  void set_system(std::string text);
+  void set_system(const std::string& text);
   void reset();  // only the system's message stays
-  const std::vector<ChatMessage>& messages() const { return messages_; }
 
  private:
-  std::vector<ChatMessage> messages_;
+  bool has_system() const;
+
+  Json messages_ = Json::array();
 };
 
 // Ids of a conversation that grows: those of earlier turns stay what the model has seen and said,

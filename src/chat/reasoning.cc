@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "src/chat/tags.h"
+
 namespace sluice {
 namespace {
 
@@ -13,13 +15,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTags{
      {"<seed:think>", "</seed:think>"},
      {"[THINK]", "[/THINK]"}}};
 constexpr std::string_view kSpace = " \t\r\n";
-
-// Bytes at the end of `text` that may begin `tag`.
-size_t beginning(std::string_view text, std::string_view tag) {
-  for (size_t size = std::min(text.size(), tag.size() - 1); size > 0; --size)
-    if (text.ends_with(tag.substr(0, size))) return size;
-  return 0;
-}
 
 }  // namespace
 

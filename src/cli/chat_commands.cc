@@ -78,14 +78,14 @@ bool Chat::save(const std::string& rest) {
   if (rest.empty()) fail(ErrorKind::usage, "/save needs the name of a file");
   write_text(rest, conversation_.json().dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
              "/save", signals_.token());
-  log::show(fmt::format("{} messages saved\n", conversation_.messages().size()));
+  log::show(fmt::format("{} messages saved\n", conversation_.json().size()));
   return true;
 }
 
 bool Chat::load(const std::string& rest) {
   if (rest.empty()) fail(ErrorKind::usage, "/load needs the name of a file");
   conversation_ = Conversation::from_json(read_input(rest, "/load", signals_.token()), rest);
-  log::show(fmt::format("{} messages loaded\n", conversation_.messages().size()));
+  log::show(fmt::format("{} messages loaded\n", conversation_.json().size()));
   return true;
 }
 

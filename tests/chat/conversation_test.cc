@@ -19,7 +19,9 @@ TEST(Conversation, IsSavedAndLoaded) {
   conversation.add({.role = "assistant", .content = "Ho", .reasoning = "Hm"});
   const Conversation again = Conversation::from_json(conversation.json().dump(), "file");
   EXPECT_EQ(again.json(), conversation.json());
-  EXPECT_EQ(again.messages()[2].reasoning, "Hm");
+  EXPECT_EQ(again.json()[2]["reasoning_content"], "Hm");
+  const char* call = R"([{"role":"assistant","tool_calls":[{"id":"1"}]}])";
+  EXPECT_EQ(Conversation::from_json(call, "file").json().dump(), call);
   EXPECT_THROW(Conversation::from_json("{}", "file"), Error);
   EXPECT_THROW(Conversation::from_json(R"([{"role": "user"}])", "file"), Error);
 }
@@ -29,12 +31,12 @@ TEST(Conversation, KeepsItsSystemMessage) {
   conversation.add({.role = "user", .content = "Hi", .reasoning = {}});
   conversation.set_system("one");
   conversation.set_system("two");
-  EXPECT_EQ(conversation.messages().size(), 2U);
+  EXPECT_EQ(conversation.json().size(), 2U);
   conversation.reset();
-  ASSERT_EQ(conversation.messages().size(), 1U);
-  EXPECT_EQ(conversation.messages()[0].content, "two");
+  ASSERT_EQ(conversation.json().size(), 1U);
+  EXPECT_EQ(conversation.json()[0]["content"], "two");
   conversation.set_system("");
-  EXPECT_TRUE(conversation.messages().empty());
+  EXPECT_TRUE(conversation.json().empty());
 }
 
 // Whatever tokens a model chooses for its text, the next turn begins with them; where the text is

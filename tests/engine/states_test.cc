@@ -118,7 +118,7 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
 // Each turn begins with all tokens of the last one, its answer included. What is computed of it is
 // what is new, and less than a block more.
 TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
-  constexpr int64_t kTurns = 6, kNew = 11, kAnswer = 9, kAll = kTurns * (kNew + kAnswer);
+  constexpr int64_t kTurns = 20, kNew = 7, kAnswer = 5, kAll = kTurns * (kNew + kAnswer);
   auto session = loaded(2, 64, {}, kAll + 20);
   Engine engine(session->runner(), nullptr, 1);
   Ids all;

@@ -1,0 +1,35 @@
+// The text of an answer in parts: content, thoughts, calls of tools.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/chat/answer_part.h"
+#include "src/chat/channels.h"
+#include "src/chat/reasoning.h"
+#include "src/chat/tool_calls.h"
+
+namespace sluice {
+
+class AnswerParser {
+ public:
+  // `chat_template` says in which form the model answers; `prompt` is what the answer continues;
+  // `tools` is the list of the request (OpenAI's), null where no calls are wanted.
+  AnswerParser(std::string_view chat_template, std::string_view prompt, const Json& tools);
+
+  // The answer's tags are special tokens: its text must have them.
+  static bool needs_special_tokens(std::string_view chat_template, const Json& tools);
+
+  // What is certain once `text` has come; with `last`, all that is left. The text of the parts
+  // does not depend on how the answer was cut.
+  std::vector<AnswerPart> add(std::string_view text, bool last = false);
+
+ private:
+  std::optional<ChannelParser> channels_;  // instead of both others
+  std::optional<ReasoningSplitter> reasoning_;
+  std::optional<ToolCallParser> calls_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,30 @@
+// Answers in the harmony format of gpt-oss: messages in channels, thoughts and calls among them
+// (https://cookbook.openai.com/articles/openai-harmony).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/chat/answer_part.h"
+
+namespace sluice {
+
+class ChannelParser {
+ public:
+  // `prompt`: what the answer continues, usually "<|start|>assistant".
+  explicit ChannelParser(std::string_view prompt);
+
+  // Gives what is certain once `text` has come; with `last`, all that is left.
+  void add(std::string_view text, bool last, std::vector<AnswerPart>& parts);
+
+ private:
+  bool read_header(std::vector<AnswerPart>& parts);
+  bool read_message(bool last, std::vector<AnswerPart>& parts);
+
+  std::string held_;
+  bool in_header_ = true;
+  AnswerPart::Kind kind_ = AnswerPart::Kind::content;  // of the present message
+};
+
+}  // namespace sluice

@@ -1,0 +1,80 @@
+// Calls of tools within the text of an answer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/chat/answer_part.h"
+#include "src/chat/json_call.h"
+
+namespace sluice {
+
+// The tags around a model's calls. What is between them needs no table: it is an object or a list
+// of objects {name, arguments}, or a name and its arguments, as JSON or between tags.
+struct ToolSyntax {
+  std::string_view open;                   // empty: only a whole answer may be a call
+  std::string_view close;                  // empty: the end of the JSON
+  std::vector<std::string_view> around{};  // tags around all calls of an answer
+  bool bare = false;                       // a call may also be the whole answer, without a tag
+};
+
+// Those that a chat template writes; nothing where it knows none of these.
+std::optional<ToolSyntax> tool_syntax(std::string_view chat_template);
+
+class ToolCallParser {
+ public:
+  // `tools`: the request's list, as OpenAI's API has it. Its schemas say which arguments between
+  // tags are strings.
+  ToolCallParser(ToolSyntax syntax, Json tools);
+
+  // Gives what is certain once `text` has come; with `last`, all that is left. What looks like a
+  // call and is none is content. Space beside calls belongs to nothing.
+  void add(std::string_view text, bool last, std::vector<AnswerPart>& parts);
+
+ private:
+  enum class State { content, begin, name, object, list, arguments, tags, end };
+  using Parts = std::vector<AnswerPart>;
+
+  bool advance(bool last, Parts& parts);  // true: there is more to do with what is held
+  bool find_call(bool last, Parts& parts);
+  bool begin_call(bool last);
+  bool read_name(bool last, Parts& parts);
+  bool take_name(std::string_view text, std::string_view end, Parts& parts);
+  bool read_object(Parts& parts);
+  bool read_list(Parts& parts);
+  bool read_arguments(Parts& parts);
+  bool read_tag(bool last, Parts& parts);
+  bool read_end(bool last);
+  bool go(State next);
+  bool give_up(Parts& parts);
+  void begin_candidate(size_t bytes);
+  void note_name();
+  void finish(Parts& parts);  // what a cut answer leaves open
+  void skip_space();
+  void consume(size_t bytes);
+  void give_content(std::string_view text, Parts& parts);
+  void give_argument(std::string_view key, std::string_view value, Parts& parts);
+  bool is_string(std::string_view key) const;
+
+  ToolSyntax syntax_;
+  Json tools_;
+  State state_ = State::content;
+  std::string held_;     // what is not certain
+  std::string raw_;      // of what may be a call, until there is a name
+  bool named_ = false;   // there is one
+  std::string space_;    // at the end of the content: it belongs to it if more follows
+  bool begun_ = false;   // there was content, or a call
+  bool called_ = false;  // the last that came was a call
+  std::string name_;     // of the present call, where it is no object
+  JsonCall object_;      // where it is one
+  JsonSpan json_;        // arguments behind a name
+  int64_t given_ = 0;    // arguments from between tags
+  size_t searched_ = 0;  // bytes of held_ that have not the end of such an argument
+  bool listed_ = false;  // the present call is one of a list
+};
+
+}  // namespace sluice

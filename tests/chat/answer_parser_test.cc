@@ -1,0 +1,228 @@
+#include "src/chat/answer_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/random.h"
+
+namespace sluice {
+namespace {
+
+using Kind = AnswerPart::Kind;
+
+const Json kTools = Json::parse(R"([
+  {"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "code": {}}}}},
+  {"type": "function", "function": {"name": "now"}}])");
+
+// The parts as one text: thoughts in (), calls as NAME[ARGUMENTS].
+std::string shown(const std::vector<AnswerPart>& parts) {
+  std::string text;
+  bool in_call = false;
+  auto end_call = [&] {
+    if (std::exchange(in_call, false)) text += "]";
+  };
+  for (const AnswerPart& part : parts) {
+    if (part.kind == Kind::arguments) {
+      EXPECT_TRUE(in_call);
+      text += part.text;
+      continue;
+    }
+    end_call();
+    in_call = part.kind == Kind::call;
+    text += part.kind == Kind::reasoning ? "(" + part.text + ")" : part.text + (in_call ? "[" : "");
+  }
+  end_call();
+  return text;
+}
+
+class Format {
+ public:
+  explicit Format(std::string chat_template, std::string prompt = "", Json tools = kTools)
+      : template_(std::move(chat_template)), prompt_(std::move(prompt)), tools_(std::move(tools)) {}
+
+  // Of the whole at once, which must not differ from what it gives piece by piece.
+  std::string of(std::string_view text) {
+    const std::string whole = cut(text, [&] { return text.size(); });
+    EXPECT_EQ(cut(text, [] { return 1; }), whole);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(cut(text, [&] { return random_.between(1, 12); }), whole);
+    }
+    return whole;
+  }
+
+ private:
+  template <class Size>
+  std::string cut(std::string_view text, Size size) {
+    AnswerParser parser(template_, prompt_, tools_);
+    std::vector<AnswerPart> parts;
+    auto take = [&](const std::vector<AnswerPart>& more) {
+      for (const AnswerPart& part : more) give(parts, part.kind, part.text);
+    };
+    while (!text.empty()) {
+      const size_t bytes = std::min<size_t>(size(), text.size());
+      take(parser.add(text.substr(0, bytes)));
+      text.remove_prefix(bytes);
+    }
+    take(parser.add({}, true));
+    return shown(parts);
+  }
+
+  std::string template_, prompt_;
+  Json tools_;
+  test::Random random_{"answers"};
+};
+
+TEST(Answers, HermesAndQwen) {
+  Format format("... <tool_call></tool_call> ...");
+  EXPECT_EQ(
+      format.of(
+          "Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+          "\"a}b\\\"\"}}\n"
+          "</tool_call>\n<tool_call>\n{\"arguments\": {}, \"name\": \"now\"}\n</tool_call>\n"),
+      "Let me see.weather[{\"city\": \"a}b\\\"\"}]now[{}]");
+  EXPECT_EQ(format.of("<think>\nHm\n</think>\n\n<tool_call>{\"name\":\"now\"}</tool_call> done \n"),
+            "(Hm)now[{}]done \n");
+  EXPECT_EQ(format.of("<tool_call>{\"name\":\"now\",\"arguments\":\"{\\\"a\\\": 1}\"}</tool_call>"),
+            "now[{\"a\": 1}]");
+  EXPECT_EQ(format.of("<tool_call>{\"name\":\"now\",\"arguments\":null}</tool_call>"), "now[{}]");
+  // Without an end, as a stop string or the limit of tokens leaves it.
+  EXPECT_EQ(format.of("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Pa"),
+            "weather[{\"city\": \"Pa]");
+}
+
+TEST(Answers, WhatIsNoCallIsContent) {
+  Format format("<tool_call>");
+  for (const char* text :
+       {"<tool_call>nothing</tool_call>", "a <tool_call>{\"x\": 1}</tool_call> b ", "a < b <tool",
+        " x\n", "<tool_call>", "<tool_call>{\"name\": 1}", "{\"name\": \"now\", \"arguments\": {}}",
+        "<tool_call>[1, 2]"}) {
+    EXPECT_EQ(format.of(text), text);
+  }
+  Format none("<tool_call>", "", Json());
+  EXPECT_EQ(none.of("<tool_call>{\"name\": \"now\"}</tool_call>"),
+            "<tool_call>{\"name\": \"now\"}</tool_call>");
+}
+
+TEST(Answers, ArgumentsBetweenTags) {
+  Format format("<tool_call><function=...");
+  EXPECT_EQ(
+      format.of(
+          "I look.\n<tool_call>\n<function=weather>\n<parameter=city>\nNew\nYork\n</parameter>\n"
+          "<parameter=days>\n3\n</parameter>\n<parameter=code>\n[1]\n</parameter>\n</function>\n</"
+          "tool_call>"),
+      "I look.weather[{\"city\": \"New\\nYork\", \"days\": 3, \"code\": \"[1]\"}]");
+  EXPECT_EQ(format.of("<tool_call>\n<function=now>\n</function>\n</tool_call>"), "now[{}]");
+  EXPECT_EQ(format.of("<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n"),
+            "weather[{\"days\": 3}]");
+  EXPECT_EQ(format.of("<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</"
+                      "arg_value>\n<arg_key>days</arg_key>\n"
+                      "<arg_value>x</arg_value>\n</tool_call>"),
+            "weather[{\"city\": \"Rome\", \"days\": \"x\"}]");
+}
+
+TEST(Answers, Llama) {
+  Format format("{\"name\": name, \"parameters\": {}}");
+  EXPECT_EQ(format.of("{\"name\": \"weather\", \"parameters\": {\"city\": \"Rome\"}}"),
+            "weather[{\"city\": \"Rome\"}]");
+  EXPECT_EQ(format.of("<|python_tag|>{\"name\": \"now\", \"parameters\": {}}; {\"name\": \"now\", "
+                      "\"parameters\": {}}"),
+            "now[{}]now[{}]");
+  EXPECT_EQ(format.of("{\"name\": \"Bob\", \"age\": 3}"), "{\"name\": \"Bob\", \"age\": 3}");
+  EXPECT_EQ(format.of("It is {\"name\": \"now\"}"), "It is {\"name\": \"now\"}");
+}
+
+TEST(Answers, Mistral) {
+  Format format("[TOOL_CALLS]");
+  EXPECT_EQ(format.of("[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"[]\"}, "
+                      "\"id\": \"abcdefghi\"},"
+                      " {\"name\": \"now\", \"arguments\": {}}]"),
+            "weather[{\"city\": \"[]\"}]now[{}]");
+  EXPECT_EQ(
+      format.of(
+          "[TOOL_CALLS]weather[CALL_ID]12ab[ARGS]{\"city\": \"Rome\"}[TOOL_CALLS]now[ARGS]{}"),
+      "weather[{\"city\": \"Rome\"}]now[{}]");
+  EXPECT_EQ(format.of("Well.[TOOL_CALLS]weather{\"city\": \"Rome\"}"),
+            "Well.weather[{\"city\": \"Rome\"}]");
+}
+
+TEST(Answers, DeepSeekAndKimi) {
+  Format deepseek("<｜tool▁call▁begin｜>");
+  EXPECT_EQ(deepseek.of("Yes.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"
+                        "weather\n```json\n{\"city\": "
+                        "\"Rome\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>now<｜tool▁sep｜>{"
+                        "}<｜tool▁call▁end｜><"
+                        "｜tool▁calls▁end｜>"),
+            "Yes.weather[{\"city\": \"Rome\"}]now[{}]");
+  Format kimi("<|tool_call_begin|>");
+  EXPECT_EQ(kimi.of("<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_"
+                    "argument_begin|>"
+                    "{\"city\": 1}<|tool_call_end|><|tool_calls_section_end|>"),
+            "weather[{\"city\": 1}]");
+}
+
+TEST(Answers, Channels) {
+  Format format("<|channel|>", "<|start|>user<|message|>Hi<|end|><|start|>assistant");
+  EXPECT_EQ(format.of("<|channel|>analysis<|message|>Hm < "
+                      "<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>"),
+            "(Hm < )Yes.");
+  EXPECT_EQ(format.of("<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>"
+                      "commentary to=functions.weather "
+                      "<|constrain|>json<|message|>{\"city\": \"Rome\"}<|call|>"),
+            "(Hm)weather[{\"city\": \"Rome\"}]");
+  EXPECT_EQ(format.of(" to=functions.now<|channel|>commentary json<|message|>{}"), "now[{}]");
+  EXPECT_EQ(Format("<|channel|>", "<|start|>assistant<|channel|>final<|message|>").of("Yes."),
+            "Yes.");
+}
+
+// Text that mixes the tags of all formats gives parts, whatever its order, and never ends in a
+// loop.
+TEST(Answers, AnyTextHasParts) {
+  const std::vector<std::string> words{"<tool_call>",
+                                       "</tool_call>",
+                                       "{",
+                                       "}",
+                                       "[",
+                                       "]",
+                                       "\"name\"",
+                                       ": ",
+                                       "\"now\"",
+                                       ", ",
+                                       "\"arguments\"",
+                                       "{}",
+                                       "\\",
+                                       "\"",
+                                       "<function=",
+                                       ">",
+                                       "<parameter=",
+                                       "x",
+                                       "</parameter>",
+                                       "</function>",
+                                       "<arg_key>",
+                                       "</arg_key>",
+                                       "</arg_value>",
+                                       "\n",
+                                       "<think>",
+                                       "</think>",
+                                       "[TOOL_CALLS]",
+                                       "[ARGS]",
+                                       "1",
+                                       "null",
+                                       "<|python_tag|>"};
+  test::Random random("words");
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (int64_t n = random.between(1, 30); n > 0; --n)
+      text += words[static_cast<size_t>(random.between(0, std::ssize(words) - 1))];
+    for (const char* chat_template :
+         {"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>"}) {
+      SCOPED_TRACE(text);
+      Format(chat_template).of(text);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice
