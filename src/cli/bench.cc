@@ -107,20 +107,23 @@ Json load_rounds_json(const std::vector<LoadRound>& rounds) {
   return list;
 }
 
-void bench_load(const BenchOptions& o, std::stop_token stop) {
-  apply_log_level(o);
-  check_report_path(o);
-  Session session(session_options(o));
-  uint64_t baseline = process_rss();
-  int64_t repeats = std::max<int64_t>(o.repeats, 1);
-  session.place(session.run_shape(16, 1, 1));
-  io::ReadShape setting = repeats > 1 ? best_disk_setting(session) : io::ReadShape{};
+double median_of(const std::vector<LoadRound>& rounds, double (LoadRound::*ratio)() const) {
+  std::vector<double> ratios;
+  for (const LoadRound& r : rounds) ratios.push_back((r.*ratio)());
+  return median(ratios);
+}
+
+// One round alone has no bound beside it.
+std::vector<LoadRound> load_rounds(const BenchOptions& o, Session& session, int64_t repeats,
+                                   const std::stop_token& stop) {
+  const bool bounded = repeats > 1;
+  const io::ReadShape setting = bounded ? best_disk_setting(session) : io::ReadShape{};
   std::vector<LoadRound> rounds;
   double before = 0;  // the disk's rate
   for (int64_t i = 0; i < repeats; ++i) {
     session.release();
     LoadRound& round = rounds.emplace_back();
-    if (repeats > 1) {
+    if (bounded) {
       if (i == 0) {
         Buffer touched = touched_memory(session);
         before = disk_rate(session, setting);
@@ -130,57 +133,67 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
     load_with_progress(session, o, stop);
     const LoadReport& load = session.load_report();
     round.bytes_per_second = static_cast<double>(load.io.bytes_read) / std::max(load.seconds, 1e-9);
-    if (repeats > 1) {
-      double after = disk_rate(session, setting);
+    if (bounded) {
+      const double after = disk_rate(session, setting);
       round.disk_bytes_per_second = (before + after) / 2;
       before = after;
     }
   }
-  auto median_of = [&](double (LoadRound::*ratio)() const) {
-    std::vector<double> ratios;
-    for (const LoadRound& r : rounds) ratios.push_back((r.*ratio)());
-    return median(ratios);
-  };
+  return rounds;
+}
+
+std::string load_rounds_text(const std::vector<LoadRound>& rounds) {
+  if (rounds.size() == 1) return {};
+  constexpr auto kGiB = static_cast<double>(GiB);
+  std::string text;
+  for (const LoadRound& r : rounds) {
+    text += fmt::format(
+        "load {:.2f} GiB/s, disk {:.2f} GiB/s ({:.3f}), new memory {:.2f} GiB/s: {:.3f} of what "
+        "bounds it\n",
+        r.bytes_per_second / kGiB, r.disk_bytes_per_second / kGiB, r.disk_ratio(),
+        r.memory_bytes_per_second / kGiB, r.bound_ratio());
+  }
+  return text + fmt::format("median of {}: {:.3f} of the disk, {:.3f} of what bounds it\n",
+                            rounds.size(), median_of(rounds, &LoadRound::disk_ratio),
+                            median_of(rounds, &LoadRound::bound_ratio));
+}
+
+void bench_load(const BenchOptions& o, std::stop_token stop) {
+  apply_log_level(o);
+  check_report_path(o);
+  Session session(session_options(o));
+  const uint64_t baseline = process_rss();
+  session.place(session.run_shape(16, 1, 1));
+  const std::vector<LoadRound> rounds =
+      load_rounds(o, session, std::max<int64_t>(o.repeats, 1), stop);
   Json report = make_report("bench load", o, session, Json::object());
   write_report(o, report, stop);
   const LoadReport& load = session.load_report();
   const MemoryPlan& plan = session.memory_plan();
-  uint64_t measured = process_peak_rss();
-  uint64_t above = measured - std::min(measured, plan.weights);
-  if (o.json) {
-    Json result{{"bytes_read", load.io.bytes_read},
-                {"bytes_needed", load.needed_bytes},
-                {"seconds", load.seconds},
-                {"bytes_per_second", rounds.back().bytes_per_second},
-                {"weights_bytes", plan.all_weights()},
-                {"above_weights_bytes", above},
-                {"peak_bytes", plan.load_peak()},
-                {"measured_peak_bytes", measured},
-                {"cgroup_peak_bytes", report.at("memory").at("cgroup_peak")},
-                {"baseline_bytes", baseline},
-                {"reader", load.reader}};
-    if (repeats > 1) {
-      result["rounds"] = load_rounds_json(rounds);
-      result["ratio"] = median_of(&LoadRound::disk_ratio);
-      result["bound_ratio"] = median_of(&LoadRound::bound_ratio);
-    }
-    print_json(result);
+  const uint64_t measured = process_peak_rss();
+  const uint64_t above = measured - std::min(measured, plan.weights);
+  if (!o.json) {
+    print(fmt::format("{}\nabove the weights: {}\n{}", summary_text(report), format_size(above),
+                      load_rounds_text(rounds)));
     return;
   }
-  print(fmt::format("{}\nabove the weights: {}\n", summary_text(report), format_size(above)));
-  for (const LoadRound& r : rounds) {
-    if (repeats == 1) break;
-    constexpr auto kGiB = static_cast<double>(GiB);
-    print(fmt::format(
-        "load {:.2f} GiB/s, disk {:.2f} GiB/s ({:.3f}), new memory {:.2f} GiB/s: {:.3f} of what "
-        "bounds it\n",
-        r.bytes_per_second / kGiB, r.disk_bytes_per_second / kGiB, r.disk_ratio(),
-        r.memory_bytes_per_second / kGiB, r.bound_ratio()));
+  Json result{{"bytes_read", load.io.bytes_read},
+              {"bytes_needed", load.needed_bytes},
+              {"seconds", load.seconds},
+              {"bytes_per_second", rounds.back().bytes_per_second},
+              {"weights_bytes", plan.all_weights()},
+              {"above_weights_bytes", above},
+              {"peak_bytes", plan.load_peak()},
+              {"measured_peak_bytes", measured},
+              {"cgroup_peak_bytes", report.at("memory").at("cgroup_peak")},
+              {"baseline_bytes", baseline},
+              {"reader", load.reader}};
+  if (rounds.size() > 1) {
+    result["rounds"] = load_rounds_json(rounds);
+    result["ratio"] = median_of(rounds, &LoadRound::disk_ratio);
+    result["bound_ratio"] = median_of(rounds, &LoadRound::bound_ratio);
   }
-  if (repeats > 1) {
-    print(fmt::format("median of {}: {:.3f} of the disk, {:.3f} of what bounds it\n", repeats,
-                      median_of(&LoadRound::disk_ratio), median_of(&LoadRound::bound_ratio)));
-  }
+  print_json(result);
 }
 
 // A part of a weight in memory that is too large for caches; empty where none is.

@@ -181,60 +181,68 @@ std::string units_text(const Json& units, bool device) {
   return text;
 }
 
-std::string plan_text(const Session& session, const Json& plan) {
-  auto size = [](const Json& bytes) { return format_size(bytes.get<uint64_t>()); };
-  bool fits = plan.at("fits").get<bool>();
-  const Json& rates = plan.at("rates");
-  auto rate = [&](const char* what) { return rate_text(rates, what); };
-  std::string text = fmt::format("{}: {} of {} needed\n", fits ? "fits" : "does not fit",
-                                 size(plan.at("needed_bytes")), format_size(session.budget()));
+std::string size_text(const Json& bytes) { return format_size(bytes.get<uint64_t>()); }
+
+// What is needed, of what, and for what.
+std::string needs_text(const Session& session, const Json& plan) {
+  std::string text =
+      fmt::format("{}: {} of {} needed\n", plan.at("fits").get<bool>() ? "fits" : "does not fit",
+                  size_text(plan.at("needed_bytes")), format_size(session.budget()));
   if (session.options().longest_model_len)
     text += fmt::format("longest      {} tokens a sequence\n", session.max_model_len());
   for (const auto& [use, bytes] : plan.at("uses").items())
-    text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
+    text += fmt::format("  {:<12} {:>10}\n", use, size_text(bytes));
   if (session.device_budget() > 0) {
     text +=
-        fmt::format("device       {} of {}: {}\n", size(plan.at("peak_bytes").at("device")),
+        fmt::format("device       {} of {}: {}\n", size_text(plan.at("peak_bytes").at("device")),
                     format_size(session.device_budget()), session.backend().device().info().name);
     for (const auto& [use, bytes] : plan.at("device_uses").items())
-      text += fmt::format("  {:<12} {:>10}\n", use, size(bytes));
+      text += fmt::format("  {:<12} {:>10}\n", use, size_text(bytes));
   }
   if (const Json& scales = plan.at("kv_cache").at("scales"); !scales.is_null())
     text += fmt::format("KV scales    {}\n",
                         scales == "checkpoint" ? "the checkpoint's" : "for each token and head");
   text += fmt::format("peak         {} while loading, {} while running\n",
-                      size(plan.at("load_peak_bytes")), size(plan.at("run_peak_bytes")));
+                      size_text(plan.at("load_peak_bytes")), size_text(plan.at("run_peak_bytes")));
   auto mib = [&](const char* which) {
     return ceil_div(plan.at("smallest").at(which).get<int64_t>(), static_cast<int64_t>(MiB));
   };
   text += fmt::format("smallest     --memory {}MiB", mib("memory"));
-  text += session.device_budget() > 0
-              ? fmt::format(" --device-memory {}MiB\n", mib("device_memory"))
-              : "\n";
-  text +=
-      fmt::format("load         {} to read, about {:.1f} s (disk: {})\n",
-                  size(plan.at("read_bytes")), plan.at("load_seconds").get<double>(), rate("disk"));
+  return text + (session.device_budget() > 0
+                     ? fmt::format(" --device-memory {}MiB\n", mib("device_memory"))
+                     : "\n");
+}
+
+// How fast it is predicted to be, and what would make it faster.
+std::string speed_text(const Json& plan) {
+  const Json& rates = plan.at("rates");
+  auto rate = [&](const char* what) { return rate_text(rates, what); };
   const Json& read = plan.at("read_shape");
-  text +=
-      fmt::format("             in reads of {}, {} at once ({})\n", size(read.at("request_bytes")),
-                  read.at("depth").get<int>(), source_text(read.at("source")));
-  text += fmt::format("decode       about {:.2f} tokens/s (memory: {})\n",
-                      plan.at("tokens_per_second").get<double>(), rate("memory"));
+  std::string text = fmt::format(
+      "load         {} to read, about {:.1f} s (disk: {})\n"
+      "             in reads of {}, {} at once ({})\n"
+      "decode       about {:.2f} tokens/s (memory: {})\n",
+      size_text(plan.at("read_bytes")), plan.at("load_seconds").get<double>(), rate("disk"),
+      size_text(read.at("request_bytes")), read.at("depth").get<int>(),
+      source_text(read.at("source")), plan.at("tokens_per_second").get<double>(), rate("memory"));
   if (const Json& disk = plan.at("bytes_per_sweep"); disk.get<uint64_t>() > 0)
-    text +=
-        fmt::format("             {} from disk for each (disk: {})\n", size(disk), rate("sweep"));
-  if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0) {
-    text += fmt::format("             {} from host memory for each (link: {})\n", size(host),
+    text += fmt::format("             {} from disk for each (disk: {})\n", size_text(disk),
+                        rate("sweep"));
+  if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0)
+    text += fmt::format("             {} from host memory for each (link: {})\n", size_text(host),
                         rate("link"));
-  }
-  for (const Json& help : plan.at("would_help")) {
+  for (const Json& help : plan.at("would_help"))
     text += fmt::format(
         "  {:<20} {:>8.2f} tokens/s, {} from disk for each\n", help.at("change").get<std::string>(),
-        help.at("tokens_per_second").get<double>(), size(help.at("bytes_per_sweep")));
-  }
+        help.at("tokens_per_second").get<double>(), size_text(help.at("bytes_per_sweep")));
   if (rates.at("disk_source") == rate_source_name(RateSource::assumed))
     text += "The first run, or `sluice bench disk MODEL`, replaces the assumed rates.\n";
-  text += units_text(plan.at("units"), session.device_budget() > 0);
+  return text;
+}
+
+std::string plan_text(const Session& session, const Json& plan) {
+  std::string text = needs_text(session, plan) + speed_text(plan) +
+                     units_text(plan.at("units"), session.device_budget() > 0);
   if (!plan.at("ignored_tensors").empty()) {
     text += lines_for_terminal(
         fmt::format("not read     {}\n",
