@@ -28,9 +28,7 @@ Expr ExpressionParser::expression(bool with_condition) {
     if (tokens_.skip_name("else")) node->no = expression();
     unknown_.resize(unknown);
     node->yes = std::move(yes);
-    const std::initializer_list<const Node*> children{node->test.get(), node->yes.get(),
-                                                      node->no.get()};
-    yes = above(std::move(node), children);
+    yes = std::move(node);
   }
   return yes;
 }
@@ -42,8 +40,7 @@ Expr ExpressionParser::either() {
     node->is_or = true;
     node->left = std::move(left);
     node->right = both();
-    const std::initializer_list<const Node*> children{node->left.get(), node->right.get()};
-    left = above(std::move(node), children);
+    left = std::move(node);
   }
   return left;
 }
@@ -54,8 +51,7 @@ Expr ExpressionParser::both() {
     auto node = make<Logic>(tokens_.next().line);
     node->left = std::move(left);
     node->right = negation();
-    const std::initializer_list<const Node*> children{node->left.get(), node->right.get()};
-    left = above(std::move(node), children);
+    left = std::move(node);
   }
   return left;
 }
@@ -65,8 +61,7 @@ Expr ExpressionParser::negation() {
   Level level(literals_);
   auto node = make<Not>(tokens_.next().line);
   node->operand = negation();
-  const Node* child = node->operand.get();
-  return above(std::move(node), {child});
+  return node;
 }
 
 std::optional<Relation> ExpressionParser::relation() {
@@ -95,11 +90,9 @@ Expr ExpressionParser::comparison() {
   node->first = std::move(first);
   for (; found; found = relation()) {
     Expr operand = sum();
-    node = above(std::move(node), {operand.get()});
     node->rest.emplace_back(*found, std::move(operand));
   }
-  const Node* child = node->first.get();
-  return above(std::move(node), {child});
+  return node;
 }
 
 Expr ExpressionParser::sum() {
@@ -111,8 +104,7 @@ Expr ExpressionParser::sum() {
     node->op = sign->second;
     node->left = std::move(left);
     node->right = concatenation();
-    const std::initializer_list<const Node*> children{node->left.get(), node->right.get()};
-    left = above(std::move(node), children);
+    left = std::move(node);
   }
   return left;
 }
@@ -123,7 +115,6 @@ Expr ExpressionParser::concatenation() {
   auto node = make<Concatenation>(tokens_.current().line);
   node->parts.push_back(std::move(first));
   while (tokens_.skip_sign("~")) node->parts.push_back(product());
-  for (const Expr& part : node->parts) node->height = std::max(node->height, part->height + 1);
   return node;
 }
 
@@ -140,8 +131,7 @@ Expr ExpressionParser::product() {
       node->op = Arithmetic::power;
       node->left = std::move(left);
       node->right = unary();
-      const std::initializer_list<const Node*> children{node->left.get(), node->right.get()};
-      left = above(std::move(node), children);
+      left = std::move(node);
     }
     return left;
   };
@@ -151,8 +141,7 @@ Expr ExpressionParser::product() {
     node->op = sign->second;
     node->left = std::move(left);
     node->right = power();
-    const std::initializer_list<const Node*> children{node->left.get(), node->right.get()};
-    left = above(std::move(node), children);
+    left = std::move(node);
   }
   return left;
 }
@@ -164,8 +153,7 @@ Expr ExpressionParser::unary(bool with_filters) {
     auto sign = make<Signed>(tokens_.current().line);
     sign->minus = tokens_.next().text == "-";
     sign->operand = unary(false);
-    const Node* child = sign->operand.get();
-    node = above(std::move(sign), {child});
+    node = std::move(sign);
   } else {
     node = primary();
   }
@@ -227,10 +215,9 @@ Expr ExpressionParser::list() {
     if (!node->items.empty()) tokens_.expect_sign(",");
     if (tokens_.current().is_sign("]")) break;
     node->items.push_back(expression());
-    node->height = std::max(node->height, node->items.back()->height + 1);
   }
   tokens_.expect_sign("]");
-  return above(std::move(node), {});
+  return node;
 }
 
 Expr ExpressionParser::dict() {
@@ -241,11 +228,10 @@ Expr ExpressionParser::dict() {
     Expr key = expression();
     tokens_.expect_sign(":");
     Expr value = expression();
-    node->height = std::max({node->height, key->height + 1, value->height + 1});
     node->entries.emplace_back(std::move(key), std::move(value));
   }
   tokens_.expect_sign("}");
-  return above(std::move(node), {});
+  return node;
 }
 
 Expr ExpressionParser::tuple(bool with_condition, std::string_view end, bool in_brackets) {
@@ -261,13 +247,12 @@ Expr ExpressionParser::tuple(bool with_condition, std::string_view end, bool in_
     if (!node->items.empty()) tokens_.expect_sign(",");
     if (ended()) break;
     node->items.push_back(expression(with_condition));
-    node->height = std::max(node->height, node->items.back()->height + 1);
     if (!tokens_.current().is_sign(",")) break;
     comma = true;
   }
   if (!comma && !node->items.empty()) return std::move(node->items.front());
   if (!comma && !in_brackets) tokens_.unexpected("an expression");
-  return above(std::move(node), {});
+  return node;
 }
 
 }  // namespace sluice::jinja

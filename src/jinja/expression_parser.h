@@ -1,8 +1,6 @@
 // Expressions, by Jinja's grammar.
 #pragma once
 
-#include <algorithm>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,20 +30,17 @@ class ExpressionParser {
   std::vector<Callable*> macros;
 
  private:
-  static constexpr int kHighestTree = 400;
+  // A long chain is a deep tree, whose end takes a call for each level.
+  static constexpr int kMostNodes = 4000;
 
   template <class T>
-  std::unique_ptr<T> make(int line) const {
+  std::unique_ptr<T> make(int line) {
+    if (++nodes_ > kMostNodes)
+      refuse(FaultKind::limit, "an expression has more than {} parts", kMostNodes);
     auto node = std::make_unique<T>();
     node->line = line;
     return node;
   }
-  // The node above `children`.
-  template <class T>
-  std::unique_ptr<T> above(std::unique_ptr<T> node, std::initializer_list<const Node*> children);
-  int height_of(const CallArguments& arguments) const;
-  template <class T>
-  std::unique_ptr<T> with_arguments(std::unique_ptr<T> node, const Node* child);
 
   Expr either();
   Expr both();
@@ -75,22 +70,7 @@ class ExpressionParser {
   Tokens& tokens_;
   Meter& literals_;
   std::vector<std::string> unknown_;  // what is wrong, since check_known()
+  int nodes_ = 0;                     // made since then
 };
-
-template <class T>
-std::unique_ptr<T> ExpressionParser::above(std::unique_ptr<T> node,
-                                           std::initializer_list<const Node*> children) {
-  for (const Node* child : children)
-    if (child != nullptr) node->height = std::max(node->height, child->height + 1);
-  if (node->height > kHighestTree)
-    refuse(FaultKind::limit, "an expression has more than {} levels", kHighestTree);
-  return node;
-}
-
-template <class T>
-std::unique_ptr<T> ExpressionParser::with_arguments(std::unique_ptr<T> node, const Node* child) {
-  node->height = 1 + height_of(node->arguments);
-  return above(std::move(node), {child});
-}
 
 }  // namespace sluice::jinja

@@ -154,15 +154,15 @@ Value Call::call(Run& run, const Value* caller) const {
   return jinja::call(run, function, std::move(values));
 }
 
-Value FilterUse::evaluate(Run& run) const { return apply(run, subject->value(run)); }
-
-Value FilterUse::apply(Run& run, Value value) const {
+Value FilterUse::evaluate(Run& run) const {
+  const Value value = subject->value(run);
   if (filter == nullptr) refuse(FaultKind::syntax, "no filter named '{}'", name);
-  // The first of a chain on the body of a block has no subject.
   Arguments values = arguments.values(run);
   run.line = line;
   return apply_filter(run, *filter, value, std::move(values));
 }
+
+Value Capture::evaluate(Run& run) const { return run.capture(body); }
 
 Value TestUse::evaluate(Run& run) const {
   if (test == nullptr) refuse(FaultKind::syntax, "no test named '{}'", name);

@@ -18,7 +18,6 @@ struct Test;
 
 struct Node {
   int line = 1;
-  int height = 1;  // levels of nodes from here down
   virtual ~Node() = default;
 };
 
@@ -143,12 +142,11 @@ struct Call : Expression {
 };
 
 struct FilterUse : Expression {
-  Expr subject;  // null: the body of a block
+  Expr subject;
   std::string name;
   const Filter* filter = nullptr;
   CallArguments arguments;
   Value evaluate(Run& run) const override;
-  Value apply(Run& run, Value subject) const;
 };
 
 struct TestUse : Expression {
@@ -156,6 +154,12 @@ struct TestUse : Expression {
   std::string name;
   const Test* test = nullptr;
   CallArguments arguments;
+  Value evaluate(Run& run) const override;
+};
+
+// The text that the body of a block prints.
+struct Capture : Expression {
+  Body body;
   Value evaluate(Run& run) const override;
 };
 
@@ -196,13 +200,6 @@ struct Set : Statement {
   Flow work(Run& run) const override;
 };
 
-struct SetBlock : Statement {
-  Target target;
-  Expr filter;  // may be null
-  Body body;
-  Flow work(Run& run) const override;
-};
-
 // Parameters of a macro or a call block, and its body.
 struct Callable {
   std::string name;
@@ -221,12 +218,6 @@ struct MacroDefinition : Statement {
 struct CallBlock : Statement {
   std::unique_ptr<Call> call;
   Callable caller;
-  Flow work(Run& run) const override;
-};
-
-struct FilterBlock : Statement {
-  Expr filter;
-  Body body;
   Flow work(Run& run) const override;
 };
 

@@ -137,18 +137,16 @@ class Parser {
   std::unique_ptr<Statement> parse_set() {
     auto node = make<Set>();
     tokens_.next();
-    Target target = expressions_.target(true);
+    node->target = expressions_.target(true);
     if (tokens_.skip_sign("=")) {
-      node->target = std::move(target);
       node->value = expressions_.tuple();
       return node;
     }
-    auto block = make<SetBlock>();
-    block->line = node->line;
-    block->target = std::move(target);
-    block->filter = expressions_.filters(nullptr, false);
-    block->body = inner_to("endset");
-    return block;
+    auto text = make<Capture>();
+    Capture& capture = *text;
+    node->value = expressions_.filters(std::move(text), false);
+    capture.body = inner_to("endset");
+    return node;
   }
 
   void signature(Callable& callable) {
@@ -201,10 +199,12 @@ class Parser {
   }
 
   std::unique_ptr<Statement> parse_filter() {
-    auto node = make<FilterBlock>();
+    auto node = make<Output>();
     tokens_.next();
-    node->filter = expressions_.filters(nullptr, true);
-    node->body = inner_to("endfilter");
+    auto text = make<Capture>();
+    Capture& capture = *text;
+    node->expression = expressions_.filters(std::move(text), true);
+    capture.body = inner_to("endfilter");
     return node;
   }
 

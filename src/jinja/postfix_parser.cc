@@ -7,18 +7,6 @@
 
 namespace sluice::jinja {
 
-int ExpressionParser::height_of(const CallArguments& arguments) const {
-  int height = 0;
-  auto take = [&](const Expr& e) {
-    if (e) height = std::max(height, e->height);
-  };
-  for (const Expr& e : arguments.positional) take(e);
-  for (const auto& [name, e] : arguments.named) take(e);
-  take(arguments.list);
-  take(arguments.dict);
-  return height;
-}
-
 Expr ExpressionParser::postfix(Expr node) {
   for (;;) {
     const Token& token = tokens_.current();
@@ -54,15 +42,13 @@ Expr ExpressionParser::subscript(Expr node) {
     auto attribute = make<AttributeOf>(token.line);
     attribute->name = tokens_.next().text;
     attribute->object = std::move(node);
-    const Node* child = attribute->object.get();
-    return above(std::move(attribute), {child});
+    return attribute;
   }
   if (!tokens_.current().is(TokenKind::integer)) tokens_.unexpected("a name or a number");
   auto item = make<ItemOf>(token.line);
   item->key = literal(Value::integer(tokens_.next().integer), token.line);
   item->object = std::move(node);
-  const Node* child = item->object.get();
-  return above(std::move(item), {child});
+  return item;
 }
 
 // Behind "[": an index, a slice, or a tuple of indices.
@@ -79,9 +65,7 @@ Expr ExpressionParser::brackets(Expr node, int line) {
     slice->stop = bound();
     if (tokens_.skip_sign(":")) slice->step = bound();
     tokens_.expect_sign("]");
-    const std::initializer_list<const Node*> children{slice->object.get(), slice->start.get(),
-                                                      slice->stop.get(), slice->step.get()};
-    return above(std::move(slice), children);
+    return slice;
   }
   auto item = make<ItemOf>(line);
   item->object = std::move(node);
@@ -91,12 +75,10 @@ Expr ExpressionParser::brackets(Expr node, int line) {
     keys->tuple = true;
     if (item->key) keys->items.push_back(std::move(item->key));
     while (tokens_.skip_sign(",")) keys->items.push_back(expression());
-    for (const Expr& key : keys->items) keys->height = std::max(keys->height, key->height + 1);
     item->key = std::move(keys);
   }
   tokens_.expect_sign("]");
-  const std::initializer_list<const Node*> children{item->object.get(), item->key.get()};
-  return above(std::move(item), children);
+  return item;
 }
 
 CallArguments ExpressionParser::call_arguments() {
@@ -132,8 +114,7 @@ Expr ExpressionParser::call(Expr node) {
   auto call = make<Call>(tokens_.current().line);
   call->arguments = call_arguments();
   call->callee = std::move(node);
-  const Node* child = call->callee.get();
-  return with_arguments(std::move(call), child);
+  return call;
 }
 
 Expr ExpressionParser::filters(Expr subject, bool named_first) {
@@ -147,8 +128,7 @@ Expr ExpressionParser::filters(Expr subject, bool named_first) {
     use->filter = find_filter(use->name);
     if (use->filter == nullptr) note_unknown("filter", use->name);
     use->subject = std::move(subject);
-    const Node* child = use->subject.get();
-    subject = with_arguments(std::move(use), child);
+    subject = std::move(use);
   }
   return subject;
 }
@@ -158,6 +138,7 @@ void ExpressionParser::note_unknown(std::string_view what, const std::string& na
 }
 
 void ExpressionParser::check_known() {
+  nodes_ = 0;
   if (!unknown_.empty()) throw Fault(FaultKind::syntax, unknown_.front());
 }
 
@@ -185,13 +166,11 @@ Expr ExpressionParser::test(Expr subject) {
   if (use->test == nullptr) note_unknown("test", use->name);
   const int line = use->line;
   use->subject = std::move(subject);
-  const Node* child = use->subject.get();
-  Expr node = with_arguments(std::move(use), child);
+  Expr node = std::move(use);
   if (!negated) return node;
   auto negation = make<Not>(line);
   negation->operand = std::move(node);
-  child = negation->operand.get();
-  return above(std::move(negation), {child});
+  return negation;
 }
 
 Target ExpressionParser::single_target(bool with_namespace) {

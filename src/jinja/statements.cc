@@ -7,18 +7,6 @@
 #include "src/jinja/show.h"
 
 namespace sluice::jinja {
-namespace {
-
-// A chain of filters whose first has the body of a block for its subject.
-Value filter_body(Run& run, const Expression& filter, Value body) {
-  const auto& use = static_cast<const FilterUse&>(filter);
-  Level level(run.meter());
-  if (use.subject) body = filter_body(run, *use.subject, std::move(body));
-  return use.apply(run, std::move(body));
-}
-
-}  // namespace
-
 Flow Statement::execute(Run& run) const {
   Level level(run.meter());
   run.meter().step();
@@ -78,12 +66,6 @@ Flow Set::work(Run& run) const {
   return Flow::next;
 }
 
-Flow SetBlock::work(Run& run) const {
-  Value text = run.capture(body);
-  run.assign(target, filter ? filter_body(run, *filter, std::move(text)) : std::move(text));
-  return Flow::next;
-}
-
 Flow MacroDefinition::work(Run& run) const {
   run.define(macro.name, make_macro(run, macro));
   return Flow::next;
@@ -92,11 +74,6 @@ Flow MacroDefinition::work(Run& run) const {
 Flow CallBlock::work(Run& run) const {
   const Value body = make_macro(run, caller);
   append_text_of(call->call(run, &body), run.out());
-  return Flow::next;
-}
-
-Flow FilterBlock::work(Run& run) const {
-  append_text_of(filter_body(run, *filter, run.capture(body)), run.out());
   return Flow::next;
 }
 
