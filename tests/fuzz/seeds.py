@@ -145,6 +145,23 @@ def completions():
     return [json.dumps(b) for b in (body, {"prompt": [1, 2, 3], "ignore_eos": True}, several, benign)]
 
 
+def grammars():
+    """A seed of each kind, and schemas of the golden ones."""
+    schemas = [(line["schema"], line["accepted"][0]) for line in map(
+        json.loads, (DATA / "grammar/schemas.jsonl").read_text().splitlines()[:12])]
+    patterns = [(line["pattern"], line["accepted"][0]) for line in map(
+        json.loads, (DATA / "grammar/patterns.jsonl").read_text().splitlines()[:12])]
+    keywords = json.dumps({"type": ["object", "null"], "properties": {"a": {"$ref": "#/$defs/b"}},
+                           "required": ["a"], "additionalProperties": {"minimum": -3, "maximum": 12},
+                           "$defs": {"b": {"type": "array", "prefixItems": [{"format": "date"}],
+                                           "items": {"enum": [1, "x"]}, "minItems": 1}}})
+    gbnf = 'root ::= (a "," | [^x-z]{2,3})+ # c\na ::= "\\x41" root? | .'
+    return ([joined("0", "", '{"a": [1, -2.5e3, {"b\\n": null}], "c": true}'),
+             joined("1", keywords, '{"a": ["2024-01-31", 1], "c": 7}'),
+             joined("3", '["yes", "no"]', "no"), joined("4", gbnf, "A,ab")]
+            + [joined("1", *pair) for pair in schemas] + [joined("2", *pair) for pair in patterns])
+
+
 def ggufs():
     """A byte-level and a SentencePiece one, a model of one layer."""
     u32, u64 = (lambda v: struct.pack("<I", v)), (lambda v: struct.pack("<Q", v))
@@ -193,6 +210,7 @@ SEEDS = {
     "detokenizer": lambda: [bytes([i % 2]) + bytes(range(256)) for i in range(2)]
     + [b"\0" + b"".join(i.to_bytes(2, "little") for i in range(1010))],
     "gguf": lambda: list(files("**/*.gguf")) + ggufs(),
+    "grammar": grammars,
     "options": lambda: ["6GiB", "75%", "1e300", "5=1.5,7=-100", "1,2,3", "[1, 2]",
                         "layers.0-7=host,layers.*.mlp=disk", "fp8_per_channel", "auto", "4096"],
     "pattern": patterns,

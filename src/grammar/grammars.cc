@@ -1,0 +1,75 @@
+#include "src/grammar/grammars.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/grammar/gbnf.h"
+#include "src/grammar/json_schema.h"
+#include "src/grammar/regex.h"
+
+namespace sluice::grammar {
+namespace {
+
+Expr choice(GrammarBuilder& builder, std::string_view text) {
+  const Json list = parse_json(text, builder.where());
+  std::vector<std::string> texts;
+  bool good = list.is_array() && !list.empty();
+  for (const Json& value : list) {
+    good = good && value.is_string();
+    if (good) texts.push_back(value.get<std::string>());
+  }
+  if (!good) {
+    fail(ErrorKind::refused, "{}: choice must be a list of one or more strings", builder.where());
+  }
+  return builder.one_of(std::move(texts));
+}
+
+Expr read(GrammarBuilder& builder, const GrammarSource& source) {
+  switch (source.kind) {
+    case SourceKind::json_object:
+      return JsonParts(builder).object();
+    case SourceKind::json_schema:
+      return json_schema(builder, parse_schema(source.text, builder.where()));
+    case SourceKind::regex:
+      return regex(builder, source.text, Alphabet::text, Match::whole);
+    case SourceKind::choice:
+      return choice(builder, source.text);
+    case SourceKind::gbnf:
+      return gbnf(builder, source.text);
+  }
+  fail(ErrorKind::refused, "{}: an unknown kind of grammar", builder.where());
+}
+
+}  // namespace
+
+std::shared_ptr<const Grammar> compile(const GrammarSource& source, const std::string& where) {
+  if (source.text.size() > kMaxTextBytes) {
+    fail(ErrorKind::refused, "{}: has {} bytes, but {} is the most", where, source.text.size(),
+         kMaxTextBytes);
+  }
+  GrammarBuilder builder(where);
+  Expr root = read(builder, source);
+  return builder.build(root);
+}
+
+std::shared_ptr<const TokenGrammar> Grammars::find(const GrammarSource& source,
+                                                   const std::string& where) {
+  std::lock_guard lock(mutex_);
+  auto known = std::ranges::find(kept_, source, &Kept::source);
+  if (known != kept_.end()) {
+    kept_.splice(kept_.begin(), kept_, known);
+    return known->grammar;
+  }
+  std::shared_ptr<const Grammar> grammar = compile(source, where);
+  if (!tokens_) tokens_ = std::make_shared<const TokenTable>(tokenizer_, vocab_size_);
+  auto made = std::make_shared<const TokenGrammar>(TokenGrammar{std::move(grammar), tokens_});
+  const uint64_t bytes = made->grammar->bytes() + source.text.size() + sizeof(Kept);
+  kept_.push_front({source, made, bytes});
+  kept_bytes_ += bytes;
+  for (; kept_bytes_ > kKeptBytes && kept_.size() > 1; kept_.pop_back())
+    kept_bytes_ -= kept_.back().bytes;
+  return made;
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,31 @@
+// JSON schemas (draft 2020-12, and what earlier drafts name otherwise).
+//
+// Every text that the grammar matches is valid by the schema. Not every valid text matches:
+//   - Members of objects come in the order in which `properties` declares them, those that it does
+//     not declare behind them. Without additionalProperties an object has only what is declared,
+//     or anything where nothing is. Keys are written without escapes.
+//   - Without `type`, the keywords say which types are meant; with none of them any value is valid.
+//   - Arrays have all that prefixItems declares, up to maxItems, and more only by `items`.
+//   - oneOf is anyOf. Integers have no fraction and no exponent, numbers with bounds no exponent;
+//     bounds of numbers are integers.
+//   - json_text.h says what goes for all of JSON.
+// What is not supported is refused with its place and its keyword. Annotations say nothing.
+#pragma once
+
+#include <string_view>
+
+#include "src/grammar/json_text.h"
+
+namespace sluice::grammar {
+
+// The members of an object that is a part of a schema.
+inline constexpr size_t kMaxMembers = 1000;
+
+// Parses a schema with the order of its members. Error(refused) for what is none, or has an object
+// of more than kMaxMembers.
+OrderedJson parse_schema(std::string_view text, std::string_view where);
+
+// The texts of values that are valid. Error(refused), which names place and keyword.
+Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema);
+
+}  // namespace sluice::grammar
