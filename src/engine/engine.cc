@@ -49,8 +49,7 @@ int64_t Engine::add(Request request) {
          width > 1 ? fmt::format("{} beams", width) : "sequences", prompt + request.max_tokens,
          runner_.blocks().size() * runner_.blocks().block_size());
   }
-  if (!scratch_ && sampling_bytes(request, runner_.vocab_size()) > 0)
-    scratch_ = SamplingMemory::take(runner_);
+  take_sampling_memory(request);
   OutputId id{next_request_++, 0};
   auto active = std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt),
                                          tokenizer_, scratch_);
@@ -59,6 +58,15 @@ int64_t Engine::add(Request request) {
   active_.emplace(id, std::move(active));
   stats_.prompt_tokens += prompt;
   return id.request;
+}
+
+void Engine::take_sampling_memory(const Request& request) {
+  const int64_t vocab = runner_.vocab_size();
+  if (!scratch_ && sampling_bytes(request, vocab) > 0) scratch_ = SamplingMemory::take(runner_);
+  const auto& grammar = request.sampling.grammar;
+  if (!grammar) return;
+  if (!grammars_) grammars_ = std::make_unique<GrammarMemory>(runner_.ledger(), request, vocab);
+  check(&grammars_->masks.table() == grammar->tokens.get(), "grammars of several vocabularies");
 }
 
 void Engine::cancel(int64_t request) {
@@ -143,6 +151,7 @@ void Engine::guess(const std::stop_token& stop) {
     if (a.result.ids.empty() || a.sequence.length() + 1 != std::ssize(a.ids)) continue;
     int64_t left = a.request.max_tokens - std::ssize(a.result.ids) - 1;
     a.guesses = guesses_for(a, std::min(left, rows - 1), stop);
+    if (a.constraint) a.guesses.resize(a.constraint->allowed(a.guesses));
   }
 }
 
@@ -265,7 +274,7 @@ void Engine::verify(Active& a, int64_t row) {
 // From as little of the row as the request needs; none where that has no token.
 std::optional<int32_t> Engine::sample_part(Active& a, int64_t row) {
   const TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
-  if (wants_logprobs(a.request)) return std::nullopt;
+  if (wants_logprobs(a.request) || a.constraint) return std::nullopt;
   if (a.sampler.takes_likeliest(history)) return Sampler::take(runner_.likeliest(row));
   if (!a.sampler.takes_top(history, Runner::kTop)) return std::nullopt;
   std::span<TokenLogit> top = runner_.top_logits(row);
@@ -300,7 +309,14 @@ int32_t Engine::sample_row(Active& a, Tensor logits) {
   const std::optional<int64_t>& top = a.request.sampling.logprobs;
   a.result.logits_hash = hash_logits(logits);
   if (wants_logprobs(a.request)) scratch_->raw_logits.assign(row.begin(), row.end());
-  int32_t id = a.sampler.sample(row, {a.ids, static_cast<size_t>(a.prompt_tokens)});
+  TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
+  TokenMask mask;
+  if (a.constraint) {
+    mask = a.constraint->mask(grammars_->masks);
+    history.mask = &mask;
+  }
+  int32_t id = a.sampler.sample(row, history);
+  if (a.constraint) a.constraint->accept(id);
   if (top) a.result.logprobs.push_back(finite(token_logprobs(scratch_->raw_logits, id, *top)));
   if (a.request.rank) {
     double logprob = log_probability(scratch_->raw_logits, id);
@@ -320,12 +336,13 @@ void Engine::go_on(Active& a, int32_t id) {
   if (!stop && a.text) show(a.text->add(id));
   bool stopped = a.text && a.text->stopped();
   bool longest = std::ssize(a.result.ids) == a.request.max_tokens;
-  if (!stop && !stopped && !longest) return;
+  const bool complete = a.constraint && a.constraint->complete();
+  if (!stop && !stopped && !complete && !longest) return;
   if (a.text && !stopped) {
     show(a.text->finish());
     stopped = a.text->stopped();
   }
-  end(a, stop || stopped ? "stop" : "length");
+  end(a, stop || stopped || complete ? "stop" : "length");
 }
 
 void Engine::end(Active& a, const char* reason) {

@@ -91,7 +91,9 @@ class Engine {
   struct BeamGroup;
   struct Source;
   struct SamplingMemory;
+  struct GrammarMemory;
 
+  void take_sampling_memory(const Request& request);
   void guess(const std::stop_token& stop);
   std::vector<int32_t> guesses_for(Active& active, int64_t most, const std::stop_token& stop);
   Tensor run_model(std::span<const ScheduledJob> step);
@@ -139,6 +141,7 @@ class Engine {
   std::map<int64_t, std::unique_ptr<BeamGroup>> beams_;  // of the requests that ask for them
   std::map<OutputId, RequestResult> finished_;
   std::shared_ptr<Sampler::Scratch> scratch_;  // null until a request needs it
+  std::unique_ptr<GrammarMemory> grammars_;    // null until a request has one
   PassCost cost_;
   std::vector<double> few_rows_;  // seconds of passes, round and round
   int64_t few_rows_passes_ = 0;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/engine/constraint.h"
 #include "src/engine/engine.h"
 
 namespace sluice {
@@ -31,6 +32,17 @@ struct Engine::SamplingMemory {
   Buffer bytes;
   std::pmr::monotonic_buffer_resource resource;
   Sampler::Scratch scratch;
+};
+
+// What grammars take, which is counted.
+struct Engine::GrammarMemory {
+  GrammarMemory(Ledger& ledger, const Request& request, int64_t vocab_size)
+      : lease(ledger.lease(Place::host, Use::activations, "grammars",
+                           grammar_bytes(request, vocab_size))),
+        masks(request.sampling.grammar->tokens) {}
+
+  Lease lease;
+  grammar::TokenMasks masks;
 };
 
 // A source of guesses for one sequence, and its recent success.
@@ -65,6 +77,12 @@ struct Engine::Active : Job {
         request(std::move(asked)),
         sampler(request.sampling, request.eos_ids, std::move(scratch)) {
     priority = request.priority;
+    if (request.sampling.grammar) {
+      std::vector<int32_t> ends = request.eos_ids;
+      const std::vector<int32_t>& stops = request.sampling.stop_token_ids;
+      ends.insert(ends.end(), stops.begin(), stops.end());
+      constraint.emplace(request.sampling.grammar, std::move(ends));
+    }
     if (tokenizer != nullptr) text.emplace(*tokenizer, request.skip_special_tokens, request.stop);
     limit_findable();
   }
@@ -80,6 +98,7 @@ struct Engine::Active : Job {
   Request request;
   Sampler sampler;
   std::optional<OutputText> text;
+  std::optional<Constraint> constraint;  // none: there is no grammar
   RequestResult result;
   Source lookup;
   Source draft;

@@ -27,6 +27,27 @@ void keep_tokens(std::span<float> logits, std::span<const int32_t> ids) {
   std::ranges::fill(logits.subspan(next), kDropped);
 }
 
+void keep_allowed(std::span<float> logits, const TokenMask& mask, std::span<const int32_t> ends) {
+  constexpr size_t kBits = 64;
+  std::vector<float> of_ends;
+  for (int32_t id : ends) {
+    const float* logit = logit_of(logits, id);
+    of_ends.push_back(mask.may_end && logit != nullptr ? *logit : kDropped);
+  }
+  const size_t known = std::min(logits.size(), mask.bits.size() * kBits);
+  for (size_t begin = 0; begin < known; begin += kBits) {
+    const uint64_t word = mask.bits[begin / kBits];
+    if (word == ~uint64_t{0}) continue;
+    const size_t end = std::min(begin + kBits, known);
+    for (size_t id = begin; id < end; ++id)
+      logits[id] = (word >> (id - begin) & 1) != 0 ? logits[id] : kDropped;
+  }
+  std::ranges::fill(logits.subspan(known), kDropped);
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (float* logit = logit_of(logits, ends[i])) *logit = of_ends[i];
+  }
+}
+
 void drop_tokens(std::span<float> logits, std::span<const int32_t> ids) {
   for (int32_t id : ids) {
     if (float* logit = logit_of(logits, id)) *logit = kDropped;

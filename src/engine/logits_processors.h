@@ -12,10 +12,17 @@
 
 namespace sluice {
 
+// The tokens that a grammar lets come next.
+struct TokenMask {
+  std::span<const uint64_t> bits;  // bit id % 64 of word id / 64
+  bool may_end = false;            // what ends the sequence may come
+};
+
 // The tokens before the one that is to be sampled.
 struct TokenHistory {
-  std::span<const int32_t> ids;  // prompt and continuation
-  size_t prompt_size = 0;        // the rest was generated
+  std::span<const int32_t> ids;     // prompt and continuation
+  size_t prompt_size = 0;           // the rest was generated
+  const TokenMask* mask = nullptr;  // of the next one; null: there is no grammar
 
   std::span<const int32_t> generated() const { return ids.subspan(prompt_size); }
 };
@@ -48,6 +55,10 @@ class TokenCounter {
 
 // vLLM's allowed_token_ids: drops every other token. `ids` ascend and differ.
 void keep_tokens(std::span<float> logits, std::span<const int32_t> ids);
+
+// Drops what a grammar does not let come next. `ends`, which end the sequence, are dropped unless
+// it may end there, whatever their texts are.
+void keep_allowed(std::span<float> logits, const TokenMask& mask, std::span<const int32_t> ends);
 
 // transformers' SuppressTokensLogitsProcessor, vLLM's bad_words of one token.
 void drop_tokens(std::span<float> logits, std::span<const int32_t> ids);

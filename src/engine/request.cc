@@ -4,12 +4,23 @@
 
 #include "src/base/error.h"
 #include "src/engine/sampler.h"
+#include "src/grammar/token_masks.h"
+#include "src/memory/buffer.h"
 
 namespace sluice {
 
+// Where a request has a grammar, others may need scratch: their sum is the largest.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size) {
-  bool needed = Sampler::needs_scratch(request.sampling) || wants_logprobs(request);
-  return needed ? Sampler::Scratch::bytes(vocab_size) : 0;
+  bool needed = Sampler::needs_scratch(request.sampling) || wants_logprobs(request) ||
+                request.sampling.grammar != nullptr;
+  return needed ? Sampler::Scratch::bytes(vocab_size) + grammar_bytes(request, vocab_size) : 0;
+}
+
+uint64_t grammar_bytes(const Request& request, int64_t vocab_size) {
+  const auto& grammar = request.sampling.grammar;
+  if (!grammar) return 0;
+  return Buffer::charged_bytes(grammar->tokens->bytes() + grammar::TokenMasks::bytes(vocab_size) +
+                               grammar::Grammars::kKeptBytes);
 }
 
 void check_token_ids(std::span<const int32_t> ids, int64_t vocab_size) {
@@ -44,7 +55,7 @@ void check_beams(const Request& request, int64_t vocab_size) {
   if (request.sampling != plain || !request.stop.empty()) {
     fail(ErrorKind::usage,
          "beam search is without sampling: temperature must be 0, and there can be no other "
-         "sampling parameters, logprobs or stop strings");
+         "sampling parameters, grammar, logprobs or stop strings");
   }
 }
 

@@ -37,6 +37,9 @@ inline bool wants_logprobs(const Request& request) {
 // Bytes that sampling its tokens takes beside the logits, as
 // RunShape::sampling_bytes.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size);
+// Of these, what is for grammars: the table of tokens, the masks, and the grammars that are kept.
+// Whole pages.
+uint64_t grammar_bytes(const Request& request, int64_t vocab_size);
 
 // One continuation.
 struct RequestResult {

@@ -77,8 +77,9 @@ Sampler::Sampler(const SamplingParams& params, std::vector<int32_t> eos_ids,
 
 bool Sampler::changes_logits(const TokenHistory& history) const {
   const SamplingParams& p = params_;
-  const bool drops = p.allowed_token_ids || !p.banned_token_ids.empty() ||
-                     p.no_repeat_ngram_size > 0 || std::ssize(history.generated()) < p.min_tokens;
+  const bool drops = history.mask != nullptr || p.allowed_token_ids ||
+                     !p.banned_token_ids.empty() || p.no_repeat_ngram_size > 0 ||
+                     std::ssize(history.generated()) < p.min_tokens;
   return drops || !p.logit_bias.empty() || p.repetition_penalty != 1 || p.presence_penalty != 0 ||
          p.frequency_penalty != 0;
 }
@@ -135,6 +136,7 @@ std::vector<TokenProbability> Sampler::distribution(std::span<float> logits,
 int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   const SamplingParams& p = params_;
   check_finite_logits(likeliest(logits).logit);
+  if (history.mask != nullptr) keep_allowed(logits, *history.mask, ends_);
   if (p.allowed_token_ids) keep_tokens(logits, allowed_);
   drop_tokens(logits, p.banned_token_ids);
   if (std::ssize(history.generated()) < p.min_tokens) drop_tokens(logits, ends_);
@@ -152,10 +154,10 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   if (most == -kInfinity) {
     fail_sampling(
         ErrorKind::usage,
-        "no token is left to go on with after {} generated ones: what "
+        "no token is left to go on with after {} generated ones: what {}"
         "allowed_token_ids, banned_token_ids, min_tokens and no_repeat_ngram_size drop is "
         "the whole vocabulary",
-        history.generated().size());
+        history.generated().size(), history.mask != nullptr ? "the grammar, " : "");
   }
   if (!std::isfinite(most)) {
     fail_sampling(ErrorKind::usage, "repetition_penalty {}: so small that a logit overflows",

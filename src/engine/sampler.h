@@ -2,8 +2,8 @@
 // state give the same token.
 //
 // The order is that of transformers' generate(), and of vLLM where transformers has no such thing:
-//   1. what drops tokens or adds to them, whatever came before: allowed_token_ids,
-//      banned_token_ids, min_tokens, logit_bias
+//   1. what drops tokens or adds to them: the grammar, allowed_token_ids, banned_token_ids,
+//      min_tokens, logit_bias
 //   2. penalties: repetition (prompt and continuation), presence and frequency (continuation)
 //   3. no_repeat_ngram_size (prompt and continuation)
 //   4. with temperature 0: the largest logit. Else temperature, top_k, top_p, min_p, typical_p,

@@ -66,6 +66,8 @@ Session::Session(SessionOptions options, Session* host)
   read_shape_ = remembered_shape(rates_file(), rate_keys(options_.model, options_.quantize));
   set_device_budget();
   if (host == nullptr) ledger_.set_budget(Place::host, budget_);
+  if (tokenizer() != nullptr)
+    grammars_ = std::make_unique<grammar::Grammars>(*tokenizer(), spec().vocab_size);
   int64_t usable = spec().usable_positions();
   max_model_len_ = options_.max_model_len.value_or(usable);
   if (std::optional<int64_t> most = spec().most_positions(); most && max_model_len_ > *most) {

@@ -16,6 +16,7 @@
 #include "src/base/thread_pool.h"
 #include "src/engine/checkpoint.h"
 #include "src/engine/loaded_model.h"
+#include "src/grammar/grammars.h"
 #include "src/load/row_copies.h"
 #include "src/memory/system.h"
 #include "src/plan/memory_plan.h"
@@ -71,6 +72,11 @@ class Session {
   // Error(refused).
   const Tokenizer* tokenizer() const { return checkpoint_.tokenizer(); }
   const Tokenizer& need_tokenizer() const { return checkpoint_.need_tokenizer(); }
+  // Compiles grammars for the tokenizer's tokens; errors as need_tokenizer().
+  grammar::Grammars& grammars() const {
+    need_tokenizer();
+    return *grammars_;
+  }
   Ledger& ledger() { return ledger_; }
   // The model's chat templates. Error(refused) for files that are none.
   ChatFiles chat_files() const { return checkpoint_.chat_files(); }
@@ -181,6 +187,7 @@ class Session {
   FreeMemory free_;
   uint64_t peak_before_ = process_peak_rss();
   Checkpoint checkpoint_;
+  std::unique_ptr<grammar::Grammars> grammars_;  // null without a tokenizer
   std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
   bool uses_copies_ = false;             // what place() has decided
   bool is_loaded_ = false;
