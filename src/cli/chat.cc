@@ -21,9 +21,9 @@ namespace {
 constexpr int64_t kUsualContext = 8192;
 
 void check_options(const RunOptions& o) {
-  for (const char* option :
-       {"--json", "--report", "--prompt", "--prompt-file", "--token-ids", "--messages",
-        "--logprobs", "--prompt-cache", "--no-generation-prompt"}) {
+  for (const char* option : {"--json", "--report", "--prompt", "--prompt-file", "--token-ids",
+                             "--messages", "--logprobs", "--prompt-cache", "--no-generation-prompt",
+                             "--json-schema", "--regex", "--grammar"}) {
     if (o.has(option)) fail(ErrorKind::usage, "{}: does not go with --chat", option);
   }
   if (o.chat.tools == "-" || o.chat.chat_template == "-")

@@ -68,6 +68,7 @@ Request make_request(const RunOptions& o, Session& session, const std::stop_toke
   }
   request.max_tokens = std::min(o.max_tokens, session.max_model_len() - prompt);
   request.sampling = sampling_params(o.generation.sampling);
+  request.sampling.grammar = find_grammar(o.grammar, session, stop);
   request.stop = o.stop;
   if (!o.ignore_eos) request.eos_ids = session.model().files.eos_ids;
   check_request(request, session.spec().vocab_size, session.tokenizer() != nullptr);
@@ -276,6 +277,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
       ->check(CLI::Range(int64_t{1}, kMaxPositions))
       ->capture_default_str();
   add_generation_options(*verb, o->generation);
+  add_grammar_options(*verb, o->grammar);
   verb->add_option("--stop", o->stop, "End before this text; may be given several times")
       ->allow_extra_args(false);
   verb->add_flag("--ignore-eos", o->ignore_eos, "Go on after an end-of-sequence token");

@@ -12,6 +12,7 @@
 #include "src/cli/chat_options.h"
 #include "src/cli/common.h"
 #include "src/cli/generation_options.h"
+#include "src/cli/grammar_options.h"
 #include "src/cli/signals.h"
 #include "src/engine/engine.h"
 
@@ -26,6 +27,7 @@ struct RunOptions : CommonOptions {
   std::string reasoning = "show";
   int64_t max_tokens = 128;
   GenerationOptions generation;
+  GrammarOptions grammar;
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::set<std::string> given;  // names of the options on the command line

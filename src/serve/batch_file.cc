@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/serve/structured.h"
 
 namespace sluice {
 namespace {
@@ -29,6 +30,7 @@ void read_line(std::string_view text, BatchLine& line) {
     fail(ErrorKind::refused, "{}: url {:?} is not served; /v1/completions is", line.where, url);
   fields.raw("body");
   line.body = std::move(json["body"]);
+  keep_schema_order(line.body, text, true);
 }
 
 }  // namespace

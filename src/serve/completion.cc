@@ -10,7 +10,9 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/grammar/state.h"
 #include "src/serve/parameters.h"
+#include "src/serve/structured.h"
 
 namespace sluice {
 namespace {
@@ -135,6 +137,7 @@ Request request_of(const JsonFields& body, const Session& session, const Complet
   request.max_tokens = body.integer_or(
       body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", 0, kMost, 16);
   request.sampling = sampling_of(body);
+  request.sampling.grammar = grammar_of(body, session);
   request.stop = stop_strings(body);
   request.n = body.integer_or("best_of", 1, kMostChoices, completion.choices);
   if (request.n < completion.choices) {
@@ -224,9 +227,10 @@ uint64_t held_bytes(const Completion& asked, int64_t longest_token) {
   auto text = static_cast<uint64_t>(longest_token);
   uint64_t sequences = static_cast<uint64_t>(std::max(r.n, 2 * r.beams.width));
   uint64_t lists = lists_bytes(r);
+  const uint64_t state = r.sampling.grammar ? grammar::kMaxStateBytes : 0;
   uint64_t bytes = lists;
   for (const std::vector<int32_t>& prompt : asked.prompts) {
-    uint64_t a_sequence = kSequence + 4 * lists + prompt.size() * 2 * kId +
+    uint64_t a_sequence = kSequence + state + 4 * lists + prompt.size() * 2 * kId +
                           most * (2 * kId + 2 * text) + logprob_bytes(r.sampling.logprobs, most);
     bytes += prompt.size() * kId + sequences * a_sequence +
              logprob_bytes(r.sampling.prompt_logprobs, prompt.size());

@@ -65,7 +65,10 @@ class BatchRequestsTest(Case):
 
     def test_what_asks_for_something_else_is_refused(self):
         wrong = [({"suffix": "end"}, "suffix is not supported"), ({"stream": True}, "stream is not supported"),
-                 ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
+                 ({"response_format": {"type": "yaml"}}, "response_format: type \"yaml\" is not known"),
+                 ({"guided_json": {"items": {"not": {}}}}, "guided_json: the schema at /items: not is not supported"),
+                 ({"structured_outputs": {"regex": "a(?=b)"}}, "structured_outputs: regex: the regular expression, byte"),
+                 ({"guided_regex": "a+", "use_beam_search": True, "n": 2}, "beam search is without sampling"),
                  ({"bad_words": ["a"]}, "bad_words is not supported"),
                  ({"seed": 2**64}, "64 bits"), ({"seed": 1.5}, "64 bits"), ({"max_token": 5}, "max_token is not a parameter"),
                  ({"do_sample": False}, "do_sample is not a parameter"), ({"prompt": ["a", 5]}, "prompt must be a text"),
@@ -75,6 +78,25 @@ class BatchRequestsTest(Case):
                  ({"max_tokens": 0, "use_beam_search": True, "n": 2}, "must be above 0")]
         for (more, mention), answer in zip(wrong, self.answers(*({"prompt": "x", **more} for more, _ in wrong))):
             self.assertIn(mention, answer["error"]["message"])
+
+    def test_structured_output(self):
+        schema = {"type": "object", "properties": {"who": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "maximum": 99},
+                                                   "at": {"enum": ["home", "sea"]}},
+                  "required": ["who", "age", "at"], "additionalProperties": False}
+        body = {"prompt": "Anne had", "max_tokens": 80, "temperature": 1, "seed": 3}
+        forms = [{"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}, "n": 3},
+                 {"guided_json": schema}, {"structured_outputs": {"json": schema}}]
+        *answers, choice, regex, text = self.answers(*({**body, **form} for form in forms), {**body, "guided_choice": ["by sea", "by land"]},
+                                                     {**body, "structured_outputs": {"regex": "[a-f]{4}[0-9]"}}, body)
+        for answer in answers:
+            for made in (json.loads(c["text"]) for c in answer["choices"] if c["finish_reason"] == "stop"):
+                self.assertEqual(list(made), ["who", "age", "at"])
+                self.assertTrue(len(made["who"]) <= 9 and made["age"] <= 99 and made["at"] in ("home", "sea"), made)
+        self.assertEqual(answers[0]["choices"][0]["text"], answers[1]["choices"][0]["text"])
+        self.assertEqual(answers[1]["choices"], answers[2]["choices"])
+        self.assertIn(choice["choices"][0]["text"], ("by sea", "by land"))
+        self.assertRegex(regex["choices"][0]["text"], "^[a-f]{4}[0-9]$")
+        self.assertEqual(text["choices"], self.answers(body)[0]["choices"])
 
     def test_no_tokens_are_asked_for(self):
         ids = run_json("tokenize", DEMO, "--text", "Anne had")["ids"]

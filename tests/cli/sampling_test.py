@@ -1,5 +1,6 @@
 """How `run` chooses tokens: what is allowed, penalties, what ends a sequence, probabilities."""
 
+import json
 import math
 
 from program import DEMO, Case, run_json
@@ -48,6 +49,22 @@ class SamplingTest(Case):
         self.assertEqual((out["token_ids"], out["finish_reason"]), ([1], "stop"))
         self.assertEqual(run_json(*args, "--min-tokens", "3")["token_ids"], [5, 5, 5, 1])
         self.assertEqual(run_json(*args, "--min-tokens", "3", "--ignore-eos")["token_ids"], [1] * 8)
+
+    def test_texts_that_match(self):
+        (self.path / "schema").write_text('{"type": "array", "items": {"enum": ["Anne", 7, null]}, "minItems": 2, "maxItems": 2}')
+        (self.path / "gbnf").write_text('root ::= ("ab" | "cd"){3} "!"')
+
+        def text(*options):
+            return run_json("run", DEMO, "-p", "Anne had", "-n", "40", *options)["text"]
+        made = json.loads(text("--json-schema", self.path / "schema"))
+        self.assertTrue(len(made) == 2 and all(m in ("Anne", 7, None) for m in made), made)
+        self.assertRegex(text("--grammar", self.path / "gbnf", "--temperature", "2"), "^(ab|cd){3}!$")
+        self.assertRegex(text("--regex", "[x-z]{5}", "--speculation", "prompt_lookup"), "^[x-z]{5}$")
+        run = ("run", DEMO, "-p", "Anne had")
+        self.assert_fails(3, "--regex: the regular expression, byte 0", *run, "--regex", "*")
+        self.assert_fails(3, "gbnf: not valid JSON", *run, "--json-schema", self.path / "gbnf")
+        self.assert_fails(2, "only", *run, "--regex", "a", "--grammar", self.path / "gbnf")
+        self.assert_fails(2, "--regex: does not go with --chat", "run", DEMO, "--chat", "--regex", "a")
 
     def test_logprobs_are_those_of_the_model(self):
         args = ["run", DEMO, "-p", "Anne had", "-n", "5", "--logprobs", "3"]

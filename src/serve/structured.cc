@@ -1,0 +1,163 @@
+#include "src/serve/structured.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/grammar/json_schema.h"
+
+namespace sluice {
+namespace {
+
+using grammar::GrammarSource;
+using grammar::OrderedJson;
+using grammar::SourceKind;
+
+constexpr std::string_view kWithSchemas[] = {"response_format", "structured_outputs",
+                                             "guided_json"};
+
+// A source, and the parameter that it is from.
+struct Asked {
+  GrammarSource source;
+  std::string where;
+};
+
+bool asks_for_nothing(const Json& value) {
+  return value.is_null() || value == Json(false) || value == Json("") ||
+         (value.is_structured() && value.empty());
+}
+
+std::string text_of(const Json& value, const std::string& where) {
+  if (!value.is_string()) fail(ErrorKind::refused, "{}: must be a string", where);
+  return value.get<std::string>();
+}
+
+// A schema, or its text.
+std::string schema_text(const Json& schema) {
+  return schema.is_string() ? schema.get<std::string>() : schema.dump();
+}
+
+void add(std::vector<Asked>& asked, SourceKind kind, std::string text, const std::string& where) {
+  Asked& more = asked.emplace_back();
+  more.source.kind = kind;
+  more.source.text = std::move(text);
+  more.where = where;
+}
+
+void read_response_format(const JsonFields& body, std::vector<Asked>& asked) {
+  const std::string where = body.where() + ": response_format";
+  const JsonFields format(body.raw("response_format"), where);
+  const std::string type = format.string("type");
+  if (type == "text") return;
+  if (type == "json_object") {
+    add(asked, SourceKind::json_object, {}, where);
+  } else if (type == "json_schema") {
+    const JsonFields schema(format.raw("json_schema"), where + ": json_schema");
+    add(asked, SourceKind::json_schema, schema_text(schema.raw("schema")), schema.where());
+  } else {
+    fail(ErrorKind::refused, "{}: type {:?} is not known; text, json_object and json_schema are",
+         where, type);
+  }
+}
+
+void read_structured_outputs(const JsonFields& body, std::vector<Asked>& asked) {
+  const std::string where = body.where() + ": structured_outputs";
+  const Json& given = body.raw("structured_outputs");
+  const JsonFields outputs(given, where);
+  for (const auto& [key, value] : given.items()) {
+    const std::string at = where + ": " + key;
+    if (value.is_null()) continue;
+    if (key == "json") {
+      add(asked, SourceKind::json_schema, schema_text(value), at);
+    } else if (key == "json_object") {
+      if (value == Json(true)) add(asked, SourceKind::json_object, {}, at);
+    } else if (key == "regex") {
+      add(asked, SourceKind::regex, text_of(value, at), at);
+    } else if (key == "choice") {
+      add(asked, SourceKind::choice, value.dump(), at);
+    } else if (key == "grammar") {
+      add(asked, SourceKind::gbnf, text_of(value, at), at);
+    } else if (!asks_for_nothing(value)) {
+      fail(ErrorKind::refused, "{} is not supported here", at);
+    }
+  }
+}
+
+void read_guided(const JsonFields& body, const char* key, SourceKind kind,
+                 std::vector<Asked>& asked) {
+  if (!body.has(key) || asks_for_nothing(body.raw(key))) return;
+  const Json& value = body.raw(key);
+  const std::string where = fmt::format("{}: {}", body.where(), key);
+  if (kind == SourceKind::json_schema) {
+    add(asked, kind, schema_text(value), where);
+  } else {
+    const bool list = kind == SourceKind::choice;
+    add(asked, kind, list ? value.dump() : text_of(value, where), where);
+  }
+}
+
+bool has_large_object(const Json& json) {
+  if (!json.is_structured()) return false;
+  if (json.is_object() && json.size() > grammar::kMaxMembers) return true;
+  return std::ranges::any_of(json, has_large_object);
+}
+
+// The parameters with schemas, as they are in the text; what else is there is not kept.
+OrderedJson ordered_parameters(std::string_view text, int depth) {
+  auto keep = [&](int at, OrderedJson::parse_event_t event, OrderedJson& value) {
+    if (event != OrderedJson::parse_event_t::key || at > depth) return true;
+    if (at < depth) return value == "body";
+    return std::ranges::find(kWithSchemas, value.get_ref<const std::string&>()) !=
+           std::end(kWithSchemas);
+  };
+  return OrderedJson::parse(text.begin(), text.end(), keep, false);
+}
+
+void put_text(Json& into, const Json::json_pointer& path, const OrderedJson& ordered) {
+  const OrderedJson::json_pointer same(path.to_string());
+  if (into.contains(path) && into.at(path).is_object() && ordered.contains(same))
+    into[path] = ordered.at(same).dump();
+}
+
+}  // namespace
+
+std::shared_ptr<const grammar::TokenGrammar> grammar_of(const JsonFields& body,
+                                                        const Session& session) {
+  std::vector<Asked> asked;
+  auto has = [&](const char* key) { return body.has(key) && !asks_for_nothing(body.raw(key)); };
+  if (has("response_format")) read_response_format(body, asked);
+  if (has("structured_outputs")) read_structured_outputs(body, asked);
+  read_guided(body, "guided_json", SourceKind::json_schema, asked);
+  read_guided(body, "guided_regex", SourceKind::regex, asked);
+  read_guided(body, "guided_choice", SourceKind::choice, asked);
+  read_guided(body, "guided_grammar", SourceKind::gbnf, asked);
+  if (asked.empty()) return nullptr;
+  if (asked.size() > 1) {
+    fail(ErrorKind::usage, "{}: and what another parameter asks for: a text can match one only",
+         asked[1].where);
+  }
+  return session.grammars().find(asked[0].source, asked[0].where);
+}
+
+void keep_schema_order(Json& body, std::string_view text, bool is_line) {
+  if (!body.is_object()) return;
+  bool needed = false;
+  for (std::string_view key : kWithSchemas) {
+    auto found = body.find(key);
+    if (found == body.end() || !found->is_structured()) continue;
+    if (has_large_object(*found)) return;  // is refused, in whatever order
+    needed = true;
+  }
+  if (!needed) return;
+  OrderedJson ordered = ordered_parameters(text, is_line ? 2 : 1);
+  if (is_line && ordered.is_object() && ordered.contains("body"))
+    ordered = OrderedJson(ordered.at("body"));
+  if (!ordered.is_object()) return;
+  for (const char* path :
+       {"/response_format/json_schema/schema", "/structured_outputs/json", "/guided_json"})
+    put_text(body, Json::json_pointer(path), ordered);
+}
+
+}  // namespace sluice

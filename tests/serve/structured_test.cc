@@ -1,0 +1,113 @@
+// The parameters of structured output, and the order of a schema's members.
+#include "src/serve/structured.h"
+
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+#include "src/engine/session.h"
+#include "src/grammar/state.h"
+#include "src/serve/batch_file.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+class StructuredTest : public testing::Test {
+ protected:
+  StructuredTest() : session_(options()) {}
+
+  std::shared_ptr<const grammar::TokenGrammar> found(const Json& body) {
+    return grammar_of(JsonFields(body, "body"), session_);
+  }
+  std::string refusal(const Json& body) {
+    try {
+      found(body);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return {};
+  }
+  bool matches(const Json& body, std::string_view text) {
+    auto grammar = found(body);
+    grammar::Effort effort(10'000'000);
+    return grammar::State::start(*grammar->grammar, effort)
+        .next(*grammar->grammar, text, effort)
+        .can_end();
+  }
+
+ private:
+  static SessionOptions options() {
+    SessionOptions o;
+    o.model = test::source_dir() / "tools/demo-model";
+    o.threads = 1;
+    return o;
+  }
+  Session session_;
+};
+
+Json response_format(const char* text) { return {{"response_format", Json::parse(text)}}; }
+
+TEST_F(StructuredTest, NothingIsAskedFor) {
+  for (const char* body :
+       {"{}", R"({"response_format":{"type":"text"}})", R"({"response_format":null})",
+        R"({"guided_json":null,"guided_regex":"","guided_choice":[],"structured_outputs":{}})",
+        R"({"structured_outputs":{"json":null,"json_object":false,"whitespace_pattern":null}})"})
+    EXPECT_EQ(found(Json::parse(body)), nullptr) << body;
+}
+
+TEST_F(StructuredTest, EachParameterSaysWhatItsTextMatches) {
+  const Json schema = {{"type", "integer"}};
+  EXPECT_TRUE(matches(response_format(R"({"type":"json_object"})"), R"({"a": 1})"));
+  EXPECT_TRUE(matches(response_format(
+                          R"({"type":"json_schema","json_schema":{"name":"n","strict":true,
+                              "schema":{"type":"integer"}}})"),
+                      "12"));
+  EXPECT_TRUE(matches({{"structured_outputs", {{"json", schema}}}}, "12"));
+  EXPECT_TRUE(matches({{"structured_outputs", {{"json", schema.dump()}}}}, "12"));
+  EXPECT_TRUE(matches({{"structured_outputs", {{"regex", "[ab]+"}}}}, "abba"));
+  EXPECT_TRUE(matches({{"structured_outputs", {{"choice", {"yes", "no"}}}}}, "no"));
+  EXPECT_TRUE(matches({{"structured_outputs", {{"grammar", "root ::= \"a\"+"}}}}, "aaa"));
+  EXPECT_TRUE(matches({{"structured_outputs", {{"json_object", true}}}}, "{}"));
+  EXPECT_TRUE(matches({{"guided_json", schema}}, "12"));
+  EXPECT_TRUE(matches({{"guided_regex", "[ab]+"}}, "abba"));
+  EXPECT_TRUE(matches({{"guided_choice", {"yes", "no"}}}, "no"));
+  EXPECT_TRUE(matches({{"guided_grammar", "root ::= \"a\"+"}}, "aaa"));
+}
+
+TEST_F(StructuredTest, ErrorsNameTheParameter) {
+  EXPECT_EQ(refusal(response_format(R"({"type":"yaml"})")),
+            "body: response_format: type \"yaml\" is not known; text, json_object and json_schema "
+            "are");
+  EXPECT_NE(refusal(response_format(R"({"type":"json_schema","json_schema":{"schema":
+                {"properties":{"a":{"not":{}}}}}})"))
+                .find("body: response_format: json_schema: the schema at /properties/a: not is"),
+            std::string::npos);
+  EXPECT_NE(refusal(response_format(R"({"type":"json_schema"})")), "");
+  EXPECT_NE(refusal({{"guided_regex", 5}}).find("body: guided_regex: must be a string"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"structured_outputs", {{"structural_tag", "x"}}}}).find("structural_tag"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"guided_regex", "a"}, {"guided_choice", {"b"}}}).find("guided_choice"),
+            std::string::npos);
+}
+
+TEST_F(StructuredTest, MembersKeepTheOrderOfTheText) {
+  const std::string schema = R"({"type":"object","properties":{"z":{"type":"integer"},)"
+                             R"("a":{"type":"integer"}},"required":["z","a"]})";
+  for (const std::string& body :
+       {R"({"response_format":{"type":"json_schema","json_schema":{"schema":)" + schema + "}}}",
+        R"({"structured_outputs":{"json":)" + schema + "}}", R"({"guided_json":)" + schema + "}"}) {
+    Json alone = Json::parse(body);
+    keep_schema_order(alone, body, false);
+    EXPECT_TRUE(matches(alone, R"({"z":1,"a":2})")) << body;
+    EXPECT_FALSE(matches(alone, R"({"a":2,"z":1})")) << body;
+    const std::string line =
+        R"({"custom_id":"1","method":"POST","url":"/v1/completions","body":)" + body + "}";
+    const BatchLine read = parse_batch_line(line, "file", 1);
+    EXPECT_EQ(read.fault, "");
+    EXPECT_TRUE(matches(read.body, R"({"z":1,"a":2})")) << body;
+  }
+}
+
+}  // namespace
+}  // namespace sluice
