@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/text/conversion.h"
 #include "src/text/tokenizer_file.h"
 
 namespace sluice {
@@ -47,21 +48,12 @@ void take_templates(const Json& config, std::string_view where, ChatFiles& files
   }
 }
 
-// "<s>", or {"content": "<s>"} with flags.
-std::optional<std::string> token_of(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_object()) return std::nullopt;
-  auto content = value.find("content");
-  if (content == value.end() || !content->is_string()) return std::nullopt;
-  return content->get<std::string>();
-}
-
 // What files name NAME_token, but for tokens that are there already.
 void take_special(const Json& config, ChatFiles& files) {
   for (const auto& [name, value] : config.items()) {
     const bool known =
         std::ranges::any_of(files.special, [&](const auto& token) { return token.first == name; });
-    const std::optional<std::string> token = token_of(value);
+    const std::optional<std::string> token = token_content(value);
     if (token && name.ends_with(kSuffix) && !known) files.special.emplace_back(name, *token);
   }
 }

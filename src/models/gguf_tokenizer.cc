@@ -5,16 +5,14 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/base/units.h"
 #include "src/models/gguf.h"
+#include "src/text/conversion.h"
+#include "src/text/sentence_piece.h"
 #include "src/text/tokenizer_file.h"
 
 namespace sluice {
@@ -42,16 +40,9 @@ struct PreName {
   std::string_view name;
   PreKind kind;
 };
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr PreKind kOfLlama3{.pattern = kLlama3, .ignore_merges = true, .add_bos = true};
-constexpr PreKind kOfQwen2{.pattern = kQwen2, .nfc = true};
+constexpr PreKind kOfLlama3{
+    .pattern = split_patterns::kThreeDigits, .ignore_merges = true, .add_bos = true};
+constexpr PreKind kOfQwen2{.pattern = split_patterns::kOneDigit, .nfc = true};
 constexpr auto kPreNames = std::to_array<PreName>({
     {"gpt-2", {}},
     {"phi-2", {}},
@@ -64,9 +55,9 @@ constexpr auto kPreNames = std::to_array<PreName>({
     {"llama3", kOfLlama3},
     {"llama-v3", kOfLlama3},
     {"qwen2", kOfQwen2},
-    {"deepseek-r1-qwen", {.pattern = kQwen2}},
-    {"tekken", {.pattern = kTekken, .ignore_merges = true, .add_bos = true}},
-    {"gpt-4o", {.pattern = kGpt4o}},
+    {"deepseek-r1-qwen", {.pattern = split_patterns::kOneDigit}},
+    {"tekken", {.pattern = split_patterns::kCasedOneDigit, .ignore_merges = true, .add_bos = true}},
+    {"gpt-4o", {.pattern = split_patterns::kCasedThreeDigits}},
 });
 
 const PreKind& find_pre_kind(const JsonFields& fields) {
@@ -153,14 +144,8 @@ void Conversion::byte_level() {
   file_.config["model"] = {{"type", "BPE"}, {"ignore_merges", pre.ignore_merges}};
   read_merges();
   Json steps = Json::array();
-  const auto split = [&](std::string_view pattern) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", pattern}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  };
   if (pre.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (!pre.pattern.empty()) split(pre.pattern);
+  if (!pre.pattern.empty()) steps.push_back(split_by(pre.pattern));
   steps.push_back(
       {{"type", "ByteLevel"},
        {"add_prefix_space", fields_.boolean_or("tokenizer.ggml.add_space_prefix", false)},
@@ -190,66 +175,20 @@ void Conversion::sentence_piece() {
     if (type(id) == TokenType::unknown) model["unk_token"] = file_.tokens[id];
   file_.config["model"] = model;
   merges_of_scores();
-  const bool prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", true);
-  const auto replace = [](std::string_view from, std::string_view to) {
-    return Json{{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
-  };
-  Json normalizers = Json::array(), decoders = Json::array();
-  if (prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
-  normalizers.push_back(replace(" ", kSpace));
-  decoders.push_back(replace(kSpace, " "));
-  decoders.push_back({{"type", "ByteFallback"}});
-  decoders.push_back({{"type", "Fuse"}});
-  if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-  file_.config["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers}};
-  file_.config["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+  use_sentence_piece_rules({.prefix = fields_.boolean_or("tokenizer.ggml.add_space_prefix", true)},
+                           file_.config);
   add_post_processor(true);
 }
 
-// SentencePiece joins the two neighbours whose token has the highest score. A token may be joined
-// from any two others that it consists of; of several the order is that of Hugging Face's
-// converter.
+// SentencePiece joins the two neighbours whose token has the highest score.
 void Conversion::merges_of_scores() {
-  constexpr size_t kLongest = 256;           // bytes of a token that is joined from others
-  constexpr uint64_t kMostBytes = 64 * MiB;  // of all tokens
-  constexpr size_t kMostMerges = size_t{1} << 24;
-  const std::vector<double> scores = numbers(kScores);
-  if (file_.tokens.bytes() > kMostBytes)
-    fail(ErrorKind::refused, "{}: {} has more than {} of text", fields_.where(), kTokens,
-         format_size(kMostBytes));
-  std::unordered_map<std::string_view, int32_t> ids;
-  for (size_t id = 0; id < types_.size(); ++id) {
-    const bool joins = type(id) != TokenType::unknown && type(id) != TokenType::control &&
-                       type(id) != TokenType::byte && file_.tokens[id].size() <= kLongest;
-    if (joins) ids.emplace(file_.tokens[id], static_cast<int32_t>(id));
-  }
-  struct Merge {
-    int32_t token, left, right;
-  };
-  std::vector<Merge> merges;
-  for (const auto& [token, id] : ids) {
-    for (size_t at = 1; at < token.size(); ++at) {
-      if ((static_cast<unsigned char>(token[at]) & 0xC0) == 0x80) continue;  // inside a character
-      auto left = ids.find(token.substr(0, at)), right = ids.find(token.substr(at));
-      if (left != ids.end() && right != ids.end())
-        merges.push_back({id, left->second, right->second});
-    }
-    if (merges.size() > kMostMerges)
-      fail(ErrorKind::refused, "{}: {} has too many merges", fields_.where(), kTokens);
-  }
-  auto length = [&](int32_t id) {
-    return static_cast<int64_t>(file_.tokens[static_cast<size_t>(id)].size());
-  };
-  auto key = [&](const Merge& m) {
-    return std::tuple(-scores[static_cast<size_t>(m.token)], -length(m.left), -length(m.right),
-                      m.token, m.left, m.right);
-  };
-  std::ranges::sort(merges, {}, key);
-  file_.has_merges = true;
-  for (const Merge& m : merges) {
-    file_.merges.push_back(file_.tokens[static_cast<size_t>(m.left)]);
-    file_.merges.push_back(file_.tokens[static_cast<size_t>(m.right)]);
-  }
+  std::vector<double> order = numbers(kScores);
+  for (double& score : order) score = -score;
+  std::vector<bool> joins;
+  for (size_t id = 0; id < types_.size(); ++id)
+    joins.push_back(type(id) != TokenType::unknown && type(id) != TokenType::control &&
+                    type(id) != TokenType::byte);
+  add_merges(file_, order, joins, fields_.where());
 }
 
 // Tokens that are found in a text as they stand, before anything else.
@@ -260,29 +199,18 @@ void Conversion::add_tokens() {
     const std::string_view token = file_.tokens[id];
     // Runs of spaces are joined from single ones: a text has no SentencePiece space to find.
     const bool user = type(id) == TokenType::user_defined && token.find(kSpace) == token.npos;
-    if (special || user)
-      added.push_back(
-          {{"id", id}, {"content", token}, {"special", special}, {"normalized", false}});
+    if (special || user) added.push_back(added_token(static_cast<int64_t>(id), token, special));
   }
   file_.config["added_tokens"] = std::move(added);
 }
 
 void Conversion::add_post_processor(bool adds_bos) {
-  Json single = Json::array(), tokens = Json::object();
-  const auto add = [&](const char* flag, bool otherwise, const char* key) {
-    if (!fields_.boolean_or(flag, otherwise)) return;
-    const std::optional<int32_t> id = special_id(key);
-    if (!id) return;
-    const std::string name(file_.tokens[static_cast<size_t>(*id)]);
-    single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
-    tokens[name] = {{"id", name}, {"ids", {static_cast<uint32_t>(*id)}}, {"tokens", {name}}};
+  const auto added = [&](const char* flag, bool otherwise, const char* key) {
+    return fields_.boolean_or(flag, otherwise) ? special_id(key) : std::nullopt;
   };
-  add("tokenizer.ggml.add_bos_token", adds_bos, "tokenizer.ggml.bos_token_id");
-  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-  add("tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id");
-  if (single.size() == 1) return;
-  file_.config["post_processor"] = {
-      {"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", tokens}};
+  add_around_text(file_,
+                  added("tokenizer.ggml.add_bos_token", adds_bos, "tokenizer.ggml.bos_token_id"),
+                  added("tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id"));
 }
 
 Tokenizer Conversion::make() {

@@ -27,7 +27,7 @@ class DirectorySource : public ModelSource {
   }
   io::CheckpointIndex index() const override { return io::open_checkpoint(directory_, mirrors_); }
   std::optional<Tokenizer> tokenizer() const override {
-    if (!fs::exists(directory_ / "tokenizer.json")) return std::nullopt;
+    if (!Tokenizer::is_in(directory_)) return std::nullopt;
     return Tokenizer::load(directory_);
   }
   ChatFiles chat_files() const override { return read_chat_files(directory_); }

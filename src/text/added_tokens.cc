@@ -23,6 +23,7 @@ AddedToken load_token(const Json& config, const Normalizer& normalizer) {
   token.lstrip = fields.boolean_or("lstrip", false);
   token.rstrip = fields.boolean_or("rstrip", false);
   token.special = fields.boolean_or("special", false);
+  token.in_text = fields.boolean_or("in_text", true);
   token.normalized = fields.boolean_or("normalized", !token.special);
   token.normalized_content = token.normalized ? normalizer.normalize(token.content) : token.content;
   return token;
@@ -119,7 +120,7 @@ AddedTokens AddedTokens::load(const Json& config, const Normalizer& normalizer,
 void AddedTokens::prepare_matchers() {
   auto content = [&](uint32_t i) -> const std::string& { return tokens_[i].normalized_content; };
   for (uint32_t i = 0; i < tokens_.size(); ++i) {
-    if (content(i).empty()) continue;
+    if (content(i).empty() || !tokens_[i].in_text) continue;
     Matcher& matcher = matchers_[tokens_[i].normalized];
     matcher.order.push_back(i);
     matcher.first_byte[static_cast<uint8_t>(content(i)[0])] = true;

@@ -24,6 +24,7 @@ struct AddedToken {
   bool rstrip;       // and the white space after it
   bool normalized;   // is looked for in the normalized text, in normalized form
   bool special;      // can be left out when decoding
+  bool in_text;      // is looked for; a converted vocabulary may have others
 };
 
 class AddedTokens {

@@ -12,14 +12,6 @@ namespace {
 
 constexpr std::string_view kFile = "tokenizer.json";
 
-// An option that changes the ids and that we do not implement.
-void refuse_affix(const JsonFields& model, const char* key) {
-  if (!model.string_or(key, "").empty()) {
-    fail(ErrorKind::refused, "{}: {} \"{}\" is not supported for BPE", kFile, key,
-         model.string(key));
-  }
-}
-
 }  // namespace
 
 Bpe Bpe::load(const TokenizerFile& file) {
@@ -29,7 +21,7 @@ Bpe Bpe::load(const TokenizerFile& file) {
   if (!file.has_merges) fail(ErrorKind::refused, "{}: model.merges must be an array", kFile);
   Bpe bpe(Vocabulary(file.tokens, file.ids, kFile));
   bpe.load_options(JsonFields(file.config.at("model"), "tokenizer.json: model"));
-  bpe.load_merges(file.merges);
+  bpe.load_merges(file);
   for (int32_t id = 0; id < bpe.vocabulary_.end_id(); ++id)
     bpe.longest_ = std::max(bpe.longest_, bpe.vocabulary_.token(id).size());
   for (char32_t c = 0; c < bpe.small_characters_.size(); ++c) {
@@ -41,8 +33,8 @@ Bpe Bpe::load(const TokenizerFile& file) {
 }
 
 void Bpe::load_options(const JsonFields& model) {
-  refuse_affix(model, "continuing_subword_prefix");
-  refuse_affix(model, "end_of_word_suffix");
+  prefix_ = model.string_or("continuing_subword_prefix", "");
+  suffix_ = model.string_or("end_of_word_suffix", "");
   if (model.number_or("dropout", 0) != 0) {
     fail(ErrorKind::refused, "{}: BPE dropout is not supported; it is for training", kFile);
   }
@@ -60,26 +52,35 @@ void Bpe::load_options(const JsonFields& model) {
   }
 }
 
-void Bpe::load_merges(const StringList& merges) {
+void Bpe::load_merges(const TokenizerFile& file) {
+  const StringList& merges = file.merges;
   size_t count = merges.size() / 2;
   merges_.reserve(count);
   slots_.assign(std::bit_ceil(count + count / 2 + 1), -1);
   joins_.assign(std::bit_ceil(2 * count + 1), false);
-  auto id_of = [&](size_t rank, std::string_view token) {
+  auto id_of = [&](size_t place, std::string_view token) {
     auto id = vocabulary_.find(token);
     if (!id) {
       fail(ErrorKind::refused, "{}: merge {} names token '{}', which is not in the vocabulary",
-           kFile, rank, token);
+           kFile, place, token);
     }
     return *id;
   };
   std::string merged;
-  for (size_t rank = 0; rank < count; ++rank) {
-    merged.assign(merges[2 * rank]).append(merges[2 * rank + 1]);
-    merges_.push_back(
-        {id_of(rank, merges[2 * rank]), id_of(rank, merges[2 * rank + 1]), id_of(rank, merged)});
+  for (size_t i = 0; i < count; ++i) {
+    const std::string_view left = merges[2 * i], right = merges[2 * i + 1];
+    if (right.size() < prefix_.size()) {
+      fail(ErrorKind::refused, "{}: merge {} joins token '{}', which is shorter than {} \"{}\"",
+           kFile, i, right, "continuing_subword_prefix", prefix_);
+    }
+    merged.assign(left).append(right.substr(prefix_.size()));
+    const auto place = static_cast<int32_t>(i);
+    merges_.push_back({.left = id_of(i, left),
+                       .right = id_of(i, right),
+                       .merged = id_of(i, merged),
+                       .rank = file.merge_ranks.empty() ? place : file.merge_ranks[i]});
     // Of a pair that is listed twice the later place counts.
-    slots_[pair_slot(merges_.back().left, merges_.back().right)] = static_cast<int32_t>(rank);
+    slots_[pair_slot(merges_.back().left, merges_.back().right)] = place;
     joins_[join_bit(merges_.back().left, merges_.back().right)] = true;
   }
 }
@@ -98,12 +99,25 @@ size_t Bpe::pair_slot(int32_t left, int32_t right) const {
   return slot;
 }
 
+const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
+  const int32_t place = slots_[pair_slot(left, right)];
+  return place < 0 ? nullptr : &merges_[static_cast<size_t>(place)];
+}
+
+// Empty where the token is not longer, or has no character there.
+std::string_view Bpe::behind_prefix(int32_t id) const {
+  const std::string_view token = vocabulary_.token(id);
+  const bool is_text =
+      token.size() > prefix_.size() && (static_cast<uint8_t>(token[prefix_.size()]) & 0xC0) != 0x80;
+  return is_text ? token.substr(prefix_.size()) : std::string_view();
+}
+
 // A token's text is that of the symbols that it was merged from, one after another. So what two
 // neighbours among them have become can only merge where a merge has the last character of the one
-// and the first of the other at its seam.
+// and the first of the other, behind its prefix, at its seam.
 size_t Bpe::join_bit(int32_t left, int32_t right) const {
   std::string_view before = vocabulary_.token(left);
-  std::string_view after = vocabulary_.token(right);
+  std::string_view after = behind_prefix(right);
   if (before.empty() || after.empty()) return 0;  // may_join() does not ask
   uint64_t seam = uint64_t{utf8_char_before(before, before.size()).code_point} << 32 |
                   utf8_char_at(after, 0).code_point;
@@ -111,19 +125,15 @@ size_t Bpe::join_bit(int32_t left, int32_t right) const {
 }
 
 bool Bpe::may_join(int32_t left, int32_t right) const {
-  bool empty = vocabulary_.token(left).empty() || vocabulary_.token(right).empty();
+  const bool empty = vocabulary_.token(left).empty() || behind_prefix(right).empty();
   return empty || joins_[join_bit(left, right)];
 }
 
 void Bpe::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const {
-  std::string_view text = pieces.text;
-  size_t begin = 0;
-  for (uint32_t end : pieces.ends) {
-    add_part(text.substr(begin, end - begin), work, ids);
-    end_piece(work, ids);
-    begin = end;
-  }
-  if (begin < text.size()) add_part(text.substr(begin), work, ids);
+  pieces.each([&](std::string_view part, bool end) {
+    add_part(part, work, ids);
+    if (end) end_piece(work, ids);
+  });
 }
 
 void Bpe::add_part(std::string_view part, Work& work, std::vector<int32_t>& ids) const {
@@ -144,10 +154,11 @@ void Bpe::end_piece(Work& work, std::vector<int32_t>& ids) const {
     }
     work.piece.clear();
   }
+  if (!work.last.empty()) add_characters(std::exchange(work.last, {}), true, work, ids);
   if (work.unknown_pending) work.pending.push_back(unknown_);
   merge(work.pending, work, ids);
   work.pending.clear();
-  work.unknown_pending = work.is_long = false;
+  work.unknown_pending = work.is_long = work.begun = false;
   work.enough = kCutAt;
 }
 
@@ -169,49 +180,68 @@ int32_t Bpe::character_id(std::string_view character) const {
   return vocabulary_.find(character).value_or(-1);
 }
 
+// The last character of a piece may be written in its own way, and waits for the end.
+void Bpe::split_into_symbols(std::string_view part, Work& work, std::vector<int32_t>& ids) const {
+  if (suffix_.empty()) return add_characters(part, false, work, ids);
+  if (part.empty()) return;
+  const auto last = static_cast<size_t>(utf8_char_before(part, part.size()).bytes);
+  const std::string before = std::exchange(work.last, part.substr(part.size() - last));
+  add_characters(before, false, work, ids);
+  add_characters(part.substr(0, part.size() - last), false, work, ids);
+}
+
 // One symbol for each character that is a token. Others: their bytes' tokens, if all exist; else
 // the unknown token, once for a run where fuse_unk is set; else nothing.
-void Bpe::split_into_symbols(std::string_view piece, Work& work, std::vector<int32_t>& ids) const {
-  auto add = [&](int32_t id) { work.pending.push_back(id); };
-  bool& unknown_pending = work.unknown_pending;
-  for (size_t at = 0; at < piece.size();) {
+void Bpe::add_characters(std::string_view part, bool last, Work& work,
+                         std::vector<int32_t>& ids) const {
+  const bool plain = prefix_.empty() && !last;
+  std::string symbol;
+  for (size_t at = 0; at < part.size();) {
     if (work.pending.size() >= work.enough) cut(work, ids);
-    std::string_view character =
-        piece.substr(at, static_cast<size_t>(utf8_char_at(piece, at).bytes));
+    const std::string_view character =
+        part.substr(at, static_cast<size_t>(utf8_char_at(part, at).bytes));
     at += character.size();
-    int32_t id = character_id(character);
-    if (id >= 0) {
-      if (unknown_pending) add(unknown_);
-      unknown_pending = false;
-      add(id);
+    if (!plain) {
+      symbol.assign(work.begun ? prefix_ : "").append(character).append(last ? suffix_ : "");
+      work.begun = true;
+    }
+    const int32_t id = plain ? character_id(character) : vocabulary_.find(symbol).value_or(-1);
+    if (id < 0) {
+      add_unknown(plain ? character : symbol, character, work);
       continue;
     }
-    auto byte_token = [&](char byte) { return byte_tokens_[static_cast<uint8_t>(byte)]; };
-    if (byte_fallback_ && std::all_of(character.begin(), character.end(),
-                                      [&](char byte) { return byte_token(byte) >= 0; })) {
-      // An unknown character before it stays pending: it comes after these bytes, as in the
-      // library whose ids we reproduce.
-      for (char byte : character) add(byte_token(byte));
-      continue;
-    }
-    if (missing_unknown_) {
-      fail(ErrorKind::refused,
-           "{}: unk_token '{}' is not in the vocabulary, and the text has {:?}, which needs it",
-           kFile, *missing_unknown_, character);
-    }
-    if (unknown_ < 0) continue;
-    if (unknown_pending && !fuse_unknown_) add(unknown_);
-    unknown_pending = true;
+    if (std::exchange(work.unknown_pending, false)) work.pending.push_back(unknown_);
+    work.pending.push_back(id);
   }
+}
+
+void Bpe::add_unknown(std::string_view symbol, std::string_view character, Work& work) const {
+  auto byte_token = [&](char byte) { return byte_tokens_[static_cast<uint8_t>(byte)]; };
+  if (byte_fallback_ &&
+      std::ranges::all_of(symbol, [&](char byte) { return byte_token(byte) >= 0; })) {
+    // An unknown character before it stays pending: it comes after these bytes, as in the library
+    // whose ids we reproduce.
+    for (char byte : symbol) work.pending.push_back(byte_token(byte));
+    return;
+  }
+  if (missing_unknown_) {
+    fail(ErrorKind::refused,
+         "{}: unk_token '{}' is not in the vocabulary, and the text has {:?}, which needs it",
+         kFile, *missing_unknown_, character);
+  }
+  if (unknown_ < 0) return;
+  if (work.unknown_pending && !fuse_unknown_) work.pending.push_back(unknown_);
+  work.unknown_pending = true;
 }
 
 // Queues the pair of a symbol and its successor, if it can merge.
 void Bpe::queue_pair(int32_t left, Work& work) const {
   const Symbol& symbol = work.symbols[static_cast<size_t>(left)];
   if (symbol.next < 0) return;
-  int32_t rank = rank_of(symbol.id, work.symbols[static_cast<size_t>(symbol.next)].id);
-  if (rank < 0) return;
-  work.heap.push_back(uint64_t{static_cast<uint32_t>(rank)} << 32 | static_cast<uint32_t>(left));
+  const Merge* merge = find_merge(symbol.id, work.symbols[static_cast<size_t>(symbol.next)].id);
+  if (merge == nullptr) return;
+  work.heap.push_back(uint64_t{static_cast<uint32_t>(merge->rank)} << 32 |
+                      static_cast<uint32_t>(left));
   std::push_heap(work.heap.begin(), work.heap.end(), std::greater<>());
 }
 
@@ -234,8 +264,9 @@ void Bpe::merge(std::span<const int32_t> initial, Work& work, std::vector<int32_
     Symbol& left = symbols[static_cast<size_t>(at)];
     if (left.id < 0 || left.next < 0) continue;
     Symbol& right = symbols[static_cast<size_t>(left.next)];
-    if (rank_of(left.id, right.id) != rank) continue;  // one of the two has changed since
-    left.id = merges_[static_cast<size_t>(rank)].merged;
+    const Merge* merge = find_merge(left.id, right.id);
+    if (merge == nullptr || merge->rank != rank) continue;  // one of the two has changed since
+    left.id = merge->merged;
     left.next = right.next;
     right.id = -1;
     if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = at;

@@ -36,13 +36,15 @@ class Bpe {
   struct Work {
     std::string piece;             // its text, while it may be a token as a whole
     bool is_long = false;          // it is none
+    bool begun = false;            // it has a symbol
+    std::string last;              // its last character, where one may be written in its own way
     bool unknown_pending = false;  // the unknown token comes next
     std::vector<int32_t> pending;  // its symbols, from where nothing before can merge with them
     size_t enough = kCutAt;        // symbols, for the next attempt to cut
     std::vector<Symbol> symbols;
     std::vector<uint64_t> heap;  // rank << 32 | index of the left symbol, smallest first
 
-    uint64_t held() const { return piece.size() + pending.size(); }
+    uint64_t held() const { return piece.size() + last.size() + pending.size(); }
   };
 
   // Appends the ids that are certain, in order. Error(refused) for a character that needs an
@@ -50,12 +52,21 @@ class Bpe {
   void encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const;
 
  private:
+  struct Merge {
+    int32_t left;
+    int32_t right;
+    int32_t merged;
+    int32_t rank;
+  };
   explicit Bpe(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
   void load_options(const JsonFields& model);
-  void load_merges(const StringList& merges);
+  void load_merges(const TokenizerFile& file);
   void add_part(std::string_view part, Work& work, std::vector<int32_t>& ids) const;
   void end_piece(Work& work, std::vector<int32_t>& ids) const;
   void split_into_symbols(std::string_view part, Work& work, std::vector<int32_t>& ids) const;
+  void add_characters(std::string_view part, bool last, Work& work,
+                      std::vector<int32_t>& ids) const;
+  void add_unknown(std::string_view symbol, std::string_view character, Work& work) const;
   int32_t character_id(std::string_view character) const;
   void cut(Work& work, std::vector<int32_t>& ids) const;
   void merge(std::span<const int32_t> symbols, Work& work, std::vector<int32_t>& ids) const;
@@ -64,17 +75,15 @@ class Bpe {
   // where one can; now and then true where none can.
   bool may_join(int32_t left, int32_t right) const;
   size_t join_bit(int32_t left, int32_t right) const;
+  std::string_view behind_prefix(int32_t id) const;
   size_t pair_slot(int32_t left, int32_t right) const;
-  int32_t rank_of(int32_t left, int32_t right) const { return slots_[pair_slot(left, right)]; }
+  const Merge* find_merge(int32_t left, int32_t right) const;
 
   Vocabulary vocabulary_;
-  struct Merge {
-    int32_t left;
-    int32_t right;
-    int32_t merged;
-  };
-  std::vector<Merge> merges_;   // by rank
-  std::vector<int32_t> slots_;  // hash table of ranks, open addressing; -1: empty
+  std::vector<Merge> merges_;
+  std::vector<int32_t> slots_;  // hash table of places in merges_, open addressing; -1: empty
+  std::string prefix_;          // of all symbols of a piece but the first
+  std::string suffix_;          // of the last
   std::vector<bool> joins_;     // by a hash of the characters on both sides of a merge
   size_t longest_ = 0;          // token, bytes
 

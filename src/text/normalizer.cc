@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/text/base64.h"
 #include "src/text/component.h"
 #include "src/text/utf8.h"
 
@@ -60,6 +61,24 @@ void load_prepend(const JsonFields& config, Steps& steps) {
   steps.push_back(Prepend{config.string("prepend")});
 }
 
+// A conversion has the table as it is, and wants it used as SentencePiece does.
+void load_precompiled(const JsonFields& config, Steps& steps) {
+  constexpr const char* kMap = "precompiled_charsmap";
+  const Json& map = config.raw(kMap);
+  if (map.is_binary()) {
+    const std::vector<uint8_t>& bytes = map.get_binary();
+    steps.push_back(
+        Exchange{.map = Charsmap::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                                        config.where()),
+                 .longest = true});
+    return;
+  }
+  const std::optional<std::string> bytes = decode_base64(config.string(kMap));
+  if (!bytes) fail(ErrorKind::refused, "{}: {} must be in base64", config.where(), kMap);
+  if (bytes->empty()) return;
+  steps.push_back(Exchange{.map = Charsmap::parse(*bytes, config.where()), .longest = false});
+}
+
 constexpr ComponentType<Steps> kTypes[] = {
     {"Sequence", load_sequence},
     {"NFC", load_form<UnicodeForm::nfc>},
@@ -73,6 +92,7 @@ constexpr ComponentType<Steps> kTypes[] = {
     {"Strip", load_strip},
     {"Replace", load_replace},
     {"Prepend", load_prepend},
+    {"Precompiled", load_precompiled},
 };
 
 void load_any(const Json& config, Steps& steps) {
@@ -121,6 +141,12 @@ size_t trailing_white_space(std::string_view text) {
   while (end > 0 && is_white_space(utf8_char_before(text, end).code_point))
     end -= static_cast<size_t>(utf8_char_before(text, end).bytes);
   return end;
+}
+
+// What an Exchange makes of a cluster of at most 5 bytes, or of one character.
+void exchange_one(const Charsmap& map, std::string_view text, std::string& result) {
+  const Charsmap::Match match = map.shortest(text);
+  result += match.bytes > 0 ? match.by : text;
 }
 
 size_t leading_white_space(std::string_view text) {
@@ -229,6 +255,69 @@ void NormalizerStream::apply(const Replace& replace, Progress& progress, std::st
 
 void NormalizerStream::apply(const Prepend& prepend, Progress& progress, std::string& text, bool) {
   if (!progress.begun && !text.empty()) text.insert(0, prepend.text);
+}
+
+void NormalizerStream::apply(const Exchange& exchange, Progress& progress, std::string& text,
+                             bool last) {
+  std::string result;
+  if (exchange.longest) {
+    exchange_entries(exchange, progress, text, last, result);
+  } else {
+    exchange_clusters(exchange, progress, text, last, result);
+  }
+  text = std::move(result);
+}
+
+void NormalizerStream::exchange_entries(const Exchange& exchange, Progress& progress,
+                                        std::string_view text, bool last,
+                                        std::string& result) const {
+  const std::string all = std::exchange(progress.held, {}).append(text);
+  for (std::string_view rest = all; !rest.empty();) {
+    const Charsmap::Match match = exchange.map.longest(rest);
+    if (match.is_open && !last) {
+      progress.held = rest;
+      return;
+    }
+    const size_t character = static_cast<size_t>(utf8_char_at(rest, 0).bytes);
+    result += match.bytes > 0 ? match.by : rest.substr(0, character);
+    rest.remove_prefix(match.bytes > 0 ? match.bytes : character);
+    check_growth(bytes_, progress.bytes + result.size(), kWhere);
+  }
+}
+
+void NormalizerStream::exchange_clusters(const Exchange& exchange, Progress& progress,
+                                         std::string_view text, bool last,
+                                         std::string& result) const {
+  constexpr size_t kLongest = 5;  // bytes of a cluster that is looked for as a whole
+  std::string& cluster = progress.held;
+  const auto one_by_one = [&](std::string_view characters) {
+    while (!characters.empty()) {
+      const auto bytes = static_cast<size_t>(utf8_char_at(characters, 0).bytes);
+      exchange_one(exchange.map, characters.substr(0, bytes), result);
+      characters.remove_prefix(bytes);
+    }
+  };
+  const auto end_cluster = [&] {
+    if (exchange.map.shortest(cluster).bytes > 0) {
+      exchange_one(exchange.map, cluster, result);
+    } else {
+      one_by_one(cluster);
+    }
+    cluster.clear();
+    progress.is_long = false;
+  };
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = utf8_char_at(text, at);
+    if (progress.graphemes.begins(c.code_point)) end_cluster();
+    cluster += text.substr(at, static_cast<size_t>(c.bytes));
+    at += static_cast<size_t>(c.bytes);
+    progress.is_long = progress.is_long || cluster.size() > kLongest;
+    if (progress.is_long) one_by_one(std::exchange(cluster, {}));
+    check_growth(bytes_, progress.bytes + result.size(), kWhere);
+  }
+  if (!last) return;
+  end_cluster();
+  progress.graphemes = {};
 }
 
 }  // namespace sluice

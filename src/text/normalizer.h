@@ -11,6 +11,8 @@
 
 #include "src/base/json.h"
 #include "src/text/character_maps.h"
+#include "src/text/charsmap.h"
+#include "src/text/graphemes.h"
 #include "src/text/match_stream.h"
 #include "src/text/pattern.h"
 
@@ -39,9 +41,16 @@ struct Prepend {
   std::string text;
 };
 
+// Exchanges what a table of SentencePiece has: the longest entries, as that library does, or, as
+// Hugging Face tokenizers, characters and grapheme clusters of at most 5 bytes.
+struct Exchange {
+  Charsmap map;
+  bool longest;
+};
+
 class Normalizer {
  public:
-  using Step = std::variant<UnicodeForm, MapCharacters, Strip, Replace, Prepend>;
+  using Step = std::variant<UnicodeForm, MapCharacters, Strip, Replace, Prepend, Exchange>;
 
   // `config` is the value of normalizer, null included. Throws Error(refused), which begins
   // "tokenizer.json: ".
@@ -74,12 +83,19 @@ class NormalizerStream {
     bool begun = false;                  // something has come out
     std::optional<MatchStream> matches;  // of a Replace
     uint64_t bytes = 0;                  // that have come out
+    GraphemeBreaks graphemes;            // of an Exchange, which holds the cluster that has begun
+    bool is_long = false;                // that one, whose characters come out one by one
   };
   void apply(UnicodeForm form, Progress& progress, std::string& text, bool last);
   void apply(const MapCharacters& characters, Progress&, std::string& text, bool);
   void apply(const Strip& strip, Progress& progress, std::string& text, bool last);
   void apply(const Replace& replace, Progress& progress, std::string& text, bool last);
   void apply(const Prepend& prepend, Progress& progress, std::string& text, bool);
+  void apply(const Exchange& exchange, Progress& progress, std::string& text, bool last);
+  void exchange_entries(const Exchange& exchange, Progress& progress, std::string_view text,
+                        bool last, std::string& result) const;
+  void exchange_clusters(const Exchange& exchange, Progress& progress, std::string_view text,
+                         bool last, std::string& result) const;
 
   std::vector<Progress> steps_;
   uint64_t bytes_ = 0;  // of the text so far

@@ -19,7 +19,7 @@ void load_any(const Json& config, Steps& steps);
 constexpr std::string_view kWhere = "tokenizer.json: pre_tokenizer";
 
 // GPT-2's, in the words of its encoder.
-constexpr std::string_view kGpt2 =
+constexpr std::string_view kByteLevelWords =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 SplitBehavior load_behavior(const JsonFields& config) {
@@ -54,7 +54,7 @@ void load_split(const JsonFields& config, Steps& steps) {
 void load_byte_level(const JsonFields& config, Steps& steps) {
   if (config.boolean_or("add_prefix_space", true)) steps.push_back(PrefixSpace{});
   if (config.boolean_or("use_regex", true)) {
-    add_split(kGpt2, SplitBehavior::isolated, false, steps);
+    add_split(kByteLevelWords, SplitBehavior::isolated, false, steps);
   }
   steps.push_back(ByteLevelAlphabet{});
 }
@@ -173,17 +173,11 @@ const Pieces& PreTokenizerStream::add(std::string_view text, bool last) {
     next_.text.clear();
     next_.ends.clear();
     Writer out(next_, progress.begun);
-    auto put = [&](std::string_view part, bool end) {
+    pieces_.each([&](std::string_view part, bool end) {
       std::visit([&](const auto& step) { apply(step, progress, part, end, out); }, *progress.step);
       progress.inside = !end && (progress.inside || !part.empty());
       if (end) out.end_piece();
-    };
-    uint32_t begin = 0;
-    for (uint32_t end : pieces_.ends) {
-      put(std::string_view(pieces_.text).substr(begin, end - begin), true);
-      begin = end;
-    }
-    if (begin < pieces_.text.size()) put(std::string_view(pieces_.text).substr(begin), false);
+    });
     progress.bytes += next_.text.size();
     check_growth(bytes_, progress.bytes, kWhere);
     if (last) progress.bytes = 0;

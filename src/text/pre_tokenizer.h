@@ -22,6 +22,18 @@ namespace sluice {
 struct Pieces {
   std::string text;
   std::vector<uint32_t> ends;  // offsets into the text
+
+  // Calls add(part, whether the piece ends with it).
+  template <class Add>
+  void each(Add add) const {
+    const std::string_view all = text;
+    size_t begin = 0;
+    for (uint32_t end : ends) {
+      add(all.substr(begin, end - begin), true);
+      begin = end;
+    }
+    if (begin < all.size()) add(all.substr(begin), false);
+  }
 };
 
 // The treatment of matches of a Split's pattern.

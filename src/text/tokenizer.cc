@@ -32,17 +32,6 @@ Tokenizer::Tokenizer(const TokenizerFile& file)
       post_processor_(PostProcessor::load(component(file, "post_processor"))),
       decoder_(Decoder::load(component(file, "decoder"))) {}
 
-Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
-  std::optional<std::string> json = read_text_file(directory, "tokenizer.json");
-  if (!json) {
-    fail(ErrorKind::refused, "tokenizer.json: not found in {}", directory.string());
-  }
-  TokenizerFile file = parse_tokenizer_file(*json);
-  json.reset();
-  const std::optional<std::string> config = read_text_file(directory, kConfig);
-  return load(file, config ? parse_json(*config, kConfig) : Json::object());
-}
-
 Tokenizer Tokenizer::load(const TokenizerFile& file, const Json& config) {
   Tokenizer tokenizer(file);
   tokenizer.warn_about_holes();

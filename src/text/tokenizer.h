@@ -1,5 +1,6 @@
-// Text to token ids and back, as a checkpoint's tokenizer.json describes it; the ids are those of
-// Hugging Face tokenizers.
+// Text to token ids and back, as a checkpoint's tokenizer.json describes it, or a vocabulary of
+// SentencePiece or tiktoken in its place; the ids are those of Hugging Face tokenizers, and of
+// these libraries.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,12 @@ namespace sluice {
 class Tokenizer {
  public:
   // Reads DIRECTORY/tokenizer.json, and from tokenizer_config.json, if there is one, the names of
-  // the bos and eos tokens. Throws Error(refused), which begins with the file's name.
+  // the bos and eos tokens. Where there is no tokenizer.json: tekken.json, tokenizer.model,
+  // tiktoken.model or *.tiktoken, with what the config says of their special tokens. Throws
+  // Error(refused), which begins with the file's name.
   static Tokenizer load(const std::filesystem::path& directory);
+  // Whether the directory has one of these files.
+  static bool is_in(const std::filesystem::path& directory);
   // Loads a tokenizer from another format; `config` stands for tokenizer_config.json.
   static Tokenizer load(const TokenizerFile& file, const Json& config);
 

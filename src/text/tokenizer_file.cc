@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::string_view kFile = "tokenizer.json";
 constexpr uint64_t kMaxFileBytes = 1 * GiB;
-constexpr int kMaxDepth = 64;
 
 // Takes the vocabulary and the merges out of the stream of parser events.
 class Capture {
@@ -21,12 +20,7 @@ class Capture {
 
   explicit Capture(TokenizerFile& file) : file_(file) {}
 
-  // Called for each event, with the number of containers around it. False: what `value` holds does
-  // not enter the tree.
   bool take(int depth, Event event, Json& value) {
-    if (depth > kMaxDepth) {
-      fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", kFile, kMaxDepth);
-    }
     if (event == Event::key && depth <= 2) {
       (depth == 1 ? section_ : field_) = value.get_ref<const std::string&>();
       if (depth == 1) field_.clear();
@@ -137,14 +131,9 @@ std::optional<std::string> read_text_file(const std::filesystem::path& directory
 TokenizerFile parse_tokenizer_file(const std::string& json) {
   TokenizerFile file;
   Capture capture(file);
-  try {
-    file.config = Json::parse(json, [&](int depth, Capture::Event event, Json& value) {
-      return capture.take(depth, event, value);
-    });
-  } catch (const Json::exception&) {
-    parse_json(json, kFile);  // throws the same again, in words for the user
-    throw;
-  }
+  file.config = parse_large_json(json, kFile, [&](int depth, Capture::Event event, Json& value) {
+    return capture.take(depth, event, value);
+  });
   return file;
 }
 

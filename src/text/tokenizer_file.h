@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/text/string_list.h"
 
@@ -25,10 +26,34 @@ struct TokenizerFile {
   // or an array of pairs [token, score], whose ids are their places
   bool has_scores = false;
   std::vector<double> scores;
+  // By place, where a format has such tokens: they are no text, whatever they are called.
+  std::vector<bool> never_in_text;
+  bool may_be_text(size_t place) const { return never_in_text.empty() || !never_in_text[place]; }
   // model.merges, two strings each, where it is an array of pairs or of "left right"
   bool has_merges = false;
   StringList merges;
+  // A rank of each merge, where it is not its place: of equal ones the leftmost in a text is first.
+  std::vector<int32_t> merge_ranks;
 };
+
+// Parses a file piece by piece: take(depth, event, value) is called for each event of the parser,
+// with the number of containers around it; false: what the value holds does not enter the tree.
+// Throws Error(refused) that begins with `file`.
+template <class Take>
+Json parse_large_json(std::string_view json, std::string_view file, Take take) {
+  constexpr int kMaxDepth = 64;
+  const auto checked = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth)
+      fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", file, kMaxDepth);
+    return take(depth, event, value);
+  };
+  try {
+    return Json::parse(json, checked);
+  } catch (const Json::exception&) {
+    parse_json(json, file);  // throws the same again, in words for the user
+    throw;
+  }
+}
 
 // The text of `directory`/`name`; nullopt when there is none. Errors as io::read_checkpoint_file.
 std::optional<std::string> read_text_file(const std::filesystem::path& directory,

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "src/base/error.h"
+#include "src/base/units.h"
+
 namespace sluice {
 namespace {
 
@@ -10,6 +13,15 @@ uint64_t edge_of(uint32_t parent, char byte) {
 }
 
 }  // namespace
+
+Trie::Trie(const TokenizerFile& file, std::string_view where) : Trie() {
+  constexpr uint64_t kMostBytes = 64 * MiB;  // the trie takes forty times as much
+  if (file.tokens.bytes() > kMostBytes)
+    fail(ErrorKind::refused, "{}: the tokens have more than {} of text", where,
+         format_size(kMostBytes));
+  for (size_t i = 0; i < file.tokens.size(); ++i)
+    if (file.may_be_text(i)) add(file.tokens[i], file.ids[i]);
+}
 
 // Where the edge is, or the empty slot where it would be.
 size_t Trie::slot_of(uint64_t edge) const {

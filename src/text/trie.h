@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/text/tokenizer_file.h"
+
 namespace sluice {
 
 class Trie {
@@ -18,8 +20,9 @@ class Trie {
   };
 
   Trie() : slots_(16) {}
-  // Of two equal tokens the later one counts. An empty one is not kept. At most 2^32 bytes in all.
-  void add(std::string_view token, int32_t id);
+  // Of a vocabulary's tokens that a text may have; of an empty one there is none. Throws
+  // Error(refused) that begins with `where` when they have too much text.
+  Trie(const TokenizerFile& file, std::string_view where);
   // One byte further; false: no token goes on like that.
   bool step(Node& node, char byte) const;
 
@@ -29,6 +32,7 @@ class Trie {
     uint32_t child = 0;
     int32_t token = -1;
   };
+  void add(std::string_view token, int32_t id);
   size_t slot_of(uint64_t edge) const;
   void grow();
 

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "src/base/error.h"
-#include "src/base/units.h"
 #include "src/text/utf8.h"
 
 namespace sluice {
@@ -13,7 +12,6 @@ namespace {
 
 constexpr std::string_view kFile = "tokenizer.json";
 constexpr double kUnknownPenalty = 10;
-constexpr uint64_t kMostBytes = 64 * MiB;  // of all tokens: the trie takes forty times as much
 
 }  // namespace
 
@@ -36,29 +34,21 @@ Unigram Unigram::load(const TokenizerFile& file) {
 }
 
 void Unigram::load_scores(const TokenizerFile& file) {
-  if (file.tokens.bytes() > kMostBytes)
-    fail(ErrorKind::refused, "{}: the tokens have more than {} of text", kFile,
-         format_size(kMostBytes));
+  trie_ = Trie(file, kFile);
   scores_ = file.scores;  // ids are in order
   double lowest = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < scores_.size(); ++i) {
     if (!std::isfinite(scores_[i]))
       fail(ErrorKind::refused, "{}: token '{}' has no finite score", kFile, file.tokens[i]);
+    if (!file.may_be_text(i)) continue;
     lowest = std::min(lowest, scores_[i]);
-    trie_.add(file.tokens[i], file.ids[i]);
     longest_ = std::max(longest_, file.tokens[i].size());
   }
   unknown_score_ = lowest - kUnknownPenalty;
 }
 
 void Unigram::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const {
-  std::string_view text = pieces.text;
-  size_t begin = 0;
-  for (uint32_t end : pieces.ends) {
-    add_part(text.substr(begin, end - begin), true, work, ids);
-    begin = end;
-  }
-  if (begin < text.size()) add_part(text.substr(begin), false, work, ids);
+  pieces.each([&](std::string_view part, bool end) { add_part(part, end, work, ids); });
 }
 
 void Unigram::add_part(std::string_view part, bool last, Work& work,

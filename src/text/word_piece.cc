@@ -3,28 +3,23 @@
 #include <algorithm>
 
 #include "src/base/error.h"
-#include "src/base/units.h"
 
 namespace sluice {
 namespace {
 
 constexpr std::string_view kFile = "tokenizer.json";
-constexpr uint64_t kMostBytes = 64 * MiB;  // of all tokens: the trie takes forty times as much
 
 }  // namespace
 
 WordPiece WordPiece::load(const TokenizerFile& file) {
   if (!file.has_vocabulary)
     fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kFile);
-  if (file.tokens.bytes() > kMostBytes)
-    fail(ErrorKind::refused, "{}: the tokens have more than {} of text", kFile,
-         format_size(kMostBytes));
   WordPiece model(Vocabulary(file.tokens, file.ids, kFile));
   JsonFields fields(file.config.at("model"), "tokenizer.json: model");
   model.unknown_ = fields.string_or("unk_token", "[UNK]");
   if (fields.has("max_input_chars_per_word"))
     model.longest_word_ = fields.integer("max_input_chars_per_word", 0, INT32_MAX);
-  for (size_t i = 0; i < file.tokens.size(); ++i) model.trie_.add(file.tokens[i], file.ids[i]);
+  model.trie_ = Trie(file, kFile);
   model.inside_.emplace();
   for (char byte : fields.string_or("continuing_subword_prefix", "##")) {
     if (model.trie_.step(*model.inside_, byte)) continue;
@@ -35,14 +30,10 @@ WordPiece WordPiece::load(const TokenizerFile& file) {
 }
 
 void WordPiece::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const {
-  std::string_view text = pieces.text;
-  size_t begin = 0;
-  for (uint32_t end : pieces.ends) {
-    add_part(text.substr(begin, end - begin), work);
-    end_word(work, ids);
-    begin = end;
-  }
-  if (begin < text.size()) add_part(text.substr(begin), work);
+  pieces.each([&](std::string_view part, bool end) {
+    add_part(part, work);
+    if (end) end_word(work, ids);
+  });
 }
 
 void WordPiece::add_part(std::string_view part, Work& work) const {

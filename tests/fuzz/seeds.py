@@ -201,6 +201,12 @@ def batches():
             json.dumps(done) + '\n{"custom_id":"']
 
 
+def vocabularies():
+    for number, name in enumerate(("tokenizer.model", "tekken.json", "*.tiktoken")):
+        for blob in files(f"text/**/{name}"):
+            yield bytes([number]) + blob
+
+
 SEEDS = {
     "batch": batches,
     "chat_template": chat_templates,
@@ -236,6 +242,7 @@ SEEDS = {
     + list(files("**/tokenizer.json")),
     "tokenizer_text": texts,
     "utf8": lambda: [bytes([i]) + text for i, text in enumerate(islice(texts(), 200))],
+    "vocabulary": vocabularies,
 }
 
 

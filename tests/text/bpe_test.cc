@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/text/token_stream.h"
 #include "src/text/tokenizer.h"
 #include "tests/support/random.h"
 #include "tests/text/small_tokenizer.h"
@@ -160,6 +161,26 @@ TEST(Bpe, OneLongRunIsNotQuadratic) {
   std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   EXPECT_EQ(ids, Ids(250'000, *tokenizer.id_of("aaaa")));
   EXPECT_LT(seconds.count(), 30);  // far below a second; minutes if it were quadratic
+}
+
+// What tokenizers 0.23.3 makes of texts, with symbols that go on with a word, or end one.
+TEST(Bpe, PrefixesAndSuffixesOfSymbols) {
+  const Json cases =
+      Json::parse(test::read_file(SLUICE_SOURCE_DIR "/tests/data/text/bpe_affixes.json"));
+  ASSERT_EQ(cases.size(), 3u);
+  for (const Json& one : cases) {
+    const Tokenizer tokenizer = load_tokenizer(one.at("tokenizer"));
+    ASSERT_GE(one.at("rows").size(), 100u);
+    for (const Json& row : one.at("rows")) {
+      const auto text = row.at("text").get<std::string>();
+      EXPECT_EQ(tokenizer.encode(text, false), row.at("ids").get<Ids>()) << row;
+      TokenStream stream(tokenizer, false);
+      Ids ids;
+      for (char byte : text) stream.add(std::string_view(&byte, 1), ids);
+      stream.finish({}, ids);
+      EXPECT_EQ(ids, row.at("ids").get<Ids>()) << row;
+    }
+  }
 }
 
 }  // namespace

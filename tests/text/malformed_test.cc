@@ -72,7 +72,6 @@ TEST(MalformedTokenizer, IsRefusedByName) {
       {"/model/merges/0", 5, "must have two parts"},
       {"/model/dropout", kDropout, "dropout"},
       {"/model/continuing_subword_prefix", "##", "continuing_subword_prefix"},
-      {"/model/end_of_word_suffix", "</w>", "end_of_word_suffix"},
       {"/model/fuse_unk", 1, "fuse_unk must be true or false"},
       {"/normalizer", {{"type", "Rot13"}}, "normalizer type Rot13 is not known"},
       {"/normalizer", "NFC", "normalizer: must be a JSON object"},

@@ -6,6 +6,8 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/text/utf8.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -59,6 +61,42 @@ TEST(Normalizer, SequenceAppliesOneAfterTheOther) {
                  {"normalizers", {{{"type", "NFKC"}}, {{"type", "Lowercase"}}}}};
   EXPECT_EQ(normalize(config, "\uFF21"), "a");
   EXPECT_EQ(normalize(nullptr, "A"), "A");
+}
+
+// What tokenizers 0.23.3 makes of texts with a table that SentencePiece has compiled.
+TEST(Normalizer, PrecompiledIsThatOfTokenizers) {
+  const Json golden =
+      Json::parse(test::read_file(SLUICE_SOURCE_DIR "/tests/data/text/normalizers.json"));
+  const Json config{{"type", "Precompiled"},
+                    {"precompiled_charsmap", golden.at("precompiled_charsmap")}};
+  const Normalizer normalizer = Normalizer::load(config);
+  ASSERT_GE(golden.at("rows").size(), 100u);
+  for (const Json& row : golden.at("rows")) {
+    const auto text = row.at("text").get<std::string>();
+    EXPECT_EQ(normalizer.normalize(text), row.at("normalized")) << row;
+    std::string bit_by_bit;
+    NormalizerStream stream(normalizer);
+    for (size_t at = 0; at < text.size();) {
+      const auto bytes = static_cast<size_t>(utf8_char_at(text, at).bytes);
+      std::string bit = text.substr(at, bytes);
+      at += bytes;
+      stream.add(bit, false);
+      bit_by_bit += bit;
+    }
+    std::string rest;
+    stream.add(rest, true);
+    EXPECT_EQ(bit_by_bit + rest, row.at("normalized")) << row;
+  }
+}
+
+TEST(Normalizer, DamagedTablesAreRefusedOrHarmless) {
+  const auto with = [](std::string_view map) {
+    return Json{{"type", "Precompiled"}, {"precompiled_charsmap", map}};
+  };
+  for (std::string_view map : {"*", "AAAA", "AAAAAA==", "/////w==", "BAAAAA=="})
+    EXPECT_THROW(normalize(with(map), "a"), Error) << map;
+  // A unit that leads out of the array, and a leaf that leads out of the texts.
+  EXPECT_EQ(normalize(with("BAAAAP///w8="), "ab"), "ab");
 }
 
 TEST(Normalizer, RefusesToGrowWithoutBound) {

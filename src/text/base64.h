@@ -1,0 +1,13 @@
+// Base64 (RFC 4648, section 4), in which vocabularies write bytes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// nullopt: not in base64. Padding may be missing.
+std::optional<std::string> decode_base64(std::string_view text);
+
+}  // namespace sluice

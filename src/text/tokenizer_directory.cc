@@ -1,0 +1,94 @@
+// Which files of a directory are its tokenizer.
+#include <algorithm>
+#include <array>
+#include <system_error>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/text/conversion.h"
+#include "src/text/sentence_piece.h"
+#include "src/text/tiktoken.h"
+#include "src/text/tokenizer.h"
+#include "src/text/tokenizer_file.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kJson = "tokenizer.json";
+constexpr std::string_view kTekken = "tekken.json";
+constexpr std::string_view kConfig = "tokenizer_config.json";
+
+Json read_object(const fs::path& directory, std::string_view name) {
+  const std::optional<std::string> text = read_text_file(directory, name);
+  Json json = text ? parse_json(*text, name) : Json::object();
+  JsonFields(json, std::string(name));  // refuses what is no object
+  return json;
+}
+
+// tokenizer_config.json, with what was in files of its own before 2024.
+Json read_config(const fs::path& directory) {
+  constexpr const char* kDecoder = "added_tokens_decoder";
+  Json config = read_object(directory, kConfig);
+  const Json special = read_object(directory, "special_tokens_map.json");
+  for (const auto& [key, value] : special.items())
+    if (!config.contains(key) || (value.is_object() && config[key].is_string()))
+      config[key] = value;
+  if (config.contains(kDecoder)) return config;
+  const Json added = read_object(directory, "added_tokens.json");
+  for (const auto& [content, id] : added.items())
+    if (id.is_number_unsigned()) config[kDecoder][id.dump()] = content;
+  return config;
+}
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+// The file that the tokenizer is made from, the first of those that we know.
+std::optional<std::string> find_file(const fs::path& directory) {
+  const std::vector<std::string> names = names_in(directory);
+  for (std::string_view known :
+       {kJson, kTekken, std::string_view("tokenizer.model"), std::string_view("tiktoken.model")})
+    if (std::ranges::binary_search(names, known)) return std::string(known);
+  for (const std::string& name : names)
+    if (name.ends_with(".tiktoken")) return name;
+  return std::nullopt;
+}
+
+TokenizerFile convert(const std::string& name, const std::string& bytes, Json& config) {
+  if (name == kTekken) return read_tekken(bytes, config);
+  if (is_sentence_piece(bytes)) return read_sentence_piece(bytes, name, config);
+  return read_tiktoken(bytes, name, config);
+}
+
+}  // namespace
+
+bool Tokenizer::is_in(const fs::path& directory) { return find_file(directory).has_value(); }
+
+Tokenizer Tokenizer::load(const fs::path& directory) {
+  const std::string name = find_file(directory).value_or(std::string(kJson));
+  std::optional<std::string> bytes = read_text_file(directory, name);
+  if (!bytes) fail(ErrorKind::refused, "{}: not found in {}", name, directory.string());
+  if (name == kJson) {
+    const TokenizerFile file = parse_tokenizer_file(*bytes);
+    bytes.reset();
+    return load(file, read_object(directory, kConfig));
+  }
+  Json config = read_config(directory);
+  const TokenizerFile file = convert(name, *bytes, config);
+  bytes.reset();
+  try {
+    return load(file, config);
+  } catch (const Error& e) {  // speaks of a tokenizer.json that nobody has
+    fail(e.kind(), "{}: as a tokenizer.json: {}", name, e.what());
+  }
+}
+
+}  // namespace sluice
