@@ -14,6 +14,7 @@ from batch_requests_test import BatchRequestsTest  # run by their names, as the 
 from batch_test import BatchTest
 from budget_test import BudgetTest
 from chat_test import ChatGoldensTest, ConversationTest, RenderTest
+from context_test import ContextTest
 from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
