@@ -2,23 +2,23 @@
 // in the place of the gated MLP, whose values are tensors of each layer.
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 131072,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 14336,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .max_position_embeddings = 65536,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 12000000,
-                                  .hidden_act = "xielu"};
+constexpr LayoutDefaults kDefaults{.vocab_size = 131072,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 14336,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .max_position_embeddings = 65536,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 12000000,
+                                   .hidden_act = "xielu"};
 
 DecoderSpec parse_apertus(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kDefaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
   AttentionSpec& attention = mixer.attention;

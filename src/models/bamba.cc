@@ -5,26 +5,26 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 #include "src/models/mamba2.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 128000,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 14336,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .num_key_value_heads = 8,
-                                  .max_position_embeddings = 262144,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 10000,
-                                  .part_key = "partial_rotary_factor",
-                                  .part = 0.5};
+constexpr LayoutDefaults kDefaults{.vocab_size = 128000,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 14336,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 8,
+                                   .max_position_embeddings = 262144,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 10000,
+                                   .part_key = "partial_rotary_factor",
+                                   .part = 0.5};
 
 DecoderSpec parse_bamba(const JsonFields& c) {
-  DecoderSpec spec = llama_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDefaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);

@@ -4,34 +4,34 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kCohere{.vocab_size = 256000,
-                                .hidden_size = 8192,
-                                .intermediate_size = 22528,
-                                .num_hidden_layers = 40,
-                                .num_attention_heads = 64,
-                                .max_position_embeddings = 8192,
-                                .rms_norm_eps = 1e-5,
-                                .rope_theta = 500000,
-                                .tie_word_embeddings = true,
-                                .eps_key = "layer_norm_eps",
-                                .norm = NormKind::layer};
-constexpr LlamaDefaults kCohere2 = [] {
-  LlamaDefaults defaults = kCohere;
+constexpr LayoutDefaults kCohere{.vocab_size = 256000,
+                                 .hidden_size = 8192,
+                                 .intermediate_size = 22528,
+                                 .num_hidden_layers = 40,
+                                 .num_attention_heads = 64,
+                                 .max_position_embeddings = 8192,
+                                 .rms_norm_eps = 1e-5,
+                                 .rope_theta = 500000,
+                                 .tie_word_embeddings = true,
+                                 .eps_key = "layer_norm_eps",
+                                 .norm = NormKind::layer};
+constexpr LayoutDefaults kCohere2 = [] {
+  LayoutDefaults defaults = kCohere;
   defaults.rope_theta = 10000;
   return defaults;
 }();
 
-DecoderSpec cohere_layout(const JsonFields& config, const LlamaDefaults& defaults) {
+DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaults) {
   if (read_boolean(config, "use_qk_norm", false)) {
     fail(ErrorKind::refused, "{}: use_qk_norm is true: a norm for each head is not supported",
          config.where());
   }
-  DecoderSpec spec = llama_layout(config, defaults);
+  DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);

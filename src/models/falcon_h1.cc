@@ -5,21 +5,21 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 #include "src/models/mamba2.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 128000,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 14336,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .num_key_value_heads = 8,
-                                  .max_position_embeddings = 8192,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 10000};
+constexpr LayoutDefaults kDefaults{.vocab_size = 128000,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 14336,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 8,
+                                   .max_position_embeddings = 8192,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 10000};
 constexpr Mamba2Keys kKeys{
     .inner = "mamba_d_ssm", .absent_inner = 1024, .output_bias = "projectors_bias"};
 
@@ -42,7 +42,7 @@ StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, const D
 }
 
 DecoderSpec parse_falcon_h1(const JsonFields& c) {
-  DecoderSpec spec = llama_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDefaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch mamba{.input = BranchInput::layer_input, .norm = {}};
   mamba.state = mamba_mixer(c, layer.name + ".mamba", spec);

@@ -7,25 +7,25 @@
 
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kGemma{.vocab_size = 256000,
-                               .hidden_size = 3072,
-                               .intermediate_size = 24576,
-                               .num_hidden_layers = 28,
-                               .num_attention_heads = 16,
-                               .num_key_value_heads = 16,
-                               .head_dim = 256,
-                               .max_position_embeddings = 8192,
-                               .rms_norm_eps = 1e-6,
-                               .rope_theta = 10000,
-                               .hidden_act = "gelu_pytorch_tanh",
-                               .tie_word_embeddings = true};
-constexpr LlamaDefaults kGemma2 = [] {
-  LlamaDefaults defaults = kGemma;
+constexpr LayoutDefaults kGemma{.vocab_size = 256000,
+                                .hidden_size = 3072,
+                                .intermediate_size = 24576,
+                                .num_hidden_layers = 28,
+                                .num_attention_heads = 16,
+                                .num_key_value_heads = 16,
+                                .head_dim = 256,
+                                .max_position_embeddings = 8192,
+                                .rms_norm_eps = 1e-6,
+                                .rope_theta = 10000,
+                                .hidden_act = "gelu_pytorch_tanh",
+                                .tie_word_embeddings = true};
+constexpr LayoutDefaults kGemma2 = [] {
+  LayoutDefaults defaults = kGemma;
   defaults.hidden_size = 2304;
   defaults.intermediate_size = 9216;
   defaults.num_hidden_layers = 26;
@@ -34,8 +34,8 @@ constexpr LlamaDefaults kGemma2 = [] {
   defaults.activation_key = "hidden_activation";
   return defaults;
 }();
-constexpr LlamaDefaults kGemma3 = [] {
-  LlamaDefaults defaults = kGemma2;
+constexpr LayoutDefaults kGemma3 = [] {
+  LayoutDefaults defaults = kGemma2;
   defaults.vocab_size = 262208;
   defaults.max_position_embeddings = 131072;
   defaults.rope_theta = 1000000;
@@ -44,8 +44,8 @@ constexpr LlamaDefaults kGemma3 = [] {
 }();
 constexpr int64_t kWindow = 4096;
 
-DecoderSpec gemma_layout(const JsonFields& config, const LlamaDefaults& defaults) {
-  DecoderSpec spec = llama_layout(config, defaults);
+DecoderSpec gemma_layout(const JsonFields& config, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 1; });
@@ -62,7 +62,7 @@ DecoderSpec parse_gemma(const JsonFields& config) {
 }
 
 // What the second and the third have in common.
-DecoderSpec gemma2_layout(const JsonFields& config, const LlamaDefaults& defaults, double cap,
+DecoderSpec gemma2_layout(const JsonFields& config, const LayoutDefaults& defaults, double cap,
                           double logit_cap) {
   DecoderSpec spec = gemma_layout(config, defaults);
   LayerSpec& layer = spec.kinds.front();
@@ -93,6 +93,11 @@ DecoderSpec parse_gemma3(const JsonFields& config) {
   attention.q_norm = attention.k_norm = spec.norm;
   attention.q_norm.name = attention.name + ".q_norm";
   attention.k_norm.name = attention.name + ".k_norm";
+  // max_position_embeddings is what the scaling has made of the positions before it.
+  RopeConfig& full = spec.ropes.front();
+  if (full.kind == RopeKind::linear)
+    full.max_positions =
+        static_cast<int64_t>(static_cast<double>(full.max_positions) / full.factor);
   spec.ropes.push_back(parse_rope(config, {.head_dim = attention.head_dim,
                                            .max_positions = spec.max_positions,
                                            .theta_key = "rope_local_base_freq",

@@ -7,25 +7,25 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 262144,
-                                  .hidden_size = 2304,
-                                  .intermediate_size = 9216,
-                                  .num_hidden_layers = 30,
-                                  .num_attention_heads = 8,
-                                  .num_key_value_heads = 4,
-                                  .head_dim = 256,
-                                  .max_position_embeddings = 131072,
-                                  .rms_norm_eps = 1e-6,
-                                  .rope_theta = 10000,
-                                  .hidden_act = "gelu_pytorch_tanh",
-                                  .tie_word_embeddings = true,
-                                  .rope_layers = "sliding_attention",
-                                  .activation_key = "hidden_activation"};
+constexpr LayoutDefaults kDefaults{.vocab_size = 262144,
+                                   .hidden_size = 2304,
+                                   .intermediate_size = 9216,
+                                   .num_hidden_layers = 30,
+                                   .num_attention_heads = 8,
+                                   .num_key_value_heads = 4,
+                                   .head_dim = 256,
+                                   .max_position_embeddings = 131072,
+                                   .rms_norm_eps = 1e-6,
+                                   .rope_theta = 10000,
+                                   .hidden_act = "gelu_pytorch_tanh",
+                                   .tie_word_embeddings = true,
+                                   .rope_layers = "sliding_attention",
+                                   .activation_key = "hidden_activation"};
 
 // Layers with a window, and without, have their angles.
 enum : size_t { kWindowRope, kFullRope };
@@ -161,7 +161,7 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
 
 DecoderSpec parse_gemma4(const JsonFields& c) {
   refuse_others(c);
-  DecoderSpec spec = llama_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDefaults);
   LayerSpec layer = common_layer(c, spec);
   layer.mixers.front().attention.angles = kWindowRope;
   add_layer_inputs(c, spec, layer);

@@ -3,27 +3,27 @@
 // block computes has a norm, too.
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
 // Of both classes.
-constexpr LlamaDefaults kDefaults{.vocab_size = 151552,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 13696,
-                                  .num_hidden_layers = 40,
-                                  .num_attention_heads = 32,
-                                  .num_key_value_heads = 2,
-                                  .head_dim = 128,
-                                  .max_position_embeddings = 131072,
-                                  .rms_norm_eps = 1.5625e-7,
-                                  .rope_theta = 10000,
-                                  .part_key = "partial_rotary_factor",
-                                  .part = 0.5};
+constexpr LayoutDefaults kDefaults{.vocab_size = 151552,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 13696,
+                                   .num_hidden_layers = 40,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 2,
+                                   .head_dim = 128,
+                                   .max_position_embeddings = 131072,
+                                   .rms_norm_eps = 1.5625e-7,
+                                   .rope_theta = 10000,
+                                   .part_key = "partial_rotary_factor",
+                                   .part = 0.5};
 
 DecoderSpec parse_glm(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = read_boolean(config, "attention_bias", true);

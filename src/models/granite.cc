@@ -5,24 +5,24 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 #include "src/models/mamba2.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 11008,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .max_position_embeddings = 2048,
-                                  .rms_norm_eps = 1e-6,
-                                  .rope_theta = 10000};
+constexpr LayoutDefaults kDefaults{.vocab_size = 32000,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 11008,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .max_position_embeddings = 2048,
+                                   .rms_norm_eps = 1e-6,
+                                   .rope_theta = 10000};
 
 // What both have.
 DecoderSpec parse_common(const JsonFields& c) {
-  DecoderSpec spec = llama_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDefaults);
   MixerBranch& mixer = spec.kinds.front().mixers.front();
   AttentionSpec& attention = mixer.attention;
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);

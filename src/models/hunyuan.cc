@@ -5,19 +5,19 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 290943,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 11008,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .max_position_embeddings = 2048,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 10000};
+constexpr LayoutDefaults kDefaults{.vocab_size = 290943,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 11008,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .max_position_embeddings = 2048,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 10000};
 
 // Checkpoints call it dynamic; the length of a sequence changes nothing.
 void stretch(RopeConfig& rope, double alpha, const std::string& where) {
@@ -31,7 +31,7 @@ void stretch(RopeConfig& rope, double alpha, const std::string& where) {
 }
 
 DecoderSpec parse_hunyuan(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".query_layernorm", spec.norm.params};

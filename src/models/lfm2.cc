@@ -5,22 +5,22 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 65536,
-                                  .hidden_size = 2560,
-                                  .intermediate_size = 12288,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .num_key_value_heads = 8,
-                                  .max_position_embeddings = 128000,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 1000000,
-                                  .tie_word_embeddings = true,
-                                  .eps_key = "norm_eps"};
+constexpr LayoutDefaults kDefaults{.vocab_size = 65536,
+                                   .hidden_size = 2560,
+                                   .intermediate_size = 12288,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 8,
+                                   .max_position_embeddings = 128000,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 1000000,
+                                   .tie_word_embeddings = true,
+                                   .eps_key = "norm_eps"};
 
 // Two thirds of what config.json says, times a factor, in whole units.
 int64_t mlp_width(const JsonFields& c, int64_t width) {
@@ -68,7 +68,7 @@ std::vector<size_t> layer_kinds(const JsonFields& c, int64_t layers) {
 }
 
 DecoderSpec parse_lfm2(const JsonFields& c) {
-  DecoderSpec spec = llama_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDefaults);
   spec.tie_word_embeddings = read_boolean(c, "tie_embedding", spec.tie_word_embeddings);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();

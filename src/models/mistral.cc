@@ -3,24 +3,24 @@
 // queries grow with their position.
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
 // Of both classes.
-constexpr LlamaDefaults kDefaults{.vocab_size = 32000,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 14336,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .num_key_value_heads = 8,
-                                  .max_position_embeddings = 131072,
-                                  .rms_norm_eps = 1e-6,
-                                  .rope_theta = 10000};
+constexpr LayoutDefaults kDefaults{.vocab_size = 32000,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 14336,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 8,
+                                   .max_position_embeddings = 131072,
+                                   .rms_norm_eps = 1e-6,
+                                   .rope_theta = 10000};
 constexpr int64_t kWindow = 4096;
-constexpr LlamaDefaults kMinistral3 = [] {
-  LlamaDefaults defaults = kDefaults;
+constexpr LayoutDefaults kMinistral3 = [] {
+  LayoutDefaults defaults = kDefaults;
   defaults.vocab_size = 131072;
   defaults.num_hidden_layers = 34;
   defaults.head_dim = 128;
@@ -31,7 +31,7 @@ constexpr LlamaDefaults kMinistral3 = [] {
 }();
 
 DecoderSpec parse_mistral(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kDefaults);
   use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers)));
   return spec;
 }
@@ -47,7 +47,7 @@ RopeConfig ministral3_rope(const JsonFields& config, const RopeConfig& rope) {
 }
 
 DecoderSpec parse_ministral3(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kMinistral3);
+  DecoderSpec spec = common_layout(config, kMinistral3);
   use_windows(spec, read_windows(config, std::nullopt, std::ssize(spec.layers)));
   RopeConfig rope = ministral3_rope(config, spec.ropes.front());
   spec.ropes = {rope, rope};

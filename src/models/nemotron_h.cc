@@ -3,25 +3,25 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 #include "src/models/mamba2.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 131072,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 21504,
-                                  .num_hidden_layers = 1,
-                                  .num_attention_heads = 32,
-                                  .num_key_value_heads = 8,
-                                  .head_dim = 128,
-                                  .max_position_embeddings = 4096,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 10000,
-                                  .hidden_act = "relu2",
-                                  .eps_key = "layer_norm_epsilon",
-                                  .activation_key = "mlp_hidden_act"};
+constexpr LayoutDefaults kDefaults{.vocab_size = 131072,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 21504,
+                                   .num_hidden_layers = 1,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 8,
+                                   .head_dim = 128,
+                                   .max_position_embeddings = 4096,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 10000,
+                                   .hidden_act = "relu2",
+                                   .eps_key = "layer_norm_epsilon",
+                                   .activation_key = "mlp_hidden_act"};
 constexpr Mamba2Keys kKeys{.heads = "mamba_num_heads",
                            .head_dim = "mamba_head_dim",
                            .absent_head_dim = 64,
@@ -63,7 +63,7 @@ std::vector<size_t> layer_kinds(const JsonFields& c) {
 }
 
 DecoderSpec parse_nemotron_h(const JsonFields& c) {
-  DecoderSpec spec = llama_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDefaults);
   spec.ropes.clear();
   spec.embedding = "backbone.embeddings";
   spec.norm.name = "backbone.norm_f";

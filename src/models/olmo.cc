@@ -3,29 +3,29 @@
 // has windows, whose layers rotate without a scaling.
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
 // Of both classes.
-constexpr LlamaDefaults kDefaults{.vocab_size = 50304,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 11008,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .max_position_embeddings = 2048,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 10000};
-constexpr LlamaDefaults kOlmo3 = [] {
-  LlamaDefaults defaults = kDefaults;
+constexpr LayoutDefaults kDefaults{.vocab_size = 50304,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 11008,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .max_position_embeddings = 2048,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 10000};
+constexpr LayoutDefaults kOlmo3 = [] {
+  LayoutDefaults defaults = kDefaults;
   defaults.rope_theta = 500000;
   defaults.rope_layers = "full_attention";
   return defaults;
 }();
 
-DecoderSpec olmo_layout(const JsonFields& config, const LlamaDefaults& defaults) {
-  DecoderSpec spec = llama_layout(config, defaults);
+DecoderSpec olmo_layout(const JsonFields& config, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(config, defaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);

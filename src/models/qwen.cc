@@ -5,22 +5,22 @@
 
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kQwen2{.vocab_size = 151936,
-                               .hidden_size = 4096,
-                               .intermediate_size = 22016,
-                               .num_hidden_layers = 32,
-                               .num_attention_heads = 32,
-                               .num_key_value_heads = 32,
-                               .max_position_embeddings = 32768,
-                               .rms_norm_eps = 1e-6,
-                               .rope_theta = 10000};
-constexpr LlamaDefaults kQwen3 = [] {
-  LlamaDefaults defaults = kQwen2;
+constexpr LayoutDefaults kQwen2{.vocab_size = 151936,
+                                .hidden_size = 4096,
+                                .intermediate_size = 22016,
+                                .num_hidden_layers = 32,
+                                .num_attention_heads = 32,
+                                .num_key_value_heads = 32,
+                                .max_position_embeddings = 32768,
+                                .rms_norm_eps = 1e-6,
+                                .rope_theta = 10000};
+constexpr LayoutDefaults kQwen3 = [] {
+  LayoutDefaults defaults = kQwen2;
   defaults.head_dim = 128;
   return defaults;
 }();
@@ -37,14 +37,14 @@ std::vector<int64_t> windows(const JsonFields& config, int64_t layers) {
 }
 
 DecoderSpec parse_qwen2(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kQwen2);
+  DecoderSpec spec = common_layout(config, kQwen2);
   spec.kinds.front().mixers.front().attention.qkv.bias = true;
   use_windows(spec, windows(config, std::ssize(spec.layers)));
   return spec;
 }
 
 DecoderSpec parse_qwen3(const JsonFields& config) {
-  DecoderSpec spec = llama_layout(config, kQwen3);
+  DecoderSpec spec = common_layout(config, kQwen3);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};

@@ -4,23 +4,23 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 248320,
-                                  .hidden_size = 4096,
-                                  .intermediate_size = 12288,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 16,
-                                  .num_key_value_heads = 4,
-                                  .head_dim = 256,
-                                  .max_position_embeddings = 32768,
-                                  .rms_norm_eps = 1e-6,
-                                  .rope_theta = 10000,
-                                  .part_key = "partial_rotary_factor",
-                                  .part = 0.25};
+constexpr LayoutDefaults kDefaults{.vocab_size = 248320,
+                                   .hidden_size = 4096,
+                                   .intermediate_size = 12288,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 16,
+                                   .num_key_value_heads = 4,
+                                   .head_dim = 256,
+                                   .max_position_embeddings = 32768,
+                                   .rms_norm_eps = 1e-6,
+                                   .rope_theta = 10000,
+                                   .part_key = "partial_rotary_factor",
+                                   .part = 0.25};
 
 // q_proj has the rows of each head's queries, then those of its gate.
 void add_gate(const JsonFields& c, AttentionSpec& attention) {
@@ -83,7 +83,7 @@ std::vector<size_t> layer_kinds(const JsonFields& c, int64_t layers) {
 }
 
 DecoderSpec parse_qwen3_5(const JsonFields& c) {
-  DecoderSpec spec = llama_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDefaults);
   LayerSpec& layer = spec.kinds.front();
   if (layer.mlps.front().mlp.activation != Activation::silu)
     fail(ErrorKind::refused, "{}: hidden_act must be silu", c.where());

@@ -3,32 +3,32 @@
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
-#include "src/models/llama.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
 
-constexpr LlamaDefaults kDefaults{.vocab_size = 50304,
-                                  .hidden_size = 2560,
-                                  .intermediate_size = 6912,
-                                  .num_hidden_layers = 32,
-                                  .num_attention_heads = 32,
-                                  .num_key_value_heads = 32,
-                                  .max_position_embeddings = 4096,
-                                  .rms_norm_eps = 1e-5,
-                                  .rope_theta = 10000,
-                                  .part_key = "partial_rotary_factor",
-                                  .part = 0.25,
-                                  .eps_key = "layer_norm_eps",
-                                  .norm = NormKind::layer,
-                                  .norm_bias = true};
+constexpr LayoutDefaults kDefaults{.vocab_size = 50304,
+                                   .hidden_size = 2560,
+                                   .intermediate_size = 6912,
+                                   .num_hidden_layers = 32,
+                                   .num_attention_heads = 32,
+                                   .num_key_value_heads = 32,
+                                   .max_position_embeddings = 4096,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 10000,
+                                   .part_key = "partial_rotary_factor",
+                                   .part = 0.25,
+                                   .eps_key = "layer_norm_eps",
+                                   .norm = NormKind::layer,
+                                   .norm_bias = true};
 
 DecoderSpec parse_stablelm(const JsonFields& config) {
   if (read_boolean(config, "qk_layernorm", false)) {
     fail(ErrorKind::refused, "{}: qk_layernorm is true: a norm for each head is not supported",
          config.where());
   }
-  DecoderSpec spec = llama_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kDefaults);
   LayerSpec& layer = spec.kinds.front();
   layer.mixers.front().attention.qkv.bias = read_boolean(config, "use_qkv_bias", false);
   if (read_boolean(config, "use_parallel_residual", false)) {

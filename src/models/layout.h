@@ -1,4 +1,4 @@
-// Llama's layout, which many families share: its config.json's keys and its tensors' names.
+// The layout that most families share, Llama's: its config.json's keys and its tensors' names.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace sluice {
 
 // Defaults of a family's config class in transformers, for keys absent from config.json.
-struct LlamaDefaults {
+struct LayoutDefaults {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -38,7 +38,7 @@ struct LlamaDefaults {
 };
 
 // One kind of layer: full attention with rope, a gated MLP, no biases.
-DecoderSpec llama_layout(const JsonFields& config, const LlamaDefaults& defaults);
+DecoderSpec common_layout(const JsonFields& config, const LayoutDefaults& defaults);
 
 // Makes the parts views of one fused tensor, begun at these outputs.
 void fuse(LinearSpec& linear, const std::string& name,
