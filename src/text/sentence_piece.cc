@@ -188,7 +188,7 @@ void Conversion::make_unigram() {
     if (piece.type != PieceType::normal) continue;
     best = std::exchange(first, false) ? piece.score : std::max(best, piece.score);
   }
-  file_.has_scores = true;
+  file_.has_scores = file_.single_precision = true;
   for (const Piece& piece : proto_.pieces) {
     if (piece.type == PieceType::unknown) model["unk_id"] = file_.scores.size();
     // Those that are defined by the user win over all others.

@@ -26,6 +26,8 @@ struct TokenizerFile {
   // or an array of pairs [token, score], whose ids are their places
   bool has_scores = false;
   std::vector<double> scores;
+  bool single_precision =
+      false;  // sums of scores are rounded to float32, as SentencePiece has them
   // By place, where a format has such tokens: they are no text, whatever they are called.
   std::vector<bool> never_in_text;
   bool may_be_text(size_t place) const { return never_in_text.empty() || !never_in_text[place]; }

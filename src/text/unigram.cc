@@ -44,7 +44,12 @@ void Unigram::load_scores(const TokenizerFile& file) {
     lowest = std::min(lowest, scores_[i]);
     longest_ = std::max(longest_, file.tokens[i].size());
   }
-  unknown_score_ = lowest - kUnknownPenalty;
+  single_precision_ = file.single_precision;
+  unknown_score_ = sum(lowest, -kUnknownPenalty);
+}
+
+double Unigram::sum(double a, double b) const {
+  return single_precision_ ? double{static_cast<float>(a + b)} : a + b;
 }
 
 void Unigram::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const {
@@ -88,13 +93,13 @@ bool Unigram::extend(Work& work, bool last) const {
   while (end < text.size() && !node.is_leaf && trie_.step(node, text[end])) {
     ++end;
     if (node.token == kNone) continue;
-    reach(end, here.score + scores_[static_cast<size_t>(node.token)], node.token);
+    reach(end, sum(here.score, scores_[static_cast<size_t>(node.token)]), node.token);
     is_token = is_token || end == character;
   }
   // What has been reached stays right, and is reached again.
   if (end == text.size() && !node.is_leaf && !last) return false;
   if (!is_token) {
-    const double score = here.score + unknown_score_;
+    const double score = sum(here.score, unknown_score_);
     const Place& place = work.places[character];
     if (unknown_ == kNone && (place.from == kNone || score > place.score)) {
       fail(ErrorKind::refused, "{}: model.unk_id is missing, and the text has {:?}, which needs it",

@@ -58,6 +58,7 @@ class Unigram {
   void add_part(std::string_view part, bool last, Work& work, std::vector<int32_t>& ids) const;
   void advance(Work& work, bool last) const;
   bool extend(Work& work, bool last) const;
+  double sum(double a, double b) const;
   size_t decided(const Work& work) const;
   void take(size_t end, Work& work, std::vector<int32_t>& ids) const;
   void add_unknown(std::string_view text, Work& work) const;
@@ -71,6 +72,7 @@ class Unigram {
   size_t longest_ = 0;                      // token, bytes
   std::array<int32_t, 256> byte_tokens_{};  // "<0x00>" ...; all kNone unless byte_fallback
   bool byte_fallback_ = false;
+  bool single_precision_ = false;
 };
 
 }  // namespace sluice

@@ -40,7 +40,8 @@ class ContextTest(Case):
         requests.write_text("".join(json.dumps(line) + "\n" for line in lines))
         result = sluice("batch", TABLE, "-i", requests, "-o", self.path / "out.jsonl")
         self.assertEqual(result.returncode, 0, result.stderr)
-        answers = {a["custom_id"]: a["response"] for a in map(json.loads, (self.path / "out.jsonl").open())}
+        lines = (self.path / "out.jsonl").read_text().splitlines()
+        answers = {answer["custom_id"]: answer["response"] for answer in map(json.loads, lines)}
         self.assertEqual(answers["fits"]["status_code"], 200)
         self.assertEqual(answers["fits"]["body"]["usage"]["completion_tokens"], 2)
         self.assertEqual(answers["long"]["status_code"], 400)
