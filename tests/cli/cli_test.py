@@ -26,6 +26,7 @@ from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
 from system_test import HelpTest, LimitsTest, MessagesTest, SchedulerTest, SignalTest
+from vocabulary_test import VocabularyTest
 
 
 class RunTest(Case):

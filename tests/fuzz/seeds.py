@@ -5,6 +5,7 @@ Good files and bad ones of tests/data, tools/demo-model and, where they are ther
 fixtures; what is in seeds/TARGET/ and regressions/TARGET/ beside this file; and small texts.
 """
 
+import base64
 import json
 import os
 import pathlib
@@ -205,6 +206,11 @@ def vocabularies():
     for number, name in enumerate(("tokenizer.model", "tekken.json", "*.tiktoken")):
         for blob in files(f"text/**/{name}"):
             yield bytes([number]) + blob
+    tokens = [{"rank": b, "token_bytes": base64.b64encode(bytes([b])).decode()} for b in range(256)]
+    yield b"\1" + json.dumps({
+        "config": {"pattern": r"\w+|\s+", "default_vocab_size": 260, "default_num_special_tokens": 4},
+        "special_tokens": [{"rank": i, "token_str": name} for i, name in enumerate(("<unk>", "<s>", "</s>"))],
+        "vocab": tokens}, separators=(",", ":")).encode()
 
 
 SEEDS = {

@@ -26,7 +26,8 @@ TEXTS = [json.loads(line)["text"] for line in (HERE / "llama2_spm/strings.jsonl"
 ODD = ["", " ", "  ", " a", "a ", "  a  b  ", "\n", " \n ", "\u2581", "\u2581a", "a\u2581b", "a\tb", "<s>", "a</s> b", "<unk>",
        "<0x41>", "<0x41><0x42>", "aaaaaaaaaaaa", "tatatatata", "\u00e9\u0301", "e\u0301", "\ufb01ne", "\uff21\uff22", "x\u2126\u0301y",
        "\u304b\u3099\u304b", "\U0001f600\u200d\U0001f600", "\u0600a", "\r\n\r", "\u0915\u094d\u0937", "\u1112\u1161\u11ab",
-       "call <tool> now", "<tool>", " <tool>  <tool>x", "<too", "1234567", "\u00a9\u200d", "a\u0308b", "\u00bd", "\u2122\u0301"]
+       "call <tool> now", "<tool>", " <tool>  <tool>x", "<too", "1234567", "\u00a9\u200d", "a\u0308b", "\u00bd", "\u2122\u0301", "1" * 300, "word" * 60,
+       "the " * 90, "the" * 90]
 RULES = {"\ufb01": "fi", "\uff21": "A", "\uff22": "B", "\u2126": "\u03a9", "e\u0301": "\u00e9", "\u304b\u3099": "\u304c",
          "\t": " ", "\u00bd": "1\u20442", "\u200b": "", "\u2122": "TM", "\u00a9": "(c)", "\u0600": "", "\u1112\u1161\u11ab": "\ud55c",
          "a\u0308": "\u00e4", "\r": " "}
