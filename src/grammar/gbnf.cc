@@ -1,5 +1,7 @@
 #include "src/grammar/gbnf.h"
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <map>
 #include <string>

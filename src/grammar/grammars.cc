@@ -55,21 +55,24 @@ std::shared_ptr<const Grammar> compile(const GrammarSource& source, const std::s
 
 std::shared_ptr<const TokenGrammar> Grammars::find(const GrammarSource& source,
                                                    const std::string& where) {
+  if (auto known = find_kept(source)) return known;
+  std::shared_ptr<const Grammar> grammar = compile(source, where);  // others need not wait
   std::lock_guard lock(mutex_);
-  auto known = std::ranges::find(kept_, source, &Kept::source);
-  if (known != kept_.end()) {
-    kept_.splice(kept_.begin(), kept_, known);
-    return known->grammar;
-  }
-  std::shared_ptr<const Grammar> grammar = compile(source, where);
   if (!tokens_) tokens_ = std::make_shared<const TokenTable>(tokenizer_, vocab_size_);
   auto made = std::make_shared<const TokenGrammar>(TokenGrammar{std::move(grammar), tokens_});
   const uint64_t bytes = made->grammar->bytes() + source.text.size() + sizeof(Kept);
   kept_.push_front({source, made, bytes});
   kept_bytes_ += bytes;
-  for (; kept_bytes_ > kKeptBytes && kept_.size() > 1; kept_.pop_back())
-    kept_bytes_ -= kept_.back().bytes;
+  for (; kept_bytes_ > kKeptBytes; kept_.pop_back()) kept_bytes_ -= kept_.back().bytes;
   return made;
+}
+
+std::shared_ptr<const TokenGrammar> Grammars::find_kept(const GrammarSource& source) {
+  std::lock_guard lock(mutex_);
+  auto known = std::ranges::find(kept_, source, &Kept::source);
+  if (known == kept_.end()) return nullptr;
+  kept_.splice(kept_.begin(), kept_, known);
+  return kept_.front().grammar;
 }
 
 }  // namespace sluice::grammar

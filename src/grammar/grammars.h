@@ -49,7 +49,7 @@ class Grammars {
   std::shared_ptr<const TokenGrammar> find(const GrammarSource& source, const std::string& where);
 
   // Of memory for the grammars that are kept, beside the table of tokens.
-  static constexpr uint64_t kKeptBytes = uint64_t{8} << 20;
+  static constexpr uint64_t kKeptBytes = uint64_t{4} << 20;
 
  private:
   struct Kept {
@@ -57,6 +57,8 @@ class Grammars {
     std::shared_ptr<const TokenGrammar> grammar;
     uint64_t bytes = 0;
   };
+
+  std::shared_ptr<const TokenGrammar> find_kept(const GrammarSource& source);
 
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;

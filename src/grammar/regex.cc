@@ -1,5 +1,7 @@
 #include "src/grammar/regex.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>

@@ -1,9 +1,12 @@
 // What the keywords of JSON schemas mean here, and schemas put together from parts.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "src/grammar/json_text.h"
 

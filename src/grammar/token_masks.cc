@@ -10,8 +10,8 @@ namespace sluice::grammar {
 namespace {
 
 constexpr size_t kMasks = 256;                // that are kept
-constexpr uint64_t kStates = 4 * MiB;         // of what walks have been through
-constexpr uint64_t kOfKeys = 4 * MiB;         // states that masks are kept for
+constexpr uint64_t kStates = 2 * MiB;         // of what walks have been through
+constexpr uint64_t kOfKeys = 2 * MiB;         // states that masks are kept for
 constexpr uint64_t kMostFrames = 20'000'000;  // of a walk
 // In Known::next.
 constexpr uint32_t kUnknown = UINT32_MAX;

@@ -211,6 +211,30 @@ TEST(EngineGrammar, TokensThatEndAreAllowedWhereTheTextMayEnd) {
   EXPECT_EQ(logits[static_cast<size_t>(a)], -std::numeric_limits<float>::infinity());
 }
 
+TEST(EngineGrammar, WhatItTakesIsPlannedAndCounted) {
+  SessionOptions options;
+  options.model = test::source_dir() / "tools/demo-model";
+  options.threads = 1;
+  Session session(options);
+  Request r;
+  r.prompt = {0, 5};
+  r.max_tokens = 30;
+  r.sampling.grammar = session.grammars().find({SourceKind::json_object, {}}, "test");
+  RunShape shape = session.run_shape(32, 2, 1);
+  shape.sampling_bytes = sampling_bytes(r, session.spec().vocab_size);
+  EXPECT_GE(shape.sampling_bytes, r.sampling.grammar->tokens->bytes() +
+                                      grammar::TokenMasks::bytes(session.spec().vocab_size));
+  session.place(shape);
+  LoadProgress progress;
+  session.load(progress, {});
+  Engine engine(session.runner(), session.tokenizer(), 1);
+  const uint64_t before = session.ledger().used(Place::host);
+  engine.add(r);
+  EXPECT_GE(session.ledger().used(Place::host), before + shape.sampling_bytes);
+  run(engine);
+  EXPECT_LE(session.ledger().peak(Place::host), session.predicted_peak());
+}
+
 TEST(EngineGrammar, BeamSearchIsRefused) {
   Model model(2);
   Engine engine(model.session().runner(), model.session().tokenizer(), 2);

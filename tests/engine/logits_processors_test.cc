@@ -31,6 +31,25 @@ Ids random_ids(test::Random& random, int64_t count, int64_t vocab) {
   return ids;
 }
 
+TEST(LogitsProcessors, KeepWhatAGrammarAllows) {
+  test::Random random("a mask");
+  for (size_t size : {1, 63, 64, 65, 200}) {
+    const Row row = random_row(random, size);
+    std::vector<uint64_t> bits(2);  // of 128 tokens: others have no text
+    for (uint64_t& word : bits) word = random.engine()() | random.engine()();
+    const Ids ends{3, 70, 500};
+    for (bool may_end : {false, true}) {
+      Row kept = row;
+      keep_allowed(kept, {.bits = bits, .may_end = may_end}, ends);
+      for (size_t id = 0; id < size; ++id) {
+        const bool end = id == 3 || id == 70;
+        const bool has_text = id < 128 && (bits[id / 64] >> (id % 64) & 1) != 0;
+        EXPECT_EQ(kept[id], (end ? may_end : has_text) ? row[id] : kDropped) << id;
+      }
+    }
+  }
+}
+
 TEST(LogitsProcessors, KeepAndDropTokens) {
   Row row{1, 2, 3, 4};
   keep_tokens(row, Ids{1, 3});
