@@ -4,13 +4,13 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/chat/chat_request.h"
 #include "src/cli/output.h"
+#include "src/engine/sampling_defaults.h"
 #include "src/models/source.h"
 
 namespace sluice::cli {
@@ -30,49 +30,21 @@ void check_options(const RunOptions& o) {
     fail(ErrorKind::usage, "with --chat standard input is the conversation; give a file's name");
 }
 
-// Options that generation_config.json also has, by its names.
-struct Default {
-  const char* option;
-  const char* key;
-  double SamplingParams::* value;
-};
-constexpr std::array<Default, 5> kDefaults{
-    {{"--temperature", "temperature", &SamplingParams::temperature},
-     {"--top-p", "top_p", &SamplingParams::top_p},
-     {"--min-p", "min_p", &SamplingParams::min_p},
-     {"--typical-p", "typical_p", &SamplingParams::typical_p},
-     {"--repetition-penalty", "repetition_penalty", &SamplingParams::repetition_penalty}}};
-
-// What generation_config.json says, where no option does. Returns what was taken from it, in words.
-std::vector<std::string> take_defaults(const RunOptions& o, const Json& json,
-                                       SamplingParams& sampling) {
-  const JsonFields config(json, "generation_config.json");
-  std::vector<std::string> taken;
-  const bool samples = config.boolean_or("do_sample", config.has("temperature"));
-  if (!samples && !config.has("repetition_penalty")) return taken;
-  for (const Default& d : kDefaults) {
-    const bool penalty = d.value == &SamplingParams::repetition_penalty;
-    if (o.has(d.option) || (!samples && !penalty)) continue;
-    const bool temperature = d.value == &SamplingParams::temperature;
-    const double standard = temperature ? 1.0 : sampling.*d.value;
-    const double value = config.number_or(d.key, standard);
-    if (value == sampling.*d.value) continue;
-    sampling.*d.value = value;
-    taken.push_back(fmt::format("{} {}", d.option, value));
-  }
-  if (samples && !o.has("--top-k") && config.has("top_k")) {
-    sampling.top_k = config.integer("top_k", 0, INT32_MAX);
-    taken.push_back(fmt::format("--top-k {}", sampling.top_k));
-  }
-  return taken;
+// The option for what generation_config.json calls `key`.
+std::string option_of(std::string key) {
+  std::ranges::replace(key, '_', '-');
+  return "--" + key;
 }
 
 SamplingParams chat_sampling(const RunOptions& o) {
   SamplingParams sampling = sampling_params(o.generation.sampling);
   const std::optional<Json> config = open_model(o.model)->generation_config();
   if (!config) return sampling;
-  if (std::vector<std::string> taken = take_defaults(o, *config, sampling); !taken.empty())
-    log::info("generation_config.json: {}", fmt::join(taken, " "));
+  std::vector<std::string> taken;
+  for (const auto& [key, value] : take_sampling_defaults(
+           *config, [&](const std::string& name) { return o.has(option_of(name)); }, sampling))
+    taken.push_back(fmt::format("{} {}", option_of(key), value));
+  if (!taken.empty()) log::info("generation_config.json: {}", fmt::join(taken, " "));
   return sampling;
 }
 

@@ -338,12 +338,6 @@ SessionOptions session_options(const CommonOptions& o) {
   return s;
 }
 
-void follow_limits(Session& session, const std::atomic<int>& shrink, int& followed) {
-  for (int asked = shrink.load(); followed < asked; ++followed)
-    session.shrink(session.budget() / 4 * 3);
-  session.follow_cgroup();
-}
-
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option) {
   std::vector<int32_t> ids;
   std::string_view rest = text;

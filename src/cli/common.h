@@ -84,10 +84,6 @@ void load_with_progress(Session& session, const CommonOptions& options, std::sto
 void place_and_load(Session& session, const CommonOptions& options, const RunShape& shape,
                     std::stop_token stop);
 
-// Between steps of a run: shrinks the budget by a quarter for each new request in `shrink`, and to
-// a lowered limit of the cgroup.
-void follow_limits(Session& session, const std::atomic<int>& shrink, int& followed);
-
 // "a,b,c" or "[a, b, c]" as token ids; Error(usage) names `option`.
 std::vector<int32_t> parse_token_ids(const std::string& text, const std::string& option);
 

@@ -38,26 +38,36 @@ Engine::Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs)
 
 Engine::~Engine() = default;
 
-int64_t Engine::add(Request request) {
+void Engine::check_runnable(const Request& request) const {
   check_request(request, runner_.vocab_size(), tokenizer_ != nullptr);
-  int64_t prompt = std::ssize(request.prompt);
-  int64_t width = std::max<int64_t>(request.beams.width, 1);
-  if (!scheduler_.fits(prompt + request.max_tokens, width)) {
-    fail(ErrorKind::no_fit,
-         "{} of {} tokens have no room in the KV cache, which holds {}; raise --memory or lower "
-         "max_tokens",
-         width > 1 ? fmt::format("{} beams", width) : "sequences", prompt + request.max_tokens,
-         runner_.blocks().size() * runner_.blocks().block_size());
-  }
+  const int64_t tokens = std::ssize(request.prompt) + request.max_tokens;
+  const int64_t width = std::max<int64_t>(request.beams.width, 1);
+  if (scheduler_.fits(tokens, width)) return;
+  fail(ErrorKind::no_fit,
+       "{} of {} tokens have no room in the KV cache, which holds {}; raise --memory or lower "
+       "max_tokens",
+       width > 1 ? fmt::format("{} beams", width) : "sequences", tokens,
+       runner_.blocks().size() * runner_.blocks().block_size());
+}
+
+int64_t Engine::add(Request request) {
+  const int64_t number = next_request_;
+  add(number, std::move(request));
+  ++next_request_;
+  return number;
+}
+
+void Engine::add(int64_t number, Request request) {
+  check_runnable(request);
+  const int64_t prompt = std::ssize(request.prompt);
   take_sampling_memory(request);
-  OutputId id{next_request_++, 0};
+  OutputId id{number, 0};
   auto active = std::make_unique<Active>(id, std::move(request), runner_.new_sequence(prompt),
                                          tokenizer_, scratch_);
   if (active->request.beams.width > 0) begin_beams(*active);
   scheduler_.add(*active);
   active_.emplace(id, std::move(active));
   stats_.prompt_tokens += prompt;
-  return id.request;
 }
 
 void Engine::take_sampling_memory(const Request& request) {
@@ -317,7 +327,10 @@ int32_t Engine::sample_row(Active& a, Tensor logits) {
   }
   int32_t id = a.sampler.sample(row, history);
   if (a.constraint) a.constraint->accept(id);
-  if (top) a.result.logprobs.push_back(finite(token_logprobs(scratch_->raw_logits, id, *top)));
+  if (top) {
+    a.result.logprobs.push_back(finite(token_logprobs(scratch_->raw_logits, id, *top)));
+    a.output->logprobs.push_back(a.result.logprobs.back());
+  }
   if (a.request.rank) {
     double logprob = log_probability(scratch_->raw_logits, id);
     check_finite_logits(logprob);
@@ -373,7 +386,8 @@ void Engine::finish_with_error(OutputId id, const std::string& error,
   RequestResult r;
   r.finish_reason = "error";
   r.error = error;
-  outputs.push_back({.id = id, .ids = {}, .text = {}, .finished = true, .error = error});
+  outputs.push_back(
+      {.id = id, .ids = {}, .text = {}, .logprobs = {}, .finished = true, .error = error});
   finished_.emplace(id, std::move(r));
 }
 
@@ -409,6 +423,7 @@ void Engine::settle(const ScheduledJob& scheduled, std::vector<Output>& outputs)
   }
   if (!a.ended) return;
   if (!a.result.error.empty() && a.result.ids.empty()) finish_forks_with_error(a, outputs);
+  a.result.prefix_tokens = std::max<int64_t>(a.found, 0);
   finished_.emplace(a.id, std::move(a.result));
   forget(a);
 }

@@ -36,8 +36,9 @@ struct Output {
   OutputId id;
   std::vector<int32_t> ids;  // several where guesses were right; none with an error
   std::string text;          // may be empty, as a stop string or a character may have begun
-  bool finished = false;     // its result can be taken
-  std::string error;         // why it ended without more tokens: the request's fault, no other's
+  std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
+  bool finished = false;                // its result can be taken
+  std::string error;  // why it ended without more tokens: the request's fault, no other's
 };
 
 struct EngineStats {
@@ -70,6 +71,11 @@ class Engine {
   // The number of the request. Error(usage) for what check_request() says; Error(no_fit) where a
   // sequence of that length has no room in the KV cache.
   int64_t add(Request request);
+  // The same under a number that no request has had; a caller uses one of the two.
+  void add(int64_t number, Request request);
+  // Throws what add() throws for a request that can never run. Thread-safe: it looks at nothing
+  // that steps change.
+  void check_runnable(const Request& request) const;
   // Drops a request at any point. Does nothing where it has ended already.
   void cancel(int64_t request);
   bool idle() const { return scheduler_.idle(); }

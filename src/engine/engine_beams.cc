@@ -94,6 +94,7 @@ void Engine::end_beam(BeamGroup& group, const Active& a, const BeamChoice* last)
 void Engine::replace_beams(BeamGroup& group, std::span<const BeamChoice> next) {
   std::vector<Active*> old = std::exchange(group.beams, {});
   group.begun = *old.front()->begun;
+  if (old.front()->found >= 0) group.found = old.front()->found;
   int64_t tokens = old.front()->prompt_tokens + std::ssize(old.front()->result.ids);
   for (size_t b = 0; b < old.size(); ++b) {
     if (std::ranges::find(next, b, &BeamChoice::beam) == next.end()) forget(*old[b]);
@@ -126,6 +127,7 @@ void Engine::finish(BeamGroup& group, std::vector<Output>& outputs) {
   auto now = Clock::now();
   for (int64_t i = 0; i < group.request.n; ++i) {
     RequestResult r = std::move(group.ended[static_cast<size_t>(i)].result);
+    r.prefix_tokens = group.found;
     r.queue_seconds = std::chrono::duration<double>(group.begun - group.added).count();
     r.decode_seconds = std::chrono::duration<double>(now - group.begun).count();
     if (tokenizer_ != nullptr) {
@@ -134,8 +136,12 @@ void Engine::finish(BeamGroup& group, std::vector<Output>& outputs) {
       for (size_t t = 0; t < shown; ++t) r.text += text.add(r.ids[t]);
       r.text += text.finish();
     }
-    outputs.push_back(
-        {.id = {group.id, i}, .ids = r.ids, .text = r.text, .finished = true, .error = {}});
+    outputs.push_back({.id = {group.id, i},
+                       .ids = r.ids,
+                       .text = r.text,
+                       .logprobs = {},
+                       .finished = true,
+                       .error = {}});
     finished_.emplace(OutputId{group.id, i}, std::move(r));
   }
   for (Active* a : group.beams) forget(*a);

@@ -57,6 +57,7 @@ struct Engine::BeamGroup {
   Request request;
   Clock::time_point added;
   Clock::time_point begun;
+  int64_t found = 0;           // tokens of the prompt found in the KV cache
   std::vector<Active*> beams;  // best first
   int64_t next_index = 1;      // of an OutputId
   struct Ended {

@@ -51,6 +51,7 @@ struct RequestResult {
   // Logprobs of the prompt's tokens after the first, if requested; in continuation 0 only.
   std::vector<TokenLogprobs> prompt_logprobs;
   double cumulative_logprob = 0;  // of all ids together, if the request asked for it
+  int64_t prefix_tokens = 0;      // tokens of the prompt that were found in the KV cache
   double queue_seconds = 0;       // until its prompt was begun
   double prefill_seconds = 0;     // from there to the first token
   double decode_seconds = 0;      // of all tokens after the first

@@ -145,6 +145,7 @@ bool Scheduler::admit(Job& job) {
   size_t before = copies_.size();
   job.sequence.adopt(known, copies_);
   prefix_tokens_ += job.sequence.length();
+  if (job.found < 0) job.found = job.sequence.length();
   waiting_.erase(job.order);
   running_.emplace(job.order, &job);
   bool reads = arrive_late(std::span(copies_).subspan(before));

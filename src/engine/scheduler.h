@@ -34,6 +34,7 @@ struct Job {
   int64_t priority = 0;          // lower goes first
   // Tokens at the beginning that may come from a known prefix, because their rows are not needed.
   int64_t findable = INT64_MAX;
+  int64_t found = -1;  // tokens found as a prefix when it began; -1: it has not begun
 
   // The scheduler's order. Later ones wait first, and are preempted first.
   std::pair<int64_t, int64_t> order;

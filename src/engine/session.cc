@@ -347,6 +347,12 @@ void Session::follow_cgroup() {
   shrink(own - std::min(own, over));
 }
 
+void follow_limits(Session& session, const std::atomic<int>& shrink, int& followed) {
+  for (int asked = shrink.load(); followed < asked; ++followed)
+    session.shrink(session.budget() / 4 * 3);
+  session.follow_cgroup();
+}
+
 Runner& Session::runner() {
   Runner* runner = loaded_->runner();
   return runner != nullptr ? *runner : loaded_->make_runner(block_costs());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -219,5 +220,9 @@ class Session {
   DiskTimeline timeline_{ledger_.start()};
   std::unique_ptr<LoadedModel> loaded_;
 };
+
+// Between steps of a run: shrinks the budget by a quarter for each new request in `shrink`, and to
+// a lowered limit of the cgroup. `followed`: requests that earlier calls have answered.
+void follow_limits(Session& session, const std::atomic<int>& shrink, int& followed);
 
 }  // namespace sluice

@@ -1,0 +1,123 @@
+// An engine on a thread of its own. Other threads give it requests, and take what comes of them
+// when they like: as data, so that none of their code runs between steps.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/engine/session.h"
+
+namespace sluice {
+
+// What has come of a continuation since it was taken last. A part that nobody takes grows with the
+// continuation, and is never more than one.
+struct StreamPart {
+  std::vector<int32_t> ids = {};
+  std::string text = {};
+  std::vector<TokenLogprobs> logprobs = {};
+  std::optional<RequestResult> result = {};  // it has ended: nothing comes after it
+
+  void add(StreamPart next);  // what came after it
+};
+
+// A moment of the loop, for reports.
+struct LoopStatus {
+  EngineStats stats;
+  int64_t running = 0;
+  int64_t waiting = 0;
+  int64_t blocks = 0;  // of the KV cache
+  int64_t blocks_used = 0;
+  uint64_t predicted_peak = 0;  // of the process, which a smaller budget changes [bytes]
+  uint64_t predicted_device_peak = 0;
+};
+
+// Thread-safe.
+class EngineLoop {
+ public:
+  // The session is loaded. It outlives this, and nobody else runs or shrinks it meanwhile. At most
+  // `max_num_seqs` sequences run in a step. Between steps the loop follows `shrink`
+  // (follow_limits()). Error(runtime) where no thread can start.
+  EngineLoop(Session& session, int64_t max_num_seqs, const std::atomic<int>& shrink);
+  ~EngineLoop();  // as stop()
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+
+  // The number of the request, before it has begun. Throws what Engine::check_runnable() throws;
+  // Error(runtime) that says why where the loop has ended. What is found wrong later is an error of
+  // its results.
+  int64_t add(Request request);
+  // Its KV blocks are free before the next step, and what was not taken of it is dropped; parts may
+  // come until then. Does nothing where it has ended.
+  void cancel(int64_t request);
+
+  using Parts = std::map<OutputId, StreamPart>;
+  // All that has come; never waits.
+  Parts take();
+  // Can be read from (poll) while there is something to take. take() empties it.
+  int wake_descriptor() const { return wake_; }
+
+  LoopStatus status() const;
+  // Why the loop has ended by itself: a pass has failed. Empty: it has not.
+  std::string failure() const;
+
+  // Ends the loop after the present step; requests that have not ended get results with an error.
+  void stop();
+
+ private:
+  struct Added {
+    int64_t number = 0;
+    Request request;
+  };
+  struct Mail {
+    std::vector<Added> added;
+    std::vector<int64_t> cancelled;
+    bool stop = false;
+    bool empty() const { return added.empty() && cancelled.empty() && !stop; }
+  };
+  using Ended = std::vector<bool>;  // of each continuation of a request
+
+  void run();
+  void serve();
+  Mail next_mail();
+  void begin(Added added);
+  void drop(int64_t request);
+  void post(std::vector<Output> outputs);
+  void put(OutputId id, StreamPart part);
+  void end_all(const std::string& why);
+  void end_with_error(int64_t request, const Ended& ended, const std::string& why);
+  void publish();
+  void wake() const;
+
+  Session& session_;
+  const std::atomic<int>& shrink_;
+  // The loop's thread's.
+  int followed_ = 0;
+  std::map<int64_t, Ended> open_;  // requests in the engine
+  Engine engine_;
+
+  mutable std::mutex mail_mutex_;
+  std::condition_variable mail_came_;
+  Mail mail_;
+  int64_t next_ = 0;
+  std::string ended_;  // why nothing can be added
+  std::string failure_;
+
+  std::mutex box_mutex_;
+  Parts box_;
+  int wake_ = -1;
+
+  mutable std::mutex status_mutex_;
+  LoopStatus status_;
+
+  std::thread thread_;
+};
+
+}  // namespace sluice

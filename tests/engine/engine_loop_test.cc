@@ -1,0 +1,220 @@
+// The engine on a thread of its own: what is taken of each request, in whatever parts and whatever
+// is added and cancelled beside it, is what it gives alone.
+#include "src/engine/engine_loop.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "tests/engine/small_model.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kLongest = 60;  // tokens of a sequence
+
+// With room for `sequences` of the longest.
+class EngineLoopTest : public testing::Test {
+ protected:
+  void load(int64_t sequences) {
+    SessionOptions options;
+    options.model = model_.path();
+    options.threads = 1;
+    options.block_size = 4;
+    session_.emplace(std::move(options));
+    RunShape shape = session_->run_shape(sequences * kLongest, 16, 5);
+    shape.sampling_bytes = Sampler::Scratch::bytes(session_->spec().vocab_size);
+    session_->place(shape);
+    LoadProgress progress;
+    session_->load(progress, {});
+  }
+
+  Request random_request() {
+    Request r;
+    const int64_t prompt = random_.between(1, 30);
+    for (int64_t i = 0; i < prompt; ++i)
+      r.prompt.push_back(static_cast<int32_t>(i < 20 ? i % 3 : random_.between(0, 66)));
+    r.max_tokens = random_.between(0, kLongest - prompt);
+    r.sampling.temperature = random_.uniform() < 0.5 ? 0 : 0.8;
+    r.sampling.seed = static_cast<uint64_t>(random_.between(0, 100));
+    if (random_.uniform() < 0.3) r.sampling.logprobs = 2;
+    r.lookup = random_.uniform() < 0.4;
+    r.n = random_.uniform() < 0.2 ? 3 : 1;
+    if (random_.uniform() < 0.2) {  // leaves no token after the first
+      r.sampling.allowed_token_ids = {5};
+      r.sampling.no_repeat_ngram_size = 1;
+    }
+    return r;
+  }
+
+  std::vector<RequestResult> alone(const Request& request) {
+    Engine engine(session_->runner(), nullptr, 1);
+    const int64_t id = engine.add(request);
+    while (!engine.idle()) engine.step({});
+    std::vector<RequestResult> results;
+    for (int64_t i = 0; i < request.n; ++i) results.push_back(engine.take({id, i}));
+    return results;
+  }
+
+  test::SmallModel model_;
+  test::Random random_{"engine loop"};
+  std::optional<Session> session_;
+  std::atomic<int> shrink_{0};
+};
+
+void wait_for_more(const EngineLoop& loop) {
+  pollfd wake{loop.wake_descriptor(), POLLIN, 0};
+  ASSERT_EQ(poll(&wake, 1, 60'000), 1) << "nothing has come in a minute";
+}
+
+// A request as its asker sees it.
+struct Asked {
+  Request request;
+  bool cancelled = false;
+  std::vector<StreamPart> got = {};  // of each continuation: its parts together
+
+  bool done() const {
+    return cancelled || std::ranges::all_of(got, [](const StreamPart& p) { return !!p.result; });
+  }
+};
+
+void take_all(EngineLoop& loop, std::map<int64_t, Asked>& asked) {
+  for (auto& [id, part] : loop.take()) {
+    Asked& of = asked.at(id.request);
+    if (of.cancelled) continue;
+    StreamPart& got = of.got[static_cast<size_t>(id.index)];
+    ASSERT_FALSE(got.result) << "something came after the result";
+    got.ids.insert(got.ids.end(), part.ids.begin(), part.ids.end());
+    for (TokenLogprobs& t : part.logprobs) got.logprobs.push_back(std::move(t));
+    got.result = std::move(part.result);
+  }
+}
+
+TEST_F(EngineLoopTest, EachGetsWhatItGetsAlone) {
+  load(2);  // where up to 8 want to run
+  std::map<int64_t, Asked> asked;
+  {
+    EngineLoop loop(*session_, 8, shrink_);
+    for (int i = 0; i < 150; ++i) {
+      Asked one{.request = random_request()};
+      one.got.resize(static_cast<size_t>(one.request.n));
+      const int64_t id = loop.add(one.request);
+      asked.emplace(id, std::move(one));
+      if (random_.uniform() < 0.3) {  // one of those that came lately, done or not
+        const int64_t which = std::max<int64_t>(0, id - random_.between(0, 8));
+        loop.cancel(which);
+        asked.at(which).cancelled = true;
+      }
+      if (random_.uniform() < 0.5) take_all(loop, asked);
+      if (random_.uniform() < 0.2) wait_for_more(loop);
+    }
+    while (!std::ranges::all_of(asked, [](const auto& a) { return a.second.done(); })) {
+      wait_for_more(loop);
+      take_all(loop, asked);
+    }
+    EXPECT_EQ(loop.failure(), "");
+  }
+  EXPECT_TRUE(session_->runner().blocks().idle());
+  int64_t errors = 0, compared = 0;
+  for (const auto& [id, one] : asked) {
+    if (one.cancelled) continue;
+    const std::vector<RequestResult> want = alone(one.request);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const StreamPart& got = one.got[i];
+      EXPECT_EQ(got.result->ids, want[i].ids) << id << "." << i;
+      EXPECT_EQ(got.result->finish_reason, want[i].finish_reason);
+      EXPECT_EQ(got.result->error, want[i].error);
+      EXPECT_EQ(got.result->logits_hash, want[i].logits_hash);
+      EXPECT_EQ(got.ids, want[i].ids);
+      EXPECT_EQ(got.logprobs.size(), want[i].logprobs.size());
+      errors += want[i].error.empty() ? 0 : 1;
+      ++compared;
+    }
+  }
+  EXPECT_GT(errors, 0);
+  EXPECT_GT(compared - errors, 50);
+}
+
+TEST_F(EngineLoopTest, WhatCanNeverRunIsRefusedByAdd) {
+  load(1);
+  EngineLoop loop(*session_, 2, shrink_);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = 2 * kLongest;
+  EXPECT_THROW(loop.add(r), Error);
+  r.max_tokens = 5;
+  r.prompt = {67};
+  EXPECT_THROW(loop.add(r), Error);
+}
+
+TEST_F(EngineLoopTest, CancelFreesTheBlocks) {
+  load(2);
+  EngineLoop loop(*session_, 2, shrink_);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = kLongest - 3;
+  const int64_t id = loop.add(r);
+  wait_for_more(loop);
+  loop.cancel(id);
+  // Another one runs when the first has gone.
+  const int64_t other = loop.add(r);
+  std::map<int64_t, Asked> asked{{id, {.request = r, .got = {{}}}},
+                                 {other, {.request = r, .got = {{}}}}};
+  while (!asked.at(other).done()) {
+    wait_for_more(loop);
+    take_all(loop, asked);
+  }
+  loop.stop();
+  EXPECT_TRUE(session_->runner().blocks().idle());
+  EXPECT_EQ(asked.at(other).got[0].result->ids, alone(r)[0].ids);
+}
+
+TEST_F(EngineLoopTest, AStopEndsWhatHasNotEndedWithAnError) {
+  load(2);
+  EngineLoop loop(*session_, 2, shrink_);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = kLongest - 3;
+  r.n = 2;
+  std::map<int64_t, Asked> asked;
+  for (int i = 0; i < 200; ++i)
+    asked.emplace(loop.add(r), Asked{.request = r, .got = std::vector<StreamPart>(2)});
+  loop.stop();
+  take_all(loop, asked);
+  int64_t stopped = 0;
+  for (const auto& [id, one] : asked) {
+    ASSERT_TRUE(one.done());
+    for (const StreamPart& part : one.got)
+      stopped += part.result->error == "the engine has been stopped" ? 1 : 0;
+  }
+  EXPECT_GT(stopped, 0);
+  EXPECT_THROW(loop.add(r), Error);
+  EXPECT_EQ(loop.failure(), "");
+}
+
+TEST_F(EngineLoopTest, AFaultOfAPassEndsAllAndIsTold) {
+  load(2);
+  session_->runner().stop_steps("the disk is gone");
+  EngineLoop loop(*session_, 2, shrink_);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = 3;
+  std::map<int64_t, Asked> asked;
+  asked.emplace(loop.add(r), Asked{.request = r, .got = {{}}});
+  wait_for_more(loop);
+  take_all(loop, asked);
+  EXPECT_NE(asked.begin()->second.got[0].result->error.find("the disk is gone"), std::string::npos);
+  EXPECT_NE(loop.failure().find("the disk is gone"), std::string::npos);
+  EXPECT_THROW(loop.add(r), Error);
+}
+
+}  // namespace
+}  // namespace sluice
