@@ -25,10 +25,8 @@ ChatTemplate::ChatTemplate(ChatFiles files, std::string file, std::string source
   files_.templates.push_back({"default", std::move(file), std::move(source)});
 }
 
-const jinja::Template& ChatTemplate::chosen(const jinja::Context& context) {
-  const jinja::Value* tools = context.find("tools");
-  const bool has_tools = tools != nullptr && jinja::truth(*tools);
-  const ChatTemplateText* text = has_tools ? files_.find("tool_use") : nullptr;
+const ChatTemplateText& ChatTemplate::chosen(bool tools) const {
+  const ChatTemplateText* text = tools ? files_.find("tool_use") : nullptr;
   if (text == nullptr) text = files_.find("default");
   if (text == nullptr) {
     std::vector<std::string> names;
@@ -36,16 +34,18 @@ const jinja::Template& ChatTemplate::chosen(const jinja::Context& context) {
     fail(ErrorKind::refused, "{}: there is no chat template \"default\"; there are {}",
          files_.templates.front().where, fmt::join(names, ", "));
   }
-  auto at = parsed_.find(text->name);
-  if (at == parsed_.end()) at = parsed_.try_emplace(text->name, text->where, text->text).first;
-  return at->second;
+  return *text;
 }
 
 std::string ChatTemplate::render(jinja::Context& context) {
   for (const auto& [name, token] : files_.special) {
     if (context.find(name) == nullptr) context.set(name, jinja::make_text(context.meter(), token));
   }
-  return chosen(context).render(context);
+  const jinja::Value* tools = context.find("tools");
+  const ChatTemplateText& text = chosen(tools != nullptr && jinja::truth(*tools));
+  auto at = parsed_.find(text.name);
+  if (at == parsed_.end()) at = parsed_.try_emplace(text.name, text.where, text.text).first;
+  return at->second.render(context);
 }
 
 }  // namespace sluice

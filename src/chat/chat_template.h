@@ -22,8 +22,11 @@ class ChatTemplate {
   // one. Throws jinja::TemplateError, or what the context's room throws.
   std::string render(jinja::Context& context);
 
+  // What is rendered, with tools or without.
+  const std::string& text(bool tools) const { return chosen(tools).text; }
+
  private:
-  const jinja::Template& chosen(const jinja::Context& context);
+  const ChatTemplateText& chosen(bool tools) const;
 
   ChatFiles files_;
   std::map<std::string, jinja::Template, std::less<>> parsed_;  // by name

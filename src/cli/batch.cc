@@ -117,12 +117,13 @@ struct Batch {
   }
   // Throws what is wrong with the line.
   Running parse(BatchLine line) const {
-    Completion asked = parse_completion(line.body, line.where, session);
+    Completion asked = parse_completion(
+        line.body, line.where, {.session = session, .max_model_len = session.max_model_len()});
     std::string model = JsonFields(line.body, line.where)
                             .string_or("model", session.options().model.filename().string());
     line.body = nullptr;
-    uint64_t held =
-        held_bytes(asked, longest_token) + 4 * (line.id.size() + model.size());  // ids and copies
+    uint64_t held = held_bytes(asked, longest_token, asked.request.max_tokens) +
+                    4 * (line.id.size() + model.size());  // ids and copies
     return {std::move(line), std::move(model), std::move(asked), held};
   }
   void add(const Running& request, uint64_t parse_bytes, BatchNeeds& needs) const {
@@ -318,7 +319,7 @@ class BatchRun {
     for (const RequestResult& result : std::views::join(r.results))
       if (result.finish_reason == "error") return batch_.refuse(r.line, result.error);
     CompletionHead head{"cmpl-" + r.line.custom_id.get<std::string>(), r.model,
-                        static_cast<int64_t>(std::time(nullptr))};
+                        static_cast<int64_t>(std::time(nullptr)), false};
     batch_.output.add(r.line, 200, [&](JsonWriter& json) {
       write_completion(json, head, r.asked, std::move(r.results), batch_.session.tokenizer());
     });
@@ -356,28 +357,10 @@ Json counts_json(const Totals& totals) {
 
 Json timings_json(const Engine& engine, const Totals& totals, const BatchWidth& width,
                   double seconds) {
-  EngineStats s = engine.stats();
-  auto share = [](auto part, auto whole) {
-    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-  };
   Json json = counts_json(totals);
-  json.update({{"seconds", seconds},
-               {"prompt_tokens", s.prompt_tokens},
-               {"prefix_tokens", s.prefix_tokens},
-               {"generated_tokens", s.generated_tokens},
-               {"guessed_tokens", s.guessed},
-               {"accepted_tokens", s.accepted},
-               {"tokens_per_second", share(s.generated_tokens, seconds)},
-               {"predicted_tokens_per_second", width.tokens_per_second},
-               {"max_num_seqs", width.sequences},
-               {"most_running", s.most_running},
-               {"steps", s.steps},
-               {"preemptions", s.preemptions},
-               {"kv_waste", 1 - share(s.slots_filled, s.slots_held)},
-               {"kv_swaps", swaps_json(s.blocks)},
-               {"schedule_seconds", s.schedule_seconds},
-               {"model_seconds", s.model_seconds},
-               {"sample_seconds", s.sample_seconds}});
+  json.update(engine_json(engine.stats(), seconds));
+  json.update({{"predicted_tokens_per_second", width.tokens_per_second},
+               {"max_num_seqs", width.sequences}});
   return json;
 }
 

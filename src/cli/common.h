@@ -16,6 +16,7 @@
 #include "src/base/json.h"
 #include "src/cli/help.h"
 #include "src/cli/output.h"
+#include "src/engine/engine.h"
 #include "src/engine/session.h"
 #include "src/memory/report.h"
 
@@ -75,6 +76,8 @@ Json read_shape_json(const RememberedShape& read);
 // The dtype of keys and values, and whether FP8 scales are the checkpoint's or one for each token
 // and head.
 Json kv_cache_json(const Session& session);
+// What an engine did in so many seconds, as timings of reports.
+Json engine_json(const EngineStats& stats, double seconds);
 // Counts of KV blocks that were evicted to another tier and restored.
 Json swaps_json(const BlockStats& stats);
 

@@ -108,6 +108,27 @@ Json swaps_json(const BlockStats& s) {
   return {{"stored", s.stored}, {"restored", s.restored}, {"lost", s.lost}};
 }
 
+Json engine_json(const EngineStats& s, double seconds) {
+  auto share = [](auto part, auto whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  };
+  return {{"seconds", seconds},
+          {"prompt_tokens", s.prompt_tokens},
+          {"prefix_tokens", s.prefix_tokens},
+          {"generated_tokens", s.generated_tokens},
+          {"guessed_tokens", s.guessed},
+          {"accepted_tokens", s.accepted},
+          {"tokens_per_second", share(s.generated_tokens, seconds)},
+          {"most_running", s.most_running},
+          {"steps", s.steps},
+          {"preemptions", s.preemptions},
+          {"kv_waste", 1 - share(s.slots_filled, s.slots_held)},
+          {"kv_swaps", swaps_json(s.blocks)},
+          {"schedule_seconds", s.schedule_seconds},
+          {"model_seconds", s.model_seconds},
+          {"sample_seconds", s.sample_seconds}};
+}
+
 void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop) {
   LoadProgress progress;
   ProgressDisplay display(progress, options.quiet);

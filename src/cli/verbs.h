@@ -16,6 +16,7 @@ class SignalWatch;
 // `shrink` counts requests to use less memory (SIGUSR1); it outlives the verb.
 void define_run(CLI::App& app, SignalWatch& signals);
 void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
+void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
 void define_plan(CLI::App& app, std::stop_token stop);
 void define_inspect(CLI::App& app, std::stop_token stop);
 void define_logits(CLI::App& app, std::stop_token stop);

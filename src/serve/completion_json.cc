@@ -5,54 +5,10 @@
 #include <utility>
 
 #include "src/serve/completion.h"
-#include "src/text/utf8.h"
+#include "src/serve/token_text.h"
 
 namespace sluice {
 namespace {
-
-int64_t characters(std::string_view utf8) {
-  return std::ranges::count_if(utf8, [](char c) { return (c & 0xC0) != 0x80; });
-}
-
-std::string id_text(int32_t id) { return fmt::format("token_id:{}", id); }
-
-// As OpenAI has it: what is no text alone, a part of a character, is written as bytes.
-std::string text_of(int32_t id, const Tokenizer* tokenizer) {
-  if (tokenizer == nullptr || !tokenizer->has(id)) return id_text(id);
-  std::string bytes = tokenizer->bytes(id, false);
-  if (to_valid_utf8(bytes) == bytes) return bytes;
-  std::string text = "bytes:";
-  for (char c : bytes) text += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-  return text;
-}
-
-// Where tokens begin in their text, in characters (code points).
-class TextOffsets {
- public:
-  TextOffsets(const Tokenizer* tokenizer, bool skip_special_tokens, int64_t first)
-      : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens), next_(first) {}
-
-  int64_t add(int32_t id) {
-    bool shown = tokenizer_ != nullptr && tokenizer_->has(id) &&
-                 !(skip_special_tokens_ && tokenizer_->is_special(id));
-    if (!shown) return next_;
-    std::string bytes = tokenizer_->bytes(id, std::exchange(first_, false));
-    // What does not go on with a character that has begun ends it: U+FFFD.
-    bool goes_on = bytes.empty() || (bytes[0] & 0xC0) == 0x80;
-    int64_t at = next_ + (utf8_.incomplete() && !goes_on ? 1 : 0);
-    std::string text;
-    utf8_.append(bytes, text);
-    next_ += characters(text);
-    return at;
-  }
-
- private:
-  const Tokenizer* tokenizer_;
-  bool skip_special_tokens_;
-  Utf8Decoder utf8_;
-  bool first_ = true;
-  int64_t next_;
-};
 
 // One prompt, and what all of its choices begin with.
 struct Prompt {
@@ -82,9 +38,9 @@ class ChoiceTokens {
       for (const TokenLogprobs& t : prompt_.logprobs)
         visit(t.token.token_id, &t, offsets.add(t.token.token_id));
     }
-    int64_t first = characters(prompt_.begin);
+    int64_t first = count_characters(prompt_.begin);
     TextOffsets offsets(prompt_.tokenizer, skip, first);
-    int64_t end = first + characters(result_.text);  // before a stop string
+    int64_t end = first + count_characters(result_.text);  // before a stop string
     for (const TokenLogprobs& t : result_.logprobs)
       visit(t.token.token_id, &t, std::min(offsets.add(t.token.token_id), end));
   }
@@ -93,16 +49,6 @@ class ChoiceTokens {
   const Prompt& prompt_;
   const RequestResult& result_;
 };
-
-Json top_logprobs_json(const TokenLogprobs* t, const Tokenizer* tokenizer) {
-  if (t == nullptr) return nullptr;
-  Json top = Json::object();
-  for (const Logprob& l : t->top) {  // likeliest first: of equal texts it has the text
-    if (!top.emplace(text_of(l.token_id, tokenizer), l.logprob).second)
-      top.emplace(id_text(l.token_id), l.logprob);
-  }
-  return top;
-}
 
 // Lists that are as long as there are tokens.
 void write_logprobs(JsonWriter& json, const Prompt& prompt, const RequestResult& result) {
@@ -123,7 +69,7 @@ void write_logprobs(JsonWriter& json, const Prompt& prompt, const RequestResult&
     return t == nullptr ? Json() : Json(t->token.logprob);
   });
   write_list("tokens", [&](int32_t id, const TokenLogprobs*, int64_t) {
-    return Json(text_of(id, prompt.tokenizer));
+    return Json(token_text(id, prompt.tokenizer));
   });
   write_list("top_logprobs", [&](int32_t, const TokenLogprobs* t, int64_t) {
     return top_logprobs_json(t, prompt.tokenizer);
@@ -139,7 +85,7 @@ void write_prompt_logprobs(JsonWriter& json, const Prompt& prompt) {
     Json entry = Json::object();
     auto add = [&](const Logprob& l) {
       entry[std::to_string(l.token_id)] = {
-          {"logprob", l.logprob}, {"decoded_token", text_of(l.token_id, prompt.tokenizer)}};
+          {"logprob", l.logprob}, {"decoded_token", token_text(l.token_id, prompt.tokenizer)}};
     };
     for (const Logprob& l : t.top) add(l);
     add(t.token);
@@ -184,7 +130,9 @@ void write_choice(JsonWriter& json, const Prompt& prompt, const RequestResult& r
 void write_completion(JsonWriter& json, const CompletionHead& head, const Completion& asked,
                       std::vector<std::vector<RequestResult>> results, const Tokenizer* tokenizer) {
   const Request& request = asked.request;
-  int64_t generated = 0, prompt_tokens = 0, choices = 0;
+  Usage usage;
+  if (head.tells_cached) usage.cached_tokens = 0;
+  int64_t choices = 0;
   json.begin_object();
   json.key("choices");
   json.begin_array();
@@ -197,8 +145,7 @@ void write_completion(JsonWriter& json, const CompletionHead& head, const Comple
                   {}};
     if (asked.echo && tokenizer != nullptr)
       prompt.begin = tokenizer->decode(prompt.ids, request.skip_special_tokens);
-    prompt_tokens += std::ssize(prompt.ids);
-    for (const RequestResult& r : results[i]) generated += std::ssize(r.ids);
+    usage.add(std::ssize(prompt.ids), results[i]);
     for (const RequestResult& r : best(std::move(results[i]), asked.choices))
       write_choice(json, prompt, r, choices++);
   }
@@ -207,10 +154,23 @@ void write_completion(JsonWriter& json, const CompletionHead& head, const Comple
   json.member("id", head.id);
   json.member("model", head.model);
   json.member("object", "text_completion");
-  json.member("usage", {{"prompt_tokens", prompt_tokens},
-                        {"completion_tokens", generated},
-                        {"total_tokens", prompt_tokens + generated}});
+  json.key("usage");
+  write_usage(json, usage);
   json.end_object();
+}
+
+void Usage::add(int64_t prompt, std::span<const RequestResult> results) {
+  prompt_tokens += prompt;
+  if (cached_tokens) *cached_tokens += results.front().prefix_tokens;
+  for (const RequestResult& r : results) completion_tokens += std::ssize(r.ids);
+}
+
+void write_usage(JsonWriter& json, const Usage& usage) {
+  Json all{{"prompt_tokens", usage.prompt_tokens},
+           {"completion_tokens", usage.completion_tokens},
+           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  if (usage.cached_tokens) all["prompt_tokens_details"]["cached_tokens"] = *usage.cached_tokens;
+  json.value(all);
 }
 
 Json api_error_json(const std::string& message) {

@@ -1,7 +1,7 @@
 #include "src/serve/parameters.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "src/base/error.h"
@@ -21,10 +21,9 @@ struct Parameter {
   std::string_view without = {};  // JSON of what is there without the parameter
 };
 
-constexpr Parameter kParameters[] = {
+// Of every request.
+constexpr Parameter kCommon[] = {
     // OpenAI's.
-    {"best_of"},
-    {"echo"},
     {"frequency_penalty"},
     {"logit_bias"},
     {"logprobs"},
@@ -33,7 +32,6 @@ constexpr Parameter kParameters[] = {
     {"model"},
     {"n"},
     {"presence_penalty"},
-    {"prompt"},
     {"response_format"},
     {"seed"},
     {"stop"},
@@ -46,9 +44,6 @@ constexpr Parameter kParameters[] = {
     {"service_tier", Use::ignored},
     {"store", Use::ignored},
     {"user", Use::ignored},
-    {"stream", Use::nothing},
-    {"stream_options", Use::nothing},
-    {"suffix", Use::nothing},
     // vLLM's.
     {"add_special_tokens"},
     {"allowed_token_ids"},
@@ -57,7 +52,6 @@ constexpr Parameter kParameters[] = {
     {"guided_json"},
     {"guided_regex"},
     {"ignore_eos"},
-    {"length_penalty"},
     {"min_p"},
     {"min_tokens"},
     {"priority"},
@@ -89,6 +83,54 @@ constexpr Parameter kParameters[] = {
     {"typical_p"},
 };
 
+constexpr Parameter kOfCompletions[] = {
+    {"best_of"}, {"echo"}, {"length_penalty"}, {"prompt"}, {"suffix", Use::nothing},
+};
+
+constexpr Parameter kOfChats[] = {
+    // OpenAI's.
+    {"messages"},
+    {"reasoning_effort"},
+    {"tool_choice"},
+    {"tools"},
+    {"top_logprobs"},
+    {"parallel_tool_calls", Use::ignored},
+    {"audio", Use::nothing},
+    {"function_call", Use::nothing, R"("none")"},
+    {"functions", Use::nothing},
+    {"modalities", Use::nothing, R"(["text"])"},
+    {"prediction", Use::nothing},
+    {"verbosity", Use::nothing, R"("medium")"},
+    {"web_search_options", Use::nothing},
+    // vLLM's.
+    {"add_generation_prompt"},
+    {"chat_template_kwargs"},
+    {"documents"},
+    {"chat_template", Use::nothing},
+    {"continue_final_message", Use::nothing},
+    {"echo", Use::nothing},
+    {"include_reasoning", Use::nothing, "true"},
+    {"length_penalty"},
+    {"mm_processor_kwargs", Use::nothing},
+};
+
+// A file of requests has no streams.
+constexpr Parameter kOfStreams[] = {{"stream"}, {"stream_options"}};
+constexpr Parameter kWithoutStreams[] = {{"stream", Use::nothing},
+                                         {"stream_options", Use::nothing}};
+
+const Parameter* find(std::string_view name, Api api) {
+  const std::span<const Parameter> own =
+      api == Api::chat ? std::span<const Parameter>(kOfChats) : kOfCompletions;
+  const std::span<const Parameter> streams =
+      api == Api::batch ? std::span<const Parameter>(kWithoutStreams) : kOfStreams;
+  for (std::span<const Parameter> list : {std::span<const Parameter>(kCommon), own, streams}) {
+    auto found = std::ranges::find(list, name, &Parameter::name);
+    if (found != list.end()) return &*found;
+  }
+  return nullptr;
+}
+
 bool asks_for_nothing(const Parameter& parameter, const Json& value) {
   if (value == Json(false) || value == Json("")) return true;
   if (value.is_structured() && value.empty()) return true;
@@ -97,11 +139,11 @@ bool asks_for_nothing(const Parameter& parameter, const Json& value) {
 
 }  // namespace
 
-void check_parameters(const Json& body, const std::string& where) {
+void check_parameters(const Json& body, const std::string& where, Api api) {
   for (const auto& [key, value] : body.items()) {
     if (value.is_null()) continue;
-    const auto* known = std::ranges::find(kParameters, key, &Parameter::name);
-    if (known == std::end(kParameters))
+    const Parameter* known = find(key, api);
+    if (known == nullptr)
       fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
     if (known->use == Use::nothing && !asks_for_nothing(*known, value))
       fail(ErrorKind::refused, "{}: {} is not supported here", where, key);

@@ -26,6 +26,7 @@ from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
+from serve_test import ServeLimitsTest, ServeOptionsTest, ServeTest
 from system_test import HelpTest, LimitsTest, MessagesTest, SchedulerTest, SignalTest
 from vocabulary_test import VocabularyTest
 
@@ -121,7 +122,7 @@ class UsageTest(Case):
         good = ["run", DEMO, "-p", "x", "-n", "1", "--quiet"]
         for mention, args in {
             "--no-such-option": [*good, "--no-such-option"],
-            "serve is no verb": ["serve", DEMO],
+            "quantize is no verb": ["quantize", DEMO],
             "--swap-space": [*good, "--swap-space", "much"],
             "--swap-dir": [*good, "--swap-limit", "1GiB"],
             "--kv-cache-memory": [*good, "--kv-cache-memory", "0"],
@@ -263,7 +264,7 @@ def read_floats(path):
 
 class DocumentationTest(Case):
     def test_man_page_and_completions_name_every_verb(self):
-        verbs = ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench")
+        verbs = ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench", "serve")
         for kind in ("man", "bash", "zsh", "fish"):
             text = sluice("docs", kind).stdout
             for verb in verbs:
@@ -272,7 +273,7 @@ class DocumentationTest(Case):
         self.assertEqual(subprocess.run(["bash", "-n"], input=sluice("docs", "bash").stdout, text=True).returncode, 0)
 
     def test_help_of_every_verb_has_an_example(self):
-        for verb in ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench"):
+        for verb in ("run", "plan", "inspect", "logits", "eval", "tokenize", "detokenize", "render", "report", "bench", "serve"):
             out = sluice(verb, "--help")
             self.assertEqual(out.returncode, 0)
             self.assertIn("Example", out.stdout)

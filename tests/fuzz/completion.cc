@@ -34,7 +34,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return options;
   }());
   return test::taken_or_refused([&] {
-    Completion completion = parse_completion(parse_json(text, "input"), "input", session);
+    Completion completion =
+        parse_completion(parse_json(text, "input"), "input",
+                         {.session = session, .max_model_len = session.max_model_len()});
     std::vector<std::vector<RequestResult>> results;
     const Request& r = completion.request;
     for (const std::vector<int32_t>& ids : completion.prompts) {

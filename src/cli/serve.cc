@@ -1,0 +1,324 @@
+// sluice serve: a model behind the APIs that clients speak.
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/cli/chat_options.h"
+#include "src/cli/common.h"
+#include "src/cli/progress.h"
+#include "src/cli/report_summary.h"
+#include "src/cli/verbs.h"
+#include "src/engine/engine_loop.h"
+#include "src/engine/sampling_defaults.h"
+#include "src/memory/buffer.h"
+#include "src/models/source.h"
+#include "src/serve/http/server.h"
+#include "src/serve/serve_shape.h"
+
+namespace sluice::cli {
+namespace {
+
+struct ServeOptions : CommonOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;
+  std::string api_key;
+  bool no_api_key = false;
+  std::vector<std::string> names;
+  std::vector<std::string> origins;
+  std::optional<std::string> chat_template;
+  int64_t max_num_seqs = 64;
+  int64_t max_queue = 1024;
+  int64_t max_connections = 4096;
+  std::string max_request_bytes = "4MiB";
+  std::optional<std::string> request_memory;
+  double client_timeout = 30;
+  double keep_alive = 5;
+  double drain_timeout = 30;
+};
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  constexpr double kMilliseconds = 1000;
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * kMilliseconds));
+}
+
+// Whoever can reach the address can use the model, and so the machine.
+void check_access(const ServeOptions& o) {
+  const bool local = o.host == "localhost" || o.host == "::1" || o.host.starts_with("127.");
+  if (local || !o.api_key.empty() || o.no_api_key) return;
+  fail(ErrorKind::usage,
+       "--host {}: other machines can reach this address; give an --api-key, or --no-api-key to "
+       "serve everybody",
+       o.host);
+}
+
+HttpOptions http_options(const ServeOptions& o) {
+  constexpr uint64_t kMostRequestBytes = GiB;
+  HttpOptions http{.host = o.host,
+                   .port = o.port,
+                   .api_key = o.api_key,
+                   .origins = o.origins,
+                   .max_connections = o.max_connections,
+                   .max_sequences = o.max_num_seqs + o.max_queue,
+                   .max_request_bytes = parse_size("--max-request-bytes", o.max_request_bytes),
+                   .client_timeout = milliseconds(o.client_timeout),
+                   .keep_alive = milliseconds(o.keep_alive)};
+  if (http.max_request_bytes == 0 || http.max_request_bytes > kMostRequestBytes) {
+    fail(ErrorKind::usage, "--max-request-bytes {}: must be more than 0 and at most 1GiB",
+         o.max_request_bytes);
+  }
+  return http;
+}
+
+// The directory's name, unless others are given; and its path as it was given.
+std::vector<std::string> names_of(const ServeOptions& o) {
+  if (!o.names.empty()) return o.names;
+  const std::filesystem::path path = std::filesystem::absolute(o.model).lexically_normal();
+  const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
+  std::vector<std::string> names{last.filename().string()};
+  if (o.model != names.front()) names.push_back(o.model);
+  return names;
+}
+
+constexpr uint64_t kLeastRequestMemory = 2 * MiB;
+
+// Of connections and requests.
+uint64_t request_memory(const ServeOptions& o, const Session& session) {
+  constexpr uint64_t kShare = 16, kMost = 256 * MiB;
+  const uint64_t bytes = o.request_memory
+                             ? parse_size("--request-memory", *o.request_memory, session.budget())
+                             : std::clamp(session.budget() / kShare, kLeastRequestMemory, kMost);
+  if (bytes < kLeastRequestMemory) {
+    fail(ErrorKind::usage, "--request-memory {}: must be at least {}", *o.request_memory,
+         format_size(kLeastRequestMemory));
+  }
+  return bytes;
+}
+
+// A server, from its port to its end. The network ends before what it uses.
+class Server {
+ public:
+  Server(const ServeOptions& options, std::stop_token stop, const std::atomic<int>& shrink)
+      : options_(options),
+        stop_(std::move(stop)),
+        shrink_(shrink),
+        memory_(kLeastRequestMemory),
+        service_(names_of(options), memory_),
+        network_(http_options(options), service_, memory_) {}
+
+  std::string url() const { return network_.url(); }
+  void load();
+  // Until it is asked to stop, or the engine fails; then to the end of the answers.
+  void run();
+
+ private:
+  void open_template();
+  SamplingParams defaults() const;
+  void wait_for_the_end();
+  void report();
+
+  const ServeOptions& options_;
+  std::stop_token stop_;
+  const std::atomic<int>& shrink_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::optional<Session> session_;
+  Lease held_;
+  LoadProgress progress_;
+  std::optional<ChatTemplate> chat_template_;
+  std::string no_chat_;
+  int64_t max_model_len_ = 0;
+  int64_t sequences_ = 0;
+  std::optional<EngineLoop> loop_;
+  RequestMemory memory_;
+  Service service_;
+  HttpServer network_;
+};
+
+void Server::load() {
+  service_.set_loading(progress_);
+  session_.emplace(session_options(options_));
+  Session& session = *session_;
+  session.need_tokenizer();
+  open_template();
+  memory_.enlarge(request_memory(options_, session));
+  const bool chosen = options_.max_model_len.has_value();
+  ServeShape shape = choose_serve_shape(session, chosen ? session.max_model_len() : 0,
+                                        options_.max_num_seqs, memory_.bytes());
+  max_model_len_ = shape.max_model_len;
+  sequences_ = shape.width.sequences;
+  session.place(shape.width.shape);
+  held_ = session.ledger().lease(Place::host, Use::activations, "requests",
+                                 Buffer::charged_bytes(memory_.bytes()));
+  const ProgressDisplay display(progress_, options_.quiet);
+  session.load(progress_, stop_);
+}
+
+// A model without one completes texts.
+void Server::open_template() {
+  try {
+    chat_template_.emplace(open_chat_template(
+        {.messages = {}, .chat_template = options_.chat_template, .tools = {}, .variables = {}},
+        session_->chat_files(), options_.model, stop_));
+  } catch (const Error& e) {
+    if (options_.chat_template || e.kind() != ErrorKind::refused) throw;
+    no_chat_ = e.what();
+  }
+}
+
+SamplingParams Server::defaults() const {
+  SamplingParams sampling{.temperature = 1};
+  if (const std::optional<Json> config = open_model(options_.model)->generation_config())
+    take_sampling_defaults(*config, [](const std::string&) { return false; }, sampling);
+  return sampling;
+}
+
+void Server::run() {
+  loop_.emplace(*session_, sequences_, shrink_);
+  network_.attach(*loop_);
+  service_.set_ready({.session = *session_,
+                      .loop = *loop_,
+                      .chat_template = chat_template_ ? &*chat_template_ : nullptr,
+                      .no_chat = no_chat_,
+                      .defaults = defaults(),
+                      .max_model_len = max_model_len_,
+                      .lookup = session_->memory_plan().streams()});
+  log::info("ready at {}: sequences of up to {} tokens, {} at once, {} of KV cache", url(),
+            max_model_len_, sequences_, format_size(session_->memory_plan().all_kv_cache()));
+  wait_for_the_end();
+  constexpr std::chrono::seconds kErrors{2};  // for clients to take the errors of cut streams
+  service_.set_draining();
+  network_.drain();
+  const bool failed = !loop_->failure().empty();
+  if (failed || !network_.wait_until_idle(milliseconds(options_.drain_timeout))) {
+    loop_->stop();
+    network_.wait_until_idle(kErrors);
+  }
+  loop_->stop();
+  report();
+  if (failed) fail(ErrorKind::runtime, "{}", loop_->failure());
+}
+
+void Server::wait_for_the_end() {
+  constexpr std::chrono::milliseconds kLook{200};
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  while (!stop_.stop_requested() && loop_->failure().empty())
+    never.wait_for(lock, stop_, kLook, [] { return false; });
+}
+
+void Server::report() {
+  const EngineStats stats = loop_->status().stats;
+  session_->learn_pass(stats.pass_seconds);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  Json report = make_report("serve", options_, *session_, engine_json(stats, seconds));
+  write_report(options_, report, {});
+  log::info("{}\nserved     {} tokens of prompts, {} of answers", summary_text(report),
+            stats.prompt_tokens, stats.generated_tokens);
+}
+
+void run(const ServeOptions& o, const std::stop_token& stop, const std::atomic<int>& shrink) {
+  apply_log_level(o);
+  check_report_path(o);
+  check_access(o);
+  mallopt(M_ARENA_MAX, 1);  // what a thread gives back is there for all
+  Server server(o, stop, shrink);
+  if (o.json) {
+    print_json({{"url", server.url()}});
+  } else {
+    print(server.url() + "\n");
+  }
+  server.load();
+  server.run();
+}
+
+void add_network_options(CLI::App& verb, ServeOptions& o) {
+  verb.add_option("--host", o.host,
+                  "Listen at this address; others than this machine's own need a key")
+      ->capture_default_str();
+  verb.add_option("--port", o.port, "Listen at this port; 0: one that is free, which is printed")
+      ->capture_default_str();
+  verb.add_option("--api-key", o.api_key,
+                  "Answer only requests with this key; $SLUICE_API_KEY keeps it off the list of "
+                  "processes")
+      ->envname("SLUICE_API_KEY");
+  verb.add_flag("--no-api-key", o.no_api_key, "Let everybody ask who can reach --host");
+  verb.add_option("--served-model-name", o.names,
+                  "Call the model this; may be given several times (default: the name of MODEL's "
+                  "directory or file)")
+      ->allow_extra_args(false);
+  verb.add_option("--cors-origin", o.origins,
+                  "Let pages of this origin ask, such as https://example.org; * for all; may be "
+                  "given several times")
+      ->allow_extra_args(false);
+  verb.add_option("--chat-template", o.chat_template,
+                  "Use the chat template in this file instead of the model's");
+}
+
+void add_limit_options(CLI::App& verb, ServeOptions& o) {
+  const auto count = CLI::Range(int64_t{1}, int64_t{65536});
+  const auto seconds = CLI::Range(0.01, 86400.0);
+  verb.add_option("--max-num-seqs", o.max_num_seqs,
+                  "Run at most this many sequences at once; the budget may allow fewer")
+      ->check(count)
+      ->capture_default_str();
+  verb.add_option("--max-queue", o.max_queue,
+                  "Let this many further sequences wait; more get status 429")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->capture_default_str();
+  verb.add_option("--max-connections", o.max_connections,
+                  "Keep at most this many connections; more get status 503")
+      ->check(count)
+      ->capture_default_str();
+  verb.add_option("--max-request-bytes", o.max_request_bytes,
+                  "Refuse requests whose body is longer than this")
+      ->capture_default_str();
+  verb.add_option("--request-memory", o.request_memory,
+                  "Keep connections, requests and answers within this part of the budget; more get "
+                  "status 503 (default: a sixteenth, 2MiB to 256MiB)");
+  verb.add_option("--client-timeout", o.client_timeout,
+                  "Give a client up that takes this long to send a request, or to take some of an "
+                  "answer [seconds]")
+      ->check(seconds)
+      ->capture_default_str();
+  verb.add_option("--keep-alive", o.keep_alive,
+                  "Send a comment on a stream that is silent for this long [seconds]")
+      ->check(seconds)
+      ->capture_default_str();
+  verb.add_option("--drain-timeout", o.drain_timeout,
+                  "When asked to stop, give answers this long to end [seconds]")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink) {
+  auto o = std::make_shared<ServeOptions>();
+  CLI::App* verb = app.add_subcommand("serve", "Serve a model to clients of OpenAI's API");
+  verb->footer(
+      "The URL is printed before the model is loaded; /health tells when it is ready.\n"
+      "Examples:\n"
+      "  sluice serve MODEL --memory 8GiB --quantization fp8\n"
+      "  curl http://127.0.0.1:8000/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\",\n"
+      "    \"content\": \"Hello\"}], \"stream\": true}'");
+  begin_group(*verb, kOwnGroup);
+  add_network_options(*verb, *o);
+  add_limit_options(*verb, *o);
+  add_model_options(*verb, *o);
+  verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,231 @@
+// The answer of /v1/chat/completions.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/serve/answer.h"
+#include "src/serve/token_text.h"
+#include "src/text/utf8.h"
+
+namespace sluice {
+namespace {
+
+Json logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
+  const bool known = tokenizer != nullptr && tokenizer->has(l.token_id);
+  const std::string bytes = known ? tokenizer->bytes(l.token_id, false) : std::string();
+  Json list = Json::array();
+  for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
+  return {{"token", known ? to_valid_utf8(bytes) : token_text(l.token_id, tokenizer)},
+          {"logprob", l.logprob},
+          {"bytes", known ? list : Json()}};
+}
+
+class ChatAnswer : public Answer {
+ public:
+  ChatAnswer(Completion asked, CompletionHead head, const Tokenizer* tokenizer, ChatForm form)
+      : Answer(std::move(asked), std::move(head), tokenizer), form_(std::move(form)) {
+    if (streams()) choices_.resize(choices());
+  }
+
+  void begin(std::string& out) override {
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      choices_[i].emplace(Streamed{form_.parser()});
+      delta(out, i, [](JsonWriter& json) {
+        json.member("content", "");
+        json.member("role", "assistant");
+      });
+    }
+  }
+
+  void finish(std::string& out) override {
+    if (streams()) {
+      if (asked_.include_usage)
+        chunk(out, [](JsonWriter&) {}, [&](JsonWriter& json) { write_usage(json, usage()); });
+      out += kStreamDone;
+      return;
+    }
+    JsonWriter json([&](std::string_view piece) { out += piece; });
+    json.begin_object();
+    json.key("choices");
+    json.begin_array();
+    for (int64_t i = 0; i < asked_.request.n; ++i) write_choice(json, i);
+    json.end_array();
+    write_head(json, "chat.completion");
+    json.key("usage");
+    write_usage(json, usage());
+    json.end_object();
+    json.flush();
+  }
+
+ protected:
+  void stream(Choice choice, const StreamPart& part, std::string& out) override {
+    const size_t index = number(choice);
+    Streamed& streamed = *choices_[index];
+    const std::vector<TokenLogprobs>* logprobs =
+        asked_.request.sampling.logprobs && !part.logprobs.empty() ? &part.logprobs : nullptr;
+    for (const AnswerPart& p : streamed.parser.add(part.text, part.result.has_value())) {
+      if (p.kind == AnswerPart::Kind::call) ++streamed.calls;
+      delta(
+          out, index, [&](JsonWriter& json) { write_part(json, p, streamed.calls - 1, index); },
+          std::exchange(logprobs, nullptr));
+    }
+    if (logprobs != nullptr)  // of a text that is not certain yet
+      delta(out, index, [](JsonWriter& json) { json.member("content", ""); }, logprobs);
+    if (part.result) end(out, index, finish_reason(*part.result, streamed.calls > 0));
+  }
+
+ private:
+  struct Streamed {
+    AnswerParser parser;
+    int64_t calls = 0;
+  };
+
+  static std::string finish_reason(const RequestResult& result, bool calls) {
+    return calls && result.finish_reason == "stop" ? "tool_calls" : result.finish_reason;
+  }
+
+  // The same for each call of an answer, and no other's.
+  std::string call_id(int64_t call, size_t choice) const {
+    return fmt::format("call_{}_{}_{}", head_.id.substr(head_.id.find('-') + 1), choice, call);
+  }
+
+  void write_part(JsonWriter& json, const AnswerPart& part, int64_t call, size_t choice) const {
+    switch (part.kind) {
+      case AnswerPart::Kind::reasoning:
+      case AnswerPart::Kind::content:
+        json.key(part.kind == AnswerPart::Kind::content ? "content" : "reasoning_content");
+        return json.text({part.text});
+      case AnswerPart::Kind::call:
+        return json.member(
+            "tool_calls",
+            Json::array({Json{{"index", call},
+                              {"id", call_id(call, choice)},
+                              {"type", "function"},
+                              {"function", {{"name", part.text}, {"arguments", ""}}}}}));
+      case AnswerPart::Kind::arguments:
+        return json.member(
+            "tool_calls",
+            Json::array({Json{{"index", call}, {"function", {{"arguments", part.text}}}}}));
+    }
+  }
+
+  void write_choice(JsonWriter& json, int64_t index) const {
+    const RequestResult& result = results_[0][static_cast<size_t>(index)];
+    const ChatReply reply = chat_reply(form_, result.text);
+    json.begin_object();
+    json.member("finish_reason", finish_reason(result, !reply.calls.empty()));
+    json.member("index", index);
+    json.key("logprobs");
+    write_logprobs(json, asked_.request.sampling.logprobs ? &result.logprobs : nullptr);
+    json.key("message");
+    json.begin_object();
+    json.key("content");
+    if (reply.content.empty() && !reply.calls.empty()) {
+      json.value(nullptr);
+    } else {
+      json.text({reply.content});
+    }
+    if (!reply.reasoning.empty()) {
+      json.key("reasoning_content");
+      json.text({reply.reasoning});
+    }
+    json.member("role", "assistant");
+    if (!reply.calls.empty()) json.member("tool_calls", calls_json(reply, index));
+    json.end_object();
+    json.end_object();
+  }
+
+  Json calls_json(const ChatReply& reply, int64_t index) const {
+    Json calls = Json::array();
+    for (const ChatReply::Call& call : reply.calls) {
+      calls.push_back({{"id", call_id(std::ssize(calls), static_cast<size_t>(index))},
+                       {"type", "function"},
+                       {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+    }
+    return calls;
+  }
+
+  void write_logprobs(JsonWriter& json, const std::vector<TokenLogprobs>* logprobs) const {
+    if (logprobs == nullptr) return json.value(nullptr);
+    json.begin_object();
+    json.key("content");
+    json.begin_array();
+    for (const TokenLogprobs& t : *logprobs) {
+      Json entry = logprob_json(t.token, tokenizer_);
+      entry["top_logprobs"] = Json::array();
+      for (const Logprob& top : t.top)
+        entry["top_logprobs"].push_back(logprob_json(top, tokenizer_));
+      json.value(entry);
+    }
+    json.end_array();
+    json.end_object();
+  }
+
+  // An event with a piece of a choice.
+  template <class Delta>
+  void delta(std::string& out, size_t index, Delta write,
+             const std::vector<TokenLogprobs>* logprobs = nullptr) const {
+    chunk(out, [&](JsonWriter& json) {
+      json.begin_object();
+      json.key("delta");
+      json.begin_object();
+      write(json);
+      json.end_object();
+      json.member("finish_reason", nullptr);
+      json.member("index", index);
+      json.key("logprobs");
+      write_logprobs(json, logprobs);
+      json.end_object();
+    });
+  }
+
+  void end(std::string& out, size_t index, const std::string& reason) const {
+    chunk(out, [&](JsonWriter& json) {
+      json.value({{"delta", Json::object()},
+                  {"finish_reason", reason},
+                  {"index", index},
+                  {"logprobs", nullptr}});
+    });
+  }
+
+  template <class Choices, class Total>
+  void chunk(std::string& out, Choices write, Total write_total) const {
+    append_event(out, [&](JsonWriter& json) {
+      json.begin_object();
+      json.key("choices");
+      json.begin_array();
+      write(json);
+      json.end_array();
+      write_head(json, "chat.completion.chunk");
+      if (asked_.include_usage) json.key("usage");
+      if (asked_.include_usage) write_total(json);
+      json.end_object();
+    });
+  }
+  template <class Choices>
+  void chunk(std::string& out, Choices write) const {
+    chunk(out, write, [](JsonWriter& json) { json.value(nullptr); });
+  }
+
+  void write_head(JsonWriter& json, const char* object) const {
+    json.member("created", head_.created);
+    json.member("id", head_.id);
+    json.member("model", head_.model);
+    json.member("object", object);
+  }
+
+  ChatForm form_;
+  std::vector<std::optional<Streamed>> choices_;
+};
+
+}  // namespace
+
+std::unique_ptr<Answer> chat_answer(Completion asked, CompletionHead head,
+                                    const Tokenizer* tokenizer, ChatForm form) {
+  return std::make_unique<ChatAnswer>(std::move(asked), std::move(head), tokenizer,
+                                      std::move(form));
+}
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+// The chat completions API: a conversation to what the engine takes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "src/chat/chat_template.h"
+#include "src/serve/chat_parts.h"
+#include "src/serve/completion.h"
+
+namespace sluice {
+
+// Called with the bytes that reading a request takes, before it takes them; throws where there is
+// no room for them.
+using RequestRoom = std::function<void(uint64_t bytes)>;
+
+struct Chat {
+  Completion asked;
+  ChatForm form = {};
+};
+
+// The conversation of a request as the model's template renders it. `text` is the body, whose
+// messages, tools, documents and template variables count. Throws Error(refused) for what is wrong
+// with them, or with the template, and what `room` throws.
+std::string render_chat(const Json& body, std::string_view text, const std::string& where,
+                        ChatTemplate& chat_template, const RequestRoom& room);
+
+// `text` is the same as `body`. Throws as parse_completion() and render_chat().
+Chat parse_chat(const Json& body, std::string_view text, const std::string& where,
+                const RequestContext& context, ChatTemplate& chat_template,
+                const RequestRoom& room);
+
+}  // namespace sluice

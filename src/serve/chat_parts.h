@@ -1,0 +1,37 @@
+// What a model says in a chat: its thoughts, its answer, its calls of tools.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/chat/answer_parser.h"
+
+namespace sluice {
+
+// What is known of an answer before it comes.
+struct ChatForm {
+  std::string_view chat_template = {};  // outlives the answer
+  std::string prompt_end = {};          // of the prompt's text: it may have begun to think already
+  Json tools = {};                      // that the model was told of; null: none
+
+  void set_prompt(std::string_view text);
+  AnswerParser parser() const { return {chat_template, prompt_end, tools}; }
+};
+
+// A whole answer.
+struct ChatReply {
+  struct Call {
+    std::string name;
+    std::string arguments;
+  };
+  std::string reasoning;
+  std::string content;
+  std::vector<Call> calls;
+
+  void add(AnswerPart part);
+};
+ChatReply chat_reply(const ChatForm& form, std::string_view text);
+
+}  // namespace sluice

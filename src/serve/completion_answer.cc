@@ -1,0 +1,106 @@
+// The answer of /v1/completions.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/serve/answer.h"
+#include "src/serve/token_text.h"
+
+namespace sluice {
+namespace {
+
+class CompletionAnswer : public Answer {
+ public:
+  using Answer::Answer;
+
+  void finish(std::string& out) override {
+    if (streams()) {
+      if (asked_.include_usage)
+        chunk(out, [](JsonWriter&) {}, [&](JsonWriter& json) { write_usage(json, usage()); });
+      out += kStreamDone;
+      return;
+    }
+    JsonWriter json([&](std::string_view piece) { out += piece; });
+    write_completion(json, head_, asked_, std::move(results_), tokenizer_);
+    json.flush();
+  }
+
+ protected:
+  void stream(Choice choice, const StreamPart& part, std::string& out) override {
+    std::string begin;
+    if (offsets_.empty()) offsets_.resize(choices());
+    std::optional<TextOffsets>& offsets = offsets_[number(choice)];
+    if (!offsets) {
+      if (asked_.echo && tokenizer_ != nullptr) {
+        begin =
+            tokenizer_->decode(asked_.prompts[choice.prompt], asked_.request.skip_special_tokens);
+      }
+      offsets.emplace(tokenizer_, asked_.request.skip_special_tokens, count_characters(begin));
+    }
+    if (begin.empty() && part.text.empty() && part.logprobs.empty() && !part.result) return;
+    chunk(out, [&](JsonWriter& json) { write_choice(json, choice, begin, part, *offsets); });
+  }
+
+ private:
+  void write_choice(JsonWriter& json, Choice choice, const std::string& begin,
+                    const StreamPart& part, TextOffsets& offsets) const {
+    json.begin_object();
+    json.member("finish_reason", part.result ? Json(part.result->finish_reason) : Json());
+    json.member("index", number(choice));
+    json.key("logprobs");
+    write_logprobs(json, part, offsets);
+    json.key("text");
+    json.text({begin, part.text});
+    json.end_object();
+  }
+
+  void write_logprobs(JsonWriter& json, const StreamPart& part, TextOffsets& offsets) const {
+    if (!asked_.request.sampling.logprobs) return json.value(nullptr);
+    Json lists{{"text_offset", Json::array()},
+               {"token_logprobs", Json::array()},
+               {"tokens", Json::array()},
+               {"top_logprobs", Json::array()}};
+    for (const TokenLogprobs& t : part.logprobs) {
+      lists["text_offset"].push_back(offsets.add(t.token.token_id));
+      lists["token_logprobs"].push_back(t.token.logprob);
+      lists["tokens"].push_back(token_text(t.token.token_id, tokenizer_));
+      lists["top_logprobs"].push_back(top_logprobs_json(&t, tokenizer_));
+    }
+    json.value(lists);
+  }
+
+  // A chunk with the choices that `write` makes.
+  template <class Choices, class Total>
+  void chunk(std::string& out, Choices write, Total write_total) const {
+    append_event(out, [&](JsonWriter& json) {
+      json.begin_object();
+      json.key("choices");
+      json.begin_array();
+      write(json);
+      json.end_array();
+      json.member("created", head_.created);
+      json.member("id", head_.id);
+      json.member("model", head_.model);
+      json.member("object", "text_completion");
+      if (asked_.include_usage) json.key("usage");
+      if (asked_.include_usage) write_total(json);
+      json.end_object();
+    });
+  }
+  template <class Choices>
+  void chunk(std::string& out, Choices write) const {
+    chunk(out, write, [](JsonWriter& json) { json.value(nullptr); });
+  }
+
+  std::vector<std::optional<TextOffsets>> offsets_;  // of each choice; none: it has not begun
+};
+
+}  // namespace
+
+std::unique_ptr<Answer> completion_answer(Completion asked, CompletionHead head,
+                                          const Tokenizer* tokenizer) {
+  return std::make_unique<CompletionAnswer>(std::move(asked), std::move(head), tokenizer);
+}
+
+}  // namespace sluice

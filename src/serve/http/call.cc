@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+#include "src/serve/http/hub.h"
+
+namespace sluice::http {
+
+asio::awaitable<void> Waker::wait(std::chrono::milliseconds most) {
+  boost::system::error_code woken;
+  timer_.expires_after(most);
+  co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, woken));
+}
+
+void Hub::deliver(EngineLoop::Parts parts) {
+  for (auto& [id, part] : parts) {
+    auto call = calls.find(id.request);
+    if (call != calls.end()) call->second->deliver(id, std::move(part));
+  }
+}
+
+Call::Call(Hub& hub, Answer& answer, RequestMemory::Share share, Waker& waker)
+    : hub_(hub), answer_(answer), share_(std::move(share)), waker_(waker) {
+  try {
+    add_requests();
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
+Call::~Call() { leave(); }
+
+void Call::add_requests() {
+  EngineLoop& loop = hub_.service.loop();
+  for (size_t i = 0; i < answer_.asked().prompts.size(); ++i) {
+    numbers_.push_back(loop.add(answer_.asked().request_of(i)));
+    hub_.calls.emplace(numbers_.back(), this);
+  }
+}
+
+// To cancel what has ended does nothing.
+void Call::leave() {
+  for (int64_t number : numbers_) {
+    hub_.calls.erase(number);
+    if (!answer_.done()) hub_.service.loop().cancel(number);
+  }
+  if (!answer_.done()) hub_.service.metrics().add_abort();
+}
+
+// What a client does not take yet is merged, and paid for.
+void Call::deliver(OutputId id, StreamPart part) {
+  constexpr uint64_t kId = 16, kText = 4;
+  if (part.result) hub_.service.metrics().add_result(*part.result);
+  const uint64_t bytes =
+      part.ids.size() * kId + part.text.size() * kText +
+      2 * logprob_bytes(answer_.asked().request.sampling.logprobs, part.logprobs.size());
+  out_of_memory_ = out_of_memory_ || !share_.grow(bytes);
+  if (!answer_.streams()) {  // its result has all of it
+    if (!part.result && !out_of_memory_) return;
+    part.text.clear();
+    part.ids.clear();
+    part.logprobs.clear();
+  }
+  parts_[id].add(std::move(part));
+  waker_.wake();
+}
+
+void Call::take(std::string& out) {
+  if (out_of_memory_) {
+    throw Refusal(503, "there is no memory left for further tokens of this request; try again", {},
+                  1);
+  }
+  for (auto& [id, part] : std::exchange(parts_, {})) {
+    const auto prompt = std::ranges::find(numbers_, id.request) - numbers_.begin();
+    answer_.take(static_cast<size_t>(prompt), id.index, std::move(part), out);
+  }
+  if (!answer_.error().empty()) throw Refusal(500, answer_.error());
+}
+
+}  // namespace sluice::http

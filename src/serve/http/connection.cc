@@ -1,0 +1,457 @@
+// One connection: requests one after the other, each read within limits and answered.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "src/base/log.h"
+#include "src/serve/http/hub.h"
+#include "src/serve/http/response_head.h"
+
+namespace sluice::http {
+namespace {
+
+namespace beast = boost::beast;
+namespace protocol = beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr size_t kHeadBytes = 16 * 1024;             // of a request: its line and fields
+constexpr uint64_t kSlowestBody = 16;                // bytes a millisecond
+constexpr std::chrono::milliseconds kLinger{2'000};  // for what a refused client still sends
+
+auto with(error_code& fault) { return asio::redirect_error(asio::use_awaitable, fault); }
+
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+
+// What to say of a fault of reading; nullopt: the client has gone, or has been given up.
+std::optional<Refusal> refusal_of_fault(const error_code& fault, const HttpOptions& options) {
+  if (fault == protocol::error::header_limit || fault == protocol::error::buffer_overflow)
+    return Refusal(431, fmt::format("the head of a request may have {} bytes", kHeadBytes));
+  if (fault == protocol::error::body_limit) {
+    return Refusal(413, fmt::format("a request may have {} bytes (--max-request-bytes)",
+                                    options.max_request_bytes));
+  }
+  const bool of_protocol =
+      fault.category() == make_error_code(protocol::error::bad_method).category();
+  if (!of_protocol || fault == protocol::error::end_of_stream ||
+      fault == protocol::error::partial_message)
+    return std::nullopt;
+  return Refusal(400, fmt::format("this is no HTTP request: {}", fault.message()));
+}
+
+// Sequences that a request asks for, as long as it is there.
+class Place {
+ public:
+  explicit Place(Hub& hub) : hub_(hub) { take(1); }
+  ~Place() { hub_.sequences -= count_; }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  // Refusal(429) where there are too many.
+  void take(int64_t count) {
+    if (hub_.sequences - count_ + count > hub_.options.max_sequences) {
+      constexpr double kLongest = 60;
+      const double seconds = std::clamp(hub_.service.metrics().mean_seconds(), 1.0, kLongest);
+      throw Refusal(429, "too many requests wait already; try again later", "rate_limit_exceeded",
+                    static_cast<int>(seconds));
+    }
+    hub_.sequences += count - count_;
+    count_ = count;
+  }
+
+ private:
+  Hub& hub_;
+  int64_t count_ = 0;
+};
+
+struct Opened {
+  std::variant<Reply, std::unique_ptr<Answer>> work;
+  std::optional<Refusal> refusal;
+};
+
+// On the worker.
+asio::awaitable<Opened> open_request(Service& service, const Route& route, std::string body,
+                                     RequestMemory::Share& share) {
+  Opened opened;
+  try {
+    opened.work = service.open(route, std::move(body), share);
+  } catch (const Refusal& refusal) {
+    opened.refusal = refusal;
+  } catch (const Error& error) {
+    opened.refusal = refusal_of(error);
+  } catch (const std::bad_alloc&) {
+    opened.refusal = Refusal(503, "the system has no memory left", {}, 1);
+  }
+  co_return opened;
+}
+
+// Reads what comes and forgets it: closing while data is unread would make the client lose the
+// answer.
+asio::awaitable<void> linger(beast::tcp_stream& stream) {
+  constexpr int kMostReads = 64;
+  error_code fault;
+  stream.socket().shutdown(tcp::socket::shutdown_send, fault);
+  stream.expires_after(kLinger);
+  std::array<char, 4096> scratch;
+  for (int i = 0; i < kMostReads && !fault; ++i)
+    co_await stream.async_read_some(asio::buffer(scratch), with(fault));
+}
+
+}  // namespace
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Hub& hub, tcp::socket socket, RequestMemory::Share share)
+      : hub_(hub),
+        share_(std::move(share)),
+        stream_(std::move(socket)),
+        buffer_(kHeadBytes),
+        waker_(hub.io) {
+    error_code ignored;
+    stream_.socket().set_option(tcp::no_delay(true), ignored);
+    hub_.connections.insert(this);
+  }
+  ~Connection() { hub_.connections.erase(this); }
+
+  asio::awaitable<void> run();
+  void close() { stream_.close(); }
+  bool is_idle() const { return idle_; }
+
+ private:
+  asio::awaitable<bool> read_head();
+  asio::awaitable<void> refuse(Refusal why);
+  asio::awaitable<void> answer();
+  asio::awaitable<void> answer_route(const Route& route);
+  asio::awaitable<void> answer_post(const Route& route);
+  asio::awaitable<void> read_body(RequestMemory::Share& share);
+  asio::awaitable<void> generate(Answer& answer, RequestMemory::Share share);
+  asio::awaitable<void> follow(Call& call, Answer& answer);
+  asio::awaitable<void> watch();
+  asio::awaitable<void> stop_watching();
+  asio::awaitable<void> reply(Reply reply);
+  asio::awaitable<void> send_events(bool last);
+  asio::awaitable<void> write(std::string_view text);
+  std::string head_lines() const;
+
+  Hub& hub_;
+  RequestMemory::Share share_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;  // what has been read and not used
+  Waker waker_;
+  std::optional<protocol::request_parser<protocol::string_body>> parser_;
+  // Of the present request.
+  std::string origin_;
+  Dialect dialect_ = Dialect::openai;
+  bool keep_alive_ = true;
+  bool chunked_ = true;
+  bool streaming_ = false;  // the head of a stream has been sent
+  std::string events_;      // of the stream, to be sent
+  bool idle_ = true;        // no request has come
+  bool watching_ = false;
+  bool gone_ = false;  // the client has ended the connection
+};
+
+asio::awaitable<void> Connection::run() {
+  while (keep_alive_) {
+    const bool came = co_await read_head();
+    if (!came) break;
+    idle_ = false;
+    co_await answer();
+    idle_ = true;
+  }
+  if (parser_ && !parser_->is_done()) co_await linger(stream_);
+}
+
+// False: there is no further request.
+asio::awaitable<bool> Connection::read_head() {
+  error_code fault;
+  parser_.emplace();
+  parser_->header_limit(kHeadBytes);
+  parser_->body_limit(hub_.options.max_request_bytes);
+  stream_.expires_after(hub_.options.client_timeout);
+  co_await protocol::async_read_header(stream_, buffer_, *parser_, with(fault));
+  if (!fault) co_return true;
+  keep_alive_ = false;
+  if (const std::optional<Refusal> why = refusal_of_fault(fault, hub_.options)) {
+    co_await refuse(*why);
+  } else {
+    parser_.reset();  // nobody is there to be told
+  }
+  co_return false;
+}
+
+asio::awaitable<void> Connection::refuse(Refusal why) {
+  hub_.service.metrics().add_refusal(why.status);
+  if (!parser_->is_done()) keep_alive_ = false;
+  Reply said = reply_of(why, dialect_);
+  co_await reply(std::move(said));
+}
+
+asio::awaitable<void> Connection::answer() {
+  std::optional<Refusal> refused;
+  const auto& head = parser_->get();
+  keep_alive_ =
+      parser_->keep_alive() && head.version() >= 11 && hub_.service.phase() != Phase::draining;
+  chunked_ = head.version() >= 11;
+  streaming_ = false;
+  events_.clear();
+  dialect_ = Dialect::openai;
+  origin_ = std::string(view(head[protocol::field::origin]));
+  const std::string_view target = view(head.target());
+  const Route* route = find_route(target.substr(0, target.find('?')));
+  try {
+    if (route == nullptr) throw Refusal(404, fmt::format("there is no {:?} here", target));
+    dialect_ = route->dialect;
+    co_await answer_route(*route);
+  } catch (const Refusal& refusal) {
+    refused = refusal;
+  } catch (const Error& error) {
+    refused = refusal_of(error);
+  }
+  if (refused) co_await refuse(*refused);
+  log::debug("{} {} {}", view(head.method_string()), target, refused ? refused->status : 200);
+}
+
+asio::awaitable<void> Connection::answer_route(const Route& route) {
+  const auto& head = parser_->get();
+  const std::string_view method = view(head.method_string());
+  if (method == "OPTIONS") {  // a page asks whether it may ask
+    Reply none;
+    none.status = 204;
+    none.type = {};
+    co_await reply(std::move(none));
+    co_return;
+  }
+  hub_.access.check(route, {.host = view(head[protocol::field::host]),
+                            .origin = origin_,
+                            .authorization = view(head[protocol::field::authorization]),
+                            .api_key = view(head["x-api-key"])});
+  if (method != route.method)
+    throw Refusal(405, fmt::format("{} is for {}", route.path, route.method));
+  hub_.service.check_phase(route);
+  if (method == "POST") {
+    co_await answer_post(route);
+    co_return;
+  }
+  if (!parser_->is_done()) keep_alive_ = false;  // it has a body, for whatever reason
+  const std::string_view target = view(head.target());
+  Reply known =
+      hub_.service.look(route, target.substr(0, target.find('?')), std::ssize(hub_.connections));
+  co_await reply(std::move(known));
+}
+
+asio::awaitable<void> Connection::answer_post(const Route& route) {
+  Place place(hub_);
+  const uint64_t size = parser_->content_length() ? *parser_->content_length() : 0;
+  std::optional<RequestMemory::Share> share = hub_.memory.take(size);
+  if (!share) throw Refusal(503, "there is no memory for a further request now", {}, 1);
+  co_await read_body(*share);
+  std::string body = std::move(parser_->get().body());
+  asio::awaitable<Opened> opening = open_request(hub_.service, route, std::move(body), *share);
+  Opened opened = co_await asio::co_spawn(hub_.worker, std::move(opening), asio::use_awaitable);
+  if (opened.refusal) throw Refusal(*opened.refusal);
+  if (auto* known = std::get_if<Reply>(&opened.work)) {
+    co_await reply(std::move(*known));
+    co_return;
+  }
+  Answer& answer = *std::get<std::unique_ptr<Answer>>(opened.work);
+  const Completion& asked = answer.asked();
+  place.take(std::ssize(asked.prompts) * std::max(asked.request.n, asked.request.beams.width));
+  co_await generate(answer, *std::move(share));
+}
+
+asio::awaitable<void> Connection::read_body(RequestMemory::Share& share) {
+  const auto& head = parser_->get();
+  const uint64_t size = share.bytes();
+  if (beast::iequals(head[protocol::field::expect], "100-continue"))
+    co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+  stream_.expires_after(hub_.options.client_timeout +
+                        std::chrono::milliseconds(size / kSlowestBody));
+  while (!parser_->is_done()) {
+    error_code fault;
+    co_await protocol::async_read_some(stream_, buffer_, *parser_, with(fault));
+    if (std::optional<Refusal> why = refusal_of_fault(fault, hub_.options)) throw Refusal(*why);
+    if (fault) throw boost::system::system_error(fault);
+    if (!share.resize(std::max<uint64_t>(size, parser_->get().body().size())))
+      throw Refusal(503, "there is no memory for a further request now", {}, 1);
+  }
+}
+
+asio::awaitable<void> Connection::generate(Answer& answer, RequestMemory::Share share) {
+  Call call(hub_, answer, std::move(share), waker_);
+  watching_ = true;
+  asio::co_spawn(hub_.io, watch(), asio::detached);
+  std::optional<Refusal> failed;
+  try {
+    co_await follow(call, answer);
+  } catch (const Refusal& refusal) {
+    failed = refusal;
+  }
+  co_await stop_watching();
+  if (!failed) co_return;
+  if (!streaming_) throw Refusal(*failed);
+  hub_.service.metrics().add_refusal(failed->status);
+  answer.fail(*failed, events_);
+  co_await send_events(true);
+}
+
+// Sends what comes of a call as it comes.
+asio::awaitable<void> Connection::follow(Call& call, Answer& answer) {
+  if (answer.streams()) answer.begin(events_);
+  for (;;) {
+    if (!call.has_parts() && !gone_) co_await waker_.wait(hub_.options.keep_alive);
+    if (gone_) throw boost::system::system_error(asio::error::connection_reset);
+    const bool silent = !call.has_parts();
+    call.take(events_);
+    const bool done = answer.done();
+    if (done) answer.finish(events_);
+    if (answer.streams()) {
+      if (silent) events_ += ": keep-alive\n\n";
+      co_await send_events(done);
+    } else if (done) {
+      Reply whole{.body = std::move(events_)};
+      co_await stop_watching();
+      co_await reply(std::move(whole));
+    }
+    if (done) co_return;
+  }
+}
+
+// Notices that the client goes away while it is answered. What else comes is the next request's.
+asio::awaitable<void> Connection::watch() {
+  const std::shared_ptr<Connection> self = shared_from_this();
+  constexpr size_t kPiece = 1024;
+  error_code fault;
+  while (!fault && buffer_.size() < buffer_.max_size()) {
+    const size_t room = std::min(kPiece, buffer_.max_size() - buffer_.size());
+    const size_t size =
+        co_await stream_.socket().async_read_some(buffer_.prepare(room), with(fault));
+    buffer_.commit(size);
+  }
+  gone_ = fault && fault != asio::error::operation_aborted;
+  watching_ = false;
+  waker_.wake();
+}
+
+asio::awaitable<void> Connection::stop_watching() {
+  constexpr std::chrono::seconds kMost{60};
+  error_code ignored;
+  if (watching_) stream_.socket().cancel(ignored);
+  while (watching_) co_await waker_.wait(kMost);
+}
+
+std::string Connection::head_lines() const {
+  std::string lines = hub_.access.cors_lines(origin_);
+  if (!lines.empty() && parser_->get().method() == protocol::verb::options) {
+    lines +=
+        "Access-Control-Allow-Methods: GET, POST\r\n"
+        "Access-Control-Allow-Headers: *, Authorization\r\n"
+        "Access-Control-Max-Age: 600\r\n";
+  }
+  return lines;
+}
+
+asio::awaitable<void> Connection::reply(Reply said) {
+  constexpr size_t kTogether = 16 * 1024;
+  const std::string lines = head_lines();
+  ResponseHead head;
+  head.status = said.status;
+  head.type = said.type;
+  head.content_size = said.body.size();
+  head.keep_alive = keep_alive_;
+  head.retry_after = said.retry_after;
+  head.lines = lines;
+  std::string text = response_head(head);
+  const bool together = said.body.size() <= kTogether;
+  if (together) text += said.body;
+  co_await write(text);
+  if (!together) co_await write(said.body);
+}
+
+asio::awaitable<void> Connection::send_events(bool last) {
+  if (events_.empty() && !last) co_return;
+  std::string text;
+  if (!std::exchange(streaming_, true)) {
+    const std::string lines = head_lines();
+    ResponseHead head;
+    head.type = "text/event-stream";
+    head.chunked = chunked_;
+    head.keep_alive = keep_alive_;
+    head.lines = lines;
+    text = response_head(head);
+  }
+  if (chunked_ && !events_.empty()) text += fmt::format("{:x}\r\n", events_.size());
+  text += events_;
+  if (chunked_ && !events_.empty()) text += "\r\n";
+  if (chunked_ && last) text += "0\r\n\r\n";
+  events_.clear();
+  co_await write(text);
+}
+
+// The time-out begins anew whenever the client has taken something.
+asio::awaitable<void> Connection::write(std::string_view text) {
+  constexpr size_t kPiece = 64 * 1024;
+  while (!text.empty()) {
+    stream_.expires_after(hub_.options.client_timeout);
+    const size_t size = co_await stream_.async_write_some(
+        asio::buffer(text.data(), std::min(text.size(), kPiece)), asio::use_awaitable);
+    text.remove_prefix(size);
+  }
+}
+
+void end_if_idle(Connection& connection) {
+  if (connection.is_idle()) connection.close();
+}
+
+namespace {
+
+// Whoever still watches the connection lets go of it.
+struct Served {
+  std::shared_ptr<Connection> connection;
+  ~Served() { connection->close(); }
+};
+
+}  // namespace
+
+asio::awaitable<void> serve_connection(Hub& hub, tcp::socket socket, RequestMemory::Share share) {
+  const Served served{std::make_shared<Connection>(hub, std::move(socket), std::move(share))};
+  co_await served.connection->run();
+}
+
+asio::awaitable<void> refuse_connection(Hub& hub, tcp::socket socket) {
+  constexpr int64_t kMost = 64;
+  if (hub.refused >= kMost) co_return;
+  ++hub.refused;
+  hub.service.metrics().add_refusal(503);
+  Reply said = reply_of(Refusal(503, "there are too many connections", {}, 1), Dialect::openai);
+  ResponseHead head;
+  head.status = said.status;
+  head.type = said.type;
+  head.content_size = said.body.size();
+  head.keep_alive = false;
+  head.retry_after = said.retry_after;
+  const std::string text = response_head(head) + said.body;
+  beast::tcp_stream stream(std::move(socket));
+  error_code fault;
+  stream.expires_after(kLinger);
+  co_await stream.async_write_some(asio::buffer(text), with(fault));
+  co_await linger(stream);
+  --hub.refused;
+}
+
+}  // namespace sluice::http

@@ -1,0 +1,59 @@
+#include "src/serve/http/response_head.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace sluice {
+namespace {
+
+std::string_view reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 413:
+      return "Content Too Large";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Unknown";
+  }
+}
+
+}  // namespace
+
+std::string response_head(const ResponseHead& head) {
+  std::string text =
+      fmt::format("HTTP/1.1 {} {}\r\nServer: sluice\r\n", head.status, reason(head.status));
+  auto to = std::back_inserter(text);
+  if (!head.type.empty()) fmt::format_to(to, "Content-Type: {}\r\n", head.type);
+  if (head.type == "text/event-stream")
+    text += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
+  if (head.content_size) fmt::format_to(to, "Content-Length: {}\r\n", *head.content_size);
+  if (head.chunked) text += "Transfer-Encoding: chunked\r\n";
+  if (head.retry_after > 0) fmt::format_to(to, "Retry-After: {}\r\n", head.retry_after);
+  if (!head.keep_alive) text += "Connection: close\r\n";
+  text += head.lines;
+  text += "\r\n";
+  return text;
+}
+
+}  // namespace sluice

@@ -1,0 +1,174 @@
+#include "src/serve/messages_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+using Ordered = nlohmann::ordered_json;  // templates show tools with their keys in this order
+
+// Names of both APIs.
+constexpr std::array<std::pair<const char*, const char*>, 7> kSame{{{"max_tokens", "max_tokens"},
+                                                                    {"model", "model"},
+                                                                    {"stop_sequences", "stop"},
+                                                                    {"stream", "stream"},
+                                                                    {"temperature", "temperature"},
+                                                                    {"top_k", "top_k"},
+                                                                    {"top_p", "top_p"}}};
+// Say nothing about the answer, or only how another service would make it.
+constexpr std::array<std::string_view, 6> kIgnored{
+    "betas", "context_management", "inference_geo", "metadata", "output_config", "service_tier"};
+constexpr std::array<std::string_view, 5> kRead{"messages", "system", "thinking", "tool_choice",
+                                                "tools"};
+
+bool is_null(const Ordered& object, const char* key) {
+  return !object.contains(key) || object.at(key).is_null();
+}
+
+std::string string_of(const Ordered& object, const char* key, const std::string& where) {
+  if (!object.is_object() || is_null(object, key) || !object.at(key).is_string())
+    fail(ErrorKind::refused, "{}: {} must be a string", where, key);
+  return object.at(key).get<std::string>();
+}
+
+// A text, or a list of texts.
+std::string text_of(const Ordered& content, const std::string& where) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) fail(ErrorKind::refused, "{}: must be a text or a list of texts", where);
+  std::string text;
+  for (const Ordered& block : content) {
+    if (string_of(block, "type", where) != "text")
+      fail(ErrorKind::refused, "{}: only texts are supported here", where);
+    if (!text.empty()) text += '\n';
+    text += string_of(block, "text", where);
+  }
+  return text;
+}
+
+Ordered message(const char* role, std::string content) {
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
+// What a message of blocks says, which may be several messages of a chat: results of tools have
+// their own.
+class Blocks {
+ public:
+  Blocks(std::string role, std::string where) : role_(std::move(role)), where_(std::move(where)) {}
+
+  void add(const Ordered& block, Ordered& messages) {
+    const std::string type = string_of(block, "type", where_);
+    if (type == "text") {
+      if (!text_.empty()) text_ += '\n';
+      text_ += string_of(block, "text", where_);
+    } else if (type == "thinking") {
+      thoughts_ += string_of(block, "thinking", where_);
+    } else if (type == "tool_use") {
+      calls_.push_back({{"id", string_of(block, "id", where_)},
+                        {"type", "function"},
+                        {"function",
+                         {{"name", string_of(block, "name", where_)},
+                          {"arguments", block.value("input", Ordered::object())}}}});
+    } else if (type == "tool_result") {
+      Ordered result = message(
+          "tool", is_null(block, "content") ? std::string() : text_of(block.at("content"), where_));
+      result["tool_call_id"] = string_of(block, "tool_use_id", where_);
+      messages.push_back(std::move(result));
+      told_ = true;
+    } else if (type != "redacted_thinking") {
+      fail(ErrorKind::refused, "{}: blocks of type {:?} are not supported here", where_, type);
+    }
+  }
+
+  void finish(Ordered& messages) {
+    if (told_ && text_.empty() && calls_.empty()) return;
+    Ordered whole = message(role_.c_str(), std::move(text_));
+    if (!thoughts_.empty()) whole["reasoning_content"] = std::move(thoughts_);
+    if (!calls_.empty()) whole["tool_calls"] = std::move(calls_);
+    messages.push_back(std::move(whole));
+  }
+
+ private:
+  std::string role_;
+  std::string where_;
+  std::string text_;
+  std::string thoughts_;
+  Ordered calls_ = Ordered::array();
+  bool told_ = false;  // a tool's result
+};
+
+void add_message(const Ordered& given, const std::string& where, Ordered& messages) {
+  const std::string role = string_of(given, "role", where);
+  if (role != "user" && role != "assistant")
+    fail(ErrorKind::refused, "{}: role must be user or assistant", where);
+  if (is_null(given, "content")) fail(ErrorKind::refused, "{}: content is missing", where);
+  const Ordered& content = given.at("content");
+  if (!content.is_array()) {
+    messages.push_back(message(role.c_str(), text_of(content, where)));
+    return;
+  }
+  Blocks blocks(role, where);
+  for (const Ordered& block : content) blocks.add(block, messages);
+  blocks.finish(messages);
+}
+
+// Tools that another service would run are left out.
+Ordered tools_of(const Ordered& given, const std::string& where) {
+  if (!given.is_array()) fail(ErrorKind::refused, "{}: tools must be a list", where);
+  Ordered tools = Ordered::array();
+  for (const Ordered& tool : given) {
+    Ordered function{{"name", string_of(tool, "name", where + ": tools")}};
+    if (!is_null(tool, "type") && tool.at("type") != "custom") continue;
+    if (!is_null(tool, "description")) function["description"] = tool.at("description");
+    function["parameters"] = tool.value("input_schema", Ordered::object());
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return tools;
+}
+
+void check_keys(const Ordered& body, const std::string& where) {
+  for (const auto& [key, value] : body.items()) {
+    const bool known =
+        value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
+        std::ranges::find(kRead, key) != kRead.end() ||
+        std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
+    if (!known) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
+  }
+}
+
+}  // namespace
+
+std::string chat_of_messages(std::string_view text, const std::string& where, bool generates) {
+  const Ordered body = Ordered::parse(text, nullptr, false);
+  if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
+  check_keys(body, where);
+  if (generates && is_null(body, "max_tokens"))
+    fail(ErrorKind::refused, "{}: max_tokens is missing", where);
+  Ordered chat = Ordered::object();
+  for (const auto& [theirs, ours] : kSame)
+    if (!is_null(body, theirs)) chat[ours] = body.at(theirs);
+  Ordered messages = Ordered::array();
+  if (!is_null(body, "system"))
+    messages.push_back(message("system", text_of(body.at("system"), where + ": system")));
+  if (is_null(body, "messages") || !body.at("messages").is_array())
+    fail(ErrorKind::refused, "{}: messages must be a list", where);
+  for (size_t i = 0; i < body.at("messages").size(); ++i)
+    add_message(body.at("messages").at(i), fmt::format("{}: message {}", where, i), messages);
+  chat["messages"] = std::move(messages);
+  if (!is_null(body, "tools")) chat["tools"] = tools_of(body.at("tools"), where);
+  if (!is_null(body, "tool_choice"))
+    chat["tool_choice"] = string_of(body.at("tool_choice"), "type", where + ": tool_choice");
+  if (!is_null(body, "thinking")) {
+    const bool thinks = string_of(body.at("thinking"), "type", where + ": thinking") != "disabled";
+    chat["chat_template_kwargs"] = {{"enable_thinking", thinks}};
+  }
+  return chat.dump();
+}
+
+}  // namespace sluice

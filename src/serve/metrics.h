@@ -1,0 +1,61 @@
+// What a server counts, as Prometheus reads it. Names are vLLM's where it has them, so that its
+// dashboards show them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/engine/engine_loop.h"
+
+namespace sluice {
+
+// Counts of seconds up to each of `bounds`, which rise.
+class Histogram {
+ public:
+  explicit Histogram(std::span<const double> bounds)
+      : bounds_(bounds), counts_(bounds.size() + 1) {}
+  void add(double seconds);
+  // Mean of all; 0: there are none.
+  double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
+  void write(std::string& out, std::string_view name, std::string_view help,
+             std::string_view label) const;
+
+ private:
+  std::span<const double> bounds_;  // of static arrays
+  std::vector<uint64_t> counts_;
+  uint64_t count_ = 0;
+  double sum_ = 0;
+};
+
+// Of the server itself, at a moment.
+struct ServerGauges {
+  int64_t connections = 0;
+  uint64_t request_memory = 0;  // bytes
+  uint64_t memory_used = 0;     // of the ledger
+  uint64_t memory_budget = 0;
+};
+
+// Not thread-safe.
+class Metrics {
+ public:
+  Metrics();
+  void add_result(const RequestResult& result);
+  void add_abort() { ++ended_["abort"]; }
+  void add_refusal(int status) { ++refused_[status]; }
+  double mean_seconds() const { return whole_.mean(); }  // of a request
+
+  std::string text(std::string_view model, const LoopStatus& loop,
+                   const ServerGauges& server) const;
+
+ private:
+  std::map<std::string, uint64_t, std::less<>> ended_;  // by finish_reason
+  std::map<int, uint64_t, std::less<>> refused_;        // by status
+  Histogram first_token_, each_token_, whole_, queue_, prefill_, decode_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,43 @@
+#include "src/serve/refusal.h"
+
+namespace sluice {
+namespace {
+
+// OpenAI's names; Anthropic's are nearly the same.
+const char* type_of(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+}  // namespace
+
+Refusal refusal_of(const Error& error) {
+  return {error.kind() == ErrorKind::runtime ? 500 : 400, error.what()};
+}
+
+Json refusal_json(Dialect dialect, const Refusal& refusal) {
+  const char* type = type_of(refusal.status);
+  if (dialect == Dialect::anthropic)
+    return {{"type", "error"}, {"error", {{"type", type}, {"message", refusal.what()}}}};
+  return {{"error",
+           {{"message", refusal.what()},
+            {"type", type},
+            {"param", nullptr},
+            {"code", refusal.code.empty() ? Json() : Json(refusal.code)}}}};
+}
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+// What a client is told instead of an answer.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+
+namespace sluice {
+
+// The shape of errors, and of access.
+enum class Dialect : uint8_t { openai, anthropic };
+
+struct Refusal : std::runtime_error {
+  Refusal(int http_status, const std::string& message, std::string error_code = {}, int seconds = 0)
+      : std::runtime_error(message),
+        status(http_status),
+        code(std::move(error_code)),
+        retry_after(seconds) {}
+
+  int status;
+  std::string code;     // OpenAI's, such as "model_not_found"; empty: none
+  int retry_after = 0;  // seconds; 0: to try again is of no use, or the client knows when
+};
+
+// An Error of reading or beginning a request: the request's fault, unless its kind is runtime.
+Refusal refusal_of(const Error& error);
+
+// {"error": {...}}, in the form of the API.
+Json refusal_json(Dialect dialect, const Refusal& refusal);
+
+}  // namespace sluice

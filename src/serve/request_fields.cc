@@ -1,0 +1,175 @@
+#include "src/serve/request_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/serve/structured.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostLogprobs =
+    20;  // vLLM's; each token's are kept until the response is written
+constexpr int64_t kMostChoices = 128;  // OpenAI's
+
+std::vector<int32_t> id_list(const JsonFields& body, const char* key) {
+  if (!body.has(key)) return {};
+  std::optional<std::vector<int32_t>> ids = ids_of(body.raw(key));
+  if (!ids) fail(ErrorKind::refused, "{}: {} must be a list of token ids", body.where(), key);
+  return *std::move(ids);
+}
+
+std::vector<std::string> stop_strings(const JsonFields& body) {
+  if (!body.has("stop") || body.raw("stop") == Json("")) return {};
+  const Json& stop = body.raw("stop");
+  if (stop.is_string()) return {stop.get<std::string>()};
+  bool good =
+      stop.is_array() && std::ranges::all_of(stop, [](const Json& s) { return s.is_string(); });
+  if (!good)
+    fail(ErrorKind::refused, "{}: stop must be a string or a list of strings", body.where());
+  return stop.get<std::vector<std::string>>();
+}
+
+std::map<int32_t, float> logit_bias(const JsonFields& body) {
+  std::map<int32_t, float> bias;
+  if (!body.has("logit_bias")) return bias;
+  const Json& given = body.raw("logit_bias");
+  bool good = given.is_object();
+  for (const auto& [key, value] : given.items()) {
+    int32_t id = -1;
+    auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    good = good && error == std::errc() && end == key.data() + key.size() && value.is_number();
+    if (!good) break;
+    bias[id] = value.get<float>();
+  }
+  if (!good) fail(ErrorKind::refused, "{}: logit_bias must map token ids to numbers", body.where());
+  return bias;
+}
+
+// Of 64 bits; -1 is as if there were none, as in vLLM.
+uint64_t seed_of(const JsonFields& body, uint64_t fallback) {
+  if (!body.has("seed")) return fallback;
+  const Json& seed = body.raw("seed");
+  if (!seed.is_number_integer())
+    fail(ErrorKind::refused, "{}: seed must be an integer of 64 bits", body.where());
+  return seed == Json(-1) ? fallback : seed.get<uint64_t>();
+}
+
+SamplingParams sampling_of(const JsonFields& body, const RequestContext& context) {
+  SamplingParams p = context.defaults;
+  if (body.boolean_or("use_beam_search", false)) p = {.temperature = 1};
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, double SamplingParams::*>>{
+           {"temperature", &SamplingParams::temperature},
+           {"top_p", &SamplingParams::top_p},
+           {"min_p", &SamplingParams::min_p},
+           {"typical_p", &SamplingParams::typical_p},
+           {"repetition_penalty", &SamplingParams::repetition_penalty},
+           {"presence_penalty", &SamplingParams::presence_penalty},
+           {"frequency_penalty", &SamplingParams::frequency_penalty}}) {
+    p.*value = body.number_or(key, p.*value);
+  }
+  p.top_k = std::max<int64_t>(0, body.integer_or("top_k", -1, kMost, p.top_k));  // -1: off
+  p.no_repeat_ngram_size = body.integer_or("no_repeat_ngram_size", 0, kMost, 0);
+  p.min_tokens = body.integer_or("min_tokens", 0, kMost, 0);
+  p.logit_bias = logit_bias(body);
+  p.banned_token_ids = id_list(body, "banned_token_ids");
+  p.stop_token_ids = id_list(body, "stop_token_ids");
+  if (body.has("allowed_token_ids")) p.allowed_token_ids = id_list(body, "allowed_token_ids");
+  p.prompt_logprobs = logprobs_of(body, "prompt_logprobs");
+  p.seed = seed_of(body, context.defaults.seed);
+  return p;
+}
+
+void read_stream(const JsonFields& body, Completion& completion) {
+  completion.stream = body.boolean_or("stream", false);
+  if (!body.has("stream_options")) return;
+  if (!completion.stream) fail(ErrorKind::usage, "{}: stream_options is for stream", body.where());
+  const JsonFields options(body.raw("stream_options"), body.where() + ": stream_options");
+  completion.include_usage = options.boolean_or("include_usage", false);
+}
+
+}  // namespace
+
+std::optional<std::vector<int32_t>> ids_of(const Json& list) {
+  bool good = list.is_array() && std::ranges::all_of(list, [](const Json& id) {
+                return id.is_number_unsigned() && id.get<uint64_t>() <= kMost;
+              });
+  if (!good) return std::nullopt;
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (const Json& id : list) ids.push_back(id.get<int32_t>());
+  return ids;
+}
+
+// Of the likeliest tokens; true is 1, as in vLLM, and false asks for none.
+std::optional<int64_t> logprobs_of(const JsonFields& body, const char* key) {
+  if (!body.has(key) || body.raw(key) == Json(false)) return std::nullopt;
+  return body.raw(key) == Json(true) ? 1 : body.integer(key, 0, kMostLogprobs);
+}
+
+Completion read_request(const JsonFields& body, const RequestContext& context) {
+  body.string_or("model", "");  // is only repeated, and must be a text
+  Completion completion;
+  Request& request = completion.request;
+  completion.choices = body.integer_or("n", 1, kMostChoices, 1);
+  if (context.api != Api::batch) read_stream(body, completion);
+  request.max_tokens =
+      body.integer_or(body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", 0,
+                      kMost, context.api == Api::chat ? kToTheEnd : 16);
+  request.sampling = sampling_of(body, context);
+  request.sampling.grammar = grammar_of(body, context.session);
+  request.stop = stop_strings(body);
+  request.n = completion.choices;
+  if (context.api != Api::chat)
+    request.n = body.integer_or("best_of", 1, kMostChoices, completion.choices);
+  if (request.n < completion.choices) {
+    fail(ErrorKind::usage, "{}: best_of is {}, but n is {}", body.where(), request.n,
+         completion.choices);
+  }
+  if (body.boolean_or("use_beam_search", false)) {
+    request.beams = {request.n, body.number_or("length_penalty", 1)};
+    request.n = completion.choices;
+    if (!body.has("temperature")) request.sampling.temperature = 0;
+  } else if (body.has("length_penalty")) {
+    fail(ErrorKind::usage, "{}: length_penalty is for use_beam_search", body.where());
+  }
+  request.lookup = context.lookup;
+  request.rank = request.n > completion.choices;
+  if (request.rank && completion.stream)
+    fail(ErrorKind::usage, "{}: best_of chooses at the end, and cannot be streamed", body.where());
+  request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);
+  request.skip_special_tokens = body.boolean_or("skip_special_tokens", true);
+  if (!body.boolean_or("ignore_eos", false))
+    request.eos_ids = context.session.model().files.eos_ids;
+  return completion;
+}
+
+void check_prompts(Completion& completion, const std::string& where,
+                   const RequestContext& context) {
+  const Session& session = context.session;
+  Request& request = completion.request;
+  const int64_t room = context.max_model_len - completion.longest_prompt();
+  if (request.max_tokens == kToTheEnd) request.max_tokens = std::max<int64_t>(room, 1);
+  for (std::vector<int32_t>& prompt : completion.prompts) {
+    request.prompt.swap(prompt);
+    try {
+      check_request(request, session.spec().vocab_size, session.tokenizer() != nullptr);
+    } catch (const Error& e) {
+      fail(e.kind(), "{}: {}", where, e.what());
+    }
+    request.prompt.swap(prompt);
+  }
+  if (request.max_tokens <= room) return;
+  fail(ErrorKind::usage,
+       "{}: the prompt has {} tokens and max_tokens is {}, but a sequence may have {} in all",
+       where, completion.longest_prompt(), request.max_tokens, context.max_model_len);
+}
+
+}  // namespace sluice

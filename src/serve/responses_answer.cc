@@ -1,0 +1,245 @@
+// The answer of /v1/responses: items of thoughts, a message and calls.
+#include <string>
+#include <utility>
+
+#include "src/serve/answer.h"
+
+namespace sluice {
+namespace {
+
+class ResponsesAnswer : public Answer {
+ public:
+  ResponsesAnswer(Completion asked, CompletionHead head, const Tokenizer* tokenizer, ChatForm form)
+      : Answer(std::move(asked), std::move(head), tokenizer),
+        form_(std::move(form)),
+        parser_(form_.parser()) {}
+
+  void begin(std::string& out) override {
+    for (const char* type : {"response.created", "response.in_progress"}) {
+      event(out, type, [&](JsonWriter& json) {
+        json.key("response");
+        write_response(json, "in_progress", nullptr);
+      });
+    }
+  }
+
+  void finish(std::string& out) override {
+    const RequestResult& result = results_[0][0];
+    if (!streams()) {
+      const ChatReply reply = chat_reply(form_, result.text);
+      if (!reply.reasoning.empty()) items_.push_back(reasoning_item(reply.reasoning));
+      if (!reply.content.empty() || reply.calls.empty())
+        items_.push_back(message_item(reply.content, "completed"));
+      for (const ChatReply::Call& call : reply.calls)
+        items_.push_back(call_item(call.name, call.arguments, "completed"));
+      JsonWriter json([&](std::string_view piece) { out += piece; });
+      write_response(json, status_of(result), &result);
+      return json.flush();
+    }
+    end_item(out);
+    const std::string status = status_of(result);
+    event(out, ("response." + status).c_str(), [&](JsonWriter& json) {
+      json.key("response");
+      write_response(json, status, &result);
+    });
+  }
+
+  void fail(const Refusal& why, std::string& out) const override {
+    append_event(
+        out,
+        [&](JsonWriter& json) {
+          json.value({{"type", "error"},
+                      {"code", why.code.empty() ? Json("server_error") : Json(why.code)},
+                      {"message", why.what()},
+                      {"param", nullptr},
+                      {"sequence_number", sequence_}});
+        },
+        "error");
+  }
+
+ protected:
+  void stream(Choice, const StreamPart& part, std::string& out) override {
+    for (const AnswerPart& p : parser_.add(part.text, part.result.has_value())) {
+      if (p.kind == AnswerPart::Kind::arguments) {
+        text_ += p.text;
+        delta(out, "response.function_call_arguments.delta", p.text);
+        continue;
+      }
+      if (!open_ || p.kind != kind_ || p.kind == AnswerPart::Kind::call) {
+        end_item(out);
+        begin_item(p, out);
+      }
+      if (p.kind == AnswerPart::Kind::call) continue;
+      text_ += p.text;
+      const bool thinks = p.kind == AnswerPart::Kind::reasoning;
+      delta(out, thinks ? "response.reasoning_text.delta" : "response.output_text.delta", p.text);
+    }
+  }
+
+ private:
+  static const char* status_of(const RequestResult& result) {
+    return result.finish_reason == "length" ? "incomplete" : "completed";
+  }
+  std::string number() const { return head_.id.substr(head_.id.find('_') + 1); }
+  std::string item_id(const char* kind) const {
+    return fmt::format("{}_{}_{}", kind, number(), items_.size());
+  }
+  Json reasoning_item(const std::string& text) const {
+    Json content = Json::array();
+    if (!text.empty()) content.push_back(Json{{"type", "reasoning_text"}, {"text", text}});
+    return {{"type", "reasoning"},
+            {"id", item_id("rs")},
+            {"summary", Json::array()},
+            {"content", content}};
+  }
+  static Json text_part(const std::string& text) {
+    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}};
+  }
+  Json message_item(const std::string& text, const char* status) const {
+    Json content = Json::array();
+    if (status == std::string_view("completed")) content.push_back(text_part(text));
+    return {{"type", "message"},
+            {"id", item_id("msg")},
+            {"status", status},
+            {"role", "assistant"},
+            {"content", content}};
+  }
+  Json call_item(const std::string& name, const std::string& arguments, const char* status) const {
+    return {{"type", "function_call"},    {"id", item_id("fc")},
+            {"call_id", item_id("call")}, {"name", name},
+            {"arguments", arguments},     {"status", status}};
+  }
+
+  // {type: TYPE, sequence_number, ...}
+  template <class Write>
+  void event(std::string& out, const char* type, Write write) {
+    append_event(
+        out,
+        [&](JsonWriter& json) {
+          json.begin_object();
+          json.member("type", type);
+          json.member("sequence_number", sequence_++);
+          write(json);
+          json.end_object();
+        },
+        type);
+  }
+
+  void name_item(JsonWriter& json) const {
+    json.member("item_id", item_.at("id"));
+    json.member("output_index", items_.size());
+    if (kind_ != AnswerPart::Kind::call) json.member("content_index", 0);
+  }
+
+  void begin_item(const AnswerPart& part, std::string& out) {
+    open_ = true;
+    kind_ = part.kind;
+    text_.clear();
+    if (kind_ == AnswerPart::Kind::reasoning) item_ = reasoning_item({});
+    if (kind_ == AnswerPart::Kind::content) item_ = message_item({}, "in_progress");
+    if (kind_ == AnswerPart::Kind::call) item_ = call_item(part.text, {}, "in_progress");
+    event(out, "response.output_item.added", [&](JsonWriter& json) {
+      json.member("output_index", items_.size());
+      json.member("item", item_);
+    });
+    if (kind_ != AnswerPart::Kind::content) return;
+    event(out, "response.content_part.added", [&](JsonWriter& json) {
+      name_item(json);
+      json.member("part", text_part({}));
+    });
+  }
+
+  void delta(std::string& out, const char* type, const std::string& text) {
+    event(out, type, [&](JsonWriter& json) {
+      name_item(json);
+      json.key("delta");
+      json.text({text});
+      if (kind_ == AnswerPart::Kind::content) json.member("logprobs", Json::array());
+    });
+  }
+
+  void end_item(std::string& out) {
+    if (!std::exchange(open_, false)) return;
+    const bool calls = kind_ == AnswerPart::Kind::call,
+               thinks = kind_ == AnswerPart::Kind::reasoning;
+    event(out,
+          calls    ? "response.function_call_arguments.done"
+          : thinks ? "response.reasoning_text.done"
+                   : "response.output_text.done",
+          [&](JsonWriter& json) {
+            name_item(json);
+            json.key(calls ? "arguments" : "text");
+            json.text({text_});
+            if (!calls && !thinks) json.member("logprobs", Json::array());
+          });
+    if (!calls && !thinks) {
+      event(out, "response.content_part.done", [&](JsonWriter& json) {
+        name_item(json);
+        json.member("part", text_part(text_));
+      });
+    }
+    item_ = calls    ? call_item(item_.at("name"), text_, "completed")
+            : thinks ? reasoning_item(text_)
+                     : message_item(text_, "completed");
+    event(out, "response.output_item.done", [&](JsonWriter& json) {
+      json.member("output_index", items_.size());
+      json.member("item", item_);
+    });
+    items_.push_back(std::move(item_));
+  }
+
+  // Null: it has not ended.
+  void write_response(JsonWriter& json, const std::string& status,
+                      const RequestResult* result) const {
+    const SamplingParams& sampling = asked_.request.sampling;
+    Json usage;
+    if (result != nullptr) {
+      const size_t prompt = asked_.prompts[0].size(), answer = result->ids.size();
+      usage = {{"input_tokens", prompt},
+               {"input_tokens_details", {{"cached_tokens", result->prefix_tokens}}},
+               {"output_tokens", answer},
+               {"output_tokens_details", {{"reasoning_tokens", 0}}},
+               {"total_tokens", prompt + answer}};
+    }
+    const bool cut = status == "incomplete";
+    json.value({{"id", head_.id},
+                {"object", "response"},
+                {"created_at", head_.created},
+                {"status", status},
+                {"error", nullptr},
+                {"incomplete_details", cut ? Json{{"reason", "max_output_tokens"}} : Json()},
+                {"instructions", nullptr},
+                {"max_output_tokens", asked_.request.max_tokens},
+                {"metadata", Json::object()},
+                {"model", head_.model},
+                {"output", items_},
+                {"parallel_tool_calls", true},
+                {"previous_response_id", nullptr},
+                {"store", false},
+                {"temperature", sampling.temperature},
+                {"tool_choice", "auto"},
+                {"tools", Json::array()},
+                {"top_p", sampling.top_p},
+                {"usage", usage}});
+  }
+
+  ChatForm form_;
+  AnswerParser parser_;
+  Json items_ = Json::array();  // that have ended
+  // Of a stream: the item that has begun.
+  bool open_ = false;
+  AnswerPart::Kind kind_ = AnswerPart::Kind::content;
+  Json item_;
+  std::string text_;
+  int64_t sequence_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Answer> responses_answer(Completion asked, CompletionHead head,
+                                         const Tokenizer* tokenizer, ChatForm form) {
+  return std::make_unique<ResponsesAnswer>(std::move(asked), std::move(head), tokenizer,
+                                           std::move(form));
+}
+
+}  // namespace sluice

@@ -1,0 +1,190 @@
+#include "src/serve/responses_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+using Ordered = nlohmann::ordered_json;  // templates show tools with their keys in this order
+
+// Names of both APIs.
+constexpr std::array<std::pair<const char*, const char*>, 6> kSame{
+    {{"max_output_tokens", "max_completion_tokens"},
+     {"model", "model"},
+     {"seed", "seed"},
+     {"stream", "stream"},
+     {"temperature", "temperature"},
+     {"top_p", "top_p"}}};
+constexpr std::array<std::string_view, 6> kRead{"input", "instructions", "reasoning",
+                                                "text",  "tool_choice",  "tools"};
+// Say nothing about the answer, or what is so in any case.
+constexpr std::array<std::string_view, 14> kIgnored{"background",
+                                                    "client_metadata",
+                                                    "include",
+                                                    "max_tool_calls",
+                                                    "metadata",
+                                                    "parallel_tool_calls",
+                                                    "prompt_cache_key",
+                                                    "prompt_cache_retention",
+                                                    "safety_identifier",
+                                                    "service_tier",
+                                                    "store",
+                                                    "stream_options",
+                                                    "truncation",
+                                                    "user"};
+
+bool is_null(const Ordered& object, const char* key) {
+  return !object.contains(key) || object.at(key).is_null();
+}
+
+std::string string_of(const Ordered& object, const char* key, const std::string& where) {
+  if (!object.is_object() || is_null(object, key) || !object.at(key).is_string())
+    fail(ErrorKind::refused, "{}: {} must be a string", where, key);
+  return object.at(key).get<std::string>();
+}
+
+// A text, or a list of {type: input_text or output_text, text}.
+std::string text_of(const Ordered& content, const std::string& where) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) fail(ErrorKind::refused, "{}: must be a text or a list of texts", where);
+  std::string text;
+  for (const Ordered& part : content) {
+    const std::string type = string_of(part, "type", where);
+    if (!type.ends_with("text"))
+      fail(ErrorKind::refused, "{}: contents of type {:?} are not supported here", where, type);
+    if (!text.empty()) text += '\n';
+    text += string_of(part, "text", where);
+  }
+  return text;
+}
+
+// Items of an answer are one message of a chat: thoughts, a text, and calls.
+class Conversation {
+ public:
+  void add(const Ordered& item, const std::string& where) {
+    const std::string type = item.is_object() && is_null(item, "type")
+                                 ? std::string("message")
+                                 : string_of(item, "type", where);
+    if (type == "message") {
+      const std::string role = string_of(item, "role", where);
+      if (is_null(item, "content")) fail(ErrorKind::refused, "{}: content is missing", where);
+      const std::string text = text_of(item.at("content"), where);
+      if (role == "assistant" && is_open() && messages_.back().at("content") == "") {
+        messages_.back()["content"] = text;
+      } else {
+        messages_.push_back({{"role", role}, {"content", text}});
+      }
+    } else if (type == "reasoning") {
+      for (const char* key : {"content", "summary"}) {
+        if (is_null(item, key) || item.at(key).empty()) continue;
+        answer()["reasoning_content"] = text_of(item.at(key), where);
+        break;
+      }
+    } else if (type == "function_call") {
+      answer()["tool_calls"].push_back({{"id", string_of(item, "call_id", where)},
+                                        {"type", "function"},
+                                        {"function",
+                                         {{"name", string_of(item, "name", where)},
+                                          {"arguments", string_of(item, "arguments", where)}}}});
+    } else if (type == "function_call_output") {
+      if (is_null(item, "output")) fail(ErrorKind::refused, "{}: output is missing", where);
+      messages_.push_back({{"role", "tool"},
+                           {"tool_call_id", string_of(item, "call_id", where)},
+                           {"content", text_of(item.at("output"), where)}});
+    } else {
+      fail(ErrorKind::refused, "{}: items of type {:?} are not supported here", where, type);
+    }
+  }
+
+  Ordered take() { return std::move(messages_); }
+
+ private:
+  bool is_open() const { return !messages_.empty() && messages_.back().at("role") == "assistant"; }
+  Ordered& answer() {
+    if (!is_open()) messages_.push_back({{"role", "assistant"}, {"content", ""}});
+    return messages_.back();
+  }
+
+  Ordered messages_ = Ordered::array();
+};
+
+// Kinds that another service would run are left out.
+Ordered tools_of(const Ordered& given, const std::string& where) {
+  if (!given.is_array()) fail(ErrorKind::refused, "{}: tools must be a list", where);
+  Ordered tools = Ordered::array();
+  for (const Ordered& tool : given) {
+    if (string_of(tool, "type", where + ": tools") != "function") continue;
+    Ordered function{{"name", string_of(tool, "name", where + ": tools")}};
+    if (!is_null(tool, "description")) function["description"] = tool.at("description");
+    function["parameters"] = tool.value("parameters", Ordered::object());
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return tools;
+}
+
+// Of a text: the schema is a member of the format itself.
+Ordered format_of(const Ordered& format, const std::string& where) {
+  if (string_of(format, "type", where + ": text.format") != "json_schema") return format;
+  return {{"type", "json_schema"},
+          {"json_schema", {{"schema", format.value("schema", Ordered::object())}}}};
+}
+
+void check_keys(const Ordered& body, const std::string& where) {
+  for (const char* key : {"previous_response_id", "conversation"}) {
+    if (!is_null(body, key)) {
+      fail(ErrorKind::refused,
+           "{}: {}: nothing is kept between requests here; send the whole conversation as input",
+           where, key);
+    }
+  }
+  for (const auto& [key, value] : body.items()) {
+    const bool known =
+        value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
+        std::ranges::find(kRead, key) != kRead.end() ||
+        std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
+    if (!known) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
+  }
+  if (!is_null(body, "background") && body.at("background") != false)
+    fail(ErrorKind::refused, "{}: background is not supported here", where);
+}
+
+}  // namespace
+
+std::string chat_of_responses(std::string_view text, const std::string& where) {
+  const Ordered body = Ordered::parse(text, nullptr, false);
+  if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
+  check_keys(body, where);
+  Ordered chat = Ordered::object();
+  for (const auto& [theirs, ours] : kSame)
+    if (!is_null(body, theirs)) chat[ours] = body.at(theirs);
+  Conversation conversation;
+  if (!is_null(body, "instructions")) {
+    conversation.add({{"role", "system"}, {"content", body.at("instructions")}},
+                     where + ": instructions");
+  }
+  if (is_null(body, "input")) fail(ErrorKind::refused, "{}: input is missing", where);
+  const Ordered& input = body.at("input");
+  if (input.is_array()) {
+    for (size_t i = 0; i < input.size(); ++i)
+      conversation.add(input.at(i), fmt::format("{}: item {} of input", where, i));
+  } else {
+    conversation.add({{"role", "user"}, {"content", input}}, where + ": input");
+  }
+  chat["messages"] = conversation.take();
+  if (!is_null(body, "tools")) chat["tools"] = tools_of(body.at("tools"), where);
+  if (!is_null(body, "tool_choice")) chat["tool_choice"] = body.at("tool_choice");
+  if (!is_null(body, "reasoning") && !is_null(body.at("reasoning"), "effort"))
+    chat["reasoning_effort"] = body.at("reasoning").at("effort");
+  if (!is_null(body, "text") && !is_null(body.at("text"), "format"))
+    chat["response_format"] = format_of(body.at("text").at("format"), where);
+  return chat.dump();
+}
+
+}  // namespace sluice

@@ -1,0 +1,14 @@
+// Requests of OpenAI's responses API, as requests for chat completions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// The body of a request to /v1/chat/completions that asks for the same. `text` is JSON. Nothing is
+// kept between requests: Error(refused) that begins with `where` for what refers to an earlier one,
+// for what is no such request, and for what there is not.
+std::string chat_of_responses(std::string_view text, const std::string& where);
+
+}  // namespace sluice

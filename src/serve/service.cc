@@ -1,0 +1,303 @@
+#include "src/serve/service.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/memory/report.h"
+#include "src/serve/batch_file.h"
+#include "src/serve/chat_completion.h"
+#include "src/serve/messages_request.h"
+#include "src/serve/request_fields.h"
+#include "src/serve/responses_request.h"
+#include "src/serve/structured.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kWhere = "the request";
+constexpr std::string_view kModelPath = "/v1/models/";
+
+constexpr Route kRoutes[] = {
+    {"/v1/completions", "POST", Endpoint::completions},
+    {"/v1/chat/completions", "POST", Endpoint::chat_completions},
+    {"/v1/messages", "POST", Endpoint::messages, true, true, Dialect::anthropic},
+    {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens, true, true, Dialect::anthropic},
+    {"/v1/responses", "POST", Endpoint::responses},
+    {"/v1/models", "GET", Endpoint::models, true, false},
+    {"/v1/memory", "GET", Endpoint::memory},
+    {"/tokenize", "POST", Endpoint::tokenize},
+    {"/detokenize", "POST", Endpoint::detokenize},
+    {"/health", "GET", Endpoint::health, false, false},
+    {"/metrics", "GET", Endpoint::metrics, false},
+};
+
+Reply json_reply(const Json& json) {
+  return {.body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+// The same request for chat completions; empty: it is none that could be one.
+std::string chat_of(Endpoint endpoint, std::string_view text) {
+  switch (endpoint) {
+    case Endpoint::messages:
+      return chat_of_messages(text, kWhere, true);
+    case Endpoint::count_tokens:
+      return chat_of_messages(text, kWhere, false);
+    case Endpoint::responses:
+      return chat_of_responses(text, kWhere);
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+const Route* find_route(std::string_view path) {
+  if (path.starts_with(kModelPath)) path = "/v1/models";
+  const auto* found = std::ranges::find(kRoutes, path, &Route::path);
+  return found == std::end(kRoutes) ? nullptr : found;
+}
+
+Reply reply_of(const Refusal& refusal, Dialect dialect) {
+  Reply reply = json_reply(refusal_json(dialect, refusal));
+  reply.status = refusal.status;
+  reply.retry_after = refusal.retry_after;
+  return reply;
+}
+
+// A request's body, and the memory that it takes.
+struct Service::Body {
+  const std::string& text;
+  const Json& json;
+  JsonFields fields;
+  RequestRoom room;
+};
+
+Service::Service(std::vector<std::string> names, RequestMemory& memory)
+    : names_(std::move(names)),
+      memory_(memory),
+      created_(static_cast<int64_t>(std::time(nullptr))),
+      random_(std::random_device{}()) {}
+
+void Service::set_ready(ServedModel model) {
+  longest_token_ = longest_token(model.session.tokenizer());
+  model_.emplace(std::move(model));
+  phase_ = Phase::ready;
+}
+
+void Service::check_phase(const Route& route) const {
+  constexpr int kSoon = 5;
+  if (!route.needs_model) return;
+  const Phase phase = phase_;
+  if (phase == Phase::loading)
+    throw Refusal(503, "the model is still being loaded; /health tells how far", {}, kSoon);
+  if (phase == Phase::draining && route.method == "POST")
+    throw Refusal(503, "the server is about to end", {}, kSoon);
+}
+
+Reply Service::look(const Route& route, std::string_view path, int64_t connections) const {
+  switch (route.endpoint) {
+    case Endpoint::models:
+      return models(path);
+    case Endpoint::memory:
+      return memory();
+    case Endpoint::metrics: {
+      const Ledger& ledger = model_->session.ledger();
+      return {.body = metrics_.text(names_.front(), model_->loop.status(),
+                                    {.connections = connections,
+                                     .request_memory = memory_.used(),
+                                     .memory_used = ledger.used(Place::host),
+                                     .memory_budget = ledger.budget(Place::host).value_or(0)}),
+              .type = "text/plain; version=0.0.4; charset=utf-8"};
+    }
+    default:
+      return health();
+  }
+}
+
+Reply Service::health() const {
+  switch (phase_.load()) {
+    case Phase::ready:
+      return json_reply({{"status", "ready"}});
+    case Phase::draining: {
+      Reply reply = json_reply({{"status", "draining"}});
+      reply.status = 503;
+      return reply;
+    }
+    case Phase::loading:
+      break;
+  }
+  Json json{{"status", "loading"}};
+  if (const LoadProgress* progress = progress_) {
+    const uint64_t total = progress->bytes_total, done = progress->bytes_done;
+    json["bytes_total"] = total;
+    json["bytes_done"] = done;
+    json["progress"] = total == 0 ? 0.0 : static_cast<double>(done) / static_cast<double>(total);
+  }
+  Reply reply = json_reply(json);
+  reply.status = 503;
+  reply.retry_after = 1;
+  return reply;
+}
+
+Json Service::model_json() const {
+  Json json{
+      {"id", names_.front()}, {"object", "model"}, {"created", created_}, {"owned_by", "sluice"}};
+  if (phase_ != Phase::loading) json["max_model_len"] = model_->max_model_len;
+  return json;
+}
+
+Reply Service::models(std::string_view path) const {
+  Json list = Json::array();
+  for (const std::string& name : names_) {
+    list.push_back(model_json());
+    list.back()["id"] = name;
+    if (path.starts_with(kModelPath) && path.substr(kModelPath.size()) == name)
+      return json_reply(list.back());
+  }
+  if (path.starts_with(kModelPath))
+    throw Refusal(404, "there is no such model; /v1/models lists them", "model_not_found");
+  return json_reply({{"object", "list"}, {"data", list}});
+}
+
+Reply Service::memory() const {
+  const Session& session = model_->session;
+  const Ledger& ledger = model_->session.ledger();
+  const LoopStatus status = model_->loop.status();
+  MemoryReport report = measure_memory(ledger, status.predicted_peak, status.predicted_device_peak);
+  report.timeline.clear();  // too long to be asked for again and again
+  Json json = to_json(report);
+  json["used"] = {{"host", ledger.used(Place::host)}, {"device", ledger.used(Place::device)}};
+  json["requests"] = {{"bytes", memory_.used()}, {"limit", memory_.bytes()}};
+  json["kv_blocks"] = {{"used", status.blocks_used},
+                       {"all", status.blocks},
+                       {"tokens", session.options().block_size}};
+  return json_reply(json);
+}
+
+// The name that the answer repeats.
+std::string Service::check_model(const JsonFields& body) const {
+  const std::string name = body.string_or("model", names_.front());
+  if (std::ranges::find(names_, name) == names_.end()) {
+    throw Refusal(404,
+                  fmt::format("there is no model {:?} here; this is {:?}", name, names_.front()),
+                  "model_not_found");
+  }
+  return name;
+}
+
+CompletionHead Service::head(const std::string& prefix, std::string model) {
+  return {.id = fmt::format("{}{:016x}", prefix, random_()),
+          .model = std::move(model),
+          .created = static_cast<int64_t>(std::time(nullptr))};
+}
+
+RequestContext Service::context(Api api) {
+  RequestContext context{.session = model_->session,
+                         .max_model_len = model_->max_model_len,
+                         .api = api,
+                         .lookup = model_->lookup,
+                         .defaults = model_->defaults};
+  context.defaults.seed = random_();
+  return context;
+}
+
+ChatTemplate& Service::chat_template() const {
+  if (model_->chat_template == nullptr) fail(ErrorKind::refused, "{}", model_->no_chat);
+  return *model_->chat_template;
+}
+
+std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route, std::string text,
+                                                           RequestMemory::Share& share) {
+  const uint64_t parsing = parse_bytes(text);
+  uint64_t most = 0;
+  auto room = [&, before = share.bytes() + parsing](uint64_t bytes) {
+    most = std::max(most, bytes);
+    if (share.resize(before + most)) return;
+    throw Refusal(503,
+                  fmt::format("the request takes {} of memory, and there is not so much left now",
+                              format_size(before + most)),
+                  {}, 1);
+  };
+  room(0);
+  Json json = parse_json(text, kWhere);
+  refuse_repeated_keys(text, json, kWhere);
+  if (std::string chat = chat_of(route.endpoint, text); !chat.empty()) {
+    text = std::move(chat);
+    json = parse_json(text, kWhere);
+  }
+  keep_schema_order(json, text, false);
+  const Body body{text, json, JsonFields(json, kWhere), room};
+  std::string model = check_model(body.fields);
+  if (route.endpoint == Endpoint::tokenize) return tokenize(body);
+  if (route.endpoint == Endpoint::detokenize) return detokenize(body);
+  if (route.endpoint == Endpoint::count_tokens) return count_tokens(body);
+  std::unique_ptr<Answer> answer = open_answer(route, body, std::move(model));
+  const uint64_t held = held_bytes(answer->asked(), longest_token_, 0);
+  room(held);
+  share.resize(held);
+  return answer;
+}
+
+std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& body,
+                                             std::string model) {
+  const Tokenizer* tokenizer = model_->session.tokenizer();
+  if (route.endpoint == Endpoint::completions) {
+    return completion_answer(parse_completion(body.json, kWhere, context(Api::completions)),
+                             head("cmpl-", std::move(model)), tokenizer);
+  }
+  Chat chat =
+      parse_chat(body.json, body.text, kWhere, context(Api::chat), chat_template(), body.room);
+  switch (route.endpoint) {
+    case Endpoint::messages:
+      return messages_answer(std::move(chat.asked), head("msg_", std::move(model)), tokenizer,
+                             std::move(chat.form));
+    case Endpoint::responses:
+      return responses_answer(std::move(chat.asked), head("resp_", std::move(model)), tokenizer,
+                              std::move(chat.form));
+    default:
+      return chat_answer(std::move(chat.asked), head("chatcmpl-", std::move(model)), tokenizer,
+                         std::move(chat.form));
+  }
+}
+
+Reply Service::count_tokens(const Body& body) {
+  const std::string text = render_chat(body.json, body.text, kWhere, chat_template(), body.room);
+  const size_t tokens = model_->session.need_tokenizer().encode(text, false).size();
+  return json_reply({{"input_tokens", tokens}});
+}
+
+Reply Service::tokenize(const Body& body) {
+  const Tokenizer& tokenizer = model_->session.need_tokenizer();
+  const bool chat = body.fields.has("messages");
+  std::string text;
+  if (chat) {
+    text = render_chat(body.json, body.text, kWhere, chat_template(), body.room);
+  } else {
+    text = body.fields.string("prompt");
+  }
+  const std::vector<int32_t> ids =
+      tokenizer.encode(text, body.fields.boolean_or("add_special_tokens", !chat));
+  Json json{{"count", ids.size()},
+            {"max_model_len", model_->max_model_len},
+            {"tokens", ids},
+            {"token_strs", nullptr}};
+  if (body.fields.boolean_or("return_token_strs", false)) {
+    json["token_strs"] = Json::array();
+    for (int32_t id : ids) json["token_strs"].push_back(tokenizer.token(id));
+  }
+  return json_reply(json);
+}
+
+Reply Service::detokenize(const Body& body) const {
+  const std::optional<std::vector<int32_t>> ids = ids_of(body.fields.raw("tokens"));
+  if (!ids) fail(ErrorKind::refused, "{}: tokens must be a list of token ids", kWhere);
+  check_token_ids(*ids, model_->session.spec().vocab_size);
+  return json_reply({{"prompt", model_->session.need_tokenizer().decode(*ids, false)}});
+}
+
+}  // namespace sluice

@@ -1,0 +1,124 @@
+// What the server answers, without the network: routes, phases, and requests to answers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+#include "src/engine/engine_loop.h"
+#include "src/load/streamer.h"
+#include "src/serve/answer.h"
+#include "src/serve/metrics.h"
+#include "src/serve/refusal.h"
+#include "src/serve/request_memory.h"
+
+namespace sluice {
+
+enum class Endpoint : uint8_t {
+  completions,
+  chat_completions,
+  messages,
+  count_tokens,
+  responses,
+  tokenize,
+  detokenize,
+  models,
+  health,
+  metrics,
+  memory,
+};
+
+struct Route {
+  std::string_view path;
+  std::string_view method;
+  Endpoint endpoint = Endpoint::health;
+  bool needs_key = true;    // where there is one
+  bool needs_model = true;  // is refused while the model is loaded, and when the server ends
+  Dialect dialect = Dialect::openai;
+};
+// Of a path without its query. Null: there is nothing there.
+const Route* find_route(std::string_view path);
+
+// A whole answer.
+struct Reply {
+  int status = 200;
+  std::string body = {};
+  std::string_view type = "application/json";
+  int retry_after = 0;  // seconds; 0: nothing is said
+};
+Reply reply_of(const Refusal& refusal, Dialect dialect);
+
+// What a server needs of its model, once it is loaded. All outlive the service.
+struct ServedModel {
+  Session& session;
+  EngineLoop& loop;
+  ChatTemplate* chat_template = nullptr;  // null: it has none
+  std::string no_chat;                    // why
+  SamplingParams defaults;                // where a request says nothing
+  int64_t max_model_len = 0;              // tokens of a sequence
+  bool lookup = false;                    // tokens are guessed ahead
+};
+
+enum class Phase : uint8_t { loading, ready, draining };
+
+class Service {
+ public:
+  // `names`: what requests may call the model; answers use the first. `memory` outlives this.
+  Service(std::vector<std::string> names, RequestMemory& memory);
+
+  // From one thread, in this order. `progress` outlives the phase.
+  void set_loading(const LoadProgress& progress) { progress_ = &progress; }
+  void set_ready(ServedModel model);
+  void set_draining() { phase_ = Phase::draining; }
+  Phase phase() const { return phase_; }
+
+  // Refusal(503) where the phase has no answer for the route.
+  void check_phase(const Route& route) const;
+
+  // On the network's thread: what is known at once. `path` may name a model.
+  Reply look(const Route& route, std::string_view path, int64_t connections) const;
+  Metrics& metrics() { return metrics_; }
+
+  // On another thread, always the same one, as it may take long. What reading it takes is taken
+  // from `share`, which has the body already; at the end it is what the request holds until its
+  // tokens come. Throws Refusal or Error.
+  std::variant<Reply, std::unique_ptr<Answer>> open(const Route& route, std::string body,
+                                                    RequestMemory::Share& share);
+
+  EngineLoop& loop() { return model_->loop; }
+
+ private:
+  struct Body;
+
+  Reply health() const;
+  Reply models(std::string_view path) const;
+  Reply memory() const;
+  Json model_json() const;
+  std::string check_model(const JsonFields& body) const;
+  CompletionHead head(const std::string& prefix, std::string model);
+  RequestContext context(Api api);
+  ChatTemplate& chat_template() const;
+  std::unique_ptr<Answer> open_answer(const Route& route, const Body& body, std::string model);
+  Reply tokenize(const Body& body);
+  Reply count_tokens(const Body& body);
+  Reply detokenize(const Body& body) const;
+
+  std::vector<std::string> names_;
+  RequestMemory& memory_;
+  int64_t created_;
+  std::atomic<Phase> phase_{Phase::loading};
+  std::atomic<const LoadProgress*> progress_{nullptr};
+  std::optional<ServedModel> model_;  // from Phase::ready on
+  int64_t longest_token_ = 0;         // bytes
+  std::mt19937_64 random_;            // of ids and seeds
+  Metrics metrics_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// Tokens as the APIs write them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "src/base/json.h"
+#include "src/engine/logprobs.h"
+#include "src/text/tokenizer.h"
+#include "src/text/utf8.h"
+
+namespace sluice {
+
+int64_t count_characters(std::string_view utf8);  // code points
+
+// As OpenAI has it: what is no text alone, a part of a character, is written as bytes. A token
+// without a text (no tokenizer, or an id that only the model has) is "token_id:N".
+std::string token_text(int32_t id, const Tokenizer* tokenizer);
+// {text: logprob} of the likeliest tokens; null for a token that has none.
+Json top_logprobs_json(const TokenLogprobs* logprobs, const Tokenizer* tokenizer);
+
+// Where tokens begin in their text, in characters (code points).
+class TextOffsets {
+ public:
+  // The first token begins at `first`. The tokenizer may be null, else it outlives this.
+  TextOffsets(const Tokenizer* tokenizer, bool skip_special_tokens, int64_t first)
+      : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens), next_(first) {}
+
+  // Of the next token.
+  int64_t add(int32_t id);
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_tokens_;
+  Utf8Decoder utf8_;
+  bool first_ = true;
+  int64_t next_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,482 @@
+"""The server as its clients meet it."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from program import DEMO, SANITIZED, SLUICE, Case, budget_for, run_json
+
+TEMPLATE = ("{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
+            "{% endfor %}{% if add_generation_prompt %}model: {% endif %}")
+PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
+LONG = {"prompt": "In the beginning", "max_tokens": 900, "ignore_eos": True, "temperature": 0, "stream": True}
+
+
+class Server:
+    """A process of `sluice serve`, and requests to it."""
+
+    def __init__(self, model, *options, wait=True):
+        self.process = subprocess.Popen([SLUICE, "serve", str(model), "--port", "0", *map(str, options)],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip()  # with --json, the first line of an object
+        self.port = int(self.url.rpartition(":")[2] or 0) if self.url != "{" else None
+        if wait:
+            self.wait_until(lambda: self.get("/health")[0] == 200)
+
+    def wait_until(self, true):
+        for _ in range(3000):
+            if true():
+                return
+            assert self.process.poll() is None, self.process.stderr.read()
+            time.sleep(0.01)
+        raise AssertionError("nothing has changed in half a minute")
+
+    def end(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        out = self.process.communicate(timeout=60)
+        return self.process.returncode, *out
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def request(self, method, path, body=None, headers=None):
+        """Status, headers, and the body: parsed where it is JSON."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            data = response.read().decode()
+        is_json = (response.getheader("Content-Type") or "").startswith("application/json")
+        return response.status, response.headers, json.loads(data) if is_json else data
+
+    def get(self, path, **options):
+        status, _, body = self.request("GET", path, **options)
+        return status, body
+
+    def post(self, path, body, **options):
+        status, _, answer = self.request("POST", path, json.dumps(body), **options)
+        return status, answer
+
+    def events(self, path, body):
+        """The JSON of each event of a stream, whose end is checked."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("POST", path, json.dumps(body))
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            assert response.getheader("Content-Type") == "text/event-stream"
+            text = response.read().decode()
+        assert text.endswith("data: [DONE]\n\n"), text[-200:]
+        lines = [line for line in text.split("\n\n")[:-2] if not line.startswith(":")]
+        return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+    def streamed_text(self, body):
+        return "".join(e["choices"][0]["text"] for e in self.events("/v1/completions", {**body, "stream": True}))
+
+    def raw(self, data):
+        """All that the server says to these bytes, until it ends the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+            connection.sendall(data)
+            return self.rest(connection)
+
+    @staticmethod
+    def rest(connection):
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := connection.recv(65536):
+                said += piece
+        return said.decode()
+
+    def metric(self, name):
+        line = next(line for line in self.get("/metrics")[1].splitlines() if line.startswith(name + "{"))
+        return float(line.rpartition(" ")[2])
+
+    def wait_until_idle(self):
+        self.wait_until(lambda: self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting") +
+                        self.metric("sluice:kv_blocks_used") == 0)
+
+
+def http_post(body, path="/v1/completions", **headers):
+    lines = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in headers.items())
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+class ServeTest(Case):
+    """One server for all tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(prefix="sluice-test-")
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.model = cls.directory.name + "/demo"
+        shutil.copytree(DEMO, cls.model)
+        with open(cls.model + "/chat_template.jinja", "w") as file:
+            file.write(TEMPLATE)
+        cls.server = Server(cls.model, "--max-num-seqs", "32", "--client-timeout", "2", "--max-request-bytes", "64KiB",
+                            "--cors-origin", "https://example.org")
+        cls.addClassCleanup(cls.server.end, signal.SIGKILL)
+
+    def test_completions_are_those_of_run(self):
+        for i, prompt in enumerate(PROMPTS):
+            body = {"prompt": prompt, "max_tokens": 20, "temperature": 0.7 * (i % 2), "seed": i}
+            want = run_json("run", DEMO, "-p", prompt, "-n", "20", "--temperature", body["temperature"], "--seed", i)
+            status, answer = self.server.post("/v1/completions", body)
+            self.assertEqual(status, 200, answer)
+            choice = answer["choices"][0]
+            self.assertEqual((choice["text"], choice["token_ids"], choice["finish_reason"]),
+                             (want["text"], want["token_ids"], want["finish_reason"]))
+            self.assertEqual((answer["object"], answer["model"]), ("text_completion", "demo"))
+            self.assertEqual(self.server.streamed_text(body), want["text"])
+
+    def test_a_hundred_streams_at_once_are_each_what_they_are_alone(self):
+        bodies = [{"prompt": p, "max_tokens": 20 + i, "temperature": 0.8 * (i % 2), "seed": i, "ignore_eos": True}
+                  for i, p in enumerate(PROMPTS * 2)]
+        want = [run_json("run", DEMO, "-p", b["prompt"], "-n", b["max_tokens"], "--temperature", b["temperature"],
+                         "--seed", b["seed"], "--ignore-eos")["text"] for b in bodies]
+        with concurrent.futures.ThreadPoolExecutor(100) as pool:
+            texts = list(pool.map(self.server.streamed_text, bodies * 10))
+        self.assertEqual(texts, want * 10)
+
+    def test_choices_logprobs_and_usage(self):
+        body = {"prompt": ["Anne had", "It was"], "max_tokens": 6, "n": 2, "seed": 3, "logprobs": 2, "ignore_eos": True}
+        _, whole = self.server.post("/v1/completions", body)
+        self.assertEqual([c["index"] for c in whole["choices"]], [0, 1, 2, 3])
+        events = self.server.events("/v1/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+        self.assertEqual(events[-1]["choices"], [])
+        self.assertTrue(all(e["usage"] is None for e in events[:-1]))
+        for key in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            self.assertEqual(events[-1]["usage"][key], whole["usage"][key])
+        self.assertGreaterEqual(events[-1]["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        for choice in whole["choices"]:
+            parts = [e["choices"][0] for e in events[:-1] if e["choices"][0]["index"] == choice["index"]]
+            self.assertEqual("".join(p["text"] for p in parts), choice["text"])
+            self.assertEqual([p["finish_reason"] for p in parts], [None] * (len(parts) - 1) + ["length"])
+            for key in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
+                self.assertEqual(sum((p["logprobs"][key] for p in parts), []), choice["logprobs"][key])
+
+    def test_echo_and_stop(self):
+        body = {"prompt": "In the beginning", "max_tokens": 30, "temperature": 0}
+        text = self.server.post("/v1/completions", body)[1]["choices"][0]["text"]
+        self.assertEqual(self.server.streamed_text({**body, "echo": True}), body["prompt"] + text)
+        stop = text[10:13]
+        before = text[:text.index(stop)]
+        self.assertEqual(self.server.streamed_text({**body, "stop": [stop]}), before)
+
+    def test_a_prompt_that_was_there_is_reused(self):
+        body = {"prompt": "It was a truth universally acknowledged, that a man " * 6, "max_tokens": 1}
+        self.server.post("/v1/completions", body)
+        usage = self.server.post("/v1/completions", body)[1]["usage"]
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        self.assertTrue(usage["prompt_tokens"] - 32 < cached < usage["prompt_tokens"], usage)
+
+    def test_chats(self):
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Anne"}]}]
+        text = "system: Be brief.\nuser: Anne\nmodel: "
+        want = run_json("run", DEMO, "-p", text, "-n", "16", "--ignore-eos")
+        body = {"model": "demo", "messages": messages, "max_completion_tokens": 16, "temperature": 0, "ignore_eos": True}
+        status, answer = self.server.post("/v1/chat/completions", body)
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(answer["choices"][0]["message"], {"role": "assistant", "content": want["text"]})
+        self.assertEqual(answer["usage"]["prompt_tokens"], want["timings"]["prompt_tokens"])
+        events = self.server.events("/v1/chat/completions", {**body, "stream": True, "logprobs": True, "top_logprobs": 2})
+        deltas = [e["choices"][0]["delta"] for e in events]
+        self.assertEqual(deltas[0]["role"], "assistant")
+        self.assertEqual("".join(d.get("content", "") for d in deltas), want["text"])
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
+        logprobs = sum((e["choices"][0]["logprobs"]["content"] for e in events if e["choices"][0]["logprobs"]), [])
+        self.assertEqual(len(logprobs), 16)
+        self.assertEqual(len(logprobs[0]["top_logprobs"]), 2)
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        _, ids = self.server.post("/tokenize", {"messages": messages, "tools": tools})
+        self.assertEqual(self.server.post("/detokenize", {"tokens": ids["tokens"][1:]})[1]["prompt"],
+                         json.dumps(tools) + text)
+
+    def named_events(self, path, body):
+        """Events of an API that names them: [(name, JSON)]."""
+        connection = self.server.connect()
+        self.addCleanup(connection.close)
+        connection.request("POST", path, json.dumps({**body, "stream": True}))
+        response = connection.getresponse()
+        self.assertEqual(response.status, 200)
+        events = [e.split("\n") for e in response.read().decode().split("\n\n")[:-1] if not e.startswith(":")]
+        events = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in events]
+        self.assertTrue(all(name == data["type"] for name, data in events))
+        return events
+
+    def test_messages(self):
+        body = {"model": "demo", "system": "Be brief.", "messages": [{"role": "user", "content": "Anne"}], "max_tokens": 12,
+                "temperature": 0}
+        chat = {"messages": [{"role": "system", "content": "Be brief."}, *body["messages"]], "max_tokens": 12, "temperature": 0}
+        want = self.server.post("/v1/chat/completions", chat)[1]
+        text = want["choices"][0]["message"]["content"]
+        answer = self.server.post("/v1/messages", body)[1]
+        self.assertEqual(answer["content"], [{"type": "text", "text": text}])
+        self.assertEqual((answer["type"], answer["stop_reason"]), ("message", "max_tokens"))
+        usage = answer["usage"]
+        self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"], want["usage"]["prompt_tokens"])
+        count = self.server.post("/v1/messages/count_tokens", {k: body[k] for k in ("model", "system", "messages")})[1]
+        self.assertEqual(count, {"input_tokens": want["usage"]["prompt_tokens"]})
+        events = self.named_events("/v1/messages", body)
+        self.assertEqual(events[0][1]["message"]["usage"]["input_tokens"], want["usage"]["prompt_tokens"])
+        self.assertEqual("".join(e["delta"]["text"] for name, e in events if name == "content_block_delta"), text)
+        self.assertEqual([name for name, _ in events if name != "content_block_delta"],
+                         ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"])
+        status, answer = self.server.post("/v1/messages", {**body, "max_tokens": -1})
+        self.assertEqual((status, answer["type"], answer["error"]["type"]), (400, "error", "invalid_request_error"))
+
+    def test_responses(self):
+        body = {"model": "demo", "instructions": "Be brief.", "input": "Anne", "max_output_tokens": 12, "temperature": 0}
+        chat = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Anne"}], "max_tokens": 12,
+                "temperature": 0}
+        text = self.server.post("/v1/chat/completions", chat)[1]["choices"][0]["message"]["content"]
+        answer = self.server.post("/v1/responses", body)[1]
+        self.assertEqual((answer["object"], answer["status"]), ("response", "incomplete"))
+        self.assertEqual(answer["output"][0]["content"], [{"type": "output_text", "text": text, "annotations": []}])
+        self.assertEqual(answer["usage"]["output_tokens"], 12)
+        events = self.named_events("/v1/responses", body)
+        self.assertEqual([e["sequence_number"] for _, e in events], list(range(len(events))))
+        self.assertEqual("".join(e["delta"] for name, e in events if name == "response.output_text.delta"), text)
+        self.assertEqual(events[-1][1]["response"]["output"][0]["content"], answer["output"][0]["content"])
+        self.assertEqual([name for name, _ in events][:4], ["response.created", "response.in_progress",
+                                                            "response.output_item.added", "response.content_part.added"])
+
+    def test_tokens(self):
+        want = run_json("tokenize", DEMO, "--text", "Anne had")["ids"]
+        _, answer = self.server.post("/tokenize", {"prompt": "Anne had", "return_token_strs": True})
+        self.assertEqual((answer["tokens"], answer["count"]), (want, len(want)))
+        self.assertEqual(len(answer["token_strs"]), len(want))
+        _, answer = self.server.post("/tokenize", {"prompt": "Anne had", "add_special_tokens": False})
+        self.assertEqual(answer["tokens"], want[1:])
+        self.assertEqual(self.server.post("/detokenize", {"tokens": want[1:]}), (200, {"prompt": "Anne had"}))
+
+    def test_what_can_be_looked_at(self):
+        self.assertEqual(self.server.get("/health"), (200, {"status": "ready"}))
+        models = self.server.get("/v1/models")[1]["data"]
+        self.assertEqual([m["id"] for m in models], ["demo", self.model])
+        self.assertEqual(self.server.get("/v1/models/demo")[1]["id"], "demo")
+        self.assertEqual(self.server.get("/v1/models/other")[0], 404)
+        memory = self.server.get("/v1/memory")[1]
+        self.assertLessEqual(memory["used"]["host"], memory["budget"])
+        self.assertGreater(memory["kv_blocks"]["all"], 0)
+        self.assertIn('vllm:generation_tokens_total{model_name="demo"}', self.server.get("/metrics")[1])
+
+    def test_wrong_requests(self):
+        good = {"prompt": "x", "max_tokens": 1}
+        for mention, status, path, body in (
+                ("not valid JSON", 400, "/v1/completions", "{"), ("object", 400, "/v1/completions", "[1]"),
+                ("prompt is missing", 400, "/v1/completions", {}), ("temprature", 400, "/v1/completions", {**good, "temprature": 1}),
+                ("temperature must", 400, "/v1/completions", {**good, "temperature": -1}),
+                ("suffix", 400, "/v1/completions", {**good, "suffix": "x"}),
+                ("best_of", 400, "/v1/completions", {**good, "best_of": 2, "stream": True}),
+                ("stream_options", 400, "/v1/completions", {**good, "stream_options": {}}),
+                ("may have", 400, "/v1/completions", {**good, "max_tokens": 100_000}),
+                ("other", 404, "/v1/completions", {**good, "model": "other"}),
+                ("messages are missing", 400, "/v1/chat/completions", {}), ("prompt", 400, "/v1/chat/completions", good),
+                ("top_logprobs", 400, "/v1/chat/completions", {"messages": [{"role": "user"}], "top_logprobs": 2}),
+                ("there is no", 404, "/v1/nothing", good), ("is for GET", 405, "/health", good),
+                ("may have 65536", 413, "/v1/completions", {"prompt": "x" * 70_000})):
+            with self.subTest(mention):
+                text = body if isinstance(body, str) else json.dumps(body)
+                got, _, answer = self.server.request("POST", path, text)
+                self.assertEqual(got, status, answer)
+                self.assertIn(mention, answer["error"]["message"])
+        self.assertEqual(self.server.request("GET", "/v1/completions")[0], 405)
+        self.assertEqual(self.server.request("POST", "/v1/completions", "{}", {"Origin": "https://evil.org"})[0], 403)
+        status, headers, _ = self.server.request("OPTIONS", "/v1/completions", None, {"Origin": "https://example.org"})
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (204, "https://example.org"))
+
+    def test_odd_clients_are_harmless(self):
+        body = json.dumps({"prompt": "x", "max_tokens": 2})
+        raw = self.server.raw
+        self.assertEqual(raw(http_post(body) * 3 + http_post(body, Connection="close")).count("HTTP/1.1 200"), 4)
+        chunked = f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        self.assertIn("HTTP/1.1 200", raw((head + chunked).encode()))
+        self.assertIn("HTTP/1.1 413", raw((head + "20000\r\n" + "x" * 0x20000 + "\r\n0\r\n\r\n").encode()))
+        self.assertIn("HTTP/1.1 400", raw((head + "not a size\r\n").encode()))
+        continued = raw(http_post(body, Expect="100-continue", Connection="close"))
+        self.assertTrue(continued.startswith("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), continued)
+        self.assertIn("HTTP/1.1 200", raw(http_post(body).replace(b"HTTP/1.1", b"HTTP/1.0")))
+        for bad in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n", b"GET\r\n\r\n",
+                    b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                    b"POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef"):
+            self.assertIn("HTTP/1.1 400", raw(bad), bad)
+        self.assertIn("HTTP/1.1 431", raw(b"GET /health HTTP/1.1\r\nX: " + b"x" * 40_000 + b"\r\n\r\n"))
+        self.assertIn("HTTP/1.1 413", raw(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\nx"))
+        self.assertEqual(self.server.get("/health")[0], 200)
+
+    def test_clients_that_stop_are_given_up(self):
+        with contextlib.ExitStack() as stack:
+            slow = [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port), timeout=30))
+                    for _ in range(4)]
+            slow[0].sendall(b"GET /hea")
+            slow[1].sendall(http_post("x" * 50)[:-20])
+            slow[2].sendall(http_post(json.dumps(LONG)))  # reads nothing and ends its side
+            slow[2].shutdown(socket.SHUT_WR)
+            for connection in slow:
+                self.server.rest(connection)  # ends
+        self.server.wait_until_idle()
+
+    def test_clients_that_die_leave_nothing(self):
+        connections = []
+        for i in range(40):
+            connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
+            connection.sendall(http_post(json.dumps({**LONG, "prompt": PROMPTS[i % 5], "n": 1 + i % 2})))
+            connections.append(connection)
+        for connection in connections[:20]:
+            connection.recv(100)
+        for i, connection in enumerate(connections):
+            if i % 2:  # a reset, as after kill -9 with unread data
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.close()
+        self.server.wait_until_idle()
+        self.server.wait_until(lambda: self.server.metric("sluice:connections") <= 1)
+
+    def test_openai_client(self):
+        try:
+            import openai
+        except ImportError:
+            print("skipped: the openai client is not installed", flush=True)
+            return
+        client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none")
+        messages = [{"role": "user", "content": "Anne"}]
+        whole = client.chat.completions.create(model="demo", messages=messages, max_tokens=8, temperature=0)
+        stream = client.chat.completions.create(model="demo", messages=messages, max_tokens=8, temperature=0, stream=True)
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in stream), whole.choices[0].message.content)
+        text = client.completions.create(model="demo", prompt="Anne had", max_tokens=4, temperature=0).choices[0].text
+        self.assertTrue(text)
+        self.assertEqual([m.id for m in client.models.list()][0], "demo")
+        with self.assertRaises(openai.NotFoundError):
+            client.completions.create(model="other", prompt="x")
+        with self.assertRaises(openai.BadRequestError):
+            client.completions.create(model="demo", prompt="x", temperature=-1)
+
+
+class ServeLimitsTest(Case):
+    def serve(self, *options, model=DEMO, **how):
+        server = Server(model, *options, **how)
+        self.addCleanup(server.end, signal.SIGKILL)
+        return server
+
+    def stream(self, server, **changes):
+        """A connection with a long stream that has begun."""
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps({**LONG, **changes}))
+        response = connection.getresponse()
+        self.addCleanup(connection.close)
+        self.assertEqual(response.status, 200)
+        response.read(10)
+        return response
+
+    def test_overload_and_a_key(self):
+        server = self.serve("--max-num-seqs", "1", "--max-queue", "0", "--max-connections", "3", "--api-key", "secret",
+                            "--kernels", "reference")
+        key = {"Authorization": "Bearer secret"}
+        body = json.dumps(LONG)
+        self.assertEqual(server.post("/v1/completions", LONG)[0], 401)
+        self.assertEqual(server.request("POST", "/v1/completions", body, {"x-api-key": "wrong"})[0], 401)
+        connection = server.connect()
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", body, key)
+        self.assertEqual(connection.getresponse().read(10)[:6], b"data: ")
+        status, headers, answer = server.request("POST", "/v1/completions", body, key)
+        self.assertEqual((status, answer["error"]["code"]), (429, "rate_limit_exceeded"))
+        self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        status, headers, _ = server.request("GET", "/health")
+        self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+        for one in idle:
+            one.close()
+        server.wait_until(lambda: server.get("/health")[0] == 200)
+
+    def test_sigterm_ends_when_the_answers_have_ended(self):
+        for how in (signal.SIGTERM, signal.SIGINT):
+            server = self.serve()
+            waiting = server.connect()  # has a connection, and no request
+            waiting.connect()
+            self.addCleanup(waiting.close)
+            response = self.stream(server)
+            server.process.send_signal(how)
+            self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
+            self.assertEqual(waiting.sock.recv(1), b"")
+            with self.assertRaises(ConnectionError):
+                server.get("/health")
+            self.assertEqual(server.process.wait(60), -how)
+
+    def test_what_does_not_end_in_time_is_cut_with_an_error(self):
+        server = self.serve("--drain-timeout", "0", "--kernels", "reference", "--report", self.path / "report")
+        response = self.stream(server)
+        server.process.send_signal(signal.SIGTERM)  # which ends it
+        last = response.read().decode().split("\n\n")[-2]
+        self.assertIn("stopped", json.loads(last.removeprefix("data: "))["error"]["message"])
+        self.assertEqual(server.process.wait(60), -signal.SIGTERM)
+        self.assertEqual(json.loads((self.path / "report").read_text())["verb"], "serve")
+
+    def test_the_port_is_open_before_the_model_is_loaded(self):
+        server = self.serve(wait=False)
+        status, headers, body = server.request("GET", "/health")
+        if status == 503:
+            self.assertEqual((body["status"], headers["Retry-After"]), ("loading", "1"))
+        server.wait_until(lambda: server.get("/health")[0] == 200)
+
+    def test_a_silent_stream_gets_comments(self):
+        server = self.serve("--keep-alive", "0.02", "--kernels", "reference", "--threads", "1")
+        connection = server.connect()
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", json.dumps({**LONG, "prompt": [5] * 60, "max_tokens": 1}))
+        text = connection.getresponse().read().decode()
+        self.assertIn(": keep-alive\n\n", text)
+        self.assertTrue(text.endswith("data: [DONE]\n\n"))
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_many_clients_stay_within_the_budget(self):
+        server = self.serve("--memory", budget_for(40 << 20), "--max-num-seqs", "8", "--quantization", "fp8")
+        body = {"prompt": "Anne had", "max_tokens": 30, "temperature": 0, "ignore_eos": True}
+        want = server.streamed_text(body)
+
+        def text(_):
+            try:
+                return server.streamed_text(body)
+            except AssertionError as refused:
+                return json.loads(refused.args[0])["error"]["type"]
+
+        with concurrent.futures.ThreadPoolExecutor(120) as pool:
+            texts = list(pool.map(text, range(120)))
+        self.assertLessEqual(set(texts), {want, "overloaded_error"})
+        self.assertGreater(texts.count(want), 20)
+        memory = server.get("/v1/memory")[1]
+        self.assertLessEqual(memory["measured_peak"], memory["budget"])
+
+
+class ServeOptionsTest(Case):
+    def test_wrong_options(self):
+        self.assert_fails(2, "--api-key", "serve", DEMO, "--host", "0.0.0.0")
+        self.assert_fails(2, "--host nonsense", "serve", DEMO, "--host", "nonsense")
+        self.assert_fails(2, "--max-request-bytes", "serve", DEMO, "--max-request-bytes", "0")
+        self.assert_fails(2, "--request-memory", "serve", DEMO, "--port", "0", "--request-memory", "1KiB")
+        self.assert_fails(2, "--max-num-seqs", "serve", DEMO, "--max-num-seqs", "0")
+        self.assert_fails(3, "nothing", "serve", self.path / "nothing", "--port", "0")
+        self.assert_fails(4, "smallest budget", "serve", DEMO, "--port", "0", "--memory", "4MiB")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self.assert_fails(1, "choose another --port", "serve", DEMO, "--port", taken.getsockname()[1])
+
+    def test_a_model_without_a_template_completes_texts(self):
+        server = Server(DEMO, "--served-model-name", "a", "--served-model-name", "b", "--json", wait=False)
+        self.addCleanup(server.end, signal.SIGKILL)
+        self.assertEqual(server.url, "{")
+        url = json.loads("{" + server.process.stdout.readline() + "}")["url"]
+        server.port = int(url.rpartition(":")[2])
+        server.wait_until(lambda: server.get("/health")[0] == 200)
+        status, answer = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+        self.assertEqual(status, 400)
+        self.assertIn("has no chat template", answer["error"]["message"])
+        status, answer = server.post("/v1/completions", {"model": "b", "prompt": "x", "max_tokens": 1})
+        self.assertEqual((status, answer["model"]), (200, "b"))
+        self.assertEqual([m["id"] for m in server.get("/v1/models")[1]["data"]], ["a", "b"])

@@ -1,0 +1,90 @@
+// Keys, pages of other origins, memory, and metrics: what a server decides without the network.
+#include "src/serve/access.h"
+
+#include <gtest/gtest.h>
+
+#include "src/serve/metrics.h"
+
+namespace sluice {
+namespace {
+
+int status_of(const Access& access, std::string_view path, const Requester& who) {
+  try {
+    access.check(*find_route(path), who);
+    return 200;
+  } catch (const Refusal& refusal) {
+    return refusal.status;
+  }
+}
+
+TEST(Access, KeysAreForAllThatCosts) {
+  const Access access("secret", {});
+  EXPECT_EQ(status_of(access, "/v1/completions", {}), 401);
+  EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "Bearer secret"}), 200);
+  EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "Bearer secre"}), 401);
+  EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "secret"}), 401);
+  EXPECT_EQ(status_of(access, "/v1/models/m", {.api_key = "secret"}), 200);
+  EXPECT_EQ(status_of(access, "/v1/models/m", {.api_key = ""}), 401);
+  EXPECT_EQ(status_of(access, "/health", {}), 200);
+  EXPECT_EQ(status_of(Access("", {}), "/v1/completions", {}), 200);
+}
+
+TEST(Access, OtherPagesMayNotAsk) {
+  const Access none("", {}), one("", {"https://a.org"}), all("", {"*"});
+  const Requester own{.host = "localhost:8000", .origin = "http://localhost:8000"};
+  const Requester other{.host = "localhost:8000", .origin = "https://a.org"};
+  const Requester null{.host = "localhost:8000", .origin = "null"};
+  EXPECT_EQ(status_of(none, "/v1/completions", own), 200);
+  EXPECT_EQ(status_of(none, "/v1/completions", other), 403);
+  EXPECT_EQ(status_of(none, "/v1/completions", null), 403);
+  EXPECT_EQ(status_of(one, "/v1/completions", other), 200);
+  EXPECT_EQ(status_of(one, "/v1/completions", null), 403);
+  EXPECT_EQ(status_of(all, "/v1/completions", null), 200);
+  EXPECT_EQ(none.cors_lines("https://a.org"), "");
+  EXPECT_EQ(one.cors_lines("https://b.org"), "");
+  EXPECT_NE(one.cors_lines("https://a.org").find("Allow-Origin: https://a.org\r\n"),
+            std::string::npos);
+  EXPECT_EQ(all.cors_lines("a\r\nSet-Cookie: x"), "");
+}
+
+TEST(RequestMemory, IsNeverExceeded) {
+  RequestMemory memory(100);
+  std::optional<RequestMemory::Share> a = memory.take(60);
+  ASSERT_TRUE(a);
+  EXPECT_FALSE(memory.take(41));
+  std::optional<RequestMemory::Share> b = memory.take(40);
+  ASSERT_TRUE(b);
+  EXPECT_FALSE(b->grow(1));
+  EXPECT_TRUE(a->resize(10));
+  EXPECT_TRUE(b->grow(50));
+  EXPECT_EQ(memory.used(), 100u);
+  RequestMemory::Share moved = *std::move(b);
+  b.reset();
+  EXPECT_EQ(memory.used(), 100u);
+  moved = {};
+  EXPECT_EQ(memory.used(), 10u);
+  a.reset();
+  EXPECT_EQ(memory.used(), 0u);
+}
+
+TEST(Metrics, EachLineIsOnesThatPrometheusReads) {
+  Metrics metrics;
+  RequestResult result;
+  result.finish_reason = "stop";
+  result.ids = {1, 2, 3};
+  result.prefill_seconds = 0.03;
+  result.decode_seconds = 0.5;
+  metrics.add_result(result);
+  metrics.add_refusal(429);
+  const std::string text = metrics.text("a \"b\"\n", {}, {});
+  auto has = [&](const std::string& line) { return text.find(line + "\n") != std::string::npos; };
+  const std::string label = R"(model_name="a \"b\" ")";
+  EXPECT_TRUE(has("vllm:request_success_total{" + label + ",finished_reason=\"stop\"} 1")) << text;
+  EXPECT_TRUE(has("sluice:requests_refused_total{" + label + ",status=\"429\"} 1"));
+  EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.02\"} 0"));
+  EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.04\"} 1"));
+  EXPECT_TRUE(has("vllm:request_time_per_output_token_seconds_sum{" + label + "} 0.25"));
+}
+
+}  // namespace
+}  // namespace sluice

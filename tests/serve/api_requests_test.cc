@@ -1,0 +1,78 @@
+// Requests of other APIs as requests for chat completions.
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/serve/messages_request.h"
+#include "src/serve/responses_request.h"
+
+namespace sluice {
+namespace {
+
+TEST(MessagesRequest, BlocksBecomeMessages) {
+  const std::string chat =
+      chat_of_messages(R"({"model": "m", "max_tokens": 5, "stop_sequences": ["x"],
+    "system": [{"type": "text", "text": "S"}], "metadata": {}, "thinking": {"type": "disabled"},
+    "tools": [{"name": "f", "input_schema": {"z": 1, "a": 2}}, {"type": "web_search_1", "name": "w"}],
+    "tool_choice": {"type": "auto"}, "messages": [
+      {"role": "user", "content": "U"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "T"}, {"type": "text", "text": "A"},
+        {"type": "tool_use", "id": "1", "name": "f", "input": {"q": 1}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
+        "content": [{"type": "text", "text": "R"}]}, {"type": "text", "text": "V"}]}]})",
+                       "it", true);
+  EXPECT_EQ(Json::parse(chat), Json::parse(R"({"model": "m", "max_tokens": 5, "stop": ["x"],
+    "chat_template_kwargs": {"enable_thinking": false}, "tool_choice": "auto",
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}],
+    "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"},
+      {"role": "assistant", "content": "A", "reasoning_content": "T", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"q": 1}}}]},
+      {"role": "tool", "content": "R", "tool_call_id": "1"}, {"role": "user", "content": "V"}]})"));
+  EXPECT_NE(chat.find(R"({"z":1,"a":2})"), std::string::npos) << "the order of keys is lost";
+}
+
+TEST(MessagesRequest, WhatIsNoneIsRefused) {
+  for (const char* bad :
+       {"[]", R"({"messages": []})", R"({"max_tokens": 1})",
+        R"({"max_tokens": 1, "messages": [1]})",
+        R"({"max_tokens": 1, "messages": [{"role": "system", "content": "x"}]})",
+        R"({"max_tokens": 1, "messages": [{"role": "user"}]})",
+        R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+        R"({"max_tokens": 1, "messages": [], "temprature": 1})"}) {
+    EXPECT_THROW(chat_of_messages(bad, "it", true), Error) << bad;
+  }
+}
+
+TEST(ResponsesRequest, ItemsBecomeMessages) {
+  const std::string chat = chat_of_responses(R"({"model": "m", "instructions": "S", "store": true,
+    "max_output_tokens": 5, "reasoning": {"effort": "low"}, "include": [],
+    "tools": [{"type": "function", "name": "f", "parameters": {}, "strict": true}, {"type": "web_search"}],
+    "input": [{"role": "user", "content": [{"type": "input_text", "text": "U"}]},
+      {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "T"}]},
+      {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]},
+      {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+      {"type": "function_call_output", "call_id": "1", "output": "R"}]})",
+                                             "it");
+  EXPECT_EQ(Json::parse(chat), Json::parse(R"({"model": "m", "max_completion_tokens": 5,
+    "reasoning_effort": "low",
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+    "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"},
+      {"role": "assistant", "content": "A", "reasoning_content": "T", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "R"}]})"));
+  EXPECT_EQ(Json::parse(chat_of_responses(R"({"input": "U"})", "it")),
+            Json::parse(R"({"messages": [{"role": "user", "content": "U"}]})"));
+}
+
+TEST(ResponsesRequest, WhatIsNoneIsRefused) {
+  for (const char* bad :
+       {"1", "{}", R"({"input": 1})", R"({"input": [{"type": "x"}]})",
+        R"({"input": "x", "previous_response_id": "r"})", R"({"input": "x", "background": true})",
+        R"({"input": "x", "n": 2})",
+        R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})"}) {
+    EXPECT_THROW(chat_of_responses(bad, "it"), Error) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,156 @@
+// Chats: messages to what templates get, and a model's text to the parts of an answer.
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+#include "src/chat/api_messages.h"
+#include "src/chat/chat_request.h"
+#include "src/serve/answer.h"
+#include "src/serve/chat_completion.h"
+#include "tests/text/small_tokenizer.h"
+
+namespace sluice {
+namespace {
+
+std::string rendered(const std::string& body, const std::string& source) {
+  ChatTemplate chat_template({}, "template", source);
+  return render_chat(Json::parse(body), body, "the request", chat_template, [](uint64_t) {});
+}
+
+TEST(ChatRequest, ContentsAreTexts) {
+  const char* source = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}";
+  EXPECT_EQ(rendered(R"({"messages": [{"role": "user", "content": "a"},
+                          {"role": "user", "content": [{"type": "text", "text": "b"},
+                                                       {"type": "text", "text": "c"}]},
+                          {"role": "assistant", "content": null}, {"role": "tool"}]})",
+                     source),
+            "user=a;user=b\nc;assistant=;tool=;");
+  for (const char* bad :
+       {R"({"messages": []})", R"({"messages": "x"})", R"({"messages": ["x"]})",
+        R"({"messages": [{"content": "x"}]})", R"({"messages": [{"role": "user", "content": 1}]})",
+        R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", R"({})"}) {
+    EXPECT_THROW(rendered(bad, source), Error) << bad;
+  }
+}
+
+TEST(ChatRequest, ArgumentsOfCallsAreObjects) {
+  const char* source =
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+      "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+  auto call = [&](const std::string& arguments) {
+    return rendered(R"({"messages": [{"role": "assistant", "tool_calls": [{"type": "function",
+      "function": {"name": "f", "arguments": )" +
+                        Json(arguments).dump() + "}}]}]}",
+                    source);
+  };
+  EXPECT_EQ(call(R"({"b": 1, "a": [2]})"), R"(f{"b": 1, "a": [2]})");
+  EXPECT_EQ(call(""), "f{}");
+  EXPECT_EQ(call("{bad"), R"(f"{bad")");
+}
+
+TEST(ChatRequest, ToolsKeepTheOrderOfTheirKeys) {
+  const char* source = "{{ tools | tojson if tools else 'none' }}{{ x }}";
+  const std::string tools = R"("tools": [{"z": 1, "a": {"y": 2, "b": 3}}], )";
+  const std::string rest = R"("messages": [{"role": "user"}], "chat_template_kwargs": {"x": 7}})";
+  EXPECT_EQ(rendered("{" + tools + rest, source), R"([{"z": 1, "a": {"y": 2, "b": 3}}]7)");
+  EXPECT_EQ(rendered(R"({"tool_choice": "none", )" + tools + rest, source), "none7");
+  EXPECT_THROW(rendered(R"({"tool_choice": "required", )" + tools + rest, source), Error);
+  EXPECT_THROW(rendered(R"({"tools": 5, )" + rest, source), Error);
+}
+
+// Parts of a text as they come, and what the events say together.
+class ChatAnswerTest : public testing::Test {
+ protected:
+  std::unique_ptr<Answer> answer(bool stream, const std::string& prompt = "x") {
+    Completion asked;
+    asked.prompts = {{1, 2, 3}};
+    asked.stream = stream;
+    asked.include_usage = true;
+    return chat_answer(std::move(asked), {.id = "chatcmpl-1", .model = "m", .created = 5},
+                       &tokenizer_, {.prompt_end = prompt});
+  }
+
+  static StreamPart last(const std::string& text) {
+    StreamPart part;
+    part.result.emplace();
+    part.result->text = text;
+    part.result->ids = {1, 2};
+    part.result->finish_reason = "stop";
+    part.result->prefix_tokens = 2;
+    return part;
+  }
+
+  Tokenizer tokenizer_ = test::load_tokenizer(test::small_tokenizer());
+};
+
+TEST_F(ChatAnswerTest, AWholeAnswer) {
+  std::unique_ptr<Answer> a = answer(false);
+  std::string out;
+  a->take(0, 0, last("<think>\nhm\n</think>\n\nyes"), out);
+  EXPECT_TRUE(a->done());
+  EXPECT_EQ(out, "");
+  a->finish(out);
+  const Json body = Json::parse(out);
+  EXPECT_EQ(body.at("object"), "chat.completion");
+  EXPECT_EQ(body.at("choices").at(0).at("message"),
+            Json::parse(R"({"role": "assistant", "content": "yes", "reasoning_content": "hm"})"));
+  EXPECT_EQ(body.at("usage"), Json::parse(R"({"prompt_tokens": 3, "completion_tokens": 2,
+    "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}})"));
+}
+
+TEST_F(ChatAnswerTest, AStreamSaysTheSameWhereverItIsCut) {
+  const std::string text = "<think>\nhm\n</think>\n\nyes, \"\xC3\xA9\"";
+  for (size_t step = 1; step <= text.size(); ++step) {
+    std::unique_ptr<Answer> a = answer(true);
+    std::string out;
+    a->begin(out);
+    for (size_t at = 0; at < text.size();) {
+      size_t size = std::min(step, text.size() - at);
+      while (at + size < text.size() && (text[at + size] & 0xC0) == 0x80) ++size;  // characters
+      a->take(0, 0, {.text = text.substr(at, size)}, out);
+      at += size;
+    }
+    a->take(0, 0, last(text), out);
+    a->finish(out);
+    std::string content, reasoning, reason, role;
+    Json usage;
+    ASSERT_TRUE(out.ends_with("\n\ndata: [DONE]\n\n"));
+    out.resize(out.size() - kStreamDone.size());
+    for (size_t at = 0; at < out.size();) {
+      const size_t end = out.find("\n\n", at);
+      const Json event = Json::parse(out.substr(at + 6, end - at - 6));
+      at = end + 2;
+      EXPECT_EQ(event.at("object"), "chat.completion.chunk");
+      usage = event.at("usage");
+      if (event.at("choices").empty()) continue;
+      const Json& choice = event.at("choices").at(0);
+      role += choice.at("delta").value("role", "");
+      content += choice.at("delta").value("content", "");
+      reasoning += choice.at("delta").value("reasoning_content", "");
+      if (!choice.at("finish_reason").is_null()) reason += choice.at("finish_reason");
+    }
+    EXPECT_EQ(role, "assistant");
+    EXPECT_EQ(content, "yes, \"\xC3\xA9\"");
+    EXPECT_EQ(reasoning, "hm");
+    EXPECT_EQ(reason, "stop");
+    EXPECT_EQ(usage.at("total_tokens"), 5);
+  }
+}
+
+TEST_F(ChatAnswerTest, AFailedStreamEndsWithAnErrorEvent) {
+  std::unique_ptr<Answer> a = answer(true);
+  std::string out;
+  StreamPart part;
+  part.result.emplace();
+  part.result->finish_reason = "error";
+  part.result->error = "why";
+  a->take(0, 0, part, out);
+  EXPECT_EQ(a->error(), "why");
+  EXPECT_FALSE(a->done());
+  EXPECT_EQ(out, "");
+  a->fail(Refusal(500, a->error()), out);
+  ASSERT_TRUE(out.starts_with("data: {"));
+  EXPECT_EQ(Json::parse(out.substr(6)).at("error").at("message"), "why");
+}
+
+}  // namespace
+}  // namespace sluice
