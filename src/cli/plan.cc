@@ -7,7 +7,7 @@
 #include "src/cli/common.h"
 #include "src/cli/generation_options.h"
 #include "src/cli/verbs.h"
-#include "src/plan/spill_layout.h"
+#include "src/plan/units_json.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,35 +24,6 @@ Json uses_json(const MemoryPlan& m) {
           {"kv_cache", m.kv_cache},   {"swap", m.swap},       {"activations", m.activations},
           {"workspace", m.workspace}, {"stream", m.stream},   {"spill_index", m.spill},
           {"kernel", m.kernel}};
-}
-
-// Of each unit, what stays where it is computed with, what stays in host memory beside that, and
-// what a pass over the model reads anew.
-Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory) {
-  SpillLayout spill = spill_layout(read, shape.spill_bytes);
-  std::vector<uint64_t> streamed(read.units.size());
-  for (const TiledTensor& t : read.sweep) {
-    uint32_t unit = read.params[read.tensors[t.tensor].param].unit;
-    streamed[unit] += sweep_bytes(read, spill, t);
-  }
-  std::vector<bool> lookup(read.units.size());
-  for (const ParamPlan& p : read.params)
-    if (p.streamed() && p.table != Table::none) lookup[p.unit] = true;
-  Json units = Json::array();
-  for (size_t u = 0; u < read.units.size(); ++u) {
-    const UnitPlan& unit = read.units[u];
-    std::vector<std::string> places;
-    if (unit.storage_bytes > 0) places.push_back(memory);
-    if (unit.host_bytes > 0) places.push_back("host");
-    if (streamed[u] > 0 || lookup[u]) places.push_back("disk");
-    units.push_back({{"name", unit.name},
-                     {"place", fmt::format("{}", fmt::join(places, "+"))},
-                     {"bytes", unit.storage_bytes},
-                     {"host_bytes", unit.host_bytes},
-                     {"read_bytes", unit.read_bytes},
-                     {"streamed_bytes", streamed[u]}});
-  }
-  return units;
 }
 
 Json rates_json(const Rates& rates) {

@@ -221,8 +221,10 @@ void EngineLoop::publish() {
                  .waiting = engine_.waiting(),
                  .blocks = blocks.size(),
                  .blocks_used = blocks.size() - blocks.free_blocks(),
+                 .blocks_kept = blocks.kept_blocks(),
                  .predicted_peak = session_.predicted_peak(),
-                 .predicted_device_peak = session_.predicted_device_peak()};
+                 .predicted_device_peak = session_.predicted_device_peak(),
+                 .placed = session_.placed()};
   std::lock_guard lock(status_mutex_);
   status_ = std::move(now);
 }

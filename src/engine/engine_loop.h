@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -35,8 +36,10 @@ struct LoopStatus {
   int64_t waiting = 0;
   int64_t blocks = 0;  // of the KV cache
   int64_t blocks_used = 0;
+  int64_t blocks_kept = 0;      // by no sequence, as prefixes that may come again
   uint64_t predicted_peak = 0;  // of the process, which a smaller budget changes [bytes]
   uint64_t predicted_device_peak = 0;
+  std::shared_ptr<const Placed> placed;  // which that budget changes, too
 };
 
 // Thread-safe.

@@ -123,6 +123,7 @@ class Session {
                                           const QuantizeRequest& quantize);
   // The reads of a plan for that scheme.
   ReadPlan read_plan_for(const MemoryPlan& plan, const QuantizeRequest& quantize);
+  std::shared_ptr<const Placed> placed() const { return placed_; }
   const MemoryPlan& memory_plan() const { return placed_->memory; }
   const ReadPlan& read_plan() const { return *placed_->read; }
 

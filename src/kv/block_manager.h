@@ -90,6 +90,7 @@ class BlockManager {
   }
   int64_t size() const { return device().size(); }
   int64_t free_blocks() const { return device().free_blocks(); }
+  int64_t kept_blocks() const { return device().kept_blocks(); }
   int32_t uses(int32_t block) const { return device().uses(block); }
   BlockStats stats() const { return stats_; }
 

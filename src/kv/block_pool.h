@@ -16,6 +16,7 @@ class BlockPool {
   explicit BlockPool(int64_t blocks);
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t free_blocks() const { return free_; }  // unused blocks, whatever they hold
+  int64_t kept_blocks() const { return free_ - std::ssize(empty_); }  // unused, and keep something
 
   // A block with one use; nullopt: none is free. What it kept is lost, and it keeps nothing now.
   std::optional<int32_t> take();

@@ -31,6 +31,11 @@ class DiskTimeline {
     interval_ *= 2;
   }
 
+  uint64_t bytes() const {
+    std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
   // The last one is of now.
   std::vector<Sample> samples() const {
     std::lock_guard lock(mutex_);

@@ -9,9 +9,11 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/memory/report.h"
+#include "src/plan/units_json.h"
 #include "src/serve/batch_file.h"
 #include "src/serve/chat_completion.h"
 #include "src/serve/messages_request.h"
+#include "src/serve/page/page.h"
 #include "src/serve/request_fields.h"
 #include "src/serve/responses_request.h"
 #include "src/serve/structured.h"
@@ -36,6 +38,16 @@ constexpr Route kRoutes[] = {
     {"/metrics", "GET", Endpoint::metrics, false},
 };
 
+constexpr Route kPage{"/", "GET", Endpoint::page, false, false};
+
+Reply page(std::string_view path) {
+  const PageFile file = find_page_file(path);
+  return {.body = std::string(file.bytes),
+          .type = file.content_type,
+          .etag = file.etag,
+          .headers = kPageHeaders};
+}
+
 Reply json_reply(const Json& json) {
   return {.body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
@@ -57,6 +69,7 @@ std::string chat_of(Endpoint endpoint, std::string_view text) {
 }  // namespace
 
 const Route* find_route(std::string_view path) {
+  if (!find_page_file(path).content_type.empty()) return &kPage;
   if (path.starts_with(kModelPath)) path = "/v1/models";
   const auto* found = std::ranges::find(kRoutes, path, &Route::path);
   return found == std::end(kRoutes) ? nullptr : found;
@@ -99,12 +112,14 @@ void Service::check_phase(const Route& route) const {
     throw Refusal(503, "the server is about to end", {}, kSoon);
 }
 
-Reply Service::look(const Route& route, std::string_view path, int64_t connections) const {
+Reply Service::look(const Route& route, std::string_view path, int64_t connections) {
   switch (route.endpoint) {
     case Endpoint::models:
       return models(path);
     case Endpoint::memory:
       return memory();
+    case Endpoint::page:
+      return page(path);
     case Endpoint::metrics: {
       const Ledger& ledger = model_->session.ledger();
       return {.body = metrics_.text(names_.front(), model_->loop.status(),
@@ -164,7 +179,7 @@ Reply Service::models(std::string_view path) const {
   return json_reply({{"object", "list"}, {"data", list}});
 }
 
-Reply Service::memory() const {
+Reply Service::memory() {
   const Session& session = model_->session;
   const Ledger& ledger = model_->session.ledger();
   const LoopStatus status = model_->loop.status();
@@ -174,8 +189,16 @@ Reply Service::memory() const {
   json["used"] = {{"host", ledger.used(Place::host)}, {"device", ledger.used(Place::device)}};
   json["requests"] = {{"bytes", memory_.used()}, {"limit", memory_.bytes()}};
   json["kv_blocks"] = {{"used", status.blocks_used},
+                       {"kept", status.blocks_kept},
                        {"all", status.blocks},
                        {"tokens", session.options().block_size}};
+  json["disk"] = {{"bytes_read", session.timeline().bytes()}};
+  if (shown_ != status.placed) {
+    shown_ = status.placed;
+    const char* computes_in = ledger.budget(Place::device) ? "device" : "host";
+    units_ = units_json(*shown_->read, shown_->shape, computes_in);
+  }
+  json["units"] = units_;
   return json_reply(json);
 }
 

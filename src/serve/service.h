@@ -33,6 +33,7 @@ enum class Endpoint : uint8_t {
   health,
   metrics,
   memory,
+  page,
 };
 
 struct Route {
@@ -51,7 +52,9 @@ struct Reply {
   int status = 200;
   std::string body = {};
   std::string_view type = "application/json";
-  int retry_after = 0;  // seconds; 0: nothing is said
+  int retry_after = 0;            // seconds; 0: nothing is said
+  std::string_view etag = {};     // of what a client may keep; empty: nothing
+  std::string_view headers = {};  // further lines, each with its end
 };
 Reply reply_of(const Refusal& refusal, Dialect dialect);
 
@@ -83,7 +86,7 @@ class Service {
   void check_phase(const Route& route) const;
 
   // On the network's thread: what is known at once. `path` may name a model.
-  Reply look(const Route& route, std::string_view path, int64_t connections) const;
+  Reply look(const Route& route, std::string_view path, int64_t connections);
   Metrics& metrics() { return metrics_; }
 
   // On another thread, always the same one, as it may take long. What reading it takes is taken
@@ -99,7 +102,7 @@ class Service {
 
   Reply health() const;
   Reply models(std::string_view path) const;
-  Reply memory() const;
+  Reply memory();
   Json model_json() const;
   std::string check_model(const JsonFields& body) const;
   CompletionHead head(const std::string& prefix, std::string model);
@@ -119,6 +122,9 @@ class Service {
   int64_t longest_token_ = 0;         // bytes
   std::mt19937_64 random_;            // of ids and seeds
   Metrics metrics_;
+  // Of the network's thread: where weights lie, made anew when that has changed.
+  std::shared_ptr<const Placed> shown_;
+  Json units_;
 };
 
 }  // namespace sluice

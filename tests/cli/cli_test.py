@@ -20,7 +20,7 @@ from input_memory_test import InputMemoryTest
 from input_test import InputTest
 from kv_scales_test import KvScalesTest
 from memory_test import MemoryTest
-from page_test import PageMarkdownTest
+from page_test import PageFilesTest, PageMarkdownTest, PageTest
 from peak_test import PeakTest
 from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest

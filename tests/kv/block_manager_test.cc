@@ -219,10 +219,12 @@ int64_t known(BlockManager& blocks, const Ids& ids) {
 
 TEST(BlockManager, ThePrefixThatWasUsedLongestAgoGoesFirst) {
   BlockManager blocks(options({3, 0, 0}, {0}, 2));
+  EXPECT_EQ(blocks.kept_blocks(), 0);
   hold(blocks, {1, 1});
   hold(blocks, {2, 2});
   hold(blocks, {3, 3});
   EXPECT_EQ(blocks.free_blocks(), 3);
+  EXPECT_EQ(blocks.kept_blocks(), 3);
   hold(blocks, {1, 1});  // takes {1, 1}'s block: it is not asked for here, and is the oldest
   EXPECT_EQ(known(blocks, {1, 1}), 1);
   hold(blocks, {4, 4});

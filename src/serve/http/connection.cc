@@ -252,6 +252,10 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
   const std::string_view target = view(head.target());
   Reply known =
       hub_.service.look(route, target.substr(0, target.find('?')), std::ssize(hub_.connections));
+  if (!known.etag.empty() && view(head[protocol::field::if_none_match]) == known.etag) {
+    known.status = 304;
+    known.body.clear();
+  }
   co_await reply(std::move(known));
 }
 
@@ -368,11 +372,12 @@ std::string Connection::head_lines() const {
 
 asio::awaitable<void> Connection::reply(Reply said) {
   constexpr size_t kTogether = 16 * 1024;
-  const std::string lines = head_lines();
+  std::string lines = head_lines().append(said.headers);
+  if (!said.etag.empty()) lines += fmt::format("ETag: {}\r\n", said.etag);
   ResponseHead head;
   head.status = said.status;
   head.type = said.type;
-  head.content_size = said.body.size();
+  if (said.status != 304) head.content_size = said.body.size();
   head.keep_alive = keep_alive_;
   head.retry_after = said.retry_after;
   head.lines = lines;

@@ -1,0 +1,40 @@
+#include "src/plan/units_json.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "src/plan/spill_layout.h"
+
+namespace sluice {
+
+Json units_json(const ReadPlan& read, const RunShape& shape, const char* memory) {
+  SpillLayout spill = spill_layout(read, shape.spill_bytes);
+  std::vector<uint64_t> streamed(read.units.size());
+  for (const TiledTensor& t : read.sweep) {
+    uint32_t unit = read.params[read.tensors[t.tensor].param].unit;
+    streamed[unit] += sweep_bytes(read, spill, t);
+  }
+  std::vector<bool> lookup(read.units.size());
+  for (const ParamPlan& p : read.params)
+    if (p.streamed() && p.table != Table::none) lookup[p.unit] = true;
+  Json units = Json::array();
+  for (size_t u = 0; u < read.units.size(); ++u) {
+    const UnitPlan& unit = read.units[u];
+    std::vector<std::string> places;
+    if (unit.storage_bytes > 0) places.push_back(memory);
+    if (unit.host_bytes > 0) places.push_back("host");
+    if (streamed[u] > 0 || lookup[u]) places.push_back("disk");
+    units.push_back({{"name", unit.name},
+                     {"place", fmt::format("{}", fmt::join(places, "+"))},
+                     {"bytes", unit.storage_bytes},
+                     {"host_bytes", unit.host_bytes},
+                     {"read_bytes", unit.read_bytes},
+                     {"streamed_bytes", streamed[u]}});
+  }
+  return units;
+}
+
+}  // namespace sluice
