@@ -430,7 +430,7 @@ class ServeLimitsTest(Case):
         server = self.serve("--keep-alive", "0.02", "--kernels", "reference", "--threads", "1")
         connection = server.connect()
         self.addCleanup(connection.close)
-        connection.request("POST", "/v1/completions", json.dumps({**LONG, "prompt": [5] * 60, "max_tokens": 1}))
+        connection.request("POST", "/v1/completions", json.dumps({**LONG, "prompt": [5] * 12, "max_tokens": 1}))
         text = connection.getresponse().read().decode()
         self.assertIn(": keep-alive\n\n", text)
         self.assertTrue(text.endswith("data: [DONE]\n\n"))

@@ -173,6 +173,7 @@ asio::awaitable<void> Connection::run() {
     idle_ = false;
     co_await answer();
     idle_ = true;
+    if (hub_.service.phase() == Phase::draining) break;  // drain() has seen it busy
   }
   if (parser_ && !parser_->is_done()) co_await linger(stream_);
 }
