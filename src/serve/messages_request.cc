@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/serve/ordered_json.h"
 
 namespace sluice {
 namespace {
-
-using Ordered = nlohmann::ordered_json;  // templates show tools with their keys in this order
 
 // Names of both APIs.
 constexpr std::array<std::pair<const char*, const char*>, 7> kSame{{{"max_tokens", "max_tokens"},
@@ -27,30 +25,6 @@ constexpr std::array<std::string_view, 6> kIgnored{
     "betas", "context_management", "inference_geo", "metadata", "output_config", "service_tier"};
 constexpr std::array<std::string_view, 5> kRead{"messages", "system", "thinking", "tool_choice",
                                                 "tools"};
-
-bool is_null(const Ordered& object, const char* key) {
-  return !object.contains(key) || object.at(key).is_null();
-}
-
-std::string string_of(const Ordered& object, const char* key, const std::string& where) {
-  if (!object.is_object() || is_null(object, key) || !object.at(key).is_string())
-    fail(ErrorKind::refused, "{}: {} must be a string", where, key);
-  return object.at(key).get<std::string>();
-}
-
-// A text, or a list of texts.
-std::string text_of(const Ordered& content, const std::string& where) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) fail(ErrorKind::refused, "{}: must be a text or a list of texts", where);
-  std::string text;
-  for (const Ordered& block : content) {
-    if (string_of(block, "type", where) != "text")
-      fail(ErrorKind::refused, "{}: only texts are supported here", where);
-    if (!text.empty()) text += '\n';
-    text += string_of(block, "text", where);
-  }
-  return text;
-}
 
 Ordered message(const char* role, std::string content) {
   return {{"role", role}, {"content", std::move(content)}};
