@@ -215,6 +215,26 @@ TEST_P(Amx, DenormalsAreZero) {
   }
 }
 
+// One row has loops of its own. Products and sums here are denormals, and zeros of both signs, as
+// often as not.
+TEST_P(Amx, OneRowOfTinyNumbersHasTheBitsOfABlock) {
+  Random random("Amx.OneRowOfTinyNumbersHasTheBitsOfABlock");
+  for (int64_t cols : {32, 40, 700}) {
+    Layer layer({DType::bf16, ScaleGroup::none}, 5 * 16, cols, random);
+    for (float& b : layer.bias) b = 0;
+    Matrix x = Matrix::random(17, cols, random);
+    for (int64_t o = 0; o < 5 * 16; ++o) {
+      for (int64_t c = 0; c < cols; ++c) {
+        const uint16_t tiny = float_to_bf16(random.normal() * 0x1p-63f);
+        std::memcpy(layer.w.weight.data + element_offset(layer.w.weight, o, c), &tiny, 2);
+      }
+    }
+    for (int64_t c = 0; c < cols; ++c) x.at(0, c) *= 0x1p-63f;
+    const Matrix all = layer.product(GetParam(), x, x.rows(), 1);
+    expect_first_rows(layer.product(GetParam(), x, 1, 1), all);
+  }
+}
+
 // What peak_operations counts: tile products, each of 16 x 16 sums.
 TEST_P(Amx, PeakCountsEveryMultiplicationAndAddition) {
   const cpu::Ops& ops = *GetParam().table();

@@ -1,8 +1,7 @@
 // Up to 64 rows: whole columns, with the sums in registers. Weights are read once, in order.
 #pragma once
 
-#include "kernels/cpu/amx/stored_steps.h"
-#include "kernels/cpu/simd/streams.h"
+#include "kernels/cpu/amx/one_row.h"
 
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
@@ -198,7 +197,22 @@ void multiply_columns(const LinearJob& job, StreamedPanels panels, Weights& weig
 // Tiles of rows up to which tile loads from memory are as fast as vector loads.
 constexpr int kInPlaceRows = 1;
 
-// kRows tiles of rows x kPanels panels at a time.
+// kRows tiles of rows x kPanels panels at a time: multiply(panels) puts sums into scratch.sums.
+template <int kRows, int kPanels, class Multiply>
+inline void multiply_run(const LinearJob& job, const StreamedRun& run, const AmxScratch& scratch,
+                         Multiply&& multiply) {
+  StreamedPanels panels = run.panels;
+  for (int64_t i = 0; i < run.length; ++i, ++panels.first) {
+    for (int64_t p = 0; p < kPanels; ++p) fetch_scales(job, panels.panel(p) + 1);  // the next
+    multiply(panels);
+    each_sum<kRows, kPanels>(panels, [&](int64_t tile, int64_t panel, int64_t at) {
+      const int64_t row = tile * kAmxRows, lines = at_most(kAmxRows, job.rows - row);
+      for (int64_t r = 0; r < lines; ++r)
+        finish_line(job, row + r, panel, scratch.sums + at + r * 16);
+    });
+  }
+}
+
 template <class Tiles, Stored kStored, int kRows, int kPanels>
 void few_rows(const LinearJob& job, const StreamedRun& run, const AmxScratch& scratch) {
   constexpr int64_t kAhead = kRows == 1 ? 1 : 2;  // steps
@@ -207,16 +221,22 @@ void few_rows(const LinearJob& job, const StreamedRun& run, const AmxScratch& sc
   constexpr bool kInPlace = kRows <= kInPlaceRows && !StoredSteps<kStored>::kCodes;
   std::conditional_t<kInPlace, StepsInPlace<kStored, kPanels>, StepRing<kStored, kPanels, kAhead>>
       weights(job, run, scratch.cells);
-  StreamedPanels panels = run.panels;
-  for (int64_t i = 0; i < run.length; ++i, ++panels.first) {
-    for (int64_t p = 0; p < kPanels; ++p) fetch_scales(job, panels.panel(p) + 1);  // the next
+  multiply_run<kRows, kPanels>(job, run, scratch, [&](StreamedPanels panels) {
     multiply_columns<Tiles, kStored, kRows, kPanels>(job, panels, weights, scratch);
-    each_sum<kRows, kPanels>(panels, [&](int64_t tile, int64_t panel, int64_t at) {
-      const int64_t row = tile * kAmxRows, lines = at_most(kAmxRows, job.rows - row);
-      for (int64_t r = 0; r < lines; ++r)
-        finish_line(job, row + r, panel, scratch.sums + at + r * 16);
+  });
+}
+
+// Up to a tile of rows.
+template <class Tiles, Stored kStored, int kPanels>
+void few_lines(const LinearJob& job, const StreamedRun& run, const AmxScratch& scratch) {
+#if defined(__AVX512BF16__)
+  if (job.rows == 1) {
+    return multiply_run<1, kPanels>(job, run, scratch, [&](StreamedPanels panels) {
+      one_row<kStored, kPanels>(job, panels, scratch);
     });
   }
+#endif
+  few_rows<Tiles, kStored, 1, kPanels>(job, run, scratch);
 }
 
 // As many panels as there are streams, or fewer where one has ended.
@@ -229,10 +249,10 @@ void few_rows_of_run(const LinearJob& job, const StreamedRun& run, const AmxScra
     if (count == 2) return few_rows<Tiles, kStored, 2, 2>(job, run, scratch);
     return few_rows<Tiles, kStored, 2, 1>(job, run, scratch);
   }
-  if (count == 4) return few_rows<Tiles, kStored, 1, 4>(job, run, scratch);
-  if (count == 3) return few_rows<Tiles, kStored, 1, 3>(job, run, scratch);
-  if (count == 2) return few_rows<Tiles, kStored, 1, 2>(job, run, scratch);
-  few_rows<Tiles, kStored, 1, 1>(job, run, scratch);
+  if (count == 4) return few_lines<Tiles, kStored, 4>(job, run, scratch);
+  if (count == 3) return few_lines<Tiles, kStored, 3>(job, run, scratch);
+  if (count == 2) return few_lines<Tiles, kStored, 2>(job, run, scratch);
+  few_lines<Tiles, kStored, 1>(job, run, scratch);
 }
 
 // Places [begin, end) of the streams.
