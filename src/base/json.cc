@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,9 +41,106 @@ size_t count_keys(std::string_view text) {
   return keys;
 }
 
-bool is_placeholder(const Json& value) {
-  return value.is_string() && value.get_ref<const std::string&>() == kNotFinite;
-}
+// What a parser's events have in common here. (The library's own way to look at them while it
+// builds a document takes time that grows with the square of a list of objects.)
+class Events : public nlohmann::json_sax<Json> {
+ public:
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // is in no text
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t, const std::string&, const Json::exception& fault) override {
+    fault_ = fault.what();
+    return false;
+  }
+  const std::string& fault() const { return fault_; }
+
+ protected:
+  virtual bool put(Json value) = 0;
+  virtual bool open(Json value) = 0;
+  virtual bool close() = 0;
+
+ private:
+  std::string fault_;
+};
+
+class Builder : public Events {
+ public:
+  Builder(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
+  Json take() { return std::move(root_); }
+
+  bool key(string_t& name) override {
+    if (name == kNotFinite)
+      fail(ErrorKind::refused, "{}: not valid JSON: a key is no string", where_);
+    member_ = &(*open_.back())[std::move(name)];
+    return true;
+  }
+
+ protected:
+  bool put(Json value) override {
+    if (value.is_string() && value.get_ref<const std::string&>() == kNotFinite)
+      value = std::numeric_limits<double>::quiet_NaN();
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) override {
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() override {
+    open_.pop_back();
+    return true;
+  }
+
+ private:
+  // Where it lies stays the same until what it is in gets another value, which is after its end.
+  Json* place(Json value) {
+    if (std::ssize(open_) > max_depth_)
+      fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", where_, max_depth_);
+    if (open_.empty()) return &(root_ = std::move(value));
+    if (open_.back()->is_array()) return &open_.back()->emplace_back(std::move(value));
+    return &(*member_ = std::move(value));
+  }
+
+  std::string_view where_;
+  int max_depth_;
+  Json root_;
+  std::vector<Json*> open_;  // objects and lists that have begun
+  Json* member_ = nullptr;   // of the innermost object, whose value comes next
+};
+
+class KeyCheck : public Events {
+ public:
+  explicit KeyCheck(std::string_view where) : where_(where) {}
+
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second)
+      fail(ErrorKind::refused, "{}: the key {:?} is there twice", where_, name);
+    return true;
+  }
+
+ protected:
+  bool put(Json) override { return true; }
+  bool open(Json) override {
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() override {
+    keys_.pop_back();
+    return true;
+  }
+
+ private:
+  std::string_view where_;
+  std::vector<std::set<std::string>> keys_;  // of what has begun
+};
 
 }  // namespace
 
@@ -73,52 +169,31 @@ std::optional<std::string> json_of_python(std::string_view text) {
 }
 
 Json parse_json(std::string_view text, std::string_view where, int max_depth) {
-  auto handle = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > max_depth) {
-      fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", where, max_depth);
-    }
-    if (is_placeholder(value)) {
-      if (event == Json::parse_event_t::key)
-        fail(ErrorKind::refused, "{}: not valid JSON: a key is no string", where);
-      value = std::numeric_limits<double>::quiet_NaN();
-    }
-    return true;
-  };
   const std::optional<std::string> proper = json_of_python(text);
   if (proper) text = *proper;
   // The library takes a NUL for the end of its input.
   if (text.find('\0') != std::string_view::npos) {
     fail(ErrorKind::refused, "{}: not valid JSON: it holds a NUL", where);
   }
-  try {
-    return Json::parse(text.begin(), text.end(), handle);
-  } catch (const Json::exception& e) {
-    if (text.empty()) fail(ErrorKind::refused, "{}: not valid JSON: the file is empty", where);
-    std::string reason = e.what();
-    if (auto colon = reason.find("] "); colon != std::string::npos)
-      reason = reason.substr(colon + 2);
-    // The library quotes the offending text; a binary file would put junk on the terminal.
-    for (char& c : reason) {
-      if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
-    }
-    if (reason.size() > 160) reason = reason.substr(0, 160) + "...";
-    fail(ErrorKind::refused, "{}: not valid JSON: {}", where, reason);
+  Builder builder(where, max_depth);
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
+  if (text.empty()) fail(ErrorKind::refused, "{}: not valid JSON: the file is empty", where);
+  std::string reason = builder.fault();
+  if (auto colon = reason.find("] "); colon != std::string::npos) reason = reason.substr(colon + 2);
+  // The library quotes the offending text; a binary file would put junk on the terminal.
+  for (char& c : reason) {
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
   }
+  if (reason.size() > 160) reason = reason.substr(0, 160) + "...";
+  fail(ErrorKind::refused, "{}: not valid JSON: {}", where, reason);
 }
 
 void refuse_repeated_keys(std::string_view text, const Json& json, std::string_view where) {
   if (count_keys(text) == count_members(json)) return;
-  std::vector<std::set<std::string>> keys;  // of the objects that have begun
-  auto look = [&](int, Json::parse_event_t event, const Json& value) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      fail(ErrorKind::refused, "{}: the key {:?} is there twice", where, value.get<std::string>());
-    return true;
-  };
   const std::optional<std::string> proper = json_of_python(text);
   if (proper) text = *proper;
-  std::ignore = Json::parse(text.begin(), text.end(), look);
+  KeyCheck check(where);
+  Json::sax_parse(text.begin(), text.end(), &check);
 }
 
 JsonFields::JsonFields(const Json& object, std::string where)

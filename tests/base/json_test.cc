@@ -32,6 +32,29 @@ TEST(Json, RefusesWithFileName) {
             std::string::npos);
 }
 
+TEST(Json, NestsAsDeepAsItMay) {
+  const auto nested = [](int levels) {
+    return std::string(levels, '[') + std::string(levels, ']');
+  };
+  EXPECT_EQ(parse_json(nested(65), "f"), Json::parse(nested(65)));
+  EXPECT_NE(message_of([&] { parse_json(nested(66), "f"); }).find("more than 64"),
+            std::string::npos);
+  EXPECT_EQ(parse_json(R"({"a": {"b": [1, {"c": {}}], "d": []}, "e": [[], [{}]]})", "f").dump(),
+            R"({"a":{"b":[1,{"c":{}}],"d":[]},"e":[[],[{}]]})");
+}
+
+// A list of objects takes time in proportion: its square would take a quarter of an hour here.
+TEST(Json, TakesLongListsOfObjects) {
+  std::string text = "[{}";
+  for (int i = 1; i < 1'000'000; ++i) text += ",{}";
+  EXPECT_EQ(parse_json(text + "]", "f").size(), 1'000'000u);
+  const std::string repeated = text + R"(,{"a":1,"a":2}])";
+  EXPECT_NE(message_of([&] {
+              refuse_repeated_keys(repeated, parse_json(repeated, "f"), "f");
+            }).find("twice"),
+            std::string::npos);
+}
+
 TEST(Json, RepeatedKeysAreNamed) {
   auto refused = [](const std::string& text) {
     return message_of([&] { refuse_repeated_keys(text, parse_json(text, "line"), "line"); });
