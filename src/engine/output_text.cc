@@ -7,8 +7,10 @@ namespace sluice {
 
 StopStrings::StopStrings(std::vector<std::string> stops) {
   for (std::string& text : stops) {
-    Stop& stop = stops_.emplace_back(Stop{.text = std::move(text), .border = {0}});
-    for (size_t i = 1, same = 0; i < stop.text.size(); ++i) {
+    Stop& stop = stops_.emplace_back(Stop{.text = std::move(text), .border = {}});
+    stop.border.reserve(stop.text.size());
+    stop.border.push_back(0);
+    for (uint32_t i = 1, same = 0; i < stop.text.size(); ++i) {
       while (same > 0 && stop.text[i] != stop.text[same]) same = stop.border[same - 1];
       if (stop.text[i] == stop.text[same]) ++same;
       stop.border.push_back(same);

@@ -28,8 +28,8 @@ class StopStrings {
  private:
   struct Stop {
     std::string text;
-    std::vector<size_t> border;  // of each beginning: the longest end of it that begins `text`, too
-    size_t matched = 0;          // bytes at its beginning that the text so far ends with
+    std::vector<uint32_t> border;  // of each beginning: its longest end that begins `text`, too
+    size_t matched = 0;            // bytes at its beginning that the text so far ends with
   };
   static std::optional<size_t> find_end(Stop& stop, std::string_view text);
 

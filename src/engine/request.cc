@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/units.h"
 #include "src/engine/sampler.h"
 #include "src/grammar/token_masks.h"
 #include "src/memory/buffer.h"
@@ -59,6 +60,21 @@ void check_beams(const Request& request, int64_t vocab_size) {
   }
 }
 
+// Each is looked for in all of the text, and takes several times its bytes.
+void check_stops(const std::vector<std::string>& stops, bool has_tokenizer) {
+  constexpr size_t kMost = 1024, kMostBytes = 64 * KiB;
+  size_t bytes = 0;
+  for (const std::string& stop : stops) {
+    if (stop.empty()) fail(ErrorKind::usage, "stop must not be empty");
+    bytes += stop.size();
+  }
+  if (!stops.empty() && !has_tokenizer) fail(ErrorKind::usage, "stop needs the model's tokenizer");
+  if (stops.size() > kMost || bytes > kMostBytes) {
+    fail(ErrorKind::usage, "stop has {} texts of {} bytes, but {} of {} in all are the most",
+         stops.size(), bytes, kMost, kMostBytes);
+  }
+}
+
 }  // namespace
 
 void check_request(const Request& request, int64_t vocab_size, bool has_tokenizer) {
@@ -71,11 +87,7 @@ void check_request(const Request& request, int64_t vocab_size, bool has_tokenize
          request.sampling.min_tokens, request.max_tokens);
   }
   check_beams(request, vocab_size);
-  if (!request.stop.empty() && !has_tokenizer)
-    fail(ErrorKind::usage, "stop needs the model's tokenizer");
-  if (std::ranges::any_of(request.stop, [](const std::string& s) { return s.empty(); })) {
-    fail(ErrorKind::usage, "stop must not be empty");
-  }
+  check_stops(request.stop, has_tokenizer);
 }
 
 }  // namespace sluice

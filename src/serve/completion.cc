@@ -49,7 +49,7 @@ uint64_t lists_bytes(const Request& r) {
   size_t ids = p.banned_token_ids.size() + p.stop_token_ids.size() + r.eos_ids.size();
   if (p.allowed_token_ids) ids += p.allowed_token_ids->size();
   uint64_t bytes = p.logit_bias.size() * kBias + ids * sizeof(int32_t);
-  for (const std::string& stop : r.stop) bytes += kString + stop.size();
+  for (const std::string& stop : r.stop) bytes += kString + 2 * stop.size();  // and its borders
   return bytes;
 }
 

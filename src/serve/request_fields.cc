@@ -18,10 +18,13 @@ constexpr int64_t kMostLogprobs =
     20;  // vLLM's; each token's are kept until the response is written
 constexpr int64_t kMostChoices = 128;  // OpenAI's
 
+// A set of ids: each once, as every step looks at all of them.
 std::vector<int32_t> id_list(const JsonFields& body, const char* key) {
   if (!body.has(key)) return {};
   std::optional<std::vector<int32_t>> ids = ids_of(body.raw(key));
   if (!ids) fail(ErrorKind::refused, "{}: {} must be a list of token ids", body.where(), key);
+  std::ranges::sort(*ids);
+  ids->erase(std::ranges::unique(*ids).begin(), ids->end());
   return *std::move(ids);
 }
 
