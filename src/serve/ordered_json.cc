@@ -2,9 +2,66 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/base/error.h"
+#include "src/grammar/json_schema.h"
 
 namespace sluice {
+namespace {
+
+// The end of the string that begins at `at`, behind its closing quote.
+size_t end_of_string(std::string_view text, size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\') ++at;
+  }
+  return std::min(at + 1, text.size());
+}
+
+// Of the value that begins at `at`, or before it in space.
+size_t end_of_value(std::string_view text, size_t at) {
+  for (int open = 0; at < text.size(); ++at) {
+    if (text[at] == '"') {
+      at = end_of_string(text, at) - 1;
+    } else if (text[at] == '{' || text[at] == '[') {
+      ++open;
+    } else if (open == 0 && (text[at] == ',' || text[at] == '}' || text[at] == ']')) {
+      return at;
+    } else if (text[at] == '}' || text[at] == ']') {
+      --open;
+    }
+  }
+  return text.size();
+}
+
+bool is_string(std::string_view quoted, std::string_view text) {
+  if (quoted.find('\\') == std::string_view::npos)
+    return quoted.substr(1, quoted.size() - 2) == text;
+  return Json::parse(quoted.begin(), quoted.end(), nullptr, false) == Json(text);
+}
+
+}  // namespace
+
+bool has_large_object(const Json& json) {
+  if (!json.is_structured()) return false;
+  if (json.is_object() && json.size() > grammar::kMaxMembers) return true;
+  return std::ranges::any_of(json, has_large_object);
+}
+
+std::string_view member_text(std::string_view object, std::string_view key) {
+  size_t at = object.find('{');
+  while (at < object.size()) {
+    const size_t begin = object.find('"', at);
+    if (begin == std::string_view::npos) break;
+    const size_t end = end_of_string(object, begin);
+    const size_t value = object.find(':', end);
+    if (value == std::string_view::npos) break;
+    at = end_of_value(object, value + 1);
+    if (is_string(object.substr(begin, end - begin), key))
+      return object.substr(value + 1, at - value - 1);
+  }
+  return {};
+}
 
 bool is_null(const Ordered& object, const char* key) {
   return !object.contains(key) || object.at(key).is_null();

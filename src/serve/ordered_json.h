@@ -5,9 +5,17 @@
 #include <string>
 #include <string_view>
 
+#include "src/base/json.h"
+
 namespace sluice {
 
 using Ordered = nlohmann::ordered_json;
+
+// Whether an object of `json` has so many members that to order them takes long: each is compared
+// with all before it.
+bool has_large_object(const Json& json);
+// The text of a member's value, of an object that is valid JSON; empty: it has no such member.
+std::string_view member_text(std::string_view object, std::string_view key);
 
 // Not there, or null.
 bool is_null(const Ordered& object, const char* key);

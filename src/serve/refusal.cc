@@ -1,5 +1,9 @@
 #include "src/serve/refusal.h"
 
+#include <fmt/format.h>
+
+#include "src/base/units.h"
+
 namespace sluice {
 namespace {
 
@@ -27,6 +31,19 @@ const char* type_of(int status) {
 
 Refusal refusal_of(const Error& error) {
   return {error.kind() == ErrorKind::runtime ? 500 : 400, error.what()};
+}
+
+Refusal no_room(uint64_t bytes, uint64_t all) {
+  if (bytes <= all) {
+    return {503,
+            fmt::format("the request takes {} of memory, and there is not so much left now",
+                        format_size(bytes)),
+            {},
+            1};
+  }
+  return {413, fmt::format("the request takes {} of memory, and all requests together may take {} "
+                           "(--request-memory)",
+                           format_size(bytes), format_size(all))};
 }
 
 Json refusal_json(Dialect dialect, const Refusal& refusal) {

@@ -29,6 +29,10 @@ struct Refusal : std::runtime_error {
 // An Error of reading or beginning a request: the request's fault, unless its kind is runtime.
 Refusal refusal_of(const Error& error);
 
+// Of a request that takes so many bytes, where all requests may take `all` and others have too much
+// of it now.
+Refusal no_room(uint64_t bytes, uint64_t all);
+
 // {"error": {...}}, in the form of the API.
 Json refusal_json(Dialect dialect, const Refusal& refusal);
 

@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/base/units.h"
+#include "src/grammar/json_schema.h"
 #include "src/memory/report.h"
 #include "src/plan/units_json.h"
 #include "src/serve/batch_file.h"
 #include "src/serve/chat_completion.h"
 #include "src/serve/messages_request.h"
+#include "src/serve/ordered_json.h"
 #include "src/serve/page/page.h"
 #include "src/serve/request_fields.h"
 #include "src/serve/responses_request.h"
@@ -52,8 +53,14 @@ Reply json_reply(const Json& json) {
   return {.body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
-// The same request for chat completions; empty: it is none that could be one.
-std::string chat_of(Endpoint endpoint, std::string_view text) {
+// The same request for chat completions; empty: it is one already, or none that could be one.
+std::string chat_of(Endpoint endpoint, std::string_view text, const Json& json) {
+  const bool other = endpoint == Endpoint::messages || endpoint == Endpoint::count_tokens ||
+                     endpoint == Endpoint::responses;
+  if (other && has_large_object(json)) {
+    fail(ErrorKind::refused, "{}: an object in it has more than {} members", kWhere,
+         grammar::kMaxMembers);
+  }
   switch (endpoint) {
     case Endpoint::messages:
       return chat_of_messages(text, kWhere, true);
@@ -240,16 +247,12 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route, s
   uint64_t most = 0;
   auto room = [&, before = share.bytes() + parsing](uint64_t bytes) {
     most = std::max(most, bytes);
-    if (share.resize(before + most)) return;
-    throw Refusal(503,
-                  fmt::format("the request takes {} of memory, and there is not so much left now",
-                              format_size(before + most)),
-                  {}, 1);
+    if (!share.resize(before + most)) throw Refusal(no_room(before + most, memory_.bytes()));
   };
   room(0);
   Json json = parse_json(text, kWhere);
   refuse_repeated_keys(text, json, kWhere);
-  if (std::string chat = chat_of(route.endpoint, text); !chat.empty()) {
+  if (std::string chat = chat_of(route.endpoint, text, json); !chat.empty()) {
     text = std::move(chat);
     json = parse_json(text, kWhere);
   }

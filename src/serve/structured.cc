@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/grammar/json_schema.h"
+#include "src/serve/ordered_json.h"
 
 namespace sluice {
 namespace {
@@ -98,21 +99,15 @@ void read_guided(const JsonFields& body, const char* key, SourceKind kind,
   }
 }
 
-bool has_large_object(const Json& json) {
-  if (!json.is_structured()) return false;
-  if (json.is_object() && json.size() > grammar::kMaxMembers) return true;
-  return std::ranges::any_of(json, has_large_object);
-}
-
-// The parameters with schemas, as they are in the text; what else is there is not kept.
-OrderedJson ordered_parameters(std::string_view text, int depth) {
-  auto keep = [&](int at, OrderedJson::parse_event_t event, OrderedJson& value) {
-    if (event != OrderedJson::parse_event_t::key || at > depth) return true;
-    if (at < depth) return value == "body";
-    return std::ranges::find(kWithSchemas, value.get_ref<const std::string&>()) !=
-           std::end(kWithSchemas);
-  };
-  return OrderedJson::parse(text.begin(), text.end(), keep, false);
+// The parameters with schemas, as they are in the text.
+OrderedJson ordered_parameters(std::string_view body) {
+  OrderedJson parameters = OrderedJson::object();
+  for (std::string_view key : kWithSchemas) {
+    const std::string_view text = member_text(body, key);
+    if (!text.empty())
+      parameters[std::string(key)] = OrderedJson::parse(text.begin(), text.end(), nullptr, false);
+  }
+  return parameters;
 }
 
 void put_text(Json& into, const Json::json_pointer& path, const OrderedJson& ordered) {
@@ -151,10 +146,7 @@ void keep_schema_order(Json& body, std::string_view text, bool is_line) {
     needed = true;
   }
   if (!needed) return;
-  OrderedJson ordered = ordered_parameters(text, is_line ? 2 : 1);
-  if (is_line && ordered.is_object() && ordered.contains("body"))
-    ordered = OrderedJson(ordered.at("body"));
-  if (!ordered.is_object()) return;
+  const OrderedJson ordered = ordered_parameters(is_line ? member_text(text, "body") : text);
   for (const char* path :
        {"/response_format/json_schema/schema", "/structured_outputs/json", "/guided_json"})
     put_text(body, Json::json_pointer(path), ordered);

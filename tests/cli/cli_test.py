@@ -26,6 +26,7 @@ from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
+from serve_hostile_test import ServeHostileTest
 from serve_test import ServeLimitsTest, ServeOptionsTest, ServeTest
 from system_test import HelpTest, LimitsTest, MessagesTest, SchedulerTest, SignalTest
 from vocabulary_test import VocabularyTest

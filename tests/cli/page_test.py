@@ -9,7 +9,7 @@ import unittest
 
 from browser import CHROMIUM, Browser
 from program import DEMO, SOURCE, Case, run_json
-from serve_test import Server
+from server import Server
 
 NODE = shutil.which("node")
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -1,128 +1,16 @@
 """The server as its clients meet it."""
 
 import concurrent.futures
-import contextlib
-import http.client
 import json
-import shutil
 import signal
 import socket
-import subprocess
-import tempfile
-import time
 import unittest
 
-from program import DEMO, SANITIZED, SLUICE, Case, budget_for, run_json
-
-TEMPLATE = ("{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
-            "{% endfor %}{% if add_generation_prompt %}model: {% endif %}")
-PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
-LONG = {"prompt": "In the beginning", "max_tokens": 900, "ignore_eos": True, "temperature": 0, "stream": True}
+from program import DEMO, SANITIZED, Case, budget_for, run_json
+from server import LONG, PROMPTS, ServedCase, Server
 
 
-class Server:
-    """A process of `sluice serve`, and requests to it."""
-
-    def __init__(self, model, *options, wait=True):
-        self.process = subprocess.Popen([SLUICE, "serve", str(model), "--port", "0", *map(str, options)],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.url = self.process.stdout.readline().strip()  # with --json, the first line of an object
-        self.port = int(self.url.rpartition(":")[2] or 0) if self.url != "{" else None
-        if wait:
-            self.wait_until(lambda: self.get("/health")[0] == 200)
-
-    def wait_until(self, true):
-        for _ in range(3000):
-            if true():
-                return
-            assert self.process.poll() is None, self.process.stderr.read()
-            time.sleep(0.01)
-        raise AssertionError("nothing has changed in half a minute")
-
-    def end(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        out = self.process.communicate(timeout=60)
-        return self.process.returncode, *out
-
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-
-    def request(self, method, path, body=None, headers=None):
-        """Status, headers, and the body: parsed where it is JSON."""
-        with contextlib.closing(self.connect()) as connection:
-            connection.request(method, path, body, headers or {})
-            response = connection.getresponse()
-            data = response.read().decode()
-        is_json = (response.getheader("Content-Type") or "").startswith("application/json")
-        return response.status, response.headers, json.loads(data) if is_json else data
-
-    def get(self, path, **options):
-        status, _, body = self.request("GET", path, **options)
-        return status, body
-
-    def post(self, path, body, **options):
-        status, _, answer = self.request("POST", path, json.dumps(body), **options)
-        return status, answer
-
-    def events(self, path, body):
-        """The JSON of each event of a stream, whose end is checked."""
-        with contextlib.closing(self.connect()) as connection:
-            connection.request("POST", path, json.dumps(body))
-            response = connection.getresponse()
-            assert response.status == 200, response.read()
-            assert response.getheader("Content-Type") == "text/event-stream"
-            text = response.read().decode()
-        assert text.endswith("data: [DONE]\n\n"), text[-200:]
-        lines = [line for line in text.split("\n\n")[:-2] if not line.startswith(":")]
-        return [json.loads(line.removeprefix("data: ")) for line in lines]
-
-    def streamed_text(self, body):
-        return "".join(e["choices"][0]["text"] for e in self.events("/v1/completions", {**body, "stream": True}))
-
-    def raw(self, data):
-        """All that the server says to these bytes, until it ends the connection."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
-            connection.sendall(data)
-            return self.rest(connection)
-
-    @staticmethod
-    def rest(connection):
-        said = b""
-        with contextlib.suppress(ConnectionError):
-            while piece := connection.recv(65536):
-                said += piece
-        return said.decode()
-
-    def metric(self, name):
-        line = next(line for line in self.get("/metrics")[1].splitlines() if line.startswith(name + "{"))
-        return float(line.rpartition(" ")[2])
-
-    def wait_until_idle(self):
-        self.wait_until(lambda: self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting") +
-                        self.metric("sluice:kv_blocks_used") == 0)
-
-
-def http_post(body, path="/v1/completions", **headers):
-    lines = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in headers.items())
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n{body}".encode()
-
-
-class ServeTest(Case):
-    """One server for all tests."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory(prefix="sluice-test-")
-        cls.addClassCleanup(cls.directory.cleanup)
-        cls.model = cls.directory.name + "/demo"
-        shutil.copytree(DEMO, cls.model)
-        with open(cls.model + "/chat_template.jinja", "w") as file:
-            file.write(TEMPLATE)
-        cls.server = Server(cls.model, "--max-num-seqs", "32", "--client-timeout", "2", "--max-request-bytes", "64KiB",
-                            "--cors-origin", "https://example.org")
-        cls.addClassCleanup(cls.server.end, signal.SIGKILL)
-
+class ServeTest(ServedCase):
     def test_completions_are_those_of_run(self):
         for i, prompt in enumerate(PROMPTS):
             body = {"prompt": prompt, "max_tokens": 20, "temperature": 0.7 * (i % 2), "seed": i}
@@ -291,53 +179,6 @@ class ServeTest(Case):
         self.assertEqual(self.server.request("POST", "/v1/completions", "{}", {"Origin": "https://evil.org"})[0], 403)
         status, headers, _ = self.server.request("OPTIONS", "/v1/completions", None, {"Origin": "https://example.org"})
         self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (204, "https://example.org"))
-
-    def test_odd_clients_are_harmless(self):
-        body = json.dumps({"prompt": "x", "max_tokens": 2})
-        raw = self.server.raw
-        self.assertEqual(raw(http_post(body) * 3 + http_post(body, Connection="close")).count("HTTP/1.1 200"), 4)
-        chunked = f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
-        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-        self.assertIn("HTTP/1.1 200", raw((head + chunked).encode()))
-        self.assertIn("HTTP/1.1 413", raw((head + "20000\r\n" + "x" * 0x20000 + "\r\n0\r\n\r\n").encode()))
-        self.assertIn("HTTP/1.1 400", raw((head + "not a size\r\n").encode()))
-        continued = raw(http_post(body, Expect="100-continue", Connection="close"))
-        self.assertTrue(continued.startswith("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), continued)
-        self.assertIn("HTTP/1.1 200", raw(http_post(body).replace(b"HTTP/1.1", b"HTTP/1.0")))
-        for bad in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n", b"GET\r\n\r\n",
-                    b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-                    b"POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef"):
-            self.assertIn("HTTP/1.1 400", raw(bad), bad)
-        self.assertIn("HTTP/1.1 431", raw(b"GET /health HTTP/1.1\r\nX: " + b"x" * 40_000 + b"\r\n\r\n"))
-        self.assertIn("HTTP/1.1 413", raw(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\nx"))
-        self.assertEqual(self.server.get("/health")[0], 200)
-
-    def test_clients_that_stop_are_given_up(self):
-        with contextlib.ExitStack() as stack:
-            slow = [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port), timeout=30))
-                    for _ in range(4)]
-            slow[0].sendall(b"GET /hea")
-            slow[1].sendall(http_post("x" * 50)[:-20])
-            slow[2].sendall(http_post(json.dumps(LONG)))  # reads nothing and ends its side
-            slow[2].shutdown(socket.SHUT_WR)
-            for connection in slow:
-                self.server.rest(connection)  # ends
-        self.server.wait_until_idle()
-
-    def test_clients_that_die_leave_nothing(self):
-        connections = []
-        for i in range(40):
-            connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
-            connection.sendall(http_post(json.dumps({**LONG, "prompt": PROMPTS[i % 5], "n": 1 + i % 2})))
-            connections.append(connection)
-        for connection in connections[:20]:
-            connection.recv(100)
-        for i, connection in enumerate(connections):
-            if i % 2:  # a reset, as after kill -9 with unread data
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            connection.close()
-        self.server.wait_until_idle()
-        self.server.wait_until(lambda: self.server.metric("sluice:connections") <= 1)
 
     def test_openai_client(self):
         try:

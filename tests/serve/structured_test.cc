@@ -7,6 +7,7 @@
 #include "src/engine/session.h"
 #include "src/grammar/state.h"
 #include "src/serve/batch_file.h"
+#include "src/serve/ordered_json.h"
 #include "tests/support/temp.h"
 
 namespace sluice {
@@ -107,6 +108,17 @@ TEST_F(StructuredTest, MembersKeepTheOrderOfTheText) {
     EXPECT_EQ(read.fault, "");
     EXPECT_TRUE(matches(read.body, R"({"z":1,"a":2})")) << body;
   }
+}
+
+TEST(MemberText, IsThatOfTheMember) {
+  const std::string text =
+      R"( {"a": "\"}:," , "b":{"c":[1,{"d":2}], "e": "]"},"\u0066": [true], "g" : -1.5 })";
+  EXPECT_EQ(member_text(text, "a"), R"( "\"}:," )");
+  EXPECT_EQ(member_text(text, "b"), R"({"c":[1,{"d":2}], "e": "]"})");
+  EXPECT_EQ(member_text(text, "f"), " [true]");
+  EXPECT_EQ(member_text(text, "g"), " -1.5 ");
+  for (const char* none : {"c", "d", "e", "", "u0066"}) EXPECT_EQ(member_text(text, none), "");
+  EXPECT_EQ(member_text("{}", "a"), "");
 }
 
 }  // namespace

@@ -20,7 +20,9 @@
 
 #include "src/base/log.h"
 #include "src/serve/http/hub.h"
+#include "src/serve/http/place.h"
 #include "src/serve/http/response_head.h"
+#include "src/serve/request_target.h"
 
 namespace sluice::http {
 namespace {
@@ -31,6 +33,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr size_t kHeadBytes = 16 * 1024;             // of a request: its line and fields
+constexpr auto kMostFields = 100;                    // of a head
 constexpr uint64_t kSlowestBody = 16;                // bytes a millisecond
 constexpr std::chrono::milliseconds kLinger{2'000};  // for what a refused client still sends
 
@@ -53,31 +56,6 @@ std::optional<Refusal> refusal_of_fault(const error_code& fault, const HttpOptio
     return std::nullopt;
   return Refusal(400, fmt::format("this is no HTTP request: {}", fault.message()));
 }
-
-// Sequences that a request asks for, as long as it is there.
-class Place {
- public:
-  explicit Place(Hub& hub) : hub_(hub) { take(1); }
-  ~Place() { hub_.sequences -= count_; }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-
-  // Refusal(429) where there are too many.
-  void take(int64_t count) {
-    if (hub_.sequences - count_ + count > hub_.options.max_sequences) {
-      constexpr double kLongest = 60;
-      const double seconds = std::clamp(hub_.service.metrics().mean_seconds(), 1.0, kLongest);
-      throw Refusal(429, "too many requests wait already; try again later", "rate_limit_exceeded",
-                    static_cast<int>(seconds));
-    }
-    hub_.sequences += count - count_;
-    count_ = count;
-  }
-
- private:
-  Hub& hub_;
-  int64_t count_ = 0;
-};
 
 struct Opened {
   std::variant<Reply, std::unique_ptr<Answer>> work;
@@ -118,6 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Hub& hub, tcp::socket socket, RequestMemory::Share share)
       : hub_(hub),
+        idle_bytes_(share.bytes()),
         share_(std::move(share)),
         stream_(std::move(socket)),
         buffer_(kHeadBytes),
@@ -136,6 +115,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> read_head();
   asio::awaitable<void> refuse(Refusal why);
   asio::awaitable<void> answer();
+  void check_head();
   asio::awaitable<void> answer_route(const Route& route);
   asio::awaitable<void> answer_post(const Route& route);
   asio::awaitable<void> read_body(RequestMemory::Share& share);
@@ -149,12 +129,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string head_lines() const;
 
   Hub& hub_;
+  uint64_t idle_bytes_;
   RequestMemory::Share share_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;  // what has been read and not used
   Waker waker_;
   std::optional<protocol::request_parser<protocol::string_body>> parser_;
   // Of the present request.
+  std::string path_;
   std::string origin_;
   Dialect dialect_ = Dialect::openai;
   bool keep_alive_ = true;
@@ -213,10 +195,11 @@ asio::awaitable<void> Connection::answer() {
   events_.clear();
   dialect_ = Dialect::openai;
   origin_ = std::string(view(head[protocol::field::origin]));
-  const std::string_view target = view(head.target());
-  const Route* route = find_route(target.substr(0, target.find('?')));
+  path_ = path_of(view(head.target()));
+  const Route* route = find_route(path_);
   try {
-    if (route == nullptr) throw Refusal(404, fmt::format("there is no {:?} here", target));
+    check_head();
+    if (route == nullptr) throw Refusal(404, fmt::format("there is no {:?} here", path_));
     dialect_ = route->dialect;
     co_await answer_route(*route);
   } catch (const Refusal& refusal) {
@@ -225,12 +208,33 @@ asio::awaitable<void> Connection::answer() {
     refused = refusal_of(error);
   }
   if (refused) co_await refuse(*refused);
-  log::debug("{} {} {}", view(head.method_string()), target, refused ? refused->status : 200);
+  log::debug("{} {} {}", view(head.method_string()), path_, refused ? refused->status : 200);
+}
+
+// A proxy before this server, or a page's browser, may have understood such a head in another way:
+// where its body ends, or whom it is for (RFC 9112, 6.3 and 3.2). And fields take memory.
+void Connection::check_head() {
+  const auto& head = parser_->get();
+  const auto [first, last] = head.equal_range(protocol::field::transfer_encoding);
+  const bool odd =
+      first != last && (std::next(first) != last || !beast::iequals(first->value(), "chunked"));
+  std::optional<Refusal> why;
+  if (odd) why = Refusal(400, "this is no HTTP request: Transfer-Encoding may be chunked, once");
+  if (head.count(protocol::field::host) > 1)
+    why = Refusal(400, "this is no HTTP request: it has several Host fields");
+  if (std::distance(head.begin(), head.end()) > kMostFields)
+    why = Refusal(431, fmt::format("the head of a request may have {} fields", kMostFields));
+  const uint64_t bytes = idle_bytes_ + 2 * buffer_.capacity();  // which had all of the head
+  if (!share_.resize(bytes)) why = no_room(bytes, hub_.memory.bytes());
+  if (!why) return;
+  keep_alive_ = false;
+  throw Refusal(*why);
 }
 
 asio::awaitable<void> Connection::answer_route(const Route& route) {
   const auto& head = parser_->get();
   const std::string_view method = view(head.method_string());
+  if (method != "POST" && !parser_->is_done()) keep_alive_ = false;  // a body that nobody reads
   if (method == "OPTIONS") {  // a page asks whether it may ask
     Reply none;
     none.status = 204;
@@ -242,17 +246,14 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
                             .origin = origin_,
                             .authorization = view(head[protocol::field::authorization]),
                             .api_key = view(head["x-api-key"])});
-  if (method != route.method)
+  if (method != route.method && !(method == "HEAD" && route.method == "GET"))
     throw Refusal(405, fmt::format("{} is for {}", route.path, route.method));
   hub_.service.check_phase(route);
   if (method == "POST") {
     co_await answer_post(route);
     co_return;
   }
-  if (!parser_->is_done()) keep_alive_ = false;  // it has a body, for whatever reason
-  const std::string_view target = view(head.target());
-  Reply known =
-      hub_.service.look(route, target.substr(0, target.find('?')), std::ssize(hub_.connections));
+  Reply known = hub_.service.look(route, path_, std::ssize(hub_.connections));
   if (!known.etag.empty() && view(head[protocol::field::if_none_match]) == known.etag) {
     known.status = 304;
     known.body.clear();
@@ -262,10 +263,12 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
 
 asio::awaitable<void> Connection::answer_post(const Route& route) {
   Place place(hub_);
+  place.check(1);  // before the body is read, and taken after it: who sends nothing takes nothing
   const uint64_t size = parser_->content_length() ? *parser_->content_length() : 0;
-  std::optional<RequestMemory::Share> share = hub_.memory.take(size);
-  if (!share) throw Refusal(503, "there is no memory for a further request now", {}, 1);
+  if (!hub_.memory.take(size)) throw Refusal(no_room(size, hub_.memory.bytes()));
+  std::optional<RequestMemory::Share> share = hub_.memory.take(0);
   co_await read_body(*share);
+  place.take(1);
   std::string body = std::move(parser_->get().body());
   asio::awaitable<Opened> opening = open_request(hub_.service, route, std::move(body), *share);
   Opened opened = co_await asio::co_spawn(hub_.worker, std::move(opening), asio::use_awaitable);
@@ -280,21 +283,22 @@ asio::awaitable<void> Connection::answer_post(const Route& route) {
   co_await generate(answer, *std::move(share));
 }
 
+// Time and memory are for what has come, not for what has been promised.
 asio::awaitable<void> Connection::read_body(RequestMemory::Share& share) {
-  const auto& head = parser_->get();
-  const uint64_t size = share.bytes();
-  if (beast::iequals(head[protocol::field::expect], "100-continue"))
+  if (beast::iequals(parser_->get()[protocol::field::expect], "100-continue"))
     co_await write("HTTP/1.1 100 Continue\r\n\r\n");
-  stream_.expires_after(hub_.options.client_timeout +
-                        std::chrono::milliseconds(size / kSlowestBody));
+  const auto start = std::chrono::steady_clock::now() + hub_.options.client_timeout;
+  const uint64_t copies = parser_->chunked() ? 2 : 1;  // it grows
   while (!parser_->is_done()) {
+    stream_.expires_at(start + std::chrono::milliseconds(share.bytes() / kSlowestBody));
     error_code fault;
     co_await protocol::async_read_some(stream_, buffer_, *parser_, with(fault));
     if (std::optional<Refusal> why = refusal_of_fault(fault, hub_.options)) throw Refusal(*why);
     if (fault) throw boost::system::system_error(fault);
-    if (!share.resize(std::max<uint64_t>(size, parser_->get().body().size())))
-      throw Refusal(503, "there is no memory for a further request now", {}, 1);
+    const uint64_t size = copies * parser_->get().body().size();
+    if (!share.resize(size)) throw Refusal(no_room(size, hub_.memory.bytes()));
   }
+  share.resize(parser_->get().body().size());
 }
 
 asio::awaitable<void> Connection::generate(Answer& answer, RequestMemory::Share share) {
@@ -378,11 +382,12 @@ asio::awaitable<void> Connection::reply(Reply said) {
   ResponseHead head;
   head.status = said.status;
   head.type = said.type;
-  if (said.status != 304) head.content_size = said.body.size();
+  if (said.status != 204 && said.status != 304) head.content_size = said.body.size();
   head.keep_alive = keep_alive_;
   head.retry_after = said.retry_after;
   head.lines = lines;
   std::string text = response_head(head);
+  if (parser_->get().method() == protocol::verb::head) said.body.clear();
   const bool together = said.body.size() <= kTogether;
   if (together) text += said.body;
   co_await write(text);
@@ -444,7 +449,8 @@ asio::awaitable<void> refuse_connection(Hub& hub, tcp::socket socket) {
   if (hub.refused >= kMost) co_return;
   ++hub.refused;
   hub.service.metrics().add_refusal(503);
-  Reply said = reply_of(Refusal(503, "there are too many connections", {}, 1), Dialect::openai);
+  Reply said = reply_of(Refusal(503, "there is no room for a further connection now", {}, 1),
+                        Dialect::openai);
   ResponseHead head;
   head.status = said.status;
   head.type = said.type;

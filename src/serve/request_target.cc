@@ -1,0 +1,47 @@
+#include "src/serve/request_target.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
+
+namespace sluice {
+namespace {
+
+// "http://host:1/path" → "/path".
+std::string_view without_authority(std::string_view target) {
+  for (std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    target.remove_prefix(scheme.size());
+    const size_t path = target.find_first_of("/?");
+    return path == std::string_view::npos || target[path] == '?' ? "/" : target.substr(path);
+  }
+  return target;
+}
+
+}  // namespace
+
+std::string path_of(std::string_view target) {
+  constexpr size_t kEscape = 3;  // characters: %2F
+  constexpr int kHex = 16;
+  std::string_view left = without_authority(target);
+  left = left.substr(0, left.find_first_of("?#"));
+  std::string path;
+  while (!left.empty()) {
+    if (left.front() != '%') {
+      path += left.front();
+      left.remove_prefix(1);
+      continue;
+    }
+    uint8_t byte = 0;
+    const std::string_view digits = left.substr(1, kEscape - 1);
+    const auto [end, fault] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), byte, kHex);
+    if (fault != std::errc() || end != left.data() + kEscape) return std::string(target);
+    path += static_cast<char>(byte);
+    left.remove_prefix(kEscape);
+  }
+  return path;
+}
+
+}  // namespace sluice

@@ -1,0 +1,137 @@
+"""A process of `sluice serve`, and its clients."""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from program import DEMO, SLUICE, Case
+
+LONG = {"prompt": "In the beginning", "max_tokens": 900, "ignore_eos": True, "temperature": 0, "stream": True}
+TEMPLATE = ("{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
+            "{% endfor %}{% if add_generation_prompt %}model: {% endif %}")
+PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
+
+
+class Server:
+    """A process of `sluice serve`, and requests to it."""
+
+    def __init__(self, model, *options, wait=True):
+        self.process = subprocess.Popen([SLUICE, "serve", str(model), "--port", "0", *map(str, options)],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip()  # with --json, the first line of an object
+        self.port = int(self.url.rpartition(":")[2] or 0) if self.url != "{" else None
+        if wait:
+            self.wait_until(lambda: self.get("/health")[0] == 200)
+
+    def wait_until(self, true):
+        for _ in range(3000):
+            if true():
+                return
+            assert self.process.poll() is None, self.process.stderr.read()
+            time.sleep(0.01)
+        raise AssertionError("nothing has changed in half a minute")
+
+    def end(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        out = self.process.communicate(timeout=60)
+        return self.process.returncode, *out
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def request(self, method, path, body=None, headers=None):
+        """Status, headers, and the body: parsed where it is JSON."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            data = response.read().decode()
+        is_json = (response.getheader("Content-Type") or "").startswith("application/json")
+        return response.status, response.headers, json.loads(data) if is_json else data
+
+    def get(self, path, **options):
+        status, _, body = self.request("GET", path, **options)
+        return status, body
+
+    def post(self, path, body, **options):
+        status, _, answer = self.request("POST", path, json.dumps(body), **options)
+        return status, answer
+
+    def events(self, path, body):
+        """The JSON of each event of a stream, whose end is checked."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("POST", path, json.dumps(body))
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            assert response.getheader("Content-Type") == "text/event-stream"
+            text = response.read().decode()
+        assert text.endswith("data: [DONE]\n\n"), text[-200:]
+        lines = [line for line in text.split("\n\n")[:-2] if not line.startswith(":")]
+        return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+    def streamed_text(self, body):
+        return "".join(e["choices"][0]["text"] for e in self.events("/v1/completions", {**body, "stream": True}))
+
+    def raw(self, data):
+        """All that the server says to these bytes, until it ends the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+            connection.sendall(data)
+            return self.rest(connection)
+
+    @staticmethod
+    def rest(connection):
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := connection.recv(65536):
+                said += piece
+        return said.decode()
+
+    def metric(self, name):
+        line = next(line for line in self.get("/metrics")[1].splitlines() if line.startswith(name + "{"))
+        return float(line.rpartition(" ")[2])
+
+    def holds(self):
+        """What requests take, and give back: KV blocks, bytes, leased memory, connections, descriptors."""
+        memory = self.get("/v1/memory")[1]
+        return (memory["kv_blocks"]["used"], memory["requests"]["bytes"], memory["used"]["host"],
+                self.metric("sluice:connections"), self.descriptors())
+
+    def descriptors(self):
+        """As few as there are in a moment: connections that have ended are closed by and by."""
+        counts = []
+        for _ in range(20):
+            counts.append(len(os.listdir(f"/proc/{self.process.pid}/fd")))
+            time.sleep(0.005)
+        return min(counts)
+
+    def wait_until_idle(self):
+        self.wait_until(lambda: self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting") +
+                        self.metric("sluice:kv_blocks_used") == 0)
+
+
+def http_post(body, path="/v1/completions", **headers):
+    lines = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in headers.items())
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+class ServedCase(Case):
+    """One server for all tests of a class, with a chat template."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(prefix="sluice-test-")
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.model = cls.directory.name + "/demo"
+        shutil.copytree(DEMO, cls.model)
+        with open(cls.model + "/chat_template.jinja", "w") as file:
+            file.write(TEMPLATE)
+        cls.server = Server(cls.model, "--max-num-seqs", "32", "--client-timeout", "2", "--max-request-bytes", "64KiB",
+                            "--cors-origin", "https://example.org")
+        cls.addClassCleanup(cls.server.end, signal.SIGKILL)

@@ -1,0 +1,26 @@
+#include "src/serve/request_target.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+TEST(RequestTarget, PathsAreDecoded) {
+  EXPECT_EQ(path_of("/health"), "/health");
+  EXPECT_EQ(path_of("/health?a=/b%20"), "/health");
+  EXPECT_EQ(path_of("/v1/models/org%2Fname%20x"), "/v1/models/org/name x");
+  EXPECT_EQ(path_of("/%68ealth"), "/health");
+  EXPECT_EQ(path_of("http://localhost:8000/v1/models?x"), "/v1/models");
+  EXPECT_EQ(path_of("https://h"), "/");
+  EXPECT_EQ(path_of("http://h?x=/y"), "/");
+  EXPECT_EQ(path_of(""), "");
+  EXPECT_EQ(path_of("*"), "*");
+}
+
+TEST(RequestTarget, WhatIsNoEscapeStaysAsItIs) {
+  for (const char* odd : {"/a%", "/a%2", "/a%2x", "/a%-1", "/a%+1", "/a%zz?x"})
+    EXPECT_EQ(path_of(odd), odd);
+}
+
+}  // namespace
+}  // namespace sluice
