@@ -97,14 +97,20 @@ def run(command, limit_bytes, timeout=None, env=None):
     seconds the program is killed, and subprocess.TimeoutExpired raised.
     """
     with memory_group(limit_bytes) as (group, controller):
-        def enter():
-            (group / "cgroup.procs").write_text(str(os.getpid()))
+        result = subprocess.run(command, preexec_fn=lambda: enter(group), capture_output=True,
+                                text=True, check=False, timeout=timeout, env=env)
+        return result, usage(group, controller)
 
-        result = subprocess.run(command, preexec_fn=enter, capture_output=True, text=True,
-                                check=False, timeout=timeout, env=env)
-        return result, Usage(
-            peak_bytes=number(group, controller.peak),
-            limit_hits=number(group, *controller.limit_hits),
-            oom_kills=number(group, *controller.oom_kills),
-            major_faults=number(group, "memory.stat", "pgmajfault"),
-            refaults=number(group, "memory.stat", "workingset_refault_file"))
+
+def enter(group):
+    """Puts this process into the group."""
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def usage(group, controller):
+    """What the kernel has counted so far."""
+    return Usage(peak_bytes=number(group, controller.peak),
+                 limit_hits=number(group, *controller.limit_hits),
+                 oom_kills=number(group, *controller.oom_kills),
+                 major_faults=number(group, "memory.stat", "pgmajfault"),
+                 refaults=number(group, "memory.stat", "workingset_refault_file"))
