@@ -109,11 +109,6 @@ size_t byte_of(std::string_view text, size_t index) {
   return at;
 }
 
-size_t character_count(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 std::string_view strip_left(std::string_view text) {
   while (!text.empty()) {
     const Utf8Char c = utf8_char_at(text, 0);

@@ -28,7 +28,6 @@ std::string title_character(std::string_view character);
 std::u32string code_points(std::string_view text);
 // The byte at which character `index` of `text` begins; its size where it has no more.
 size_t byte_of(std::string_view text, size_t index);
-size_t character_count(std::string_view text);
 
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);

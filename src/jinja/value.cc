@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "src/base/check.h"
+#include "src/text/utf8.h"
 
 namespace sluice::jinja {
 namespace {
@@ -21,11 +22,6 @@ int height_of(const std::vector<Dict::Entry>& entries) {
   for (const auto& [key, value] : entries)
     height = std::max({height, key.height(), value.height()});
   return height + 1;
-}
-
-size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 // What a shared pointer and the allocator add to an object.
@@ -111,7 +107,7 @@ Instance& Value::instance() const { return const_cast<Instance&>(as<Instance>(ob
 Text::Text(Meter& meter, std::string text, bool is_markup)
     : Object(meter, sizeof(Text) + text.capacity()),
       bytes(std::move(text)),
-      characters(count_characters(bytes)),
+      characters(character_count(bytes)),
       markup(is_markup) {
   meter.text_steps(bytes.size());
 }

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/serve/answer.h"
+#include "src/serve/chunk_answer.h"
 #include "src/serve/token_text.h"
 #include "src/text/utf8.h"
 
@@ -22,10 +22,11 @@ Json logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
           {"bytes", known ? list : Json()}};
 }
 
-class ChatAnswer : public Answer {
+class ChatAnswer : public ChunkAnswer {
  public:
   ChatAnswer(Completion asked, CompletionHead head, const Tokenizer* tokenizer, ChatForm form)
-      : Answer(std::move(asked), std::move(head), tokenizer), form_(std::move(form)) {
+      : ChunkAnswer(std::move(asked), std::move(head), tokenizer, "chat.completion.chunk"),
+        form_(std::move(form)) {
     if (streams()) choices_.resize(choices());
   }
 
@@ -40,12 +41,7 @@ class ChatAnswer : public Answer {
   }
 
   void finish(std::string& out) override {
-    if (streams()) {
-      if (asked_.include_usage)
-        chunk(out, [](JsonWriter&) {}, [&](JsonWriter& json) { write_usage(json, usage()); });
-      out += kStreamDone;
-      return;
-    }
+    if (streams()) return finish_stream(out);
     JsonWriter json([&](std::string_view piece) { out += piece; });
     json.begin_object();
     json.key("choices");
@@ -188,32 +184,6 @@ class ChatAnswer : public Answer {
                   {"index", index},
                   {"logprobs", nullptr}});
     });
-  }
-
-  template <class Choices, class Total>
-  void chunk(std::string& out, Choices write, Total write_total) const {
-    append_event(out, [&](JsonWriter& json) {
-      json.begin_object();
-      json.key("choices");
-      json.begin_array();
-      write(json);
-      json.end_array();
-      write_head(json, "chat.completion.chunk");
-      if (asked_.include_usage) json.key("usage");
-      if (asked_.include_usage) write_total(json);
-      json.end_object();
-    });
-  }
-  template <class Choices>
-  void chunk(std::string& out, Choices write) const {
-    chunk(out, write, [](JsonWriter& json) { json.value(nullptr); });
-  }
-
-  void write_head(JsonWriter& json, const char* object) const {
-    json.member("created", head_.created);
-    json.member("id", head_.id);
-    json.member("model", head_.model);
-    json.member("object", object);
   }
 
   ChatForm form_;

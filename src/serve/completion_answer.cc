@@ -4,23 +4,19 @@
 #include <utility>
 #include <vector>
 
-#include "src/serve/answer.h"
+#include "src/serve/chunk_answer.h"
 #include "src/serve/token_text.h"
 
 namespace sluice {
 namespace {
 
-class CompletionAnswer : public Answer {
+class CompletionAnswer : public ChunkAnswer {
  public:
-  using Answer::Answer;
+  CompletionAnswer(Completion asked, CompletionHead head, const Tokenizer* tokenizer)
+      : ChunkAnswer(std::move(asked), std::move(head), tokenizer, "text_completion") {}
 
   void finish(std::string& out) override {
-    if (streams()) {
-      if (asked_.include_usage)
-        chunk(out, [](JsonWriter&) {}, [&](JsonWriter& json) { write_usage(json, usage()); });
-      out += kStreamDone;
-      return;
-    }
+    if (streams()) return finish_stream(out);
     JsonWriter json([&](std::string_view piece) { out += piece; });
     write_completion(json, head_, asked_, std::move(results_), tokenizer_);
     json.flush();
@@ -36,7 +32,8 @@ class CompletionAnswer : public Answer {
         begin =
             tokenizer_->decode(asked_.prompts[choice.prompt], asked_.request.skip_special_tokens);
       }
-      offsets.emplace(tokenizer_, asked_.request.skip_special_tokens, count_characters(begin));
+      offsets.emplace(tokenizer_, asked_.request.skip_special_tokens,
+                      static_cast<int64_t>(character_count(begin)));
     }
     if (begin.empty() && part.text.empty() && part.logprobs.empty() && !part.result) return;
     chunk(out, [&](JsonWriter& json) { write_choice(json, choice, begin, part, *offsets); });
@@ -68,29 +65,6 @@ class CompletionAnswer : public Answer {
       lists["top_logprobs"].push_back(top_logprobs_json(&t, tokenizer_));
     }
     json.value(lists);
-  }
-
-  // A chunk with the choices that `write` makes.
-  template <class Choices, class Total>
-  void chunk(std::string& out, Choices write, Total write_total) const {
-    append_event(out, [&](JsonWriter& json) {
-      json.begin_object();
-      json.key("choices");
-      json.begin_array();
-      write(json);
-      json.end_array();
-      json.member("created", head_.created);
-      json.member("id", head_.id);
-      json.member("model", head_.model);
-      json.member("object", "text_completion");
-      if (asked_.include_usage) json.key("usage");
-      if (asked_.include_usage) write_total(json);
-      json.end_object();
-    });
-  }
-  template <class Choices>
-  void chunk(std::string& out, Choices write) const {
-    chunk(out, write, [](JsonWriter& json) { json.value(nullptr); });
   }
 
   std::vector<std::optional<TextOffsets>> offsets_;  // of each choice; none: it has not begun

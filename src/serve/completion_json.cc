@@ -38,9 +38,9 @@ class ChoiceTokens {
       for (const TokenLogprobs& t : prompt_.logprobs)
         visit(t.token.token_id, &t, offsets.add(t.token.token_id));
     }
-    int64_t first = count_characters(prompt_.begin);
+    auto first = static_cast<int64_t>(character_count(prompt_.begin));
     TextOffsets offsets(prompt_.tokenizer, skip, first);
-    int64_t end = first + count_characters(result_.text);  // before a stop string
+    auto end = first + static_cast<int64_t>(character_count(result_.text));  // before a stop string
     for (const TokenLogprobs& t : result_.logprobs)
       visit(t.token.token_id, &t, std::min(offsets.add(t.token.token_id), end));
   }

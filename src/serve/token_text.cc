@@ -1,6 +1,5 @@
 #include "src/serve/token_text.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace sluice {
@@ -9,10 +8,6 @@ namespace {
 std::string id_text(int32_t id) { return fmt::format("token_id:{}", id); }
 
 }  // namespace
-
-int64_t count_characters(std::string_view utf8) {
-  return std::ranges::count_if(utf8, [](char c) { return (c & 0xC0) != 0x80; });
-}
 
 std::string token_text(int32_t id, const Tokenizer* tokenizer) {
   if (tokenizer == nullptr || !tokenizer->has(id)) return id_text(id);
@@ -33,7 +28,7 @@ int64_t TextOffsets::add(int32_t id) {
   int64_t at = next_ + (utf8_.incomplete() && !goes_on ? 1 : 0);
   std::string text;
   utf8_.append(bytes, text);
-  next_ += count_characters(text);
+  next_ += static_cast<int64_t>(character_count(text));
   return at;
 }
 

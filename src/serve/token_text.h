@@ -12,8 +12,6 @@
 
 namespace sluice {
 
-int64_t count_characters(std::string_view utf8);  // code points
-
 // As OpenAI has it: what is no text alone, a part of a character, is written as bytes. A token
 // without a text (no tokenizer, or an id that only the model has) is "token_id:N".
 std::string token_text(int32_t id, const Tokenizer* tokenizer);

@@ -104,6 +104,11 @@ void append_utf8(char32_t code_point, std::string& text) {
   }
 }
 
+size_t character_count(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
 bool is_white_space(char32_t code_point) {
   return u_hasBinaryProperty(static_cast<UChar32>(code_point), UCHAR_WHITE_SPACE);
 }

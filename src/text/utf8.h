@@ -37,6 +37,8 @@ class Utf8Decoder {
 };
 
 std::string to_valid_utf8(std::string_view bytes);
+// Characters of valid UTF-8.
+size_t character_count(std::string_view text);
 
 // One character of valid UTF-8.
 struct Utf8Char {
