@@ -1,13 +1,10 @@
 #include "src/chat/answer_parser.h"
 
 namespace sluice {
-namespace {
 
 bool has_channels(std::string_view chat_template) {
   return chat_template.find("<|channel|>") != chat_template.npos;
 }
-
-}  // namespace
 
 AnswerParser::AnswerParser(std::string_view chat_template, std::string_view prompt,
                            const Json& tools) {
@@ -21,7 +18,8 @@ AnswerParser::AnswerParser(std::string_view chat_template, std::string_view prom
 }
 
 bool AnswerParser::needs_special_tokens(std::string_view chat_template, const Json& tools) {
-  return has_channels(chat_template) || (!tools.empty() && tool_syntax(chat_template));
+  const bool thinks = chat_template.find("[THINK]") != chat_template.npos;
+  return thinks || has_channels(chat_template) || (!tools.empty() && tool_syntax(chat_template));
 }
 
 std::vector<AnswerPart> AnswerParser::add(std::string_view text, bool last) {

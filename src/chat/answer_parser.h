@@ -13,13 +13,16 @@
 
 namespace sluice {
 
+// Whether a model of this template answers in channels (channels.h).
+bool has_channels(std::string_view chat_template);
+
 class AnswerParser {
  public:
   // `chat_template` says in which form the model answers; `prompt` is what the answer continues;
   // `tools` is the list of the request (OpenAI's), null where no calls are wanted.
   AnswerParser(std::string_view chat_template, std::string_view prompt, const Json& tools);
 
-  // The answer's tags are special tokens: its text must have them.
+  // The answer's tags may be special tokens: its text must have them.
   static bool needs_special_tokens(std::string_view chat_template, const Json& tools);
 
   // What is certain once `text` has come; with `last`, all that is left. The text of the parts

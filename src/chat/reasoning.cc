@@ -16,10 +16,25 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTags{
      {"[THINK]", "[/THINK]"}}};
 constexpr std::string_view kSpace = " \t\r\n";
 
+std::string_view without_space(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
 }  // namespace
 
+std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt) {
+  prompt = without_space(prompt);
+  for (const auto& [open, close] : kTags)
+    if (prompt.ends_with(open)) return ThoughtTags{open, close, true};
+  for (const auto& [open, close] : kTags) {
+    if (prompt.ends_with(close)) return std::nullopt;
+    if (chat_template.find(close) != close.npos) return ThoughtTags{open, close, false};
+  }
+  return std::nullopt;
+}
+
 ReasoningSplitter::ReasoningSplitter(std::string_view prompt) {
-  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
+  prompt = without_space(prompt);
   for (const auto& [open, close] : kTags) {
     if (!prompt.ends_with(open)) continue;
     state_ = State::thinking;

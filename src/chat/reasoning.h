@@ -1,11 +1,22 @@
 // What a model thinks, apart from what it says: <think>...</think> and its kin.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace sluice {
+
+// What is around the thoughts of a model that has any.
+struct ThoughtTags {
+  std::string_view open;
+  std::string_view close;
+  bool begun = false;  // the prompt has the first of them
+};
+// Of an answer to a prompt that ends so; nullopt: it has no thoughts, as the template knows none,
+// or the prompt has ended them.
+std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt);
 
 class ReasoningSplitter {
  public:

@@ -44,13 +44,17 @@ std::string_view plain_name(std::string_view text) {
   return text;
 }
 
-bool is_name(std::string_view text) {
+}  // namespace
+
+bool is_tool_name(std::string_view text) {
   return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, [](char c) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     return letter || (c >= '0' && c <= '9') ||
            std::string_view("_-./:").find(c) != std::string_view::npos;
   });
 }
+
+namespace {
 
 std::vector<std::string> names_of(const Json& tools) {
   std::vector<std::string> names;
@@ -222,7 +226,7 @@ bool ToolCallParser::take_name(std::string_view text, std::string_view end, Part
     name_ = plain_name(text);
     const std::vector<std::string> known = names_of(tools_);
     const bool alone = end == syntax_.close && std::ranges::find(known, name_) == known.end();
-    if (!is_name(name_) || alone) return give_up(parts);
+    if (!is_tool_name(name_) || alone) return give_up(parts);
     note_name();
     give(parts, Kind::call, name_);
   }
@@ -361,9 +365,9 @@ bool ToolCallParser::is_string(std::string_view key) const {
   for (const Json& tool : tools_) {
     const Json function = tool.is_object() ? tool.value("function", Json()) : Json();
     if (!function.is_object() || function.value("name", Json()) != name_) continue;
-    const Json::json_pointer type =
-        Json::json_pointer("/parameters/properties") / std::string(key) / "type";
-    return !function.contains(type) || function.at(type) == "string";
+    const Json::json_pointer schema =
+        Json::json_pointer("/parameters/properties") / std::string(key);
+    return !function.contains(schema) || is_plain_string(function.at(schema));
   }
   return true;
 }

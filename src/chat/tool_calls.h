@@ -25,6 +25,18 @@ struct ToolSyntax {
 // Those that a chat template writes; nothing where it knows none of these.
 std::optional<ToolSyntax> tool_syntax(std::string_view chat_template);
 
+// Whether a call may have this name: letters, digits, and a few signs.
+bool is_tool_name(std::string_view text);
+// Whether a value between tags is a string as it stands, by its schema; else it is JSON, if it is.
+template <class SomeJson>
+bool is_plain_string(const SomeJson& schema) {
+  if (!schema.is_object()) return true;
+  if (schema.contains("type")) return schema.at("type") == "string";
+  for (const char* keyword : {"$ref", "allOf", "anyOf", "oneOf", "enum", "const", "properties"})
+    if (schema.contains(keyword)) return false;
+  return true;
+}
+
 class ToolCallParser {
  public:
   // `tools`: the request's list, as OpenAI's API has it. Its schemas say which arguments between

@@ -1,9 +1,11 @@
 #include "src/grammar/grammars.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/grammar/composition.h"
 #include "src/grammar/gbnf.h"
 #include "src/grammar/json_schema.h"
 #include "src/grammar/regex.h"
@@ -25,7 +27,10 @@ Expr choice(GrammarBuilder& builder, std::string_view text) {
   return builder.one_of(std::move(texts));
 }
 
-Expr read(GrammarBuilder& builder, const GrammarSource& source) {
+}  // namespace
+
+Expr read_source(GrammarBuilder& builder, const GrammarSource& source,
+                 const IsSpecial& is_special) {
   switch (source.kind) {
     case SourceKind::json_object:
       return JsonParts(builder).object();
@@ -37,26 +42,31 @@ Expr read(GrammarBuilder& builder, const GrammarSource& source) {
       return choice(builder, source.text);
     case SourceKind::gbnf:
       return gbnf(builder, source.text);
+    case SourceKind::composition:
+      return composition(builder, parse_schema(source.text, builder.where()), is_special);
   }
   fail(ErrorKind::refused, "{}: an unknown kind of grammar", builder.where());
 }
 
-}  // namespace
-
-std::shared_ptr<const Grammar> compile(const GrammarSource& source, const std::string& where) {
+std::shared_ptr<const Grammar> compile(const GrammarSource& source, const std::string& where,
+                                       const IsSpecial& is_special) {
   if (source.text.size() > kMaxTextBytes) {
     fail(ErrorKind::refused, "{}: has {} bytes, but {} is the most", where, source.text.size(),
          kMaxTextBytes);
   }
   GrammarBuilder builder(where);
-  Expr root = read(builder, source);
+  Expr root = read_source(builder, source, is_special);
   return builder.build(root);
 }
 
 std::shared_ptr<const TokenGrammar> Grammars::find(const GrammarSource& source,
                                                    const std::string& where) {
   if (auto known = find_kept(source)) return known;
-  std::shared_ptr<const Grammar> grammar = compile(source, where);  // others need not wait
+  const IsSpecial is_special = [&](std::string_view token) {
+    const std::optional<int32_t> id = tokenizer_.id_of(token);
+    return id && tokenizer_.is_special(*id);
+  };
+  std::shared_ptr<const Grammar> grammar = compile(source, where, is_special);  // nobody waits
   std::lock_guard lock(mutex_);
   if (!tokens_) tokens_ = std::make_shared<const TokenTable>(tokenizer_, vocab_size_);
   auto made = std::make_shared<const TokenGrammar>(TokenGrammar{std::move(grammar), tokens_});

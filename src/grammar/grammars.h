@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 
+#include "src/grammar/builder.h"
 #include "src/grammar/grammar.h"
 #include "src/grammar/token_table.h"
 
@@ -19,6 +21,7 @@ enum class SourceKind : uint8_t {
   regex,        // matched from beginning to end (regex.h)
   choice,       // a JSON list of strings, one of which is the text
   gbnf,         // gbnf.h
+  composition,  // of others, as JSON (composition.h)
 };
 
 struct GrammarSource {
@@ -27,8 +30,14 @@ struct GrammarSource {
   bool operator==(const GrammarSource&) const = default;
 };
 
+// Whether the tokenizer has a special token of this text; none: there are none.
+using IsSpecial = std::function<bool(std::string_view)>;
+
 // Error(refused) that begins with `where`.
-std::shared_ptr<const Grammar> compile(const GrammarSource& source, const std::string& where);
+std::shared_ptr<const Grammar> compile(const GrammarSource& source, const std::string& where,
+                                       const IsSpecial& is_special = {});
+// The texts that a source matches, as a part of a grammar.
+Expr read_source(GrammarBuilder& builder, const GrammarSource& source, const IsSpecial& is_special);
 
 // A grammar with the tokens that texts are made of. Immutable.
 struct TokenGrammar {

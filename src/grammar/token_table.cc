@@ -7,6 +7,15 @@
 
 namespace sluice::grammar {
 
+namespace {
+
+std::string plain(std::string text) {
+  if (text.find(static_cast<char>(kSpecialMark)) != text.npos) text.clear();
+  return text;
+}
+
+}  // namespace
+
 TokenTrie::TokenTrie(std::vector<Token> tokens) {
   std::ranges::sort(tokens, [](const Token& a, const Token& b) {
     return std::pair<std::string_view, int32_t>(a.bytes, a.id) <
@@ -45,9 +54,11 @@ TokenTable::TokenTable(const Tokenizer& tokenizer, int64_t vocab_size) {
   offsets_.push_back(0);
   for (int32_t id = 0; id < vocab_size; ++id) {
     std::string text, first;
-    if (tokenizer.has(id) && !tokenizer.is_special(id)) {
-      text = tokenizer.bytes(id, false);
-      first = tokenizer.bytes(id, true);
+    if (tokenizer.has(id) && tokenizer.is_special(id)) {
+      text = first = special_text(tokenizer.token(id));
+    } else if (tokenizer.has(id)) {
+      text = plain(tokenizer.bytes(id, false));
+      first = plain(tokenizer.bytes(id, true));
     }
     if (text.size() > kLongest) text.clear();
     if (first.size() > kLongest) first.clear();

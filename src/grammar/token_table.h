@@ -42,10 +42,17 @@ class TokenTrie {
   uint32_t longest_ = 0;
 };
 
+// Special tokens have a text of their own, which begins with a byte that no UTF-8 has: grammars
+// match them where they name them, and nowhere else.
+inline constexpr uint8_t kSpecialMark = 0xFF;
+inline std::string special_text(std::string_view token) {
+  return std::string(1, static_cast<char>(kSpecialMark)).append(token);
+}
+
 // Immutable; threads may share it.
 class TokenTable {
  public:
-  // Of the ids [0, vocab_size) that have a text. Special tokens have none: no grammar matches them.
+  // Of the ids [0, vocab_size) that have a text. One with bytes that no UTF-8 has counts as none.
   // Error(refused) for tokenizers whose tokens have another text before the end than at it.
   TokenTable(const Tokenizer& tokenizer, int64_t vocab_size);
   // Of these texts by id; an empty one is not matched.

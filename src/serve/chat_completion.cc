@@ -1,17 +1,25 @@
 #include "src/serve/chat_completion.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/chat/answer_grammar.h"
 #include "src/chat/api_messages.h"
+#include "src/chat/call_form.h"
 #include "src/chat/chat_request.h"
+#include "src/grammar/composition.h"
+#include "src/serve/ordered_json.h"
 #include "src/serve/request_fields.h"
+#include "src/serve/structured.h"
+#include "src/serve/tool_choice.h"
 
 namespace sluice {
 namespace {
 
 constexpr int64_t kMostTopLogprobs = 20;  // OpenAI's
-constexpr uint64_t kTextBytes = 32;       // for each of a text: copies, and what encoding takes
+constexpr uint64_t kGrammarBytes = 128;  // for each of a body with schemas: trees of JSON and parts
+constexpr uint64_t kTextBytes = 32;      // for each of a text: copies, and what encoding takes
 
 // Variables that the request gives the template beside the messages.
 void set_variables(jinja::Context& context, const JsonFields& body, const jinja::Value& request) {
@@ -25,19 +33,28 @@ void set_variables(jinja::Context& context, const JsonFields& body, const jinja:
   for (const auto& [name, value] : given.dict().entries) context.set(name.text(), value);
 }
 
-// What a model may call is what the template tells it of.
-void check_tools(jinja::Context& context, const JsonFields& body) {
-  const jinja::Value* tools = context.find("tools");
-  if (tools != nullptr && !tools->is(jinja::Kind::none) && !tools->is(jinja::Kind::list))
-    fail(ErrorKind::refused, "{}: tools must be a list", body.where());
-  if (!body.has("tool_choice") || body.raw("tool_choice") == Json("auto")) return;
-  if (body.raw("tool_choice") == Json("none")) return context.set("tools", jinja::Value::none());
-  fail(ErrorKind::refused, "{}: tool_choice may be \"auto\" or \"none\" here", body.where());
-}
-
-bool has_tools(const JsonFields& body) {
-  return body.has("tools") && !body.raw("tools").empty() &&
-         !(body.has("tool_choice") && body.raw("tool_choice") == Json("none"));
+// What the answer has to be, where the request says so: its text, or its calls.
+std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
+    const JsonFields& body, std::string_view text, const ToolChoice& choice, const ChatForm& form,
+    const Session& session, const RequestRoom& room) {
+  const std::optional<AskedText> asked = asked_text(body);
+  AnswerRules rules{.tools = callable_tools(body, text, choice),
+                    .must_call = choice.must_call,
+                    .one_call = choice.one_call,
+                    .text = nullptr};
+  // One call of a form that nobody finds is none.
+  const bool free = !choice.must_call && std::ranges::none_of(rules.tools, &CallableTool::strict);
+  if (free && !call_form(form.chat_template)) rules.tools.clear();
+  if (!asked && rules.tools.empty()) return nullptr;
+  room(text.size() * kGrammarBytes);
+  std::string where = body.where() + ": tools";
+  if (asked) {
+    where = asked->where;
+    rules.text =
+        Ordered{{"source", grammar::name_of(asked->source.kind)}, {"text", asked->source.text}};
+  }
+  const Ordered all = answer_composition(form.chat_template, form.prompt_end, rules, where);
+  return session.grammars().find({grammar::SourceKind::composition, all.dump()}, where);
 }
 
 }  // namespace
@@ -45,13 +62,14 @@ bool has_tools(const JsonFields& body) {
 std::string render_chat(const Json& json, std::string_view text, const std::string& where,
                         ChatTemplate& chat_template, const RequestRoom& room) {
   const JsonFields body(json, where);
+  const ToolChoice choice = tool_choice_of(body);
   jinja::Context context({}, room);
   try {
     const jinja::Value request = jinja::read_json(context.meter(), text, where);
     set_chat(context, request, true, where);
     context.set("messages", api_messages(context.meter(), *context.find("messages"), where));
     set_variables(context, body, request);
-    check_tools(context, body);
+    if (choice.none) context.set("tools", jinja::Value::none());
     complete_chat(context);
   } catch (const jinja::Fault& fault) {
     fail(ErrorKind::refused, "{}: {}", where, fault.what());
@@ -79,8 +97,10 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
       prompt, body.boolean_or("add_special_tokens", false))};
   check_prompts(chat.asked, where, context);
   chat.form.set_prompt(prompt);
-  if (has_tools(body)) chat.form.tools = body.raw("tools");
-  chat.form.chat_template = chat_template.text(has_tools(body));
+  const ToolChoice choice = tool_choice_of(body);
+  if (!choice.none) chat.form.tools = body.raw("tools");
+  chat.form.chat_template = chat_template.text(!choice.none);
+  sampling.grammar = grammar_of_answer(body, text, choice, chat.form, context.session, room);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools))
     chat.asked.request.skip_special_tokens = false;
   return chat;

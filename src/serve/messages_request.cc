@@ -100,10 +100,24 @@ Ordered tools_of(const Ordered& given, const std::string& where) {
     Ordered function{{"name", string_of(tool, "name", where + ": tools")}};
     if (!is_null(tool, "type") && tool.at("type") != "custom") continue;
     if (!is_null(tool, "description")) function["description"] = tool.at("description");
+    if (!is_null(tool, "strict")) function["strict"] = tool.at("strict");
     function["parameters"] = tool.value("input_schema", Ordered::object());
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return tools;
+}
+
+// "any" is OpenAI's "required"; "tool" names one.
+void read_choice(const Ordered& given, const std::string& where, Ordered& chat) {
+  const std::string type = string_of(given, "type", where);
+  if (type == "tool") {
+    chat["tool_choice"] = {{"type", "function"},
+                           {"function", {{"name", string_of(given, "name", where)}}}};
+  } else {
+    chat["tool_choice"] = type == "any" ? "required" : type;
+  }
+  if (!is_null(given, "disable_parallel_tool_use"))
+    chat["parallel_tool_calls"] = given.at("disable_parallel_tool_use") != true;
 }
 
 void check_keys(const Ordered& body, const std::string& where) {
@@ -137,7 +151,7 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
   chat["messages"] = std::move(messages);
   if (!is_null(body, "tools")) chat["tools"] = tools_of(body.at("tools"), where);
   if (!is_null(body, "tool_choice"))
-    chat["tool_choice"] = string_of(body.at("tool_choice"), "type", where + ": tool_choice");
+    read_choice(body.at("tool_choice"), where + ": tool_choice", chat);
   if (!is_null(body, "thinking")) {
     const bool thinks = string_of(body.at("thinking"), "type", where + ": thinking") != "disabled";
     chat["chat_template_kwargs"] = {{"enable_thinking", thinks}};

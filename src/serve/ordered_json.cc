@@ -63,6 +63,12 @@ std::string_view member_text(std::string_view object, std::string_view key) {
   return {};
 }
 
+void refuse_large_objects(const Json& json, const std::string& where) {
+  if (!has_large_object(json)) return;
+  fail(ErrorKind::refused, "{}: an object in it has more than {} members", where,
+       grammar::kMaxMembers);
+}
+
 bool is_null(const Ordered& object, const char* key) {
   return !object.contains(key) || object.at(key).is_null();
 }

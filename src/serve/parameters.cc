@@ -94,7 +94,7 @@ constexpr Parameter kOfChats[] = {
     {"tool_choice"},
     {"tools"},
     {"top_logprobs"},
-    {"parallel_tool_calls", Use::ignored},
+    {"parallel_tool_calls"},
     {"audio", Use::nothing},
     {"function_call", Use::nothing, R"("none")"},
     {"functions", Use::nothing},

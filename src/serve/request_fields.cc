@@ -127,7 +127,8 @@ Completion read_request(const JsonFields& body, const RequestContext& context) {
       body.integer_or(body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", 0,
                       kMost, context.api == Api::chat ? kToTheEnd : 16);
   request.sampling = sampling_of(body, context);
-  request.sampling.grammar = grammar_of(body, context.session);
+  if (context.api != Api::chat)  // whose answers have thoughts and calls, too
+    request.sampling.grammar = grammar_of(body, context.session);
   request.stop = stop_strings(body);
   request.n = completion.choices;
   if (context.api != Api::chat)

@@ -20,15 +20,14 @@ constexpr std::array<std::pair<const char*, const char*>, 6> kSame{
      {"stream", "stream"},
      {"temperature", "temperature"},
      {"top_p", "top_p"}}};
-constexpr std::array<std::string_view, 6> kRead{"input", "instructions", "reasoning",
-                                                "text",  "tool_choice",  "tools"};
+constexpr std::array<std::string_view, 7> kRead{
+    "input", "instructions", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools"};
 // Say nothing about the answer, or what is so in any case.
-constexpr std::array<std::string_view, 14> kIgnored{"background",
+constexpr std::array<std::string_view, 13> kIgnored{"background",
                                                     "client_metadata",
                                                     "include",
                                                     "max_tool_calls",
                                                     "metadata",
-                                                    "parallel_tool_calls",
                                                     "prompt_cache_key",
                                                     "prompt_cache_retention",
                                                     "safety_identifier",
@@ -96,10 +95,25 @@ Ordered tools_of(const Ordered& given, const std::string& where) {
     if (string_of(tool, "type", where + ": tools") != "function") continue;
     Ordered function{{"name", string_of(tool, "name", where + ": tools")}};
     if (!is_null(tool, "description")) function["description"] = tool.at("description");
+    if (!is_null(tool, "strict") && tool.at("strict") == true) function["strict"] = true;
     function["parameters"] = tool.value("parameters", Ordered::object());
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return tools;
+}
+
+// A choice has a function's name in itself here, and in an object of its own there.
+Ordered choice_of(const Ordered& given) {
+  auto named = [](const Ordered& tool) -> Ordered {
+    if (!tool.is_object() || is_null(tool, "name")) return tool;
+    return {{"type", "function"}, {"function", {{"name", tool.at("name")}}}};
+  };
+  if (!given.is_object() || given.value("type", Ordered()) != "allowed_tools") return named(given);
+  Ordered tools = Ordered::array();
+  for (const Ordered& tool : given.value("tools", Ordered::array())) tools.push_back(named(tool));
+  return {{"type", "allowed_tools"},
+          {"allowed_tools",
+           {{"mode", given.value("mode", Ordered("auto"))}, {"tools", std::move(tools)}}}};
 }
 
 // Of a text: the schema is a member of the format itself.
@@ -152,7 +166,9 @@ std::string chat_of_responses(std::string_view text, const std::string& where) {
   }
   chat["messages"] = conversation.take();
   if (!is_null(body, "tools")) chat["tools"] = tools_of(body.at("tools"), where);
-  if (!is_null(body, "tool_choice")) chat["tool_choice"] = body.at("tool_choice");
+  if (!is_null(body, "tool_choice")) chat["tool_choice"] = choice_of(body.at("tool_choice"));
+  if (!is_null(body, "parallel_tool_calls"))
+    chat["parallel_tool_calls"] = body.at("parallel_tool_calls");
   if (!is_null(body, "reasoning") && !is_null(body.at("reasoning"), "effort"))
     chat["reasoning_effort"] = body.at("reasoning").at("effort");
   if (!is_null(body, "text") && !is_null(body.at("text"), "format"))

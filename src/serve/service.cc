@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/grammar/json_schema.h"
 #include "src/memory/report.h"
 #include "src/plan/units_json.h"
 #include "src/serve/batch_file.h"
@@ -57,10 +56,7 @@ Reply json_reply(const Json& json) {
 std::string chat_of(Endpoint endpoint, std::string_view text, const Json& json) {
   const bool other = endpoint == Endpoint::messages || endpoint == Endpoint::count_tokens ||
                      endpoint == Endpoint::responses;
-  if (other && has_large_object(json)) {
-    fail(ErrorKind::refused, "{}: an object in it has more than {} members", kWhere,
-         grammar::kMaxMembers);
-  }
+  if (other) refuse_large_objects(json, kWhere);
   switch (endpoint) {
     case Endpoint::messages:
       return chat_of_messages(text, kWhere, true);

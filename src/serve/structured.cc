@@ -19,12 +19,6 @@ using grammar::SourceKind;
 constexpr std::string_view kWithSchemas[] = {"response_format", "structured_outputs",
                                              "guided_json"};
 
-// A source, and the parameter that it is from.
-struct Asked {
-  GrammarSource source;
-  std::string where;
-};
-
 bool asks_for_nothing(const Json& value) {
   return value.is_null() || value == Json(false) || value == Json("") ||
          (value.is_structured() && value.empty());
@@ -40,14 +34,15 @@ std::string schema_text(const Json& schema) {
   return schema.is_string() ? schema.get<std::string>() : schema.dump();
 }
 
-void add(std::vector<Asked>& asked, SourceKind kind, std::string text, const std::string& where) {
-  Asked& more = asked.emplace_back();
+void add(std::vector<AskedText>& asked, SourceKind kind, std::string text,
+         const std::string& where) {
+  AskedText& more = asked.emplace_back();
   more.source.kind = kind;
   more.source.text = std::move(text);
   more.where = where;
 }
 
-void read_response_format(const JsonFields& body, std::vector<Asked>& asked) {
+void read_response_format(const JsonFields& body, std::vector<AskedText>& asked) {
   const std::string where = body.where() + ": response_format";
   const JsonFields format(body.raw("response_format"), where);
   const std::string type = format.string("type");
@@ -63,7 +58,7 @@ void read_response_format(const JsonFields& body, std::vector<Asked>& asked) {
   }
 }
 
-void read_structured_outputs(const JsonFields& body, std::vector<Asked>& asked) {
+void read_structured_outputs(const JsonFields& body, std::vector<AskedText>& asked) {
   const std::string where = body.where() + ": structured_outputs";
   const Json& given = body.raw("structured_outputs");
   const JsonFields outputs(given, where);
@@ -87,7 +82,7 @@ void read_structured_outputs(const JsonFields& body, std::vector<Asked>& asked) 
 }
 
 void read_guided(const JsonFields& body, const char* key, SourceKind kind,
-                 std::vector<Asked>& asked) {
+                 std::vector<AskedText>& asked) {
   if (!body.has(key) || asks_for_nothing(body.raw(key))) return;
   const Json& value = body.raw(key);
   const std::string where = fmt::format("{}: {}", body.where(), key);
@@ -118,9 +113,8 @@ void put_text(Json& into, const Json::json_pointer& path, const OrderedJson& ord
 
 }  // namespace
 
-std::shared_ptr<const grammar::TokenGrammar> grammar_of(const JsonFields& body,
-                                                        const Session& session) {
-  std::vector<Asked> asked;
+std::optional<AskedText> asked_text(const JsonFields& body) {
+  std::vector<AskedText> asked;
   auto has = [&](const char* key) { return body.has(key) && !asks_for_nothing(body.raw(key)); };
   if (has("response_format")) read_response_format(body, asked);
   if (has("structured_outputs")) read_structured_outputs(body, asked);
@@ -128,12 +122,18 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of(const JsonFields& body,
   read_guided(body, "guided_regex", SourceKind::regex, asked);
   read_guided(body, "guided_choice", SourceKind::choice, asked);
   read_guided(body, "guided_grammar", SourceKind::gbnf, asked);
-  if (asked.empty()) return nullptr;
+  if (asked.empty()) return std::nullopt;
   if (asked.size() > 1) {
     fail(ErrorKind::usage, "{}: and what another parameter asks for: a text can match one only",
          asked[1].where);
   }
-  return session.grammars().find(asked[0].source, asked[0].where);
+  return std::move(asked[0]);
+}
+
+std::shared_ptr<const grammar::TokenGrammar> grammar_of(const JsonFields& body,
+                                                        const Session& session) {
+  const std::optional<AskedText> asked = asked_text(body);
+  return asked ? session.grammars().find(asked->source, asked->where) : nullptr;
 }
 
 void keep_schema_order(Json& body, std::string_view text, bool is_line) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "src/base/json.h"
@@ -9,9 +11,18 @@
 
 namespace sluice {
 
+// A source, and the parameter that it is from.
+struct AskedText {
+  grammar::GrammarSource source;
+  std::string where;
+};
+
 // Of OpenAI's response_format, vLLM's structured_outputs and the older guided_json, guided_regex,
-// guided_choice and guided_grammar; null where none asks for anything. Error(refused) that names
-// the parameter, and of a schema the keyword; Error(usage) for more than one of them.
+// guided_choice and guided_grammar; nullopt where none asks for anything. Error(refused) that names
+// the parameter; Error(usage) for more than one of them.
+std::optional<AskedText> asked_text(const JsonFields& body);
+// The same as the grammar of a whole text; null: there is none. Error(refused) also names the
+// keyword of a schema.
 std::shared_ptr<const grammar::TokenGrammar> grammar_of(const JsonFields& body,
                                                         const Session& session);
 

@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view number = test::take_part(input);
   const std::string source(test::take_part(input));
   const auto kind =
-      static_cast<SourceKind>(number.empty() ? 0 : static_cast<uint8_t>(number[0] - '0') % 5);
+      static_cast<SourceKind>(number.empty() ? 0 : static_cast<uint8_t>(number[0] - '0') % 6);
   return test::taken_or_refused([&] {
     const std::shared_ptr<const Grammar> grammar = compile({kind, source}, "input");
     TokenMasks masks(tokens());

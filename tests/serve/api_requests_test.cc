@@ -14,7 +14,7 @@ TEST(MessagesRequest, BlocksBecomeMessages) {
       chat_of_messages(R"({"model": "m", "max_tokens": 5, "stop_sequences": ["x"],
     "system": [{"type": "text", "text": "S"}], "metadata": {}, "thinking": {"type": "disabled"},
     "tools": [{"name": "f", "input_schema": {"z": 1, "a": 2}}, {"type": "web_search_1", "name": "w"}],
-    "tool_choice": {"type": "auto"}, "messages": [
+    "tool_choice": {"type": "any", "disable_parallel_tool_use": true}, "messages": [
       {"role": "user", "content": "U"},
       {"role": "assistant", "content": [{"type": "thinking", "thinking": "T"}, {"type": "text", "text": "A"},
         {"type": "tool_use", "id": "1", "name": "f", "input": {"q": 1}}]},
@@ -22,13 +22,23 @@ TEST(MessagesRequest, BlocksBecomeMessages) {
         "content": [{"type": "text", "text": "R"}]}, {"type": "text", "text": "V"}]}]})",
                        "it", true);
   EXPECT_EQ(Json::parse(chat), Json::parse(R"({"model": "m", "max_tokens": 5, "stop": ["x"],
-    "chat_template_kwargs": {"enable_thinking": false}, "tool_choice": "auto",
+    "chat_template_kwargs": {"enable_thinking": false}, "tool_choice": "required",
+    "parallel_tool_calls": false,
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}],
     "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"},
       {"role": "assistant", "content": "A", "reasoning_content": "T", "tool_calls": [
         {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"q": 1}}}]},
       {"role": "tool", "content": "R", "tool_call_id": "1"}, {"role": "user", "content": "V"}]})"));
   EXPECT_NE(chat.find(R"({"z":1,"a":2})"), std::string::npos) << "the order of keys is lost";
+}
+
+TEST(MessagesRequest, AToolIsNamed) {
+  const std::string chat = chat_of_messages(R"({"max_tokens": 1, "messages": [],
+    "tools": [{"name": "f", "strict": true}], "tool_choice": {"type": "tool", "name": "f"}})",
+                                            "it", true);
+  EXPECT_EQ(Json::parse(chat), Json::parse(R"({"max_tokens": 1, "messages": [],
+    "tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {}}}],
+    "tool_choice": {"type": "function", "function": {"name": "f"}}})"));
 }
 
 TEST(MessagesRequest, WhatIsNoneIsRefused) {
@@ -47,6 +57,7 @@ TEST(ResponsesRequest, ItemsBecomeMessages) {
   const std::string chat = chat_of_responses(R"({"model": "m", "instructions": "S", "store": true,
     "max_output_tokens": 5, "reasoning": {"effort": "low"}, "include": [],
     "tools": [{"type": "function", "name": "f", "parameters": {}, "strict": true}, {"type": "web_search"}],
+    "tool_choice": {"type": "function", "name": "f"}, "parallel_tool_calls": false,
     "input": [{"role": "user", "content": [{"type": "input_text", "text": "U"}]},
       {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "T"}]},
       {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]},
@@ -55,13 +66,23 @@ TEST(ResponsesRequest, ItemsBecomeMessages) {
                                              "it");
   EXPECT_EQ(Json::parse(chat), Json::parse(R"({"model": "m", "max_completion_tokens": 5,
     "reasoning_effort": "low",
-    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+    "tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {}}}],
+    "tool_choice": {"type": "function", "function": {"name": "f"}}, "parallel_tool_calls": false,
     "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"},
       {"role": "assistant", "content": "A", "reasoning_content": "T", "tool_calls": [
         {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
       {"role": "tool", "tool_call_id": "1", "content": "R"}]})"));
   EXPECT_EQ(Json::parse(chat_of_responses(R"({"input": "U"})", "it")),
             Json::parse(R"({"messages": [{"role": "user", "content": "U"}]})"));
+}
+
+TEST(ResponsesRequest, SomeToolsAreAllowed) {
+  const Json chat = Json::parse(chat_of_responses(
+      R"({"input": "U", "tool_choice": {"type": "allowed_tools", "mode": "required",
+          "tools": [{"type": "function", "name": "f"}]}})",
+      "it"));
+  EXPECT_EQ(chat.at("tool_choice"), Json::parse(R"({"type": "allowed_tools", "allowed_tools":
+    {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}})"));
 }
 
 TEST(ResponsesRequest, WhatIsNoneIsRefused) {

@@ -53,7 +53,8 @@ TEST(ChatRequest, ToolsKeepTheOrderOfTheirKeys) {
   const std::string rest = R"("messages": [{"role": "user"}], "chat_template_kwargs": {"x": 7}})";
   EXPECT_EQ(rendered("{" + tools + rest, source), R"([{"z": 1, "a": {"y": 2, "b": 3}}]7)");
   EXPECT_EQ(rendered(R"({"tool_choice": "none", )" + tools + rest, source), "none7");
-  EXPECT_THROW(rendered(R"({"tool_choice": "required", )" + tools + rest, source), Error);
+  EXPECT_THROW(rendered(R"({"tool_choice": "required", )" + rest, source), Error);
+  EXPECT_THROW(rendered(R"({"tool_choice": "perhaps", )" + tools + rest, source), Error);
   EXPECT_THROW(rendered(R"({"tools": 5, )" + rest, source), Error);
 }
 

@@ -1,0 +1,106 @@
+#include "src/serve/tool_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/serve/ordered_json.h"
+
+namespace sluice {
+namespace {
+
+// {"type": "function", "function": {"name": NAME}}, as all of OpenAI's APIs have it here.
+std::string name_of(const Json& tool, const std::string& where) {
+  const JsonFields fields(tool, where);
+  return JsonFields(fields.raw("function"), where + ": function").string("name");
+}
+
+std::vector<std::string> names_of(const Json& tools, const std::string& where) {
+  if (!tools.is_array()) fail(ErrorKind::refused, "{} must be a list", where);
+  std::vector<std::string> names;
+  for (const Json& tool : tools) names.push_back(name_of(tool, where));
+  return names;
+}
+
+void read_mode(const std::string& mode, const std::string& where, ToolChoice& choice) {
+  if (mode == "none") {
+    choice.none = true;
+  } else if (mode == "required") {
+    choice.must_call = true;
+  } else if (mode != "auto") {
+    fail(ErrorKind::refused, "{} must be \"none\", \"auto\", \"required\" or an object, not {:?}",
+         where, mode);
+  }
+}
+
+void read_choice(const Json& given, const std::string& where, ToolChoice& choice) {
+  if (given.is_string()) return read_mode(given.get<std::string>(), where, choice);
+  const JsonFields fields(given, where);
+  const std::string type = fields.string("type");
+  if (type == "function") {
+    choice.names = {name_of(given, where)};
+    choice.must_call = choice.one_call = true;
+  } else if (type == "allowed_tools") {
+    const JsonFields allowed(fields.raw("allowed_tools"), where + ": allowed_tools");
+    read_mode(allowed.string("mode"), allowed.where() + ": mode", choice);
+    choice.names = names_of(allowed.raw("tools"), allowed.where() + ": tools");
+    if (choice.names.empty()) choice.none = true;
+  } else {
+    fail(ErrorKind::refused, "{}: type {:?} is not supported here", where, type);
+  }
+}
+
+bool is_strict(const Ordered& function) {
+  return !is_null(function, "strict") && function.at("strict") == true;
+}
+
+}  // namespace
+
+ToolChoice tool_choice_of(const JsonFields& body) {
+  ToolChoice choice;
+  const std::string where = body.where() + ": tool_choice";
+  if (body.has("tool_choice")) read_choice(body.raw("tool_choice"), where, choice);
+  if (!body.boolean_or("parallel_tool_calls", true)) choice.one_call = true;
+  if (body.has("tools") && !body.raw("tools").is_array())
+    fail(ErrorKind::refused, "{}: tools must be a list", body.where());
+  const bool tools = body.has("tools") && !body.raw("tools").empty();
+  if (!tools && choice.must_call) fail(ErrorKind::refused, "{}: there are no tools", where);
+  if (!tools) choice.none = true;
+  if (choice.names.empty()) return choice;
+  const std::vector<std::string> known = names_of(body.raw("tools"), body.where() + ": tools");
+  for (const std::string& name : choice.names) {
+    if (std::ranges::find(known, name) == known.end())
+      fail(ErrorKind::refused, "{}: there is no tool {:?}", where, name);
+  }
+  return choice;
+}
+
+std::vector<CallableTool> callable_tools(const JsonFields& body, std::string_view text,
+                                         const ToolChoice& choice) {
+  std::vector<CallableTool> tools;
+  if (choice.none) return tools;
+  const std::string where = body.where() + ": tools";
+  bool held = choice.must_call || choice.one_call || !choice.names.empty();
+  for (const Json& tool : body.raw("tools")) {
+    const Json::json_pointer strict("/function/strict");
+    held = held || (tool.is_object() && tool.contains(strict) && tool.at(strict) == true);
+  }
+  if (!held) return tools;
+  refuse_large_objects(body.raw("tools"), where);
+  const std::string_view ordered = member_text(text, "tools");
+  for (const Ordered& tool : Ordered::parse(ordered, nullptr, false)) {
+    const Ordered none = Ordered::object();
+    const Ordered& function =
+        tool.is_object() && !is_null(tool, "function") ? tool.at("function") : none;
+    std::string name = string_of(function, "name", where);
+    const bool named =
+        choice.names.empty() || std::ranges::find(choice.names, name) != choice.names.end();
+    if (!named) continue;
+    tools.push_back({.name = std::move(name),
+                     .schema = function.value("parameters", Ordered()),
+                     .strict = is_strict(function)});
+  }
+  return tools;
+}
+
+}  // namespace sluice

@@ -1,0 +1,29 @@
+// What a request says of the tools that it has: which the model may call, and whether it must.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/json.h"
+#include "src/chat/answer_grammar.h"
+
+namespace sluice {
+
+struct ToolChoice {
+  bool none = false;                    // there are no tools, or none may be called
+  bool must_call = false;               // at least one
+  bool one_call = false;                // at most one
+  std::vector<std::string> names = {};  // of those that may be called; empty: all
+};
+
+// Of OpenAI's `tools`, `tool_choice` and `parallel_tool_calls`. Error(refused) for what these
+// cannot be.
+ToolChoice tool_choice_of(const JsonFields& body);
+
+// The tools that may be called, where the choice or a tool says what an answer has to be; else
+// nothing. `text` is what `body` was parsed from, as schemas keep its order. Error(refused).
+std::vector<CallableTool> callable_tools(const JsonFields& body, std::string_view text,
+                                         const ToolChoice& choice);
+
+}  // namespace sluice

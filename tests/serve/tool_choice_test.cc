@@ -1,0 +1,135 @@
+// Which tools a chat may call, and what its answer has to be.
+#include "src/serve/tool_choice.h"
+
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+#include "src/engine/session.h"
+#include "src/grammar/state.h"
+#include "src/serve/chat_completion.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+const char* const kTools = R"("tools": [
+  {"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+    "properties": {"z": {"type": "integer"}, "a": {"type": "boolean"}}, "required": ["z", "a"]}}},
+  {"type": "function", "function": {"name": "g", "parameters": {}}}])";
+
+class ToolChoiceTest : public testing::Test {
+ protected:
+  ToolChoiceTest() : session_(options()) {}
+
+  Chat chat(const std::string& members, const std::string& chat_template = "<tool_call>") {
+    const std::string body = R"({"messages": [{"role": "user", "content": "x"}], )" + members + "}";
+    template_.emplace(ChatFiles{}, "template", chat_template);
+    return parse_chat(Json::parse(body), body, "the request",
+                      {.session = session_, .max_model_len = 1000, .api = Api::chat}, *template_,
+                      [](uint64_t) {});
+  }
+  // Whether its answer may be this.
+  bool allows(const std::string& members, std::string_view text) {
+    const auto grammar = chat(members).asked.request.sampling.grammar;
+    if (!grammar) return true;
+    grammar::Effort effort(10'000'000);
+    return grammar::State::start(*grammar->grammar, effort)
+        .next(*grammar->grammar, text, effort)
+        .can_end();
+  }
+  std::string refusal(const std::string& members, const std::string& form = "<tool_call>") {
+    try {
+      chat(members, form);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return {};
+  }
+  static std::string call(const std::string& name, const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments +
+           "}\n</tool_call>";
+  }
+  static std::string with(const std::string& members) { return kTools + (", " + members); }
+
+ private:
+  static SessionOptions options() {
+    SessionOptions o;
+    o.model = test::source_dir() / "tools/demo-model";
+    o.threads = 1;
+    return o;
+  }
+  Session session_;
+  std::optional<ChatTemplate> template_;
+};
+
+TEST_F(ToolChoiceTest, CallsThatMustBe) {
+  const std::string f = call("f", R"({"z": 1, "a": true})"), g = call("g", "{}");
+  const std::string must = with(R"("tool_choice": "required")");
+  EXPECT_TRUE(allows(must, f));
+  EXPECT_TRUE(allows(must, f + "\n" + g));
+  EXPECT_FALSE(allows(must, "text"));
+  EXPECT_FALSE(allows(must, call("f", R"({"a": true, "z": 1})"))) << "the order of the body";
+  const std::string named =
+      with(R"("tool_choice": {"type": "function", "function": {"name": "g"}})");
+  EXPECT_TRUE(allows(named, g));
+  EXPECT_FALSE(allows(named, f));
+  EXPECT_FALSE(allows(named, g + "\n" + g));
+  const std::string allowed = with(R"("tool_choice": {"type": "allowed_tools", "allowed_tools":
+      {"mode": "auto", "tools": [{"type": "function", "function": {"name": "g"}}]}})");
+  EXPECT_TRUE(allows(allowed, "text"));
+  EXPECT_TRUE(allows(allowed, g));
+  EXPECT_FALSE(allows(allowed, f));
+}
+
+TEST_F(ToolChoiceTest, OneCallAtMost) {
+  const std::string one = with(R"("parallel_tool_calls": false)"), g = call("g", "{}");
+  EXPECT_TRUE(allows(one, "text"));
+  EXPECT_TRUE(allows(one, "text " + g));
+  EXPECT_FALSE(allows(one, g + "\n" + g));
+}
+
+TEST_F(ToolChoiceTest, NothingIsHeldWhereNothingIsAsked) {
+  for (const char* more : {R"("tool_choice": "auto")", R"("tool_choice": "none")",
+                           R"("tool_choice": "none", "parallel_tool_calls": false)"})
+    EXPECT_EQ(chat(with(more)).asked.request.sampling.grammar, nullptr) << more;
+  EXPECT_EQ(chat(R"("parallel_tool_calls": false)").asked.request.sampling.grammar, nullptr);
+  EXPECT_EQ(chat(with(R"("parallel_tool_calls": false)"), "unknown").asked.request.sampling.grammar,
+            nullptr);
+}
+
+TEST_F(ToolChoiceTest, StrictToolsAreHeldWhereTheyAreCalled) {
+  const std::string strict = R"("tools": [{"type": "function", "function": {"name": "f",
+      "strict": true, "parameters": {"type": "object", "properties": {"x": {"type": "null"}}}}}])";
+  EXPECT_TRUE(allows(strict, "text"));
+  EXPECT_TRUE(allows(strict, call("f", R"({"x": null})")));
+  EXPECT_FALSE(allows(strict, call("f", R"({"x": 1})")));
+  EXPECT_NE(refusal(strict, "unknown").find("no form"), std::string::npos);
+}
+
+TEST_F(ToolChoiceTest, ThoughtsAreNotOfTheFormat) {
+  const Chat asked = chat(R"("response_format": {"type": "json_object"})", "x{# </think> #}");
+  grammar::Effort effort(10'000'000);
+  const auto& grammar = *asked.asked.request.sampling.grammar->grammar;
+  EXPECT_TRUE(
+      grammar::State::start(grammar, effort).next(grammar, "<think>x</think>{}", effort).can_end());
+}
+
+TEST_F(ToolChoiceTest, WhatCannotBeIsRefused) {
+  EXPECT_NE(refusal(R"("tool_choice": "required")").find("there are no tools"), std::string::npos);
+  EXPECT_NE(refusal(with(R"("tool_choice": "some")")).find("\"some\""), std::string::npos);
+  EXPECT_NE(refusal(with(R"("tool_choice": {"type": "custom"})")).find("custom"),
+            std::string::npos);
+  EXPECT_NE(refusal(with(R"("tool_choice": {"type": "function", "function": {"name": "h"}})"))
+                .find("there is no tool \"h\""),
+            std::string::npos);
+  EXPECT_NE(refusal(with(R"("tool_choice": "required")"), "unknown").find("no form"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"("tools": {"x": 1})").find("list"), std::string::npos);
+  std::string many =
+      R"("tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "x": {)";
+  for (int i = 0; i < 1500; ++i) many += fmt::format("\"k{}\": 0, ", i);
+  EXPECT_NE(refusal(many + R"("k": 0}}}])").find("members"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice
