@@ -18,9 +18,9 @@ struct CallableTool {
 };
 
 struct AnswerRules {
-  std::vector<CallableTool> tools;  // empty: no calls
-  bool must_call = false;           // nothing but calls
-  bool one_call = false;            // at most one
+  std::vector<CallableTool> tools;   // empty: no calls
+  bool must_call = false;            // nothing but calls
+  bool one_call = false;             // at most one
   nlohmann::ordered_json text = {};  // a composition of what a text must be; null: it may be any
 };
 

@@ -16,7 +16,7 @@ constexpr CallPiece kJsonCall[] = {text("{\"name\": \""), kName, text("\", \"arg
 constexpr CallPiece kComma[] = {text(", ")};
 constexpr CallPiece kListEnd[] = {text("]")};
 
-constexpr CallPiece kHermes[] = {
+constexpr CallPiece kObject[] = {
     token("<tool_call>"), text("\n{\"name\": \""), kName, text("\", \"arguments\": "), kArguments,
     text("}\n"),          token("</tool_call>")};
 constexpr CallPiece kParameters[] = {
@@ -24,38 +24,38 @@ constexpr CallPiece kParameters[] = {
     text("</function>\n"), token("</tool_call>")};
 constexpr CallPiece kKeys[] = {token("<tool_call>"), kName, text("\n"), kArguments,
                                token("</tool_call>")};
-constexpr CallPiece kMistralBegin[] = {token("[TOOL_CALLS]"), {Kind::blank}, text("[")};
-constexpr CallPiece kMistral[] = {token("[TOOL_CALLS]"), kName, token("[ARGS]"), kArguments};
-constexpr CallPiece kMistralId[] = {
+constexpr CallPiece kListBegin[] = {token("[TOOL_CALLS]"), {Kind::blank}, text("[")};
+constexpr CallPiece kArgs[] = {token("[TOOL_CALLS]"), kName, token("[ARGS]"), kArguments};
+constexpr CallPiece kArgsWithId[] = {
     token("[TOOL_CALLS]"), kName, token("[CALL_ID]"), {Kind::id}, token("[ARGS]"), kArguments};
-constexpr CallPiece kPhiBegin[] = {token("<|tool_call|>"), text("[")};
-constexpr CallPiece kPhiEnd[] = {text("]"), token("<|/tool_call|>")};
-constexpr CallPiece kKimiBegin[] = {token("<|tool_calls_section_begin|>")};
-constexpr CallPiece kKimi[] = {token("<|tool_call_begin|>"),
-                               text("functions."),
-                               kName,
-                               text(":"),
-                               {Kind::number},
-                               token("<|tool_call_argument_begin|>"),
-                               kArguments,
-                               token("<|tool_call_end|>")};
-constexpr CallPiece kKimiEnd[] = {token("<|tool_calls_section_end|>")};
-constexpr CallPiece kDeepSeekBegin[] = {token("<｜tool▁calls▁begin｜>")};
-constexpr CallPiece kDeepSeekOld[] = {token("<｜tool▁call▁begin｜>"),
-                                      text("function"),
-                                      token("<｜tool▁sep｜>"),
-                                      kName,
-                                      text("\n```json\n"),
-                                      kArguments,
-                                      text("\n```"),
-                                      token("<｜tool▁call▁end｜>")};
-constexpr CallPiece kDeepSeek[] = {token("<｜tool▁call▁begin｜>"), kName, token("<｜tool▁sep｜>"),
-                                   kArguments, token("<｜tool▁call▁end｜>")};
-constexpr CallPiece kDeepSeekEnd[] = {token("<｜tool▁calls▁end｜>")};
-constexpr CallPiece kLlama[] = {text("{\"name\": \""), kName, text("\", \"parameters\": "),
-                                kArguments, text("}")};
+constexpr CallPiece kBarListBegin[] = {token("<|tool_call|>"), text("[")};
+constexpr CallPiece kBarListEnd[] = {text("]"), token("<|/tool_call|>")};
+constexpr CallPiece kSectionBegin[] = {token("<|tool_calls_section_begin|>")};
+constexpr CallPiece kSection[] = {token("<|tool_call_begin|>"),
+                                  text("functions."),
+                                  kName,
+                                  text(":"),
+                                  {Kind::number},
+                                  token("<|tool_call_argument_begin|>"),
+                                  kArguments,
+                                  token("<|tool_call_end|>")};
+constexpr CallPiece kSectionEnd[] = {token("<|tool_calls_section_end|>")};
+constexpr CallPiece kWideBegin[] = {token("<｜tool▁calls▁begin｜>")};
+constexpr CallPiece kWideMarkdown[] = {token("<｜tool▁call▁begin｜>"),
+                                       text("function"),
+                                       token("<｜tool▁sep｜>"),
+                                       kName,
+                                       text("\n```json\n"),
+                                       kArguments,
+                                       text("\n```"),
+                                       token("<｜tool▁call▁end｜>")};
+constexpr CallPiece kWide[] = {token("<｜tool▁call▁begin｜>"), kName, token("<｜tool▁sep｜>"),
+                               kArguments, token("<｜tool▁call▁end｜>")};
+constexpr CallPiece kWideEnd[] = {token("<｜tool▁calls▁end｜>")};
+constexpr CallPiece kBare[] = {text("{\"name\": \""), kName, text("\", \"parameters\": "),
+                               kArguments, text("}")};
 constexpr CallPiece kSemicolon[] = {text("; ")};
-constexpr CallPiece kHarmony[] = {token("<|channel|>"),
+constexpr CallPiece kChannel[] = {token("<|channel|>"),
                                   text("commentary to=functions."),
                                   kName,
                                   text(" "),
@@ -70,13 +70,13 @@ std::optional<CallForm> call_form(std::string_view chat_template) {
   auto has = [&](std::string_view text) { return chat_template.find(text) != text.npos; };
   CallForm form;
   if (has("<|channel|>")) {
-    form.call = kHarmony;
+    form.call = kChannel;
     form.several = false;
   } else if (has("<tool_call>")) {
     form.opens = "<tool_call>";
     form.call = has("<function=")  ? std::span<const CallPiece>(kParameters)
                 : has("<arg_key>") ? std::span<const CallPiece>(kKeys)
-                                   : kHermes;
+                                   : kObject;
     form.style = has("<function=")  ? Style::parameters
                  : has("<arg_key>") ? Style::keys
                                     : Style::json;
@@ -84,39 +84,39 @@ std::optional<CallForm> call_form(std::string_view chat_template) {
   } else if (has("[TOOL_CALLS]")) {
     form.opens = "[TOOL_CALLS]";
     if (has("[ARGS]")) {
-      form.call = has("[CALL_ID]") ? std::span<const CallPiece>(kMistralId) : kMistral;
+      form.call = has("[CALL_ID]") ? std::span<const CallPiece>(kArgsWithId) : kArgs;
     } else {
-      form = {.begin = kMistralBegin,
+      form = {.begin = kListBegin,
               .call = kJsonCall,
               .between = kComma,
               .end = kListEnd,
               .opens = form.opens};
     }
   } else if (has("<|tool_call|>")) {
-    form = {.begin = kPhiBegin,
+    form = {.begin = kBarListBegin,
             .call = kJsonCall,
             .between = kComma,
             .end = kListEnd,
             .opens = "<|tool_call|>"};
-    if (has("<|/tool_call|>")) form.end = kPhiEnd;
+    if (has("<|/tool_call|>")) form.end = kBarListEnd;
   } else if (has("<|tool_call_begin|>")) {
-    form = {.begin = kKimiBegin,
-            .call = kKimi,
+    form = {.begin = kSectionBegin,
+            .call = kSection,
             .between = {},
-            .end = kKimiEnd,
+            .end = kSectionEnd,
             .opens = "<|tool_calls_section_begin|>"};
   } else if (has("<｜tool▁call▁begin｜>")) {
-    form = {.begin = kDeepSeekBegin,
-            .call = kDeepSeek,
+    form = {.begin = kWideBegin,
+            .call = kWide,
             .between = {},
-            .end = kDeepSeekEnd,
+            .end = kWideEnd,
             .opens = "<｜tool▁calls▁begin｜>"};
     if (has("```json")) {
-      form.call = kDeepSeekOld;
+      form.call = kWideMarkdown;
       form.between = kLine;
     }
   } else if (has("<|python_tag|>") || has("\"parameters\": ")) {
-    form.call = kLlama;
+    form.call = kBare;
     form.between = kSemicolon;
     form.bare = true;
   } else {

@@ -35,9 +35,12 @@ struct ServeOptions : CommonOptions {
   uint16_t port = 8000;
   std::string api_key;
   bool no_api_key = false;
+  bool admin_api = false;
+  std::string access_log;
   std::vector<std::string> names;
   std::vector<std::string> origins;
   std::optional<std::string> chat_template;
+  std::string pooling = "last";
   int64_t max_num_seqs = 64;
   int64_t max_queue = 1024;
   int64_t max_connections = 4096;
@@ -56,6 +59,12 @@ std::chrono::milliseconds milliseconds(double seconds) {
 // Whoever can reach the address can use the model, and so the machine.
 void check_access(const ServeOptions& o) {
   const bool local = o.host == "localhost" || o.host == "::1" || o.host.starts_with("127.");
+  if (!local && o.admin_api && o.api_key.empty()) {
+    fail(ErrorKind::usage,
+         "--admin-api: other machines can reach --host {}, and could exchange the model; give an "
+         "--api-key",
+         o.host);
+  }
   if (local || !o.api_key.empty() || o.no_api_key) return;
   fail(ErrorKind::usage,
        "--host {}: other machines can reach this address; give an --api-key, or --no-api-key to "
@@ -69,6 +78,7 @@ HttpOptions http_options(const ServeOptions& o) {
                    .port = o.port,
                    .api_key = o.api_key,
                    .origins = o.origins,
+                   .access_log = o.access_log,
                    .max_connections = o.max_connections,
                    .max_sequences = o.max_num_seqs + o.max_queue,
                    .max_request_bytes = parse_size("--max-request-bytes", o.max_request_bytes),
@@ -114,7 +124,7 @@ class Server {
         stop_(std::move(stop)),
         shrink_(shrink),
         memory_(kLeastRequestMemory),
-        service_(names_of(options), memory_),
+        service_(names_of(options), memory_, options.admin_api),
         network_(http_options(options), service_, memory_) {}
 
   std::string url() const { return network_.url(); }
@@ -130,6 +140,7 @@ class Server {
 
   const ServeOptions& options_;
   std::stop_token stop_;
+  std::stop_source end_passes_;  // and loads; after stop_, answers may still end
   const std::atomic<int>& shrink_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::optional<Session> session_;
@@ -161,7 +172,8 @@ void Server::load() {
   held_ = session.ledger().lease(Place::host, Use::activations, "requests",
                                  Buffer::charged_bytes(memory_.bytes()));
   const ProgressDisplay display(progress_, options_.quiet);
-  session.load(progress_, stop_);
+  const std::stop_callback on_stop(stop_, [this] { end_passes_.request_stop(); });
+  session.load(progress_, end_passes_.get_token());
 }
 
 // A model without one completes texts.
@@ -184,7 +196,7 @@ SamplingParams Server::defaults() const {
 }
 
 void Server::run() {
-  loop_.emplace(*session_, sequences_, shrink_);
+  loop_.emplace(*session_, sequences_, shrink_, end_passes_.get_token());
   network_.attach(*loop_);
   service_.set_ready({.session = *session_,
                       .loop = *loop_,
@@ -192,7 +204,8 @@ void Server::run() {
                       .no_chat = no_chat_,
                       .defaults = defaults(),
                       .max_model_len = max_model_len_,
-                      .lookup = session_->memory_plan().streams()});
+                      .lookup = session_->memory_plan().streams(),
+                      .pooling = options_.pooling == "mean" ? Pooling::mean : Pooling::last});
   log::info("ready at {}: sequences of up to {} tokens, {} at once, {} of KV cache", url(),
             max_model_len_, sequences_, format_size(session_->memory_plan().all_kv_cache()));
   wait_for_the_end();
@@ -201,6 +214,7 @@ void Server::run() {
   network_.drain();
   const bool failed = !loop_->failure().empty();
   if (failed || !network_.wait_until_idle(milliseconds(options_.drain_timeout))) {
+    end_passes_.request_stop();
     loop_->stop();
     network_.wait_until_idle(kErrors);
   }
@@ -255,6 +269,8 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
                   "processes")
       ->envname("SLUICE_API_KEY");
   verb.add_flag("--no-api-key", o.no_api_key, "Let everybody ask who can reach --host");
+  verb.add_flag("--admin-api", o.admin_api,
+                "Answer /sleep, /wake_up, /is_sleeping and /update_weights_from_disk");
   verb.add_option("--served-model-name", o.names,
                   "Call the model this; may be given several times (default: the name of MODEL's "
                   "directory or file)")
@@ -263,8 +279,14 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
                   "Let pages of this origin ask, such as https://example.org; * for all; may be "
                   "given several times")
       ->allow_extra_args(false);
+  verb.add_option("--access-log", o.access_log,
+                  "Add a line of JSON to this file for each request; - for standard output");
   verb.add_option("--chat-template", o.chat_template,
                   "Use the chat template in this file instead of the model's");
+  verb.add_option("--pooling", o.pooling,
+                  "Make embeddings of the last token, or as the mean of all tokens")
+      ->check(CLI::IsMember({"last", "mean"}))
+      ->capture_default_str();
 }
 
 void add_limit_options(CLI::App& verb, ServeOptions& o) {

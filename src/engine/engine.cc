@@ -1,6 +1,7 @@
 #include "src/engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/base/checksum.h"
 #include "src/base/error.h"
@@ -236,7 +237,8 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
       a.output = &outputs.emplace_back();
       a.output->id = a.id;
     }
-    if (a.sampled && a.request.max_tokens == 0) end(a, "length");
+    if (a.request.pooling) pool(a, hidden, first, s.rows);  // before its rows are moved
+    if (a.sampled && a.request.max_tokens == 0 && !a.ended) end(a, "length");
     size_t before = wanted.size();
     want_rows(a, s, wanted);
     for (size_t to = before; to < wanted.size(); ++to) {
@@ -250,6 +252,30 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
     int64_t rows = std::min(runner_.max_logits_rows(), std::ssize(wanted) - at);
     runner_.compute_logits(hidden.rows_from(at, rows));
     for (int64_t r = 0; r < rows; ++r, ++at) use_logits(wanted[static_cast<size_t>(at)], r);
+  }
+}
+
+// Rows are added in the order of their tokens, so that the sum does not depend on the steps.
+void Engine::pool(Active& a, Tensor hidden, int64_t first_row, int64_t rows) {
+  const bool mean = a.request.pooling == Pooling::mean;
+  const int64_t end = a.sequence.length(), first = end - rows;
+  if (!mean && !a.sampled) return;
+  std::vector<float>& row = a.result.embedding;
+  row.resize(static_cast<size_t>(hidden.cols));
+  a.sum.resize(mean ? row.size() : 0);
+  for (int64_t p = mean ? std::max(first, a.pooled) : end - 1; p < end; ++p) {
+    runner_.copy_row(hidden, first_row + p - first, row);
+    if (!mean) continue;
+    for (size_t i = 0; i < row.size(); ++i) a.sum[i] += static_cast<double>(row[i]);
+    a.pooled = p + 1;
+  }
+  a.limit_findable();
+  if (!a.sampled) return;
+  for (size_t i = 0; i < a.sum.size(); ++i)
+    row[i] = static_cast<float>(a.sum[i] / static_cast<double>(a.prompt_tokens));
+  for (float x : row) {
+    if (std::isfinite(x)) continue;
+    return end_with_error(a, "the model's vector of the prompt has values that are not finite");
   }
 }
 

@@ -59,6 +59,8 @@ struct EngineStats {
   double schedule_seconds = 0;
   double model_seconds = 0;
   double sample_seconds = 0;
+
+  EngineStats& operator+=(const EngineStats& later);
 };
 
 class Engine {
@@ -112,6 +114,7 @@ class Engine {
   };
   static void want_rows(Active& active, const ScheduledJob& scheduled, std::vector<Wanted>& wanted);
   // `row`: row of the logits that the runner computed last.
+  void pool(Active& active, Tensor hidden, int64_t first_row, int64_t rows);
   void use_logits(const Wanted& wanted, int64_t row);
   void verify(Active& active, int64_t row);
   int32_t sample(Active& active, int64_t row);

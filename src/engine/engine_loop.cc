@@ -20,6 +20,7 @@ namespace {
 
 // How often an idle loop looks whether the budget has become smaller.
 constexpr std::chrono::seconds kIdle{1};
+constexpr const char* kSleeps = "the model sleeps; wake it up first";
 
 template <class T>
 void append(std::vector<T>& to, std::vector<T>& from) {
@@ -39,14 +40,17 @@ void StreamPart::add(StreamPart next) {
   if (next.result) result = std::move(next.result);
 }
 
-EngineLoop::EngineLoop(Session& session, int64_t max_num_seqs, const std::atomic<int>& shrink)
+EngineLoop::EngineLoop(Session& session, int64_t max_num_seqs, const std::atomic<int>& shrink,
+                       std::stop_token stop)
     : session_(session),
+      max_num_seqs_(max_num_seqs),
       shrink_(shrink),
-      engine_(session.runner(), session.tokenizer(), max_num_seqs),
+      stop_(std::move(stop)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_ < 0) fail_errno(errno, "cannot make an event descriptor");
-  publish();
   try {
+    start_engine();
+    publish();
     thread_ = start_thread({"running the engine"}, [this] { run(); });
   } catch (...) {
     close(wake_);
@@ -70,11 +74,12 @@ void EngineLoop::stop() {
 }
 
 int64_t EngineLoop::add(Request request) {
-  engine_.check_runnable(request);
   int64_t number = 0;
   {
     std::lock_guard lock(mail_mutex_);
     if (!ended_.empty()) fail(ErrorKind::runtime, "{}", ended_);
+    if (!engine_) fail(ErrorKind::runtime, "{}", kSleeps);
+    engine_->check_runnable(request);
     number = next_++;
     mail_.added.push_back({number, std::move(request)});
   }
@@ -88,6 +93,24 @@ void EngineLoop::cancel(int64_t request) {
     mail_.cancelled.push_back(request);
   }
   mail_came_.notify_one();
+}
+
+void EngineLoop::perform(ModelTask task) {
+  std::lock_guard one(tasks_mutex_);
+  auto asked = std::make_unique<Asked>(Asked{std::move(task), {}});
+  std::future<void> done = asked->done.get_future();
+  {
+    std::lock_guard lock(mail_mutex_);
+    if (!ended_.empty()) fail(ErrorKind::runtime, "{}", ended_);
+    mail_.task = std::move(asked);
+  }
+  mail_came_.notify_one();
+  done.get();
+}
+
+bool EngineLoop::asleep() const {
+  std::lock_guard lock(mail_mutex_);
+  return !engine_;
 }
 
 EngineLoop::Parts EngineLoop::take() {
@@ -130,7 +153,9 @@ void EngineLoop::run() {
     ended_ = why;
     if (failed) failure_ = why;
     never_begun = std::move(mail_.added);
+    if (mail_.task) task_ = std::move(mail_.task);
   }
+  if (task_) task_->done.set_exception(std::make_exception_ptr(Error(ErrorKind::runtime, why)));
   for (const Added& added : never_begun)
     open_.emplace(added.number, Ended(static_cast<size_t>(added.request.n)));
   end_all(why);
@@ -140,10 +165,12 @@ void EngineLoop::serve() {
   for (;;) {
     Mail mail = next_mail();
     for (Added& added : mail.added) begin(std::move(added));
+    if (mail.task) task_ = std::move(mail.task);
     for (int64_t request : mail.cancelled) drop(request);
     if (mail.stop) return;
-    if (!engine_.idle()) post(engine_.step({}));
-    follow_limits(session_, shrink_, followed_);
+    if (task_) advance_task();
+    if (!idle()) post(engine_->step({}));
+    if (engine_) follow_limits(session_, shrink_, followed_);
     publish();
   }
 }
@@ -151,7 +178,7 @@ void EngineLoop::serve() {
 // Waits where there is nothing to do.
 EngineLoop::Mail EngineLoop::next_mail() {
   std::unique_lock lock(mail_mutex_);
-  if (engine_.idle()) mail_came_.wait_for(lock, kIdle, [&] { return !mail_.empty(); });
+  if (idle() && !task_) mail_came_.wait_for(lock, kIdle, [&] { return !mail_.empty(); });
   return std::exchange(mail_, {});
 }
 
@@ -159,7 +186,8 @@ void EngineLoop::begin(Added added) {
   Ended& ended = open_[added.number];
   ended.resize(static_cast<size_t>(added.request.n));
   try {
-    engine_.add(added.number, std::move(added.request));
+    if (!engine_ || task_) fail(ErrorKind::runtime, "{}", kSleeps);
+    engine_->add(added.number, std::move(added.request));
   } catch (const Error& e) {
     end_with_error(added.number, ended, e.what());
     open_.erase(added.number);
@@ -167,7 +195,7 @@ void EngineLoop::begin(Added added) {
 }
 
 void EngineLoop::drop(int64_t request) {
-  engine_.cancel(request);
+  if (engine_) engine_->cancel(request);
   open_.erase(request);
   std::lock_guard lock(box_mutex_);
   box_.erase(box_.lower_bound({request, 0}), box_.lower_bound({request + 1, 0}));
@@ -179,7 +207,7 @@ void EngineLoop::post(std::vector<Output> outputs) {
     auto open = open_.find(id.request);
     check(open != open_.end(), "an output of a request that nobody asked for");
     StreamPart part{std::move(out.ids), std::move(out.text), std::move(out.logprobs), {}};
-    if (out.finished) part.result = engine_.take(id);
+    if (out.finished) part.result = engine_->take(id);
     put(id, std::move(part));
     if (!out.finished) continue;
     open->second[static_cast<size_t>(id.index)] = true;
@@ -214,17 +242,73 @@ void EngineLoop::end_with_error(int64_t request, const Ended& ended, const std::
   }
 }
 
+void EngineLoop::start_engine() {
+  Runner& runner = session_.runner();
+  std::lock_guard lock(mail_mutex_);
+  engine_.emplace(runner, session_.tokenizer(), max_num_seqs_);
+}
+
+void EngineLoop::end_engine() {
+  if (engine_) past_ += engine_->stats();
+  {
+    std::lock_guard lock(mail_mutex_);
+    engine_.reset();
+  }
+  session_.release();
+}
+
+void EngineLoop::advance_task() {
+  if (task_->task.abort) {
+    std::vector<int64_t> open;
+    for (const auto& [request, ended] : open_) open.push_back(request);
+    for (int64_t request : open) engine_->cancel(request);
+    end_all(kSleeps);
+  }
+  if (!idle()) return;
+  const std::unique_ptr<Asked> asked = std::move(task_);
+  try {
+    do_task(asked->task);
+    publish();
+    asked->done.set_value();
+  } catch (...) {
+    publish();
+    asked->done.set_exception(std::current_exception());
+  }
+}
+
+void EngineLoop::do_task(const ModelTask& task) {
+  switch (task.kind) {
+    case ModelTask::Kind::sleep:
+      return end_engine();
+    case ModelTask::Kind::wake:
+      if (engine_) return;
+      session_.reload(progress_, stop_);
+      return start_engine();
+    case ModelTask::Kind::exchange:
+      if (!engine_) fail(ErrorKind::usage, "{}", kSleeps);
+      try {
+        session_.refill(task.model, progress_, stop_);
+      } catch (...) {
+        if (!session_.has_weights()) end_engine();
+        throw;
+      }
+  }
+}
+
 void EngineLoop::publish() {
-  const BlockManager& blocks = session_.runner().blocks();
-  LoopStatus now{.stats = engine_.stats(),
-                 .running = engine_.running(),
-                 .waiting = engine_.waiting(),
-                 .blocks = blocks.size(),
-                 .blocks_used = blocks.size() - blocks.free_blocks(),
-                 .blocks_kept = blocks.kept_blocks(),
+  LoopStatus now{.stats = past_,
                  .predicted_peak = session_.predicted_peak(),
                  .predicted_device_peak = session_.predicted_device_peak(),
                  .placed = session_.placed()};
+  if (engine_) {
+    const BlockManager& blocks = session_.runner().blocks();
+    now.stats += engine_->stats();
+    now.running = engine_->running();
+    now.waiting = engine_->waiting();
+    now.blocks = blocks.size();
+    now.blocks_used = blocks.size() - blocks.free_blocks();
+    now.blocks_kept = blocks.kept_blocks();
+  }
   std::lock_guard lock(status_mutex_);
   status_ = std::move(now);
 }

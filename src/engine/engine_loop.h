@@ -5,10 +5,13 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +32,18 @@ struct StreamPart {
   void add(StreamPart next);  // what came after it
 };
 
+// What a loop does with its model between requests.
+struct ModelTask {
+  enum class Kind : uint8_t {
+    sleep,     // gives back the weights, the KV cache and all else that the model has
+    wake,      // loads it again, as it was
+    exchange,  // loads the weights of another directory in place of the present ones
+  };
+  Kind kind = Kind::sleep;
+  std::filesystem::path model = {};  // to exchange
+  bool abort = false;                // ends what runs with an error, instead of waiting for it
+};
+
 // A moment of the loop, for reports.
 struct LoopStatus {
   EngineStats stats;
@@ -47,15 +62,16 @@ class EngineLoop {
  public:
   // The session is loaded. It outlives this, and nobody else runs or shrinks it meanwhile. At most
   // `max_num_seqs` sequences run in a step. Between steps the loop follows `shrink`
-  // (follow_limits()). Error(runtime) where no thread can start.
-  EngineLoop(Session& session, int64_t max_num_seqs, const std::atomic<int>& shrink);
+  // (follow_limits()). `stop` ends loads and passes. Error(runtime) where no thread can start.
+  EngineLoop(Session& session, int64_t max_num_seqs, const std::atomic<int>& shrink,
+             std::stop_token stop = {});
   ~EngineLoop();  // as stop()
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
   // The number of the request, before it has begun. Throws what Engine::check_runnable() throws;
-  // Error(runtime) that says why where the loop has ended. What is found wrong later is an error of
-  // its results.
+  // Error(runtime) that says why where the loop has ended, or the model sleeps. What is found wrong
+  // later is an error of its results.
   int64_t add(Request request);
   // Its KV blocks are free before the next step, and what was not taken of it is dropped; parts may
   // come until then. Does nothing where it has ended.
@@ -66,6 +82,13 @@ class EngineLoop {
   Parts take();
   // Can be read from (poll) while there is something to take. take() empties it.
   int wake_descriptor() const { return wake_; }
+
+  // Waits until the task is done. Requests that come before that end with an error. To sleep or to
+  // wake twice does nothing. Throws what loading throws: where nothing was changed, all is as
+  // before; else the model sleeps. To exchange the weights of a model that sleeps is an
+  // Error(usage).
+  void perform(ModelTask task);
+  bool asleep() const;
 
   LoopStatus status() const;
   // Why the loop has ended by itself: a pass has failed. Empty: it has not.
@@ -79,34 +102,51 @@ class EngineLoop {
     int64_t number = 0;
     Request request;
   };
+  struct Asked {
+    ModelTask task;
+    std::promise<void> done;
+  };
   struct Mail {
     std::vector<Added> added;
     std::vector<int64_t> cancelled;
+    std::unique_ptr<Asked> task = {};
     bool stop = false;
-    bool empty() const { return added.empty() && cancelled.empty() && !stop; }
+    bool empty() const { return added.empty() && cancelled.empty() && !task && !stop; }
   };
   using Ended = std::vector<bool>;  // of each continuation of a request
 
   void run();
   void serve();
   Mail next_mail();
+  bool idle() const { return !engine_ || engine_->idle(); }
   void begin(Added added);
   void drop(int64_t request);
   void post(std::vector<Output> outputs);
   void put(OutputId id, StreamPart part);
   void end_all(const std::string& why);
+  void start_engine();
+  void end_engine();
+  void advance_task();
+  void do_task(const ModelTask& task);
   void end_with_error(int64_t request, const Ended& ended, const std::string& why);
   void publish();
   void wake() const;
 
   Session& session_;
+  int64_t max_num_seqs_;
   const std::atomic<int>& shrink_;
+  std::stop_token stop_;
   // The loop's thread's.
   int followed_ = 0;
   std::map<int64_t, Ended> open_;  // requests in the engine
-  Engine engine_;
+  std::unique_ptr<Asked> task_;    // that waits for the engine to be idle
+  EngineStats past_;               // of engines before the present one
+  LoadProgress progress_;
+
+  std::mutex tasks_mutex_;  // one task at a time
 
   mutable std::mutex mail_mutex_;
+  std::optional<Engine> engine_;  // none: the model sleeps. Changed with the mutex held
   std::condition_variable mail_came_;
   Mail mail_;
   int64_t next_ = 0;

@@ -1,6 +1,7 @@
 // The engine's state of each continuation. Private to engine.cc and engine_beams.cc.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -88,11 +89,12 @@ struct Engine::Active : Job {
     limit_findable();
   }
 
-  // The rows whose logprobs are not known yet have to be computed.
+  // The rows whose logprobs are not known yet, or that a mean has not, have to be computed.
   void limit_findable() {
     auto known = std::ssize(result.prompt_logprobs);
     bool all = !request.sampling.prompt_logprobs || known == prompt_tokens - 1;
     findable = all ? INT64_MAX : known;
+    if (request.pooling == Pooling::mean) findable = std::min(findable, pooled);
   }
 
   OutputId id;
@@ -101,6 +103,8 @@ struct Engine::Active : Job {
   std::optional<OutputText> text;
   std::optional<Constraint> constraint;  // none: there is no grammar
   RequestResult result;
+  std::vector<double> sum;  // of the first `pooled` tokens' rows, for their mean
+  int64_t pooled = 0;
   Source lookup;
   Source draft;
   BeamGroup* beams = nullptr;  // the group of this beam; null: its tokens are sampled

@@ -87,6 +87,8 @@ void check_request(const Request& request, int64_t vocab_size, bool has_tokenize
          request.sampling.min_tokens, request.max_tokens);
   }
   check_beams(request, vocab_size);
+  if (request.pooling && (request.max_tokens > 0 || request.n > 1))
+    fail(ErrorKind::usage, "a prompt's vector is wanted, so that there can be no tokens behind it");
   check_stops(request.stop, has_tokenizer);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,17 +14,24 @@
 
 namespace sluice {
 
+// One vector for a prompt, of the rows behind the model's last norm.
+enum class Pooling : uint8_t {
+  last,  // that of the last token
+  mean,  // of all tokens
+};
+
 struct Request {
   std::vector<int32_t> prompt;
-  int64_t max_tokens = 0;  // 0: the prompt is computed, for its prompt_logprobs
+  int64_t max_tokens = 0;  // 0: the prompt is computed, for its prompt_logprobs or its vector
   SamplingParams sampling;
-  std::vector<std::string> stop;    // generation ends before the first of them
-  bool skip_special_tokens = true;  // in the text
-  std::vector<int32_t> eos_ids;     // empty: eos is ignored
-  int64_t n = 1;                    // continuations of the prompt, the i-th with seed + i
-  bool rank = false;                // the continuations' cumulative_logprob is wanted
-  int64_t priority = 0;             // lower goes first
-  BeamParams beams;                 // the n best continuations as a whole, instead of sampling
+  std::optional<Pooling> pooling = {};  // a vector is wanted; max_tokens is 0
+  std::vector<std::string> stop;        // generation ends before the first of them
+  bool skip_special_tokens = true;      // in the text
+  std::vector<int32_t> eos_ids;         // empty: eos is ignored
+  int64_t n = 1;                        // continuations of the prompt, the i-th with seed + i
+  bool rank = false;                    // the continuations' cumulative_logprob is wanted
+  int64_t priority = 0;                 // lower goes first
+  BeamParams beams;                     // the n best continuations as a whole, instead of sampling
   // Guess ahead and verify several tokens in one step: the same tokens, in fewer passes.
   bool lookup = false;
   DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time
@@ -50,6 +58,7 @@ struct RequestResult {
   std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
   // Logprobs of the prompt's tokens after the first, if requested; in continuation 0 only.
   std::vector<TokenLogprobs> prompt_logprobs;
+  std::vector<float> embedding;   // [hidden_size] as Request::pooling asks for it, else empty
   double cumulative_logprob = 0;  // of all ids together, if the request asked for it
   int64_t prefix_tokens = 0;      // tokens of the prompt that were found in the KV cache
   double queue_seconds = 0;       // until its prompt was begun

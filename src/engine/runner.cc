@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 
 #include "src/base/error.h"
@@ -272,6 +273,24 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
   sequence.adopt(sequence.match(known), copies);
   copy_blocks(copies, false);
   cache.save(known, sequence);
+}
+
+// Through memory that is pinned, where that of logits is; not before the model is done.
+void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
+  const std::span<std::byte> through = logits_host_.bytes();
+  const std::span<std::byte> bytes = std::as_writable_bytes(to);
+  const std::byte* from = hidden.rows_from(row, 1).data;
+  if (!device_.has_own_memory()) {
+    stream_->synchronize();
+    std::memcpy(bytes.data(), from, bytes.size());
+    return;
+  }
+  for (size_t at = 0, size = 0; at < bytes.size(); at += size) {
+    size = std::min(through.size(), bytes.size() - at);
+    stream_->copy(through.data(), from + at, size);
+    stream_->synchronize();
+    std::memcpy(bytes.data() + at, through.data(), size);
+  }
 }
 
 void Runner::compute_logits(Tensor hidden) {

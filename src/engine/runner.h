@@ -78,6 +78,9 @@ class Runner {
   // Moves a row of step's result to the place of another.
   void move_row(Tensor hidden, int64_t from, int64_t to);
 
+  // Copies a row of step's result to host memory: `to` has its columns.
+  void copy_row(Tensor hidden, int64_t row, std::span<float> to);
+
   // Computes the logits of rows of step's result, at most the plan's logits rows. They stay on the
   // device; the accessors below copy what they need to the host. Valid until the next call.
   void compute_logits(Tensor hidden);

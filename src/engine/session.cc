@@ -379,6 +379,13 @@ BlockCosts Session::block_costs() const {
 void Session::release() {
   loaded_->release();
   device_reserved_ = false;
+  malloc_trim(0);
+}
+
+void Session::reload(LoadProgress& progress, const std::stop_token& stop) {
+  ledger_.begin_phase("load");
+  reserve_device();
+  fill(progress, stop);
 }
 
 }  // namespace sluice

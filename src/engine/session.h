@@ -159,6 +159,9 @@ class Session {
   // shrink() where the cgroup's limit has been lowered since the last call.
   void follow_cgroup();
   void release();  // the weights and the runner's memory
+  // Loads again, as placed, what release() has given up.
+  void reload(LoadProgress& progress, const std::stop_token& stop);
+  bool has_weights() const { return loaded_->filled(); }
 
  private:
   Session(SessionOptions options, Session* host);

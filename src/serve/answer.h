@@ -39,6 +39,7 @@ class Answer {
   virtual void fail(const Refusal& why, std::string& out) const;
 
   const std::vector<std::vector<RequestResult>>& results() const { return results_; }
+  Usage usage() const;  // of what has ended; before finish()
 
  protected:
   // The number of a choice in all of the answer, as its prompt and index have it.
@@ -53,7 +54,6 @@ class Answer {
   size_t choices() const { return asked_.prompts.size() * static_cast<size_t>(asked_.request.n); }
   // Appends the events of a part.
   virtual void stream(Choice choice, const StreamPart& part, std::string& out) = 0;
-  Usage usage() const;
 
   Completion asked_;
   CompletionHead head_;

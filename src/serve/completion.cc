@@ -16,31 +16,35 @@ namespace {
 
 constexpr size_t kMostPrompts = 2048;  // of one request
 
-// A text, a list of token ids, or a list of texts and of such lists.
-std::vector<std::vector<int32_t>> prompts(const JsonFields& body, const Session& session) {
+}  // namespace
+
+std::vector<std::vector<int32_t>> read_prompts(const JsonFields& body, const char* key,
+                                               const Session& session) {
   bool special = body.boolean_or("add_special_tokens", true);
   auto ids = [&](const Json& prompt) {
     if (prompt.is_string())
       return session.need_tokenizer().encode(prompt.get_ref<const std::string&>(), special);
     std::optional<std::vector<int32_t>> list = ids_of(prompt);
     if (!list) {
-      fail(ErrorKind::refused, "{}: prompt must be a text, a list of token ids, or a list of these",
-           body.where());
+      fail(ErrorKind::refused, "{}: {} must be a text, a list of token ids, or a list of these",
+           body.where(), key);
     }
     return *std::move(list);
   };
-  if (!body.has("prompt")) fail(ErrorKind::refused, "{}: prompt is missing", body.where());
-  const Json& given = body.raw("prompt");
+  if (!body.has(key)) fail(ErrorKind::refused, "{}: {} is missing", body.where(), key);
+  const Json& given = body.raw(key);
   bool several = given.is_array() && !given.empty() && !given.front().is_number();
   if (!several) return {ids(given)};
   if (given.size() > kMostPrompts) {
-    fail(ErrorKind::refused, "{}: prompt has {} prompts, but {} is the most of one request",
-         body.where(), given.size(), kMostPrompts);
+    fail(ErrorKind::refused, "{}: {} has {} prompts, but {} is the most of one request",
+         body.where(), key, given.size(), kMostPrompts);
   }
   std::vector<std::vector<int32_t>> all;
   for (const Json& prompt : given) all.push_back(ids(prompt));
   return all;
 }
+
+namespace {
 
 // Of its lists: a node of the tree for each bias, and the texts and ids.
 uint64_t lists_bytes(const Request& r) {
@@ -66,7 +70,7 @@ Completion parse_completion(const Json& json, const std::string& where,
   if (completion.echo && sampling.logprobs) sampling.prompt_logprobs = sampling.logprobs;
   if (completion.stream && sampling.prompt_logprobs)
     fail(ErrorKind::usage, "{}: the prompt's logprobs cannot be streamed", where);
-  completion.prompts = prompts(body, context.session);
+  completion.prompts = read_prompts(body, "prompt", context.session);
   check_prompts(completion, where, context);
   return completion;
 }

@@ -36,6 +36,7 @@ struct RequestContext {
   int64_t max_model_len = 0;  // tokens of a sequence
   Api api = Api::batch;
   bool lookup = false;                        // tokens may be guessed ahead
+  Pooling pooling = Pooling::last;            // of embeddings
   SamplingParams defaults{.temperature = 1};  // what holds where a request says nothing
 };
 
@@ -43,6 +44,11 @@ struct RequestContext {
 // parameters that are not known here, Error(usage) for values that cannot be.
 Completion parse_completion(const Json& body, const std::string& where,
                             const RequestContext& context);
+
+// A text, a list of token ids, or a list of texts and of such lists. Error(refused) that names
+// `key`.
+std::vector<std::vector<int32_t>> read_prompts(const JsonFields& body, const char* key,
+                                               const Session& session);
 
 // The most bytes that a completion takes from admission to response: the request, once here and
 // once in the engine, its sequences, and their results with `tokens` tokens each. `longest_token`:

@@ -44,4 +44,10 @@ std::string path_of(std::string_view target) {
   return path;
 }
 
+std::string query_of(std::string_view target) {
+  target = target.substr(0, target.find('#'));
+  const size_t mark = target.find('?');
+  return mark == std::string_view::npos ? std::string() : std::string(target.substr(mark + 1));
+}
+
 }  // namespace sluice

@@ -11,6 +11,7 @@
 #include "src/plan/units_json.h"
 #include "src/serve/batch_file.h"
 #include "src/serve/chat_completion.h"
+#include "src/serve/embeddings.h"
 #include "src/serve/messages_request.h"
 #include "src/serve/ordered_json.h"
 #include "src/serve/page/page.h"
@@ -27,18 +28,26 @@ constexpr std::string_view kModelPath = "/v1/models/";
 constexpr Route kRoutes[] = {
     {"/v1/completions", "POST", Endpoint::completions},
     {"/v1/chat/completions", "POST", Endpoint::chat_completions},
-    {"/v1/messages", "POST", Endpoint::messages, true, true, Dialect::anthropic},
-    {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens, true, true, Dialect::anthropic},
+    {"/v1/messages", "POST", Endpoint::messages, Needs::weights, true, Dialect::anthropic},
+    {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens, Needs::model, true,
+     Dialect::anthropic},
     {"/v1/responses", "POST", Endpoint::responses},
-    {"/v1/models", "GET", Endpoint::models, true, false},
-    {"/v1/memory", "GET", Endpoint::memory},
-    {"/tokenize", "POST", Endpoint::tokenize},
-    {"/detokenize", "POST", Endpoint::detokenize},
-    {"/health", "GET", Endpoint::health, false, false},
-    {"/metrics", "GET", Endpoint::metrics, false},
+    {"/v1/embeddings", "POST", Endpoint::embeddings},
+    {"/v1/models", "GET", Endpoint::models, Needs::nothing},
+    {"/v1/memory", "GET", Endpoint::memory, Needs::model},
+    {"/tokenize", "POST", Endpoint::tokenize, Needs::model},
+    {"/detokenize", "POST", Endpoint::detokenize, Needs::model},
+    {"/tokenizer_info", "GET", Endpoint::tokenizer_info, Needs::model},
+    {"/health", "GET", Endpoint::health, Needs::nothing, false},
+    {"/metrics", "GET", Endpoint::metrics, Needs::model, false},
+    // vLLM's names, and SGLang's of the last one.
+    {"/sleep", "POST", Endpoint::sleep, Needs::admin},
+    {"/wake_up", "POST", Endpoint::wake_up, Needs::admin},
+    {"/is_sleeping", "GET", Endpoint::is_sleeping, Needs::admin},
+    {"/update_weights_from_disk", "POST", Endpoint::update_weights, Needs::admin},
 };
 
-constexpr Route kPage{"/", "GET", Endpoint::page, false, false};
+constexpr Route kPage{"/", "GET", Endpoint::page, Needs::nothing, false};
 
 Reply page(std::string_view path) {
   const PageFile file = find_page_file(path);
@@ -93,26 +102,34 @@ struct Service::Body {
   RequestRoom room;
 };
 
-Service::Service(std::vector<std::string> names, RequestMemory& memory)
+Service::Service(std::vector<std::string> names, RequestMemory& memory, bool admin)
     : names_(std::move(names)),
       memory_(memory),
+      admin_(admin),
       created_(static_cast<int64_t>(std::time(nullptr))),
       random_(std::random_device{}()) {}
 
 void Service::set_ready(ServedModel model) {
   longest_token_ = longest_token(model.session.tokenizer());
   model_.emplace(std::move(model));
-  phase_ = Phase::ready;
+  change_phase(Phase::loading, Phase::ready);
 }
 
 void Service::check_phase(const Route& route) const {
   constexpr int kSoon = 5;
-  if (!route.needs_model) return;
+  if (route.needs == Needs::nothing) return;
   const Phase phase = phase_;
+  if (route.needs == Needs::admin && !admin_)
+    throw Refusal(404, fmt::format("{} is not answered here without --admin-api", route.path));
   if (phase == Phase::loading)
     throw Refusal(503, "the model is still being loaded; /health tells how far", {}, kSoon);
   if (phase == Phase::draining && route.method == "POST")
     throw Refusal(503, "the server is about to end", {}, kSoon);
+  if (route.needs != Needs::weights) return;
+  if (phase == Phase::sleeping)
+    throw Refusal(503, "the model sleeps; /wake_up wakes it", {}, kSoon);
+  if (phase == Phase::exchanging)
+    throw Refusal(503, "the model's weights are being exchanged", {}, kSoon);
 }
 
 Reply Service::look(const Route& route, std::string_view path, int64_t connections) {
@@ -123,6 +140,10 @@ Reply Service::look(const Route& route, std::string_view path, int64_t connectio
       return memory();
     case Endpoint::page:
       return page(path);
+    case Endpoint::tokenizer_info:
+      return tokenizer_info();
+    case Endpoint::is_sleeping:
+      return json_reply({{"is_sleeping", phase_ == Phase::sleeping}});
     case Endpoint::metrics: {
       const Ledger& ledger = model_->session.ledger();
       return {.body = metrics_.text(names_.front(), model_->loop.status(),
@@ -141,6 +162,10 @@ Reply Service::health() const {
   switch (phase_.load()) {
     case Phase::ready:
       return json_reply({{"status", "ready"}});
+    case Phase::sleeping:
+      return json_reply({{"status", "sleeping"}});
+    case Phase::exchanging:
+      return json_reply({{"status", "exchanging"}});
     case Phase::draining: {
       Reply reply = json_reply({{"status", "draining"}});
       reply.status = 503;
@@ -227,6 +252,7 @@ RequestContext Service::context(Api api) {
                          .max_model_len = model_->max_model_len,
                          .api = api,
                          .lookup = model_->lookup,
+                         .pooling = model_->pooling,
                          .defaults = model_->defaults};
   context.defaults.seed = random_();
   return context;
@@ -237,8 +263,10 @@ ChatTemplate& Service::chat_template() const {
   return *model_->chat_template;
 }
 
-std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route, std::string text,
+std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
+                                                           std::string_view query, std::string text,
                                                            RequestMemory::Share& share) {
+  if (route.needs == Needs::admin) return change_model(route, query, text);
   const uint64_t parsing = parse_bytes(text);
   uint64_t most = 0;
   auto room = [&, before = share.bytes() + parsing](uint64_t bytes) {
@@ -259,7 +287,9 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route, s
   if (route.endpoint == Endpoint::detokenize) return detokenize(body);
   if (route.endpoint == Endpoint::count_tokens) return count_tokens(body);
   std::unique_ptr<Answer> answer = open_answer(route, body, std::move(model));
-  const uint64_t held = held_bytes(answer->asked(), longest_token_, 0);
+  const Completion& asked = answer->asked();
+  const uint64_t held = held_bytes(asked, longest_token_, 0) +
+                        vectors_bytes(asked, model_->session.spec().hidden_size);
   room(held);
   share.resize(held);
   return answer;
@@ -271,6 +301,10 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
   if (route.endpoint == Endpoint::completions) {
     return completion_answer(parse_completion(body.json, kWhere, context(Api::completions)),
                              head("cmpl-", std::move(model)), tokenizer);
+  }
+  if (route.endpoint == Endpoint::embeddings) {
+    return embeddings_answer(parse_embeddings(body.json, kWhere, context(Api::completions)),
+                             head("embd-", std::move(model)));
   }
   Chat chat =
       parse_chat(body.json, body.text, kWhere, context(Api::chat), chat_template(), body.room);
@@ -313,6 +347,20 @@ Reply Service::tokenize(const Body& body) {
     for (int32_t id : ids) json["token_strs"].push_back(tokenizer.token(id));
   }
   return json_reply(json);
+}
+
+// As vLLM's, by which lm-evaluation-harness encodes its texts.
+Reply Service::tokenizer_info() const {
+  const Tokenizer& tokenizer = model_->session.need_tokenizer();
+  auto token = [&](std::optional<int32_t> id) {
+    return id ? Json(std::string(tokenizer.token(*id))) : Json();
+  };
+  Json info{{"bos_token", token(tokenizer.bos_id())},
+            {"eos_token", token(tokenizer.eos_id())},
+            {"chat_template", nullptr},
+            {"model_max_length", model_->max_model_len}};
+  if (model_->chat_template != nullptr) info["chat_template"] = model_->chat_template->text(false);
+  return json_reply(info);
 }
 
 Reply Service::detokenize(const Body& body) const {

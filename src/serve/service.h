@@ -27,8 +27,14 @@ enum class Endpoint : uint8_t {
   messages,
   count_tokens,
   responses,
+  embeddings,
+  sleep,
+  wake_up,
+  is_sleeping,
+  update_weights,
   tokenize,
   detokenize,
+  tokenizer_info,
   models,
   health,
   metrics,
@@ -36,12 +42,20 @@ enum class Endpoint : uint8_t {
   page,
 };
 
+// What there has to be, for a route to be answered.
+enum class Needs : uint8_t {
+  nothing,
+  model,    // it has been loaded once, and the server does not end
+  weights,  // and it does not sleep
+  admin,    // the model, and the permission to change it
+};
+
 struct Route {
   std::string_view path;
   std::string_view method;
   Endpoint endpoint = Endpoint::health;
-  bool needs_key = true;    // where there is one
-  bool needs_model = true;  // is refused while the model is loaded, and when the server ends
+  Needs needs = Needs::weights;
+  bool needs_key = true;  // where there is one
   Dialect dialect = Dialect::openai;
 };
 // Of a path without its query. Null: there is nothing there.
@@ -67,14 +81,22 @@ struct ServedModel {
   SamplingParams defaults;                // where a request says nothing
   int64_t max_model_len = 0;              // tokens of a sequence
   bool lookup = false;                    // tokens are guessed ahead
+  Pooling pooling = Pooling::last;        // of embeddings
 };
 
-enum class Phase : uint8_t { loading, ready, draining };
+enum class Phase : uint8_t {
+  loading,
+  ready,
+  sleeping,    // the model's memory has been given back, or is about to be
+  exchanging,  // its weights
+  draining,
+};
 
 class Service {
  public:
-  // `names`: what requests may call the model; answers use the first. `memory` outlives this.
-  Service(std::vector<std::string> names, RequestMemory& memory);
+  // `names`: what requests may call the model; answers use the first. `memory` outlives this. With
+  // `admin` requests may let the model sleep, and exchange its weights.
+  Service(std::vector<std::string> names, RequestMemory& memory, bool admin = false);
 
   // From one thread, in this order. `progress` outlives the phase.
   void set_loading(const LoadProgress& progress) { progress_ = &progress; }
@@ -82,7 +104,8 @@ class Service {
   void set_draining() { phase_ = Phase::draining; }
   Phase phase() const { return phase_; }
 
-  // Refusal(503) where the phase has no answer for the route.
+  // Refusal(503) where the phase has no answer for the route; Refusal(404) for what is not
+  // permitted.
   void check_phase(const Route& route) const;
 
   // On the network's thread: what is known at once. `path` may name a model.
@@ -91,9 +114,9 @@ class Service {
 
   // On another thread, always the same one, as it may take long. What reading it takes is taken
   // from `share`, which has the body already; at the end it is what the request holds until its
-  // tokens come. Throws Refusal or Error.
-  std::variant<Reply, std::unique_ptr<Answer>> open(const Route& route, std::string body,
-                                                    RequestMemory::Share& share);
+  // tokens come. `query` is what its URL has behind "?". Throws Refusal or Error.
+  std::variant<Reply, std::unique_ptr<Answer>> open(const Route& route, std::string_view query,
+                                                    std::string body, RequestMemory::Share& share);
 
   EngineLoop& loop() { return model_->loop; }
 
@@ -101,6 +124,9 @@ class Service {
   struct Body;
 
   Reply health() const;
+  bool change_phase(Phase from, Phase to);
+  Reply change_model(const Route& route, std::string_view query, const std::string& body);
+  void perform(ModelTask task, Phase meanwhile);
   Reply models(std::string_view path) const;
   Reply memory();
   Json model_json() const;
@@ -112,9 +138,11 @@ class Service {
   Reply tokenize(const Body& body);
   Reply count_tokens(const Body& body);
   Reply detokenize(const Body& body) const;
+  Reply tokenizer_info() const;
 
   std::vector<std::string> names_;
   RequestMemory& memory_;
+  bool admin_;
   int64_t created_;
   std::atomic<Phase> phase_{Phase::loading};
   std::atomic<const LoadProgress*> progress_{nullptr};

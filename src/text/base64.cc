@@ -32,4 +32,18 @@ std::optional<std::string> decode_base64(std::string_view text) {
   return bytes;
 }
 
+std::string encode_base64(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    uint32_t bits = 0;
+    for (size_t i = at; i < at + 3; ++i)
+      bits = bits << 8 | (i < bytes.size() ? static_cast<uint8_t>(bytes[i]) : 0U);
+    for (size_t i = 0; i < 4; ++i)
+      text += at + i > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * i) & 63];
+  }
+  return text;
+}
+
 }  // namespace sluice

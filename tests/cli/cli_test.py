@@ -26,8 +26,10 @@ from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
+from serve_clients_test import ServeClientsTest
 from serve_hostile_test import ServeHostileTest
 from serve_test import ServeLimitsTest, ServeOptionsTest, ServeTest
+from serve_tools_test import ServeAdminTest, ServeToolsTest
 from system_test import HelpTest, LimitsTest, MessagesTest, SchedulerTest, SignalTest
 from vocabulary_test import VocabularyTest
 

@@ -1,5 +1,6 @@
 """Calls the sluice binary, for the tests around it."""
 
+import importlib
 import json
 import os
 import pathlib
@@ -14,8 +15,22 @@ SLUICE = os.environ["SLUICE"]
 DEMO = SOURCE / "tools/demo-model"
 ORACLE = pathlib.Path(os.environ.get("SLUICE_ORACLE", SOURCE.parent / "shared/oracle/fixtures"))
 SANITIZED = bool(os.environ.get("SLUICE_SANITIZE"))
+# What `tools/setup --dev` has installed for tests alone.
+CLIENTS = (pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "sluice/clients" /
+           f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
 CACHE = tempfile.TemporaryDirectory(prefix="sluice-test-cache-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # measured rates, spilled weights
+
+
+def client(name):
+    """A package that others have written for a server; None, and a line that says so, where it is not installed."""
+    if str(CLIENTS) not in sys.path:
+        sys.path.append(str(CLIENTS))
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        print(f"skipped: {name} is not installed; tools/setup --dev installs it", flush=True)
+        return None
 
 
 def sluice(*args, limit_memory=False, **options):

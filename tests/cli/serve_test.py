@@ -180,25 +180,6 @@ class ServeTest(ServedCase):
         status, headers, _ = self.server.request("OPTIONS", "/v1/completions", None, {"Origin": "https://example.org"})
         self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (204, "https://example.org"))
 
-    def test_openai_client(self):
-        try:
-            import openai
-        except ImportError:
-            print("skipped: the openai client is not installed", flush=True)
-            return
-        client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none")
-        messages = [{"role": "user", "content": "Anne"}]
-        whole = client.chat.completions.create(model="demo", messages=messages, max_tokens=8, temperature=0)
-        stream = client.chat.completions.create(model="demo", messages=messages, max_tokens=8, temperature=0, stream=True)
-        self.assertEqual("".join(c.choices[0].delta.content or "" for c in stream), whole.choices[0].message.content)
-        text = client.completions.create(model="demo", prompt="Anne had", max_tokens=4, temperature=0).choices[0].text
-        self.assertTrue(text)
-        self.assertEqual([m.id for m in client.models.list()][0], "demo")
-        with self.assertRaises(openai.NotFoundError):
-            client.completions.create(model="other", prompt="x")
-        with self.assertRaises(openai.BadRequestError):
-            client.completions.create(model="demo", prompt="x", temperature=-1)
-
 
 class ServeLimitsTest(Case):
     def serve(self, *options, model=DEMO, **how):

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -175,6 +176,102 @@ TEST_F(EngineLoopTest, CancelFreesTheBlocks) {
   loop.stop();
   EXPECT_TRUE(session_->runner().blocks().idle());
   EXPECT_EQ(asked.at(other).got[0].result->ids, alone(r)[0].ids);
+}
+
+// The result of a request that runs now.
+RequestResult run_one(EngineLoop& loop, const Request& request) {
+  std::map<int64_t, Asked> asked;
+  const int64_t id = loop.add(request);
+  asked.emplace(id, Asked{.request = request, .got = {{}}});
+  while (!asked.at(id).done()) {
+    wait_for_more(loop);
+    take_all(loop, asked);
+  }
+  return *asked.at(id).got[0].result;
+}
+
+TEST_F(EngineLoopTest, AModelThatSleepsHoldsNothingAndWakesAsItWas) {
+  load(2);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = 20;
+  EngineLoop loop(*session_, 2, shrink_);
+  const RequestResult want = run_one(loop, r);
+  const uint64_t awake = session_->ledger().used(Place::host);
+  const ModelTask sleep{.kind = ModelTask::Kind::sleep}, wake{.kind = ModelTask::Kind::wake};
+  for (int i = 0; i < 2; ++i) {
+    loop.perform(sleep);
+    loop.perform(sleep);
+    EXPECT_TRUE(loop.asleep());
+    EXPECT_EQ(loop.status().blocks, 0);
+    const MemoryPlan& plan = session_->memory_plan();
+    EXPECT_LE(session_->ledger().used(Place::host), awake - plan.weights - plan.kv_cache);
+    EXPECT_THROW(loop.add(r), Error);
+    EXPECT_THROW(loop.perform({.kind = ModelTask::Kind::exchange, .model = model_.path()}), Error);
+    loop.perform(wake);
+    loop.perform(wake);
+    EXPECT_FALSE(loop.asleep());
+    EXPECT_EQ(session_->ledger().used(Place::host), awake);
+    const RequestResult again = run_one(loop, r);
+    EXPECT_EQ(again.ids, want.ids);
+    EXPECT_EQ(again.logits_hash, want.logits_hash);
+  }
+  EXPECT_EQ(loop.status().stats.prompt_tokens, 9);
+  EXPECT_EQ(loop.failure(), "");
+}
+
+TEST_F(EngineLoopTest, WhatRunsEndsBeforeTheModelSleeps) {
+  load(4);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = kLongest - 3;
+  for (bool abort : {false, true}) {
+    EngineLoop loop(*session_, 4, shrink_);
+    std::map<int64_t, Asked> asked;
+    for (int i = 0; i < (abort ? 200 : 8); ++i)
+      asked.emplace(loop.add(r), Asked{.request = r, .got = {{}}});
+    wait_for_more(loop);
+    loop.perform({.kind = ModelTask::Kind::sleep, .abort = abort});
+    take_all(loop, asked);
+    for (const auto& [id, one] : asked) {
+      ASSERT_TRUE(one.done());
+      const RequestResult& result = *one.got[0].result;
+      EXPECT_TRUE(abort || std::ssize(result.ids) == r.max_tokens);
+    }
+    EXPECT_EQ(asked.rbegin()->second.got[0].result->finish_reason, abort ? "error" : "length");
+    loop.perform({.kind = ModelTask::Kind::wake});
+  }
+}
+
+TEST_F(EngineLoopTest, WeightsAreExchangedOrStay) {
+  load(2);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = 20;
+  EngineLoop loop(*session_, 2, shrink_);
+  const RequestResult want = run_one(loop, r);
+  EXPECT_THROW(loop.perform({.kind = ModelTask::Kind::exchange, .model = model_.path() / "none"}),
+               Error);
+  EXPECT_FALSE(loop.asleep());
+  EXPECT_EQ(run_one(loop, r).logits_hash, want.logits_hash);
+  loop.perform({.kind = ModelTask::Kind::exchange, .model = model_.path()});
+  EXPECT_EQ(run_one(loop, r).logits_hash, want.logits_hash);
+}
+
+TEST_F(EngineLoopTest, AStopEndsATaskThatWaits) {
+  load(2);
+  EngineLoop loop(*session_, 2, shrink_);
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = kLongest - 3;
+  for (int i = 0; i < 100; ++i) loop.add(r);
+  std::thread stops([&] { loop.stop(); });
+  try {
+    loop.perform({.kind = ModelTask::Kind::sleep});
+  } catch (const Error&) {  // the stop was first
+  }
+  stops.join();
+  EXPECT_THROW(loop.perform({.kind = ModelTask::Kind::wake}), Error);
 }
 
 TEST_F(EngineLoopTest, AStopEndsWhatHasNotEndedWithAnError) {

@@ -72,6 +72,11 @@ Request random_request(test::Random& random, int64_t vocab) {
   r.n = random.uniform() < 0.2 ? 3 : 1;
   r.priority = random.between(-1, 1);
   if (random.uniform() < 0.3) r.sampling.stop_token_ids = {1};
+  if (random.uniform() < 0.15) {
+    r.n = 1;
+    r.max_tokens = 0;
+    r.pooling = random.uniform() < 0.5 ? Pooling::mean : Pooling::last;
+  }
   return r;
 }
 
@@ -118,6 +123,7 @@ void expect_same(const Results& have, const Results& want) {
     EXPECT_EQ(other.ids, result.ids) << id.request << "." << id.index;
     EXPECT_EQ(other.logits_hash, result.logits_hash);
     EXPECT_EQ(other.finish_reason, result.finish_reason);
+    EXPECT_EQ(other.embedding, result.embedding);
     if (id.index > 0) continue;
     ASSERT_EQ(other.prompt_logprobs.size(), result.prompt_logprobs.size());
     for (size_t i = 0; i < result.prompt_logprobs.size(); ++i) {

@@ -17,6 +17,13 @@ TEST(RequestTarget, PathsAreDecoded) {
   EXPECT_EQ(path_of("*"), "*");
 }
 
+TEST(RequestTarget, QueriesStayAsTheyAre) {
+  EXPECT_EQ(query_of("/sleep?level=1&mode=a%20b#x?y"), "level=1&mode=a%20b");
+  EXPECT_EQ(query_of("/sleep"), "");
+  EXPECT_EQ(query_of("http://h?x=/y"), "x=/y");
+  EXPECT_EQ(query_of(""), "");
+}
+
 TEST(RequestTarget, WhatIsNoEscapeStaysAsItIs) {
   for (const char* odd : {"/a%", "/a%2", "/a%2x", "/a%-1", "/a%+1", "/a%zz?x"})
     EXPECT_EQ(path_of(odd), odd);

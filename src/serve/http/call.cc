@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -13,6 +15,8 @@ asio::awaitable<void> Waker::wait(std::chrono::milliseconds most) {
   co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, woken));
 }
 
+std::string Hub::new_request_id() { return fmt::format("req_{:016x}", random()); }
+
 void Hub::deliver(EngineLoop::Parts parts) {
   for (auto& [id, part] : parts) {
     auto call = calls.find(id.request);
@@ -20,8 +24,11 @@ void Hub::deliver(EngineLoop::Parts parts) {
   }
 }
 
-Call::Call(Hub& hub, Answer& answer, RequestMemory::Share share, Waker& waker)
-    : hub_(hub), answer_(answer), share_(std::move(share)), waker_(waker) {
+Call::Call(Hub& hub, Answer& answer, RequestMemory::Share share, Waker& waker, AccessEntry& entry)
+    : hub_(hub), answer_(answer), share_(std::move(share)), waker_(waker), entry_(entry) {
+  entry_.tokens.emplace();
+  for (const std::vector<int32_t>& prompt : answer.asked().prompts)
+    entry_.tokens->prompt += std::ssize(prompt);
   try {
     add_requests();
   } catch (...) {
@@ -53,6 +60,8 @@ void Call::leave() {
 void Call::deliver(OutputId id, StreamPart part) {
   constexpr uint64_t kId = 16, kText = 4;
   if (part.result) hub_.service.metrics().add_result(*part.result);
+  entry_.tokens->completion += std::ssize(part.ids);
+  if (!entry_.first_token && !part.ids.empty()) entry_.first_token = AccessEntry::Clock::now();
   const uint64_t bytes =
       part.ids.size() * kId + part.text.size() * kText +
       2 * logprob_bytes(answer_.asked().request.sampling.logprobs, part.logprobs.size());
@@ -76,7 +85,11 @@ void Call::take(std::string& out) {
     const auto prompt = std::ranges::find(numbers_, id.request) - numbers_.begin();
     answer_.take(static_cast<size_t>(prompt), id.index, std::move(part), out);
   }
-  if (!answer_.error().empty()) throw Refusal(500, answer_.error());
+  if (answer_.done()) entry_.tokens->cached = answer_.usage().cached_tokens.value_or(0);
+  if (answer_.error().empty()) return;
+  const Phase phase = hub_.service.phase();
+  const bool away = phase == Phase::sleeping || phase == Phase::exchanging;
+  throw Refusal(away ? 503 : 500, answer_.error(), {}, away ? 5 : 0);
 }
 
 }  // namespace sluice::http

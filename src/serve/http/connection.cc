@@ -21,6 +21,7 @@
 #include "src/base/log.h"
 #include "src/serve/http/hub.h"
 #include "src/serve/http/place.h"
+#include "src/serve/http/read_fault.h"
 #include "src/serve/http/response_head.h"
 #include "src/serve/request_target.h"
 
@@ -32,7 +33,6 @@ namespace protocol = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr size_t kHeadBytes = 16 * 1024;             // of a request: its line and fields
 constexpr auto kMostFields = 100;                    // of a head
 constexpr uint64_t kSlowestBody = 16;                // bytes a millisecond
 constexpr std::chrono::milliseconds kLinger{2'000};  // for what a refused client still sends
@@ -41,33 +41,17 @@ auto with(error_code& fault) { return asio::redirect_error(asio::use_awaitable, 
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
-// What to say of a fault of reading; nullopt: the client has gone, or has been given up.
-std::optional<Refusal> refusal_of_fault(const error_code& fault, const HttpOptions& options) {
-  if (fault == protocol::error::header_limit || fault == protocol::error::buffer_overflow)
-    return Refusal(431, fmt::format("the head of a request may have {} bytes", kHeadBytes));
-  if (fault == protocol::error::body_limit) {
-    return Refusal(413, fmt::format("a request may have {} bytes (--max-request-bytes)",
-                                    options.max_request_bytes));
-  }
-  const bool of_protocol =
-      fault.category() == make_error_code(protocol::error::bad_method).category();
-  if (!of_protocol || fault == protocol::error::end_of_stream ||
-      fault == protocol::error::partial_message)
-    return std::nullopt;
-  return Refusal(400, fmt::format("this is no HTTP request: {}", fault.message()));
-}
-
 struct Opened {
   std::variant<Reply, std::unique_ptr<Answer>> work;
   std::optional<Refusal> refusal;
 };
 
 // On the worker.
-asio::awaitable<Opened> open_request(Service& service, const Route& route, std::string body,
-                                     RequestMemory::Share& share) {
+asio::awaitable<Opened> open_request(Service& service, const Route& route, std::string query,
+                                     std::string body, RequestMemory::Share& share) {
   Opened opened;
   try {
-    opened.work = service.open(route, std::move(body), share);
+    opened.work = service.open(route, query, std::move(body), share);
   } catch (const Refusal& refusal) {
     opened.refusal = refusal;
   } catch (const Error& error) {
@@ -112,8 +96,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_idle() const { return idle_; }
 
  private:
+  class Logged;
   asio::awaitable<bool> read_head();
   asio::awaitable<void> refuse(Refusal why);
+  void begin_entry();
+  void end_entry();
   asio::awaitable<void> answer();
   void check_head();
   asio::awaitable<void> answer_route(const Route& route);
@@ -136,7 +123,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Waker waker_;
   std::optional<protocol::request_parser<protocol::string_body>> parser_;
   // Of the present request.
-  std::string path_;
+  AccessEntry entry_;
   std::string origin_;
   Dialect dialect_ = Dialect::openai;
   bool keep_alive_ = true;
@@ -146,6 +133,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool idle_ = true;        // no request has come
   bool watching_ = false;
   bool gone_ = false;  // the client has ended the connection
+};
+
+// One is begun, and ends whatever comes of it.
+class Connection::Logged {
+ public:
+  explicit Logged(Connection& connection) : connection_(connection) { connection_.begin_entry(); }
+  ~Logged() { connection_.end_entry(); }
+  Logged(const Logged&) = delete;
+  Logged& operator=(const Logged&) = delete;
+
+ private:
+  Connection& connection_;
 };
 
 asio::awaitable<void> Connection::run() {
@@ -171,6 +170,7 @@ asio::awaitable<bool> Connection::read_head() {
   if (!fault) co_return true;
   keep_alive_ = false;
   if (const std::optional<Refusal> why = refusal_of_fault(fault, hub_.options)) {
+    const Logged logged(*this);
     co_await refuse(*why);
   } else {
     parser_.reset();  // nobody is there to be told
@@ -185,7 +185,27 @@ asio::awaitable<void> Connection::refuse(Refusal why) {
   co_await reply(std::move(said));
 }
 
+// A client may name its request, so that it finds it in both logs.
+void Connection::begin_entry() {
+  constexpr size_t kLongest = 128;
+  constexpr int kGone = 499;  // until it has been answered
+  entry_ = {.status = kGone};
+  const auto& head = parser_->get();
+  const std::string_view target = view(head.target()), given = view(head["x-request-id"]);
+  const bool good = !given.empty() && given.size() <= kLongest &&
+                    std::ranges::all_of(given, [](char c) { return c > ' ' && c < 0x7F; });
+  entry_.request_id = good ? std::string(given) : hub_.new_request_id();
+  entry_.method = std::string(view(head.method_string()));
+  entry_.path = path_of(target);
+}
+
+void Connection::end_entry() {
+  log::debug("{} {} {} {}", entry_.method, entry_.path, entry_.status, entry_.request_id);
+  if (hub_.log) hub_.log->add(entry_);
+}
+
 asio::awaitable<void> Connection::answer() {
+  const Logged logged(*this);
   std::optional<Refusal> refused;
   const auto& head = parser_->get();
   keep_alive_ =
@@ -195,11 +215,10 @@ asio::awaitable<void> Connection::answer() {
   events_.clear();
   dialect_ = Dialect::openai;
   origin_ = std::string(view(head[protocol::field::origin]));
-  path_ = path_of(view(head.target()));
-  const Route* route = find_route(path_);
+  const Route* route = find_route(entry_.path);
   try {
     check_head();
-    if (route == nullptr) throw Refusal(404, fmt::format("there is no {:?} here", path_));
+    if (route == nullptr) throw Refusal(404, fmt::format("there is no {:?} here", entry_.path));
     dialect_ = route->dialect;
     co_await answer_route(*route);
   } catch (const Refusal& refusal) {
@@ -208,7 +227,6 @@ asio::awaitable<void> Connection::answer() {
     refused = refusal_of(error);
   }
   if (refused) co_await refuse(*refused);
-  log::debug("{} {} {}", view(head.method_string()), path_, refused ? refused->status : 200);
 }
 
 // A proxy before this server, or a page's browser, may have understood such a head in another way:
@@ -253,7 +271,7 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
     co_await answer_post(route);
     co_return;
   }
-  Reply known = hub_.service.look(route, path_, std::ssize(hub_.connections));
+  Reply known = hub_.service.look(route, entry_.path, std::ssize(hub_.connections));
   if (!known.etag.empty() && view(head[protocol::field::if_none_match]) == known.etag) {
     known.status = 304;
     known.body.clear();
@@ -270,7 +288,8 @@ asio::awaitable<void> Connection::answer_post(const Route& route) {
   co_await read_body(*share);
   place.take(1);
   std::string body = std::move(parser_->get().body());
-  asio::awaitable<Opened> opening = open_request(hub_.service, route, std::move(body), *share);
+  asio::awaitable<Opened> opening = open_request(
+      hub_.service, route, query_of(view(parser_->get().target())), std::move(body), *share);
   Opened opened = co_await asio::co_spawn(hub_.worker, std::move(opening), asio::use_awaitable);
   if (opened.refusal) throw Refusal(*opened.refusal);
   if (auto* known = std::get_if<Reply>(&opened.work)) {
@@ -302,7 +321,7 @@ asio::awaitable<void> Connection::read_body(RequestMemory::Share& share) {
 }
 
 asio::awaitable<void> Connection::generate(Answer& answer, RequestMemory::Share share) {
-  Call call(hub_, answer, std::move(share), waker_);
+  Call call(hub_, answer, std::move(share), waker_, entry_);
   watching_ = true;
   asio::co_spawn(hub_.io, watch(), asio::detached);
   std::optional<Refusal> failed;
@@ -314,6 +333,7 @@ asio::awaitable<void> Connection::generate(Answer& answer, RequestMemory::Share 
   co_await stop_watching();
   if (!failed) co_return;
   if (!streaming_) throw Refusal(*failed);
+  entry_.failed = true;
   hub_.service.metrics().add_refusal(failed->status);
   answer.fail(*failed, events_);
   co_await send_events(true);
@@ -365,8 +385,10 @@ asio::awaitable<void> Connection::stop_watching() {
 }
 
 std::string Connection::head_lines() const {
-  std::string lines = hub_.access.cors_lines(origin_);
-  if (!lines.empty() && parser_->get().method() == protocol::verb::options) {
+  std::string lines = fmt::format("X-Request-Id: {}\r\n", entry_.request_id);
+  const std::string cors = hub_.access.cors_lines(origin_);
+  lines += cors;
+  if (!cors.empty() && parser_->get().method() == protocol::verb::options) {
     lines +=
         "Access-Control-Allow-Methods: GET, POST\r\n"
         "Access-Control-Allow-Headers: *, Authorization\r\n"
@@ -392,6 +414,7 @@ asio::awaitable<void> Connection::reply(Reply said) {
   if (together) text += said.body;
   co_await write(text);
   if (!together) co_await write(said.body);
+  entry_.status = said.status;
 }
 
 asio::awaitable<void> Connection::send_events(bool last) {
@@ -412,6 +435,7 @@ asio::awaitable<void> Connection::send_events(bool last) {
   if (chunked_ && last) text += "0\r\n\r\n";
   events_.clear();
   co_await write(text);
+  if (last) entry_.status = 200;
 }
 
 // The time-out begins anew whenever the client has taken something.
@@ -422,6 +446,7 @@ asio::awaitable<void> Connection::write(std::string_view text) {
     const size_t size = co_await stream_.async_write_some(
         asio::buffer(text.data(), std::min(text.size(), kPiece)), asio::use_awaitable);
     text.remove_prefix(size);
+    entry_.bytes += size;
   }
 }
 
@@ -449,6 +474,7 @@ asio::awaitable<void> refuse_connection(Hub& hub, tcp::socket socket) {
   if (hub.refused >= kMost) co_return;
   ++hub.refused;
   hub.service.metrics().add_refusal(503);
+  if (hub.log) hub.log->add({.request_id = hub.new_request_id(), .status = 503});
   Reply said = reply_of(Refusal(503, "there is no room for a further connection now", {}, 1),
                         Dialect::openai);
   ResponseHead head;

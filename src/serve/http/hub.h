@@ -8,6 +8,8 @@
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "src/serve/access.h"
+#include "src/serve/access_log.h"
 #include "src/serve/http/server.h"
 
 namespace sluice::http {
@@ -37,7 +40,12 @@ class Call;
 
 struct Hub {
   Hub(HttpOptions o, Service& s, RequestMemory& m)
-      : options(std::move(o)), service(s), memory(m), access(options.api_key, options.origins) {}
+      : options(std::move(o)), service(s), memory(m), access(options.api_key, options.origins) {
+    if (!options.access_log.empty()) log.emplace(options.access_log);
+  }
+
+  // Of a request; no other's.
+  std::string new_request_id();
 
   // What has come of requests, to the calls that wait for it.
   void deliver(EngineLoop::Parts parts);
@@ -46,6 +54,8 @@ struct Hub {
   Service& service;
   RequestMemory& memory;
   Access access;
+  std::optional<AccessLog> log;
+  std::mt19937_64 random{std::random_device{}()};  // of ids
   std::set<Connection*> connections;
   std::unordered_map<int64_t, Call*> calls;  // by the engine's number
   int64_t sequences = 0;                     // that are asked for
@@ -58,8 +68,9 @@ struct Hub {
 // A request that generates, in the engine. Its end cancels what has not ended.
 class Call {
  public:
-  // Throws Error where the engine refuses it. `share`: what it holds.
-  Call(Hub& hub, Answer& answer, RequestMemory::Share share, Waker& waker);
+  // Throws Error where the engine refuses it. `share`: what it holds. `entry` gets what comes of
+  // it.
+  Call(Hub& hub, Answer& answer, RequestMemory::Share share, Waker& waker, AccessEntry& entry);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -78,6 +89,7 @@ class Call {
   Answer& answer_;
   RequestMemory::Share share_;
   Waker& waker_;
+  AccessEntry& entry_;
   std::vector<int64_t> numbers_;  // of each prompt
   EngineLoop::Parts parts_;
   bool out_of_memory_ = false;

@@ -10,6 +10,7 @@ constexpr std::pair<std::string_view, std::string_view> kContentTypes[] = {
     {".css", "text/css; charset=utf-8"},
     {".html", "text/html; charset=utf-8"},
     {".js", "text/javascript; charset=utf-8"},
+    {".json", "application/json"},
     {".svg", "image/svg+xml"},
 };
 
@@ -23,7 +24,7 @@ std::string_view content_type(std::string_view name) {
 
 PageFile find_page_file(std::string_view path) {
   constexpr std::string_view kFolder = "/page/";
-  std::string_view name = path == "/" ? "page.html" : "";
+  std::string_view name = path == "/" ? "page.html" : path == kApiPath ? kApiPath.substr(1) : "";
   if (path.starts_with(kFolder)) name = path.substr(kFolder.size());
   const std::span<const EmbeddedFile> files = embedded_page();
   const auto found = std::ranges::find(files, name, &EmbeddedFile::name);

@@ -21,7 +21,11 @@ struct PageFile {
   std::string_view bytes;
 };
 
-// The file at a path of the server: "/", or "/page/NAME". Without a content type there is none.
+// What the server's APIs are (OpenAPI 3.1).
+inline constexpr std::string_view kApiPath = "/openapi.json";
+
+// The file at a path of the server: "/", kApiPath, or "/page/NAME". Without a content type there is
+// none.
 PageFile find_page_file(std::string_view path);
 
 // Lines of the head of every response with a file of the page. The page loads only its own files,

@@ -37,7 +37,10 @@ TEST(Page, FilesAreThoseOfTheSource) {
     ASSERT_FALSE(file.content_type.empty()) << name;
     EXPECT_TRUE(file.bytes == test::read_file(entry.path())) << name << " differs";
   }
-  EXPECT_EQ(names.size(), embedded_page().size());
+  EXPECT_EQ(names.size() + 1, embedded_page().size());
+  const PageFile api = find_page_file("/openapi.json");
+  EXPECT_EQ(api.content_type, "application/json");
+  EXPECT_TRUE(api.bytes == test::read_file(fs::path(SLUICE_SOURCE_DIR) / "src/serve/openapi.json"));
 }
 
 TEST(Page, PathsThatAreNoFiles) {

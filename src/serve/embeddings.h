@@ -1,0 +1,27 @@
+// The embeddings API of OpenAI: texts to vectors, as vLLM makes them of decoder models.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "src/serve/answer.h"
+#include "src/serve/completion.h"
+
+namespace sluice {
+
+// Each input is a prompt without a continuation, whose vector the engine makes. Throws as
+// parse_completion().
+struct EmbeddingsRequest {
+  Completion asked;
+  bool base64 = false;  // float32, little endian; else lists of numbers
+};
+EmbeddingsRequest parse_embeddings(const Json& body, const std::string& where,
+                                   const RequestContext& context);
+
+// Bytes that the vectors take until the answer has been sent.
+uint64_t vectors_bytes(const Completion& asked, int64_t hidden_size);
+
+// The answer has vectors of length 1.
+std::unique_ptr<Answer> embeddings_answer(EmbeddingsRequest asked, CompletionHead head);
+
+}  // namespace sluice

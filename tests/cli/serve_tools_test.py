@@ -1,0 +1,240 @@
+"""What operators and agents ask of a server beside its answers: forced calls, vectors, sleep, weights, a log."""
+
+import base64
+import json
+import math
+import pathlib
+import shutil
+import signal
+import struct
+import tempfile
+
+from program import DEMO, Case, run_json
+from server import TEMPLATE, Server
+
+# A model of this template calls tools as Hermes does, and thinks where it is told to.
+CALLS = "{# <tool_call> #}" + TEMPLATE + "{% if think %}<think>\n{% endif %}"
+WEATHER = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+           "required": ["city", "days"], "additionalProperties": False}
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}},
+         {"type": "function", "function": {"name": "now"}}]
+ASK = {"messages": [{"role": "user", "content": "Anne"}], "max_tokens": 150, "temperature": 0}
+
+
+class ServeToolsTest(Case):
+    """One server for all tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(prefix="sluice-test-")
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.folder_of_all = pathlib.Path(cls.directory.name)
+        cls.model = cls.folder_of_all / "demo"
+        shutil.copytree(DEMO, cls.model)
+        (cls.model / "chat_template.jinja").write_text(CALLS)
+        cls.log = cls.folder_of_all / "access.log"
+        cls.server = Server(cls.model, "--max-num-seqs", "8", "--admin-api", "--access-log", cls.log, "--pooling", "mean")
+        cls.addClassCleanup(cls.server.end, signal.SIGKILL)
+
+    def chat(self, **more):
+        status, answer = self.server.post("/v1/chat/completions", {**ASK, "tools": TOOLS, **more})
+        self.assertEqual(status, 200, answer)
+        return answer["choices"][0]
+
+    def check_call(self, name, arguments):
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        if name == "now":
+            return self.assertEqual(arguments, {})
+        self.assertEqual(name, "weather")
+        self.assertEqual(set(arguments), {"city", "days"})
+        self.assertIn(arguments["city"], ("Rome", "Oslo"))
+        self.assertIn(arguments["days"], range(1, 10))
+
+    def test_calls_are_forced(self):
+        choice = self.chat(tool_choice="required", parallel_tool_calls=False)
+        self.assertEqual((choice["finish_reason"], choice["message"]["content"]), ("tool_calls", None))
+        call, = choice["message"]["tool_calls"]
+        self.check_call(call["function"]["name"], call["function"]["arguments"])
+        for name in ("weather", "now"):
+            named = {"type": "function", "function": {"name": name}}
+            call, = self.chat(tool_choice=named)["message"]["tool_calls"]
+            self.assertEqual(call["function"]["name"], name)
+            self.check_call(name, call["function"]["arguments"])
+            events = self.server.events("/v1/chat/completions", {**ASK, "tools": TOOLS, "tool_choice": named, "stream": True})
+            calls = [c for e in events for c in e["choices"][0]["delta"].get("tool_calls", [])]
+            self.assertEqual([c["function"]["name"] for c in calls if "name" in c["function"]], [name])
+            self.assertEqual("".join(c["function"]["arguments"] for c in calls), call["function"]["arguments"])
+
+    def test_calls_are_forced_in_the_other_apis(self):
+        tools = [{"name": t["function"]["name"], "input_schema": t["function"].get("parameters", {})} for t in TOOLS]
+        for choice in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "weather"}):
+            answer = self.server.post("/v1/messages", {**ASK, "tools": tools, "tool_choice": choice})[1]
+            self.assertEqual(answer["stop_reason"], "tool_use", answer)
+            call, = answer["content"]
+            self.check_call(call["name"], call["input"])
+        tools = [{"type": "function", **t["function"]} for t in TOOLS]
+        body = {"input": "Anne", "max_output_tokens": 150, "temperature": 0, "tools": tools,
+                "tool_choice": {"type": "function", "name": "weather"}}
+        call, = self.server.post("/v1/responses", body)[1]["output"]
+        self.assertEqual((call["type"], call["name"]), ("function_call", "weather"))
+        self.check_call(call["name"], call["arguments"])
+
+    def test_a_format_begins_behind_the_thoughts(self):
+        body = {**ASK, "max_tokens": 30, "response_format": {"type": "json_object"}}
+        message = self.server.post("/v1/chat/completions", {**body, "chat_template_kwargs": {"think": True}})[1]["choices"][0]["message"]
+        self.assertEqual(message["content"], "")
+        self.assertTrue(message["reasoning_content"])
+        message = self.server.post("/v1/chat/completions", {**ASK, "guided_regex": "ab"})[1]["choices"][0]["message"]
+        self.assertEqual(message, {"role": "assistant", "content": "ab"})
+
+    def test_what_cannot_be_held_is_refused(self):
+        for mention, more in (("there are no tools", {"tool_choice": "required"}),
+                              ("no tool \"x\"", {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}})):
+            status, answer = self.server.post("/v1/chat/completions", {**ASK, **more})
+            self.assertEqual(status, 400)
+            self.assertIn(mention, answer["error"]["message"])
+        many = {f"k{i}": 0 for i in range(5000)}  # would be looked for one after the other
+        status, answer = self.server.post("/v1/messages", {**ASK, "metadata": many})
+        self.assertEqual((status, "members" in answer["error"]["message"]), (400, True))
+
+    def test_embeddings(self):
+        texts = ["Anne had", "In the beginning", "Anne had"]
+        status, answer = self.server.post("/v1/embeddings", {"input": texts, "model": "demo"})
+        self.assertEqual(status, 200, answer)
+        vectors = [d["embedding"] for d in answer["data"]]
+        self.assertEqual([d["index"] for d in answer["data"]], [0, 1, 2])
+        self.assertEqual([len(v) for v in vectors], [256] * 3)
+        self.assertEqual(vectors[0], vectors[2])
+        for vector in vectors:
+            self.assertAlmostEqual(math.hypot(*vector), 1, places=5)
+        ids = [run_json("tokenize", DEMO, "--text", text)["ids"] for text in texts]
+        self.assertEqual(answer["usage"]["prompt_tokens"], sum(map(len, ids)))
+        for given in (ids, ids[1]):
+            data = self.server.post("/v1/embeddings", {"input": given, "encoding_format": "base64"})[1]["data"]
+            want = vectors if given is ids else vectors[1:2]
+            for one, vector in zip(data, want, strict=True):
+                floats = struct.unpack("<256f", base64.b64decode(one["embedding"]))
+                self.assertEqual([struct.unpack("<f", struct.pack("<f", x))[0] for x in vector], list(floats))
+        for mention, body in (("dimensions", {"input": "x", "dimensions": 8}), ("input is missing", {}), ("input", {"input": 5}),
+                              ("encoding_format", {"input": "x", "encoding_format": "int8"}), ("empty", {"input": [[]]}),
+                              ("may have", {"input": [3] * 5000})):
+            status, answer = self.server.post("/v1/embeddings", body)
+            self.assertEqual(status, 400)
+            self.assertIn(mention, answer["error"]["message"])
+
+    def test_requests_have_ids_and_a_line_in_the_log(self):
+        body = {"prompt": "secret words", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+        status, headers, answer = self.server.request("POST", "/v1/completions?key=hidden", json.dumps(body), {"X-Request-Id": "mine-1"})
+        self.assertEqual((status, headers["X-Request-Id"]), (200, "mine-1"))
+        status, other, _ = self.server.request("POST", "/v1/none", "{}", {"X-Request-Id": "not one\t"})
+        self.assertTrue(other["X-Request-Id"].startswith("req_"))
+        self.server.events("/v1/completions", {**body, "stream": True})
+        self.server.wait_until(lambda: self.log.read_text().count("\n") > 2)
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        mine, = [line for line in lines if line["request_id"] == "mine-1"]
+        self.assertEqual((mine["method"], mine["path"], mine["status"]), ("POST", "/v1/completions", 200))
+        self.assertEqual((mine["prompt_tokens"], mine["completion_tokens"]),
+                         (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]))
+        self.assertTrue(0 < mine["first_token_seconds"] <= mine["seconds"])
+        self.assertGreater(mine["bytes"], len(json.dumps(answer)) / 2)
+        refused, = [line for line in lines if line["request_id"] == other["X-Request-Id"]]
+        self.assertEqual((refused["status"], refused["path"]), (404, "/v1/none"))
+        self.assertNotIn("secret", self.log.read_text())
+        self.assertNotIn("hidden", self.log.read_text())
+
+
+class ServeAdminTest(Case):
+    """Another server, as its model comes and goes."""
+
+    def serve(self, *options):
+        server = Server(DEMO, "--max-num-seqs", "4", *options)
+        self.addCleanup(server.end, signal.SIGKILL)
+        return server
+
+    def test_sleep_and_wake(self):
+        server = self.serve("--admin-api", "--api-key", "k")
+        key = {"headers": {"Authorization": "Bearer k"}}
+        body = {"prompt": "In the beginning", "max_tokens": 12, "temperature": 0}
+        want = server.post("/v1/completions", body, **key)[1]["choices"]
+        used = server.get("/v1/memory", **key)[1]["used"]["host"]
+        self.assertEqual(server.request("POST", "/sleep")[0], 401)
+        for level in ("?level=1", ""):
+            self.assertEqual(server.request("POST", "/sleep" + level, **key)[0], 200)
+        self.assertEqual(server.get("/is_sleeping", **key), (200, {"is_sleeping": True}))
+        self.assertEqual(server.get("/health"), (200, {"status": "sleeping"}))
+        status, headers, answer = server.request("POST", "/v1/completions", json.dumps(body), **key)
+        self.assertEqual((status, headers["Retry-After"]), (503, "5"))
+        self.assertIn("sleeps", answer["error"]["message"])
+        self.assertEqual(server.post("/tokenize", {"prompt": "Anne"}, **key)[0], 200)
+        asleep = server.get("/v1/memory", **key)[1]
+        weights = run_json("plan", DEMO)["uses"]["weights"]
+        self.assertLess(asleep["used"]["host"], used - weights)
+        self.assertEqual(server.post("/update_weights_from_disk", {"model_path": str(DEMO)}, **key)[0], 409)
+        for _ in range(2):
+            self.assertEqual(server.request("POST", "/wake_up", **key)[0], 200)
+        self.assertEqual(server.get("/is_sleeping", **key)[1], {"is_sleeping": False})
+        self.assertEqual(server.post("/v1/completions", body, **key)[1]["choices"], want)
+        self.assertGreater(server.metric("vllm:generation_tokens_total"), len(want[0]["token_ids"]))
+        for bad in ("?level=7", "?mode=perhaps"):
+            self.assertEqual(server.request("POST", "/sleep" + bad, **key)[0], 400)
+
+    def test_weights_are_exchanged(self):
+        server = self.serve("--admin-api")
+        body = {"prompt": "In the beginning", "max_tokens": 12, "temperature": 0}
+        want = server.post("/v1/completions", body)[1]["choices"]
+        other = self.path / "other"
+        shutil.copytree(DEMO, other)
+        for file in sorted(other.glob("*.safetensors")):  # all zeros
+            data = bytearray(file.read_bytes())
+            begin = 8 + struct.unpack("<Q", data[:8])[0]
+            data[begin:] = bytes(len(data) - begin)
+            file.write_bytes(data)
+        wrong = self.path / "wrong"
+        shutil.copytree(DEMO, wrong)
+        config = json.loads((wrong / "config.json").read_text())
+        (wrong / "config.json").write_text(json.dumps({**config, "rope_theta": 5.0}))
+        for mention, path in (("another model", wrong), ("nothing", self.path / "nothing")):
+            status, answer = server.post("/update_weights_from_disk", {"model_path": str(path)})
+            self.assertEqual(status, 400)
+            self.assertIn(mention, answer["error"]["message"])
+            self.assertEqual(server.post("/v1/completions", body)[1]["choices"], want)
+        self.assertEqual(server.post("/update_weights_from_disk", {"model_path": str(other)})[0], 200)
+        self.assertNotEqual(server.post("/v1/completions", body)[1]["choices"], want)
+        self.assertEqual(server.post("/update_weights_from_disk", {"model_path": str(DEMO)})[0], 200)
+        self.assertEqual(server.post("/v1/completions", body)[1]["choices"], want)
+
+    def test_running_requests_wait_or_are_cut(self):
+        server = self.serve("--admin-api", "--threads", "1")
+        body = {"prompt": "Anne had", "max_tokens": 700, "ignore_eos": True, "stream": True}
+        for mode in ("wait", "abort"):
+            connection = server.connect()
+            self.addCleanup(connection.close)
+            connection.request("POST", "/v1/completions", json.dumps(body))
+            response = connection.getresponse()
+            response.read(10)
+            self.assertEqual(server.request("POST", "/sleep?mode=" + mode)[0], 200)
+            last = response.read().decode().split("\n\n")[-2]
+            if mode == "wait":
+                self.assertEqual(last, "data: [DONE]")
+            else:
+                self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["type"], "overloaded_error")
+            self.assertEqual(server.request("POST", "/wake_up")[0], 200)
+
+    def test_without_the_option_there_is_none(self):
+        server = self.serve()
+        for path in ("/sleep", "/wake_up", "/update_weights_from_disk"):
+            status, answer = server.post(path, {})
+            self.assertEqual((status, "--admin-api" in answer["error"]["message"]), (404, True))
+        self.assert_fails(2, "--admin-api", "serve", DEMO, "--host", "0.0.0.0", "--no-api-key", "--admin-api")
+
+    def test_answers_of_a_streamed_model_end_after_sigterm(self):
+        server = self.serve("--place", "mlp=disk")
+        connection = server.connect()
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "Anne had", "max_tokens": 40, "ignore_eos": True,
+                                                                  "stream": True}))
+        response = connection.getresponse()
+        response.read(10)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
+        self.assertEqual(server.process.wait(60), -signal.SIGTERM)

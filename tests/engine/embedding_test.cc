@@ -1,0 +1,115 @@
+// Vectors of prompts against transformers, and the same bits whatever runs beside them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "src/base/error.h"
+#include "src/engine/engine.h"
+#include "src/engine/session.h"
+#include "tests/support/temp.h"
+
+namespace sluice {
+namespace {
+
+Json goldens() {
+  std::ifstream file(test::source_dir() / "tests/data/embeddings.json");
+  return Json::parse(file);
+}
+
+class Loaded {
+ public:
+  Loaded(const std::string& model, DtypeChoice dtype) : session_(options(model, dtype)) {
+    session_.place(session_.run_shape(400, 13, 4));  // steps of few rows
+    LoadProgress progress;
+    session_.load(progress, {});
+  }
+
+  // Of each request.
+  std::vector<std::vector<float>> run(const std::vector<Request>& requests) {
+    Engine engine(session_.runner(), nullptr, 8);
+    std::vector<int64_t> ids;
+    for (const Request& r : requests) ids.push_back(engine.add(r));
+    while (!engine.idle()) engine.step({});
+    std::vector<std::vector<float>> vectors;
+    for (int64_t id : ids) vectors.push_back(engine.take({id, 0}).embedding);
+    return vectors;
+  }
+
+ private:
+  static SessionOptions options(const std::string& model, DtypeChoice dtype) {
+    SessionOptions o;
+    o.model = test::source_dir() / "tests/data/models" / model;
+    o.dtype = dtype;
+    o.threads = 1;
+    return o;
+  }
+  Session session_;
+};
+
+Request vector_of(const Json& golden, Pooling pooling) {
+  Request r;
+  r.prompt = golden.at("prompt").get<std::vector<int32_t>>();
+  r.pooling = pooling;
+  return r;
+}
+
+double cosine(const std::vector<float>& a, const std::vector<double>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const auto x = static_cast<double>(a[i]);
+    ab += x * b[i];
+    aa += x * x;
+    bb += b[i] * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+TEST(Embeddings, AreThoseOfTransformers) {
+  for (const Json& golden : goldens()) {
+    SCOPED_TRACE(golden.at("model").get<std::string>());
+    for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
+      Loaded loaded(golden.at("model"), dtype);
+      for (const auto& [name, pooling] :
+           {std::pair{"last", Pooling::last}, std::pair{"mean", Pooling::mean}}) {
+        const auto want = golden.at(name).get<std::vector<double>>();
+        const std::vector<float> have = loaded.run({vector_of(golden, pooling)})[0];
+        ASSERT_EQ(have.size(), want.size());
+        if (dtype == DtypeChoice::bf16) {
+          EXPECT_GT(cosine(have, want), 0.99) << name;
+          continue;
+        }
+        for (size_t i = 0; i < want.size(); ++i)
+          EXPECT_NEAR(static_cast<double>(have[i]), want[i], 2e-4) << name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Embeddings, HaveTheSameBitsWhateverRunsBesideThem) {
+  const Json all = goldens();
+  Loaded loaded("llama_tied", DtypeChoice::automatic);
+  std::vector<Request> requests;
+  for (const Json& golden : all) {
+    for (Pooling pooling : {Pooling::last, Pooling::mean})
+      requests.push_back(vector_of(golden, pooling));
+  }
+  std::vector<std::vector<float>> alone;
+  for (const Request& r : requests) alone.push_back(loaded.run({r})[0]);
+  Request other;  // that generates
+  other.prompt = requests[2].prompt;
+  other.max_tokens = 20;
+  std::vector<Request> beside{other};
+  beside.insert(beside.end(), requests.begin(), requests.end());
+  const std::vector<std::vector<float>> together = loaded.run(beside);
+  EXPECT_TRUE(together[0].empty());
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i + 1], alone[i]) << i;
+}
+
+TEST(Embeddings, NoTokensComeBehindThem) {
+  Request r = vector_of(goldens()[0], Pooling::last);
+  r.max_tokens = 1;
+  EXPECT_THROW(check_request(r, 1000, false), Error);
+}
+
+}  // namespace
+}  // namespace sluice
