@@ -308,6 +308,36 @@ TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
   }
 }
 
+// Rows of few values come to the host, in as many pieces as the memory for logits makes of them.
+TEST(CudaEngine, VectorsOfPromptsAreThoseOfTheCpu) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  for (int64_t vocab : {67, 19}) {  // fewer than a row has values
+    test::SmallModel model(0, vocab);
+    std::vector<std::vector<float>> vectors[2];
+    for (bool on_device : {false, true}) {
+      Session session(
+          options_for(model.path(), {.dtype = DtypeChoice::f32, .on_device = on_device}));
+      session.place(session.run_shape(2 * 40, 5, 1, 2));
+      LoadProgress progress;
+      session.load(progress, {});
+      Engine engine(session.runner(), nullptr, 2);
+      std::vector<OutputId> ids;
+      for (Pooling pooling : {Pooling::last, Pooling::mean}) {
+        Request request;
+        request.prompt = {5, 17, 3, 2, 9, 11, 4, 1};
+        request.pooling = pooling;
+        ids.push_back({engine.add(request), 0});
+      }
+      while (!engine.idle()) engine.step({});
+      for (OutputId id : ids) vectors[on_device ? 1 : 0].push_back(engine.take(id).embedding);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(vectors[1][i].size(), 40u);
+      for (size_t j = 0; j < 40; ++j) EXPECT_NEAR(vectors[1][i][j], vectors[0][i][j], 1e-3F);
+    }
+  }
+}
+
 TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   SessionOptions options = options_for(test::bundled_model("llama_tied"), {});
   options.device_memory = "1MiB";

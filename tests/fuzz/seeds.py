@@ -157,9 +157,14 @@ def grammars():
                            "$defs": {"b": {"type": "array", "prefixItems": [{"format": "date"}],
                                            "items": {"enum": [1, "x"]}, "minItems": 1}}})
     gbnf = 'root ::= (a "," | [^x-z]{2,3})+ # c\na ::= "\\x41" root? | .'
+    composed = json.dumps({"sequence": [
+        {"repeat": {"sequence": [{"text": "<t>"}, {"without": "</t>"}, {"token": "</t>"}, {"space": 4}]}, "low": 0, "high": 1},
+        {"choice": [{"schema": {"not": {}}, "of": "f", "or_object": True}, {"source": "regex", "text": "[ab]+"},
+                    {"source": "gbnf", "text": 'root ::= "c"'}]}]})
     return ([joined("0", "", '{"a": [1, -2.5e3, {"b\\n": null}], "c": true}'),
              joined("1", keywords, '{"a": ["2024-01-31", 1], "c": 7}'),
-             joined("3", '["yes", "no"]', "no"), joined("4", gbnf, "A,ab")]
+             joined("3", '["yes", "no"]', "no"), joined("4", gbnf, "A,ab"),
+             joined("5", composed, "<t>x < y</t>\n{\"a\": 1}"), joined("5", composed, "abab")]
             + [joined("1", *pair) for pair in schemas] + [joined("2", *pair) for pair in patterns])
 
 
