@@ -10,8 +10,11 @@
 
 #include "src/base/error.h"
 #include "src/chat/answer_parser.h"
+#include "src/chat/chat_request.h"
+#include "src/chat/chat_template.h"
 #include "tests/grammar/matching.h"
 #include "tests/support/random.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -205,6 +208,40 @@ TEST(AnswerGrammar, TheParserFindsWhatIsAllowed) {
       }
     }
     EXPECT_GT(found, 0);
+  }
+}
+
+// Of a conversation, as a model's own template writes it.
+std::string rendered(const std::string& chat_template, Ordered messages, bool prompt) {
+  ChatTemplate model({}, "template", chat_template);
+  jinja::Context context;
+  const Ordered request{{"messages", std::move(messages)},
+                        {"tools", Ordered::parse(kTools.dump())},
+                        {"variables", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}}};
+  set_chat(context, jinja::read_json(context.meter(), request.dump(), "request"), prompt,
+           "request");
+  complete_chat(context);
+  return model.render(context);
+}
+
+TEST(AnswerGrammar, TemplatesWriteCallsThatAreAllowed) {
+  const Ordered user{{"role", "user"}, {"content", "Where is it warm?"}};
+  const Ordered call = Ordered::parse(R"({"id": "abcdefgh1", "type": "function", "function":
+      {"name": "weather", "arguments": {"city": "Rome", "days": 2}}})");
+  const Ordered answer{
+      {"role", "assistant"}, {"content", ""}, {"tool_calls", Ordered::array({call})}};
+  for (const char* name : {"llama3_1", "mistral_v3_tools", "qwen3"}) {
+    SCOPED_TRACE(name);
+    const std::string source = test::read_file(test::source_dir() / "tests/data/jinja/chats" /
+                                               name / "chat_template.jinja");
+    const std::string prompt = rendered(source, Ordered::array({user}), true);
+    std::string all = rendered(source, Ordered::array({user, answer}), false);
+    ASSERT_TRUE(all.starts_with(prompt)) << prompt << "\n" << all;
+    all.erase(0, prompt.size());
+    for (std::string_view left_out :
+         {", \"id\": \"abcdefgh1\"", "<|im_end|>\n", "</s>", "<|eot_id|>"})
+      if (const size_t at = all.find(left_out); at != all.npos) all.erase(at, left_out.size());
+    EXPECT_TRUE(Held(source, {.tools = tools(), .must_call = true}, prompt).allows(all)) << all;
   }
 }
 
