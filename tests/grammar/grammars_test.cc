@@ -35,6 +35,27 @@ Tokenizer word_pieces() {
   return test::load_tokenizer(json);
 }
 
+TEST(Grammars, SpecialTokensComeWhereACompositionNamesThem) {
+  const Tokenizer tokenizer = word_pieces();
+  Grammars grammars(tokenizer, 8);
+  auto found =
+      grammars.find({SourceKind::composition,
+                     R"({"sequence": [{"without": "</s>"}, {"token": "</s>"}, {"text": "b"}]})"},
+                    "test");
+  TokenMasks masks(found->tokens);
+  Effort effort(1'000'000);
+  State state = State::start(*found->grammar, effort);
+  for (int32_t id : {1, 3}) {
+    EXPECT_TRUE(allows(masks.find(found->grammar, state, false), id));
+    EXPECT_TRUE(allows(masks.find(found->grammar, state, false), 5));
+    state = state.next(*found->grammar, found->tokens->text(id, false), effort);
+  }
+  state = state.next(*found->grammar, found->tokens->text(5, false), effort);
+  EXPECT_FALSE(allows(masks.find(found->grammar, state, false), 1));
+  EXPECT_FALSE(allows(masks.find(found->grammar, state, false), 5));
+  EXPECT_TRUE(allows(masks.find(found->grammar, state, false), 3));
+}
+
 TEST(Grammars, TokensAtTheBeginningHaveTheirOwnText) {
   const Tokenizer tokenizer = word_pieces();
   Grammars grammars(tokenizer, 8);
