@@ -144,7 +144,12 @@ class ServeToolsTest(Case):
 
 
 class ServeAdminTest(Case):
-    """Another server, as its model comes and goes."""
+    """One server whose model comes and goes."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(DEMO, "--max-num-seqs", "4", "--admin-api", "--threads", "1")
+        cls.addClassCleanup(cls.server.end, signal.SIGKILL)
 
     def serve(self, *options):
         server = Server(DEMO, "--max-num-seqs", "4", *options)
@@ -152,34 +157,32 @@ class ServeAdminTest(Case):
         return server
 
     def test_sleep_and_wake(self):
-        server = self.serve("--admin-api", "--api-key", "k")
-        key = {"headers": {"Authorization": "Bearer k"}}
+        server = self.server
         body = {"prompt": "In the beginning", "max_tokens": 12, "temperature": 0}
-        want = server.post("/v1/completions", body, **key)[1]["choices"]
-        used = server.get("/v1/memory", **key)[1]["used"]["host"]
-        self.assertEqual(server.request("POST", "/sleep")[0], 401)
+        want = server.post("/v1/completions", body)[1]["choices"]
+        used = server.get("/v1/memory")[1]["used"]["host"]
         for level in ("?level=1", ""):
-            self.assertEqual(server.request("POST", "/sleep" + level, **key)[0], 200)
-        self.assertEqual(server.get("/is_sleeping", **key), (200, {"is_sleeping": True}))
+            self.assertEqual(server.request("POST", "/sleep" + level)[0], 200)
+        self.assertEqual(server.get("/is_sleeping"), (200, {"is_sleeping": True}))
         self.assertEqual(server.get("/health"), (200, {"status": "sleeping"}))
-        status, headers, answer = server.request("POST", "/v1/completions", json.dumps(body), **key)
+        status, headers, answer = server.request("POST", "/v1/completions", json.dumps(body))
         self.assertEqual((status, headers["Retry-After"]), (503, "5"))
         self.assertIn("sleeps", answer["error"]["message"])
-        self.assertEqual(server.post("/tokenize", {"prompt": "Anne"}, **key)[0], 200)
-        asleep = server.get("/v1/memory", **key)[1]
+        self.assertEqual(server.post("/tokenize", {"prompt": "Anne"})[0], 200)
+        asleep = server.get("/v1/memory")[1]
         weights = run_json("plan", DEMO)["uses"]["weights"]
         self.assertLess(asleep["used"]["host"], used - weights)
-        self.assertEqual(server.post("/update_weights_from_disk", {"model_path": str(DEMO)}, **key)[0], 409)
+        self.assertEqual(server.post("/update_weights_from_disk", {"model_path": str(DEMO)})[0], 409)
         for _ in range(2):
-            self.assertEqual(server.request("POST", "/wake_up", **key)[0], 200)
-        self.assertEqual(server.get("/is_sleeping", **key)[1], {"is_sleeping": False})
-        self.assertEqual(server.post("/v1/completions", body, **key)[1]["choices"], want)
+            self.assertEqual(server.request("POST", "/wake_up")[0], 200)
+        self.assertEqual(server.get("/is_sleeping")[1], {"is_sleeping": False})
+        self.assertEqual(server.post("/v1/completions", body)[1]["choices"], want)
         self.assertGreater(server.metric("vllm:generation_tokens_total"), len(want[0]["token_ids"]))
         for bad in ("?level=7", "?mode=perhaps"):
-            self.assertEqual(server.request("POST", "/sleep" + bad, **key)[0], 400)
+            self.assertEqual(server.request("POST", "/sleep" + bad)[0], 400)
 
     def test_weights_are_exchanged(self):
-        server = self.serve("--admin-api")
+        server = self.server
         body = {"prompt": "In the beginning", "max_tokens": 12, "temperature": 0}
         want = server.post("/v1/completions", body)[1]["choices"]
         other = self.path / "other"
@@ -204,7 +207,7 @@ class ServeAdminTest(Case):
         self.assertEqual(server.post("/v1/completions", body)[1]["choices"], want)
 
     def test_running_requests_wait_or_are_cut(self):
-        server = self.serve("--admin-api", "--threads", "1")
+        server = self.server
         body = {"prompt": "Anne had", "max_tokens": 700, "ignore_eos": True, "stream": True}
         for mode in ("wait", "abort"):
             connection = server.connect()
@@ -221,9 +224,10 @@ class ServeAdminTest(Case):
             self.assertEqual(server.request("POST", "/wake_up")[0], 200)
 
     def test_without_the_option_there_is_none(self):
-        server = self.serve()
+        server = self.serve("--api-key", "k")
         for path in ("/sleep", "/wake_up", "/update_weights_from_disk"):
-            status, answer = server.post(path, {})
+            self.assertEqual(server.post(path, {})[0], 401)
+            status, answer = server.post(path, {}, headers={"Authorization": "Bearer k"})
             self.assertEqual((status, "--admin-api" in answer["error"]["message"]), (404, True))
         self.assert_fails(2, "--admin-api", "serve", DEMO, "--host", "0.0.0.0", "--no-api-key", "--admin-api")
 
