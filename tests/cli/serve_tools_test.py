@@ -223,22 +223,27 @@ class ServeAdminTest(Case):
                 self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["type"], "overloaded_error")
             self.assertEqual(server.request("POST", "/wake_up")[0], 200)
 
-    def test_without_the_option_there_is_none(self):
-        server = self.serve("--api-key", "k")
+    def test_without_the_option_there_is_none_and_a_full_disk_harms_nobody(self):
+        server = self.serve("--api-key", "k", "--access-log", "/dev/full")
         for path in ("/sleep", "/wake_up", "/update_weights_from_disk"):
             self.assertEqual(server.post(path, {})[0], 401)
             status, answer = server.post(path, {}, headers={"Authorization": "Bearer k"})
             self.assertEqual((status, "--admin-api" in answer["error"]["message"]), (404, True))
+        server.process.terminate()
+        self.assertEqual(server.end()[2].count("access log could not be written"), 1)
+        self.assert_fails(1, "--access-log", "serve", DEMO, "--port", "0", "--access-log", self.path / "none/log")
         self.assert_fails(2, "--admin-api", "serve", DEMO, "--host", "0.0.0.0", "--no-api-key", "--admin-api")
 
     def test_answers_of_a_streamed_model_end_after_sigterm(self):
-        server = self.serve("--place", "mlp=disk")
+        server = self.serve("--place", "mlp=disk", "--access-log", "-")
         connection = server.connect()
         self.addCleanup(connection.close)
         connection.request("POST", "/v1/completions", json.dumps({"prompt": "Anne had", "max_tokens": 40, "ignore_eos": True,
                                                                   "stream": True}))
         response = connection.getresponse()
         response.read(10)
+        server.process.stdout.close()  # nobody reads the log any more
+        self.assertEqual(server.get("/v1/models")[0], 200)
         server.process.send_signal(signal.SIGTERM)
         self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
         self.assertEqual(server.process.wait(60), -signal.SIGTERM)
