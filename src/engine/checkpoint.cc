@@ -58,8 +58,7 @@ void Checkpoint::load_tokenizer() {
     return;
   }
   if (!tokenizer_) {
-    tokenizer_fault_ =
-        fmt::format("{} has no tokenizer.json; give the prompt as --token-ids", path_.string());
+    tokenizer_fault_ = Tokenizer::missing(path_) + "; give the prompt as --token-ids";
     return;
   }
   for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);

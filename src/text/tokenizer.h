@@ -33,6 +33,8 @@ class Tokenizer {
   static Tokenizer load(const std::filesystem::path& directory);
   // Whether the directory has one of these files.
   static bool is_in(const std::filesystem::path& directory);
+  // Says that `model`, a directory or a GGUF file, has none, and what would be one.
+  static std::string missing(const std::filesystem::path& model);
   // Loads a tokenizer from another format; `config` stands for tokenizer_config.json.
   static Tokenizer load(const TokenizerFile& file, const Json& config);
 

@@ -72,10 +72,17 @@ TokenizerFile convert(const std::string& name, const std::string& bytes, Json& c
 
 bool Tokenizer::is_in(const fs::path& directory) { return find_file(directory).has_value(); }
 
+std::string Tokenizer::missing(const fs::path& model) {
+  return fmt::format(
+      "{} has no tokenizer (tokenizer.json, tekken.json, tokenizer.model, tiktoken.model or "
+      "*.tiktoken; in a GGUF file, a vocabulary)",
+      model.string());
+}
+
 Tokenizer Tokenizer::load(const fs::path& directory) {
   const std::string name = find_file(directory).value_or(std::string(kJson));
   std::optional<std::string> bytes = read_text_file(directory, name);
-  if (!bytes) fail(ErrorKind::refused, "{}: not found in {}", name, directory.string());
+  if (!bytes) fail(ErrorKind::refused, "{}", missing(directory));
   if (name == kJson) {
     const TokenizerFile file = parse_tokenizer_file(*bytes);
     bytes.reset();

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from checkpoints import write_checkpoint
-from program import DEMO, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, SANITIZED, SLUICE, Case, in_turn, run_json, sluice
 from system_test import start
 
 # OUT is the file of an output option, as the words in capitals below are files of the test's folder.
@@ -103,10 +103,10 @@ class FaultMatrixTest(Case):
         self.assertEqual(set(os.listdir(self.path)) - self.before - set(expected), set())
 
     def test_closed_descriptors(self):
-        for words, option, kind in self.commands():
+        for turn, (words, option, kind) in enumerate(self.commands()):
             out = self.path / "OUT"
             prints = self.prints(words, option)
-            for closed in ("0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"):
+            for closed in in_turn(("0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"), turn):
                 with self.subTest(words=words[:3], option=option, closed=closed):
                     result = self.call([*words, *([option, out] if option else [])], closed=closed)
                     self.check(result, {1} if "1>" in closed and prints else {0}, said="2>" not in closed)
@@ -231,8 +231,8 @@ class FaultMatrixTest(Case):
 
     def test_inputs_that_are_no_files(self):
         for verb, (_, _, inputs) in VERBS.items():
-            for option, line in inputs.items():
-                for kind in ("device", "directory", "absent", "fifo"):
+            for turn, (option, line) in enumerate(inputs.items(), len(verb)):
+                for kind in in_turn(("device", "directory", "absent", "fifo"), turn):
                     with self.subTest(verb=verb, option=option, kind=kind):
                         self.hostile(self.path / "IN", kind)
                         words = [*self.words(line), *([] if verb == option else [option]), self.path / "IN"]
@@ -244,8 +244,8 @@ class FaultMatrixTest(Case):
 
     def test_parts_of_a_model_that_are_no_files(self):
         self.before.add("BROKEN")
-        for part in ("config.json", "tokenizer.json", "model.safetensors", "generation_config.json"):
-            for kind in ("device", "directory", "fifo"):
+        for turn, part in enumerate(("config.json", "tokenizer.json", "model.safetensors", "generation_config.json")):
+            for kind in in_turn(("device", "directory", "fifo"), turn):
                 shutil.rmtree(self.path / "BROKEN", ignore_errors=True)
                 shutil.copytree(self.model, self.path / "BROKEN")
                 self.hostile(self.path / "BROKEN" / part, kind)
@@ -312,8 +312,8 @@ class ChangingFilesTest(Case):
     def test_a_checkpoint(self):
         file = self.model / "model.safetensors"
         whole = file.read_bytes()
-        for command in self.commands():
-            for change in (self.cut, self.write_over, os.unlink):
+        for turn, command in enumerate(self.commands()):
+            for change in in_turn((self.cut, self.write_over, os.unlink), turn):
                 with self.subTest(verb=command[0], change=change.__name__):
                     file.write_bytes(whole)
                     self.out.unlink(missing_ok=True)

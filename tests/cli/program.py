@@ -18,6 +18,7 @@ SANITIZED = bool(os.environ.get("SLUICE_SANITIZE"))
 # What `tools/setup --dev` has installed for tests alone.
 CLIENTS = (pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "sluice/clients" /
            f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
+
 CACHE = tempfile.TemporaryDirectory(prefix="sluice-test-cache-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # measured rates, spilled weights
 
@@ -31,6 +32,11 @@ def client(name):
     except ImportError:
         print(f"skipped: {name} is not installed; tools/setup --dev installs it", flush=True)
         return None
+
+
+def in_turn(variants, turn):
+    """All variants of the check number `turn`; under a sanitizer, which makes each take ten times as long, one of them."""
+    return [variants[turn % len(variants)]] if SANITIZED else variants
 
 
 def sluice(*args, limit_memory=False, **options):

@@ -111,8 +111,7 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
   RecordProperty("preemptions", static_cast<int>(preemptions));
   RecordProperty("restored", static_cast<int>(restored));
   EXPECT_GT(prefixes, 0);
-  // Where tokens take most of the memory, that is what runs out.
-  EXPECT_TRUE(preemptions + restored > 0 || std::string(GetParam()) != "lfm2");
+  EXPECT_GT(preemptions + restored, 0);
 }
 
 // Each turn begins with all tokens of the last one, its answer included. What is computed of it is

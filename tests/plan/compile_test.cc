@@ -11,6 +11,7 @@
 #include "src/plan/memory_plan.h"
 #include "src/plan/read_plan.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -266,6 +267,7 @@ TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
 // Twice the tensors take about twice the time, whatever the budget: the best of three tries, and a
 // bound that a quadratic step in the largest model would exceed by far.
 TEST(MemoryPlan, TakesTimeInProportionToTheTensors) {
+  if (test::kSanitized) GTEST_SKIP() << "what takes time under a sanitizer is the sanitizer";
   test::Random random("linear");
   ThreadPool pool(1);
   std::unique_ptr<Backend> backend = make_cpu_backend(Isa::automatic, pool);

@@ -125,7 +125,7 @@ TEST(MalformedTokenizer, IsRefusedByName) {
 
 TEST(MalformedTokenizer, FilesThatAreNone) {
   test::TempDir dir;
-  EXPECT_THAT(refusal(dir.path()), StartsWith("tokenizer.json: not found in "));
+  EXPECT_THAT(refusal(dir.path()), HasSubstr(" has no tokenizer (tokenizer.json"));
   for (const char* text : {"", "{model:", "[]", "3", "{}", "\xFF\xFE", "{\"model\": \"\\ud800\"}",
                            "{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}, \"merges\": []}}",
                            // What is there twice, and the second time is something else.
