@@ -8,6 +8,17 @@
 #include "src/serve/http/hub.h"
 
 namespace sluice::http {
+namespace {
+
+// Of a request that the engine has given up: the model is away for a while, or has failed.
+Refusal engine_refusal(const Service& service, const std::string& why) {
+  constexpr int kSoon = 5;
+  const Phase phase = service.phase();
+  const bool away = phase == Phase::sleeping || phase == Phase::exchanging;
+  return away ? Refusal(503, why, {}, kSoon) : Refusal(500, why);
+}
+
+}  // namespace
 
 asio::awaitable<void> Waker::wait(std::chrono::milliseconds most) {
   boost::system::error_code woken;
@@ -31,6 +42,10 @@ Call::Call(Hub& hub, Answer& answer, RequestMemory::Share share, Waker& waker, A
     entry_.tokens->prompt += std::ssize(prompt);
   try {
     add_requests();
+  } catch (const Error& error) {
+    leave();
+    if (error.kind() != ErrorKind::runtime) throw;
+    throw Refusal(engine_refusal(hub_.service, error.what()));
   } catch (...) {
     leave();
     throw;
@@ -87,9 +102,7 @@ void Call::take(std::string& out) {
   }
   if (answer_.done()) entry_.tokens->cached = answer_.usage().cached_tokens.value_or(0);
   if (answer_.error().empty()) return;
-  const Phase phase = hub_.service.phase();
-  const bool away = phase == Phase::sleeping || phase == Phase::exchanging;
-  throw Refusal(away ? 503 : 500, answer_.error(), {}, away ? 5 : 0);
+  throw Refusal(engine_refusal(hub_.service, answer_.error()));
 }
 
 }  // namespace sluice::http
