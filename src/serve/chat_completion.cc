@@ -99,6 +99,8 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   chat.form.set_prompt(prompt);
   const ToolChoice choice = tool_choice_of(body);
   if (!choice.none) chat.form.tools = body.raw("tools");
+  if (body.has("tool_choice")) chat.form.tool_choice = body.raw("tool_choice");
+  chat.form.parallel_calls = body.boolean_or("parallel_tool_calls", true);
   chat.form.chat_template = chat_template.text(!choice.none);
   sampling.grammar = grammar_of_answer(body, text, choice, chat.form, context.session, room);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools))

@@ -15,6 +15,8 @@ struct ChatForm {
   std::string_view chat_template = {};  // outlives the answer
   std::string prompt_end = {};          // of the prompt's text: it may have begun to think already
   Json tools = {};                      // that the model was told of; null: none
+  Json tool_choice = "auto";            // as the request has it
+  bool parallel_calls = true;           // there may be several
 
   void set_prompt(std::string_view text);
   AnswerParser parser() const { return {chat_template, prompt_end, tools}; }

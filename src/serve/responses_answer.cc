@@ -110,6 +110,28 @@ class ResponsesAnswer : public Answer {
             {"arguments", arguments},     {"status", status}};
   }
 
+  // What is in an object of its own in chat completions is in the tool itself here.
+  static Json flat(const Json& tool) {
+    if (!tool.is_object() || !tool.contains("function") || !tool.at("function").is_object())
+      return tool;
+    Json same = tool.at("function");
+    same["type"] = "function";
+    return same;
+  }
+  Json tools_json() const {
+    Json tools = Json::array();
+    for (const Json& tool : form_.tools) tools.push_back(flat(tool));
+    return tools;
+  }
+  Json choice_json() const {
+    const Json& choice = form_.tool_choice;
+    if (!choice.is_object() || !choice.contains("allowed_tools")) return flat(choice);
+    Json same = choice.at("allowed_tools");
+    for (Json& tool : same["tools"]) tool = flat(tool);
+    same["type"] = "allowed_tools";
+    return same;
+  }
+
   // {type: TYPE, sequence_number, ...}
   template <class Write>
   void event(std::string& out, const char* type, Write write) {
@@ -213,12 +235,12 @@ class ResponsesAnswer : public Answer {
                 {"metadata", Json::object()},
                 {"model", head_.model},
                 {"output", items_},
-                {"parallel_tool_calls", true},
+                {"parallel_tool_calls", form_.parallel_calls},
                 {"previous_response_id", nullptr},
                 {"store", false},
                 {"temperature", sampling.temperature},
-                {"tool_choice", "auto"},
-                {"tools", Json::array()},
+                {"tool_choice", choice_json()},
+                {"tools", tools_json()},
                 {"top_p", sampling.top_p},
                 {"usage", usage}});
   }

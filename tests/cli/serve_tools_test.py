@@ -75,7 +75,9 @@ class ServeToolsTest(Case):
         tools = [{"type": "function", **t["function"]} for t in TOOLS]
         body = {"input": "Anne", "max_output_tokens": 150, "temperature": 0, "tools": tools,
                 "tool_choice": {"type": "function", "name": "weather"}}
-        call, = self.server.post("/v1/responses", body)[1]["output"]
+        answer = self.server.post("/v1/responses", body)[1]
+        self.assertEqual((answer["tool_choice"], answer["tools"][0]), (body["tool_choice"], tools[0]))
+        call, = answer["output"]
         self.assertEqual((call["type"], call["name"]), ("function_call", "weather"))
         self.check_call(call["name"], call["arguments"])
 
