@@ -65,7 +65,7 @@ constexpr std::array<std::pair<char32_t, const char*>, 7> kEscapes{{{'"', "\\\""
 Expr escaped(GrammarBuilder& builder, const CharRanges& ranges) {
   std::vector<Expr> alternatives;
   for (const auto& [c, written] : kEscapes) {
-    auto holds = [c = c](CharRange r) { return r.first <= c && c <= r.last; };
+    auto holds = [at = c](CharRange r) { return r.first <= at && at <= r.last; };
     if (std::ranges::any_of(ranges, holds)) alternatives.push_back(builder.text(written));
   }
   for (CharRange r : ranges) {
