@@ -158,7 +158,9 @@ class Server {
 
 void Server::load() {
   service_.set_loading(progress_);
-  session_.emplace(session_options(options_));
+  SessionOptions options = session_options(options_);
+  options.touch = Buffer::Touch::lazily;  // who asks first does not wait for the room of many
+  session_.emplace(std::move(options));
   Session& session = *session_;
   session.need_tokenizer();
   open_template();

@@ -137,7 +137,8 @@ void LoadedModel::shrink(std::shared_ptr<const Placed> placed) {
 Runner& LoadedModel::make_runner(const BlockCosts& costs) {
   if (!filled_) fail_empty();
   ledger_.begin_phase("run");
-  runner_ = std::make_unique<Runner>(root_, ledger_, placed_->memory, placed_->shape, costs);
+  runner_ = std::make_unique<Runner>(root_, ledger_, placed_->memory, placed_->shape, costs,
+                                     options_.touch);
   return *runner_;
 }
 

@@ -29,6 +29,7 @@ struct FillOptions {
   SpillKey spill_key;
   std::optional<double> max_quant_error;
   int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
+  Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run
 };
 
 class LoadedModel {

@@ -1,11 +1,14 @@
 #include "src/engine/runner.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
 
 #include "src/base/error.h"
+#include "src/base/thread.h"
 #include "src/base/units.h"
 #include "src/device/range.h"
 
@@ -13,7 +16,8 @@ namespace sluice {
 namespace {
 
 KvStorage make_storage(const CausalLM& model, Device& device, DeviceStream& stream, Ledger& ledger,
-                       const KvLayout& layout, const MemoryPlan& plan, const RunShape& shape) {
+                       const KvLayout& layout, const MemoryPlan& plan, const RunShape& shape,
+                       Buffer::Touch touch) {
   KvStorage::Swap swap{plan.swap_blocks, plan.disk_blocks, shape.swap.directory};
   bool scales = is_float8(shape.kv_dtype);
   return {device,
@@ -22,7 +26,8 @@ KvStorage make_storage(const CausalLM& model, Device& device, DeviceStream& stre
           layout,
           plan.kv_blocks,
           swap,
-          scales ? model.kv_scales() : std::span<const KvScales>{}};
+          scales ? model.kv_scales() : std::span<const KvScales>{},
+          touch};
 }
 
 BlockOptions block_options(const KvLayout& layout, const MemoryPlan& plan, const RunShape& shape,
@@ -37,7 +42,7 @@ BlockOptions block_options(const KvLayout& layout, const MemoryPlan& plan, const
 }  // namespace
 
 Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
-               const BlockCosts& costs)
+               const BlockCosts& costs, Buffer::Touch touch)
     : model_(model),
       ledger_(ledger),
       logits_rows_(std::min(shape.logits_rows, plan.chunk_rows)),
@@ -50,15 +55,15 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
                                        Buffer::Touch::now)),
       workspace_host_(ledger, Use::workspace, "kernels", shape.backend->kernels_bytes(needs_).host,
                       Buffer::Touch::now),
-      activation_memory_(device_.memory(
-          ledger, Use::activations, "activations",
-          Activations::bytes(model.spec(), plan.chunk_rows, model.rank()), Buffer::Touch::now)),
+      activation_memory_(
+          device_.memory(ledger, Use::activations, "activations",
+                         Activations::bytes(model.spec(), plan.chunk_rows, model.rank()), touch)),
       rope_memory_(ledger, Use::activations, "rope", rope_bytes(needs_), Buffer::Touch::now),
       logits_memory_(
           device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
       logits_host_(ledger, Use::activations, "logits",
                    device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
-      kv_(make_storage(model, device_, *stream_, ledger, layout_, plan, shape)),
+      kv_(make_storage(model, device_, *stream_, ledger, layout_, plan, shape, touch)),
       blocks_(block_options(layout_, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
                                                  activation_memory_.bytes())),
@@ -70,6 +75,20 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
                                     {workspace_memory_.bytes(), workspace_host_.bytes()});
   find_stretches();
+  if (touch == Buffer::Touch::now) return;
+  toucher_ = start_thread<std::jthread>(
+      {"touching memory"}, [this](const std::stop_token& stop) { touch_memory(stop); });
+}
+
+void Runner::touch_memory(const std::stop_token& stop) const {
+  constexpr uint64_t kPart = 4 * MiB;  // so that who ends this waits little
+  constexpr int kLast = 19;
+  setpriority(PRIO_PROCESS, 0, kLast);  // of this thread: steps go first
+  for (const Buffer* memory : {&activation_memory_, &kv_.memory()}) {
+    const uint64_t size = memory->bytes().size();
+    for (uint64_t at = 0; at < size && !stop.stop_requested(); at += kPart)
+      memory->touch(at, std::min(kPart, size - at));
+  }
 }
 
 double Runner::matrices_seconds(std::span<const Weight> matrices) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -33,9 +34,10 @@ struct StepPart {
 class Runner {
  public:
   // Takes its memory from the ledger as `plan` says. The model is resident while steps run; model,
-  // backend (shape.backend) and ledger outlive the runner.
+  // backend (shape.backend) and ledger outlive the runner. With Touch::lazily a thread touches the
+  // largest of its memory beside the first steps, which need little of it.
   Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, const RunShape& shape,
-         const BlockCosts& costs);
+         const BlockCosts& costs, Buffer::Touch touch = Buffer::Touch::now);
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -110,6 +112,7 @@ class Runner {
 
  private:
   void find_stretches();
+  void touch_memory(const std::stop_token& stop) const;
   void add_part(const StepPart& part);
   void fill_rope(const StepPart& part, int64_t first_row);
 
@@ -169,6 +172,7 @@ class Runner {
   std::vector<KvRows> kv_rows_;
   std::vector<float> alibi_slopes_;  // of this rank's heads, where the model has them
   std::vector<BlockCopy> copies_;
+  std::jthread toucher_;  // ends before the memory
 };
 
 }  // namespace sluice

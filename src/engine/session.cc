@@ -256,7 +256,8 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
                             .spill_key = {std::filesystem::canonical(options_.model),
                                           options_.quantize.name(), model().root->rank()},
                             .max_quant_error = options_.max_quant_error,
-                            .scheduler_slice = options_.scheduler_slice};
+                            .scheduler_slice = options_.scheduler_slice,
+                            .touch = options_.touch};
   loaded_->fill(placed_, index(), options, progress, stop);
   learn_load();
 }

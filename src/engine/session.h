@@ -46,10 +46,11 @@ struct SessionOptions {
   std::optional<int64_t> max_model_len;
   bool longest_model_len = false;  // as long as the budget allows
   std::vector<PlaceRule> place;
-  SpillOptions spill;         // for what is streamed
-  uint64_t kv_bytes = 0;      // limit of the KV cache; 0: as much as is needed
-  SwapShape swap;             // room for evicted KV blocks
-  bool prompt_cache = false;  // a prompt cache will be used
+  SpillOptions spill;                        // for what is streamed
+  uint64_t kv_bytes = 0;                     // limit of the KV cache; 0: as much as is needed
+  SwapShape swap;                            // room for evicted KV blocks
+  bool prompt_cache = false;                 // a prompt cache will be used
+  Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run, but for small parts
 };
 
 class Session {

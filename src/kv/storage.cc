@@ -8,14 +8,14 @@
 namespace sluice {
 
 KvStorage::KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvLayout& layout,
-                     int64_t blocks, const Swap& swap, std::span<const KvScales> scales)
+                     int64_t blocks, const Swap& swap, std::span<const KvScales> scales,
+                     Buffer::Touch touch)
     : stream_(stream),
       returning_(device.stream()),
       point_(device.event()),
       slot_bytes_(layout.slot_bytes()),
       buffer_(device.memory(ledger, Use::kv_cache, "KV cache",
-                            static_cast<uint64_t>(blocks) * layout.page_bytes(),
-                            Buffer::Touch::now)),
+                            static_cast<uint64_t>(blocks) * layout.page_bytes(), touch)),
       areas_(layout, blocks, buffer_.data(), scales) {
   if (swap.host_blocks > 0) {
     host_ = Buffer(ledger, Use::swap, "KV swap space",

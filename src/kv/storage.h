@@ -26,9 +26,11 @@ class KvStorage {
     std::filesystem::path directory;  // of these
   };
   // Has `blocks` pages. `scales`: each layer's, where the checkpoint has them, or none. Copies are
-  // work of `stream`, a stream of `device`; both outlive the storage.
+  // work of `stream`, a stream of `device`; both outlive the storage. `touch`: of the pages'
+  // memory.
   KvStorage(Device& device, DeviceStream& stream, Ledger& ledger, const KvLayout& layout,
-            int64_t blocks, const Swap& swap, std::span<const KvScales> scales = {});
+            int64_t blocks, const Swap& swap, std::span<const KvScales> scales = {},
+            Buffer::Touch touch = Buffer::Touch::now);
   // Waits for restores beside a step; the owner of `stream` has waited for its work.
   ~KvStorage();
   KvStorage(const KvStorage&) = delete;
@@ -36,6 +38,7 @@ class KvStorage {
   // The caches of each layer, in the order of its specs.
   const std::vector<std::vector<LayerKv>>& layers() const { return areas_.layers(); }
   uint64_t slot_bytes() const { return slot_bytes_; }
+  const Buffer& memory() const { return buffer_; }  // of the pages
   // A device block to a slot, which is there when this returns; and back, from memory that is not
   // pinned, before the stream's next work.
   void gather(int32_t block, std::span<std::byte> to);
