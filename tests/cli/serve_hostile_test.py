@@ -88,6 +88,19 @@ class ServeHostileTest(ServedCase):
             self.assertIn(mention, answer["error"]["message"])
         self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0], 200)
 
+    def test_bodies_that_do_not_come_take_no_room(self):
+        server = Server(self.model, "--max-num-seqs", "1", "--max-queue", "0", "--request-memory", "2MiB")
+        self.addCleanup(server.end, signal.SIGKILL)
+        promise = http_post("x" * 1_000_000)[:1000]
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+                connection.sendall(promise)
+            self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0], 200)
+            chunk = b"%x\r\n%s\r\n" % (1_000_000, b" " * 1_000_000)  # grows as it comes, to more than there is
+            said = server.raw(b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 2)
+            self.assertRegex(said, "HTTP/1.1 (503|413)")
+
     def test_clients_that_stop_are_given_up(self):
         with contextlib.ExitStack() as stack:
             slow = [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port), timeout=30))
