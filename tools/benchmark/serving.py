@@ -20,6 +20,7 @@ from benchmark.served import Served
 
 MIB = 2**20
 COMPLETIONS = "/v1/completions"
+CLIENT_BYTES = 40 * 1024  # of request memory, for a connection and its request
 WORDS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning", "The", "He", "She said"]
 
 
@@ -55,7 +56,7 @@ def another_process(work):
 
 def streams(args):
     distinct = [some_body(i, args.tokens) for i in range(max(1, args.clients // 5))]
-    options = ("--memory", args.memory, "--request-memory", args.memory // 8)
+    options = ("--memory", args.memory, "--request-memory", args.clients * CLIENT_BYTES, "--max-num-seqs", args.running)
     try:
         with cgroup.memory_group(args.memory) as (group, controller):
             with Served(args.sluice, args.model, *options, enter=lambda: cgroup.enter(group)) as server:
@@ -84,7 +85,7 @@ def streams(args):
 
 def kills(args):
     random.seed(1)
-    options = ("--memory", args.memory, "--request-memory", args.memory // 8)
+    options = ("--memory", args.memory, "--request-memory", 4 * args.together * CLIENT_BYTES)
     with Served(args.sluice, args.model, *options) as server:
         warm = [post(COMPLETIONS, some_body(i, 8)) for i in range(16)]
         exchange_all(server.port, warm)
@@ -265,6 +266,8 @@ def add_arguments(parser, positive, parse_size, schemes, root):
     parser.add_argument("--only", default="streams|kills|overload", metavar="REGEX",
                         help="of " + ", ".join(s.__name__ for s in SECTIONS) + " (default: %(default)s)")
     parser.add_argument("--clients", type=positive, default=500, metavar="N", help="of streams (default: %(default)s)")
+    parser.add_argument("--running", type=positive, default=64, metavar="N",
+                        help="of these at once (default: %(default)s)")
     parser.add_argument("--kills", type=positive, default=10_000, metavar="N",
                         help="requests whose clients are killed (default: %(default)s)")
     parser.add_argument("--together", type=positive, default=100, metavar="N",
