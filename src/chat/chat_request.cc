@@ -67,8 +67,10 @@ void set_chat(jinja::Context& context, const Value& request, bool add_generation
 void complete_chat(jinja::Context& context) {
   for (const char* name : {"tools", "documents"})
     if (context.find(name) == nullptr) context.set(name, Value::none());
+  const Value& given = *context.find("messages");
+  check_messages(given, "a variable");  // may have taken their place
   jinja::Values messages;
-  for (const Value& message : context.find("messages")->items())
+  for (const Value& message : given.items())
     messages.push_back(message.is(Kind::dict) ? with_all_names(context.meter(), message) : message);
   context.set("messages", make_list(context.meter(), std::move(messages)));
 }

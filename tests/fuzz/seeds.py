@@ -146,6 +146,48 @@ def completions():
     return [json.dumps(b) for b in (body, {"prompt": [1, 2, 3], "ignore_eos": True}, several, benign)]
 
 
+def requests():
+    """Of each path, by its number, with answers that think and call."""
+    said = '<think>why</think>yes \u00e9<tool_call>\n{"name": "f", "arguments": {"a": [1, "x"]}}\n</tool_call>'
+    parameters = {"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": "string"}}, "required": ["a"]}
+    function = {"name": "f", "description": "d", "parameters": parameters}
+    tools = [{"type": "function", "function": function}]
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": [1]}"}}
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "u"}]},
+                {"role": "assistant", "content": None, "reasoning_content": "r", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": "t"}]
+    chat = {"messages": messages, "tools": tools, "max_completion_tokens": 4, "temperature": 0.5, "stop": ["a"],
+            "chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low", "n": 2, "logprobs": True,
+            "top_logprobs": 2}
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": parameters}}
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    blocks = [{"type": "thinking", "thinking": "r"}, {"type": "text", "text": "v"},
+              {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": [1]}}]
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "t"}]}
+    told = {"system": [{"type": "text", "text": "s"}], "tools": [{"name": "f", "input_schema": parameters}],
+            "messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": blocks},
+                         {"role": "user", "content": [result, {"type": "text", "text": "w"}]}]}
+    message = {**told, "max_tokens": 4, "stop_sequences": ["x"], "tool_choice": {"type": "auto"}, "metadata": {},
+               "thinking": {"type": "enabled", "budget_tokens": 9}}
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "u"}]},
+             {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "r"}]},
+             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "v"}]},
+             {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+             {"type": "function_call_output", "call_id": "c1", "output": "t"}]
+    response = {"input": items, "instructions": "s", "tools": [{"type": "function", **function}], "max_output_tokens": 4,
+                "reasoning": {"effort": "low"}, "text": {"format": {"type": "json_schema", "schema": parameters}}}
+    bodies = [("0", json.loads(body)) for body in completions()]
+    bodies += [("0", {"prompt": ["x", [1, 2]], "logprobs": 2, "n": 2, "response_format": schema, **stream}),
+               ("1", chat), ("1", {**chat, **stream}), ("1", {"messages": messages[:2], "response_format": schema}),
+               ("2", message), ("2", {**message, "stream": True}), ("3", told), ("4", response),
+               ("4", {**response, "stream": True}), ("4", {"input": "u"}),
+               ("5", {"prompt": "Anne had", "return_token_strs": True}), ("5", {"messages": messages, "tools": tools}),
+               ("6", {"tokens": [5, 6, 7]}), ("7", {"input": ["Anne", "had"], "encoding_format": "base64"}),
+               ("7", {"input": [[1, 2], [3]], "dimensions": 4}),
+               ("1", {**chat, "tool_choice": "required", "parallel_tool_calls": False})]
+    return [joined(number, json.dumps(body), said) for number, body in bodies]
+
+
 def grammars():
     """A seed of each kind, and schemas of the golden ones."""
     schemas = [(line["schema"], line["accepted"][0]) for line in map(
@@ -241,6 +283,7 @@ SEEDS = {
              "steps": {"bf16 none auto 2 threads": [{"rate": 1.5e10, "from": "runs"}]},
              "links": {"a GPU": [{"rate": 2.5e10, "from": "bench disk"}]}})],
     "report": lambda: [],
+    "requests": requests,
     "rope": rope_configs,
     "safetensors": lambda: files("**/*.safetensors"),
     "shard_index": lambda: files("**/*.index.json"),

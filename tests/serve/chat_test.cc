@@ -47,6 +47,16 @@ TEST(ChatRequest, ArgumentsOfCallsAreObjects) {
   EXPECT_EQ(call("{bad"), R"(f"{bad")");
 }
 
+TEST(ChatRequest, VariablesTakeNoPlaceOfMessages) {
+  for (const char* name : {"chat_template_kwargs", "variables"}) {
+    for (const char* odd : {"5", "[5]", "null", "{}"}) {
+      const std::string body = fmt::format(
+          R"({{"messages": [{{"role": "user"}}], "{}": {{"messages": {}}}}})", name, odd);
+      EXPECT_THROW(rendered(body, "{{ messages }}"), Error) << body;
+    }
+  }
+}
+
 TEST(ChatRequest, ToolsKeepTheOrderOfTheirKeys) {
   const char* source = "{{ tools | tojson if tools else 'none' }}{{ x }}";
   const std::string tools = R"("tools": [{"z": 1, "a": {"y": 2, "b": 3}}], )";
