@@ -245,14 +245,15 @@ BatchWidth choose_width(Batch& batch, BatchIndex& index, BatchNeeds& needs) {
   Session& session = batch.session;
   const int64_t most = batch.options.max_num_seqs;
   try {
-    return choose_batch_width(session, needs, most);
+    return choose_batch_width(session, needs, most, BatchAim::speed);
   } catch (const Error& e) {
     BatchNeeds nothing;
     nothing.set_index(index.bytes());
     if (e.kind() != ErrorKind::no_fit || !session.fitting_plan(nothing.shape(session, 1))) throw;
   }
   needs = refuse_without_room(batch, index);
-  return index.pending().empty() ? BatchWidth{} : choose_batch_width(session, needs, most);
+  return index.pending().empty() ? BatchWidth{}
+                                 : choose_batch_width(session, needs, most, BatchAim::speed);
 }
 
 // The requests in the engine, and those that follow them.

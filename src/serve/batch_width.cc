@@ -12,7 +12,8 @@
 namespace sluice {
 namespace {
 
-constexpr double kWorthwhile = 1.02;  // of the tokens a second, for twice as many sequences
+// Of the tokens a second, for twice as many sequences.
+constexpr double kFaster = 1.02, kNotSlower = 0.98;
 
 // A pass over streamed weights has time for guesses at what follows: rows of logits for some, where
 // the budget has room for them beside everything else.
@@ -80,10 +81,13 @@ RunShape BatchNeeds::shape(const Session& session, int64_t sequences) const {
   return shape;
 }
 
-BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most) {
+BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most,
+                              BatchAim aim) {
   most = std::clamp<int64_t>(std::max(most, needs.widest()), 1,
                              std::max<int64_t>(needs.sequences(), 1));
   Rates rates = session.rates();
+  const double worthwhile = aim == BatchAim::speed ? kFaster : kNotSlower;
+  double fastest = 0;
   std::optional<BatchWidth> best;
   for (int64_t width = needs.widest();; width = std::min(2 * width, most)) {
     BatchWidth wide{width, needs.shape(session, width), 0};
@@ -96,7 +100,10 @@ BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t
       if (e.kind() != ErrorKind::no_fit || !best) throw;
       break;
     }
-    if (!best || wide.tokens_per_second > kWorthwhile * best->tokens_per_second) best = wide;
+    if (!best || wide.tokens_per_second > worthwhile * fastest) {
+      best = wide;
+      fastest = std::max(fastest, wide.tokens_per_second);
+    }
     if (width == most) break;
   }
   make_room_for_guesses(session, *best);

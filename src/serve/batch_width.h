@@ -67,9 +67,15 @@ struct BatchWidth {
   double tokens_per_second = 0;  // predicted, of all sequences together
 };
 
-// At most `most`, with the most tokens a second predicted; fewer where more would hardly be faster.
-// Every request must have room beside the others in the worst case. Error(no_fit) where not even
-// one sequence has.
-BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most);
+// What more sequences are for.
+enum class BatchAim : uint8_t {
+  speed,       // of all together: no more than make it faster
+  no_waiting,  // as many as do not make it slower: somebody waits for each
+};
+
+// At most `most`, with the most tokens a second predicted. Every request must have room beside the
+// others in the worst case. Error(no_fit) where not even one sequence has.
+BatchWidth choose_batch_width(Session& session, const BatchNeeds& needs, int64_t most,
+                              BatchAim aim);
 
 }  // namespace sluice

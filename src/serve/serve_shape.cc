@@ -59,7 +59,7 @@ ServeShape choose_serve_shape(Session& session, int64_t max_model_len, int64_t m
          !is_modest(session, shape.max_model_len, request_bytes))
     shape.max_model_len /= 2;
   const BatchNeeds needs = needs_of(session, shape.max_model_len, max_num_seqs, request_bytes);
-  shape.width = choose_batch_width(session, needs, max_num_seqs);
+  shape.width = choose_batch_width(session, needs, max_num_seqs, BatchAim::no_waiting);
   return shape;
 }
 
