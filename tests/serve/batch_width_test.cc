@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/random.h"
+#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -30,6 +31,22 @@ TEST(LargestValues, SumsAreExactForFewAndNearlyForMany) {
     ASSERT_GE(many.sum(n), sum) << n;
     ASSERT_LE(many.sum(n), sum + sum / 8) << n;
   }
+}
+
+// A batch takes what makes all of it faster. Of those who ask a server none waits while there is
+// room, as more sequences are hardly slower.
+TEST(BatchWidth, AServerTakesMoreThanABatch) {
+  SessionOptions options;
+  options.model = test::source_dir() / "tools/demo-model";
+  Session session(options);
+  BatchNeeds needs;
+  Request request;
+  request.max_tokens = 20;
+  needs.add(request, 20, 64, 0, session);
+  const int64_t batch = choose_batch_width(session, needs, 64, BatchAim::speed).sequences;
+  EXPECT_GT(batch, 1);
+  EXPECT_LT(batch, 64);
+  EXPECT_EQ(choose_batch_width(session, needs, 64, BatchAim::no_waiting).sequences, 64);
 }
 
 }  // namespace
