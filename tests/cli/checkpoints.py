@@ -1,4 +1,4 @@
-"""Writes small checkpoints of any shape, with the demo model's tokenizer and vocabulary."""
+"""Writes small checkpoints of any shape, with the demo model's tokenizer and vocabulary; reads a file's floats."""
 
 import array
 import json
@@ -78,3 +78,15 @@ def write_checkpoint(path, *, model_type="llama", dtype="BF16", shards=1, seed=1
     if shards > 1:
         (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return path
+
+
+def read_floats(path):
+    """Each float32 tensor of a safetensors file as its elements in a row."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, t in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__" and t["dtype"] == "F32":
+            begin, end = t["data_offsets"]
+            tensors[name] = struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end])
+    return tensors

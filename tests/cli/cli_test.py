@@ -5,10 +5,10 @@ import json
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import unittest
 
+from checkpoints import read_floats
 from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
@@ -252,17 +252,6 @@ class GoldensTest(Case):
                 switch = config.get("original_max_position_embeddings", 0) - len(prompt["input_ids"]) + 1
                 same = min(switch, 24) if switch > 0 else 24
                 self.assertEqual(out["token_ids"][:same], prompt["greedy_ids"][:same], model.name)
-
-
-def read_floats(path):
-    data = path.read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    tensors = {}
-    for name, t in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__" and t["dtype"] == "F32":
-            begin, end = t["data_offsets"]
-            tensors[name] = struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end])
-    return tensors
 
 
 class DocumentationTest(Case):

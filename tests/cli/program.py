@@ -1,6 +1,5 @@
 """Calls the sluice binary, for the tests around it."""
 
-import importlib
 import json
 import os
 import pathlib
@@ -21,17 +20,6 @@ CLIENTS = (pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() 
 
 CACHE = tempfile.TemporaryDirectory(prefix="sluice-test-cache-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # measured rates, spilled weights
-
-
-def client(name):
-    """A package that others have written for a server; None, and a line that says so, where it is not installed."""
-    if str(CLIENTS) not in sys.path:
-        sys.path.append(str(CLIENTS))
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        print(f"skipped: {name} is not installed; tools/setup --dev installs it", flush=True)
-        return None
 
 
 def in_turn(variants, turn):

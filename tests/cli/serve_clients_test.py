@@ -1,38 +1,35 @@
-"""The server and software that others have written for its APIs. What is not installed is skipped, in print:
-`tools/setup --dev` installs it."""
+"""The server and software that others have written for its APIs."""
 
+import importlib.util
 import json
 import math
 import os
-import shutil
 import signal
-import struct
 import subprocess
 import sys
-import tempfile
+import unittest
 
-from program import DEMO, Case, client, sluice
-from server import TEMPLATE, Server
+from checkpoints import VOCABULARY, read_floats
+from program import CLIENTS, DEMO, sluice
+from server import TEMPLATE, ServedCase, Server
+
+sys.path.append(str(CLIENTS))
+MISSING = [name for name in ("openai", "anthropic", "lm_eval", "schemathesis") if importlib.util.find_spec(name) is None]
 
 
-class ServeClientsTest(Case):
+@unittest.skipIf(MISSING, f"without {', '.join(MISSING)}; tools/setup --dev installs them")
+class ServeClientsTest(ServedCase):
     """One server for all clients."""
 
+    template = TEMPLATE + "{# <tool_call> #}"
+
     @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory(prefix="sluice-test-")
-        cls.addClassCleanup(cls.directory.cleanup)
-        cls.model = cls.directory.name + "/demo"
-        shutil.copytree(DEMO, cls.model)
-        with open(cls.model + "/chat_template.jinja", "w") as file:
-            file.write(TEMPLATE + "{# <tool_call> #}")
-        cls.server = Server(cls.model, "--max-model-len", "192", "--max-num-seqs", "16")
-        cls.addClassCleanup(cls.server.end, signal.SIGKILL)
+    def options(cls):
+        return "--max-model-len", "256", "--max-num-seqs", "16"
 
     def test_openai(self):
-        openai = client("openai")
-        if openai is None:
-            return
+        import openai
+
         api = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none")
         messages = [{"role": "user", "content": "Anne"}]
         whole = api.chat.completions.create(model="demo", messages=messages, max_tokens=8, temperature=0)
@@ -49,17 +46,16 @@ class ServeClientsTest(Case):
         self.assertEqual([len(d.embedding) for d in vectors.data], [256, 256])
         tool = {"type": "function", "function": {"name": "f", "parameters": {
             "type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"], "additionalProperties": False}}}
-        called = api.chat.completions.create(model="demo", messages=messages, max_tokens=60, tools=[tool], tool_choice="required",
-                                             parallel_tool_calls=False)
+        called = api.chat.completions.create(model="demo", messages=messages, max_tokens=120, temperature=0, tools=[tool],
+                                             tool_choice="required", parallel_tool_calls=False)
         call = called.choices[0].message.tool_calls[0].function
         self.assertEqual((call.name, type(json.loads(call.arguments)["x"])), ("f", bool))
         answer = api.responses.create(model="demo", input="Anne", max_output_tokens=8, temperature=0)
         self.assertTrue(answer.output_text)
 
     def test_anthropic(self):
-        anthropic = client("anthropic")
-        if anthropic is None:
-            return
+        import anthropic
+
         api = anthropic.Anthropic(base_url=self.server.url, api_key="none")
         ask = {"model": "demo", "max_tokens": 8, "messages": [{"role": "user", "content": "Anne"}],
                "extra_body": {"temperature": 0}}
@@ -72,8 +68,6 @@ class ServeClientsTest(Case):
             api.messages.create(**{**ask, "max_tokens": -1})
 
     def test_lm_evaluation_harness(self):
-        if client("lm_eval") is None:
-            return
         from lm_eval.api.instance import Instance
         from lm_eval.models.openai_completions import LocalCompletionsAPI
 
@@ -92,24 +86,18 @@ class ServeClientsTest(Case):
         out = self.path / "logits.safetensors"
         result = sluice("logits", DEMO, "--token-ids", self.path / "ids.json", "--out", out)
         self.assertEqual(result.returncode, 0, result.stderr)
-        data = out.read_bytes()
+        logits = read_floats(out)["logits.0"]
         out.unlink()
-        begin = 8 + struct.unpack("<Q", data[:8])[0]
-        info = json.loads(data[8:begin])["logits.0"]
-        rows, cols = info["shape"]
+        self.assertEqual(len(logits), len(prompt + more) * VOCABULARY)
         total, best = 0, True
-        for i, token in enumerate(more):
-            at = begin + info["data_offsets"][0] + (len(prompt) + i - 1) * cols * 4
-            row = struct.unpack(f"<{cols}f", data[at:at + cols * 4])
+        for i, token in enumerate(more, len(prompt) - 1):
+            row = logits[i * VOCABULARY:(i + 1) * VOCABULARY]
             most = max(row)
             total += row[token] - most - math.log(sum(math.exp(x - most) for x in row))
             best = best and row[token] == most
-        self.assertEqual(rows, len(prompt + more))
         return total, best
 
     def test_schemathesis(self):
-        if client("schemathesis") is None:
-            return
         server = Server(self.model, "--max-model-len", "48", "--admin-api")  # which answers soon
         self.addCleanup(server.end, signal.SIGKILL)
         status, document = server.get("/openapi.json")

@@ -70,7 +70,7 @@ class ServeHostileTest(ServedCase):
             self.assertEqual(status, 400, (body[:60], answer))
             self.assertEqual(answer["error"]["type"], "invalid_request_error")
 
-    def test_large_bodies_take_no_one_else_s_time(self):
+    def test_large_bodies_are_refused(self):
         server = Server(self.model, "--request-memory", "64MiB")
         self.addCleanup(server.end, signal.SIGKILL)
         message = {"role": "user", "content": "x"}

@@ -7,10 +7,9 @@ import pathlib
 import shutil
 import signal
 import struct
-import tempfile
 
 from program import DEMO, Case, run_json
-from server import TEMPLATE, Server
+from server import TEMPLATE, ServedCase, Server
 
 # A model of this template calls tools as Hermes does, and thinks where it is told to.
 CALLS = "{# <tool_call> #}" + TEMPLATE + "{% if think %}<think>\n{% endif %}"
@@ -21,20 +20,18 @@ TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": WEAT
 ASK = {"messages": [{"role": "user", "content": "Anne"}], "max_tokens": 150, "temperature": 0}
 
 
-class ServeToolsTest(Case):
+class ServeToolsTest(ServedCase):
     """One server for all tests."""
 
+    template = CALLS
+
     @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory(prefix="sluice-test-")
-        cls.addClassCleanup(cls.directory.cleanup)
-        cls.folder_of_all = pathlib.Path(cls.directory.name)
-        cls.model = cls.folder_of_all / "demo"
-        shutil.copytree(DEMO, cls.model)
-        (cls.model / "chat_template.jinja").write_text(CALLS)
-        cls.log = cls.folder_of_all / "access.log"
-        cls.server = Server(cls.model, "--max-num-seqs", "8", "--admin-api", "--access-log", cls.log, "--pooling", "mean")
-        cls.addClassCleanup(cls.server.end, signal.SIGKILL)
+    def options(cls):
+        return "--max-num-seqs", "8", "--admin-api", "--access-log", cls.access_log(), "--pooling", "mean"
+
+    @classmethod
+    def access_log(cls):
+        return pathlib.Path(cls.directory.name) / "access.log"
 
     def chat(self, **more):
         status, answer = self.server.post("/v1/chat/completions", {**ASK, "tools": TOOLS, **more})
@@ -86,6 +83,7 @@ class ServeToolsTest(Case):
         message = self.server.post("/v1/chat/completions", {**body, "chat_template_kwargs": {"think": True}})[1]["choices"][0]["message"]
         self.assertEqual(message["content"], "")
         self.assertTrue(message["reasoning_content"])
+        self.assertFalse(message["reasoning_content"].lstrip().startswith("{"), "the format was held from the start")
         message = self.server.post("/v1/chat/completions", {**ASK, "guided_regex": "ab"})[1]["choices"][0]["message"]
         self.assertEqual(message, {"role": "assistant", "content": "ab"})
 
@@ -95,9 +93,6 @@ class ServeToolsTest(Case):
             status, answer = self.server.post("/v1/chat/completions", {**ASK, **more})
             self.assertEqual(status, 400)
             self.assertIn(mention, answer["error"]["message"])
-        many = {f"k{i}": 0 for i in range(5000)}  # would be looked for one after the other
-        status, answer = self.server.post("/v1/messages", {**ASK, "metadata": many})
-        self.assertEqual((status, "members" in answer["error"]["message"]), (400, True))
 
     def test_embeddings(self):
         texts = ["Anne had", "In the beginning", "Anne had"]
@@ -128,11 +123,12 @@ class ServeToolsTest(Case):
         body = {"prompt": "secret words", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
         status, headers, answer = self.server.request("POST", "/v1/completions?key=hidden", json.dumps(body), {"X-Request-Id": "mine-1"})
         self.assertEqual((status, headers["X-Request-Id"]), (200, "mine-1"))
+        self.server.events("/v1/completions", {**body, "stream": True})
         status, other, _ = self.server.request("POST", "/v1/none", "{}", {"X-Request-Id": "not one\t"})
         self.assertTrue(other["X-Request-Id"].startswith("req_"))
-        self.server.events("/v1/completions", {**body, "stream": True})
-        self.server.wait_until(lambda: self.log.read_text().count("\n") > 2)
-        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        log = self.access_log()
+        self.server.wait_until(lambda: other["X-Request-Id"] in log.read_text())
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
         mine, = [line for line in lines if line["request_id"] == "mine-1"]
         self.assertEqual((mine["method"], mine["path"], mine["status"]), ("POST", "/v1/completions", 200))
         self.assertEqual((mine["prompt_tokens"], mine["completion_tokens"]),
@@ -141,8 +137,8 @@ class ServeToolsTest(Case):
         self.assertGreater(mine["bytes"], len(json.dumps(answer)) / 2)
         refused, = [line for line in lines if line["request_id"] == other["X-Request-Id"]]
         self.assertEqual((refused["status"], refused["path"]), (404, "/v1/none"))
-        self.assertNotIn("secret", self.log.read_text())
-        self.assertNotIn("hidden", self.log.read_text())
+        self.assertNotIn("secret", log.read_text())
+        self.assertNotIn("hidden", log.read_text())
 
 
 class ServeAdminTest(Case):
@@ -210,8 +206,9 @@ class ServeAdminTest(Case):
 
     def test_running_requests_wait_or_are_cut(self):
         server = self.server
-        body = {"prompt": "Anne had", "max_tokens": 700, "ignore_eos": True, "stream": True}
         for mode in ("wait", "abort"):
+            body = {"prompt": "Anne had", "max_tokens": 700, "ignore_eos": True, "stream": True,
+                    "n": 64 if mode == "abort" else 1}  # all of which cannot end before they are cut
             connection = server.connect()
             self.addCleanup(connection.close)
             connection.request("POST", "/v1/completions", json.dumps(body))
@@ -231,7 +228,6 @@ class ServeAdminTest(Case):
             self.assertEqual(server.post(path, {})[0], 401)
             status, answer = server.post(path, {}, headers={"Authorization": "Bearer k"})
             self.assertEqual((status, "--admin-api" in answer["error"]["message"]), (404, True))
-        server.process.terminate()
         self.assertEqual(server.end()[2].count("access log could not be written"), 1)
         self.assert_fails(1, "--access-log", "serve", DEMO, "--port", "0", "--access-log", self.path / "none/log")
         self.assert_fails(2, "--admin-api", "serve", DEMO, "--host", "0.0.0.0", "--no-api-key", "--admin-api")
