@@ -1,19 +1,18 @@
 // Vectors of prompts against transformers, and the same bits whatever runs beside them.
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <cmath>
 
 #include "src/base/error.h"
 #include "src/engine/engine.h"
 #include "src/engine/session.h"
-#include "tests/support/temp.h"
+#include "tests/engine/golden.h"
 
 namespace sluice {
 namespace {
 
 Json goldens() {
-  std::ifstream file(test::source_dir() / "tests/data/embeddings.json");
-  return Json::parse(file);
+  return Json::parse(test::read_file(test::source_dir() / "tests/data/embeddings.json"));
 }
 
 class Loaded {
@@ -38,7 +37,7 @@ class Loaded {
  private:
   static SessionOptions options(const std::string& model, DtypeChoice dtype) {
     SessionOptions o;
-    o.model = test::source_dir() / "tests/data/models" / model;
+    o.model = test::bundled_model(model.c_str());
     o.dtype = dtype;
     o.threads = 1;
     return o;
@@ -87,22 +86,27 @@ TEST(Embeddings, AreThoseOfTransformers) {
 
 TEST(Embeddings, HaveTheSameBitsWhateverRunsBesideThem) {
   const Json all = goldens();
-  Loaded loaded("llama_tied", DtypeChoice::automatic);
-  std::vector<Request> requests;
-  for (const Json& golden : all) {
-    for (Pooling pooling : {Pooling::last, Pooling::mean})
-      requests.push_back(vector_of(golden, pooling));
+  for (const char* model : {"llama_tied", "qwen3_5"}) {
+    SCOPED_TRACE(model);
+    Loaded loaded(model, DtypeChoice::automatic);
+    std::vector<Request> requests;
+    for (const Json& golden : all) {
+      if (golden.at("model") != model) continue;
+      for (Pooling pooling : {Pooling::last, Pooling::mean})
+        requests.push_back(vector_of(golden, pooling));
+    }
+    ASSERT_EQ(requests.size(), 4);
+    std::vector<std::vector<float>> alone;
+    for (const Request& r : requests) alone.push_back(loaded.run({r})[0]);
+    Request other;  // that generates
+    other.prompt = requests[2].prompt;
+    other.max_tokens = 20;
+    std::vector<Request> beside{other};
+    beside.insert(beside.end(), requests.begin(), requests.end());
+    const std::vector<std::vector<float>> together = loaded.run(beside);
+    EXPECT_TRUE(together[0].empty());
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i + 1], alone[i]) << i;
   }
-  std::vector<std::vector<float>> alone;
-  for (const Request& r : requests) alone.push_back(loaded.run({r})[0]);
-  Request other;  // that generates
-  other.prompt = requests[2].prompt;
-  other.max_tokens = 20;
-  std::vector<Request> beside{other};
-  beside.insert(beside.end(), requests.begin(), requests.end());
-  const std::vector<std::vector<float>> together = loaded.run(beside);
-  EXPECT_TRUE(together[0].empty());
-  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i + 1], alone[i]) << i;
 }
 
 TEST(Embeddings, NoTokensComeBehindThem) {

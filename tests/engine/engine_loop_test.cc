@@ -71,6 +71,13 @@ class EngineLoopTest : public testing::Test {
   std::atomic<int> shrink_{0};
 };
 
+Request of_tokens(int64_t n) {
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = n;
+  return r;
+}
+
 void wait_for_more(const EngineLoop& loop) {
   pollfd wake{loop.wake_descriptor(), POLLIN, 0};
   ASSERT_EQ(poll(&wake, 1, 60'000), 1) << "nothing has come in a minute";
@@ -99,6 +106,13 @@ void take_all(EngineLoop& loop, std::map<int64_t, Asked>& asked) {
   }
 }
 
+void take_until_done(EngineLoop& loop, std::map<int64_t, Asked>& asked) {
+  while (!std::ranges::all_of(asked, [](const auto& a) { return a.second.done(); })) {
+    ASSERT_NO_FATAL_FAILURE(wait_for_more(loop));
+    ASSERT_NO_FATAL_FAILURE(take_all(loop, asked));
+  }
+}
+
 TEST_F(EngineLoopTest, EachGetsWhatItGetsAlone) {
   load(2);  // where up to 8 want to run
   std::map<int64_t, Asked> asked;
@@ -117,10 +131,7 @@ TEST_F(EngineLoopTest, EachGetsWhatItGetsAlone) {
       if (random_.uniform() < 0.5) take_all(loop, asked);
       if (random_.uniform() < 0.2) wait_for_more(loop);
     }
-    while (!std::ranges::all_of(asked, [](const auto& a) { return a.second.done(); })) {
-      wait_for_more(loop);
-      take_all(loop, asked);
-    }
+    take_until_done(loop, asked);
     EXPECT_EQ(loop.failure(), "");
   }
   EXPECT_TRUE(session_->runner().blocks().idle());
@@ -147,9 +158,7 @@ TEST_F(EngineLoopTest, EachGetsWhatItGetsAlone) {
 TEST_F(EngineLoopTest, WhatCanNeverRunIsRefusedByAdd) {
   load(1);
   EngineLoop loop(*session_, 2, shrink_);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = 2 * kLongest;
+  Request r = of_tokens(2 * kLongest);
   EXPECT_THROW(loop.add(r), Error);
   r.max_tokens = 5;
   r.prompt = {67};
@@ -159,20 +168,15 @@ TEST_F(EngineLoopTest, WhatCanNeverRunIsRefusedByAdd) {
 TEST_F(EngineLoopTest, CancelFreesTheBlocks) {
   load(2);
   EngineLoop loop(*session_, 2, shrink_);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = kLongest - 3;
+  const Request r = of_tokens(kLongest - 3);
   const int64_t id = loop.add(r);
   wait_for_more(loop);
   loop.cancel(id);
   // Another one runs when the first has gone.
   const int64_t other = loop.add(r);
-  std::map<int64_t, Asked> asked{{id, {.request = r, .got = {{}}}},
+  std::map<int64_t, Asked> asked{{id, {.request = r, .cancelled = true, .got = {{}}}},
                                  {other, {.request = r, .got = {{}}}}};
-  while (!asked.at(other).done()) {
-    wait_for_more(loop);
-    take_all(loop, asked);
-  }
+  take_until_done(loop, asked);
   loop.stop();
   EXPECT_TRUE(session_->runner().blocks().idle());
   EXPECT_EQ(asked.at(other).got[0].result->ids, alone(r)[0].ids);
@@ -183,18 +187,13 @@ RequestResult run_one(EngineLoop& loop, const Request& request) {
   std::map<int64_t, Asked> asked;
   const int64_t id = loop.add(request);
   asked.emplace(id, Asked{.request = request, .got = {{}}});
-  while (!asked.at(id).done()) {
-    wait_for_more(loop);
-    take_all(loop, asked);
-  }
-  return *asked.at(id).got[0].result;
+  take_until_done(loop, asked);
+  return asked.at(id).got[0].result.value();
 }
 
 TEST_F(EngineLoopTest, AModelThatSleepsHoldsNothingAndWakesAsItWas) {
   load(2);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = 20;
+  const Request r = of_tokens(20);
   EngineLoop loop(*session_, 2, shrink_);
   const RequestResult want = run_one(loop, r);
   const uint64_t awake = session_->ledger().used(Place::host);
@@ -222,9 +221,7 @@ TEST_F(EngineLoopTest, AModelThatSleepsHoldsNothingAndWakesAsItWas) {
 
 TEST_F(EngineLoopTest, WhatRunsEndsBeforeTheModelSleeps) {
   load(4);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = kLongest - 3;
+  const Request r = of_tokens(kLongest - 3);
   for (bool abort : {false, true}) {
     EngineLoop loop(*session_, 4, shrink_);
     std::map<int64_t, Asked> asked;
@@ -245,26 +242,30 @@ TEST_F(EngineLoopTest, WhatRunsEndsBeforeTheModelSleeps) {
 
 TEST_F(EngineLoopTest, WeightsAreExchangedOrStay) {
   load(2);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = 20;
+  const Request r = of_tokens(20);
   EngineLoop loop(*session_, 2, shrink_);
-  const RequestResult want = run_one(loop, r);
-  EXPECT_THROW(loop.perform({.kind = ModelTask::Kind::exchange, .model = model_.path() / "none"}),
-               Error);
+  const uint64_t want = run_one(loop, r).logits_hash;
+  auto exchange_to = [&](const std::filesystem::path& model) {
+    loop.perform({.kind = ModelTask::Kind::exchange, .model = model});
+  };
+  EXPECT_THROW(exchange_to(model_.path() / "none"), Error);
   EXPECT_FALSE(loop.asleep());
-  EXPECT_EQ(run_one(loop, r).logits_hash, want.logits_hash);
-  loop.perform({.kind = ModelTask::Kind::exchange, .model = model_.path()});
-  EXPECT_EQ(run_one(loop, r).logits_hash, want.logits_hash);
+  EXPECT_EQ(run_one(loop, r).logits_hash, want);
+  const test::SmallModel other(0, 67, 2);
+  exchange_to(other.path());
+  const uint64_t exchanged = run_one(loop, r).logits_hash;
+  EXPECT_NE(exchanged, want);
+  loop.perform({.kind = ModelTask::Kind::sleep});
+  loop.perform({.kind = ModelTask::Kind::wake});
+  EXPECT_EQ(run_one(loop, r).logits_hash, exchanged);
+  exchange_to(model_.path());
+  EXPECT_EQ(run_one(loop, r).logits_hash, want);
 }
 
 TEST_F(EngineLoopTest, AStopEndsATaskThatWaits) {
   load(2);
   EngineLoop loop(*session_, 2, shrink_);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = kLongest - 3;
-  for (int i = 0; i < 100; ++i) loop.add(r);
+  for (int i = 0; i < 100; ++i) loop.add(of_tokens(kLongest - 3));
   std::thread stops([&] { loop.stop(); });
   try {
     loop.perform({.kind = ModelTask::Kind::sleep});
@@ -277,9 +278,7 @@ TEST_F(EngineLoopTest, AStopEndsATaskThatWaits) {
 TEST_F(EngineLoopTest, AStopEndsWhatHasNotEndedWithAnError) {
   load(2);
   EngineLoop loop(*session_, 2, shrink_);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = kLongest - 3;
+  Request r = of_tokens(kLongest - 3);
   r.n = 2;
   std::map<int64_t, Asked> asked;
   for (int i = 0; i < 200; ++i)
@@ -301,9 +300,7 @@ TEST_F(EngineLoopTest, AFaultOfAPassEndsAllAndIsTold) {
   load(2);
   session_->runner().stop_steps("the disk is gone");
   EngineLoop loop(*session_, 2, shrink_);
-  Request r;
-  r.prompt = {1, 2, 3};
-  r.max_tokens = 3;
+  const Request r = of_tokens(3);
   std::map<int64_t, Asked> asked;
   asked.emplace(loop.add(r), Asked{.request = r, .got = {{}}});
   wait_for_more(loop);

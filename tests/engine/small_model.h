@@ -8,8 +8,8 @@ namespace sluice::test {
 
 class SmallModel {
  public:
-  // `window`: of its first layer; 0: none.
-  explicit SmallModel(int64_t window = 0, int64_t vocab = 67) {
+  // `window`: of its first layer; 0: none. A seed gives the same weights each time.
+  explicit SmallModel(int64_t window = 0, int64_t vocab = 67, uint64_t seed = 1) {
     Json config = tiny_config();
     config["hidden_size"] = 40;
     config["intermediate_size"] = 136;
@@ -24,7 +24,7 @@ class SmallModel {
       config["sliding_window"] = window;
       config["layer_types"] = {"sliding_attention", "full_attention"};
     }
-    Random random(1);  // the same weights each time
+    Random random(seed);
     write_checkpoint(dir_.path(), config, tiny_tensors(config, random));
   }
   const std::filesystem::path& path() const { return dir_.path(); }

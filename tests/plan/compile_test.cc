@@ -1,7 +1,6 @@
 // The byte plan: every wanted byte once and in disk order, every fault in one message.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <set>
 #include <string>
@@ -11,7 +10,6 @@
 #include "src/plan/memory_plan.h"
 #include "src/plan/read_plan.h"
 #include "tests/support/checkpoint.h"
-#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -262,44 +260,6 @@ TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
     EXPECT_EQ(e.kind(), ErrorKind::no_fit);
     EXPECT_NE(std::string(e.what()).find("--memory"), std::string::npos) << e.what();
   }
-}
-
-// Twice the tensors take about twice the time, whatever the budget: the best of three tries, and a
-// bound that a quadratic step in the largest model would exceed by far.
-TEST(MemoryPlan, TakesTimeInProportionToTheTensors) {
-  if (test::kSanitized) GTEST_SKIP() << "what takes time under a sanitizer is the sanitizer";
-  test::Random random("linear");
-  ThreadPool pool(1);
-  std::unique_ptr<Backend> backend = make_cpu_backend(Isa::automatic, pool);
-  auto seconds = [&](int layers) {
-    Json config = test::tiny_config();
-    for (const char* key : {"num_attention_heads", "num_key_value_heads", "intermediate_size"})
-      config[key] = 1;
-    config["head_dim"] = config["hidden_size"] = 2;
-    config["num_hidden_layers"] = layers;
-    Checkpoint checkpoint(config, test::tiny_tensors(config, random));
-    checkpoint.plan(request("fp8_per_tensor"), {1 << 16, 1 << 18});
-    RunShape shape{.backend = backend.get(), .max_tokens = 100, .longest_prompt = 50};
-    shape.spill_bytes = UINT64_MAX;
-    const CausalLM& root = *checkpoint.model.root;
-    auto laid_out = [&] {
-      return lay_out(checkpoint.model, *checkpoint.index, request("fp8_per_tensor"));
-    };
-    auto needed = [&](auto plan) { return plan(root, laid_out(), shape, 1 << 20).needed(); };
-    const uint64_t least = needed(smallest_plan), most = needed(smallest_resident_plan);
-    double best = 1e9;
-    for (int i = 0; i < 3; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      for (uint64_t tenths : {0u, 3u, 7u, 10u})
-        place(root, laid_out(), shape, least + (most - std::min(most, least)) / 10 * tenths,
-              1 << 20);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      best = std::min(best, took.count());
-    }
-    return best;
-  };
-  const double few = seconds(256), many = seconds(4096);
-  EXPECT_LT(many, 16 * 5 * few);
 }
 
 }  // namespace
