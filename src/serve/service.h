@@ -39,7 +39,7 @@ enum class Endpoint : uint8_t {
   health,
   metrics,
   memory,
-  page,
+  page,  // the last one; /openapi.json describes all others
 };
 
 // What there has to be, for a route to be answered.

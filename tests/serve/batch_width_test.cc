@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/serve/demo.h"
 #include "tests/support/random.h"
-#include "tests/support/temp.h"
 
 namespace sluice {
 namespace {
@@ -36,9 +36,7 @@ TEST(LargestValues, SumsAreExactForFewAndNearlyForMany) {
 // A batch takes what makes all of it faster. Of those who ask a server none waits while there is
 // room, as more sequences are hardly slower.
 TEST(BatchWidth, AServerTakesMoreThanABatch) {
-  SessionOptions options;
-  options.model = test::source_dir() / "tools/demo-model";
-  Session session(options);
+  Session session(test::demo_options());
   BatchNeeds needs;
   Request request;
   request.max_tokens = 20;

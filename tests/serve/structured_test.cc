@@ -4,19 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/engine/session.h"
-#include "src/grammar/state.h"
 #include "src/serve/batch_file.h"
-#include "src/serve/ordered_json.h"
-#include "tests/support/temp.h"
+#include "tests/grammar/matching.h"
+#include "tests/serve/demo.h"
 
 namespace sluice {
 namespace {
 
 class StructuredTest : public testing::Test {
  protected:
-  StructuredTest() : session_(options()) {}
-
   std::shared_ptr<const grammar::TokenGrammar> found(const Json& body) {
     return grammar_of(JsonFields(body, "body"), session_);
   }
@@ -29,21 +25,11 @@ class StructuredTest : public testing::Test {
     return {};
   }
   bool matches(const Json& body, std::string_view text) {
-    auto grammar = found(body);
-    grammar::Effort effort(10'000'000);
-    return grammar::State::start(*grammar->grammar, effort)
-        .next(*grammar->grammar, text, effort)
-        .can_end();
+    return grammar::matches(*found(body)->grammar, text);
   }
 
  private:
-  static SessionOptions options() {
-    SessionOptions o;
-    o.model = test::source_dir() / "tools/demo-model";
-    o.threads = 1;
-    return o;
-  }
-  Session session_;
+  Session session_{test::demo_options()};
 };
 
 Json response_format(const char* text) { return {{"response_format", Json::parse(text)}}; }
@@ -108,17 +94,6 @@ TEST_F(StructuredTest, MembersKeepTheOrderOfTheText) {
     EXPECT_EQ(read.fault, "");
     EXPECT_TRUE(matches(read.body, R"({"z":1,"a":2})")) << body;
   }
-}
-
-TEST(MemberText, IsThatOfTheMember) {
-  const std::string text =
-      R"( {"a": "\"}:," , "b":{"c":[1,{"d":2}], "e": "]"},"\u0066": [true], "g" : -1.5 })";
-  EXPECT_EQ(member_text(text, "a"), R"( "\"}:," )");
-  EXPECT_EQ(member_text(text, "b"), R"({"c":[1,{"d":2}], "e": "]"})");
-  EXPECT_EQ(member_text(text, "f"), " [true]");
-  EXPECT_EQ(member_text(text, "g"), " -1.5 ");
-  for (const char* none : {"c", "d", "e", "", "u0066"}) EXPECT_EQ(member_text(text, none), "");
-  EXPECT_EQ(member_text("{}", "a"), "");
 }
 
 }  // namespace

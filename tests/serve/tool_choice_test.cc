@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/engine/session.h"
-#include "src/grammar/state.h"
 #include "src/serve/chat_completion.h"
-#include "tests/support/temp.h"
+#include "tests/grammar/matching.h"
+#include "tests/serve/demo.h"
 
 namespace sluice {
 namespace {
@@ -19,8 +18,6 @@ const char* const kTools = R"("tools": [
 
 class ToolChoiceTest : public testing::Test {
  protected:
-  ToolChoiceTest() : session_(options()) {}
-
   Chat chat(const std::string& members, const std::string& chat_template = "<tool_call>") {
     const std::string body = R"({"messages": [{"role": "user", "content": "x"}], )" + members + "}";
     template_.emplace(ChatFiles{}, "template", chat_template);
@@ -31,11 +28,7 @@ class ToolChoiceTest : public testing::Test {
   // Whether its answer may be this.
   bool allows(const std::string& members, std::string_view text) {
     const auto grammar = chat(members).asked.request.sampling.grammar;
-    if (!grammar) return true;
-    grammar::Effort effort(10'000'000);
-    return grammar::State::start(*grammar->grammar, effort)
-        .next(*grammar->grammar, text, effort)
-        .can_end();
+    return !grammar || grammar::matches(*grammar->grammar, text);
   }
   std::string refusal(const std::string& members, const std::string& form = "<tool_call>") {
     try {
@@ -52,13 +45,7 @@ class ToolChoiceTest : public testing::Test {
   static std::string with(const std::string& members) { return kTools + (", " + members); }
 
  private:
-  static SessionOptions options() {
-    SessionOptions o;
-    o.model = test::source_dir() / "tools/demo-model";
-    o.threads = 1;
-    return o;
-  }
-  Session session_;
+  Session session_{test::demo_options()};
   std::optional<ChatTemplate> template_;
 };
 
@@ -108,10 +95,8 @@ TEST_F(ToolChoiceTest, StrictToolsAreHeldWhereTheyAreCalled) {
 
 TEST_F(ToolChoiceTest, ThoughtsAreNotOfTheFormat) {
   const Chat asked = chat(R"("response_format": {"type": "json_object"})", "x{# </think> #}");
-  grammar::Effort effort(10'000'000);
-  const auto& grammar = *asked.asked.request.sampling.grammar->grammar;
   EXPECT_TRUE(
-      grammar::State::start(grammar, effort).next(grammar, "<think>x</think>{}", effort).can_end());
+      grammar::matches(*asked.asked.request.sampling.grammar->grammar, "<think>x</think>{}"));
 }
 
 TEST_F(ToolChoiceTest, WhatCannotBeIsRefused) {
