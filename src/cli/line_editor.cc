@@ -66,6 +66,9 @@ struct LineEditor::Terminal {
       if (n <= 0) return 0;
       bytes += byte;
     } while (!is_whole(bytes));
+    // A Ctrl-D that was typed while an answer was being written: the terminal, not in raw mode
+    // then, kept it as a null.
+    if (bytes == std::string(1, '\0')) bytes = '\x04';
     const std::string valid = to_valid_utf8(bytes);
     *character = static_cast<wchar_t>(utf8_char_at(valid, 0).code_point);
     return 1;

@@ -279,6 +279,14 @@ class ConversationTest(Case):
         said = [m["content"] for m in json.loads((self.path / "saved").read_text()) if m["role"] == "user"]
         self.assertEqual(said, ["h\u00e9lo", "h\u00e9lo"])
 
+    def test_the_end_may_be_typed_while_an_answer_is_written(self):
+        pid = self.start("-n", "300", "--ignore-eos", "--threads", "1")
+        self.expect(b"> ")
+        self.send(b"It is a truth\n")
+        self.expect(b"truth\r\n")
+        self.send(b"\x04")
+        self.assertEqual(self.ended(pid), 0)
+
     def test_an_interrupt_ends_the_answer_alone(self):
         pid = self.start("--ignore-eos", "--threads", "1")
         self.expect(b"> ")
