@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -19,7 +18,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kLongestPath = 256;
+constexpr size_t kLongestPath = 256, kLongestMethod = 32;  // bytes that are kept
 
 // In microseconds.
 double seconds_between(AccessEntry::Clock::time_point from, AccessEntry::Clock::time_point to) {
@@ -42,8 +41,8 @@ std::string time_text(double time) {
 std::string access_line(const AccessEntry& e, AccessEntry::Clock::time_point now, double time) {
   nlohmann::ordered_json line{{"time", time_text(time)},
                               {"request_id", e.request_id},
-                              {"method", e.method},
-                              {"path", e.path.substr(0, std::min(e.path.find('?'), kLongestPath))},
+                              {"method", e.method.substr(0, kLongestMethod)},
+                              {"path", e.path.substr(0, kLongestPath)},
                               {"status", e.status}};
   if (e.tokens) {
     line["prompt_tokens"] = e.tokens->prompt;

@@ -26,6 +26,7 @@ std::string path_of(std::string_view target) {
   constexpr int kHex = 16;
   std::string_view left = without_authority(target);
   left = left.substr(0, left.find_first_of("?#"));
+  const std::string_view plain = left;
   std::string path;
   while (!left.empty()) {
     if (left.front() != '%') {
@@ -37,7 +38,7 @@ std::string path_of(std::string_view target) {
     const std::string_view digits = left.substr(1, kEscape - 1);
     const auto [end, fault] =
         std::from_chars(digits.data(), digits.data() + digits.size(), byte, kHex);
-    if (fault != std::errc() || end != left.data() + kEscape) return std::string(target);
+    if (fault != std::errc() || end != left.data() + kEscape) return std::string(plain);
     path += static_cast<char>(byte);
     left.remove_prefix(kEscape);
   }

@@ -12,10 +12,10 @@ using namespace sluice;
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kPaths{"/v1/completions", "/v1/chat/completions",
+constexpr std::array<std::string_view, 8> kPaths{"/v1/completions", "/v1/chat/completions",
                                                  "/v1/messages",    "/v1/messages/count_tokens",
                                                  "/v1/responses",   "/tokenize",
-                                                 "/detokenize"};
+                                                 "/detokenize",     "/v1/embeddings"};
 // Shows all that a request may say, with thoughts and calls as Qwen's does.
 constexpr const char* kTemplate =
     "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role "

@@ -25,8 +25,8 @@ TEST(RequestTarget, QueriesStayAsTheyAre) {
 }
 
 TEST(RequestTarget, WhatIsNoEscapeStaysAsItIs) {
-  for (const char* odd : {"/a%", "/a%2", "/a%2x", "/a%-1", "/a%+1", "/a%zz?x"})
-    EXPECT_EQ(path_of(odd), odd);
+  for (const char* odd : {"/a%", "/a%2", "/a%2x", "/a%-1", "/a%+1"}) EXPECT_EQ(path_of(odd), odd);
+  EXPECT_EQ(path_of("/a%zz?key=secret"), "/a%zz");
 }
 
 }  // namespace
