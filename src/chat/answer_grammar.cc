@@ -1,13 +1,16 @@
 #include "src/chat/answer_grammar.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/chat/answer_parser.h"
 #include "src/chat/call_form.h"
+#include "src/chat/channels.h"
 #include "src/chat/reasoning.h"
 #include "src/chat/tool_calls.h"
+#include "src/grammar/schema_keywords.h"
 
 namespace sluice {
 namespace {
@@ -23,7 +26,6 @@ Ordered space() { return {{"space", kSpaces}}; }
 Ordered one_of(std::vector<Ordered> parts) { return {{"choice", std::move(parts)}}; }
 Ordered sequence(std::vector<Ordered> parts) { return {{"sequence", std::move(parts)}}; }
 Ordered optional(Ordered part) { return {{"repeat", std::move(part)}, {"low", 0}, {"high", 1}}; }
-Ordered any_number(Ordered part) { return {{"repeat", std::move(part)}, {"low", 0}}; }
 Ordered regex(std::string_view pattern) { return {{"source", "regex"}, {"text", pattern}}; }
 
 // What the arguments of a tool may be.
@@ -39,40 +41,60 @@ class Arguments {
   }
 
   Ordered written(CallForm::Style style) const {
-    if (style == CallForm::Style::json) return value(schema_);
+    if (style == CallForm::Style::json) return value(schema_, any_object());
     std::vector<Ordered> all;
     const Ordered none = Ordered::object();
     const Ordered& properties = schema_.contains("properties") ? schema_.at("properties") : none;
     check_plain(properties);
+    std::set<std::string_view> required = required_names();
     for (const auto& [key, schema] : properties.items()) {
+      const bool needed = required.erase(key) > 0;
+      if (!needed && schema == Ordered(false)) continue;  // may not be there
       Ordered one = argument(key, schema, style);
-      all.push_back(is_required(key) ? std::move(one) : optional(std::move(one)));
+      all.push_back(needed ? std::move(one) : optional(std::move(one)));
+    }
+    if (tool_.strict && !required.empty()) {
+      fail(ErrorKind::refused, "{}: required: {:?} is not one of the properties", where_,
+           *required.begin());
     }
     if (all.empty()) return text({});
-    return sequence(std::move(all));
+    return {{"root", schema_}, {"part", sequence(std::move(all))}};
   }
 
  private:
-  Ordered value(Ordered schema) const {
-    return {{"schema", std::move(schema)}, {"of", tool_.name}, {"or_object", !tool_.strict}};
+  static Ordered any_object() { return {{"source", "json_object"}, {"text", ""}}; }
+
+  // `loose`: what it may be instead, where the schema cannot be held and need not.
+  Ordered value(Ordered schema, Ordered loose) const {
+    Ordered part{{"schema", std::move(schema)}, {"of", tool_.name}};
+    if (!tool_.strict) part["or"] = std::move(loose);
+    return part;
   }
 
   // What says more of the object than its properties has no form between tags.
   void check_plain(const Ordered& properties) const {
-    bool plain = properties.is_object();
-    for (const char* key : {"$ref", "allOf", "anyOf", "oneOf", "enum", "const"})
-      plain = plain && !schema_.contains(key);
-    if (plain) return;
+    const bool object = properties.is_object() && schema_.at("type") == "object";
+    for (const auto& [key, said] : schema_.items()) {
+      const bool plain = std::ranges::find(kOfObjects, key) != kOfObjects.end() ||
+                         grammar::use_of(key) == grammar::KeywordUse::annotation;
+      const bool shape = std::ranges::find(kShapes, key) != kShapes.end();
+      if (!plain && (tool_.strict || shape)) refuse_between_tags(key);
+    }
+    if (!object) refuse_between_tags("type");
+  }
+  [[noreturn]] void refuse_between_tags(const std::string& key) const {
     fail(ErrorKind::refused,
          "{}: this model writes arguments between tags, and its schema must be an object with "
-         "properties",
-         where_);
+         "properties, without {:?}",
+         where_, key);
   }
 
-  bool is_required(const std::string& key) const {
-    if (!schema_.contains("required") || !schema_.at("required").is_array()) return false;
-    const Ordered& required = schema_.at("required");
-    return std::ranges::find(required, Ordered(key)) != required.end();
+  std::set<std::string_view> required_names() const {
+    std::set<std::string_view> names;
+    if (!schema_.contains("required") || !schema_.at("required").is_array()) return names;
+    for (const Ordered& name : schema_.at("required"))
+      if (name.is_string()) names.insert(name.get_ref<const std::string&>());
+    return names;
   }
 
   Ordered argument(const std::string& key, const Ordered& schema, CallForm::Style style) const {
@@ -90,27 +112,33 @@ class Arguments {
 
   // Strings are as they are, everything else is JSON.
   Ordered between_tags(const std::string& key, const Ordered& schema, std::string_view end) const {
-    if (!is_plain_string(schema)) {
-      Ordered alone = schema;
-      for (const char* defs : {"$defs", "definitions"})
-        if (alone.is_object() && schema_.contains(defs)) alone[defs] = schema_.at(defs);
-      return value(std::move(alone));
-    }
-    if (schema.is_object() && schema.contains("enum")) {
+    if (schema == Ordered(false) || !is_plain_string(schema))
+      return value(schema, {{"schema", true}});
+    if (!schema.is_object()) return without(end);
+    const bool one = schema.contains("const");
+    if (one || schema.contains("enum")) {
       std::vector<Ordered> texts;
-      for (const Ordered& one : schema.at("enum"))
-        if (one.is_string()) texts.push_back(text(one.get<std::string>()));
+      const Ordered list = one ? Ordered::array({schema.at("const")}) : schema.at("enum");
+      for (const Ordered& each : list)
+        if (each.is_string()) texts.push_back(text(each.get<std::string>()));
       if (!texts.empty()) return one_of(std::move(texts));
     }
-    for (const char* keyword : {"pattern", "format", "minLength", "maxLength", "const"}) {
-      if (tool_.strict && schema.is_object() && schema.contains(keyword)) {
-        fail(ErrorKind::refused,
-             "{}: {:?}: {} of a string cannot be held where the model writes strings between tags",
-             where_, key, keyword);
-      }
+    for (const auto& [keyword, said] : schema.items()) {
+      const bool held =
+          keyword == "type" || grammar::use_of(keyword) == grammar::KeywordUse::annotation;
+      if (!tool_.strict || held) continue;
+      fail(ErrorKind::refused,
+           "{}: {:?}: {} of a string cannot be held where the model writes strings between tags",
+           where_, key, keyword);
     }
     return without(end);
   }
+
+  static constexpr std::array<std::string_view, 4> kOfObjects{"type", "properties", "required",
+                                                              "additionalProperties"};
+  // Keywords that may declare properties in another place.
+  static constexpr std::array<std::string_view, 6> kShapes{"$ref",  "allOf", "anyOf",
+                                                           "oneOf", "enum",  "const"};
 
   const CallableTool& tool_;
   Ordered schema_;
@@ -124,20 +152,23 @@ class Calls {
 
   // One or more.
   Ordered all() const {
+    // What is before the name is the same for all tools.
+    const auto name = std::ranges::find(form_.call, CallPiece::Kind::name, &CallPiece::kind);
+    const auto before = static_cast<size_t>(name - form_.call.begin());
     std::vector<Ordered> calls;
     for (const CallableTool& tool : rules_.tools) {
       const std::string where = fmt::format("{}: the tool {:?}", where_, tool.name);
-      if (!is_tool_name(tool.name))
-        fail(ErrorKind::refused, "{}: a name has letters, digits, _ and -", where);
+      if (!is_tool_name(tool.name)) {
+        fail(ErrorKind::refused, "{}: a name has letters, digits and _-./:, at most 256 in all",
+             where);
+      }
       const Ordered arguments = Arguments(tool, where).written(form_.style);
-      calls.push_back(written(form_.call, &tool, &arguments));
+      calls.push_back(written(form_.call.subspan(before), &tool, &arguments));
     }
-    const Ordered call = one_of(std::move(calls));
-    std::vector<Ordered> parts{written(form_.begin), call};
+    Ordered call = sequence({written(form_.call.first(before)), one_of(std::move(calls))});
     if (form_.several && !rules_.one_call)
-      parts.push_back(any_number(sequence({written(form_.between), call})));
-    parts.push_back(written(form_.end));
-    return sequence(std::move(parts));
+      call = {{"repeat", std::move(call)}, {"low", 1}, {"between", written(form_.between)}};
+    return sequence({written(form_.begin), std::move(call), written(form_.end)});
   }
 
  private:
@@ -195,18 +226,18 @@ Ordered thoughts(const ThoughtTags& tags) {
 }
 
 // A text that is no call, and calls behind it.
-Ordered text_and_calls(const std::optional<CallForm>& form, const Ordered& calls) {
+Ordered text_and_calls(const CallForm* form, const Ordered& calls) {
   if (calls.is_null()) return regex("[\\s\\S]*");
-  if (form->bare) return one_of({calls, regex("\\s*([^\\s{][\\s\\S]*)?")});
-  return sequence({without(form->opens), optional(calls)});
+  if (form->tags.bare) return one_of({calls, regex("\\s*([^\\s{][\\s\\S]*)?")});
+  return sequence({without(form->tags.first()), optional(calls)});
 }
 
 }  // namespace
 
 Ordered answer_composition(std::string_view chat_template, std::string_view prompt,
                            const AnswerRules& rules, const std::string& where) {
-  const std::optional<CallForm> form = call_form(chat_template);
-  if (!rules.tools.empty() && !form) {
+  const CallForm* form = call_form(chat_template);
+  if (!rules.tools.empty() && form == nullptr) {
     fail(ErrorKind::refused,
          "{}: the model's chat template writes calls of tools in no form that is known here, so "
          "that they cannot be held to one",

@@ -2,10 +2,6 @@
 
 namespace sluice {
 
-bool has_channels(std::string_view chat_template) {
-  return chat_template.find("<|channel|>") != chat_template.npos;
-}
-
 AnswerParser::AnswerParser(std::string_view chat_template, std::string_view prompt,
                            const Json& tools) {
   if (has_channels(chat_template)) {
@@ -14,12 +10,13 @@ AnswerParser::AnswerParser(std::string_view chat_template, std::string_view prom
   }
   reasoning_.emplace(prompt);
   if (tools.empty()) return;
-  if (auto syntax = tool_syntax(chat_template)) calls_.emplace(std::move(*syntax), tools);
+  if (const CallForm* form = call_form(chat_template)) calls_.emplace(form->tags, tools);
 }
 
 bool AnswerParser::needs_special_tokens(std::string_view chat_template, const Json& tools) {
   const bool thinks = chat_template.find("[THINK]") != chat_template.npos;
-  return thinks || has_channels(chat_template) || (!tools.empty() && tool_syntax(chat_template));
+  return thinks || has_channels(chat_template) ||
+         (!tools.empty() && call_form(chat_template) != nullptr);
 }
 
 std::vector<AnswerPart> AnswerParser::add(std::string_view text, bool last) {

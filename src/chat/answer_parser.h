@@ -13,9 +13,6 @@
 
 namespace sluice {
 
-// Whether a model of this template answers in channels (channels.h).
-bool has_channels(std::string_view chat_template);
-
 class AnswerParser {
  public:
   // `chat_template` says in which form the model answers; `prompt` is what the answer continues;

@@ -64,65 +64,82 @@ constexpr CallPiece kChannel[] = {token("<|channel|>"),
                                   token("<|message|>"),
                                   kArguments};
 
+constexpr CallTags kCallTags{.open = "<tool_call>", .close = "</tool_call>"};
+constexpr CallTags kCallsTags{.open = "[TOOL_CALLS]"};
+constexpr CallTags kWideTags{.open = "<｜tool▁call▁begin｜>",
+                             .close = "<｜tool▁call▁end｜>",
+                             .before = "<｜tool▁calls▁begin｜>",
+                             .behind = "<｜tool▁calls▁end｜>"};
+constexpr CallForm kBareForm{
+    .tags = {.open = "<|python_tag|>", .bare = true}, .call = kBare, .between = kSemicolon};
+
+// The first whose texts are both in a template is its form.
+struct Known {
+  std::string_view has;
+  std::string_view also;  // empty: nothing
+  CallForm form;
+};
+constexpr Known kKnown[] = {
+    {"<|channel|>", "", {.call = kChannel, .several = false}},
+    {"<tool_call>",
+     "<function=",
+     {.tags = kCallTags, .call = kParameters, .between = kLine, .style = Style::parameters}},
+    {"<tool_call>",
+     "<arg_key>",
+     {.tags = kCallTags, .call = kKeys, .between = kLine, .style = Style::keys}},
+    {"<tool_call>", "", {.tags = kCallTags, .call = kObject, .between = kLine}},
+    {"[TOOL_CALLS]", "[CALL_ID]", {.tags = kCallsTags, .call = kArgsWithId}},
+    {"[TOOL_CALLS]", "[ARGS]", {.tags = kCallsTags, .call = kArgs}},
+    {"[TOOL_CALLS]",
+     "",
+     {.tags = kCallsTags,
+      .begin = kListBegin,
+      .call = kJsonCall,
+      .between = kComma,
+      .end = kListEnd}},
+    {"<|tool_call|>",
+     "<|/tool_call|>",
+     {.tags = {.open = "<|tool_call|>", .behind = "<|/tool_call|>"},
+      .begin = kBarListBegin,
+      .call = kJsonCall,
+      .between = kComma,
+      .end = kBarListEnd}},
+    {"<|tool_call|>",
+     "",
+     {.tags = {.open = "<|tool_call|>", .behind = "<|/tool_call|>"},
+      .begin = kBarListBegin,
+      .call = kJsonCall,
+      .between = kComma,
+      .end = kListEnd}},
+    {"<|tool_call_begin|>",
+     "",
+     {.tags = {.open = "<|tool_call_begin|>",
+               .close = "<|tool_call_end|>",
+               .before = "<|tool_calls_section_begin|>",
+               .behind = "<|tool_calls_section_end|>"},
+      .begin = kSectionBegin,
+      .call = kSection,
+      .end = kSectionEnd}},
+    {"<｜tool▁call▁begin｜>",
+     "```json",
+     {.tags = kWideTags,
+      .begin = kWideBegin,
+      .call = kWideMarkdown,
+      .between = kLine,
+      .end = kWideEnd}},
+    {"<｜tool▁call▁begin｜>",
+     "",
+     {.tags = kWideTags, .begin = kWideBegin, .call = kWide, .end = kWideEnd}},
+    {"<|python_tag|>", "", kBareForm},
+    {"\"parameters\": ", "", kBareForm}};
+
 }  // namespace
 
-std::optional<CallForm> call_form(std::string_view chat_template) {
+const CallForm* call_form(std::string_view chat_template) {
   auto has = [&](std::string_view text) { return chat_template.find(text) != text.npos; };
-  CallForm form;
-  if (has("<|channel|>")) {
-    form.call = kChannel;
-    form.several = false;
-  } else if (has("<tool_call>")) {
-    form.opens = "<tool_call>";
-    form.call = has("<function=")  ? std::span<const CallPiece>(kParameters)
-                : has("<arg_key>") ? std::span<const CallPiece>(kKeys)
-                                   : kObject;
-    form.style = has("<function=")  ? Style::parameters
-                 : has("<arg_key>") ? Style::keys
-                                    : Style::json;
-    form.between = kLine;
-  } else if (has("[TOOL_CALLS]")) {
-    form.opens = "[TOOL_CALLS]";
-    if (has("[ARGS]")) {
-      form.call = has("[CALL_ID]") ? std::span<const CallPiece>(kArgsWithId) : kArgs;
-    } else {
-      form = {.begin = kListBegin,
-              .call = kJsonCall,
-              .between = kComma,
-              .end = kListEnd,
-              .opens = form.opens};
-    }
-  } else if (has("<|tool_call|>")) {
-    form = {.begin = kBarListBegin,
-            .call = kJsonCall,
-            .between = kComma,
-            .end = kListEnd,
-            .opens = "<|tool_call|>"};
-    if (has("<|/tool_call|>")) form.end = kBarListEnd;
-  } else if (has("<|tool_call_begin|>")) {
-    form = {.begin = kSectionBegin,
-            .call = kSection,
-            .between = {},
-            .end = kSectionEnd,
-            .opens = "<|tool_calls_section_begin|>"};
-  } else if (has("<｜tool▁call▁begin｜>")) {
-    form = {.begin = kWideBegin,
-            .call = kWide,
-            .between = {},
-            .end = kWideEnd,
-            .opens = "<｜tool▁calls▁begin｜>"};
-    if (has("```json")) {
-      form.call = kWideMarkdown;
-      form.between = kLine;
-    }
-  } else if (has("<|python_tag|>") || has("\"parameters\": ")) {
-    form.call = kBare;
-    form.between = kSemicolon;
-    form.bare = true;
-  } else {
-    return std::nullopt;
-  }
-  return form;
+  for (const Known& known : kKnown)
+    if (has(known.has) && has(known.also)) return &known.form;
+  return nullptr;
 }
 
 }  // namespace sluice

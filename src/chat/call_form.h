@@ -1,8 +1,8 @@
-// How models write calls of tools, exactly: what a grammar has to allow.
+// How models write calls of tools: the tags that a parser looks for, and exactly, which is what a
+// grammar has to allow.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -23,23 +23,35 @@ struct CallPiece {
   std::string_view text = {};
 };
 
+// What is between the tags needs no table for a parser: it is an object or a list of objects {name,
+// arguments}, or a name and its arguments, as JSON or between tags.
+struct CallTags {
+  std::string_view open = {};    // of a call; empty: the parser of channels finds them
+  std::string_view close = {};   // empty: the end of the JSON
+  std::string_view before = {};  // all calls of an answer; empty: nothing
+  std::string_view behind = {};
+  bool bare = false;  // an answer that begins with { may be a call, without a tag
+
+  // What no text before the calls holds.
+  std::string_view first() const { return before.empty() ? open : before; }
+};
+
 struct CallForm {
   enum class Style : uint8_t {
     json,        // an object
     parameters,  // <parameter=NAME> VALUE </parameter>, each in lines of their own
     keys,        // <arg_key>NAME</arg_key> <arg_value>VALUE</arg_value>
   };
-  std::span<const CallPiece> begin;    // before all calls
-  std::span<const CallPiece> call;     // one of them
-  std::span<const CallPiece> between;  // two of them
-  std::span<const CallPiece> end;      // behind all
-  std::string_view opens = {};         // what no text before the calls holds; empty: see `bare`
-  bool bare = false;                   // an answer that begins with { is a call
-  bool several = true;                 // an answer may have more than one
+  CallTags tags = {};
+  std::span<const CallPiece> begin = {};    // before all calls
+  std::span<const CallPiece> call = {};     // one of them
+  std::span<const CallPiece> between = {};  // two of them
+  std::span<const CallPiece> end = {};      // behind all
+  bool several = true;                      // an answer may have more than one
   Style style = Style::json;
 };
 
-// That of a chat template; nullopt: it knows none of these.
-std::optional<CallForm> call_form(std::string_view chat_template);
+// That of a chat template; null: it knows none of these.
+const CallForm* call_form(std::string_view chat_template);
 
 }  // namespace sluice

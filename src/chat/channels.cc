@@ -23,6 +23,10 @@ std::string_view word_after(std::string_view text, std::string_view mark) {
 
 }  // namespace
 
+bool has_channels(std::string_view chat_template) {
+  return chat_template.find(kChannel) != chat_template.npos;
+}
+
 ChannelParser::ChannelParser(std::string_view prompt) {
   // A prompt may begin the answer's first message.
   const size_t start = prompt.rfind("<|start|>assistant");

@@ -10,6 +10,9 @@
 
 namespace sluice {
 
+// Whether a model of this template answers so.
+bool has_channels(std::string_view chat_template);
+
 class ChannelParser {
  public:
   // `prompt`: what the answer continues, usually "<|start|>assistant".

@@ -71,7 +71,7 @@ void complete_chat(jinja::Context& context) {
   check_messages(given, "a variable");  // may have taken their place
   jinja::Values messages;
   for (const Value& message : given.items())
-    messages.push_back(message.is(Kind::dict) ? with_all_names(context.meter(), message) : message);
+    messages.push_back(with_all_names(context.meter(), message));
   context.set("messages", make_list(context.meter(), std::move(messages)));
 }
 

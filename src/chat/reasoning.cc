@@ -24,22 +24,20 @@ std::string_view without_space(std::string_view text) {
 
 std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt) {
   prompt = without_space(prompt);
-  for (const auto& [open, close] : kTags)
-    if (prompt.ends_with(open)) return ThoughtTags{open, close, true};
   for (const auto& [open, close] : kTags) {
+    if (prompt.ends_with(open)) return ThoughtTags{open, close, true};
     if (prompt.ends_with(close)) return std::nullopt;
-    if (chat_template.find(close) != close.npos) return ThoughtTags{open, close, false};
   }
+  for (const auto& [open, close] : kTags)
+    if (chat_template.find(close) != close.npos) return ThoughtTags{open, close, false};
   return std::nullopt;
 }
 
 ReasoningSplitter::ReasoningSplitter(std::string_view prompt) {
-  prompt = without_space(prompt);
-  for (const auto& [open, close] : kTags) {
-    if (!prompt.ends_with(open)) continue;
-    state_ = State::thinking;
-    close_ = close;
-  }
+  const std::optional<ThoughtTags> begun = thought_tags({}, prompt);
+  if (!begun) return;
+  state_ = State::thinking;
+  close_ = begun->close;
 }
 
 std::vector<ReasoningSplitter::Part> ReasoningSplitter::add(std::string_view text, bool last) {

@@ -44,18 +44,6 @@ std::string_view plain_name(std::string_view text) {
   return text;
 }
 
-}  // namespace
-
-bool is_tool_name(std::string_view text) {
-  return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, [](char c) {
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    return letter || (c >= '0' && c <= '9') ||
-           std::string_view("_-./:").find(c) != std::string_view::npos;
-  });
-}
-
-namespace {
-
 std::vector<std::string> names_of(const Json& tools) {
   std::vector<std::string> names;
   if (!tools.is_array()) return names;
@@ -69,27 +57,16 @@ std::vector<std::string> names_of(const Json& tools) {
 
 }  // namespace
 
-std::optional<ToolSyntax> tool_syntax(std::string_view chat_template) {
-  auto has = [&](std::string_view text) { return chat_template.find(text) != text.npos; };
-  if (has("<tool_call>")) return ToolSyntax{.open = "<tool_call>", .close = "</tool_call>"};
-  if (has("[TOOL_CALLS]")) return ToolSyntax{.open = "[TOOL_CALLS]", .close = ""};
-  if (has("<|tool_call|>"))
-    return ToolSyntax{.open = "<|tool_call|>", .close = "", .around = {"<|/tool_call|>"}};
-  if (has("<|tool_call_begin|>"))
-    return ToolSyntax{.open = "<|tool_call_begin|>",
-                      .close = "<|tool_call_end|>",
-                      .around = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"}};
-  if (has("<｜tool▁call▁begin｜>"))
-    return ToolSyntax{.open = "<｜tool▁call▁begin｜>",
-                      .close = "<｜tool▁call▁end｜>",
-                      .around = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"}};
-  if (has("<|python_tag|>") || has("\"parameters\": "))
-    return ToolSyntax{.open = "<|python_tag|>", .close = "", .bare = true};
-  return std::nullopt;
+bool is_tool_name(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, [](char c) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return letter || (c >= '0' && c <= '9') ||
+           std::string_view("_-./:").find(c) != std::string_view::npos;
+  });
 }
 
-ToolCallParser::ToolCallParser(ToolSyntax syntax, Json tools)
-    : syntax_(std::move(syntax)), tools_(std::move(tools)) {}
+ToolCallParser::ToolCallParser(const CallTags& tags, Json tools)
+    : tags_(tags), tools_(std::move(tools)) {}
 
 void ToolCallParser::add(std::string_view text, bool last, Parts& parts) {
   held_ += text;
@@ -148,7 +125,7 @@ void ToolCallParser::skip_space() {
 
 bool ToolCallParser::find_call(bool last, Parts& parts) {
   const size_t space = std::min(held_.find_first_not_of(kSpace), held_.size());
-  if (syntax_.bare && (!begun_ || called_)) {
+  if (tags_.bare && (!begun_ || called_)) {
     // Llama separates calls by semicolons.
     const size_t first =
         called_ ? std::min(held_.find_first_not_of(" \t\r\n;"), held_.size()) : space;
@@ -166,14 +143,15 @@ bool ToolCallParser::find_call(bool last, Parts& parts) {
     if (begin < at) at = begin, found = tag;
     keep = std::max(keep, beginning(held_, tag));
   };
-  look_for(syntax_.open);
-  for (std::string_view tag : syntax_.around) look_for(tag);
+  look_for(tags_.open);
+  look_for(tags_.before);
+  look_for(tags_.behind);
   if (found.empty()) at = held_.size() - (last ? 0 : keep);
   give_content(std::string_view(held_).substr(0, at), parts);
   held_.erase(0, at);
   if (found.empty()) return false;
   begin_candidate(found.size());
-  return found == syntax_.open ? go(State::begin) : true;
+  return found == tags_.open ? go(State::begin) : true;
 }
 
 bool ToolCallParser::begin_call(bool last) {
@@ -189,7 +167,7 @@ bool ToolCallParser::begin_call(bool last) {
     return go(State::list);
   }
   if (held_[0] == '{') {
-    object_ = JsonCall(syntax_.bare ? names_of(tools_) : std::vector<std::string>());
+    object_ = JsonCall(tags_.bare ? names_of(tools_) : std::vector<std::string>());
     return go(State::object);
   }
   if (!last && may_become(held_, kFunction)) return false;
@@ -212,11 +190,11 @@ bool ToolCallParser::read_name(bool last, Parts& parts) {
     if (begin < at) at = begin, found = end;
   };
   for (std::string_view end : kNameEnds) look_for(end);
-  look_for(syntax_.close);
+  look_for(tags_.close);
   if (found.empty()) return last || held_.size() > kLongestName ? give_up(parts) : false;
   const std::string text = held_.substr(0, at);
   // An object, or a key between tags, is read by the next state.
-  consume(at + (found == "{" || found == kKey || found == syntax_.close ? 0 : found.size()));
+  consume(at + (found == "{" || found == kKey || found == tags_.close ? 0 : found.size()));
   if (found == kDeepSeekSeparator && trim(text) == "function") return true;
   return take_name(text, found, parts);
 }
@@ -225,7 +203,7 @@ bool ToolCallParser::take_name(std::string_view text, std::string_view end, Part
   if (name_.empty()) {
     name_ = plain_name(text);
     const std::vector<std::string> known = names_of(tools_);
-    const bool alone = end == syntax_.close && std::ranges::find(known, name_) == known.end();
+    const bool alone = end == tags_.close && std::ranges::find(known, name_) == known.end();
     if (!is_tool_name(name_) || alone) return give_up(parts);
     note_name();
     give(parts, Kind::call, name_);
@@ -313,9 +291,9 @@ bool ToolCallParser::read_tag(bool last, Parts& parts) {
 
 bool ToolCallParser::read_end(bool last) {
   consume(std::min(held_.find_first_not_of(" \t\r\n`"), held_.size()));
-  if (held_.starts_with(syntax_.close)) {
-    consume(syntax_.close.size());
-  } else if (!last && may_become(held_, syntax_.close)) {
+  if (held_.starts_with(tags_.close)) {
+    consume(tags_.close.size());
+  } else if (!last && may_become(held_, tags_.close)) {
     return false;
   }
   return go(State::content);

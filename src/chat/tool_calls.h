@@ -9,21 +9,10 @@
 
 #include "src/base/json.h"
 #include "src/chat/answer_part.h"
+#include "src/chat/call_form.h"
 #include "src/chat/json_call.h"
 
 namespace sluice {
-
-// The tags around a model's calls. What is between them needs no table: it is an object or a list
-// of objects {name, arguments}, or a name and its arguments, as JSON or between tags.
-struct ToolSyntax {
-  std::string_view open;                   // empty: only a whole answer may be a call
-  std::string_view close;                  // empty: the end of the JSON
-  std::vector<std::string_view> around{};  // tags around all calls of an answer
-  bool bare = false;                       // a call may also be the whole answer, without a tag
-};
-
-// Those that a chat template writes; nothing where it knows none of these.
-std::optional<ToolSyntax> tool_syntax(std::string_view chat_template);
 
 // Whether a call may have this name: letters, digits, and a few signs.
 bool is_tool_name(std::string_view text);
@@ -41,7 +30,7 @@ class ToolCallParser {
  public:
   // `tools`: the request's list, as OpenAI's API has it. Its schemas say which arguments between
   // tags are strings.
-  ToolCallParser(ToolSyntax syntax, Json tools);
+  ToolCallParser(const CallTags& tags, Json tools);
 
   // Gives what is certain once `text` has come; with `last`, all that is left. What looks like a
   // call and is none is content. Space beside calls belongs to nothing.
@@ -72,7 +61,7 @@ class ToolCallParser {
   void give_argument(std::string_view key, std::string_view value, Parts& parts);
   bool is_string(std::string_view key) const;
 
-  ToolSyntax syntax_;
+  CallTags tags_;
   Json tools_;
   State state_ = State::content;
   std::string held_;     // what is not certain

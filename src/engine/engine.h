@@ -113,8 +113,8 @@ class Engine {
     int64_t position = 0;  // in the sequence
   };
   static void want_rows(Active& active, const ScheduledJob& scheduled, std::vector<Wanted>& wanted);
-  // `row`: row of the logits that the runner computed last.
   void pool(Active& active, Tensor hidden, int64_t first_row, int64_t rows);
+  // `row`: row of the logits that the runner computed last.
   void use_logits(const Wanted& wanted, int64_t row);
   void verify(Active& active, int64_t row);
   int32_t sample(Active& active, int64_t row);

@@ -13,7 +13,8 @@ constexpr uint32_t kNever = UINT32_MAX;  // a depth: the region's end cannot be 
 
 class Analysis {
  public:
-  Analysis(Grammar& grammar, std::string_view where) : g_(grammar), where_(where) {}
+  Analysis(Grammar& grammar, std::string_view where, uint64_t& steps)
+      : g_(grammar), where_(where), steps_(steps) {}
 
   void run() {
     g_.nodes[kRet].nullable = true;
@@ -44,7 +45,6 @@ class Analysis {
   // A region is looked at again when one that it calls has changed.
   void solve() {
     constexpr uint64_t kMostSteps = 100'000'000;
-    uint64_t steps = 0;
     std::vector<uint32_t> waiting;
     std::vector<bool> waits(g_.regions.size(), true);
     for (size_t r = 0; r < g_.regions.size(); ++r) waiting.push_back(static_cast<uint32_t>(r));
@@ -53,8 +53,8 @@ class Analysis {
       waiting.pop_back();
       waits[r] = false;
       const Region& region = g_.regions[r];
-      steps += region.end - region.begin + 1;
-      if (steps > kMostSteps)
+      steps_ += region.end - region.begin + 1;
+      if (steps_ > kMostSteps)
         fail(ErrorKind::refused, "{}: too complex: its rules lead to too many others", where_);
       if (!update(region)) continue;
       for (uint32_t caller : callers_[r]) {
@@ -188,11 +188,14 @@ class Analysis {
 
   Grammar& g_;
   std::string_view where_;
+  uint64_t& steps_;
   std::vector<std::vector<uint32_t>> callers_;  // of each region
 };
 
 }  // namespace
 
-void analyse(Grammar& grammar, std::string_view where) { Analysis(grammar, where).run(); }
+void analyse(Grammar& grammar, std::string_view where, uint64_t& steps) {
+  Analysis(grammar, where, steps).run();
+}
 
 }  // namespace sluice::grammar

@@ -154,8 +154,13 @@ Expr GrammarBuilder::rule_of(std::string name, Expr body) {
 }
 
 std::shared_ptr<const Grammar> GrammarBuilder::build(Expr root) {
+  uint64_t steps = 0;
+  return build(root, steps);
+}
+
+std::shared_ptr<const Grammar> GrammarBuilder::build(Expr root, uint64_t& steps) {
   auto grammar = std::make_shared<Grammar>(Emitter(*this).emit(root));
-  analyse(*grammar, where_);
+  analyse(*grammar, where_, steps);
   return grammar;
 }
 

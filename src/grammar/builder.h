@@ -65,6 +65,8 @@ class GrammarBuilder {
   // defined, calls itself before it has matched a byte, or never ends, and for more than the
   // limits.
   std::shared_ptr<const Grammar> build(Expr root);
+  // The same; `steps` counts what it takes, from what others have taken.
+  std::shared_ptr<const Grammar> build(Expr root, uint64_t& steps);
 
   const std::string& where() const { return where_; }
 

@@ -34,17 +34,17 @@ class Composer {
 
   Expr part(const OrderedJson& part, int nesting) {
     if (nesting > kMaxNesting || !part.is_object() || part.empty()) refuse();
-    if (part.contains("text") && !part.contains("source")) return builder_.text(text(part, "text"));
+    if (part.contains("source")) return source(part);
+    if (part.contains("text")) return builder_.text(text(part, "text"));
     if (part.contains("token")) return builder_.text(written(text(part, "token")));
     if (part.contains("without")) return without(text(part, "without"));
     if (part.contains("space")) return space(count(part, "space"));
-    if (part.contains("schema")) return schema(part);
-    if (part.contains("source")) return source(part);
+    if (part.contains("schema")) return schema(part, nesting);
+    if (part.contains("root")) return within_root(part, nesting);
     if (part.contains("sequence")) return builder_.sequence(parts(part.at("sequence"), nesting));
     if (part.contains("choice")) return builder_.choice(parts(part.at("choice"), nesting));
-    if (!part.contains("repeat")) refuse();
-    const uint32_t high = part.contains("high") ? count(part, "high") : kUnlimited;
-    return builder_.repeat(this->part(part.at("repeat"), nesting + 1), count(part, "low"), high);
+    if (part.contains("repeat")) return repeated(part, nesting);
+    refuse();
   }
 
  private:
@@ -67,6 +67,23 @@ class Composer {
     return all;
   }
 
+  const OrderedJson& inner(const OrderedJson& part, const char* key) const {
+    if (!part.contains(key)) refuse();
+    return part.at(key);
+  }
+
+  Expr repeated(const OrderedJson& part, int nesting) {
+    const uint32_t low = count(part, "low");
+    const uint32_t high = part.contains("high") ? count(part, "high") : kUnlimited;
+    const Expr one = this->part(part.at("repeat"), nesting + 1);
+    if (!part.contains("between")) return builder_.repeat(one, low, high);
+    if (low == 0 || low > high) refuse();
+    const Expr again = builder_.rule_of("repeated", one);
+    const Expr more = builder_.sequence({this->part(part.at("between"), nesting + 1), again});
+    const uint32_t most = high == kUnlimited ? kUnlimited : high - 1;
+    return builder_.sequence({again, builder_.repeat(more, low - 1, most)});
+  }
+
   std::string written(const std::string& token) const {
     return is_special_ && is_special_(token) ? special_text(token) : token;
   }
@@ -77,20 +94,27 @@ class Composer {
     return builder_.repeat(builder_.bytes(blank), 0, most);
   }
 
-  Expr schema(const OrderedJson& part) {
+  Expr within_root(const OrderedJson& part, int nesting) {
+    const OrderedJson* outer = std::exchange(root_, &part.at("root"));
+    const Expr inside = this->part(inner(part, "part"), nesting + 1);
+    root_ = outer;
+    return inside;
+  }
+
+  Expr schema(const OrderedJson& part, int nesting) {
     const OrderedJson& given = part.at("schema");
+    const OrderedJson& root = root_ != nullptr ? *root_ : given;
     std::string where = builder_.where();
     if (part.contains("of")) where.append(": ").append(text(part, "of"));
     try {  // apart, so that the error names it
       GrammarBuilder alone(where);
-      const Expr root = json_schema(alone, given);
-      alone.build(root);
+      alone.build(json_schema(alone, given, root, steps_), analysis_);
     } catch (const Error& e) {
-      const bool object = part.contains("or_object") && part.at("or_object") == true;
-      if (!object || e.kind() != ErrorKind::refused) throw;
-      return JsonParts(builder_).object();
+      if (!part.contains("or") || e.kind() != ErrorKind::refused) throw;
+      return this->part(part.at("or"), nesting + 1);
     }
-    return json_schema(builder_, given);
+    int64_t counted = 0;  // they have been, above
+    return json_schema(builder_, given, root, counted);
   }
 
   Expr source(const OrderedJson& part) {
@@ -134,6 +158,10 @@ class Composer {
 
   GrammarBuilder& builder_;
   const IsSpecial& is_special_;
+  const OrderedJson* root_ = nullptr;  // what schemas refer to; null: each to itself
+  // Of all schemas together, so that many of them take no longer than one may.
+  int64_t steps_ = 0;
+  uint64_t analysis_ = 0;
 };
 
 }  // namespace

@@ -35,7 +35,8 @@ class Emitter {
 };
 
 // Fills in what the nodes lead to. Error(refused), which begins with `where`, for a rule that calls
-// itself before a byte, or that never ends.
-void analyse(Grammar& grammar, std::string_view where);
+// itself before a byte, or that never ends, and for too many `steps`, which go on from what others
+// have taken.
+void analyse(Grammar& grammar, std::string_view where, uint64_t& steps);
 
 }  // namespace sluice::grammar

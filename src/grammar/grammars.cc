@@ -34,8 +34,11 @@ Expr read_source(GrammarBuilder& builder, const GrammarSource& source,
   switch (source.kind) {
     case SourceKind::json_object:
       return JsonParts(builder).object();
-    case SourceKind::json_schema:
-      return json_schema(builder, parse_schema(source.text, builder.where()));
+    case SourceKind::json_schema: {
+      const OrderedJson schema = parse_schema(source.text, builder.where());
+      int64_t steps = 0;
+      return json_schema(builder, schema, schema, steps);
+    }
     case SourceKind::regex:
       return regex(builder, source.text, Alphabet::text, Match::whole);
     case SourceKind::choice:

@@ -15,12 +15,6 @@
 namespace sluice::grammar {
 namespace {
 
-bool holds_large_object(const Json& json) {
-  if (!json.is_structured()) return false;
-  if (json.is_object() && json.size() > kMaxMembers) return true;
-  return std::ranges::any_of(json, holds_large_object);
-}
-
 bool is_of_type(const OrderedJson& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "boolean") return value.is_boolean();
@@ -34,15 +28,14 @@ bool is_of_type(const OrderedJson& value, std::string_view type) {
 
 class SchemaCompiler : public SchemaValues {
  public:
-  SchemaCompiler(GrammarBuilder& builder, const OrderedJson& schema)
+  SchemaCompiler(GrammarBuilder& builder, const OrderedJson& root, int64_t& steps)
       : builder_(builder),
         parts_(builder),
-        document_(schema, builder.where()),
-        root_(schema),
+        document_(root, builder.where(), steps),
         objects_(builder, parts_, document_, *this) {}
 
-  Expr compile() {
-    Expr root = value(root_, "", 0);
+  Expr compile(const OrderedJson& whole) {
+    Expr root = value(whole, "", 0);
     // What is referred to comes by and by, so that no chain of references is too long.
     while (!waiting_.empty()) {
       auto [rule, schema, path] = std::move(waiting_.back());
@@ -278,7 +271,6 @@ class SchemaCompiler : public SchemaValues {
   GrammarBuilder& builder_;
   JsonParts parts_;
   SchemaDocument document_;
-  const OrderedJson& root_;
   SchemaObjects objects_;
   std::map<const OrderedJson*, RuleId> rules_;  // of what is referred to
   std::vector<Waiting> waiting_;
@@ -293,7 +285,7 @@ OrderedJson parse_schema(std::string_view text, std::string_view where) {
   }
   const Json json = parse_json(text, where);
   refuse_repeated_keys(text, json, where);
-  if (holds_large_object(json)) {
+  if (has_large_object(json)) {
     fail(ErrorKind::refused, "{}: an object of the schema has more than {} members", where,
          kMaxMembers);
   }
@@ -302,8 +294,15 @@ OrderedJson parse_schema(std::string_view text, std::string_view where) {
   return schema;
 }
 
-Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema) {
-  return SchemaCompiler(builder, schema).compile();
+bool has_large_object(const Json& json) {
+  if (!json.is_structured()) return false;
+  if (json.is_object() && json.size() > kMaxMembers) return true;
+  return std::ranges::any_of(json, has_large_object);
+}
+
+Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema, const OrderedJson& root,
+                 int64_t& steps) {
+  return SchemaCompiler(builder, root, steps).compile(schema);
 }
 
 }  // namespace sluice::grammar

@@ -25,7 +25,14 @@ inline constexpr size_t kMaxMembers = 1000;
 // of more than kMaxMembers.
 OrderedJson parse_schema(std::string_view text, std::string_view where);
 
-// The texts of values that are valid. Error(refused), which names place and keyword.
-Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema);
+// Whether an object in it has more than kMaxMembers. To order so many takes long: each is compared
+// with all before it.
+bool has_large_object(const Json& json);
+
+// The texts of values that are valid. `root`: the document that `schema` is a part of, or itself.
+// `steps` counts schemas as they are read, from what others have taken. Error(refused), which names
+// place and keyword.
+Expr json_schema(GrammarBuilder& builder, const OrderedJson& schema, const OrderedJson& root,
+                 int64_t& steps);
 
 }  // namespace sluice::grammar

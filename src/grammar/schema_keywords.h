@@ -29,8 +29,9 @@ std::string below(const std::string& path, std::string_view key);
 // Reads schemas of one document.
 class SchemaDocument {
  public:
-  SchemaDocument(const OrderedJson& root, std::string where)
-      : root_(root), where_(std::move(where)) {}
+  // `steps` goes on from what other documents have taken.
+  SchemaDocument(const OrderedJson& root, std::string where, int64_t& steps)
+      : root_(root), where_(std::move(where)), steps_(steps) {}
 
   // Error(refused): WHERE: the schema at PATH: KEYWORD ...
   template <class... Args>
@@ -62,7 +63,7 @@ class SchemaDocument {
 
   const OrderedJson& root_;
   std::string where_;
-  int64_t steps_ = 0;
+  int64_t& steps_;
 };
 
 }  // namespace sluice::grammar

@@ -1,6 +1,8 @@
 #include "src/grammar/schema_objects.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "src/text/utf8.h"
@@ -62,6 +64,8 @@ std::vector<SchemaObjects::Member> SchemaObjects::members(const OrderedJson& sch
                        return n.is_string();
                      });
   if (!names) document_.refuse(path, "required must be a list of names");
+  std::set<std::string_view> left;  // of those that are required
+  for (const OrderedJson& name : required) left.insert(name.get_ref<const std::string&>());
   std::vector<Member> all;
   auto add = [&](const std::string& name, const OrderedJson& value, const std::string& at,
                  bool needed) {
@@ -70,13 +74,13 @@ std::vector<SchemaObjects::Member> SchemaObjects::members(const OrderedJson& sch
     all.push_back({member, needed});
   };
   for (const auto& [name, value] : properties.items()) {
-    const bool needed = std::ranges::find(required, OrderedJson(name)) != required.end();
+    const bool needed = left.erase(name) > 0;
     if (!needed && value == OrderedJson(false)) continue;  // may not be there
     add(name, value, below(below(path, "properties"), name), needed);
   }
   for (const OrderedJson& given : required) {
     const auto& name = given.get_ref<const std::string&>();
-    if (properties.contains(name)) continue;
+    if (left.erase(name) == 0) continue;
     const OrderedJson value = schema.value("additionalProperties", OrderedJson(true));
     if (value == OrderedJson(false))
       document_.refuse(path, "required: {:?} is not one of the properties", name);

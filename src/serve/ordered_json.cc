@@ -42,12 +42,6 @@ bool is_string(std::string_view quoted, std::string_view text) {
 
 }  // namespace
 
-bool has_large_object(const Json& json) {
-  if (!json.is_structured()) return false;
-  if (json.is_object() && json.size() > grammar::kMaxMembers) return true;
-  return std::ranges::any_of(json, has_large_object);
-}
-
 std::string_view member_text(std::string_view object, std::string_view key) {
   size_t at = object.find('{');
   while (at < object.size()) {
@@ -64,7 +58,7 @@ std::string_view member_text(std::string_view object, std::string_view key) {
 }
 
 void refuse_large_objects(const Json& json, const std::string& where) {
-  if (!has_large_object(json)) return;
+  if (!grammar::has_large_object(json)) return;
   fail(ErrorKind::refused, "{}: an object in it has more than {} members", where,
        grammar::kMaxMembers);
 }

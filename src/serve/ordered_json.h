@@ -11,10 +11,8 @@ namespace sluice {
 
 using Ordered = nlohmann::ordered_json;
 
-// Whether an object of `json` has so many members that to order them takes long: each is compared
-// with all before it.
-bool has_large_object(const Json& json);
-// Error(refused) where it has, before its text is parsed as Ordered.
+// Error(refused) for an object in it that takes long to order (grammar::has_large_object), before
+// its text is parsed as Ordered.
 void refuse_large_objects(const Json& json, const std::string& where);
 // The text of a member's value, of an object that is valid JSON; empty: it has no such member.
 std::string_view member_text(std::string_view object, std::string_view key);

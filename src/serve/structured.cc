@@ -13,7 +13,6 @@ namespace sluice {
 namespace {
 
 using grammar::GrammarSource;
-using grammar::OrderedJson;
 using grammar::SourceKind;
 
 constexpr std::string_view kWithSchemas[] = {"response_format", "structured_outputs",
@@ -95,18 +94,18 @@ void read_guided(const JsonFields& body, const char* key, SourceKind kind,
 }
 
 // The parameters with schemas, as they are in the text.
-OrderedJson ordered_parameters(std::string_view body) {
-  OrderedJson parameters = OrderedJson::object();
+Ordered ordered_parameters(std::string_view body) {
+  Ordered parameters = Ordered::object();
   for (std::string_view key : kWithSchemas) {
     const std::string_view text = member_text(body, key);
     if (!text.empty())
-      parameters[std::string(key)] = OrderedJson::parse(text.begin(), text.end(), nullptr, false);
+      parameters[std::string(key)] = Ordered::parse(text.begin(), text.end(), nullptr, false);
   }
   return parameters;
 }
 
-void put_text(Json& into, const Json::json_pointer& path, const OrderedJson& ordered) {
-  const OrderedJson::json_pointer same(path.to_string());
+void put_text(Json& into, const Json::json_pointer& path, const Ordered& ordered) {
+  const Ordered::json_pointer same(path.to_string());
   if (into.contains(path) && into.at(path).is_object() && ordered.contains(same))
     into[path] = ordered.at(same).dump();
 }
@@ -142,11 +141,11 @@ void keep_schema_order(Json& body, std::string_view text, bool is_line) {
   for (std::string_view key : kWithSchemas) {
     auto found = body.find(key);
     if (found == body.end() || !found->is_structured()) continue;
-    if (has_large_object(*found)) return;  // is refused, in whatever order
+    if (grammar::has_large_object(*found)) return;  // is refused, in whatever order
     needed = true;
   }
   if (!needed) return;
-  const OrderedJson ordered = ordered_parameters(is_line ? member_text(text, "body") : text);
+  const Ordered ordered = ordered_parameters(is_line ? member_text(text, "body") : text);
   for (const char* path :
        {"/response_format/json_schema/schema", "/structured_outputs/json", "/guided_json"})
     put_text(body, Json::json_pointer(path), ordered);

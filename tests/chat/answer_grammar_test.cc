@@ -303,6 +303,42 @@ TEST(AnswerGrammar, ToolsThatAreNotStrictMayBeLoose) {
   EXPECT_THROW(Held("<tool_call>", one(true)), Error);
 }
 
+// Where arguments are written between tags, each may be loose by itself.
+TEST(AnswerGrammar, ArgumentsBetweenTags) {
+  const auto held = [](const char* schema, bool strict) {
+    return Held("<tool_call><function=",
+                {.tools = {{.name = "f", .schema = Ordered::parse(schema), .strict = strict}},
+                 .must_call = true});
+  };
+  const auto call = [](const std::string& value) {
+    return "<tool_call>\n<function=f>\n<parameter=x>\n" + value +
+           "\n</parameter>\n</function>\n</tool_call>";
+  };
+  const Held odd = held(R"({"properties": {"x": {"type": "number", "multipleOf": 5}}})", false);
+  for (const char* good : {"5", "\"a\"", "[1]", "{}"}) EXPECT_TRUE(odd.allows(call(good))) << good;
+  EXPECT_FALSE(odd.allows(call("{")));
+
+  const Held referred = held(
+      R"({"$defs": {"n": {"type": "integer"}}, "properties": {"x": {"$ref": "#/$defs/n"}},
+          "required": ["x"]})",
+      true);
+  EXPECT_TRUE(referred.allows(call("5")));
+  EXPECT_FALSE(referred.allows(call("5.5")));
+
+  const Held fixed = held(R"({"properties": {"x": {"type": "string", "const": "a"}, "y": false},
+                              "required": ["x"]})",
+                          true);
+  EXPECT_TRUE(fixed.allows(call("a")));
+  EXPECT_FALSE(fixed.allows(call("b")));
+
+  for (const char* no :
+       {R"({"not": {}})", R"({"minProperties": 1})", R"({"type": "array"})",
+        R"({"properties": {}, "required": ["z"]})",
+        R"({"properties": {"x": {"type": "string", "allOf": [{"minLength": 1}]}}})",
+        R"({"properties": {"x": {"type": "string", "pattern": "a"}}})"})
+    EXPECT_THROW(held(no, true), Error) << no;
+}
+
 TEST(AnswerGrammar, WhatCannotBeHeldIsRefused) {
   auto why = [](std::string_view chat_template, const CallableTool& tool) -> std::string {
     try {

@@ -56,9 +56,47 @@ TEST(Composition, ASchemaThatIsNotSupported) {
   EXPECT_NE(refusal(SourceKind::composition, R"({"schema": {"not": {}}, "of": "the tool"})")
                 .find("test: the tool: the schema: not"),
             std::string::npos);
-  const char* loose = R"({"schema": {"not": {}}, "of": "the tool", "or_object": true})";
-  EXPECT_TRUE(composed(loose, R"({"any": ["object"]})"));
+  const char* loose = R"({"schema": {"not": {}}, "of": "the tool", "or": {"schema":
+    {"type": "array"}}})";
+  EXPECT_TRUE(composed(loose, R"([["any"], {"array": 1}])"));
   EXPECT_FALSE(composed(loose, "1"));
+}
+
+TEST(Composition, SchemasReferToTheirRoot) {
+  const char* source = R"({"root": {"$defs": {"n": {"type": "integer"}}, "properties": {"x":
+    {"$ref": "#/$defs/n"}}}, "part": {"sequence": [{"schema": {"$ref": "#/$defs/n"}}, {"text": " "},
+    {"schema": {"$ref": "#/properties/x"}}]}})";
+  EXPECT_TRUE(composed(source, "1 2"));
+  EXPECT_FALSE(composed(source, "1 a"));
+  EXPECT_NE(refusal(SourceKind::composition,
+                    R"({"root": {}, "part": {"schema": {"$ref": "#/$defs/n"}}})"),
+            "");
+}
+
+TEST(Composition, WhatIsRepeatedHasSomethingBetween) {
+  const char* source = R"({"repeat": {"choice": [{"text": "a"}, {"text": "bb"}]}, "low": 2,
+    "high": 3, "between": {"text": ", "}})";
+  for (const char* good : {"a, a", "bb, a, bb"}) EXPECT_TRUE(composed(source, good)) << good;
+  for (const char* bad : {"a", "a, ", "aa", "a, a, a, a"})
+    EXPECT_FALSE(composed(source, bad)) << bad;
+}
+
+// Each of these alone takes all the steps that schemas may take.
+TEST(Composition, ManySchemasTakeNoMoreThanOne) {
+  std::string parts;
+  for (int i = 0; i < 400; ++i) {
+    parts += std::string(i > 0 ? "," : "") + R"({"schema": {"$ref": "#/$defs/0"},
+      "or": {"text": "x"}})";
+  }
+  std::string defs = R"("30": {"type": "integer"})";
+  for (int i = 0; i < 30; ++i) {
+    const std::string next =
+        R"({"$ref": "#/$defs/)" + std::to_string(i + 1) + R"(", "title": "t"})";
+    defs += ", \"" + std::to_string(i) + R"(": {"allOf": [)" + next + ", " + next + "]}";
+  }
+  const std::string source =
+      R"({"root": {"$defs": {)" + defs + R"(}}, "part": {"sequence": [)" + parts + "]}}";
+  EXPECT_TRUE(composed(source, std::string(400, 'x')));
 }
 
 TEST(Composition, WhatIsNoneIsRefused) {
