@@ -46,10 +46,13 @@ Refusal no_room(uint64_t bytes, uint64_t all) {
                            format_size(bytes), format_size(all))};
 }
 
-Json refusal_json(Dialect dialect, const Refusal& refusal) {
+Json refusal_json(Dialect dialect, const Refusal& refusal, std::string_view request_id) {
   const char* type = type_of(refusal.status);
-  if (dialect == Dialect::anthropic)
-    return {{"type", "error"}, {"error", {{"type", type}, {"message", refusal.what()}}}};
+  if (dialect == Dialect::anthropic) {
+    Json json{{"type", "error"}, {"error", {{"type", type}, {"message", refusal.what()}}}};
+    if (!request_id.empty()) json["request_id"] = request_id;
+    return json;
+  }
   return {{"error",
            {{"message", refusal.what()},
             {"type", type},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "src/base/error.h"
@@ -22,8 +23,9 @@ struct Refusal : std::runtime_error {
         retry_after(seconds) {}
 
   int status;
-  std::string code;     // OpenAI's, such as "model_not_found"; empty: none
-  int retry_after = 0;  // seconds; 0: to try again is of no use, or the client knows when
+  std::string code;               // OpenAI's, such as "model_not_found"; empty: none
+  int retry_after = 0;            // seconds; 0: to try again is of no use, or the client knows when
+  std::string_view headers = {};  // further lines of the answer's head, each with its end; static
 };
 
 // An Error of reading or beginning a request: the request's fault, unless its kind is runtime.
@@ -33,7 +35,7 @@ Refusal refusal_of(const Error& error);
 // of it now.
 Refusal no_room(uint64_t bytes, uint64_t all);
 
-// {"error": {...}}, in the form of the API.
-Json refusal_json(Dialect dialect, const Refusal& refusal);
+// {"error": {...}}, in the form of the API. Anthropic's names the request, where there is an id.
+Json refusal_json(Dialect dialect, const Refusal& refusal, std::string_view request_id = {});
 
 }  // namespace sluice

@@ -42,6 +42,7 @@ std::string path_of(std::string_view target) {
     path += static_cast<char>(byte);
     left.remove_prefix(kEscape);
   }
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
 }
 

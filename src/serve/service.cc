@@ -87,8 +87,9 @@ const Route* find_route(std::string_view path) {
   return found == std::end(kRoutes) ? nullptr : found;
 }
 
-Reply reply_of(const Refusal& refusal, Dialect dialect) {
-  Reply reply = json_reply(refusal_json(dialect, refusal));
+Reply reply_of(const Refusal& refusal, Dialect dialect, std::string_view request_id) {
+  Reply reply = json_reply(refusal_json(dialect, refusal, request_id));
+  reply.headers = refusal.headers;
   reply.status = refusal.status;
   reply.retry_after = refusal.retry_after;
   return reply;

@@ -70,7 +70,7 @@ struct Reply {
   std::string_view etag = {};     // of what a client may keep; empty: nothing
   std::string_view headers = {};  // further lines, each with its end
 };
-Reply reply_of(const Refusal& refusal, Dialect dialect);
+Reply reply_of(const Refusal& refusal, Dialect dialect, std::string_view request_id);
 
 // What a server needs of its model, once it is loaded. All outlive the service.
 struct ServedModel {

@@ -1,6 +1,7 @@
 """The server as its clients meet it."""
 
 import concurrent.futures
+import email.utils
 import json
 import signal
 import socket
@@ -180,6 +181,23 @@ class ServeTest(ServedCase):
         status, headers, _ = self.server.request("OPTIONS", "/v1/completions", None, {"Origin": "https://example.org"})
         self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (204, "https://example.org"))
 
+    def test_heads_of_answers(self):
+        body = json.dumps({"prompt": "x", "max_tokens": 1})
+        for status, name, want, method, path, fields in (
+                (405, "Allow", "GET, HEAD, OPTIONS", "POST", "/health", {}),
+                (405, "Allow", "POST, OPTIONS", "PUT", "/v1/completions", {}),
+                (204, "Allow", "POST, OPTIONS", "OPTIONS", "/v1/completions", {}),
+                (415, "Accept-Encoding", "identity", "POST", "/v1/completions", {"Content-Encoding": "gzip"}),
+                (200, "Content-Type", "application/json", "POST", "/v1/completions/?x", {"Content-Encoding": "identity"}),
+                (200, "X-Request-Id", "mine", "GET", "/v1/models/", {"X-Request-Id": "mine"}),
+                (404, "Request-Id", "mine", "GET", "/v1/other", {"X-Request-Id": "mine", "anthropic-version": "2023-06-01"}),
+                (400, "Request-Id", "mine", "POST", "/v1/messages", {"X-Request-Id": "mine"})):
+            got, headers, answer = self.server.request(method, path, None if method == "GET" else body, fields)
+            self.assertEqual((got, headers[name]), (status, want), answer)
+            email.utils.parsedate_to_datetime(headers["Date"])
+            if name == "Request-Id":  # as in Anthropic's errors
+                self.assertEqual((answer["type"], answer["request_id"]), ("error", "mine"))
+
 
 class ServeLimitsTest(Case):
     def serve(self, *options, model=DEMO, **how):
@@ -203,7 +221,8 @@ class ServeLimitsTest(Case):
         key = {"Authorization": "Bearer secret"}
         body = json.dumps(LONG)
         self.assertEqual(server.post("/v1/completions", LONG)[0], 401)
-        self.assertEqual(server.request("POST", "/v1/completions", body, {"x-api-key": "wrong"})[0], 401)
+        status, headers, _ = server.request("POST", "/v1/completions", body, {"x-api-key": "wrong"})
+        self.assertEqual((status, headers["WWW-Authenticate"]), (401, "Bearer"))
         connection = server.connect()
         self.addCleanup(connection.close)
         connection.request("POST", "/v1/completions", body, key)
@@ -214,6 +233,7 @@ class ServeLimitsTest(Case):
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
         status, headers, _ = server.request("GET", "/health")
         self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+        self.assertTrue(headers["X-Request-Id"])
         for one in idle:
             one.close()
         server.wait_until(lambda: server.get("/health")[0] == 200)

@@ -62,7 +62,7 @@ class Target {
     check(memory_.used() == 0, "memory of a request is not given back");
   }
   Json refuse(const Refusal& why, const Route& route) {
-    return Json::parse(reply_of(why, route.dialect).body);
+    return Json::parse(reply_of(why, route.dialect, {}).body);
   }
 
  private:

@@ -21,6 +21,7 @@ TEST(Access, KeysAreForAllThatCosts) {
   const Access access("secret", {});
   EXPECT_EQ(status_of(access, "/v1/completions", {}), 401);
   EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "Bearer secret"}), 200);
+  EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "bearer secret"}), 200);
   EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "Bearer secre"}), 401);
   EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "secret"}), 401);
   EXPECT_EQ(status_of(access, "/v1/models/m", {.api_key = "secret"}), 200);

@@ -12,6 +12,7 @@ TEST(RequestTarget, PathsAreDecoded) {
   EXPECT_EQ(path_of("/%68ealth"), "/health");
   EXPECT_EQ(path_of("http://localhost:8000/v1/models?x"), "/v1/models");
   EXPECT_EQ(path_of("https://h"), "/");
+  EXPECT_EQ(path_of("/v1/models/"), "/v1/models");
   EXPECT_EQ(path_of("http://h?x=/y"), "/");
   EXPECT_EQ(path_of(""), "");
   EXPECT_EQ(path_of("*"), "*");

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -20,6 +19,7 @@
 
 #include "src/base/log.h"
 #include "src/serve/http/hub.h"
+#include "src/serve/http/linger.h"
 #include "src/serve/http/place.h"
 #include "src/serve/http/read_fault.h"
 #include "src/serve/http/response_head.h"
@@ -33,9 +33,8 @@ namespace protocol = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kMostFields = 100;                    // of a head
-constexpr uint64_t kSlowestBody = 16;                // bytes a millisecond
-constexpr std::chrono::milliseconds kLinger{2'000};  // for what a refused client still sends
+constexpr auto kMostFields = 100;      // of a head
+constexpr uint64_t kSlowestBody = 16;  // bytes a millisecond
 
 auto with(error_code& fault) { return asio::redirect_error(asio::use_awaitable, fault); }
 
@@ -60,18 +59,6 @@ asio::awaitable<Opened> open_request(Service& service, const Route& route, std::
     opened.refusal = Refusal(503, "the system has no memory left", {}, 1);
   }
   co_return opened;
-}
-
-// Reads what comes and forgets it: closing while data is unread would make the client lose the
-// answer.
-asio::awaitable<void> linger(beast::tcp_stream& stream) {
-  constexpr int kMostReads = 64;
-  error_code fault;
-  stream.socket().shutdown(tcp::socket::shutdown_send, fault);
-  stream.expires_after(kLinger);
-  std::array<char, 4096> scratch;
-  for (int i = 0; i < kMostReads && !fault; ++i)
-    co_await stream.async_read_some(asio::buffer(scratch), with(fault));
 }
 
 }  // namespace
@@ -181,7 +168,7 @@ asio::awaitable<bool> Connection::read_head() {
 asio::awaitable<void> Connection::refuse(Refusal why) {
   hub_.service.metrics().add_refusal(why.status);
   if (!parser_->is_done()) keep_alive_ = false;
-  Reply said = reply_of(why, dialect_);
+  Reply said = reply_of(why, dialect_, entry_.request_id);
   co_await reply(std::move(said));
 }
 
@@ -213,13 +200,17 @@ asio::awaitable<void> Connection::answer() {
   chunked_ = head.version() >= 11;
   streaming_ = false;
   events_.clear();
-  dialect_ = Dialect::openai;
   origin_ = std::string(view(head[protocol::field::origin]));
   const Route* route = find_route(entry_.path);
+  dialect_ = route == nullptr ? Dialect::openai : route->dialect;
+  // Anthropic's clients say so, whatever they ask for.
+  if (head.find("anthropic-version") != head.end()) dialect_ = Dialect::anthropic;
   try {
     check_head();
-    if (route == nullptr) throw Refusal(404, fmt::format("there is no {:?} here", entry_.path));
-    dialect_ = route->dialect;
+    if (route == nullptr) {
+      throw Refusal(404, fmt::format("there is no {:?} here; /openapi.json lists what there is",
+                                     entry_.path));
+    }
     co_await answer_route(*route);
   } catch (const Refusal& refusal) {
     refused = refusal;
@@ -253,10 +244,13 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
   const auto& head = parser_->get();
   const std::string_view method = view(head.method_string());
   if (method != "POST" && !parser_->is_done()) keep_alive_ = false;  // a body that nobody reads
+  const std::string_view allowed =
+      route.method == "GET" ? "Allow: GET, HEAD, OPTIONS\r\n" : "Allow: POST, OPTIONS\r\n";
   if (method == "OPTIONS") {  // a page asks whether it may ask
     Reply none;
     none.status = 204;
     none.type = {};
+    none.headers = allowed;
     co_await reply(std::move(none));
     co_return;
   }
@@ -264,8 +258,11 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
                             .origin = origin_,
                             .authorization = view(head[protocol::field::authorization]),
                             .api_key = view(head["x-api-key"])});
-  if (method != route.method && !(method == "HEAD" && route.method == "GET"))
-    throw Refusal(405, fmt::format("{} is for {}", route.path, route.method));
+  if (method != route.method && !(method == "HEAD" && route.method == "GET")) {
+    Refusal refusal(405, fmt::format("{} is for {}", route.path, route.method));
+    refusal.headers = allowed;
+    throw refusal;
+  }
   hub_.service.check_phase(route);
   if (method == "POST") {
     co_await answer_post(route);
@@ -280,6 +277,13 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
 }
 
 asio::awaitable<void> Connection::answer_post(const Route& route) {
+  const beast::string_view coding = parser_->get()[protocol::field::content_encoding];
+  if (!coding.empty() && !beast::iequals(coding, "identity")) {
+    Refusal refusal(
+        415, fmt::format("the body has Content-Encoding {:?}; send it as it is", view(coding)));
+    refusal.headers = "Accept-Encoding: identity\r\n";  // RFC 9110, 12.5.3
+    throw refusal;
+  }
   Place place(hub_);
   place.check(1);  // before the body is read, and taken after it: who sends nothing takes nothing
   const uint64_t size = parser_->content_length() ? *parser_->content_length() : 0;
@@ -304,7 +308,8 @@ asio::awaitable<void> Connection::answer_post(const Route& route) {
 
 // Time and memory are for what has come, not for what has been promised.
 asio::awaitable<void> Connection::read_body(RequestMemory::Share& share) {
-  if (beast::iequals(parser_->get()[protocol::field::expect], "100-continue"))
+  // HTTP/1.0 knows no answer before the answer.
+  if (chunked_ && beast::iequals(parser_->get()[protocol::field::expect], "100-continue"))
     co_await write("HTTP/1.1 100 Continue\r\n\r\n");
   const auto start = std::chrono::steady_clock::now() + hub_.options.client_timeout;
   const uint64_t copies = parser_->chunked() ? 2 : 1;  // it grows
@@ -385,7 +390,7 @@ asio::awaitable<void> Connection::stop_watching() {
 }
 
 std::string Connection::head_lines() const {
-  std::string lines = fmt::format("X-Request-Id: {}\r\n", entry_.request_id);
+  std::string lines = request_id_lines(dialect_, entry_.request_id);
   const std::string cors = hub_.access.cors_lines(origin_);
   lines += cors;
   if (!cors.empty() && parser_->get().method() == protocol::verb::options) {
@@ -467,29 +472,6 @@ struct Served {
 asio::awaitable<void> serve_connection(Hub& hub, tcp::socket socket, RequestMemory::Share share) {
   const Served served{std::make_shared<Connection>(hub, std::move(socket), std::move(share))};
   co_await served.connection->run();
-}
-
-asio::awaitable<void> refuse_connection(Hub& hub, tcp::socket socket) {
-  constexpr int64_t kMost = 64;
-  if (hub.refused >= kMost) co_return;
-  ++hub.refused;
-  hub.service.metrics().add_refusal(503);
-  if (hub.log) hub.log->add({.request_id = hub.new_request_id(), .status = 503});
-  Reply said = reply_of(Refusal(503, "there is no room for a further connection now", {}, 1),
-                        Dialect::openai);
-  ResponseHead head;
-  head.status = said.status;
-  head.type = said.type;
-  head.content_size = said.body.size();
-  head.keep_alive = false;
-  head.retry_after = said.retry_after;
-  const std::string text = response_head(head) + said.body;
-  beast::tcp_stream stream(std::move(socket));
-  error_code fault;
-  stream.expires_after(kLinger);
-  co_await stream.async_write_some(asio::buffer(text), with(fault));
-  co_await linger(stream);
-  --hub.refused;
 }
 
 }  // namespace sluice::http

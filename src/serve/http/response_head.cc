@@ -1,7 +1,9 @@
 #include "src/serve/http/response_head.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <ctime>
 #include <iterator>
 
 namespace sluice {
@@ -29,6 +31,8 @@ std::string_view reason(int status) {
       return "Conflict";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 429:
       return "Too Many Requests";
     case 431:
@@ -46,7 +50,8 @@ std::string_view reason(int status) {
 
 std::string response_head(const ResponseHead& head) {
   std::string text =
-      fmt::format("HTTP/1.1 {} {}\r\nServer: sluice\r\n", head.status, reason(head.status));
+      fmt::format("HTTP/1.1 {} {}\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\nServer: sluice\r\n",
+                  head.status, reason(head.status), fmt::gmtime(std::time(nullptr)));
   auto to = std::back_inserter(text);
   if (!head.type.empty()) fmt::format_to(to, "Content-Type: {}\r\n", head.type);
   if (head.type == "text/event-stream")
@@ -58,6 +63,13 @@ std::string response_head(const ResponseHead& head) {
   text += head.lines;
   text += "\r\n";
   return text;
+}
+
+// As each API's clients look for it.
+std::string request_id_lines(Dialect dialect, std::string_view id) {
+  std::string lines = fmt::format("X-Request-Id: {}\r\n", id);
+  if (dialect == Dialect::anthropic) lines += fmt::format("Request-Id: {}\r\n", id);
+  return lines;
 }
 
 }  // namespace sluice

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/serve/refusal.h"
+
 namespace sluice {
 
 struct ResponseHead {
@@ -20,5 +22,7 @@ struct ResponseHead {
 };
 
 std::string response_head(const ResponseHead& head);
+// Of a request, as each API's clients look for it.
+std::string request_id_lines(Dialect dialect, std::string_view id);
 
 }  // namespace sluice
