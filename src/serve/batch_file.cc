@@ -11,6 +11,8 @@
 namespace sluice {
 namespace {
 
+constexpr uint64_t kTextBytes = 32;  // for each of a text: copies, and what encoding takes
+
 constexpr std::string_view kOfRequest = "batch_req_";
 constexpr std::string_view kOfLine = "batch_line_";
 
@@ -68,11 +70,12 @@ std::string batch_response_id(const std::string& id, const std::string& custom_i
 
 Digest digest_of(std::string_view id) { return digest128(std::as_bytes(std::span(id))); }
 
+uint64_t encode_bytes(std::string_view text) { return kTextBytes * text.size(); }
+
 // By what is in it, without parsing it. Lists grow by doubling, so that the old and the new one are
 // there at once; an object's member is a node of a tree.
 uint64_t parse_bytes(std::string_view line) {
   constexpr uint64_t kLine = 3;     // bytes for each of the line: its copies
-  constexpr uint64_t kText = 32;    // for each of a text: copies, and what encoding takes
   constexpr uint64_t kValue = 64;   // for each value in a list, its token id included
   constexpr uint64_t kOpened = 64;  // for a list, an object or a text more
   constexpr uint64_t kMember = 112;
@@ -92,7 +95,7 @@ uint64_t parse_bytes(std::string_view line) {
       case '"': {
         size_t begin = at;
         for (++at; at < line.size() && line[at] != '"'; ++at) at += line[at] == '\\' ? 1 : 0;
-        bytes += kOpened + (at - begin) * kText;
+        bytes += kOpened + (at - begin) * kTextBytes;
         break;
       }
       default:

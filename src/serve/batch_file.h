@@ -36,5 +36,7 @@ Digest digest_of(std::string_view id);
 
 // The most bytes that parsing a line and encoding its texts takes.
 uint64_t parse_bytes(std::string_view line);
+// That encoding a text takes, beside it.
+uint64_t encode_bytes(std::string_view text);
 
 }  // namespace sluice

@@ -18,6 +18,7 @@
 #include "src/serve/request_fields.h"
 #include "src/serve/responses_request.h"
 #include "src/serve/structured.h"
+#include "src/serve/tokens_json.h"
 
 namespace sluice {
 namespace {
@@ -322,32 +323,27 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
   }
 }
 
+// The text of a conversation, with room for what encoding it takes.
+std::string Service::rendered(const Body& body) const {
+  std::string text = render_chat(body.json, body.text, kWhere, chat_template(), body.room);
+  body.room(encode_bytes(text));
+  return text;
+}
+
 Reply Service::count_tokens(const Body& body) {
-  const std::string text = render_chat(body.json, body.text, kWhere, chat_template(), body.room);
-  const size_t tokens = model_->session.need_tokenizer().encode(text, false).size();
+  const size_t tokens = model_->session.need_tokenizer().encode(rendered(body), false).size();
   return json_reply({{"input_tokens", tokens}});
 }
 
 Reply Service::tokenize(const Body& body) {
   const Tokenizer& tokenizer = model_->session.need_tokenizer();
   const bool chat = body.fields.has("messages");
-  std::string text;
-  if (chat) {
-    text = render_chat(body.json, body.text, kWhere, chat_template(), body.room);
-  } else {
-    text = body.fields.string("prompt");
-  }
+  const std::string text = chat ? rendered(body) : body.fields.string("prompt");
   const std::vector<int32_t> ids =
       tokenizer.encode(text, body.fields.boolean_or("add_special_tokens", !chat));
-  Json json{{"count", ids.size()},
-            {"max_model_len", model_->max_model_len},
-            {"tokens", ids},
-            {"token_strs", nullptr}};
-  if (body.fields.boolean_or("return_token_strs", false)) {
-    json["token_strs"] = Json::array();
-    for (int32_t id : ids) json["token_strs"].push_back(tokenizer.token(id));
-  }
-  return json_reply(json);
+  const bool texts = body.fields.boolean_or("return_token_strs", false);
+  body.room((chat ? encode_bytes(text) : 0) + tokens_json_bytes(tokenizer, ids, texts));
+  return {.body = tokens_json(tokenizer, ids, texts, model_->max_model_len)};
 }
 
 // As vLLM's, by which lm-evaluation-harness encodes its texts.
@@ -368,7 +364,9 @@ Reply Service::detokenize(const Body& body) const {
   const std::optional<std::vector<int32_t>> ids = ids_of(body.fields.raw("tokens"));
   if (!ids) fail(ErrorKind::refused, "{}: tokens must be a list of token ids", kWhere);
   check_token_ids(*ids, model_->session.spec().vocab_size);
-  return json_reply({{"prompt", model_->session.need_tokenizer().decode(*ids, false)}});
+  const Tokenizer& tokenizer = model_->session.need_tokenizer();
+  body.room(text_json_bytes(tokenizer, *ids));
+  return {.body = text_json(tokenizer, *ids)};
 }
 
 }  // namespace sluice

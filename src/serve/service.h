@@ -112,9 +112,10 @@ class Service {
   Reply look(const Route& route, std::string_view path, int64_t connections);
   Metrics& metrics() { return metrics_; }
 
-  // On another thread, always the same one, as it may take long. What reading it takes is taken
-  // from `share`, which has the body already; at the end it is what the request holds until its
-  // tokens come. `query` is what its URL has behind "?". Throws Refusal or Error.
+  // On another thread, as it may take long: always the same one, and another for what changes the
+  // model. What reading it takes is taken from `share`, which has the body already; at the end it
+  // is what the request holds until its tokens come. `query` is what its URL has behind "?". Throws
+  // Refusal or Error.
   std::variant<Reply, std::unique_ptr<Answer>> open(const Route& route, std::string_view query,
                                                     std::string body, RequestMemory::Share& share);
 
@@ -136,6 +137,7 @@ class Service {
   ChatTemplate& chat_template() const;
   std::unique_ptr<Answer> open_answer(const Route& route, const Body& body, std::string model);
   Reply tokenize(const Body& body);
+  std::string rendered(const Body& body) const;
   Reply count_tokens(const Body& body);
   Reply detokenize(const Body& body) const;
   Reply tokenizer_info() const;

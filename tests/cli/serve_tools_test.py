@@ -1,9 +1,11 @@
 """What operators and agents ask of a server beside its answers: forced calls, vectors, sleep, weights, a log."""
 
 import base64
+import contextlib
 import json
 import math
 import pathlib
+import select
 import shutil
 import signal
 import struct
@@ -221,6 +223,21 @@ class ServeAdminTest(Case):
             else:
                 self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["type"], "overloaded_error")
             self.assertEqual(server.request("POST", "/wake_up")[0], 200)
+
+    def test_others_are_answered_while_one_waits_to_sleep(self):
+        server = self.server
+        with contextlib.closing(server.connect()) as stream, contextlib.closing(server.connect()) as sleep:
+            stream.request("POST", "/v1/completions", json.dumps({"prompt": "Anne had", "max_tokens": 900, "ignore_eos": True,
+                                                                  "stream": True, "n": 64}))
+            stream.getresponse().read(10)
+            sleep.request("POST", "/sleep?mode=wait")
+            server.wait_until(lambda: server.get("/health")[1]["status"] == "sleeping")
+            self.assertEqual(server.post("/tokenize", {"prompt": "Anne"})[0], 200)
+            self.assertEqual(server.post("/v1/completions", {"prompt": "Anne"})[0], 503)
+            self.assertEqual(select.select([sleep.sock], [], [], 0)[0], [], "nobody was waited for")
+            stream.close()  # there is nothing to wait for any more
+            self.assertEqual(sleep.getresponse().status, 200)
+        self.assertEqual(server.request("POST", "/wake_up")[0], 200)
 
     def test_without_the_option_there_is_none_and_a_full_disk_harms_nobody(self):
         server = self.serve("--api-key", "k", "--access-log", "/dev/full")

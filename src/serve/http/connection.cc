@@ -45,7 +45,7 @@ struct Opened {
   std::optional<Refusal> refusal;
 };
 
-// On the worker.
+// On another thread.
 asio::awaitable<Opened> open_request(Service& service, const Route& route, std::string query,
                                      std::string body, RequestMemory::Share& share) {
   Opened opened;
@@ -294,7 +294,8 @@ asio::awaitable<void> Connection::answer_post(const Route& route) {
   std::string body = std::move(parser_->get().body());
   asio::awaitable<Opened> opening = open_request(
       hub_.service, route, query_of(view(parser_->get().target())), std::move(body), *share);
-  Opened opened = co_await asio::co_spawn(hub_.worker, std::move(opening), asio::use_awaitable);
+  asio::thread_pool& thread = route.needs == Needs::admin ? hub_.operations : hub_.worker;
+  Opened opened = co_await asio::co_spawn(thread, std::move(opening), asio::use_awaitable);
   if (opened.refusal) throw Refusal(*opened.refusal);
   if (auto* known = std::get_if<Reply>(&opened.work)) {
     co_await reply(std::move(*known));

@@ -62,7 +62,8 @@ struct Hub {
   int64_t refused = 0;                       // connections that are just being refused
   // The end of these ends all coroutines, which know the above.
   asio::io_context io{1};
-  asio::thread_pool worker{1};  // reads requests: templates and texts may take long
+  asio::thread_pool worker{1};      // reads requests: templates and texts may take long
+  asio::thread_pool operations{1};  // change the model, and wait for answers and loads
 };
 
 // A request that generates, in the engine. Its end cancels what has not ended.

@@ -86,6 +86,7 @@ struct HttpServer::Impl {
     hub.io.stop();
     thread.join();
     hub.worker.join();
+    hub.operations.join();
   }
 
   asio::awaitable<void> accept();
