@@ -1,9 +1,12 @@
 #include "src/chat/api_messages.h"
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "src/base/checksum.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -22,13 +25,18 @@ const Value* find_text(const Value& part, const char* key) {
 // Of a part of a content: {"type": "text", "text": ...}.
 const std::string& text_of_part(const Value& part, const std::string& where) {
   const Value* type = part.is(Kind::dict) ? find_text(part, "type") : nullptr;
-  const Value* text = nullptr;
-  if (type != nullptr && type->text().ends_with("text")) text = find_text(part, "text");
-  if (type != nullptr && type->text() == "refusal") text = find_text(part, "refusal");
-  if (text == nullptr) {
+  if (type == nullptr) {
     fail(ErrorKind::refused, "{}: the parts of a content must be {{\"type\": \"text\", \"text\"}}",
          where);
   }
+  const bool refusal = type->text() == "refusal";
+  if (!refusal && !type->text().ends_with("text")) {
+    fail(ErrorKind::refused, "{}: parts of type {:?} are not supported here; texts are", where,
+         type->text());
+  }
+  const char* key = refusal ? "refusal" : "text";
+  const Value* text = find_text(part, key);
+  if (text == nullptr) fail(ErrorKind::refused, "{}: {} of a part must be a string", where, key);
   return text->text();
 }
 
@@ -52,8 +60,26 @@ Value with(Meter& meter, const Value& dict, std::string_view key, Value value) {
   return make_dict(meter, std::move(entries));
 }
 
+// As the API's clients have ids, any text; the same for equal ones.
+std::string short_id(const std::string& id) {
+  constexpr size_t kLength = 9;
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  if (id.size() == kLength) return id;
+  std::string made;
+  for (uint64_t rest = checksum64(std::as_bytes(std::span(id))); made.size() < kLength;
+       rest /= kDigits.size())
+    made += kDigits[rest % kDigits.size()];
+  return made;
+}
+
+// `dict` with a short id under `key`, where there is one and the template wants it.
+Value with_short_id(Meter& meter, const Value& dict, const char* key, const MessageStyle& style) {
+  const Value* id = style.short_ids && dict.is(Kind::dict) ? find_text(dict, key) : nullptr;
+  return id == nullptr ? dict : with(meter, dict, key, make_text(meter, short_id(id->text())));
+}
+
 // What is no JSON stays a text: a model may have written it.
-Value tool_call_of(Meter& meter, const Value& call) {
+Value with_arguments(Meter& meter, const Value& call) {
   const Value* function = call.is(Kind::dict) ? call.dict().find("function") : nullptr;
   if (function == nullptr || !function->is(Kind::dict)) return call;
   const Value* arguments = find_text(*function, "arguments");
@@ -69,30 +95,54 @@ Value tool_call_of(Meter& meter, const Value& call) {
   }
 }
 
-Value message_of(Meter& meter, const Value& message, const std::string& where) {
+// Templates ask whether a member is there, and clients send those that are not as null.
+Value without_nulls(Meter& meter, const Value& message) {
+  std::vector<Dict::Entry> entries;
+  for (const Dict::Entry& entry : message.dict().entries) {
+    const auto& [key, value] = entry;
+    const bool none = value.is(Kind::none) ||
+                      (key.text() == "tool_calls" && value.is(Kind::list) && value.items().empty());
+    if (!none) entries.push_back(entry);
+  }
+  return make_dict(meter, std::move(entries));
+}
+
+Value message_of(Meter& meter, const Value& message, const MessageStyle& style,
+                 const std::string& where) {
   if (!message.is(Kind::dict) || find_text(message, "role") == nullptr)
     fail(ErrorKind::refused, "{} must be an object with a role", where);
+  Value changed = with_short_id(meter, without_nulls(meter, message), "tool_call_id", style);
+  if (!style.developer && find_text(message, "role")->text() == "developer")
+    changed = with(meter, changed, "role", make_text(meter, "system"));
   const Value* content = message.dict().find("content");
-  Value changed = message;
   if (content == nullptr || !content->is(Kind::text))
     changed = with(meter, changed, "content", content_of(meter, content, where));
   const Value* calls = message.dict().find("tool_calls");
-  if (calls == nullptr || !calls->is(Kind::list)) return changed;
+  if (calls == nullptr || !calls->is(Kind::list) || calls->items().empty()) return changed;
   jinja::Values made;
-  for (const Value& call : calls->items()) made.push_back(tool_call_of(meter, call));
+  for (const Value& call : calls->items())
+    made.push_back(with_short_id(meter, with_arguments(meter, call), "id", style));
   return with(meter, changed, "tool_calls", make_list(meter, std::move(made)));
 }
 
 }  // namespace
 
-Value api_messages(Meter& meter, const Value& messages, std::string_view where) {
+// Older ones of Mistral refuse other ids.
+MessageStyle message_style(std::string_view chat_template) {
+  return {.developer = chat_template.find("developer") != chat_template.npos,
+          .short_ids = chat_template.find("|length != 9") != chat_template.npos};
+}
+
+Value api_messages(Meter& meter, const Value& messages, const MessageStyle& style,
+                   std::string_view where) {
   if (!messages.is(Kind::list) || messages.items().empty()) {
     fail(ErrorKind::refused, "{}: messages must be a list of {{role, content}}, and not empty",
          where);
   }
   jinja::Values made;
   for (const Value& message : messages.items())
-    made.push_back(message_of(meter, message, fmt::format("{}: message {}", where, made.size())));
+    made.push_back(
+        message_of(meter, message, style, fmt::format("{}: message {}", where, made.size())));
   return make_list(meter, std::move(made));
 }
 

@@ -7,10 +7,18 @@
 
 namespace sluice {
 
-// Of a list of messages: a content of several texts is one text, a missing one is empty, and the
-// arguments of tool calls, which the API has as JSON in a text, are objects. Error(refused) that
-// begins with `where` for what is no message, and for contents other than texts.
+// What a template expects of messages.
+struct MessageStyle {
+  bool developer = true;   // it knows that role; else such messages are the system's
+  bool short_ids = false;  // calls have ids of nine letters and digits; else any
+};
+MessageStyle message_style(std::string_view chat_template);
+
+// Of a list of messages: a content of several texts is one text, a missing one is empty, other
+// members that are null are missing, as is a list of no tool calls, and the arguments of tool
+// calls, which the API has as JSON in a text, are objects. Error(refused) that begins with `where`
+// for what is no message, and for contents other than texts.
 jinja::Value api_messages(jinja::Meter& meter, const jinja::Value& messages,
-                          std::string_view where);
+                          const MessageStyle& style, std::string_view where);
 
 }  // namespace sluice

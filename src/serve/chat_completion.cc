@@ -9,6 +9,7 @@
 #include "src/chat/call_form.h"
 #include "src/chat/chat_request.h"
 #include "src/grammar/composition.h"
+#include "src/serve/batch_file.h"
 #include "src/serve/ordered_json.h"
 #include "src/serve/request_fields.h"
 #include "src/serve/structured.h"
@@ -19,7 +20,6 @@ namespace {
 
 constexpr int64_t kMostTopLogprobs = 20;  // OpenAI's
 constexpr uint64_t kGrammarBytes = 128;  // for each of a body with schemas: trees of JSON and parts
-constexpr uint64_t kTextBytes = 32;      // for each of a text: copies, and what encoding takes
 
 // Variables that the request gives the template beside the messages.
 void set_variables(jinja::Context& context, const JsonFields& body, const jinja::Value& request) {
@@ -31,6 +31,24 @@ void set_variables(jinja::Context& context, const JsonFields& body, const jinja:
   if (!given.is(jinja::Kind::dict))
     fail(ErrorKind::refused, "{}: chat_template_kwargs must be an object", body.where());
   for (const auto& [name, value] : given.dict().entries) context.set(name.text(), value);
+}
+
+std::string render(const JsonFields& body, std::string_view text, const ToolChoice& choice,
+                   ChatTemplate& chat_template, const RequestRoom& room) {
+  const std::string& where = body.where();
+  const MessageStyle style = message_style(chat_template.text(!choice.none));
+  jinja::Context context({}, room);
+  try {
+    const jinja::Value request = jinja::read_json(context.meter(), text, where);
+    set_chat(context, request, true, where);
+    context.set("messages", api_messages(context.meter(), *context.find("messages"), style, where));
+    set_variables(context, body, request);
+    if (choice.none) context.set("tools", jinja::Value::none());
+    complete_chat(context);
+  } catch (const jinja::Fault& fault) {
+    fail(ErrorKind::refused, "{}: {}", where, fault.what());
+  }
+  return chat_template.render(context);
 }
 
 // What the answer has to be, where the request says so: its text, or its calls.
@@ -62,19 +80,7 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
 std::string render_chat(const Json& json, std::string_view text, const std::string& where,
                         ChatTemplate& chat_template, const RequestRoom& room) {
   const JsonFields body(json, where);
-  const ToolChoice choice = tool_choice_of(body);
-  jinja::Context context({}, room);
-  try {
-    const jinja::Value request = jinja::read_json(context.meter(), text, where);
-    set_chat(context, request, true, where);
-    context.set("messages", api_messages(context.meter(), *context.find("messages"), where));
-    set_variables(context, body, request);
-    if (choice.none) context.set("tools", jinja::Value::none());
-    complete_chat(context);
-  } catch (const jinja::Fault& fault) {
-    fail(ErrorKind::refused, "{}: {}", where, fault.what());
-  }
-  return chat_template.render(context);
+  return render(body, text, tool_choice_of(body), chat_template, room);
 }
 
 Chat parse_chat(const Json& json, std::string_view text, const std::string& where,
@@ -91,13 +97,13 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   }
   if (sampling.prompt_logprobs)
     fail(ErrorKind::usage, "{}: prompt_logprobs is for /v1/completions", where);
-  const std::string prompt = render_chat(json, text, where, chat_template, room);
-  room(prompt.size() * kTextBytes);
+  const ToolChoice choice = tool_choice_of(body);
+  const std::string prompt = render(body, text, choice, chat_template, room);
+  room(encode_bytes(prompt));
   chat.asked.prompts = {context.session.need_tokenizer().encode(
       prompt, body.boolean_or("add_special_tokens", false))};
   check_prompts(chat.asked, where, context);
   chat.form.set_prompt(prompt);
-  const ToolChoice choice = tool_choice_of(body);
   if (!choice.none) chat.form.tools = body.raw("tools");
   if (body.has("tool_choice")) chat.form.tool_choice = body.raw("tool_choice");
   chat.form.parallel_calls = body.boolean_or("parallel_tool_calls", true);

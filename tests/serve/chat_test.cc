@@ -32,6 +32,39 @@ TEST(ChatRequest, ContentsAreTexts) {
   }
 }
 
+TEST(ChatRequest, WhatIsNullIsNotThere) {
+  EXPECT_EQ(rendered(R"({"messages": [{"role": "assistant", "content": "a", "name": null,
+                           "tool_calls": null, "function_call": null, "refusal": null, "audio": null},
+                         {"role": "assistant", "tool_calls": [], "name": "n"}]})",
+                     "{% for m in messages %}{{ m | list | sort | join(' ') }};{% endfor %}"),
+            "content role;content name role;");
+}
+
+TEST(ChatRequest, TheDeveloperIsTheSystemWhereTheTemplateKnowsNone) {
+  const std::string body =
+      R"({"messages": [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]})";
+  const std::string source = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}";
+  EXPECT_EQ(rendered(body, source), "system=a;user=b;");
+  EXPECT_EQ(rendered(body, source + "{# or developer #}"), "developer=a;user=b;");
+}
+
+TEST(ChatRequest, CallsHaveIdsThatTheTemplateTakes) {
+  const std::string body = R"({"messages": [{"role": "assistant", "tool_calls": [
+      {"id": "call_0123456789", "function": {"name": "f", "arguments": "{}"}},
+      {"id": "abcdefghi", "function": {"name": "g", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "call_0123456789", "content": "1"},
+    {"role": "tool", "tool_call_id": "abcdefghi", "content": "2"}]})";
+  const std::string source =
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}"
+      "{{ m.tool_call_id }} {% endfor %}";
+  EXPECT_EQ(rendered(body, source), "call_0123456789 abcdefghi  call_0123456789 abcdefghi ");
+  const std::string ids = rendered(body, source + "{% if source|length != 9 %}{% endif %}");
+  ASSERT_EQ(ids.size(), 4 * 10 + 1) << ids;
+  EXPECT_EQ(ids.substr(0, 20), ids.substr(21)) << "an answer names no call";
+  EXPECT_EQ(ids.substr(10, 10), "abcdefghi ");
+  EXPECT_EQ(ids.find('_'), std::string::npos);
+}
+
 TEST(ChatRequest, ArgumentsOfCallsAreObjects) {
   const char* source =
       "{% for m in messages %}{% for c in m.tool_calls or [] %}"
