@@ -293,8 +293,9 @@ bool ToolCallParser::read_end(bool last) {
   consume(std::min(held_.find_first_not_of(" \t\r\n`"), held_.size()));
   if (held_.starts_with(tags_.close)) {
     consume(tags_.close.size());
-  } else if (!last && may_become(held_, tags_.close)) {
-    return false;
+  } else if (may_become(held_, tags_.close)) {
+    if (!last) return false;
+    consume(held_.size());  // of a cut answer
   }
   return go(State::content);
 }

@@ -93,6 +93,14 @@ TEST(Answers, HermesAndQwen) {
             "weather[{\"city\": \"Pa]");
 }
 
+TEST(Answers, ACutTagIsNoContent) {
+  const std::string_view whole =
+      "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  for (size_t cut = 0; cut < 13; ++cut) {
+    EXPECT_EQ(Format("<tool_call>").of(whole.substr(0, whole.size() - cut)), "now[{}]");
+  }
+}
+
 TEST(Answers, WhatIsNoCallIsContent) {
   Format format("<tool_call>");
   for (const char* text :
