@@ -33,22 +33,63 @@ void set_variables(jinja::Context& context, const JsonFields& body, const jinja:
   for (const auto& [name, value] : given.dict().entries) context.set(name.text(), value);
 }
 
+// What an answer goes on with: the content of the last message.
+std::string begun_answer(const jinja::Value& messages, const std::string& where) {
+  const jinja::Dict& last = messages.items().back().dict();
+  std::string begun = last.find("content")->text();
+  if (last.find("role")->text() != "assistant" || last.find("tool_calls") != nullptr ||
+      begun.empty()) {
+    fail(ErrorKind::usage,
+         "{}: continue_final_message needs a text of the assistant as the last message", where);
+  }
+  return begun;
+}
+
+// As transformers does it: up to the end of that content, which the template may trim.
+void end_behind(const std::string& begun, const std::string& where, std::string& rendered) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t first = begun.find_first_not_of(kSpace);
+  const size_t behind = begun.find_last_not_of(kSpace) + 1;
+  const std::string_view trimmed =
+      std::string_view(begun).substr(std::min(first, behind), behind - std::min(first, behind));
+  const size_t at = rendered.rfind(trimmed);
+  if (trimmed.empty() || at == rendered.npos) {
+    fail(ErrorKind::usage,
+         "{}: the chat template does not show the last message as it is, so that "
+         "it cannot be continued",
+         where);
+  }
+  const std::string_view shown = std::string_view(begun).substr(first);
+  const bool whole = std::string_view(rendered).substr(at).starts_with(shown);
+  rendered.resize(at + (whole ? shown.size() : trimmed.size()));
+}
+
 std::string render(const JsonFields& body, std::string_view text, const ToolChoice& choice,
                    ChatTemplate& chat_template, const RequestRoom& room) {
   const std::string& where = body.where();
+  const bool goes_on = body.boolean_or("continue_final_message", false);
+  const bool prompts = body.boolean_or("add_generation_prompt", !goes_on);
+  if (goes_on && prompts) {
+    fail(ErrorKind::usage, "{}: continue_final_message goes without add_generation_prompt", where);
+  }
+  std::string begun;
   const MessageStyle style = message_style(chat_template.text(!choice.none));
   jinja::Context context({}, room);
   try {
     const jinja::Value request = jinja::read_json(context.meter(), text, where);
     set_chat(context, request, true, where);
+    context.set("add_generation_prompt", jinja::Value::boolean(prompts));
     context.set("messages", api_messages(context.meter(), *context.find("messages"), style, where));
+    if (goes_on) begun = begun_answer(*context.find("messages"), where);
     set_variables(context, body, request);
     if (choice.none) context.set("tools", jinja::Value::none());
     complete_chat(context);
   } catch (const jinja::Fault& fault) {
     fail(ErrorKind::refused, "{}: {}", where, fault.what());
   }
-  return chat_template.render(context);
+  std::string rendered = chat_template.render(context);
+  if (goes_on) end_behind(begun, where, rendered);
+  return rendered;
 }
 
 // What the answer has to be, where the request says so: its text, or its calls.

@@ -40,6 +40,31 @@ TEST(ChatRequest, WhatIsNullIsNotThere) {
             "content role;content name role;");
 }
 
+TEST(ChatRequest, ALastMessageCanBeContinued) {
+  const std::string source =
+      "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}</s>{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}";
+  auto ask = [&](const std::string& content, const std::string& more) {
+    return rendered(R"({"messages": [{"role": "user", "content": "a b"},
+      {"role": "assistant", "content": )" +
+                        Json(content).dump() + "}]" + more + "}",
+                    source);
+  };
+  EXPECT_EQ(ask("a", R"(, "continue_final_message": true)"), "[user]a b</s>[assistant]a");
+  EXPECT_EQ(ask(" a ", R"(, "continue_final_message": true)"), "[user]a b</s>[assistant]a");
+  EXPECT_EQ(ask("a", R"(, "add_generation_prompt": null, "continue_final_message": null)"),
+            "[user]a b</s>[assistant]a</s>[assistant]");
+  EXPECT_EQ(ask("a", R"(, "add_generation_prompt": false)"), "[user]a b</s>[assistant]a</s>");
+  for (const char* content : {"", " "})
+    EXPECT_THROW(ask(content, R"(, "continue_final_message": true)"), Error);
+  EXPECT_THROW(ask("a", R"(, "continue_final_message": true, "add_generation_prompt": true)"),
+               Error);
+  EXPECT_THROW(rendered(R"({"messages": [{"role": "user", "content": "a"}],
+    "continue_final_message": true})",
+                        source),
+               Error);
+}
+
 TEST(ChatRequest, TheDeveloperIsTheSystemWhereTheTemplateKnowsNone) {
   const std::string body =
       R"({"messages": [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]})";
