@@ -381,6 +381,7 @@ void Engine::go_on(Active& a, int32_t id) {
     show(a.text->finish());
     stopped = a.text->stopped();
   }
+  if (stopped) a.result.stop = a.text->stop();
   end(a, stop || stopped || complete ? "stop" : "length");
 }
 

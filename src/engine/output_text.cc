@@ -33,12 +33,15 @@ std::string StopStrings::add(std::string_view text, bool last) {
   const size_t before = held_.size();
   held_ += text;
   size_t cut = std::string::npos, maybe = 0;
+  stop_.reset();
   for (Stop& s : stops_) {
-    if (auto end = find_end(s, text)) cut = std::min(cut, before + *end - s.text.size());
+    const auto found = find_end(s, text);
+    const size_t begin = found ? before + *found - s.text.size() : std::string::npos;
+    if (begin < cut) stop_ = static_cast<size_t>(&s - stops_.data());
+    cut = std::min(cut, begin);
     maybe = std::max(maybe, s.matched);
   }
-  stopped_ = cut != std::string::npos;
-  const size_t end = stopped_ ? cut : held_.size() - (last ? 0 : maybe);
+  const size_t end = stopped() ? cut : held_.size() - (last ? 0 : maybe);
   std::string shown = held_.substr(shown_, end - shown_);
   shown_ = end;
   if (2 * shown_ >= held_.size()) {  // seldom, where much is held

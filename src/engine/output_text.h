@@ -23,7 +23,9 @@ class StopStrings {
   // Returns the text that is certain once `text` has come; with `last`, all that is left. Where a
   // stop string is complete, only the text before it (before the first, if several are).
   std::string add(std::string_view text, bool last);
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return stop_.has_value(); }
+  // The stop string, once there is one.
+  const std::string& stop() const { return stops_[*stop_].text; }
 
  private:
   struct Stop {
@@ -35,8 +37,8 @@ class StopStrings {
 
   std::vector<Stop> stops_;
   std::string held_;
-  size_t shown_ = 0;  // bytes at its beginning
-  bool stopped_ = false;
+  size_t shown_ = 0;            // bytes at its beginning
+  std::optional<size_t> stop_;  // the number of the one that is complete
 };
 
 class OutputText {
@@ -49,6 +51,7 @@ class OutputText {
   std::string add(int32_t id) { return stops_.add(detokenizer_.add(id), false); }
   std::string finish() { return stops_.add(detokenizer_.finish(), true); }
   bool stopped() const { return stops_.stopped(); }  // before a stop string: nothing comes after it
+  const std::string& stop() const { return stops_.stop(); }  // that string
 
  private:
   Detokenizer detokenizer_;

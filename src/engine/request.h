@@ -54,6 +54,7 @@ struct RequestResult {
   std::vector<int32_t> ids;  // generated, with the eos or stop token that ended it
   std::string text;
   std::string finish_reason;            // "stop" (eos, a stop token or string), "length", "error"
+  std::string stop;                     // the stop string that ended it; empty: none did
   std::string error;                    // why no token could be sampled
   std::vector<TokenLogprobs> logprobs;  // of each id, if SamplingParams asked for them
   // Logprobs of the prompt's tokens after the first, if requested; in continuation 0 only.

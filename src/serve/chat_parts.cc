@@ -4,6 +4,26 @@
 #include <utility>
 
 namespace sluice {
+namespace {
+
+// Of a tree of JSON: values in lists that have grown, and members that are nodes of a tree.
+uint64_t tree_bytes(const Json& json) {
+  constexpr uint64_t kValue = 32, kMember = 128, kString = 48;
+  uint64_t bytes = kValue;
+  if (json.is_string()) bytes += kString + json.get_ref<const std::string&>().size();
+  if (!json.is_structured()) return bytes;
+  for (const auto& [key, value] : json.items())
+    bytes += tree_bytes(value) + (json.is_object() ? kMember + key.size() : 0);
+  return bytes;
+}
+
+}  // namespace
+
+uint64_t ChatForm::held_bytes(int64_t choices) const {
+  constexpr uint64_t kOnceMore = 1;  // the parser of a whole answer
+  return (static_cast<uint64_t>(choices) + 1 + kOnceMore) * tree_bytes(tools) +
+         tree_bytes(tool_choice) + tree_bytes(echo);
+}
 
 void ChatForm::set_prompt(std::string_view text) {
   constexpr size_t kEnd = 256;

@@ -1,6 +1,7 @@
 // What a model says in a chat: its thoughts, its answer, its calls of tools.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +18,11 @@ struct ChatForm {
   Json tools = {};                      // that the model was told of; null: none
   Json tool_choice = "auto";            // as the request has it
   bool parallel_calls = true;           // there may be several
+  Json echo = Json::object();           // what the answer repeats of the request, beside these
 
   void set_prompt(std::string_view text);
+  // Bytes that it holds with the parsers of so many choices.
+  uint64_t held_bytes(int64_t choices) const;
   AnswerParser parser() const { return {chat_template, prompt_end, tools}; }
 };
 

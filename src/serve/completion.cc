@@ -98,7 +98,8 @@ uint64_t held_bytes(const Completion& asked, int64_t longest_token, int64_t toke
   uint64_t sequences = static_cast<uint64_t>(std::max(r.n, 2 * r.beams.width));
   uint64_t lists = lists_bytes(r);
   const uint64_t state = r.sampling.grammar ? grammar::kMaxStateBytes : 0;
-  uint64_t bytes = lists + (r.sampling.grammar ? r.sampling.grammar->grammar->bytes() : 0);
+  uint64_t bytes =
+      asked.form_bytes + lists + (r.sampling.grammar ? r.sampling.grammar->grammar->bytes() : 0);
   for (const std::vector<int32_t>& prompt : asked.prompts) {
     uint64_t a_sequence = kSequence + state + 4 * lists + prompt.size() * 2 * kId +
                           most * (2 * kId + 2 * text) + logprob_bytes(r.sampling.logprobs, most);

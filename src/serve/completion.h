@@ -24,6 +24,7 @@ struct Completion {
   bool echo = false;           // each choice begins with its prompt
   bool stream = false;         // tokens are told as they come
   bool include_usage = false;  // at the end of a stream
+  uint64_t form_bytes = 0;     // that the form of its answer holds beside this
 
   // For the engine, of one of the prompts.
   Request request_of(size_t prompt) const;

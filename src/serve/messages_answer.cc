@@ -1,5 +1,4 @@
 // The answer of /v1/messages: blocks of thoughts, texts and calls.
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -34,7 +33,7 @@ class MessagesAnswer : public Answer {
     end_block(out);
     event(out, "message_delta", [&](JsonWriter& json) {
       json.member("delta", ending_json(&result, calls_ > 0));
-      json.member("usage", {{"output_tokens", result.ids.size()}});
+      json.member("usage", usage_json(&result, std::ssize(result.ids)));
     });
     event(out, "message_stop", [](JsonWriter&) {});
   }
@@ -137,19 +136,15 @@ class MessagesAnswer : public Answer {
   Json ending_json(const RequestResult* result, bool calls) const {
     Json ending{{"stop_reason", nullptr}, {"stop_sequence", nullptr}};
     if (result == nullptr) return ending;
-    const Request& request = asked_.request;
-    const bool by_token =
-        !result->ids.empty() &&
-        (std::ranges::find(request.eos_ids, result->ids.back()) != request.eos_ids.end());
     if (result->finish_reason == "length") {
       ending["stop_reason"] = "max_tokens";
     } else if (calls) {
       ending["stop_reason"] = "tool_use";
-    } else if (by_token || request.stop.empty()) {
+    } else if (result->stop.empty()) {
       ending["stop_reason"] = "end_turn";
     } else {
       ending["stop_reason"] = "stop_sequence";
-      if (request.stop.size() == 1) ending["stop_sequence"] = request.stop.front();
+      ending["stop_sequence"] = result->stop;
     }
     return ending;
   }
@@ -166,12 +161,17 @@ class MessagesAnswer : public Answer {
     const Json ending = ending_json(result, calls);
     for (const auto& [key, value] : ending.items()) json.member(key, value);
     json.member("type", "message");
-    const int64_t cached = result != nullptr ? result->prefix_tokens : 0;  // not known before
-    json.member("usage", {{"cache_creation_input_tokens", 0},
-                          {"cache_read_input_tokens", cached},
-                          {"input_tokens", std::ssize(asked_.prompts[0]) - cached},
-                          {"output_tokens", tokens}});
+    json.member("usage", usage_json(result, tokens));
     json.end_object();
+  }
+
+  // Before the end it is not known how much was found.
+  Json usage_json(const RequestResult* result, int64_t tokens) const {
+    const int64_t cached = result != nullptr ? result->prefix_tokens : 0;
+    return {{"cache_creation_input_tokens", 0},
+            {"cache_read_input_tokens", cached},
+            {"input_tokens", std::ssize(asked_.prompts[0]) - cached},
+            {"output_tokens", tokens}};
   }
 
   ChatForm form_;

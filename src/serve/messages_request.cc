@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/serve/api_parts.h"
 #include "src/serve/ordered_json.h"
 
 namespace sluice {
@@ -22,9 +23,9 @@ constexpr std::array<std::pair<const char*, const char*>, 7> kSame{{{"max_tokens
                                                                     {"top_p", "top_p"}}};
 // Say nothing about the answer, or only how another service would make it.
 constexpr std::array<std::string_view, 6> kIgnored{
-    "betas", "context_management", "inference_geo", "metadata", "output_config", "service_tier"};
-constexpr std::array<std::string_view, 5> kRead{"messages", "system", "thinking", "tool_choice",
-                                                "tools"};
+    "betas", "cache_control", "context_management", "inference_geo", "metadata", "service_tier"};
+constexpr std::array<std::string_view, 7> kRead{
+    "messages", "output_config", "output_format", "system", "thinking", "tool_choice", "tools"};
 
 Ordered message(const char* role, std::string content) {
   return {{"role", role}, {"content", std::move(content)}};
@@ -92,21 +93,6 @@ void add_message(const Ordered& given, const std::string& where, Ordered& messag
   blocks.finish(messages);
 }
 
-// Tools that another service would run are left out.
-Ordered tools_of(const Ordered& given, const std::string& where) {
-  if (!given.is_array()) fail(ErrorKind::refused, "{}: tools must be a list", where);
-  Ordered tools = Ordered::array();
-  for (const Ordered& tool : given) {
-    Ordered function{{"name", string_of(tool, "name", where + ": tools")}};
-    if (!is_null(tool, "type") && tool.at("type") != "custom") continue;
-    if (!is_null(tool, "description")) function["description"] = tool.at("description");
-    if (!is_null(tool, "strict")) function["strict"] = tool.at("strict");
-    function["parameters"] = tool.value("input_schema", Ordered::object());
-    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  return tools;
-}
-
 // "any" is OpenAI's "required"; "tool" names one.
 void read_choice(const Ordered& given, const std::string& where, Ordered& chat) {
   const std::string type = string_of(given, "type", where);
@@ -118,6 +104,19 @@ void read_choice(const Ordered& given, const std::string& where, Ordered& chat) 
   }
   if (!is_null(given, "disable_parallel_tool_use"))
     chat["parallel_tool_calls"] = given.at("disable_parallel_tool_use") != true;
+}
+
+// How much it may think, and the schema of its text: a member of its own in older clients.
+void read_output(const Ordered& body, const std::string& where, Ordered& chat) {
+  const Ordered none = Ordered::object();
+  const Ordered& config = is_null(body, "output_config") ? none : body.at("output_config");
+  if (!is_null(config, "effort"))
+    chat["reasoning_effort"] = string_of(config, "effort", where + ": output_config");
+  const bool older = is_null(config, "format");
+  if (older && is_null(body, "output_format")) return;
+  chat["response_format"] =
+      response_format(older ? body.at("output_format") : config.at("format"),
+                      where + (older ? ": output_format" : ": output_config"));
 }
 
 void check_keys(const Ordered& body, const std::string& where) {
@@ -148,10 +147,15 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
     fail(ErrorKind::refused, "{}: messages must be a list", where);
   for (size_t i = 0; i < body.at("messages").size(); ++i)
     add_message(body.at("messages").at(i), fmt::format("{}: message {}", where, i), messages);
+  // The answer goes on with a text that the client has begun.
+  if (!messages.empty() && messages.back().at("role") == "assistant" &&
+      !messages.back().contains("tool_calls") && messages.back().at("content") != "")
+    chat["continue_final_message"] = true;
   chat["messages"] = std::move(messages);
-  if (!is_null(body, "tools")) chat["tools"] = tools_of(body.at("tools"), where);
+  if (!is_null(body, "tools")) chat["tools"] = function_tools(body.at("tools"), kCustomTool, where);
   if (!is_null(body, "tool_choice"))
     read_choice(body.at("tool_choice"), where + ": tool_choice", chat);
+  read_output(body, where, chat);
   if (!is_null(body, "thinking")) {
     const bool thinks = string_of(body.at("thinking"), "type", where + ": thinking") != "disabled";
     chat["chat_template_kwargs"] = {{"enable_thinking", thinks}};

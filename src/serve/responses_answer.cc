@@ -32,12 +32,14 @@ class ResponsesAnswer : public Answer {
         items_.push_back(message_item(reply.content, "completed"));
       for (const ChatReply::Call& call : reply.calls)
         items_.push_back(call_item(call.name, call.arguments, "completed"));
+      // The last one is what was cut.
+      if (items_.back().contains("status")) items_.back()["status"] = status_of(result);
       JsonWriter json([&](std::string_view piece) { out += piece; });
       write_response(json, status_of(result), &result);
       return json.flush();
     }
-    end_item(out);
     const std::string status = status_of(result);
+    end_item(out, status.c_str());
     event(out, ("response." + status).c_str(), [&](JsonWriter& json) {
       json.key("response");
       write_response(json, status, &result);
@@ -66,7 +68,7 @@ class ResponsesAnswer : public Answer {
         continue;
       }
       if (!open_ || p.kind != kind_ || p.kind == AnswerPart::Kind::call) {
-        end_item(out);
+        end_item(out, "completed");
         begin_item(p, out);
       }
       if (p.kind == AnswerPart::Kind::call) continue;
@@ -93,11 +95,14 @@ class ResponsesAnswer : public Answer {
             {"content", content}};
   }
   static Json text_part(const std::string& text) {
-    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}};
+    return {{"type", "output_text"},
+            {"text", text},
+            {"annotations", Json::array()},
+            {"logprobs", Json::array()}};
   }
   Json message_item(const std::string& text, const char* status) const {
     Json content = Json::array();
-    if (status == std::string_view("completed")) content.push_back(text_part(text));
+    if (status != std::string_view("in_progress")) content.push_back(text_part(text));
     return {{"type", "message"},
             {"id", item_id("msg")},
             {"status", status},
@@ -180,7 +185,7 @@ class ResponsesAnswer : public Answer {
     });
   }
 
-  void end_item(std::string& out) {
+  void end_item(std::string& out, const char* status) {
     if (!std::exchange(open_, false)) return;
     const bool calls = kind_ == AnswerPart::Kind::call,
                thinks = kind_ == AnswerPart::Kind::reasoning;
@@ -200,9 +205,9 @@ class ResponsesAnswer : public Answer {
         json.member("part", text_part(text_));
       });
     }
-    item_ = calls    ? call_item(item_.at("name"), text_, "completed")
+    item_ = calls    ? call_item(item_.at("name"), text_, status)
             : thinks ? reasoning_item(text_)
-                     : message_item(text_, "completed");
+                     : message_item(text_, status);
     event(out, "response.output_item.done", [&](JsonWriter& json) {
       json.member("output_index", items_.size());
       json.member("item", item_);
@@ -218,31 +223,29 @@ class ResponsesAnswer : public Answer {
     if (result != nullptr) {
       const size_t prompt = asked_.prompts[0].size(), answer = result->ids.size();
       usage = {{"input_tokens", prompt},
-               {"input_tokens_details", {{"cached_tokens", result->prefix_tokens}}},
+               {"input_tokens_details",
+                {{"cached_tokens", result->prefix_tokens}, {"cache_write_tokens", 0}}},
                {"output_tokens", answer},
                {"output_tokens_details", {{"reasoning_tokens", 0}}},
                {"total_tokens", prompt + answer}};
     }
     const bool cut = status == "incomplete";
-    json.value({{"id", head_.id},
-                {"object", "response"},
-                {"created_at", head_.created},
-                {"status", status},
-                {"error", nullptr},
-                {"incomplete_details", cut ? Json{{"reason", "max_output_tokens"}} : Json()},
-                {"instructions", nullptr},
-                {"max_output_tokens", asked_.request.max_tokens},
-                {"metadata", Json::object()},
-                {"model", head_.model},
-                {"output", items_},
-                {"parallel_tool_calls", form_.parallel_calls},
-                {"previous_response_id", nullptr},
-                {"store", false},
-                {"temperature", sampling.temperature},
-                {"tool_choice", choice_json()},
-                {"tools", tools_json()},
-                {"top_p", sampling.top_p},
-                {"usage", usage}});
+    Json response{{"id", head_.id},
+                  {"object", "response"},
+                  {"created_at", head_.created},
+                  {"status", status},
+                  {"error", nullptr},
+                  {"incomplete_details", cut ? Json{{"reason", "max_output_tokens"}} : Json()},
+                  {"model", head_.model},
+                  {"output", items_},
+                  {"parallel_tool_calls", form_.parallel_calls},
+                  {"temperature", sampling.temperature},
+                  {"tool_choice", choice_json()},
+                  {"tools", tools_json()},
+                  {"top_p", sampling.top_p},
+                  {"usage", usage}};
+    response.update(form_.echo);
+    json.value(response);
   }
 
   ChatForm form_;

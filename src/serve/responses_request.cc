@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/serve/api_parts.h"
 #include "src/serve/ordered_json.h"
 
 namespace sluice {
@@ -23,7 +24,7 @@ constexpr std::array<std::pair<const char*, const char*>, 6> kSame{
 constexpr std::array<std::string_view, 7> kRead{
     "input", "instructions", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools"};
 // Say nothing about the answer, or what is so in any case.
-constexpr std::array<std::string_view, 13> kIgnored{"background",
+constexpr std::array<std::string_view, 14> kIgnored{"background",
                                                     "client_metadata",
                                                     "include",
                                                     "max_tool_calls",
@@ -34,6 +35,7 @@ constexpr std::array<std::string_view, 13> kIgnored{"background",
                                                     "service_tier",
                                                     "store",
                                                     "stream_options",
+                                                    "top_logprobs",
                                                     "truncation",
                                                     "user"};
 
@@ -70,6 +72,9 @@ class Conversation {
       messages_.push_back({{"role", "tool"},
                            {"tool_call_id", string_of(item, "call_id", where)},
                            {"content", text_of(item.at("output"), where)}});
+    } else if (type == "item_reference") {
+      fail(ErrorKind::refused, "{}: nothing is kept between requests here; send the item itself",
+           where);
     } else {
       fail(ErrorKind::refused, "{}: items of type {:?} are not supported here", where, type);
     }
@@ -87,21 +92,6 @@ class Conversation {
   Ordered messages_ = Ordered::array();
 };
 
-// Kinds that another service would run are left out.
-Ordered tools_of(const Ordered& given, const std::string& where) {
-  if (!given.is_array()) fail(ErrorKind::refused, "{}: tools must be a list", where);
-  Ordered tools = Ordered::array();
-  for (const Ordered& tool : given) {
-    if (string_of(tool, "type", where + ": tools") != "function") continue;
-    Ordered function{{"name", string_of(tool, "name", where + ": tools")}};
-    if (!is_null(tool, "description")) function["description"] = tool.at("description");
-    if (!is_null(tool, "strict") && tool.at("strict") == true) function["strict"] = true;
-    function["parameters"] = tool.value("parameters", Ordered::object());
-    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  return tools;
-}
-
 // A choice has a function's name in itself here, and in an object of its own there.
 Ordered choice_of(const Ordered& given) {
   auto named = [](const Ordered& tool) -> Ordered {
@@ -114,13 +104,6 @@ Ordered choice_of(const Ordered& given) {
   return {{"type", "allowed_tools"},
           {"allowed_tools",
            {{"mode", given.value("mode", Ordered("auto"))}, {"tools", std::move(tools)}}}};
-}
-
-// Of a text: the schema is a member of the format itself.
-Ordered format_of(const Ordered& format, const std::string& where) {
-  if (string_of(format, "type", where + ": text.format") != "json_schema") return format;
-  return {{"type", "json_schema"},
-          {"json_schema", {{"schema", format.value("schema", Ordered::object())}}}};
 }
 
 void check_keys(const Ordered& body, const std::string& where) {
@@ -140,6 +123,12 @@ void check_keys(const Ordered& body, const std::string& where) {
   }
   if (!is_null(body, "background") && body.at("background") != false)
     fail(ErrorKind::refused, "{}: background is not supported here", where);
+  if (!is_null(body, "top_logprobs") && body.at("top_logprobs") != 0)
+    fail(ErrorKind::refused, "{}: top_logprobs are not supported here", where);
+  constexpr const char* kLogprobs = "message.output_text.logprobs";
+  const Ordered include = body.value("include", Ordered());
+  if (include.is_array() && std::ranges::find(include, Ordered(kLogprobs)) != include.end())
+    fail(ErrorKind::refused, "{}: include: {} are not supported here", where, kLogprobs);
 }
 
 }  // namespace
@@ -165,15 +154,32 @@ std::string chat_of_responses(std::string_view text, const std::string& where) {
     conversation.add({{"role", "user"}, {"content", input}}, where + ": input");
   }
   chat["messages"] = conversation.take();
-  if (!is_null(body, "tools")) chat["tools"] = tools_of(body.at("tools"), where);
+  if (!is_null(body, "tools"))
+    chat["tools"] = function_tools(body.at("tools"), kFunctionTool, where);
   if (!is_null(body, "tool_choice")) chat["tool_choice"] = choice_of(body.at("tool_choice"));
   if (!is_null(body, "parallel_tool_calls"))
     chat["parallel_tool_calls"] = body.at("parallel_tool_calls");
   if (!is_null(body, "reasoning") && !is_null(body.at("reasoning"), "effort"))
     chat["reasoning_effort"] = body.at("reasoning").at("effort");
   if (!is_null(body, "text") && !is_null(body.at("text"), "format"))
-    chat["response_format"] = format_of(body.at("text").at("format"), where);
+    chat["response_format"] =
+        response_format(body.at("text").at("format"), where + ": text.format");
   return chat.dump();
+}
+
+Json response_echo(const Json& body) {
+  if (!body.is_object()) return Json::object();
+  Json echo{
+      {"background", false},          {"instructions", nullptr},
+      {"max_output_tokens", nullptr}, {"max_tool_calls", nullptr},
+      {"metadata", Json::object()},   {"previous_response_id", nullptr},
+      {"prompt_cache_key", nullptr},  {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+      {"safety_identifier", nullptr}, {"text", {{"format", {{"type", "text"}}}}},
+      {"truncation", "disabled"},     {"user", nullptr}};
+  for (auto& [key, value] : echo.items())
+    if (body.contains(key) && !body.at(key).is_null()) value = body.at(key);
+  echo["store"] = false;
+  return echo;
 }
 
 }  // namespace sluice

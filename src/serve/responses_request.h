@@ -4,11 +4,16 @@
 #include <string>
 #include <string_view>
 
+#include "src/base/json.h"
+
 namespace sluice {
 
 // The body of a request to /v1/chat/completions that asks for the same. `text` is JSON. Nothing is
 // kept between requests: Error(refused) that begins with `where` for what refers to an earlier one,
 // for what is no such request, and for what there is not.
 std::string chat_of_responses(std::string_view text, const std::string& where);
+
+// What an answer repeats of such a request, or has in its place; of what is none, nothing.
+Json response_echo(const Json& body);
 
 }  // namespace sluice

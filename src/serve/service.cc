@@ -1,5 +1,6 @@
 #include "src/serve/service.h"
 
+#include <fmt/chrono.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -102,6 +103,7 @@ struct Service::Body {
   const Json& json;
   JsonFields fields;
   RequestRoom room;
+  const Json& echo;  // what the answer repeats
 };
 
 Service::Service(std::vector<std::string> names, RequestMemory& memory, bool admin)
@@ -192,6 +194,8 @@ Reply Service::health() const {
 Json Service::model_json() const {
   Json json{
       {"id", names_.front()}, {"object", "model"}, {"created", created_}, {"owned_by", "sluice"}};
+  json["type"] = "model";  // and so on: Anthropic's
+  json["created_at"] = fmt::format("{:%FT%TZ}", fmt::gmtime(created_));
   if (phase_ != Phase::loading) json["max_model_len"] = model_->max_model_len;
   return json;
 }
@@ -200,13 +204,17 @@ Reply Service::models(std::string_view path) const {
   Json list = Json::array();
   for (const std::string& name : names_) {
     list.push_back(model_json());
-    list.back()["id"] = name;
+    list.back()["id"] = list.back()["display_name"] = name;
     if (path.starts_with(kModelPath) && path.substr(kModelPath.size()) == name)
       return json_reply(list.back());
   }
   if (path.starts_with(kModelPath))
     throw Refusal(404, "there is no such model; /v1/models lists them", "model_not_found");
-  return json_reply({{"object", "list"}, {"data", list}});
+  return json_reply({{"object", "list"},
+                     {"data", list},
+                     {"first_id", names_.front()},
+                     {"last_id", names_.back()},
+                     {"has_more", false}});
 }
 
 Reply Service::memory() {
@@ -278,12 +286,13 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   room(0);
   Json json = parse_json(text, kWhere);
   refuse_repeated_keys(text, json, kWhere);
+  const Json echo = route.endpoint == Endpoint::responses ? response_echo(json) : Json::object();
   if (std::string chat = chat_of(route.endpoint, text, json); !chat.empty()) {
     text = std::move(chat);
     json = parse_json(text, kWhere);
   }
   keep_schema_order(json, text, false);
-  const Body body{text, json, JsonFields(json, kWhere), room};
+  const Body body{text, json, JsonFields(json, kWhere), room, echo};
   std::string model = check_model(body.fields);
   if (route.endpoint == Endpoint::tokenize) return tokenize(body);
   if (route.endpoint == Endpoint::detokenize) return detokenize(body);
@@ -310,6 +319,8 @@ std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& bod
   }
   Chat chat =
       parse_chat(body.json, body.text, kWhere, context(Api::chat), chat_template(), body.room);
+  chat.form.echo = body.echo;
+  chat.asked.form_bytes = chat.form.held_bytes(chat.asked.request.n);
   switch (route.endpoint) {
     case Endpoint::messages:
       return messages_answer(std::move(chat.asked), head("msg_", std::move(model)), tokenizer,

@@ -117,6 +117,15 @@ class ServeTest(ServedCase):
         self.assertEqual("".join(e["delta"]["text"] for name, e in events if name == "content_block_delta"), text)
         self.assertEqual([name for name, _ in events if name != "content_block_delta"],
                          ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"])
+        told = events[-2][1]["usage"]  # once it is known what was found
+        self.assertEqual(told["input_tokens"] + told["cache_read_input_tokens"], want["usage"]["prompt_tokens"])
+        self.assertEqual(told["output_tokens"], 12)
+        stopped = {**body, "stop_sequences": ["none of it", text[3:6]]}
+        answer = self.server.post("/v1/messages", stopped)[1]
+        want = {"stop_reason": "stop_sequence", "stop_sequence": text[3:6]}
+        self.assertLessEqual(want.items(), answer.items())
+        self.assertEqual(answer["content"][0]["text"], text[:text.index(text[3:6])])
+        self.assertEqual(self.named_events("/v1/messages", stopped)[-2][1]["delta"], want)
         status, answer = self.server.post("/v1/messages", {**body, "max_tokens": -1})
         self.assertEqual((status, answer["type"], answer["error"]["type"]), (400, "error", "invalid_request_error"))
 
@@ -127,12 +136,14 @@ class ServeTest(ServedCase):
         text = self.server.post("/v1/chat/completions", chat)[1]["choices"][0]["message"]["content"]
         answer = self.server.post("/v1/responses", body)[1]
         self.assertEqual((answer["object"], answer["status"]), ("response", "incomplete"))
-        self.assertEqual(answer["output"][0]["content"], [{"type": "output_text", "text": text, "annotations": []}])
+        self.assertEqual(answer["output"][0]["content"], [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}])
+        self.assertEqual((answer["output"][0]["status"], answer["instructions"]), ("incomplete", "Be brief."))
         self.assertEqual(answer["usage"]["output_tokens"], 12)
         events = self.named_events("/v1/responses", body)
         self.assertEqual([e["sequence_number"] for _, e in events], list(range(len(events))))
         self.assertEqual("".join(e["delta"] for name, e in events if name == "response.output_text.delta"), text)
-        self.assertEqual(events[-1][1]["response"]["output"][0]["content"], answer["output"][0]["content"])
+        last = events[-1][1]["response"]["output"][0]
+        self.assertEqual((last["content"], last["status"]), (answer["output"][0]["content"], "incomplete"))
         self.assertEqual([name for name, _ in events][:4], ["response.created", "response.in_progress",
                                                             "response.output_item.added", "response.content_part.added"])
 
@@ -149,6 +160,8 @@ class ServeTest(ServedCase):
         self.assertEqual(self.server.get("/health"), (200, {"status": "ready"}))
         models = self.server.get("/v1/models")[1]["data"]
         self.assertEqual([m["id"] for m in models], ["demo", self.model])
+        self.assertEqual([(m["object"], m["type"], m["display_name"]) for m in models],  # for both APIs' clients
+                         [("model", "model", name) for name in ("demo", self.model)])
         self.assertEqual(self.server.get("/v1/models/demo")[1]["id"], "demo")
         self.assertEqual(self.server.get("/v1/models/other")[0], 404)
         memory = self.server.get("/v1/memory")[1]

@@ -45,7 +45,11 @@ TEST(StopStrings, ShowAllThatCannotBeginOne) {
       ASSERT_EQ(shown,
                 text.substr(0, strings.stopped() ? cut : text.size() - might_begin(text, stops)));
     }
-    if (strings.stopped()) continue;
+    if (strings.stopped()) {
+      EXPECT_NE(std::ranges::find(stops, strings.stop()), stops.end());
+      EXPECT_TRUE(text.substr(shown.size()).starts_with(strings.stop()));
+      continue;
+    }
     shown += strings.add("", true);
     EXPECT_EQ(shown, text);
   }

@@ -41,6 +41,45 @@ TEST(MessagesRequest, AToolIsNamed) {
     "tool_choice": {"type": "function", "function": {"name": "f"}}})"));
 }
 
+TEST(MessagesRequest, OutputsHaveSchemasAndEffort) {
+  const std::string schema = R"({"type": "json_schema", "schema": {"z": 1, "a": 2}})";
+  for (const std::string& output :
+       {R"("output_config": {"effort": "low", "format": )" + schema + "}",
+        R"("output_config": {"effort": "low"}, "output_format": )" + schema}) {
+    const std::string chat = chat_of_messages(
+        R"({"max_tokens": 1, "messages": [], "cache_control": {"type": "ephemeral"}, )" + output +
+            "}",
+        "it", true);
+    EXPECT_EQ(Json::parse(chat), Json::parse(R"({"max_tokens": 1, "messages": [],
+      "reasoning_effort": "low", "response_format": {"type": "json_schema",
+      "json_schema": {"schema": {"z": 1, "a": 2}}}})"));
+    EXPECT_NE(chat.find(R"({"z":1,"a":2})"), std::string::npos) << "the order of keys is lost";
+  }
+}
+
+TEST(MessagesRequest, ABegunAnswerGoesOn) {
+  auto goes_on = [](const std::string& content) {
+    const Json chat = Json::parse(chat_of_messages(
+        R"({"max_tokens": 1, "messages": [{"role": "user", "content": "U"},
+            {"role": "assistant", "content": )" +
+            content + "}]}",
+        "it", true));
+    return chat.contains("continue_final_message");
+  };
+  EXPECT_TRUE(goes_on(R"("A")"));
+  EXPECT_TRUE(goes_on(R"([{"type": "text", "text": "A"}])"));
+  EXPECT_FALSE(goes_on(R"([{"type": "text", "text": "A"},
+    {"type": "tool_use", "id": "1", "name": "f", "input": {}}])"));
+}
+
+TEST(MessagesRequest, ToolsThatTheServiceRunsAreLeftOut) {
+  const std::string chat = chat_of_messages(R"({"max_tokens": 1, "messages": [], "tools": [
+    {"type": "mcp_toolset", "mcp_server_name": "x"}, {"type": null, "name": "f", "input_schema": null}]})",
+                                            "it", true);
+  EXPECT_EQ(Json::parse(chat).at("tools"),
+            Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {}}}])"));
+}
+
 TEST(MessagesRequest, WhatIsNoneIsRefused) {
   for (const char* bad :
        {"[]", R"({"messages": []})", R"({"max_tokens": 1})",
@@ -48,6 +87,8 @@ TEST(MessagesRequest, WhatIsNoneIsRefused) {
         R"({"max_tokens": 1, "messages": [{"role": "system", "content": "x"}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user"}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+        R"({"max_tokens": 1, "messages": [], "tools": ["x"]})",
+        R"({"max_tokens": 1, "messages": [], "output_config": {"format": {"type": 5}}})",
         R"({"max_tokens": 1, "messages": [], "temprature": 1})"}) {
     EXPECT_THROW(chat_of_messages(bad, "it", true), Error) << bad;
   }
@@ -85,11 +126,24 @@ TEST(ResponsesRequest, SomeToolsAreAllowed) {
     {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}})"));
 }
 
+TEST(ResponsesRequest, AnswersRepeatIt) {
+  const Json body = Json::parse(R"({"input": "U", "instructions": "S", "metadata": {"a": "b"},
+    "truncation": null, "store": true, "max_output_tokens": 5})");
+  const Json echo = response_echo(body);
+  for (const char* same : {"instructions", "metadata", "max_output_tokens"})
+    EXPECT_EQ(echo.at(same), body.at(same));
+  EXPECT_EQ(echo.at("truncation"), "disabled");
+  EXPECT_EQ(echo.at("store"), false) << "nothing is kept";
+  EXPECT_FALSE(echo.contains("input"));
+}
+
 TEST(ResponsesRequest, WhatIsNoneIsRefused) {
   for (const char* bad :
        {"1", "{}", R"({"input": 1})", R"({"input": [{"type": "x"}]})",
         R"({"input": "x", "previous_response_id": "r"})", R"({"input": "x", "background": true})",
-        R"({"input": "x", "n": 2})",
+        R"({"input": "x", "n": 2})", R"({"input": [{"type": "item_reference", "id": "msg_1"}]})",
+        R"({"input": "x", "include": ["message.output_text.logprobs"]})",
+        R"({"input": "x", "top_logprobs": 3})",
         R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})"}) {
     EXPECT_THROW(chat_of_responses(bad, "it"), Error) << bad;
   }

@@ -1,0 +1,25 @@
+// Parts of requests of Anthropic's API and of OpenAI's responses, as chat completions have them.
+#pragma once
+
+#include <string>
+
+#include "src/serve/ordered_json.h"
+
+namespace sluice {
+
+// How an API writes a function that its client runs.
+struct ToolForm {
+  std::string_view type;    // of such a tool; others are run by the service, and are left out
+  bool has_type = true;     // each tool says its type; else that is this one where nothing is said
+  const char* schema = "";  // the key of its arguments' schema
+};
+inline constexpr ToolForm kCustomTool{"custom", false, "input_schema"};   // Anthropic's
+inline constexpr ToolForm kFunctionTool{"function", true, "parameters"};  // OpenAI's
+
+// Error(refused) that begins with `where` for what is no list of tools.
+Ordered function_tools(const Ordered& given, const ToolForm& form, const std::string& where);
+
+// Of a text's format, whose schema is a member of the format itself there.
+Ordered response_format(const Ordered& format, const std::string& where);
+
+}  // namespace sluice
