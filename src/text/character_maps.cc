@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/text/byte_alphabet.h"
 #include "src/text/unicode_additions.h"
 #include "src/text/utf8.h"
 
@@ -70,6 +71,12 @@ void strip_nonspacing_marks(char32_t c, std::string& text) {
   static const icu::UnicodeSet set =
       make_set("[[[:Mn:]&[:age=8.0:]-[\\u1885\\u1886\\uA9BD\\U000111C9]]\\u1734]");
   if (c < 0x80 || !in(set, c)) append_utf8(c, text);
+}
+
+void write_bytes(char32_t c, std::string& text) {
+  std::string bytes;
+  append_utf8(c, bytes);
+  append_byte_characters(bytes, text);
 }
 
 void clean_nmt(char32_t c, std::string& text) {

@@ -17,6 +17,8 @@ void set_apart_ideographs(char32_t c, std::string& text);
 // "StripAccents": no marks; BERT's: no nonspacing ones.
 void strip_marks(char32_t c, std::string& text);
 void strip_nonspacing_marks(char32_t c, std::string& text);
+// "ByteLevel": its bytes in the byte alphabet.
+void write_bytes(char32_t c, std::string& text);
 // "Nmt": no controls, and a space for other white space.
 void clean_nmt(char32_t c, std::string& text);
 

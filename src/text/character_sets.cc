@@ -6,6 +6,8 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/text/unicode_additions.h"
@@ -86,6 +88,29 @@ std::string word_set() {
          category_set("Pc");
 }
 
+std::optional<std::string> posix_set(std::string_view name) {
+  const auto categories = [](std::initializer_list<std::string_view> names) {
+    std::string items;
+    for (std::string_view each : names) items += category_set(each);
+    return items;
+  };
+  if (name == "alpha") return "\\p{Alphabetic}" + category_set("L");
+  if (name == "alnum") return "\\p{Alphabetic}" + categories({"L", "Nd"});
+  if (name == "upper") return "\\p{Uppercase}" + category_set("Lu");
+  if (name == "lower") return "\\p{Lowercase}" + category_set("Ll");
+  if (name == "blank") return "\\x{9}" + category_set("Zs");
+  if (name == "cntrl") return category_set("Cc");
+  if (name == "graph") return categories({"L", "M", "N", "P", "S", "Cf", "Co"});
+  if (name == "print") return categories({"L", "M", "N", "P", "S", "Cf", "Co", "Zs"});
+  if (name == "digit") return category_set("Nd");
+  if (name == "punct") return categories({"P", "S"});
+  if (name == "space") return std::string(kWhiteSpaceSet);
+  if (name == "word") return word_set();
+  if (name == "xdigit") return std::string(kHexDigitSet);
+  if (name == "ascii") return "\\x{0}-\\x{7f}";
+  return std::nullopt;
+}
+
 std::optional<std::string> property_set(std::string_view name) {
   std::string loose;  // names are compared without case and separators (UAX 44, LM3)
   for (char c : name) {
@@ -98,6 +123,21 @@ std::optional<std::string> property_set(std::string_view name) {
     short_name[0] = static_cast<char>(std::tolower(short_name[0]));
     if (loose == category.long_name || loose == short_name) return category_set(category.name);
   }
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kNames = {{
+      {"alphabetic", "alpha"},
+      {"lowercase", "lower"},
+      {"uppercase", "upper"},
+      {"whitespace", "space"},
+      {"punct", "punctuation"},
+  }};
+  for (const auto& [other, known] : kNames)
+    if (loose == other) loose = known;
+  if (loose == "punctuation") return category_set("P");
+  if (std::optional<std::string> posix = posix_set(loose)) return posix;
+  if (loose == "any") return "\\x{0}-\\x{10ffff}";
+  for (std::string_view property :
+       {"cased", "emoji", "extendedpictographic", "ideographic", "unifiedideograph"})
+    if (loose == property) return fmt::format("\\p{{{}}}", loose);
   return fmt::format("\\p{{sc:{}}}", loose);
 }
 

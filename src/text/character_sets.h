@@ -26,8 +26,10 @@ std::string category_set(std::string_view name);
 std::string punctuation_set();
 // \w: Alphabetic, marks, decimal digits, connector punctuation.
 std::string word_set();
-// \p{name}: a general category, short or long, or a script. nullopt for what cannot be a name;
-// whether a script exists, PCRE2 finds out.
+// [:name:]; nullopt for a name that is none.
+std::optional<std::string> posix_set(std::string_view name);
+// \p{name}: a general category, short or long, a script, or a property. nullopt for what cannot be
+// a name; whether a script exists, PCRE2 finds out.
 std::optional<std::string> property_set(std::string_view name);
 
 }  // namespace sluice

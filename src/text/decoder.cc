@@ -13,7 +13,7 @@ namespace sluice {
 struct DecoderLoader {
   std::vector<Decoder::Step>& steps;
   std::optional<size_t>& byte_fallback;
-  bool& fused;
+  std::optional<size_t>& fused;
   std::vector<StripEnds>& text_start;
   explicit DecoderLoader(Decoder& d)
       : steps(d.steps_),
@@ -35,15 +35,18 @@ void load_sequence(const JsonFields& config, DecoderLoader& decoder) {
   for (const Json& member : array_field(config, "decoders")) load_any(member, decoder);
 }
 
-void load_byte_level(const JsonFields&, DecoderLoader& decoder) {
-  decoder.steps.push_back(ByteLevelBytes{});
+void load_fuse(const JsonFields&, DecoderLoader& decoder) {
+  if (!decoder.fused) decoder.fused = decoder.steps.size();
 }
 
-void load_fuse(const JsonFields&, DecoderLoader& decoder) { decoder.fused = true; }
+void load_byte_level(const JsonFields& config, DecoderLoader& decoder) {
+  decoder.steps.push_back(ByteLevelBytes{});
+  load_fuse(config, decoder);  // bytes of one character may come from several tokens
+}
 
-void load_byte_fallback(const JsonFields& config, DecoderLoader& decoder) {
-  if (decoder.byte_fallback) fail(ErrorKind::refused, "{}: comes twice", config.where());
-  decoder.byte_fallback = decoder.steps.size();
+// Behind others of its kind it has nothing to do.
+void load_byte_fallback(const JsonFields&, DecoderLoader& decoder) {
+  if (!decoder.byte_fallback && !decoder.fused) decoder.byte_fallback = decoder.steps.size();
 }
 
 void load_replace(const JsonFields& config, DecoderLoader& decoder) {
@@ -84,10 +87,24 @@ void load_bpe(const JsonFields& config, DecoderLoader& decoder) {
       WordEnds{.suffix = not_empty(config, "suffix", config.string_or("suffix", "</w>"))});
 }
 
+void load_ctc(const JsonFields& config, DecoderLoader& decoder) {
+  const auto text = [&](const char* key) { return not_empty(config, key, config.string(key)); };
+  decoder.steps.push_back(Repeats{.pad = text("pad_token"),
+                                  .delimiter = text("word_delimiter_token"),
+                                  .clean_up = config.boolean_or("cleanup", true)});
+}
+
 constexpr ComponentType<DecoderLoader> kTypes[] = {
-    {"Sequence", load_sequence},          {"ByteLevel", load_byte_level}, {"Fuse", load_fuse},
-    {"ByteFallback", load_byte_fallback}, {"Replace", load_replace},      {"Strip", load_strip},
-    {"WordPiece", load_word_piece},       {"Metaspace", load_spaces},     {"BPEDecoder", load_bpe},
+    {"Sequence", load_sequence},
+    {"ByteLevel", load_byte_level},
+    {"Fuse", load_fuse},
+    {"ByteFallback", load_byte_fallback},
+    {"Replace", load_replace},
+    {"Strip", load_strip},
+    {"WordPiece", load_word_piece},
+    {"Metaspace", load_spaces},
+    {"BPEDecoder", load_bpe},
+    {"CTC", load_ctc},
 };
 
 void load_any(const Json& config, DecoderLoader& decoder) {
@@ -137,6 +154,15 @@ void apply(const StripEnds& strip, Decoder::Place, std::string& bytes) {
   bytes = bytes.substr(begin, end - begin);
 }
 
+void clean_up(std::string& bytes) {
+  if (bytes.find(' ') == std::string::npos) return;
+  constexpr std::pair<std::string_view, std::string_view> kTidy[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [text, by] : kTidy) replace_all(text, by, bytes);
+}
+
 void apply(const JoinWords& words, Decoder::Place place, std::string& bytes) {
   if (!place.first) {
     if (bytes.starts_with(words.prefix)) {
@@ -145,16 +171,19 @@ void apply(const JoinWords& words, Decoder::Place place, std::string& bytes) {
       bytes.insert(bytes.begin(), ' ');
     }
   }
-  if (!words.clean_up || bytes.find(' ') == std::string::npos) return;
-  constexpr std::pair<std::string_view, std::string_view> kTidy[] = {
-      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
-      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
-      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& [text, by] : kTidy) replace_all(text, by, bytes);
+  if (words.clean_up) clean_up(bytes);
 }
 
 void apply(const Spaces& spaces, Decoder::Place place, std::string& bytes) {
   replace_all(spaces.text, place.first && !spaces.in_first ? "" : " ", bytes);
+}
+
+void apply(const Repeats& repeats, Decoder::Place place, std::string& bytes) {
+  if (place.repeats) return bytes.clear();
+  replace_all(repeats.pad, "", bytes);
+  if (!repeats.clean_up) return;
+  clean_up(bytes);
+  replace_all(repeats.delimiter, " ", bytes);
 }
 
 void apply(const WordEnds& ends, Decoder::Place place, std::string& bytes) {
@@ -178,8 +207,11 @@ Decoder Decoder::load(const Json& config) {
 }
 
 std::string Decoder::apply(std::string bytes, size_t from, size_t to, Place place) const {
-  for (size_t i = from; i < to; ++i)
-    std::visit([&](const auto& step) { sluice::apply(step, place, bytes); }, steps_[i]);
+  constexpr Place kWhole{.first = true, .last = true};
+  for (size_t i = from; i < to; ++i) {
+    const Place here = fused_ && i >= *fused_ ? kWhole : place;
+    std::visit([&](const auto& step) { sluice::apply(step, here, bytes); }, steps_[i]);
+  }
   return bytes;
 }
 

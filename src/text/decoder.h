@@ -55,14 +55,23 @@ struct WordEnds {
   std::string suffix;  // not empty
 };
 
+// Of speech: a token that repeats the one before it is nothing, and neither is `pad`; `delimiter`
+// is a space.
+struct Repeats {
+  std::string pad;        // not empty
+  std::string delimiter;  // not empty
+  bool clean_up;          // as of JoinWords; without it delimiters stay
+};
+
 class Decoder {
  public:
   using Step = std::variant<JoinWithSpaces, ByteLevelBytes, ReplaceText, ReplaceMatches, StripEnds,
-                            JoinWords, Spaces, WordEnds>;
+                            JoinWords, Spaces, WordEnds, Repeats>;
   // Where a token stands in the text.
   struct Place {
     bool first;
     bool last;
+    bool repeats = false;  // the token before it is the same
   };
 
   // `config` is the value of decoder, null included. Throws Error(refused), which begins
@@ -87,7 +96,7 @@ class Decoder {
 
   std::vector<Step> steps_;
   std::optional<size_t> byte_fallback_;  // the steps before which runs of bytes become text
-  bool fused_ = false;                   // what comes now sees the whole text
+  std::optional<size_t> fused_;          // the steps before which all tokens become one
   std::vector<StripEnds> text_start_;
 };
 

@@ -39,9 +39,11 @@ std::string Detokenizer::finish() {
 
 void Detokenizer::take(std::string_view token) {
   const Decoder& decoder = tokenizer_.decoder();
-  std::string text = decoder.bytes(token, {.first = first_, .last = true});
+  const bool repeats = !first_ && token == previous_;
+  previous_ = token;
+  std::string text = decoder.bytes(token, {.first = first_, .last = true, .repeats = repeats});
   if (!looks_ahead_) return put(std::move(text));
-  std::string longer = decoder.bytes(token, {.first = first_, .last = false});
+  std::string longer = decoder.bytes(token, {.first = first_, .last = false, .repeats = repeats});
   if (early_ && longer.starts_with(text)) {
     longer.erase(0, text.size());
     put(std::exchange(text, {}));

@@ -47,7 +47,8 @@ class Detokenizer {
   bool skip_special_tokens_;
   bool early_;
   bool looks_ahead_;
-  bool first_ = true;  // no token has come yet
+  bool first_ = true;          // no token has come yet
+  std::string_view previous_;  // of the tokens that are no bytes
   Run run_;
   std::string if_last_;  // of a token whose text depends on it, what has not been put
   std::string if_not_last_;

@@ -88,6 +88,7 @@ constexpr ComponentType<Steps> kTypes[] = {
     {"Lowercase", load_map<lower_case>},
     {"StripAccents", load_map<strip_marks>},
     {"Nmt", load_map<clean_nmt>},
+    {"ByteLevel", load_map<write_bytes>},
     {"BertNormalizer", load_bert},
     {"Strip", load_strip},
     {"Replace", load_replace},

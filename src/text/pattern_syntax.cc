@@ -1,5 +1,8 @@
 #include "src/text/pattern_syntax.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <optional>
@@ -55,16 +58,31 @@ class Translator {
     return c.code_point;
   }
 
+  // One class within another.
+  class Level {
+   public:
+    explicit Level(Translator& translator) : translator_(translator) {
+      constexpr int kMostLevels = 100;
+      if (++translator_.level_ > kMostLevels) translator_.refuse("[] is nested too deeply");
+    }
+    ~Level() { --translator_.level_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+
+   private:
+    Translator& translator_;
+  };
+
   // One atom, quantifier, anchor or bracket of a group.
   void piece() {
     size_t start = out_.size();
     char32_t c = take_char();
     switch (c) {
       case '\\':
-        if (!assertion()) put_atom(start, escape(false));
+        if (!assertion() && !sequence()) put_atom(start, escape(false));
         return;
       case '[':
-        character_class();
+        out_ += character_class();
         atom_ = start;
         return;
       case '(':
@@ -133,6 +151,20 @@ class Translator {
     }
     ++at_;
     atom_.reset();
+    return true;
+  }
+
+  // After a backslash: what may be several characters.
+  bool sequence() {
+    const size_t start = out_.size();
+    if (take("R")) {
+      out_ += R"((?>\r\n|[\x{a}-\x{d}\x{85}\x{2028}\x{2029}]))";
+    } else if (take("X")) {
+      out_ += R"(\X)";
+    } else {
+      return false;
+    }
+    atom_ = start;
     return true;
   }
 
@@ -212,57 +244,80 @@ class Translator {
     return set_element(*items, negated);
   }
 
-  // After '[': the whole class.
-  void character_class() {
-    out_ += take("^") ? "[^" : "[";
-    bool first = true;
-    while (first || !take("]")) {
-      Element element = class_element();
-      first = false;
-      if (!element.literal) {
-        put_in_class(element);
-        continue;
+  // After '[': the whole class, as an expression that matches one character.
+  std::string character_class() {
+    const bool negated = take("^");
+    std::string both;  // what is on all sides of the && so far
+    Union side;
+    for (bool first = true; first || !take("]"); first = false) {
+      if (!take("&&")) {
+        class_element(side);
+      } else {
+        intersect(both, std::exchange(side, {}));
       }
-      out_ += hex_escape(*element.literal);
-      bool range = next_is("-") && !next_is("-]");
-      if (!range) continue;
-      ++at_;
-      Element last = class_element();
-      if (!last.literal || *last.literal < *element.literal) refuse("a range in [] is malformed");
-      out_ += '-';
-      out_ += hex_escape(*last.literal);
     }
-    out_ += ']';
+    if (both.empty() && side.others.empty())
+      return fmt::format("[{}{}]", negated ? "^" : "", side.items);
+    intersect(both, side);
+    return negated ? fmt::format("(?:(?!{})(?s:.))", both) : both;
   }
 
-  Element class_element() {
-    if (next_is("&&")) refuse("'&&' in [] is not supported");
-    if (next_is("[:")) return posix_class();
-    if (next_is("[")) refuse("'[' inside of [] is not supported");
-    char32_t c = take_char();
+  // What a class lists: items that stand between [ and ], and expressions that match one character.
+  struct Union {
+    std::string items;
+    std::vector<std::string> others;
+  };
+
+  void intersect(std::string& both, const Union& side) const {
+    std::vector<std::string> ways = side.others;
+    if (!side.items.empty()) ways.push_back(fmt::format("[{}]", side.items));
+    if (ways.empty()) refuse("a side of '&&' in [] is empty");
+    const std::string here = fmt::format("(?:{})", fmt::join(ways, "|"));
+    both = both.empty() ? here : fmt::format("(?:(?={}){})", both, here);
+  }
+
+  void class_element(Union& side) {
+    Element element;
+    if (next_is("[:")) {
+      element = posix_class();
+    } else if (take("[")) {
+      const Level level(*this);
+      side.others.push_back(character_class());
+      return;
+    } else {
+      element = class_character();
+    }
+    if (!element.literal) {
+      if (element.negated) {
+        side.others.push_back(fmt::format("[^{}]", element.items));
+      } else {
+        side.items += element.items;
+      }
+      return;
+    }
+    side.items += hex_escape(*element.literal);
+    const bool range = next_is("-") && !next_is("-]");
+    if (!range) return;
+    ++at_;
+    const Element last = class_character();
+    if (!last.literal || *last.literal < *element.literal) refuse("a range in [] is malformed");
+    side.items += '-' + hex_escape(*last.literal);
+  }
+
+  Element class_character() {
+    const char32_t c = take_char();
     return c == '\\' ? escape(true) : literal_element(c);
   }
 
-  void put_in_class(const Element& set) {
-    if (!set.negated) {
-      out_ += set.items;
-      return;
-    }
-    // PCRE2's \P{X} is a set that may stand in a class; other complements have no name there.
-    size_t end = set.items.find('}');
-    if (!set.items.starts_with("\\p{") || set.items.starts_with("\\p{Alphabetic}")) {
-      refuse("\\W and \\H in [] are not supported");
-    }
-    out_.append("\\P").append(set.items, 2, end - 1);
-  }
-
   Element posix_class() {
-    if (take("[:space:]")) return set_element(std::string(kWhiteSpaceSet), false);
-    if (take("[:digit:]")) return set_element(category_set("Nd"), false);
-    if (take("[:punct:]")) return set_element(category_set("P") + category_set("S"), false);
-    if (take("[:word:]")) return set_element(word_set(), false);
-    if (take("[:xdigit:]")) return set_element(std::string(kHexDigitSet), false);
-    refuse("only [:space:], [:digit:], [:punct:], [:word:] and [:xdigit:] are supported in []");
+    const size_t end = in_.find(":]", at_);
+    std::string_view name = in_.substr(at_ + 2, end == in_.npos ? 0 : end - at_ - 2);
+    const bool negated = name.starts_with('^');
+    if (negated) name.remove_prefix(1);
+    const std::optional<std::string> items = posix_set(name);
+    if (!items) refuse("[:name:] has an unknown name");
+    at_ = end + 2;
+    return set_element(*items, negated);
   }
 
   // After '('. Option letters: Oniguruma's m is PCRE2's s.
@@ -298,6 +353,7 @@ class Translator {
     for (std::string_view head : {":", "=", "!", ">", "<=", "<!"}) {
       if (take(head)) return std::string(head);
     }
+    if (group_name()) return ":";
     std::string options;
     while (next_is("i") || next_is("m") || next_is("-")) {
       char c = in_[at_++];
@@ -307,6 +363,17 @@ class Translator {
       refuse("a group of this kind is not supported");
     }
     return options + in_[at_++];
+  }
+
+  // <name>. No part of a pattern can refer to it: such parts are refused.
+  bool group_name() {
+    const size_t end = in_.find('>', at_);
+    if (!next_is("<") || end == in_.npos) return false;
+    const std::string_view name = in_.substr(at_ + 1, end - at_ - 1);
+    const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<uint8_t>(c)); };
+    if (name.empty() || !std::ranges::all_of(name, is_word)) return false;
+    at_ = end + 1;
+    return true;
   }
 
   // After '{': {n}, {n,}, {,m} or {n,m}. False, and nothing is taken, when it is none of these.
@@ -342,6 +409,7 @@ class Translator {
   std::string out_;
   std::optional<size_t> atom_;  // where in out_ the piece begins that a quantifier would repeat
   std::vector<size_t> groups_;  // where in out_ each open group begins
+  int level_ = 0;               // of [] within []
   size_t content_ = 0;          // where in out_ the content of the last opened group begins
 };
 

@@ -8,6 +8,8 @@
 #include "src/text/byte_alphabet.h"
 #include "src/text/character_sets.h"
 #include "src/text/component.h"
+#include "src/text/scripts.h"
+#include "src/text/utf8.h"
 
 namespace sluice {
 namespace {
@@ -96,6 +98,15 @@ void load_metaspace_steps(const JsonFields& config, Steps& steps) {
                         SplitBehavior::merged_with_next, false});
 }
 
+void load_scripts(const JsonFields&, Steps& steps) { steps.push_back(ScriptRuns{}); }
+
+void load_fixed_length(const JsonFields& config, Steps& steps) {
+  constexpr int64_t kLongest = 65535;  // repeats in a pattern
+  int64_t length = 5;
+  if (config.has("length")) length = config.integer("length", 1, kLongest);
+  add_split(fmt::format("(?m:.){{1,{}}}", length), SplitBehavior::isolated, false, steps);
+}
+
 constexpr ComponentType<Steps> kTypes[] = {
     {"Sequence", load_sequence},
     {"Split", load_split},
@@ -107,6 +118,8 @@ constexpr ComponentType<Steps> kTypes[] = {
     {"BertPreTokenizer", load_bert},
     {"CharDelimiterSplit", load_delimiter},
     {"Metaspace", load_metaspace_steps},
+    {"UnicodeScripts", load_scripts},
+    {"FixedLength", load_fixed_length},
 };
 
 void load_any(const Json& config, Steps& steps) {
@@ -235,6 +248,23 @@ void PreTokenizerStream::apply(const ReplaceSpaces& spaces, Progress& progress,
     out.add(spaces.by);
     part.remove_prefix(space + 1);
   }
+}
+
+void PreTokenizerStream::apply(const ScriptRuns&, Progress& progress, std::string_view part,
+                               bool end, Writer& out) {
+  for (size_t at = 0; at < part.size();) {
+    const Utf8Char c = utf8_char_at(part, at);
+    const std::optional<int32_t> script = script_of(c.code_point);
+    if (script && script != progress.script) out.end_piece();
+    if (script) progress.script = script;
+    if (progress.script) {
+      out.add(part.substr(at, static_cast<size_t>(c.bytes)));
+    } else if (progress.bytes == 0 && next_.text.empty()) {
+      at_start_ = false;
+    }
+    at += static_cast<size_t>(c.bytes);
+  }
+  if (end) progress.script.reset();
 }
 
 void PreTokenizerStream::apply(const ByteLevelAlphabet&, Progress&, std::string_view part, bool,

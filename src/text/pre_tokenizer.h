@@ -64,9 +64,13 @@ struct ReplaceSpaces {
   Metaspace::Prepend prepend;  // to each piece, or to that with which the whole text begins
 };
 
+// "UnicodeScripts": a piece ends where the script changes. Characters of none go with those before
+// them, and at the beginning away.
+struct ScriptRuns {};
+
 class PreTokenizer {
  public:
-  using Step = std::variant<Split, PrefixSpace, ByteLevelAlphabet, ReplaceSpaces>;
+  using Step = std::variant<Split, PrefixSpace, ByteLevelAlphabet, ReplaceSpaces, ScriptRuns>;
 
   // `config` is the value of pre_tokenizer, null included. Throws Error(refused), which begins
   // "tokenizer.json: ".
@@ -100,6 +104,7 @@ class PreTokenizerStream {
     bool inside = false;                      // of that piece
     bool previous_is_match = false;           // the part of it before
     bool begun = false;                       // the piece that it makes has a text
+    std::optional<int32_t> script = {};       // of the piece that ScriptRuns makes
     uint64_t bytes = 0;                       // that it made of the text so far
   };
   // Writes what a step makes.
@@ -109,6 +114,7 @@ class PreTokenizerStream {
   void apply(const ByteLevelAlphabet&, Progress&, std::string_view part, bool, Writer& out);
   void apply(const ReplaceSpaces& spaces, Progress& progress, std::string_view part, bool,
              Writer& out);
+  void apply(const ScriptRuns&, Progress& progress, std::string_view part, bool end, Writer& out);
 
   std::vector<Progress> steps_;
   bool begun_ = false;    // the text

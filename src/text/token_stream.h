@@ -57,7 +57,8 @@ class TokenStream {
   AddedTokens::Stream added_normalized_;
   bool inside_normalized_ = false;
   PreTokenizerStream pre_tokenizer_;
-  std::variant<Bpe::Work, Unigram::Work, WordPiece::Work> work_;  // of the tokenizer's model
+  std::variant<Bpe::Work, Unigram::Work, WordLevel::Work, WordPiece::Work>
+      work_;  // of the tokenizer's model
   std::vector<AddedTokens::Segment> segments_;
   std::vector<AddedTokens::Segment> normalized_segments_;
 };

@@ -41,12 +41,15 @@ Tokenizer Tokenizer::load(const TokenizerFile& file, const Json& config) {
 
 Tokenizer::Model Tokenizer::load_model(const TokenizerFile& file) {
   JsonFields model(JsonFields(file.config, "tokenizer.json").raw("model"), "tokenizer.json: model");
-  // Files from before 2022 do not name the type; only BPE has merges, and only Unigram scores.
-  std::string type = model.string_or("type", file.has_merges   ? "BPE"
-                                             : file.has_scores ? "Unigram"
-                                                               : "");
+  // Files from before 2022 do not name the type: each has fields that no other has.
+  std::string type = model.string_or("type", file.has_merges                          ? "BPE"
+                                             : file.has_scores                        ? "Unigram"
+                                             : model.has("continuing_subword_prefix") ? "WordPiece"
+                                             : model.has("unk_token")                 ? "WordLevel"
+                                                                                      : "");
   if (type == "BPE") return Bpe::load(file);
   if (type == "Unigram") return Unigram::load(file);
+  if (type == "WordLevel") return WordLevel::load(file);
   if (type == "WordPiece") return WordPiece::load(file);
   if (type.empty()) fail(ErrorKind::refused, "tokenizer.json: model: type is missing");
   fail(ErrorKind::refused, "tokenizer.json: model type {} is not known", type);

@@ -19,6 +19,7 @@
 #include "src/text/post_processor.h"
 #include "src/text/pre_tokenizer.h"
 #include "src/text/unigram.h"
+#include "src/text/word_level.h"
 #include "src/text/word_piece.h"
 
 namespace sluice {
@@ -69,7 +70,7 @@ class Tokenizer {
 
  private:
   friend class TokenStream;
-  using Model = std::variant<Bpe, Unigram, WordPiece>;
+  using Model = std::variant<Bpe, Unigram, WordLevel, WordPiece>;
 
   explicit Tokenizer(const TokenizerFile& file);
   static Model load_model(const TokenizerFile& file);

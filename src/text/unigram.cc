@@ -18,7 +18,10 @@ constexpr double kUnknownPenalty = 10;
 Unigram Unigram::load(const TokenizerFile& file) {
   if (!file.has_scores)
     fail(ErrorKind::refused, "{}: model.vocab must be an array of tokens and scores", kFile);
-  Unigram unigram(Vocabulary(file.tokens, file.ids, kFile));
+  // SentencePiece's own models have no such thing; files that were made of others do.
+  const auto repeats =
+      file.single_precision ? Vocabulary::Repeats::refused : Vocabulary::Repeats::last_counts;
+  Unigram unigram(Vocabulary(file.tokens, file.ids, kFile, repeats));
   JsonFields model(file.config.at("model"), "tokenizer.json: model");
   unigram.load_scores(file);
   const int64_t end = unigram.vocabulary_.end_id();

@@ -18,7 +18,7 @@ constexpr int64_t kIdsForFree = 65536;
 }  // namespace
 
 Vocabulary::Vocabulary(const StringList& tokens, const std::vector<int32_t>& ids,
-                       std::string_view where)
+                       std::string_view where, Repeats repeats)
     : size_(static_cast<int32_t>(tokens.size())) {
   std::vector<uint32_t> order(tokens.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -40,7 +40,7 @@ Vocabulary::Vocabulary(const StringList& tokens, const std::vector<int32_t>& ids
            tokens[i], id);
     }
     size_t slot = slot_of(tokens[i]);
-    if (slots_[slot] >= 0) {
+    if (slots_[slot] >= 0 && repeats == Repeats::refused) {
       fail(ErrorKind::refused, "{}: token '{}' is listed twice, with ids {} and {}", where,
            tokens[i], slots_[slot], id);
     }

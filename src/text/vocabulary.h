@@ -13,9 +13,13 @@ namespace sluice {
 
 class Vocabulary {
  public:
+  enum class Repeats : uint8_t { refused, last_counts };  // of a token
+
   // tokens[i] has the id ids[i], which is not negative. Throws Error(refused), beginning with
-  // `where`, when a token or an id comes twice, or an id is too large for so few tokens.
-  Vocabulary(const StringList& tokens, const std::vector<int32_t>& ids, std::string_view where);
+  // `where`, when a token or an id comes twice, or an id is too large for so few tokens. Where
+  // repeated tokens are allowed, find() gives the largest id.
+  Vocabulary(const StringList& tokens, const std::vector<int32_t>& ids, std::string_view where,
+             Repeats repeats = Repeats::refused);
 
   int32_t end_id() const { return static_cast<int32_t>(by_id_.size()); }  // largest id + 1
   int32_t size() const { return size_; }                                  // number of tokens

@@ -113,6 +113,26 @@ TEST(Detokenizer, SentencePieceSpacesAndBytes) {
 }
 
 // A million tokens that complete nothing: each step must not look at all that is held back.
+// Behind bytes or Fuse all tokens are one, the first and the last.
+TEST(Detokenizer, StepsBehindFuse) {
+  Json file = small_tokenizer();
+  const Json words = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", false}};
+  for (const char* type : {"ByteLevel", "Fuse"}) {
+    file["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", type}}, words}}};
+    EXPECT_EQ(load_tokenizer(file).decode(Ids{'a', 'b', '#', '#'}, false), "ab##") << type;
+  }
+  file["decoder"]["decoders"] = {words, {{"type", "Fuse"}}};
+  EXPECT_EQ(load_tokenizer(file).decode(Ids{'a', 'b'}, false), "a b");
+}
+
+TEST(Detokenizer, TokensOfSpeech) {
+  Json file = small_tokenizer();
+  file["decoder"] = {
+      {"type", "CTC"}, {"pad_token", "~"}, {"word_delimiter_token", "|"}, {"cleanup", true}};
+  EXPECT_EQ(load_tokenizer(file).decode(Ids{'~', 'a', 'a', '~', 'a', '|', '|', 'b', '.'}, false),
+            "aa b.");
+}
+
 TEST(Detokenizer, HoldingBackCostsNoTime) {
   Tokenizer tokenizer = load_tokenizer(small_tokenizer());
   Detokenizer detokenizer(tokenizer, false);

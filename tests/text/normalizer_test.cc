@@ -34,6 +34,10 @@ TEST(Normalizer, Lowercase) {
   EXPECT_EQ(normalize({{"type", "Lowercase"}}, "A\u0130\u03A3\u1E9E"), "ai\u0307\u03C3\u00DF");
 }
 
+TEST(Normalizer, ByteLevel) {
+  EXPECT_EQ(normalize({{"type", "ByteLevel"}}, "\u00E9 a\n"), "\u00C3\u00A9\u0120a\u010A");
+}
+
 TEST(Normalizer, Strip) {
   Json config = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
   EXPECT_EQ(normalize(config,

@@ -73,6 +73,21 @@ TEST(PreTokenizer, ByteLevel) {
   EXPECT_EQ(split(config, ""), Strings{});
 }
 
+TEST(PreTokenizer, Scripts) {
+  const Json config = {{"type", "UnicodeScripts"}};
+  // Spaces go with what is before them; Kana and Kanji are one script.
+  EXPECT_EQ(split(config, "  ab, \u0447\u0442\u043E 1\u65E5\u3072\u30AB\u30FC x\u3000 "),
+            (Strings{"ab", ", ", "\u0447\u0442\u043E ", "1", "\u65E5\u3072\u30AB\u30FC ", "x",
+                     "\u3000 "}));
+  EXPECT_EQ(split(config, "   "), Strings{});
+}
+
+TEST(PreTokenizer, FixedLength) {
+  EXPECT_EQ(split({{"type", "FixedLength"}, {"length", 2}}, "a\u0301b\n\u65E5x"),
+            (Strings{"a\u0301", "b\n", "\u65E5x"}));
+  EXPECT_EQ(split({{"type", "FixedLength"}}, "abcdefg"), (Strings{"abcde", "fg"}));
+}
+
 TEST(PreTokenizer, FixedPatterns) {
   EXPECT_EQ(split({{"type", "Digits"}, {"individual_digits", true}}, "a12b"),
             (Strings{"a", "1", "2", "b"}));

@@ -98,6 +98,13 @@ TEST(Unigram, TakesTheBestWay) {
 
 // A long piece is decided part by part: as far as all ways that may still win are the same.
 // In time that is linear: a run of them is one, or its bytes.
+TEST(Unigram, OfATokenThatIsThereTwiceTheLastCounts) {
+  const Tokenizer tokenizer =
+      test::load_tokenizer(unigram_tokenizer({{"a", -9}, {"b", -1}, {"ab", -4}, {"a", -2}}));
+  EXPECT_EQ(tokenizer.encode("aab", false), (Ids{4, 4, 2}));
+  EXPECT_EQ(tokenizer.decode(Ids{1, 2}, false), "ab");
+}
+
 TEST(Unigram, TakesLongRunsOfUnknownCharacters) {
   std::vector<Token> tokens{{"a", -1}};
   std::string text;

@@ -1,0 +1,42 @@
+#include "src/text/word_level.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kFile = "tokenizer.json";
+
+}  // namespace
+
+WordLevel WordLevel::load(const TokenizerFile& file) {
+  if (!file.has_vocabulary)
+    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kFile);
+  WordLevel model(Vocabulary(file.tokens, file.ids, kFile));
+  for (size_t i = 0; i < file.tokens.size(); ++i)
+    model.longest_ = std::max(model.longest_, file.tokens[i].size());
+  model.unknown_ = JsonFields(file.config.at("model"), "tokenizer.json: model").string("unk_token");
+  return model;
+}
+
+void WordLevel::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& ids) const {
+  pieces.each([&](std::string_view part, bool end) {
+    // One byte more than the longest token has says that the word is none.
+    work.word += part.substr(0, longest_ + 1 - work.word.size());
+    if (!end) return;
+    std::optional<int32_t> id = vocabulary_.find(work.word);
+    if (!id) id = vocabulary_.find(unknown_);
+    if (!id) {
+      fail(ErrorKind::refused,
+           "{}: unk_token '{}' is not in the vocabulary, and the text has a word that needs it",
+           kFile, unknown_);
+    }
+    ids.push_back(*id);
+    work.word.clear();
+  });
+}
+
+}  // namespace sluice
