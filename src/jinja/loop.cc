@@ -13,6 +13,10 @@ Loop::Loop(Run& run, const For& statement, Value items, int depth)
       items_(std::move(items)),
       depth_(depth) {}
 
+std::string Loop::shown() const {
+  return fmt::format("<LoopContext {}/{}>", index_ + 1, items_.items().size());
+}
+
 std::optional<Value> Loop::attribute(std::string_view name) {
   const auto size = static_cast<int64_t>(items_.items().size());
   const auto index = static_cast<int64_t>(index_);

@@ -14,6 +14,7 @@ class Loop : public Instance, public std::enable_shared_from_this<Loop> {
 
   void go_to(size_t index) { index_ = index; }
   std::string type() const override { return "LoopContext"; }
+  std::string shown() const override;
   std::optional<Value> attribute(std::string_view name) override;
   bool callable() const override { return statement_.recursive; }
   Value call(const Arguments& arguments) override;

@@ -10,11 +10,10 @@
 namespace sluice::jinja {
 namespace {
 
-int64_t whole(const Value& value, const char* test) {
+// Also of real numbers, as Python has it.
+bool leaves(Meter& meter, const Value& value, const Value& divisor, int64_t rest) {
   need_defined(value);
-  if (!value.is_integer())
-    refuse(FaultKind::value, "'{}' needs an integer, not {}", test, type_name(value));
-  return value.integer();
+  return equal(meter, compute(meter, Arithmetic::remainder, value, divisor), Value::integer(rest));
 }
 
 bool all_characters(const Value& value, Meter& meter, bool (*wanted)(char32_t),
@@ -49,11 +48,9 @@ bool is_iterable(const Value& s, const Bound&) {
 bool is_callable(const Value& s, const Bound&) {
   return s.is(Kind::undefined) || (s.is(Kind::object) && s.instance().callable());
 }
-bool is_odd(const Value& s, const Bound&) { return (whole(s, "odd") & 1) != 0; }
-bool is_even(const Value& s, const Bound&) { return (whole(s, "even") & 1) == 0; }
-bool is_divisible(const Value& s, const Bound& a) {
-  return whole(compute(a.meter(), Arithmetic::remainder, s, a.value(0)), "divisibleby") == 0;
-}
+bool is_odd(const Value& s, const Bound& a) { return leaves(a.meter(), s, Value::integer(2), 1); }
+bool is_even(const Value& s, const Bound& a) { return leaves(a.meter(), s, Value::integer(2), 0); }
+bool is_divisible(const Value& s, const Bound& a) { return leaves(a.meter(), s, a.value(0), 0); }
 bool is_lower_text(const Value& s, const Bound& a) {
   return all_characters(s, a.meter(), is_lower, is_upper);
 }

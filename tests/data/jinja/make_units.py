@@ -178,6 +178,7 @@ UNITS = r'''
 {{ s is string }} {{ n is number }} {{ yes is number }} {{ f is float }} {{ n is integer }} {{ yes is integer }} {{ d is mapping }} {{ l is sequence }} {{ s is sequence }} {{ d is sequence }} {{ n is sequence }} {{ l is iterable }} {{ n is iterable }} {{ nil is none }} {{ missing is none }} {{ yes is true }} {{ 1 is true }} {{ no is false }} {{ yes is boolean }} {{ s is callable }} {{ range is callable }} {{ s.upper is callable }} {{ range(3) is sequence }} {{ d.items() is sequence }} {{ d.items() is iterable }} {{ missing is sequence }} {{ missing is iterable }} {{ nil is iterable }} {{ missing is mapping }}
 {{ 3 is odd }} {{ 3 is even }} {{ 9 is divisibleby(3) }} {{ 'a' is lower }} {{ 'A1' is upper }} {{ '1' is lower }} {{ l is sameas l }} {{ nil is sameas none }} {{ 1 is sameas true }} {{ 'a' is in 'abc' }} {{ 'upper' is filter }} {{ 'nope' is filter }} {{ 'odd' is test }} {{ 3 is eq 3 }} {{ 3 is ne 3 }} {{ 2 is lt 3 }} {{ 3 is ge 3 }} {{ 2 is greaterthan 1 }} {{ 3 is not odd }} {{ 3 is not even and yes }} {{ 'x' is eq('x') or no }} {{ 1 is lessthan 2 if yes else 3 }} {{ missing is defined or d.a is defined }}
 {{ 'a' is odd }}
+{{ 3.0 is odd }} {{ 2.5 is even }} {{ 1e3 is even }} {{ -3 is odd }} {{ 9.0 is divisibleby 3 }} {{ 7 is divisibleby(3.5) }} {% for x in l %}{{ loop }}{% endfor %}
 {{ 3 is nope }}
 {% if no %}{{ 3 is nope }}{{ 3|nope }}{% endif %}fine
 {% for x in e %}{{ 3|nope }}{% endfor %}
