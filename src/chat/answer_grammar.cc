@@ -222,7 +222,10 @@ Ordered thoughts_in_channel() {
 Ordered thoughts(const ThoughtTags& tags) {
   Ordered thought = sequence({without(tags.close), token(tags.close), space()});
   if (tags.begun) return thought;
-  return optional(sequence({space(), token(tags.open), std::move(thought)}));
+  // Behind the token a tag may have a word.
+  const size_t end = std::min(tags.open.rfind('>'), tags.open.size() - 1) + 1;
+  return optional(sequence(
+      {space(), token(tags.open.substr(0, end)), text(tags.open.substr(end)), std::move(thought)}));
 }
 
 // A text that is no call, and calls behind it.
@@ -236,7 +239,7 @@ Ordered text_and_calls(const CallForm* form, const Ordered& calls) {
 
 Ordered answer_composition(std::string_view chat_template, std::string_view prompt,
                            const AnswerRules& rules, const std::string& where) {
-  const CallForm* form = call_form(chat_template);
+  const CallForm* form = exact_call_form(chat_template);
   if (!rules.tools.empty() && form == nullptr) {
     fail(ErrorKind::refused,
          "{}: the model's chat template writes calls of tools in no form that is known here, so "

@@ -9,13 +9,15 @@ AnswerParser::AnswerParser(std::string_view chat_template, std::string_view prom
     return;
   }
   reasoning_.emplace(prompt);
-  if (tools.empty()) return;
-  if (const CallForm* form = call_form(chat_template)) calls_.emplace(form->tags, tools);
+  const CallForm* form = call_form(chat_template);
+  if (form == nullptr || (tools.empty() && !form->tags.around_text)) return;
+  CallTags tags = form->tags;
+  if (tools.empty()) tags.open = {};
+  calls_.emplace(tags, tools);
 }
 
 bool AnswerParser::needs_special_tokens(std::string_view chat_template, const Json& tools) {
-  const bool thinks = chat_template.find("[THINK]") != chat_template.npos;
-  return thinks || has_channels(chat_template) ||
+  return thinks_in_special_tokens(chat_template) || has_channels(chat_template) ||
          (!tools.empty() && call_form(chat_template) != nullptr);
 }
 

@@ -73,6 +73,11 @@ constexpr CallTags kWideTags{.open = "<｜tool▁call▁begin｜>",
 constexpr CallForm kBareForm{
     .tags = {.open = "<|python_tag|>", .bare = true}, .call = kBare, .between = kSemicolon};
 
+constexpr CallTags dsml(std::string_view open, std::string_view close) {
+  return {
+      .open = open, .close = close, .notation = CallTags::Notation::invokes, .prefix = "｜DSML｜"};
+}
+
 // The first whose texts are both in a template is its form.
 struct Known {
   std::string_view has;
@@ -80,6 +85,62 @@ struct Known {
   CallForm form;
 };
 constexpr Known kKnown[] = {
+    {"<minimax:tool_call>",
+     "<invoke",
+     {.tags = {.open = "<minimax:tool_call>",
+               .close = "</minimax:tool_call>",
+               .notation = CallTags::Notation::invokes}}},
+    {"｜DSML｜",
+     "function_calls",
+     {.tags = dsml("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")}},
+    {"｜DSML｜", "", {.tags = dsml("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>")}},
+    {"<seed:tool_call>",
+     "<function=",
+     {.tags = {.open = "<seed:tool_call>", .close = "</seed:tool_call>"}}},
+    {"<TOOLCALL>", "", {.tags = {.open = "<TOOLCALL>", .close = "</TOOLCALL>"}}},
+    {"<tool_calls>",
+     "</tool_calls>",
+     {.tags = {.open = "<tool_calls>", .close = "</tool_calls>", .several = true}}},
+    {"<longcat_tool_call>",
+     "",
+     {.tags = {.open = "<longcat_tool_call>", .close = "</longcat_tool_call>"}}},
+    {"<|START_ACTION|>",
+     "",
+     {.tags = {.open = "<|START_ACTION|>",
+               .close = "<|END_ACTION|>",
+               .before = "<|START_RESPONSE|>",
+               .behind = "<|END_RESPONSE|>",
+               .around_text = true}}},
+    {"<|tool_call>",
+     "<tool_call|>",
+     {.tags = {.open = "<|tool_call>",
+               .close = "<tool_call|>",
+               .behind = "<|tool_response>",
+               .notation = CallTags::Notation::keyed}}},
+    {"<|tool_list_start|>",
+     "",
+     {.tags = {.open = "<|tool_call_start|>",
+               .close = "<|tool_call_end|>",
+               .notation = CallTags::Notation::python}}},
+    {"<|tool_call_start|>",
+     "",
+     {.tags = {.open = "<|tool_call_start|>",
+               .close = "<|tool_call_end|>",
+               .notation = CallTags::Notation::python}}},
+    {"<|function_call|>", "", {.tags = {.open = "<|function_call|>", .behind = "<|message_sep|>"}}},
+    {"function call<|role_sep|>",
+     "",
+     {.tags = {.open = "function call<|role_sep|>", .behind = "<|message_sep|>"}}},
+    {"<function_calls>",
+     "",
+     {.tags = {.open = "<function_calls>",
+               .close = "</function_calls>",
+               .notation = CallTags::Notation::python}}},
+    {"<|tools_prefix|>",
+     "",
+     {.tags = {.open = "<|tools_prefix|>",
+               .close = "<|tools_suffix|>",
+               .notation = CallTags::Notation::named_objects}}},
     {"<|channel|>", "", {.call = kChannel, .several = false}},
     {"<tool_call>",
      "<function=",
@@ -140,6 +201,11 @@ const CallForm* call_form(std::string_view chat_template) {
   for (const Known& known : kKnown)
     if (has(known.has) && has(known.also)) return &known.form;
   return nullptr;
+}
+
+const CallForm* exact_call_form(std::string_view chat_template) {
+  const CallForm* form = call_form(chat_template);
+  return form != nullptr && !form->call.empty() ? form : nullptr;
 }
 
 }  // namespace sluice

@@ -23,14 +23,20 @@ struct CallPiece {
   std::string_view text = {};
 };
 
-// What is between the tags needs no table for a parser: it is an object or a list of objects {name,
-// arguments}, or a name and its arguments, as JSON or between tags.
+// What is between the tags needs no table for a parser, mostly: it is an object or a list of
+// objects {name, arguments}, or a name and its arguments, as JSON or between tags. Other forms have
+// a notation (src/chat/written_calls.h), and are read when they have ended.
 struct CallTags {
+  enum class Notation : uint8_t { any, python, keyed, named_objects, invokes };
   std::string_view open = {};    // of a call; empty: the parser of channels finds them
   std::string_view close = {};   // empty: the end of the JSON
   std::string_view before = {};  // all calls of an answer; empty: nothing
   std::string_view behind = {};
-  bool bare = false;  // an answer that begins with { may be a call, without a tag
+  bool bare = false;         // an answer that begins with { may be a call, without a tag
+  bool around_text = false;  // `before` and `behind` are around a text, not around calls
+  bool several = false;      // objects between the tags, without a list
+  Notation notation = Notation::any;
+  std::string_view prefix = {};  // of the names of tags between these
 
   // What no text before the calls holds.
   std::string_view first() const { return before.empty() ? open : before; }
@@ -53,5 +59,7 @@ struct CallForm {
 
 // That of a chat template; null: it knows none of these.
 const CallForm* call_form(std::string_view chat_template);
+// The same, where it says exactly how calls are written: of some forms only a parser is known.
+const CallForm* exact_call_form(std::string_view chat_template);
 
 }  // namespace sluice

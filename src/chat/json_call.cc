@@ -84,7 +84,7 @@ JsonCall::State JsonCall::end_value(std::vector<AnswerPart>& parts) {
   if (streams_) {
     streams_ = false;
     given_ = true;
-  } else if (key_ == "name" && !named()) {
+  } else if ((key_ == "name" || key_ == "tool_name") && !named()) {
     const std::string name = string_of(json);
     const bool known = known_.empty() || std::ranges::find(known_, name) != known_.end();
     if (name.empty() || !known) return State::broken;

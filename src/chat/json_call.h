@@ -1,4 +1,5 @@
-// A call of a tool that a model writes as JSON: {"name": NAME, "arguments": {...}}.
+// A call of a tool that a model writes as JSON: {"name": NAME, "arguments": {...}}, or with the
+// keys "tool_name" and "parameters".
 #pragma once
 
 #include <string>

@@ -9,11 +9,15 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTags{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kTags{
     {{"<think>", "</think>"},
      {"<thinking>", "</thinking>"},
      {"<seed:think>", "</seed:think>"},
-     {"[THINK]", "[/THINK]"}}};
+     {"<mm:think>", "</mm:think>"},
+     {"[THINK]", "[/THINK]"},
+     {"<|START_THINKING|>", "<|END_THINKING|>"},
+     {"<|inner_prefix|>", "<|inner_suffix|>"},
+     {"<|channel>thought", "<channel|>"}}};
 constexpr std::string_view kSpace = " \t\r\n";
 
 std::string_view without_space(std::string_view text) {
@@ -31,6 +35,13 @@ std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::str
   for (const auto& [open, close] : kTags)
     if (chat_template.find(close) != close.npos) return ThoughtTags{open, close, false};
   return std::nullopt;
+}
+
+bool thinks_in_special_tokens(std::string_view chat_template) {
+  return std::ranges::any_of(kTags, [&](const auto& tags) {
+    const bool special = !tags.first.starts_with('<') || tags.first.starts_with("<|");
+    return special && chat_template.find(tags.second) != chat_template.npos;
+  });
 }
 
 ReasoningSplitter::ReasoningSplitter(std::string_view prompt) {

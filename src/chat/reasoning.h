@@ -18,6 +18,9 @@ struct ThoughtTags {
 // or the prompt has ended them.
 std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt);
 
+// Whether the tags of such a model are special tokens, which a text shows on request only.
+bool thinks_in_special_tokens(std::string_view chat_template);
+
 class ReasoningSplitter {
  public:
   struct Part {

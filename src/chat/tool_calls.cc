@@ -33,6 +33,10 @@ bool may_become(std::string_view text, std::string_view tag) {
   return text.size() < tag.size() && tag.starts_with(text);
 }
 
+std::string show(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // Kimi writes functions.NAME:INDEX, DeepSeek's older models NAME and a line of Markdown.
 std::string_view plain_name(std::string_view text) {
   text = trim(text);
@@ -91,6 +95,8 @@ bool ToolCallParser::advance(bool last, Parts& parts) {
       return read_arguments(parts);
     case State::tags:
       return read_tag(last, parts);
+    case State::whole:
+      return read_whole(last, parts);
     case State::end:
       return read_end(last);
   }
@@ -161,6 +167,7 @@ bool ToolCallParser::begin_call(bool last) {
   given_ = 0;
   searched_ = 0;
   json_ = {};
+  if (tags_.notation != CallTags::Notation::any) return go(State::whole);
   if (held_[0] == '[') {
     listed_ = true;
     consume(1);
@@ -289,8 +296,60 @@ bool ToolCallParser::read_tag(bool last, Parts& parts) {
   return go(State::end);
 }
 
+// Calls that are read when they have ended. A cut answer has those that are complete, or none.
+bool ToolCallParser::read_whole(bool last, Parts& parts) {
+  const size_t end = held_.find(tags_.close, searched_);
+  if (end == held_.npos && !last) {
+    searched_ = held_.size() - std::min(held_.size(), tags_.close.size() - 1);
+    return false;
+  }
+  const WrittenCalls calls = written_calls(std::string_view(held_).substr(0, end));
+  if (!calls) return give_up(parts);
+  note_name();
+  for (const WrittenCall& call : *calls) {
+    name_ = call.name;
+    given_ = 0;
+    give(parts, Kind::call, name_);
+    for (const auto& [key, value, kind] : call.arguments) {
+      if (kind == WrittenCall::Argument::Kind::by_schema)
+        give_argument(key, value, parts);
+      else
+        give_json(key, kind == WrittenCall::Argument::Kind::json ? value : show(value), parts);
+    }
+    give(parts, Kind::arguments, given_ == 0 ? "{}" : "}");
+  }
+  consume(std::min(end, held_.size()));
+  return go(State::end);
+}
+
+WrittenCalls ToolCallParser::written_calls(std::string_view text) const {
+  WrittenCalls calls;
+  switch (tags_.notation) {
+    case CallTags::Notation::any:
+      break;
+    case CallTags::Notation::python:
+      calls = read_python_calls(text);
+      break;
+    case CallTags::Notation::keyed:
+      calls = read_keyed_calls(text);
+      break;
+    case CallTags::Notation::named_objects:
+      calls = read_named_objects(text);
+      break;
+    case CallTags::Notation::invokes:
+      calls = read_invokes(text, tags_.prefix);
+      break;
+  }
+  const bool named = calls && std::ranges::all_of(*calls, is_tool_name, &WrittenCall::name);
+  return named ? calls : std::nullopt;
+}
+
 bool ToolCallParser::read_end(bool last) {
   consume(std::min(held_.find_first_not_of(" \t\r\n`"), held_.size()));
+  if (tags_.several && held_.starts_with('{')) {
+    object_ = JsonCall();
+    return go(State::object);
+  }
   if (held_.starts_with(tags_.close)) {
     consume(tags_.close.size());
   } else if (may_become(held_, tags_.close)) {
@@ -327,16 +386,17 @@ void ToolCallParser::give_content(std::string_view text, Parts& parts) {
 }
 
 void ToolCallParser::give_argument(std::string_view key, std::string_view value, Parts& parts) {
-  auto show = [](std::string_view text) {
-    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
   // A line break on either side belongs to the tags.
   if (value.starts_with('\n')) value.remove_prefix(1);
   if (value.ends_with('\n')) value.remove_suffix(1);
   const std::string_view bare = trim(value);
-  const bool json = !is_string(key) && Json::accept(bare);
-  give(parts, Kind::arguments,
-       (given_++ == 0 ? "{" : ", ") + show(key) + ": " + (json ? std::string(bare) : show(value)));
+  if (is_string(key)) return give_json(key, show(value), parts);
+  // Some templates write values of Python.
+  give_json(key, read_python_value(bare).value_or(show(value)), parts);
+}
+
+void ToolCallParser::give_json(std::string_view key, std::string_view json, Parts& parts) {
+  give(parts, Kind::arguments, (given_++ == 0 ? "{" : ", ") + show(key) + ": " + std::string(json));
 }
 
 bool ToolCallParser::is_string(std::string_view key) const {

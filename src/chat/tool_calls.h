@@ -11,6 +11,7 @@
 #include "src/chat/answer_part.h"
 #include "src/chat/call_form.h"
 #include "src/chat/json_call.h"
+#include "src/chat/written_calls.h"
 
 namespace sluice {
 
@@ -37,7 +38,7 @@ class ToolCallParser {
   void add(std::string_view text, bool last, std::vector<AnswerPart>& parts);
 
  private:
-  enum class State { content, begin, name, object, list, arguments, tags, end };
+  enum class State { content, begin, name, object, list, arguments, tags, whole, end };
   using Parts = std::vector<AnswerPart>;
 
   bool advance(bool last, Parts& parts);  // true: there is more to do with what is held
@@ -49,7 +50,9 @@ class ToolCallParser {
   bool read_list(Parts& parts);
   bool read_arguments(Parts& parts);
   bool read_tag(bool last, Parts& parts);
+  bool read_whole(bool last, Parts& parts);
   bool read_end(bool last);
+  WrittenCalls written_calls(std::string_view text) const;
   bool go(State next);
   bool give_up(Parts& parts);
   void begin_candidate(size_t bytes);
@@ -59,6 +62,7 @@ class ToolCallParser {
   void consume(size_t bytes);
   void give_content(std::string_view text, Parts& parts);
   void give_argument(std::string_view key, std::string_view value, Parts& parts);
+  void give_json(std::string_view key, std::string_view json, Parts& parts);
   bool is_string(std::string_view key) const;
 
   CallTags tags_;
@@ -74,7 +78,7 @@ class ToolCallParser {
   JsonCall object_;      // where it is one
   JsonSpan json_;        // arguments behind a name
   int64_t given_ = 0;    // arguments from between tags
-  size_t searched_ = 0;  // bytes of held_ that have not the end of such an argument
+  size_t searched_ = 0;  // bytes of held_ that have not the end of such an argument, or call
   bool listed_ = false;  // the present call is one of a list
 };
 

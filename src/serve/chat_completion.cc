@@ -103,7 +103,7 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
                     .text = nullptr};
   // One call of a form that nobody finds is none.
   const bool free = !choice.must_call && std::ranges::none_of(rules.tools, &CallableTool::strict);
-  if (free && call_form(form.chat_template) == nullptr) rules.tools.clear();
+  if (free && exact_call_form(form.chat_template) == nullptr) rules.tools.clear();
   if (!asked && rules.tools.empty()) return nullptr;
   room(text.size() * kGrammarBytes);
   std::string where = body.where() + ": tools";

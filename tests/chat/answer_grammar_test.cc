@@ -272,6 +272,9 @@ TEST(AnswerGrammar, ThoughtsComeFirst) {
   const Held ended("<think></think>", rules, "assistant\n<think>\n\n</think>\n\n");
   EXPECT_TRUE(ended.allows("{}"));
   EXPECT_FALSE(ended.allows("<think></think>{}"));
+  const Held word("<|channel>thought <channel|>", rules, "");
+  EXPECT_TRUE(word.allows("<|channel>thought\nHm<channel|>{}"));
+  EXPECT_FALSE(word.allows("<|channel>\nHm<channel|>{}"));
   const Held never("no thoughts", rules, "");
   EXPECT_TRUE(never.allows("{}"));
   EXPECT_FALSE(never.allows("<think></think>{}"));

@@ -1,5 +1,6 @@
 #include "src/chat/answer_parser.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -169,6 +170,110 @@ TEST(Answers, DeepSeekAndKimi) {
                     "argument_begin|>"
                     "{\"city\": 1}<|tool_call_end|><|tool_calls_section_end|>"),
             "weather[{\"city\": 1}]");
+}
+
+TEST(Answers, ValuesOfPython) {
+  Format format("<tool_call><function=...", "", Json::parse(R"([{"type": "function", "function":
+      {"name": "set", "parameters": {"type": "object", "properties": {
+        "list": {"type": "array"}, "on": {"type": "boolean"}, "off": {"type": "boolean"}, "none": {"type": ["integer", "null"]},
+        "text": {"type": "string"}}}}}])"));
+  const auto call = [](std::string_view key, std::string_view value) {
+    return fmt::format("<parameter={}>\n{}\n</parameter>\n", key, value);
+  };
+  EXPECT_EQ(
+      format.of("<tool_call>\n<function=set>\n" + call("on", "True") + call("off", "False") +
+                call("none", "None") + call("list", "['a', 1, {'b': True}]") +
+                call("text", "True") + "</function>\n</tool_call>"),
+      "set[{\"on\": true, \"off\": false, \"none\": null, \"list\": [\"a\", 1, {\"b\": true}], "
+      "\"text\": \"True\"}]");
+}
+
+TEST(Answers, ObjectsInOtherTags) {
+  Format list("<TOOLCALL>");
+  EXPECT_EQ(list.of("<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"weather\", "
+                    "\"arguments\": {\"city\": \"]\"}}]</TOOLCALL>"),
+            "now[{}]weather[{\"city\": \"]\"}]");
+  Format lines("<tool_calls></tool_calls>");
+  EXPECT_EQ(lines.of("Well.\n<tool_calls>\n{\"name\": \"now\", \"arguments\": {}}\n{\"name\": "
+                     "\"now\", \"arguments\": {\"a\": 1}}\n</tool_calls>"),
+            "Well.now[{}]now[{\"a\": 1}]");
+  Format seed("<seed:tool_call><function=");
+  EXPECT_EQ(seed.of("<seed:think>\nHm\n</seed:think>\n<seed:tool_call>\n<function=weather>\n"
+                    "<parameter=city>Rome</parameter>\n<parameter=days>3</parameter>\n</function>\n"
+                    "</seed:tool_call>"),
+            "(Hm)weather[{\"city\": \"Rome\", \"days\": 3}]");
+  Format named("<|tools_prefix|>");
+  EXPECT_EQ(named.of("<|inner_prefix|>Hm<|inner_suffix|><|tools_prefix|>[{\"now\": {}}, "
+                     "{\"weather\": {\"city\": \"a}\\\"\"}}]<|tools_suffix|>"),
+            "(Hm)now[{}]weather[{\"city\": \"a}\\\"\"}]");
+}
+
+TEST(Answers, Command) {
+  const std::string answer =
+      "<|START_THINKING|>Hm<|END_THINKING|><|START_RESPONSE|>It is \n late.<|END_RESPONSE|>";
+  EXPECT_EQ(Format("<|START_ACTION|>").of(answer), "(Hm)It is \n late.");
+  EXPECT_EQ(Format("<|START_ACTION|>", "", Json()).of(answer), "(Hm)It is \n late.");
+  EXPECT_EQ(Format("<|START_ACTION|>")
+                .of("<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"weather\", "
+                    "\"parameters\": {\"city\": \"Rome\"}},\n    {\"tool_call_id\": \"1\", "
+                    "\"tool_name\": \"now\", \"parameters\": {}}\n]<|END_ACTION|>"),
+            "weather[{\"city\": \"Rome\"}]now[{}]");
+  EXPECT_TRUE(AnswerParser::needs_special_tokens("<|END_THINKING|>", Json()));
+}
+
+TEST(Answers, Gemma) {
+  Format format("<|tool_call>...<tool_call|>");
+  EXPECT_EQ(
+      format.of("<|channel>thought\nHm\n<channel|><|tool_call>call:weather{city:<|\"|>a}\"b<|\"|>,"
+                "days:-1,list:[<|\"|>x<|\"|>,1.5],o:{<|\"|>k<|\"|>:{z:null}}}<tool_call|>"
+                "<|tool_call>call:now{}<tool_call|><|tool_response>"),
+      "(Hm)weather[{\"city\": \"a}\\\"b\", \"days\": -1, \"list\": [\"x\", 1.5], \"o\": "
+      "{\"k\": {\"z\": null}}}]now[{}]");
+  for (const char* text :
+       {"<|tool_call>call:weather{city:<|\"|>Pa", "<|tool_call>weather{}<tool_call|>",
+        "<|tool_call>call:now{a:b}<tool_call|>", "<|tool_call>"})
+    EXPECT_EQ(format.of(text), text);
+}
+
+TEST(Answers, CallsOfPython) {
+  Format format("<|tool_list_start|>");
+  EXPECT_EQ(format.of("<|tool_call_start|>[weather(city='L\\'Aquila, \\u00e9', days=-1, on=True, "
+                      "o={'k': [None, "
+                      "(1, 2.5)], \"z\": \"\\n\"}), now()]<|tool_call_end|>Done."),
+            "weather[{\"city\": \"L'Aquila, \u00e9\", \"days\": -1, \"on\": true, \"o\": {\"k\": "
+            "[null, [1, "
+            "2.5]], \"z\": \"\\n\"}}]now[{}]Done.");
+  Format lines("<function_calls>");
+  EXPECT_EQ(lines.of("<function_calls>\nnow()\nweather(city=\"a)\")\n</function_calls>"),
+            "now[{}]weather[{\"city\": \"a)\"}]");
+  for (const char* text : {"<|tool_call_start|>[now(]<|tool_call_end|>",
+                           "<|tool_call_start|>[now(1)]", "<|tool_call_start|>[]<|tool_call_end|>",
+                           "<|tool_call_start|>now(a='\\ud800\\u0041')<|tool_call_end|>"})
+    EXPECT_EQ(format.of(text), text);
+  const std::string deep = "<|tool_call_start|>[now(a=" + std::string(100000, '[');
+  EXPECT_EQ(format.of(deep.substr(0, 300)), deep.substr(0, 300));
+}
+
+TEST(Answers, Invokes) {
+  Format format("<minimax:tool_call><invoke name=");
+  EXPECT_EQ(
+      format.of(
+          "<think>\nHm\n</think>\n\n<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter "
+          "name=\"city\">1 > 0</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n"
+          "<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>"),
+      "(Hm)weather[{\"city\": \"1 > 0\", \"days\": 3}]now[{}]");
+  Format prefixed("\uFF5CDSML\uFF5C");
+  EXPECT_EQ(
+      prefixed.of(
+          "<\uFF5CDSML\uFF5Ctool_calls>\n<\uFF5CDSML\uFF5Cinvoke name=\"weather\">\n"
+          "<\uFF5CDSML\uFF5Cparameter name=\"city\" string=\"true\">3</\uFF5CDSML\uFF5Cparameter>\n"
+          "<\uFF5CDSML\uFF5Cparameter name=\"x\" string=\"false\">[1]</\uFF5CDSML\uFF5Cparameter>\n"
+          "</\uFF5CDSML\uFF5Cinvoke>\n</\uFF5CDSML\uFF5Ctool_calls>"),
+      "weather[{\"city\": \"3\", \"x\": [1]}]");
+  for (const char* text :
+       {"<minimax:tool_call>\n<invoke>\n</invoke>\n</minimax:tool_call>",
+        "<minimax:tool_call>now</minimax:tool_call>", "<minimax:tool_call><invoke name=\"now\">"})
+    EXPECT_EQ(format.of(text), text);
 }
 
 TEST(Answers, Channels) {
