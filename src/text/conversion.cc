@@ -122,14 +122,14 @@ std::optional<std::string> token_content(const Json& value) {
   return content->get<std::string>();
 }
 
-std::vector<Json> described_tokens(const Json& config) {
+std::vector<Json> described_tokens(const Json& config, Names names) {
   constexpr const char* kDecoder = "added_tokens_decoder";
   const JsonFields fields(config, "tokenizer_config.json");
-  const bool has_template = fields.has("chat_template");
+  const bool takes_names = names == Names::always || fields.has("chat_template");
   std::vector<Json> tokens;
   const auto take = [&](const Json& value, std::optional<int64_t> id, bool special) {
     const std::optional<std::string> content = token_content(value);
-    if (!content || content->empty() || (!value.is_object() && !has_template && !id)) return;
+    if (!content || content->empty() || (!value.is_object() && !takes_names && !id)) return;
     Json token = added_token(0, *content, special);
     token.erase("id");
     for (const char* flag : {"lstrip", "rstrip", "single_word"})
@@ -150,8 +150,8 @@ std::vector<Json> described_tokens(const Json& config) {
   }
   for (const auto& [key, value] : config.items()) {
     if (key.ends_with("_token")) take(value, std::nullopt, true);
-    if (!value.is_array() || !key.ends_with("_special_tokens")) continue;
-    for (const Json& token : value) take(token, std::nullopt, true);
+    if (!value.is_structured() || !key.ends_with("_special_tokens")) continue;
+    for (const Json& token : value) take(token, std::nullopt, true);  // also of {NAME: token}
   }
   return tokens;
 }

@@ -35,8 +35,10 @@ std::optional<std::string> token_content(const Json& value);
 
 // The tokens that tokenizer_config.json describes as added ones, as tokenizer.json has them: of
 // added_tokens_decoder, with their ids, then those under names such as bos_token that have flags,
-// or, where there is a chat template that may write them, have none. Throws Error(refused).
-std::vector<Json> described_tokens(const Json& config);
+// or have none: always, or where there is a chat template that may write them. Throws
+// Error(refused).
+enum class Names : uint8_t { with_template, always };
+std::vector<Json> described_tokens(const Json& config, Names names = Names::with_template);
 
 // How texts are split before byte-level encoding: by contractions, words, numbers of as many
 // digits, other characters, and white space. Those of "cased" end a word where upper case begins in

@@ -289,7 +289,7 @@ void use_sentence_piece_rules(const SentencePieceRules& rules, Json& config) {
   if (rules.byte_fallback) decoders.push_back({{"type", "ByteFallback"}});
   decoders.push_back({{"type", "Fuse"}});
   // Where none is kept at the beginning, none is shown there.
-  const int strips = rules.prefix ? (rules.squeeze ? INT32_MAX : 1) : 0;
+  const int strips = rules.squeeze ? INT32_MAX : rules.prefix ? 1 : 0;
   if (strips > 0)
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", strips}, {"stop", 0}});
   config["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}};

@@ -1,6 +1,8 @@
 // Which files of a directory are its tokenizer.
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
 #include <system_error>
 #include <vector>
 
@@ -62,6 +64,30 @@ std::optional<std::string> find_file(const fs::path& directory) {
   return std::nullopt;
 }
 
+// A token that tokenizer_config.json describes is found in a text, too, where the vocabulary has
+// it, though tokenizer.json does not list it.
+void add_described_tokens(const Json& config, TokenizerFile& file) {
+  if (!file.config.is_object()) return;  // is refused
+  Json& added = file.config["added_tokens"];
+  if (added.is_null()) added = Json::array();
+  if (!added.is_array()) return;
+  std::set<std::string> listed;
+  for (const Json& token : added)
+    if (std::optional<std::string> content = token_content(token)) listed.insert(*content);
+  std::map<std::string, Json, std::less<>> missing;
+  for (Json& token : described_tokens(config, Names::always)) {
+    const auto content = token["content"].get<std::string>();
+    if (!listed.contains(content)) missing.try_emplace(content, std::move(token));
+  }
+  for (size_t i = 0; i < file.tokens.size() && !missing.empty(); ++i) {
+    const auto found = missing.find(file.tokens[i]);
+    if (found == missing.end()) continue;
+    found->second["id"] = file.ids[i];
+    added.push_back(std::move(found->second));
+    missing.erase(found);
+  }
+}
+
 TokenizerFile convert(const std::string& name, const std::string& bytes, Json& config) {
   if (name == kTekken) return read_tekken(bytes, config);
   if (is_sentence_piece(bytes)) return read_sentence_piece(bytes, name, config);
@@ -84,9 +110,11 @@ Tokenizer Tokenizer::load(const fs::path& directory) {
   std::optional<std::string> bytes = read_text_file(directory, name);
   if (!bytes) fail(ErrorKind::refused, "{}", missing(directory));
   if (name == kJson) {
-    const TokenizerFile file = parse_tokenizer_file(*bytes);
+    TokenizerFile file = parse_tokenizer_file(*bytes);
     bytes.reset();
-    return load(file, read_object(directory, kConfig));
+    const Json config = read_object(directory, kConfig);
+    add_described_tokens(config, file);
+    return load(file, config);
   }
   Json config = read_config(directory);
   const TokenizerFile file = convert(name, *bytes, config);

@@ -128,5 +128,24 @@ TEST(AddedTokens, AnIdThatTheVocabularyUsesIsWarnedOf) {
   EXPECT_EQ(tokenizer.decode(Ids{260}, false), "a");
 }
 
+// As transformers does with what tokenizer.json does not list.
+TEST(AddedTokens, OfTheConfigAreFoundWhereTheVocabularyHasThem) {
+  Json file = small_tokenizer();
+  file["model"]["vocab"]["<s>"] = 260;
+  file["model"]["vocab"]["<t>"] = 261;
+  test::TempDir dir;
+  test::write_file(dir / "tokenizer.json", file.dump());
+  EXPECT_EQ(Tokenizer::load(dir.path()).encode("<s>", false), (Ids{'<', 's', '>'}));
+  const Json config = {{"eos_token", "<s>"},
+                       {"pad_token", "<pad>"},
+                       {"added_tokens_decoder", {{"256", {{"content", "he"}, {"special", false}}}}},
+                       {"extra_special_tokens", {{"other", "<t>"}}}};
+  test::write_file(dir / "tokenizer_config.json", config.dump());
+  const Tokenizer tokenizer = Tokenizer::load(dir.path());
+  EXPECT_EQ(tokenizer.encode("a<s><t>hehell", false), (Ids{'a', 260, 261, 256, 256, 257}));
+  EXPECT_EQ(tokenizer.decode(Ids{'a', 260, 261, 256}, true), "ahe");
+  EXPECT_EQ(tokenizer.id_of("<pad>"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace sluice

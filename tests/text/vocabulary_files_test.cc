@@ -135,6 +135,18 @@ TEST_F(SentencePieceConfig, AddsAndRenamesTokens) {
   EXPECT_EQ(tokenizer.decode(Ids{3, size}, true), "<|more|>");
 }
 
+// Where no space is kept at the beginning of a text, none is shown there, prefix or not.
+TEST(SentencePiece, ShowsNoSpacesThatItRemoves) {
+  const auto decoded = [](const std::string& normalizer_spec) {
+    test::TempDir dir;
+    write_file(dir / "tokenizer.model", "\n\6\n\4\xE2\x96\x81z" + normalizer_spec);
+    return Tokenizer::load(dir.path()).decode(Ids{0, 0}, false);
+  };
+  EXPECT_EQ(decoded(std::string("\x1A\2\x18\0", 4)), "z z");         // no prefix
+  EXPECT_EQ(decoded(std::string("\x1A\4\x18\0\x20\0", 6)), " z z");  // and spaces stay
+  EXPECT_EQ(decoded(std::string("\x1A\2\x20\0", 4)), "z z");
+}
+
 void expect_refused(const char* name, const std::string& bytes, const char* mention) {
   test::TempDir dir;
   write_file(dir / name, bytes);
