@@ -126,7 +126,12 @@ class Values {
     if (in_.ended()) return false;
     const char c = in_.take_char();
     if (c == '\n') return true;
-    if (c == 'x' || c == 'u' || c == 'U') return code_point(c == 'x' ? 2 : c == 'u' ? 4 : 8, text);
+    // Some templates write strings as they are: what is no escape stands for itself.
+    const Reader behind = in_;
+    if (c == 'x' || c == 'u' || c == 'U') {
+      if (code_point(c == 'x' ? 2 : c == 'u' ? 4 : 8, text)) return true;
+      in_ = behind;
+    }
     const size_t known = kLetters.find(c);
     if (known == kLetters.npos) text += '\\';
     text += known == kLetters.npos ? c : kMeant[known];

@@ -243,12 +243,17 @@ TEST(Answers, CallsOfPython) {
             "weather[{\"city\": \"L'Aquila, \u00e9\", \"days\": -1, \"on\": true, \"o\": {\"k\": "
             "[null, [1, "
             "2.5]], \"z\": \"\\n\"}}]now[{}]Done.");
+  // What is no escape stands for itself; two halves of a character are one, and one is none.
+  EXPECT_EQ(
+      format.of(
+          R"(<|tool_call_start|>[now(a='C:\x \q \u12 \ud83d\ude00 \ud800')]<|tool_call_end|>)"),
+      "now[{\"a\": \"C:\\\\x \\\\q \\\\u12 \xF0\x9F\x98\x80 \xEF\xBF\xBD\"}]");
   Format lines("<function_calls>");
   EXPECT_EQ(lines.of("<function_calls>\nnow()\nweather(city=\"a)\")\n</function_calls>"),
             "now[{}]weather[{\"city\": \"a)\"}]");
   for (const char* text : {"<|tool_call_start|>[now(]<|tool_call_end|>",
                            "<|tool_call_start|>[now(1)]", "<|tool_call_start|>[]<|tool_call_end|>",
-                           "<|tool_call_start|>now(a='\\ud800\\u0041')<|tool_call_end|>"})
+                           "<|tool_call_start|>now(a='\\ud800'<|tool_call_end|>"})
     EXPECT_EQ(format.of(text), text);
   const std::string deep = "<|tool_call_start|>[now(a=" + std::string(100000, '[');
   EXPECT_EQ(format.of(deep.substr(0, 300)), deep.substr(0, 300));
