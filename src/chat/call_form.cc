@@ -117,7 +117,7 @@ constexpr Known kKnown[] = {
                .close = "<tool_call|>",
                .behind = "<|tool_response>",
                .notation = CallTags::Notation::keyed}}},
-    {"<|tool_list_start|>",
+    {"List of tools: ",
      "",
      {.tags = {.open = "<|tool_call_start|>",
                .close = "<|tool_call_end|>",

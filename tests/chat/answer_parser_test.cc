@@ -236,7 +236,7 @@ TEST(Answers, Gemma) {
 }
 
 TEST(Answers, CallsOfPython) {
-  Format format("<|tool_list_start|>");
+  Format format("List of tools: [");
   EXPECT_EQ(format.of("<|tool_call_start|>[weather(city='L\\'Aquila, \\u00e9', days=-1, on=True, "
                       "o={'k': [None, "
                       "(1, 2.5)], \"z\": \"\\n\"}), now()]<|tool_call_end|>Done."),
