@@ -171,6 +171,20 @@ struct ScanParams {
   const float* skip = nullptr;  // [heads], in the device's memory, by which values go on; or null
 };
 
+// What a selective scan reads of each row; each channel has a state of key_dim numbers.
+struct SelectiveInputs {
+  Tensor queries;  // [n, key_dim], C
+  Tensor keys;     // [n, key_dim], B
+  Tensor values;   // [n, channels]
+  Tensor steps;    // [n, channels], of which softplus is taken
+};
+// Both in the device's memory.
+struct SelectiveParams {
+  const float* log_rates = nullptr;  // [channels][key_dim]
+  const float* skip = nullptr;       // [channels], by which values go on
+};
+inline constexpr int64_t kMostSelectiveKeys = 128;
+
 // A token of a row of logits.
 struct TokenLogit {
   float logit = 0;
@@ -281,6 +295,14 @@ class Kernels {
   // the values.
   virtual void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
                     Tensor out) const = 0;
+
+  // A recurrence of each channel by itself (arXiv:2312.00752) over the rows of each sequence, token
+  // by token, from its column of the state S [key_dim][channels], which it brings forward, all in
+  // float32; b = softplus(step), and the keys k are taken in order:
+  //   S[k] = exp(-exp(log_rates[k]) b) S[k] + b v keys[k];  out = sum S[k] queries[k] + skip v
+  // Chunks, batches and threads change no bit. out [n, channels] may be the steps or the values.
+  virtual void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
+                              const StateRows& state, Tensor out) const = 0;
 
   // x = cap * tanh(x / cap)
   virtual void soft_cap(Tensor x, float cap) const = 0;

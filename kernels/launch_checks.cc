@@ -194,6 +194,21 @@ void check_scan(const ScanInputs& in, const ScanParams& params, const StateRows&
         "scan: the state has a matrix for each head");
 }
 
+void check_selective_scan(const SelectiveInputs& in, const SelectiveParams& params,
+                          const StateRows& state, const Tensor& out) {
+  check_same_shape(in.queries, in.keys);
+  check_same_shape(in.values, in.steps);
+  check_same_shape(in.values, out);
+  check(in.keys.rows == out.rows, "selective_scan: as many rows of each");
+  check_state(state, out.rows);
+  check(params.log_rates != nullptr && params.skip != nullptr,
+        "selective_scan: rates and a factor of each channel");
+  check(in.keys.cols > 0 && in.keys.cols <= kMostSelectiveKeys,
+        "selective_scan: no more keys than kernels have room for");
+  check(state.cache.rows == in.keys.cols && state.cache.cols == out.cols,
+        "selective_scan: the state has a column for each channel");
+}
+
 void check_soft_cap(const Tensor& x, float cap) {
   check_activations(x);
   check(cap > 0, "soft_cap: cap is positive");

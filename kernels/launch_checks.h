@@ -25,6 +25,8 @@ void check_causal_conv(const Tensor& x, const ConvParams& params, const StateRow
 void check_decay(const Tensor& steps, const DecayParams& params, const Tensor& decays);
 void check_scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
                 const Tensor& out);
+void check_selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
+                          const StateRows& state, const Tensor& out);
 void check_soft_cap(const Tensor& x, float cap);
 void check_activate(Activation activation, const float* values, const Tensor& x, const Tensor& up,
                     const Tensor& out);

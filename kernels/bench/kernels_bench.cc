@@ -223,6 +223,43 @@ void bench_states(const Bench& b) {
                                              operations / 1e9, operations / peak, peak / 1e9));
 }
 
+// A selective scan: states and rates of some layers are read by each token. The bound of a prompt
+// is that of multiply-adds, of which each element takes as many as it takes instructions of
+// vectors: those of exp, and four.
+void bench_selective(const Bench& b) {
+  constexpr int64_t kChannels = 8192, kKeys = 16, kLayers = 64, kElements = kChannels * kKeys;
+  constexpr int64_t kBytes = kElements * 4, kInstructions = 23 + 4;
+  const WorkspaceNeeds needs{.max_rows = 512, .max_cols = kChannels, .state_keys = kKeys};
+  const Pages workspace(cpu_workspace_bytes(needs, b.pool.size()));
+  const Pages states(kLayers * kBytes), rates(kLayers * kBytes);
+  const Pages keys(512 * kKeys * 4), values(512 * kChannels * 4), steps(512 * kChannels * 4);
+  const auto kernels = b.kernels(Compute::bf16, workspace.span());
+  const int32_t block = 0;
+  const auto scan = [&](int64_t rows, int64_t layers) {
+    const SequenceChunk chunk{0, rows, 512, {&block, 1}};
+    const KvRows group{{&chunk, 1}, {}};
+    const Tensor wide = values.matrix(rows, kChannels), few = keys.matrix(rows, kKeys);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const StateCache cache{.pages = states.data() + layer * kBytes,
+                             .page_bytes = kBytes,
+                             .blocks = 1,
+                             .rows = kKeys,
+                             .cols = kChannels,
+                             .page_rows = kKeys};
+      const auto* logs = reinterpret_cast<const float*>(rates.data() + layer * kBytes);
+      kernels->selective_scan({few, few, wide, steps.matrix(rows, kChannels)},
+                              {.log_rates = logs, .skip = logs}, {cache, {&group, 1}}, wide);
+    }
+  };
+  b.line("selective scan, 1 row", b.rate(2 * kLayers * kBytes, [&] { scan(1, kLayers); }));
+  const double operations =
+      2.0 * kInstructions * 512 * kElements / best_seconds([&] { scan(512, 1); });
+  const double peak = peak_operations(b.isa, Compute::f32, DType::f32, b.pool);
+  b.line("selective scan, 512 rows",
+         fmt::format("{:7.0f} G multiply-adds/s {:5.2f} of the instruction's {:.0f}",
+                     operations / 2e9, operations / peak, peak / 2e9));
+}
+
 void bench_encode(const Bench& b, const Pages& source) {
   const Pages to(kRows * kCols * 2), scales(kRows * 4);
   const std::unique_ptr<Encoder> encoder = make_cpu_encoder(b.isa);
@@ -272,7 +309,10 @@ int run(int argc, char** argv) {
         bench_attention(bench, dtype, 0);
       bench_attention(bench, DType::bf16, 1024);
     }
-    if (chosen("states")) bench_states(bench);
+    if (chosen("states")) {
+      bench_states(bench);
+      bench_selective(bench);
+    }
     if (chosen("encode")) bench_encode(bench, weights);
   }
   return 0;

@@ -304,6 +304,29 @@ struct ScanJob {
 };
 inline constexpr int64_t kScanColumns = 64;
 
+// Some channels of a selective scan over one chunk. out may be the steps or the values.
+struct SelectiveJob {
+  const float* queries = nullptr;  // of row 0
+  int64_t query_stride = 0;        // from row to row
+  const float* keys = nullptr;
+  int64_t key_stride = 0;
+  const float* values = nullptr;  // of row 0, the channels
+  int64_t value_stride = 0;
+  const float* steps = nullptr;
+  int64_t step_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  const float* log_rates = nullptr;  // [channels][key_dim]
+  const float* skip = nullptr;
+  bool fresh = false;             // the state is zeros
+  float* const* state = nullptr;  // [key_dim], of each the row of the state, of these channels
+  float* scratch = nullptr;       // [2][key_dim][kSelectiveLanes]
+  int64_t key_dim = 0;
+  int64_t rows = 0;
+  int64_t channels = 0;
+};
+inline constexpr int64_t kSelectiveLanes = 16;  // the most that a vector has
+
 struct Ops {
   const char* name;
   Units bf16_units;       // how x is packed where it is rounded to bf16
@@ -336,6 +359,7 @@ struct Ops {
   void (*soft_cap)(float* x, float cap, int64_t count);
   void (*causal_conv)(const ConvJob& job);
   void (*scan)(const ScanJob& job);
+  void (*selective_scan)(const SelectiveJob& job);
   // activation(x) * up, or where `up` is null, activation(x).
   void (*activate)(const ActivationJob& job, const float* x, const float* up, int64_t count,
                    float* out);

@@ -196,6 +196,11 @@ void CudaKernels::scan(const ScanInputs& inputs, const ScanParams& params, const
   cuda::scan(inputs, params, state, state_chunks(state), out, stream_.handle());
 }
 
+void CudaKernels::selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
+                                 const StateRows& state, Tensor out) const {
+  cuda::selective_scan(inputs, params, state, state_chunks(state), out, stream_.handle());
+}
+
 void CudaKernels::sum_squares(Tensor x, Tensor sums) const {
   cuda::sum_squares(x, sums, stream_.handle());
 }

@@ -31,6 +31,8 @@ class ReferenceKernels final : public Kernels {
   void decay(Tensor steps, const DecayParams& params, Tensor decays) const override;
   void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
             Tensor out) const override;
+  void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
+                      const StateRows& state, Tensor out) const override;
   void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;

@@ -210,6 +210,118 @@ TEST_P(States, TheDeltaRuleByItsDefinition) {
   }
 }
 
+struct SelectiveSize {
+  int64_t channels, key_dim, page_rows, first_row;
+};
+
+// Inputs as models have them: softplus of the steps is small or some, and rates are above a half.
+struct SelectiveProblem {
+  SelectiveProblem(const SelectiveSize& s, int64_t rows, Random& random)
+      : queries(Matrix::random(rows, s.key_dim, random)),
+        keys(Matrix::random(rows, s.key_dim, random)),
+        values(Matrix::random(rows, s.channels, random)),
+        steps(Matrix::random(rows, s.channels, random, 4)),
+        rates(random_floats(static_cast<size_t>(s.channels * s.key_dim), random)),
+        skip(random_floats(static_cast<size_t>(s.channels), random)) {}
+  SelectiveInputs inputs(int64_t row, int64_t rows) {
+    auto part = [&](Matrix& m) { return m.tensor().rows_from(row, rows); };
+    return {part(queries), part(keys), part(values), part(steps)};
+  }
+  SelectiveParams params() const { return {.log_rates = rates.data(), .skip = skip.data()}; }
+  Matrix queries, keys, values, steps;
+  std::vector<float> rates, skip;
+};
+
+TEST_P(States, SelectiveScansEqualTheReference) {
+  Random random("States.SelectiveScansEqualTheReference");
+  Backend reference(Isa::reference, Compute::f32, {});
+  for (const SelectiveSize& s : {SelectiveSize{1, 1, 1, 0},
+                                 {64, 16, 16, 0},
+                                 {150, 16, 3, 2},
+                                 {19, kMostSelectiveKeys, 100, 40},
+                                 {random.between(1, 300), random.between(1, 40), 7, 3}}) {
+    SCOPED_TRACE(testing::Message() << s.channels << " channels of " << s.key_dim);
+    Backend backend(GetParam(), Compute::f32,
+                    {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, 2);
+    StateStep step(test::state_cache(s.key_dim, s.channels, s.page_rows, s.first_row),
+                   {{1, 3}, {20, 0}, {1, 0}, {5, 9}});
+    SelectiveProblem problem(s, step.rows(), random);
+    std::vector<float> state = random_floats(step.floats(), random), expected_state = state;
+    const SelectiveInputs inputs = problem.inputs(0, step.rows());
+    Matrix out(step.rows(), s.channels), expected = out;
+    reference->selective_scan(inputs, problem.params(), step.in(bytes_of(expected_state)),
+                              expected.tensor());
+    backend->selective_scan(inputs, problem.params(), step.in(bytes_of(state)), out.tensor());
+    test::expect_near(out, expected, 2e-4F, 2e-5F);
+    expect_near(state, expected_state, 1e-4F);
+    // In place, from other contents of what is new.
+    for (Matrix* place : {&problem.values, &problem.steps}) {
+      const Matrix before = *place;
+      std::vector<float> once = random_floats(step.floats(), random), twice = once;
+      backend->selective_scan(inputs, problem.params(), step.in(bytes_of(once)), out.tensor());
+      backend->selective_scan(inputs, problem.params(), step.in(bytes_of(twice)), place->tensor());
+      EXPECT_TRUE(same_bits(*place, out));
+      EXPECT_EQ(once, twice);
+      *place = before;
+    }
+  }
+}
+
+// In float64: of one channel whose rates are 1 and 3, and of steps from nothing to a whole token.
+TEST_P(States, ASelectiveScanByItsDefinition) {
+  constexpr int64_t kRows = 40;
+  Random random("States.ASelectiveScanByItsDefinition");
+  SelectiveProblem p({1, 2, 2, 0}, kRows, random);
+  p.rates = {0, std::log(3.0F)};
+  for (int64_t r = 0; r < kRows; ++r) p.steps.at(r, 0) = static_cast<float>(2 * r) - 50;
+  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8, .state_keys = 2});
+  StateStep step(test::state_cache(2, 1, 2, 0), {{kRows, 0}});
+  std::vector<float> state(step.floats(), 7);
+  Matrix out(kRows, 1);
+  backend->selective_scan(p.inputs(0, kRows), p.params(), step.in(bytes_of(state)), out.tensor());
+  double exact[2] = {0, 0};
+  for (int64_t r = 0; r < kRows; ++r) {
+    const double length = std::log1p(std::exp(double{p.steps.at(r, 0)}));
+    double result = double{p.skip[0]} * p.values.at(r, 0), changed = 0;
+    for (int64_t k = 0; k < 2; ++k) {
+      exact[k] = std::exp(-(k == 0 ? 1 : 3) * length) * exact[k] +
+                 length * p.values.at(r, 0) * p.keys.at(r, k);
+      changed += std::fabs(exact[k] * p.queries.at(r, k));
+      result += exact[k] * p.queries.at(r, k);
+    }
+    ASSERT_NEAR(out.at(r, 0), result, 2e-6 * (changed + std::fabs(p.skip[0] * p.values.at(r, 0))))
+        << r;
+  }
+}
+
+TEST_P(States, SameBitsHoweverASelectiveScanIsDivided) {
+  Random random("States.SameBitsHoweverASelectiveScanIsDivided");
+  const SelectiveSize s{150, 13, 5, 2};
+  constexpr int64_t kRows = 33;
+  const StateCache cache = test::state_cache(s.key_dim, s.channels, s.page_rows, s.first_row);
+  SelectiveProblem problem(s, kRows, random);
+  auto run = [&](int64_t most, int threads) {
+    Backend backend(GetParam(), Compute::f32,
+                    {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, threads);
+    Matrix out(kRows, s.channels);
+    std::vector<float> state;
+    for (int64_t at = 0; at < kRows; at += most) {
+      const int64_t rows = std::min(most, kRows - at);
+      StateStep step(cache, {{rows, at}});
+      state.resize(step.floats(), 3);
+      backend->selective_scan(problem.inputs(at, rows), problem.params(), step.in(bytes_of(state)),
+                              out.tensor().rows_from(at, rows));
+    }
+    return std::pair(out, state);
+  };
+  const auto [whole, last] = run(kRows, 1);
+  for (int64_t most : {1, 7, 16}) {
+    const auto [out, state] = run(most, 3);
+    EXPECT_TRUE(same_bits(out, whole)) << most;
+    EXPECT_EQ(state, last);
+  }
+}
+
 // Token by token, in chunks, beside other sequences, by one thread or more.
 TEST_P(States, SameBitsHoweverASequenceIsDivided) {
   Random random("States.SameBitsHoweverASequenceIsDivided");

@@ -89,6 +89,7 @@ void scale(float* x, float factor, int64_t count);
 void soft_cap(float* x, float cap, int64_t count);
 void causal_conv(const ConvJob& job);
 void scan(const ScanJob& job);
+void selective_scan(const SelectiveJob& job);
 void activate(const ActivationJob& job, const float* x, const float* up, int64_t count, float* out);
 void rope(float* head, const float* cos, const float* sin, int64_t half);
 void rope_neighbours(float* head, const float* cos, const float* sin, int64_t half);

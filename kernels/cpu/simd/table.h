@@ -37,6 +37,7 @@ constexpr Ops vector_ops(const char* name) {
       .soft_cap = soft_cap,
       .causal_conv = causal_conv,
       .scan = scan,
+      .selective_scan = selective_scan,
       .activate = activate,
       .rope = rope,
       .rope_neighbours = rope_neighbours,

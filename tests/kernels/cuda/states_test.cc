@@ -185,5 +185,47 @@ TEST(CudaStates, RecurrencesEqualTheReference) {
   }
 }
 
+TEST(CudaStates, SelectiveScansEqualTheReference) {
+  Random random("CudaStates.SelectiveScansEqualTheReference");
+  ReferenceKernels reference(Compute::f32);
+  struct Size {
+    int64_t channels, key_dim, page_rows, first_row;
+  };
+  for (const Size& s : {Size{1, 1, 1, 0}, {64, 16, 32, 0}, {70, 7, 5, 2}}) {
+    SCOPED_TRACE(testing::Message() << s.channels << " channels of " << s.key_dim);
+    StateStep step(test::state_cache(s.key_dim, s.channels, s.page_rows, s.first_row),
+                   {{1, 3}, {17, 0}, {1, 0}, {3, 9}});
+    DeviceStep on_device(step);
+    const int64_t rows = step.rows();
+    Matrix queries = Matrix::random(rows, s.key_dim, random);
+    Matrix keys = Matrix::random(rows, s.key_dim, random);
+    Matrix values = Matrix::random(rows, s.channels, random);
+    Matrix steps = Matrix::random(rows, s.channels, random, 4);
+    Buffer<float> rates = random_floats(static_cast<size_t>(s.channels * s.key_dim), random);
+    Buffer<float> skip = random_floats(static_cast<size_t>(s.channels), random);
+    const std::vector<float> before = random_floats(step.floats(), random).copy();
+    Matrix expected(rows, s.channels);
+    std::vector<float> expected_state = before;
+    reference.selective_scan({queries.tensor(), keys.tensor(), values.tensor(), steps.tensor()},
+                             {.log_rates = rates.host(), .skip = skip.host()},
+                             step.in(reinterpret_cast<std::byte*>(expected_state.data())),
+                             expected.tensor());
+    for (bool listed : {false, true}) {
+      const Matrix out = in_every_order([&] {
+        DeviceMatrix q(queries, 1), k(keys, 0), v(values, 2), both(steps, 1);
+        Buffer<float> state(before);
+        cuda::selective_scan({q.tensor(), k.tensor(), v.tensor(), both.tensor()},
+                             {.log_rates = rates.data(), .skip = skip.data()},
+                             step.in(reinterpret_cast<std::byte*>(state.data())),
+                             on_device.view(listed), both.tensor(), stream());
+        EXPECT_TRUE(both.gaps_untouched() && state.intact());
+        for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(state[i], expected_state[i], 1e-4F);
+        return both.copy();
+      });
+      expect_near(out, expected, 2e-4F, 2e-5F);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,62 @@
+#include "kernels/cpu/simd/functions.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace sluice::cpu::SLUICE_ISA {
+namespace {
+
+static_assert(kLanes <= kSelectiveLanes);
+
+// log(1 + e^x) = max(x, 0) + log(1 + u), where u = e^-|x|; log(1 + u) = 2 atanh(z), where
+// z = u / (2 + u) is at most 1/3. Eight terms of atanh's series leave out less than 2e-9 of it.
+Vf softplus(Vf x) {
+  const Vf u = exp(min(x, -x));
+  const Vf z = u / (2.0f + u), square = z * z;
+  Vf sum = splat(1.0f / 15);
+  for (int n = 13; n > 0; n -= 2) sum = fma(sum, square, splat(1.0f / static_cast<float>(n)));
+  return fma(2.0f * z, sum, max(Vf{}, x));
+}
+
+// A lane is a channel. Its rates and its state are in the scratch for the rows of the chunk.
+template <bool kWhole>
+void scan_lanes(const SelectiveJob& job, int64_t channel, int64_t count) {
+  const auto get = [&](const float* from) {
+    return kWhole ? load(from) : load_some(from, count, 0);
+  };
+  const auto put = [&](float* to, Vf v) { kWhole ? store(to, v) : store_some(to, v, count); };
+  float* rates = job.scratch;
+  float* state = rates + job.key_dim * kLanes;
+  for (int64_t k = 0; k < job.key_dim; ++k) {
+    Vf logs{};
+    for (int64_t i = 0; i < count; ++i) logs[i] = job.log_rates[(channel + i) * job.key_dim + k];
+    store(rates + k * kLanes, -exp(logs));
+    store(state + k * kLanes, job.fresh ? Vf{} : get(job.state[k] + channel));
+  }
+  const Vf skip = get(job.skip + channel);
+  for (int64_t r = 0; r < job.rows; ++r) {
+    const float* keys = job.keys + r * job.key_stride;
+    const float* queries = job.queries + r * job.query_stride;
+    const Vf step = softplus(get(job.steps + r * job.step_stride + channel));
+    const Vf value = get(job.values + r * job.value_stride + channel);
+    const Vf change = step * value;
+    Vf sum{};
+    for (int64_t k = 0; k < job.key_dim; ++k) {
+      float* at = state + k * kLanes;
+      const Vf kept = exp(load(rates + k * kLanes) * step) * load(at);
+      const Vf changed = fma(change, splat(keys[k]), kept);
+      store(at, changed);
+      sum = fma(changed, splat(queries[k]), sum);
+    }
+    put(job.out + r * job.out_stride + channel, fma(skip, value, sum));
+  }
+  for (int64_t k = 0; k < job.key_dim; ++k) put(job.state[k] + channel, load(state + k * kLanes));
+}
+
+}  // namespace
+
+void selective_scan(const SelectiveJob& job) {
+  int64_t c = 0;
+  for (; c + kLanes <= job.channels; c += kLanes) scan_lanes<true>(job, c, kLanes);
+  if (c < job.channels) scan_lanes<false>(job, c, job.channels - c);
+}
+
+}  // namespace sluice::cpu::SLUICE_ISA
