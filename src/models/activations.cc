@@ -20,12 +20,16 @@ struct Widths {
   }
 };
 
-// Behind the parts of its input there is room for a number a head.
+// Behind the parts of its input there is room for a number a head, or for what a selective scan
+// reads, whose steps lie where its output does.
 void add_state_mixer(const StateMixerSpec& spec, Rank rank, Widths& w) {
-  int64_t parts = padded(Dimension{.size = spec.heads.units()}.share(rank).count);
+  const int64_t heads = spec.heads.share(rank).count;
+  const bool selective = spec.kind == StateKind::selective;
+  int64_t parts = selective ? padded(spec.selective.step_rank) + 2 * padded(spec.key_dim)
+                            : padded(Dimension{.size = spec.heads.units()}.share(rank).count);
   for (const Dimension& part : part_dimensions(spec)) parts += padded(part.share(rank).count);
   w.qkv = std::max(w.qkv, parts);
-  w.attention = std::max(w.attention, spec.heads.share(rank).count);
+  w.attention = std::max(w.attention, selective ? padded(heads) : heads);
 }
 
 Widths widths(const DecoderSpec& spec, Rank rank) {

@@ -312,7 +312,8 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       if (mixer.state) {
-        needs.max_cols = std::max(needs.max_cols, mixer.state->heads.size);
+        needs.max_cols =
+            std::max({needs.max_cols, mixer.state->heads.size, mixer.state->selective.step_rank});
         needs.state_keys = std::max(needs.state_keys, mixer.state->key_dim);
         continue;
       }

@@ -31,7 +31,8 @@ void each_name(LayerSpec& layer, Visit&& visit) {
     StateMixerSpec& s = *mixer.state;
     for (std::string* name : {&s.name, &s.convolution.name, &s.log_rates, &s.step_bias, &s.skip})
       visit(*name);
-    for (LinearSpec* linear : {&s.input, &s.output}) each_name(*linear, visit);
+    for (LinearSpec* linear : {&s.input, &s.selective.inputs, &s.selective.steps, &s.output})
+      each_name(*linear, visit);
   }
   for (MlpBranch& branch : layer.mlps) {
     visit(branch.mlp.name);
@@ -43,6 +44,7 @@ void each_name(LayerSpec& layer, Visit&& visit) {
 }  // namespace
 
 std::vector<Dimension> part_dimensions(const StateMixerSpec& spec) {
+  if (spec.kind == StateKind::selective) return {spec.heads, spec.heads};
   const Dimension one_a_head{.size = spec.heads.units()};
   std::vector<Dimension> parts{spec.key_heads, spec.key_heads, spec.heads};
   if (spec.kind != StateKind::convolution) parts.insert(parts.end(), {spec.heads, one_a_head});

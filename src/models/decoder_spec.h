@@ -76,6 +76,8 @@ enum class StateKind : uint8_t {
   delta,        // the gated delta rule of queries, keys and values, after a convolution of these
   state_space,  // the same without the rule: B is called keys, C queries and x values
   convolution,  // queries * convolution(keys * values), and no recurrence
+  selective,    // a state for each channel of the values, after a convolution of these; of its
+                // input are only values and gate, the rest is as SelectiveSpec says
 };
 enum class StatePart : uint8_t { queries, keys, values, gate, decays, steps };
 
@@ -89,23 +91,34 @@ struct ConvolutionSpec {
   std::vector<int64_t> first = {};
 };
 
+// What a selective scan reads beside its values, made of these: the steps of each channel, from a
+// few numbers, B (called keys) and C (queries).
+struct SelectiveSpec {
+  int64_t step_rank = 0;
+  LinearSpec inputs;                 // three parts: what steps are made of, B and C
+  std::vector<NormSpec> norms = {};  // of each of them; empty: none
+  LinearSpec steps;                  // one part
+};
+
 // A mixer that keeps a state of each sequence, and no keys and values.
 struct StateMixerSpec {
   std::string name;
   StateKind kind = StateKind::delta;
-  Dimension heads;      // of value_dim elements each
+  Dimension heads;      // of value_dim elements each; of a selective scan a channel is one
   Dimension key_heads;  // of key_dim elements each, of queries and of keys
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   LinearSpec input;                           // a part each; the first three of a convolution alone
   std::vector<float> input_multipliers = {};  // of each part; empty: none
   ConvolutionSpec convolution;
-  // Of a recurrence: tensors of a number a head, and limits, as DecayParams and ScanParams say.
+  // Of a recurrence: tensors of a number a head, and limits, as DecayParams and ScanParams say. Of
+  // a selective scan, whose steps have no limits, as SelectiveParams says.
   std::string log_rates = {};
   std::string step_bias = {};
   std::string skip = {};  // empty: none
   float least_step = 0;
   float most_step = std::numeric_limits<float>::infinity();
+  SelectiveSpec selective = {};  // of a selective scan alone
   // The output is silu(gate) * norm(it), or norm(silu(gate) * it).
   NormSpec norm = {};
   int64_t norm_parts = 0;  // which are normed each by itself; 0: each head, by the same weight
@@ -231,7 +244,9 @@ void each_norm(DecoderSpec& spec, Visit&& visit) {
       for (NormSpec* norm :
            {&m.norm, &m.attention.q_norm, &m.attention.k_norm, &m.attention.v_norm, &m.output_norm})
         visit_one(*norm);
-      if (m.state) visit_one(m.state->norm);
+      if (!m.state) continue;
+      visit_one(m.state->norm);
+      for (NormSpec& norm : m.state->selective.norms) visit_one(norm);
     }
     for (MlpBranch& m : layer.mlps) {
       for (NormSpec* norm : {&m.norm, &m.output_norm}) visit_one(*norm);

@@ -34,7 +34,11 @@ StateMixer::StateMixer(const StateMixerSpec& spec, int64_t layer, int64_t hidden
   input_ = &add_child<Linear>(name_in_layer(spec.input.name, layer), parts, hidden_size,
                               spec.input.bias, rank);
   add_convolution(layer, rank);
-  if (spec.kind != StateKind::convolution) add_recurrence(layer, rank);
+  if (spec.kind == StateKind::selective) {
+    selective_ = &add_child<SelectiveScan>(spec, layer, rank);
+  } else if (spec.kind != StateKind::convolution) {
+    add_recurrence(layer, rank);
+  }
   parts = {{name_in_layer(spec.output.parts[0].source, layer), hidden_size,
             Shard::by_cols(spec.heads), spec.output.parts[0].view}};
   output_ = &add_child<Linear>(name_in_layer(spec.output.name, layer), parts, spec.heads.size,
@@ -92,9 +96,16 @@ void StateMixer::add_norm(int64_t layer, Rank rank) {
   norm_ = &add_param(make_vector(name, ParamRole::bias, {weight}, rank, 1));
 }
 
+size_t StateMixer::index(StatePart part) const {
+  const StatePart first =
+      spec_.kind == StateKind::selective ? StatePart::values : StatePart::queries;
+  return static_cast<size_t>(part) - static_cast<size_t>(first);
+}
+
 Tensor StateMixer::convolved(Tensor all) const {
-  if (spec_.kind == StateKind::convolution) return part(all, StatePart::values);
-  return all.columns(0, input_->part_begin(static_cast<size_t>(StatePart::gate)));
+  const bool of_values = spec_.kind == StateKind::convolution || spec_.kind == StateKind::selective;
+  if (of_values) return part(all, StatePart::values);
+  return all.columns(0, input_->part_begin(index(StatePart::gate)));
 }
 
 std::vector<KvSpec> StateMixer::kv_specs() const {
@@ -104,10 +115,11 @@ std::vector<KvSpec> StateMixer::kv_specs() const {
                              .key_dim = spec_.convolution.width - 1,
                              .value_dim = convolved(all).cols}};
   if (spec_.kind == StateKind::convolution) return specs;
+  const bool selective = spec_.kind == StateKind::selective;
   specs.push_back({.kind = KvKind::state,
-                   .heads = heads_,
+                   .heads = selective ? 1 : heads_,
                    .key_dim = spec_.key_dim,
-                   .value_dim = spec_.value_dim});
+                   .value_dim = selective ? heads_ : spec_.value_dim});
   return specs;
 }
 
@@ -206,7 +218,13 @@ void StateMixer::forward(const Context& context, std::span<const KvRows> groups,
     kernels.activate(Activation::identity, nullptr, values, queries, out);
   } else {
     convolve(context, rows_of(groups, states[0]), convolved(all));
-    recur(context, rows_of(groups, states[1]), act, all, out);
+    const StateRows state = rows_of(groups, states[1]);
+    if (selective_ != nullptr) {
+      const Tensor behind = act.qkv(x.rows).columns(input_->outputs(), selective_->inputs_cols());
+      selective_->forward(context, state, act, values, behind);
+    } else {
+      recur(context, state, act, all, out);
+    }
     gate(context, part(all, StatePart::gate), {y.data, DType::f32, y.rows, 1, 1}, out);
   }
   output_->forward(context, out, y);

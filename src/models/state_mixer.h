@@ -7,6 +7,7 @@
 #include "kernels/kv_spec.h"
 #include "src/models/activations.h"
 #include "src/models/decoder_spec.h"
+#include "src/models/selective_scan.h"
 #include "src/nn/layers.h"
 
 namespace sluice {
@@ -25,9 +26,8 @@ class StateMixer : public Module {
  private:
   void add_convolution(int64_t layer, Rank rank);
   void add_recurrence(int64_t layer, Rank rank);
-  Tensor part(Tensor all, StatePart part) const {
-    return input_->part(all, static_cast<size_t>(part));
-  }
+  size_t index(StatePart part) const;  // among the parts of the input
+  Tensor part(Tensor all, StatePart part) const { return input_->part(all, index(part)); }
   Tensor convolved(Tensor all) const;  // the columns that the convolution takes
   void convolve(const Context& context, const StateRows& state, Tensor x) const;
   void recur(const Context& context, const StateRows& state, const Activations& act, Tensor all,
@@ -46,7 +46,8 @@ class StateMixer : public Module {
   const Param* log_rates_ = nullptr;
   const Param* step_bias_ = nullptr;
   const Param* skip_ = nullptr;
-  const Norm* unit_ = nullptr;  // gives queries and keys of the delta rule one length
+  const SelectiveScan* selective_ = nullptr;  // in the place of these three
+  const Norm* unit_ = nullptr;                // gives queries and keys of the delta rule one length
   const Param* norm_ = nullptr;
   Linear* output_;
 };

@@ -25,12 +25,14 @@ enum class ParamRole : uint8_t { linear, embedding, head, norm, bias };
 //   k of GPT-2's c_attn [in, 3 n]                        {.transposed = true, .first = n}
 //   gate of expert e in [experts, in, 2 n]               {.index = e, .transposed = true,
 //                                                         .group = 1, .stride = 2}
+//   a matrix [n, 16] as a vector of its elements         {.row = 16}
 struct View {
   std::optional<int64_t> index = {};  // of a stack's first dimension
   bool transposed = false;            // it is stored as [inputs, outputs]
   int64_t first = 0;
   int64_t group = 0;  // 0: one run of all
   int64_t stride = 0;
+  int64_t row = 0;  // of a vector: elements of a row of the matrix that is stored; 0: it is none
 };
 
 // A part of a checkpoint tensor, under the checkpoint's own name; mostly all of it. Vectors are [1,

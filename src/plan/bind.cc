@@ -33,7 +33,8 @@ struct Expected {
 
 // The tensor's last dimensions, or all.
 Shape matrix_shape(const Piece& piece, int64_t outputs) {
-  if (piece.vector) return {outputs};
+  const int64_t row = piece.view.row;
+  if (piece.vector) return row > 0 ? Shape{outputs / row, row} : Shape{outputs};
   return piece.view.transposed ? Shape{piece.cols, outputs} : Shape{outputs, piece.cols};
 }
 

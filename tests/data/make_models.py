@@ -11,8 +11,9 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (ApertusConfig, BloomConfig, Cohere2Config, FalconConfig, FalconH1Config, Glm4Config, GPTJConfig,
-                          Lfm2Config, Mamba2Config, Olmo3Config, PhiConfig, Qwen3_5TextConfig, SmolLM3Config)
+from transformers import (ApertusConfig, BloomConfig, Cohere2Config, FalconConfig, FalconH1Config,
+                          FalconMambaConfig, Glm4Config, GPTJConfig, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig, Olmo3Config,
+                          PhiConfig, Qwen3_5TextConfig, SmolLM3Config)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -33,11 +34,17 @@ MODELS = {
                                 mlp_multipliers=[0.9, 0.7], key_multiplier=0.8, attention_in_multiplier=1.2,
                                 attention_out_multiplier=0.9, ssm_multipliers=[0.9, 0.8, 0.7, 1.1, 0.6],
                                 ssm_in_multiplier=1.25, ssm_out_multiplier=0.8),
+    "falcon_mamba": FalconMambaConfig(**COMMON, hidden_size=36, num_hidden_layers=2, state_size=16, expand=16, intermediate_size=60,
+                                      conv_kernel=3, time_step_rank=12, mixer_rms_eps=1e-3, tie_word_embeddings=False),
     "glm4": Glm4Config(**SMALL, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                                                                "partial_rotary_factor": 0.5}),
     "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
+    "jamba_dense": JambaConfig(**SMALL | {"num_hidden_layers": 3}, num_experts=1, attn_layer_period=3, attn_layer_offset=1,
+                               mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=5, rms_norm_eps=1e-4),
     "lfm2": Lfm2Config(**SMALL | {"num_hidden_layers": 3}, conv_L_cache=2, conv_bias=True, block_multiple_of=8,
                        layer_types=["conv", "full_attention", "conv"]),
+    "mamba": MambaConfig(**COMMON, hidden_size=40, num_hidden_layers=2, state_size=17, use_bias=True, use_conv_bias=False,
+                         conv_kernel=2, time_step_rank=20),
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
                            use_bias=True, use_conv_bias=False, conv_kernel=3, tie_word_embeddings=True),
     "olmo3": Olmo3Config(**FOUR, sliding_window=16, rope_parameters={
@@ -52,7 +59,8 @@ MODELS = {
 }
 LENGTHS, NEW = (9, 40), 24
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-WITH_STATES = {"falcon_h1", "lfm2", "mamba2", "qwen3_5"}  # in float32 transformers' sums over chunks are further from float64's
+IN_CHUNKS = {"falcon_h1", "lfm2", "mamba2", "qwen3_5"}  # in float32 transformers' sums over chunks are further from float64's
+WITH_STATES = IN_CHUNKS | {"falcon_mamba", "jamba_dense", "mamba"}
 
 
 def randomize(model, seed):
@@ -99,7 +107,7 @@ def make(name, config, out, seed):
     half.save_pretrained(out / name)
     save_file(golden, out / name / "golden.safetensors")
     manifest = {"name": name, "made_by": "tests/data/make_models.py", "seed": seed, "prompts": entries,
-                "tolerance": {"fp32_atol": 4e-3 if name in WITH_STATES else 1e-3, "fp32_rtol": 1e-3, "bf16_max_abs": 2 * float(errors.max()),
+                "tolerance": {"fp32_atol": 4e-3 if name in IN_CHUNKS else 1e-3, "fp32_rtol": 1e-3, "bf16_max_abs": 2 * float(errors.max()),
                               "bf16_p99_abs": 2 * float(errors.quantile(0.99)), "bf16_mean_abs": 2 * float(errors.mean())},
                 "versions": {"transformers": transformers.__version__, "torch": torch.__version__}}
     (out / name / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

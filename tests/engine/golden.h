@@ -69,7 +69,8 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
                                          "olmo3",
                                          "qwen3_5",
                                          "falcon_h1",
-                                         "lfm2"};
+                                         "lfm2",
+                                         "jamba_dense"};
   std::vector<std::filesystem::path> models = bundled_models();
   std::erase_if(models, [&](const std::filesystem::path& model) {
     return std::ranges::find(kNames, model.filename().string()) == std::end(kNames);
@@ -86,7 +87,7 @@ inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_
 
 // Of these models of supported architectures the experts are still to come.
 inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe",
-                                              "granitemoehybrid_moe", "nemotron_h_moe"};
+                                              "granitemoehybrid_moe", "jamba", "nemotron_h_moe"};
 
 // Of the shared fixtures, where these are, those whose architecture is supported, and those of
 // formats that are.

@@ -199,7 +199,10 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
                            "qwen3_5",
                            "falcon_h1",
                            "lfm2",
-                           "mamba2"})
+                           "mamba2",
+                           "mamba",
+                           "falcon_mamba",
+                           "jamba_dense"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

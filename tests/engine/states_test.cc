@@ -169,7 +169,8 @@ TEST_P(StatesTest, ContinuationsGoOnFromTheEndOfThePrompt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bundled, StatesTest,
-                         testing::Values("qwen3_5", "falcon_h1", "lfm2", "mamba2"),
+                         testing::Values("qwen3_5", "falcon_h1", "lfm2", "mamba2", "mamba",
+                                         "jamba_dense"),
                          [](const auto& p) { return std::string(p.param); });
 
 }  // namespace

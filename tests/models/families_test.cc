@@ -121,10 +121,16 @@ std::vector<std::string> mixer_kinds(const DecoderSpec& spec) {
   return kinds;
 }
 
-void expect_state(const StateMixerSpec& state, const Json& expected) {
+void expect_state(const StateMixerSpec& state, const Json& expected, int64_t hidden_size) {
   EXPECT_EQ(state.convolution.width, expected["width"]);
   EXPECT_EQ(state.convolution.bias, !expected["bias"].is_null() && expected["bias"].get<bool>());
   if (state.kind == StateKind::convolution) return;
+  if (state.kind == StateKind::selective) {
+    EXPECT_EQ(state.heads.units(), expected["expand"].get<int64_t>() * hidden_size);
+    EXPECT_EQ(state.key_dim, expected["key_dim"]);
+    EXPECT_EQ(state.selective.step_rank, expected["step_rank"]);
+    return;
+  }
   EXPECT_EQ(state.heads.units(), expected["heads"]);
   EXPECT_EQ(state.key_heads.units(), expected["key_heads"]);
   EXPECT_EQ(state.key_dim, expected["key_dim"]);
@@ -147,7 +153,7 @@ TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
     for (const LayerSpec& layer : c.kinds) {
       for (const MixerBranch& mixer : layer.mixers) {
         if (mixer.state) {
-          expect_state(*mixer.state, expected["state"]);
+          expect_state(*mixer.state, expected["state"], c.hidden_size);
           continue;
         }
         const AttentionSpec& a = mixer.attention;
@@ -222,6 +228,12 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"BloomForCausalLM", "apply_residual_connection_post_layernorm", true},
       {"Gemma2ForCausalLM", "attn_logit_softcapping", -2},
       {"Gemma3ForCausalLM", "query_pre_attn_scalar", nullptr},
+      {"JambaForCausalLM", "num_experts", 16},
+      {"JambaForCausalLM", "num_experts", nullptr},
+      {"MambaForCausalLM", "state_size", 1000},
+      {"MambaForCausalLM", "hidden_act", "gelu"},
+      {"MambaForCausalLM", "time_step_rank", "all"},
+      {"FalconMambaForCausalLM", "intermediate_size", nullptr},
       {"Gemma4ForCausalLM", "enable_moe_block", true},
       {"Gemma4ForCausalLM", "vocab_size_per_layer_input", 7},
       {"Gemma4ForCausalLM", "global_head_dim", 511},
@@ -230,6 +242,24 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
     EXPECT_THAT(refusal(family, Json::object({{key, value}})), HasSubstr(key)) << family;
   EXPECT_EQ(parse("Gemma2ForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_soft_cap, 0);
   EXPECT_EQ(parse("Gemma2ForCausalLM", Json::object()).logit_soft_cap, 30);
+}
+
+// AI21-Jamba-Reasoning-3B has such a period, falcon-mamba-7b such an `expand`.
+TEST(Families, LayersAndChannelsOfMambaAsConfigJsonSays) {
+  const DecoderSpec jamba = parse("JambaForCausalLM", {{"num_hidden_layers", 28},
+                                                       {"num_experts", 1},
+                                                       {"attn_layer_period", 14},
+                                                       {"attn_layer_offset", 7}});
+  for (size_t l = 0; l < 28; ++l)
+    EXPECT_EQ(jamba.layer(l).mixers.front().state.has_value(), l != 7 && l != 21) << l;
+  EXPECT_THAT(refusal("JambaForCausalLM", {{"num_experts", 1}, {"attn_layer_period", 4}}),
+              HasSubstr("attn_layer_offset (4) must be below attn_layer_period (4)"));
+  EXPECT_THAT(refusal("JambaForCausalLM", Json::object()), HasSubstr("num_experts"));  // 16
+  const DecoderSpec falcon =
+      parse("FalconMambaForCausalLM",
+            {{"hidden_size", 4096}, {"expand", 16}, {"intermediate_size", 8192}});
+  EXPECT_EQ(falcon.kinds.front().mixers.front().state->heads.size, 8192);
+  EXPECT_EQ(falcon.kinds.front().mixers.front().state->selective.step_rank, 256);
 }
 
 TEST(Families, LayersRotateAndShareAsConfigJsonSays) {
@@ -321,7 +351,7 @@ TEST(Families, AreFoundByArchitectureElseByModelType) {
       found = find_family(JsonFields(config, "config.json")).architecture;
     } catch (const Error& e) {
       found = e.what();
-      EXPECT_THAT(found, AllOf(HasSubstr("config.json"), HasSubstr("LlamaForCausalLM, Mamba2")));
+      EXPECT_THAT(found, AllOf(HasSubstr("config.json"), HasSubstr("LlamaForCausalLM, Mamba")));
     }
     EXPECT_THAT(found, HasSubstr(n.family));
     EXPECT_EQ(testing::internal::GetCapturedStderr().empty(), !n.warns);

@@ -75,6 +75,21 @@ TEST_F(Bind, PartsMayShareAStoredTensor) {
   }
 }
 
+TEST_F(Bind, AVectorMayBeAMatrixOfItsElements) {
+  const std::string name = kLayer + "self_attn.o_proj.bias";
+  std::ranges::find(tensors_, name, &test::TinyTensor::name)->shape = {6, 8};
+  const auto asked = [&](int64_t row) {
+    return refusal({}, {}, [&](Piece& p) {
+      if (p.source == name) p.view.row = row;
+    });
+  };
+  EXPECT_EQ(asked(8), "");
+  for (const auto& [row, shape] : {std::pair(0, "[48]"), std::pair(6, "[8, 6]")})
+    EXPECT_NE(asked(row).find(fmt::format("[6, 8], but config.json asks for {}", shape)),
+              std::string::npos)
+        << row;
+}
+
 TEST_F(Bind, WhatIsClaimedTwiceOrNotAtAllIsNamed) {
   Fusion by_rows = gate_up();
   by_rows.groups = {1, 1};

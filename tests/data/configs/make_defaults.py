@@ -7,9 +7,9 @@ import json
 
 import transformers
 from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, Cohere2Config, CohereConfig, Ernie4_5Config,
-                          Exaone4Config, FalconConfig, FalconH1Config, Gemma2Config, Gemma3TextConfig, Gemma4TextConfig, GemmaConfig,
-                          Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoXConfig, GraniteConfig,
-                          GraniteMoeHybridConfig, Lfm2Config, Mamba2Config, NemotronHConfig, Qwen3_5TextConfig,
+                          Exaone4Config, FalconConfig, FalconH1Config, FalconMambaConfig, Gemma2Config, Gemma3TextConfig,
+                          Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoXConfig, GraniteConfig,
+                          GraniteMoeHybridConfig, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig, NemotronHConfig, Qwen3_5TextConfig,
                           HunYuanDenseV1Config, LlamaConfig, Ministral3Config, MinistralConfig, MistralConfig,
                           Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3Config,
                           SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
@@ -43,7 +43,8 @@ FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_e
 # Models with states, and what config.json has to say that they are dense.
 HYBRIDS = {"BambaForCausalLM": (BambaConfig, {}), "FalconH1ForCausalLM": (FalconH1Config, {}),
            "GraniteMoeHybridForCausalLM": (GraniteMoeHybridConfig, {"num_local_experts": 0}),
-           "Lfm2ForCausalLM": (Lfm2Config, {}), "Mamba2ForCausalLM": (Mamba2Config, {}),
+           "FalconMambaForCausalLM": (FalconMambaConfig, {}), "JambaForCausalLM": (JambaConfig, {"num_experts": 1}),
+           "Lfm2ForCausalLM": (Lfm2Config, {}), "Mamba2ForCausalLM": (Mamba2Config, {}), "MambaForCausalLM": (MambaConfig, {}),
            "NemotronHForCausalLM": (NemotronHConfig, {"hybrid_override_pattern": "M*-"}),
            "Qwen3_5ForCausalLM": (Qwen3_5TextConfig, {})}
 STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear_num_value_heads"),
@@ -51,6 +52,7 @@ STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear
               "key_heads": ("mamba_n_groups", "n_groups", "linear_num_key_heads"),
               "key_dim": ("mamba_d_state", "ssm_state_size", "state_size", "linear_key_head_dim"),
               "width": ("mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache"),
+              "expand": ("mamba_expand", "expand"), "step_rank": ("mamba_dt_rank", "time_step_rank"),
               "bias": ("mamba_conv_bias", "use_conv_bias", "conv_bias")}
 
 
