@@ -26,8 +26,9 @@ class ToolChoiceTest : public testing::Test {
                       [](uint64_t) {});
   }
   // Whether its answer may be this.
-  bool allows(const std::string& members, std::string_view text) {
-    const auto grammar = chat(members).asked.request.sampling.grammar;
+  bool allows(const std::string& members, std::string_view text,
+              const std::string& form = "<tool_call>") {
+    const auto grammar = chat(members, form).asked.request.sampling.grammar;
     return !grammar || grammar::matches(*grammar->grammar, text);
   }
   std::string refusal(const std::string& members, const std::string& form = "<tool_call>") {
@@ -94,9 +95,16 @@ TEST_F(ToolChoiceTest, StrictToolsAreHeldWhereTheyAreCalled) {
 }
 
 TEST_F(ToolChoiceTest, ThoughtsAreNotOfTheFormat) {
-  const Chat asked = chat(R"("response_format": {"type": "json_object"})", "x{# </think> #}");
-  EXPECT_TRUE(
-      grammar::matches(*asked.asked.request.sampling.grammar->grammar, "<think>x</think>{}"));
+  const std::string object = R"("response_format": {"type": "json_object"})";
+  const std::string thinks = "x{# </think> #}", has_begun = "<think>{# </think> #}";
+  for (const char* good : {"{}", "<think>x</think>{}", "<think>x {} y</think>\n\n{\"a\": 1}"})
+    EXPECT_TRUE(allows(object, good, thinks)) << good;
+  for (const char* bad : {"", "x", "x{}", "<think>{}", "<think>x</think>", "<think>x</think>y",
+                          "<think>x</think>{}x", "<think>x</think><think>y</think>{}"})
+    EXPECT_FALSE(allows(object, bad, thinks)) << bad;
+  EXPECT_TRUE(allows(object, "x</think>{}", has_begun));
+  EXPECT_FALSE(allows(object, "{}", has_begun)) << "the thoughts have no end";
+  EXPECT_FALSE(allows(object, "<think>x</think>{}")) << "a template without thoughts";
 }
 
 TEST_F(ToolChoiceTest, WhatCannotBeIsRefused) {
