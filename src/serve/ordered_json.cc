@@ -79,10 +79,11 @@ std::string text_of(const Ordered& content, const std::string& where) {
   std::string text;
   for (const Ordered& part : content) {
     const std::string type = string_of(part, "type", where);
-    if (!type.ends_with("text"))
+    const bool refusal = type == "refusal";
+    if (!refusal && !type.ends_with("text"))
       fail(ErrorKind::refused, "{}: contents of type {:?} are not supported here", where, type);
     if (!text.empty()) text += '\n';
-    text += string_of(part, "text", where);
+    text += string_of(part, refusal ? "refusal" : "text", where);
   }
   return text;
 }

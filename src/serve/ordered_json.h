@@ -21,8 +21,8 @@ std::string_view member_text(std::string_view object, std::string_view key);
 bool is_null(const Ordered& object, const char* key);
 // Error(refused), which begins with `where`, for what is no string.
 std::string string_of(const Ordered& object, const char* key, const std::string& where);
-// A text, or a list of {type, text}, whose types end with "text"; joined by line breaks. Error as
-// above for everything else.
+// A text, or a list of {type, text}, whose types end with "text", and of {type: "refusal",
+// refusal}; joined by line breaks. Error as above for everything else.
 std::string text_of(const Ordered& content, const std::string& where);
 
 }  // namespace sluice

@@ -52,6 +52,10 @@ class Conversation {
       const std::string text = text_of(item.at("content"), where);
       if (role == "assistant" && is_open() && messages_.back().at("content") == "") {
         messages_.back()["content"] = text;
+      } else if (messages_.size() == 1 && instructs(role) &&
+                 instructs(messages_.back().at("role"))) {
+        // Many templates have one such message, and it is the first.
+        messages_.back()["content"].get_ref<std::string&>().append("\n\n").append(text);
       } else {
         messages_.push_back({{"role", role}, {"content", text}});
       }
@@ -83,6 +87,7 @@ class Conversation {
   Ordered take() { return std::move(messages_); }
 
  private:
+  static bool instructs(const Ordered& role) { return role == "system" || role == "developer"; }
   bool is_open() const { return !messages_.empty() && messages_.back().at("role") == "assistant"; }
   Ordered& answer() {
     if (!is_open()) messages_.push_back({{"role", "assistant"}, {"content", ""}});

@@ -117,6 +117,17 @@ TEST(ResponsesRequest, ItemsBecomeMessages) {
             Json::parse(R"({"messages": [{"role": "user", "content": "U"}]})"));
 }
 
+TEST(ResponsesRequest, InstructionsAreOneMessage) {
+  const std::string chat = chat_of_responses(R"({"instructions": "S", "input": [
+    {"role": "developer", "content": "D"}, {"role": "user", "content": "U"},
+    {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+    {"role": "developer", "content": "E"}]})",
+                                             "it");
+  EXPECT_EQ(Json::parse(chat).at("messages"), Json::parse(R"([
+    {"role": "system", "content": "S\n\nD"}, {"role": "user", "content": "U"},
+    {"role": "assistant", "content": "no"}, {"role": "developer", "content": "E"}])"));
+}
+
 TEST(ResponsesRequest, SomeToolsAreAllowed) {
   const Json chat = Json::parse(chat_of_responses(
       R"({"input": "U", "tool_choice": {"type": "allowed_tools", "mode": "required",
