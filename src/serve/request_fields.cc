@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/serve/refusal.h"
 #include "src/serve/structured.h"
 
 namespace sluice {
@@ -98,6 +99,23 @@ void read_stream(const JsonFields& body, Completion& completion) {
   completion.include_usage = options.boolean_or("include_usage", false);
 }
 
+// Clients know a conversation that has become too long by these words, or by the code, and shorten
+// it.
+[[noreturn]] void refuse_length(const Completion& completion, const std::string& where,
+                                const RequestContext& context) {
+  const int64_t prompt = completion.longest_prompt(), most = context.max_model_len;
+  const std::string message =
+      prompt > most
+          ? fmt::format("{}: prompt is too long: {} tokens > {} maximum (--max-model-len)", where,
+                        prompt, most)
+          : fmt::format(
+                "{}: input length and `max_tokens` exceed context limit: {} + {} > {}, "
+                "decrease one of them (--max-model-len)",
+                where, prompt, completion.request.max_tokens, most);
+  if (context.api == Api::batch) fail(ErrorKind::usage, "{}", message);
+  throw Refusal(400, message, "context_length_exceeded");
+}
+
 }  // namespace
 
 std::optional<std::vector<int32_t>> ids_of(const Json& list) {
@@ -170,10 +188,7 @@ void check_prompts(Completion& completion, const std::string& where,
     }
     request.prompt.swap(prompt);
   }
-  if (request.max_tokens <= room) return;
-  fail(ErrorKind::usage,
-       "{}: the prompt has {} tokens and max_tokens is {}, but a sequence may have {} in all",
-       where, completion.longest_prompt(), request.max_tokens, context.max_model_len);
+  if (request.max_tokens > room) refuse_length(completion, where, context);
 }
 
 }  // namespace sluice

@@ -17,7 +17,8 @@ inline constexpr int64_t kToTheEnd = -1;
 // Error(refused) for fields that are not of their types, Error(usage) for values that cannot be.
 // Without prompts, and without logprobs, which APIs ask for in different ways.
 Completion read_request(const JsonFields& body, const RequestContext& context);
-// When the prompts are known: Error(usage) where one cannot be continued.
+// When the prompts are known: Error(usage) where one cannot be continued; of an API's request that
+// is too long, Refusal(400) with a code.
 void check_prompts(Completion& completion, const std::string& where, const RequestContext& context);
 
 // nullopt: is no list of token ids.

@@ -79,7 +79,7 @@ class ServeHostileTest(ServedCase):
         members = {"max_tokens": 1, "messages": [message], "metadata": {f"a{i}": i for i in range(60_000)}}
         for status, mention, path, body in ((400, "stop has 20000", "/v1/completions", stops),
                                             (400, "more than 1000 members", "/v1/messages", members),
-                                            (400, "may have", "/v1/chat/completions", {"messages": [message] * 4000}),
+                                            (400, "prompt is too long", "/v1/chat/completions", {"messages": [message] * 4000}),
                                             (413, "--request-memory", "/v1/chat/completions", {"messages": [message] * 100_000}),
                                             (413, "--request-memory", "/v1/completions", {"prompt": "x", "stop": [{}] * 1_000_000}),
                                             (400, "prompt has", "/v1/completions", {"prompt": [{}] * 100_000}),

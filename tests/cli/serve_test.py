@@ -178,7 +178,7 @@ class ServeTest(ServedCase):
                 ("suffix", 400, "/v1/completions", {**good, "suffix": "x"}),
                 ("best_of", 400, "/v1/completions", {**good, "best_of": 2, "stream": True}),
                 ("stream_options", 400, "/v1/completions", {**good, "stream_options": {}}),
-                ("may have", 400, "/v1/completions", {**good, "max_tokens": 100_000}),
+                ("exceed context limit: 2 + 100000 > 1024", 400, "/v1/completions", {**good, "max_tokens": 100_000}),
                 ("other", 404, "/v1/completions", {**good, "model": "other"}),
                 ("messages are missing", 400, "/v1/chat/completions", {}), ("prompt", 400, "/v1/chat/completions", good),
                 ("top_logprobs", 400, "/v1/chat/completions", {"messages": [{"role": "user"}], "top_logprobs": 2}),
@@ -189,6 +189,8 @@ class ServeTest(ServedCase):
                 got, _, answer = self.server.request("POST", path, text)
                 self.assertEqual(got, status, answer)
                 self.assertIn(mention, answer["error"]["message"])
+        answer = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x " * 2000}]})[1]
+        self.assertEqual(answer["error"]["code"], "context_length_exceeded")
         self.assertEqual(self.server.request("GET", "/v1/completions")[0], 405)
         self.assertEqual(self.server.request("POST", "/v1/completions", "{}", {"Origin": "https://evil.org"})[0], 403)
         status, headers, _ = self.server.request("OPTIONS", "/v1/completions", None, {"Origin": "https://example.org"})

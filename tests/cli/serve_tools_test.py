@@ -116,7 +116,7 @@ class ServeToolsTest(ServedCase):
                 self.assertEqual([struct.unpack("<f", struct.pack("<f", x))[0] for x in vector], list(floats))
         for mention, body in (("dimensions", {"input": "x", "dimensions": 8}), ("input is missing", {}), ("input", {"input": 5}),
                               ("encoding_format", {"input": "x", "encoding_format": "int8"}), ("empty", {"input": [[]]}),
-                              ("may have", {"input": [3] * 5000})):
+                              ("prompt is too long: 5000 tokens > 1024", {"input": [3] * 5000})):
             status, answer = self.server.post("/v1/embeddings", body)
             self.assertEqual(status, 400)
             self.assertIn(mention, answer["error"]["message"])
