@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from program import DEMO, SANITIZED, SLUICE, Case, budget_for, run_json, sluice
+from program import DEMO, HANGS, SANITIZED, SLUICE, Case, budget_for, run_json, sluice
 
 PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
 
@@ -263,7 +263,7 @@ class BatchTest(Case):
                                   stderr=subprocess.PIPE, text=True) as process:
                 time.sleep(0.3)
                 process.send_signal(signal.SIGTERM)
-                err = process.communicate(timeout=60)[1]
+                err = process.communicate(timeout=HANGS)[1]
             self.assertEqual(process.returncode, -signal.SIGTERM)
             self.assertIn(f"interrupted while waiting for {fifo}", err)
 
@@ -273,7 +273,7 @@ class BatchTest(Case):
                               text=True) as process:
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
-            err = process.communicate(timeout=60)[1]
+            err = process.communicate(timeout=HANGS)[1]
         self.assertEqual(process.returncode, -signal.SIGINT)
         self.assertIn("interrupted", err)
         self.assertTrue(all(line.endswith("}") for line in self.responses.read_text().splitlines()))

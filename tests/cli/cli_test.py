@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from checkpoints import read_floats
-from program import DEMO, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
+from program import DEMO, HANGS, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
 from budget_test import BudgetTest
@@ -86,7 +86,7 @@ class RunTest(Case):
         process.stdout.read(1)
         for one in signals:
             process.send_signal(one)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANGS)
         self.assertEqual(process.returncode, -signals[0])
         self.assertIn("interrupted", err)
 

@@ -14,6 +14,7 @@ SLUICE = os.environ["SLUICE"]
 DEMO = SOURCE / "tools/demo-model"
 ORACLE = pathlib.Path(os.environ.get("SLUICE_ORACLE", SOURCE.parent / "shared/oracle/fixtures"))
 SANITIZED = bool(os.environ.get("SLUICE_SANITIZE"))
+HANGS = 600  # seconds: whoever takes longer has hung, however busy the machine is
 # What `tools/setup --dev` has installed for tests alone.
 CLIENTS = (pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "sluice/clients" /
            f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
@@ -34,7 +35,7 @@ def sluice(*args, limit_memory=False, **options):
             resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
     return subprocess.run([SLUICE, *map(str, args)], capture_output=True, text=True, errors="replace",
-                          timeout=120, preexec_fn=limits, **options)
+                          timeout=HANGS, preexec_fn=limits, **options)
 
 
 def run_json(*args):
@@ -63,7 +64,7 @@ def sluice_and_peak(*args, **options):
     """What sluice() returns, and the largest resident set of the process [bytes], its end included."""
     with tempfile.NamedTemporaryFile("r") as peak:
         command = [sys.executable, "-SEc", MEASURE, peak.name, SLUICE, *map(str, args)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, **options)
         return result, int(peak.read())
 
 

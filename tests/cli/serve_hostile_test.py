@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 
+from program import HANGS
 from server import LONG, PROMPTS, ServedCase, Server, http_post
 
 
@@ -95,7 +96,7 @@ class ServeHostileTest(ServedCase):
         promise = http_post("x" * 1_000_000)[:1000]
         with contextlib.ExitStack() as stack:
             for _ in range(20):
-                connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=HANGS))
                 connection.sendall(promise)
             self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0], 200)
             chunk = b"%x\r\n%s\r\n" % (1_000_000, b" " * 1_000_000)  # grows as it comes, to more than there is
@@ -104,7 +105,7 @@ class ServeHostileTest(ServedCase):
 
     def test_clients_that_stop_are_given_up(self):
         with contextlib.ExitStack() as stack:
-            slow = [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port), timeout=30))
+            slow = [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port), timeout=HANGS))
                     for _ in range(4)]
             slow[0].sendall(b"GET /hea")
             slow[1].sendall(http_post("x" * 50)[:-20])
@@ -121,7 +122,7 @@ class ServeHostileTest(ServedCase):
         for turn in range(4):
             connections = []
             for i in range(50):
-                connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
+                connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=HANGS)
                 request = http_post(json.dumps({**LONG, "prompt": PROMPTS[i % 5], "n": 1 + i % 2}))
                 connection.sendall(request[:-20] if i % 7 == 6 else request)
                 connections.append(connection)

@@ -7,7 +7,7 @@ import signal
 import socket
 import unittest
 
-from program import DEMO, SANITIZED, Case, budget_for, run_json
+from program import DEMO, HANGS, SANITIZED, Case, budget_for, run_json
 from server import LONG, PROMPTS, ServedCase, Server
 
 
@@ -265,7 +265,7 @@ class ServeLimitsTest(Case):
             self.assertEqual(waiting.sock.recv(1), b"")
             with self.assertRaises(ConnectionError):
                 server.get("/health")
-            self.assertEqual(server.process.wait(60), -how)
+            self.assertEqual(server.process.wait(HANGS), -how)
 
     def test_what_does_not_end_in_time_is_cut_with_an_error(self):
         server = self.serve("--drain-timeout", "0", "--kernels", "reference", "--report", self.path / "report")
@@ -273,7 +273,7 @@ class ServeLimitsTest(Case):
         server.process.send_signal(signal.SIGTERM)  # which ends it
         last = response.read().decode().split("\n\n")[-2]
         self.assertIn("stopped", json.loads(last.removeprefix("data: "))["error"]["message"])
-        self.assertEqual(server.process.wait(60), -signal.SIGTERM)
+        self.assertEqual(server.process.wait(HANGS), -signal.SIGTERM)
         self.assertEqual(json.loads((self.path / "report").read_text())["verb"], "serve")
 
     def test_the_port_is_open_before_the_model_is_loaded(self):

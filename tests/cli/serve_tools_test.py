@@ -10,7 +10,7 @@ import shutil
 import signal
 import struct
 
-from program import DEMO, Case, run_json
+from program import DEMO, HANGS, Case, run_json
 from server import TEMPLATE, ServedCase, Server
 
 # A model of this template calls tools as Hermes does, and thinks where it is told to.
@@ -261,4 +261,4 @@ class ServeAdminTest(Case):
         self.assertEqual(server.get("/v1/models")[0], 200)
         server.process.send_signal(signal.SIGTERM)
         self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
-        self.assertEqual(server.process.wait(60), -signal.SIGTERM)
+        self.assertEqual(server.process.wait(HANGS), -signal.SIGTERM)

@@ -13,7 +13,7 @@ import termios
 import time
 import unittest
 
-from program import DEMO, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, HANGS, SANITIZED, SLUICE, Case, run_json, sluice
 
 
 def start(*args, **options):
@@ -31,7 +31,7 @@ class SignalTest(Case):
     def assert_ends(self, process, by):
         process.send_signal(by)
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=HANGS)
         finally:
             process.kill()
         self.assertEqual(process.returncode, -by)
@@ -65,7 +65,7 @@ class SignalTest(Case):
             (self.path / "ids").write_text("[1, 2]")
             reader = subprocess.Popen(["cat", self.path / "fifo"], stdout=subprocess.PIPE)
             self.assertEqual(sluice(*args).returncode, 0)
-            got = reader.communicate(timeout=20)[0]
+            got = reader.communicate(timeout=HANGS)[0]
             if args[0] == "run":
                 self.assertEqual(json.loads(got)["verb"], "run")
             else:
@@ -147,7 +147,7 @@ class LimitsTest(Case):
 
     def closed(self, descriptors, *args):
         return subprocess.run(["bash", "-c", f'"$0" "$@" {descriptors}', SLUICE, *map(str, args)],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=HANGS)
 
     def test_closed_descriptors(self):
         run = ("run", DEMO, "-p", "Anne", "-n", "3")
@@ -188,7 +188,7 @@ class MessagesTest(Case):
     UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
     def stderr_of(self, *args):
-        result = subprocess.run([SLUICE, *args], capture_output=True, timeout=60)
+        result = subprocess.run([SLUICE, *args], capture_output=True, timeout=HANGS)
         self.assertIn(result.returncode, (2, 3))
         text = result.stderr.decode()  # is UTF-8
         self.assertIsNone(self.UNSEEN.search(text), ascii(text))
