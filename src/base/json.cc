@@ -1,5 +1,7 @@
 #include "src/base/json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,10 +15,23 @@
 namespace sluice {
 namespace {
 
-// Stands for a number that is not finite while the text is parsed: a string with a NUL, which no
-// text file holds.
-constexpr std::string_view kNotFinite("\0not finite", 11);
-constexpr std::string_view kNotFiniteText = R"("\u0000not finite")";
+// Python's numbers that are not finite. For each stands a string with a NUL, which no text file
+// holds, while the text is parsed.
+struct NotFinite {
+  std::string_view literal;
+  double value;
+};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::array<NotFinite, 3> kNotFinite{{{"NaN", std::numeric_limits<double>::quiet_NaN()},
+                                               {"Infinity", kInfinity},
+                                               {"-Infinity", -kInfinity}}};
+
+// That of the string, or null.
+const NotFinite* not_finite(std::string_view text) {
+  if (!text.starts_with('\0')) return nullptr;
+  const auto* found = std::ranges::find(kNotFinite, text.substr(1), &NotFinite::literal);
+  return found == kNotFinite.end() ? nullptr : found;
+}
 
 // The end of the string that begins at `at`, behind its closing quote.
 size_t end_of_string(std::string_view text, size_t at) {
@@ -77,7 +92,7 @@ class Builder : public Events {
   Json take() { return std::move(root_); }
 
   bool key(string_t& name) override {
-    if (name == kNotFinite)
+    if (not_finite(name) != nullptr)
       fail(ErrorKind::refused, "{}: not valid JSON: a key is no string", where_);
     member_ = &(*open_.back())[std::move(name)];
     return true;
@@ -85,8 +100,9 @@ class Builder : public Events {
 
  protected:
   bool put(Json value) override {
-    if (value.is_string() && value.get_ref<const std::string&>() == kNotFinite)
-      value = std::numeric_limits<double>::quiet_NaN();
+    if (const auto* text = value.get_ptr<const std::string*>()) {
+      if (const NotFinite* number = not_finite(*text)) value = number->value;
+    }
     place(std::move(value));
     return true;
   }
@@ -145,7 +161,6 @@ class KeyCheck : public Events {
 }  // namespace
 
 std::optional<std::string> json_of_python(std::string_view text) {
-  constexpr std::array<std::string_view, 3> kLiterals{"NaN", "Infinity", "-Infinity"};
   std::string json;
   size_t done = 0;  // what of the text is in `json`
   for (size_t at = 0; at < text.size();) {
@@ -154,15 +169,15 @@ std::optional<std::string> json_of_python(std::string_view text) {
       continue;
     }
     std::string_view rest = text.substr(at);
-    auto literal =
-        std::ranges::find_if(kLiterals, [&](std::string_view l) { return rest.starts_with(l); });
-    if (literal == kLiterals.end()) {
+    const auto* number = std::ranges::find_if(
+        kNotFinite, [&](const NotFinite& n) { return rest.starts_with(n.literal); });
+    if (number == kNotFinite.end()) {
       ++at;
       continue;
     }
     json += text.substr(done, at - done);
-    json += kNotFiniteText;
-    done = at += literal->size();
+    json += fmt::format(R"("\u0000{}")", number->literal);
+    done = at += number->literal.size();
   }
   if (done == 0) return std::nullopt;
   return json += text.substr(done);

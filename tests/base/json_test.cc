@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "src/base/error.h"
@@ -88,6 +90,9 @@ TEST(Json, TakesWhatPythonWrites) {
   EXPECT_EQ(f.string("b"), "NaN \"Infinity\"");
   EXPECT_EQ(f.integer("d", 0, 9), 2);  // the last value of a key counts
   EXPECT_EQ(j["a"].size(), 4u);
+  EXPECT_EQ(j["a"][1], std::numeric_limits<double>::infinity());
+  EXPECT_EQ(j["a"][2], -std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(j["a"][3].get<double>()));
   for (const Json& number : {j["a"][1], j["a"][2], j["a"][3], j["c"]})
     EXPECT_TRUE(number.is_number_float());
   EXPECT_NE(message_of([&] { f.number_or("c", 1); }).find("c must be a finite number"),
