@@ -10,8 +10,7 @@
 namespace sluice {
 namespace {
 
-double seconds_between(std::chrono::steady_clock::time_point from,
-                       std::chrono::steady_clock::time_point to) {
+double seconds_between(auto from, auto to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
@@ -115,6 +114,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   if (stop.stop_requested())
     fail(ErrorKind::runtime, "interrupted after {} tokens", stats_.generated_tokens);
   if (idle()) return {};
+  renew_keys();
   guess(stop);
   auto start = Clock::now();
   const std::vector<ScheduledJob>& step = scheduler_.schedule();
@@ -151,6 +151,17 @@ void Engine::learn_cost(int64_t rows, double seconds) {
   few_rows_[static_cast<size_t>(few_rows_passes_++) % kKept] = seconds;
 }
 
+// Sequences that have outgrown the angles of their keys are computed again, as transformers does.
+void Engine::renew_keys() {
+  const int64_t last = runner_.keys_end().value_or(INT64_MAX);
+  for (auto& [id, a] : active_) {
+    if (a->first_length > last || std::ssize(a->ids) <= last) continue;
+    a->first_length = std::ssize(a->ids);
+    runner_.begin_again(a->sequence, a->first_length);
+    scheduler_.wait_again(*a);
+  }
+}
+
 // Guesses for the sequences that generate; together as many as there are rows of logits for.
 void Engine::guess(const std::stop_token& stop) {
   int64_t running = std::max<int64_t>(scheduler_.running(), 1);
@@ -161,6 +172,8 @@ void Engine::guess(const std::stop_token& stop) {
     a.guessed_by = nullptr;
     if (a.result.ids.empty() || a.sequence.length() + 1 != std::ssize(a.ids)) continue;
     int64_t left = a.request.max_tokens - std::ssize(a.result.ids) - 1;
+    if (const auto last = runner_.keys_end(); last && a.first_length <= *last)
+      left = std::min(left, *last - std::ssize(a.ids));  // what is longer has other keys
     a.guesses = guesses_for(a, std::min(left, rows - 1), stop);
     if (a.constraint) a.guesses.resize(a.constraint->allowed(a.guesses));
   }
@@ -193,11 +206,10 @@ Tensor Engine::run_model(std::span<const ScheduledJob> step) {
     a.guessed = s.guesses;
     a.ids.insert(a.ids.end(), a.guesses.begin(), a.guesses.begin() + s.guesses);
     int64_t first = a.sequence.length();
-    bool prompt = first < a.prompt_tokens;
     parts.push_back(
         {&a.sequence,
          std::span(a.ids).subspan(static_cast<size_t>(first), static_cast<size_t>(s.rows)),
-         prompt ? a.prompt_tokens : 0});
+         first < a.first_length ? a.first_length : 0});
     rows += s.rows;
   }
   Tensor hidden = runner_.step(parts);
@@ -478,6 +490,7 @@ Engine::Active& Engine::add_fork(Active& a, int64_t index, Request request) {
   auto other =
       std::make_unique<Active>(id, std::move(request), a.sequence.fork(), tokenizer_, scratch_);
   other->added = a.added;
+  other->first_length = a.first_length;
   scheduler_.add_fork(*other, a);
   auto [entry, fresh] = active_.emplace(id, std::move(other));
   check(fresh, "a sequence was forked twice");

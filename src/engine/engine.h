@@ -102,6 +102,7 @@ class Engine {
   struct GrammarMemory;
 
   void take_sampling_memory(const Request& request);
+  void renew_keys();
   void guess(const std::stop_token& stop);
   std::vector<int32_t> guesses_for(Active& active, int64_t most, const std::stop_token& stop);
   Tensor run_model(std::span<const ScheduledJob> step);

@@ -165,10 +165,19 @@ GraphStats Runner::graphs() const {
 }
 
 Sequence Runner::new_sequence(int64_t prompt_tokens) {
+  return Sequence(blocks_, root_of(prompt_tokens));
+}
+
+void Runner::begin_again(Sequence& sequence, int64_t tokens) const {
+  sequence.begin_again(root_of(tokens));
+}
+
+// Of sequences that may share blocks.
+uint64_t Runner::root_of(int64_t prompt_tokens) const {
   constexpr int kTokenBits = 48;  // of a prompt's length
   bool depends = model_.spec().depends_on_length();
   const uint64_t length = depends ? static_cast<uint64_t>(prompt_tokens) : 0;
-  return Sequence(blocks_, generation_ << kTokenBits | length);
+  return generation_ << kTokenBits | length;
 }
 
 Tensor Runner::step(std::span<const StepPart> parts) {

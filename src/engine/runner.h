@@ -45,6 +45,10 @@ class Runner {
   // A sequence for a prompt of `prompt_tokens`: where rope's frequencies depend on the length,
   // prompts of different lengths share no blocks.
   Sequence new_sequence(int64_t prompt_tokens = 0);
+  // Makes it a new one, for as many tokens.
+  void begin_again(Sequence& sequence, int64_t tokens) const;
+  // Longer sequences begin again (DecoderSpec::keys_end).
+  std::optional<int64_t> keys_end() const { return model_.spec().keys_end(); }
   const BlockManager& blocks() const { return blocks_; }
   const Device& device() const { return device_; }
   Ledger& ledger() { return ledger_; }
@@ -114,6 +118,7 @@ class Runner {
   void find_stretches();
   void touch_memory(const std::stop_token& stop) const;
   void add_part(const StepPart& part);
+  uint64_t root_of(int64_t prompt_tokens) const;
   void fill_rope(const StepPart& part, int64_t first_row);
 
   uint64_t logits_bytes() const { return sluice::logits_bytes(model_, logits_rows_); }

@@ -50,6 +50,10 @@ void Scheduler::remove(Job& job) {
   job.sequence.release();
 }
 
+void Scheduler::wait_again(Job& job) {
+  if (running_.erase(job.order) > 0) waiting_.emplace(job.order, &job);
+}
+
 // Whether what comes back is worth a step's time.
 bool Scheduler::arrive_late(std::span<const BlockCopy> copies) const {
   return std::ranges::any_of(copies, [&](const BlockCopy& c) {
@@ -86,8 +90,7 @@ const std::vector<ScheduledJob>& Scheduler::schedule() {
     for (auto at = running_.begin(); at != running_.end() && room_in_step();) {
       Job& job = *at->second;
       if (begins_again(job, blocks_)) {
-        running_.erase(at);
-        waiting_.emplace(job.order, &job);
+        wait_again(job);
       } else if ((rows_wanted(job) > 1) == prompts) {
         run(job);
       }

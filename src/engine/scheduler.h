@@ -30,8 +30,9 @@ struct Job {
   Sequence sequence;
   std::vector<int32_t> ids;  // prompt, then what was generated
   int64_t prompt_tokens = 0;
-  std::vector<int32_t> guesses;  // at what follows, to be verified where there is room
-  int64_t priority = 0;          // lower goes first
+  int64_t first_length = prompt_tokens;  // the length that counts for the rope of the first tokens
+  std::vector<int32_t> guesses;          // at what follows, to be verified where there is room
+  int64_t priority = 0;                  // lower goes first
   // Tokens at the beginning that may come from a known prefix, because their rows are not needed.
   int64_t findable = INT64_MAX;
   int64_t found = -1;  // tokens found as a prefix when it began; -1: it has not begun
@@ -63,6 +64,8 @@ class Scheduler {
   void add(Job& job);
   // `job` shares the blocks of another job, and runs beside it where there is room for one more.
   void add_fork(Job& job, const Job& of);
+  // Its sequence has lost its tokens: it waits for room, in its order.
+  void wait_again(Job& job);
   // Finished or given up; its blocks are free. At any time between steps.
   void remove(Job& job);
 

@@ -241,6 +241,11 @@ void BlockTable::release() {
   give_up_wants();
 }
 
+void BlockTable::begin_again(uint64_t root) {
+  release();
+  root_ = root;
+}
+
 int64_t BlockTable::blocks_held(size_t group) const {
   int64_t count = before_[group] >= 0 ? 1 : 0;
   return count + std::ranges::count_if(blocks_[group], [](int32_t b) { return b >= 0; });

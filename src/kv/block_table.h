@@ -48,7 +48,8 @@ class BlockTable {
   // Gives all blocks back. If there is room their contents stay, in whatever tier, until they are
   // adopted again or released.
   void suspend();
-  void release();  // gives all blocks back
+  void begin_again(uint64_t root);  // as a new table of that root
+  void release();                   // gives all blocks back
   // -1: a block that is not needed any more.
   const std::vector<int32_t>& blocks(size_t group = 0) const { return blocks_[group]; }
   int64_t blocks_held() const;

@@ -34,6 +34,11 @@ class Sequence {
     table_.release();
     length_ = 0;
   }
+  // The same, and shares blocks with sequences of another root from now on.
+  void begin_again(uint64_t root) {
+    table_.begin_again(root);
+    length_ = 0;
+  }
   Sequence fork() const {
     Sequence copy(table_.fork());
     copy.length_ = length_;

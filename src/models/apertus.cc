@@ -35,6 +35,7 @@ DecoderSpec parse_apertus(const JsonFields& config) {
   }
   if (config.has("rope_scaling") || config.has("rope_parameters")) return spec;
   RopeConfig& rope = spec.ropes.front();  // as the class has it
+  rope.theta = kDefaults.rope_theta;
   rope.kind = RopeKind::llama3;
   rope.factor = 8;
   rope.original_positions = 8192;

@@ -1,5 +1,7 @@
 #include "src/models/attention.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +10,21 @@ namespace {
 
 Tensor columns_of(const Tensor& angles, const Share& share) {
   return angles.columns(share.begin, share.count);
+}
+
+// The weights of all heads, those of the rank's first.
+std::vector<PieceSpec> weights_of_heads(const std::string& norm, const AttentionSpec& spec,
+                                        const Dimension& heads, Rank rank) {
+  const int64_t count = heads.units(), first = heads.share(rank).begin / spec.head_dim;
+  std::vector<PieceSpec> weights;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t h = (first + i) % count;
+    PieceSpec& weight = weights.emplace_back(PieceSpec{norm + ".weight", spec.head_dim});
+    if (spec.head_norms == HeadNorms::each) weight.view.index = h;
+    if (spec.head_norms == HeadNorms::each_tensor)
+      weight.source = fmt::format("{}.norms.{}.weight", norm, h);
+  }
+  return weights;
 }
 
 }  // namespace
@@ -50,14 +67,19 @@ const Norm* Attention::add_norm(const NormSpec& spec, const Dimension& heads, in
   if (!spec.exists()) return nullptr;
   const std::string name = name_in_layer(spec.name, layer);
   if (!spec.weight) return &add_child<Norm>(name, spec_.head_dim, spec.params);
-  if (!spec_.norms_of_rows) return &add_child<Norm>(name, spec_.head_dim, spec.params, spec.bias);
+  if (spec_.head_norms == HeadNorms::one)
+    return &add_child<Norm>(name, spec_.head_dim, spec.params, spec.bias);
+  if (spec_.head_norms != HeadNorms::row) {
+    return &add_child<Norm>(name, spec_.head_dim, weights_of_heads(name, spec_, heads, rank),
+                            spec.params, rank);
+  }
   return &add_child<Norm>(name, heads.size, spec.params, spec.bias, heads, rank);
 }
 
 void Attention::normalize(const Context& context, const Activations& act, const Norm* norm,
                           Tensor x) const {
   if (norm == nullptr) return;
-  if (!spec_.norms_of_rows || context.group.rank().size == 1)
+  if (spec_.head_norms != HeadNorms::row || context.group.rank().size == 1)
     return norm->forward(context.kernels, x, x);
   // The room that attention's output takes later.
   const Tensor sums{act.attention(x.rows).data, DType::f32, x.rows, 1, 1};
@@ -122,7 +144,7 @@ void Attention::forward(const Context& context, const StepRows& step, const KvRo
       spec_.scale != 0 ? spec_.scale : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
   params.window = spec_.window;
   params.soft_cap = spec_.soft_cap;
-  if (spec_.alibi) params.alibi_slopes = step.alibi_slopes;
+  if (spec_.alibi != 0) params.alibi_slopes = step.alibi_slopes;
   Tensor attention = act.attention(x.rows).columns(0, q.cols);
   context.kernels.paged_attention(q, cache, kv, params, attention);
   if (spec_.output_gate) {

@@ -18,7 +18,7 @@ LayerSpec bloom_layer(const Heads& h, int64_t mlp_width, const NormParams& norm)
                   .heads = {.size = h.heads * d, .unit = d},
                   .kv_heads = {.size = h.heads * d, .unit = d},
                   .head_dim = d,
-                  .alibi = true,
+                  .alibi = 1,
                   .rope = std::nullopt,
                   .qkv = {qkv, {part(0), part(1), part(2)}, true},
                   .output = one_linear(attention + ".dense", true)};
@@ -31,11 +31,6 @@ LayerSpec bloom_layer(const Heads& h, int64_t mlp_width, const NormParams& norm)
       .name = layer,
       .mixers = {{.norm = {layer + ".input_layernorm", norm, true}, .attention = std::move(a)}},
       .mlps = {{.norm = {layer + ".post_attention_layernorm", norm, true}, .mlp = std::move(m)}}};
-}
-
-// Older files have other names for two sizes.
-const char* present(const JsonFields& c, const char* key, const char* other) {
-  return c.has(other) && !c.has(key) ? other : key;
 }
 
 DecoderSpec parse_bloom(const JsonFields& c) {

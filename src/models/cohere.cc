@@ -1,7 +1,7 @@
 // CohereForCausalLM and Cohere2ForCausalLM (Command R, R7B, A; Aya): attention and MLP side by side
-// on one layer norm without bias, rope on neighbours, a multiplier of logits. The second has
-// windows, and layers without one do not rotate.
-#include "src/base/error.h"
+// on one layer norm without bias, rope on neighbours, a multiplier of logits. The first may have
+// norms of each head's q and k (Command R+), the second has windows, and layers without one do not
+// rotate.
 #include "src/models/config.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
@@ -27,10 +27,6 @@ constexpr LayoutDefaults kCohere2 = [] {
 }();
 
 DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaults) {
-  if (read_boolean(config, "use_qk_norm", false)) {
-    fail(ErrorKind::refused, "{}: use_qk_norm is true: a norm for each head is not supported",
-         config.where());
-  }
   DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.rope = RopePairing::neighbours;
@@ -42,7 +38,15 @@ DecoderSpec cohere_layout(const JsonFields& config, const LayoutDefaults& defaul
   return spec;
 }
 
-DecoderSpec parse_cohere(const JsonFields& config) { return cohere_layout(config, kCohere); }
+DecoderSpec parse_cohere(const JsonFields& config) {
+  DecoderSpec spec = cohere_layout(config, kCohere);
+  if (!read_boolean(config, "use_qk_norm", false)) return spec;
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
+  attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
+  attention.head_norms = HeadNorms::each;
+  return spec;
+}
 
 DecoderSpec parse_cohere2(const JsonFields& config) {
   constexpr int64_t kWindow = 4096, kPattern = 4;

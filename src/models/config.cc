@@ -90,11 +90,17 @@ void refuse_stored_quantization(const JsonFields& config) {
 }
 
 // Where config.json is of a model that has a language model in it (text_config), that one's config.
-// What the outer one says of both counts.
+// What the outer one says of both counts. Some have both in one object.
 Json language_model_config(Json config, bool& wrapper) {
-  wrapper =
-      config.is_object() && config.contains("text_config") && config["text_config"].is_object();
+  auto has = [&](const char* key) {
+    return config.is_object() && config.contains(key) && config[key].is_object();
+  };
+  wrapper = has("text_config") || has("vision_config");
   if (!wrapper) return config;
+  if (!has("text_config")) {
+    config.erase("architectures");
+    return config;
+  }
   Json text = config["text_config"];
   for (const char* key :
        {"dtype", "torch_dtype", "eos_token_id", "quantization_config", "tie_word_embeddings"}) {
@@ -113,6 +119,10 @@ void warn_of_absent(const JsonFields& config, std::initializer_list<const char*>
   if (missing.empty()) return;
   log::warning("{}: {} missing; the default of transformers is taken", config.where(),
                fmt::join(missing, ", "));
+}
+
+const char* present(const JsonFields& config, const char* key, const char* other) {
+  return config.has(other) && !config.has(key) ? other : key;
 }
 
 int64_t read_size(const JsonFields& config, const char* key, int64_t absent, int64_t most) {

@@ -29,6 +29,9 @@ inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 // right; a config that lacks a size is seldom meant so.
 void warn_of_absent(const JsonFields& config, std::initializer_list<const char*> keys);
 
+// `key`, or another name of the same field, where that is there and `key` is not.
+const char* present(const JsonFields& config, const char* key, const char* other);
+
 // From 1 to `most`; null is refused.
 int64_t read_size(const JsonFields& config, const char* key, int64_t absent,
                   int64_t most = kMaxWidth);

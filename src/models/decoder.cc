@@ -47,6 +47,20 @@ void check_ranks(const DecoderSpec& spec, Rank rank) {
   }
 }
 
+// Of a head whose matrix is the embedding's table.
+class HeadBias : public Module {
+ public:
+  explicit HeadBias(const DecoderSpec& spec) : Module(spec.head) {
+    const std::string name = spec.head + ".bias";
+    bias_ =
+        &add_param(make_vector(name, ParamRole::bias, {{name, spec.vocab_size}}, {}, kPanelRows));
+  }
+  const Param* bias() const { return bias_; }
+
+ private:
+  const Param* bias_;
+};
+
 }  // namespace
 
 InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding), spec_(spec) {
@@ -241,6 +255,10 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
     head_ = &head.weight();
     head_bias_ = head.bias();
     units_.push_back(&head);
+  } else if (spec_.head_bias) {
+    HeadBias& head = add_child<HeadBias>(spec_);
+    head_bias_ = head.bias();
+    units_.push_back(&head);
   }
 }
 
@@ -249,14 +267,14 @@ std::vector<float> CausalLM::alibi_slopes() const {
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       const AttentionSpec& a = mixer.attention;
-      if (!a.alibi) continue;
+      if (a.alibi == 0) continue;
       const auto power = std::bit_floor(static_cast<uint64_t>(a.heads.units()));
       std::vector<float> slopes;
       for (uint64_t h = 0; h < static_cast<uint64_t>(a.heads.units()); ++h) {
         const auto step = 8.0 / static_cast<double>(power);
         const double exponent = h < power ? step * static_cast<double>(h + 1)
                                           : step * (static_cast<double>(h - power) + 0.5);
-        slopes.push_back(static_cast<float>(std::exp2(-exponent)));
+        slopes.push_back(static_cast<float>(std::exp2(-exponent)) * a.alibi);
       }
       const Share share = a.heads.share(rank_);
       const auto* first = slopes.data() + share.begin / a.head_dim;
@@ -319,7 +337,7 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
       }
       const int64_t queries = mixer.attention.heads.share(rank_).count;
       needs.heads = std::max(needs.heads, queries / mixer.attention.head_dim);
-      needs.alibi |= mixer.attention.alibi;
+      needs.alibi |= mixer.attention.alibi != 0;
       needs.max_cols = std::max(needs.max_cols, queries);
       needs.key_dim = std::max(needs.key_dim, mixer.attention.head_dim);
       needs.value_dim = needs.key_dim;

@@ -43,6 +43,14 @@ inline LinearSpec one_linear(const std::string& name, bool bias, bool transposed
   return {name, {{name, {.transposed = transposed}}}, bias};
 }
 
+// What a norm of q and of k is of.
+enum class HeadNorms : uint8_t {
+  one,          // each head, by one weight
+  each,         // each head, by one of its own: the rows of a tensor
+  each_tensor,  // the same, where each is a tensor: "NAME.norms.N"
+  row           // all heads as one row
+};
+
 // Softmax attention over all tokens before, or a window of them.
 struct AttentionSpec {
   std::string name;  // of the module; the scales of an FP8 KV cache are beside it
@@ -52,7 +60,7 @@ struct AttentionSpec {
   int64_t window = 0;  // the last tokens that a token attends to, itself included; 0: all
   float scale = 0;     // of scores; 0: 1 / sqrt(head_dim)
   float soft_cap = 0;  // of scores; 0: none
-  bool alibi = false;  // scores have ALiBi's slopes
+  float alibi = 0;     // scores have ALiBi's slopes times this; 0: none
   // How queries and keys are rotated by the angles of one of the model's ropes; nullopt: not at
   // all.
   std::optional<RopePairing> rope = RopePairing::halves;
@@ -61,11 +69,11 @@ struct AttentionSpec {
   LinearSpec qkv;  // q, k and v; no v where keys are values, and q alone where both are shared
   bool keys_are_values = false;            // before their norm and rope; there is a v_norm then
   std::optional<size_t> shared_with = {};  // the mixer whose keys and values it attends to
-  // Norms of each head of q and of k, or of all heads as one row.
+  // Norms of q, of k and of v.
   NormSpec q_norm = {};
   NormSpec k_norm = {};
-  NormSpec v_norm = {};  // of each head of v
-  bool norms_of_rows = false;
+  NormSpec v_norm = {};                   // of each head of v
+  HeadNorms head_norms = HeadNorms::one;  // of q and k
   bool norms_after_rope = false;
   bool output_gate = false;  // the last of qkv's parts, of whose sigmoid the output is times
   LinearSpec output;         // one part
@@ -223,6 +231,12 @@ struct DecoderSpec {
   // Positions beyond these have no meaning.
   std::optional<int64_t> most_positions() const {
     return positions.empty() ? std::nullopt : std::optional(max_positions);
+  }
+  // A sequence that becomes longer than this is computed again, as its keys' angles are no longer
+  // those of its length; nullopt: none is.
+  std::optional<int64_t> keys_end() const {
+    auto rope = std::ranges::find_if(ropes, &RopeConfig::keys_follow);
+    return rope == ropes.end() ? std::nullopt : std::optional(rope->original_positions);
   }
   // Whether the result of a token depends on the length of its sequence.
   bool depends_on_length() const {

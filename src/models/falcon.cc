@@ -1,5 +1,7 @@
 // FalconForCausalLM (Falcon 7B, 40B, 180B, RW): q, k and v in one tensor, of which there are three
 // orders; attention and MLP mostly side by side, on one norm or each on its own.
+#include <cmath>
+
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
@@ -73,7 +75,7 @@ DecoderSpec parse_falcon(const JsonFields& c) {
   DecoderSpec spec;
   spec.prefixes = {"transformer.", ""};
   spec.vocab_size = read_size(c, "vocab_size", 65024, kMaxVocab);
-  spec.hidden_size = read_size(c, "hidden_size", 4544);
+  spec.hidden_size = read_size(c, c.has("n_embed") ? "n_embed" : "hidden_size", 4544);
   spec.max_positions = read_size(c, "max_position_embeddings", 2048, kMaxPositions);
   const FalconLayout layout = read_layout(c);
   Heads heads = read_heads(c, spec.hidden_size,
@@ -87,8 +89,9 @@ DecoderSpec parse_falcon(const JsonFields& c) {
   spec.kinds.front().mlps.front().mlp.activation = read_activation(c, "activation", "gelu");
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 32, kMaxLayers)), 0);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
-  attention.alibi = read_boolean(c, "alibi", false);
-  if (attention.alibi) {
+  if (read_boolean(c, "alibi", false)) {
+    // It is added before scores are divided.
+    attention.alibi = 1 / std::sqrt(static_cast<float>(heads.head_dim));
     attention.rope = std::nullopt;
   } else {
     spec.ropes = {parse_rope(c, {.head_dim = heads.head_dim, .max_positions = spec.max_positions})};

@@ -5,6 +5,7 @@
 // k, and angles of their own in the layers with a window.
 #include <cmath>
 
+#include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
@@ -45,6 +46,10 @@ constexpr LayoutDefaults kGemma3 = [] {
 constexpr int64_t kWindow = 4096;
 
 DecoderSpec gemma_layout(const JsonFields& config, const LayoutDefaults& defaults) {
+  if (config.boolean_or("use_bidirectional_attention", false))
+    fail(ErrorKind::refused,
+         "{}: use_bidirectional_attention is true (a model of embeddings), which is not supported",
+         config.where());
   DecoderSpec spec = common_layout(config, defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
@@ -90,6 +95,7 @@ DecoderSpec parse_gemma2(const JsonFields& config) {
 DecoderSpec parse_gemma3(const JsonFields& config) {
   DecoderSpec spec = gemma2_layout(config, kGemma3, 0, 0);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  attention.soft_cap = 0;  // the class has attn_logit_softcapping, and does not use it
   attention.q_norm = attention.k_norm = spec.norm;
   attention.q_norm.name = attention.name + ".q_norm";
   attention.k_norm.name = attention.name + ".k_norm";

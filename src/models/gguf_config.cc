@@ -171,7 +171,9 @@ void set_scaling(const JsonFields& fields, const std::string& prefix, const Rope
   take("attn_factor", "attention_factor");
   take("yarn_beta_fast", "beta_fast");
   take("yarn_beta_slow", "beta_slow");
-  take("original_context_length", "original_max_position_embeddings");
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  take("original_context_length", kOriginal);
+  if (scaling.contains(kOriginal)) config[kOriginal] = scaling[kOriginal];  // where Phi-3 has it
   if (!has_factors) return;
   scaling["long_factor"] = factors.long_ones;
   scaling["short_factor"] = factors.short_ones;

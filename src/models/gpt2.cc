@@ -1,5 +1,7 @@
 // GPT2LMHeadModel (GPT-2, DistilGPT-2 and what is trained in their layout). Weights are stored as
 // [inputs, outputs]; the names may lack "transformer.", as in the first release.
+#include <cmath>
+
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
@@ -27,30 +29,46 @@ LayerSpec gpt2_layer(int64_t hidden, const Heads& h, int64_t mlp_width, const No
           .mlps = {{.norm = {layer + ".ln_2", norm, true}, .mlp = std::move(mlp)}}};
 }
 
-DecoderSpec parse_gpt2(const JsonFields& c) {
-  warn_of_absent(c, {"vocab_size", "n_embd", "n_layer", "n_head"});
-  if (!read_boolean(c, "scale_attn_weights", true) ||
-      read_boolean(c, "scale_attn_by_inverse_layer_idx", false) ||
-      read_boolean(c, "add_cross_attention", false)) {
-    fail(ErrorKind::refused,
-         "{}: scale_attn_weights must be true, scale_attn_by_inverse_layer_idx and "
-         "add_cross_attention false; others are not supported",
-         c.where());
+// Scores may be divided by the number of their layer: then each layer is a kind of its own.
+void scale_scores(const JsonFields& c, DecoderSpec& spec) {
+  AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
+  if (!read_boolean(c, "scale_attn_weights", true)) attention.scale = 1;
+  if (!read_boolean(c, "scale_attn_by_inverse_layer_idx", false)) return;
+  const float scale = attention.scale != 0 ? attention.scale
+                                           : 1 / std::sqrt(static_cast<float>(attention.head_dim));
+  spec.kinds.resize(spec.layers.size(), spec.kinds.front());
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    spec.layers[l] = l;
+    spec.kinds[l].mixers.front().attention.scale = scale / static_cast<float>(l + 1);
   }
+}
+
+DecoderSpec parse_gpt2(const JsonFields& c) {
+  warn_of_absent(
+      c, {"vocab_size", present(c, "n_embd", "hidden_size"),
+          present(c, "n_layer", "num_hidden_layers"), present(c, "n_head", "num_attention_heads")});
+  if (read_boolean(c, "add_cross_attention", false))
+    fail(ErrorKind::refused, "{}: add_cross_attention is true, which is not supported", c.where());
   DecoderSpec spec;
   spec.prefixes = {"transformer.", ""};
   spec.vocab_size = read_size(c, "vocab_size", 50257, kMaxVocab);
-  spec.hidden_size = read_size(c, "n_embd", 768);
-  spec.max_positions = read_size(c, "n_positions", 1024, kMaxWidth);
-  const Heads heads =
-      read_heads(c, spec.hidden_size,
-                 {.heads = "n_head", .absent_heads = 12, .kv_heads = nullptr, .head_dim = nullptr});
+  spec.hidden_size = read_size(c, present(c, "n_embd", "hidden_size"), 768);
+  spec.max_positions =
+      read_size(c, present(c, "n_positions", "max_position_embeddings"), 1024, kMaxWidth);
+  const Heads heads = read_heads(c, spec.hidden_size,
+                                 {.heads = present(c, "n_head", "num_attention_heads"),
+                                  .absent_heads = 12,
+                                  .kv_heads = nullptr,
+                                  .head_dim = nullptr});
   const int64_t mlp_width = c.integer_or("n_inner", 1, 4 * kMaxWidth, 4 * spec.hidden_size);
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5), .kind = NormKind::layer};
   spec.kinds = {gpt2_layer(spec.hidden_size, heads, mlp_width, norm)};
   spec.kinds.front().mlps.front().mlp.activation =
       read_activation(c, "activation_function", "gelu_new");
-  spec.layers.assign(static_cast<size_t>(read_size(c, "n_layer", 12, kMaxLayers)), 0);
+  spec.layers.assign(
+      static_cast<size_t>(read_size(c, present(c, "n_layer", "num_hidden_layers"), 12, kMaxLayers)),
+      0);
+  scale_scores(c, spec);
   spec.embedding = "transformer.wte";
   spec.positions = "transformer.wpe";
   spec.norm = {"transformer.ln_f", norm, true};

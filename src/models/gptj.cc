@@ -29,21 +29,28 @@ LayerSpec gptj_layer(const Heads& h, int64_t mlp_width, const NormParams& norm) 
 }
 
 DecoderSpec parse_gptj(const JsonFields& c) {
-  warn_of_absent(c, {"vocab_size", "n_embd", "n_layer", "n_head"});
+  warn_of_absent(
+      c, {"vocab_size", present(c, "n_embd", "hidden_size"),
+          present(c, "n_layer", "num_hidden_layers"), present(c, "n_head", "num_attention_heads")});
   DecoderSpec spec;
   spec.prefixes = {"transformer.", ""};
   spec.vocab_size = read_size(c, "vocab_size", 50400, kMaxVocab);
-  spec.hidden_size = read_size(c, "n_embd", 4096);
-  spec.max_positions = read_size(c, "n_positions", 2048, kMaxPositions);
-  const Heads heads =
-      read_heads(c, spec.hidden_size,
-                 {.heads = "n_head", .absent_heads = 16, .kv_heads = nullptr, .head_dim = nullptr});
+  spec.hidden_size = read_size(c, present(c, "n_embd", "hidden_size"), 4096);
+  spec.max_positions =
+      read_size(c, present(c, "n_positions", "max_position_embeddings"), 2048, kMaxPositions);
+  const Heads heads = read_heads(c, spec.hidden_size,
+                                 {.heads = present(c, "n_head", "num_attention_heads"),
+                                  .absent_heads = 16,
+                                  .kv_heads = nullptr,
+                                  .head_dim = nullptr});
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5), .kind = NormKind::layer};
   spec.kinds = {
       gptj_layer(heads, c.integer_or("n_inner", 1, 4 * kMaxWidth, 4 * spec.hidden_size), norm)};
   spec.kinds.front().mlps.front().mlp.activation =
       read_activation(c, "activation_function", "gelu_new");
-  spec.layers.assign(static_cast<size_t>(read_size(c, "n_layer", 28, kMaxLayers)), 0);
+  spec.layers.assign(
+      static_cast<size_t>(read_size(c, present(c, "n_layer", "num_hidden_layers"), 28, kMaxLayers)),
+      0);
   const int64_t rotated = read_size(c, "rotary_dim", 64);
   if (rotated % 2 != 0 || rotated > heads.head_dim) {
     fail(ErrorKind::refused, "{}: rotary_dim is {}, of heads of {}: it must be even", c.where(),

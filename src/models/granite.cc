@@ -59,8 +59,10 @@ DecoderSpec parse_hybrid(const JsonFields& c) {
   mamba.mixers.front().state =
       mamba2_mixer(c, layer.name + ".mamba", spec.hidden_size, spec.norm.params);
   spec.kinds.push_back(std::move(mamba));
-  std::vector<size_t> kinds = read_layer_types(
-      c, std::ssize(spec.layers), {"attention", "mamba", "full_attention", "linear_attention"});
+  const char* types = c.has("layers_block_type") ? "layers_block_type" : "layer_types";
+  std::vector<size_t> kinds =
+      read_layer_types(c, std::ssize(spec.layers),
+                       {"attention", "mamba", "full_attention", "linear_attention"}, types);
   for (size_t l = 0; l < spec.layers.size(); ++l) spec.layers[l] = kinds.empty() ? 1 : kinds[l] % 2;
   return spec;
 }

@@ -64,6 +64,7 @@ DecoderSpec common_layout(const JsonFields& c, const LayoutDefaults& defaults) {
                                .default_theta = defaults.rope_theta,
                                .part_key = defaults.part_key,
                                .default_part = defaults.part,
+                               .default_original = defaults.original_positions,
                                .layers = defaults.rope_layers})};
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", defaults.tie_word_embeddings);
   return spec;

@@ -30,6 +30,7 @@ struct LayoutDefaults {
   // config.json's key for the share of each head that rope rotates; nullptr: all.
   const char* part_key = nullptr;
   double part = 1;
+  int64_t original_positions = 0;     // as RopeModel's `default_original`
   const char* rope_layers = nullptr;  // as RopeModel's `layers`
   const char* eps_key = "rms_norm_eps";
   NormKind norm = NormKind::rms;

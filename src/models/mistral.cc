@@ -40,6 +40,7 @@ DecoderSpec parse_mistral(const JsonFields& config) {
 RopeConfig ministral3_rope(const JsonFields& config, const RopeConfig& rope) {
   RopeConfig own = rope;
   if (config.has("rope_scaling") || config.has("rope_parameters")) return own;
+  own.theta = kMinistral3.rope_theta;
   own.kind = RopeKind::yarn;
   own.factor = 16;
   own.original_positions = 16384;

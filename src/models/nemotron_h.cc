@@ -1,5 +1,7 @@
 // NemotronHForCausalLM, without experts: each layer is one of Mamba-2, attention without rope, and
 // a plain MLP.
+#include <limits>
+
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
@@ -22,18 +24,31 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 131072,
                                    .hidden_act = "relu2",
                                    .eps_key = "layer_norm_epsilon",
                                    .activation_key = "mlp_hidden_act"};
-constexpr Mamba2Keys kKeys{.heads = "mamba_num_heads",
-                           .head_dim = "mamba_head_dim",
-                           .absent_head_dim = 64,
-                           .groups = "n_groups",
-                           .absent_groups = 8,
-                           .state = "ssm_state_size",
-                           .absent_state = 128,
-                           .width = "conv_kernel",
-                           .conv_bias = "use_conv_bias",
-                           .input_bias = "use_bias",
-                           .output_bias = "use_bias",
-                           .activation = "mamba_hidden_act"};
+
+// An older name of the field counts, where it is there.
+const char* named(const JsonFields& c, const char* older, const char* key) {
+  return c.has(older) ? older : key;
+}
+
+StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, const DecoderSpec& spec) {
+  StateMixerSpec mamba = mamba2_mixer(c, name, spec.hidden_size, spec.norm.params,
+                                      {.heads = "mamba_num_heads",
+                                       .head_dim = "mamba_head_dim",
+                                       .absent_head_dim = 64,
+                                       .groups = named(c, "mamba_n_groups", "n_groups"),
+                                       .absent_groups = 8,
+                                       .state = "ssm_state_size",
+                                       .absent_state = 128,
+                                       .width = named(c, "mamba_d_conv", "conv_kernel"),
+                                       .conv_bias = named(c, "mamba_conv_bias", "use_conv_bias"),
+                                       .input_bias = "use_bias",
+                                       .output_bias = "use_bias",
+                                       .activation = "mamba_hidden_act"});
+  // The class takes these for the limits, whatever time_step_limit says.
+  mamba.least_step = read_factor(c, named(c, "mamba_dt_min", "time_step_min"), 0.001);
+  mamba.most_step = std::numeric_limits<float>::infinity();
+  return mamba;
+}
 
 enum : size_t { kMamba, kAttention, kMlp, kExperts };
 
@@ -41,11 +56,12 @@ enum : size_t { kMamba, kAttention, kMlp, kExperts };
 std::vector<size_t> layer_kinds(const JsonFields& c) {
   constexpr std::string_view kLetters = "M*-E";
   std::vector<size_t> kinds;
-  if (c.has("layers_block_type")) {
-    const auto layers = static_cast<int64_t>(c.raw("layers_block_type").size());
+  const char* types = named(c, "layer_types", "layers_block_type");
+  if (c.has(types)) {
+    const auto layers = static_cast<int64_t>(c.raw(types).size());
     for (size_t kind : read_layer_types(
              c, layers, {"mamba", "attention", "mlp", "moe", "linear_attention", "full_attention"},
-             "layers_block_type"))
+             types))
       kinds.push_back(kind % 4);
   } else {
     for (char letter : c.string("hybrid_override_pattern")) {
@@ -81,7 +97,7 @@ DecoderSpec parse_nemotron_h(const JsonFields& c) {
   mlp.mlp.up.bias = mlp.mlp.down.bias = read_boolean(c, "mlp_bias", false);
   use_plain_mlp(mlp.mlp, "up_proj", "down_proj");
   MixerBranch mamba{.norm = norm};
-  mamba.state = mamba2_mixer(c, mixer, spec.hidden_size, spec.norm.params, kKeys);
+  mamba.state = mamba_mixer(c, mixer, spec);
   spec.kinds = {{.name = layer, .mixers = {std::move(mamba)}, .mlps = {}},
                 {.name = layer, .mixers = {{.norm = norm, .attention = attention}}, .mlps = {}},
                 {.name = layer, .mixers = {}, .mlps = {std::move(mlp)}}};

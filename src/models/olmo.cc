@@ -31,7 +31,7 @@ DecoderSpec olmo_layout(const JsonFields& config, const LayoutDefaults& defaults
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
   attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
-  attention.norms_of_rows = true;
+  attention.head_norms = HeadNorms::row;
   norm_outputs(layer);
   return spec;
 }
@@ -45,6 +45,7 @@ DecoderSpec parse_olmo3(const JsonFields& config) {
   spec.ropes.push_back(parse_rope(config, {.head_dim = attention.head_dim,
                                            .max_positions = spec.max_positions,
                                            .default_theta = kOlmo3.rope_theta,
+                                           .theta_key = nullptr,
                                            .layers = "sliding_attention"}));
   use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers), kFullEach), 1);
   return spec;

@@ -1,6 +1,5 @@
 // PhiForCausalLM (Phi-1, Phi-1.5, Phi-2): attention and a plain MLP side by side on one norm, rope
 // on a part of each head, biases everywhere.
-#include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
@@ -24,12 +23,14 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 51200,
                                    .norm_bias = true};
 
 DecoderSpec parse_phi(const JsonFields& config) {
-  if (read_boolean(config, "qk_layernorm", false))
-    fail(ErrorKind::refused, "{}: qk_layernorm is true, which is not supported", config.where());
   DecoderSpec spec = common_layout(config, kDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.output = one_linear(attention.name + ".dense", true);
   attention.qkv.bias = true;
+  if (read_boolean(config, "qk_layernorm", false)) {
+    attention.q_norm = {attention.name + ".q_layernorm", spec.norm.params, true};
+    attention.k_norm = {attention.name + ".k_layernorm", spec.norm.params, true};
+  }
   MlpBranch& mlp = spec.kinds.front().mlps.front();
   mlp.mlp.up.bias = mlp.mlp.down.bias = true;
   use_plain_mlp(mlp.mlp, "fc1", "fc2");

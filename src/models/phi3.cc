@@ -16,7 +16,8 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 32064,
                                    .max_position_embeddings = 4096,
                                    .rms_norm_eps = 1e-5,
                                    .rope_theta = 10000,
-                                   .part_key = "partial_rotary_factor"};
+                                   .part_key = "partial_rotary_factor",
+                                   .original_positions = 4096};
 
 DecoderSpec parse_phi3(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kDefaults);
@@ -26,6 +27,8 @@ DecoderSpec parse_phi3(const JsonFields& config) {
        {0, attention.heads.size, attention.heads.size + attention.kv_heads.size});
   MlpSpec& mlp = layer.mlps.front().mlp;
   fuse(mlp.up, mlp.name + ".gate_up_proj", {0, mlp.width.size});
+  RopeConfig& rope = spec.ropes.front();
+  rope.keys_follow = rope.kind == RopeKind::longrope;
   use_windows(spec, read_windows(config, std::nullopt, std::ssize(spec.layers)));
   return spec;
 }

@@ -56,7 +56,11 @@ DecoderSpec parse_qwen3(const JsonFields& config) {
 }  // namespace
 
 std::vector<Family> qwen_families() {
-  return {{"Qwen2ForCausalLM", "qwen2", parse_qwen2, {}, {"qwen2_vl_text", "qwen2_5_vl_text"}},
+  return {{"Qwen2ForCausalLM",
+           "qwen2",
+           parse_qwen2,
+           {},
+           {"qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl"}},
           {"Qwen3ForCausalLM", "qwen3", parse_qwen3, {}, {"qwen3_vl_text"}}};
 }
 

@@ -196,6 +196,10 @@ void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
 void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
   if (index != nullptr) {
     choose_prefix(model.spec, *index);
+    // Where neither config says it: classes of wrappers have defaults of their own.
+    if (model.files.wrapper && !model.files.config.contains("tie_word_embeddings") &&
+        index->find(model.spec.head + ".weight") == nullptr)
+      model.spec.tie_word_embeddings = true;
     choose_embeddings(model.spec, *index);
   }
   model.ignorable.insert(model.ignorable.end(), model.spec.ignorable.begin(),

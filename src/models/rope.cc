@@ -79,13 +79,18 @@ double yarn_attention(const JsonFields& scaling, double factor) {
   return yarn_mscale(factor, 1);
 }
 
-void parse_scaling(const JsonFields& s, const JsonFields& config, RopeConfig& rope) {
+int64_t original_positions(const JsonFields& s, const JsonFields& config, const RopeModel& model) {
   constexpr int64_t kMost = int64_t{1} << 31;
   constexpr const char* kOriginal = "original_max_position_embeddings";
-  if (rope.kind == RopeKind::plain) return;
   warn_if_different(config, kOriginal, s, kOriginal);
-  rope.original_positions =
-      config.integer_or(kOriginal, 1, kMost, s.integer_or(kOriginal, 1, kMost, rope.max_positions));
+  const int64_t absent = model.default_original > 0
+                             ? model.default_original
+                             : s.integer_or(kOriginal, 1, kMost, model.max_positions);
+  return config.integer_or(kOriginal, 1, kMost, absent);
+}
+
+void parse_scaling(const JsonFields& s, RopeConfig& rope) {
+  if (rope.kind == RopeKind::plain) return;
   bool implied = rope.kind == RopeKind::yarn || rope.kind == RopeKind::longrope;
   double ratio =
       static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_positions);
@@ -239,11 +244,14 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
   rope.max_positions = model.max_positions;
   rope.original_positions = model.max_positions;
   const JsonFields s = fields_of_layers(rope_fields(config), model.layers);
-  config.refuse_null({model.theta_key});
   s.refuse_null({kTheta});
-  warn_if_different(s, kTheta, config, model.theta_key);
-  const JsonFields& with_theta = s.has(kTheta) ? s : config;
-  const char* theta_key = s.has(kTheta) ? kTheta : model.theta_key;
+  const bool outer = model.theta_key != nullptr && !s.has(kTheta);
+  if (model.theta_key != nullptr) {
+    config.refuse_null({model.theta_key});
+    warn_if_different(s, kTheta, config, model.theta_key);
+  }
+  const JsonFields& with_theta = outer ? config : s;
+  const char* theta_key = outer ? model.theta_key : kTheta;
   rope.theta =
       positive(with_theta, theta_key, with_theta.number_or(theta_key, model.default_theta));
   rope.kind = parse_kind(s);
@@ -254,7 +262,8 @@ RopeConfig parse_rope(const JsonFields& config, const RopeModel& model) {
   } else {
     rope.dim = rotated(s, config, model);
   }
-  parse_scaling(s, config, rope);
+  rope.original_positions = original_positions(s, config, model);
+  parse_scaling(s, rope);
   check_angles(rope, config.where());
   return rope;
 }

@@ -40,6 +40,9 @@ struct RopeConfig {
 
   // Positions that the scaling is made for: max_positions, or what it extends them to.
   int64_t usable_positions() const;
+  // Keys that were rotated by short_factor are computed again where the sequence has become longer
+  // than original_positions (longrope of Phi-3).
+  bool keys_follow = false;
   // The frequencies of a token may depend on how long its sequence is (dynamic, longrope).
   bool depends_on_length() const { return kind == RopeKind::dynamic || kind == RopeKind::longrope; }
 };
@@ -49,11 +52,14 @@ struct RopeModel {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
   double default_theta = 10000;
-  const char* theta_key = "rope_theta";
+  const char* theta_key = "rope_theta";  // nullptr: only rope fields say it
   // The share of each head that is rotated, where a scaling has no partial_rotary_factor; nullptr:
   // the family rotates whole heads, whatever config.json says.
   const char* part_key = nullptr;
   double default_part = 1;
+  // The default of a class that has original_max_position_embeddings outside of the rope fields,
+  // where alone it counts; 0: other classes.
+  int64_t default_original = 0;
   // The kind of layers, as in layer_types, whose rope is read: the rope fields under this name.
   // Fields that are not divided by kind are those of full_attention; other kinds have the default
   // rope. nullptr: all layers.

@@ -41,7 +41,7 @@ DecoderSpec parse_smollm3(const JsonFields& config) {
   mlp.up.bias = mlp.down.bias = read_boolean(config, "mlp_bias", false);
   const std::vector<bool> turns = rotating(config, std::ssize(spec.layers));
   std::vector<LayerAttention> layers(turns.size());
-  if (read_boolean(config, "use_sliding_window", false)) {
+  if (read_boolean(config, "use_sliding_window", false) || config.has("layer_types")) {
     const std::vector<int64_t> windows = read_windows(config, std::nullopt, std::ssize(turns));
     for (size_t l = 0; l < turns.size(); ++l)
       layers[l].window = config.has("layer_types") || !turns[l] ? windows[l] : 0;

@@ -1,6 +1,6 @@
 // StableLmForCausalLM (StableLM 3B, StableLM 2 1.6B): Llama's layout with layer norms, rope on a
-// part of each head, and in some models attention and MLP side by side on one norm.
-#include "src/base/error.h"
+// part of each head, and in some models attention and MLP side by side on one norm, or norms of
+// each head's q and k (StableLM 2 12B).
 #include "src/models/config.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
@@ -24,13 +24,15 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 50304,
                                    .norm_bias = true};
 
 DecoderSpec parse_stablelm(const JsonFields& config) {
-  if (read_boolean(config, "qk_layernorm", false)) {
-    fail(ErrorKind::refused, "{}: qk_layernorm is true: a norm for each head is not supported",
-         config.where());
-  }
   DecoderSpec spec = common_layout(config, kDefaults);
   LayerSpec& layer = spec.kinds.front();
-  layer.mixers.front().attention.qkv.bias = read_boolean(config, "use_qkv_bias", false);
+  AttentionSpec& attention = layer.mixers.front().attention;
+  attention.qkv.bias = read_boolean(config, "use_qkv_bias", false);
+  if (read_boolean(config, "qk_layernorm", false)) {
+    attention.q_norm = {attention.name + ".q_layernorm", spec.norm.params};
+    attention.k_norm = {attention.name + ".k_layernorm", spec.norm.params};
+    attention.head_norms = HeadNorms::each_tensor;
+  }
   if (read_boolean(config, "use_parallel_residual", false)) {
     layer.mlps.front().input = BranchInput::layer_input;
     layer.mlps.front().norm = {};

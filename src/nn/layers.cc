@@ -73,6 +73,12 @@ Norm::Norm(std::string path, int64_t size, const NormParams& params, bool bias,
 Norm::Norm(std::string path, int64_t size, const NormParams& params)
     : Module(std::move(path)), params_(params), cols_of_ranks_(size) {}
 
+Norm::Norm(std::string path, int64_t head_size, const std::vector<PieceSpec>& weights,
+           const NormParams& params, Rank rank)
+    : Module(std::move(path)), params_(params), cols_of_ranks_(head_size), own_weights_(true) {
+  weight_ = &add_param(make_vector(this->path() + ".weight", ParamRole::bias, weights, rank, 1));
+}
+
 Weight Norm::weight() const {
   if (weight_ != nullptr) return weight_->value;
   return {.format = {DType::f32, WeightLayout::rows, ScaleKind::none},
@@ -87,7 +93,13 @@ NormParams Norm::params() const {
 }
 
 void Norm::forward(const Kernels& kernels, Tensor x, Tensor y) const {
-  kernels.norm(x, weight(), params(), y);
+  Weight w = weight();
+  if (!own_weights_) return kernels.norm(x, w, params(), y);
+  w.cols = cols_of_ranks_;
+  for (int64_t first = 0; first < x.cols; first += w.cols) {
+    kernels.norm(x.columns(first, w.cols), w, params(), y.columns(first, w.cols));
+    w.data += w.cols * static_cast<int64_t>(sizeof(float));
+  }
 }
 
 void Norm::forward_part(const Kernels& kernels, Tensor x, Tensor sums, Tensor y) const {

@@ -60,6 +60,9 @@ class Norm : public Module {
        const Dimension& dimension = {}, Rank rank = {});
   // Without a weight.
   Norm(std::string path, int64_t size, const NormParams& params);
+  // With a weight of its own for each head; all of them are `weights`, and stay as they are stored.
+  Norm(std::string path, int64_t head_size, const std::vector<PieceSpec>& weights,
+       const NormParams& params, Rank rank);
   // x is `size` columns wide, or some times that (heads), each normed by itself.
   void forward(const Kernels& kernels, Tensor x, Tensor y) const;
   // x is a rank's part of rows, of which `sums` [rows, 1] has the sums of squares of all ranks.
@@ -72,7 +75,8 @@ class Norm : public Module {
   Weight weight() const;
 
   NormParams params_;
-  int64_t cols_of_ranks_;  // what all have, what several have counted for each
+  int64_t cols_of_ranks_;     // what all have, what several have counted for each
+  bool own_weights_ = false;  // of each head
   Param* weight_ = nullptr;
   Param* bias_ = nullptr;
 };

@@ -11,9 +11,9 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (ApertusConfig, BloomConfig, Cohere2Config, FalconConfig, FalconH1Config,
-                          FalconMambaConfig, Glm4Config, GPTJConfig, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig, Olmo3Config,
-                          PhiConfig, Qwen3_5TextConfig, SmolLM3Config)
+from transformers import (ApertusConfig, BloomConfig, Cohere2Config, CohereConfig, FalconConfig, FalconH1Config,
+                          FalconMambaConfig, Glm4Config, GPTJConfig, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig,
+                          NemotronHConfig, Olmo3Config, PhiConfig, Qwen3_5TextConfig, SmolLM3Config, StableLmConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -24,7 +24,10 @@ MODELS = {
                                                        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                                        "original_max_position_embeddings": 32}),
     "bloom": BloomConfig(**COMMON, hidden_size=48, n_layer=2, n_head=6),
+    "cohere": CohereConfig(**SMALL, use_qk_norm=True, logit_scale=0.25),
     "cohere2": Cohere2Config(**FOUR, sliding_window=16, logit_scale=0.25),
+    "falcon_alibi": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, multi_query=False, bias=True,
+                                 parallel_attn=False, alibi=True, ffn_hidden_size=72, max_position_embeddings=256),
     "falcon_grouped": FalconConfig(**COMMON, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_kv_heads=2,
                                    new_decoder_architecture=True, bias=False, ffn_hidden_size=72,
                                    max_position_embeddings=256),
@@ -47,19 +50,24 @@ MODELS = {
                          conv_kernel=2, time_step_rank=20),
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
                            use_bias=True, use_conv_bias=False, conv_kernel=3, tie_word_embeddings=True),
+    "nemotron_h": NemotronHConfig(**SMALL | {"num_hidden_layers": 4}, head_dim=12, mamba_num_heads=6, mamba_head_dim=10, n_groups=2,
+                                  ssm_state_size=12, conv_kernel=3, use_bias=True, time_step_min=0.4, time_step_limit=(0.0, 0.5),
+                                  layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"]),
     "olmo3": Olmo3Config(**FOUR, sliding_window=16, rope_parameters={
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "attention_factor": 1.2,
                            "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}),
     "phi": PhiConfig(**SMALL, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    "phi_tied": PhiConfig(**SMALL, qk_layernorm=True, tie_word_embeddings=True),
     "qwen3_5": Qwen3_5TextConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, linear_conv_kernel_dim=3, linear_key_head_dim=12,
                                  linear_value_head_dim=20, linear_num_key_heads=2, linear_num_value_heads=6,
                                  layer_types=["linear_attention", "full_attention", "linear_attention"]),
     "smollm3": SmolLM3Config(**FOUR, no_rope_layers=[1, 0, 1, 1]),
+    "stablelm": StableLmConfig(**SMALL, qk_layernorm=True, use_parallel_residual=True),
 }
 LENGTHS, NEW = (9, 40), 24
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-IN_CHUNKS = {"falcon_h1", "lfm2", "mamba2", "qwen3_5"}  # in float32 transformers' sums over chunks are further from float64's
+IN_CHUNKS = {"falcon_h1", "lfm2", "mamba2", "nemotron_h", "qwen3_5"}  # in float32 transformers' sums over chunks are further from float64's
 WITH_STATES = IN_CHUNKS | {"falcon_mamba", "jamba_dense", "mamba"}
 
 
@@ -84,7 +92,8 @@ def greedy(model, ids):
 
 def make(name, config, out, seed):
     """None where two tokens are too near for other sums."""
-    config._attn_implementation = "eager"
+    # Of Falcon the eager attention adds ALiBi twice.
+    config._attn_implementation = "sdpa" if name == "falcon_alibi" else "eager"
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     randomize(model, seed)
     random = torch.Generator().manual_seed(seed + 1)

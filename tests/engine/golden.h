@@ -177,26 +177,6 @@ struct Golden {
   std::vector<float> logits;
 };
 
-// Tokens that follow a prompt with one set of frequencies: where longrope changes to the other, the
-// reference computes all keys anew, and a cache keeps those that it has.
-inline int64_t tokens_of_one_rope(const DecoderSpec& spec, const Golden& golden) {
-  const int64_t prompt = std::ssize(golden.ids), tokens = std::ssize(golden.greedy);
-  if (spec.ropes.empty() || spec.ropes.front().kind != RopeKind::longrope) return tokens;
-  const int64_t before = spec.ropes.front().original_positions + 1 - prompt;
-  return before > 0 ? std::min(before, tokens) : tokens;
-}
-
-// As far as the reference and a cache mean the same.
-inline void expect_greedy(const DecoderSpec& spec, const Outcome& actual, const Golden& golden) {
-  const auto same = static_cast<size_t>(tokens_of_one_rope(spec, golden));
-  ASSERT_GT(same, 0u);
-  auto first = [&](std::vector<int32_t> ids) {
-    ids.resize(same);
-    return ids;
-  };
-  EXPECT_EQ(first(actual.greedy), first(golden.greedy));
-}
-
 class GoldenFile {
  public:
   explicit GoldenFile(const std::filesystem::path& model)

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "src/base/error.h"
 #include "tests/support/checkpoint.h"
@@ -206,20 +208,107 @@ TEST(Families, WindowsOfLayers) {
   EXPECT_THAT(refusal("MistralForCausalLM", config), HasSubstr("sliding_window"));
 }
 
-TEST(Families, WhatGpt2CannotComputeIsRefused) {
-  for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
-    EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{key, true}})), HasSubstr(key));
-  EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{"scale_attn_weights", false}})),
-              HasSubstr("scale_attn_weights"));
-  DecoderSpec c = parse("GPT2LMHeadModel", {{"n_inner", nullptr}, {"n_embd", 96}});
-  EXPECT_EQ(mlp(c).width.size, 4 * 96);
+TEST(Families, Gpt2ScalesScoresAsConfigJsonSays) {
+  EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{"add_cross_attention", true}})),
+              HasSubstr("add_cross_attention"));
+  Json config{{"n_inner", nullptr}, {"n_embd", 96}, {"n_head", 6}, {"n_layer", 2}};
+  EXPECT_EQ(mlp(parse("GPT2LMHeadModel", config)).width.size, 4 * 96);
+  auto scale = [&](size_t layer) {
+    const DecoderSpec c = parse("GPT2LMHeadModel", config);
+    return c.layer(layer).mixers.front().attention.scale;
+  };
+  EXPECT_EQ(scale(1), 0);
+  config["scale_attn_by_inverse_layer_idx"] = true;
+  EXPECT_EQ(scale(0), 0.25F);
+  EXPECT_EQ(scale(1), 0.125F);
+  config["scale_attn_weights"] = false;
+  EXPECT_EQ(scale(1), 0.5F);
+}
+
+// Other names of a class for its fields, and names of older releases.
+TEST(Families, FieldsUnderOtherNames) {
+  const DecoderSpec gpt2 = parse("GPT2LMHeadModel", {{"hidden_size", 96},
+                                                     {"num_attention_heads", 6},
+                                                     {"num_hidden_layers", 3},
+                                                     {"max_position_embeddings", 77}});
+  EXPECT_EQ(gpt2.hidden_size, 96);
+  EXPECT_EQ(attention(gpt2).heads.units(), 6);
+  EXPECT_EQ(gpt2.layers.size(), 3u);
+  EXPECT_EQ(gpt2.max_positions, 77);
+  EXPECT_EQ(parse("FalconForCausalLM", {{"n_embed", 142}}).hidden_size, 142);
+  const Json kinds{"mamba", "attention"};
+  const DecoderSpec granite =
+      parse("GraniteMoeHybridForCausalLM",
+            {{"num_local_experts", 0}, {"num_hidden_layers", 2}, {"layers_block_type", kinds}});
+  EXPECT_THAT(mixer_kinds(granite), testing::ElementsAre("s", "a"));
+  const DecoderSpec nemotron = parse("NemotronHForCausalLM", {{"layer_types", kinds},
+                                                              {"mamba_n_groups", 2},
+                                                              {"mamba_d_conv", 3},
+                                                              {"mamba_conv_bias", false},
+                                                              {"mamba_dt_min", 0.5}});
+  EXPECT_THAT(mixer_kinds(nemotron), testing::ElementsAre("s", "a"));
+  const StateMixerSpec& state = *nemotron.layer(0).mixers.front().state;
+  EXPECT_EQ(state.norm_parts, 2);
+  EXPECT_EQ(state.convolution.width, 3);
+  EXPECT_FALSE(state.convolution.bias);
+  EXPECT_EQ(state.least_step, 0.5F);
+}
+
+// Its class does not read time_step_limit; others do, with infinity as Python and transformers 5
+// write it.
+TEST(Families, LimitsOfSteps) {
+  auto limits = [](const char* family, const char* text) {
+    Json config = parse_json(text, "config.json");
+    config["hybrid_override_pattern"] = "M";
+    const DecoderSpec spec = parse(family, config);
+    const StateMixerSpec& state = *spec.layer(0).mixers.front().state;
+    return std::pair(state.least_step, state.most_step);
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  const char* text = R"({"time_step_limit": [0.25, 0.5], "time_step_min": 0.125})";
+  EXPECT_EQ(limits("NemotronHForCausalLM", text), std::pair(0.125F, infinity));
+  EXPECT_EQ(limits("NemotronHForCausalLM", "{}"), std::pair(0.001F, infinity));
+  EXPECT_EQ(limits("Mamba2ForCausalLM", text), std::pair(0.25F, 0.5F));
+  for (const char* most : {"Infinity", R"({"__float__": "Infinity"})"})
+    EXPECT_EQ(
+        limits("Mamba2ForCausalLM", fmt::format(R"({{"time_step_limit": [0, {}]}})", most).c_str()),
+        std::pair(0.0F, infinity));
+  for (const char* bad : {"[0, NaN]", "[-Infinity, 1]", "[1, 0]", "[Infinity]", "7"}) {
+    const Json config = parse_json(fmt::format(R"({{"time_step_limit": {}}})", bad), "c");
+    EXPECT_THAT(refusal("Mamba2ForCausalLM", config), HasSubstr("time_step_limit")) << bad;
+  }
+}
+
+// What counts where several fields say one thing.
+TEST(Families, RopeFieldsAsTheClassesReadThem) {
+  // The first rope of these is that of layers without a window.
+  const DecoderSpec olmo = parse("Olmo3ForCausalLM", {{"rope_theta", 700}});
+  EXPECT_EQ(olmo.ropes[0].theta, 700);
+  EXPECT_EQ(olmo.ropes[1].theta, 500000);
+  EXPECT_EQ(parse("ApertusForCausalLM", {{"rope_theta", 700}}).ropes[0].theta, 12000000);
+  EXPECT_EQ(parse("Ministral3ForCausalLM", {{"rope_theta", 700}}).ropes[0].theta, 1000000);
+  const Json plain{{"rope_type", "default"},
+                   {"llama_4_scaling_beta", 0.5},
+                   {"original_max_position_embeddings", 16}};
+  const RopeConfig query = parse("Ministral3ForCausalLM", {{"rope_parameters", plain}}).ropes[1];
+  EXPECT_EQ(query.position_beta, 0.5);
+  EXPECT_EQ(query.original_positions, 16);
+  const std::vector<double> ones(48, 1.0);
+  Json phi{{"rope_scaling",
+            {{"type", "longrope"},
+             {"original_max_position_embeddings", 16},
+             {"short_factor", ones},
+             {"long_factor", ones}}}};
+  EXPECT_EQ(parse("Phi3ForCausalLM", phi).keys_end(), 4096);
+  phi["original_max_position_embeddings"] = 32;
+  EXPECT_EQ(parse("Phi3ForCausalLM", phi).keys_end(), 32);
+  EXPECT_EQ(parse("Phi3ForCausalLM", Json::object()).keys_end(), std::nullopt);
+  phi["head_dim"] = 96;
+  EXPECT_EQ(parse("LlamaForCausalLM", phi).keys_end(), std::nullopt);
 }
 
 TEST(Families, WhatAFamilyCannotComputeIsRefused) {
   const std::vector<std::tuple<const char*, const char*, Json>> cases{
-      {"StableLmForCausalLM", "qk_layernorm", true},
-      {"PhiForCausalLM", "qk_layernorm", true},
-      {"CohereForCausalLM", "use_qk_norm", true},
       {"CohereForCausalLM", "logit_scale", 0},
       {"GraniteForCausalLM", "residual_multiplier", -1},
       {"GPTJForCausalLM", "rotary_dim", 7},
@@ -234,6 +323,7 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"MambaForCausalLM", "hidden_act", "gelu"},
       {"MambaForCausalLM", "time_step_rank", "all"},
       {"FalconMambaForCausalLM", "intermediate_size", nullptr},
+      {"Gemma3ForCausalLM", "use_bidirectional_attention", true},
       {"Gemma4ForCausalLM", "enable_moe_block", true},
       {"Gemma4ForCausalLM", "vocab_size_per_layer_input", 7},
       {"Gemma4ForCausalLM", "global_head_dim", 511},
@@ -242,6 +332,9 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
     EXPECT_THAT(refusal(family, Json::object({{key, value}})), HasSubstr(key)) << family;
   EXPECT_EQ(parse("Gemma2ForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_soft_cap, 0);
   EXPECT_EQ(parse("Gemma2ForCausalLM", Json::object()).logit_soft_cap, 30);
+  const Json cap{{"attn_logit_softcapping", 5}};
+  EXPECT_EQ(attention(parse("Gemma2ForCausalLM", cap)).soft_cap, 5);
+  EXPECT_EQ(attention(parse("Gemma3ForCausalLM", cap)).soft_cap, 0);  // as in transformers
 }
 
 // AI21-Jamba-Reasoning-3B has such a period, falcon-mamba-7b such an `expand`.
@@ -273,6 +366,11 @@ TEST(Families, LayersRotateAndShareAsConfigJsonSays) {
   EXPECT_EQ(of(7), 6u);   // a window
   EXPECT_EQ(of(11), 5u);  // none
   EXPECT_EQ(shared.layer(11).mixers.front().attention.head_dim, 512);
+  EXPECT_THAT(windows(parse("SmolLM3ForCausalLM",
+                            {{"num_hidden_layers", 2},
+                             {"sliding_window", 5},
+                             {"layer_types", {"sliding_attention", "full_attention"}}})),
+              testing::ElementsAre(5, 0));
 }
 
 TEST(Families, RopeOnAPartOfEachHead) {
@@ -312,6 +410,31 @@ TEST(Families, WrappersAreTheirLanguageModel) {
   EXPECT_THAT(model.files.eos_ids, testing::ElementsAre(3));
   EXPECT_FALSE(model.spec.tie_word_embeddings);
   EXPECT_EQ(model.spec.hidden_size, test::tiny_config()["hidden_size"]);
+}
+
+// Whether the head is tied, where it says so nowhere; and both models in one object.
+TEST(Families, WrappersOfOtherForms) {
+  Json text = test::tiny_config();
+  text.erase("architectures");
+  text.erase("tie_word_embeddings");
+  for (bool head : {true, false}) {
+    std::vector<test::TinyTensor> tensors{{"model.norm.weight", {2}, "BF16", "nnnn"}};
+    if (head) tensors.push_back({"lm_head.weight", {1, 2}, "BF16", "hhhh"});
+    test::TempDir dir;
+    test::write_checkpoint(dir.path(), {{"model_type", "other"}, {"text_config", text}}, tensors,
+                           1);
+    const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+    EXPECT_EQ(build_model(dir.path(), Rank{}, &index).spec.tie_word_embeddings, !head);
+  }
+  text["architectures"] = {"Qwen2VLForConditionalGeneration"};
+  text["model_type"] = "qwen2_vl";
+  text["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {1, 1, 2}}};
+  text["vision_config"] = {{"hidden_size", 5}};
+  test::TempDir dir;
+  test::write_file(dir / "config.json", text.dump());
+  const Model flat = read_model(*open_model(dir.path()));
+  EXPECT_EQ(flat.files.architecture, "Qwen2ForCausalLM");
+  EXPECT_TRUE(flat.files.wrapper);
 }
 
 struct Naming {
