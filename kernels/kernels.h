@@ -185,6 +185,29 @@ struct SelectiveParams {
 };
 inline constexpr int64_t kMostSelectiveKeys = 128;
 
+// How the experts of a row are chosen by its logits, one of each expert. All in float32.
+enum class RouterScore : uint8_t { softmax, sigmoid };  // softmax of all experts
+struct RouterParams {
+  RouterScore score = RouterScore::softmax;
+  int64_t used = 1;             // experts of a row
+  const float* bias = nullptr;  // [experts] in the device's memory, added to scores for the choice
+                                // alone (arXiv:2408.15664); null: none
+  // Experts are in groups of neighbours, and chosen from those groups whose two largest of what is
+  // chosen by have the largest sums (arXiv:2412.19437, 2.1.2).
+  int64_t groups = 1;
+  int64_t groups_used = 1;
+  bool normalized = false;  // the weights of a row are divided by their sum and `added`
+  float added = 0;
+  float factor = 1;  // of weights, at last
+};
+inline constexpr int64_t kMostExperts = 1024;
+
+// Experts of rows and their weights, both [rows][used].
+struct ExpertChoices {
+  int32_t* experts = nullptr;
+  float* weights = nullptr;
+};
+
 // A token of a row of logits.
 struct TokenLogit {
   float logit = 0;
@@ -303,6 +326,18 @@ class Kernels {
   // Chunks, batches and threads change no bit. out [n, channels] may be the steps or the values.
   virtual void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                               const StateRows& state, Tensor out) const = 0;
+
+  // Chooses experts for each row of logits [n, experts]: the largest scores, and of equal ones the
+  // lowest ids. out.experts rise in each row, and out.weights are their scores, as params says.
+  virtual void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const = 0;
+
+  // out[i] = x[rows[i]]. `rows` are in the device's memory.
+  virtual void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const = 0;
+
+  // y[rows[i]] += weights[i] * x[i], rounded twice; without weights (null data) x[i]. weights [n,
+  // 1]. No row comes twice.
+  virtual void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                         Tensor y) const = 0;
 
   // x = cap * tanh(x / cap)
   virtual void soft_cap(Tensor x, float cap) const = 0;

@@ -209,6 +209,33 @@ void check_selective_scan(const SelectiveInputs& in, const SelectiveParams& para
         "selective_scan: the state has a column for each channel");
 }
 
+void check_route(const Tensor& logits, const RouterParams& p, const ExpertChoices& out) {
+  check_activations(logits);
+  check(logits.rows == 0 || (out.experts != nullptr && out.weights != nullptr),
+        "route: room for choices");
+  check(logits.cols > 0 && logits.cols <= kMostExperts, "route: as many experts as kernels take");
+  check(
+      p.groups > 0 && logits.cols % p.groups == 0 && p.groups_used > 0 && p.groups_used <= p.groups,
+      "route: groups of as many experts each");
+  check(p.used > 0 && p.used <= logits.cols / p.groups * p.groups_used,
+        "route: enough experts to choose from");
+}
+
+void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Tensor& all) {
+  check_activations(of_rows);
+  check_activations(all);
+  check(of_rows.rows == std::ssize(rows) && of_rows.cols == all.cols,
+        "index: a row of the other matrix for each");
+}
+
+void check_index_add(const Tensor& x, std::span<const int32_t> rows, const Tensor& weights,
+                     const Tensor& y) {
+  check_index(x, rows, y);
+  if (weights.data == nullptr) return;
+  check_activations(weights);
+  check(weights.rows == x.rows && weights.cols == 1, "index_add: a weight for each row");
+}
+
 void check_soft_cap(const Tensor& x, float cap) {
   check_activations(x);
   check(cap > 0, "soft_cap: cap is positive");

@@ -159,6 +159,19 @@ void CudaKernels::scale(Tensor x, float factor, const float* by) const {
   cuda::scale(x, factor, by, stream_.handle());
 }
 
+void CudaKernels::route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const {
+  cuda::route(logits, params, out, stream_.handle());
+}
+
+void CudaKernels::index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const {
+  cuda::index_select(x, rows, out, stream_.handle());
+}
+
+void CudaKernels::index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
+                            Tensor y) const {
+  cuda::index_add(x, rows, weights, y, stream_.handle());
+}
+
 void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }
 
 namespace {

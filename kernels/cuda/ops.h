@@ -33,6 +33,9 @@ void scale(Tensor x, float factor, const float* by, Stream stream);
 void soft_cap(Tensor x, float cap, Stream stream);
 void sum_squares(Tensor x, Tensor sums, Stream stream);
 void add(Tensor x, Tensor y, Stream stream);
+void route(Tensor logits, const RouterParams& params, const ExpertChoices& out, Stream stream);
+void index_select(Tensor x, std::span<const int32_t> rows, Tensor out, Stream stream);
+void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y, Stream stream);
 void likeliest(Tensor logits, TokenLogit* out, Stream stream);  // out [logits.rows]
 void top_logits(Tensor logits, int64_t k, const TopLogits& out, Stream stream);
 

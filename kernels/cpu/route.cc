@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice {
+namespace {
+
+// One row's: what experts count, and what they are chosen by.
+struct Scores {
+  std::array<float, kMostExperts> counts;
+  std::array<float, kMostExperts> choice;
+};
+
+void score(const float* logits, int64_t experts, const RouterParams& params, Scores& s) {
+  float* counts = s.counts.data();
+  if (params.score == RouterScore::sigmoid) {
+    for (int64_t e = 0; e < experts; ++e) counts[e] = 1 / (1 + std::exp(-logits[e]));
+  } else {
+    const float largest = *std::max_element(logits, logits + experts);
+    float total = 0;
+    for (int64_t e = 0; e < experts; ++e) total += counts[e] = std::exp(logits[e] - largest);
+    for (int64_t e = 0; e < experts; ++e) counts[e] /= total;
+  }
+  for (int64_t e = 0; e < experts; ++e)
+    s.choice[static_cast<size_t>(e)] = counts[e] + (params.bias != nullptr ? params.bias[e] : 0);
+}
+
+// The first of the largest that are not taken; any of them where one is NaN.
+int64_t take_largest(float* values, int64_t count, bool* taken) {
+  int64_t best = -1;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!taken[i] && (best < 0 || values[i] > values[best])) best = i;
+  }
+  taken[best] = true;
+  return best;
+}
+
+float two_largest(const float* values, int64_t count) {
+  if (count == 1) return values[0];
+  float first = -std::numeric_limits<float>::infinity(), second = first;
+  for (int64_t i = 0; i < count; ++i) {
+    second = std::max(second, std::min(first, values[i]));
+    first = std::max(first, values[i]);
+  }
+  return first + second;
+}
+
+// Marks as taken what is in groups that are not chosen from.
+void drop_groups(Scores& s, int64_t experts, const RouterParams& params, bool* taken) {
+  const int64_t size = experts / params.groups;
+  std::array<float, kMostExperts> sums;
+  std::array<bool, kMostExperts> kept{};
+  for (int64_t g = 0; g < params.groups; ++g)
+    sums[static_cast<size_t>(g)] = two_largest(s.choice.data() + g * size, size);
+  for (int64_t i = 0; i < params.groups_used; ++i)
+    take_largest(sums.data(), params.groups, kept.data());
+  for (int64_t e = 0; e < experts; ++e) taken[e] = !kept[static_cast<size_t>(e / size)];
+}
+
+}  // namespace
+
+void CpuKernels::route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const {
+  check_route(logits, params, out);
+  for_rows(logits, [&](int64_t r) {
+    Scores s;
+    std::array<bool, kMostExperts> taken{};
+    score(logits.row<float>(r), logits.cols, params, s);
+    if (params.groups > 1) drop_groups(s, logits.cols, params, taken.data());
+    int32_t* experts = out.experts + r * params.used;
+    float* weights = out.weights + r * params.used;
+    for (int64_t i = 0; i < params.used; ++i)
+      experts[i] = static_cast<int32_t>(take_largest(s.choice.data(), logits.cols, taken.data()));
+    std::sort(experts, experts + params.used);
+    float sum = 0;
+    for (int64_t i = 0; i < params.used; ++i) sum += s.counts[static_cast<size_t>(experts[i])];
+    for (int64_t i = 0; i < params.used; ++i) {
+      const float count = s.counts[static_cast<size_t>(experts[i])];
+      weights[i] = (params.normalized ? count / (sum + params.added) : count) * params.factor;
+    }
+  });
+}
+
+}  // namespace sluice

@@ -1,0 +1,135 @@
+// The choice of experts: a warp a row, whose scores lie in shared memory.
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ordered.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/simt.h"
+#include "kernels/launch_checks.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kLanes = 32;
+
+struct RouteArgs {
+  const float* logits;
+  int64_t stride;
+  int experts;
+  RouterParams params;
+  ExpertChoices out;
+};
+
+// Beside the dynamic arrays, of which there are two of `experts` elements.
+struct RouteArrays {
+  float* scores;
+  uint32_t* keys;  // in the order of what is chosen by; 0: not to be chosen (again)
+};
+
+__device__ inline void score_row(const RouteArgs& a, const float* row, const RouteArrays& s) {
+  const int lane = static_cast<int>(threadIdx.x);
+  float total = 1;
+  if (a.params.score == RouterScore::softmax) {
+    float largest = -INFINITY;
+    for (int e = lane; e < a.experts; e += kLanes) largest = fmaxf(largest, row[e]);
+    largest = warp_reduce(largest, Larger{});
+    total = 0;
+    for (int e = lane; e < a.experts; e += kLanes) {
+      s.scores[e] = expf(row[e] - largest);
+      total += s.scores[e];
+    }
+    total = warp_reduce(total, Plus{});
+  } else {
+    for (int e = lane; e < a.experts; e += kLanes) s.scores[e] = 1 / (1 + expf(-row[e]));
+  }
+  for (int e = lane; e < a.experts; e += kLanes) {
+    s.scores[e] /= total;
+    const uint32_t key =
+        ordered(a.params.bias != nullptr ? s.scores[e] + a.params.bias[e] : s.scores[e]);
+    s.keys[e] = key == kNanCode ? 1 : key;  // chosen last
+  }
+  __syncthreads();
+}
+
+__device__ inline float from_key(uint32_t key) {
+  constexpr uint32_t kSign = 0x80000000;
+  return std::bit_cast<float>(key & kSign ? key ^ kSign : ~key);
+}
+
+// The largest key of some, and of equal ones the first; the same in each lane.
+__device__ inline unsigned long long largest_of(const uint32_t* keys, int count) {
+  unsigned long long best = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kLanes)
+    best =
+        Larger{}(best, static_cast<unsigned long long>(keys[i]) << 32 | ~static_cast<uint32_t>(i));
+  return warp_reduce(best, Larger{});
+}
+
+// Leaves the experts of groups_used groups. A lane adds up each of its groups.
+__device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uint32_t* sums) {
+  const int groups = static_cast<int>(a.params.groups), size = a.experts / groups;
+  for (int g = static_cast<int>(threadIdx.x); g < groups; g += kLanes) {
+    uint32_t first = 0, second = 0;
+    for (int i = 0; i < size; ++i) {
+      const uint32_t key = s.keys[g * size + i];
+      second = Larger{}(second, key < first ? key : first);
+      first = Larger{}(first, key);
+    }
+    sums[g] = size > 1 ? ordered(from_key(first) + from_key(second)) : first;
+  }
+  __syncthreads();
+  for (int i = 0; i < a.params.groups_used; ++i) {
+    const uint32_t group = ~static_cast<uint32_t>(largest_of(sums, groups));
+    __syncthreads();
+    if (threadIdx.x == 0) sums[group] = 0;
+    __syncthreads();
+  }
+  for (int e = static_cast<int>(threadIdx.x); e < a.experts; e += kLanes) {
+    if (sums[e / size] != 0) s.keys[e] = 0;
+  }
+  __syncthreads();
+}
+
+// Puts an expert among those before it, by rising ids.
+__device__ inline void insert(int32_t* experts, int count, int32_t expert) {
+  for (; count > 0 && experts[count - 1] > expert; --count) experts[count] = experts[count - 1];
+  experts[count] = expert;
+}
+
+__global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
+  auto* memory = &shared_memory<uint32_t>();
+  const RouteArrays s{reinterpret_cast<float*>(memory), memory + a.experts};
+  score_row(a, a.logits + blockIdx.x * a.stride, s);
+  if (a.params.groups > 1) keep_groups(a, s, memory + 2 * a.experts);
+  const int used = static_cast<int>(a.params.used);
+  int32_t* experts = a.out.experts + blockIdx.x * a.params.used;
+  for (int i = 0; i < used; ++i) {
+    const uint32_t expert = ~static_cast<uint32_t>(largest_of(s.keys, a.experts));
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      s.keys[expert] = 0;
+      insert(experts, i, static_cast<int32_t>(expert));
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  float* weights = a.out.weights + blockIdx.x * a.params.used;
+  float sum = 0;
+  for (int i = 0; i < used; ++i) sum += s.scores[experts[i]];
+  for (int i = 0; i < used; ++i) {
+    const float score = s.scores[experts[i]];
+    weights[i] = (a.params.normalized ? score / (sum + a.params.added) : score) * a.params.factor;
+  }
+}
+
+}  // namespace
+
+void route(Tensor logits, const RouterParams& params, const ExpertChoices& out, Stream stream) {
+  check_route(logits, params, out);
+  if (logits.rows == 0) return;
+  const auto elements = static_cast<uint32_t>(2 * logits.cols + params.groups);
+  launch(
+      route_kernel,
+      {{static_cast<uint32_t>(logits.rows)}, {kLanes}, elements * uint32_t{sizeof(float)}}, stream,
+      RouteArgs{logits.row<float>(0), logits.stride, static_cast<int>(logits.cols), params, out});
+}
+
+}  // namespace sluice::cuda

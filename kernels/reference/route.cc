@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "kernels/launch_checks.h"
+#include "kernels/reference/reference.h"
+
+namespace sluice {
+namespace {
+
+std::vector<float> scores_of(const float* logits, int64_t experts, RouterScore kind) {
+  std::vector<float> scores(logits, logits + experts);
+  if (kind == RouterScore::sigmoid) {
+    for (float& s : scores) s = 1 / (1 + std::exp(-s));
+    return scores;
+  }
+  const float largest = *std::ranges::max_element(scores);
+  float total = 0;
+  for (float& s : scores) total += s = std::exp(s - largest);
+  for (float& s : scores) s /= total;
+  return scores;
+}
+
+// Leaves what is not to be chosen from at minus infinity.
+void keep_groups(std::vector<float>& choice, const RouterParams& params) {
+  const int64_t size = std::ssize(choice) / params.groups;
+  std::vector<float> sums;
+  for (int64_t g = 0; g < params.groups; ++g) {
+    std::vector<float> group(choice.begin() + g * size, choice.begin() + (g + 1) * size);
+    std::ranges::sort(group, std::greater{});
+    sums.push_back(group[0] + (size > 1 ? group[1] : 0));
+  }
+  std::vector<int64_t> order(sums.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater{},
+                           [&](int64_t g) { return sums[static_cast<size_t>(g)]; });
+  for (int64_t i = params.groups_used; i < params.groups; ++i)
+    std::fill_n(choice.begin() + order[static_cast<size_t>(i)] * size, size, -INFINITY);
+}
+
+}  // namespace
+
+void ReferenceKernels::route(Tensor logits, const RouterParams& params,
+                             const ExpertChoices& out) const {
+  check_route(logits, params, out);
+  for (int64_t r = 0; r < logits.rows; ++r) {
+    const std::vector<float> scores = scores_of(logits.row<float>(r), logits.cols, params.score);
+    std::vector<float> choice = scores;
+    for (size_t e = 0; params.bias != nullptr && e < choice.size(); ++e)
+      choice[e] += params.bias[e];
+    if (params.groups > 1) keep_groups(choice, params);
+    std::vector<int32_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, std::greater{},
+                             [&](int32_t e) { return choice[static_cast<size_t>(e)]; });
+    order.resize(static_cast<size_t>(params.used));
+    std::ranges::sort(order);
+    float sum = 0;
+    for (int32_t e : order) sum += scores[static_cast<size_t>(e)];
+    for (int64_t i = 0; i < params.used; ++i) {
+      const int32_t e = order[static_cast<size_t>(i)];
+      const float score = scores[static_cast<size_t>(e)];
+      out.experts[r * params.used + i] = e;
+      out.weights[r * params.used + i] =
+          (params.normalized ? score / (sum + params.added) : score) * params.factor;
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,110 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "tests/kernels/experts_problem.h"
+
+namespace sluice {
+namespace {
+
+using test::Backend;
+using test::Chosen;
+using test::Matrix;
+using test::Random;
+using test::RouteProblem;
+
+class Experts : public test::EveryIsa {};
+
+TEST_P(Experts, ChoicesEqualTheReference) {
+  Random random("Experts.ChoicesEqualTheReference");
+  Backend backend(GetParam(), Compute::bf16, {}, 2), reference(Isa::reference, Compute::bf16, {});
+  for (int i = 0; i < 50; ++i) {
+    RouteProblem p(random);
+    if (p.has_bias) p.params.bias = p.bias.data();
+    Chosen found(9, p.params.used), expected(9, p.params.used);
+    backend->route(p.logits.tensor(), p.params, found.out());
+    reference->route(p.logits.tensor(), p.params, expected.out());
+    test::expect_same(found, expected);
+  }
+}
+
+// By hand: softmax of [ln 1, ln 2, ln 4, ln 1] is [1, 2, 4, 1] / 8.
+TEST_P(Experts, ChoicesByTheirDefinition) {
+  Backend backend(GetParam(), Compute::bf16, {});
+  Matrix logits(1, 4);
+  const float ln2 = std::log(2.0f);
+  for (int64_t e = 0; e < 4; ++e) logits.at(0, e) = std::array{0.0f, ln2, 2 * ln2, 0.0f}[e];
+  auto route = [&](const RouterParams& params) {
+    Chosen chosen(1, params.used);
+    backend->route(logits.tensor(), params, chosen.out());
+    return chosen;
+  };
+  Chosen two = route({.used = 2});
+  EXPECT_EQ(two.experts, (std::vector<int32_t>{1, 2}));
+  EXPECT_NEAR(two.weights[0], 0.25f, 1e-6f);
+  EXPECT_NEAR(two.weights[1], 0.5f, 1e-6f);
+  two = route({.used = 2, .normalized = true, .factor = 3});
+  EXPECT_NEAR(two.weights[0], 1, 1e-5f);
+  EXPECT_NEAR(two.weights[1], 2, 1e-5f);
+  // Of equals the lowest; a bias changes the choice and not the weight.
+  EXPECT_EQ(route({.used = 3}).experts, (std::vector<int32_t>{0, 1, 2}));
+  const std::vector<float> bias{0, 0, 0, 0.5f};
+  const Chosen biased = route({.used = 1, .bias = bias.data()});
+  EXPECT_EQ(biased.experts, (std::vector<int32_t>{3}));
+  EXPECT_NEAR(biased.weights[0], 0.125f, 1e-6f);
+  // 1 + 2 of the first group are less than 4 + 1 of the second.
+  EXPECT_EQ(route({.used = 2, .groups = 2, .groups_used = 1}).experts,
+            (std::vector<int32_t>{2, 3}));
+  EXPECT_NEAR(route({.score = RouterScore::sigmoid, .used = 1}).weights[0], 0.8f, 1e-6f);
+}
+
+TEST_P(Experts, ChoicesOfWhatIsNoNumberAreExperts) {
+  Backend backend(GetParam(), Compute::bf16, {});
+  for (float value : {NAN, INFINITY, -INFINITY}) {
+    Matrix logits(2, 6);
+    for (int64_t e = 0; e < 6; ++e) logits.at(0, e) = value, logits.at(1, e) = e == 2 ? value : 0;
+    Chosen chosen(2, 4);
+    backend->route(logits.tensor(), {.used = 4, .groups = 2, .groups_used = 2}, chosen.out());
+    for (size_t r = 0; r < 2; ++r) {
+      for (size_t i = 4 * r; i < 4 * r + 4; ++i) {
+        EXPECT_TRUE(chosen.experts[i] >= 0 && chosen.experts[i] < 6);
+        EXPECT_TRUE(i == 4 * r || chosen.experts[i - 1] < chosen.experts[i]);
+      }
+    }
+  }
+}
+
+TEST_P(Experts, RowsAreGatheredAndAdded) {
+  Random random("Experts.RowsAreGatheredAndAdded");
+  for (int64_t cols : {int64_t{1}, int64_t{64}, random.between(2, 3000)}) {
+    Backend backend(GetParam(), Compute::bf16, {}, 2), reference(Isa::reference, Compute::bf16, {});
+    Matrix x = Matrix::random(20, cols, random), some(7, cols), expected(7, cols);
+    std::vector<int32_t> rows(20);
+    std::iota(rows.begin(), rows.end(), 0);
+    for (size_t i = 0; i < 7; ++i)
+      std::swap(rows[i], rows[static_cast<size_t>(random.between(static_cast<int64_t>(i), 19))]);
+    rows.resize(7);
+    backend->index_select(x.tensor(), rows, some.tensor());
+    for (int64_t r = 0; r < 7; ++r) {
+      for (int64_t c = 0; c < cols; ++c)
+        EXPECT_EQ(some.at(r, c), x.at(rows[static_cast<size_t>(r)], c));
+    }
+    EXPECT_TRUE(some.gaps_untouched());
+    Matrix weights = Matrix::random(7, 1, random);
+    Matrix y = Matrix::random(20, cols, random), same = y;
+    for (const Tensor& by : {weights.tensor(), Tensor{}}) {
+      backend->index_add(some.tensor(), rows, by, y.tensor());
+      reference->index_add(some.tensor(), rows, by, same.tensor());
+      EXPECT_TRUE(same_bits(y, same));
+      EXPECT_TRUE(y.gaps_untouched());
+    }
+  }
+}
+
+SLUICE_OVER_EVERY_ISA(Experts);
+
+}  // namespace
+}  // namespace sluice
