@@ -63,14 +63,19 @@ Runner::Runner(const CausalLM& model, Ledger& ledger, const MemoryPlan& plan, co
           device_.memory(ledger, Use::activations, "logits", logits_bytes(), Buffer::Touch::now)),
       logits_host_(ledger, Use::activations, "logits",
                    device_.has_own_memory() ? logits_bytes() : 0, Buffer::Touch::now),
+      routing_host_(
+          ledger, Use::activations, "routing",
+          device_.has_own_memory() ? Activations::host_bytes(model.spec(), plan.chunk_rows) : 0,
+          Buffer::Touch::now),
       kv_(make_storage(model, device_, *stream_, ledger, layout_, plan, shape, touch)),
       blocks_(block_options(layout_, plan, shape, costs)),
       activations_(std::make_unique<Activations>(model.spec(), plan.chunk_rows, model.rank(),
-                                                 activation_memory_.bytes())),
+                                                 activation_memory_.bytes(),
+                                                 routing_host_.bytes())),
       groups_(blocks_.groups()),
       kv_rows_(blocks_.groups()),
       alibi_slopes_(model.alibi_slopes()) {
-  for (const Buffer* host : {&workspace_host_, &logits_host_})
+  for (const Buffer* host : {&workspace_host_, &logits_host_, &routing_host_})
     pinned_.push_back(device_.pin(host->bytes()));
   kernels_ = shape.backend->kernels(shape.compute, needs_, *stream_,
                                     {workspace_memory_.bytes(), workspace_host_.bytes()});
@@ -140,10 +145,10 @@ void Runner::use_new_weights() {
 void Runner::find_stretches() {
   const size_t units = model_.forward_units();
   for (size_t unit = 0; unit < units; ++unit) {
-    bool streamed = false;
-    model_.units()[unit]->each_param([&](const Param& p) { streamed |= p.stream != nullptr; });
-    if (stretches_.empty() || streamed || stretches_.back().graphs == nullptr) {
-      auto graphs = streamed ? nullptr : std::make_unique<StepGraphs>(device_, *stream_, ledger_);
+    bool waits = model_.waits(unit);
+    model_.units()[unit]->each_param([&](const Param& p) { waits |= p.stream != nullptr; });
+    if (stretches_.empty() || waits || stretches_.back().graphs == nullptr) {
+      auto graphs = waits ? nullptr : std::make_unique<StepGraphs>(device_, *stream_, ledger_);
       stretches_.push_back({unit, unit, std::move(graphs)});
     }
     stretches_.back().last = unit;

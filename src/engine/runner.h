@@ -148,7 +148,8 @@ class Runner {
   Buffer activation_memory_;
   Buffer rope_memory_;  // cos, then sin; in host memory
   Buffer logits_memory_;
-  Buffer logits_host_;  // none where the device's memory is the host's
+  Buffer logits_host_;   // none where the device's memory is the host's
+  Buffer routing_host_;  // the same
   std::vector<std::unique_ptr<Pinned>> pinned_;
   std::unique_ptr<Kernels> kernels_;
   SoloGroup group_;

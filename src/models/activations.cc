@@ -14,11 +14,23 @@ int64_t padded(int64_t outputs) { return ceil_div(outputs, kPanelRows) * kPanelR
 // In the order of Activations' members.
 struct Widths {
   int64_t residual = 0, normed = 0, beside = 0, qkv = 0, attention = 0, mlp = 0;
-  int64_t layer_inputs = 0, layer_rows = 0;
-  std::array<int64_t, 8> all() const {
-    return {residual, normed, beside, qkv, attention, mlp, layer_inputs, layer_rows};
+  int64_t layer_inputs = 0, layer_rows = 0, expert_rows = 0, expert_sums = 0;
+  std::array<int64_t, 10> all() const {
+    return {residual, normed,       beside,     qkv,         attention,
+            mlp,      layer_inputs, layer_rows, expert_rows, expert_sums};
   }
 };
+
+void add_mlp(const MlpBranch& branch, Rank rank, Widths& w) {
+  each_mlp(branch, [&](const MlpSpec& mlp) {
+    const auto parts = std::ssize(mlp.up.parts);
+    w.mlp = std::max(w.mlp, parts * padded(mlp.width.share(rank).count));
+  });
+  if (branch.input == BranchInput::layer_input) w.beside = w.normed;
+  if (!branch.experts) return;
+  w.mlp = std::max(w.mlp, padded(branch.experts->count));  // the router's logits
+  w.expert_rows = w.expert_sums = w.normed;
+}
 
 // Behind the parts of its input there is room for a number a head, or for what a selective scan
 // reads, whose steps lie where its output does.
@@ -48,11 +60,7 @@ Widths widths(const DecoderSpec& spec, Rank rank) {
       const int64_t gate = mixer.attention.output_gate ? padded(heads) : 0;
       w.qkv = std::max(w.qkv, padded(heads) + 2 * padded(kv) + gate);
     }
-    for (const MlpBranch& branch : layer.mlps) {
-      const auto parts = std::ssize(branch.mlp.up.parts);
-      w.mlp = std::max(w.mlp, parts * padded(branch.mlp.width.share(rank).count));
-      if (branch.input == BranchInput::layer_input) w.beside = w.normed;
-    }
+    for (const MlpBranch& branch : layer.mlps) add_mlp(branch, rank, w);
   }
   if (spec.layer_inputs) {
     w.layer_rows = spec.layer_inputs->width * std::ssize(spec.layers);
@@ -65,26 +73,80 @@ uint64_t matrix_bytes(int64_t rows, int64_t cols) {
   return round_up(static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * sizeof(float), 64);
 }
 
+// Of a token, the most of all layers.
+int64_t most_used(const DecoderSpec& spec) {
+  int64_t used = 0;
+  for (const LayerSpec& layer : spec.kinds) {
+    for (const MlpBranch& branch : layer.mlps)
+      if (branch.experts) used = std::max(used, branch.experts->choice.used);
+  }
+  return used;
+}
+
+// Copies an array from one place to the same of another.
+template <class T>
+void copy_array(const T* from, T* to, int64_t count, DeviceStream& stream) {
+  stream.copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+              static_cast<uint64_t>(count) * sizeof(T));
+}
+
 }  // namespace
 
+uint64_t Routing::bytes(int64_t rows, int64_t used) {
+  const auto each = 2 * (sizeof(int32_t) + sizeof(float)) * static_cast<uint64_t>(used);
+  return used == 0 ? 0
+                   : round_up(static_cast<uint64_t>(rows) * (each + sizeof(int32_t)), uint64_t{64});
+}
+
+Routing::Routing(int64_t rows_of_step, int64_t used, std::byte* memory) {
+  const int64_t all = rows_of_step * used;
+  choices.experts = reinterpret_cast<int32_t*>(memory);
+  choices.weights = reinterpret_cast<float*>(choices.experts + all);
+  rows = reinterpret_cast<int32_t*>(choices.weights + all);
+  weights = reinterpret_cast<float*>(rows + all);
+  every_row = reinterpret_cast<int32_t*>(weights + all);
+}
+
+void Routing::copy_choices(const Routing& to, int64_t count, DeviceStream& stream) const {
+  if (to.rows == rows) return;
+  copy_array(choices.experts, to.choices.experts, count, stream);
+  copy_array(choices.weights, to.choices.weights, count, stream);
+}
+
+void Routing::copy_lists(const Routing& to, int64_t count, int64_t rows_of_step,
+                         DeviceStream& stream) const {
+  if (to.rows == rows) return;
+  copy_array(rows, to.rows, count, stream);
+  copy_array(weights, to.weights, count, stream);
+  copy_array(every_row, to.every_row, rows_of_step, stream);
+}
+
+uint64_t Activations::host_bytes(const DecoderSpec& spec, int64_t max_rows) {
+  return Routing::bytes(max_rows, most_used(spec));
+}
+
 uint64_t Activations::bytes(const DecoderSpec& spec, int64_t max_rows, Rank rank) {
-  uint64_t total = 0;
+  uint64_t total = host_bytes(spec, max_rows);
   for (int64_t width : widths(spec, rank).all()) total += matrix_bytes(max_rows, width);
   return total;
 }
 
 Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
-                         std::span<std::byte> memory) {
+                         std::span<std::byte> memory, std::span<std::byte> host) {
   check(memory.size() >= bytes(spec, max_rows, rank), "activation memory is too small");
-  const std::array<Tensor*, 8> matrices{&residual_,  &normed_, &beside_,       &qkv_,
-                                        &attention_, &mlp_,    &layer_inputs_, &layer_rows_};
-  const std::array<int64_t, 8> cols = widths(spec, rank).all();
+  check(host.empty() || host.size() >= host_bytes(spec, max_rows), "routing memory is too small");
+  const std::array<Tensor*, 10> matrices{&residual_,    &normed_,     &beside_,       &qkv_,
+                                         &attention_,   &mlp_,        &layer_inputs_, &layer_rows_,
+                                         &expert_rows_, &expert_sums_};
+  const std::array<int64_t, 10> cols = widths(spec, rank).all();
   std::byte* at = memory.data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     *matrices[i] = {at, DType::f32, max_rows, cols[i], cols[i]};
     at += matrix_bytes(max_rows, cols[i]);
   }
   residual_.cols = spec.hidden_size;
+  routing_ = {max_rows, most_used(spec), at};
+  host_routing_ = host.empty() ? routing_ : Routing{max_rows, most_used(spec), host.data()};
 }
 
 }  // namespace sluice

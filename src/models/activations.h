@@ -5,17 +5,40 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/kernels.h"
 #include "src/base/tensor.h"
 #include "src/models/decoder_spec.h"
 
 namespace sluice {
 
-// For at most `max_rows` rows, carved from one buffer. All float32.
+// Which experts compute which rows of a layer: what the device chooses, and the lists that the host
+// makes of it. In the memory of one of the two.
+struct Routing {
+  // For at most `rows` rows with `used` experts each.
+  static uint64_t bytes(int64_t rows, int64_t used);
+  Routing() = default;
+  Routing(int64_t rows, int64_t used, std::byte* memory);
+
+  ExpertChoices choices;
+  int32_t* rows = nullptr;  // of the first expert that has any, then of the next
+  float* weights = nullptr;
+  int32_t* every_row = nullptr;
+
+  // Work of `stream`; nothing where both are the same memory.
+  void copy_choices(const Routing& to, int64_t count, DeviceStream& stream) const;
+  void copy_lists(const Routing& to, int64_t count, int64_t rows, DeviceStream& stream) const;
+};
+
+// For at most `max_rows` rows, carved from one buffer. Matrices are float32.
 class Activations {
  public:
   static uint64_t bytes(const DecoderSpec& spec, int64_t max_rows, Rank rank);
-  // `memory` has bytes(...) and is 64-byte aligned.
-  Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank, std::span<std::byte> memory);
+  // Of host memory, where the device has memory of its own.
+  static uint64_t host_bytes(const DecoderSpec& spec, int64_t max_rows);
+  // `memory` has bytes(...) and `host` host_bytes(...), or nothing where the device's memory is the
+  // host's. Both are 64-byte aligned.
+  Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank, std::span<std::byte> memory,
+              std::span<std::byte> host = {});
 
   // The first `rows` rows of each. The residual stream:
   Tensor residual(int64_t rows) const { return residual_.rows_from(0, rows); }
@@ -30,10 +53,18 @@ class Activations {
   // layers get nothing.
   Tensor layer_inputs(int64_t rows) const { return layer_inputs_.rows_from(0, rows); }
   Tensor layer_rows(int64_t rows) const { return layer_rows_.rows_from(0, rows); }
+  // An expert's input, then its output, and the sum of all, as wide as `normed`; no columns where
+  // there are no experts.
+  Tensor expert_rows(int64_t rows) const { return expert_rows_.rows_from(0, rows); }
+  Tensor expert_sums(int64_t rows) const { return expert_sums_.rows_from(0, rows); }
+  const Routing& routing() const { return routing_; }
+  const Routing& host_routing() const { return host_routing_; }
   int64_t max_rows() const { return residual_.rows; }
 
  private:
   Tensor residual_, normed_, beside_, qkv_, attention_, mlp_, layer_inputs_, layer_rows_;
+  Tensor expert_rows_, expert_sums_;
+  Routing routing_, host_routing_;
 };
 
 }  // namespace sluice

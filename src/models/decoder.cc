@@ -38,11 +38,12 @@ void check_ranks(const DecoderSpec& spec, Rank rank) {
       }
     }
     for (const MlpBranch& branch : layer.mlps) {
-      const Dimension& width = branch.mlp.width;
-      if (rank.size > 1 && width.size < rank.size * width.multiple_of) {
-        fail(ErrorKind::usage, "--tensor-parallel-size {}: an MLP of {} has too little for each",
-             rank.size, width.size);
-      }
+      each_mlp(branch, [&](const MlpSpec& mlp) {
+        if (rank.size > 1 && mlp.width.size < rank.size * mlp.width.multiple_of) {
+          fail(ErrorKind::usage, "--tensor-parallel-size {}: an MLP of {} has too little for each",
+               rank.size, mlp.width.size);
+        }
+      });
     }
   }
 }
@@ -141,7 +142,11 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
     Branch& branch = branches_.emplace_back();
     branch.input = mlp.input;
     branch.norm = add_norm(mlp.norm, number);
-    branch.mlp = &add_child<Mlp>(mlp.mlp, number, hidden_size_, rank);
+    if (mlp.experts) {
+      branch.experts = &add_child<Experts>(*mlp.experts, number, hidden_size_, rank);
+    } else {
+      branch.mlp = &add_child<Mlp>(mlp.mlp, ModulePlace{number}, hidden_size_, rank);
+    }
     branch.output_norm = add_norm(mlp.output_norm, number);
     branch.multiplier = mlp.multiplier;
   }
@@ -167,6 +172,8 @@ void DecoderLayer::compute(const Branch& branch, const Context& context, const B
   if (branch.input_multiplier != 1) context.kernels.scale(x, branch.input_multiplier, nullptr);
   if (branch.mlp != nullptr) {
     branch.mlp->forward(context, act, x, y);
+  } else if (branch.experts != nullptr) {
+    branch.experts->forward(context, act, x, y);
   } else if (branch.state != nullptr) {
     branch.state->forward(context, batch.rows.kv, batch.mixers[branch.mixer], act, x, y);
   } else {
@@ -213,6 +220,10 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
   if (scalar_ == nullptr) return;
   kernels.add(residual, normed);
   kernels.scale(residual, 1, reinterpret_cast<const float*>(scalar_->value.data));
+}
+
+bool DecoderLayer::waits() const {
+  return std::ranges::any_of(branches_, [](const Branch& b) { return b.experts != nullptr; });
 }
 
 std::vector<KvScaleNames> DecoderLayer::kv_scale_names() const {
@@ -315,6 +326,10 @@ void CausalLM::forward(const Context& context, const Batch& batch, const Activat
   norm_->forward(context.kernels, act.residual(rows), normed);
 }
 
+bool CausalLM::waits(size_t unit) const {
+  return unit > 0 && unit <= layers_.size() && layers_[unit - 1]->waits();
+}
+
 void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
   const float* bias = head_bias_ ? reinterpret_cast<const float*>(head_bias_->value.data) : nullptr;
   multiply(kernels, hidden, *head_, bias, logits);
@@ -342,8 +357,11 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
       needs.key_dim = std::max(needs.key_dim, mixer.attention.head_dim);
       needs.value_dim = needs.key_dim;
     }
-    for (const MlpBranch& branch : layer.mlps)
-      needs.max_cols = std::max(needs.max_cols, branch.mlp.width.size);
+    for (const MlpBranch& branch : layer.mlps) {
+      each_mlp(branch, [&](const MlpSpec& mlp) {
+        needs.max_cols = std::max(needs.max_cols, mlp.width.size);
+      });
+    }
   }
   needs.rope_cols = spec_.angle_columns();
   return needs;

@@ -10,6 +10,7 @@
 #include "src/models/activations.h"
 #include "src/models/attention.h"
 #include "src/models/decoder_spec.h"
+#include "src/models/experts.h"
 #include "src/models/mlp.h"
 #include "src/models/state_mixer.h"
 #include "src/nn/layers.h"
@@ -55,6 +56,7 @@ class DecoderLayer : public Module {
   bool leaves_delta() const { return scalar_ == nullptr; }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
+  bool waits() const;                                          // forward() for the stream
   std::vector<KvScaleNames> kv_scale_names() const;            // of each mixer; a state has none
   std::vector<std::vector<KvSpec>> kv_specs(Rank rank) const;  // of each mixer
 
@@ -64,12 +66,13 @@ class DecoderLayer : public Module {
     const Norm* norm = nullptr;            // or none
     const Attention* attention = nullptr;  // or
     const StateMixer* state = nullptr;     // or
-    const Mlp* mlp = nullptr;
+    const Mlp* mlp = nullptr;              // or
+    const Experts* experts = nullptr;
     const Norm* output_norm = nullptr;  // or none
     float input_multiplier = 1;
     float multiplier = 1;
     size_t mixer = 0;  // of the model, for its cache
-    bool is_mixer() const { return mlp == nullptr; }
+    bool is_mixer() const { return mlp == nullptr && experts == nullptr; }
   };
   void check_beside(BranchInput input) const;
   const Norm* add_norm(const NormSpec& spec, int64_t layer);
@@ -108,6 +111,8 @@ class CausalLM : public Module {
   size_t forward_units() const { return layers_.size() + 2; }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                size_t unit) const;
+  // Whether forward() of a unit waits for the stream, so that no graph can be made of it.
+  bool waits(size_t unit) const;
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
   // are padding.
   void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;

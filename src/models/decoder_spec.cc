@@ -4,15 +4,12 @@
 
 namespace sluice {
 
-std::string name_in_layer(const std::string& name, int64_t layer) {
-  constexpr std::string_view kNumber = "{}";
-  std::string in_layer = name;
-  if (size_t at = name.find(kNumber); at != std::string::npos)
-    in_layer.replace(at, kNumber.size(), fmt::format("{}", layer));
-  return in_layer;
-}
-
 namespace {
+
+void put_number(std::string& name, std::string_view placeholder, int64_t number) {
+  if (const size_t at = name.find(placeholder); at != std::string::npos)
+    name.replace(at, placeholder.size(), fmt::format("{}", number));
+}
 
 template <class Visit>
 void each_name(LinearSpec& linear, Visit&& visit) {
@@ -35,13 +32,28 @@ void each_name(LayerSpec& layer, Visit&& visit) {
       each_name(*linear, visit);
   }
   for (MlpBranch& branch : layer.mlps) {
-    visit(branch.mlp.name);
-    for (std::string& value : branch.mlp.values) visit(value);
-    for (LinearSpec* linear : {&branch.mlp.up, &branch.mlp.down}) each_name(*linear, visit);
+    each_mlp(branch, [&](MlpSpec& mlp) {
+      visit(mlp.name);
+      for (std::string& value : mlp.values) visit(value);
+      for (LinearSpec* linear : {&mlp.up, &mlp.down}) each_name(*linear, visit);
+    });
+    if (!branch.experts) continue;
+    ExpertsSpec& e = *branch.experts;
+    for (std::string* name :
+         {&e.name, &e.choice_bias, &e.stacked_gate_up, &e.stacked_down, &e.shared_gate})
+      visit(*name);
+    each_name(e.router, visit);
   }
 }
 
 }  // namespace
+
+std::string name_at(const std::string& name, ModulePlace place) {
+  std::string there = name;
+  put_number(there, "{}", place.layer);
+  if (place.expert) put_number(there, "{e}", *place.expert);
+  return there;
+}
 
 std::vector<Dimension> part_dimensions(const StateMixerSpec& spec) {
   if (spec.kind == StateKind::selective) return {spec.heads, spec.heads};

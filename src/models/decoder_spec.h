@@ -1,6 +1,6 @@
 // A decoder as data: made from config.json by a family's file, and built into modules by decoder.h.
 // Names are those of the checkpoint's tensors, without ".weight"; in a layer's names "{}" stands
-// for the number of the layer.
+// for the number of the layer, and in an expert's "{e}" for that of the expert.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,9 @@ struct NormSpec {
 
 struct PartSpec {
   std::string source;
-  View view = {};  // view of its tensor
+  View view = {};        // view of its tensor
+  bool stacked = false;  // the tensor has those of all experts, one after the other
+  bool bare = false;     // as of LinearPart
 };
 
 // Parts with one input; neighbours become one product.
@@ -147,6 +149,23 @@ struct MlpSpec {
   LinearSpec down;                 // one part
 };
 
+// Many MLPs, of which a router chooses some for each token, and perhaps one that all tokens have:
+// the sum of the chosen ones' outputs times their weights, and of that one's.
+struct ExpertsSpec {
+  std::string name;  // of the module
+  int64_t count = 0;
+  LinearSpec router;  // one part, of `count` outputs
+  RouterParams choice = {};
+  std::string choice_bias = {};  // the tensor that is choice.bias; empty: none
+  MlpSpec expert;
+  // Tensors of all experts' gate and up, and of their down, that some checkpoints have in the place
+  // of the experts' own; without ".weight". Empty: none has.
+  std::string stacked_gate_up = {};
+  std::string stacked_down = {};
+  std::optional<MlpSpec> shared = {};
+  std::string shared_gate = {};  // of one output, whose sigmoid is the weight of `shared`; or none
+};
+
 // A branch reads the residual stream through its norm, or as it is, and what it computes is added
 // to the stream, through a norm of its own if there is one, and times its multiplier. A branch that
 // takes the layer's input stands beside the branch before it; without a norm it reads what that one
@@ -166,7 +185,8 @@ struct MixerBranch {
 struct MlpBranch {
   BranchInput input = BranchInput::stream;
   NormSpec norm;
-  MlpSpec mlp;
+  MlpSpec mlp = {};
+  std::optional<ExpertsSpec> experts = {};  // in the place of mlp
   NormSpec output_norm = {};
   float multiplier = 1;
 };
@@ -244,8 +264,24 @@ struct DecoderSpec {
   }
 };
 
-// `name` for one layer.
-std::string name_in_layer(const std::string& name, int64_t layer);
+// Calls visit(MlpSpec&) with those that a branch has: its own, or an expert's and the shared one.
+template <class Branch, class Visit>
+void each_mlp(Branch& branch, Visit&& visit) {
+  if (!branch.experts) return visit(branch.mlp);
+  visit(branch.experts->expert);
+  if (branch.experts->shared) visit(*branch.experts->shared);
+}
+
+// Of a module: its layer, and in a layer with experts that.
+struct ModulePlace {
+  int64_t layer = 0;
+  std::optional<int64_t> expert = {};
+};
+// `name` there.
+std::string name_at(const std::string& name, ModulePlace place);
+inline std::string name_in_layer(const std::string& name, int64_t layer) {
+  return name_at(name, {layer});
+}
 
 // Calls visit(NormSpec&) with all that the model has.
 template <class Visit>

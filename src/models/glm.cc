@@ -1,7 +1,9 @@
 // GlmForCausalLM (GLM-4-9B) and Glm4ForCausalLM (GLM-4-0414): Llama's layout, where neighbours in a
 // part of each head are rotated together, gate and up are one tensor, and in the second what a
-// block computes has a norm, too.
+// block computes has a norm, too. Glm4MoeForCausalLM (GLM-4.5, 4.6): Llama's layout with rope on a
+// part of each head, and from some layer on experts beside a shared one.
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
 
@@ -22,6 +24,17 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 151552,
                                    .part_key = "partial_rotary_factor",
                                    .part = 0.5};
 
+constexpr LayoutDefaults kMoe = [] {
+  LayoutDefaults defaults = kDefaults;
+  defaults.intermediate_size = 10944;
+  defaults.num_hidden_layers = 46;
+  defaults.num_attention_heads = 96;
+  defaults.num_key_value_heads = 8;
+  defaults.head_dim = std::nullopt;
+  defaults.rms_norm_eps = 1e-5;
+  return defaults;
+}();
+
 DecoderSpec parse_glm(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
@@ -40,10 +53,41 @@ DecoderSpec parse_glm4(const JsonFields& config) {
   return spec;
 }
 
+DecoderSpec parse_moe(const JsonFields& c) {
+  DecoderSpec spec = common_layout(c, kMoe);
+  LayerSpec& layer = spec.kinds.front();
+  AttentionSpec& attention = layer.mixers.front().attention;
+  attention.qkv.bias = read_boolean(c, "attention_bias", false);
+  if (read_boolean(c, "use_qk_norm", false)) {
+    attention.q_norm = {attention.name + ".q_norm", spec.norm.params};
+    attention.k_norm = {attention.name + ".k_norm", spec.norm.params};
+  }
+  const MlpSpec& mlp = layer.mlps.front().mlp;
+  ExpertsSpec experts = read_experts(
+      c,
+      {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 128, .absent_used = 8});
+  read_grouped_choice(c, true, experts);
+  const int64_t width = read_size(c, "moe_intermediate_size", 1408, 4 * kMaxWidth);
+  name_experts(experts, mlp, width);
+  experts.choice_bias = mlp.name + ".gate.e_score_correction_bias";
+  experts.shared = mlp_like(mlp, mlp.name + ".shared_experts",
+                            width * read_size(c, "n_shared_experts", 1, kMostExperts));
+  const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 1);
+  const auto layers = std::ssize(spec.layers);
+  use_experts(spec, experts, sparse_from(dense, layers));
+  // Layers for several tokens at once, behind the others.
+  const int64_t more = c.integer_or("num_nextn_predict_layers", 0, kMaxLayers, 1);
+  for (int64_t l = 0; l < more; ++l)
+    spec.ignorable.push_back(name_in_layer("model.layers.{}.*", layers + l));
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> glm_families() {
-  return {{"GlmForCausalLM", "glm", parse_glm, {}}, {"Glm4ForCausalLM", "glm4", parse_glm4, {}}};
+  return {{"GlmForCausalLM", "glm", parse_glm, {}},
+          {"Glm4ForCausalLM", "glm4", parse_glm4, {}},
+          {"Glm4MoeForCausalLM", "glm4_moe", parse_moe, {}}};
 }
 
 }  // namespace sluice

@@ -1,9 +1,9 @@
-// GraniteForCausalLM (Granite 3, dense): Llama's layout, with multipliers of the embedding, of what
-// blocks compute, of scores and of logits. GraniteMoeHybridForCausalLM (Granite 4), without
-// experts: the same, with Mamba-2 in the place of attention in most layers, and mostly no rope in
-// the others.
-#include "src/base/error.h"
+// GraniteForCausalLM (Granite 3): Llama's layout, with multipliers of the embedding, of what blocks
+// compute, of scores and of logits. GraniteMoeForCausalLM: the same with experts.
+// GraniteMoeHybridForCausalLM (Granite 4): the same, with or without experts beside a shared one,
+// with Mamba-2 in the place of attention in most layers, and mostly no rope in the others.
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
 #include "src/models/mamba2.h"
@@ -41,9 +41,27 @@ DecoderSpec parse_granite(const JsonFields& c) {
   return spec;
 }
 
+// Stacks of all experts' gate and up, and down. `mlp` has the width of an expert.
+ExpertsSpec granite_experts(const JsonFields& c, const std::string& layer, const MlpSpec& mlp) {
+  ExpertsSpec experts =
+      read_experts(c, {.count = {"num_local_experts"}, .absent_count = 8, .absent_used = 2});
+  const std::string name = layer + ".block_sparse_moe";
+  name_experts(experts, mlp_like(mlp, name, mlp.width.size), mlp.width.size);
+  experts.router = one_linear(name + ".router.layer", false);
+  experts.choice.normalized = true;
+  stack_experts(experts, name + ".input_linear", name + ".output_linear", false);
+  return experts;
+}
+
+DecoderSpec parse_moe(const JsonFields& c) {
+  DecoderSpec spec = parse_common(c);
+  const LayerSpec& layer = spec.kinds.front();
+  const ExpertsSpec experts = granite_experts(c, layer.name, layer.mlps.front().mlp);
+  use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
 DecoderSpec parse_hybrid(const JsonFields& c) {
-  if (c.integer_or("num_local_experts", 0, kMaxWidth, 8) > 0)
-    fail(ErrorKind::refused, "{}: num_local_experts: experts are not supported yet", c.where());
   DecoderSpec spec = parse_common(c);
   LayerSpec& layer = spec.kinds.front();
   if (c.string_or("position_embedding_type", "") != "rope") {
@@ -51,10 +69,15 @@ DecoderSpec parse_hybrid(const JsonFields& c) {
     spec.ropes.clear();
   }
   MlpSpec& mlp = layer.mlps.front().mlp;
+  std::optional<ExpertsSpec> experts;
+  if (c.integer_or("num_local_experts", 0, kMostExperts, 8) > 0)
+    experts = granite_experts(c, layer.name, mlp);
   mlp.name = layer.name + ".shared_mlp";
   mlp.width.size = read_size(c, "shared_intermediate_size", 1024, 4 * kMaxWidth);
   fuse(mlp.up, mlp.name + ".input_linear", {0, mlp.width.size});
   mlp.down = one_linear(mlp.name + ".output_linear", false);
+  if (experts) experts->shared = mlp;
+  layer.mlps.front().experts = experts;
   LayerSpec mamba = layer;
   mamba.mixers.front().state =
       mamba2_mixer(c, layer.name + ".mamba", spec.hidden_size, spec.norm.params);
@@ -71,6 +94,7 @@ DecoderSpec parse_hybrid(const JsonFields& c) {
 
 std::vector<Family> granite_families() {
   return {{"GraniteForCausalLM", "granite", parse_granite, {}},
+          {"GraniteMoeForCausalLM", "granitemoe", parse_moe, {}},
           {"GraniteMoeHybridForCausalLM", "granitemoehybrid", parse_hybrid, {}}};
 }
 

@@ -1,9 +1,12 @@
-// HunYuanDenseV1ForCausalLM (Hunyuan, dense): Llama's layout, with norms of each head's q and k
-// after rope, whose base a fixed alpha stretches.
+// HunYuanDenseV1ForCausalLM (Hunyuan): Llama's layout, with norms of each head's q and k after
+// rope, whose base a fixed alpha stretches. HunYuanMoEV1ForCausalLM (Hunyuan A13B): the same with
+// experts beside a shared one.
+#include <algorithm>
 #include <cmath>
 
 #include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
 
@@ -41,10 +44,36 @@ DecoderSpec parse_hunyuan(const JsonFields& config) {
   return spec;
 }
 
+// A number, or a list of one for each layer, all the same.
+int64_t read_of_layers(const JsonFields& c, const char* key, int64_t absent, int64_t most) {
+  if (!c.has(key) || !c.raw(key).is_array()) return read_size(c, key, absent, most);
+  const std::vector<double> list = read_numbers(c, key).value_or(std::vector<double>{});
+  if (list.empty() || list.front() < 1 || list.front() > static_cast<double>(most) ||
+      std::ranges::any_of(list, [&](double x) { return x != list.front(); }))
+    fail(ErrorKind::refused, "{}: {} must be one number for all layers, from 1 to {}", c.where(),
+         key, most);
+  return static_cast<int64_t>(list.front());
+}
+
+DecoderSpec parse_moe(const JsonFields& c) {
+  DecoderSpec spec = parse_hunyuan(c);
+  const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  ExpertsSpec experts;
+  experts.count = read_of_layers(c, "num_experts", 1, kMostExperts);
+  experts.choice.used = read_of_layers(c, "moe_topk", 1, experts.count);
+  experts.choice.normalized = true;
+  name_experts(experts, mlp, mlp.width.size);
+  experts.router = one_linear(mlp.name + ".gate.wg", false);
+  experts.shared = mlp_like(mlp, mlp.name + ".shared_mlp", mlp.width.size);
+  use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> hunyuan_families() {
-  return {{"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", parse_hunyuan, {}}};
+  return {{"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", parse_hunyuan, {}},
+          {"HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", parse_moe, {}}};
 }
 
 }  // namespace sluice

@@ -37,15 +37,16 @@ LayerSpec common_layer(const Heads& h, int64_t mlp_width, const NormParams& norm
 }  // namespace
 
 DecoderSpec common_layout(const JsonFields& c, const LayoutDefaults& defaults) {
-  warn_of_absent(c, {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                     "num_attention_heads"});
+  const bool has_mlp = defaults.intermediate_size > 0;
+  warn_of_absent(c, {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"});
+  if (has_mlp) warn_of_absent(c, {"intermediate_size"});
   DecoderSpec spec;
   spec.vocab_size = read_size(c, "vocab_size", defaults.vocab_size, kMaxVocab);
   spec.hidden_size = read_size(c, "hidden_size", defaults.hidden_size);
   spec.max_positions =
       read_size(c, "max_position_embeddings", defaults.max_position_embeddings, kMaxPositions);
   const int64_t mlp_width =
-      read_size(c, "intermediate_size", defaults.intermediate_size, 4 * kMaxWidth);
+      has_mlp ? read_size(c, "intermediate_size", defaults.intermediate_size, 4 * kMaxWidth) : 0;
   const Heads heads = read_heads(c, spec.hidden_size,
                                  {.absent_heads = defaults.num_attention_heads,
                                   .absent_kv_heads = defaults.num_key_value_heads,

@@ -17,7 +17,7 @@ namespace sluice {
 struct LayoutDefaults {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
+  int64_t intermediate_size = 0;  // 0: all layers have experts, whose width is another key
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;
   std::optional<int64_t> num_key_value_heads = {};  // nullopt: as many as there are heads

@@ -1,9 +1,11 @@
 // Lfm2ForCausalLM (LFM2): Llama's layout under other names, with short convolutions in the place of
-// attention in most layers; embedding_norm is the final norm.
+// attention in most layers; embedding_norm is the final norm. Lfm2MoeForCausalLM (LFM2 8B-A1B): the
+// same with experts from some layer on.
 #include <algorithm>
 
 #include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
 
@@ -21,6 +23,13 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 65536,
                                    .rope_theta = 1000000,
                                    .tie_word_embeddings = true,
                                    .eps_key = "norm_eps"};
+
+constexpr LayoutDefaults kMoe = [] {
+  LayoutDefaults defaults = kDefaults;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 7168;
+  return defaults;
+}();
 
 // Two thirds of what config.json says, times a factor, in whole units.
 int64_t mlp_width(const JsonFields& c, int64_t width) {
@@ -67,8 +76,8 @@ std::vector<size_t> layer_kinds(const JsonFields& c, int64_t layers) {
   return kinds;
 }
 
-DecoderSpec parse_lfm2(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+DecoderSpec lfm2_layout(const JsonFields& c, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(c, defaults);
   spec.tie_word_embeddings = read_boolean(c, "tie_embedding", spec.tie_word_embeddings);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
@@ -79,7 +88,6 @@ DecoderSpec parse_lfm2(const JsonFields& c) {
   mixer.norm.name = layer.name + ".operator_norm";
   MlpBranch& branch = layer.mlps.front();
   branch.norm.name = layer.name + ".ffn_norm";
-  branch.mlp.width.size = mlp_width(c, branch.mlp.width.size);
   name_mlp(branch.mlp, layer.name + ".feed_forward", "w1", "w3", "w2");
   spec.norm.name = "model.embedding_norm";
   LayerSpec convolution = layer;
@@ -89,8 +97,35 @@ DecoderSpec parse_lfm2(const JsonFields& c) {
   return spec;
 }
 
+DecoderSpec parse_lfm2(const JsonFields& c) {
+  DecoderSpec spec = lfm2_layout(c, kDefaults);
+  for (LayerSpec& layer : spec.kinds) {
+    MlpSpec& mlp = layer.mlps.front().mlp;
+    mlp.width.size = mlp_width(c, mlp.width.size);
+  }
+  return spec;
+}
+
+DecoderSpec parse_moe(const JsonFields& c) {
+  DecoderSpec spec = lfm2_layout(c, kMoe);
+  const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
+  ExpertsSpec experts = read_experts(c, {.absent_count = 32, .absent_used = 4});
+  experts.choice.score = RouterScore::sigmoid;
+  experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
+  experts.choice.added = 1e-6F;
+  experts.choice.factor = read_factor(c, "routed_scaling_factor", 1);
+  name_experts(experts, mlp, read_size(c, "moe_intermediate_size", 1792, 4 * kMaxWidth));
+  if (read_boolean(c, "use_expert_bias", true)) experts.choice_bias = mlp.name + ".expert_bias";
+  const int64_t dense = c.integer_or("num_dense_layers", 0, kMaxLayers, 2);
+  use_experts(spec, experts, sparse_from(dense, std::ssize(spec.layers)));
+  return spec;
+}
+
 }  // namespace
 
-std::vector<Family> lfm2_families() { return {{"Lfm2ForCausalLM", "lfm2", parse_lfm2, {}}}; }
+std::vector<Family> lfm2_families() {
+  return {{"Lfm2ForCausalLM", "lfm2", parse_lfm2, {}},
+          {"Lfm2MoeForCausalLM", "lfm2_moe", parse_moe, {}}};
+}
 
 }  // namespace sluice

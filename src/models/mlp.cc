@@ -2,26 +2,39 @@
 
 namespace sluice {
 
-Mlp::Mlp(const MlpSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
-    : Module(name_in_layer(spec.name, layer)), spec_(spec) {
+namespace {
+
+LinearPart linear_part(const PartSpec& spec, ModulePlace place, int64_t outputs,
+                       const Shard& shard) {
+  LinearPart part{name_at(spec.source, place), outputs, shard, spec.view, spec.bare};
+  if (spec.stacked) part.view.index = place.expert;
+  return part;
+}
+
+}  // namespace
+
+Mlp::Mlp(const MlpSpec& spec, ModulePlace place, int64_t hidden_size, Rank rank)
+    : Module(name_at(spec.name, place)), spec_(spec) {
   std::vector<LinearPart> parts;
   for (const PartSpec& part : spec.up.parts)
-    parts.push_back({name_in_layer(part.source, layer), spec.width.size, Shard::by_rows(spec.width),
-                     part.view});
+    parts.push_back(linear_part(part, place, spec.width.size, Shard::by_rows(spec.width)));
   if (spec.times_layer_input) {
     layer_input_ = spec.width.share(rank);
-    layer_input_.begin += layer * spec.width.size;
+    layer_input_.begin += place.layer * spec.width.size;
   }
   std::vector<PieceSpec> values;
-  for (const std::string& value : spec.values) values.push_back({name_in_layer(value, layer), 1});
+  for (const std::string& value : spec.values) values.push_back({name_at(value, place), 1});
   if (!values.empty())
     values_ = &add_param(make_vector(path() + ".values", ParamRole::bias, values, {}, 1));
-  up_ = &add_child<Linear>(name_in_layer(spec.up.name, layer), parts, hidden_size, spec.up.bias,
-                           rank);
-  parts = {{name_in_layer(spec.down.parts[0].source, layer), hidden_size,
-            Shard::by_cols(spec.width), spec.down.parts[0].view}};
-  down_ = &add_child<Linear>(name_in_layer(spec.down.name, layer), parts, spec.width.size,
-                             spec.down.bias, rank);
+  up_ = &add_child<Linear>(name_at(spec.up.name, place), parts, hidden_size, spec.up.bias, rank);
+  parts = {linear_part(spec.down.parts[0], place, hidden_size, Shard::by_cols(spec.width))};
+  down_ = &add_child<Linear>(name_at(spec.down.name, place), parts, spec.width.size, spec.down.bias,
+                             rank);
+}
+
+void Mlp::set_used(double share) {
+  up_->set_used(share);
+  down_->set_used(share);
 }
 
 void Mlp::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {

@@ -10,9 +10,10 @@ namespace sluice {
 class Mlp : public Module {
  public:
   // `spec` outlives it.
-  Mlp(const MlpSpec& spec, int64_t layer, int64_t hidden_size, Rank rank);
+  Mlp(const MlpSpec& spec, ModulePlace place, int64_t hidden_size, Rank rank);
   // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
   void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+  void set_used(double share);  // Param::used of its matrices
 
  private:
   const MlpSpec& spec_;

@@ -1,9 +1,11 @@
-// NemotronHForCausalLM, without experts: each layer is one of Mamba-2, attention without rope, and
-// a plain MLP.
+// NemotronHForCausalLM: each layer is one of Mamba-2, attention without rope, a plain MLP, and
+// experts beside a shared one.
+#include <algorithm>
 #include <limits>
 
 #include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
 #include "src/models/mamba2.h"
@@ -71,11 +73,23 @@ std::vector<size_t> layer_kinds(const JsonFields& c) {
              kLetters);
     }
   }
-  for (size_t kind : kinds)
-    if (kind == kExperts) fail(ErrorKind::refused, "{}: experts are not supported yet", c.where());
   if (kinds.empty() || std::ssize(kinds) > kMaxLayers)
     fail(ErrorKind::refused, "{}: {} layers are absurd", c.where(), kinds.size());
   return kinds;
+}
+
+ExpertsSpec read_moe(const JsonFields& c, const MlpSpec& mlp) {
+  if (c.has("moe_latent_size") && !c.is_null("moe_latent_size"))
+    fail(ErrorKind::refused, "{}: moe_latent_size is not supported", c.where());
+  ExpertsSpec experts = read_experts(
+      c, {.count = {"n_routed_experts", "num_local_experts"}, .absent_count = 8, .absent_used = 2});
+  read_grouped_choice(c, true, experts);
+  name_experts(experts, mlp, read_size(c, "moe_intermediate_size", 7688, 4 * kMaxWidth));
+  experts.choice_bias = mlp.name + ".gate.e_score_correction_bias";
+  experts.shared =
+      mlp_like(mlp, mlp.name + ".shared_experts",
+               read_size(c, "moe_shared_expert_intermediate_size", 7688, 4 * kMaxWidth));
+  return experts;
 }
 
 DecoderSpec parse_nemotron_h(const JsonFields& c) {
@@ -100,8 +114,12 @@ DecoderSpec parse_nemotron_h(const JsonFields& c) {
   mamba.state = mamba_mixer(c, mixer, spec);
   spec.kinds = {{.name = layer, .mixers = {std::move(mamba)}, .mlps = {}},
                 {.name = layer, .mixers = {{.norm = norm, .attention = attention}}, .mlps = {}},
-                {.name = layer, .mixers = {}, .mlps = {std::move(mlp)}}};
+                {.name = layer, .mixers = {}, .mlps = {mlp}}};
   spec.layers = layer_kinds(c);
+  if (std::ranges::count(spec.layers, kExperts) > 0) {
+    mlp.experts = read_moe(c, mlp.mlp);
+    spec.kinds.push_back({.name = layer, .mixers = {}, .mlps = {std::move(mlp)}});
+  }
   spec.prefixes = {"backbone.", "model."};
   return spec;
 }

@@ -1,8 +1,10 @@
-// Qwen3_5ForCausalLM (Qwen3.5, 3.6; and the language model in Qwen3_5ForConditionalGeneration),
-// without experts: Qwen3's layout with norms of 1 + w, attention whose output has a gate, and in
-// most layers a gated DeltaNet (arXiv:2412.06464) in its place.
+// Qwen3_5ForCausalLM (Qwen3.5, 3.6; and the language model in Qwen3_5ForConditionalGeneration):
+// Qwen3's layout with norms of 1 + w, attention whose output has a gate, and in most layers a gated
+// DeltaNet (arXiv:2412.06464) in its place. Qwen3_5MoeForCausalLM: the same with experts beside a
+// shared one. Qwen3NextForCausalLM: the same again, with DeltaNet's inputs in two tensors.
 #include "src/base/error.h"
 #include "src/models/config.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 #include "src/models/layout.h"
 
@@ -21,6 +23,22 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 248320,
                                    .rope_theta = 10000,
                                    .part_key = "partial_rotary_factor",
                                    .part = 0.25};
+
+constexpr LayoutDefaults kMoe = [] {
+  LayoutDefaults defaults = kDefaults;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 0;
+  defaults.num_hidden_layers = 40;
+  defaults.num_key_value_heads = 2;
+  return defaults;
+}();
+constexpr LayoutDefaults kNext = [] {
+  LayoutDefaults defaults = kMoe;
+  defaults.vocab_size = 151936;
+  defaults.intermediate_size = 5632;
+  defaults.num_hidden_layers = 48;
+  return defaults;
+}();
 
 // q_proj has the rows of each head's queries, then those of its gate.
 void add_gate(const JsonFields& c, AttentionSpec& attention) {
@@ -73,6 +91,20 @@ StateMixerSpec delta_mixer(const JsonFields& c, const std::string& name, const N
           .output = one_linear(name + ".out_proj", false)};
 }
 
+// Qwen3-Next has queries, keys, values and the gate of a key head and its value heads, then those
+// of the next, in one tensor, and so steps and decays in another.
+void interleave_inputs(StateMixerSpec& mixer) {
+  const int64_t keys = mixer.key_dim, of_key = mixer.heads.units() / mixer.key_heads.units();
+  const int64_t values = of_key * mixer.value_dim, stride = 2 * (keys + values);
+  const std::string qkvz = mixer.name + ".in_proj_qkvz", ba = mixer.name + ".in_proj_ba";
+  mixer.input.parts = {{qkvz, {.group = keys, .stride = stride}},
+                       {qkvz, {.first = keys, .group = keys, .stride = stride}},
+                       {qkvz, {.first = 2 * keys, .group = values, .stride = stride}},
+                       {qkvz, {.first = 2 * keys + values, .group = values, .stride = stride}},
+                       {ba, {.first = of_key, .group = of_key, .stride = 2 * of_key}},
+                       {ba, {.group = of_key, .stride = 2 * of_key}}};
+}
+
 // The kind of each layer: 0 where it attends.
 std::vector<size_t> layer_kinds(const JsonFields& c, int64_t layers) {
   std::vector<size_t> kinds = read_layer_types(c, layers, {"full_attention", "linear_attention"});
@@ -82,8 +114,8 @@ std::vector<size_t> layer_kinds(const JsonFields& c, int64_t layers) {
   return kinds;
 }
 
-DecoderSpec parse_qwen3_5(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+DecoderSpec qwen3_5_layout(const JsonFields& c, const LayoutDefaults& defaults) {
+  DecoderSpec spec = common_layout(c, defaults);
   LayerSpec& layer = spec.kinds.front();
   if (layer.mlps.front().mlp.activation != Activation::silu)
     fail(ErrorKind::refused, "{}: hidden_act must be silu", c.where());
@@ -101,6 +133,39 @@ DecoderSpec parse_qwen3_5(const JsonFields& c) {
   return spec;
 }
 
+DecoderSpec parse_qwen3_5(const JsonFields& c) { return qwen3_5_layout(c, kDefaults); }
+
+// Beside one whose sigmoid says how much it counts.
+ExpertsSpec moe_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSpec& mlp) {
+  ExpertsSpec experts = read_experts(c, keys);
+  experts.choice.normalized = true;
+  name_experts(experts, mlp, read_size(c, "moe_intermediate_size", 512, 4 * kMaxWidth));
+  experts.stacked_gate_up = mlp.name + ".experts.gate_up_proj";
+  experts.stacked_down = mlp.name + ".experts.down_proj";
+  experts.shared = mlp_like(mlp, mlp.name + ".shared_expert",
+                            read_size(c, "shared_expert_intermediate_size", 512, 4 * kMaxWidth));
+  experts.shared_gate = mlp.name + ".shared_expert_gate";
+  return experts;
+}
+
+DecoderSpec parse_moe(const JsonFields& c) {
+  DecoderSpec spec = qwen3_5_layout(c, kMoe);
+  const ExpertsSpec experts =
+      moe_experts(c, {.absent_count = 256, .absent_used = 8}, spec.kinds.front().mlps.front().mlp);
+  use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));
+  return spec;
+}
+
+DecoderSpec parse_next(const JsonFields& c) {
+  DecoderSpec spec = qwen3_5_layout(c, kNext);
+  ExpertsSpec experts =
+      moe_experts(c, {.absent_count = 512, .absent_used = 10}, spec.kinds.front().mlps.front().mlp);
+  experts.choice.normalized = read_boolean(c, "norm_topk_prob", true);
+  interleave_inputs(*spec.kinds.back().mixers.front().state);
+  use_experts(spec, experts, read_sparse_layers(c, std::ssize(spec.layers)));
+  return spec;
+}
+
 }  // namespace
 
 std::vector<Family> qwen3_5_families() {
@@ -108,7 +173,13 @@ std::vector<Family> qwen3_5_families() {
            "qwen3_5_text",
            parse_qwen3_5,
            {"mtp.*", "*.mtp.*", "model.visual.*"},
-           {"qwen3_5"}}};
+           {"qwen3_5"}},
+          {"Qwen3_5MoeForCausalLM",
+           "qwen3_5_moe_text",
+           parse_moe,
+           {"mtp.*", "*.mtp.*", "model.visual.*"},
+           {"qwen3_5_moe"}},
+          {"Qwen3NextForCausalLM", "qwen3_next", parse_next, {"mtp.*"}}};
 }
 
 }  // namespace sluice

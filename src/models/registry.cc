@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/models/embeddings.h"
+#include "src/models/expert_layout.h"
 #include "src/models/families.h"
 
 namespace sluice {
@@ -88,15 +89,7 @@ std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
     for (auto* families :
-         {apertus_families,   arcee_families,     bamba_families,    bloom_families,
-          cohere_families,    ernie4_5_families,  exaone4_families,  falcon_families,
-          falcon_h1_families, gemma_families,     gemma4_families,   glm_families,
-          gpt2_families,      gpt_neox_families,  gptj_families,     granite_families,
-          hunyuan_families,   jamba_families,     lfm2_families,     llama_families,
-          mamba_families,     mamba2_families,    mistral_families,  nemotron_h_families,
-          olmo_families,      opt_families,       phi_families,      phi3_families,
-          qwen_families,      qwen3_5_families,   seed_oss_families, smollm3_families,
-          stablelm_families,  starcoder2_families})
+         {apertus_families, arcee_families, bamba_families, bloom_families, cohere_families, dots1_families, ernie4_5_families, exaone4_families, falcon_families, falcon_h1_families, gemma4_families, gemma_families, glm_families, gpt2_families, gpt_neox_families, gptj_families, granite_families, hunyuan_families, jamba_families, lfm2_families, llama_families, mamba2_families, mamba_families, minimax_m2_families, mistral_families, mixtral_families, nemotron_h_families, olmo_families, opt_families, phi3_families, phi_families, qwen3_5_families, qwen_families, seed_oss_families, smollm3_families, stablelm_families, starcoder2_families})
       std::ranges::copy(families(), std::back_inserter(list));
     return list;
   }();
@@ -201,6 +194,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
         index->find(model.spec.head + ".weight") == nullptr)
       model.spec.tie_word_embeddings = true;
     choose_embeddings(model.spec, *index);
+    choose_expert_layout(model.spec, *index);
   }
   model.ignorable.insert(model.ignorable.end(), model.spec.ignorable.begin(),
                          model.spec.ignorable.end());

@@ -12,8 +12,9 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
   std::vector<PieceSpec> weights;
   std::vector<PieceSpec> biases;
   for (const LinearPart& p : parts) {
-    weights.push_back({p.source + ".weight", p.outputs, inputs, p.shard, p.view});
-    biases.push_back({p.source + ".bias", p.outputs, 0, p.shard.for_bias(), p.view});
+    weights.push_back({p.source + (p.bare ? "" : ".weight"), p.outputs, inputs, p.shard, p.view});
+    biases.push_back(
+        {p.source + (p.bare ? "_bias" : ".bias"), p.outputs, 0, p.shard.for_bias(), p.view});
   }
   weight_ =
       &add_param(make_matrix(this->path() + ".weight", role, WeightLayout::packed, weights, rank));
@@ -21,6 +22,8 @@ Linear::Linear(std::string path, const std::vector<LinearPart>& parts, int64_t i
     bias_ =
         &add_param(make_vector(this->path() + ".bias", ParamRole::bias, biases, rank, kPanelRows));
 }
+
+void Linear::set_used(double share) { weight_->used = share; }
 
 void multiply(const Kernels& kernels, Tensor x, const Param& w, const float* bias, Tensor y) {
   if (w.stream == nullptr) {

@@ -17,7 +17,8 @@ struct LinearPart {
   std::string source;  // path in the checkpoint, without ".weight"
   int64_t outputs = 0;
   Shard shard = Shard::whole();
-  View view = {};  // of the weight; the bias has the same outputs of a vector
+  View view = {};     // of the weight; the bias has the same outputs of a vector
+  bool bare = false;  // the weight is `source`, and the bias has "_bias" behind it
 };
 
 // y = x w^T + b. The outputs of several parts that read the same input lie side by side in y, each
@@ -43,6 +44,7 @@ class Linear : public Module {
 
   const Param& weight() const { return *weight_; }
   const Param* bias() const { return bias_; }  // null: none
+  void set_used(double share);                 // Param::used
 
  private:
   void multiply_parts(const Kernels& kernels, Tensor x, const float* bias, Tensor y) const;

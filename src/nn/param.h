@@ -13,8 +13,9 @@
 
 namespace sluice {
 
-// The role of a parameter; decides whether a quantization scheme applies to it.
-enum class ParamRole : uint8_t { linear, embedding, head, norm, bias };
+// The role of a parameter; decides whether a quantization scheme applies to it. A router's weight
+// is float32, whatever the request says, as a choice has no small error.
+enum class ParamRole : uint8_t { linear, embedding, head, norm, bias, router };
 
 // The part of a stored tensor that a piece is. The tensor is a matrix [outputs, inputs] or a vector
 // [outputs], or a stack of these. The piece has runs of its outputs: `group` neighbours from
@@ -63,6 +64,7 @@ struct Param {
   ParamRole role = ParamRole::linear;
   WeightLayout layout = WeightLayout::packed;  // packed: what is multiplied, in whole panels
   std::vector<Piece> pieces = {};
+  double used = 1;   // the share of tokens that it is multiplied with
   int64_t rows = 0;  // local, padding included
   int64_t cols = 0;
   Weight value = {};               // meta until its unit is in memory

@@ -61,8 +61,8 @@ Expected expected_of(const Binding& binding, const Claims& claims) {
   return expected;
 }
 
-// A convolution's [channels, 1, width] is a matrix, or the vector of its elements, and a number
-// without dimensions a vector of one.
+// A convolution's [channels, 1, width] is a matrix, or the vector of its elements, a number without
+// dimensions a vector of one, and [1, n] a vector of n.
 bool has_shape(const Shape& stored, const Shape& expected) {
   const bool convolution = stored.size() == 3 && stored[1] == 1;
   if (convolution && expected.size() == 1) return stored.elements() == expected[0];
@@ -70,7 +70,8 @@ bool has_shape(const Shape& stored, const Shape& expected) {
   Shape without_ones;
   for (int64_t size : stored)
     if (size != 1) without_ones.push_back(size);
-  return stored.size() > 2 && stored.size() > expected.size() && without_ones == expected;
+  const bool squeezed = stored.size() > 2 || expected.size() == 1;
+  return squeezed && stored.size() > expected.size() && without_ones == expected;
 }
 
 // Empty when the stored tensor can be what its pieces make of it.

@@ -188,8 +188,10 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     p.format = *stored;
     p.format.layout = layout_of(param, quantize);
   } else {
-    p.format =
-        format_of(param, quantize.to_bf16 ? DType::bf16 : common_dtype(pieces), scheme, quantize);
+    const DType kept = param.role == ParamRole::router ? DType::f32
+                       : quantize.to_bf16              ? DType::bf16
+                                                       : common_dtype(pieces);
+    p.format = format_of(param, kept, scheme, quantize);
   }
   p.bytes = weight_bytes(p.format, param.rows, param.cols);
   p.storage = storage_bytes(p.format, param.rows, param.cols);

@@ -133,7 +133,11 @@ void plan_compute(const CausalLM& model, const KvLayout& layout, const RunShape&
   uses.activations += Buffer::charged_bytes(rows) + Buffer::charged_bytes(logits);
   for (uint64_t bytes : {rope_bytes(needs), shape.output_bytes, shape.sampling_bytes})
     plan.activations += Buffer::charged_bytes(bytes);
-  if (uses.own) plan.activations += Buffer::charged_bytes(logits);  // a copy, to sample from
+  if (uses.own) {  // copies of what the host looks at
+    plan.activations += Buffer::charged_bytes(logits);
+    plan.activations +=
+        Buffer::charged_bytes(Activations::host_bytes(model.spec(), plan.chunk_rows));
+  }
   WorkspaceBytes workspace = shape.backend->kernels_bytes(needs);
   uses.workspace += Buffer::charged_bytes(workspace.device);
   plan.workspace += Buffer::charged_bytes(workspace.host);

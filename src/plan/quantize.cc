@@ -72,6 +72,7 @@ bool fits(const SchemeRule& rule, const Param& param, const Piece& piece) {
 const QuantScheme& scheme_of(const QuantizeRequest& quantize, const Param& param,
                              const Piece& piece) {
   static const QuantScheme kNone = *find_quant_scheme("none");
+  if (param.role == ParamRole::router) return kNone;
   for (const SchemeRule& rule : quantize.rules)
     if (fits(rule, param, piece)) return rule.scheme;
   if (param.role == ParamRole::bias) return kNone;

@@ -76,11 +76,11 @@ uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
 }
 
 uint64_t ReadPlan::bytes_per_token() const {
-  uint64_t sum = 0;
+  double sum = 0;
   for (const ParamPlan& p : params) {
-    if (!p.only_looked_up()) sum += p.bytes;
+    if (!p.only_looked_up()) sum += p.param->used * static_cast<double>(p.bytes);
   }
-  return sum;
+  return static_cast<uint64_t>(sum);
 }
 
 Weight ReadPlan::weight(const ParamPlan& p, std::byte* unit_storage) const {

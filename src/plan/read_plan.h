@@ -195,8 +195,9 @@ struct ReadPlan {
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
-  uint64_t bytes_per_token()
-      const;  // of weights that a decode step reads: all but tables that are only looked up
+  // Of weights that a decode step of one token reads: all but tables that are only looked up, and
+  // experts that it does not choose.
+  uint64_t bytes_per_token() const;
   // The view of a parameter in its unit's storage of its tier.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;
   uint32_t sweep_tiles() const;

@@ -12,8 +12,9 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (ApertusConfig, BloomConfig, Cohere2Config, CohereConfig, FalconConfig, FalconH1Config,
-                          FalconMambaConfig, Glm4Config, GPTJConfig, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig,
-                          NemotronHConfig, Olmo3Config, PhiConfig, Qwen3_5TextConfig, SmolLM3Config, StableLmConfig)
+                          FalconMambaConfig, Glm4Config, Glm4MoeConfig, GPTJConfig, GraniteMoeConfig, JambaConfig, Lfm2Config,
+                          Mamba2Config, MambaConfig, MixtralConfig, NemotronHConfig, Olmo3Config, PhiConfig,
+                          Qwen3_5MoeTextConfig, Qwen3_5TextConfig, SmolLM3Config, StableLmConfig)
 
 COMMON = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = COMMON | {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -41,7 +42,12 @@ MODELS = {
                                       conv_kernel=3, time_step_rank=12, mixer_rms_eps=1e-3, tie_word_embeddings=False),
     "glm4": Glm4Config(**SMALL, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                                                                "partial_rotary_factor": 0.5}),
+    "glm4_moe": Glm4MoeConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, moe_intermediate_size=24, n_routed_experts=8,
+                              num_experts_per_tok=3, n_group=4, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.5,
+                              first_k_dense_replace=1, use_qk_norm=True, num_nextn_predict_layers=0),
     "gptj": GPTJConfig(**COMMON, n_embd=48, n_layer=2, n_head=3, rotary_dim=8, n_inner=72, n_positions=256),
+    "granitemoe": GraniteMoeConfig(**SMALL | {"intermediate_size": 24}, num_local_experts=5, num_experts_per_tok=2,
+                                   attention_multiplier=0.3, embedding_multiplier=2.0, logits_scaling=2.0, residual_multiplier=0.7),
     "jamba_dense": JambaConfig(**SMALL | {"num_hidden_layers": 3}, num_experts=1, attn_layer_period=3, attn_layer_offset=1,
                                mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=5, rms_norm_eps=1e-4),
     "lfm2": Lfm2Config(**SMALL | {"num_hidden_layers": 3}, conv_L_cache=2, conv_bias=True, block_multiple_of=8,
@@ -50,6 +56,7 @@ MODELS = {
                          conv_kernel=2, time_step_rank=20),
     "mamba2": Mamba2Config(**COMMON, hidden_size=42, num_hidden_layers=2, num_heads=6, head_dim=14, state_size=9, n_groups=1,
                            use_bias=True, use_conv_bias=False, conv_kernel=3, tie_word_embeddings=True),
+    "mixtral": MixtralConfig(**SMALL | {"intermediate_size": 40}, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
     "nemotron_h": NemotronHConfig(**SMALL | {"num_hidden_layers": 4}, head_dim=12, mamba_num_heads=6, mamba_head_dim=10, n_groups=2,
                                   ssm_state_size=12, conv_kernel=3, use_bias=True, time_step_min=0.4, time_step_limit=(0.0, 0.5),
                                   layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"]),
@@ -62,12 +69,16 @@ MODELS = {
     "qwen3_5": Qwen3_5TextConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, linear_conv_kernel_dim=3, linear_key_head_dim=12,
                                  linear_value_head_dim=20, linear_num_key_heads=2, linear_num_value_heads=6,
                                  layer_types=["linear_attention", "full_attention", "linear_attention"]),
+    "qwen3_5_moe": Qwen3_5MoeTextConfig(**SMALL | {"num_hidden_layers": 3}, head_dim=16, linear_key_head_dim=12,
+                                        linear_value_head_dim=20, linear_num_key_heads=2, linear_num_value_heads=6, num_experts=6,
+                                        num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=36,
+                                        layer_types=["linear_attention", "full_attention", "linear_attention"]),
     "smollm3": SmolLM3Config(**FOUR, no_rope_layers=[1, 0, 1, 1]),
     "stablelm": StableLmConfig(**SMALL, qk_layernorm=True, use_parallel_residual=True),
 }
 LENGTHS, NEW = (9, 40), 24
 STATE_LENGTHS = (2, 70)  # fewer than a convolution's inputs, more than a chunk of transformers' recurrences
-IN_CHUNKS = {"falcon_h1", "lfm2", "mamba2", "nemotron_h", "qwen3_5"}  # in float32 transformers' sums over chunks are further from float64's
+IN_CHUNKS = {"falcon_h1", "lfm2", "mamba2", "nemotron_h", "qwen3_5", "qwen3_5_moe"}  # in float32 transformers' sums over chunks are further from float64's
 WITH_STATES = IN_CHUNKS | {"falcon_mamba", "jamba_dense", "mamba"}
 
 
@@ -78,6 +89,9 @@ def randomize(model, seed):
         noise = torch.randn(p.shape, generator=random) * scale
         norm = p.dim() == 1 and name.endswith("weight")
         p.data = ((1 + noise) if norm else noise).to(torch.bfloat16).to(torch.float32)
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.copy_((torch.randn(b.shape, generator=random) * 0.1).to(torch.bfloat16))
 
 
 def greedy(model, ids):
@@ -90,6 +104,15 @@ def greedy(model, ids):
     return out[len(ids):], min(margins)
 
 
+def watch_choices(model):
+    """A list that each run appends the chosen experts of each layer to."""
+    chosen = []
+    for module in model.modules():
+        if type(module).__name__.endswith(("Router", "router")):
+            module.register_forward_hook(lambda _, inputs, outputs: chosen.append(outputs[-1].sort().values))
+    return chosen
+
+
 def make(name, config, out, seed):
     """None where two tokens are too near for other sums."""
     # Of Falcon the eager attention adds ALiBi twice.
@@ -100,18 +123,24 @@ def make(name, config, out, seed):
     prompts = [torch.randint(3, config.vocab_size, (n,), generator=random).tolist()
                for n in (STATE_LENGTHS if name in WITH_STATES else LENGTHS)]
     golden, entries, errors = {}, [], []
+    chosen, expected = watch_choices(model), []
     for i, ids in enumerate(prompts):
         logits = model(torch.tensor([ids]), use_cache=False).logits[0]
+        expected += chosen
         tokens, margin = greedy(model, ids)
         if margin < 0.02:
             return None
+        chosen.clear()
         golden |= {f"prompt{i}.input_ids": torch.tensor(ids), f"prompt{i}.greedy_ids": torch.tensor(tokens),
                    f"prompt{i}.logits": logits.contiguous()}
         entries.append({"input_ids": ids, "greedy_ids": tokens, "greedy_min_margin": margin})
     half = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     half.load_state_dict({k: v.to(torch.bfloat16) for k, v in model.state_dict().items()})
+    chosen = watch_choices(half)
     for i, ids in enumerate(prompts):
         errors.append((half(torch.tensor([ids]), use_cache=False).logits[0].float() - golden[f"prompt{i}.logits"]).abs().flatten())
+    if any(not torch.equal(a, b) for a, b in zip(chosen, expected, strict=True)):
+        return None
     errors = torch.cat(errors)
     half.save_pretrained(out / name)
     save_file(golden, out / name / "golden.safetensors")

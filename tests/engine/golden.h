@@ -62,12 +62,15 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
                                          "gemma3",
                                          "gemma4_e",
                                          "gguf_bf16_tied",
+                                         "glm4_moe",
                                          "gpt2_noprefix",
                                          "gptj",
+                                         "granitemoe",
                                          "llama_rope_dynamic",
                                          "mistral_sliding",
                                          "olmo3",
                                          "qwen3_5",
+                                         "qwen3_5_moe",
                                          "falcon_h1",
                                          "lfm2",
                                          "jamba_dense"};
@@ -86,8 +89,7 @@ inline std::filesystem::path bundled_model(const char* name) {
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
 
 // Of these models of supported architectures the experts are still to come.
-inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe",
-                                              "granitemoehybrid_moe", "jamba", "nemotron_h_moe"};
+inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe"};
 
 // Of the shared fixtures, where these are, those whose architecture is supported, and those of
 // formats that are.

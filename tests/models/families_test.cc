@@ -69,7 +69,7 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   ASSERT_EQ(golden["classes"].size() + golden["hybrids"].size(), families().size());
   for (const auto& [architecture, expected] : golden["classes"].items()) {
     SCOPED_TRACE(architecture);
-    DecoderSpec c = parse(architecture, Json::object());
+    DecoderSpec c = parse(architecture, expected.value("given", Json::object()));
     EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
     EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
     EXPECT_EQ(mlp(c).width.size, expected["intermediate_size"]);
@@ -165,6 +165,30 @@ TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
       }
     }
   }
+}
+
+TEST(Families, ExpertsHaveTheDefaultsOfTransformers) {
+  const Json golden = parse_json(
+      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
+      "config_defaults.json");
+  int64_t found = 0;
+  for (const char* kind : {"classes", "hybrids"}) {
+    for (const auto& [architecture, expected] : golden[kind].items()) {
+      if (!expected.contains("experts")) continue;
+      SCOPED_TRACE(architecture);
+      ++found;
+      const Json& e = expected["experts"];
+      const DecoderSpec c = parse(architecture, expected.value("given", Json::object()));
+      const auto& experts = c.kinds[c.layers.back()].mlps.back().experts;
+      ASSERT_TRUE(experts);
+      EXPECT_EQ(experts->count, e["count"]);
+      EXPECT_EQ(experts->choice.used, e["used"]);
+      if (!e["normalized"].is_null()) EXPECT_EQ(experts->choice.normalized, e["normalized"]);
+      EXPECT_EQ(experts->expert.width.size,
+                e["width"].is_null() ? expected["intermediate_size"] : e["width"]);
+    }
+  }
+  EXPECT_GT(found, 10);
 }
 
 TEST(Families, ANullIsNoAbsentKey) {

@@ -12,7 +12,9 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           GraniteMoeHybridConfig, JambaConfig, Lfm2Config, Mamba2Config, MambaConfig, NemotronHConfig, Qwen3_5TextConfig,
                           HunYuanDenseV1Config, LlamaConfig, Ministral3Config, MinistralConfig, MistralConfig,
                           Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3Config,
-                          SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
+                          SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config, Dots1Config, Ernie4_5_MoeConfig,
+                          Glm4MoeConfig, GraniteMoeConfig, HunYuanMoEV1Config, Lfm2MoeConfig, MiniMaxM2Config, MixtralConfig,
+                          OlmoeConfig, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig)
 
 # Under the first name that a class has.
 KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
@@ -32,10 +34,21 @@ CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig,
            "LlamaForCausalLM": LlamaConfig, "MinistralForCausalLM": MinistralConfig, "MistralForCausalLM": MistralConfig,
            "OPTForCausalLM": OPTConfig, "Phi3ForCausalLM": Phi3Config, "PhiForCausalLM": PhiConfig,
            "Qwen2ForCausalLM": Qwen2Config, "Qwen3ForCausalLM": Qwen3Config, "SeedOssForCausalLM": SeedOssConfig,
-           "SmolLM3ForCausalLM": SmolLM3Config, "StableLmForCausalLM": StableLmConfig, "Starcoder2ForCausalLM": Starcoder2Config}
+           "SmolLM3ForCausalLM": SmolLM3Config, "StableLmForCausalLM": StableLmConfig, "Starcoder2ForCausalLM": Starcoder2Config,
+           "Dots1ForCausalLM": Dots1Config, "Ernie4_5_MoeForCausalLM": Ernie4_5_MoeConfig, "Glm4MoeForCausalLM": Glm4MoeConfig,
+           "GraniteMoeForCausalLM": GraniteMoeConfig, "HunYuanMoEV1ForCausalLM": HunYuanMoEV1Config,
+           "MiniMaxM2ForCausalLM": MiniMaxM2Config, "MixtralForCausalLM": MixtralConfig, "OlmoeForCausalLM": OlmoeConfig,
+           "Qwen2MoeForCausalLM": Qwen2MoeConfig, "Qwen3MoeForCausalLM": Qwen3MoeConfig}
+# How many experts, and how many a token has.
+EXPERT_KEYS = {"count": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+               "used": ("num_experts_per_tok", "moe_k", "moe_topk"), "normalized": ("norm_topk_prob",),
+               "width": ("moe_intermediate_size",)}
+# What config.json has to say for the class to make a model.
+GIVEN = {"Dots1ForCausalLM": {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2}}
 # What the modules fix, whatever the config says.
 FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 2048},
          "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
+         "Dots1ForCausalLM": {"sliding_window": None},  # max_window_layers are all
          "FalconForCausalLM": {"num_key_value_heads": 1}, "GPTJForCausalLM": {"use_parallel_residual": True},
          "GlmForCausalLM": {"attention_out_bias": False}, "Glm4ForCausalLM": {"attention_out_bias": False},
          "OPTForCausalLM": {"eps": 1e-5}, "PhiForCausalLM": {"use_parallel_residual": True},
@@ -46,7 +59,9 @@ HYBRIDS = {"BambaForCausalLM": (BambaConfig, {}), "FalconH1ForCausalLM": (Falcon
            "FalconMambaForCausalLM": (FalconMambaConfig, {}), "JambaForCausalLM": (JambaConfig, {"num_experts": 1}),
            "Lfm2ForCausalLM": (Lfm2Config, {}), "Mamba2ForCausalLM": (Mamba2Config, {}), "MambaForCausalLM": (MambaConfig, {}),
            "NemotronHForCausalLM": (NemotronHConfig, {"hybrid_override_pattern": "M*-"}),
-           "Qwen3_5ForCausalLM": (Qwen3_5TextConfig, {})}
+           "Qwen3_5ForCausalLM": (Qwen3_5TextConfig, {}), "Qwen3_5MoeForCausalLM": (Qwen3_5MoeTextConfig, {}),
+           "Qwen3NextForCausalLM": (Qwen3NextConfig, {}),
+           "Lfm2MoeForCausalLM": (Lfm2MoeConfig, {"num_hidden_layers": 3, "layer_types": ["conv", "conv", "full_attention"]})}
 STATE_KEYS = {"heads": ("mamba_n_heads", "mamba_num_heads", "num_heads", "linear_num_value_heads"),
               "value_dim": ("mamba_d_head", "mamba_head_dim", "linear_value_head_dim", "head_dim"),
               "key_heads": ("mamba_n_groups", "n_groups", "linear_num_key_heads"),
@@ -63,6 +78,15 @@ def windows(config):
     return {"windows": sizes} if len(set(sizes)) > 1 else {}
 
 
+def first(config, names):
+    return next((getattr(config, name) for name in names if hasattr(config, name)), None)
+
+
+def experts(config):
+    values = {name: first(config, keys) for name, keys in EXPERT_KEYS.items()}
+    return {"experts": values} if values["count"] else {}
+
+
 def defaults(name, config):
     config.allow_global_per_layer_attribute_access = True
     values = {}
@@ -77,11 +101,8 @@ def defaults(name, config):
     if hasattr(config, "rotary_dim"):
         values["rope_parameters"] = {"rope_theta": 10000.0, "partial_rotary_factor": config.rotary_dim / values["head_dim"],
                                      "rope_type": "default"}
-    return values | windows(config) | FIXED.get(name, {})
-
-
-def first(config, names):
-    return next((getattr(config, name) for name in names if hasattr(config, name)), None)
+    given = {"given": GIVEN[name]} if name in GIVEN else {}
+    return values | windows(config) | experts(config) | FIXED.get(name, {}) | given
 
 
 def hybrid(cls, given):
@@ -93,9 +114,9 @@ def hybrid(cls, given):
             "max_position_embeddings", "tie_word_embeddings", "rope_parameters")
     values |= {key: getattr(config, key) for key in keys if hasattr(config, key)}
     values["eps"] = first(config, ("rms_norm_eps", "layer_norm_epsilon", "norm_eps"))
-    return values
+    return values | ({} if "hybrid_override_pattern" in given else experts(config))
 
 
 print(json.dumps({"transformers": transformers.__version__,
-                  "classes": {name: defaults(name, cls()) for name, cls in CLASSES.items()},
+                  "classes": {name: defaults(name, cls(**GIVEN.get(name, {}))) for name, cls in CLASSES.items()},
                   "hybrids": {name: hybrid(*of) for name, of in HYBRIDS.items()}}, indent=1))

@@ -1,0 +1,110 @@
+#include "src/models/expert_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/models/config.h"
+
+namespace sluice {
+
+ExpertsSpec read_experts(const JsonFields& c, const ExpertKeys& keys) {
+  const char* count = *keys.count.begin();
+  for (const char* key : keys.count) {
+    if (c.has(key)) count = key;
+  }
+  ExpertsSpec experts;
+  experts.count = read_size(c, count, keys.absent_count, kMostExperts);
+  experts.choice.used = read_size(c, keys.used, keys.absent_used, experts.count);
+  return experts;
+}
+
+void read_grouped_choice(const JsonFields& c, bool absent_normalized, ExpertsSpec& experts) {
+  RouterParams& choice = experts.choice;
+  choice.score = RouterScore::sigmoid;
+  choice.groups = read_size(c, "n_group", 1, experts.count);
+  choice.groups_used = read_size(c, "topk_group", 1, choice.groups);
+  choice.normalized = read_boolean(c, "norm_topk_prob", absent_normalized);
+  choice.added = 1e-20F;
+  choice.factor = read_factor(c, "routed_scaling_factor", 1);
+  if (experts.count % choice.groups != 0)
+    fail(ErrorKind::refused, "{}: n_group ({}) does not divide the {} experts", c.where(),
+         choice.groups, experts.count);
+  if (choice.used > experts.count / choice.groups * choice.groups_used)
+    fail(ErrorKind::refused, "{}: {} groups of {} experts have fewer than the {} of a token",
+         c.where(), choice.groups_used, experts.count / choice.groups, choice.used);
+}
+
+MlpSpec mlp_like(const MlpSpec& mlp, const std::string& name, int64_t width) {
+  MlpSpec like = mlp;
+  auto rename = [&](std::string& of) { of.replace(0, mlp.name.size(), name); };
+  rename(like.name);
+  for (std::string& value : like.values) rename(value);
+  for (LinearSpec* linear : {&like.up, &like.down}) {
+    rename(linear->name);
+    for (PartSpec& part : linear->parts) rename(part.source);
+  }
+  like.width.size = width;
+  return like;
+}
+
+void name_experts(ExpertsSpec& experts, const MlpSpec& mlp, int64_t width) {
+  experts.name = mlp.name;
+  experts.router = one_linear(mlp.name + ".gate", false);
+  experts.expert = mlp_like(mlp, mlp.name + ".experts.{e}", width);
+}
+
+void stack_experts(ExpertsSpec& experts, const std::string& gate_up, const std::string& down,
+                   bool bare) {
+  MlpSpec& expert = experts.expert;
+  const int64_t width = expert.width.size;
+  expert.up.parts = {{.source = gate_up, .stacked = true, .bare = bare},
+                     {.source = gate_up, .view = {.first = width}, .stacked = true, .bare = bare}};
+  expert.down.parts = {{.source = down, .stacked = true, .bare = bare}};
+}
+
+void choose_expert_layout(DecoderSpec& spec, const io::CheckpointIndex& index) {
+  for (size_t kind = 0; kind < spec.kinds.size(); ++kind) {
+    const auto layer = std::ranges::find(spec.layers, kind) - spec.layers.begin();
+    for (MlpBranch& branch : spec.kinds[kind].mlps) {
+      if (!branch.experts || branch.experts->stacked_gate_up.empty()) continue;
+      ExpertsSpec& experts = *branch.experts;
+      if (index.find(name_in_layer(experts.stacked_gate_up, layer)) == nullptr) continue;
+      stack_experts(experts, experts.stacked_gate_up, experts.stacked_down, true);
+    }
+  }
+}
+
+void use_experts(DecoderSpec& spec, const ExpertsSpec& experts, const std::vector<bool>& sparse) {
+  check(sparse.size() == spec.layers.size(), "each layer has experts or not");
+  const std::vector<LayerSpec> before = std::exchange(spec.kinds, {});
+  std::map<std::pair<size_t, bool>, size_t> known;
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    const auto [at, is_new] = known.try_emplace({spec.layers[l], sparse[l]}, spec.kinds.size());
+    if (is_new) {
+      spec.kinds.push_back(before[spec.layers[l]]);
+      if (sparse[l]) spec.kinds.back().mlps.back().experts = experts;
+    }
+    spec.layers[l] = at->second;
+  }
+}
+
+std::vector<bool> sparse_from(int64_t first, int64_t layers) {
+  std::vector<bool> sparse;
+  for (int64_t l = 0; l < layers; ++l) sparse.push_back(l >= first);
+  return sparse;
+}
+
+std::vector<bool> read_sparse_layers(const JsonFields& c, int64_t layers) {
+  const int64_t step = read_size(c, "decoder_sparse_step", 1, kMaxLayers);
+  const auto dense = read_numbers(c, "mlp_only_layers");
+  std::vector<bool> sparse;
+  for (int64_t l = 0; l < layers; ++l) {
+    const bool named = dense && std::ranges::count(*dense, static_cast<double>(l)) > 0;
+    sparse.push_back(!named && (l + 1) % step == 0);
+  }
+  return sparse;
+}
+
+}  // namespace sluice
