@@ -97,6 +97,7 @@ void interleave_inputs(StateMixerSpec& mixer) {
   const int64_t keys = mixer.key_dim, of_key = mixer.heads.units() / mixer.key_heads.units();
   const int64_t values = of_key * mixer.value_dim, stride = 2 * (keys + values);
   const std::string qkvz = mixer.name + ".in_proj_qkvz", ba = mixer.name + ".in_proj_ba";
+  mixer.heads.multiple_of = values;  // those of a key head stay together
   mixer.input.parts = {{qkvz, {.group = keys, .stride = stride}},
                        {qkvz, {.first = keys, .group = keys, .stride = stride}},
                        {qkvz, {.first = 2 * keys, .group = values, .stride = stride}},

@@ -44,6 +44,7 @@ Efforts efforts_for(const io::ReadShape& read) {
 // plan, pages of libraries. All of the program's code is there already (map_program_code).
 constexpr uint64_t kRuntimeGrowth = 128 * KiB;
 constexpr uint64_t kStreamGrowth = 384 * KiB;  // of the threads that stream, too
+constexpr uint64_t kBytesATensor = 832;        // of the plan, and of the orders of its reads
 // Kept free in a budget: what of the kernel's is not proportional, and what of the program, its
 // libraries and the tokenizer is in its cache only, where a cgroup pays for it.
 constexpr uint64_t kSlack = 14 * MiB;
@@ -202,8 +203,9 @@ class Attempts {
     plan.effort = effort;
     plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1, effort.chunk_rows);
     plan.start = shape_.start_peak;
-    plan.runtime = runtime_ + kRuntimeGrowth + (plan.has(Tier::disk) ? kStreamGrowth : 0) +
-                   shape_.text_bytes + Buffer::charged_bytes(shape_.input_bytes);
+    plan.runtime = runtime_ + kRuntimeGrowth + all_.tensors.size() * kBytesATensor +
+                   (plan.has(Tier::disk) ? kStreamGrowth : 0) + shape_.text_bytes +
+                   Buffer::charged_bytes(shape_.input_bytes);
     plan_streams(plan);
     Uses uses(shape_, plan);
     for (const UnitPlan& u : read_.units) {

@@ -183,7 +183,9 @@ TEST(Families, ExpertsHaveTheDefaultsOfTransformers) {
       ASSERT_TRUE(experts);
       EXPECT_EQ(experts->count, e["count"]);
       EXPECT_EQ(experts->choice.used, e["used"]);
-      if (!e["normalized"].is_null()) EXPECT_EQ(experts->choice.normalized, e["normalized"]);
+      if (!e["normalized"].is_null()) {
+        EXPECT_EQ(experts->choice.normalized, e["normalized"]);
+      }
       EXPECT_EQ(experts->expert.width.size,
                 e["width"].is_null() ? expected["intermediate_size"] : e["width"]);
     }
@@ -341,7 +343,14 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"BloomForCausalLM", "apply_residual_connection_post_layernorm", true},
       {"Gemma2ForCausalLM", "attn_logit_softcapping", -2},
       {"Gemma3ForCausalLM", "query_pre_attn_scalar", nullptr},
-      {"JambaForCausalLM", "num_experts", 16},
+      {"JambaForCausalLM", "num_experts", 4096},
+      {"JambaForCausalLM", "expert_layer_offset", 2},
+      {"MixtralForCausalLM", "num_experts_per_tok", 9},
+      {"MixtralForCausalLM", "num_local_experts", 0},
+      {"Glm4MoeForCausalLM", "n_group", 3},
+      {"Dots1ForCausalLM", "n_shared_experts", nullptr},
+      {"OlmoeForCausalLM", "clip_qkv", 8},
+      {"NemotronHForCausalLM", "moe_latent_size", 8},
       {"JambaForCausalLM", "num_experts", nullptr},
       {"MambaForCausalLM", "state_size", 1000},
       {"MambaForCausalLM", "hidden_act", "gelu"},
@@ -369,9 +378,9 @@ TEST(Families, LayersAndChannelsOfMambaAsConfigJsonSays) {
                                                        {"attn_layer_offset", 7}});
   for (size_t l = 0; l < 28; ++l)
     EXPECT_EQ(jamba.layer(l).mixers.front().state.has_value(), l != 7 && l != 21) << l;
-  EXPECT_THAT(refusal("JambaForCausalLM", {{"num_experts", 1}, {"attn_layer_period", 4}}),
+  EXPECT_THAT(refusal("JambaForCausalLM", Json::object({{"attn_layer_period", 4}})),
               HasSubstr("attn_layer_offset (4) must be below attn_layer_period (4)"));
-  EXPECT_THAT(refusal("JambaForCausalLM", Json::object()), HasSubstr("num_experts"));  // 16
+  EXPECT_FALSE(jamba.kinds.front().mlps.front().experts);
   const DecoderSpec falcon =
       parse("FalconMambaForCausalLM",
             {{"hidden_size", 4096}, {"expand", 16}, {"intermediate_size", 8192}});

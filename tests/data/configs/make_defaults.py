@@ -44,7 +44,8 @@ EXPERT_KEYS = {"count": ("num_experts", "num_local_experts", "n_routed_experts",
                "used": ("num_experts_per_tok", "moe_k", "moe_topk"), "normalized": ("norm_topk_prob",),
                "width": ("moe_intermediate_size",)}
 # What config.json has to say for the class to make a model.
-GIVEN = {"Dots1ForCausalLM": {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2}}
+GIVEN = {"Dots1ForCausalLM": {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2},
+         "Glm4MoeForCausalLM": {"head_dim": 128}}
 # What the modules fix, whatever the config says.
 FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 2048},
          "Cohere2ForCausalLM": {"use_parallel_residual": True}, "CohereForCausalLM": {"use_parallel_residual": True},
@@ -56,7 +57,7 @@ FIXED = {"BloomForCausalLM": {"hidden_act": "gelu_pytorch_tanh", "max_position_e
 # Models with states, and what config.json has to say that they are dense.
 HYBRIDS = {"BambaForCausalLM": (BambaConfig, {}), "FalconH1ForCausalLM": (FalconH1Config, {}),
            "GraniteMoeHybridForCausalLM": (GraniteMoeHybridConfig, {"num_local_experts": 0}),
-           "FalconMambaForCausalLM": (FalconMambaConfig, {}), "JambaForCausalLM": (JambaConfig, {"num_experts": 1}),
+           "FalconMambaForCausalLM": (FalconMambaConfig, {}), "JambaForCausalLM": (JambaConfig, {}),
            "Lfm2ForCausalLM": (Lfm2Config, {}), "Mamba2ForCausalLM": (Mamba2Config, {}), "MambaForCausalLM": (MambaConfig, {}),
            "NemotronHForCausalLM": (NemotronHConfig, {"hybrid_override_pattern": "M*-"}),
            "Qwen3_5ForCausalLM": (Qwen3_5TextConfig, {}), "Qwen3_5MoeForCausalLM": (Qwen3_5MoeTextConfig, {}),
