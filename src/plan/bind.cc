@@ -65,13 +65,13 @@ Expected expected_of(const Binding& binding, const Claims& claims) {
 // dimensions a vector of one, and [1, n] a vector of n.
 bool has_shape(const Shape& stored, const Shape& expected) {
   const bool convolution = stored.size() == 3 && stored[1] == 1;
-  if (convolution && expected.size() == 1) return stored.elements() == expected[0];
+  const bool one_row = stored.size() == 2 && stored[0] == 1;
+  if ((convolution || one_row) && expected.size() == 1) return stored.elements() == expected[0];
   if (stored == expected || (stored.size() == 0 && expected == Shape{1})) return true;
   Shape without_ones;
   for (int64_t size : stored)
     if (size != 1) without_ones.push_back(size);
-  const bool squeezed = stored.size() > 2 || expected.size() == 1;
-  return squeezed && stored.size() > expected.size() && without_ones == expected;
+  return stored.size() > 2 && stored.size() > expected.size() && without_ones == expected;
 }
 
 // Empty when the stored tensor can be what its pieces make of it.
