@@ -334,8 +334,7 @@ class Kernels {
   // out[i] = x[rows[i]]. `rows` are in the device's memory.
   virtual void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const = 0;
 
-  // y[rows[i]] += weights[i] * x[i], rounded twice; without weights (null data) x[i]. weights [n,
-  // 1]. No row comes twice.
+  // y[rows[i]] += weights[i] * x[i], rounded twice. weights [n, 1]. No row comes twice.
   virtual void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
                          Tensor y) const = 0;
 

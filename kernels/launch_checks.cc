@@ -231,7 +231,6 @@ void check_index(const Tensor& of_rows, std::span<const int32_t> rows, const Ten
 void check_index_add(const Tensor& x, std::span<const int32_t> rows, const Tensor& weights,
                      const Tensor& y) {
   check_index(x, rows, y);
-  if (weights.data == nullptr) return;
   check_activations(weights);
   check(weights.rows == x.rows && weights.cols == 1, "index_add: a weight for each row");
 }

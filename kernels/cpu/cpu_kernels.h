@@ -38,7 +38,6 @@ class CpuKernels final : public Kernels {
             Tensor out) const override;
   void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
                       const StateRows& state, Tensor out) const override;
-
   void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const override;
   void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const override;
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override;

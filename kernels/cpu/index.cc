@@ -20,7 +20,7 @@ void CpuKernels::index_add(Tensor x, std::span<const int32_t> rows, Tensor weigh
   for_rows(x, [&](int64_t i) {
     const int32_t row = rows[static_cast<size_t>(i)];
     check(row >= 0 && row < y.rows, "index_add: a row of y");
-    const float weight = weights.data != nullptr ? *weights.row<float>(i) : 1;
+    const float weight = *weights.row<float>(i);
     const float* from = x.row<float>(i);
     float* to = y.row<float>(row);
     for (int64_t c = 0; c < x.cols; ++c) to[c] += weight * from[c];

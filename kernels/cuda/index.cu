@@ -10,7 +10,7 @@ struct IndexArgs {
   const float* from;
   int64_t from_stride, cols;
   const int32_t* rows;
-  const float* weights;  // null: ones
+  const float* weights;  // of index_add
   int64_t weight_stride;
   float* to;
   int64_t to_stride;
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) index_add_kernel(IndexArg
   float* to = a.to + a.rows[blockIdx.x] * a.to_stride + c;
   const auto by = load_as<Vec<float, kWidth>>(a.from + blockIdx.x * a.from_stride + c);
   auto sum = load_as<Vec<float, kWidth>>(to);
-  const float weight = a.weights != nullptr ? a.weights[blockIdx.x * a.weight_stride] : 1;
+  const float weight = a.weights[blockIdx.x * a.weight_stride];
   for (int i = 0; i < kWidth; ++i) sum.at[i] += weight * by.at[i];
   store_as(to, sum);
 }
@@ -54,14 +54,8 @@ void index_select(Tensor x, std::span<const int32_t> rows, Tensor out, Stream st
 void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y, Stream stream) {
   check_index_add(x, rows, weights, y);
   if (x.rows == 0 || x.cols == 0) return;
-  const IndexArgs args{x.row<float>(0),
-                       x.stride,
-                       x.cols,
-                       rows.data(),
-                       weights.data != nullptr ? weights.row<float>(0) : nullptr,
-                       weights.stride,
-                       y.row<float>(0),
-                       y.stride};
+  const IndexArgs args{x.row<float>(0),       x.stride,       x.cols,          rows.data(),
+                       weights.row<float>(0), weights.stride, y.row<float>(0), y.stride};
   with_width(
       [&](auto width) {
         launch(index_add_kernel<width()>, elementwise_launch(x.rows, x.cols, width), stream, args);

@@ -15,7 +15,7 @@ void ReferenceKernels::index_add(Tensor x, std::span<const int32_t> rows, Tensor
                                  Tensor y) const {
   check_index_add(x, rows, weights, y);
   for (int64_t i = 0; i < x.rows; ++i) {
-    const float weight = weights.data != nullptr ? *weights.row<float>(i) : 1;
+    const float weight = *weights.row<float>(i);
     float* to = y.row<float>(rows[static_cast<size_t>(i)]);
     for (int64_t c = 0; c < x.cols; ++c) to[c] += weight * x.row<float>(i)[c];
   }

@@ -114,7 +114,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   if (stop.stop_requested())
     fail(ErrorKind::runtime, "interrupted after {} tokens", stats_.generated_tokens);
   if (idle()) return {};
-  renew_keys();
+  if (runner_.keys_end()) renew_keys();
   guess(stop);
   auto start = Clock::now();
   const std::vector<ScheduledJob>& step = scheduler_.schedule();
@@ -153,7 +153,7 @@ void Engine::learn_cost(int64_t rows, double seconds) {
 
 // Sequences that have outgrown the angles of their keys are computed again, as transformers does.
 void Engine::renew_keys() {
-  const int64_t last = runner_.keys_end().value_or(INT64_MAX);
+  const int64_t last = *runner_.keys_end();
   for (auto& [id, a] : active_) {
     if (a->first_length > last || std::ssize(a->ids) <= last) continue;
     a->first_length = std::ssize(a->ids);

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -247,6 +248,15 @@ std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> ab
       fail(ErrorKind::refused, "{}: layer_types[{}] is sliding_attention, without a sliding_window",
            c.where(), l);
   }
+  return windows;
+}
+
+std::vector<int64_t> read_upper_windows(const JsonFields& c, int64_t absent_window, int64_t layers,
+                                        int64_t absent_full) {
+  std::vector<int64_t> windows = read_windows(c, absent_window, layers);
+  c.refuse_null({"max_window_layers"});
+  const int64_t full = c.integer_or("max_window_layers", 0, kMaxLayers, absent_full);
+  if (!c.has("layer_types")) std::fill_n(windows.begin(), std::min(full, layers), 0);
   return windows;
 }
 

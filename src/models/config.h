@@ -64,6 +64,10 @@ Heads read_heads(const JsonFields& config, int64_t hidden_size, const HeadKeys& 
 std::vector<int64_t> read_windows(const JsonFields& config, std::optional<int64_t> absent,
                                   int64_t layers, int64_t full_each = 0);
 
+// As read_windows, and without layer_types none for the first max_window_layers.
+std::vector<int64_t> read_upper_windows(const JsonFields& config, int64_t absent_window,
+                                        int64_t layers, int64_t absent_full);
+
 // The kind of each layer, by the list of names under `key`: the place of its name in `names`. Empty
 // where config.json has no list.
 std::vector<size_t> read_layer_types(const JsonFields& config, int64_t layers,

@@ -19,13 +19,6 @@ constexpr LayoutDefaults kDefaults{.vocab_size = 152064,
                                    .rms_norm_eps = 1e-6,
                                    .rope_theta = 10000};
 
-std::vector<int64_t> windows(const JsonFields& c, int64_t layers) {
-  std::vector<int64_t> windows = read_windows(c, 4096, layers);
-  const int64_t full = c.integer_or("max_window_layers", 0, kMaxLayers, 62);
-  if (!c.has("layer_types")) std::fill_n(windows.begin(), std::min(full, layers), 0);
-  return windows;
-}
-
 DecoderSpec parse_dots1(const JsonFields& c) {
   for (const char* key : {"n_routed_experts", "num_experts_per_tok", "n_shared_experts"}) {
     if (!c.has(key) || c.is_null(key))
@@ -47,7 +40,7 @@ DecoderSpec parse_dots1(const JsonFields& c) {
   experts.shared = mlp_like(mlp, mlp.name + ".shared_experts",
                             width * read_size(c, "n_shared_experts", 1, kMostExperts));
   const int64_t dense = c.integer_or("first_k_dense_replace", 0, kMaxLayers, 0);
-  use_windows(spec, windows(c, layers));
+  use_windows(spec, read_upper_windows(c, 4096, layers, 62));
   use_experts(spec, experts, sparse_from(dense, layers));
   return spec;
 }

@@ -58,13 +58,11 @@ void Experts::add_shared(const Context& context, const Activations& act, Tensor 
                          Tensor sum) const {
   const Tensor wide = act.expert_rows(x.rows), out = wide.columns(0, hidden_size_);
   shared_->forward(context, act, x, wide);
-  Tensor weights;
-  if (shared_gate_ != nullptr) {
-    const Tensor gate = act.mlp(x.rows).columns(0, shared_gate_->outputs());
-    shared_gate_->forward(context, x, gate);
-    weights = gate.columns(0, 1);
-    context.kernels.activate(Activation::sigmoid, nullptr, weights, {}, weights);
-  }
+  if (shared_gate_ == nullptr) return context.kernels.add(sum, out);
+  const Tensor gate = act.mlp(x.rows).columns(0, shared_gate_->outputs());
+  shared_gate_->forward(context, x, gate);
+  const Tensor weights = gate.columns(0, 1);
+  context.kernels.activate(Activation::sigmoid, nullptr, weights, {}, weights);
   context.kernels.index_add(out, {act.routing().every_row, static_cast<size_t>(x.rows)}, weights,
                             sum);
 }

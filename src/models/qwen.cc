@@ -2,8 +2,6 @@
 // the one, norms of each head's q and k in the other, and a window in the upper layers of both
 // where config.json asks for it. Qwen2MoeForCausalLM and Qwen3MoeForCausalLM: the same with
 // experts, in the first beside a shared one.
-#include <algorithm>
-
 #include "src/models/config.h"
 #include "src/models/expert_layout.h"
 #include "src/models/families.h"
@@ -45,14 +43,9 @@ constexpr LayoutDefaults kQwen3Moe = [] {
 }();
 
 std::vector<int64_t> windows(const JsonFields& config, int64_t layers) {
-  constexpr int64_t kWindow = 4096;
   if (!read_boolean(config, "use_sliding_window", false))
     return std::vector<int64_t>(static_cast<size_t>(layers), 0);
-  std::vector<int64_t> windows = read_windows(config, kWindow, layers);
-  config.refuse_null({"max_window_layers"});
-  const int64_t full = config.integer_or("max_window_layers", 0, kMaxLayers, 28);
-  if (!config.has("layer_types")) std::fill_n(windows.begin(), std::min(full, layers), 0);
-  return windows;
+  return read_upper_windows(config, 4096, layers, 28);
 }
 
 DecoderSpec parse_qwen2(const JsonFields& config) {
