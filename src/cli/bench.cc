@@ -366,10 +366,10 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
     runner.logits(runner.prefill(sequence, ids, stop));
     seconds.push_back(seconds_since(start));
   }
-  double elements = 0;  // of the matrices that every token meets
+  double elements = 0;  // of the matrices that a token meets
   for (const ParamPlan& p : session.read_plan().params) {
     if (p.param->role == ParamRole::linear)
-      elements += static_cast<double>(p.param->rows * p.param->cols);
+      elements += p.param->used * static_cast<double>(p.param->rows * p.param->cols);
   }
   double each = median(seconds);
   double flops = 2 * elements * static_cast<double>(tokens) / each;
