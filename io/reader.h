@@ -32,6 +32,9 @@ namespace sluice::io {
 // cache.
 inline constexpr uint64_t kDirectAlignment = 4096;
 
+// The slot that has room for a read of `bytes`, a multiple of kDirectAlignment, at any offset.
+constexpr uint64_t slot_for_any_offset(uint64_t bytes) { return bytes + kDirectAlignment; }
+
 // A fault of a file that is opened or read.
 struct ReadError : Error {
   ReadError(uint32_t index, const Error& e) : Error(e.kind(), e.what()), file(index) {}

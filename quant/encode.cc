@@ -156,15 +156,15 @@ void raise(float& at, float value) {
 // bits are, up to `infinity`.
 template <class Bits>
 void add_neighbours_amax(const EncodeArgs& a, Bits infinity, float* amax) {
-  constexpr int64_t kRows = 64;
+  constexpr int64_t kSliceRows = 64;
   constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();
-  for (int64_t first = 0; first < a.rows; first += kRows) {
-    const int64_t rows = std::min(kRows, a.rows - first);
-    std::array<Bits, kRows> largest{}, column{};
+  for (int64_t first = 0; first < a.rows; first += kSliceRows) {
+    const int64_t rows = std::min(kSliceRows, a.rows - first);
+    std::array<Bits, kSliceRows> largest{}, column{};
     for (int64_t c = 0; c < a.cols(); ++c) {
       std::memcpy(column.data(), a.row(first) + c * a.element_stride(),
                   static_cast<size_t>(rows) * sizeof(Bits));
-      for (size_t r = 0; r < kRows; ++r) {
+      for (size_t r = 0; r < kSliceRows; ++r) {
         Bits bits = column[r] & kMagnitude;
         bits = bits < infinity ? bits : Bits{0};
         largest[r] = largest[r] > bits ? largest[r] : bits;

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kHeaderLengthBytes = 8;
 // Loaders of other projects refuse files that do not say which framework's layout they have.
 constexpr std::string_view kBegin = R"({"__metadata__":{"format":"pt"})";
 constexpr std::string_view kEnd = "}";
@@ -58,7 +58,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, size_t count,
   uint64_t header = kBegin.size() + kEnd.size();
   uint64_t data = each_entry(count, tensor, [&](const std::string& e) { header += e.size(); });
   header = round_up(header, 8);  // and with it the tensors
-  bytes_ = kLengthBytes + header + data;
+  bytes_ = kHeaderLengthBytes + header + data;
   if (path == "-") {
     stream_.emplace(path, stop);
   } else if (auto stream = stream_path(path)) {
@@ -78,7 +78,7 @@ void SafetensorsWriter::write_header(size_t count,
   put(kBegin);
   each_entry(count, tensor, [&](const std::string& e) { put(e); });
   put(kEnd);
-  while (offset_ + filled_ < kLengthBytes + header_bytes) put(" ");
+  while (offset_ + filled_ < kHeaderLengthBytes + header_bytes) put(" ");
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = JsonEvent::Kind;
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxIndexDepth = 32;
 constexpr size_t kMaxNameBytes = 255;  // of one name in a directory: Linux's NAME_MAX
 
 // Why a file name from an index must not be opened; empty when it may.
@@ -119,7 +119,7 @@ ShardIndex IndexEntries::finish() && {
 ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   IndexEntries entries(where);
   const std::optional<std::string> proper = json_of_python(text);
-  read_json_events(proper ? *proper : text, where, kMaxDepth,
+  read_json_events(proper ? *proper : text, where, kMaxIndexDepth,
                    [&](const JsonEvent& e) { entries.take(e); });
   return std::move(entries).finish();
 }

@@ -14,9 +14,11 @@ namespace cpu::portable {
 extern const Ops kOps;
 }
 #if defined(__x86_64__)
+#if !defined(SLUICE_WITHOUT_AVX2)
 namespace cpu::avx2 {
 extern const Ops kOps;
 }
+#endif
 namespace cpu::avx512_bf16 {
 extern const Ops kOps;
 }
@@ -33,15 +35,20 @@ std::string nothing() { return {}; }
 #if defined(__x86_64__)
 constexpr const cpu::Ops* kAmx = &cpu::amx::kOps;
 constexpr const cpu::Ops* kAvx512 = &cpu::avx512_bf16::kOps;
-constexpr const cpu::Ops* kAvx2 = &cpu::avx2::kOps;
 #else
-constexpr const cpu::Ops *kAmx = nullptr, *kAvx512 = nullptr, *kAvx2 = nullptr;
+constexpr const cpu::Ops *kAmx = nullptr, *kAvx512 = nullptr;
+#endif
+#if defined(__x86_64__) && !defined(SLUICE_WITHOUT_AVX2)
+constexpr InstructionSet kAvx2{Isa::avx2, "avx2", missing_for_avx2, &cpu::avx2::kOps};
+#else
+std::string not_built() { return "it is not in this build"; }
+constexpr InstructionSet kAvx2{Isa::avx2, "avx2", not_built, nullptr};
 #endif
 
 constexpr std::array kSets{
     InstructionSet{Isa::amx, "amx", missing_for_amx, kAmx},
     InstructionSet{Isa::avx512_bf16, "avx512_bf16", missing_for_avx512_bf16, kAvx512},
-    InstructionSet{Isa::avx2, "avx2", missing_for_avx2, kAvx2},
+    kAvx2,
     InstructionSet{Isa::portable, "portable", nothing, &cpu::portable::kOps},
     InstructionSet{Isa::reference, "reference", nothing, nullptr},
 };

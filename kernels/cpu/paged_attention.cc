@@ -127,9 +127,9 @@ int64_t end_partition(const AttentionJob& job) {
 }
 
 // The workspace: for each worker what attend works in and two sums, then the sums of spread jobs.
-class Scratch {
+class AttentionScratch {
  public:
-  Scratch(std::byte* at, const KvCache& cache, int threads)
+  AttentionScratch(std::byte* at, const KvCache& cache, int threads)
       : floats_(reinterpret_cast<float*>(at)),
         attend_(attend_floats(cache.key_dim, cache.value_dim)),
         sums_(sums_floats(cache.value_dim)),
@@ -157,8 +157,8 @@ class Scratch {
 void clear(AttentionSums sums) { std::fill_n(sums.total, kQueries, 0.0f); }
 
 // A job is one thread's from its first partition to its last.
-void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out, const Scratch& scratch,
-                 ThreadPool& pool) {
+void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out,
+                 const AttentionScratch& scratch, ThreadPool& pool) {
   pool.parallel_for(jobs.count(), 1, [&](int64_t begin, int64_t end, int worker) {
     const AttentionSums total = scratch.worker_total(worker), part = scratch.worker_part(worker);
     for (int64_t index = begin; index < end; ++index) {
@@ -177,7 +177,7 @@ void attend_jobs(const cpu::Ops& ops, const Jobs& jobs, const Tensor& out, const
 // The partitions of all jobs, `most` at most of each, are spread over threads, a number of them at
 // a time, and merged in order.
 void attend_spread(const cpu::Ops& ops, const Jobs& jobs, int64_t most, const Tensor& out,
-                   const Scratch& scratch, ThreadPool& pool) {
+                   const AttentionScratch& scratch, ThreadPool& pool) {
   const int64_t wave = kSpreadSlots * pool.size() / jobs.count();  // partitions of each job
   float* to = nullptr;
   for (int64_t index = 0; index < jobs.count(); ++index) clear(scratch.spread_total(index));
@@ -214,8 +214,9 @@ void CpuKernels::paged_attention(Tensor q, const KvCache& cache, const KvRows& r
                                  const AttentionParams& params, Tensor out) const {
   const std::span<const SequenceChunk> chunks = rows.chunks;
   check_paged_attention(q, cache, chunks, params, out);
-  const Scratch work(scratch(attention_workspace(cache.key_dim, cache.value_dim, pool_.size())),
-                     cache, pool_.size());
+  const AttentionScratch work(
+      scratch(attention_workspace(cache.key_dim, cache.value_dim, pool_.size())), cache,
+      pool_.size());
   const Jobs jobs(q, cache, chunks, params, attention_units(ops_, compute_, cache));
   int64_t most = 0;
   for (const SequenceChunk& c : chunks) {

@@ -3,66 +3,74 @@
 namespace sluice {
 namespace {
 
-using Kind = CallPiece::Kind;
+using PieceKind = CallPiece::Kind;
 using Style = CallForm::Style;
 
-constexpr CallPiece kName{Kind::name}, kArguments{Kind::arguments};
-constexpr CallPiece text(std::string_view text) { return {Kind::text, text}; }
-constexpr CallPiece token(std::string_view text) { return {Kind::token, text}; }
+constexpr CallPiece kName{PieceKind::name}, kArguments{PieceKind::arguments};
+constexpr CallPiece text_piece(std::string_view text) { return {PieceKind::text, text}; }
+constexpr CallPiece token_piece(std::string_view text) { return {PieceKind::token, text}; }
 
-constexpr CallPiece kLine[] = {text("\n")};
-constexpr CallPiece kJsonCall[] = {text("{\"name\": \""), kName, text("\", \"arguments\": "),
-                                   kArguments, text("}")};
-constexpr CallPiece kComma[] = {text(", ")};
-constexpr CallPiece kListEnd[] = {text("]")};
+constexpr CallPiece kLine[] = {text_piece("\n")};
+constexpr CallPiece kJsonCall[] = {text_piece("{\"name\": \""), kName,
+                                   text_piece("\", \"arguments\": "), kArguments, text_piece("}")};
+constexpr CallPiece kComma[] = {text_piece(", ")};
+constexpr CallPiece kListEnd[] = {text_piece("]")};
 
-constexpr CallPiece kObject[] = {
-    token("<tool_call>"), text("\n{\"name\": \""), kName, text("\", \"arguments\": "), kArguments,
-    text("}\n"),          token("</tool_call>")};
+constexpr CallPiece kObject[] = {token_piece("<tool_call>"),
+                                 text_piece("\n{\"name\": \""),
+                                 kName,
+                                 text_piece("\", \"arguments\": "),
+                                 kArguments,
+                                 text_piece("}\n"),
+                                 token_piece("</tool_call>")};
 constexpr CallPiece kParameters[] = {
-    token("<tool_call>"),  text("\n<function="), kName, text(">\n"), kArguments,
-    text("</function>\n"), token("</tool_call>")};
-constexpr CallPiece kKeys[] = {token("<tool_call>"), kName, text("\n"), kArguments,
-                               token("</tool_call>")};
-constexpr CallPiece kListBegin[] = {token("[TOOL_CALLS]"), {Kind::blank}, text("[")};
-constexpr CallPiece kArgs[] = {token("[TOOL_CALLS]"), kName, token("[ARGS]"), kArguments};
-constexpr CallPiece kArgsWithId[] = {
-    token("[TOOL_CALLS]"), kName, token("[CALL_ID]"), {Kind::id}, token("[ARGS]"), kArguments};
-constexpr CallPiece kBarListBegin[] = {token("<|tool_call|>"), text("[")};
-constexpr CallPiece kBarListEnd[] = {text("]"), token("<|/tool_call|>")};
-constexpr CallPiece kSectionBegin[] = {token("<|tool_calls_section_begin|>")};
-constexpr CallPiece kSection[] = {token("<|tool_call_begin|>"),
-                                  text("functions."),
+    token_piece("<tool_call>"),  text_piece("\n<function="), kName, text_piece(">\n"), kArguments,
+    text_piece("</function>\n"), token_piece("</tool_call>")};
+constexpr CallPiece kKeys[] = {token_piece("<tool_call>"), kName, text_piece("\n"), kArguments,
+                               token_piece("</tool_call>")};
+constexpr CallPiece kListBegin[] = {
+    token_piece("[TOOL_CALLS]"), {PieceKind::blank}, text_piece("[")};
+constexpr CallPiece kArgs[] = {token_piece("[TOOL_CALLS]"), kName, token_piece("[ARGS]"),
+                               kArguments};
+constexpr CallPiece kArgsWithId[] = {token_piece("[TOOL_CALLS]"), kName,
+                                     token_piece("[CALL_ID]"),    {PieceKind::id},
+                                     token_piece("[ARGS]"),       kArguments};
+constexpr CallPiece kBarListBegin[] = {token_piece("<|tool_call|>"), text_piece("[")};
+constexpr CallPiece kBarListEnd[] = {text_piece("]"), token_piece("<|/tool_call|>")};
+constexpr CallPiece kSectionBegin[] = {token_piece("<|tool_calls_section_begin|>")};
+constexpr CallPiece kSection[] = {token_piece("<|tool_call_begin|>"),
+                                  text_piece("functions."),
                                   kName,
-                                  text(":"),
-                                  {Kind::number},
-                                  token("<|tool_call_argument_begin|>"),
+                                  text_piece(":"),
+                                  {PieceKind::number},
+                                  token_piece("<|tool_call_argument_begin|>"),
                                   kArguments,
-                                  token("<|tool_call_end|>")};
-constexpr CallPiece kSectionEnd[] = {token("<|tool_calls_section_end|>")};
-constexpr CallPiece kWideBegin[] = {token("<｜tool▁calls▁begin｜>")};
-constexpr CallPiece kWideMarkdown[] = {token("<｜tool▁call▁begin｜>"),
-                                       text("function"),
-                                       token("<｜tool▁sep｜>"),
+                                  token_piece("<|tool_call_end|>")};
+constexpr CallPiece kSectionEnd[] = {token_piece("<|tool_calls_section_end|>")};
+constexpr CallPiece kWideBegin[] = {token_piece("<｜tool▁calls▁begin｜>")};
+constexpr CallPiece kWideMarkdown[] = {token_piece("<｜tool▁call▁begin｜>"),
+                                       text_piece("function"),
+                                       token_piece("<｜tool▁sep｜>"),
                                        kName,
-                                       text("\n```json\n"),
+                                       text_piece("\n```json\n"),
                                        kArguments,
-                                       text("\n```"),
-                                       token("<｜tool▁call▁end｜>")};
-constexpr CallPiece kWide[] = {token("<｜tool▁call▁begin｜>"), kName, token("<｜tool▁sep｜>"),
-                               kArguments, token("<｜tool▁call▁end｜>")};
-constexpr CallPiece kWideEnd[] = {token("<｜tool▁calls▁end｜>")};
-constexpr CallPiece kBare[] = {text("{\"name\": \""), kName, text("\", \"parameters\": "),
-                               kArguments, text("}")};
-constexpr CallPiece kSemicolon[] = {text("; ")};
-constexpr CallPiece kChannel[] = {token("<|channel|>"),
-                                  text("commentary to=functions."),
-                                  kName,
-                                  text(" "),
-                                  token("<|constrain|>"),
-                                  text("json"),
-                                  token("<|message|>"),
-                                  kArguments};
+                                       text_piece("\n```"),
+                                       token_piece("<｜tool▁call▁end｜>")};
+constexpr CallPiece kWide[] = {token_piece("<｜tool▁call▁begin｜>"), kName,
+                               token_piece("<｜tool▁sep｜>"), kArguments,
+                               token_piece("<｜tool▁call▁end｜>")};
+constexpr CallPiece kWideEnd[] = {token_piece("<｜tool▁calls▁end｜>")};
+constexpr CallPiece kBare[] = {text_piece("{\"name\": \""), kName,
+                               text_piece("\", \"parameters\": "), kArguments, text_piece("}")};
+constexpr CallPiece kSemicolon[] = {text_piece("; ")};
+constexpr CallPiece kChannelCall[] = {token_piece("<|channel|>"),
+                                      text_piece("commentary to=functions."),
+                                      kName,
+                                      text_piece(" "),
+                                      token_piece("<|constrain|>"),
+                                      text_piece("json"),
+                                      token_piece("<|message|>"),
+                                      kArguments};
 
 constexpr CallTags kCallTags{.open = "<tool_call>", .close = "</tool_call>"};
 constexpr CallTags kCallsTags{.open = "[TOOL_CALLS]"};
@@ -141,7 +149,7 @@ constexpr Known kKnown[] = {
      {.tags = {.open = "<|tools_prefix|>",
                .close = "<|tools_suffix|>",
                .notation = CallTags::Notation::named_objects}}},
-    {"<|channel|>", "", {.call = kChannel, .several = false}},
+    {"<|channel|>", "", {.call = kChannelCall, .several = false}},
     {"<tool_call>",
      "<function=",
      {.tags = kCallTags, .call = kParameters, .between = kLine, .style = Style::parameters}},

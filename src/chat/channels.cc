@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-using Kind = AnswerPart::Kind;
+using PartKind = AnswerPart::Kind;
 
 constexpr std::string_view kMessage = "<|message|>", kChannel = "<|channel|>";
 constexpr std::array<std::string_view, 4> kEnds{"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
@@ -48,10 +48,10 @@ bool ChannelParser::read_header(std::vector<AnswerPart>& parts) {
   if (end == held_.npos) return false;
   const std::string_view header = std::string_view(held_).substr(0, end);
   const std::string_view recipient = word_after(header, "to=functions.");
-  kind_ = !recipient.empty()                           ? Kind::arguments
-          : word_after(header, kChannel) == "analysis" ? Kind::reasoning
-                                                       : Kind::content;
-  give(parts, Kind::call, recipient);
+  kind_ = !recipient.empty()                           ? PartKind::arguments
+          : word_after(header, kChannel) == "analysis" ? PartKind::reasoning
+                                                       : PartKind::content;
+  give(parts, PartKind::call, recipient);
   held_.erase(0, end + kMessage.size());
   in_header_ = false;
   return true;

@@ -18,10 +18,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kTags{
      {"<|START_THINKING|>", "<|END_THINKING|>"},
      {"<|inner_prefix|>", "<|inner_suffix|>"},
      {"<|channel>thought", "<channel|>"}}};
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kReasoningSpace = " \t\r\n";
 
 std::string_view without_space(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+  return text.substr(0, text.find_last_not_of(kReasoningSpace) + 1);
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ bool ReasoningSplitter::advance(bool last, std::vector<Part>& parts) {
 }
 
 bool ReasoningSplitter::find_open(bool last) {
-  const size_t begin = std::min(held_.find_first_not_of(kSpace), held_.size());
+  const size_t begin = std::min(held_.find_first_not_of(kReasoningSpace), held_.size());
   const std::string_view text = std::string_view(held_).substr(begin);
   bool may_begin = text.empty();
   for (const auto& [open, close] : kTags) {

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-using Kind = WrittenCall::Argument::Kind;
+using ArgumentKind = WrittenCall::Argument::Kind;
 
 std::string json_string(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -242,10 +242,10 @@ bool read_invoke(Reader& in, const std::string& prefix, WrittenCall& call) {
     const std::string_view string = attribute(*tag, " string");
     call.arguments.push_back({.key = std::string(attribute(*tag, " name")),
                               .value = std::string(*value),
-                              .kind = string == "true" ? Kind::text
+                              .kind = string == "true" ? ArgumentKind::text
                                       : string == "false" && Json::accept(*value)
-                                          ? Kind::json
-                                          : Kind::by_schema});
+                                          ? ArgumentKind::json
+                                          : ArgumentKind::by_schema});
     in.skip_space();
   }
   return !call.name.empty() && in.take("</" + prefix + "invoke>");

@@ -7,11 +7,11 @@ namespace sluice {
 namespace {
 
 // What turns logits into logarithms of probabilities: log p = (logit - most) - log_sum.
-struct Normalizer {
+struct LogNormalizer {
   double most;
   double log_sum;
 
-  explicit Normalizer(std::span<const float> logits) : most(*std::ranges::max_element(logits)) {
+  explicit LogNormalizer(std::span<const float> logits) : most(*std::ranges::max_element(logits)) {
     double sum = 0;
     for (float l : logits) sum += std::exp(l - most);
     log_sum = std::log(sum);
@@ -22,11 +22,11 @@ struct Normalizer {
 }  // namespace
 
 double log_probability(std::span<const float> logits, int32_t id) {
-  return Normalizer(logits)(logits[static_cast<size_t>(id)]);
+  return LogNormalizer(logits)(logits[static_cast<size_t>(id)]);
 }
 
 TokenLogprobs token_logprobs(std::span<const float> logits, int32_t id, int64_t top) {
-  Normalizer normalized(logits);
+  LogNormalizer normalized(logits);
   auto of = [&](int32_t token) {
     return Logprob{token, normalized(logits[static_cast<size_t>(token)])};
   };

@@ -79,7 +79,7 @@ Value chosen(const Value& s, const Bound& a) {
   return make_lazy(a.meter(), [&](Values& items) { choose(s, a, Keeps, ByAttribute, items); });
 }
 
-constexpr std::array kFilters = std::to_array<Filter>({
+constexpr std::array kChoiceFilters = std::to_array<Filter>({
     {"map", "*", map_filter},
     {"select", "*", chosen<true, false>},
     {"reject", "*", chosen<false, false>},
@@ -89,6 +89,6 @@ constexpr std::array kFilters = std::to_array<Filter>({
 
 }  // namespace
 
-std::span<const Filter> choice_filters() { return kFilters; }
+std::span<const Filter> choice_filters() { return kChoiceFilters; }
 
 }  // namespace sluice::jinja

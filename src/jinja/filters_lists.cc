@@ -251,7 +251,7 @@ Value items_filter(const Value& s, const Bound& a) {
   });
 }
 
-constexpr std::array kFilters = std::to_array<Filter>({
+constexpr std::array kListFilters = std::to_array<Filter>({
     {"length", "", length_filter},
     {"count", "", length_filter},
     {"list", "", list_filter},
@@ -273,6 +273,6 @@ constexpr std::array kFilters = std::to_array<Filter>({
 
 }  // namespace
 
-std::span<const Filter> list_filters() { return kFilters; }
+std::span<const Filter> list_filters() { return kListFilters; }
 
 }  // namespace sluice::jinja

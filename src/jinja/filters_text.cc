@@ -213,7 +213,7 @@ Value striptags_filter(const Value& s, const Bound& a) {
   return make_text(a.meter(), unescape(out.text()));
 }
 
-constexpr std::array kFilters = std::to_array<Filter>({
+constexpr std::array kTextFilters = std::to_array<Filter>({
     {"upper", "", upper_filter},
     {"lower", "", lower_filter},
     {"capitalize", "", capitalize_filter},
@@ -235,6 +235,6 @@ constexpr std::array kFilters = std::to_array<Filter>({
 
 }  // namespace
 
-std::span<const Filter> text_filters() { return kFilters; }
+std::span<const Filter> text_filters() { return kTextFilters; }
 
 }  // namespace sluice::jinja

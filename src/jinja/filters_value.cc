@@ -147,7 +147,7 @@ Value filesizeformat_filter(const Value& s, const Bound& a) {
                    fmt::format("{:.1f} {}{}B", *bytes / unit, letter, binary ? "i" : ""));
 }
 
-constexpr std::array kFilters = std::to_array<Filter>({
+constexpr std::array kValueFilters = std::to_array<Filter>({
     {"default", "default_value= boolean=", default_filter},
     {"d", "default_value= boolean=", default_filter},
     {"string", "", string_filter},
@@ -162,6 +162,6 @@ constexpr std::array kFilters = std::to_array<Filter>({
 
 }  // namespace
 
-std::span<const Filter> value_filters() { return kFilters; }
+std::span<const Filter> value_filters() { return kValueFilters; }
 
 }  // namespace sluice::jinja

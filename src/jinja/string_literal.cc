@@ -14,9 +14,9 @@ int digit_of(char c) {
   return low >= 'a' && low <= 'f' ? low - 'a' + 10 : 99;
 }
 
-class Literal {
+class LiteralText {
  public:
-  explicit Literal(std::string_view text) : text_(text) {}
+  explicit LiteralText(std::string_view text) : text_(text) {}
 
   std::string read() {
     while (at_ < text_.size()) {
@@ -99,6 +99,6 @@ class Literal {
 
 }  // namespace
 
-std::string read_string_literal(std::string_view literal) { return Literal(literal).read(); }
+std::string read_string_literal(std::string_view literal) { return LiteralText(literal).read(); }
 
 }  // namespace sluice::jinja

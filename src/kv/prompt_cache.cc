@@ -18,10 +18,7 @@ namespace {
 
 constexpr const char* kFormat = "sluice.prompt/1";
 constexpr uint64_t kHeaderBytes = 4096;
-constexpr uint64_t kReads = 4;  // in flight
-
-// A reader's slot has room for a read at any offset.
-uint64_t reader_slot_bytes(uint64_t slot_bytes) { return slot_bytes + io::kDirectAlignment; }
+constexpr uint64_t kPromptReads = 4;  // in flight
 
 template <class T>
 std::string index_checksum(std::span<const int32_t> tokens, const T& checksums) {
@@ -69,7 +66,7 @@ void PromptCache::check(const std::filesystem::path& path) {
 }
 
 uint64_t PromptCache::memory_bytes(uint64_t slot_bytes) {
-  return kReads * reader_slot_bytes(slot_bytes);
+  return kPromptReads * io::slot_for_any_offset(slot_bytes);
 }
 
 // Sizes are compared with the file's before they are used.
@@ -165,7 +162,8 @@ void PromptCache::read_slots(std::span<const Slot> slots, const Sequence& sequen
   Buffer staging(ledger_, Use::swap, "prompt cache", memory_bytes(bytes), Buffer::Touch::now);
   io::Fd fd = io::open_regular(path_);
   std::array files{io::describe_file(fd, path_, path_.filename())};
-  auto reader = io::open_reader(files, staging.bytes(), {.slot_bytes = reader_slot_bytes(bytes)});
+  auto reader =
+      io::open_reader(files, staging.bytes(), {.slot_bytes = io::slot_for_any_offset(bytes)});
   uint64_t begin = slots_begin(std::ssize(tokens_) / blocks_.block_size(), checksums_.size());
   size_t asked = 0;
   for (size_t arrived = 0; arrived < slots.size(); ++arrived) {

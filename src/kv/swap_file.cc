@@ -13,11 +13,8 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kReads = 4;   // in flight
-constexpr uint64_t kWrites = 2;  // one is put together while another is written
-
-// A reader's slot has room for a read at any offset.
-uint64_t reader_slot_bytes(uint64_t slot_bytes) { return slot_bytes + io::kDirectAlignment; }
+constexpr uint64_t kSwapReads = 4;  // in flight
+constexpr uint64_t kWrites = 2;     // one is put together while another is written
 
 // Other processes may have their own in the same directory.
 io::NewFile create(const std::filesystem::path& directory, uint64_t bytes) {
@@ -33,7 +30,7 @@ io::NewFile create(const std::filesystem::path& directory, uint64_t bytes) {
 }  // namespace
 
 uint64_t SwapFile::memory_bytes(uint64_t slot_bytes) {
-  return kWrites * slot_bytes + kReads * reader_slot_bytes(slot_bytes);
+  return kWrites * slot_bytes + kSwapReads * io::slot_for_any_offset(slot_bytes);
 }
 
 SwapFile::SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64_t slots,
@@ -46,7 +43,7 @@ SwapFile::SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64
   io::Fd fd = io::open_regular(file_.path());
   std::array files{io::describe_file(fd, file_.path(), file_.path().filename())};
   io::ReaderOptions options;
-  options.slot_bytes = reader_slot_bytes(slot_bytes);
+  options.slot_bytes = io::slot_for_any_offset(slot_bytes);
   options.chunk_bytes = std::clamp<uint64_t>(slot_bytes, 64 * KiB, 2 * MiB);
   reader_ = io::open_reader(files, memory_.bytes().subspan(kWrites * slot_bytes), options);
   thread_ = start_thread({"swapping"}, [this] { work(); });

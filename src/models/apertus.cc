@@ -7,18 +7,18 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 131072,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 14336,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .max_position_embeddings = 65536,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 12000000,
-                                   .hidden_act = "xielu"};
+constexpr LayoutDefaults kApertusDefaults{.vocab_size = 131072,
+                                          .hidden_size = 4096,
+                                          .intermediate_size = 14336,
+                                          .num_hidden_layers = 32,
+                                          .num_attention_heads = 32,
+                                          .max_position_embeddings = 65536,
+                                          .rms_norm_eps = 1e-5,
+                                          .rope_theta = 12000000,
+                                          .hidden_act = "xielu"};
 
 DecoderSpec parse_apertus(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kApertusDefaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
   AttentionSpec& attention = mixer.attention;
@@ -35,7 +35,7 @@ DecoderSpec parse_apertus(const JsonFields& config) {
   }
   if (config.has("rope_scaling") || config.has("rope_parameters")) return spec;
   RopeConfig& rope = spec.ropes.front();  // as the class has it
-  rope.theta = kDefaults.rope_theta;
+  rope.theta = kApertusDefaults.rope_theta;
   rope.kind = RopeKind::llama3;
   rope.factor = 8;
   rope.original_positions = 8192;

@@ -11,20 +11,20 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 128000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 14336,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .max_position_embeddings = 262144,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000,
-                                   .part_key = "partial_rotary_factor",
-                                   .part = 0.5};
+constexpr LayoutDefaults kBambaDefaults{.vocab_size = 128000,
+                                        .hidden_size = 4096,
+                                        .intermediate_size = 14336,
+                                        .num_hidden_layers = 32,
+                                        .num_attention_heads = 32,
+                                        .num_key_value_heads = 8,
+                                        .max_position_embeddings = 262144,
+                                        .rms_norm_eps = 1e-5,
+                                        .rope_theta = 10000,
+                                        .part_key = "partial_rotary_factor",
+                                        .part = 0.5};
 
 DecoderSpec parse_bamba(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kBambaDefaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);

@@ -9,22 +9,22 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 152064,
-                                   .hidden_size = 4608,
-                                   .intermediate_size = 10944,
-                                   .num_hidden_layers = 62,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 32,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kDots1Defaults{.vocab_size = 152064,
+                                        .hidden_size = 4608,
+                                        .intermediate_size = 10944,
+                                        .num_hidden_layers = 62,
+                                        .num_attention_heads = 32,
+                                        .num_key_value_heads = 32,
+                                        .max_position_embeddings = 2048,
+                                        .rms_norm_eps = 1e-6,
+                                        .rope_theta = 10000};
 
 DecoderSpec parse_dots1(const JsonFields& c) {
   for (const char* key : {"n_routed_experts", "num_experts_per_tok", "n_shared_experts"}) {
     if (!c.has(key) || c.is_null(key))
       fail(ErrorKind::refused, "{}: {} is missing", c.where(), key);
   }
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kDots1Defaults);
   const auto layers = std::ssize(spec.layers);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;

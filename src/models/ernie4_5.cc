@@ -8,20 +8,20 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 103424,
-                                   .hidden_size = 1024,
-                                   .intermediate_size = 3072,
-                                   .num_hidden_layers = 18,
-                                   .num_attention_heads = 16,
-                                   .num_key_value_heads = 2,
-                                   .head_dim = 128,
-                                   .max_position_embeddings = 131072,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 500000,
-                                   .tie_word_embeddings = true};
+constexpr LayoutDefaults kErnieDefaults{.vocab_size = 103424,
+                                        .hidden_size = 1024,
+                                        .intermediate_size = 3072,
+                                        .num_hidden_layers = 18,
+                                        .num_attention_heads = 16,
+                                        .num_key_value_heads = 2,
+                                        .head_dim = 128,
+                                        .max_position_embeddings = 131072,
+                                        .rms_norm_eps = 1e-5,
+                                        .rope_theta = 500000,
+                                        .tie_word_embeddings = true};
 
 constexpr LayoutDefaults kMoe = [] {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kErnieDefaults;
   defaults.hidden_size = 2560;
   defaults.intermediate_size = 12288;
   defaults.num_hidden_layers = 28;
@@ -41,7 +41,7 @@ DecoderSpec ernie_layout(const JsonFields& config, const LayoutDefaults& default
   return spec;
 }
 
-DecoderSpec parse_ernie(const JsonFields& config) { return ernie_layout(config, kDefaults); }
+DecoderSpec parse_ernie(const JsonFields& config) { return ernie_layout(config, kErnieDefaults); }
 
 // Each moe_layer_interval-th layer between two.
 std::vector<bool> sparse_layers(const JsonFields& c, int64_t layers) {
@@ -54,7 +54,7 @@ std::vector<bool> sparse_layers(const JsonFields& c, int64_t layers) {
   return sparse;
 }
 
-DecoderSpec parse_moe(const JsonFields& c) {
+DecoderSpec parse_ernie_moe(const JsonFields& c) {
   DecoderSpec spec = ernie_layout(c, kMoe);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts = read_experts(c, {.count = {"num_experts", "moe_num_experts"},
@@ -75,7 +75,7 @@ DecoderSpec parse_moe(const JsonFields& c) {
 
 std::vector<Family> ernie4_5_families() {
   return {{"Ernie4_5ForCausalLM", "ernie4_5", parse_ernie, {}},
-          {"Ernie4_5_MoeForCausalLM", "ernie4_5_moe", parse_moe, {"model.mtp_*"}}};
+          {"Ernie4_5_MoeForCausalLM", "ernie4_5_moe", parse_ernie_moe, {"model.mtp_*"}}};
 }
 
 }  // namespace sluice

@@ -8,19 +8,19 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 102400,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 16384,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 32,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kExaone4Defaults{.vocab_size = 102400,
+                                          .hidden_size = 4096,
+                                          .intermediate_size = 16384,
+                                          .num_hidden_layers = 32,
+                                          .num_attention_heads = 32,
+                                          .num_key_value_heads = 32,
+                                          .max_position_embeddings = 2048,
+                                          .rms_norm_eps = 1e-5,
+                                          .rope_theta = 10000};
 
 DecoderSpec parse_exaone4(const JsonFields& config) {
   constexpr int64_t kWindow = 4096, kPattern = 4;
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kExaone4Defaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
   mixer.attention.q_norm = {mixer.attention.name + ".q_norm", spec.norm.params};

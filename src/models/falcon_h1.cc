@@ -11,15 +11,15 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 128000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 14336,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .max_position_embeddings = 8192,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kFalconH1Defaults{.vocab_size = 128000,
+                                           .hidden_size = 4096,
+                                           .intermediate_size = 14336,
+                                           .num_hidden_layers = 32,
+                                           .num_attention_heads = 32,
+                                           .num_key_value_heads = 8,
+                                           .max_position_embeddings = 8192,
+                                           .rms_norm_eps = 1e-5,
+                                           .rope_theta = 10000};
 constexpr Mamba2Keys kKeys{
     .inner = "mamba_d_ssm", .absent_inner = 1024, .output_bias = "projectors_bias"};
 
@@ -42,7 +42,7 @@ StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, const D
 }
 
 DecoderSpec parse_falcon_h1(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kFalconH1Defaults);
   LayerSpec& layer = spec.kinds.front();
   MixerBranch mamba{.input = BranchInput::layer_input, .norm = {}};
   mamba.state = mamba_mixer(c, layer.name + ".mamba", spec);

@@ -12,20 +12,20 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 262144,
-                                   .hidden_size = 2304,
-                                   .intermediate_size = 9216,
-                                   .num_hidden_layers = 30,
-                                   .num_attention_heads = 8,
-                                   .num_key_value_heads = 4,
-                                   .head_dim = 256,
-                                   .max_position_embeddings = 131072,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000,
-                                   .hidden_act = "gelu_pytorch_tanh",
-                                   .tie_word_embeddings = true,
-                                   .rope_layers = "sliding_attention",
-                                   .activation_key = "hidden_activation"};
+constexpr LayoutDefaults kGemma4Defaults{.vocab_size = 262144,
+                                         .hidden_size = 2304,
+                                         .intermediate_size = 9216,
+                                         .num_hidden_layers = 30,
+                                         .num_attention_heads = 8,
+                                         .num_key_value_heads = 4,
+                                         .head_dim = 256,
+                                         .max_position_embeddings = 131072,
+                                         .rms_norm_eps = 1e-6,
+                                         .rope_theta = 10000,
+                                         .hidden_act = "gelu_pytorch_tanh",
+                                         .tie_word_embeddings = true,
+                                         .rope_layers = "sliding_attention",
+                                         .activation_key = "hidden_activation"};
 
 // Layers with a window, and without, have their angles.
 enum : size_t { kWindowRope, kFullRope };
@@ -130,9 +130,9 @@ void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) 
 
 // Kinds of layers: with a window or without, with keys of their own or those of the last such.
 void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec) {
-  constexpr int64_t kWindow = 512, kFullEach = 6;
+  constexpr int64_t kGemma4Window = 512, kFullEach = 6;
   const auto count = std::ssize(spec.layers);
-  std::vector<int64_t> windows = read_windows(c, kWindow, count, kFullEach);
+  std::vector<int64_t> windows = read_windows(c, kGemma4Window, count, kFullEach);
   windows.back() = 0;
   const int64_t own = count - c.integer_or("num_kv_shared_layers", 0, count - 1, 0);
   std::optional<size_t> last[2], kinds[4];
@@ -161,7 +161,7 @@ void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec)
 
 DecoderSpec parse_gemma4(const JsonFields& c) {
   refuse_others(c);
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kGemma4Defaults);
   LayerSpec layer = common_layer(c, spec);
   layer.mixers.front().attention.angles = kWindowRope;
   add_layer_inputs(c, spec, layer);

@@ -14,7 +14,7 @@ namespace {
 
 // Llama's, which most share. Keys whose values mean something else elsewhere are in the rows of
 // the architectures.
-const std::vector<GgufKey> kKeys{
+const std::vector<GgufKey> kGgufKeys{
     {"context_length", "max_position_embeddings"},
     {"embedding_length", "hidden_size"},
     {"block_count", "num_hidden_layers"},
@@ -88,7 +88,7 @@ std::vector<Row> merged(std::vector<Row> first, const std::vector<Row>& second, 
   return first;
 }
 std::vector<GgufKey> with_common(const std::vector<GgufKey>& keys) {
-  return merged(keys, kKeys, &GgufKey::key);
+  return merged(keys, kGgufKeys, &GgufKey::key);
 }
 std::vector<GgufName> with(const std::vector<GgufName>& names, const std::vector<GgufName>& more) {
   return merged(names, more, &GgufName::name);
@@ -98,10 +98,10 @@ std::vector<GgufName> with(const std::vector<GgufName>& names, const std::vector
 // are neighbours, adds the 1 of Gemma's norms to the weights, ...
 const std::vector<GgufArchitecture>& architectures() {
   static const std::vector<GgufArchitecture> all{
-      {"llama", "LlamaForCausalLM", "llama", kKeys, kNames, {.interleaved_rope = true}},
-      {"qwen2", "Qwen2ForCausalLM", "qwen2", kKeys, kNames, {}},
-      {"qwen3", "Qwen3ForCausalLM", "qwen3", kKeys, with(kHeadNorms, kNames), {}},
-      {"gemma", "GemmaForCausalLM", "gemma", kKeys, kNames, {.norms_have_one = true}},
+      {"llama", "LlamaForCausalLM", "llama", kGgufKeys, kNames, {.interleaved_rope = true}},
+      {"qwen2", "Qwen2ForCausalLM", "qwen2", kGgufKeys, kNames, {}},
+      {"qwen3", "Qwen3ForCausalLM", "qwen3", kGgufKeys, with(kHeadNorms, kNames), {}},
+      {"gemma", "GemmaForCausalLM", "gemma", kGgufKeys, kNames, {.norms_have_one = true}},
       {"gemma2",
        "Gemma2ForCausalLM",
        "gemma2",

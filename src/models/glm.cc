@@ -11,21 +11,21 @@ namespace sluice {
 namespace {
 
 // Of both classes.
-constexpr LayoutDefaults kDefaults{.vocab_size = 151552,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 13696,
-                                   .num_hidden_layers = 40,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 2,
-                                   .head_dim = 128,
-                                   .max_position_embeddings = 131072,
-                                   .rms_norm_eps = 1.5625e-7,
-                                   .rope_theta = 10000,
-                                   .part_key = "partial_rotary_factor",
-                                   .part = 0.5};
+constexpr LayoutDefaults kGlmDefaults{.vocab_size = 151552,
+                                      .hidden_size = 4096,
+                                      .intermediate_size = 13696,
+                                      .num_hidden_layers = 40,
+                                      .num_attention_heads = 32,
+                                      .num_key_value_heads = 2,
+                                      .head_dim = 128,
+                                      .max_position_embeddings = 131072,
+                                      .rms_norm_eps = 1.5625e-7,
+                                      .rope_theta = 10000,
+                                      .part_key = "partial_rotary_factor",
+                                      .part = 0.5};
 
 constexpr LayoutDefaults kMoe = [] {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kGlmDefaults;
   defaults.intermediate_size = 10944;
   defaults.num_hidden_layers = 46;
   defaults.num_attention_heads = 96;
@@ -36,7 +36,7 @@ constexpr LayoutDefaults kMoe = [] {
 }();
 
 DecoderSpec parse_glm(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kGlmDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.rope = RopePairing::neighbours;
   attention.qkv.bias = read_boolean(config, "attention_bias", true);
@@ -53,7 +53,7 @@ DecoderSpec parse_glm4(const JsonFields& config) {
   return spec;
 }
 
-DecoderSpec parse_moe(const JsonFields& c) {
+DecoderSpec parse_glm_moe(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kMoe);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
@@ -87,7 +87,7 @@ DecoderSpec parse_moe(const JsonFields& c) {
 std::vector<Family> glm_families() {
   return {{"GlmForCausalLM", "glm", parse_glm, {}},
           {"Glm4ForCausalLM", "glm4", parse_glm4, {}},
-          {"Glm4MoeForCausalLM", "glm4_moe", parse_moe, {}}};
+          {"Glm4MoeForCausalLM", "glm4_moe", parse_glm_moe, {}}};
 }
 
 }  // namespace sluice

@@ -11,18 +11,18 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 32000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 11008,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kGraniteDefaults{.vocab_size = 32000,
+                                          .hidden_size = 4096,
+                                          .intermediate_size = 11008,
+                                          .num_hidden_layers = 32,
+                                          .num_attention_heads = 32,
+                                          .max_position_embeddings = 2048,
+                                          .rms_norm_eps = 1e-6,
+                                          .rope_theta = 10000};
 
 // What both have.
 DecoderSpec parse_common(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kGraniteDefaults);
   MixerBranch& mixer = spec.kinds.front().mixers.front();
   AttentionSpec& attention = mixer.attention;
   attention.qkv.bias = attention.output.bias = read_boolean(c, "attention_bias", false);
@@ -53,7 +53,7 @@ ExpertsSpec granite_experts(const JsonFields& c, const std::string& layer, const
   return experts;
 }
 
-DecoderSpec parse_moe(const JsonFields& c) {
+DecoderSpec parse_granite_moe(const JsonFields& c) {
   DecoderSpec spec = parse_common(c);
   const LayerSpec& layer = spec.kinds.front();
   const ExpertsSpec experts = granite_experts(c, layer.name, layer.mlps.front().mlp);
@@ -94,7 +94,7 @@ DecoderSpec parse_hybrid(const JsonFields& c) {
 
 std::vector<Family> granite_families() {
   return {{"GraniteForCausalLM", "granite", parse_granite, {}},
-          {"GraniteMoeForCausalLM", "granitemoe", parse_moe, {}},
+          {"GraniteMoeForCausalLM", "granitemoe", parse_granite_moe, {}},
           {"GraniteMoeHybridForCausalLM", "granitemoehybrid", parse_hybrid, {}}};
 }
 

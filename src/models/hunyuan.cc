@@ -13,14 +13,14 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 290943,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 11008,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kHunyuanDefaults{.vocab_size = 290943,
+                                          .hidden_size = 4096,
+                                          .intermediate_size = 11008,
+                                          .num_hidden_layers = 32,
+                                          .num_attention_heads = 32,
+                                          .max_position_embeddings = 2048,
+                                          .rms_norm_eps = 1e-5,
+                                          .rope_theta = 10000};
 
 // Checkpoints call it dynamic; the length of a sequence changes nothing.
 void stretch(RopeConfig& rope, double alpha, const std::string& where) {
@@ -34,7 +34,7 @@ void stretch(RopeConfig& rope, double alpha, const std::string& where) {
 }
 
 DecoderSpec parse_hunyuan(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kHunyuanDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   attention.q_norm = {attention.name + ".query_layernorm", spec.norm.params};
@@ -55,7 +55,7 @@ int64_t read_of_layers(const JsonFields& c, const char* key, int64_t absent, int
   return static_cast<int64_t>(list.front());
 }
 
-DecoderSpec parse_moe(const JsonFields& c) {
+DecoderSpec parse_hunyuan_moe(const JsonFields& c) {
   DecoderSpec spec = parse_hunyuan(c);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts;
@@ -73,7 +73,7 @@ DecoderSpec parse_moe(const JsonFields& c) {
 
 std::vector<Family> hunyuan_families() {
   return {{"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", parse_hunyuan, {}},
-          {"HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", parse_moe, {}}};
+          {"HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", parse_hunyuan_moe, {}}};
 }
 
 }  // namespace sluice

@@ -10,15 +10,15 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 65536,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 14336,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .max_position_embeddings = 262144,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kJambaDefaults{.vocab_size = 65536,
+                                        .hidden_size = 4096,
+                                        .intermediate_size = 14336,
+                                        .num_hidden_layers = 32,
+                                        .num_attention_heads = 32,
+                                        .num_key_value_heads = 8,
+                                        .max_position_embeddings = 262144,
+                                        .rms_norm_eps = 1e-6,
+                                        .rope_theta = 10000};
 
 // Each `period`-th layer, from the `offset`-th on.
 std::vector<bool> read_layers(const JsonFields& c, const std::string& kind, int64_t period,
@@ -47,7 +47,7 @@ void add_experts(const JsonFields& c, DecoderSpec& spec) {
 }
 
 DecoderSpec parse_jamba(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kJambaDefaults);
   spec.ropes.clear();
   spec.norm.name = "model.final_layernorm";
   LayerSpec& layer = spec.kinds.front();

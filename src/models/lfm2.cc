@@ -12,20 +12,20 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 65536,
-                                   .hidden_size = 2560,
-                                   .intermediate_size = 12288,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .max_position_embeddings = 128000,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 1000000,
-                                   .tie_word_embeddings = true,
-                                   .eps_key = "norm_eps"};
+constexpr LayoutDefaults kLfm2Defaults{.vocab_size = 65536,
+                                       .hidden_size = 2560,
+                                       .intermediate_size = 12288,
+                                       .num_hidden_layers = 32,
+                                       .num_attention_heads = 32,
+                                       .num_key_value_heads = 8,
+                                       .max_position_embeddings = 128000,
+                                       .rms_norm_eps = 1e-5,
+                                       .rope_theta = 1000000,
+                                       .tie_word_embeddings = true,
+                                       .eps_key = "norm_eps"};
 
 constexpr LayoutDefaults kMoe = [] {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kLfm2Defaults;
   defaults.hidden_size = 2048;
   defaults.intermediate_size = 7168;
   return defaults;
@@ -98,7 +98,7 @@ DecoderSpec lfm2_layout(const JsonFields& c, const LayoutDefaults& defaults) {
 }
 
 DecoderSpec parse_lfm2(const JsonFields& c) {
-  DecoderSpec spec = lfm2_layout(c, kDefaults);
+  DecoderSpec spec = lfm2_layout(c, kLfm2Defaults);
   for (LayerSpec& layer : spec.kinds) {
     MlpSpec& mlp = layer.mlps.front().mlp;
     mlp.width.size = mlp_width(c, mlp.width.size);
@@ -106,7 +106,7 @@ DecoderSpec parse_lfm2(const JsonFields& c) {
   return spec;
 }
 
-DecoderSpec parse_moe(const JsonFields& c) {
+DecoderSpec parse_lfm2_moe(const JsonFields& c) {
   DecoderSpec spec = lfm2_layout(c, kMoe);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts = read_experts(c, {.absent_count = 32, .absent_used = 4});
@@ -125,7 +125,7 @@ DecoderSpec parse_moe(const JsonFields& c) {
 
 std::vector<Family> lfm2_families() {
   return {{"Lfm2ForCausalLM", "lfm2", parse_lfm2, {}},
-          {"Lfm2MoeForCausalLM", "lfm2_moe", parse_moe, {}}};
+          {"Lfm2MoeForCausalLM", "lfm2_moe", parse_lfm2_moe, {}}};
 }
 
 }  // namespace sluice

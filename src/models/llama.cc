@@ -6,18 +6,18 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 32000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 11008,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = std::nullopt,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kLlamaDefaults{.vocab_size = 32000,
+                                        .hidden_size = 4096,
+                                        .intermediate_size = 11008,
+                                        .num_hidden_layers = 32,
+                                        .num_attention_heads = 32,
+                                        .num_key_value_heads = std::nullopt,
+                                        .max_position_embeddings = 2048,
+                                        .rms_norm_eps = 1e-6,
+                                        .rope_theta = 10000};
 
 DecoderSpec parse_llama(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kLlamaDefaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);

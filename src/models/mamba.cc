@@ -10,13 +10,13 @@
 namespace sluice {
 namespace {
 
-constexpr MambaKeys kKeys{.state = "state_size",
-                          .width = "conv_kernel",
-                          .expand = "expand",
-                          .inner = "intermediate_size",
-                          .step_rank = "time_step_rank",
-                          .conv_bias = "use_conv_bias",
-                          .bias = "use_bias"};
+constexpr MambaKeys kMambaKeys{.state = "state_size",
+                               .width = "conv_kernel",
+                               .expand = "expand",
+                               .inner = "intermediate_size",
+                               .step_rank = "time_step_rank",
+                               .conv_bias = "use_conv_bias",
+                               .bias = "use_bias"};
 
 int64_t read_channels(const JsonFields& c, int64_t hidden_size, const MambaKeys& keys) {
   const bool given = keys.inner != nullptr && (c.has(keys.inner) || c.is_null(keys.inner));
@@ -45,7 +45,7 @@ DecoderSpec parse_mamba(const JsonFields& c) {
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5)};
   const std::string layer = "backbone.layers.{}";
   MixerBranch mixer{.norm = {layer + ".norm", norm}};
-  mixer.state = mamba_mixer(c, layer + ".mixer", spec.hidden_size, kKeys);
+  mixer.state = mamba_mixer(c, layer + ".mixer", spec.hidden_size, kMambaKeys);
   spec.kinds = {{.name = layer, .mixers = {std::move(mixer)}, .mlps = {}}};
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 32, kMaxLayers)), 0);
   spec.norm = {"backbone.norm_f", norm};

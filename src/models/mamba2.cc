@@ -10,18 +10,18 @@
 namespace sluice {
 namespace {
 
-constexpr Mamba2Keys kKeys{.heads = "num_heads",
-                           .head_dim = "head_dim",
-                           .absent_head_dim = 64,
-                           .groups = "n_groups",
-                           .absent_groups = 8,
-                           .state = "state_size",
-                           .absent_state = 128,
-                           .width = "conv_kernel",
-                           .expand = "expand",
-                           .conv_bias = "use_conv_bias",
-                           .input_bias = "use_bias",
-                           .output_bias = "use_bias"};
+constexpr Mamba2Keys kMamba2Keys{.heads = "num_heads",
+                                 .head_dim = "head_dim",
+                                 .absent_head_dim = 64,
+                                 .groups = "n_groups",
+                                 .absent_groups = 8,
+                                 .state = "state_size",
+                                 .absent_state = 128,
+                                 .width = "conv_kernel",
+                                 .expand = "expand",
+                                 .conv_bias = "use_conv_bias",
+                                 .input_bias = "use_bias",
+                                 .output_bias = "use_bias"};
 
 // A number, or infinity in one of the ways in which it is written.
 double limit_of(const JsonFields& c, const Json& value) {
@@ -68,7 +68,7 @@ DecoderSpec parse_mamba2(const JsonFields& c) {
   const NormParams norm{.eps = read_eps(c, "layer_norm_epsilon", 1e-5)};
   const std::string layer = "backbone.layers.{}";
   MixerBranch mixer{.norm = {layer + ".norm", norm}};
-  mixer.state = mamba2_mixer(c, layer + ".mixer", spec.hidden_size, norm, kKeys);
+  mixer.state = mamba2_mixer(c, layer + ".mixer", spec.hidden_size, norm, kMamba2Keys);
   spec.kinds = {{.name = layer, .mixers = {std::move(mixer)}, .mlps = {}}};
   spec.layers.assign(static_cast<size_t>(read_size(c, "num_hidden_layers", 64, kMaxLayers)), 0);
   spec.norm = {"backbone.norm_f", norm};

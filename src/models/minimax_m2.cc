@@ -9,20 +9,20 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 200064,
-                                   .hidden_size = 3072,
-                                   .intermediate_size = 1536,
-                                   .num_hidden_layers = 62,
-                                   .num_attention_heads = 48,
-                                   .num_key_value_heads = 8,
-                                   .head_dim = 128,
-                                   .max_position_embeddings = 196608,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 5000000,
-                                   .part_key = "partial_rotary_factor"};
+constexpr LayoutDefaults kMinimaxM2Defaults{.vocab_size = 200064,
+                                            .hidden_size = 3072,
+                                            .intermediate_size = 1536,
+                                            .num_hidden_layers = 62,
+                                            .num_attention_heads = 48,
+                                            .num_key_value_heads = 8,
+                                            .head_dim = 128,
+                                            .max_position_embeddings = 196608,
+                                            .rms_norm_eps = 1e-6,
+                                            .rope_theta = 5000000,
+                                            .part_key = "partial_rotary_factor"};
 
 DecoderSpec parse_minimax(const JsonFields& c) {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kMinimaxM2Defaults;
   if (c.has("rotary_dim") && !c.is_null("rotary_dim")) {
     const auto dim = static_cast<double>(read_size(c, "head_dim", 128));
     defaults.part = static_cast<double>(read_size(c, "rotary_dim", 128)) / dim;

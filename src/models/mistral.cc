@@ -9,18 +9,18 @@ namespace sluice {
 namespace {
 
 // Of both classes.
-constexpr LayoutDefaults kDefaults{.vocab_size = 32000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 14336,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .max_position_embeddings = 131072,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kMistralDefaults{.vocab_size = 32000,
+                                          .hidden_size = 4096,
+                                          .intermediate_size = 14336,
+                                          .num_hidden_layers = 32,
+                                          .num_attention_heads = 32,
+                                          .num_key_value_heads = 8,
+                                          .max_position_embeddings = 131072,
+                                          .rms_norm_eps = 1e-6,
+                                          .rope_theta = 10000};
 constexpr int64_t kWindow = 4096;
 constexpr LayoutDefaults kMinistral3 = [] {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kMistralDefaults;
   defaults.vocab_size = 131072;
   defaults.num_hidden_layers = 34;
   defaults.head_dim = 128;
@@ -31,7 +31,7 @@ constexpr LayoutDefaults kMinistral3 = [] {
 }();
 
 DecoderSpec parse_mistral(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kMistralDefaults);
   use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers)));
   return spec;
 }

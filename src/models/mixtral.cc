@@ -7,18 +7,18 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 32000,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 14336,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .max_position_embeddings = 131072,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 1000000};
+constexpr LayoutDefaults kMixtralDefaults{.vocab_size = 32000,
+                                          .hidden_size = 4096,
+                                          .intermediate_size = 14336,
+                                          .num_hidden_layers = 32,
+                                          .num_attention_heads = 32,
+                                          .num_key_value_heads = 8,
+                                          .max_position_embeddings = 131072,
+                                          .rms_norm_eps = 1e-5,
+                                          .rope_theta = 1000000};
 
 DecoderSpec parse_mixtral(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kMixtralDefaults);
   const auto layers = std::ssize(spec.layers);
   ExpertsSpec experts = read_experts(c, {.absent_count = 8, .absent_used = 2});
   experts.choice.normalized = true;

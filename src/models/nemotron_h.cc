@@ -13,19 +13,19 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 131072,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 21504,
-                                   .num_hidden_layers = 1,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 8,
-                                   .head_dim = 128,
-                                   .max_position_embeddings = 4096,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000,
-                                   .hidden_act = "relu2",
-                                   .eps_key = "layer_norm_epsilon",
-                                   .activation_key = "mlp_hidden_act"};
+constexpr LayoutDefaults kNemotronHDefaults{.vocab_size = 131072,
+                                            .hidden_size = 4096,
+                                            .intermediate_size = 21504,
+                                            .num_hidden_layers = 1,
+                                            .num_attention_heads = 32,
+                                            .num_key_value_heads = 8,
+                                            .head_dim = 128,
+                                            .max_position_embeddings = 4096,
+                                            .rms_norm_eps = 1e-5,
+                                            .rope_theta = 10000,
+                                            .hidden_act = "relu2",
+                                            .eps_key = "layer_norm_epsilon",
+                                            .activation_key = "mlp_hidden_act"};
 
 // An older name of the field counts, where it is there.
 const char* named(const JsonFields& c, const char* older, const char* key) {
@@ -93,7 +93,7 @@ ExpertsSpec read_moe(const JsonFields& c, const MlpSpec& mlp) {
 }
 
 DecoderSpec parse_nemotron_h(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kDefaults);
+  DecoderSpec spec = common_layout(c, kNemotronHDefaults);
   spec.ropes.clear();
   spec.embedding = "backbone.embeddings";
   spec.norm.name = "backbone.norm_f";

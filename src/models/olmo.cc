@@ -12,23 +12,23 @@ namespace sluice {
 namespace {
 
 // Of both classes.
-constexpr LayoutDefaults kDefaults{.vocab_size = 50304,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 11008,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000};
+constexpr LayoutDefaults kOlmoDefaults{.vocab_size = 50304,
+                                       .hidden_size = 4096,
+                                       .intermediate_size = 11008,
+                                       .num_hidden_layers = 32,
+                                       .num_attention_heads = 32,
+                                       .max_position_embeddings = 2048,
+                                       .rms_norm_eps = 1e-5,
+                                       .rope_theta = 10000};
 constexpr LayoutDefaults kOlmo3 = [] {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kOlmoDefaults;
   defaults.rope_theta = 500000;
   defaults.rope_layers = "full_attention";
   return defaults;
 }();
 
 constexpr LayoutDefaults kOlmoe = [] {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kOlmoDefaults;
   defaults.hidden_size = 2048;
   defaults.intermediate_size = 2048;
   defaults.num_hidden_layers = 16;
@@ -49,7 +49,7 @@ DecoderSpec olmo_layout(const JsonFields& config, const LayoutDefaults& defaults
 }
 
 DecoderSpec parse_olmo2(const JsonFields& config) {
-  DecoderSpec spec = olmo_layout(config, kDefaults);
+  DecoderSpec spec = olmo_layout(config, kOlmoDefaults);
   norm_outputs(spec.kinds.front());
   return spec;
 }

@@ -7,23 +7,23 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 51200,
-                                   .hidden_size = 2048,
-                                   .intermediate_size = 8192,
-                                   .num_hidden_layers = 24,
-                                   .num_attention_heads = 32,
-                                   .max_position_embeddings = 2048,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000,
-                                   .hidden_act = "gelu_new",
-                                   .part_key = "partial_rotary_factor",
-                                   .part = 0.5,
-                                   .eps_key = "layer_norm_eps",
-                                   .norm = NormKind::layer,
-                                   .norm_bias = true};
+constexpr LayoutDefaults kPhiDefaults{.vocab_size = 51200,
+                                      .hidden_size = 2048,
+                                      .intermediate_size = 8192,
+                                      .num_hidden_layers = 24,
+                                      .num_attention_heads = 32,
+                                      .max_position_embeddings = 2048,
+                                      .rms_norm_eps = 1e-5,
+                                      .rope_theta = 10000,
+                                      .hidden_act = "gelu_new",
+                                      .part_key = "partial_rotary_factor",
+                                      .part = 0.5,
+                                      .eps_key = "layer_norm_eps",
+                                      .norm = NormKind::layer,
+                                      .norm_bias = true};
 
 DecoderSpec parse_phi(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kPhiDefaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.output = one_linear(attention.name + ".dense", true);
   attention.qkv.bias = true;

@@ -7,20 +7,20 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 32064,
-                                   .hidden_size = 3072,
-                                   .intermediate_size = 8192,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = std::nullopt,
-                                   .max_position_embeddings = 4096,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000,
-                                   .part_key = "partial_rotary_factor",
-                                   .original_positions = 4096};
+constexpr LayoutDefaults kPhi3Defaults{.vocab_size = 32064,
+                                       .hidden_size = 3072,
+                                       .intermediate_size = 8192,
+                                       .num_hidden_layers = 32,
+                                       .num_attention_heads = 32,
+                                       .num_key_value_heads = std::nullopt,
+                                       .max_position_embeddings = 4096,
+                                       .rms_norm_eps = 1e-5,
+                                       .rope_theta = 10000,
+                                       .part_key = "partial_rotary_factor",
+                                       .original_positions = 4096};
 
 DecoderSpec parse_phi3(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kPhi3Defaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
   fuse(attention.qkv, attention.name + ".qkv_proj",

@@ -11,21 +11,21 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 248320,
-                                   .hidden_size = 4096,
-                                   .intermediate_size = 12288,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 16,
-                                   .num_key_value_heads = 4,
-                                   .head_dim = 256,
-                                   .max_position_embeddings = 32768,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 10000,
-                                   .part_key = "partial_rotary_factor",
-                                   .part = 0.25};
+constexpr LayoutDefaults kQwen35Defaults{.vocab_size = 248320,
+                                         .hidden_size = 4096,
+                                         .intermediate_size = 12288,
+                                         .num_hidden_layers = 32,
+                                         .num_attention_heads = 16,
+                                         .num_key_value_heads = 4,
+                                         .head_dim = 256,
+                                         .max_position_embeddings = 32768,
+                                         .rms_norm_eps = 1e-6,
+                                         .rope_theta = 10000,
+                                         .part_key = "partial_rotary_factor",
+                                         .part = 0.25};
 
 constexpr LayoutDefaults kMoe = [] {
-  LayoutDefaults defaults = kDefaults;
+  LayoutDefaults defaults = kQwen35Defaults;
   defaults.hidden_size = 2048;
   defaults.intermediate_size = 0;
   defaults.num_hidden_layers = 40;
@@ -134,7 +134,7 @@ DecoderSpec qwen3_5_layout(const JsonFields& c, const LayoutDefaults& defaults) 
   return spec;
 }
 
-DecoderSpec parse_qwen3_5(const JsonFields& c) { return qwen3_5_layout(c, kDefaults); }
+DecoderSpec parse_qwen3_5(const JsonFields& c) { return qwen3_5_layout(c, kQwen35Defaults); }
 
 // Beside one whose sigmoid says how much it counts.
 ExpertsSpec moe_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSpec& mlp) {
@@ -149,7 +149,7 @@ ExpertsSpec moe_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSp
   return experts;
 }
 
-DecoderSpec parse_moe(const JsonFields& c) {
+DecoderSpec parse_qwen3_5_moe(const JsonFields& c) {
   DecoderSpec spec = qwen3_5_layout(c, kMoe);
   const ExpertsSpec experts =
       moe_experts(c, {.absent_count = 256, .absent_used = 8}, spec.kinds.front().mlps.front().mlp);
@@ -177,7 +177,7 @@ std::vector<Family> qwen3_5_families() {
            {"qwen3_5"}},
           {"Qwen3_5MoeForCausalLM",
            "qwen3_5_moe_text",
-           parse_moe,
+           parse_qwen3_5_moe,
            {"mtp.*", "*.mtp.*", "model.visual.*"},
            {"qwen3_5_moe"}},
           {"Qwen3NextForCausalLM", "qwen3_next", parse_next, {"mtp.*"}}};

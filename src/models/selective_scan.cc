@@ -1,13 +1,6 @@
 #include "src/models/selective_scan.h"
 
 namespace sluice {
-namespace {
-
-const float* numbers(const Param* param) {
-  return reinterpret_cast<const float*>(param->value.data);
-}
-
-}  // namespace
 
 SelectiveScan::SelectiveScan(const StateMixerSpec& spec, int64_t layer, Rank rank)
     : Module(name_in_layer(spec.name, layer) + ".scan"), spec_(spec) {
@@ -58,7 +51,7 @@ void SelectiveScan::forward(const Context& context, const StateRows& state, cons
   const Tensor steps = out.columns(0, values.cols);
   context.kernels.selective_scan(
       {inputs_->part(inputs, kQueries), inputs_->part(inputs, kKeys), values, steps},
-      {.log_rates = numbers(log_rates_), .skip = numbers(skip_)}, state, steps);
+      {.log_rates = float_data(log_rates_), .skip = float_data(skip_)}, state, steps);
 }
 
 }  // namespace sluice

@@ -7,16 +7,16 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 128256,
-                                   .hidden_size = 2048,
-                                   .intermediate_size = 11008,
-                                   .num_hidden_layers = 36,
-                                   .num_attention_heads = 16,
-                                   .num_key_value_heads = 4,
-                                   .max_position_embeddings = 32768,
-                                   .rms_norm_eps = 1e-6,
-                                   .rope_theta = 2000000,
-                                   .tie_word_embeddings = true};
+constexpr LayoutDefaults kSmolLm3Defaults{.vocab_size = 128256,
+                                          .hidden_size = 2048,
+                                          .intermediate_size = 11008,
+                                          .num_hidden_layers = 36,
+                                          .num_attention_heads = 16,
+                                          .num_key_value_heads = 4,
+                                          .max_position_embeddings = 32768,
+                                          .rms_norm_eps = 1e-6,
+                                          .rope_theta = 2000000,
+                                          .tie_word_embeddings = true};
 
 // A 1 in no_rope_layers is of a layer that does rotate.
 std::vector<bool> rotating(const JsonFields& c, int64_t layers) {
@@ -34,7 +34,7 @@ std::vector<bool> rotating(const JsonFields& c, int64_t layers) {
 }
 
 DecoderSpec parse_smollm3(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kSmolLm3Defaults);
   AttentionSpec& attention = spec.kinds.front().mixers.front().attention;
   attention.qkv.bias = attention.output.bias = read_boolean(config, "attention_bias", false);
   MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;

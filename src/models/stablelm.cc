@@ -8,23 +8,23 @@
 namespace sluice {
 namespace {
 
-constexpr LayoutDefaults kDefaults{.vocab_size = 50304,
-                                   .hidden_size = 2560,
-                                   .intermediate_size = 6912,
-                                   .num_hidden_layers = 32,
-                                   .num_attention_heads = 32,
-                                   .num_key_value_heads = 32,
-                                   .max_position_embeddings = 4096,
-                                   .rms_norm_eps = 1e-5,
-                                   .rope_theta = 10000,
-                                   .part_key = "partial_rotary_factor",
-                                   .part = 0.25,
-                                   .eps_key = "layer_norm_eps",
-                                   .norm = NormKind::layer,
-                                   .norm_bias = true};
+constexpr LayoutDefaults kStableLmDefaults{.vocab_size = 50304,
+                                           .hidden_size = 2560,
+                                           .intermediate_size = 6912,
+                                           .num_hidden_layers = 32,
+                                           .num_attention_heads = 32,
+                                           .num_key_value_heads = 32,
+                                           .max_position_embeddings = 4096,
+                                           .rms_norm_eps = 1e-5,
+                                           .rope_theta = 10000,
+                                           .part_key = "partial_rotary_factor",
+                                           .part = 0.25,
+                                           .eps_key = "layer_norm_eps",
+                                           .norm = NormKind::layer,
+                                           .norm_bias = true};
 
 DecoderSpec parse_stablelm(const JsonFields& config) {
-  DecoderSpec spec = common_layout(config, kDefaults);
+  DecoderSpec spec = common_layout(config, kStableLmDefaults);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.qkv.bias = read_boolean(config, "use_qkv_bias", false);

@@ -6,10 +6,6 @@
 namespace sluice {
 namespace {
 
-const float* numbers(const Param* param) {
-  return param != nullptr ? reinterpret_cast<const float*>(param->value.data) : nullptr;
-}
-
 // The same heads in elements of another size.
 Dimension resized(const Dimension& heads, int64_t unit) {
   return {.size = heads.units() * unit, .unit = unit};
@@ -125,8 +121,8 @@ std::vector<KvSpec> StateMixer::kv_specs() const {
 
 void StateMixer::convolve(const Context& context, const StateRows& state, Tensor x) const {
   context.kernels.causal_conv(x,
-                              {.weight = numbers(weight_),
-                               .bias = numbers(bias_),
+                              {.weight = float_data(weight_),
+                               .bias = float_data(bias_),
                                .width = spec_.convolution.width,
                                .silu = spec_.convolution.silu},
                               state, x);
@@ -140,8 +136,8 @@ void StateMixer::recur(const Context& context, const StateRows& state, const Act
                     .values = part(all, StatePart::values),
                     .decays = part(all, StatePart::decays),
                     .steps = {}};
-  const DecayParams decay{.log_rates = numbers(log_rates_),
-                          .bias = numbers(step_bias_),
+  const DecayParams decay{.log_rates = float_data(log_rates_),
+                          .bias = float_data(step_bias_),
                           .least = spec_.least_step,
                           .most = spec_.most_step};
   const bool delta = spec_.kind == StateKind::delta;
@@ -159,7 +155,7 @@ void StateMixer::recur(const Context& context, const StateRows& state, const Act
     inputs.decays = act.qkv(all.rows).columns(input_->outputs(), heads_);
     kernels.decay(inputs.steps, decay, inputs.decays);
   }
-  const ScanParams params{.key_dim = spec_.key_dim, .delta = delta, .skip = numbers(skip_)};
+  const ScanParams params{.key_dim = spec_.key_dim, .delta = delta, .skip = float_data(skip_)};
   kernels.scan(inputs, params, state, out);
 }
 

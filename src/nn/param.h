@@ -76,6 +76,11 @@ struct Param {
   bool is_loaded() const { return !value.is_meta() || stream != nullptr; }
 };
 
+// The elements of a loaded float32 vector; null for no parameter.
+inline const float* float_data(const Param* param) {
+  return param != nullptr ? reinterpret_cast<const float*>(param->value.data) : nullptr;
+}
+
 // A piece to make. A bias has the specs of its weight, so that its columns match the rows.
 struct PieceSpec {
   std::string source;

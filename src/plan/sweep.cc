@@ -143,7 +143,7 @@ LookupShape lookup_shape(const ReadPlan& plan) {
     const RowsInFile& rows = t.rows;
     uint64_t group = rows.row_bytes * static_cast<uint64_t>(std::min(rows.group, rows.rows));
     shape.slot_bytes =
-        std::max(shape.slot_bytes, round_up(group, io::kDirectAlignment) + io::kDirectAlignment);
+        std::max(shape.slot_bytes, io::slot_for_any_offset(round_up(group, io::kDirectAlignment)));
     shape.tile_bytes = std::max(shape.tile_bytes, tile_bytes(p, rows.group));
     shape.row_bytes =
         std::max(shape.row_bytes, static_cast<uint64_t>(p.param->cols) * sizeof(float));

@@ -24,7 +24,7 @@ constexpr std::array<std::pair<const char*, const char*>, 7> kSame{{{"max_tokens
 // Say nothing about the answer, or only how another service would make it.
 constexpr std::array<std::string_view, 6> kIgnored{
     "betas", "cache_control", "context_management", "inference_geo", "metadata", "service_tier"};
-constexpr std::array<std::string_view, 7> kRead{
+constexpr std::array<std::string_view, 7> kReadMembers{
     "messages", "output_config", "output_format", "system", "thinking", "tool_choice", "tools"};
 
 Ordered message(const char* role, std::string content) {
@@ -123,7 +123,7 @@ void check_keys(const Ordered& body, const std::string& where) {
   for (const auto& [key, value] : body.items()) {
     const bool known =
         value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
-        std::ranges::find(kRead, key) != kRead.end() ||
+        std::ranges::find(kReadMembers, key) != kReadMembers.end() ||
         std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
     if (!known) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
   }

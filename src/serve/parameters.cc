@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-enum class Use : uint8_t {
+enum class ParameterUse : uint8_t {
   read,     // by parse_completion
   ignored,  // says nothing about the answer
   nothing,  // may only ask for nothing: false, "", [], {}, or what is there without it
@@ -17,7 +17,7 @@ enum class Use : uint8_t {
 
 struct Parameter {
   std::string_view name;
-  Use use = Use::read;
+  ParameterUse use = ParameterUse::read;
   std::string_view without = {};  // JSON of what is there without the parameter
 };
 
@@ -37,13 +37,13 @@ constexpr Parameter kCommon[] = {
     {"stop"},
     {"temperature"},
     {"top_p"},
-    {"metadata", Use::ignored},
-    {"prompt_cache_key", Use::ignored},
-    {"prompt_cache_retention", Use::ignored},
-    {"safety_identifier", Use::ignored},
-    {"service_tier", Use::ignored},
-    {"store", Use::ignored},
-    {"user", Use::ignored},
+    {"metadata", ParameterUse::ignored},
+    {"prompt_cache_key", ParameterUse::ignored},
+    {"prompt_cache_retention", ParameterUse::ignored},
+    {"safety_identifier", ParameterUse::ignored},
+    {"service_tier", ParameterUse::ignored},
+    {"store", ParameterUse::ignored},
+    {"user", ParameterUse::ignored},
     // vLLM's.
     {"add_special_tokens"},
     {"allowed_token_ids"},
@@ -62,21 +62,22 @@ constexpr Parameter kCommon[] = {
     {"structured_outputs"},
     {"top_k"},
     {"use_beam_search"},
-    {"cache_salt", Use::ignored},
-    {"request_id", Use::ignored},
-    {"return_token_ids", Use::ignored},               // are there always
-    {"spaces_between_special_tokens", Use::ignored},  // none are put there, as by fast tokenizers
-    {"bad_words", Use::nothing},
-    {"detokenize", Use::nothing, "true"},
-    {"guided_decoding_backend", Use::nothing},
-    {"guided_whitespace_pattern", Use::nothing},
-    {"include_stop_str_in_output", Use::nothing},
-    {"kv_transfer_params", Use::nothing},
-    {"logits_processors", Use::nothing},
-    {"prompt_embeds", Use::nothing},
-    {"return_tokens_as_token_ids", Use::nothing},
-    {"truncate_prompt_tokens", Use::nothing},
-    {"vllm_xargs", Use::nothing},
+    {"cache_salt", ParameterUse::ignored},
+    {"request_id", ParameterUse::ignored},
+    {"return_token_ids", ParameterUse::ignored},  // are there always
+    {"spaces_between_special_tokens",
+     ParameterUse::ignored},  // none are put there, as by fast tokenizers
+    {"bad_words", ParameterUse::nothing},
+    {"detokenize", ParameterUse::nothing, "true"},
+    {"guided_decoding_backend", ParameterUse::nothing},
+    {"guided_whitespace_pattern", ParameterUse::nothing},
+    {"include_stop_str_in_output", ParameterUse::nothing},
+    {"kv_transfer_params", ParameterUse::nothing},
+    {"logits_processors", ParameterUse::nothing},
+    {"prompt_embeds", ParameterUse::nothing},
+    {"return_tokens_as_token_ids", ParameterUse::nothing},
+    {"truncate_prompt_tokens", ParameterUse::nothing},
+    {"vllm_xargs", ParameterUse::nothing},
     // transformers'.
     {"banned_token_ids"},
     {"no_repeat_ngram_size"},
@@ -84,7 +85,7 @@ constexpr Parameter kCommon[] = {
 };
 
 constexpr Parameter kOfCompletions[] = {
-    {"best_of"}, {"echo"}, {"length_penalty"}, {"prompt"}, {"suffix", Use::nothing},
+    {"best_of"}, {"echo"}, {"length_penalty"}, {"prompt"}, {"suffix", ParameterUse::nothing},
 };
 
 constexpr Parameter kOfChats[] = {
@@ -95,29 +96,29 @@ constexpr Parameter kOfChats[] = {
     {"tools"},
     {"top_logprobs"},
     {"parallel_tool_calls"},
-    {"audio", Use::nothing},
-    {"function_call", Use::nothing, R"("none")"},
-    {"functions", Use::nothing},
-    {"modalities", Use::nothing, R"(["text"])"},
-    {"prediction", Use::nothing},
-    {"verbosity", Use::ignored},
-    {"web_search_options", Use::nothing},
+    {"audio", ParameterUse::nothing},
+    {"function_call", ParameterUse::nothing, R"("none")"},
+    {"functions", ParameterUse::nothing},
+    {"modalities", ParameterUse::nothing, R"(["text"])"},
+    {"prediction", ParameterUse::nothing},
+    {"verbosity", ParameterUse::ignored},
+    {"web_search_options", ParameterUse::nothing},
     // vLLM's.
     {"add_generation_prompt"},
     {"chat_template_kwargs"},
     {"documents"},
-    {"chat_template", Use::nothing},
+    {"chat_template", ParameterUse::nothing},
     {"continue_final_message"},
-    {"echo", Use::nothing},
-    {"include_reasoning", Use::nothing, "true"},
+    {"echo", ParameterUse::nothing},
+    {"include_reasoning", ParameterUse::nothing, "true"},
     {"length_penalty"},
-    {"mm_processor_kwargs", Use::nothing},
+    {"mm_processor_kwargs", ParameterUse::nothing},
 };
 
 // A file of requests has no streams.
 constexpr Parameter kOfStreams[] = {{"stream"}, {"stream_options"}};
-constexpr Parameter kWithoutStreams[] = {{"stream", Use::nothing},
-                                         {"stream_options", Use::nothing}};
+constexpr Parameter kWithoutStreams[] = {{"stream", ParameterUse::nothing},
+                                         {"stream_options", ParameterUse::nothing}};
 
 const Parameter* find(std::string_view name, Api api) {
   const std::span<const Parameter> own =
@@ -145,7 +146,7 @@ void check_parameters(const Json& body, const std::string& where, Api api) {
     const Parameter* known = find(key, api);
     if (known == nullptr)
       fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
-    if (known->use == Use::nothing && !asks_for_nothing(*known, value))
+    if (known->use == ParameterUse::nothing && !asks_for_nothing(*known, value))
       fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
   }
 }

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = ModelTask::Kind;
 
-constexpr const char* kWhere = "the request";
+constexpr const char* kModelFields = "the request";
 
 // NAME=VALUE, with & between them. The value of a name; empty: it is not there.
 std::string_view query_value(std::string_view query, std::string_view name) {
@@ -24,7 +24,7 @@ std::string_view query_value(std::string_view query, std::string_view name) {
 }
 
 [[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view known) {
-  fail(ErrorKind::refused, "{}: {} is {:?}, and may be {} here", kWhere, name, value, known);
+  fail(ErrorKind::refused, "{}: {} is {:?}, and may be {} here", kModelFields, name, value, known);
 }
 
 // As vLLM's. Its first level keeps the weights in host memory; here they are read again.
@@ -38,11 +38,11 @@ ModelTask sleep_task(std::string_view query) {
 
 // As SGLang's.
 ModelTask exchange_task(const std::string& text) {
-  const Json json = parse_json(text, kWhere);
-  const JsonFields body(json, kWhere);
+  const Json json = parse_json(text, kModelFields);
+  const JsonFields body(json, kModelFields);
   for (const auto& [key, value] : json.items()) {
     if (key != "model_path" && key != "abort_all_requests")
-      fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", kWhere, key);
+      fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", kModelFields, key);
   }
   return {.kind = Kind::exchange,
           .model = body.string("model_path"),
@@ -84,7 +84,8 @@ Reply Service::change_model(const Route& route, std::string_view query, const st
   }
   if (route.endpoint == Endpoint::wake_up) {
     if (!query_value(query, "tags").empty())
-      fail(ErrorKind::refused, "{}: tags are not supported here: a model wakes whole", kWhere);
+      fail(ErrorKind::refused, "{}: tags are not supported here: a model wakes whole",
+           kModelFields);
     perform({.kind = Kind::wake}, Phase::sleeping);
     return done("the model is awake");
   }

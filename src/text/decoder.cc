@@ -94,7 +94,7 @@ void load_ctc(const JsonFields& config, DecoderLoader& decoder) {
                                   .clean_up = config.boolean_or("cleanup", true)});
 }
 
-constexpr ComponentType<DecoderLoader> kTypes[] = {
+constexpr ComponentType<DecoderLoader> kDecoders[] = {
     {"Sequence", load_sequence},
     {"ByteLevel", load_byte_level},
     {"Fuse", load_fuse},
@@ -108,7 +108,7 @@ constexpr ComponentType<DecoderLoader> kTypes[] = {
 };
 
 void load_any(const Json& config, DecoderLoader& decoder) {
-  load_component<DecoderLoader>(config, "decoder", kTypes, decoder);
+  load_component<DecoderLoader>(config, "decoder", kDecoders, decoder);
 }
 
 void replace_all(std::string_view text, std::string_view by, std::string& bytes) {

@@ -79,7 +79,7 @@ void load_precompiled(const JsonFields& config, Steps& steps) {
   steps.push_back(Exchange{.map = Charsmap::parse(*bytes, config.where()), .longest = false});
 }
 
-constexpr ComponentType<Steps> kTypes[] = {
+constexpr ComponentType<Steps> kNormalizers[] = {
     {"Sequence", load_sequence},
     {"NFC", load_form<UnicodeForm::nfc>},
     {"NFD", load_form<UnicodeForm::nfd>},
@@ -97,7 +97,7 @@ constexpr ComponentType<Steps> kTypes[] = {
 };
 
 void load_any(const Json& config, Steps& steps) {
-  load_component<Steps>(config, "normalizer", kTypes, steps);
+  load_component<Steps>(config, "normalizer", kNormalizers, steps);
 }
 
 void check_icu(UErrorCode status) { check(U_SUCCESS(status), u_errorName(status)); }

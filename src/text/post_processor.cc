@@ -10,16 +10,16 @@
 namespace sluice {
 namespace {
 
-using Steps = std::vector<PostProcessor::Step>;
+using PostProcessorSteps = std::vector<PostProcessor::Step>;
 
-void load_any(const Json& config, Steps& steps);
+void load_any(const Json& config, PostProcessorSteps& steps);
 
-void load_sequence(const JsonFields& config, Steps& steps) {
+void load_sequence(const JsonFields& config, PostProcessorSteps& steps) {
   for (const Json& member : array_field(config, "processors")) load_any(member, steps);
 }
 
 // Only the offsets into the text are its business, and we have none.
-void load_byte_level(const JsonFields&, Steps&) {}
+void load_byte_level(const JsonFields&, PostProcessorSteps&) {}
 
 // A template may name one long list many times; none needs more than a few.
 constexpr size_t kMaxSpecialTokens = 1024;
@@ -47,7 +47,7 @@ void append_special_ids(const JsonFields& config, const std::string& name,
 }
 
 // single: [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ...]
-void load_template(const JsonFields& config, Steps& steps) {
+void load_template(const JsonFields& config, PostProcessorSteps& steps) {
   SpecialTokenTemplate found;
   int sequences = 0;
   for (const Json& item : array_field(config, "single")) {
@@ -76,12 +76,12 @@ int32_t load_pair(const JsonFields& config, const char* key) {
   return pair[1].get<int32_t>();
 }
 
-void load_class_and_separator(const JsonFields& config, Steps& steps) {
+void load_class_and_separator(const JsonFields& config, PostProcessorSteps& steps) {
   steps.push_back(SpecialTokenTemplate{.before = {load_pair(config, "cls")},
                                        .after = {load_pair(config, "sep")}});
 }
 
-constexpr ComponentType<Steps> kTypes[] = {
+constexpr ComponentType<PostProcessorSteps> kPostProcessors[] = {
     {"Sequence", load_sequence},
     {"ByteLevel", load_byte_level},
     {"TemplateProcessing", load_template},
@@ -89,8 +89,8 @@ constexpr ComponentType<Steps> kTypes[] = {
     {"RobertaProcessing", load_class_and_separator},
 };
 
-void load_any(const Json& config, Steps& steps) {
-  load_component<Steps>(config, "post_processor", kTypes, steps);
+void load_any(const Json& config, PostProcessorSteps& steps) {
+  load_component<PostProcessorSteps>(config, "post_processor", kPostProcessors, steps);
 }
 
 void apply(const SpecialTokenTemplate& around, std::vector<int32_t>& ids) {

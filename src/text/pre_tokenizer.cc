@@ -14,9 +14,9 @@
 namespace sluice {
 namespace {
 
-using Steps = std::vector<PreTokenizer::Step>;
+using PreTokenizerSteps = std::vector<PreTokenizer::Step>;
 
-void load_any(const Json& config, Steps& steps);
+void load_any(const Json& config, PreTokenizerSteps& steps);
 
 constexpr std::string_view kWhere = "tokenizer.json: pre_tokenizer";
 
@@ -39,21 +39,22 @@ SplitBehavior load_behavior(const JsonFields& config) {
   fail(ErrorKind::refused, "{}: behavior {} is not known", config.where(), name);
 }
 
-void add_split(std::string_view pattern, SplitBehavior behavior, bool invert, Steps& steps) {
+void add_split(std::string_view pattern, SplitBehavior behavior, bool invert,
+               PreTokenizerSteps& steps) {
   steps.push_back(Split{Pattern::parse(pattern, kWhere), behavior, invert});
 }
 
-void load_sequence(const JsonFields& config, Steps& steps) {
+void load_sequence(const JsonFields& config, PreTokenizerSteps& steps) {
   for (const Json& member : array_field(config, "pretokenizers")) load_any(member, steps);
 }
 
-void load_split(const JsonFields& config, Steps& steps) {
+void load_split(const JsonFields& config, PreTokenizerSteps& steps) {
   config.raw("behavior");  // has no default here
   steps.push_back(
       Split{load_pattern(config), load_behavior(config), config.boolean_or("invert", false)});
 }
 
-void load_byte_level(const JsonFields& config, Steps& steps) {
+void load_byte_level(const JsonFields& config, PreTokenizerSteps& steps) {
   if (config.boolean_or("add_prefix_space", true)) steps.push_back(PrefixSpace{});
   if (config.boolean_or("use_regex", true)) {
     add_split(kByteLevelWords, SplitBehavior::isolated, false, steps);
@@ -61,36 +62,36 @@ void load_byte_level(const JsonFields& config, Steps& steps) {
   steps.push_back(ByteLevelAlphabet{});
 }
 
-void load_digits(const JsonFields& config, Steps& steps) {
+void load_digits(const JsonFields& config, PreTokenizerSteps& steps) {
   bool individual = config.boolean_or("individual_digits", false);
   add_split(R"(\p{N})", individual ? SplitBehavior::isolated : SplitBehavior::contiguous, false,
             steps);
 }
 
-void load_punctuation(const JsonFields& config, Steps& steps) {
+void load_punctuation(const JsonFields& config, PreTokenizerSteps& steps) {
   add_split(fmt::format("[{}]", punctuation_set()), load_behavior(config), false, steps);
 }
 
-void load_whitespace(const JsonFields&, Steps& steps) {
+void load_whitespace(const JsonFields&, PreTokenizerSteps& steps) {
   add_split(R"([\w\x{200c}\x{200d}]+|[^\w\x{200c}\x{200d}\s]+)", SplitBehavior::removed, true,
             steps);
 }
 
-void load_whitespace_split(const JsonFields&, Steps& steps) {
+void load_whitespace_split(const JsonFields&, PreTokenizerSteps& steps) {
   add_split(R"(\s)", SplitBehavior::removed, false, steps);
 }
 
-void load_bert(const JsonFields& config, Steps& steps) {
+void load_bert(const JsonFields& config, PreTokenizerSteps& steps) {
   load_whitespace_split(config, steps);
   add_split(fmt::format("[{}]", punctuation_set()), SplitBehavior::isolated, false, steps);
 }
 
-void load_delimiter(const JsonFields& config, Steps& steps) {
+void load_delimiter(const JsonFields& config, PreTokenizerSteps& steps) {
   steps.push_back(Split{Pattern::literal(config.string("delimiter"), config.where()),
                         SplitBehavior::removed, false});
 }
 
-void load_metaspace_steps(const JsonFields& config, Steps& steps) {
+void load_metaspace_steps(const JsonFields& config, PreTokenizerSteps& steps) {
   Metaspace metaspace = load_metaspace(config);
   steps.push_back(ReplaceSpaces{.by = metaspace.replacement, .prepend = metaspace.prepend});
   if (!metaspace.split) return;
@@ -98,16 +99,16 @@ void load_metaspace_steps(const JsonFields& config, Steps& steps) {
                         SplitBehavior::merged_with_next, false});
 }
 
-void load_scripts(const JsonFields&, Steps& steps) { steps.push_back(ScriptRuns{}); }
+void load_scripts(const JsonFields&, PreTokenizerSteps& steps) { steps.push_back(ScriptRuns{}); }
 
-void load_fixed_length(const JsonFields& config, Steps& steps) {
+void load_fixed_length(const JsonFields& config, PreTokenizerSteps& steps) {
   constexpr int64_t kLongest = 65535;  // repeats in a pattern
   int64_t length = 5;
   if (config.has("length")) length = config.integer("length", 1, kLongest);
   add_split(fmt::format("(?m:.){{1,{}}}", length), SplitBehavior::isolated, false, steps);
 }
 
-constexpr ComponentType<Steps> kTypes[] = {
+constexpr ComponentType<PreTokenizerSteps> kPreTokenizers[] = {
     {"Sequence", load_sequence},
     {"Split", load_split},
     {"ByteLevel", load_byte_level},
@@ -122,8 +123,8 @@ constexpr ComponentType<Steps> kTypes[] = {
     {"FixedLength", load_fixed_length},
 };
 
-void load_any(const Json& config, Steps& steps) {
-  load_component<Steps>(config, "pre_tokenizer", kTypes, steps);
+void load_any(const Json& config, PreTokenizerSteps& steps) {
+  load_component<PreTokenizerSteps>(config, "pre_tokenizer", kPreTokenizers, steps);
 }
 
 // Whether a part joins the one before it.

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kJson = "tokenizer.json";
 constexpr std::string_view kTekken = "tekken.json";
-constexpr std::string_view kConfig = "tokenizer_config.json";
+constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
 
 Json read_object(const fs::path& directory, std::string_view name) {
   const std::optional<std::string> text = read_text_file(directory, name);
@@ -32,7 +32,7 @@ Json read_object(const fs::path& directory, std::string_view name) {
 // tokenizer_config.json, with what was in files of its own before 2024.
 Json read_config(const fs::path& directory) {
   constexpr const char* kDecoder = "added_tokens_decoder";
-  Json config = read_object(directory, kConfig);
+  Json config = read_object(directory, kTokenizerConfig);
   const Json special = read_object(directory, "special_tokens_map.json");
   for (const auto& [key, value] : special.items())
     if (!config.contains(key) || (value.is_object() && config[key].is_string()))
@@ -112,7 +112,7 @@ Tokenizer Tokenizer::load(const fs::path& directory) {
   if (name == kJson) {
     TokenizerFile file = parse_tokenizer_file(*bytes);
     bytes.reset();
-    const Json config = read_object(directory, kConfig);
+    const Json config = read_object(directory, kTokenizerConfig);
     add_described_tokens(config, file);
     return load(file, config);
   }

@@ -8,14 +8,14 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kFile = "tokenizer.json";
+constexpr std::string_view kWordLevelFile = "tokenizer.json";
 
 }  // namespace
 
 WordLevel WordLevel::load(const TokenizerFile& file) {
   if (!file.has_vocabulary)
-    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kFile);
-  WordLevel model(Vocabulary(file.tokens, file.ids, kFile));
+    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kWordLevelFile);
+  WordLevel model(Vocabulary(file.tokens, file.ids, kWordLevelFile));
   for (size_t i = 0; i < file.tokens.size(); ++i)
     model.longest_ = std::max(model.longest_, file.tokens[i].size());
   model.unknown_ = JsonFields(file.config.at("model"), "tokenizer.json: model").string("unk_token");
@@ -32,7 +32,7 @@ void WordLevel::encode(const Pieces& pieces, Work& work, std::vector<int32_t>& i
     if (!id) {
       fail(ErrorKind::refused,
            "{}: unk_token '{}' is not in the vocabulary, and the text has a word that needs it",
-           kFile, unknown_);
+           kWordLevelFile, unknown_);
     }
     ids.push_back(*id);
     work.word.clear();

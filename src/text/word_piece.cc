@@ -7,19 +7,19 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kFile = "tokenizer.json";
+constexpr std::string_view kWordPieceFile = "tokenizer.json";
 
 }  // namespace
 
 WordPiece WordPiece::load(const TokenizerFile& file) {
   if (!file.has_vocabulary)
-    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kFile);
-  WordPiece model(Vocabulary(file.tokens, file.ids, kFile));
+    fail(ErrorKind::refused, "{}: model.vocab must be an object of tokens and ids", kWordPieceFile);
+  WordPiece model(Vocabulary(file.tokens, file.ids, kWordPieceFile));
   JsonFields fields(file.config.at("model"), "tokenizer.json: model");
   model.unknown_ = fields.string_or("unk_token", "[UNK]");
   if (fields.has("max_input_chars_per_word"))
     model.longest_word_ = fields.integer("max_input_chars_per_word", 0, INT32_MAX);
-  model.trie_ = Trie(file, kFile);
+  model.trie_ = Trie(file, kWordPieceFile);
   model.inside_.emplace();
   for (char byte : fields.string_or("continuing_subword_prefix", "##")) {
     if (model.trie_.step(*model.inside_, byte)) continue;
@@ -52,7 +52,7 @@ void WordPiece::end_word(Work& work, std::vector<int32_t>& ids) const {
     if (!id) {
       fail(ErrorKind::refused,
            "{}: unk_token '{}' is not in the vocabulary, and the text has a word that needs it",
-           kFile, unknown_);
+           kWordPieceFile, unknown_);
     }
     ids.push_back(*id);
   }

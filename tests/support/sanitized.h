@@ -1,5 +1,7 @@
-// What tests leave out where sanitizers make it too slow.
+// What tests leave out because it takes long and repeats what others show.
 #pragma once
+
+#include <cstdlib>
 
 #include "tests/support/random.h"
 
@@ -13,8 +15,13 @@ inline constexpr bool kSanitized = false;
 inline constexpr const char* kEmulatedTooSlow =
     "many emulated kernels take minutes under the sanitizers; the plain build runs them";
 
+// Whether `tools/test --all` asked for all models and cases.
+inline bool runs_all() { return std::getenv("SLUICE_TEST_ALL") != nullptr; }
+
 // Whether to leave out one of four or more cases that take the same way: a sanitized build, which
 // looks for what all of them would show, takes one of each four. Other builds leave out none.
-inline bool leaves_out(Random& random) { return kSanitized && !random.one_of(4); }
+inline bool leaves_out(Random& random) {
+  return kSanitized && !runs_all() && !random.one_of(4);
+}
 
 }  // namespace sluice::test

@@ -2,6 +2,8 @@
 // output element has one accumulator that takes the units in order; partial sums go through memory
 // as float32, which is exact. So neither the tile's shape nor where a sum is interrupted can change
 // a result.
+#include <type_traits>
+
 #include "kernels/cpu/simd/cells.h"
 #include "kernels/cpu/simd/finish_sums.h"
 #include "kernels/cpu/simd/functions.h"
@@ -133,8 +135,11 @@ void tile(const Product& a, int64_t first_row, int64_t first_panel) {
   if constexpr (kFetch.cells > 1) {
     for (; s < a.steps; s += Cells::kUnits) add_cells<1, kFetch.spread_x>(cells, a, w, x, sums);
   }
-  if (cells.must_be_exact()) [[unlikely]] {
-    return tile<typename Cells::Exact, kFetch, kRows, kPanels>(a, first_row, first_panel);
+  if (cells.must_be_exact()) [[unlikely]] {  // so rare that one size of tile is enough
+    for (int t = 0; t < kRows * kPanels; ++t)
+      tile<typename Cells::Exact, fetch_for(1, false), 1, 1>(a, first_row + t / kPanels,
+                                                             first_panel + t % kPanels);
+    return;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -173,12 +178,20 @@ void rows_of_tiles(const Product& a, int64_t first_row) {
   for (; p < a.panels; ++p) tile<Cells, kFetch, kRows, 1>(a, first_row, p);
 }
 
+// Cells that become several float32 operands. Decoding bounds them, so they take one way of
+// fetching.
+template <class Cells>
+constexpr bool kWidened = Cells::kUnits > 1 && std::is_same_v<typename Cells::Operand, Vf>;
+
 // rows_of_tiles for a number of rows that is known only now.
 template <class Cells, int kRows>
 void dispatch(const Product& a, int64_t first_row, int64_t rows) {
   if constexpr (kRows > 0) {
     if (rows == kRows) {
-      if (a.fetch_into_l1) return rows_of_tiles<Cells, fetch_for(kRows, true), kRows>(a, first_row);
+      if constexpr (!kWidened<Cells>) {
+        if (a.fetch_into_l1)
+          return rows_of_tiles<Cells, fetch_for(kRows, true), kRows>(a, first_row);
+      }
       return rows_of_tiles<Cells, fetch_for(kRows, false), kRows>(a, first_row);
     }
     dispatch<Cells, kRows - 1>(a, first_row, rows);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/string.hpp>
@@ -35,8 +34,6 @@ using boost::system::error_code;
 
 constexpr auto kMostFields = 100;      // of a head
 constexpr uint64_t kSlowestBody = 16;  // bytes a millisecond
-
-auto with(error_code& fault) { return asio::redirect_error(asio::use_awaitable, fault); }
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 

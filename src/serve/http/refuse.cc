@@ -1,7 +1,5 @@
 // Connections that end with a refusal.
 #include <array>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <string>
 #include <utility>
 
@@ -15,8 +13,6 @@ namespace {
 namespace beast = boost::beast;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-auto with(error_code& fault) { return asio::redirect_error(asio::use_awaitable, fault); }
 
 }  // namespace
 
