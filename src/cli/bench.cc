@@ -19,8 +19,11 @@
 namespace sluice::cli {
 namespace {
 
+constexpr int64_t kShortPrompt = 16;  // which costs nothing beside the weights
+
 struct BenchOptions : CommonOptions {
   int64_t tokens = 0;
+  int64_t prompt_tokens = kShortPrompt;
   int64_t repeats = 0;
   int64_t max_num_seqs = 1;
 };
@@ -303,12 +306,15 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   apply_log_level(o);
   check_report_path(o);
   Session session(session_options(o));
-  constexpr int64_t kPrompt = 16;
   int64_t tokens = o.tokens > 0 ? o.tokens : 32;
   int64_t count = o.max_num_seqs;
-  int64_t blocks = ceil_div(kPrompt + tokens, o.block_size);  // of a sequence
+  const int64_t prompt = o.prompt_tokens;
+  if (prompt + tokens > session.max_model_len())
+    fail(ErrorKind::usage, "--prompt-tokens {} and --tokens {} are more than the model's {}",
+         prompt, tokens, session.max_model_len());
+  int64_t blocks = ceil_div(prompt + tokens, o.block_size);  // of a sequence
   RunShape shape =
-      session.run_shape(count * blocks * o.block_size, std::max(kPrompt, count), count, count);
+      session.run_shape(count * blocks * o.block_size, std::max(prompt, count), count, count);
   if (shape.logits_rows < count)
     fail(ErrorKind::usage, "--max-num-seqs may be at most {} with this vocabulary",
          shape.logits_rows);
@@ -316,11 +322,11 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   if (session.runner().max_rows() < count)
     fail(ErrorKind::no_fit, "--memory leaves room for steps of {} rows, not of --max-num-seqs {}",
          session.runner().max_rows(), count);
-  const DecodeSteps steps = decode_steps(session, count, kPrompt, tokens, stop);
+  const DecodeSteps steps = decode_steps(session, count, prompt, tokens, stop);
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report, stop);
   const double step = median(steps.seconds);
-  if (count == 1) session.learn_pass(step);
+  if (count == 1 && prompt <= kShortPrompt) session.learn_pass(step);
   const StepBound bound = step_bound(session, steps.bandwidths);
   const double given = static_cast<double>(bound.bytes) / step;
   const double rate = static_cast<double>(count) / step;
@@ -330,6 +336,7 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
                 {bound.rate_key, bound.rate},
                 {"ratio", bound.rate > 0 ? Json(share_of_bound(steps, bound)) : Json()},
                 {"sequences", count},
+                {"prompt_tokens", prompt},
                 {"steps", tokens}});
     return;
   }
@@ -425,6 +432,11 @@ void define_bench(CLI::App& app, std::stop_token stop) {
   decode_verb
       ->add_option("--tokens", decode->tokens,
                    "Take this many steps, each a token of every sequence (default: 32)")
+      ->check(CLI::Range(1, 1 << 20));
+  decode_verb
+      ->add_option("--prompt-tokens", decode->prompt_tokens,
+                   "Decode after prompts of this many tokens; the bound is without their keys "
+                   "(default: 16)")
       ->check(CLI::Range(1, 1 << 20));
   decode_verb
       ->add_option("--max-num-seqs", decode->max_num_seqs,

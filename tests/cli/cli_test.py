@@ -19,6 +19,7 @@ from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
 from kv_scales_test import KvScalesTest
+from make_checkpoint_test import MakeCheckpointTest
 from memory_test import MemoryTest
 from page_test import PageFilesTest, PageMarkdownTest, PageTest
 from peak_test import PeakTest

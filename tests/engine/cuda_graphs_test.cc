@@ -11,6 +11,7 @@
 #include "src/engine/engine.h"
 #include "src/engine/session.h"
 #include "src/engine/step_graphs.h"
+#include "tests/engine/graphs.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
@@ -175,6 +176,21 @@ TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
     EXPECT_EQ(streamed.generate(requests), expected);
     EXPECT_EQ(streamed.graphs().captured, c.stretches * whole.captured);
     EXPECT_EQ(streamed.graphs().launched, c.stretches * whole.launched);
+  }
+}
+
+// Of glm4_moe only the first layer has none.
+TEST(CudaGraphs, LayersWithExpertsAreInNone) {
+  const std::pair<const char*, int64_t> models[] = {
+      {"mixtral", 0}, {"glm4_moe", 1}, {"jamba_dense", 1}};
+  for (const auto& [name, graphs] : models) {
+    SCOPED_TRACE(name);
+    SessionOptions options;
+    options.model = test::bundled_model(name);
+    options.threads = 2;
+    options.backend = simt::make_emulated_backend({.seed = 3, .graphs = true});
+    EXPECT_EQ(test::graphs_of_a_step(Session(options).spec()), graphs);
+    test::expect_graphs_give_the_same_bits(options);
   }
 }
 

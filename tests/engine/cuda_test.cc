@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "src/plan/sweep.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/guessing.h"
+#include "tests/engine/placed.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simt/emulated_backend.h"
@@ -31,7 +33,7 @@ struct How {
   std::optional<DType> kv_dtype = {};
   int64_t chunk = 512;
   bool on_device = true;
-  const char* place = "";
+  std::string place = {};
   bool unusual = false;  // norms of codes, blocks of 5 tokens
   fs::path spill = {};
 };
@@ -43,7 +45,7 @@ SessionOptions options_for(const fs::path& model, const How& how) {
   options.kv_dtype = how.kv_dtype;
   options.threads = 2;
   options.quantize.scheme = *find_quant_scheme(how.scheme);
-  if (*how.place != 0) options.place = parse_place_rules(how.place);
+  if (!how.place.empty()) options.place = parse_place_rules(how.place);
   if (!how.spill.empty()) options.spill.directories = {how.spill};
   if (how.unusual) {
     options.quantize.roles.insert(ParamRole::norm);
@@ -109,13 +111,29 @@ TEST_P(CudaPaths, Bfloat16WithinItsTolerance) {
   }
 }
 
-// Read anew by every pass, from the checkpoint or from host memory.
+// What a GPU is judged by (tests/gpu/gpu_test.cc), of schemes in which codes fall otherwise.
+TEST_P(CudaPaths, SchemesGiveWhatTheCpuGives) {
+  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  const test::Golden golden = file_.golden(0);
+  for (const char* scheme : {"fp8_per_channel", "fp8_dynamic"}) {
+    SCOPED_TRACE(scheme);
+    const How how{.scheme = scheme};
+    How on_cpu = how;
+    on_cpu.on_device = false;
+    file_.expect_same_on_devices(run_model(GetParam(), golden.ids, 2, how),
+                                 run_model(GetParam(), golden.ids, 2, on_cpu), golden, scheme,
+                                 how.dtype, how.kv_dtype, false);
+  }
+}
+
+// Read anew by every pass, from the checkpoint or from host memory, or from both.
 TEST_P(CudaPaths, StreamedWeightsGiveTheSameBits) {
   if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   const test::Golden golden = file_.golden(0);
+  const std::string half = test::half_on_disk(options_for(GetParam(), {}));
   for (const char* scheme : {"none", "fp8_per_channel"}) {
     const Outcome resident = run_model(GetParam(), golden.ids, 2, {.scheme = scheme});
-    for (const char* place : {"*=disk", "*=host"}) {
+    for (const std::string& place : {std::string("*=disk"), std::string("*=host"), half}) {
       SCOPED_TRACE(testing::Message() << scheme << ", " << place);
       test::TempDir spill;
       Outcome streamed = run_model(GetParam(), golden.ids, 2,
@@ -154,7 +172,7 @@ TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
   test::SmallModel model;
   auto logits = [&](const How& how) {
     SessionOptions options = options_for(model.path(), how);
-    if (*how.place != 0) {
+    if (!how.place.empty()) {
       Session probe(options);
       uint64_t least = probe.smallest(probe.run_shape(12, 12, 6)).device.peak();
       options = options_for(model.path(), how);
@@ -162,7 +180,7 @@ TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
     }
     Session session(options);
     const MemoryPlan& plan = session.place(session.run_shape(12, 12, 6));
-    EXPECT_EQ(plan.streams(), *how.place != 0);
+    EXPECT_EQ(plan.streams(), !how.place.empty());
     const ReadPlan& read = session.read_plan();
     EXPECT_TRUE(!plan.streams() || tile_buffers(read) < read.sweep_tiles());
     LoadProgress progress;

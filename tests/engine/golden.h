@@ -136,33 +136,56 @@ inline Outcome run_prompt(Session& session, const std::vector<int32_t>& prompt, 
   return result;
 }
 
-// Of logits of the same prompt: the mean difference, as a share of what logits are.
-inline double relative_difference(const Outcome& a, const Outcome& b) {
+// Returns the mean difference of logits of the same prompt, as a share of what logits are, without
+// the `left_out` positions, but for one, that differ most.
+inline double relative_difference(const Outcome& a, const Outcome& b, size_t left_out = 0) {
   EXPECT_FALSE(a.logits.empty());
   EXPECT_EQ(a.logits.size(), b.logits.size());
-  double differences = 0, sizes = 0;
+  std::vector<double> differences;  // of each position
+  double sizes = 0;
   for (size_t r = 0; r < std::min(a.logits.size(), b.logits.size()); ++r) {
     EXPECT_EQ(a.logits[r].size(), b.logits[r].size());
+    differences.push_back(0);
     for (size_t c = 0; c < std::min(a.logits[r].size(), b.logits[r].size()); ++c) {
-      differences += std::abs(a.logits[r][c] - b.logits[r][c]);
+      differences.back() += std::abs(a.logits[r][c] - b.logits[r][c]);
       sizes += std::abs(a.logits[r][c]);
     }
   }
-  return differences / sizes;
+  if (differences.empty()) return 0;
+  const auto positions = static_cast<double>(differences.size());
+  std::ranges::sort(differences);
+  differences.resize(differences.size() - std::min(left_out, differences.size() - 1));
+  const auto kept = static_cast<double>(differences.size());
+  return std::accumulate(differences.begin(), differences.end(), 0.0) / (sizes * kept / positions);
 }
 
-// How much that may be between a GPU and a CPU, some 2.5 times what it is: sums are in another
-// order, and codes fall otherwise; in bf16 attention, too, which is rounded where many rows or the
-// CPU compute it. Where that moves an activation to the next code of E4M3, it moves by a 16th.
+// Whether a layer chooses experts, which the host asks the device for.
+inline bool has_experts(const LayerSpec& layer) {
+  return std::ranges::any_of(layer.mlps, [](const MlpBranch& m) { return m.experts.has_value(); });
+}
+
+// How much the logits of a GPU and a CPU differ at most in float32, unless codes of inputs do.
+inline constexpr double kMostInFloat32 = 0.002;
+
+// How much that may be between a GPU and a CPU: sums are in another order, and codes fall
+// otherwise; in bf16 attention, too, which is rounded where many rows or the CPU compute it. Where
+// that moves an activation to the next code of E4M3, it moves by a 16th.
 // own_functions: the GPU's own, which differ in the last bits. That is enough for a code of an
 // input to fall otherwise; one, moved by one, changes the logits of a small model by 0.002 in the
 // median, and by 0.02 at most.
+// change: a manifest's bf16_mean_abs as a share of what logits are, or that of a model without one.
+// Bounds are twice the largest share of it in 22 of the golden models on the emulated device: 0.30
+// in bf16, 1.09 with codes, 2.9 with inputs of E4M3. The last is more of jamba_dense's logits than
+// of others', as bf16 changes these three times as much. Where an H200's figures are known, 0.1228
+// and 0.0647, the emulated device gave the same.
 inline double most_difference_of_devices(std::string_view scheme, DtypeChoice dtype,
-                                         std::optional<DType> kv_dtype, bool own_functions) {
+                                         std::optional<DType> kv_dtype, bool own_functions,
+                                         double change = 0.02) {
   const bool dynamic = scheme.starts_with("fp8_dynamic"), of_inputs = dynamic || scheme == "int8";
   const bool codes = of_inputs || (kv_dtype && is_float8(*kv_dtype));
-  if (dtype == DtypeChoice::f32 && !(of_inputs && own_functions)) return codes ? 0.002 : 1e-5;
-  return dynamic ? 0.12 : codes ? 0.05 : 0.015;
+  if (dtype == DtypeChoice::f32 && !(of_inputs && own_functions))
+    return codes ? kMostInFloat32 : 1e-5;
+  return (dynamic ? 6.0 : codes ? 2.2 : 0.6) * change;
 }
 
 struct Golden {
@@ -195,17 +218,34 @@ class GoldenFile {
       ASSERT_LE(all[j], atol + rtol * std::abs(golden.logits[j])) << "logit " << j;
   }
 
-  // With experts a rounding may choose another for a token, whose logits it changes at will: those
-  // of two positions, and of one more in 16, are judged by the mean alone.
+  // With experts, positions where others may be chosen are judged by the mean alone.
   void expect_bfloat16(const Outcome& actual, const Golden& golden) const {
     std::vector<double> all = errors(actual, golden);
     ASSERT_FALSE(all.empty());
     EXPECT_LE(mean_of(all), kBfloat16Share * tolerance("bf16_mean_abs"));
-    if (has_experts_) drop_worst(2 + actual.logits.size() / 16, actual.logits.size(), all);
+    if (has_experts_) drop_worst(chosen_otherwise(actual), actual.logits.size(), all);
     std::ranges::sort(all);
     ASSERT_FALSE(all.empty());
     EXPECT_LE(all[all.size() * 99 / 100], kBfloat16Share * tolerance("bf16_p99_abs"));
     EXPECT_LE(all.back(), kBfloat16Share * tolerance("bf16_max_abs"));
+  }
+
+  // What a GPU computed of a golden's prompt beside what a CPU did. With experts, where roundings
+  // differ, the positions where others may be chosen are judged by their error: in glm4_moe with
+  // fp8_per_channel one of nine differs by 0.48, as another expert is chosen for it, and with it
+  // the mean by 0.065, on an H200 and on the emulated device.
+  void expect_same_on_devices(const Outcome& gpu, const Outcome& cpu, const Golden& golden,
+                              std::string_view scheme, DtypeChoice dtype,
+                              std::optional<DType> kv_dtype, bool own_functions) const {
+    double size = 0;
+    for (float logit : golden.logits) size += std::abs(logit);
+    const double change =
+        tolerance("bf16_mean_abs") * static_cast<double>(golden.logits.size()) / size;
+    const double most = most_difference_of_devices(scheme, dtype, kv_dtype, own_functions, change);
+    const size_t left_out = has_experts_ && most > kMostInFloat32 ? chosen_otherwise(gpu) : 0;
+    EXPECT_LE(relative_difference(gpu, cpu, left_out), most);
+    // An FP8 cache has no bound of its own there.
+    if (left_out > 0 && !kv_dtype) expect_scheme(gpu, golden, scheme);
   }
 
   // The mean error of quantized weights, in any compute type. With experts, which codes choose
@@ -216,6 +256,10 @@ class GoldenFile {
   }
 
  private:
+  // Number of positions for which a rounding may choose another expert, which changes their logits
+  // at will.
+  static size_t chosen_otherwise(const Outcome& actual) { return 2 + actual.logits.size() / 16; }
+
   // What of the manifest's tolerances, twice what transformers' own bf16 changes, errors may be:
   // some 2.5 times what they are, of each of 13 models. In float32 they were 2.5 % at most, in bf16
   // 21 to 31 % in the mean and up to 37 % of the largest.
@@ -231,10 +275,8 @@ class GoldenFile {
   }
 
   static bool has_experts(const DecoderSpec& spec) {
-    return std::ranges::any_of(spec.kinds, [](const LayerSpec& layer) {
-      return std::ranges::any_of(layer.mlps,
-                                 [](const MlpBranch& m) { return m.experts.has_value(); });
-    });
+    return std::ranges::any_of(spec.kinds,
+                               [](const LayerSpec& layer) { return test::has_experts(layer); });
   }
 
   // Leaves out the errors of the positions with the largest.

@@ -77,4 +77,16 @@ inline std::unique_ptr<Session> placed(SessionOptions options, uint64_t room,
   throw std::runtime_error("no budget is enough");
 }
 
+// Rules of --place that read every second matrix of the model from disk in each pass, and take the
+// others from host memory.
+inline std::string half_on_disk(const SessionOptions& options) {
+  Session session(options);
+  std::string rules = "*=host";
+  int64_t matrices = 0;
+  session.model().root->each_param([&](const Param& p) {
+    if (!p.pieces.front().vector && ++matrices % 2 == 0) rules += "," + p.path + "=disk";
+  });
+  return rules;
+}
+
 }  // namespace sluice::test

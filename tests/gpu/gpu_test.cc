@@ -5,12 +5,15 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/open_cuda.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "tests/engine/golden.h"
+#include "tests/engine/graphs.h"
+#include "tests/engine/placed.h"
 
 namespace sluice {
 namespace {
@@ -23,9 +26,11 @@ struct How {
   const char* scheme = "none";
   std::optional<DType> kv_dtype = {};
   int64_t chunk = 512;
-  const char* place = "";
+  std::string place = {};
   fs::path spill = {};
 };
+
+constexpr int kThreads = 2;  // of the CPU: tools/gpu-check runs several processes at once
 
 class Gpu : public testing::TestWithParam<fs::path> {
  protected:
@@ -36,15 +41,20 @@ class Gpu : public testing::TestWithParam<fs::path> {
       GTEST_SKIP() << e.what();
     }
   }
-  Outcome run(const std::vector<int32_t>& prompt, int64_t new_tokens, const How& how,
-              std::shared_ptr<Backend> backend) {
+  static SessionOptions test_options(std::shared_ptr<Backend> backend) {
     SessionOptions options;
     options.model = test::model_in(GetParam());
     options.backend = std::move(backend);
+    options.threads = kThreads;
+    return options;
+  }
+  Outcome run(const std::vector<int32_t>& prompt, int64_t new_tokens, const How& how,
+              std::shared_ptr<Backend> backend) {
+    SessionOptions options = test_options(std::move(backend));
     options.dtype = how.dtype;
     options.kv_dtype = how.kv_dtype;
     options.quantize.scheme = *find_quant_scheme(how.scheme);
-    if (*how.place != 0) options.place = parse_place_rules(how.place);
+    if (!how.place.empty()) options.place = parse_place_rules(how.place);
     if (!how.spill.empty()) options.spill.directories = {how.spill};
     Session session(options);
     int64_t length = std::ssize(prompt);
@@ -89,8 +99,7 @@ TEST_P(Gpu, SchemesAndCachesGiveWhatTheCpuGives) {
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
       how.dtype = dtype;
       Outcome gpu = run(golden.ids, 2, how), cpu = run(golden.ids, 2, how, nullptr);
-      EXPECT_LE(test::relative_difference(gpu, cpu),
-                test::most_difference_of_devices(how.scheme, dtype, how.kv_dtype, true));
+      file_.expect_same_on_devices(gpu, cpu, golden, how.scheme, dtype, how.kv_dtype, true);
     }
   }
 }
@@ -101,10 +110,11 @@ TEST_P(Gpu, SchemesAndCachesGiveWhatTheCpuGives) {
 // streamed weights are multiplied, in another order than the whole.
 TEST_P(Gpu, StreamedWeightsGiveTheSameBits) {
   test::Golden golden = file_.golden(0);
+  const std::string half = test::half_on_disk(test_options(backend_));
   for (const char* scheme : {"none", "fp8_per_channel"}) {
     Outcome resident = run(golden.ids, 4, {.scheme = scheme, .chunk = 16});
     for (int i = 0; i < 5; ++i) {  // in whatever order the device does its work this time
-      for (const char* place : {"*=disk", "*=host", "*=host,mlp=disk"}) {
+      for (const std::string& place : {std::string("*=disk"), std::string("*=host"), half}) {
         test::TempDir spill;
         Outcome streamed = run(
             golden.ids, 4, {.scheme = scheme, .chunk = 16, .place = place, .spill = spill.path()});
@@ -115,28 +125,8 @@ TEST_P(Gpu, StreamedWeightsGiveTheSameBits) {
   }
 }
 
-// The first step of all is launched kernel by kernel, the others as a graph.
 TEST_P(Gpu, StepsAsGraphsGiveTheSameBits) {
-  SessionOptions options;
-  options.model = test::model_in(GetParam());
-  options.backend = backend_;
-  Session session(options);
-  session.place(session.run_shape(2 * 16, 8, 1, 2));
-  LoadProgress progress;
-  session.load(progress, {});
-  Runner& runner = session.runner();
-  const std::vector<int32_t> ids{5, 17, 30, 2, 44};
-  std::vector<std::vector<float>> rows[2];
-  Sequence sequences[2] = {runner.new_sequence(), runner.new_sequence()};
-  for (size_t s : {0, 1}) {
-    for (const int32_t& id : ids) {
-      Tensor logits = runner.logits(runner.decode(sequences[s], {&id, 1}));
-      rows[s].emplace_back(logits.row<float>(0), logits.row<float>(0) + logits.cols);
-    }
-  }
-  EXPECT_EQ(rows[1], rows[0]);
-  EXPECT_EQ(runner.graphs().captured, 1);
-  EXPECT_EQ(runner.graphs().launched, 2 * std::ssize(ids) - 1);
+  test::expect_graphs_give_the_same_bits(test_options(backend_));
 }
 
 INSTANTIATE_TEST_SUITE_P(Bundled, Gpu, testing::ValuesIn(test::bundled_models()),

@@ -55,17 +55,23 @@ def environment(folders):
     return os.environ | ({"LD_LIBRARY_PATH": ":".join(path)} if path else {})
 
 
+def memory_gb(name):
+    """A figure of /proc/meminfo."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 / 1e9 for line in file if line.startswith(name + ":"))
+
+
+def free_disk_gb(folder):
+    return shutil.disk_usage(folder).free / 1e9
+
+
 def describe(folders, scratch):
-    memory = {}
-    for line in open("/proc/meminfo", encoding="ascii"):
-        name, value = line.split(":")
-        memory[name] = int(value.split()[0]) * 1024
     return {
         "state": ask_gpu(STATE) or "nvidia-smi does not say",
         "cublaslt": folders or "not found: prompts are computed 16 rows at a time, and tests of its products fail",
         "cpus": len(os.sched_getaffinity(0)),
-        "memory_gb": memory["MemTotal"] / 1e9, "free_memory_gb": memory["MemAvailable"] / 1e9,
-        "free_disk_gb": shutil.disk_usage(scratch).free / 1e9,
+        "memory_gb": memory_gb("MemTotal"), "free_memory_gb": memory_gb("MemAvailable"),
+        "scratch": str(scratch), "free_disk_gb": free_disk_gb(scratch),
         "compute_sanitizer": shutil.which("compute-sanitizer") or "not found",
         "ncu": shutil.which("ncu") or "not found",
     }

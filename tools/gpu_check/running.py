@@ -8,6 +8,7 @@ import time
 MOST_LOGGED, MOST_READ = 1 << 20, 64 << 20  # bytes of one step
 GRACE = 5  # seconds from the request to end to the end by force
 WORDS_OF_ERROR = 400
+children = set()  # that run now
 
 
 class Ran:
@@ -39,6 +40,12 @@ def end(child):
             continue
 
 
+def end_all():
+    """What other threads have started, too."""
+    for child in list(children):
+        end(child)
+
+
 def said_since(file, begin):
     """What was written from there on, of which the log keeps the end."""
     size = file.seek(0, os.SEEK_END)
@@ -59,10 +66,10 @@ def run(command, log, timeout, env, separate=False):
         output = subprocess.PIPE if separate else file
         # A process group of its own, that it can be ended as a whole; no session, that it ends with this machine's command.
         try:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=file, env=env,
-                                     preexec_fn=os.setpgrp)
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=file, env=env, process_group=0)
         except OSError as e:
             return Ran(127, 0, str(e), "")
+        children.add(child)
         try:
             printed = child.communicate(timeout=timeout)[0] or b""
         except subprocess.TimeoutExpired as late:
@@ -71,6 +78,8 @@ def run(command, log, timeout, env, separate=False):
         except BaseException:
             end(child)
             raise
+        finally:
+            children.discard(child)
         seconds = time.monotonic() - started
         said = said_since(file, begin)
         file.write(printed[-MOST_LOGGED:])

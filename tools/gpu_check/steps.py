@@ -1,211 +1,114 @@
-"""The steps, in the order of what is wanted most. Each is one program with a time-out of its own."""
+"""The steps, in the order of what is wanted most."""
 
-import collections
-import csv
-import json
-import pathlib
-import re
-import shutil
-import statistics
-import sys
-import tempfile
-import time
+from . import figures, profiling, suites
+from .figures import bench, peer, run_json
+from .step import MAIN, Step
 
-from . import running
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-GROUPS = ("tests", "figures", "profile", "sanitizer")
-SCHEMES = ("none", "fp8", "fp8_dynamic", "fp8_dynamic_per_block", "int8")
+GROUPS = ("tests", "figures", "peers", "profile", "sanitizer")
+SCHEMES = ("none", "fp8", "fp8_dynamic", "int8", "fp8_dynamic_per_block")
+EXPERTS, FOUR_BITS, DELTA, MAMBA = SHAPES = ("qwen3_moe", "8b_gptq", "qwen3_5", "jamba")  # made beside that of --shape
 LOADS = 3
-PROFILED_LAYERS, PROFILED_VOCABULARY = "2", "4096"
 # Filters of gpu_op_test. Products of many rows on a large scale are the library's, and take long.
-SUITES = {"attention": "CudaAttention*", "element-wise": "CudaElementwise*", "cache": "CudaCache*",
-          "encoding": "CudaEncode*", "linear layers": "CudaLinear*-*ManyRowsEqualFewRows"}
-CHECKED = {"memcheck": SUITES, "racecheck": {k: SUITES[k] for k in ("attention", "element-wise")}}
-# Names of kernels of a step, the library's among them; those of loading are others.
-OF_A_STEP = ("activate|add|partition|combine|prefill|decode_kernel|embed|finish|gemv|likeliest|norm|rope|bf16|code_kernel|store"
-             "|top_kernel|nvjet|gemm|cutlass|xmma")
-PROFILED = {"Duration", "Memory Throughput", "DRAM Throughput", "Compute (SM) Throughput", "Achieved Occupancy",
-            "Registers Per Thread"}
-
-# take(context, timeout) gives a result (results.py). needs_model: it waits for the checkpoint.
-Step = collections.namedtuple("Step", "name group timeout take needs_model", defaults=(False,))
-# Programs by their names, the model, the environment of children, the group's log by log(group), and the shape of models
-# that steps make in `scratch` (none: the model is theirs, too).
-Context = collections.namedtuple("Context", "programs model env log shape scratch")
+CHECKED_SUITES = {"attention": "CudaAttention*", "experts": "CudaExperts*", "states": "CudaStates*",
+                  "element-wise": "CudaElementwise*", "cache": "CudaCache*", "4-bit weights": "CudaGrouped*",
+                  "encoding": "CudaEncode*", "linear layers": "CudaLinear*-*ManyRowsEqualFewRows"}
+RACES = ("attention", "experts", "states", "element-wise")
+CHECKED = {"memcheck": CHECKED_SUITES, "racecheck": {k: CHECKED_SUITES[k] for k in RACES}}
 
 
-def result_of(ran, found=None):
-    status = "timed out" if ran.status is None else "passed" if ran.status == 0 else "failed"
-    result = {"status": status, "seconds": round(ran.seconds, 1)}
-    if ran.fault():
-        result["why"] = ran.fault()
-    return result | ({"found": found} if found else {})
+def tests():
+    return [Step("gpu_op_test", "tests", 240, suites.run_suites("gpu_op_test", suites.by_suite)),
+            Step("gpu_test", "tests", 240, suites.run_suites("gpu_test", suites.by_model, alone=["GpuMemory.*"]))]
 
 
-def skipped(why):
-    return {"status": "skipped", "why": why}
+def figure(name, timeout, take, model=MAIN):
+    return Step(name, "figures", timeout, take, model)
 
 
-def tests_in(said):
-    """Of GoogleTest's lines: counts, the names of those that failed, and the one that did not end."""
-    began = re.findall(r"^\[ RUN      \] (\S+)", said, re.M)
-    ended = {how: list(dict.fromkeys(re.findall(rf"^\[{how}\] ([^\s,]+).*\(\d+ ms\)", said, re.M)))
-             for how in ("       OK ", "  FAILED  ", "  SKIPPED ")}
-    failed = ended["  FAILED  "]
-    found = {"tests": len(began), "skipped": len(ended["  SKIPPED "]), "failed": failed}
-    if began and began[-1] not in sum(ended.values(), []):
-        found["did not end"] = began[-1]
-    return found
+def decode(scheme):
+    return figure(f"decode {scheme}", 60, bench("decode", MAIN, "--tokens", "64", "--quantization", scheme))
 
 
-def run_tests(program, *options):
-    def take(context, timeout):
-        ran = running.run([context.programs[program], *options], context.log("tests"), timeout, context.env)
-        found = tests_in(ran.said)
-        result = result_of(ran, found)
-        if result["status"] == "passed" and (found["tests"] == 0 or found["skipped"] > 0):
-            result |= {"status": "failed", "why": "tests were skipped, or there were none"}
-        return result
-    return take
+def prefill(tokens, scheme):
+    return figure(f"prefill {tokens} {scheme}", 60, bench("prefill", MAIN, "--tokens", tokens, "--quantization", scheme))
 
 
-def json_of(ran):
-    try:
-        return json.loads(ran.printed) if ran.status == 0 else None
-    except ValueError:
-        return None
+def of_shapes():
+    """Experts, 4-bit weights, and layers with states."""
+    steps = []
+    for what, shape in (("experts", EXPERTS), ("4-bit", FOUR_BITS), ("Qwen3.5", DELTA), ("Jamba", MAMBA)):
+        steps.append(figure(f"{what} decode", 60, bench("decode", shape, "--tokens", "64"), shape))
+        steps.append(figure(f"{what} prefill 2048", 60, bench("prefill", shape, "--tokens", "2048"), shape))
+    many = bench("decode", EXPERTS, "--tokens", "16", "--max-num-seqs", "16")
+    return steps + [figure("experts prefill 512", 60, bench("prefill", EXPERTS, "--tokens", "512"), EXPERTS),
+                    figure("experts decode 16 sequences", 60, many, EXPERTS)]
 
 
-def run_json(*words):
-    """A program that prints JSON; MODEL and PROGRAM are put in."""
-    def take(context, timeout):
-        command = [context.model if w == "MODEL" else context.programs.get(w, w) for w in words]
-        ran = running.run(command, context.log("figures"), timeout, context.env, separate=True)
-        found = json_of(ran)
-        if ran.status == 0 and found is None:
-            return result_of(ran) | {"status": "failed", "why": "it printed no JSON"}
-        return result_of(ran, found)
-    return take
-
-
-def bench(verb, *options):
-    return run_json("sluice", "bench", verb, "MODEL", "--device", "cuda", "--json", "--quiet", *options)
-
-
-def peak(scheme):
-    """Peak of the GPU's memory in a short run: predicted and by the ledger."""
-    def take(context, timeout):
-        with tempfile.NamedTemporaryFile(suffix=".json") as report:
-            ran = running.run([context.programs["sluice"], "run", context.model, "--device", "cuda", "--quiet", "--token-ids",
-                               "1,2,3", "-n", "16", "--ignore-eos", "--quantization", scheme, "--report", report.name],
-                              context.log("figures"), timeout, context.env)
-            if ran.status != 0:
-                return result_of(ran)
-            # The program puts another file in the place of this one.
-            memory = json.loads(pathlib.Path(report.name).read_text(encoding="utf-8"))["memory"]["device"]
-        return result_of(ran, memory | {"predicted_over_measured": memory["predicted_peak"] / memory["ledger_peak"]})
-    return take
-
-
-def medians(table):
-    """Of ncu's CSV, for each kernel in each size: how often it ran, and the median of each figure."""
-    rows = list(csv.DictReader(table.splitlines()))
-    kernels, runs = collections.defaultdict(lambda: collections.defaultdict(list)), collections.defaultdict(set)
-    for row in rows:
-        name = re.sub(r"^void |[<(].*", "", row.get("Kernel Name") or "").split("::")[-1]
-        name = f"{name} {row.get('Grid Size') or ''}".strip()
-        runs[name].add(row.get("ID"))
-        if row.get("Metric Name") in PROFILED:
-            try:
-                value = float(row["Metric Value"].replace(",", ""))
-            except ValueError:
-                continue
-            kernels[name][f"{row['Metric Name']} [{row['Metric Unit']}]"].append(value)
-    return {name: {"runs": len(runs[name])} | {k: statistics.median(v) for k, v in figures.items()}
-            for name, figures in kernels.items()}
-
-
-def few_layers(context, timeout):
-    """A model with the same kernels as the others: before it runs one, ncu saves all memory that this might write to. And
-    how its making ended, if not well."""
-    if context.shape is None:
-        return context.model, None
-    path = context.scratch / f"{context.shape}-{PROFILED_LAYERS}"
-    ran = running.run([sys.executable, "-I", ROOT / "tools/make-checkpoint", "--shape", context.shape, "--num-hidden-layers",
-                       PROFILED_LAYERS, "--vocab-size", PROFILED_VOCABULARY, "--out", path],
-                      context.log("profile"), timeout, context.env)
-    return path, None if ran.status == 0 else ran
-
-
-def profile(scheme, tokens=1):
-    """The kernels of the first step, of a prompt of so many tokens; it is no graph. The card's clocks stay as they are."""
-    def take(context, timeout):
-        ncu = shutil.which("ncu", path=context.env.get("PATH"))
-        if ncu is None:
-            return skipped("ncu is not installed")
-        started = time.monotonic()
-        model, fault = few_layers(context, timeout)
-        if fault is not None:
-            return result_of(fault)
-        ran = running.run([ncu, "--csv", "--page", "details", "--section", "SpeedOfLight", "--section", "Occupancy",
-                           "--section", "LaunchStats", "--clock-control", "none", "--launch-count", "150",
-                           "--kernel-name", f"regex:{OF_A_STEP}",
-                           context.programs["sluice"], "run", model, "--device", "cuda", "--quiet", "--token-ids",
-                           ",".join(["1"] * tokens), "-n", "1", "--ignore-eos", "--quantization", scheme],
-                          context.log("profile"), timeout - (time.monotonic() - started), context.env, separate=True)
-        lines = ran.printed.splitlines()
-        begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-        found = medians("\n".join(lines[begin:]))
-        if ran.status == 0 and not found:
-            return result_of(ran) | {"status": "failed", "why": "ncu gave no figures"}
-        return result_of(ran, found)
-    return take
-
-
-def sanitize(tool, program, tests):
-    def take(context, timeout):
-        sanitizer = shutil.which("compute-sanitizer", path=context.env.get("PATH"))
-        if sanitizer is None:
-            return skipped("compute-sanitizer is not installed")
-        ran = running.run([sanitizer, "--tool", tool, "--error-exitcode", "9", context.programs[program],
-                           f"--gtest_filter={tests}"],
-                          context.log("sanitizer"), timeout, context.env | {"SLUICE_EXACT_MEMORY": "1"})
-        summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", ran.said)
-        return result_of(ran, {"summary": summary[-1] if summary else "none"} | tests_in(ran.said))
-    return take
-
-
-def all_steps():
-    steps = [Step("gpu_op_test", "tests", 240, run_tests("gpu_op_test")),
-             Step("gpu_test", "tests", 300, run_tests("gpu_test")),
-             Step("ceilings", "figures", 60, run_json("cuda_bench", "--json", "ceilings")),
-             Step("products of few rows", "figures", 120, run_json("cuda_bench", "--json", "sweep")),
-             Step("products of prompts", "figures", 180, run_json("cuda_bench", "--json", "products"))]
-
-    def figure(name, timeout, take):
-        steps.append(Step(name, "figures", timeout, take, True))
-
-    figure("disk and link", 90, bench("disk"))
-    for scheme in ("none", "fp8", "fp8_dynamic"):
-        figure(f"decode {scheme}", 120, bench("decode", "--tokens", "64", "--quantization", scheme))
-    figure("decode from host memory", 120, bench("decode", "--tokens", "16", "--place", "layers.*=host"))
-    for i in range(1, LOADS + 1):
-        figure(f"load {i}", 90, bench("load"))
-    for tokens in ("512", "2048"):
-        for scheme in ("none", "fp8", "fp8_dynamic"):
-            figure(f"prefill {tokens} {scheme}", 90, bench("prefill", "--tokens", tokens, "--quantization", scheme))
-    for scheme in SCHEMES[3:]:
-        figure(f"decode {scheme}", 120, bench("decode", "--tokens", "64", "--quantization", scheme))
-        figure(f"prefill 2048 {scheme}", 90, bench("prefill", "--tokens", "2048", "--quantization", scheme))
-    figure("load fp8", 90, bench("load", "--quantization", "fp8"))
-    for scheme in SCHEMES:
-        figure(f"memory {scheme}", 90, peak(scheme))
-    for scheme in ("none", "fp8_dynamic"):
-        steps.append(Step(f"first step {scheme}", "profile", 150, profile(scheme)))
-        steps.append(Step(f"prompt of 2048 {scheme}", "profile", 150, profile(scheme, 2048)))
-    for tool, suites in CHECKED.items():
-        steps += [Step(f"{tool} {name}", "sanitizer", 150, sanitize(tool, "gpu_op_test", tests))
-                  for name, tests in suites.items()]
-    steps.append(Step("memcheck a model", "sanitizer", 150, sanitize("memcheck", "gpu_test", "*bundled_llama_tied")))
+def of_attention():
+    """After prompts so long that keys and values are a part of what a step reads."""
+    steps = []
+    for prompt in ("4096", "32768"):
+        for kind, cache in (("bf16", "auto"), ("FP8", "fp8_e4m3")):
+            steps.append(figure(f"decode after {prompt}, {kind} keys", 60, bench(
+                "decode", MAIN, "--tokens", "32", "--prompt-tokens", prompt, "--kv-cache-dtype", cache)))
     return steps
+
+
+def many_sequences():
+    return [figure(f"decode {count} sequences {scheme}", 60, bench(
+        "decode", MAIN, "--tokens", "16", "--max-num-seqs", count, "--quantization", scheme))
+        for count, scheme in (("16", "none"), ("64", "fp8_dynamic"))]
+
+
+def outside_of_the_gpu(shapes):
+    """Weights that come over the link, and what the CPU makes of them where they are."""
+    steps = [figure("decode from host memory", 90, bench("decode", MAIN, "--tokens", "8", "--place", "layers.*=host"))]
+    steps += [figure(f"CPU decode {n} threads", 90, bench("decode", MAIN, "--tokens", "4", "--threads", str(n), device="cpu"))
+              for n in reversed(figures.thread_counts())]
+    steps.append(figure("CPU prefill 512", 90, bench("prefill", MAIN, "--tokens", "512", "--repeats", "1", device="cpu")))
+    if shapes:
+        steps.append(figure("experts decode from host memory", 60, bench(
+            "decode", EXPERTS, "--tokens", "8", "--place", "layers.*=host"), EXPERTS))
+        steps += [figure(f"{what} CPU decode", 60, bench("decode", shape, "--tokens", "8", device="cpu"), shape)
+                  for what, shape in (("experts", EXPERTS), ("4-bit", FOUR_BITS))]
+    return steps
+
+
+def loads():
+    return [figure("disk and link", 60, bench("disk", MAIN))] + [
+        figure(f"load {i}", 60, bench("load", MAIN)) for i in range(1, LOADS + 1)] + [
+        figure("load fp8", 60, bench("load", MAIN, "--quantization", "fp8"))]
+
+
+def peers(shapes):
+    steps = [Step("transformers", "peers", 90, peer(MAIN), MAIN)]
+    if shapes:
+        steps.append(Step("transformers experts", "peers", 60, peer(EXPERTS, "--experts", "grouped_mm"), EXPERTS))
+        steps += [Step(f"transformers {what}", "peers", 60, peer(shape), shape)
+                  for what, shape in (("Qwen3.5", DELTA), ("Jamba", MAMBA))]
+    return steps
+
+
+def profiles():
+    return [Step(f"{what} {scheme}", "profile", 100, profiling.profile(scheme, tokens))
+            for scheme in ("none", "fp8_dynamic") for what, tokens in (("first step", 1), ("prompt of 2048", 2048))]
+
+
+def sanitizers():
+    steps = [Step(f"{tool} {name}", "sanitizer", 100, profiling.sanitize(tool, "gpu_op_test", filters))
+             for tool, checked in CHECKED.items() for name, filters in checked.items()]
+    return steps + [Step("memcheck a model", "sanitizer", 100, profiling.sanitize(
+        "memcheck", "gpu_test", "*Bfloat16WithinItsTolerance/llama_tied"))]
+
+
+def all_steps(shapes=True):
+    """shapes: whether those beside that of --shape are made."""
+    steps = tests() + [Step("ceilings", "figures", 30, run_json("cuda_bench", "--json", "ceilings"))]
+    steps += [decode("none"), prefill("2048", "none")] + (of_shapes() if shapes else [])
+    steps += [step for scheme in SCHEMES[1:] for step in (decode(scheme), prefill("2048", scheme))]
+    steps += outside_of_the_gpu(shapes) + of_attention() + peers(shapes) + loads() + many_sequences()
+    steps += [prefill("512", scheme) for scheme in ("none", "fp8", "fp8_dynamic")]
+    steps += [figure(f"memory {scheme}", 60, figures.peak(scheme)) for scheme in SCHEMES]
+    steps += [Step("products of few rows", "figures", 60, run_json("cuda_bench", "--json", "sweep")),
+              Step("products of prompts", "figures", 60, run_json("cuda_bench", "--json", "products"))]
+    return steps + profiles() + sanitizers()

@@ -1,0 +1,49 @@
+// Steps of a model as graphs of its device, beside the same steps launched kernel by kernel.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "src/engine/session.h"
+#include "tests/engine/golden.h"
+
+namespace sluice::test {
+
+// Number of graphs of a step: one for each run of neighbouring layers without experts. A layer with
+// experts waits for the device in the middle of a step, and is in no graph.
+inline int64_t graphs_of_a_step(const DecoderSpec& spec) {
+  int64_t runs = 0;
+  bool in_run = false;
+  for (const size_t kind : spec.layers) {
+    const bool recorded = !has_experts(spec.kinds[kind]);
+    if (recorded && !in_run) ++runs;
+    in_run = recorded;
+  }
+  return runs;
+}
+
+// The first step of all is launched kernel by kernel, the others as graphs where there are any.
+inline void expect_graphs_give_the_same_bits(const SessionOptions& options) {
+  Session session(options);
+  session.place(session.run_shape(2 * 16, 8, 1, 2));
+  LoadProgress progress;
+  session.load(progress, {});
+  Runner& runner = session.runner();
+  const std::vector<int32_t> ids{5, 17, 30, 2, 44};
+  std::vector<std::vector<float>> rows[2];
+  Sequence sequences[2] = {runner.new_sequence(), runner.new_sequence()};
+  for (size_t s : {0, 1}) {
+    for (const int32_t& id : ids) {
+      const Tensor logits = runner.logits(runner.decode(sequences[s], {&id, 1}));
+      rows[s].emplace_back(logits.row<float>(0), logits.row<float>(0) + logits.cols);
+    }
+  }
+  EXPECT_EQ(rows[1], rows[0]);
+  const int64_t graphs = graphs_of_a_step(session.spec());
+  EXPECT_EQ(runner.graphs().captured, graphs);
+  EXPECT_EQ(runner.graphs().launched, graphs * (2 * std::ssize(ids) - 1));
+}
+
+}  // namespace sluice::test

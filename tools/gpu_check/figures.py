@@ -1,0 +1,72 @@
+"""Steps that give figures: programs that print JSON."""
+
+import json
+import os
+import pathlib
+import tempfile
+
+from . import running
+from .step import MAIN, ROOT, result_of, skipped
+
+NOT_INSTALLED = 77  # peer.py's status without its packages
+
+
+def json_of(ran):
+    try:
+        return json.loads(ran.printed) if ran.status == 0 else None
+    except ValueError:
+        return None
+
+
+def found_in(ran):
+    found = json_of(ran)
+    if ran.status == 0 and found is None:
+        return result_of(ran) | {"status": "failed", "why": "it printed no JSON"}
+    return result_of(ran, found)
+
+
+def run_json(program, *words):
+    def take(context, timeout):
+        command = [context.programs[program], *words]
+        return found_in(running.run(command, context.log("figures"), timeout, context.env, separate=True))
+    return take
+
+
+def bench(verb, model, *options, device="cuda"):
+    def take(context, timeout):
+        command = [context.programs["sluice"], "bench", verb, context.models[model], "--device", device, "--json", "--quiet",
+                   *options]
+        return found_in(running.run(command, context.log("figures"), timeout, context.env, separate=True))
+    return take
+
+
+def peak(scheme):
+    """Peak of the GPU's memory in a short run: predicted and by the ledger."""
+    def take(context, timeout):
+        with tempfile.NamedTemporaryFile(suffix=".json") as report:
+            ran = running.run([context.programs["sluice"], "run", context.models[MAIN], "--device", "cuda", "--quiet",
+                               "--token-ids", "1,2,3", "-n", "16", "--ignore-eos", "--quantization", scheme, "--report",
+                               report.name], context.log("figures"), timeout, context.env)
+            if ran.status != 0:
+                return result_of(ran)
+            # The program puts another file in the place of this one.
+            memory = json.loads(pathlib.Path(report.name).read_text(encoding="utf-8"))["memory"]["device"]
+        return result_of(ran, memory | {"predicted_over_measured": memory["predicted_peak"] / memory["ledger_peak"]})
+    return take
+
+
+def peer(model, *options):
+    """What transformers does with the same files, where the Python on PATH has it."""
+    def take(context, timeout):
+        command = ["python3", ROOT / "tools/gpu_check/peer.py", context.models[model], *options]
+        ran = running.run(command, context.log("peers"), timeout, context.env | {"HF_HUB_OFFLINE": "1"}, separate=True)
+        if ran.status == NOT_INSTALLED:
+            return skipped(ran.said.strip().splitlines()[-1])
+        return found_in(ran)
+    return take
+
+
+def thread_counts():
+    """Powers of two below the number of CPUs, and that number."""
+    cpus = len(os.sched_getaffinity(0))
+    return [1 << i for i in range(cpus.bit_length()) if 1 << i < cpus] + [cpus]
