@@ -18,7 +18,7 @@ namespace {
 using Kind = JsonEvent::Kind;
 
 constexpr int kMaxIndexDepth = 32;
-constexpr size_t kMaxNameBytes = 255;  // of one name in a directory: Linux's NAME_MAX
+constexpr size_t kMaxFileNameBytes = 255;  // of one name in a directory: Linux's NAME_MAX
 
 // Why a file name from an index must not be opened; empty when it may.
 std::string_view path_fault(std::string_view name) {
@@ -32,7 +32,7 @@ std::string_view path_fault(std::string_view name) {
   while (true) {
     size_t slash = name.find('/');
     std::string_view part = name.substr(0, slash);
-    if (part.size() > kMaxNameBytes) return "is too long";
+    if (part.size() > kMaxFileNameBytes) return "is too long";
     if (part == "..") return "leaves the checkpoint's directory";
     if (part.empty() || part == ".") return "is not the plain name of a file";
     if (slash == std::string_view::npos) return "";

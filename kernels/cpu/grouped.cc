@@ -13,8 +13,6 @@ using cpu::kTileRows;
 constexpr int64_t kBlockRows = 132;
 constexpr int64_t kFewestGroupCols = 16;
 
-int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
-
 // Scratch of one call, in order: x packed; sums of the inputs of each group; x in the weight's
 // order of columns, if it has one; each thread's part.
 struct Scratch {

@@ -13,11 +13,9 @@ using cpu::kRowBlock;
 using cpu::kStreamedPanels;
 using cpu::kTileRows;
 
-int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
-
-// Scratch of one call, in order: x packed; a scale for each block of columns and an offset for each
+// LinearScratch of one call, in order: x packed; a scale for each block of columns and an offset for each
 // row (cpu::PackJob); each thread's part.
-struct Scratch {
+struct LinearScratch {
   int64_t packed;
   int64_t rows;
   int64_t thread;
@@ -26,13 +24,13 @@ struct Scratch {
 int64_t rows_bytes(int64_t rows, int64_t cols) {
   return round_to(rows * (ceil_div(cols, kScaleBlock) + 1) * 4, 64);
 }
-Scratch scratch_of(int64_t rows, int64_t cols) {
+LinearScratch scratch_of(int64_t rows, int64_t cols) {
   const int64_t most = std::min(rows, kRowBlock);
   const int64_t units = round_to(cols, 4);  // whole cells of any type
   return {round_to(most * units * 4, 64), rows_bytes(most, cols), cpu::linear_scratch_bytes(most)};
 }
 // On tiles: at most 2 bytes a column.
-Scratch scratch_on_tiles(int64_t rows, int64_t cols) {
+LinearScratch scratch_on_tiles(int64_t rows, int64_t cols) {
   const int64_t most = std::min(rows, cpu::kAmxRowBlock);
   const int64_t tiles = most <= cpu::kAmxRows ? most : round_to(most, cpu::kAmxRows);
   return {round_to(tiles * round_to(cols, 32) * 2, 64), rows_bytes(most, cols),
@@ -144,7 +142,7 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   const cpu::Units kind = input_units(ops_, compute_, w.format.dtype);
   cpu::LinearJob job = job_of(kind, w, bias, y);
   job.fetch_into_l1 = fetch_into_l1_;
-  const Scratch sizes = job.tiles ? scratch_on_tiles(x.rows, x.cols) : scratch_of(x.rows, x.cols);
+  const LinearScratch sizes = job.tiles ? scratch_on_tiles(x.rows, x.cols) : scratch_of(x.rows, x.cols);
   std::byte* scratch_at = scratch(sizes.bytes(pool_.size()));
   const int64_t block = rows_per_block(x.rows, job.tiles);
   auto* packed = reinterpret_cast<uint32_t*>(scratch_at);

@@ -25,5 +25,6 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
 }
 constexpr uint64_t round_down(uint64_t value, uint64_t unit) { return value / unit * unit; }
 constexpr int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+constexpr int64_t round_to(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
 }  // namespace sluice

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-using Kind = AnswerPart::Kind;
+using PartKind = AnswerPart::Kind;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -61,7 +61,7 @@ JsonCall::State JsonCall::take(char c, std::vector<AnswerPart>& parts) {
   const bool taken = span_.take(c);
   if (at_ == At::value && span_.text().size() == 1)
     streams_ = c == '{' && holds_arguments() && named() && !given_;
-  if (streams_) give(parts, Kind::arguments, {&c, 1});
+  if (streams_) give(parts, PartKind::arguments, {&c, 1});
   if (!span_.done()) return State::more;
   const State state = end_value(parts);
   return taken || state != State::more ? state : take(c, parts);
@@ -89,20 +89,20 @@ JsonCall::State JsonCall::end_value(std::vector<AnswerPart>& parts) {
     const bool known = known_.empty() || std::ranges::find(known_, name) != known_.end();
     if (name.empty() || !known) return State::broken;
     name_ = name;
-    give(parts, Kind::call, name_);
+    give(parts, PartKind::call, name_);
     given_ = !arguments_.empty();
-    give(parts, Kind::arguments, arguments_);
+    give(parts, PartKind::arguments, arguments_);
   } else if (holds_arguments() && !given_) {
     arguments_ = arguments_of(json);
     given_ = named();
-    if (named()) give(parts, Kind::arguments, arguments_);
+    if (named()) give(parts, PartKind::arguments, arguments_);
   }
   return State::more;
 }
 
 JsonCall::State JsonCall::close(std::vector<AnswerPart>& parts) {
   if (!named()) return State::broken;
-  if (!given_) give(parts, Kind::arguments, "{}");
+  if (!given_) give(parts, PartKind::arguments, "{}");
   return State::done;
 }
 

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-using Kind = AnswerPart::Kind;
+using PartKind = AnswerPart::Kind;
 
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr size_t kLongestName = 256;
@@ -213,7 +213,7 @@ bool ToolCallParser::take_name(std::string_view text, std::string_view end, Part
     const bool alone = end == tags_.close && std::ranges::find(known, name_) == known.end();
     if (!is_tool_name(name_) || alone) return give_up(parts);
     note_name();
-    give(parts, Kind::call, name_);
+    give(parts, PartKind::call, name_);
   }
   if (end == kCallId) return true;  // the id ends where the arguments begin
   if (end == kKey || end == kParameter) return go(State::tags);
@@ -224,7 +224,7 @@ bool ToolCallParser::read_object(Parts& parts) {
   for (size_t i = 0; i < held_.size(); ++i) {
     Parts given;
     const JsonCall::State state = object_.take(held_[i], given);
-    if (!given.empty() && given.front().kind == Kind::call) note_name();
+    if (!given.empty() && given.front().kind == PartKind::call) note_name();
     for (const AnswerPart& part : given) give(parts, part.kind, part.text);
     if (state == JsonCall::State::more) continue;
     consume(i + 1);
@@ -254,13 +254,13 @@ bool ToolCallParser::read_arguments(Parts& parts) {
     skip_space();
     if (held_.empty()) return false;
     if (held_[0] != '{') {
-      give(parts, Kind::arguments, "{}");
+      give(parts, PartKind::arguments, "{}");
       return go(State::end);
     }
   }
   size_t taken = 0;
   while (taken < held_.size() && !json_.done()) json_.take(held_[taken++]);
-  give(parts, Kind::arguments, std::string_view(held_).substr(0, taken));
+  give(parts, PartKind::arguments, std::string_view(held_).substr(0, taken));
   held_.erase(0, taken);
   return json_.done() ? go(State::end) : false;
 }
@@ -292,7 +292,7 @@ bool ToolCallParser::read_tag(bool last, Parts& parts) {
   for (std::string_view tag : {kParameter, kKey, kFunctionEnd})
     if (!last && may_become(held_, tag)) return false;
   if (held_.starts_with(kFunctionEnd)) consume(kFunctionEnd.size());
-  give(parts, Kind::arguments, given_ == 0 ? "{}" : "}");
+  give(parts, PartKind::arguments, given_ == 0 ? "{}" : "}");
   return go(State::end);
 }
 
@@ -309,14 +309,14 @@ bool ToolCallParser::read_whole(bool last, Parts& parts) {
   for (const WrittenCall& call : *calls) {
     name_ = call.name;
     given_ = 0;
-    give(parts, Kind::call, name_);
+    give(parts, PartKind::call, name_);
     for (const auto& [key, value, kind] : call.arguments) {
       if (kind == WrittenCall::Argument::Kind::by_schema)
         give_argument(key, value, parts);
       else
         give_json(key, kind == WrittenCall::Argument::Kind::json ? value : show(value), parts);
     }
-    give(parts, Kind::arguments, given_ == 0 ? "{}" : "}");
+    give(parts, PartKind::arguments, given_ == 0 ? "{}" : "}");
   }
   consume(std::min(end, held_.size()));
   return go(State::end);
@@ -365,12 +365,12 @@ bool ToolCallParser::give_up(Parts& parts) {
 }
 
 void ToolCallParser::finish(Parts& parts) {
-  if (state_ == State::tags) give(parts, Kind::arguments, given_ == 0 ? "{}" : "}");
+  if (state_ == State::tags) give(parts, PartKind::arguments, given_ == 0 ? "{}" : "}");
   if (state_ != State::content && !named_) {
     consume(held_.size());
     give_up(parts);
   }
-  if (!called_) give(parts, Kind::content, space_);
+  if (!called_) give(parts, PartKind::content, space_);
   held_.clear();
 }
 
@@ -382,7 +382,7 @@ void ToolCallParser::give_content(std::string_view text, Parts& parts) {
   if (end == 0) return;
   begun_ = true;
   called_ = false;
-  give(parts, Kind::content, std::string_view(all).substr(0, end));
+  give(parts, PartKind::content, std::string_view(all).substr(0, end));
 }
 
 void ToolCallParser::give_argument(std::string_view key, std::string_view value, Parts& parts) {
@@ -396,7 +396,7 @@ void ToolCallParser::give_argument(std::string_view key, std::string_view value,
 }
 
 void ToolCallParser::give_json(std::string_view key, std::string_view json, Parts& parts) {
-  give(parts, Kind::arguments, (given_++ == 0 ? "{" : ", ") + show(key) + ": " + std::string(json));
+  give(parts, PartKind::arguments, (given_++ == 0 ? "{" : ", ") + show(key) + ": " + std::string(json));
 }
 
 bool ToolCallParser::is_string(std::string_view key) const {

@@ -20,7 +20,7 @@ constexpr LayoutDefaults kErnieDefaults{.vocab_size = 103424,
                                         .rope_theta = 500000,
                                         .tie_word_embeddings = true};
 
-constexpr LayoutDefaults kMoe = [] {
+constexpr LayoutDefaults kErnieMoe = [] {
   LayoutDefaults defaults = kErnieDefaults;
   defaults.hidden_size = 2560;
   defaults.intermediate_size = 12288;
@@ -55,7 +55,7 @@ std::vector<bool> sparse_layers(const JsonFields& c, int64_t layers) {
 }
 
 DecoderSpec parse_ernie_moe(const JsonFields& c) {
-  DecoderSpec spec = ernie_layout(c, kMoe);
+  DecoderSpec spec = ernie_layout(c, kErnieMoe);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts = read_experts(c, {.count = {"num_experts", "moe_num_experts"},
                                          .absent_count = 64,

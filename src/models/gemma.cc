@@ -43,7 +43,7 @@ constexpr LayoutDefaults kGemma3 = [] {
   defaults.rope_layers = "full_attention";
   return defaults;
 }();
-constexpr int64_t kWindow = 4096;
+constexpr int64_t kGemmaWindow = 4096;
 
 DecoderSpec gemma_layout(const JsonFields& config, const LayoutDefaults& defaults) {
   if (config.boolean_or("use_bidirectional_attention", false))
@@ -88,7 +88,7 @@ DecoderSpec gemma2_layout(const JsonFields& config, const LayoutDefaults& defaul
 
 DecoderSpec parse_gemma2(const JsonFields& config) {
   DecoderSpec spec = gemma2_layout(config, kGemma2, 50, 30);
-  use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers), 2));
+  use_windows(spec, read_windows(config, kGemmaWindow, std::ssize(spec.layers), 2));
   return spec;
 }
 
@@ -109,7 +109,7 @@ DecoderSpec parse_gemma3(const JsonFields& config) {
                                            .theta_key = "rope_local_base_freq",
                                            .layers = "sliding_attention"}));
   const int64_t each = config.integer_or("sliding_window_pattern", 1, kMaxLayers, 6);
-  use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers), each), 1);
+  use_windows(spec, read_windows(config, kGemmaWindow, std::ssize(spec.layers), each), 1);
   return spec;
 }
 

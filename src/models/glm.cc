@@ -24,7 +24,7 @@ constexpr LayoutDefaults kGlmDefaults{.vocab_size = 151552,
                                       .part_key = "partial_rotary_factor",
                                       .part = 0.5};
 
-constexpr LayoutDefaults kMoe = [] {
+constexpr LayoutDefaults kGlmMoe = [] {
   LayoutDefaults defaults = kGlmDefaults;
   defaults.intermediate_size = 10944;
   defaults.num_hidden_layers = 46;
@@ -54,7 +54,7 @@ DecoderSpec parse_glm4(const JsonFields& config) {
 }
 
 DecoderSpec parse_glm_moe(const JsonFields& c) {
-  DecoderSpec spec = common_layout(c, kMoe);
+  DecoderSpec spec = common_layout(c, kGlmMoe);
   LayerSpec& layer = spec.kinds.front();
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.qkv.bias = read_boolean(c, "attention_bias", false);

@@ -24,7 +24,7 @@ constexpr LayoutDefaults kLfm2Defaults{.vocab_size = 65536,
                                        .tie_word_embeddings = true,
                                        .eps_key = "norm_eps"};
 
-constexpr LayoutDefaults kMoe = [] {
+constexpr LayoutDefaults kLfm2Moe = [] {
   LayoutDefaults defaults = kLfm2Defaults;
   defaults.hidden_size = 2048;
   defaults.intermediate_size = 7168;
@@ -107,7 +107,7 @@ DecoderSpec parse_lfm2(const JsonFields& c) {
 }
 
 DecoderSpec parse_lfm2_moe(const JsonFields& c) {
-  DecoderSpec spec = lfm2_layout(c, kMoe);
+  DecoderSpec spec = lfm2_layout(c, kLfm2Moe);
   const MlpSpec& mlp = spec.kinds.front().mlps.front().mlp;
   ExpertsSpec experts = read_experts(c, {.absent_count = 32, .absent_used = 4});
   experts.choice.score = RouterScore::sigmoid;

@@ -18,7 +18,7 @@ constexpr LayoutDefaults kMistralDefaults{.vocab_size = 32000,
                                           .max_position_embeddings = 131072,
                                           .rms_norm_eps = 1e-6,
                                           .rope_theta = 10000};
-constexpr int64_t kWindow = 4096;
+constexpr int64_t kMistralWindow = 4096;
 constexpr LayoutDefaults kMinistral3 = [] {
   LayoutDefaults defaults = kMistralDefaults;
   defaults.vocab_size = 131072;
@@ -32,7 +32,7 @@ constexpr LayoutDefaults kMinistral3 = [] {
 
 DecoderSpec parse_mistral(const JsonFields& config) {
   DecoderSpec spec = common_layout(config, kMistralDefaults);
-  use_windows(spec, read_windows(config, kWindow, std::ssize(spec.layers)));
+  use_windows(spec, read_windows(config, kMistralWindow, std::ssize(spec.layers)));
   return spec;
 }
 

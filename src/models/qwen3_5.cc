@@ -24,7 +24,7 @@ constexpr LayoutDefaults kQwen35Defaults{.vocab_size = 248320,
                                          .part_key = "partial_rotary_factor",
                                          .part = 0.25};
 
-constexpr LayoutDefaults kMoe = [] {
+constexpr LayoutDefaults kQwen35Moe = [] {
   LayoutDefaults defaults = kQwen35Defaults;
   defaults.hidden_size = 2048;
   defaults.intermediate_size = 0;
@@ -33,7 +33,7 @@ constexpr LayoutDefaults kMoe = [] {
   return defaults;
 }();
 constexpr LayoutDefaults kNext = [] {
-  LayoutDefaults defaults = kMoe;
+  LayoutDefaults defaults = kQwen35Moe;
   defaults.vocab_size = 151936;
   defaults.intermediate_size = 5632;
   defaults.num_hidden_layers = 48;
@@ -150,7 +150,7 @@ ExpertsSpec moe_experts(const JsonFields& c, const ExpertKeys& keys, const MlpSp
 }
 
 DecoderSpec parse_qwen3_5_moe(const JsonFields& c) {
-  DecoderSpec spec = qwen3_5_layout(c, kMoe);
+  DecoderSpec spec = qwen3_5_layout(c, kQwen35Moe);
   const ExpertsSpec experts =
       moe_experts(c, {.absent_count = 256, .absent_used = 8}, spec.kinds.front().mlps.front().mlp);
   use_experts(spec, experts, sparse_from(0, std::ssize(spec.layers)));

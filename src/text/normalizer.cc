@@ -18,7 +18,7 @@ namespace {
 
 using Steps = std::vector<Normalizer::Step>;
 
-constexpr std::string_view kWhere = "tokenizer.json: normalizer";
+constexpr std::string_view kNormalizerPlace = "tokenizer.json: normalizer";
 
 void load_any(const Json& config, Steps& steps);
 
@@ -184,7 +184,7 @@ void NormalizerStream::add(std::string& text, bool last) {
   for (Progress& progress : steps_) {
     std::visit([&](const auto& step) { apply(step, progress, text, last); }, *progress.step);
     progress.bytes += text.size();
-    check_growth(bytes_, progress.bytes, kWhere);
+    check_growth(bytes_, progress.bytes, kNormalizerPlace);
     progress.begun = !last && (progress.begun || !text.empty());
     if (last) progress.bytes = 0;
   }
@@ -249,7 +249,7 @@ void NormalizerStream::apply(const Replace& replace, Progress& progress, std::st
   std::string replaced;
   progress.matches->add(text, last, [&](const MatchStream::Part& part) {
     replaced += part.is_match ? std::string_view(replace.content) : part.text;
-    check_growth(bytes_, progress.bytes + replaced.size(), kWhere);
+    check_growth(bytes_, progress.bytes + replaced.size(), kNormalizerPlace);
   });
   text = std::move(replaced);
 }
@@ -282,7 +282,7 @@ void NormalizerStream::exchange_entries(const Exchange& exchange, Progress& prog
     const size_t character = static_cast<size_t>(utf8_char_at(rest, 0).bytes);
     result += match.bytes > 0 ? match.by : rest.substr(0, character);
     rest.remove_prefix(match.bytes > 0 ? match.bytes : character);
-    check_growth(bytes_, progress.bytes + result.size(), kWhere);
+    check_growth(bytes_, progress.bytes + result.size(), kNormalizerPlace);
   }
 }
 
@@ -314,7 +314,7 @@ void NormalizerStream::exchange_clusters(const Exchange& exchange, Progress& pro
     at += static_cast<size_t>(c.bytes);
     progress.is_long = progress.is_long || cluster.size() > kLongest;
     if (progress.is_long) one_by_one(std::exchange(cluster, {}));
-    check_growth(bytes_, progress.bytes + result.size(), kWhere);
+    check_growth(bytes_, progress.bytes + result.size(), kNormalizerPlace);
   }
   if (!last) return;
   end_cluster();

@@ -18,7 +18,7 @@ using PreTokenizerSteps = std::vector<PreTokenizer::Step>;
 
 void load_any(const Json& config, PreTokenizerSteps& steps);
 
-constexpr std::string_view kWhere = "tokenizer.json: pre_tokenizer";
+constexpr std::string_view kPreTokenizerPlace = "tokenizer.json: pre_tokenizer";
 
 // GPT-2's, in the words of its encoder.
 constexpr std::string_view kByteLevelWords =
@@ -41,7 +41,7 @@ SplitBehavior load_behavior(const JsonFields& config) {
 
 void add_split(std::string_view pattern, SplitBehavior behavior, bool invert,
                PreTokenizerSteps& steps) {
-  steps.push_back(Split{Pattern::parse(pattern, kWhere), behavior, invert});
+  steps.push_back(Split{Pattern::parse(pattern, kPreTokenizerPlace), behavior, invert});
 }
 
 void load_sequence(const JsonFields& config, PreTokenizerSteps& steps) {
@@ -193,7 +193,7 @@ const Pieces& PreTokenizerStream::add(std::string_view text, bool last) {
       if (end) out.end_piece();
     });
     progress.bytes += next_.text.size();
-    check_growth(bytes_, progress.bytes, kWhere);
+    check_growth(bytes_, progress.bytes, kPreTokenizerPlace);
     if (last) progress.bytes = 0;
     std::swap(pieces_, next_);
   }

@@ -8,7 +8,7 @@ namespace sluice {
 namespace {
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3, DType::i8};
-constexpr WeightLayout kLayouts[] = {WeightLayout::rows, WeightLayout::packed};
+constexpr WeightLayout kFormatLayouts[] = {WeightLayout::rows, WeightLayout::packed};
 
 Weight placeholder(DType dtype, WeightLayout layout, int64_t rows, int64_t cols) {
   Weight w;
@@ -20,7 +20,7 @@ Weight placeholder(DType dtype, WeightLayout layout, int64_t rows, int64_t cols)
 
 TEST(Format, EveryElementHasAPlaceOfItsOwnWithinTheWeight) {
   for (DType dtype : kTypes) {
-    for (WeightLayout layout : kLayouts) {
+    for (WeightLayout layout : kFormatLayouts) {
       const int64_t rows = 32, cols = 37, bytes = dtype_bytes(dtype);
       Weight w = placeholder(dtype, layout, rows, cols);
       std::set<int64_t> offsets;
