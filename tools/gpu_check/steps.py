@@ -19,8 +19,8 @@ SCHEMES = ("none", "fp8", "fp8_dynamic", "fp8_dynamic_per_block", "int8")
 LOADS = 3
 PROFILED_LAYERS, PROFILED_VOCABULARY = "2", "4096"
 # Filters of gpu_op_test. Products of many rows on a large scale are the library's, and take long.
-SUITES = {"attention": "CudaAttention*", "element-wise": "CudaElementwise*", "cache": "CudaCache*",
-          "encoding": "CudaEncode*", "linear layers": "CudaLinear*-*ManyRowsEqualFewRows"}
+SUITES = {"attention": "Attention*", "element-wise": "Elementwise*", "cache": "StoreKv*",
+          "encoding": "Encode*", "linear layers": "Linear*:CudaLinear*-*ManyRowsEqualFewRows"}
 CHECKED = {"memcheck": SUITES, "racecheck": {k: SUITES[k] for k in ("attention", "element-wise")}}
 # Names of kernels of a step, the library's among them; those of loading are others.
 OF_A_STEP = ("activate|add|partition|combine|prefill|decode_kernel|embed|finish|gemv|likeliest|norm|rope|bf16|code_kernel|store"
