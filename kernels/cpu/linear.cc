@@ -13,8 +13,8 @@ using cpu::kRowBlock;
 using cpu::kStreamedPanels;
 using cpu::kTileRows;
 
-// LinearScratch of one call, in order: x packed; a scale for each block of columns and an offset for each
-// row (cpu::PackJob); each thread's part.
+// LinearScratch of one call, in order: x packed; a scale for each block of columns and an offset
+// for each row (cpu::PackJob); each thread's part.
 struct LinearScratch {
   int64_t packed;
   int64_t rows;
@@ -142,7 +142,8 @@ void CpuKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y) 
   const cpu::Units kind = input_units(ops_, compute_, w.format.dtype);
   cpu::LinearJob job = job_of(kind, w, bias, y);
   job.fetch_into_l1 = fetch_into_l1_;
-  const LinearScratch sizes = job.tiles ? scratch_on_tiles(x.rows, x.cols) : scratch_of(x.rows, x.cols);
+  const LinearScratch sizes =
+      job.tiles ? scratch_on_tiles(x.rows, x.cols) : scratch_of(x.rows, x.cols);
   std::byte* scratch_at = scratch(sizes.bytes(pool_.size()));
   const int64_t block = rows_per_block(x.rows, job.tiles);
   auto* packed = reinterpret_cast<uint32_t*>(scratch_at);

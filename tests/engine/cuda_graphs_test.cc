@@ -73,7 +73,7 @@ class Loaded {
     o.block_size = 4;
     o.max_model_len = 1000;
     o.dtype = DtypeChoice::bf16;
-    if (*how.place != 0) o.place = parse_place_rules(how.place);
+    if (!how.place.empty()) o.place = parse_place_rules(how.place);
     o.backend = simt::make_emulated_backend(how.device);
     return o;
   }

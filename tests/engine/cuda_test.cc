@@ -12,7 +12,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/plan/sweep.h"
-#include "tests/engine/golden.h"
+#include "tests/engine/golden_runs.h"
 #include "tests/engine/guessing.h"
 #include "tests/engine/placed.h"
 #include "tests/engine/small_model.h"
@@ -24,92 +24,67 @@ namespace {
 
 namespace fs = std::filesystem;
 using simt::Schedule;
+using test::How;
+using test::options_for;
 using test::Outcome;
-
-struct How {
-  Schedule schedule = Schedule::lazy;
-  DtypeChoice dtype = DtypeChoice::bf16;
-  const char* scheme = "none";
-  std::optional<DType> kv_dtype = {};
-  int64_t chunk = 512;
-  bool on_device = true;
-  std::string place = {};
-  bool unusual = false;  // norms of codes, blocks of 5 tokens
-  fs::path spill = {};
-};
-
-SessionOptions options_for(const fs::path& model, const How& how) {
-  SessionOptions options;
-  options.model = test::model_in(model);
-  options.dtype = how.dtype;
-  options.kv_dtype = how.kv_dtype;
-  options.threads = 2;
-  options.quantize.scheme = *find_quant_scheme(how.scheme);
-  if (!how.place.empty()) options.place = parse_place_rules(how.place);
-  if (!how.spill.empty()) options.spill.directories = {how.spill};
-  if (how.unusual) {
-    options.quantize.roles.insert(ParamRole::norm);
-    options.block_size = 5;
-  }
-  if (how.on_device)
-    options.backend = simt::make_emulated_backend({.schedule = how.schedule, .seed = 17});
-  return options;
-}
+using test::run_model;
 
 simt::EmulatedDevice& device_of(const Session& session) {
   return dynamic_cast<simt::EmulatedDevice&>(session.backend().device());
 }
 
-Outcome run_model(const fs::path& model, const std::vector<int32_t>& prompt, int64_t new_tokens,
-                  const How& how) {
-  Session session(options_for(model, how));
-  int64_t length = std::ssize(prompt);
-  const MemoryPlan& plan = session.place(session.run_shape(length + new_tokens, length, length));
-  LoadProgress progress;
-  session.load(progress, {});
-  Outcome result = test::run_prompt(session, prompt, new_tokens, how.chunk);
-  if (how.on_device) {
-    EXPECT_EQ(session.ledger().peak(Place::device), plan.device.peak());
-    EXPECT_EQ(device_of(session).peak_bytes(), plan.device.peak());
-  }
-  return result;
+void expect_planned_peaks(Session& session) {
+  const uint64_t planned = session.memory_plan().device.peak();
+  EXPECT_EQ(session.ledger().peak(Place::device), planned);
+  EXPECT_EQ(device_of(session).peak_bytes(), planned);
+}
+
+// The same on an emulated device.
+How emulated(How how = {}, Schedule schedule = Schedule::lazy) {
+  how.backend = [=] { return simt::make_emulated_backend({.schedule = schedule, .seed = 17}); };
+  how.check = expect_planned_peaks;
+  return how;
 }
 
 // One of them under sanitizers, as ops are sanitized by their own tests.
 std::vector<fs::path> models_of_paths() {
   std::vector<fs::path> models = test::models_with_own_parts();
-  if (test::kSanitized) {
+  if (test::kSanitized && !test::runs_all()) {
     std::erase_if(models, [](const fs::path& model) { return model.filename() != "qwen3_5"; });
   }
   return models;
 }
 
-class CudaGolden : public testing::TestWithParam<fs::path> {
+}  // namespace
+
+const test::GoldenRuns& test::golden_runs() {
+  static const GoldenRuns runs{
+      .how = emulated(),
+      .bundled = kSanitized && !runs_all() ? models_of_paths() : bundled_models(),
+      .bundled_paths = models_of_paths(),
+      .shared = {},
+      .float32_isas = {Isa::automatic},
+      .bfloat16_isas = {Isa::automatic},
+      .most_tokens = 8,
+      .most_prompts = [](const fs::path& model) -> size_t {
+        return runs_all() || (!kSanitized && std::ranges::count(models_of_paths(), model) > 0)
+                   ? 1000
+                   : 1;
+      },
+      .streamed_dtypes = kSanitized ? std::vector<DtypeChoice>{} : std::vector{DtypeChoice::bf16},
+      .places = {"*=disk", "*=host"},
+      .streams_half = true,
+      .starts = 1,
+      .streams_the_longest = false};
+  return runs;
+}
+
+namespace {
+
+class CudaPaths : public testing::TestWithParam<fs::path> {
  protected:
-  size_t prompts() const { return test::kSanitized ? 1 : file_.prompts(); }
   test::GoldenFile file_{GetParam()};
 };
-class CudaPaths : public CudaGolden {};
-
-TEST_P(CudaGolden, Float32LogitsAndGreedyTokens) {
-  constexpr size_t kTokens = 8;
-  for (size_t i = 0; i < prompts(); ++i) {
-    SCOPED_TRACE(testing::Message() << "prompt " << i);
-    test::Golden golden = file_.golden(i);
-    golden.greedy.resize(kTokens);
-    Outcome actual = run_model(GetParam(), golden.ids, kTokens, {.dtype = DtypeChoice::f32});
-    EXPECT_EQ(actual.greedy, golden.greedy);
-    file_.expect_float32(actual, golden);
-  }
-}
-
-TEST_P(CudaPaths, Bfloat16WithinItsTolerance) {
-  for (size_t i = 0; i < prompts(); ++i) {
-    SCOPED_TRACE(testing::Message() << "prompt " << i);
-    test::Golden golden = file_.golden(i);
-    file_.expect_bfloat16(run_model(GetParam(), golden.ids, 1, {}), golden);
-  }
-}
 
 // What a GPU is judged by (tests/gpu/gpu_test.cc), of schemes in which codes fall otherwise.
 TEST_P(CudaPaths, SchemesGiveWhatTheCpuGives) {
@@ -117,37 +92,15 @@ TEST_P(CudaPaths, SchemesGiveWhatTheCpuGives) {
   const test::Golden golden = file_.golden(0);
   for (const char* scheme : {"fp8_per_channel", "fp8_dynamic"}) {
     SCOPED_TRACE(scheme);
-    const How how{.scheme = scheme};
-    How on_cpu = how;
-    on_cpu.on_device = false;
+    How how = emulated();
+    how.scheme = scheme;
+    const How on_cpu{.scheme = scheme};
     file_.expect_same_on_devices(run_model(GetParam(), golden.ids, 2, how),
                                  run_model(GetParam(), golden.ids, 2, on_cpu), golden, scheme,
                                  how.dtype, how.kv_dtype, false);
   }
 }
 
-// Read anew by every pass, from the checkpoint or from host memory, or from both.
-TEST_P(CudaPaths, StreamedWeightsGiveTheSameBits) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
-  const test::Golden golden = file_.golden(0);
-  const std::string half = test::half_on_disk(options_for(GetParam(), {}));
-  for (const char* scheme : {"none", "fp8_per_channel"}) {
-    const Outcome resident = run_model(GetParam(), golden.ids, 2, {.scheme = scheme});
-    for (const std::string& place : {std::string("*=disk"), std::string("*=host"), half}) {
-      SCOPED_TRACE(testing::Message() << scheme << ", " << place);
-      test::TempDir spill;
-      Outcome streamed = run_model(GetParam(), golden.ids, 2,
-                                   {.scheme = scheme, .place = place, .spill = spill.path()});
-      EXPECT_EQ(streamed.logits, resident.logits);
-      EXPECT_EQ(streamed.greedy, resident.greedy);
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Bundled, CudaGolden,
-                         testing::ValuesIn(test::kSanitized ? models_of_paths()
-                                                            : test::bundled_models()),
-                         test::golden_name);
 INSTANTIATE_TEST_SUITE_P(Bundled, CudaPaths, testing::ValuesIn(models_of_paths()),
                          test::golden_name);
 
@@ -157,9 +110,9 @@ const std::vector<int32_t> kIds{5, 17, 30, 2, 44, 9, 61, 7, 8, 50, 33, 12};
 // Every order of work that events and streams allow gives the same bits: nothing relies on more.
 TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
   test::SmallModel model(5);
-  const Outcome lazy = run_model(model.path(), kIds, 4, {});
+  const Outcome lazy = run_model(model.path(), kIds, 4, emulated());
   for (Schedule schedule : {Schedule::eager, Schedule::shuffled}) {
-    Outcome other = run_model(model.path(), kIds, 4, {.schedule = schedule});
+    Outcome other = run_model(model.path(), kIds, 4, emulated({}, schedule));
     EXPECT_EQ(other.logits, lazy.logits);
     EXPECT_EQ(other.greedy, lazy.greedy);
   }
@@ -190,10 +143,10 @@ TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
     return result.logits;
   };
   for (const char* scheme : {"none", "fp8_per_tensor"}) {
-    const auto resident = logits({.scheme = scheme});
+    const auto resident = logits(emulated({.scheme = scheme}));
     for (Schedule schedule : {Schedule::lazy, Schedule::eager, Schedule::shuffled}) {
       SCOPED_TRACE(testing::Message() << scheme << ", " << static_cast<int>(schedule));
-      EXPECT_EQ(logits({.schedule = schedule, .scheme = scheme, .place = "*=disk"}), resident);
+      EXPECT_EQ(logits(emulated({.scheme = scheme, .place = "*=disk"}, schedule)), resident);
     }
   }
 }
@@ -202,7 +155,7 @@ TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
 TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
   test::SmallModel model;
   for (Schedule schedule : {Schedule::lazy, Schedule::shuffled}) {
-    Session session(options_for(model.path(), {.schedule = schedule}));
+    Session session(options_for(model.path(), emulated({}, schedule)));
     session.place(session.run_shape(24, 4, 4, 2));
     LoadProgress progress;
     session.load(progress, {});
@@ -225,14 +178,15 @@ TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
                   How{.scheme = "fp8_per_block"}, How{.scheme = "fp8_dynamic"},
                   How{.scheme = "fp8_dynamic_per_block"}, How{.scheme = "int8"},
                   How{.kv_dtype = DType::f8_e4m3}, How{.kv_dtype = DType::f8_e5m2},
-                  How{.kv_dtype = DType::f32, .chunk = 7}, How{.chunk = 1},
-                  How{.scheme = "fp8_per_block", .kv_dtype = DType::f8_e4m3, .unusual = true}}) {
+                  How{.chunk = 7, .kv_dtype = DType::f32}, How{.chunk = 1},
+                  How{.block_size = 5,
+                      .scheme = "fp8_per_block",
+                      .norms_too = true,
+                      .kv_dtype = DType::f8_e4m3}}) {
     SCOPED_TRACE(testing::Message() << how.scheme << ", chunks of " << how.chunk);
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
       how.dtype = dtype;
-      how.on_device = true;
-      Outcome device = run_model(model.path(), kIds, 2, how);
-      how.on_device = false;
+      Outcome device = run_model(model.path(), kIds, 2, emulated(how));
       Outcome cpu = run_model(model.path(), kIds, 2, how);
       EXPECT_LE(test::relative_difference(device, cpu),
                 test::most_difference_of_devices(how.scheme, dtype, how.kv_dtype, false));
@@ -243,7 +197,7 @@ TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
 // More sequences than the cache has room for: blocks go to host memory and come back.
 TEST(CudaEngine, SwapsBlocksToHostMemory) {
   test::SmallModel model;
-  SessionOptions options = options_for(model.path(), {.schedule = Schedule::shuffled});
+  SessionOptions options = options_for(model.path(), emulated({}, Schedule::shuffled));
   options.block_size = 4;
   options.swap.host_bytes = MiB;
   options.kv_bytes = 12 * KiB;
@@ -284,7 +238,7 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
 TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
   if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model(0, 517);
-  Session session(options_for(model.path(), {}));
+  Session session(options_for(model.path(), emulated()));
   session.place(session.run_shape(4 * 40, 12, 4, 4));
   LoadProgress progress;
   session.load(progress, {});
@@ -333,8 +287,8 @@ TEST(CudaEngine, VectorsOfPromptsAreThoseOfTheCpu) {
     test::SmallModel model(0, vocab);
     std::vector<std::vector<float>> vectors[2];
     for (bool on_device : {false, true}) {
-      Session session(
-          options_for(model.path(), {.dtype = DtypeChoice::f32, .on_device = on_device}));
+      const How how{.dtype = DtypeChoice::f32};
+      Session session(options_for(model.path(), on_device ? emulated(how) : how));
       session.place(session.run_shape(2 * 40, 5, 1, 2));
       LoadProgress progress;
       session.load(progress, {});
@@ -357,7 +311,7 @@ TEST(CudaEngine, VectorsOfPromptsAreThoseOfTheCpu) {
 }
 
 TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
-  SessionOptions options = options_for(test::bundled_model("llama_tied"), {});
+  SessionOptions options = options_for(test::bundled_model("llama_tied"), emulated());
   options.device_memory = "1MiB";
   std::string refusal;
   {
@@ -386,7 +340,7 @@ TEST(CudaEngine, ADraftModelGuessesOnTheDevice) {
   std::vector<int32_t> texts[2];
   for (bool with_draft : {false, true}) {
     SessionOptions options =
-        options_for(model.path(), {.schedule = Schedule::shuffled, .place = "*=host"});
+        options_for(model.path(), emulated({.place = "*=host"}, Schedule::shuffled));
     SessionOptions draft = options;
     draft.place.clear();
     test::Guessing both(options, with_draft ? &draft : nullptr, kPrompt, kTokens);
@@ -408,7 +362,7 @@ TEST(CudaEngine, ADraftModelGuessesOnTheDevice) {
 }
 
 TEST(CudaEngine, ADraftModelMayTakeHalfOfTheDevice) {
-  SessionOptions options = options_for(test::bundled_model("llama_tied"), {});
+  SessionOptions options = options_for(test::bundled_model("llama_tied"), emulated());
   options.device_memory = "300KiB";
   Session session(options);
   Session draft(options, session);
@@ -417,7 +371,7 @@ TEST(CudaEngine, ADraftModelMayTakeHalfOfTheDevice) {
 
 TEST(CudaEngine, LoadsAgainAfterRelease) {
   test::SmallModel model;
-  Session session(options_for(model.path(), {}));
+  Session session(options_for(model.path(), emulated()));
   session.place(session.run_shape(8, 4, 4));
   std::vector<Outcome> outcomes;
   for (int i = 0; i < 2; ++i) {

@@ -7,6 +7,8 @@
 
 #include "kernels/cpu/instruction_sets.h"
 #include "quant/float8.h"
+#include "tests/kernels/attention_problem.h"
+#include "tests/kernels/cpu_targets.h"
 #include "tests/kernels/linear_support.h"
 
 namespace sluice {
@@ -31,7 +33,8 @@ WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }
 
 // Blocks of each panel with scales of their own, which encoding gives to 8 panels at a time.
 StoredWeight tile_weight(const Kind& kind, int64_t outputs, int64_t cols, Random& random) {
-  StoredWeight w = test::random_weight(kind, outputs, cols, random);
+  StoredWeight w = test::random_weight(kind, WeightLayout::packed, outputs, cols, random);
+  w.weight.format.whole_blocks = false;
   const int64_t scales = w.weight.rows / kPanelRows * ceil_div(cols, kScaleBlock);
   for (int64_t i = 0; w.weight.format.scales == ScaleKind::per_block && i < scales; ++i)
     w.weight.scales[i] *= 1 + 0.1f * static_cast<float>(random.between(0, 9));
@@ -64,7 +67,7 @@ void expect_first_rows(const Matrix& some, const Matrix& all) {
   }
 }
 
-class Amx : public test::EveryIsa {};
+class Amx : public test::EveryTarget {};
 
 // Every number of rows of one tile and of the first blocks, and those around a block's end; panels
 // that are not a multiple of what is taken together; columns that end within a tile or on its end.
@@ -256,15 +259,38 @@ TEST(AmxTiles, RealTilesGiveTheBitsOfEmulatedOnes) {
       const Layer layer(kind, random.between(1, 300), cols, random);
       Matrix x = Matrix::random(rows, cols, random);
       const Matrix real = layer.product({Isa::amx}, x, rows, 2);
-      for (const Target& emulated : test::emulated_amx())
+      for (const Target& emulated : test::emulated_tiles())
         EXPECT_TRUE(same_bits(layer.product(emulated, x, rows, 2), real)) << emulated.name;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(, Amx, testing::Values(Target{Isa::amx}), test::target_name);
-INSTANTIATE_TEST_SUITE_P(EmulatedTiles, Amx, testing::ValuesIn(test::emulated_amx()),
+INSTANTIATE_TEST_SUITE_P(EmulatedTiles, Amx, testing::ValuesIn(test::emulated_tiles()),
                          test::target_name);
+
+#if defined(__x86_64__)
+TEST(AttentionOnTiles, RealTilesGiveTheBitsOfEmulatedOnes) {
+  if (const std::string missing = isa_missing(Isa::amx); !missing.empty())
+    GTEST_SKIP() << "amx does not run here: " << missing;
+  Random random("AttentionOnTiles.RealTilesGiveTheBitsOfEmulatedOnes");
+  const test::Target emulated{Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx};
+  for (const test::AttentionShape& shape :
+       {test::AttentionShape{64, 2, 3, 16}, {128, 1, 6, 7}, {40, 2, 17, 16}}) {
+    for (DType dtype : {DType::bf16, DType::f8_e4m3}) {
+      for (int64_t rows : {1, 19, 70}) {
+        if (test::leaves_out(random)) continue;
+        test::Problem problem(shape, dtype, random.between(500, 700), rows, random);
+        const auto needs = problem.needs();
+        const Backend real({Isa::amx}, Compute::bf16, needs, 2);
+        const Backend same(emulated, Compute::bf16, needs, 2);
+        EXPECT_TRUE(same_bits(problem.attend(real), problem.attend(same)))
+            << shape.key_dim << ' ' << dtype_name(dtype) << ' ' << rows;
+      }
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace sluice

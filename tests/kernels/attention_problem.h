@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "quant/float8.h"
 #include "tests/kernels/backend.h"
 
 namespace sluice::test {
@@ -79,8 +80,15 @@ struct Cache {
   std::vector<int32_t> table;
 };
 
-inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows) {
-  return {rows, 1, s.key_dim, s.values()};
+inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows, int64_t context) {
+  return {.max_rows = rows,
+          .max_cols = 1,
+          .key_dim = s.key_dim,
+          .value_dim = s.values(),
+          .heads = s.kv_heads * s.group,
+          .sequences = 4,
+          .longest = context + 3 * s.block_size,  // as long as the tables of caches
+          .block_size = s.block_size};
 }
 
 // Of attention beside the reference. With bf16 products a weight in the middle of two bf16 numbers
@@ -90,6 +98,12 @@ inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows) {
 constexpr float kFloat32Tolerance = 3e-5f;
 constexpr float kFewWeightsTolerance = 5.0f / 3 / 128;
 constexpr float kManyWeightsTolerance = 2e-4f;
+// A GPU rounds nothing where it computes few rows, and beside many the weights alone: at most 1,
+// to 8 bits, then they multiply values of a few units. The reference that it is compared with
+// rounds nothing.
+constexpr float kGpuTolerance = 5e-5f;
+constexpr float kGpuPrefillTolerance = 0.012f;
+constexpr int64_t kGpuPrefillRows = 16;
 
 // What a layer does beside the plain thing.
 struct Features {
@@ -127,6 +141,7 @@ struct Problem {
     if (features.sinks) params.sinks = sinks;
   }
   Problem(const Problem&) = delete;
+  WorkspaceNeeds needs() const { return attention_needs(shape, rows, context); }
 
   // Rows [begin, end), in chunks that end at the cuts between. What the first row of a chunk cannot
   // see has no block, where holes are asked for.
@@ -162,17 +177,50 @@ struct Problem {
   AttentionParams params;
 };
 
-// With products of bf16 and of float32. A cache of float32 is not rounded to bf16 by either.
+// Tensor cores take queries of bf16.
+inline void round_queries(Problem& problem) {
+  for (int64_t r = 0; r < problem.rows; ++r) {
+    for (int64_t c = 0; c < problem.q.cols(); ++c)
+      problem.q.at(r, c) = bf16_to_float(float_to_bf16(problem.q.at(r, c)));
+  }
+}
+
+inline void expect_the_reference_on_a_gpu(const Target& target, Problem& problem) {
+  const bool prefill = problem.rows >= kGpuPrefillRows && problem.cache.view.dtype != DType::f32;
+  if (prefill) round_queries(problem);
+  Backend reference(Isa::reference, Compute::f32, {});
+  Backend backend(target, Compute::bf16, problem.needs());
+  const float most = prefill ? kGpuPrefillTolerance : kGpuTolerance;
+  expect_near(problem.attend(backend, {}, 0, problem.rows, true), problem.attend(reference), most,
+              most / 2);
+}
+
+// Compares with products of bf16 and of float32. A cache of float32 is not rounded to bf16 by
+// either.
 inline void expect_the_reference(const Target& target, Problem& problem,
                                  float tolerated = kFewWeightsTolerance) {
+  if (target.gpu != nullptr) return expect_the_reference_on_a_gpu(target, problem);
   for (Compute compute : {Compute::bf16, Compute::f32}) {
     Backend reference(Isa::reference, compute, {});
-    Backend backend(target, compute, attention_needs(problem.shape, problem.rows), 2);
+    Backend backend(target, compute, problem.needs(), 2);
     const bool rounded = compute == Compute::bf16 && problem.cache.view.dtype != DType::f32;
     const float most = rounded ? tolerated : kFloat32Tolerance;
-    expect_near(problem.attend(backend), problem.attend(reference), most, most);
+    expect_near(problem.attend(backend, {}, 0, problem.rows, true), problem.attend(reference), most,
+                most);
     if (testing::Test::HasFatalFailure()) return;
   }
+}
+
+// The type in which a target computes a row as it does beside any others: a GPU in bf16 computes
+// many rows of a chunk otherwise than few.
+inline Compute same_for_all_rows(const Target& target) {
+  return target.gpu == nullptr ? Compute::bf16 : Compute::f32;
+}
+
+// Whether a target's kernels take the shape: a GPU's have limits (kernels/cuda/ops.h).
+inline bool takes(const Target& target, const AttentionShape& s) {
+  auto fits = [](int64_t dim) { return dim % 8 == 0 && dim <= 256; };
+  return target.gpu == nullptr || (fits(s.key_dim) && fits(s.values()));
 }
 
 }  // namespace sluice::test

@@ -1,3 +1,4 @@
+// Attention over paged caches, and their keys and values, by every target.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ using test::Cache;
 using test::Problem;
 using Shape = test::AttentionShape;
 
-class Attention : public test::EveryIsa {};
+class Attention : public test::EveryTarget {};
 
 TEST_P(Attention, EqualsTheReference) {
   Random random("Attention.EqualsTheReference");
@@ -27,7 +28,8 @@ TEST_P(Attention, EqualsTheReference) {
                           {8, 3, 2, 1},   {16, 1, 50, 16}, {40, 1, 15, 24}};
   for (const Shape& shape : shapes) {
     for (DType dtype : {DType::bf16, DType::f32}) {
-      const int64_t context = random.between(1, 60), rows = random.between(1, context);
+      const int64_t context = random.between(1, 60);
+      const int64_t rows = random.between(1, std::min(context, GetParam().size(60, 20)));
       Problem problem(shape, dtype, context, rows, random);
       SCOPED_TRACE(fmt::format("head_dim {} group {} context {} rows {}", shape.key_dim,
                                shape.group, context, rows));
@@ -45,15 +47,15 @@ TEST_P(Attention, KeysAndValuesDifferInWidth) {
                           {48, 2, 3, 5, 34, true}, {16, 1, 2, 16, 256}};
   for (const Shape& shape : shapes) {
     for (DType dtype : {DType::bf16, DType::f32, DType::f8_e4m3}) {
-      if (test::leaves_out(random)) continue;
-      const int64_t context = random.between(1, 600),
+      if (!takes(GetParam(), shape) || test::leaves_out(random)) continue;
+      const int64_t context = random.between(1, GetParam().size(600, 100)),
                     rows = random.between(1, std::min<int64_t>(context, 12));
       Problem problem(shape, dtype, context, rows, random);
       SCOPED_TRACE(fmt::format("keys {} values {} {} context {} rows {}", shape.key_dim,
                                shape.value_dim, dtype_name(dtype), context, rows));
       expect_the_reference(GetParam(), problem);
       if (HasFatalFailure()) return;
-      Backend backend(GetParam(), Compute::bf16, attention_needs(shape, rows), 3);
+      Backend backend(GetParam(), Compute::bf16, problem.needs(), 3);
       const Matrix whole = problem.attend(backend);
       const int64_t row = random.between(0, rows - 1);
       const Matrix alone = problem.attend(backend, {}, row, row + 1, true);
@@ -66,7 +68,7 @@ TEST_P(Attention, LongContextsCrossPartitions) {
   Random random("Attention.LongContextsCrossPartitions");
   const Shape shape{32, 2, 2, 16};
   for (int64_t context : {512, 513, 1030, 1541}) {
-    const int64_t rows = random.between(1, 20);
+    const int64_t rows = random.between(1, GetParam().size(20, 3));
     Problem problem(shape, DType::bf16, context, rows, random);
     SCOPED_TRACE(fmt::format("context {} rows {}", context, rows));
     expect_the_reference(GetParam(), problem, test::kManyWeightsTolerance);
@@ -77,10 +79,12 @@ TEST_P(Attention, LongContextsCrossPartitions) {
 TEST_P(Attention, ARowDoesNotDependOnChunkingOrThreads) {
   Random random("Attention.ARowDoesNotDependOnChunkingOrThreads");
   for (const Shape& shape : {Shape{24, 1, 3, 16}, Shape{64, 2, 1, 7}, Shape{16, 1, 14, 16}}) {
-    const int64_t context = random.between(1000, 1100), rows = random.between(20, 40);
+    const int64_t context = random.between(1000, 1100) / GetParam().size(1, 2) + 20;
+    const int64_t rows = GetParam().size(random.between(20, 40), 4);
     Problem problem(shape, DType::bf16, context, rows, random);
-    Backend one(GetParam(), Compute::bf16, attention_needs(shape, rows), 1);
-    Backend three(GetParam(), Compute::bf16, attention_needs(shape, rows), 3);
+    const Compute compute = same_for_all_rows(GetParam());
+    Backend one(GetParam(), compute, problem.needs(), 1);
+    Backend three(GetParam(), compute, problem.needs(), 3);
     const Matrix whole = problem.attend(one);
     EXPECT_TRUE(same_bits(problem.attend(three), whole));
     const int64_t cut = random.between(1, rows - 2);
@@ -100,12 +104,12 @@ TEST_P(Attention, SequencesOfABatchKeepApart) {
   Random random("Attention.SequencesOfABatchKeepApart");
   const Shape shape{16, 2, 2, 16};
   Cache cache(shape, DType::bf16, 4 * 80, random);
-  Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 64), 2);
+  Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 64, 80), 2);
   // Four sequences take turns in the block list; each decodes one token or prefills some.
-  const int64_t lengths[] = {1, 70, 33, 16}, rows[] = {1, 1, 9, 16};
+  const int64_t lengths[] = {1, 33, 70, 40}, rows[] = {1, 9, 20, 25};
   std::vector<std::vector<int32_t>> tables(4);
   for (size_t b = 0; b < 20; ++b) tables[b % 4].push_back(cache.table[b]);
-  Matrix q = Matrix::random(1 + 1 + 9 + 16, 64, random), out(27, 64);
+  Matrix q = Matrix::random(55, 64, random), out(55, 64);
   std::vector<SequenceChunk> chunks;
   int64_t row = 0;
   for (size_t s = 0; s < 4; ++s) {
@@ -119,14 +123,14 @@ TEST_P(Attention, SequencesOfABatchKeepApart) {
     row += rows[s];
   }
   backend->paged_attention(q.tensor(), cache.view, {chunks, {}}, {.scale = 0.25f}, out.tensor());
-  Matrix alone(27, 64);
+  Matrix alone(55, 64);
   for (const SequenceChunk& chunk : chunks) {
     backend->paged_attention(q.tensor(), cache.view, {{&chunk, 1}, {}}, {.scale = 0.25f},
                              alone.tensor());
   }
   EXPECT_TRUE(same_bits(out, alone));
   Backend reference(Isa::reference, Compute::bf16, {});
-  Matrix expected(27, 64);
+  Matrix expected(55, 64);
   reference->paged_attention(q.tensor(), cache.view, {chunks, {}}, {.scale = 0.25f},
                              expected.tensor());
   expect_near(out, expected, test::kFewWeightsTolerance, 0);
@@ -140,38 +144,14 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
     for (int64_t c = 0; c < 16; ++c) problem.q.at(r, c) *= 1000;
   }
   Backend reference(Isa::reference, Compute::bf16, {});
-  Backend backend(GetParam(), Compute::bf16, attention_needs(shape, 3));
+  Backend backend(GetParam(), Compute::bf16, problem.needs());
   // Scores of some thousands carry an error of about 1e-3 in float32.
   expect_near(problem.attend(backend), problem.attend(reference), 2e-2f, 2e-2f);
 }
 
-#if defined(__x86_64__)
-TEST(AttentionOnTiles, RealTilesGiveTheBitsOfEmulatedOnes) {
-  if (const std::string missing = isa_missing(Isa::amx); !missing.empty())
-    GTEST_SKIP() << "amx does not run here: " << missing;
-  Random random("AttentionOnTiles.RealTilesGiveTheBitsOfEmulatedOnes");
-  const test::Target emulated{Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx};
-  for (const Shape& shape : {Shape{64, 2, 3, 16}, Shape{128, 1, 6, 7}, Shape{40, 2, 17, 16}}) {
-    for (DType dtype : {DType::bf16, DType::f8_e4m3}) {
-      for (int64_t rows : {1, 19, 70}) {
-        if (test::leaves_out(random)) continue;
-        Problem problem(shape, dtype, random.between(500, 700), rows, random);
-        const auto needs = attention_needs(shape, rows);
-        const Backend real({Isa::amx}, Compute::bf16, needs, 2);
-        const Backend same(emulated, Compute::bf16, needs, 2);
-        EXPECT_TRUE(same_bits(problem.attend(real), problem.attend(same)))
-            << shape.key_dim << ' ' << dtype_name(dtype) << ' ' << rows;
-      }
-    }
-  }
-}
-#endif
+SLUICE_OVER_EVERY_TARGET_AND_TILES(Attention);
 
-SLUICE_OVER_EVERY_ISA(Attention);
-INSTANTIATE_TEST_SUITE_P(EmulatedTiles, Attention, testing::ValuesIn(test::emulated_amx()),
-                         test::target_name);
-
-class StoreKv : public test::EveryIsa {};
+class StoreKv : public test::EveryTarget {};
 
 TEST_P(StoreKv, EqualsTheReferenceBitForBit) {
   Random random("StoreKv.EqualsTheReferenceBitForBit");
@@ -222,6 +202,35 @@ TEST_P(StoreKv, ATokenAloneIsStoredAsInABatch) {
   }
 }
 
+// Rotated queries, and blocks that hold rotated keys, as by two ropes and a store.
+TEST_P(StoreKv, RopeAndStoreAreThreeInOne) {
+  Random random("StoreKv.RopeAndStoreAreThreeInOne");
+  Backend backend(GetParam(), Compute::bf16, {}, 2);
+  for (auto [shape, rope_dim] : {std::pair{Shape{8, 1, 3, 2}, 8},
+                                 {Shape{128, 2, 4, 16}, 128},
+                                 {Shape{80, 3, 1, 16, 64}, 20}}) {
+    for (DType dtype : {DType::bf16, DType::f8_e4m3}) {
+      for (RopePairing pairing : {RopePairing::halves, RopePairing::neighbours}) {
+        Matrix q = Matrix::random(5, shape.kv_heads * shape.group * shape.key_dim, random);
+        Matrix k = Matrix::random(5, shape.kv_heads * shape.key_dim, random);
+        Matrix v = Matrix::random(5, shape.kv_heads * shape.values(), random), rotated = q;
+        Matrix cos = Matrix::random(5, rope_dim / 2, random);
+        Matrix sin = Matrix::random(5, rope_dim / 2, random);
+        Cache cache(shape, dtype, 8, random), expected(shape, dtype, 8, random);
+        const std::vector<int64_t> slots{7, 0, 3, 1, 4};
+        Matrix keys = k;
+        backend->rope_store_kv(q.tensor(), keys.tensor(), v.tensor(), pairing, cos.tensor(),
+                               sin.tensor(), slots, cache.view);
+        for (Matrix* x : {&rotated, &k})
+          backend->rope(x->tensor(), shape.key_dim, pairing, cos.tensor(), sin.tensor());
+        backend->store_kv(k.tensor(), v.tensor(), slots, expected.view);
+        EXPECT_TRUE(same_bits(q, rotated));
+        EXPECT_EQ(std::memcmp(cache.pages.get(), expected.pages.get(), cache.bytes), 0);
+      }
+    }
+  }
+}
+
 TEST_P(StoreKv, AnFp8ScaleMakesTheLargestElementTheLargestCode) {
   Backend backend(GetParam(), Compute::bf16, {});
   Random random("StoreKv.AnFp8ScaleMakesTheLargestElementTheLargestCode");
@@ -246,7 +255,7 @@ TEST_P(StoreKv, AnFp8ScaleMakesTheLargestElementTheLargestCode) {
   EXPECT_EQ(kv_block_bytes(cache.view), 2 * 16 * (8 + 4));
 }
 
-SLUICE_OVER_EVERY_ISA(StoreKv);
+SLUICE_OVER_EVERY_TARGET(StoreKv);
 
 }  // namespace
 }  // namespace sluice

@@ -1,3 +1,4 @@
+// Choices of experts, and the rows that go to them and come back, by every target.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,12 +17,12 @@ using test::Matrix;
 using test::Random;
 using test::RouteProblem;
 
-class Experts : public test::EveryIsa {};
+class Experts : public test::EveryTarget {};
 
 TEST_P(Experts, ChoicesEqualTheReference) {
   Random random("Experts.ChoicesEqualTheReference");
   Backend backend(GetParam(), Compute::bf16, {}, 2), reference(Isa::reference, Compute::bf16, {});
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < GetParam().size(50, 12); ++i) {
     RouteProblem p(random);
     if (p.has_bias) p.params.bias = p.bias.data();
     Chosen found(9, p.params.used), expected(9, p.params.used);
@@ -79,7 +80,7 @@ TEST_P(Experts, ChoicesOfWhatIsNoNumberAreExperts) {
 
 TEST_P(Experts, RowsAreGatheredAndAdded) {
   Random random("Experts.RowsAreGatheredAndAdded");
-  for (int64_t cols : {int64_t{1}, int64_t{64}, random.between(2, 3000)}) {
+  for (int64_t cols : {int64_t{1}, int64_t{64}, int64_t{1028}, random.between(2, 3000)}) {
     Backend backend(GetParam(), Compute::bf16, {}, 2), reference(Isa::reference, Compute::bf16, {});
     Matrix x = Matrix::random(20, cols, random), some(7, cols);
     std::vector<int32_t> rows(20);
@@ -102,7 +103,7 @@ TEST_P(Experts, RowsAreGatheredAndAdded) {
   }
 }
 
-SLUICE_OVER_EVERY_ISA(Experts);
+SLUICE_OVER_EVERY_TARGET(Experts);
 
 }  // namespace
 }  // namespace sluice

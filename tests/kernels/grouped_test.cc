@@ -1,6 +1,9 @@
-// Linear layers of weights in groups: blocks of GGUF and grouped codes.
+// Weights in groups, blocks of GGUF and grouped codes: encoded, multiplied and looked up by every
+// target.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <vector>
 
 #include "tests/kernels/backend.h"
 #include "tests/quant/grouped_weights.h"
@@ -14,7 +17,7 @@ using test::kBlockTypes;
 using test::Matrix;
 using test::StoredWeight;
 
-class Grouped : public test::EveryIsa {};
+class Grouped : public test::EveryTarget {};
 
 WorkspaceNeeds needs(int64_t rows, int64_t cols) {
   WorkspaceNeeds all{rows, cols, 64};
@@ -37,16 +40,22 @@ Matrix rows_of(const Matrix& x, int64_t first, int64_t count) {
   return part;
 }
 
-// As the reference; and a row's sums are the same among any others and with any threads.
-void expect_product(const test::Target& target, const Weight& w, test::Random& random) {
-  const Matrix x = Matrix::random(29, w.cols, random);
-  std::vector<float> bias(static_cast<size_t>(w.rows));
-  for (float& b : bias) b = random.normal();
+// Compares with the reference, which takes the same weight packed; a row's sums are the same among
+// any others and with any threads.
+void expect_product(const test::Target& target, const Weight& w, const Weight& packed,
+                    test::Random& random) {
+  const Matrix x = Matrix::random(target.size(29, 16), w.cols, random);
+  const std::vector<float> bias = test::random_vector(packed.rows, random);
+  const int64_t rows = std::min(w.rows, packed.rows);
   for (Compute compute : {Compute::bf16, Compute::f32}) {
     const Matrix y = product(target, compute, x, w, bias.data());
-    const Matrix expected = product({Isa::reference}, compute, x, w, bias.data());
-    test::expect_near(y, expected, test::product_rounding(x, w), 1e-6f);
-    for (int64_t count : {1, 2, 3, 4, 5, 8, 17}) {
+    const Matrix all = product({Isa::reference}, compute, x, packed, bias.data());
+    Matrix expected(x.rows(), w.rows);
+    for (int64_t i = 0; i < x.rows() * rows; ++i)
+      expected.at(i / rows, i % rows) = all.at(i / rows, i % rows);
+    test::expect_near(y, expected, test::product_rounding(x, packed), 1e-6f);
+    for (int64_t count : {1, 3, 2, 4, 5, 8, 17}) {
+      if (count > target.size(17, 3)) break;
       const int64_t first = random.between(0, x.rows() - count);
       const Matrix part = product(target, compute, rows_of(x, first, count), w, bias.data(), 2);
       ASSERT_TRUE(test::same_bits(part, rows_of(y, first, count)))
@@ -55,46 +64,91 @@ void expect_product(const test::Target& target, const Weight& w, test::Random& r
   }
 }
 
+void expect_rows(const test::Target& target, const Weight& w) {
+  Backend backend(target, Compute::bf16, needs(2, w.cols));
+  const std::vector<int32_t> ids{static_cast<int32_t>(w.rows - 1), 3};
+  Matrix found(2, w.cols);
+  backend->embed(w, ids, found.tensor());
+  std::vector<float> row(static_cast<size_t>(w.cols));
+  for (int64_t r : {0, 1}) {
+    decode_row(w, ids[static_cast<size_t>(r)], row.data());
+    for (int64_t c = 0; c < w.cols; ++c) ASSERT_EQ(found.at(r, c), row[static_cast<size_t>(c)]);
+  }
+}
+
 TEST_P(Grouped, BlocksLikeTheReference) {
-  test::Random random("blocks");
+  test::Random random("Grouped.BlocksLikeTheReference");
   for (DType type : kBlockTypes) {
-    const int64_t cols = block_layout(type).cols == 32 ? 416 : 768;
-    const auto blocks = test::random_blocks(type, 40, cols, random);
-    const StoredWeight w = test::block_weight(type, WeightLayout::packed, 40, cols, blocks);
-    expect_product(GetParam(), w.weight, random);
+    SCOPED_TRACE(dtype_name(type));
+    const int64_t rows = GetParam().size(40, 19);
+    const int64_t cols =
+        block_layout(type).cols == 32 ? GetParam().size(416, 96) : GetParam().size(768, 512);
+    const auto blocks = test::random_blocks(type, rows, cols, random);
+    auto weight = [&](WeightLayout layout) {
+      return test::block_weight(type, layout, rows, cols, blocks);
+    };
+    const StoredWeight packed = weight(WeightLayout::packed), plain = weight(WeightLayout::rows);
+    const bool takes_packed = GetParam().layout() == WeightLayout::packed;
+    expect_product(GetParam(), takes_packed ? packed.weight : plain.weight, packed.weight, random);
+    expect_rows(GetParam(), plain.weight);
+    if (takes_packed) expect_rows(GetParam(), packed.weight);
   }
 }
 
 TEST_P(Grouped, CodesLikeTheReference) {
-  test::Random random("grouped codes");
+  test::Random random("Grouped.CodesLikeTheReference");
   for (int bits : {2, 3, 4, 8}) {
     for (int64_t group : {32, 64, 128, 576}) {
-      const GptqLayer layer(bits, 32, 576, group, group == 64, random);
-      expect_product(GetParam(), layer.weight(WeightLayout::packed, bits % 2, 3).weight, random);
+      if (GetParam().gpu != nullptr && group > 64) continue;
+      const int64_t cols = GetParam().size(576, 192);
+      const GptqLayer layer(bits, 32, cols, group, group == 64, random);
+      const StoredWeight w = layer.weight(GetParam().layout(), bits % 2, 3);
+      const StoredWeight packed = layer.weight(WeightLayout::packed, bits % 2, 3);
+      expect_product(GetParam(), w.weight, packed.weight, random);
+      expect_rows(GetParam(), w.weight);
     }
   }
 }
 
-TEST_P(Grouped, LooksUpAnyRow) {
-  test::Random random("rows");
-  const auto blocks = test::random_blocks(DType::q6_k, 40, 256, random);
-  const StoredWeight w = test::block_weight(DType::q6_k, WeightLayout::packed, 40, 256, blocks);
-  const StoredWeight plain = test::block_weight(DType::q6_k, WeightLayout::rows, 40, 256, blocks);
-  Backend backend(GetParam(), Compute::bf16, needs(3, 256));
-  const std::vector<int32_t> ids{39, 0, 17};
-  Matrix packed(3, 256), rows(3, 256);
-  backend->embed(w.weight, ids, packed.tensor());
-  backend->embed(plain.weight, ids, rows.tensor());
-  EXPECT_TRUE(test::same_bits(packed, rows));
-  std::vector<float> row(256);
-  decode_row(w.weight, 17, row.data());
-  for (int64_t c = 0; c < 256; ++c) EXPECT_EQ(rows.at(2, c), row[static_cast<size_t>(c)]);
+void expect_same_planes(const Weight& found, const Weight& expected) {
+  for (Plane plane : kPlanes) {
+    if (expected.plane(plane) == nullptr) continue;
+    EXPECT_EQ(std::memcmp(found.plane(plane), expected.plane(plane),
+                          plane_bytes(expected.format, plane, expected.rows, expected.cols)),
+              0);
+  }
+}
+
+// Tensors of a checkpoint become what the reference makes of them, and so do rows of a spill.
+TEST_P(Grouped, EncodesAsTheReference) {
+  test::Random random("Grouped.EncodesAsTheReference");
+  Backend backend(GetParam(), Compute::bf16, {});
+  auto encode = [&](const EncodeArgs& args) { return backend.encoder->encode(args); };
+  for (int bits : {2, 3, 4, 8}) {
+    for (bool act_order : {false, true}) {
+      SCOPED_TRACE(testing::Message() << bits << " bits" << (act_order ? ", ordered" : ""));
+      const GptqLayer layer(bits, 64, 128, 32, act_order, random);
+      const StoredWeight expected = layer.weight(GetParam().layout(), 1, 4);
+      const StoredWeight found = layer.weight(GetParam().layout(), 1, 4, encode);
+      expect_same_planes(found.weight, expected.weight);
+
+      const StoredWeight plain = layer.weight(WeightLayout::rows, 1, 4);
+      const std::vector<std::byte> rows = test::grouped_rows(plain.weight);
+      StoredWeight by_rows(expected.weight.format, 64, 128);
+      if (act_order) std::copy_n(expected.weight.order, 128, by_rows.weight.order);
+      EncodeArgs args{.stored = DType::grouped_row, .rows = 64, .to = by_rows.weight};
+      args.source = rows.data();
+      args.source_stride = std::ssize(rows) / 64;
+      encode(args);
+      expect_same_planes(by_rows.weight, expected.weight);
+    }
+  }
 }
 
 TEST_P(Grouped, ARowThatIsNotFiniteSpoilsOnlyItself) {
-  test::Random random("not finite");
+  test::Random random("Grouped.ARowThatIsNotFiniteSpoilsOnlyItself");
   const auto blocks = test::random_blocks(DType::q4_k, 16, 512, random);
-  const StoredWeight w = test::block_weight(DType::q4_k, WeightLayout::packed, 16, 512, blocks);
+  const StoredWeight w = test::block_weight(DType::q4_k, GetParam().layout(), 16, 512, blocks);
   Matrix x = Matrix::random(6, 512, random);
   const Matrix y = product(GetParam(), Compute::bf16, x, w.weight, nullptr);
   x.at(3, 100) = INFINITY;
@@ -108,7 +162,7 @@ TEST_P(Grouped, ARowThatIsNotFiniteSpoilsOnlyItself) {
   }
 }
 
-SLUICE_OVER_EVERY_ISA(Grouped);
+SLUICE_OVER_EVERY_TARGET(Grouped);
 
 }  // namespace
 }  // namespace sluice

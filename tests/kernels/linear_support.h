@@ -28,20 +28,9 @@ inline const Kind kKinds[] = {{DType::bf16, ScaleGroup::none},
                               {DType::bf16, ScaleGroup::block, DType::f8_e4m3, true},
                               {DType::bf16, ScaleGroup::row, DType::i8}};
 
-inline StoredWeight random_weight(const Kind& kind, int64_t rows, int64_t cols, Random& random) {
-  std::vector<float> x(static_cast<size_t>(rows * cols));
-  for (float& v : x) v = random.normal(0.1f);
-  StoredWeight w(kind.scheme().format(kind.stored, WeightLayout::packed), rows, cols);
-  EncodeArgs args;
-  args.source = reinterpret_cast<const std::byte*>(x.data());
-  args.stored = DType::f32;
-  args.source_stride = cols * 4;
-  args.rows = rows;
-  args.group = kind.group;
-  args.to = w.weight;
-  args.tensor_amax = absolute_max(args.source, DType::f32, cols * 4, rows, cols);
-  encode_reference(args);
-  return w;
+inline StoredWeight random_weight(const Kind& kind, WeightLayout layout, int64_t rows, int64_t cols,
+                                  Random& random) {
+  return encoded(kind.scheme(), kind.stored, layout, Matrix::random(rows, cols, random, 0.1f));
 }
 
 // What a layer makes of its input before it multiplies.
@@ -70,10 +59,13 @@ inline Matrix rounded(const Matrix& x, const WeightFormat& format, Compute compu
   return out;
 }
 
-// Against float64, within the rounding of a float32 sum.
-inline void expect_product(const Matrix& x, const Weight& w, const float* bias, const Matrix& y) {
+// Compares with float64, within the rounding of a float32 sum, and `rounding` of its terms, which
+// are below 1 for the most part.
+inline void expect_product(const Matrix& x, const Weight& w, const float* bias, const Matrix& y,
+                           float rounding = 0) {
   std::vector<float> row(static_cast<size_t>(w.cols));
-  const double step = std::ldexp(1, -23) * (4 + std::sqrt(static_cast<double>(w.cols)));
+  const double root = std::sqrt(static_cast<double>(w.cols));
+  const double step = std::ldexp(1, -23) * (4 + root), least = rounding * root + 1e-30;
   for (int64_t o = 0; o < w.rows; ++o) {
     decode_row(w, o, row.data());
     for (int64_t r = 0; r < x.rows(); ++r) {
@@ -83,7 +75,7 @@ inline void expect_product(const Matrix& x, const Weight& w, const float* bias, 
         sum += product;
         size += std::abs(product);
       }
-      ASSERT_NEAR(y.at(r, o), sum, step * size + 1e-30) << "row " << r << ", output " << o;
+      ASSERT_NEAR(y.at(r, o), sum, step * size + least) << "row " << r << ", output " << o;
     }
   }
   EXPECT_TRUE(y.gaps_untouched());

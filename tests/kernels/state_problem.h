@@ -35,6 +35,14 @@ struct StateStep {
   }
   int64_t rows() const { return chunks[0].back().first_row + chunks[0].back().rows; }
   size_t floats() const { return static_cast<size_t>(cache.blocks * cache.page_bytes / 4); }
+  // What a backend needs for the step; `key_dim`: of a recurrence's heads.
+  WorkspaceNeeds needs(int64_t key_dim = 0) const {
+    return {.max_rows = rows(),
+            .max_cols = 8,
+            .state_keys = key_dim,
+            .groups = std::ssize(groups),
+            .sequences = std::ssize(chunks[0])};
+  }
   StateRows in(std::byte* pages) const {
     StateRows state{cache, groups};
     state.cache.pages = pages;

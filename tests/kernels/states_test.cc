@@ -1,5 +1,5 @@
-// Convolutions and recurrences: against the reference, against float64 by their definition, and the
-// same bits however a sequence is divided.
+// Convolutions and recurrences by every target: against the reference, against float64 by their
+// definition, and the same bits however a sequence is divided.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,12 +16,10 @@ using test::Matrix;
 using test::Random;
 using test::StateStep;
 
-class States : public test::EveryIsa {};
+class States : public test::EveryTarget {};
 
 std::vector<float> random_floats(size_t count, Random& random, float sigma = 1) {
-  std::vector<float> all(count);
-  for (float& x : all) x = random.normal(sigma);
-  return all;
+  return test::random_vector(static_cast<int64_t>(count), random, sigma);
 }
 
 std::byte* bytes_of(std::vector<float>& floats) {
@@ -32,6 +30,11 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b, float
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
 }
 
+// The rows and first positions of each sequence: new ones and old ones, with a prompt among them or
+// not, with fewer rows than a convolution's width, and more.
+const std::vector<std::pair<int64_t, int64_t>> kSteps[] = {
+    {{1, 7}, {20, 0}, {2, 0}, {1, 0}, {5, 9}}, {{1, 7}, {2, 0}, {1, 0}, {9, 40}}};
+
 struct ConvSize {
   int64_t cols, width, page_rows, first_row;
 };
@@ -39,44 +42,45 @@ struct ConvSize {
 TEST_P(States, ConvolutionsEqualTheReference) {
   Random random("States.ConvolutionsEqualTheReference");
   Backend reference(Isa::reference, Compute::f32, {});
-  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8}, 2);
   for (const ConvSize& size : {ConvSize{1, 2, 1, 0},
                                {17, 3, 4, 3},
                                {300, 4, 2, 1},
                                {random.between(1, 700), 5, 8, 2},
                                {40, 16, 6, 5}}) {
-    SCOPED_TRACE(testing::Message() << size.cols << " columns, width " << size.width);
-    // New sequences and old ones, with fewer rows than the width, and more.
-    StateStep step(test::state_cache(size.width - 1, size.cols, size.page_rows, size.first_row),
-                   {{1, 7}, {30, 0}, {2, 0}, {1, 0}, {9, 40}});
-    std::vector<float> state = random_floats(step.floats(), random), expected_state = state;
-    std::vector<float> weight = random_floats(static_cast<size_t>(size.cols * size.width), random);
-    std::vector<float> bias = random_floats(static_cast<size_t>(size.cols), random);
-    for (bool silu : {false, true}) {
-      const ConvParams params{.weight = weight.data(),
-                              .bias = silu ? bias.data() : nullptr,
-                              .width = size.width,
-                              .silu = silu};
-      Matrix x = Matrix::random(step.rows(), size.cols, random), y(step.rows(), size.cols);
-      Matrix expected = y;
-      reference->causal_conv(x.tensor(), params, step.in(bytes_of(expected_state)),
-                             expected.tensor());
-      backend->causal_conv(x.tensor(), params, step.in(bytes_of(state)), y.tensor());
-      test::expect_near(y, expected, 2e-5F, 1e-5F);
-      EXPECT_EQ(state, expected_state);
-      std::vector<float> again = random_floats(step.floats(), random), other = again;
-      backend->causal_conv(x.tensor(), params, step.in(bytes_of(again)), y.tensor());
-      backend->causal_conv(x.tensor(), params, step.in(bytes_of(other)), x.tensor());  // in place
-      EXPECT_TRUE(same_bits(x, y));
-      EXPECT_EQ(again, other);
+    for (const auto& sequences : kSteps) {
+      SCOPED_TRACE(testing::Message() << size.cols << " columns, width " << size.width);
+      StateStep step(test::state_cache(size.width - 1, size.cols, size.page_rows, size.first_row),
+                     sequences);
+      Backend backend(GetParam(), Compute::f32, step.needs(), 2);
+      std::vector<float> weight =
+          random_floats(static_cast<size_t>(size.cols * size.width), random);
+      std::vector<float> bias = random_floats(static_cast<size_t>(size.cols), random);
+      for (bool silu : {false, true}) {
+        const ConvParams params{.weight = weight.data(),
+                                .bias = silu ? bias.data() : nullptr,
+                                .width = size.width,
+                                .silu = silu};
+        std::vector<float> state = random_floats(step.floats(), random);
+        std::vector<float> expected_state = state, again = state;
+        Matrix x = Matrix::random(step.rows(), size.cols, random), y(step.rows(), size.cols);
+        Matrix expected = y;
+        reference->causal_conv(x.tensor(), params, step.in(bytes_of(expected_state)),
+                               expected.tensor());
+        backend->causal_conv(x.tensor(), params, step.in(bytes_of(state)), y.tensor());
+        test::expect_near(y, expected, 2e-5F, 1e-5F);
+        EXPECT_EQ(state, expected_state);
+        backend->causal_conv(x.tensor(), params, step.in(bytes_of(again)), x.tensor());  // in place
+        EXPECT_TRUE(same_bits(x, y));
+        EXPECT_EQ(again, state);
+      }
     }
   }
 }
 
 // By its definition: y[t] = b + sum of w[j] x[t - 2 + j].
 TEST_P(States, AConvolutionOfThree) {
-  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8});
   StateStep step(test::state_cache(2, 1, 2, 0), {{3, 0}});
+  Backend backend(GetParam(), Compute::f32, step.needs());
   std::vector<float> state(step.floats(), 99), weight{100, 10, 1}, bias{0.5F};
   Matrix x(3, 1), y(3, 1);
   for (int64_t r = 0; r < 3; ++r) x.at(r, 0) = static_cast<float>(r + 1);
@@ -141,40 +145,40 @@ struct ScanProblem {
   std::vector<float> skip;
 };
 
-std::vector<ScanSize> scan_sizes(Random& random) {
-  return {{1, 1, 1, 1, 1, 0},
-          {2, 4, 16, 16, 32, 0},
-          {1, 3, 7, 70, 5, 2},
-          {2, 2, 5, 129, 100, 40},
-          {random.between(1, 3), 6, random.between(1, 40), random.between(1, 90), 11, 3}};
+std::vector<ScanSize> scan_sizes(const test::Target& target, Random& random) {
+  std::vector<ScanSize> sizes{{1, 1, 1, 1, 1, 0}, {2, 4, 16, 32, 64, 0}, {1, 3, 7, 70, 5, 2}};
+  if (target.gpu != nullptr) return sizes;
+  sizes.push_back({2, 2, 5, 129, 100, 40});
+  sizes.push_back({random.between(1, 3), 6, random.between(1, 40), random.between(1, 90), 11, 3});
+  return sizes;
 }
 
 TEST_P(States, RecurrencesEqualTheReference) {
   Random random("States.RecurrencesEqualTheReference");
   Backend reference(Isa::reference, Compute::f32, {});
-  for (const ScanSize& s : scan_sizes(random)) {
-    SCOPED_TRACE(testing::Message() << s.heads << " heads of " << s.key_dim << ", " << s.value_dim);
-    Backend backend(GetParam(), Compute::f32,
-                    {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, 2);
-    StateStep step(test::state_cache(s.heads * s.key_dim, s.value_dim, s.page_rows, s.first_row),
-                   {{1, 3}, {20, 0}, {1, 0}, {5, 9}});
-    for (bool delta : {false, true}) {
-      ScanProblem problem(s, step.rows(), random);
-      std::vector<float> state = random_floats(step.floats(), random), expected_state = state;
-      const ScanParams params{
-          .key_dim = s.key_dim, .delta = delta, .skip = delta ? nullptr : problem.skip.data()};
-      const ScanInputs inputs = problem.inputs(0, step.rows());
-      Matrix out(step.rows(), s.heads * s.value_dim), expected = out;
-      reference->scan(inputs, params, step.in(bytes_of(expected_state)), expected.tensor());
-      backend->scan(inputs, params, step.in(bytes_of(state)), out.tensor());
-      test::expect_near(out, expected, 1e-4F, 1e-5F);
-      expect_near(state, expected_state, 1e-4F);
-      // In place, from other contents of what is new.
-      std::vector<float> once = random_floats(step.floats(), random), twice = once;
-      backend->scan(inputs, params, step.in(bytes_of(once)), out.tensor());
-      backend->scan(inputs, params, step.in(bytes_of(twice)), inputs.values);
-      EXPECT_TRUE(same_bits(problem.values, out));
-      EXPECT_EQ(once, twice);
+  for (const ScanSize& s : scan_sizes(GetParam(), random)) {
+    for (const auto& sequences : kSteps) {
+      SCOPED_TRACE(testing::Message()
+                   << s.heads << " heads of " << s.key_dim << ", " << s.value_dim);
+      StateStep step(test::state_cache(s.heads * s.key_dim, s.value_dim, s.page_rows, s.first_row),
+                     sequences);
+      Backend backend(GetParam(), Compute::f32, step.needs(s.key_dim), 2);
+      for (bool delta : {false, true}) {
+        ScanProblem problem(s, step.rows(), random);
+        std::vector<float> state = random_floats(step.floats(), random);
+        std::vector<float> expected_state = state, again = state;
+        const ScanParams params{
+            .key_dim = s.key_dim, .delta = delta, .skip = delta ? nullptr : problem.skip.data()};
+        const ScanInputs inputs = problem.inputs(0, step.rows());
+        Matrix out(step.rows(), s.heads * s.value_dim), expected = out;
+        reference->scan(inputs, params, step.in(bytes_of(expected_state)), expected.tensor());
+        backend->scan(inputs, params, step.in(bytes_of(state)), out.tensor());
+        test::expect_near(out, expected, 1e-4F, 1e-5F);
+        expect_near(state, expected_state, 1e-4F);
+        backend->scan(inputs, params, step.in(bytes_of(again)), inputs.values);  // in place
+        EXPECT_TRUE(same_bits(problem.values, out));
+        EXPECT_EQ(again, state);
+      }
     }
   }
 }
@@ -184,9 +188,8 @@ TEST_P(States, TheDeltaRuleByItsDefinition) {
   Random random("States.TheDeltaRuleByItsDefinition");
   const ScanSize s{1, 1, 9, 18, 9, 0};
   constexpr int64_t kRows = 50;
-  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim},
-                  1);
   StateStep step(test::state_cache(s.key_dim, s.value_dim, s.page_rows, 0), {{kRows, 0}});
+  Backend backend(GetParam(), Compute::f32, step.needs(s.key_dim), 1);
   ScanProblem p(s, kRows, random);
   std::vector<float> state(step.floats());
   Matrix out(kRows, s.value_dim);
@@ -236,33 +239,34 @@ TEST_P(States, SelectiveScansEqualTheReference) {
   Random random("States.SelectiveScansEqualTheReference");
   Backend reference(Isa::reference, Compute::f32, {});
   for (const SelectiveSize& s : {SelectiveSize{1, 1, 1, 0},
-                                 {64, 16, 16, 0},
-                                 {150, 16, 3, 2},
+                                 {64, 16, 32, 0},
+                                 {70, 7, 5, 2},
                                  {19, kMostSelectiveKeys, 100, 40},
-                                 {random.between(1, 300), random.between(1, 40), 7, 3}}) {
-    SCOPED_TRACE(testing::Message() << s.channels << " channels of " << s.key_dim);
-    Backend backend(GetParam(), Compute::f32,
-                    {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, 2);
-    StateStep step(test::state_cache(s.key_dim, s.channels, s.page_rows, s.first_row),
-                   {{1, 3}, {20, 0}, {1, 0}, {5, 9}});
-    SelectiveProblem problem(s, step.rows(), random);
-    std::vector<float> state = random_floats(step.floats(), random), expected_state = state;
-    const SelectiveInputs inputs = problem.inputs(0, step.rows());
-    Matrix out(step.rows(), s.channels), expected = out;
-    reference->selective_scan(inputs, problem.params(), step.in(bytes_of(expected_state)),
-                              expected.tensor());
-    backend->selective_scan(inputs, problem.params(), step.in(bytes_of(state)), out.tensor());
-    test::expect_near(out, expected, 2e-4F, 2e-5F);
-    expect_near(state, expected_state, 1e-4F);
-    // In place, from other contents of what is new.
-    for (Matrix* place : {&problem.values, &problem.steps}) {
-      const Matrix before = *place;
-      std::vector<float> once = random_floats(step.floats(), random), twice = once;
-      backend->selective_scan(inputs, problem.params(), step.in(bytes_of(once)), out.tensor());
-      backend->selective_scan(inputs, problem.params(), step.in(bytes_of(twice)), place->tensor());
-      EXPECT_TRUE(same_bits(*place, out));
-      EXPECT_EQ(once, twice);
-      *place = before;
+                                 {random.between(1, GetParam().size(300, 100)),
+                                  random.between(1, GetParam().size(40, 20)), 7, 3}}) {
+    for (const auto& sequences : kSteps) {
+      SCOPED_TRACE(testing::Message() << s.channels << " channels of " << s.key_dim);
+      StateStep step(test::state_cache(s.key_dim, s.channels, s.page_rows, s.first_row), sequences);
+      Backend backend(GetParam(), Compute::f32, step.needs(s.key_dim), 2);
+      SelectiveProblem problem(s, step.rows(), random);
+      const std::vector<float> before = random_floats(step.floats(), random);
+      std::vector<float> state = before, expected_state = before;
+      const SelectiveInputs inputs = problem.inputs(0, step.rows());
+      Matrix out(step.rows(), s.channels), expected = out;
+      reference->selective_scan(inputs, problem.params(), step.in(bytes_of(expected_state)),
+                                expected.tensor());
+      backend->selective_scan(inputs, problem.params(), step.in(bytes_of(state)), out.tensor());
+      test::expect_near(out, expected, 2e-4F, 2e-5F);
+      expect_near(state, expected_state, 1e-4F);
+      for (Matrix* place : {&problem.values, &problem.steps}) {  // in place
+        const Matrix input = *place;
+        std::vector<float> again = before;
+        backend->selective_scan(inputs, problem.params(), step.in(bytes_of(again)),
+                                place->tensor());
+        EXPECT_TRUE(same_bits(*place, out));
+        EXPECT_EQ(again, state);
+        *place = input;
+      }
     }
   }
 }
@@ -274,8 +278,8 @@ TEST_P(States, ASelectiveScanByItsDefinition) {
   SelectiveProblem p({1, 2, 2, 0}, kRows, random);
   p.rates = {0, std::log(3.0F)};
   for (int64_t r = 0; r < kRows; ++r) p.steps.at(r, 0) = static_cast<float>(2 * r) - 50;
-  Backend backend(GetParam(), Compute::f32, {.max_rows = 8, .max_cols = 8, .state_keys = 2});
   StateStep step(test::state_cache(2, 1, 2, 0), {{kRows, 0}});
+  Backend backend(GetParam(), Compute::f32, step.needs(2));
   std::vector<float> state(step.floats(), 7);
   Matrix out(kRows, 1);
   backend->selective_scan(p.inputs(0, kRows), p.params(), step.in(bytes_of(state)), out.tensor());
@@ -294,27 +298,38 @@ TEST_P(States, ASelectiveScanByItsDefinition) {
   }
 }
 
+// The output and the last state of `rows` rows, of which at most `most` are computed together:
+// scan(backend, first row, rows, state, out).
+template <class Scan>
+std::pair<Matrix, std::vector<float>> in_steps(const test::Target& target, const StateCache& cache,
+                                               int64_t rows, int64_t most, int threads, Matrix out,
+                                               int64_t key_dim, Scan scan) {
+  std::vector<float> state;
+  for (int64_t at = 0; at < rows; at += most) {
+    const int64_t count = std::min(most, rows - at);
+    StateStep step(cache, {{count, at}});
+    Backend backend(target, Compute::f32, step.needs(key_dim), threads);
+    state.resize(step.floats(), 3);
+    scan(backend, at, count, step.in(bytes_of(state)), out.tensor().rows_from(at, count));
+  }
+  return {out, state};
+}
+
 TEST_P(States, SameBitsHoweverASelectiveScanIsDivided) {
   Random random("States.SameBitsHoweverASelectiveScanIsDivided");
-  const SelectiveSize s{150, 13, 5, 2};
-  constexpr int64_t kRows = 33;
+  const SelectiveSize s{GetParam().size(150, 40), 13, 5, 2};
+  const int64_t all_rows = GetParam().size(33, 20);
   const StateCache cache = test::state_cache(s.key_dim, s.channels, s.page_rows, s.first_row);
-  SelectiveProblem problem(s, kRows, random);
+  SelectiveProblem problem(s, all_rows, random);
   auto run = [&](int64_t most, int threads) {
-    Backend backend(GetParam(), Compute::f32,
-                    {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, threads);
-    Matrix out(kRows, s.channels);
-    std::vector<float> state;
-    for (int64_t at = 0; at < kRows; at += most) {
-      const int64_t rows = std::min(most, kRows - at);
-      StateStep step(cache, {{rows, at}});
-      state.resize(step.floats(), 3);
-      backend->selective_scan(problem.inputs(at, rows), problem.params(), step.in(bytes_of(state)),
-                              out.tensor().rows_from(at, rows));
-    }
-    return std::pair(out, state);
+    return in_steps(
+        GetParam(), cache, all_rows, most, threads, Matrix(all_rows, s.channels), s.key_dim,
+        [&](const Backend& backend, int64_t at, int64_t rows, const StateRows& state,
+            const Tensor& out) {
+          backend->selective_scan(problem.inputs(at, rows), problem.params(), state, out);
+        });
   };
-  const auto [whole, last] = run(kRows, 1);
+  const auto [whole, last] = run(all_rows, 1);
   for (int64_t most : {1, 7, 16}) {
     const auto [out, state] = run(most, 3);
     EXPECT_TRUE(same_bits(out, whole)) << most;
@@ -326,26 +341,20 @@ TEST_P(States, SameBitsHoweverASelectiveScanIsDivided) {
 TEST_P(States, SameBitsHoweverASequenceIsDivided) {
   Random random("States.SameBitsHoweverASequenceIsDivided");
   const ScanSize s{2, 4, 12, 21, 17, 5};
-  constexpr int64_t kRows = 33;
+  const int64_t all_rows = GetParam().size(33, 20);
   const StateCache cache = test::state_cache(s.heads * s.key_dim, s.value_dim, 17, 5);
   for (bool delta : {false, true}) {
-    ScanProblem problem(s, kRows, random);
-    const ScanParams params{.key_dim = s.key_dim, .delta = delta};
+    ScanProblem problem(s, all_rows, random);
     auto run = [&](int64_t most, int threads) {
-      Backend backend(GetParam(), Compute::f32,
-                      {.max_rows = 8, .max_cols = 8, .state_keys = s.key_dim}, threads);
-      Matrix out(kRows, s.heads * s.value_dim);
-      std::vector<float> state;
-      for (int64_t at = 0; at < kRows; at += most) {
-        const int64_t rows = std::min(most, kRows - at);
-        StateStep step(cache, {{rows, at}});
-        state.resize(step.floats(), 3);
-        backend->scan(problem.inputs(at, rows), params, step.in(bytes_of(state)),
-                      out.tensor().rows_from(at, rows));
-      }
-      return std::pair(out, state);
+      return in_steps(GetParam(), cache, all_rows, most, threads,
+                      Matrix(all_rows, s.heads * s.value_dim), s.key_dim,
+                      [&](const Backend& backend, int64_t at, int64_t rows, const StateRows& state,
+                          const Tensor& out) {
+                        backend->scan(problem.inputs(at, rows),
+                                      {.key_dim = s.key_dim, .delta = delta}, state, out);
+                      });
     };
-    const auto [whole, last] = run(kRows, 1);
+    const auto [whole, last] = run(all_rows, 1);
     for (int64_t most : {1, 7, 16}) {
       const auto [out, state] = run(most, 3);
       EXPECT_TRUE(same_bits(out, whole)) << most;
@@ -354,7 +363,7 @@ TEST_P(States, SameBitsHoweverASequenceIsDivided) {
   }
 }
 
-SLUICE_OVER_EVERY_ISA(States);
+SLUICE_OVER_EVERY_TARGET(States);
 
 }  // namespace
 }  // namespace sluice

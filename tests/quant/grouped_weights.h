@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -113,8 +114,10 @@ struct GptqLayer {
     return static_cast<float>(code - zeros[at] - base) * f16_to_float(scales[at]);
   }
 
-  // In memory, encoded in steps of `runs` runs of inputs.
-  StoredWeight weight(WeightLayout layout, int zero_base, int64_t runs) const {
+  // In memory, encoded in steps of `runs` runs of inputs, by the reference or another.
+  StoredWeight weight(
+      WeightLayout layout, int zero_base, int64_t runs,
+      const std::function<EncodeStats(const EncodeArgs&)>& encode = encode_reference) const {
     const std::vector<int32_t> order = gptq_order(g_idx, group_cols, "g_idx");
     WeightFormat format{.dtype = DType::u8, .layout = layout, .scales = ScaleKind::grouped};
     format.scale_cols = group_cols;
@@ -140,19 +143,19 @@ struct GptqLayer {
       args.source = reinterpret_cast<const std::byte*>(qweight.data() + first * bits * outputs);
       args.rows = std::min(runs, inputs / kRunCols - first) * bits;
       args.first_col = first * kRunCols;
-      encode_reference(args);
+      encode(args);
     }
     args.first_col = 0;
     args.rows = ceil_div(inputs, group_cols);
     args.plane = Plane::zeros;
     args.source = reinterpret_cast<const std::byte*>(qzeros.data());
     args.source_stride = outputs * bits / 32 * 4;
-    encode_reference(args);
+    encode(args);
     args.plane = Plane::scales;
     args.stored = DType::f16;
     args.source = reinterpret_cast<const std::byte*>(scales.data());
     args.source_stride = outputs * 2;
-    encode_reference(args);
+    encode(args);
     return w;
   }
 

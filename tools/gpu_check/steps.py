@@ -9,9 +9,9 @@ SCHEMES = ("none", "fp8", "fp8_dynamic", "int8", "fp8_dynamic_per_block")
 EXPERTS, FOUR_BITS, DELTA, MAMBA = SHAPES = ("qwen3_moe", "8b_gptq", "qwen3_5", "jamba")  # made beside that of --shape
 LOADS = 3
 # Filters of gpu_op_test. Products of many rows on a large scale are the library's, and take long.
-CHECKED_SUITES = {"attention": "CudaAttention*", "experts": "CudaExperts*", "states": "CudaStates*",
-                  "element-wise": "CudaElementwise*", "cache": "CudaCache*", "4-bit weights": "CudaGrouped*",
-                  "encoding": "CudaEncode*", "linear layers": "CudaLinear*-*ManyRowsEqualFewRows"}
+CHECKED_SUITES = {"attention": "Attention*", "experts": "Experts*", "states": "States*",
+                  "element-wise": "Elementwise*", "cache": "StoreKv*", "4-bit weights": "Grouped*",
+                  "encoding": "Encode*", "linear layers": "Linear*:CudaLinear*-*ManyRowsEqualFewRows"}
 RACES = ("attention", "experts", "states", "element-wise")
 CHECKED = {"memcheck": CHECKED_SUITES, "racecheck": {k: CHECKED_SUITES[k] for k in RACES}}
 

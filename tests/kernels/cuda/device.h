@@ -1,10 +1,10 @@
-// Matrices and weights in the device's memory, and tests over all orders of threads.
+// Matrices and weights in the device's memory.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "kernels/cuda/ops.h"
@@ -77,16 +77,9 @@ struct DeviceWeight {
   // `values`, encoded by the reference.
   DeviceWeight(const QuantScheme& scheme, DType stored, const Matrix& values)
       : DeviceWeight(scheme, stored, values.rows(), values.cols()) {
-    EncodeArgs args;
-    args.source = reinterpret_cast<const std::byte*>(&const_cast<Matrix&>(values).at(0, 0));
-    args.stored = DType::f32;
-    args.source_stride = (values.cols() + Matrix::kGap) * 4;
-    args.rows = values.rows();
-    args.group = scheme.group;
-    args.to = host();
-    args.tensor_amax =
-        absolute_max(args.source, DType::f32, args.source_stride, args.rows, values.cols());
-    encode_reference(args);
+    const StoredWeight w = encoded(scheme, stored, WeightLayout::rows, values);
+    std::copy_n(w.data.get(), data.size(), data.host());
+    std::memcpy(scales.host(), w.scales.get(), scales.size() * sizeof(float));
   }
   // Random codes: any integers, or numbers below 2; with scales below 0.1.
   void fill(Random& random) {
@@ -106,17 +99,5 @@ struct DeviceWeight {
   Buffer<float> scales;
   Weight weight;
 };
-
-// body() once in each order of threads; what it returns must be the same bits each time.
-template <class Body>
-auto in_every_order(Body&& body) {
-  auto first = body();
-  for (int order = kSanitized ? kThreadOrders : 1; order < kThreadOrders; ++order) {
-    order_threads(order);
-    EXPECT_TRUE(same_bits(first, body())) << "depends on the order of threads";
-  }
-  order_threads(0);
-  return first;
-}
 
 }  // namespace sluice::test

@@ -1,9 +1,7 @@
-// Linear layers of a few rows against the reference, for every scheme, vector width and number of
-// rows; tails of rows and columns.
+// Linear layers of many rows, by products of the vendor's library and those that take their place.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -20,7 +18,6 @@ using cuda::E4M3Product;
 using test::Buffer;
 using test::DeviceMatrix;
 using test::DeviceWeight;
-using test::in_every_order;
 using test::Matrix;
 using test::Random;
 using test::stream;
@@ -28,18 +25,7 @@ using test::stream;
 // The reference's linear takes packed weights: the same values, encoded for it.
 Matrix reference_linear(const QuantScheme& scheme, DType stored, const Matrix& values,
                         const Matrix& x, const float* bias, Compute compute) {
-  test::StoredWeight packed(scheme.format(stored, WeightLayout::packed), values.rows(),
-                            values.cols());
-  EncodeArgs args;
-  args.source = reinterpret_cast<const std::byte*>(&const_cast<Matrix&>(values).at(0, 0));
-  args.stored = DType::f32;
-  args.source_stride = (values.cols() + Matrix::kGap) * 4;
-  args.rows = values.rows();
-  args.group = scheme.group;
-  args.to = packed.weight;
-  args.tensor_amax =
-      absolute_max(args.source, DType::f32, args.source_stride, args.rows, values.cols());
-  encode_reference(args);
+  test::StoredWeight packed = encoded(scheme, stored, WeightLayout::packed, values);
   Matrix from = x, padded(x.rows(), packed.weight.rows), y(x.rows(), values.rows());
   std::vector<float> padded_bias(static_cast<size_t>(packed.weight.rows));
   if (bias != nullptr) std::copy_n(bias, values.rows(), padded_bias.begin());
@@ -51,112 +37,9 @@ Matrix reference_linear(const QuantScheme& scheme, DType stored, const Matrix& v
   return y;
 }
 
-Matrix device_linear(const Weight& w, const Matrix& x, const Buffer<float>* bias, Compute compute) {
-  DeviceMatrix from(x, x.cols() % 4 == 0 ? 4 : 1), to(x.rows(), w.rows, 3);
-  Buffer<std::byte> workspace(cuda::few_rows_workspace_bytes(w.cols));
-  cuda::linear_few_rows(from.tensor(), w, bias == nullptr ? nullptr : bias->data(), compute,
-                        workspace.data(), to.tensor(), stream());
-  EXPECT_TRUE(to.gaps_untouched());
-  return to.copy();
-}
-
 struct Size {
   int64_t rows, cols, tokens;
 };
-
-TEST(CudaLinear, EqualsTheReference) {
-  Random random("CudaLinear.EqualsTheReference");
-  for (const Size& size :
-       {Size{16, 128, 1}, Size{1, 16, 16}, Size{33, 272, 2}, Size{17, 2064, 8}, Size{40, 136, 9},
-        Size{5, 300, 4}, Size{9, 31, 16}, Size{24, 1, 3}, Size{3, 1300, 5},
-        Size{random.between(1, 60), 8 * random.between(1, 150), random.between(1, 16)}}) {
-    Matrix values = Matrix::random(size.rows, size.cols, random, 0.3f);
-    Matrix x = Matrix::random(size.tokens, size.cols, random);
-    Buffer<float> bias(static_cast<size_t>(size.rows));
-    for (float& b : bias.span()) b = random.normal();
-    for (const QuantScheme& scheme : quant_schemes()) {
-      for (DType stored : {DType::f32, DType::f16, DType::bf16}) {
-        if (scheme.group != ScaleGroup::none && stored != DType::bf16) continue;
-        for (Compute compute : {Compute::bf16, Compute::f32}) {
-          SCOPED_TRACE(testing::Message()
-                       << scheme.name << ", " << dtype_name(stored) << ", " << size.tokens
-                       << " rows times " << size.rows << " x " << size.cols << ", "
-                       << (compute == Compute::f32 ? "f32" : "bf16"));
-          const Buffer<float>* add = random.between(0, 1) == 0 ? nullptr : &bias;
-          DeviceWeight w(scheme, stored, values);
-          Matrix y = device_linear(w.weight, x, add, compute);
-          Matrix expected = reference_linear(scheme, stored, values, x,
-                                             add == nullptr ? nullptr : add->host(), compute);
-          if (w.weight.format.dtype == DType::i8) {
-            EXPECT_TRUE(same_bits(y, expected));
-          } else {
-            const float sum = std::sqrt(static_cast<float>(size.cols));  // of the size of the terms
-            expect_near(y, expected, test::kSumRounding * sum, test::kSumRounding);
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(CudaLinear, DoesNotDependOnTheOrderOfThreads) {
-  Random random("CudaLinear.DoesNotDependOnTheOrderOfThreads");
-  Matrix values = Matrix::random(35, 1040, random), x = Matrix::random(11, 1040, random);
-  for (const QuantScheme& scheme : quant_schemes()) {
-    DeviceWeight w(scheme, DType::bf16, values);
-    in_every_order([&] { return device_linear(w.weight, x, nullptr, Compute::bf16); });
-  }
-}
-
-// Each token's sum is its own, whatever is beside it.
-TEST(CudaLinear, RowsDoNotDependOnTheBatch) {
-  Random random("CudaLinear.RowsDoNotDependOnTheBatch");
-  Matrix values = Matrix::random(35, 528, random), x = Matrix::random(16, 528, random);
-  for (const QuantScheme& scheme : quant_schemes()) {
-    DeviceWeight w(scheme, DType::bf16, values);
-    const Matrix all = device_linear(w.weight, x, nullptr, Compute::bf16);
-    for (int64_t r : {0, 7, 8, 15}) {
-      Matrix one(1, 528);
-      for (int64_t c = 0; c < 528; ++c) one.at(0, c) = x.at(r, c);
-      const Matrix alone = device_linear(w.weight, one, nullptr, Compute::bf16);
-      for (int64_t c = 0; c < 35; ++c) EXPECT_EQ(alone.at(0, c), all.at(r, c)) << scheme.name;
-    }
-  }
-}
-
-// By a unit vector: y is one column of the weight, exactly. Every finite code of E4M3 is met.
-TEST(CudaLinear, DecodesEveryCodeExactly) {
-  DeviceWeight w({DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row}, 16, 256);
-  for (int64_t r = 0; r < 16; ++r) {
-    w.scales[static_cast<size_t>(r)] = std::ldexp(1.0f, static_cast<int>(r) - 8);
-    for (int c = 0; c < 256; ++c) {
-      w.data[static_cast<size_t>(r * 256 + c)] = static_cast<std::byte>((c & 0x7f) == 0x7f ? 0 : c);
-    }
-  }
-  for (int64_t c = 0; c < 256; ++c) {
-    Matrix x(1, 256);
-    for (int64_t i = 0; i < 256; ++i) x.at(0, i) = i == c ? 1.0f : 0.0f;
-    const Matrix y = device_linear(w.weight, x, nullptr, Compute::bf16);
-    for (int64_t r = 0; r < 16; ++r) ASSERT_EQ(y.at(0, r), decode_element(w.host(), r, c)) << c;
-  }
-}
-
-TEST(CudaLinear, ARowThatIsNotFiniteGivesNaNWithCodes) {
-  Random random("CudaLinear.ARowThatIsNotFiniteGivesNaNWithCodes");
-  for (int64_t cols : {48, 50}) {
-    Matrix values = Matrix::random(9, cols, random), x = Matrix::random(3, cols, random);
-    x.at(0, cols - 1) = std::numeric_limits<float>::quiet_NaN();
-    x.at(2, 1) = -std::numeric_limits<float>::infinity();
-    for (const char* name : {"int8", "fp8_dynamic", "fp8_dynamic_per_block"}) {
-      DeviceWeight w(*find_quant_scheme(name), DType::bf16, values);
-      const Matrix y = device_linear(w.weight, x, nullptr, Compute::bf16);
-      for (int64_t c = 0; c < 9; ++c) {
-        EXPECT_TRUE(std::isnan(y.at(0, c)) && std::isnan(y.at(2, c))) << name;
-        EXPECT_FALSE(std::isnan(y.at(1, c))) << name;
-      }
-    }
-  }
-}
 
 // A library that offers scaled products of codes and refuses the first, then offers what is left.
 class Refusing final : public cuda::Gemm {

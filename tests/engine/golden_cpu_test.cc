@@ -1,0 +1,140 @@
+// Goldens on the CPU: the runs of engine_test, and what is tested of the CPU alone.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/engine/golden_runs.h"
+#include "tests/support/sanitized.h"
+
+namespace sluice {
+
+const test::GoldenRuns& test::golden_runs() {
+  static const std::vector<std::filesystem::path> bundled =
+      kSanitized ? models_with_own_parts() : bundled_models();
+  static const GoldenRuns runs{
+      .how = {},
+      .bundled = bundled,
+      .bundled_paths = bundled,
+      .shared = shared_models(),
+      .float32_isas = {Isa::reference, Isa::automatic},
+      .bfloat16_isas = {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx},
+      .most_tokens = 1000,
+      .most_prompts = [](const std::filesystem::path&) -> size_t { return 1000; },
+      .streamed_dtypes = {DtypeChoice::bf16, DtypeChoice::f32},
+      .places = {"1=disk", "*=disk"},
+      .starts = 2,
+      .streams_the_longest = true};
+  return runs;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using test::How;
+using test::Outcome;
+
+class CpuGolden : public test::GoldenTest {};
+
+TEST_P(CpuGolden, QuantizedWithinTheToleranceOfItsScheme) {
+  for (const QuantScheme& scheme : quant_schemes()) {
+    for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
+      auto session = loaded(GetParam(), goldens_, {.dtype = dtype, .scheme = scheme.name});
+      for (const test::Golden& golden : goldens_) {
+        SCOPED_TRACE(testing::Message() << "prompt of " << golden.ids.size());
+        file_.expect_scheme(test::run_prompt(*session, golden.ids, 0, 512), golden, scheme.name);
+      }
+    }
+  }
+}
+
+// What divides the work otherwise, each in one of the two.
+void expect_same_bits(const fs::path& model, const test::Golden& golden, const How& standard) {
+  auto run = [&](const How& how) { return run_model(model, golden.ids, 4, how); };
+  Outcome first = run(standard);
+  ASSERT_EQ(std::ssize(first.logits), std::ssize(golden.ids));
+  ASSERT_EQ(first.greedy.size(), 4u);
+  How one = standard, other = standard;
+  one.threads = 3;
+  one.block_size = 5;
+  one.reader = io::ReaderKind::mmap;
+  other.threads = 1;
+  other.chunk = 7;
+  other.reader = io::ReaderKind::pread;
+  for (const How& how : {one, other}) {
+    Outcome again = run(how);
+    EXPECT_EQ(again.logits, first.logits);
+    EXPECT_EQ(again.greedy, first.greedy);
+  }
+}
+
+TEST_P(CpuGolden, SameBitsHoweverTheWorkIsDivided) {
+  for (DtypeChoice dtype : {DtypeChoice::bf16, DtypeChoice::f32}) {
+    for (const char* scheme : {"none", "fp8_per_channel", "fp8_per_block", "fp8_dynamic",
+                               "fp8_dynamic_per_block", "int8"}) {
+      SCOPED_TRACE(scheme);
+      expect_same_bits(GetParam(), goldens_.back(), {.dtype = dtype, .scheme = scheme});
+    }
+  }
+  for (DType kv : {DType::f8_e4m3, DType::f8_e5m2}) {
+    SCOPED_TRACE(dtype_name(kv));
+    expect_same_bits(GetParam(), goldens_.back(), {.dtype = DtypeChoice::bf16, .kv_dtype = kv});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bundled, CpuGolden, testing::ValuesIn(test::golden_runs().bundled),
+                         test::golden_name);
+INSTANTIATE_TEST_SUITE_P(Shared, CpuGolden, testing::ValuesIn(test::golden_runs().shared),
+                         test::golden_name);
+
+// A model that is gone takes its tests with it, unseen.
+TEST(GoldenModels, TheBundledOnesAreHere) {
+  std::set<std::string> names;
+  for (const fs::path& model : test::bundled_models()) {
+    names.insert(model.filename().string());
+    EXPECT_TRUE(test::is_supported(model)) << model;
+  }
+  for (const char* name : {"llama_rope_dynamic",
+                           "llama_tied",
+                           "mistral_sliding",
+                           "gguf_bf16_tied",
+                           "gpt2_noprefix",
+                           "gpt_neox",
+                           "phi3_longrope",
+                           "exaone4",
+                           "falcon_grouped",
+                           "glm4",
+                           "gptj",
+                           "phi",
+                           "smollm3",
+                           "apertus",
+                           "bloom",
+                           "cohere2",
+                           "olmo3",
+                           "gemma3",
+                           "gemma4_text_dense",
+                           "gemma4_e",
+                           "qwen3_5",
+                           "falcon_h1",
+                           "lfm2",
+                           "mamba2",
+                           "mamba",
+                           "falcon_mamba",
+                           "jamba_dense",
+                           "nemotron_h",
+                           "cohere",
+                           "falcon_alibi",
+                           "phi_tied",
+                           "stablelm",
+                           "mixtral",
+                           "glm4_moe",
+                           "granitemoe",
+                           "qwen3_5_moe"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST(GoldenModels, SharedOnesRunToo) {
+  if (test::shared_models().empty()) GTEST_SKIP() << "no shared fixtures here (SLUICE_ORACLE)";
+}
+
+}  // namespace
+}  // namespace sluice

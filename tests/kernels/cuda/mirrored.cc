@@ -1,0 +1,392 @@
+#include "tests/kernels/cuda/mirrored.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/grouped.h"
+#include "src/base/error.h"
+#include "src/device/host_device.h"
+
+namespace sluice::test {
+
+std::byte* Mirror::add(std::byte* host, size_t bytes, Access access) {
+  for (Piece& piece : pieces_) {
+    const bool apart = host >= piece.host + piece.bytes || host + bytes <= piece.host;
+    if (bytes == 0 || apart) continue;
+    check(host >= piece.host && host + bytes <= piece.host + piece.bytes,
+          "an op's pieces of memory lie apart, or within one another");
+    piece.access = std::max(piece.access, access);
+    return piece.device.data() + (host - piece.host);
+  }
+  return pieces_.emplace_back(host, bytes, access).device.data();
+}
+
+Tensor Mirror::read(const Tensor& x) {
+  Tensor on_device = x;
+  const int64_t count = x.rows == 0 ? 0 : (x.rows - 1) * x.stride + x.cols;
+  on_device.data = add(x.data, count * dtype_bytes(x.dtype), Access::read);
+  return on_device;
+}
+
+Tensor Mirror::write(const Tensor& x) {
+  Tensor on_device = x;
+  const int64_t count = x.rows == 0 ? 0 : (x.rows - 1) * x.stride + x.cols;
+  on_device.data = add(x.data, count * dtype_bytes(x.dtype), Access::write);
+  return on_device;
+}
+
+Weight Mirror::read(const Weight& w) { return add(w, Access::read); }
+Weight Mirror::write(const Weight& w) { return add(w, Access::write); }
+
+Weight Mirror::add(const Weight& w, Access access) {
+  Weight on_device = w;
+  auto plane = [&]<class T>(Plane which, T* host) {
+    const uint64_t bytes = plane_bytes(w.format, which, w.rows, w.cols);
+    return bytes == 0 ? nullptr : add(host, static_cast<int64_t>(bytes / sizeof(T)), access);
+  };
+  on_device.data = plane(Plane::codes, w.data);
+  on_device.scales = plane(Plane::scales, w.scales);
+  on_device.group_scales = plane(Plane::scales, w.group_scales);
+  on_device.zeros = plane(Plane::zeros, w.zeros);
+  on_device.order = plane(Plane::order, w.order);
+  return on_device;
+}
+
+// A piece from the first block's keys to the last one's values, which lie behind them.
+KvCache Mirror::add(const KvCache& cache, Access access) {
+  check(cache.latent || cache.values >= cache.keys, "values lie behind keys");
+  KvCache on_device = cache;
+  const int64_t last = (cache.blocks - 1) * cache.block_stride;
+  const int64_t to_values = cache.values - cache.keys;
+  on_device.keys = add(
+      cache.keys, last + std::max(kv_key_bytes(cache), to_values + kv_value_bytes(cache)), access);
+  on_device.values = on_device.keys + to_values;
+  return on_device;
+}
+
+void Mirror::upload() {
+  for (Piece& piece : pieces_)
+    if (piece.bytes > 0) std::memcpy(piece.device.host(), piece.host, piece.bytes);
+}
+
+void Mirror::download(bool first) {
+  for (Piece& piece : pieces_) {
+    EXPECT_TRUE(piece.device.intact()) << "something was written around a piece of memory";
+    const std::span<const std::byte> found(piece.device.host(), piece.bytes);
+    if (piece.access == Access::read) {
+      EXPECT_TRUE(std::ranges::equal(found, std::span(piece.host, piece.bytes)))
+          << "what is to be read was written";
+    } else if (first) {
+      piece.result.assign(found.begin(), found.end());
+    } else if (piece.access == Access::write) {
+      EXPECT_TRUE(std::ranges::equal(found, piece.result)) << "depends on the order of threads";
+    }
+  }
+}
+
+namespace {
+
+// The stream that kernels are launched in, with the one copy that they ask for: of a step's rows.
+class Launches final : public DeviceStream {
+ public:
+  explicit Launches(DeviceBytes& memory) : memory_(memory) {}
+  void copy(std::byte* to, const std::byte* from, uint64_t bytes) override {
+    std::copy_n(from, bytes, memory_.host() + (to - memory_.data()));
+  }
+  void record(DeviceEvent&) override {}
+  void synchronize() override {}
+  CUstream_st* handle() const override { return test::stream(); }
+
+  void clear(std::byte*, uint64_t) override { unexpected(); }
+  void wait(const DeviceEvent&) override { unexpected(); }
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>&) override { unexpected(); }
+  void launch(DeviceGraph&) override { unexpected(); }
+
+ private:
+  [[noreturn]] static void unexpected() { fail(ErrorKind::runtime, "no op asks for this"); }
+  DeviceBytes& memory_;
+};
+
+// Products of linear layers are made without a library.
+class MirroredKernels final : public Kernels {
+ public:
+  MirroredKernels(Compute compute, const WorkspaceNeeds& needs)
+      : bytes_(cuda::CudaKernels::bytes(needs, false)),
+        workspace_(bytes_.device),
+        host_(bytes_.host),
+        stream_(workspace_),
+        device_(make_host_device()),
+        kernels_(*device_, stream_, compute, needs, nullptr,
+                 {{workspace_.data(), bytes_.device}, host_}) {
+    std::fill_n(workspace_.host(), bytes_.device, std::byte{0xff});  // NaN of every type
+  }
+
+  std::string_view name() const override { return kernels_.name(); }
+
+  void embed(const Weight& table, std::span<const int32_t> ids, Tensor out) const override {
+    Mirror m;
+    const Weight t = m.read(table);
+    const std::span on_device(m.read(ids.data(), std::ssize(ids)), ids.size());
+    const Tensor o = m.write(out);
+    m.run([&] { kernels_.embed(t, on_device, o); });
+  }
+  void norm(Tensor x, const Weight& weight, const NormParams& params, Tensor y) const override {
+    Mirror m;
+    const Weight w = m.read(weight);
+    const NormParams p = read(m, params, x.rows, weight.cols);
+    x = m.read(x);
+    y = m.write(y);
+    m.run([&] { kernels_.norm(x, w, p, y); });
+  }
+  void add_norm(Tensor residual, Tensor x, const Weight& weight, const NormParams& params,
+                Tensor y) const override {
+    Mirror m;
+    const Weight w = m.read(weight);
+    const NormParams p = read(m, params, x.rows, weight.cols);
+    residual = m.write(residual);
+    x = m.read(x);
+    y = m.write(y);
+    m.run([&] { kernels_.add_norm(residual, x, w, p, y); });
+  }
+  void sum_squares(Tensor x, Tensor sums) const override {
+    Mirror m;
+    x = m.read(x);
+    sums = m.write(sums);
+    m.run([&] { kernels_.sum_squares(x, sums); });
+  }
+  void linear(Tensor x, const Weight& weight, const float* bias, Tensor y) const override {
+    Mirror m;
+    const Weight w = m.read(weight);
+    bias = m.read(bias, weight.rows);
+    x = m.read(x);
+    y = m.write(y);
+    m.run([&] { kernels_.linear(x, w, bias, y); });
+  }
+  void rope(Tensor x, int64_t head_dim, RopePairing pairing, Tensor cos,
+            Tensor sin) const override {
+    Mirror m;
+    x = m.write(x);
+    cos = m.read(cos);
+    sin = m.read(sin);
+    m.run([&] { kernels_.rope(x, head_dim, pairing, cos, sin); });
+  }
+  void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
+                const KvCache& cache) const override {
+    Mirror m;
+    const KvCache c = m.write(cache);
+    const std::span at(m.read(slots.data(), std::ssize(slots)), slots.size());
+    keys = m.read(keys);
+    values = m.read(values);
+    m.run([&] { kernels_.store_kv(keys, values, at, c); });
+  }
+  void rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
+                     Tensor sin, std::span<const int64_t> slots,
+                     const KvCache& cache) const override {
+    Mirror m;
+    const KvCache c = m.write(cache);
+    const std::span at(m.read(slots.data(), std::ssize(slots)), slots.size());
+    q = m.write(q);
+    keys = m.write(keys);  // which may be rotated in their place, too
+    values = m.read(values);
+    cos = m.read(cos);
+    sin = m.read(sin);
+    m.run([&] { kernels_.rope_store_kv(q, keys, values, pairing, cos, sin, at, c); });
+  }
+  void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
+                       const AttentionParams& params, Tensor out) const override {
+    Mirror m;
+    const KvCache c = m.read(cache);
+    AttentionParams p = params;
+    p.alibi_slopes = read(m, params.alibi_slopes);
+    p.sinks = read(m, params.sinks);
+    const KvRows uploaded = upload({&rows, 1}, q.rows).front();
+    q = m.read(q);
+    out = m.write(out);
+    m.run([&] { kernels_.paged_attention(q, c, uploaded, p, out); });
+  }
+  void activate(Activation activation, const float* values, Tensor x, Tensor up,
+                Tensor out) const override {
+    Mirror m;
+    values = m.read(values, kXieluValues);
+    x = m.read(x);
+    up = m.read(up);
+    out = m.write(out);
+    m.run([&] { kernels_.activate(activation, values, x, up, out); });
+  }
+  void add(Tensor x, Tensor y) const override {
+    Mirror m;
+    x = m.write(x);
+    y = m.read(y);
+    m.run([&] { kernels_.add(x, y); });
+  }
+  void scale(Tensor x, float factor, const float* by) const override {
+    Mirror m;
+    x = m.write(x);
+    by = m.read(by, 1);
+    m.run([&] { kernels_.scale(x, factor, by); });
+  }
+  void causal_conv(Tensor x, const ConvParams& params, const StateRows& state,
+                   Tensor y) const override {
+    Mirror m;
+    ConvParams p = params;
+    p.weight = m.read(params.weight, x.cols * params.width);
+    p.bias = m.read(params.bias, x.cols);
+    const int64_t rows = x.rows;
+    x = m.read(x);
+    y = m.write(y);
+    const StateRows s = write(m, state, rows);
+    m.run([&] { kernels_.causal_conv(x, p, s, y); });
+  }
+  void decay(Tensor steps, const DecayParams& params, Tensor decays) const override {
+    Mirror m;
+    DecayParams p = params;
+    p.log_rates = m.read(params.log_rates, steps.cols);
+    p.bias = m.read(params.bias, steps.cols);
+    steps = m.write(steps);
+    decays = m.write(decays);
+    m.run([&] { kernels_.decay(steps, p, decays); });
+  }
+  void scan(const ScanInputs& inputs, const ScanParams& params, const StateRows& state,
+            Tensor out) const override {
+    Mirror m;
+    ScanParams p = params;
+    p.skip = m.read(params.skip, inputs.steps.cols);
+    const ScanInputs in{m.read(inputs.queries), m.read(inputs.keys), m.read(inputs.values),
+                        m.read(inputs.decays), m.read(inputs.steps)};
+    out = m.write(out);
+    const StateRows s = write(m, state, out.rows);
+    m.run([&] { kernels_.scan(in, p, s, out); });
+  }
+  void selective_scan(const SelectiveInputs& inputs, const SelectiveParams& params,
+                      const StateRows& state, Tensor out) const override {
+    Mirror m;
+    const SelectiveParams p{m.read(params.log_rates, out.cols * inputs.keys.cols),
+                            m.read(params.skip, out.cols)};
+    const SelectiveInputs in{m.read(inputs.queries), m.read(inputs.keys), m.read(inputs.values),
+                             m.read(inputs.steps)};
+    out = m.write(out);
+    const StateRows s = write(m, state, out.rows);
+    m.run([&] { kernels_.selective_scan(in, p, s, out); });
+  }
+  void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const override {
+    Mirror m;
+    RouterParams p = params;
+    p.bias = m.read(params.bias, logits.cols);
+    const int64_t count = logits.rows * params.used;
+    const ExpertChoices o{m.write(out.experts, count), m.write(out.weights, count)};
+    logits = m.read(logits);
+    m.run([&] { kernels_.route(logits, p, o); });
+  }
+  void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const override {
+    Mirror m;
+    x = m.read(x);
+    const std::span at(m.read(rows.data(), std::ssize(rows)), rows.size());
+    out = m.write(out);
+    m.run([&] { kernels_.index_select(x, at, out); });
+  }
+  void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override {
+    Mirror m;
+    x = m.read(x);
+    const std::span at(m.read(rows.data(), std::ssize(rows)), rows.size());
+    weights = m.read(weights);
+    y = m.write(y);
+    m.run([&] { kernels_.index_add(x, at, weights, y); });
+  }
+  void soft_cap(Tensor x, float cap) const override {
+    Mirror m;
+    x = m.write(x);
+    m.run([&] { kernels_.soft_cap(x, cap); });
+  }
+  void likeliest(Tensor logits, std::span<TokenLogit> out) const override {
+    Mirror m;
+    logits = m.read(logits);
+    const std::span to(m.write(out.data(), std::ssize(out)), out.size());
+    m.run([&] { kernels_.likeliest(logits, to); });
+  }
+  void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override {
+    Mirror m;
+    TopLogits to = out;
+    to.tokens = m.write_in_any_order(out.tokens, logits.rows * out.most);
+    to.counts = m.write(out.counts, logits.rows);
+    logits = m.read(logits);
+    m.run([&] { kernels_.top_logits(logits, k, to); });
+  }
+
+ private:
+  static std::span<const float> read(Mirror& m, std::span<const float> values) {
+    return {m.read(values.data(), std::ssize(values)), values.size()};
+  }
+  static NormParams read(Mirror& m, NormParams params, int64_t rows, int64_t cols) {
+    params.bias = m.read(params.bias, cols);
+    params.squares = m.read(params.squares, rows);
+    return params;
+  }
+  std::span<const KvRows> upload(std::span<const KvRows> groups, int64_t rows) const {
+    const std::vector<int32_t> ids(static_cast<size_t>(rows));
+    return kernels_.upload({.ids = ids, .host_ids = ids, .kv = groups, .cos = {}, .sin = {}}).kv;
+  }
+  StateRows write(Mirror& m, const StateRows& state, int64_t rows) const {
+    StateRows on_device{state.cache, upload(state.groups, rows)};
+    on_device.cache.pages = m.write(state.cache.pages, state.cache.blocks * state.cache.page_bytes);
+    return on_device;
+  }
+
+  WorkspaceBytes bytes_;
+  DeviceBytes workspace_;
+  std::vector<std::byte> host_;
+  Launches stream_;
+  std::unique_ptr<Device> device_;
+  mutable cuda::CudaKernels kernels_;  // upload() is for the caller of a step
+};
+
+// Elements are encoded by themselves, for the most part: each call takes one order of threads.
+class MirroredEncoder final : public Encoder {
+ public:
+  EncodeStats encode(const EncodeArgs& args) const override {
+    Mirror m;
+    EncodeArgs on_device = args;
+    on_device.to = m.write(args.to);
+    if (is_grouped(args.to.format)) {
+      on_device.source = m.read(args.source, grouped_source_bytes(args));
+      if (args.order != nullptr && args.plane == Plane::codes)  // as the encoder copies it
+        std::copy_n(args.order, args.to.cols, args.to.order);
+      m.run_in_turn([&] { cuda::encode_grouped(on_device, test::stream()); });
+      return grouped_stats(args);
+    }
+    on_device.source = m.read(args.source, args.source_bytes());
+    if (args.row_scales != nullptr)
+      std::copy_n(args.row_scales, args.rows, args.to.scales + args.first_row);
+    EncodeStats stats;
+    EncodeStats* to = m.write_in_any_order(&stats, 1);
+    const float* amax = m.read(&args.tensor_amax, 1);
+    m.run_in_turn([&] { cuda::encode(on_device, amax, to, test::stream()); });
+    return stats;
+  }
+  float absolute_max(const std::byte* source, DType stored, int64_t stride, int64_t rows,
+                     int64_t cols) const override {
+    Mirror m;
+    float found = 0;
+    float* amax = m.write(&found, 1);
+    source = m.read(source, rows == 0 ? 0 : (rows - 1) * stride + cols * dtype_bytes(stored));
+    m.run_in_turn(
+        [&] { cuda::absolute_max(source, stored, stride, rows, cols, amax, test::stream()); });
+    return found;
+  }
+};
+
+const Gpu kGpu{[](Compute compute, const WorkspaceNeeds& needs) -> std::unique_ptr<Kernels> {
+                 return std::make_unique<MirroredKernels>(compute, needs);
+               },
+               []() -> std::unique_ptr<Encoder> { return std::make_unique<MirroredEncoder>(); }};
+
+}  // namespace
+
+std::vector<Target> every_target() {
+  Target cuda{.isa = Isa::portable, .name = "cuda"};
+  cuda.gpu = &kGpu;
+  cuda.rounding = kSumRounding;
+  return {cuda};
+}
+std::vector<Target> every_target_and_tiles() { return every_target(); }
+
+}  // namespace sluice::test
