@@ -13,7 +13,7 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-const Json kTools = Json::parse(R"([
+const Json kParserTools = Json::parse(R"([
   {"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "code": {}}}}},
   {"type": "function", "function": {"name": "now"}}])");
@@ -41,7 +41,7 @@ std::string shown(const std::vector<AnswerPart>& parts) {
 
 class Format {
  public:
-  explicit Format(std::string chat_template, std::string prompt = "", Json tools = kTools)
+  explicit Format(std::string chat_template, std::string prompt = "", Json tools = kParserTools)
       : template_(std::move(chat_template)), prompt_(std::move(prompt)), tools_(std::move(tools)) {}
 
   // Of the whole at once, which must not differ from what it gives piece by piece.

@@ -21,14 +21,14 @@ namespace {
 
 using simt::Schedule;
 
-struct How {
+struct GraphsHow {
   int64_t window = 0;
   simt::DeviceOptions device = {.seed = 3};
   const char* place = "";
 };
 
-How with(const How& how, bool graphs, Schedule schedule = Schedule::lazy) {
-  How other = how;
+GraphsHow with(const GraphsHow& how, bool graphs, Schedule schedule = Schedule::lazy) {
+  GraphsHow other = how;
   other.device.graphs = graphs;
   other.device.schedule = schedule;
   return other;
@@ -37,7 +37,7 @@ How with(const How& how, bool graphs, Schedule schedule = Schedule::lazy) {
 // A model on a device of its own, for `sequences` of at most `longest` tokens.
 class Loaded {
  public:
-  Loaded(const How& how, int64_t sequences, int64_t longest)
+  Loaded(const GraphsHow& how, int64_t sequences, int64_t longest)
       : model_(how.window), session_(options(how)) {
     session_.place(session_.run_shape(sequences * (longest + 4), longest, sequences, sequences));
     LoadProgress progress;
@@ -66,14 +66,14 @@ class Loaded {
   }
 
  private:
-  SessionOptions options(const How& how) const {
+  SessionOptions options(const GraphsHow& how) const {
     SessionOptions o;
     o.model = model_.path();
     o.threads = 2;
     o.block_size = 4;
     o.max_model_len = 1000;
     o.dtype = DtypeChoice::bf16;
-    if (!how.place.empty()) o.place = parse_place_rules(how.place);
+    if (*how.place != 0) o.place = parse_place_rules(how.place);
     o.backend = simt::make_emulated_backend(how.device);
     return o;
   }
@@ -196,7 +196,7 @@ TEST(CudaGraphs, LayersWithExpertsAreInNone) {
 
 // What graphs take is in the ledger, and goes with the runner.
 TEST(CudaGraphs, TheirMemoryIsCounted) {
-  How how;
+  GraphsHow how;
   how.device.graph_bytes = MiB;
   Loaded loaded(how, 4, 64);
   Ledger& ledger = loaded.session().ledger();

@@ -15,9 +15,9 @@ Json goldens() {
   return Json::parse(test::read_file(test::source_dir() / "tests/data/embeddings.json"));
 }
 
-class Loaded {
+class LoadedForVectors {
  public:
-  Loaded(const std::string& model, DtypeChoice dtype) : session_(options(model, dtype)) {
+  LoadedForVectors(const std::string& model, DtypeChoice dtype) : session_(options(model, dtype)) {
     session_.place(session_.run_shape(400, 13, 4));  // steps of few rows
     LoadProgress progress;
     session_.load(progress, {});
@@ -67,7 +67,7 @@ TEST(Embeddings, AreThoseOfTransformers) {
   for (const Json& golden : goldens()) {
     SCOPED_TRACE(golden.at("model").get<std::string>());
     for (DtypeChoice dtype : {DtypeChoice::f32, DtypeChoice::bf16}) {
-      Loaded loaded(golden.at("model"), dtype);
+      LoadedForVectors loaded(golden.at("model"), dtype);
       for (const auto& [name, pooling] :
            {std::pair{"last", Pooling::last}, std::pair{"mean", Pooling::mean}}) {
         const auto want = golden.at(name).get<std::vector<double>>();
@@ -88,7 +88,7 @@ TEST(Embeddings, HaveTheSameBitsWhateverRunsBesideThem) {
   const Json all = goldens();
   for (const char* model : {"llama_tied", "qwen3_5"}) {
     SCOPED_TRACE(model);
-    Loaded loaded(model, DtypeChoice::automatic);
+    LoadedForVectors loaded(model, DtypeChoice::automatic);
     std::vector<Request> requests;
     for (const Json& golden : all) {
       if (golden.at("model") != model) continue;

@@ -22,15 +22,15 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kLongest = 90;  // tokens of a sequence
+constexpr int64_t kLongestOfEngine = 90;  // tokens of a sequence
 
 // A small model with a KV cache for `sequences` of the longest, and steps of `rows`.
-class Loaded {
+class LoadedWithSwap {
  public:
-  Loaded(const std::filesystem::path& model, std::optional<DType> kv_dtype, int64_t sequences,
-         int64_t rows, const SwapShape& swap = {})
+  LoadedWithSwap(const std::filesystem::path& model, std::optional<DType> kv_dtype,
+                 int64_t sequences, int64_t rows, const SwapShape& swap = {})
       : session_(options(model, kv_dtype, swap)) {
-    RunShape shape = session_.run_shape(sequences * kLongest, rows, 5);
+    RunShape shape = session_.run_shape(sequences * kLongestOfEngine, rows, 5);
     session_.place(shape);
     LoadProgress progress;
     session_.load(progress, {});
@@ -63,7 +63,7 @@ Request random_request(test::Random& random, int64_t vocab) {
   for (int64_t i = 0; i < prompt; ++i)
     r.prompt.push_back(
         static_cast<int32_t>(common && i < 30 ? i % 3 : random.between(0, vocab - 1)));
-  r.max_tokens = random.between(0, kLongest - prompt);
+  r.max_tokens = random.between(0, kLongestOfEngine - prompt);
   r.sampling.temperature = random.uniform() < 0.5 ? 0 : 0.8;
   r.sampling.seed = static_cast<uint64_t>(random.between(0, 100));
   r.sampling.repetition_penalty = random.uniform() < 0.3 ? 1.2 : 1;
@@ -83,7 +83,7 @@ Request random_request(test::Random& random, int64_t vocab) {
 using Results = std::map<OutputId, RequestResult>;
 
 // Of a continuation that goes on, what its outputs add up to; at its end that is its result.
-void collect(Engine& engine, Results& results) {
+void collect_results(Engine& engine, Results& results) {
   for (const Output& out : engine.step({})) {
     RequestResult& result = results[out.id];
     EXPECT_EQ(result.finish_reason, "") << "an output after the last one";
@@ -109,7 +109,7 @@ Results alone(Runner& runner, const std::vector<Request>& requests) {
       r.sampling.seed += static_cast<uint64_t>(k);
       engine.add(r);
       Results one;
-      while (!engine.idle()) collect(engine, one);
+      while (!engine.idle()) collect_results(engine, one);
       all.emplace(OutputId{static_cast<int64_t>(i), k}, one.begin()->second);
     }
   }
@@ -158,7 +158,7 @@ class EngineTest : public testing::TestWithParam<const char*> {
 
   // Every request alone, by itself in a fresh cache.
   Results want() const {
-    Loaded loaded(dir_.path(), kv_dtype(), 1, kLongest);
+    LoadedWithSwap loaded(dir_.path(), kv_dtype(), 1, kLongestOfEngine);
     return alone(loaded.runner(), requests_);
   }
 
@@ -190,14 +190,14 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
     ASSERT_LT(round, 80) << preemptions << ", " << restored << ", " << lost << ", " << prefixes;
     // Room for two of the longest, where up to ten want to run.
     const SwapShape& swap = swaps[round % swaps.size()];
-    Loaded loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60), swap);
+    LoadedWithSwap loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60), swap);
     Engine engine(loaded.runner(), nullptr, 10);
     Results have;
     for (const Request& r : requests_) {
       engine.add(r);
-      while (random_.uniform() < 0.5) collect(engine, have);
+      while (random_.uniform() < 0.5) collect_results(engine, have);
     }
-    while (!engine.idle()) collect(engine, have);
+    while (!engine.idle()) collect_results(engine, have);
     expect_same(have, want);
     preemptions += engine.stats().preemptions;
     prefixes += engine.stats().prefix_tokens;
@@ -214,7 +214,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
 }
 
 TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
-  Loaded loaded(dir_.path(), kv_dtype(), 3, 32);
+  LoadedWithSwap loaded(dir_.path(), kv_dtype(), 3, 32);
   Engine engine(loaded.runner(), nullptr, 8);
   Results have, want;
   std::map<int64_t, int64_t> steps_left;  // until it is cancelled
@@ -229,7 +229,7 @@ TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
     for (auto& [id, left] : steps_left) {
       if (left-- == 0) engine.cancel(id);
     }
-    if (!engine.idle()) collect(engine, have);
+    if (!engine.idle()) collect_results(engine, have);
   }
   std::erase_if(have, [&](const auto& entry) { return steps_left.contains(entry.first.request); });
   expect_same(have, want);
@@ -237,11 +237,11 @@ TEST_P(EngineTest, WhatIsCancelledLeavesNoTrace) {
 }
 
 TEST_P(EngineTest, ASequenceThatCouldNeverRunIsRefusedAtOnce) {
-  Loaded loaded(dir_.path(), kv_dtype(), 1, 16);
+  LoadedWithSwap loaded(dir_.path(), kv_dtype(), 1, 16);
   Engine engine(loaded.runner(), nullptr, 4);
   Request r;
   r.prompt = {1, 2, 3};
-  r.max_tokens = 2 * kLongest;
+  r.max_tokens = 2 * kLongestOfEngine;
   EXPECT_THROW(engine.add(r), Error);
   r.max_tokens = 5;
   r.prompt = {};
@@ -283,7 +283,7 @@ TEST(Engine, WhatSamplingTakesIsPlannedAndCounted) {
   Results results;
   auto run = [&](const Request& request) {
     engine.add(request);
-    while (!engine.idle()) collect(engine, results);
+    while (!engine.idle()) collect_results(engine, results);
   };
   run(greedy);
   EXPECT_EQ(session.ledger().used(Place::host), used);
@@ -308,7 +308,7 @@ TEST(Engine, LogitsThatAreNotFiniteEndTheirRequestAndNoOther) {
   set_first("model.norm.weight", 0, 1000);
   set_first("lm_head.weight", 5, 3e38f);
   test::write_checkpoint(dir.path(), config, tensors);
-  Loaded loaded(dir.path(), std::nullopt, 4, 16);
+  LoadedWithSwap loaded(dir.path(), std::nullopt, 4, 16);
   Engine engine(loaded.runner(), nullptr, 4);
   Results results;
   for (int32_t id = 0; id < 12; ++id) {
@@ -330,7 +330,7 @@ TEST(Engine, LogitsThatAreNotFiniteEndTheirRequestAndNoOther) {
       engine.add(r);
     }
   }
-  while (!engine.idle()) collect(engine, results);
+  while (!engine.idle()) collect_results(engine, results);
   ASSERT_EQ(results.size(), 12u + 2 * 12);
   auto ended = [&](const char* reason) {
     return std::ranges::count(std::views::values(results), reason, &RequestResult::finish_reason);

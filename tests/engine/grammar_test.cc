@@ -21,7 +21,7 @@ namespace {
 
 using grammar::SourceKind;
 
-constexpr int64_t kLongest = 140;  // tokens of a sequence
+constexpr int64_t kLongestAnswer = 140;  // tokens of a sequence
 
 constexpr const char* kSchemas[] = {
     R"({"type":"object","properties":{"name":{"type":"string","maxLength":12},
@@ -39,7 +39,7 @@ constexpr const char* kSchemas[] = {
 class Model {
  public:
   explicit Model(int64_t sequences) : session_(options()) {
-    RunShape shape = session_.run_shape(sequences * kLongest, 64, 6);
+    RunShape shape = session_.run_shape(sequences * kLongestAnswer, 64, 6);
     shape.sampling_bytes = uint64_t{64} << 20;
     session_.place(shape);
     LoadProgress progress;

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kLayers = 3, kTokens = 23;
+constexpr int64_t kLayers = 3, kScaledTokens = 23;
 
 using Row = std::vector<float>;
 
@@ -26,7 +26,7 @@ class KvScalesRun : public testing::TestWithParam<DType> {
     test::write_checkpoint(plain_.path(), config, tensors);
     test::add_kv_scales(tensors, kLayers);
     test::write_checkpoint(scaled_.path(), config, tensors, 2);
-    for (int64_t i = 0; i < kTokens; ++i)
+    for (int64_t i = 0; i < kScaledTokens; ++i)
       ids_.push_back(static_cast<int32_t>(random_.between(0, 36)));
   }
 
@@ -35,10 +35,11 @@ class KvScalesRun : public testing::TestWithParam<DType> {
   std::vector<int32_t> ids_;
 };
 
-class Loaded {
+class LoadedWithScales {
  public:
-  Loaded(const std::filesystem::path& model, DType kv_dtype) : session_(options(model, kv_dtype)) {
-    session_.place(session_.run_shape(2 * kTokens, kTokens, 1));
+  LoadedWithScales(const std::filesystem::path& model, DType kv_dtype)
+      : session_(options(model, kv_dtype)) {
+    session_.place(session_.run_shape(2 * kScaledTokens, kScaledTokens, 1));
     LoadProgress progress;
     session_.load(progress, {});
   }
@@ -123,8 +124,8 @@ class Loaded {
 };
 
 TEST_P(KvScalesRun, UsesEachLayersOwn) {
-  Loaded scaled(scaled_.path(), GetParam());
-  Loaded plain(plain_.path(), GetParam());
+  LoadedWithScales scaled(scaled_.path(), GetParam());
+  LoadedWithScales plain(plain_.path(), GetParam());
   std::vector<KvScales> scales;
   for (int64_t l = 0; l < kLayers; ++l)
     scales.push_back({test::key_scale(l), test::value_scale(l)});
@@ -137,8 +138,8 @@ TEST_P(KvScalesRun, UsesEachLayersOwn) {
 }
 
 TEST_P(KvScalesRun, OtherTypesIgnoreThem) {
-  Loaded scaled(scaled_.path(), DType::bf16);
-  Loaded plain(plain_.path(), DType::bf16);
+  LoadedWithScales scaled(scaled_.path(), DType::bf16);
+  LoadedWithScales plain(plain_.path(), DType::bf16);
   EXPECT_TRUE(scaled.session().model().root->kv_scales().empty());
   EXPECT_EQ(std::ssize(scaled.session().read_plan().ignored), 2 * kLayers);
   EXPECT_EQ(scaled.run(ids_), plain.run(ids_));

@@ -16,11 +16,12 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kPrompt = 20, kTokens = 6;
+constexpr int64_t kRefillPrompt = 20, kRefillTokens = 6;
 
 std::vector<int32_t> prompt(int64_t vocab) {
   std::vector<int32_t> ids;
-  for (int32_t i = 0; i < kPrompt; ++i) ids.push_back((i * 31 + 7) % static_cast<int32_t>(vocab));
+  for (int32_t i = 0; i < kRefillPrompt; ++i)
+    ids.push_back((i * 31 + 7) % static_cast<int32_t>(vocab));
   return ids;
 }
 
@@ -54,7 +55,9 @@ class Refill : public testing::TestWithParam<const char*> {
     if (streams()) o.place = parse_place_rules("mlp=disk");
     return o;
   }
-  static RunShape shape(const Session& s) { return s.run_shape(8 * kPrompt, kPrompt, 4, 2); }
+  static RunShape shape(const Session& s) {
+    return s.run_shape(8 * kRefillPrompt, kRefillPrompt, 4, 2);
+  }
 
   std::unique_ptr<Session> loaded(const char* name) const {
     auto session = std::make_unique<Session>(options(name));
@@ -82,7 +85,7 @@ class Refill : public testing::TestWithParam<const char*> {
   static RequestResult generate(Engine& engine, int64_t vocab) {
     Request request;
     request.prompt = prompt(vocab);
-    request.max_tokens = kTokens;
+    request.max_tokens = kRefillTokens;
     const int64_t id = engine.add(std::move(request));
     while (!engine.idle()) engine.step({});
     return engine.take({id, 0});

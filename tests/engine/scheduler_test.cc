@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kBlockSize = 4, kBlocks = 40, kRows = 24, kSequences = 8;
+constexpr int64_t kBlockSize = 4, kBlocks = 40, kStepRows = 24, kMostSequences = 8;
 
 // Requests that come, run, are given up and end, with blocks for a few of them.
 class Simulation {
@@ -24,7 +24,7 @@ class Simulation {
   Simulation(const BlockOptions& options, bool host_is_far)
       : blocks_(options),
         kv_(options, host_is_far),
-        scheduler_(blocks_, {kRows, kSequences, host_is_far}) {}
+        scheduler_(blocks_, {kStepRows, kMostSequences, host_is_far}) {}
 
   struct Request : Job {
     using Job::Job;
@@ -62,8 +62,8 @@ class Simulation {
       rows += s.rows;
       run(s, random);
     }
-    ASSERT_LE(rows, kRows);
-    ASSERT_LE(scheduler_.running(), kSequences);
+    ASSERT_LE(rows, kStepRows);
+    ASSERT_LE(scheduler_.running(), kMostSequences);
     for (size_t i = requests_.size(); i-- > 0;) {
       ++requests_[i]->steps;
       if (requests_[i]->priority == 0) longest_ = std::max(longest_, requests_[i]->steps);
@@ -132,15 +132,15 @@ BlockOptions options(std::array<int64_t, kTiers> blocks,
 constexpr KvGroup kAll{KvKind::tokens, kBlockSize, 0, 0},
     kChunksOfTwice{KvKind::latent, 2 * kBlockSize, 0, 10}, kState{KvKind::state, kBlockSize, 0, 0};
 
-struct Case {
+struct SchedulerCase {
   const char* name;
   BlockOptions options;
   int64_t requests;
   bool host_is_far = false;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const SchedulerCase& c, std::ostream* out) { *out << c.name; }
 
-class SchedulerTest : public testing::TestWithParam<Case> {};
+class SchedulerTest : public testing::TestWithParam<SchedulerCase> {};
 
 TEST_P(SchedulerTest, RandomRequestsAllEndAndLeakNoBlock) {
   test::Random random("scheduler");
@@ -170,20 +170,21 @@ TEST_P(SchedulerTest, RandomRequestsAllEndAndLeakNoBlock) {
 
 INSTANTIATE_TEST_SUITE_P(
     Blocks, SchedulerTest,
-    testing::Values(Case{"device", options({kBlocks, 0, 0}), 100'000},
-                    Case{"host_and_disk", options({kBlocks, 20, 40}), 30'000},
-                    Case{"far_host", options({kBlocks, 20, 0}), 30'000, true},
-                    Case{"far_host_and_disk", options({kBlocks, 20, 40}), 30'000, true},
-                    Case{"windows_and_tiers", options({2 * kBlocks, 20, 40}, {0, 9}), 30'000},
-                    Case{"states", grouped({kBlocks, 0, 0}, {kAll, kState}), 20'000},
-                    Case{"all_kinds_and_tiers",
-                         grouped({2 * kBlocks, 20, 40}, {kAll, kChunksOfTwice, kState}), 20'000}),
+    testing::Values(
+        SchedulerCase{"device", options({kBlocks, 0, 0}), 100'000},
+        SchedulerCase{"host_and_disk", options({kBlocks, 20, 40}), 30'000},
+        SchedulerCase{"far_host", options({kBlocks, 20, 0}), 30'000, true},
+        SchedulerCase{"far_host_and_disk", options({kBlocks, 20, 40}), 30'000, true},
+        SchedulerCase{"windows_and_tiers", options({2 * kBlocks, 20, 40}, {0, 9}), 30'000},
+        SchedulerCase{"states", grouped({kBlocks, 0, 0}, {kAll, kState}), 20'000},
+        SchedulerCase{"all_kinds_and_tiers",
+                      grouped({2 * kBlocks, 20, 40}, {kAll, kChunksOfTwice, kState}), 20'000}),
     [](const auto& p) { return std::string(p.param.name); });
 
 TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {
   test::Random random("scheduler queue");
   BlockManager blocks(options({kBlocks, 0, 0}));
-  Scheduler scheduler(blocks, {kRows, kSequences});
+  Scheduler scheduler(blocks, {kStepRows, kMostSequences});
   std::vector<std::unique_ptr<Job>> jobs;
   for (int i = 0; i < 5000; ++i) {
     jobs.push_back(std::make_unique<Job>(
@@ -196,9 +197,9 @@ TEST(Scheduler, ThousandsThatWaitAreServedInTheirOrder) {
       s.job->sequence.grow(s.rows);
       auto at = static_cast<size_t>(s.job->order.second);
       ASSERT_GE(at, next);
-      ASSERT_LT(at, next + kSequences);
+      ASSERT_LT(at, next + kMostSequences);
     }
-    for (size_t i = next; i < std::min(jobs.size(), next + kSequences); ++i) {
+    for (size_t i = next; i < std::min(jobs.size(), next + kMostSequences); ++i) {
       if (jobs[i] && jobs[i]->sequence.length() == jobs[i]->prompt_tokens) {
         scheduler.remove(*jobs[i]);
         jobs[i].reset();

@@ -219,13 +219,14 @@ TEST_F(SpillDisk, ADiskThatFailsLeavesNothingBehind) {
   const ReadPlan plan = streaming_plan(session);
   const SpillKey key = this->key();
   SpillOptions spill_options{{cache()}, {}, false};
-  struct Case {
+  struct DiskCase {
     FullDisk disk;
     bool works = false;
   };
-  std::vector<std::unique_ptr<Case>> cases;
+  std::vector<std::unique_ptr<DiskCase>> cases;
   auto add = [&](int writes, int allocate, int sync, int rename, bool works = false) {
-    cases.push_back(std::unique_ptr<Case>(new Case{{writes, allocate, sync, rename}, works}));
+    cases.push_back(
+        std::unique_ptr<DiskCase>(new DiskCase{{writes, allocate, sync, rename}, works}));
   };
   add(0, 0, 0, 0);
   add(3, 0, 0, 0);

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kLongest = 90;  // tokens of a sequence
+constexpr int64_t kLongestOfStates = 90;  // tokens of a sequence
 constexpr int64_t kVocab = 96;
 
 using Ids = std::vector<int32_t>;
@@ -25,7 +25,7 @@ class StatesTest : public testing::TestWithParam<const char*> {
  protected:
   // Room for `sequences` of `longest` tokens, and steps of `rows`.
   std::unique_ptr<Session> loaded(int64_t sequences, int64_t rows, const SwapShape& swap = {},
-                                  int64_t longest = kLongest) const {
+                                  int64_t longest = kLongestOfStates) const {
     SessionOptions options;
     options.model = test::bundled_model(GetParam());
     options.threads = 2;
@@ -55,7 +55,7 @@ Request random_request(test::Random& random) {
   for (int64_t i = 0; i < prompt; ++i)
     r.prompt.push_back(
         static_cast<int32_t>(common && i < 30 ? i % 3 + 5 : random.between(3, kVocab - 1)));
-  r.max_tokens = random.between(1, kLongest - prompt);
+  r.max_tokens = random.between(1, kLongestOfStates - prompt);
   r.lookup = random.uniform() < 0.4;
   r.n = random.uniform() < 0.2 ? 3 : 1;
   r.sampling.temperature = r.n > 1 ? 0.8 : 0;
@@ -82,7 +82,7 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
   for (int i = 0; i < 12; ++i) requests.push_back(random_request(random_));
   Tokens want;
   {
-    auto session = loaded(1, kLongest);
+    auto session = loaded(1, kLongestOfStates);
     for (size_t i = 0; i < requests.size(); ++i)
       for (int64_t k = 0; k < requests[i].n; ++k)
         want[{static_cast<int64_t>(i), k}] = run_alone(session->runner(), requests[i], k);
@@ -117,8 +117,8 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
 // Each turn begins with all tokens of the last one, its answer included. What is computed of it is
 // what is new, and less than a block more.
 TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
-  constexpr int64_t kTurns = 20, kNew = 7, kAnswer = 5, kAll = kTurns * (kNew + kAnswer);
-  auto session = loaded(2, 64, {}, kAll + 20);
+  constexpr int64_t kTurns = 20, kNew = 7, kAnswer = 5, kAllTokens = kTurns * (kNew + kAnswer);
+  auto session = loaded(2, 64, {}, kAllTokens + 20);
   Engine engine(session->runner(), nullptr, 1);
   Ids all;
   int64_t known = 0;  // tokens whose states there may be
@@ -135,7 +135,7 @@ TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
     const int64_t found = engine.stats().prefix_tokens - found_before;
     EXPECT_GT(found, known - 4) << "turn " << turn;
     EXPECT_LE(found, known);
-    EXPECT_EQ(run_alone(loaded(1, 64, {}, kAll + 20)->runner(), request), answer)
+    EXPECT_EQ(run_alone(loaded(1, 64, {}, kAllTokens + 20)->runner(), request), answer)
         << "turn " << turn;
     all.insert(all.end(), answer.begin(), answer.end());
     known = std::ssize(all) - 1;  // of the last token there is none

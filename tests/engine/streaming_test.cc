@@ -17,7 +17,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kPrompt = 24;
+constexpr int64_t kStreamedPrompt = 24;
 constexpr int64_t kSteps = 3;
 
 struct StreamingCase {
@@ -42,7 +42,7 @@ struct StreamingCase {
 
 std::vector<int32_t> prompt_ids(const Session& session) {
   std::vector<int32_t> ids;
-  for (int32_t i = 0; i < kPrompt; ++i)
+  for (int32_t i = 0; i < kStreamedPrompt; ++i)
     ids.push_back((i * 131 + 7) % static_cast<int32_t>(session.spec().vocab_size));
   return ids;
 }
@@ -63,14 +63,14 @@ std::string outcome(Session& session) {
   keep(runner.logits(last));  // the head twice: not what the sweep foresees
   for (int64_t i = 0; i < kSteps; ++i) {
     auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
-    Tensor hidden = runner.step(sequence, id, kPrompt + i + 1);
+    Tensor hidden = runner.step(sequence, id, kStreamedPrompt + i + 1);
     if (i != 1) keep(runner.logits(hidden));  // once not at all
   }
   return bytes;
 }
 
 RunShape shape_of(const Session& session) {
-  return session.run_shape(kPrompt + kSteps, kPrompt, 1);
+  return session.run_shape(kStreamedPrompt + kSteps, kStreamedPrompt, 1);
 }
 
 std::string resident_outcome(const StreamingCase& c) {
@@ -163,7 +163,7 @@ std::string shrinking_outcome(Session& session, test::Random* random) {
   for (int64_t i = 0; i < kSteps; ++i) {
     lower();
     auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
-    keep(runner.logits(runner.step(sequence, id, kPrompt + i + 1)));
+    keep(runner.logits(runner.step(sequence, id, kStreamedPrompt + i + 1)));
   }
   return bytes;
 }
@@ -233,7 +233,8 @@ TEST_F(StreamedModel, ReadsTheSweepOnceAPass) {
   s.load(progress, {});
   outcome(s);
   // Prefill may take several passes, each of whole sweeps without the head.
-  uint64_t sweeps = 1 + kSteps + static_cast<uint64_t>(ceil_div(kPrompt, s.runner().max_rows()));
+  uint64_t sweeps =
+      1 + kSteps + static_cast<uint64_t>(ceil_div(kStreamedPrompt, s.runner().max_rows()));
   EXPECT_LE(s.stream_report()->tiles_used, sweeps * s.read_plan().sweep_tiles());
   EXPECT_GT(s.stream_report()->io.bytes_read, s.memory_plan().sweep_bytes);
 }
@@ -298,7 +299,7 @@ TEST_F(StreamedModel, NoResultComesFromAFileThatIsWrittenTo) {
       runner.logits(runner.prefill(sequence, ids, {}));
       write_over(file, std::filesystem::file_size(file) / 2, reader == io::ReaderKind::pread);
       try {
-        runner.logits(runner.step(sequence, std::span(ids).first(1), kPrompt + 1));
+        runner.logits(runner.step(sequence, std::span(ids).first(1), kStreamedPrompt + 1));
         FAIL() << "a result of a file that was written to";
       } catch (const Error& e) {
         EXPECT_EQ(e.kind(), ErrorKind::runtime);

@@ -52,7 +52,7 @@ TEST(Safetensors, IgnoresFieldsThatTheReferenceIgnores) {
   EXPECT_TRUE(read(dir, safetensors("{}", "")).tensors.empty());
 }
 
-struct Hostile {
+struct HostileSafetensors {
   std::string fault;  // part of the message
   std::string bytes;
 };
@@ -61,7 +61,7 @@ std::string one(std::string_view fields, std::string_view data = "1234") {
   return safetensors(fmt::format(R"({{"w.x":{{{}}}}})", fields), data);
 }
 
-std::vector<Hostile> hostile_entries() {
+std::vector<HostileSafetensors> hostile_entries() {
   auto shape = [](std::string_view dims) {
     return one(fmt::format(R"("dtype":"U8","shape":{},"data_offsets":[0,4])", dims));
   };
@@ -121,7 +121,7 @@ std::vector<Hostile> hostile_entries() {
 
 TEST(Safetensors, RefusesHostileEntries) {
   TempDir dir;
-  for (const Hostile& h : hostile_entries()) {
+  for (const HostileSafetensors& h : hostile_entries()) {
     std::string message = error_of(ErrorKind::refused, [&] { read(dir, h.bytes); });
     EXPECT_THAT(message, AllOf(HasSubstr("f.safetensors"), HasSubstr("w.x"), HasSubstr(h.fault)))
         << h.bytes;
@@ -134,7 +134,7 @@ std::string with_length(uint64_t length, std::string_view rest) {
   return bytes;
 }
 
-std::vector<Hostile> hostile_files() {
+std::vector<HostileSafetensors> hostile_safetensors() {
   std::string a = entry("a", 0, 2), b = entry("b", 2, 4);
   std::string good = object({a, b});
   std::string deep(5000, '[');
@@ -197,7 +197,7 @@ std::vector<Hostile> hostile_files() {
 
 TEST(Safetensors, RefusesHostileFiles) {
   TempDir dir;
-  for (const Hostile& h : hostile_files()) {
+  for (const HostileSafetensors& h : hostile_safetensors()) {
     std::string message = error_of(ErrorKind::refused, [&] { read(dir, h.bytes); });
     EXPECT_THAT(message, AllOf(HasSubstr("f.safetensors"), HasSubstr(h.fault))) << h.bytes;
     bool clean = std::none_of(message.begin(), message.end(), [](char c) {

@@ -23,7 +23,7 @@ using test::StoredWeight;
 
 constexpr Compute kComputes[] = {Compute::bf16, Compute::f32};
 
-WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }
+WorkspaceNeeds linear_needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }
 
 class Linear : public test::EveryTarget {
  protected:
@@ -32,13 +32,13 @@ class Linear : public test::EveryTarget {
   }
 };
 
-struct Size {
+struct LinearSize {
   int64_t rows, cols, n;
 };
 
 // Tails of rows and columns, and vectors that fit.
-std::vector<Size> sizes(const test::Target& target, Random& random) {
-  std::vector<Size> all{
+std::vector<LinearSize> sizes(const test::Target& target, Random& random) {
+  std::vector<LinearSize> all{
       {16, 128, 1}, {1, 16, 16},
       {33, 272, 2}, {17, 2064, 8},
       {40, 136, 9}, {5, 300, 4},
@@ -62,7 +62,7 @@ TEST_P(Linear, EqualsTheProductInFloat64) {
         Matrix x = Matrix::random(n, cols, random), y(n, w.weight.rows);
         const std::vector<float> bias = random_vector(w.weight.rows, random);
         const float* bias_or_null = random.between(0, 1) == 0 ? bias.data() : nullptr;
-        Backend backend(GetParam(), compute, needs(n, cols), 2);
+        Backend backend(GetParam(), compute, linear_needs(n, cols), 2);
         backend->linear(x.tensor(), w.weight, bias_or_null, y.tensor());
         SCOPED_TRACE(fmt::format("{} {} n {} rows {} cols {}", dtype_name(w.weight.format.dtype),
                                  static_cast<int>(kind.group), n, rows, cols));
@@ -83,7 +83,7 @@ TEST_P(Linear, Int8GivesTheBitsOfTheReference) {
       StoredWeight w = encoded({.name = "", .group = ScaleGroup::row, .codes = DType::i8},
                                DType::bf16, target.layout(), values);
       Matrix y(n, w.weight.rows), of_rows(n, rows);
-      Backend(target, Compute::bf16, needs(n, cols))
+      Backend(target, Compute::bf16, linear_needs(n, cols))
           ->linear(x.tensor(), w.weight, nullptr, y.tensor());
       for (int64_t i = 0; i < n * rows; ++i)
         of_rows.at(i / rows, i % rows) = y.at(i / rows, i % rows);
@@ -106,9 +106,9 @@ TEST_P(Linear, ARowDoesNotDependOnOtherRowsOrThreads) {
       const int64_t rows = GetParam().size(48, 35), cols = random.between(500, 640) / 8 * 8;
       StoredWeight w = weight(kind, rows, cols, random);
       Matrix x = Matrix::random(n, cols, random), all(n, w.weight.rows), again = all;
-      Backend(GetParam(), compute, needs(n, cols), 1)
+      Backend(GetParam(), compute, linear_needs(n, cols), 1)
           ->linear(x.tensor(), w.weight, nullptr, all.tensor());
-      Backend threads(GetParam(), compute, needs(n, cols), 3);
+      Backend threads(GetParam(), compute, linear_needs(n, cols), 3);
       for (int64_t row = 0; row < n;) {
         const int64_t count = std::min(n - row, random.between(1, 30));
         threads->linear(x.tensor().rows_from(row, count), w.weight, nullptr,
@@ -139,7 +139,7 @@ TEST_P(Linear, EveryE4M3CodeIsDecodedExactly) {
       for (int64_t rows : {1, 24}) {  // decoded while multiplying, and ahead
         Matrix x(rows, cols), y(rows, 256);
         for (int64_t i = 0; i < rows * cols; ++i) x.at(i / cols, i % cols) = 1;
-        Backend(GetParam(), compute, needs(rows, cols))
+        Backend(GetParam(), compute, linear_needs(rows, cols))
             ->linear(x.tensor(), w.weight, nullptr, y.tensor());
         for (int64_t i = 0; i < rows * 256; ++i) {
           const int64_t row = i / 256, code = i % 256;
@@ -174,7 +174,7 @@ TEST_P(Linear, Int8SumsAreExact) {
     x.at(0, c) = 127;
     x.at(1, c) = -127;
   }
-  Backend(GetParam(), Compute::bf16, needs(2, cols))
+  Backend(GetParam(), Compute::bf16, linear_needs(2, cols))
       ->linear(x.tensor(), w.weight, nullptr, y.tensor());
   const auto sum = static_cast<float>(127 * 127 * cols) * 0.5f;
   for (int64_t o = 0; o < rows; ++o) {
@@ -191,7 +191,7 @@ TEST_P(Linear, ARowThatIsNotFiniteSpoilsOnlyItself) {
       Matrix x = Matrix::random(4, cols, random), y(4, 16);
       x.at(1, 40) = std::nanf("");
       x.at(2, 1) = -std::numeric_limits<float>::infinity();
-      Backend(GetParam(), Compute::bf16, needs(4, cols))
+      Backend(GetParam(), Compute::bf16, linear_needs(4, cols))
           ->linear(x.tensor(), w.weight, nullptr, y.tensor());
       const bool codes = kind.quantized_input || kind.codes == DType::i8;
       for (int64_t o = 0; o < 16; ++o) {
@@ -207,7 +207,7 @@ TEST_P(Linear, NoRowsIsNoWork) {
   Random random("Linear.NoRowsIsNoWork");
   StoredWeight w = weight(kKinds[0], 16, 8, random);
   Matrix x(0, 8), y(0, 16);
-  Backend(GetParam(), Compute::bf16, needs(1, 8))
+  Backend(GetParam(), Compute::bf16, linear_needs(1, 8))
       ->linear(x.tensor(), w.weight, nullptr, y.tensor());
 }
 

@@ -19,7 +19,7 @@ using test::random_weight;
 using test::rounded;
 using test::StoredWeight;
 
-WorkspaceNeeds needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }
+WorkspaceNeeds panel_needs(int64_t rows, int64_t cols) { return {rows, cols, 8}; }
 
 class Panels : public test::EveryTarget {};
 
@@ -40,7 +40,7 @@ TEST_P(Panels, EveryNumberOfPanelsIsMultiplied) {
     for (int64_t n : {1, 4, 7, 13, 20}) {  // four, two and one panels side by side, and a block
       Matrix x = Matrix::random(n, kCols, random), y(n, w.weight.rows);
       for (int threads = 1; threads <= 3; ++threads) {
-        Backend(GetParam(), Compute::bf16, needs(n, kCols), threads)
+        Backend(GetParam(), Compute::bf16, panel_needs(n, kCols), threads)
             ->linear(x.tensor(), w.weight, bias.data(), y.tensor());
         SCOPED_TRACE(fmt::format("{} panels, {} rows, {} threads", panels, n, threads));
         expect_product(rounded(x, w.weight.format, Compute::bf16), w.weight, bias.data(), y);
@@ -56,7 +56,7 @@ TEST_P(Panels, PaddingRowsGiveZero) {
   for (const Kind& kind : kKinds) {
     StoredWeight w = random_weight(kind, WeightLayout::packed, 19, 37, random);
     Matrix x = Matrix::random(3, 37, random), y(3, 32);
-    Backend(GetParam(), Compute::bf16, needs(3, 37))
+    Backend(GetParam(), Compute::bf16, panel_needs(3, 37))
         ->linear(x.tensor(), w.weight, nullptr, y.tensor());
     for (int64_t r = 0; r < 3; ++r) {
       for (int64_t o = 19; o < 32; ++o) EXPECT_EQ(y.at(r, o), 0.0f);
@@ -74,7 +74,7 @@ TEST_P(Panels, TheCacheThatWeightsAreFetchedIntoChangesNothing) {
       const int64_t cols = random.between(1, 700), outputs = 16 * random.between(1, 13);
       StoredWeight w = random_weight(kind, WeightLayout::packed, outputs, cols, random);
       Matrix x = Matrix::random(rows, cols, random), l1(rows, outputs), l2(rows, outputs);
-      Backend memory(GetParam(), Compute::bf16, needs(rows, cols));
+      Backend memory(GetParam(), Compute::bf16, panel_needs(rows, cols));
       const std::span<std::byte> bytes(memory.workspace.get(), memory.bytes);
       for (Matrix* y : {&l1, &l2}) {
         CpuKernels(*ops, Compute::bf16, memory.pool, bytes, y == &l1)

@@ -20,7 +20,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-DecoderSpec parse(const std::string& architecture, const Json& fields) {
+DecoderSpec parse_family(const std::string& architecture, const Json& fields) {
   Json config = fields;
   config["architectures"] = {architecture};
   JsonFields json(config, "config.json");
@@ -41,7 +41,7 @@ std::vector<int64_t> windows(const DecoderSpec& spec) {
 
 std::string refusal(const std::string& architecture, const Json& fields) {
   try {
-    parse(architecture, fields);
+    parse_family(architecture, fields);
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::refused);
     return e.what();
@@ -69,7 +69,7 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   ASSERT_EQ(golden["classes"].size() + golden["hybrids"].size(), families().size());
   for (const auto& [architecture, expected] : golden["classes"].items()) {
     SCOPED_TRACE(architecture);
-    DecoderSpec c = parse(architecture, expected.value("given", Json::object()));
+    DecoderSpec c = parse_family(architecture, expected.value("given", Json::object()));
     EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
     EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
     EXPECT_EQ(mlp(c).width.size, expected["intermediate_size"]);
@@ -145,7 +145,7 @@ TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
       "config_defaults.json");
   for (const auto& [architecture, expected] : golden["hybrids"].items()) {
     SCOPED_TRACE(architecture);
-    const DecoderSpec c = parse(architecture, expected["given"]);
+    const DecoderSpec c = parse_family(architecture, expected["given"]);
     EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
     EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
     EXPECT_EQ(c.norm.params.eps, expected["eps"].get<float>());
@@ -168,11 +168,11 @@ TEST(Families, AbsentKeysOfModelsWithStatesHaveTheDefaultsOfTransformers) {
 }
 
 TEST(Families, ANullIsNoAbsentKey) {
-  DecoderSpec c = parse("MistralForCausalLM", {{"num_key_value_heads", nullptr},
-                                               {"head_dim", nullptr},
-                                               {"sliding_window", nullptr},
-                                               {"layer_types", nullptr},
-                                               {"rope_scaling", nullptr}});
+  DecoderSpec c = parse_family("MistralForCausalLM", {{"num_key_value_heads", nullptr},
+                                                      {"head_dim", nullptr},
+                                                      {"sliding_window", nullptr},
+                                                      {"layer_types", nullptr},
+                                                      {"rope_scaling", nullptr}});
   EXPECT_EQ(attention(c).kv_heads.units(), 32);
   EXPECT_EQ(attention(c).head_dim, 128);
   EXPECT_THAT(windows(c), Each(0));
@@ -199,11 +199,12 @@ TEST(Families, ANullIsNoAbsentKey) {
 TEST(Families, WindowsOfLayers) {
   Json config{{"num_hidden_layers", 3},
               {"layer_types", {"sliding_attention", "full_attention", "attention"}}};
-  EXPECT_THAT(windows(parse("MinistralForCausalLM", config)), testing::ElementsAre(4096, 0, 0));
-  EXPECT_THAT(windows(parse("LlamaForCausalLM", config)), Each(0));  // has none
+  EXPECT_THAT(windows(parse_family("MinistralForCausalLM", config)),
+              testing::ElementsAre(4096, 0, 0));
+  EXPECT_THAT(windows(parse_family("LlamaForCausalLM", config)), Each(0));  // has none
   // Keys of other families.
   config = {{"sliding_window", 7}, {"use_sliding_window", false}, {"max_window_layers", 2}};
-  EXPECT_THAT(windows(parse("MistralForCausalLM", config)), Each(7));
+  EXPECT_THAT(windows(parse_family("MistralForCausalLM", config)), Each(7));
   config["sliding_window"] = 0;
   EXPECT_THAT(refusal("MistralForCausalLM", config), HasSubstr("sliding_window"));
 }
@@ -212,9 +213,9 @@ TEST(Families, Gpt2ScalesScoresAsConfigJsonSays) {
   EXPECT_THAT(refusal("GPT2LMHeadModel", Json::object({{"add_cross_attention", true}})),
               HasSubstr("add_cross_attention"));
   Json config{{"n_inner", nullptr}, {"n_embd", 96}, {"n_head", 6}, {"n_layer", 2}};
-  EXPECT_EQ(mlp(parse("GPT2LMHeadModel", config)).width.size, 4 * 96);
+  EXPECT_EQ(mlp(parse_family("GPT2LMHeadModel", config)).width.size, 4 * 96);
   auto scale = [&](size_t layer) {
-    const DecoderSpec c = parse("GPT2LMHeadModel", config);
+    const DecoderSpec c = parse_family("GPT2LMHeadModel", config);
     return c.layer(layer).mixers.front().attention.scale;
   };
   EXPECT_EQ(scale(1), 0);
@@ -227,25 +228,25 @@ TEST(Families, Gpt2ScalesScoresAsConfigJsonSays) {
 
 // Other names of a class for its fields, and names of older releases.
 TEST(Families, FieldsUnderOtherNames) {
-  const DecoderSpec gpt2 = parse("GPT2LMHeadModel", {{"hidden_size", 96},
-                                                     {"num_attention_heads", 6},
-                                                     {"num_hidden_layers", 3},
-                                                     {"max_position_embeddings", 77}});
+  const DecoderSpec gpt2 = parse_family("GPT2LMHeadModel", {{"hidden_size", 96},
+                                                            {"num_attention_heads", 6},
+                                                            {"num_hidden_layers", 3},
+                                                            {"max_position_embeddings", 77}});
   EXPECT_EQ(gpt2.hidden_size, 96);
   EXPECT_EQ(attention(gpt2).heads.units(), 6);
   EXPECT_EQ(gpt2.layers.size(), 3u);
   EXPECT_EQ(gpt2.max_positions, 77);
-  EXPECT_EQ(parse("FalconForCausalLM", {{"n_embed", 142}}).hidden_size, 142);
+  EXPECT_EQ(parse_family("FalconForCausalLM", {{"n_embed", 142}}).hidden_size, 142);
   const Json kinds{"mamba", "attention"};
-  const DecoderSpec granite =
-      parse("GraniteMoeHybridForCausalLM",
-            {{"num_local_experts", 0}, {"num_hidden_layers", 2}, {"layers_block_type", kinds}});
+  const DecoderSpec granite = parse_family(
+      "GraniteMoeHybridForCausalLM",
+      {{"num_local_experts", 0}, {"num_hidden_layers", 2}, {"layers_block_type", kinds}});
   EXPECT_THAT(mixer_kinds(granite), testing::ElementsAre("s", "a"));
-  const DecoderSpec nemotron = parse("NemotronHForCausalLM", {{"layer_types", kinds},
-                                                              {"mamba_n_groups", 2},
-                                                              {"mamba_d_conv", 3},
-                                                              {"mamba_conv_bias", false},
-                                                              {"mamba_dt_min", 0.5}});
+  const DecoderSpec nemotron = parse_family("NemotronHForCausalLM", {{"layer_types", kinds},
+                                                                     {"mamba_n_groups", 2},
+                                                                     {"mamba_d_conv", 3},
+                                                                     {"mamba_conv_bias", false},
+                                                                     {"mamba_dt_min", 0.5}});
   EXPECT_THAT(mixer_kinds(nemotron), testing::ElementsAre("s", "a"));
   const StateMixerSpec& state = *nemotron.layer(0).mixers.front().state;
   EXPECT_EQ(state.norm_parts, 2);
@@ -260,7 +261,7 @@ TEST(Families, LimitsOfSteps) {
   auto limits = [](const char* family, const char* text) {
     Json config = parse_json(text, "config.json");
     config["hybrid_override_pattern"] = "M";
-    const DecoderSpec spec = parse(family, config);
+    const DecoderSpec spec = parse_family(family, config);
     const StateMixerSpec& state = *spec.layer(0).mixers.front().state;
     return std::pair(state.least_step, state.most_step);
   };
@@ -282,15 +283,16 @@ TEST(Families, LimitsOfSteps) {
 // What counts where several fields say one thing.
 TEST(Families, RopeFieldsAsTheClassesReadThem) {
   // The first rope of these is that of layers without a window.
-  const DecoderSpec olmo = parse("Olmo3ForCausalLM", {{"rope_theta", 700}});
+  const DecoderSpec olmo = parse_family("Olmo3ForCausalLM", {{"rope_theta", 700}});
   EXPECT_EQ(olmo.ropes[0].theta, 700);
   EXPECT_EQ(olmo.ropes[1].theta, 500000);
-  EXPECT_EQ(parse("ApertusForCausalLM", {{"rope_theta", 700}}).ropes[0].theta, 12000000);
-  EXPECT_EQ(parse("Ministral3ForCausalLM", {{"rope_theta", 700}}).ropes[0].theta, 1000000);
+  EXPECT_EQ(parse_family("ApertusForCausalLM", {{"rope_theta", 700}}).ropes[0].theta, 12000000);
+  EXPECT_EQ(parse_family("Ministral3ForCausalLM", {{"rope_theta", 700}}).ropes[0].theta, 1000000);
   const Json plain{{"rope_type", "default"},
                    {"llama_4_scaling_beta", 0.5},
                    {"original_max_position_embeddings", 16}};
-  const RopeConfig query = parse("Ministral3ForCausalLM", {{"rope_parameters", plain}}).ropes[1];
+  const RopeConfig query =
+      parse_family("Ministral3ForCausalLM", {{"rope_parameters", plain}}).ropes[1];
   EXPECT_EQ(query.position_beta, 0.5);
   EXPECT_EQ(query.original_positions, 16);
   const std::vector<double> ones(48, 1.0);
@@ -299,12 +301,12 @@ TEST(Families, RopeFieldsAsTheClassesReadThem) {
              {"original_max_position_embeddings", 16},
              {"short_factor", ones},
              {"long_factor", ones}}}};
-  EXPECT_EQ(parse("Phi3ForCausalLM", phi).keys_end(), 4096);
+  EXPECT_EQ(parse_family("Phi3ForCausalLM", phi).keys_end(), 4096);
   phi["original_max_position_embeddings"] = 32;
-  EXPECT_EQ(parse("Phi3ForCausalLM", phi).keys_end(), 32);
-  EXPECT_EQ(parse("Phi3ForCausalLM", Json::object()).keys_end(), std::nullopt);
+  EXPECT_EQ(parse_family("Phi3ForCausalLM", phi).keys_end(), 32);
+  EXPECT_EQ(parse_family("Phi3ForCausalLM", Json::object()).keys_end(), std::nullopt);
   phi["head_dim"] = 96;
-  EXPECT_EQ(parse("LlamaForCausalLM", phi).keys_end(), std::nullopt);
+  EXPECT_EQ(parse_family("LlamaForCausalLM", phi).keys_end(), std::nullopt);
 }
 
 TEST(Families, WhatAFamilyCannotComputeIsRefused) {
@@ -328,60 +330,62 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"Gemma4ForCausalLM", "num_kv_shared_layers", 30}};
   for (const auto& [family, key, value] : cases)
     EXPECT_THAT(refusal(family, Json::object({{key, value}})), HasSubstr(key)) << family;
-  EXPECT_EQ(parse("Gemma2ForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_soft_cap, 0);
-  EXPECT_EQ(parse("Gemma2ForCausalLM", Json::object()).logit_soft_cap, 30);
+  EXPECT_EQ(
+      parse_family("Gemma2ForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_soft_cap, 0);
+  EXPECT_EQ(parse_family("Gemma2ForCausalLM", Json::object()).logit_soft_cap, 30);
   const Json cap{{"attn_logit_softcapping", 5}};
-  EXPECT_EQ(attention(parse("Gemma2ForCausalLM", cap)).soft_cap, 5);
-  EXPECT_EQ(attention(parse("Gemma3ForCausalLM", cap)).soft_cap, 0);  // as in transformers
+  EXPECT_EQ(attention(parse_family("Gemma2ForCausalLM", cap)).soft_cap, 5);
+  EXPECT_EQ(attention(parse_family("Gemma3ForCausalLM", cap)).soft_cap, 0);  // as in transformers
 }
 
 // AI21-Jamba-Reasoning-3B has such a period, falcon-mamba-7b such an `expand`.
 TEST(Families, LayersAndChannelsOfMambaAsConfigJsonSays) {
-  const DecoderSpec jamba = parse("JambaForCausalLM", {{"num_hidden_layers", 28},
-                                                       {"num_experts", 1},
-                                                       {"attn_layer_period", 14},
-                                                       {"attn_layer_offset", 7}});
+  const DecoderSpec jamba = parse_family("JambaForCausalLM", {{"num_hidden_layers", 28},
+                                                              {"num_experts", 1},
+                                                              {"attn_layer_period", 14},
+                                                              {"attn_layer_offset", 7}});
   for (size_t l = 0; l < 28; ++l)
     EXPECT_EQ(jamba.layer(l).mixers.front().state.has_value(), l != 7 && l != 21) << l;
   EXPECT_THAT(refusal("JambaForCausalLM", Json::object({{"attn_layer_period", 4}})),
               HasSubstr("attn_layer_offset (4) must be below attn_layer_period (4)"));
   EXPECT_FALSE(jamba.kinds.front().mlps.front().experts);
   const DecoderSpec falcon =
-      parse("FalconMambaForCausalLM",
-            {{"hidden_size", 4096}, {"expand", 16}, {"intermediate_size", 8192}});
+      parse_family("FalconMambaForCausalLM",
+                   {{"hidden_size", 4096}, {"expand", 16}, {"intermediate_size", 8192}});
   EXPECT_EQ(falcon.kinds.front().mixers.front().state->heads.size, 8192);
   EXPECT_EQ(falcon.kinds.front().mixers.front().state->selective.step_rank, 256);
 }
 
 TEST(Families, LayersRotateAndShareAsConfigJsonSays) {
-  const DecoderSpec nope = parse("SmolLM3ForCausalLM", {{"num_hidden_layers", 4}});
+  const DecoderSpec nope = parse_family("SmolLM3ForCausalLM", {{"num_hidden_layers", 4}});
   for (size_t l = 0; l < 4; ++l)
     EXPECT_EQ(nope.layer(l).mixers.front().attention.rope.has_value(), l != 3) << l;
   const DecoderSpec shared =
-      parse("Gemma4ForCausalLM", {{"num_hidden_layers", 12}, {"num_kv_shared_layers", 5}});
+      parse_family("Gemma4ForCausalLM", {{"num_hidden_layers", 12}, {"num_kv_shared_layers", 5}});
   auto of = [&](size_t l) { return shared.layer(l).mixers.front().attention.shared_with; };
   EXPECT_EQ(of(6), std::nullopt);
   EXPECT_EQ(of(7), 6u);   // a window
   EXPECT_EQ(of(11), 5u);  // none
   EXPECT_EQ(shared.layer(11).mixers.front().attention.head_dim, 512);
-  EXPECT_THAT(windows(parse("SmolLM3ForCausalLM",
-                            {{"num_hidden_layers", 2},
-                             {"sliding_window", 5},
-                             {"layer_types", {"sliding_attention", "full_attention"}}})),
+  EXPECT_THAT(windows(parse_family("SmolLM3ForCausalLM",
+                                   {{"num_hidden_layers", 2},
+                                    {"sliding_window", 5},
+                                    {"layer_types", {"sliding_attention", "full_attention"}}})),
               testing::ElementsAre(5, 0));
 }
 
 TEST(Families, RopeOnAPartOfEachHead) {
   Json config{{"hidden_size", 128}, {"num_attention_heads", 2}};
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().dim, 16);
+  EXPECT_EQ(parse_family("GPTNeoXForCausalLM", config).ropes.front().dim, 16);
   config["rotary_pct"] = 0.5;
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().dim, 32);
+  EXPECT_EQ(parse_family("GPTNeoXForCausalLM", config).ropes.front().dim, 32);
   config["rope_parameters"] = {{"rope_theta", 500.0}, {"partial_rotary_factor", 0.75}};
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().dim, 48);
-  EXPECT_EQ(parse("GPTNeoXForCausalLM", config).ropes.front().theta, 500);
+  EXPECT_EQ(parse_family("GPTNeoXForCausalLM", config).ropes.front().dim, 48);
+  EXPECT_EQ(parse_family("GPTNeoXForCausalLM", config).ropes.front().theta, 500);
   config = {{"hidden_size", 128}, {"num_attention_heads", 2}, {"partial_rotary_factor", 0.75}};
-  EXPECT_EQ(parse("Phi3ForCausalLM", config).ropes.front().dim, 48);
-  EXPECT_EQ(parse("LlamaForCausalLM", config).ropes.front().dim, 64);  // all, as in transformers
+  EXPECT_EQ(parse_family("Phi3ForCausalLM", config).ropes.front().dim, 48);
+  EXPECT_EQ(parse_family("LlamaForCausalLM", config).ropes.front().dim,
+            64);  // all, as in transformers
   for (double part : {0.0, -0.5, 1.5, 0.01, 0.05}) {
     config["partial_rotary_factor"] = part;
     EXPECT_THAT(refusal("Phi3ForCausalLM", config), HasSubstr("partial_rotary_factor")) << part;

@@ -51,36 +51,40 @@ TEST(Rope, FrequenciesMatchTransformers) {
 
 // What counts where two fields say one thing is what counts in transformers 5.24.
 TEST(Rope, OfTwoFieldsOneCounts) {
-  struct Case {
+  struct RopeCase {
     const char* config;
     RopeKind kind;
     double theta;
     int64_t original;
     bool warns = false;
   };
-  for (const Case& c : {
-           Case{R"({"rope_scaling": {"rope_type": "linear", "factor": 4.0},
+  for (const RopeCase& c : {
+           RopeCase{R"({"rope_scaling": {"rope_type": "linear", "factor": 4.0},
                     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}})",
-                RopeKind::linear, 10000, 64, true},
-           Case{R"({"rope_scaling": {}, "rope_parameters": {"rope_theta": 500.0}})",
-                RopeKind::plain, 500, 64},
-           Case{R"({"rope_scaling": null, "rope_parameters": {"type": "linear", "factor": 2}})",
-                RopeKind::linear, 10000, 64},
-           Case{R"({"rope_scaling": {"rope_theta": 500}, "rope_parameters": {"rope_theta": 500}})",
-                RopeKind::plain, 500, 64},
-           Case{R"({"rope_theta": 7.0, "rope_parameters": {"rope_theta": 500.0}})", RopeKind::plain,
-                500, 64, true},
-           Case{R"({"rope_theta": 7.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})",
-                RopeKind::linear, 7, 64},
-           Case{R"({"rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2.0}})",
-                RopeKind::linear, 10000, 64, true},
-           Case{R"({"original_max_position_embeddings": 16, "rope_scaling": {"rope_type": "yarn",
+                    RopeKind::linear, 10000, 64, true},
+           RopeCase{R"({"rope_scaling": {}, "rope_parameters": {"rope_theta": 500.0}})",
+                    RopeKind::plain, 500, 64},
+           RopeCase{R"({"rope_scaling": null, "rope_parameters": {"type": "linear", "factor": 2}})",
+                    RopeKind::linear, 10000, 64},
+           RopeCase{
+               R"({"rope_scaling": {"rope_theta": 500}, "rope_parameters": {"rope_theta": 500}})",
+               RopeKind::plain, 500, 64},
+           RopeCase{R"({"rope_theta": 7.0, "rope_parameters": {"rope_theta": 500.0}})",
+                    RopeKind::plain, 500, 64, true},
+           RopeCase{
+               R"({"rope_theta": 7.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})",
+               RopeKind::linear, 7, 64},
+           RopeCase{
+               R"({"rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2.0}})",
+               RopeKind::linear, 10000, 64, true},
+           RopeCase{
+               R"({"original_max_position_embeddings": 16, "rope_scaling": {"rope_type": "yarn",
                     "factor": 4.0, "original_max_position_embeddings": 32}})",
-                RopeKind::yarn, 10000, 16, true},
-           Case{R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+               RopeKind::yarn, 10000, 16, true},
+           RopeCase{R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
                     "original_max_position_embeddings": 32, "attention_factor": null}})",
-                RopeKind::yarn, 10000, 32},
-           Case{R"({"partial_rotary_factor": 0.5})", RopeKind::plain, 10000, 64, true},
+                    RopeKind::yarn, 10000, 32},
+           RopeCase{R"({"partial_rotary_factor": 0.5})", RopeKind::plain, 10000, 64, true},
        }) {
     SCOPED_TRACE(c.config);
     testing::internal::CaptureStderr();

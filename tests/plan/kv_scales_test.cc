@@ -23,8 +23,8 @@ using test::TinyTensor;
 constexpr int64_t kLayers = 3;
 
 // A tiny model with these tensors beside its own.
-struct Checkpoint {
-  explicit Checkpoint(const std::vector<TinyTensor>& more, size_t shards = 1) {
+struct ScaledCheckpoint {
+  explicit ScaledCheckpoint(const std::vector<TinyTensor>& more, size_t shards = 1) {
     test::Random random("kv scales");
     std::vector<TinyTensor> tensors = test::tiny_tensors(test::tiny_config(), random);
     tensors.insert(tensors.begin() + 5, more.begin(), more.end());
@@ -51,7 +51,7 @@ std::vector<TinyTensor> all_scales() {
 
 std::string refusal(const std::vector<TinyTensor>& scales) {
   try {
-    Checkpoint(scales).read();
+    ScaledCheckpoint(scales).read();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::refused);
     return e.what();
@@ -79,7 +79,7 @@ TEST(KvScales, AreFoundUnderTheNamesOfEveryTool) {
         scales.push_back(scale_tensor(attention_path(l) + value, n / 64, dtype, {1}));
         scales.push_back(scale_tensor(attention_path(l) + key, n / 32, dtype));
       }
-      std::vector<KvScales> have = Checkpoint(scales, 2).read();
+      std::vector<KvScales> have = ScaledCheckpoint(scales, 2).read();
       ASSERT_EQ(std::ssize(have), kLayers) << key;
       for (size_t l = 0; l < have.size(); ++l) {
         EXPECT_EQ(have[l].key, static_cast<float>(l + 1) / 32) << key << " " << dtype;
@@ -93,7 +93,7 @@ TEST(KvScales, OneForBothServesBoth) {
   std::vector<TinyTensor> scales;
   for (int64_t l = 0; l < kLayers; ++l)
     scales.push_back(scale_tensor(attention_path(l) + "kv_scale", test::key_scale(l)));
-  std::vector<KvScales> have = Checkpoint(scales).read();
+  std::vector<KvScales> have = ScaledCheckpoint(scales).read();
   ASSERT_EQ(std::ssize(have), kLayers);
   for (int64_t l = 0; l < kLayers; ++l) {
     EXPECT_EQ(have[static_cast<size_t>(l)].key, test::key_scale(l));
@@ -102,10 +102,10 @@ TEST(KvScales, OneForBothServesBoth) {
 }
 
 TEST(KvScales, NoneAreUsedWhereALayerHasNone) {
-  EXPECT_TRUE(Checkpoint({}).read().empty());
+  EXPECT_TRUE(ScaledCheckpoint({}).read().empty());
   std::vector<TinyTensor> two;
   test::add_kv_scales(two, 2);
-  Checkpoint checkpoint(two);
+  ScaledCheckpoint checkpoint(two);
   EXPECT_TRUE(checkpoint.read().empty());
   EXPECT_EQ(checkpoint.plan().ignored.size(), 4u);
 }
@@ -141,7 +141,7 @@ TEST(KvScales, EveryFaultIsInOneMessage) {
 }
 
 TEST(KvScales, AreListedAsUsedOrIgnored) {
-  Checkpoint checkpoint(all_scales());
+  ScaledCheckpoint checkpoint(all_scales());
   ReadPlan unused = checkpoint.plan();
   EXPECT_EQ(std::ssize(unused.ignored), 2 * kLayers);
   EXPECT_TRUE(unused.kv_scales.empty());
@@ -153,12 +153,12 @@ TEST(KvScales, AreListedAsUsedOrIgnored) {
   EXPECT_EQ(used.read_bytes(), unused.read_bytes());
 
   // Of a layer that the model does not have: of no use to anybody.
-  Checkpoint more({scale_tensor(attention_path(kLayers) + "k_scale", 1)});
+  ScaledCheckpoint more({scale_tensor(attention_path(kLayers) + "k_scale", 1)});
   EXPECT_THROW(more.plan(), Error);
 }
 
 TEST(KvScales, BlocksHoldNone) {
-  Checkpoint checkpoint(all_scales());
+  ScaledCheckpoint checkpoint(all_scales());
   CausalLM& root = *checkpoint.model.root;
   ThreadPool pool(1);
   std::unique_ptr<Backend> backend = make_cpu_backend(Isa::automatic, pool);
@@ -167,7 +167,8 @@ TEST(KvScales, BlocksHoldNone) {
                  .longest_prompt = 50,
                  .kv_dtype = DType::f8_e4m3};
   auto plan = [&] {
-    return predict_memory(root, lay_out(checkpoint.model, *checkpoint.index, Checkpoint::request()),
+    return predict_memory(root,
+                          lay_out(checkpoint.model, *checkpoint.index, ScaledCheckpoint::request()),
                           shape, {{1 << 16, 1 << 18}, 64, 1}, 1 << 20);
   };
   // 2 KV heads x 16 tokens of 8 codes, each with a float32 scale or not; keys and values.
@@ -183,7 +184,7 @@ TEST(KvScales, BlocksHoldNone) {
 }
 
 TEST(KvScales, AreReadFromACopyWhereTheFileCannotBe) {
-  Checkpoint checkpoint(all_scales());
+  ScaledCheckpoint checkpoint(all_scales());
   test::TempDir mirror;
   std::filesystem::copy(checkpoint.dir / "model.safetensors", mirror / "model.safetensors");
   std::vector<std::filesystem::path> mirrors{mirror.path()};

@@ -90,13 +90,13 @@ Json tokens_of_all_kinds() {
   return tokens;
 }
 
-struct Case {
+struct StreamCase {
   const char* name;
   Json file;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<StreamCase> cases() {
+  std::vector<StreamCase> all;
   auto add = [&](const char* name, const char* key, Json value) {
     Json file = small_tokenizer();
     file["added_tokens"] = tokens_of_all_kinds();
@@ -180,7 +180,7 @@ Ids in_parts(const Tokenizer& tokenizer, std::string_view text, Random& random, 
 
 TEST(TokenStream, HasTheIdsOfTheWholeText) {
   Random random("TokenStream.HasTheIdsOfTheWholeText");
-  for (const Case& c : cases()) {
+  for (const StreamCase& c : cases()) {
     Tokenizer tokenizer = load_tokenizer(c.file);
     for (int round = 0; round < 60; ++round) {
       std::string text = random_text(random, random.between(0, 40));

@@ -23,9 +23,9 @@ using testing::ThrowsMessage;
 
 // Memory that the kernels and the test itself touch.
 template <class T>
-class Buffer {
+class CheckedBuffer {
  public:
-  explicit Buffer(size_t count) : bytes_(count * sizeof(T)), count_(count) {}
+  explicit CheckedBuffer(size_t count) : bytes_(count * sizeof(T)), count_(count) {}
   T* data() const { return reinterpret_cast<T*>(bytes_.data()); }
   T& operator[](size_t i) const { return data()[i]; }
   std::span<T> span() const { return {data(), count_}; }
@@ -47,7 +47,7 @@ Launch grid(uint32_t blocks, uint32_t threads, uint32_t shared_bytes = 0) {
 }
 
 TEST_F(Emulator, EveryThreadOfTheGridRunsOnce) {
-  Buffer<int> runs(2 * 3 * 2 * 4 * 2 * 3);
+  CheckedBuffer<int> runs(2 * 3 * 2 * 4 * 2 * 3);
   for (int& r : runs.span()) r = 0;
   simt::run({{2, 3, 2}, {4, 2, 3}, 0}, [&] {
     const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
@@ -76,7 +76,7 @@ void sum_block(const int* values, int count, int* sum) {
 TEST_F(Emulator, BlocksSumInEveryOrder) {
   for (Order order : {Order::forward, Order::backward, Order::shuffled}) {
     simt::set_order(order, 7);
-    Buffer<int> values(1000), sum(1);
+    CheckedBuffer<int> values(1000), sum(1);
     for (int i = 0; i < 1000; ++i) values[static_cast<size_t>(i)] = i;
     cuda::launch(sum_block, grid(2, 128, 4 * sizeof(int)), nullptr, values.data(), 1000,
                  sum.data());
@@ -85,7 +85,7 @@ TEST_F(Emulator, BlocksSumInEveryOrder) {
 }
 
 TEST_F(Emulator, WarpOperationsDoWhatTheyAreDefinedTo) {
-  Buffer<uint32_t> out(7 * 32);
+  CheckedBuffer<uint32_t> out(7 * 32);
   simt::run(grid(1, 32), [&] {
     const unsigned lane = threadIdx.x;
     out[lane] = __shfl_sync(0xffffffff, lane, 5, 8);         // lane 5 of each eight
@@ -112,8 +112,8 @@ TEST_F(Emulator, WarpOperationsDoWhatTheyAreDefinedTo) {
 // PTX ISA, figures of the fragments: A is 16 x 16, B 16 x 8; here A[i][k] = i + 16 k is taken from
 // memory by ldmatrix, B is one column that picks a k, and so is each column of B^T.
 TEST_F(Emulator, FragmentsLieAsThePtxIsaDrawsThem) {
-  Buffer<uint16_t> a(16 * 16), b(16 * 16);  // b: [k][n], of which 8 columns are used
-  Buffer<float> d(16 * 8);
+  CheckedBuffer<uint16_t> a(16 * 16), b(16 * 16);  // b: [k][n], of which 8 columns are used
+  CheckedBuffer<float> d(16 * 8);
   for (int i = 0; i < 16; ++i) {
     for (int k = 0; k < 16; ++k) {
       a[static_cast<size_t>(i * 16 + k)] = float_to_bf16(static_cast<float>(i + 16 * k));
@@ -143,7 +143,7 @@ TEST_F(Emulator, FragmentsLieAsThePtxIsaDrawsThem) {
 }
 
 TEST_F(Emulator, SharedMemoryIsNaNInEveryBlock) {
-  Buffer<uint32_t> seen(3);
+  CheckedBuffer<uint32_t> seen(3);
   simt::run(grid(3, 1, 4), [&] {
     auto& word = cuda::shared_memory<uint32_t>();
     seen[blockIdx.x] = word;
@@ -156,7 +156,7 @@ TEST_F(Emulator, SharedMemoryIsNaNInEveryBlock) {
 TEST_F(Emulator, AMissingBarrierShowsInAnotherOrder) {
   auto last = [](Order order) {
     simt::set_order(order);
-    Buffer<unsigned> out(1);
+    CheckedBuffer<unsigned> out(1);
     simt::run(grid(1, 64, 4), [&] {
       cuda::shared_memory<unsigned>() = threadIdx.x;
       out[0] = cuda::shared_memory<unsigned>();
@@ -235,7 +235,7 @@ TEST_F(Emulator, FindsOperationsThatAreNotTheSame) {
 }
 
 TEST_F(Emulator, FindsAccessesThatAreNotAligned) {
-  Buffer<float> x(9);
+  CheckedBuffer<float> x(9);
   EXPECT_THAT([&] { simt::run(grid(1, 1), [&] { cuda::load_as<uint4>(x.data() + 1); }); },
               ThrowsMessage<Fault>(HasSubstr("an access of 16 bytes that is not aligned")));
 }
@@ -243,8 +243,8 @@ TEST_F(Emulator, FindsAccessesThatAreNotAligned) {
 TEST_F(EmulatorDeathTest, FindsReadsBehindABuffer) {
   EXPECT_DEATH(
       {
-        Buffer<float> x(64);
-        Buffer<float> y(1024);
+        CheckedBuffer<float> x(64);
+        CheckedBuffer<float> y(1024);
         simt::run(grid(2, 32), [&] { y[threadIdx.x] = x[blockIdx.x * 48 + threadIdx.x]; });
       },
       "block \\(1, 0, 0\\), thread \\(16, 0, 0\\)");
@@ -253,7 +253,7 @@ TEST_F(EmulatorDeathTest, FindsReadsBehindABuffer) {
 TEST_F(EmulatorDeathTest, FindsWritesBehindABuffer) {
   EXPECT_DEATH(
       {
-        Buffer<float> x(4);
+        CheckedBuffer<float> x(4);
         simt::run(grid(1, 32), [&] { x[threadIdx.x] = 0; });
       },
       "block \\(0, 0, 0\\), thread \\(4, 0, 0\\)");
@@ -263,7 +263,7 @@ TEST_F(EmulatorDeathTest, FindsWritesBehindABuffer) {
 TEST_F(EmulatorDeathTest, FindsWritesJustBehindABuffer) {
   EXPECT_DEATH(
       {
-        Buffer<std::byte> x(13);
+        CheckedBuffer<std::byte> x(13);
         simt::run(grid(1, 14), [&] { x[threadIdx.x] = std::byte{1}; });
       },
       "nothing was written around|thread \\(13, 0, 0\\)");
