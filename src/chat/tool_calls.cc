@@ -396,7 +396,8 @@ void ToolCallParser::give_argument(std::string_view key, std::string_view value,
 }
 
 void ToolCallParser::give_json(std::string_view key, std::string_view json, Parts& parts) {
-  give(parts, PartKind::arguments, (given_++ == 0 ? "{" : ", ") + show(key) + ": " + std::string(json));
+  give(parts, PartKind::arguments,
+       (given_++ == 0 ? "{" : ", ") + show(key) + ": " + std::string(json));
 }
 
 bool ToolCallParser::is_string(std::string_view key) const {

@@ -13,11 +13,11 @@ import unittest
 
 from checkpoints import write_checkpoint
 from launcher import Launcher
-from program import DEMO, SANITIZED, SLUICE, Case
+from program import ALL, DEMO, SANITIZED, SLUICE, Case
 
 MiB = 1 << 20
 SEED = os.environ.get("SLUICE_SEED", "1")
-FROM, TO = map(int, os.environ.get("SLUICE_CASES", "0:500").split(":"))
+FROM, TO = map(int, os.environ.get("SLUICE_CASES", "0:500" if ALL else "0:200").split(":"))
 MODELS = 12
 SCHEMES = ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "fp8_dynamic_per_block", "int8")
 # Of run and batch: token ids and how many to generate.

@@ -55,6 +55,27 @@ std::vector<fs::path> models_of_paths() {
   return models;
 }
 
+// A plain decoder, transposed and GGUF's matrices, stacked and single experts, a state, and the
+// rows of a table for each layer: an emulated load takes seconds.
+std::vector<fs::path> models_streamed() {
+  if (test::runs_all()) return test::models_with_own_parts();
+  std::vector<fs::path> models;
+  if (test::kSanitized) return models;
+  for (const char* name : {"llama_rope_dynamic", "gpt2_noprefix", "gguf_bf16_tied", "granitemoe",
+                           "glm4_moe", "qwen3_5", "gemma4_e"})
+    models.push_back(test::bundled_model(name));
+  return models;
+}
+
+std::vector<test::Streamed> streamed_runs() {
+  if (!test::runs_all()) return {{"none", test::kHalfOnDisk}, {"fp8_per_channel", "*=disk"}};
+  std::vector<test::Streamed> runs;
+  for (const char* scheme : {"none", "fp8_per_channel"})
+    for (const char* place : {"*=disk", "*=host", test::kHalfOnDisk})
+      runs.push_back({scheme, place});
+  return runs;
+}
+
 }  // namespace
 
 const test::GoldenRuns& test::golden_runs() {
@@ -62,6 +83,7 @@ const test::GoldenRuns& test::golden_runs() {
       .how = emulated(),
       .bundled = kSanitized && !runs_all() ? models_of_paths() : bundled_models(),
       .bundled_paths = models_of_paths(),
+      .bundled_streamed = models_streamed(),
       .shared = {},
       .float32_isas = {Isa::automatic},
       .bfloat16_isas = {Isa::automatic},
@@ -71,9 +93,8 @@ const test::GoldenRuns& test::golden_runs() {
                    ? 1000
                    : 1;
       },
-      .streamed_dtypes = kSanitized ? std::vector<DtypeChoice>{} : std::vector{DtypeChoice::bf16},
-      .places = {"*=disk", "*=host"},
-      .streams_half = true,
+      .streamed_dtypes = {DtypeChoice::bf16},
+      .streamed = streamed_runs(),
       .starts = 1,
       .streams_the_longest = false};
   return runs;
@@ -101,7 +122,16 @@ TEST_P(CudaPaths, SchemesGiveWhatTheCpuGives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Bundled, CudaPaths, testing::ValuesIn(models_of_paths()),
+// Experts, a recurrent state, both, and none of them.
+std::vector<fs::path> models_of_schemes() {
+  if (test::runs_all()) return test::bundled_models();
+  std::vector<fs::path> models;
+  for (const char* name : {"glm4_moe", "jamba_dense", "qwen3_5_moe", "llama_rope_dynamic"})
+    models.push_back(test::bundled_model(name));
+  return models;
+}
+
+INSTANTIATE_TEST_SUITE_P(Bundled, CudaPaths, testing::ValuesIn(models_of_schemes()),
                          test::golden_name);
 
 // A prompt for a small model.

@@ -10,18 +10,22 @@ namespace sluice {
 
 const test::GoldenRuns& test::golden_runs() {
   static const std::vector<std::filesystem::path> bundled =
-      kSanitized ? models_with_own_parts() : bundled_models();
+      kSanitized && !runs_all() ? models_with_own_parts() : bundled_models();
   static const GoldenRuns runs{
       .how = {},
       .bundled = bundled,
       .bundled_paths = bundled,
+      .bundled_streamed = bundled,
       .shared = shared_models(),
       .float32_isas = {Isa::reference, Isa::automatic},
       .bfloat16_isas = {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx},
       .most_tokens = 1000,
       .most_prompts = [](const std::filesystem::path&) -> size_t { return 1000; },
       .streamed_dtypes = {DtypeChoice::bf16, DtypeChoice::f32},
-      .places = {"1=disk", "*=disk"},
+      .streamed = {{"none", "1=disk"},
+                   {"none", "*=disk"},
+                   {"fp8_per_channel", "1=disk"},
+                   {"fp8_per_channel", "*=disk"}},
       .starts = 2,
       .streams_the_longest = true};
   return runs;
@@ -133,7 +137,8 @@ TEST(GoldenModels, TheBundledOnesAreHere) {
 }
 
 TEST(GoldenModels, SharedOnesRunToo) {
-  if (test::shared_models().empty()) GTEST_SKIP() << "no shared fixtures here (SLUICE_ORACLE)";
+  if (test::shared_models().empty())
+    GTEST_SKIP() << "shared fixtures (SLUICE_ORACLE) run with tools/test --all";
 }
 
 }  // namespace

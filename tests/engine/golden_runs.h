@@ -5,27 +5,35 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/engine/how.h"
 
 namespace sluice::test {
 
+// A scheme, and where the weights are: rules of --place, or half_on_disk().
+struct Streamed {
+  std::string_view scheme;
+  std::string place;
+};
+inline constexpr const char* kHalfOnDisk = "half";
+
 // A program's runs: engine_test's on the CPU (golden_cpu_test.cc), or cuda_engine_test's on an
 // emulated GPU (cuda_test.cc), where a token takes as long as a prompt on the CPU.
 struct GoldenRuns {
   How how;  // where
-  // Bundled models, and shared ones; `paths`: those of them that run in bf16 and streamed, too.
-  std::vector<std::filesystem::path> bundled, bundled_paths, shared;
+  // Bundled models, and shared ones; `paths`: those of them that run in bf16, too; `streamed`:
+  // those whose weights are streamed.
+  std::vector<std::filesystem::path> bundled, bundled_paths, bundled_streamed, shared;
   // Instruction sets for each type, of which not all may be supported.
   std::vector<Isa> float32_isas, bfloat16_isas;
   int64_t most_tokens;                                   // after a prompt
   size_t (*most_prompts)(const std::filesystem::path&);  // of a model
-  std::vector<DtypeChoice> streamed_dtypes;              // none: nothing is streamed
-  std::vector<std::string> places;
-  bool streams_half = false;  // also with every second matrix on disk, the rest in host memory
-  int starts;                 // of a session with the same spill
-  bool streams_the_longest;   // prompt; else the first
+  std::vector<DtypeChoice> streamed_dtypes;
+  std::vector<Streamed> streamed;
+  int starts;                // of a session with the same spill
+  bool streams_the_longest;  // prompt; else the first
 };
 const GoldenRuns& golden_runs();  // defined by each program
 

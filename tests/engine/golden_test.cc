@@ -2,9 +2,11 @@
 // within the manifest's tolerance, greedy tokens, and the same bits where weights are streamed.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string_view>
+
 #include "tests/engine/golden_runs.h"
 #include "tests/engine/placed.h"
-#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -51,33 +53,32 @@ TEST_P(GoldenPaths, Bfloat16WithinItsTolerance) {
           });
 }
 
+class GoldenStreamed : public GoldenTest {};
+
 // Some layers, or all there is, on disk or in the host's memory, read anew by every pass; what is
 // quantized is spilled by the first run, and read from there by the second.
-TEST_P(GoldenPaths, SameBitsStreamedAndFromTheSpill) {
+TEST_P(GoldenStreamed, SameBitsStreamedAndFromTheSpill) {
   const test::GoldenRuns& runs = golden_runs();
-  if (runs.streamed_dtypes.empty()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const auto& ids = (runs.streams_the_longest ? goldens_.back() : goldens_.front()).ids;
   How how = runs.how;
   how.chunk = 20;
-  std::vector<std::string> places = runs.places;
-  if (runs.streams_half) places.push_back(test::half_on_disk(options_for(GetParam(), how)));
   for (DtypeChoice dtype : runs.streamed_dtypes) {
-    for (const char* scheme : {"none", "fp8_per_channel"}) {
-      how.dtype = dtype;
+    std::map<std::string_view, Outcome> resident;  // by the scheme
+    how.dtype = dtype;
+    for (const auto& [scheme, place] : runs.streamed) {
       how.scheme = scheme;
-      how.place = "";
+      how.place.clear();
       how.spill.clear();
-      const Outcome resident = run_model(GetParam(), ids, 2, how);
-      for (const std::string& place : places) {
-        test::TempDir spill;
-        how.place = place;
-        how.spill = spill.path();
-        for (int start = 1; start <= runs.starts; ++start) {
-          SCOPED_TRACE(testing::Message() << scheme << ", " << place << ", start " << start);
-          const Outcome streamed = run_model(GetParam(), ids, 2, how);
-          EXPECT_EQ(streamed.logits, resident.logits);
-          EXPECT_EQ(streamed.greedy, resident.greedy);
-        }
+      if (!resident.contains(scheme)) resident[scheme] = run_model(GetParam(), ids, 2, how);
+      test::TempDir spill;
+      how.spill = spill.path();
+      how.place =
+          place != test::kHalfOnDisk ? place : test::half_on_disk(options_for(GetParam(), how));
+      for (int start = 1; start <= runs.starts; ++start) {
+        SCOPED_TRACE(testing::Message() << scheme << ", " << place << ", start " << start);
+        const Outcome streamed = run_model(GetParam(), ids, 2, how);
+        EXPECT_EQ(streamed.logits, resident[scheme].logits);
+        EXPECT_EQ(streamed.greedy, resident[scheme].greedy);
       }
     }
   }
@@ -91,6 +92,11 @@ INSTANTIATE_TEST_SUITE_P(Bundled, GoldenPaths, testing::ValuesIn(golden_runs().b
                          test::golden_name);
 INSTANTIATE_TEST_SUITE_P(Shared, GoldenPaths, testing::ValuesIn(golden_runs().shared),
                          test::golden_name);
+INSTANTIATE_TEST_SUITE_P(Bundled, GoldenStreamed, testing::ValuesIn(golden_runs().bundled_streamed),
+                         test::golden_name);
+INSTANTIATE_TEST_SUITE_P(Shared, GoldenStreamed, testing::ValuesIn(golden_runs().shared),
+                         test::golden_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GoldenStreamed);
 
 }  // namespace
 }  // namespace sluice

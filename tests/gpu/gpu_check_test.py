@@ -21,8 +21,8 @@ NVIDIA_SMI = """case "$1" in
   *compute_cap*) echo "NVIDIA Test, 9.0, 81559 MiB, 580.1" ;;
   *) echo "80000 MiB, 345 MHz" ;;
 esac"""
-OP_TESTS = ("CudaAttention.Adds", "CudaAttention.Copies", "CudaExperts.A", "CudaStates.A", "CudaElementwise.A", "CudaCache.A",
-            "CudaGrouped.A", "CudaEncode.A", "CudaLinear.A")
+OP_TESTS = ("Attention.Adds", "Attention.Copies", "Experts.A", "States.A", "Elementwise.A", "StoreKv.A",
+            "Grouped.A", "Encode.A", "Linear.A")
 MODEL_TESTS = ("Models/Gpu.Bfloat16WithinItsTolerance/llama_tied", "Models/Gpu.Streams/llama_tied",
                "Models/Gpu.Streams/llama_tied_2", "GpuMemory.Gives")
 SANITIZER = """shift 4; "$@" && echo '========= ERROR SUMMARY: 0 errors'"""
@@ -132,15 +132,15 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(sum(call.startswith("sluice") for call in self.calls()), 3)
 
     def test_a_suite_that_hangs_or_crashes_costs_no_other(self):
-        self.program("gpu_op_test", gtest(OP_TESTS, {"CudaCache.A": "sleep 60 & wait", "CudaAttention.Adds": "kill -11 $$"}))
+        self.program("gpu_op_test", gtest(OP_TESTS, {"StoreKv.A": "sleep 60 & wait", "Attention.Adds": "kill -11 $$"}))
         done = self.check("--only", "tests", "--step-s", "5")
         self.assertEqual(done.returncode, 1, done.stderr)
         found = self.results()
         self.assertEqual(found["gpu_op_test"]["status"], "timed out")
-        self.assertIn("CudaAttention.* ended with -11", found["gpu_op_test"]["why"])
+        self.assertIn("Attention.* ended with -11", found["gpu_op_test"]["why"])
         ended = found["gpu_op_test"]["found"]
         self.assertEqual((ended["processes"], ended["tests"], ended["failed"]), (8, 8, []))
-        self.assertEqual(sorted(ended["did not end"]), ["CudaAttention.Adds", "CudaCache.A"])
+        self.assertEqual(sorted(ended["did not end"]), ["Attention.Adds", "StoreKv.A"])
         self.assertEqual(found["gpu_test"]["status"], "passed")
 
     def test_what_measures_memory_runs_when_nothing_else_does(self):
@@ -152,15 +152,15 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_what_fails_is_told_with_its_reason(self):
-        self.program("gpu_op_test", gtest(OP_TESTS, {"CudaCache.A": "echo '[  FAILED  ] CudaCache.A (1 ms)'; exit 1"}))
+        self.program("gpu_op_test", gtest(OP_TESTS, {"StoreKv.A": "echo '[  FAILED  ] StoreKv.A (1 ms)'; exit 1"}))
         skips = "Models/Gpu.Streams/llama_tied_2"
         self.program("gpu_test", gtest(MODEL_TESTS, {skips: f"echo '[  SKIPPED ] {skips} (1 ms)'"}))
         self.program("sluice", "echo 'sluice: no room' >&2; exit 4")
         done = self.check("--only", "tests,disk and link")
         self.assertEqual(done.returncode, 1, done.stderr)
         found = self.results()
-        self.assertEqual(found["gpu_op_test"]["found"]["failed"], ["CudaCache.A"])
-        self.assertIn("CudaCache.* ended with 1", found["gpu_op_test"]["why"])
+        self.assertEqual(found["gpu_op_test"]["found"]["failed"], ["StoreKv.A"])
+        self.assertIn("StoreKv.* ended with 1", found["gpu_op_test"]["why"])
         self.assertEqual((found["gpu_test"]["status"], found["gpu_test"]["found"]["skipped"]), ("failed", 1))
         self.assertEqual(found["disk and link"]["why"], "ended with 4; last line: sluice: no room")
 

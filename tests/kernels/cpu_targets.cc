@@ -24,12 +24,12 @@ std::vector<Target> every_target() {
 
 std::vector<Target> emulated_tiles() {
   return {
-    {Isa::portable, &cpu::portable::kEmulatedAmx, "tiles_over_portable"},
+      {Isa::portable, &cpu::portable::kEmulatedAmx, "tiles_over_portable"},
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
-        {Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx, "tiles_over_avx512_bf16"},
-        {Isa::avx2, &cpu::emulated_avx512::kEmulatedAmx, "tiles_over_emulated_avx512",
-         Isa::avx512_bf16},
-        {Isa::avx512_bf16, &cpu::amx::kOps, "trapped_tiles", Isa::amx, &trap_tiles},
+      {Isa::avx512_bf16, &cpu::avx512_bf16::kEmulatedAmx, "tiles_over_avx512_bf16"},
+      {Isa::avx2, &cpu::emulated_avx512::kEmulatedAmx, "tiles_over_emulated_avx512",
+       Isa::avx512_bf16},
+      {Isa::avx512_bf16, &cpu::amx::kOps, "trapped_tiles", Isa::amx, &trap_tiles},
 #endif
   };
 }
