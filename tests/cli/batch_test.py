@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -161,16 +162,25 @@ class BatchTest(Case):
         last = echo["logprobs"]["tokens"][len(ids) - 1]
         self.assertEqual(cut["logprobs"]["top_logprobs"][0].get(last, of_prompt[-1]), of_prompt[-1])
 
+    def count_responses(self):
+        return self.responses.read_bytes().count(b"\n") if self.responses.exists() else 0
+
+    def await_responses(self, process, count):
+        """Returns when the process has written so many responses in all, or has ended."""
+        while process.poll() is None and self.count_responses() < count:
+            time.sleep(0.002)
+
     def test_a_kill_loses_and_repeats_nothing(self):
         self.write(*self.some_requests(40, 60))
         run_json(*self.batch())
         want = self.token_ids()
         self.responses.unlink()
         kills = 0
-        for delay in (0.2, 0.4, 0.6, 0.3):
+        for more in (1, 9, 3, 6):
+            written = self.count_responses()
             with subprocess.Popen([SLUICE, *map(str, self.batch("--max-num-seqs", "4"))],
                                   stderr=subprocess.DEVNULL) as process:
-                time.sleep(delay)
+                self.await_responses(process, written + more)
                 process.send_signal(signal.SIGKILL)
                 kills += process.wait() == -signal.SIGKILL
         self.assertGreater(kills, 0)
@@ -254,6 +264,14 @@ class BatchTest(Case):
         self.assert_fails(3, "/dev/zero: is a device", "batch", DEMO, "-i", "/dev/zero", "-o", self.responses)
         self.assert_fails(1, "/dev/full: cannot be written: No space", "batch", DEMO, "-i", self.requests, "-o", "/dev/full")
 
+    def await_sleep(self, process):
+        """Returns when the process has slept for a while, as it does when it waits for a pipe."""
+        asleep = 0
+        while process.poll() is None and asleep < 50:
+            state = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            asleep = asleep + 1 if state == "S" else 0
+            time.sleep(0.005)
+
     def test_one_signal_ends_the_wait_for_a_pipe(self):
         self.write(*self.some_requests(1, 5))
         fifo = self.path / "fifo"
@@ -261,7 +279,7 @@ class BatchTest(Case):
         for files in ((fifo, self.responses), (self.requests, fifo)):
             with subprocess.Popen([SLUICE, *map(str, ("batch", DEMO, "-i", files[0], "-o", files[1]))],
                                   stderr=subprocess.PIPE, text=True) as process:
-                time.sleep(0.3)
+                self.await_sleep(process)
                 process.send_signal(signal.SIGTERM)
                 err = process.communicate(timeout=HANGS)[1]
             self.assertEqual(process.returncode, -signal.SIGTERM)
@@ -271,7 +289,7 @@ class BatchTest(Case):
         self.write(*self.some_requests(40, 200))
         with subprocess.Popen([SLUICE, *map(str, self.batch("--max-num-seqs", "2"))], stderr=subprocess.PIPE,
                               text=True) as process:
-            time.sleep(0.5)
+            self.await_responses(process, 1)
             process.send_signal(signal.SIGINT)
             err = process.communicate(timeout=HANGS)[1]
         self.assertEqual(process.returncode, -signal.SIGINT)

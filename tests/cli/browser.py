@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import time
 
+from program import HANGS
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 
 
@@ -96,7 +98,7 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, condition):
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANGS
         while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < end, f"it did not come true: {condition}; page: {self.run('document.body.innerText')}"
             time.sleep(0.05)

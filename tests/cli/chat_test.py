@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 
-from program import DEMO, ORACLE, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, HANGS, ORACLE, SANITIZED, SLUICE, Case, run_json, sluice
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Anne \u00e9"}]
 TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -231,9 +231,9 @@ class ConversationTest(Case):
         except (ProcessLookupError, ChildProcessError):
             pass
 
-    def expect(self, text, seconds=20):
+    def expect(self, text):
         """Reads until the program has printed `text`; returns all up to there."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + HANGS
         while text not in self.seen:
             ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
             self.assertTrue(ready, f"{text} did not come: {self.seen}")
@@ -249,7 +249,7 @@ class ConversationTest(Case):
         os.write(self.terminal, text)
 
     def ended(self, pid):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + HANGS
         while time.monotonic() < deadline:
             try:
                 if select.select([self.terminal], [], [], 0.1)[0]:

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from checkpoints import write_checkpoint
-from program import DEMO, SANITIZED, SLUICE, Case, in_turn, run_json, sluice
+from program import DEMO, HANGS, SANITIZED, SLUICE, Case, in_turn, run_json, sluice
 from system_test import start
 
 # OUT is the file of an output option, as the words in capitals below are files of the test's folder.
@@ -83,7 +83,7 @@ class FaultMatrixTest(Case):
 
         command = ["/bin/sh", "-c", f'exec "$0" "$@" {closed}', SLUICE, *map(str, words)]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | options
-        return subprocess.run(command, text=True, errors="replace", timeout=60, preexec_fn=limits, **streams)
+        return subprocess.run(command, text=True, errors="replace", timeout=HANGS, preexec_fn=limits, **streams)
 
     def check(self, result, statuses, said=True):
         self.assertIn(result.returncode, statuses, result.stderr)
@@ -224,7 +224,7 @@ class FaultMatrixTest(Case):
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
             try:
-                out, err = process.communicate(timeout=10)
+                out, err = process.communicate(timeout=HANGS)
             finally:
                 process.kill()
         return subprocess.CompletedProcess(words, process.returncode, out, err)
@@ -296,7 +296,7 @@ class ChangingFilesTest(Case):
         if end:
             self.await_read(process, read + 4 * size)
             process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANGS)
         return process.returncode, out, err
 
     @staticmethod

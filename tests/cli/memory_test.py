@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from program import DEMO, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, HANGS, SANITIZED, SLUICE, Case, run_json, sluice
 
 
 class MemoryTest(Case):
@@ -161,7 +161,7 @@ class MemoryTest(Case):
                 self.assertIn(f"the budget is {budget} now", process.stderr.readline())
             wait_for(text.stat().st_size + 200)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=100)
+            process.communicate(timeout=HANGS)
         self.assertTrue(sluice(*run).stdout.startswith(text.read_text()))
 
     def test_shards_may_lie_in_several_directories(self):

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from browser import CHROMIUM, Browser
-from program import DEMO, SOURCE, Case, run_json
+from program import DEMO, HANGS, SOURCE, Case, run_json
 from server import Server
 
 NODE = shutil.which("node")
@@ -168,7 +168,7 @@ class PageMarkdownTest(Case):
         script = re.sub(r"(?m)^export ", "", parser) + check
         if NODE:
             (self.path / "check.js").write_text(f"{script}\nconsole.log(JSON.stringify(check({cases})))")
-            result = subprocess.run([NODE, self.path / "check.js"], capture_output=True, text=True, timeout=120)
+            result = subprocess.run([NODE, self.path / "check.js"], capture_output=True, text=True, timeout=HANGS)
             self.assertEqual(result.stderr, "")
             faults = json.loads(result.stdout)
         else:

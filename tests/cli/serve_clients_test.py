@@ -10,7 +10,7 @@ import sys
 import unittest
 
 from checkpoints import VOCABULARY, read_floats
-from program import CLIENTS, DEMO, sluice
+from program import CLIENTS, DEMO, HANGS, sluice
 from server import TEMPLATE, ServedCase, Server
 
 sys.path.append(str(CLIENTS))
@@ -106,7 +106,7 @@ class ServeClientsTest(ServedCase):
         command = [sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json", "--checks", checks,
                    "--phases", "fuzzing", "--max-examples", "8", "--mode", "all", "--request-timeout", "30",
                    "--exclude-path", "/sleep", "--exclude-path", "/update_weights_from_disk", "--no-color"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=self.path,
+        result = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, cwd=self.path,
                                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         self.assertEqual(result.returncode, 0, result.stdout[-6000:] + result.stderr[-2000:])
         self.assertEqual(server.get("/health"), (200, {"status": "ready"}))
