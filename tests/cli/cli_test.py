@@ -222,7 +222,7 @@ class PerplexityTest(Case):
         bf16 = run_json(*options)["perplexity"]
         self.assertAlmostEqual(bf16 / want["perplexity"], 1, delta=2e-3)
         schemes = ("fp8_dynamic", "int8", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block")
-        for scheme in schemes if ALL else schemes[:2]:
+        for scheme in schemes if ALL else schemes[:1]:
             self.assertLess(run_json(*options, "--quantization", scheme)["perplexity"] / bf16, 1.01, scheme)
         for cache in ("fp8_e4m3", "fp8_e5m2") if ALL else ("fp8_e4m3",):
             self.assertLess(run_json(*options, "--kv-cache-dtype", cache)["perplexity"] / bf16, 1.01, cache)
