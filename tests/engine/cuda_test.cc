@@ -55,16 +55,10 @@ std::vector<fs::path> models_of_paths() {
   return models;
 }
 
-// A plain decoder, transposed and GGUF's matrices, stacked and single experts, a state, and the
-// rows of a table for each layer: an emulated load takes seconds.
 std::vector<fs::path> models_streamed() {
   if (test::runs_all()) return test::models_with_own_parts();
-  std::vector<fs::path> models;
-  if (test::kSanitized) return models;
-  for (const char* name : {"llama_rope_dynamic", "gpt2_noprefix", "gguf_bf16_tied", "granitemoe",
-                           "glm4_moe", "qwen3_5", "gemma4_e"})
-    models.push_back(test::bundled_model(name));
-  return models;
+  if (test::kSanitized) return {};
+  return test::models_stored_otherwise();  // an emulated load takes seconds
 }
 
 std::vector<test::Streamed> streamed_runs() {

@@ -77,6 +77,15 @@ inline std::vector<std::filesystem::path> models_with_own_parts() {
 inline std::filesystem::path bundled_model(const char* name) {
   return source_dir() / "tests/data/models" / name;
 }
+// A plain decoder, transposed and GGUF's matrices, stacked and single experts, a state, and the
+// rows of a table for each layer.
+inline std::vector<std::filesystem::path> models_stored_otherwise() {
+  std::vector<std::filesystem::path> models;
+  for (const char* name : {"llama_rope_dynamic", "gpt2_noprefix", "gguf_bf16_tied", "granitemoe",
+                           "glm4_moe", "qwen3_5", "gemma4_e"})
+    models.push_back(bundled_model(name));
+  return models;
+}
 
 // Of the shared fixtures of formats, those whose weights are plain.
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
