@@ -129,6 +129,7 @@ std::vector<std::vector<float>> decode(Runner& runner, Sequence& sequence,
 // One recorded step serves sequences with other tokens, positions and blocks: whatever a step
 // passed by value would be the first one's.
 TEST(CudaGraphs, AStepThatIsLaunchedAgainReadsItsOwnPositions) {
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::vector<int32_t> first{5, 17, 30, 2}, second{44, 9, 61, 7, 8, 50, 33, 12, 5, 17};
   std::vector<std::vector<float>> results[2];
   for (bool graphs : {false, true}) {
@@ -181,6 +182,7 @@ TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
 
 // Of glm4_moe only the first layer has none.
 TEST(CudaGraphs, LayersWithExpertsAreInNone) {
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::pair<const char*, int64_t> models[] = {
       {"mixtral", 0}, {"glm4_moe", 1}, {"jamba_dense", 1}};
   for (const auto& [name, graphs] : models) {

@@ -49,7 +49,7 @@ How emulated(How how = {}, Schedule schedule = Schedule::lazy) {
 // One of them under sanitizers, as ops are sanitized by their own tests.
 std::vector<fs::path> models_of_paths() {
   std::vector<fs::path> models = test::models_with_own_parts();
-  if (test::kSanitized && !test::runs_all()) {
+  if (test::is_brief()) {
     std::erase_if(models, [](const fs::path& model) { return model.filename() != "qwen3_5"; });
   }
   return models;
@@ -75,7 +75,7 @@ std::vector<test::Streamed> streamed_runs() {
 const test::GoldenRuns& test::golden_runs() {
   static const GoldenRuns runs{
       .how = emulated(),
-      .bundled = kSanitized && !runs_all() ? models_of_paths() : bundled_models(),
+      .bundled = is_brief() ? models_of_paths() : bundled_models(),
       .bundled_paths = models_of_paths(),
       .bundled_streamed = models_streamed(),
       .shared = {},
@@ -220,6 +220,7 @@ TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
 
 // More sequences than the cache has room for: blocks go to host memory and come back.
 TEST(CudaEngine, SwapsBlocksToHostMemory) {
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model;
   SessionOptions options = options_for(model.path(), emulated({}, Schedule::shuffled));
   options.block_size = 4;

@@ -33,7 +33,7 @@ std::vector<fs::path> bundled_formats() {
 }
 std::vector<fs::path> shared_formats() {
   std::vector<fs::path> found;
-  if (test::oracle_dir().empty() || (test::kSanitized && !test::runs_all())) return found;
+  if (test::oracle_dir().empty() || (test::is_brief())) return found;
   for (const fs::path& format : test::models_in(test::oracle_dir() / "formats"))
     if (is_tested(format)) found.push_back(format);
   return found;

@@ -10,12 +10,12 @@ namespace sluice {
 
 const test::GoldenRuns& test::golden_runs() {
   static const std::vector<std::filesystem::path> bundled =
-      kSanitized && !runs_all() ? models_with_own_parts() : bundled_models();
+      is_brief() ? models_with_own_parts() : bundled_models();
   static const GoldenRuns runs{
       .how = {},
       .bundled = bundled,
       .bundled_paths = bundled,
-      .bundled_streamed = kSanitized && !runs_all() ? models_stored_otherwise() : bundled_models(),
+      .bundled_streamed = is_brief() ? models_stored_otherwise() : bundled_models(),
       .shared = shared_models(),
       .float32_isas = {Isa::reference, Isa::automatic},
       .bfloat16_isas = {Isa::portable, Isa::avx2, Isa::avx512_bf16, Isa::amx},

@@ -13,6 +13,7 @@
 #include "src/engine/session.h"
 #include "tests/engine/placed.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -119,7 +120,7 @@ void write_model(const std::filesystem::path& dir, test::Random& random) {
 
 TEST(Streaming, SameBitsForEveryBudget) {
   test::Random random("streamed models");
-  for (int round = 0; round < 2; ++round) {
+  for (int round = 0; round < (test::is_brief() ? 1 : 2); ++round) {
     test::TempDir dir;
     write_model(dir.path(), random);
     for (const QuantScheme& scheme : quant_schemes()) {
@@ -171,7 +172,7 @@ std::string shrinking_outcome(Session& session, test::Random* random) {
 TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
   test::Random random("shrinking budgets");
   size_t streamed = 0;
-  for (int round = 0; round < 2; ++round) {
+  for (int round = 0; round < (test::is_brief() ? 1 : 2); ++round) {
     test::TempDir dir;
     write_model(dir.path(), random);
     for (const QuantScheme& scheme : quant_schemes()) {

@@ -18,8 +18,11 @@ inline constexpr const char* kEmulatedTooSlow =
 // Whether `tools/test --all` asked for all models and cases.
 inline bool runs_all() { return std::getenv("SLUICE_TEST_ALL") != nullptr; }
 
+// Whether to leave out what takes minutes under sanitizers.
+inline bool is_brief() { return kSanitized && !runs_all(); }
+
 // Whether to leave out one of four or more cases that take the same way: a sanitized build, which
 // looks for what all of them would show, takes one of each four. Other builds leave out none.
-inline bool leaves_out(Random& random) { return kSanitized && !runs_all() && !random.one_of(4); }
+inline bool leaves_out(Random& random) { return is_brief() && !random.one_of(4); }
 
 }  // namespace sluice::test
