@@ -79,7 +79,8 @@ struct DeviceWeight {
       : DeviceWeight(scheme, stored, values.rows(), values.cols()) {
     const StoredWeight w = encoded(scheme, stored, WeightLayout::rows, values);
     std::copy_n(w.data.get(), data.size(), data.host());
-    std::memcpy(scales.host(), w.scales.get(), scales.size() * sizeof(float));
+    if (scales.size() > 0)
+      std::memcpy(scales.host(), w.scales.get(), scales.size() * sizeof(float));
   }
   // Random codes: any integers, or numbers below 2; with scales below 0.1.
   void fill(Random& random) {
