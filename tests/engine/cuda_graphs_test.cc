@@ -98,7 +98,7 @@ std::vector<Request> mixed() {
 }
 
 TEST(CudaGraphs, SameBitsInMixedBatches) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   for (int64_t window : {0, 17}) {
     SCOPED_TRACE(window);
     Loaded without(with({.window = window}, false), 4, 64);
@@ -149,7 +149,7 @@ TEST(CudaGraphs, AStepThatIsLaunchedAgainReadsItsOwnPositions) {
 
 // A sequence that grows beyond what its graph was launched for gets another one.
 TEST(CudaGraphs, SequencesGrowAcrossPartitions) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::vector<Request> requests{request(1, 505, 12), request(2, 3, 15)};
   Loaded without(with({}, false), 2, 520);
   Loaded loaded(with({}, true), 2, 520);
@@ -159,7 +159,7 @@ TEST(CudaGraphs, SequencesGrowAcrossPartitions) {
 
 // Between layers whose weights come from elsewhere, those that stay are recorded.
 TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::vector<Request> requests{request(1, 6, 5), request(2, 2, 4)};
   Loaded resident({}, 2, 16);
   const auto expected = resident.generate(requests);
@@ -180,7 +180,7 @@ TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
   }
 }
 
-// Of glm4_moe only the first layer has none.
+// In glm4_moe only the first layer has none.
 TEST(CudaGraphs, LayersWithExpertsAreInNone) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::pair<const char*, int64_t> models[] = {

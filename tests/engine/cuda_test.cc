@@ -101,9 +101,9 @@ class CudaPaths : public testing::TestWithParam<fs::path> {
   test::GoldenFile file_{GetParam()};
 };
 
-// What a GPU is judged by (tests/gpu/gpu_test.cc), of schemes in which codes fall otherwise.
+// The judgement of a GPU (tests/gpu/gpu_test.cc), for schemes in which codes fall otherwise.
 TEST_P(CudaPaths, SchemesGiveWhatTheCpuGives) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const test::Golden golden = file_.golden(0);
   for (const char* scheme : {"fp8_per_channel", "fp8_dynamic"}) {
     SCOPED_TRACE(scheme);
@@ -145,7 +145,7 @@ TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
 // As little of the device as can be: fewer tile buffers than tiles, so that each is written to
 // again and again while the device may still have to read it.
 TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model;
   auto logits = [&](const How& how) {
     SessionOptions options = options_for(model.path(), how);
@@ -196,7 +196,7 @@ TEST(CudaEngine, StepsNeedNobodyToWaitBetweenThem) {
 // Encoded on the device and computed there, a scheme gives what it gives on the CPU; so do the
 // types of the KV cache, and prompts in parts.
 TEST(CudaEngine, SchemesAndCachesGiveWhatTheCpuGives) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model;
   for (How how : {How{.scheme = "fp8_per_tensor"}, How{.scheme = "fp8_per_channel"},
                   How{.scheme = "fp8_per_block"}, How{.scheme = "fp8_dynamic"},
@@ -261,7 +261,7 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
 // The likeliest token, or the largest logits, are found on the device, and the tokens are what the
 // host makes of the rows of logits, which it needs for `rank`. The last row comes for its hash.
 TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model(0, 517);
   Session session(options_for(model.path(), emulated()));
   session.place(session.run_shape(4 * 40, 12, 4, 4));
@@ -307,7 +307,7 @@ TEST(CudaEngine, TokensNeedFewLogitsOnTheHost) {
 
 // Rows of few values come to the host, in as many pieces as the memory for logits makes of them.
 TEST(CudaEngine, VectorsOfPromptsAreThoseOfTheCpu) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   for (int64_t vocab : {67, 19}) {  // fewer than a row has values
     test::SmallModel model(0, vocab);
     std::vector<std::vector<float>> vectors[2];

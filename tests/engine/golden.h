@@ -93,7 +93,7 @@ inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_
 // Of these models of supported architectures the experts are still to come.
 inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe"};
 
-// Those of the shared fixtures whose architecture is supported, and those of formats that are; none
+// The shared fixtures whose architecture is supported, and those of supported formats; none
 // where the fixtures are not there, or not all is asked for: bundled models go the same ways.
 inline std::vector<std::filesystem::path> shared_models() {
   std::vector<std::filesystem::path> found;
@@ -169,7 +169,7 @@ inline double relative_difference(const Outcome& a, const Outcome& b, size_t lef
   return std::accumulate(differences.begin(), differences.end(), 0.0) / (sizes * kept / positions);
 }
 
-// Whether a layer chooses experts, which the host asks the device for.
+// Says if a layer chooses experts, which the host asks the device for.
 inline bool has_experts(const LayerSpec& layer) {
   return std::ranges::any_of(layer.mlps, [](const MlpBranch& m) { return m.experts.has_value(); });
 }
@@ -240,7 +240,7 @@ class GoldenFile {
     EXPECT_LE(all.back(), kBfloat16Share * tolerance("bf16_max_abs"));
   }
 
-  // What a GPU computed of a golden's prompt beside what a CPU did. With experts, where roundings
+  // Compares what a GPU computed of a golden's prompt with a CPU's. With experts, where roundings
   // differ, the positions where others may be chosen are judged by their error: in glm4_moe with
   // fp8_per_channel one of nine differs by 0.48, as another expert is chosen for it, and with it
   // the mean by 0.065, on an H200 and on the emulated device.

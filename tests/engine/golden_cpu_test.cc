@@ -51,7 +51,7 @@ TEST_P(CpuGolden, QuantizedWithinTheToleranceOfItsScheme) {
   }
 }
 
-// What divides the work otherwise, each in one of the two.
+// Runs with other divisions of the work: each way of dividing is in one of the two.
 void expect_same_bits(const fs::path& model, const test::Golden& golden, const How& standard) {
   auto run = [&](const How& how) { return run_model(model, golden.ids, 4, how); };
   Outcome first = run(standard);

@@ -69,7 +69,7 @@ class HostTier : public testing::Test {
 };
 
 TEST_F(HostTier, TheSameBitsAsResidentAndNothingIsReadAgain) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   for (bool tied : {false, true}) {
     write(64, 70, tied);
     for (const char* scheme :
@@ -97,7 +97,7 @@ TEST_F(HostTier, TheSameBitsAsResidentAndNothingIsReadAgain) {
 }
 
 TEST_F(HostTier, AllTiersTogether) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   write(48, 70, false);
   for (const char* scheme : {"none", "fp8_per_channel"}) {
     const auto resident = logits(options(scheme));
@@ -120,7 +120,7 @@ TEST_F(HostTier, AllTiersTogether) {
 
 // What does not fit the device goes to host memory as far as that has room, the rest to disk.
 TEST_F(HostTier, BudgetsAreObeyed) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   write(192, 900, false, 4);
   const auto resident = logits(options());
   Session probe(options());

@@ -217,7 +217,7 @@ inline Compute same_for_all_rows(const Target& target) {
   return target.gpu == nullptr ? Compute::bf16 : Compute::f32;
 }
 
-// Whether a target's kernels take the shape: a GPU's have limits (kernels/cuda/ops.h).
+// Says if a target's kernels take the shape: a GPU's have limits (kernels/cuda/ops.h).
 inline bool takes(const Target& target, const AttentionShape& s) {
   auto fits = [](int64_t dim) { return dim % 8 == 0 && dim <= 256; };
   return target.gpu == nullptr || (fits(s.key_dim) && fits(s.values()));

@@ -64,7 +64,7 @@ TEST_P(Panels, PaddingRowsGiveZero) {
   }
 }
 
-// Of the two ways a machine takes one (kernels/cpu/features.h).
+// A machine takes one of the two ways (kernels/cpu/features.h).
 TEST_P(Panels, TheCacheThatWeightsAreFetchedIntoChangesNothing) {
   const cpu::Ops* ops = GetParam().table();
   if (ops == nullptr) GTEST_SKIP() << "the reference backend fetches nothing";

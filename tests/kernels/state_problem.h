@@ -35,7 +35,7 @@ struct StateStep {
   }
   int64_t rows() const { return chunks[0].back().first_row + chunks[0].back().rows; }
   size_t floats() const { return static_cast<size_t>(cache.blocks * cache.page_bytes / 4); }
-  // What a backend needs for the step; `key_dim`: of a recurrence's heads.
+  // The needs of a backend for the step; `key_dim`: of a recurrence's heads.
   WorkspaceNeeds needs(int64_t key_dim = 0) const {
     return {.max_rows = rows(),
             .max_cols = 8,

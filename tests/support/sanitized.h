@@ -1,4 +1,4 @@
-// What tests leave out because it takes long and repeats what others show.
+// The cases that tests leave out because they take long and repeat what others show.
 #pragma once
 
 #include <cstdlib>
@@ -15,10 +15,10 @@ inline constexpr bool kSanitized = false;
 inline constexpr const char* kEmulatedTooSlow =
     "many emulated kernels take minutes under the sanitizers; the plain build runs them";
 
-// Whether `tools/test --all` asked for all models and cases.
+// Says if `tools/test --all` asked for all models and cases.
 inline bool runs_all() { return std::getenv("SLUICE_TEST_ALL") != nullptr; }
 
-// Whether to leave out what takes minutes under sanitizers.
+// True where tests leave out what takes minutes under sanitizers.
 inline bool is_brief() { return kSanitized && !runs_all(); }
 
 // Whether to leave out one of four or more cases that take the same way: a sanitized build, which

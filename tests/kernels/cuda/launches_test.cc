@@ -1,4 +1,4 @@
-// What a GPU's ops launch, and what they leave out.
+// The launches of a GPU's ops, and those that they leave out.
 #include <gtest/gtest.h>
 
 #include <vector>

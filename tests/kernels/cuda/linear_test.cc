@@ -134,7 +134,7 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
 
 // Wide enough that a tile holds some of the weight's rows only.
 TEST(CudaLinear, ManyRowsOfI8InTilesEqualTheReference) {
-  if (test::kSanitized) GTEST_SKIP() << test::kEmulatedTooSlow;
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   Random random("CudaLinear.ManyRowsOfI8InTilesEqualTheReference");
   const QuantScheme scheme = *find_quant_scheme("int8");
   Matrix values = Matrix::random(130, 70001, random, 0.3f);
