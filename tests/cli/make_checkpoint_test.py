@@ -4,9 +4,10 @@ import json
 import statistics
 import subprocess
 import sys
+import unittest
 
 from checkpoints import read_floats
-from program import DEMO, SOURCE, Case, run_json, sluice
+from program import DEMO, SANITIZED, SOURCE, Case, run_json, sluice
 
 SIZES = {"hidden-size": 256, "intermediate-size": 512, "num-hidden-layers": 2, "num-attention-heads": 4, "num-key-value-heads": 2,
          "head-dim": 64, "vocab-size": 2048}
@@ -30,8 +31,8 @@ class MakeCheckpointTest(Case):
             self.assertEqual(self.make(shape).returncode, 0)
             deviations.append(statistics.pstdev(self.logits(shape)))
         self.assertAlmostEqual(deviations[1] / deviations[0], 1, delta=0.2)
-        layers = [run_json("bench", "decode", self.path / shape, "--tokens", "1")["weight_bytes_per_step"] - 2 * 2048 * 256
-                  for shape in ("8b", "8b_gptq")]
+        tables = 2 * 2 * 2048 * 256  # embeddings and head [bytes]
+        layers = [run_json("plan", self.path / shape)["uses"]["weights"] - tables for shape in ("8b", "8b_gptq")]
         self.assertAlmostEqual(layers[0] / layers[1], 16 / (4 + (16 + 4) / 128), delta=0.3)
 
     def test_inputs_that_are_no_whole_groups_are_refused(self):
@@ -39,6 +40,7 @@ class MakeCheckpointTest(Case):
         self.assertEqual(made.returncode, 2)
         self.assertIn("multiples of 128", made.stderr)
 
+    @unittest.skipIf(SANITIZED, "it measures the memory's bandwidth, which takes half a minute under a sanitizer")
     def test_decode_after_a_long_prompt(self):
         out = run_json("bench", "decode", DEMO, "--tokens", "2", "--prompt-tokens", "100")
         self.assertEqual((out["prompt_tokens"], out["steps"]), (100, 2))

@@ -69,7 +69,7 @@ class Model {
 
 std::vector<Request> requests(Model& model, test::Random& random) {
   std::vector<Request> all;
-  for (int i = 0; i < (test::kSanitized ? 4 : 16); ++i) {
+  for (int i = 0; i < (test::is_brief() ? 2 : 16); ++i) {
     Request r = model.request(SourceKind::json_schema, kSchemas[i % 4]);
     r.sampling.temperature = random.uniform() < 0.3 ? 0 : 1;
     r.sampling.seed = static_cast<uint64_t>(random.between(0, 1000));

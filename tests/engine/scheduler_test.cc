@@ -145,7 +145,7 @@ class SchedulerTest : public testing::TestWithParam<SchedulerCase> {};
 TEST_P(SchedulerTest, RandomRequestsAllEndAndLeakNoBlock) {
   test::Random random("scheduler");
   Simulation simulation(GetParam().options, GetParam().host_is_far);
-  const int64_t kRequests = GetParam().requests / (test::kSanitized ? 4 : 1);
+  const int64_t kRequests = GetParam().requests / (test::is_brief() ? 12 : 1);
   int64_t added = 0, cancelled = 0;
   while (added < kRequests || !simulation.idle()) {
     while (added < kRequests && simulation.count() < 30 && random.uniform() < 0.7) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/engine/spill_model.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -53,7 +54,7 @@ TEST_F(SpillTest, DamageIsNeverUsed) {
   outcome(options());
   uint64_t size = fs::file_size(only_file());
   test::Random random("flipped bits");
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < (test::is_brief() ? 4 : 12); ++round) {
     // A run whose damage shows late leaves no file.
     if (list_spill_files(cache()).empty()) outcome(options());
     fs::path file = only_file();

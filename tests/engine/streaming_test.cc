@@ -124,6 +124,7 @@ TEST(Streaming, SameBitsForEveryBudget) {
     test::TempDir dir;
     write_model(dir.path(), random);
     for (const QuantScheme& scheme : quant_schemes()) {
+      if (test::leaves_out(random, 3)) continue;
       StreamingCase c{dir.path(), scheme.name};
       if (random.uniform() < 0.5)
         c.roles = {ParamRole::linear, ParamRole::embedding, ParamRole::head};
@@ -151,18 +152,19 @@ std::string shrinking_outcome(Session& session, test::Random* random) {
   Runner& runner = session.runner();
   Sequence sequence = runner.new_sequence();
   std::vector<int32_t> ids = prompt_ids(session);
-  auto lower = [&] {
+  // The last budget is the smallest, so that every model ends streaming.
+  auto lower = [&](bool last) {
     if (random == nullptr) return;
     uint64_t least = session.smallest(shape_of(session)).needed();
     uint64_t spare = session.budget() - std::min(session.budget(), least);
-    session.shrink(session.budget() -
-                   static_cast<uint64_t>(random->uniform() * static_cast<double>(spare)));
+    double share = last ? 1.0 : random->uniform();
+    session.shrink(session.budget() - static_cast<uint64_t>(share * static_cast<double>(spare)));
     EXPECT_LE(session.ledger().used(Place::host), session.budget());
   };
   Tensor last = runner.prefill(sequence, ids, {});
   keep(runner.logits(last));
   for (int64_t i = 0; i < kSteps; ++i) {
-    lower();
+    lower(i + 1 == kSteps);
     auto id = std::span(ids).subspan(static_cast<size_t>(i), 1);
     keep(runner.logits(runner.step(sequence, id, kStreamedPrompt + i + 1)));
   }
@@ -171,11 +173,11 @@ std::string shrinking_outcome(Session& session, test::Random* random) {
 
 TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
   test::Random random("shrinking budgets");
-  size_t streamed = 0;
   for (int round = 0; round < (test::is_brief() ? 1 : 2); ++round) {
     test::TempDir dir;
     write_model(dir.path(), random);
     for (const QuantScheme& scheme : quant_schemes()) {
+      if (test::leaves_out(random, 3)) continue;
       SCOPED_TRACE(scheme.name);
       StreamingCase c{dir.path(), scheme.name};
       if (random.uniform() < 0.5) c.spill = dir.path() / "spill";
@@ -195,12 +197,11 @@ TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
       const auto left = static_cast<uint64_t>(
           std::ranges::count_if(session->read_plan().params, &ParamPlan::streamed));
       EXPECT_LE(session->ledger().peak(Place::host), session->predicted_peak() + left * 2 * 4096);
-      streamed += session->memory_plan().streams();
+      EXPECT_TRUE(session->memory_plan().streams());
       session->release();
       EXPECT_LE(session->ledger().used(Place::host), session->memory_plan().runtime);
     }
   }
-  EXPECT_GT(streamed, quant_schemes().size()) << "of twice as many that could";
 }
 
 class StreamedModel : public testing::Test {
@@ -210,8 +211,8 @@ class StreamedModel : public testing::Test {
     Json config = test::tiny_config();
     config["hidden_size"] = 256;
     config["intermediate_size"] = 1024;
-    config["num_hidden_layers"] = 8;
-    config["vocab_size"] = 20000;
+    config["num_hidden_layers"] = 6;
+    config["vocab_size"] = 5000;
     tensors_ = test::tiny_tensors(config, random);
     test::write_checkpoint(dir_.path(), config, tensors_);
     case_.model = dir_.path();
@@ -255,7 +256,7 @@ TEST_F(StreamedModel, ReadsFromMirrorsAndGoesOnWithoutThem) {
     s.load(progress, {});
     EXPECT_EQ(outcome(s), expected);
     std::filesystem::resize_file(file, 100000);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(s), expected);
+    for (int i = 0; i < (test::is_brief() ? 1 : 3); ++i) EXPECT_EQ(outcome(s), expected);
     session_.reset();
     test::write_file(file, bytes);
   }

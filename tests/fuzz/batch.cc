@@ -20,7 +20,7 @@ BatchIndex index_of(const io::InputFile& file, Ledger& ledger, const BatchOutput
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(batch) {
   std::string_view text = test::text_of(data, size);
   static test::TempDir dir;
   test::write_file(dir / "requests", text);

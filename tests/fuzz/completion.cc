@@ -25,7 +25,7 @@ RequestResult answer(std::string_view text, int64_t tokens) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(completion) {
   std::string_view text = test::text_of(data, size);
   static Session session([] {
     SessionOptions options;

@@ -8,7 +8,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(detokenizer) {
   static const Tokenizer tokenizer =
       Tokenizer::load(SLUICE_SOURCE_DIR "/tests/data/text/llama3_bpe");
   if (size == 0) return 0;

@@ -1,16 +1,19 @@
-// What libFuzzer is to a fuzz target, for any compiler: the target over files, and over damaged
-// copies of them. The damage is the same in each run.
+// Stands in for libFuzzer with any compiler: runs a fuzz target over files, and over damaged copies
+// of them. The damage is the same in each run. SLUICE_FUZZ_TARGETS is X(NAME) for each target.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/temp.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#define X(name) int fuzz_##name(const uint8_t* data, size_t size);
+SLUICE_FUZZ_TARGETS
+#undef X
 
 namespace sluice::test {
 namespace {
@@ -18,10 +21,20 @@ namespace {
 constexpr int kCopies = 40;              // damaged ones of each file
 constexpr size_t kMostDamaged = 100000;  // bytes of a file that is worth it
 
-void run(const std::string& input) {
+using Target = int (*)(const uint8_t*, size_t);
+
+Target find_target(std::string_view wanted) {
+#define X(name) \
+  if (wanted == #name) return fuzz_##name;
+  SLUICE_FUZZ_TARGETS
+#undef X
+  return nullptr;
+}
+
+void run(Target target, const std::string& input) {
   // Without a byte behind the input, so that a sanitizer sees who reads there.
   std::vector<uint8_t> bytes(input.begin(), input.end());
-  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  target(bytes.data(), bytes.size());
 }
 
 void damage(std::string& input, std::mt19937_64& random) {
@@ -58,15 +71,21 @@ std::vector<std::filesystem::path> files_at(const std::filesystem::path& path) {
   return files;
 }
 
+// Arguments: a target's name, files and directories.
 int run_all(int argc, char** argv) {
+  const Target target = argc > 1 ? find_target(argv[1]) : nullptr;
+  if (target == nullptr) {
+    std::fprintf(stderr, "usage: %s TARGET FILE...\n", argv[0]);
+    return 2;
+  }
   size_t files = 0;
   size_t inputs = 0;
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     for (const std::filesystem::path& path : files_at(argv[i])) {
       std::printf("%s\n", path.c_str());  // the last one is the one that failed
       std::fflush(stdout);
       std::string whole = read_file(path);
-      run(whole);
+      run(target, whole);
       ++files;
       ++inputs;
       std::mt19937_64 random(inputs);
@@ -74,7 +93,7 @@ int run_all(int argc, char** argv) {
         std::string input = whole;
         for (size_t times = 1 + random() % 3; times > 0 && !input.empty(); --times)
           damage(input, random);
-        run(input);
+        run(target, input);
         ++inputs;
       }
     }

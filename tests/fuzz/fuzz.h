@@ -9,6 +9,14 @@
 #include "src/base/error.h"
 #include "tests/support/temp.h"
 
+// The head of a target, which gets `data` and `size`: libFuzzer's entry, or one of those that
+// driver.cc has in one program.
+#ifdef SLUICE_FUZZ
+#define FUZZ_TARGET(name) extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
+#else
+#define FUZZ_TARGET(name) int fuzz_##name(const uint8_t* data, size_t size)
+#endif
+
 namespace sluice::test {
 
 inline std::string_view text_of(const uint8_t* data, size_t size) {

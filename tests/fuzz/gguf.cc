@@ -5,7 +5,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(gguf) {
   static test::TempDir dir;
   test::write_file(dir / "model.gguf", test::text_of(data, size));
   return test::taken_or_refused([&] {

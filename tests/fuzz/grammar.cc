@@ -24,14 +24,14 @@ std::shared_ptr<const TokenTable> tokens() {
 
 // Each byte is a token: it is allowed where the text can go on with it.
 void check_mask(TokenBits bits, const Grammar& grammar, const State& state, uint8_t byte) {
-  Effort effort(1'000'000);
+  grammar::Effort effort(1'000'000);
   const bool goes_on = !state.next(grammar, byte, effort).dead();
   check(((bits[byte / 64] >> (byte % 64) & 1) != 0) == goes_on, "a mask is not what bytes are");
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(grammar) {
   std::string_view input = test::text_of(data, size);
   const std::string_view number = test::take_part(input);
   const std::string source(test::take_part(input));
@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return test::taken_or_refused([&] {
     const std::shared_ptr<const Grammar> grammar = compile({kind, source}, "input");
     TokenMasks masks(tokens());
-    Effort effort(2'000'000);
+    grammar::Effort effort(2'000'000);
     State state = State::start(*grammar, effort);
     for (char c : input.substr(0, 200)) {
       const auto byte = static_cast<uint8_t>(c);

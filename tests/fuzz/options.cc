@@ -9,7 +9,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(options) {
   std::string text(test::text_of(data, size));
   test::taken_or_refused([&] { format_size(parse_size("--memory", text, 16 * GiB)); });
   test::taken_or_refused(

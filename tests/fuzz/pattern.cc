@@ -14,7 +14,7 @@ bool between_characters(std::string_view text, size_t at) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(pattern) {
   std::string_view input = test::text_of(data, size);
   std::string expression = to_valid_utf8(test::take_part(input));
   // A pattern may need millions of steps for each character, and is refused only beyond.

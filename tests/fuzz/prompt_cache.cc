@@ -65,7 +65,7 @@ void restore(const std::filesystem::path& path) {
 }  // namespace
 
 // Two bytes say where, one whether the file ends with what follows.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(prompt_cache) {
   static test::TempDir dir;
   static const std::string valid = valid_file(dir / "valid");
   if (size < 3) return 0;

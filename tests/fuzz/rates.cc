@@ -7,7 +7,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(rates) {
   static test::TempDir dir;
   const RateKeys keys{"1", "bf16 none", "auto 2 threads", "a GPU"};
   const std::filesystem::path file = dir / "rates.json";

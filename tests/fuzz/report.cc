@@ -7,7 +7,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(report) {
   std::string_view text = test::text_of(data, size);
   test::taken_or_refused([&] { cli::summary_text(parse_json(text, "input"), "input"); });
   return test::taken_or_refused([&] {

@@ -143,7 +143,7 @@ class Target {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(requests) {
   static Target target;
   std::string_view input = test::text_of(data, size);
   path_of(input);

@@ -7,7 +7,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(rope) {
   constexpr int64_t kDim = 16;
   constexpr int64_t kPositions = 256;
   std::string_view text = test::text_of(data, size);

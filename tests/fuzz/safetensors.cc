@@ -4,7 +4,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(safetensors) {
   std::string_view text = test::text_of(data, size);
   static test::TempDir dir;
   test::write_file(dir / "model.safetensors", text);

@@ -6,7 +6,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(shard_index) {
   std::string_view text = test::text_of(data, size);
   static const test::TempDir dir;
   static const bool copied = [] {

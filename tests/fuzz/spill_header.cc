@@ -5,7 +5,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(spill_header) {
   std::string_view text = test::text_of(data, size);
   static test::TempDir dir;
   test::write_file(dir / "x.spill", text);

@@ -7,7 +7,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tokenizer) {
   std::string_view input = test::text_of(data, size);
   static test::TempDir dir;
   test::write_file(dir / "tokenizer.json", test::take_part(input));

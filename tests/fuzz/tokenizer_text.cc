@@ -25,7 +25,7 @@ std::vector<int32_t> in_parts(const Tokenizer& tokenizer, std::string_view text)
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tokenizer_text) {
   static const Tokenizer gpt2 = Tokenizer::load(kData / "gpt2_bpe");
   static const Tokenizer llama3 = Tokenizer::load(kData / "llama3_bpe");
   static const Tokenizer qwen2 = Tokenizer::load(kData / "qwen2_bpe");

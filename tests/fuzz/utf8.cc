@@ -5,7 +5,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(utf8) {
   if (size == 0) return 0;
   std::string_view bytes = test::text_of(data + 1, size - 1);
   std::string whole = to_valid_utf8(bytes);

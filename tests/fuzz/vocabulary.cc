@@ -8,7 +8,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(vocabulary) {
   constexpr std::array kNames{"tokenizer.model", "tekken.json", "qwen.tiktoken"};
   if (size == 0) return 0;
   test::TempDir dir;
