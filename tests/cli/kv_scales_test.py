@@ -3,12 +3,14 @@
 import json
 import shutil
 import struct
+import unittest
 
-from program import DEMO, Case, run_json, sluice
+from program import BRIEF, DEMO, IN_PROCESS, Case, run_json, sluice
 
 FP8 = ("--kv-cache-dtype", "fp8_e4m3")
 
 
+@unittest.skipIf(BRIEF, IN_PROCESS)
 class KvScalesTest(Case):
     def setUp(self):
         super().setUp()

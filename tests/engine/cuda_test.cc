@@ -133,6 +133,7 @@ const std::vector<int32_t> kIds{5, 17, 30, 2, 44, 9, 61, 7, 8, 50, 33, 12};
 
 // Every order of work that events and streams allow gives the same bits: nothing relies on more.
 TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
+  if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   test::SmallModel model(5);
   const Outcome lazy = run_model(model.path(), kIds, 4, emulated());
   for (Schedule schedule : {Schedule::eager, Schedule::shuffled}) {

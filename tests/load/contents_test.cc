@@ -26,7 +26,7 @@ using test::Fusion;
 
 constexpr uint64_t kFirstSeed = 1;
 constexpr uint64_t kModels = 16;
-// Cases that a test must have met, of the `usual` number: a sanitized build runs a third of them.
+// Cases that a test must have met, of the `usual` number: a sanitized build runs a sixth of them.
 size_t at_least(size_t usual) { return test::is_brief() ? 0 : usual; }
 
 struct Scenario {
@@ -274,7 +274,7 @@ class Contents : public testing::Test {
       uint64_t number = seed;
       for (const QuantScheme& scheme : quant_schemes()) {
         s.choose(scheme);
-        if (test::is_brief() && number++ % 3 != 0) continue;
+        if (test::is_brief() && number++ % 6 != 0) continue;
         SCOPED_TRACE(testing::Message() << "model of seed " << seed << ", " << scheme.name
                                         << ", rank " << s.rank.rank << " of " << s.rank.size);
         count(s);
