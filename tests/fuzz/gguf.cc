@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto source = open_model(dir / "model.gguf");
     source->index();
     test::taken_or_refused([&] { source->tokenizer(); });
+    test::taken_or_refused([&] { source->embedding_rules(); });
     read_model(*source);
   });
 }
