@@ -172,6 +172,16 @@ EncodeStats gptq_stats(const EncodeArgs& a) {
   return stats;
 }
 
+std::optional<int> gptq_one_code(std::span<const uint32_t> words, int bits) {
+  const auto codes = static_cast<int>(words.size() * kWordBits / static_cast<size_t>(bits));
+  if (codes == 0) return std::nullopt;
+  const uint32_t first = code_of(words.data(), bits, 0);
+  for (int i = 1; i < codes; ++i) {
+    if (code_of(words.data(), bits, i) != first) return std::nullopt;
+  }
+  return static_cast<int>(first);
+}
+
 std::vector<int32_t> gptq_order(std::span<const int32_t> g_idx, int64_t group_cols,
                                 std::string_view name) {
   std::vector<int32_t> order(g_idx.size());

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,9 @@ int gptq_bits(DType stored);
 void encode_gptq(const EncodeArgs& args);
 // Counts infinite and NaN scales, and codes.
 EncodeStats gptq_stats(const EncodeArgs& args);
+
+// The value of all codes of a stream of words; nullopt: they differ, or there are none.
+std::optional<int> gptq_one_code(std::span<const uint32_t> words, int bits);
 
 // Inputs sorted by group, in order within a group: order[k] is the input at place k. Empty where
 // they are sorted already. Error(refused), with `name`, for groups that are not those of

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "src/engine/sampling_defaults.h"
 #include "src/memory/buffer.h"
 #include "src/models/source.h"
+#include "src/serve/access.h"
 #include "src/serve/http/server.h"
 #include "src/serve/serve_shape.h"
 
@@ -39,8 +41,9 @@ struct ServeOptions : CommonOptions {
   std::string access_log;
   std::vector<std::string> names;
   std::vector<std::string> origins;
+  std::vector<std::string> hosts;
   std::optional<std::string> chat_template;
-  std::string pooling = "last";
+  std::optional<std::string> pooling;
   int64_t max_num_seqs = 64;
   int64_t max_queue = 1024;
   int64_t max_connections = 4096;
@@ -51,6 +54,11 @@ struct ServeOptions : CommonOptions {
   double drain_timeout = 30;
 };
 
+const std::map<std::string, Pooling> kPoolingNames{{"last", Pooling::last},
+                                                   {"mean", Pooling::mean},
+                                                   {"cls", Pooling::first},
+                                                   {"max", Pooling::max}};
+
 std::chrono::milliseconds milliseconds(double seconds) {
   constexpr double kMilliseconds = 1000;
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * kMilliseconds));
@@ -58,7 +66,11 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 // Whoever can reach the address can use the model, and so the machine.
 void check_access(const ServeOptions& o) {
-  const bool local = o.host == "localhost" || o.host == "::1" || o.host.starts_with("127.");
+  for (const std::string& host : o.hosts) {
+    if (!host_name(host))
+      fail(ErrorKind::usage, "--allowed-host {}: must be a name such as example.org", host);
+  }
+  const bool local = is_loopback(o.host);
   if (!local && o.admin_api && o.api_key.empty()) {
     fail(ErrorKind::usage,
          "--admin-api: other machines can reach --host {}, and could exchange the model; give an "
@@ -78,6 +90,7 @@ HttpOptions http_options(const ServeOptions& o) {
                    .port = o.port,
                    .api_key = o.api_key,
                    .origins = o.origins,
+                   .hosts = o.hosts,
                    .access_log = o.access_log,
                    .max_connections = o.max_connections,
                    .max_sequences = o.max_num_seqs + o.max_queue,
@@ -135,6 +148,7 @@ class Server {
  private:
   void open_template();
   SamplingParams defaults() const;
+  EmbeddingRules embedding_rules() const;
   void wait_for_the_end();
   void report();
 
@@ -197,6 +211,19 @@ SamplingParams Server::defaults() const {
   return sampling;
 }
 
+// Those of the model's files, with the option's pooling.
+EmbeddingRules Server::embedding_rules() const {
+  EmbeddingRules rules = session_->embedding_rules();
+  if (!rules.refusal.empty()) {
+    log::warning("{}: {}", rules.refusal,
+                 options_.pooling ? "--pooling is taken alone" : "/v1/embeddings is refused");
+  }
+  if (!options_.pooling) return rules;
+  rules.refusal.clear();
+  rules.pooling = kPoolingNames.at(*options_.pooling);
+  return rules;
+}
+
 void Server::run() {
   loop_.emplace(*session_, sequences_, shrink_, end_passes_.get_token());
   network_.attach(*loop_);
@@ -207,7 +234,7 @@ void Server::run() {
                       .defaults = defaults(),
                       .max_model_len = max_model_len_,
                       .lookup = session_->memory_plan().streams(),
-                      .pooling = options_.pooling == "mean" ? Pooling::mean : Pooling::last});
+                      .embedding = embedding_rules()});
   log::info("ready at {}: sequences of up to {} tokens, {} at once, {} of KV cache", url(),
             max_model_len_, sequences_, format_size(session_->memory_plan().all_kv_cache()));
   wait_for_the_end();
@@ -281,14 +308,18 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
                   "Let pages of this origin ask, such as https://example.org; * for all; may be "
                   "given several times")
       ->allow_extra_args(false);
+  verb.add_option("--allowed-host", o.hosts,
+                  "Answer also requests for this name, such as example.org, where there is no key "
+                  "and only this machine can reach --host; * for all; may be given several times")
+      ->allow_extra_args(false);
   verb.add_option("--access-log", o.access_log,
                   "Add a line of JSON to this file for each request; - for standard output");
   verb.add_option("--chat-template", o.chat_template,
                   "Use the chat template in this file instead of the model's");
   verb.add_option("--pooling", o.pooling,
-                  "Make embeddings of the last token, or as the mean of all tokens")
-      ->check(CLI::IsMember({"last", "mean"}))
-      ->capture_default_str();
+                  "Make embeddings of the last token, as the mean or the maximum of all tokens, or "
+                  "of the first (cls) (default: as modules.json says, else last)")
+      ->check(CLI::IsMember(kPoolingNames));
 }
 
 void add_limit_options(CLI::App& verb, ServeOptions& o) {

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/plan/gptq.h"
 
 namespace sluice {
 namespace {
@@ -39,6 +40,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& path,
       model_(read_model(*source_)),
       index_(source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
+  settle_gptq_zeros(model_.files.config, index_);
   build_root(model_, Rank{}, &index_);
 }
 
@@ -63,6 +65,16 @@ void Checkpoint::load_tokenizer() {
   }
   for (const std::string& w : tokenizer_->warnings()) log::warning("{}", w);
   check_vocabulary(*tokenizer_, model_.root->spec().vocab_size);
+  take_eos();
+}
+
+// A chat ends with the tokenizer's eos where the configs still have that of the model before it was
+// trained to chat.
+void Checkpoint::take_eos() {
+  const std::optional<int32_t> eos = tokenizer_->eos_id();
+  std::vector<int32_t>& ids = model_.files.eos_ids;
+  if (eos && *eos < model_.root->spec().vocab_size && std::ranges::find(ids, *eos) == ids.end())
+    ids.push_back(*eos);
 }
 
 const Tokenizer& Checkpoint::need_tokenizer() const {

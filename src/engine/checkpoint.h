@@ -28,6 +28,7 @@ class Checkpoint {
   DType weights_dtype() const;
 
   ChatFiles chat_files() const { return source_->chat_files(); }
+  EmbeddingRules embedding_rules() const { return source_->embedding_rules(); }
 
   // Loads the tokenizer. A model may have none (token ids need none); a draft model uses its
   // host's.
@@ -43,6 +44,8 @@ class Checkpoint {
   void take_tensors(Checkpoint&& other);
 
  private:
+  void take_eos();
+
   std::filesystem::path path_;
   std::unique_ptr<ModelSource> source_;
   Model model_;

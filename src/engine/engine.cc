@@ -267,24 +267,18 @@ void Engine::sample_all(Tensor hidden, std::span<const ScheduledJob> step,
   }
 }
 
-// Rows are added in the order of their tokens, so that the sum does not depend on the steps.
+// Rows are taken in the order of their tokens, so that the vector does not depend on the steps.
 void Engine::pool(Active& a, Tensor hidden, int64_t first_row, int64_t rows) {
-  const bool mean = a.request.pooling == Pooling::mean;
   const int64_t end = a.sequence.length(), first = end - rows;
-  if (!mean && !a.sampled) return;
   std::vector<float>& row = a.result.embedding;
   row.resize(static_cast<size_t>(hidden.cols));
-  a.sum.resize(mean ? row.size() : 0);
-  for (int64_t p = mean ? std::max(first, a.pooled) : end - 1; p < end; ++p) {
-    runner_.copy_row(hidden, first_row + p - first, row);
-    if (!mean) continue;
-    for (size_t i = 0; i < row.size(); ++i) a.sum[i] += static_cast<double>(row[i]);
-    a.pooled = p + 1;
+  while (!a.pool->done() && a.pool->next() < end) {
+    runner_.copy_row(hidden, first_row + a.pool->next() - first, row);
+    a.pool->add(row);
   }
   a.limit_findable();
   if (!a.sampled) return;
-  for (size_t i = 0; i < a.sum.size(); ++i)
-    row[i] = static_cast<float>(a.sum[i] / static_cast<double>(a.prompt_tokens));
+  a.pool->take(row);
   for (float x : row) {
     if (std::isfinite(x)) continue;
     return end_with_error(a, "the model's vector of the prompt has values that are not finite");

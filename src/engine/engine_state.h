@@ -13,6 +13,7 @@
 
 #include "src/engine/constraint.h"
 #include "src/engine/engine.h"
+#include "src/engine/row_pool.h"
 
 namespace sluice {
 
@@ -86,15 +87,16 @@ struct Engine::Active : Job {
       constraint.emplace(request.sampling.grammar, std::move(ends));
     }
     if (tokenizer != nullptr) text.emplace(*tokenizer, request.skip_special_tokens, request.stop);
+    if (request.pooling) pool.emplace(*request.pooling, prompt_tokens);
     limit_findable();
   }
 
-  // The rows whose logprobs are not known yet, or that a mean has not, have to be computed.
+  // The rows whose logprobs are not known yet, or that a vector needs, have to be computed.
   void limit_findable() {
     auto known = std::ssize(result.prompt_logprobs);
     bool all = !request.sampling.prompt_logprobs || known == prompt_tokens - 1;
     findable = all ? INT64_MAX : known;
-    if (request.pooling == Pooling::mean) findable = std::min(findable, pooled);
+    if (pool && !pool->done()) findable = std::min(findable, pool->next());
   }
 
   OutputId id;
@@ -103,8 +105,7 @@ struct Engine::Active : Job {
   std::optional<OutputText> text;
   std::optional<Constraint> constraint;  // none: there is no grammar
   RequestResult result;
-  std::vector<double> sum;  // of the first `pooled` tokens' rows, for their mean
-  int64_t pooled = 0;
+  std::optional<RowPool> pool;  // of its vector, where one is wanted
   Source lookup;
   Source draft;
   BeamGroup* beams = nullptr;  // the group of this beam; null: its tokens are sampled

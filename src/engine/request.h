@@ -11,14 +11,9 @@
 #include "src/engine/logprobs.h"
 #include "src/engine/sampling_params.h"
 #include "src/engine/speculation.h"
+#include "src/models/embedding_rules.h"
 
 namespace sluice {
-
-// One vector for a prompt, of the rows behind the model's last norm.
-enum class Pooling : uint8_t {
-  last,  // that of the last token
-  mean,  // of all tokens
-};
 
 struct Request {
   std::vector<int32_t> prompt;

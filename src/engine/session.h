@@ -82,6 +82,7 @@ class Session {
   Ledger& ledger() { return ledger_; }
   // The model's chat templates. Error(refused) for files that are none.
   ChatFiles chat_files() const { return checkpoint_.chat_files(); }
+  EmbeddingRules embedding_rules() const { return checkpoint_.embedding_rules(); }
   // Leases bytes for input beside the plan, in place of the earlier lease: long words of a text
   // (TokenStream::Room), or token ids before place() counts them. Error(no_fit) that begins with
   // `what` where the budget has no room.

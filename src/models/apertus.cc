@@ -33,7 +33,7 @@ DecoderSpec parse_apertus(const JsonFields& config) {
     for (const char* value : {"alpha_p", "alpha_n", "beta", "eps"})
       branch.mlp.values.push_back(branch.mlp.name + ".act_fn." + value);
   }
-  if (config.has("rope_scaling") || config.has("rope_parameters")) return spec;
+  if (has_rope_fields(config)) return spec;
   RopeConfig& rope = spec.ropes.front();  // as the class has it
   rope.theta = kApertusDefaults.rope_theta;
   rope.kind = RopeKind::llama3;

@@ -54,20 +54,15 @@ std::vector<int32_t> parse_ids(const JsonFields& fields, const char* key) {
   return ids;
 }
 
-// As transformers: where there is a generation_config.json it alone counts.
+// Of both files: after a model was trained further only one of them may be new.
 std::vector<int32_t> read_eos_ids(const ModelSource& source, const JsonFields& config) {
   std::vector<int32_t> ids = parse_ids(config, "eos_token_id");
   const std::optional<Json> json = source.generation_config();
   if (!json) return ids;
-  std::vector<int32_t> generation =
-      parse_ids(JsonFields(*json, "generation_config.json"), "eos_token_id");
-  if (!ids.empty() && generation.empty()) {
-    log::warning(
-        "generation_config.json has no eos_token_id, config.json has {}: no token ends the text "
-        "(--stop-token-ids)",
-        fmt::join(ids, ", "));
+  for (int32_t id : parse_ids(JsonFields(*json, "generation_config.json"), "eos_token_id")) {
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
   }
-  return generation;
+  return ids;
 }
 
 // compressed-tensors says so of a checkpoint whose weights are plain, and that has scales of the KV

@@ -86,7 +86,7 @@ struct ModelFiles {
   bool wrapper = false;          // it is of a model with a language model in it
   std::string architecture;      // "LlamaForCausalLM"; build_model finds it
   std::optional<DType> dtype;    // dtype / torch_dtype; nullopt: that of the weights
-  std::vector<int32_t> eos_ids;  // generation_config.json, where there is none config.json
+  std::vector<int32_t> eos_ids;  // of config.json and generation_config.json
 };
 ModelFiles read_model_files(const ModelSource& source);
 

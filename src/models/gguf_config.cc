@@ -12,6 +12,8 @@
 namespace sluice {
 namespace {
 
+constexpr std::string_view kFrequencyBase = "rope.freq_base";
+
 // Llama's, which most share. Keys whose values mean something else elsewhere are in the rows of
 // the architectures.
 const std::vector<GgufKey> kGgufKeys{
@@ -23,7 +25,7 @@ const std::vector<GgufKey> kGgufKeys{
     {"attention.head_count_kv", "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"rope.freq_base", "rope_theta"},
+    {kFrequencyBase, "rope_theta"},
 };
 const std::vector<GgufName> kNames{
     {"token_embd", "model.embed_tokens"},
@@ -116,7 +118,8 @@ const std::vector<GgufArchitecture>& architectures() {
        "Gemma3ForCausalLM",
        "gemma3_text",
        with_common({{"attention.sliding_window", "sliding_window"},
-                    {"final_logit_softcapping", "final_logit_softcapping"}}),
+                    {"final_logit_softcapping", "final_logit_softcapping"},
+                    {"rope.freq_base_swa", "rope_local_base_freq"}}),
        with(kGemmaNorms, with(kHeadNorms, kNames)),
        {.norms_have_one = true},
        "partial_rotary_factor",
@@ -136,7 +139,7 @@ const std::vector<GgufArchitecture>& architectures() {
        "GPTNeoXForCausalLM",
        "gpt_neox",
        with_common({{"attention.layer_norm_epsilon", "layer_norm_eps"},
-                    {"rope.freq_base", "rotary_emb_base"},
+                    {kFrequencyBase, "rotary_emb_base"},
                     {"use_parallel_residual", "use_parallel_residual"}}),
        kNeoxNames,
        {.stacked_heads = true},
@@ -158,16 +161,19 @@ const io::StoredTensor* find_tensor(const io::GgufCheckpoint& checkpoint, std::s
 
 void set_scaling(const JsonFields& fields, const std::string& prefix, const RopeFactors& factors,
                  Json& config) {
-  const std::string at = prefix + "rope.scaling.";
-  const std::string type = fields.string_or((at + "type").c_str(), "none");
+  const std::string at = prefix + "rope.scaling.", older = prefix + "rope.scale_linear";
   const bool has_factors = !factors.long_ones.empty() || !factors.short_ones.empty();
-  if (type == "none" && !has_factors) return;
+  // A factor without a type is linear; its key was another one before there were types. 0: none.
+  const double factor =
+      fields.number_or((at + "factor").c_str(), fields.number_or(older.c_str(), 0));
+  const std::string type = fields.string_or((at + "type").c_str(), factor == 0 ? "none" : "linear");
+  if ((type == "none" || (type == "linear" && factor == 0)) && !has_factors) return;
   Json& scaling = config["rope_scaling"] = {{"rope_type", has_factors ? "longrope" : type}};
+  if (factor != 0) scaling["factor"] = factor;
   const auto take = [&](const char* key, const char* config_key) {
     const std::string full = at + key;
     if (fields.has(full.c_str())) scaling[config_key] = fields.raw(full.c_str());
   };
-  take("factor", "factor");
   take("attn_factor", "attention_factor");
   take("yarn_beta_fast", "beta_fast");
   take("yarn_beta_slow", "beta_slow");
@@ -214,16 +220,11 @@ const char* torch_dtype(const io::GgufCheckpoint& checkpoint) {
   return table != nullptr && table->dtype == DType::f32 ? "float32" : "bfloat16";
 }
 
-// Ids of tokens that end a text.
-Json eos_ids(const JsonFields& fields) {
-  Json ids = Json::array();
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-    if (!fields.has(key)) continue;
-    const int64_t id = fields.integer(key, INT32_MIN, UINT32_MAX);  // 4294967295: none
-    if (id >= 0 && id <= kMaxTokenId && std::ranges::find(ids, Json(id)) == ids.end())
-      ids.push_back(id);
-  }
-  return ids;
+// Embedding models may attend to what comes behind a token, too.
+void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
+  const std::string causal = prefix + "attention.causal";
+  if (!fields.boolean_or(causal.c_str(), true))
+    fail(ErrorKind::refused, "{}: {} is false, which is not supported", fields.where(), causal);
 }
 
 }  // namespace
@@ -249,6 +250,7 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
     fail(ErrorKind::refused, "{}: {} is {}: models with experts are not supported yet",
          fields.where(), experts, fields.integer(experts.c_str(), 0, INT32_MAX));
   }
+  refuse_bidirectional(fields, prefix);
   Json config{{"architectures", {architecture.architecture}},
               {"model_type", architecture.model_type},
               {"torch_dtype", torch_dtype(checkpoint)},
@@ -259,7 +261,11 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
       fail(ErrorKind::refused, "{}: {} is a list, one value a layer, which is not supported",
            fields.where(), key);
     }
-    if (fields.has(key.c_str())) config[std::string(row.config_key)] = fields.raw(key.c_str());
+    if (fields.has(key.c_str())) {
+      config[std::string(row.config_key)] = fields.raw(key.c_str());
+    } else if (row.key == kFrequencyBase) {
+      config[std::string(row.config_key)] = 10000;  // the format's default, not the class's
+    }
   }
   // Converters do not agree on vocab_size; the table's rows are what there is.
   if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
@@ -267,7 +273,7 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   set_scaling(fields, prefix, factors, config);
   set_rotated(fields, prefix, architecture.rotated_key, config);
   set_score_divisor(fields, architecture.deepest, config);
-  const Json ids = eos_ids(fields);
+  const std::vector<int64_t> ids = gguf_end_ids(checkpoint.header);
   if (!ids.empty()) config["eos_token_id"] = ids;
   return config;
 }

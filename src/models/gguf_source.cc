@@ -46,6 +46,9 @@ class GgufSource : public ModelSource {
   io::CheckpointIndex index() const override;
   std::optional<Tokenizer> tokenizer() const override { return gguf_tokenizer(checkpoint_.header); }
   ChatFiles chat_files() const override { return gguf_chat_files(checkpoint_.header); }
+  EmbeddingRules embedding_rules() const override {
+    return gguf_embedding_rules(checkpoint_.header, std::string(architecture_.name));
+  }
 
  private:
   io::GgufCheckpoint checkpoint_;

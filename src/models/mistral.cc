@@ -26,7 +26,6 @@ constexpr LayoutDefaults kMinistral3 = [] {
   defaults.head_dim = 128;
   defaults.max_position_embeddings = 262144;
   defaults.rms_norm_eps = 1e-5;
-  defaults.rope_theta = 1000000;
   return defaults;
 }();
 
@@ -39,8 +38,8 @@ DecoderSpec parse_mistral(const JsonFields& config) {
 // Without rope fields these are the class's.
 RopeConfig ministral3_rope(const JsonFields& config, const RopeConfig& rope) {
   RopeConfig own = rope;
-  if (config.has("rope_scaling") || config.has("rope_parameters")) return own;
-  own.theta = kMinistral3.rope_theta;
+  if (has_rope_fields(config)) return own;
+  own.theta = 1000000;
   own.kind = RopeKind::yarn;
   own.factor = 16;
   own.original_positions = 16384;

@@ -233,6 +233,11 @@ void check_angles(const RopeConfig& rope, const std::string& where) {
     fail(ErrorKind::refused, "{}: the rotary embeddings that it describes are not finite", where);
 }
 
+bool has_rope_fields(const JsonFields& config) {
+  return config.has("rope_parameters") ||
+         (config.has("rope_scaling") && !config.raw("rope_scaling").empty());
+}
+
 double rope_number(const JsonFields& config, const char* key, double absent) {
   return rope_fields(config).number_or(key, absent);
 }

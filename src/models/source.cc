@@ -31,6 +31,7 @@ class DirectorySource : public ModelSource {
     return Tokenizer::load(directory_);
   }
   ChatFiles chat_files() const override { return read_chat_files(directory_); }
+  EmbeddingRules embedding_rules() const override { return read_embedding_rules(directory_); }
 
  private:
   Json read_json(const char* name) const {

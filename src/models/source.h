@@ -13,6 +13,7 @@
 #include "io/checkpoint/index.h"
 #include "src/base/json.h"
 #include "src/models/chat_files.h"
+#include "src/models/embedding_rules.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice {
@@ -45,6 +46,7 @@ class ModelSource {
   virtual io::CheckpointIndex index() const = 0;
   virtual std::optional<Tokenizer> tokenizer() const = 0;  // nullopt: there is none
   virtual ChatFiles chat_files() const = 0;
+  virtual EmbeddingRules embedding_rules() const = 0;
 };
 
 // `model` is a directory as the hub has it, or a GGUF file, any of several that belong together.

@@ -10,6 +10,8 @@
 #include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
 
 namespace sluice {
 namespace {
@@ -21,7 +23,69 @@ std::string stem_of(const Piece& piece) {
              : piece.source;
 }
 
+constexpr std::string_view kZerosLessOne = "gptq", kZeros = "gptq_v2";
+
+// The beginnings of zeros, of at most so many tensors, spread over the checkpoint, in disk order.
+std::vector<io::StoredTensor> some_zeros(const io::CheckpointIndex& index) {
+  constexpr size_t kMost = 32;
+  constexpr uint64_t kBytes = 3 * KiB;  // whole runs of codes of any size
+  std::vector<io::StoredTensor> all, some;
+  for (const io::StoredTensor& t : index.tensors()) {
+    if (t.name.ends_with(".qzeros") && (t.dtype == DType::i32 || t.dtype == DType::u32))
+      all.push_back(t);
+  }
+  const size_t count = std::min(all.size(), kMost);
+  for (size_t i = 0; i < count; ++i) {
+    some.push_back(all[i * all.size() / count]);
+    some.back().bytes = std::min(some.back().bytes, kBytes);
+  }
+  return some;
+}
+
+// The value of every one of these zeros; nullopt: they differ.
+std::optional<int> one_zero(const io::CheckpointIndex& index,
+                            const std::vector<io::StoredTensor>& zeros, int bits) {
+  std::vector<const io::StoredTensor*> tensors;
+  for (const io::StoredTensor& t : zeros) tensors.push_back(&t);
+  std::optional<int> value;
+  for (const std::string& bytes : io::read_tensors(index, tensors)) {
+    std::vector<uint32_t> words(bytes.size() / sizeof(uint32_t));
+    std::memcpy(words.data(), bytes.data(), words.size() * sizeof(uint32_t));
+    const std::optional<int> here = gptq_one_code(words, bits);
+    if (!here || (value && *value != *here)) return std::nullopt;
+    value = here;
+  }
+  return value;
+}
+
 }  // namespace
+
+void settle_gptq_zeros(Json& config, const io::CheckpointIndex& index) {
+  const std::optional<GptqConfig> gptq = gptq_config(config);
+  if (!gptq) return;
+  Json& named = config["quantization_config"];
+  const JsonFields q(named, "config.json: quantization_config");
+  const std::vector<io::StoredTensor> zeros = some_zeros(index);
+  if (!q.boolean_or("sym", true) || zeros.empty()) return;
+  const std::string_view format = gptq->zero_base == 1 ? kZerosLessOne : kZeros;
+  const std::optional<int> zero = one_zero(index, zeros, gptq->bits);
+  const int middle = 1 << (gptq->bits - 1);
+  if (zero != middle && zero != middle - 1) {
+    if (q.has("sym")) {
+      log::warning(
+          "{}: sym is true, but the zeros are not all {} or all {}; they are read as {} says",
+          q.where(), middle - 1, middle, format);
+    }
+    return;
+  }
+  const std::string_view found = zero == middle ? kZeros : kZerosLessOne;
+  if (found == format) return;
+  if (q.has("checkpoint_format")) {
+    log::warning("{}: checkpoint_format is {}, but all zeros are {}, as {} has them; these count",
+                 q.where(), format, *zero, found);
+  }
+  named["checkpoint_format"] = found;
+}
 
 std::optional<GptqConfig> gptq_config(const Json& config) {
   const auto found = config.find("quantization_config");

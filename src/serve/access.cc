@@ -1,8 +1,11 @@
 #include "src/serve/access.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -17,7 +20,96 @@ bool same(std::string_view a, std::string_view b) {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
+std::string_view without_scheme(std::string_view origin) {
+  constexpr std::string_view kBehind = "://";
+  const size_t at = origin.find(kBehind);
+  return at == std::string_view::npos ? origin : origin.substr(at + kBehind.size());
+}
+
+// The 16 bytes of an address, those of version 4 as version 6 has them; nullopt: it is a name.
+std::optional<std::array<uint8_t, 16>> address_bytes(std::string_view text) {
+  const std::string whole(text);
+  std::array<uint8_t, 16> bytes{};
+  if (inet_pton(AF_INET6, whole.c_str(), bytes.data()) == 1) return bytes;
+  bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
+  if (inet_pton(AF_INET, whole.c_str(), &bytes[12]) == 1) return bytes;
+  return std::nullopt;
+}
+
+bool is_version_4(const std::array<uint8_t, 16>& bytes) {
+  return std::ranges::all_of(bytes.begin(), bytes.begin() + 10, [](uint8_t b) { return b == 0; }) &&
+         bytes[10] == 0xFF && bytes[11] == 0xFF;
+}
+
+// Of all of version 6 but the last byte; of version 4 by its first.
+bool is_own(const std::array<uint8_t, 16>& bytes, uint8_t last, uint8_t first) {
+  if (is_version_4(bytes)) return bytes[12] == first;
+  return std::ranges::all_of(bytes.begin(), bytes.end() - 1, [](uint8_t b) { return b == 0; }) &&
+         bytes.back() == last;
+}
+
+// An address that leads to this machine, whoever calls it: a loopback one, or the unspecified one.
+bool is_of_this_machine(std::string_view name) {
+  if (name == "localhost" || name.ends_with(".localhost")) return true;  // RFC 6761, 6.3
+  const auto bytes = address_bytes(name);
+  return bytes && (is_own(*bytes, 1, 127) || is_own(*bytes, 0, 0));
+}
+
 }  // namespace
+
+std::optional<std::string> host_name(std::string_view host) {
+  constexpr size_t kPortDigits = 5;
+  std::string_view name = host, port;
+  if (host.starts_with('[')) {
+    const size_t end = host.find(']');
+    if (end == std::string_view::npos) return std::nullopt;
+    name = host.substr(1, end - 1);
+    port = host.substr(end + 1);
+    const auto bytes = address_bytes(name);
+    if (!bytes || name.find(':') == std::string_view::npos) return std::nullopt;
+  } else if (const size_t colon = host.find(':'); colon != std::string_view::npos) {
+    name = host.substr(0, colon);
+    port = host.substr(colon);
+  }
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (!port.empty() && (port.front() != ':' || port.size() > kPortDigits + 1 ||
+                        !std::ranges::all_of(port.substr(1), digit)))
+    return std::nullopt;
+  constexpr std::string_view kNone = "\"#/<>?@[\\]^`{|}";
+  const auto good = [&](char c) { return c > ' ' && c < 0x7F && kNone.find(c) == kNone.npos; };
+  if (!std::ranges::all_of(name, good)) return std::nullopt;
+  if (name.size() > 1 && name.ends_with('.')) name.remove_suffix(1);
+  std::string lowered(name);
+  std::ranges::transform(lowered, lowered.begin(), lower);
+  return lowered;
+}
+
+bool is_loopback(std::string_view address) {
+  const auto bytes = address_bytes(address);
+  return address == "localhost" || (bytes && is_own(*bytes, 1, 127));
+}
+
+Access::Access(AccessRules rules)
+    : key_(std::move(rules.key)),
+      origins_(std::move(rules.origins)),
+      hosts_(std::move(rules.hosts)),
+      guards_hosts_(key_.empty() && is_loopback(rules.address)) {
+  for (std::string& host : hosts_) host = host_name(host).value_or(host);
+  for (const std::string& origin : origins_) {  // pages that may ask may also be of this server
+    if (auto name = host_name(without_scheme(origin))) hosts_.push_back(*std::move(name));
+  }
+}
+
+void Access::check_host(std::string_view host) const {
+  const std::optional<std::string> name = host_name(host);
+  if (!name) throw Refusal(400, "this is no HTTP request: its Host is neither name nor address");
+  if (!guards_hosts_ || host.empty() || is_of_this_machine(*name)) return;
+  const auto allows = [&](const std::string& each) { return each == "*" || each == *name; };
+  if (std::ranges::any_of(hosts_, allows)) return;
+  throw Refusal(
+      403,
+      fmt::format("this server is not called {:?}; --allowed-host allows a further name", *name));
+}
 
 bool Access::allows(std::string_view origin) const {
   return std::ranges::any_of(
@@ -28,10 +120,7 @@ bool Access::allows(std::string_view origin) const {
 // reading.
 void Access::check(const Route& route, const Requester& who) const {
   constexpr std::string_view kBearer = "bearer ";  // in any case: RFC 9110, 11.1
-  const std::string_view site = who.origin.substr(
-      std::min(who.origin.size(), who.origin.find("://") == std::string_view::npos
-                                      ? size_t{0}
-                                      : who.origin.find("://") + std::string_view("://").size()));
+  const std::string_view site = without_scheme(who.origin);
   if (!who.origin.empty() && site != who.host && !allows(who.origin)) {
     throw Refusal(
         403, fmt::format("pages of {:?} may not ask here; --cors-origin allows them", who.origin));

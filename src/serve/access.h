@@ -1,14 +1,20 @@
-// Who may ask: keys, and pages of other origins.
+// Who may ask: keys, names of this server, and pages of other origins.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "src/serve/service.h"
 
 namespace sluice {
+
+// Of a Host field, or of an origin: the name or address in lower case, without port, brackets and
+// the dot at its end. nullopt: it is none (RFC 9110, 7.2).
+std::optional<std::string> host_name(std::string_view host);
+// Whether a server at this address is reached from its own machine only.
+bool is_loopback(std::string_view address);
 
 // What a request says of itself.
 struct Requester {
@@ -18,12 +24,22 @@ struct Requester {
   std::string_view api_key = {};        // Anthropic's: x-api-key
 };
 
+struct AccessRules {
+  std::string key = {};                   // empty: nobody needs one
+  std::vector<std::string> origins = {};  // pages of other origins that may ask, "*": all
+  std::vector<std::string> hosts = {};    // further names of this server, "*": all
+  std::string address = {};               // that the server listens at
+};
+
 class Access {
  public:
-  // Without a key nobody needs one. `origins`: pages of other origins that may ask, "*": all.
-  Access(std::string key, std::vector<std::string> origins)
-      : key_(std::move(key)), origins_(std::move(origins)) {}
+  explicit Access(AccessRules rules);
 
+  // Refusal(400) for a Host that is none. Without a key a server that only its own machine can
+  // reach answers only where it is called by an address of this machine, by localhost or by a name
+  // that an option gave, else Refusal(403): a page of another site, whose name was made to point
+  // here after it was loaded, has its own name as Host and Origin. `host`: empty: there is none.
+  void check_host(std::string_view host) const;
   // Refusal(401) without the key, Refusal(403) for a page that may not ask.
   void check(const Route& route, const Requester& who) const;
   // Lines of the answer's head that let a page read it.
@@ -34,6 +50,8 @@ class Access {
 
   std::string key_;
   std::vector<std::string> origins_;
+  std::vector<std::string> hosts_;
+  bool guards_hosts_ = false;
 };
 
 }  // namespace sluice

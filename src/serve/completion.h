@@ -36,8 +36,8 @@ struct RequestContext {
   const Session& session;
   int64_t max_model_len = 0;  // tokens of a sequence
   Api api = Api::batch;
-  bool lookup = false;                        // tokens may be guessed ahead
-  Pooling pooling = Pooling::last;            // of embeddings
+  bool lookup = false;  // tokens may be guessed ahead
+  EmbeddingRules embedding = {};
   SamplingParams defaults{.temperature = 1};  // what holds where a request says nothing
 };
 

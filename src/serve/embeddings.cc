@@ -56,7 +56,9 @@ std::string as_base64(const std::vector<float>& vector) {
 class EmbeddingsAnswer : public Answer {
  public:
   EmbeddingsAnswer(EmbeddingsRequest asked, CompletionHead head)
-      : Answer(std::move(asked.asked), std::move(head), nullptr), base64_(asked.base64) {}
+      : Answer(std::move(asked.asked), std::move(head), nullptr),
+        base64_(asked.base64),
+        normalized_(asked.normalized) {}
 
   void finish(std::string& out) override {
     JsonWriter json([&](std::string_view piece) { out += piece; });
@@ -80,7 +82,7 @@ class EmbeddingsAnswer : public Answer {
 
  private:
   void write(JsonWriter& json, size_t index, std::vector<float>& vector) const {
-    normalize(vector);
+    if (normalized_) normalize(vector);
     json.begin_object();
     json.key("embedding");
     if (base64_) {
@@ -96,6 +98,7 @@ class EmbeddingsAnswer : public Answer {
   }
 
   bool base64_;
+  bool normalized_;
 };
 
 }  // namespace
@@ -104,6 +107,8 @@ EmbeddingsRequest parse_embeddings(const Json& json, const std::string& where,
                                    const RequestContext& context) {
   const JsonFields body(json, where);
   check_keys(json, where);
+  if (!context.embedding.refusal.empty())
+    fail(ErrorKind::refused, "{} (--pooling takes another way)", context.embedding.refusal);
   EmbeddingsRequest asked;
   const std::string format = body.string_or("encoding_format", "float");
   if (format != "float" && format != "base64")
@@ -116,7 +121,8 @@ EmbeddingsRequest parse_embeddings(const Json& json, const std::string& where,
   }
   if (body.integer_or("truncate_prompt_tokens", -1, INT32_MAX, -1) != -1)
     fail(ErrorKind::refused, "{}: truncate_prompt_tokens is not supported here", where);
-  asked.asked.request.pooling = context.pooling;
+  asked.asked.request.pooling = context.embedding.pooling;
+  asked.normalized = context.embedding.normalized;
   asked.asked.request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);
   asked.asked.prompts = read_prompts(body, "input", context.session);
   check_prompts(asked.asked, where, context);

@@ -1,4 +1,5 @@
-// The embeddings API of OpenAI: texts to vectors, as vLLM makes them of decoder models.
+// The embeddings API of OpenAI: texts to vectors, as vLLM makes them of decoder models, by the
+// rules of the model's files.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,8 @@ namespace sluice {
 // parse_completion().
 struct EmbeddingsRequest {
   Completion asked;
-  bool base64 = false;  // float32, little endian; else lists of numbers
+  bool base64 = false;     // float32, little endian; else lists of numbers
+  bool normalized = true;  // vectors get the length 1
 };
 EmbeddingsRequest parse_embeddings(const Json& body, const std::string& where,
                                    const RequestContext& context);
@@ -21,7 +23,6 @@ EmbeddingsRequest parse_embeddings(const Json& body, const std::string& where,
 // Bytes that the vectors take until the answer has been sent.
 uint64_t vectors_bytes(const Completion& asked, int64_t hidden_size);
 
-// The answer has vectors of length 1.
 std::unique_ptr<Answer> embeddings_answer(EmbeddingsRequest asked, CompletionHead head);
 
 }  // namespace sluice

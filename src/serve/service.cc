@@ -262,7 +262,7 @@ RequestContext Service::context(Api api) {
                          .max_model_len = model_->max_model_len,
                          .api = api,
                          .lookup = model_->lookup,
-                         .pooling = model_->pooling,
+                         .embedding = model_->embedding,
                          .defaults = model_->defaults};
   context.defaults.seed = random_();
   return context;

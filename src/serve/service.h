@@ -81,7 +81,7 @@ struct ServedModel {
   SamplingParams defaults;                // where a request says nothing
   int64_t max_model_len = 0;              // tokens of a sequence
   bool lookup = false;                    // tokens are guessed ahead
-  Pooling pooling = Pooling::last;        // of embeddings
+  EmbeddingRules embedding = {};
 };
 
 enum class Phase : uint8_t {

@@ -44,6 +44,17 @@ Json read_config(const fs::path& directory) {
   return config;
 }
 
+// The names of the bos and eos tokens, which older files have beside tokenizer_config.json only.
+void add_special_names(const fs::path& directory, Json& config) {
+  constexpr std::array kNames{"bos_token", "eos_token"};
+  if (config.contains("added_tokens_decoder")) return;
+  if (std::ranges::all_of(kNames, [&](const char* name) { return config.contains(name); })) return;
+  const Json special = read_object(directory, "special_tokens_map.json");
+  for (const char* name : kNames)
+    if (!config.contains(name) && special.contains(name) && token_content(special[name]))
+      config[name] = special[name];
+}
+
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code ignored;
@@ -112,8 +123,9 @@ Tokenizer Tokenizer::load(const fs::path& directory) {
   if (name == kJson) {
     TokenizerFile file = parse_tokenizer_file(*bytes);
     bytes.reset();
-    const Json config = read_object(directory, kTokenizerConfig);
+    Json config = read_object(directory, kTokenizerConfig);
     add_described_tokens(config, file);
+    add_special_names(directory, config);
     return load(file, config);
   }
   Json config = read_config(directory);

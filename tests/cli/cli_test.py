@@ -68,6 +68,23 @@ class RunTest(Case):
                             ["--reader", "uring"], ["--block-size", "3"]):
                 self.assertEqual(hash_of(*options), want, f"{scheme} {options}")
 
+    def test_a_text_ends_with_the_eos_of_any_file(self):
+        shutil.copytree(DEMO, self.path / "m")
+        run = ("run", self.path / "m", "-p", "In the beginning", "-n", "12")
+        whole = run_json(*run)["token_ids"]
+        end = whole[5]
+        vocabulary = json.loads((DEMO / "tokenizer.json").read_text())["model"]["vocab"]
+        text = next(token for token, id_ in vocabulary.items() if id_ == end)
+        for name, change in (("tokenizer_config.json", {"eos_token": text}), ("config.json", {"eos_token_id": [1, end]}),
+                             ("tokenizer_config.json", {"eos_token": {"__type": "AddedToken", "content": text, "special": True}}),
+                             ("generation_config.json", {"eos_token_id": end})):
+            file = self.path / "m" / name
+            before = file.read_text()
+            file.write_text(json.dumps({**json.loads(before), **change}))
+            out = run_json(*run)
+            self.assertEqual((out["finish_reason"], out["token_ids"]), ("stop", whole[:whole.index(end) + 1]), change)
+            file.write_text(before)
+
     def test_sampling_is_reproducible_and_seeded(self):
         def ids(seed):
             return run_json("run", DEMO, "-p", "The", "-n", "20", "--temperature", "1", "--seed", seed)["token_ids"]

@@ -22,21 +22,38 @@ class ServeHostileTest(ServedCase):
         self.assertTrue(old.startswith("HTTP/1.1 200"), old)  # HTTP/1.0 knows no 100
         for bad in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n", b"GET\r\n\r\n",
                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /health HTTP/1.1\r\nX: a\0b\r\n\r\n",
-                    b"GET /health HTTP/1.1\r\nHost : x\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"):
+                    b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", b"GET /health HTTP/1.1\r\n\r\n",
+                    b"GET /health HTTP/1.1\r\nHost:\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: local host\r\n\r\n",
+                    b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"):
             self.assertIn("HTTP/1.1 400", raw(bad), bad)
         self.assertIn("HTTP/1.1 431", raw(b"GET /health HTTP/1.1\r\nX: " + b"x" * 40_000 + b"\r\n\r\n"))
         self.assertIn("HTTP/1.1 431", raw(b"GET /health HTTP/1.1\r\n" + b"a:\r\n" * 200 + b"\r\n"))
         for target, status in (("http://x/health", 200), ("/%68ealth?x", 200), ("/v1/models/%64emo", 200), ("/health%00", 404),
                                ("/health%", 404), ("/../health", 404)):
-            self.assertIn(f"HTTP/1.1 {status}", raw(f"GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n".encode()), target)
+            self.assertIn(f"HTTP/1.1 {status}", raw(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()), target)
         self.assertEqual(self.server.get("/health")[0], 200)
+
+    def test_pages_whose_name_was_made_to_point_here_may_not_ask(self):
+        chat = '{"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}'
+        for path, body in (("/", None), ("/health", None), ("/metrics", None), ("/v1/models", None), ("/v1/memory", None),
+                           ("/openapi.json", None), ("/nowhere", None), ("/v1/chat/completions", chat)):
+            for method in ("OPTIONS", "HEAD", "POST" if body else "GET"):
+                port, length = self.server.port, f"Content-Length: {len(body or '')}\r\n" if method == "POST" else ""
+                evil = f"Host: evil.example:{port}\r\nOrigin: http://evil.example:{port}\r\n{length}Connection: close\r\n\r\n"
+                said = self.server.raw(f"{method} {path} HTTP/1.1\r\n{evil}{body if length else ''}".encode())
+                self.assertTrue(said.startswith("HTTP/1.1 403"), said)
+                self.assertIn("" if method == "HEAD" else "--allowed-host", said)
+                self.assertNotIn("Access-Control", said)
+        self.assertTrue(self.server.raw(b"GET /health HTTP/1.0\r\n\r\n").startswith("HTTP/1.1 200"))
+        own = f"Host: localhost:{port}\r\nOrigin: http://localhost:{port}\r\nConnection: close\r\n\r\n"
+        self.assertIn("HTTP/1.1 200", self.server.raw(f"GET /v1/models HTTP/1.1\r\n{own}".encode()))
 
     def test_where_a_body_ends_is_certain(self):
         body = json.dumps({"prompt": "x", "max_tokens": 2})
 
         def post(fields, rest):
             head = "".join(field + "\r\n" for field in fields)
-            return self.server.raw(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{head}\r\n{rest}".encode())
+            return self.server.raw(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{head}\r\n{rest}".encode())
 
         chunked = f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
         for fields in (["Transfer-Encoding: chunked"], ["transfer-encoding:CHUNKED"]):
@@ -47,7 +64,7 @@ class ServeHostileTest(ServedCase):
                     f"5\r\n{body}\r\n0\r\n\r\n", chunked[:-2] + "Content-Length: 3\r\n\r\nabc"):
             said = post(["Transfer-Encoding: chunked"], bad)
             self.assertEqual((said.count("HTTP/1.1"), said[9:12]), (1, "400"), bad)
-        hidden = body + "GET /health HTTP/1.1\r\n\r\n"  # which must not be taken for a request
+        hidden = body + "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"  # which must not be taken for a request
         length = f"Content-Length: {len(body)}"
         for fields in (["Transfer-Encoding: chunked", length], [length, "Transfer-Encoding: chunked"],
                        [length, "Transfer-Encoding: gzip"], ["Transfer-Encoding: xchunked"], ["Transfer-Encoding: chunked, gzip"],
@@ -57,9 +74,9 @@ class ServeHostileTest(ServedCase):
             said = post(fields, hidden)
             self.assertEqual((said.count("HTTP/1.1"), said[9:12]), (1, "400"), fields)
         for method in ("GET", "OPTIONS", "HEAD"):
-            said = self.server.raw(f"{method} /health HTTP/1.1\r\n{length}\r\n\r\n{hidden}".encode())
+            said = self.server.raw(f"{method} /health HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n{hidden}".encode())
             self.assertEqual(said.count("HTTP/1.1 20"), 1, said)
-        said = self.server.raw(b"HEAD /health HTTP/1.1\r\n\r\nHEAD /x HTTP/1.1\r\nConnection: close\r\n\r\n")
+        said = self.server.raw(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\nHEAD /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertEqual([part[:12] for part in said.split("\r\n\r\n")], ["HTTP/1.1 200", "HTTP/1.1 404", ""])
 
     def test_odd_bodies_are_refused(self):
@@ -100,7 +117,7 @@ class ServeHostileTest(ServedCase):
                 connection.sendall(promise)
             self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0], 200)
             chunk = b"%x\r\n%s\r\n" % (1_000_000, b" " * 1_000_000)  # grows as it comes, to more than there is
-            said = server.raw(b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 2)
+            said = server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 2)
             self.assertRegex(said, "HTTP/1.1 (503|413)")
 
     def test_clients_that_stop_are_given_up(self):

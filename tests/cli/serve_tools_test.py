@@ -121,6 +121,31 @@ class ServeToolsTest(ServedCase):
             self.assertEqual(status, 400)
             self.assertIn(mention, answer["error"]["message"])
 
+    def test_embeddings_follow_the_files_of_the_model(self):
+        model = self.path / "embedding"
+        shutil.copytree(self.model, model)
+        (model / "1_Pooling").mkdir()
+        (model / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}')
+        modules = [{"type": f"sentence_transformers.models.{name}", "path": path}
+                   for name, path in (("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense"))]
+        for names, status in ((modules[:2], 200), (modules, 400)):
+            (model / "modules.json").write_text(json.dumps(names))
+            server = Server(model)
+            self.addCleanup(server.end, signal.SIGKILL)
+            answered, answer = server.post("/v1/embeddings", {"input": "Anne had"})
+            self.assertEqual(answered, status, answer)
+            _, _, said = server.end()
+            if status == 400:
+                self.assertIn("Dense", answer["error"]["message"])
+                self.assertIn("/v1/embeddings is refused", said)
+                continue
+            vector = answer["data"][0]["embedding"]  # there is no Normalize
+            length = math.hypot(*vector)
+            self.assertNotAlmostEqual(length, 1, places=2)
+            mean = self.server.post("/v1/embeddings", {"input": "Anne had"})[1]["data"][0]["embedding"]
+            for x, y in zip(vector, mean, strict=True):
+                self.assertAlmostEqual(x / length, y, places=5)
+
     def test_requests_have_ids_and_a_line_in_the_log(self):
         body = {"prompt": "secret words", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
         status, headers, answer = self.server.request("POST", "/v1/completions?key=hidden", json.dumps(body), {"X-Request-Id": "mine-1"})

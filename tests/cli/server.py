@@ -120,7 +120,7 @@ class Server:
 
 def http_post(body, path="/v1/completions", **headers):
     lines = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in headers.items())
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 class ServedCase(Case):

@@ -1,6 +1,7 @@
 // Vectors of prompts against transformers, and the same bits whatever runs beside them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/base/error.h"
@@ -92,10 +93,11 @@ TEST(Embeddings, HaveTheSameBitsWhateverRunsBesideThem) {
     std::vector<Request> requests;
     for (const Json& golden : all) {
       if (golden.at("model") != model) continue;
-      for (Pooling pooling : {Pooling::last, Pooling::mean})
+      for (Pooling pooling : {Pooling::last, Pooling::mean, Pooling::first, Pooling::max,
+                              Pooling::weighted_mean, Pooling::root_mean})
         requests.push_back(vector_of(golden, pooling));
     }
-    ASSERT_EQ(requests.size(), 4);
+    ASSERT_EQ(requests.size(), 12);
     std::vector<std::vector<float>> alone;
     for (const Request& r : requests) alone.push_back(loaded.run({r})[0]);
     Request other;  // that generates
@@ -106,6 +108,37 @@ TEST(Embeddings, HaveTheSameBitsWhateverRunsBesideThem) {
     const std::vector<std::vector<float>> together = loaded.run(beside);
     EXPECT_TRUE(together[0].empty());
     for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i + 1], alone[i]) << i;
+  }
+}
+
+// A token's row does not depend on what comes behind it.
+TEST(Embeddings, OtherPoolingsAreOfTheRowsOfEachToken) {
+  LoadedForVectors loaded("llama_tied", DtypeChoice::f32);
+  const Json golden = goldens()[0];
+  const auto whole = vector_of(golden, Pooling::last);
+  std::vector<Request> of_each;
+  for (size_t tokens = 1; tokens <= whole.prompt.size(); ++tokens) {
+    of_each.push_back(whole);
+    of_each.back().prompt.resize(tokens);
+  }
+  const std::vector<std::vector<float>> rows = loaded.run(of_each);
+  const auto n = static_cast<double>(rows.size());
+  std::vector<Request> requests;
+  for (Pooling pooling : {Pooling::first, Pooling::max, Pooling::weighted_mean, Pooling::root_mean})
+    requests.push_back(vector_of(golden, pooling));
+  const std::vector<std::vector<float>> have = loaded.run(requests);
+  for (size_t i = 0; i < rows[0].size(); ++i) {
+    float largest = rows[0][i];
+    double weighted = 0, sum = 0;
+    for (size_t t = 0; t < rows.size(); ++t) {
+      largest = std::max(largest, rows[t][i]);
+      weighted += static_cast<double>(t + 1) * static_cast<double>(rows[t][i]);
+      sum += static_cast<double>(rows[t][i]);
+    }
+    EXPECT_NEAR(have[0][i], rows[0][i], 1e-5);
+    EXPECT_NEAR(have[1][i], largest, 1e-5);
+    EXPECT_NEAR(static_cast<double>(have[2][i]), weighted / (n * (n + 1) / 2), 1e-5);
+    EXPECT_NEAR(static_cast<double>(have[3][i]), sum / std::sqrt(n), 1e-5);
   }
 }
 

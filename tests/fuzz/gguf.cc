@@ -12,6 +12,7 @@ FUZZ_TARGET(gguf) {
     const auto source = open_model(dir / "model.gguf");
     source->index();
     test::taken_or_refused([&] { source->tokenizer(); });
+    test::taken_or_refused([&] { source->embedding_rules(); });
     read_model(*source);
   });
 }

@@ -210,6 +210,15 @@ def grammars():
             + [joined("1", *pair) for pair in schemas] + [joined("2", *pair) for pair in patterns])
 
 
+def embedding_rules():
+    modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+               for i, (name, path) in enumerate((("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")))]
+    flags = {"word_embedding_dimension": 64, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+    for config in (flags, {"pooling_mode": "lasttoken"}, {"pooling_mode": ["max"]}):
+        for count in (3, 2):
+            yield joined(json.dumps(modules[:count]), json.dumps(config))
+
+
 def ggufs():
     """A byte-level and a SentencePiece one, a model of one layer."""
     u32, u64 = (lambda v: struct.pack("<I", v)), (lambda v: struct.pack("<Q", v))
@@ -268,8 +277,11 @@ SEEDS = {
         joined(blob, '{"eos_token_id": [1, 2]}') for blob in files("models/*/config.json")],
     "detokenizer": lambda: [bytes([i % 2]) + bytes(range(256)) for i in range(2)]
     + [b"\0" + b"".join(i.to_bytes(2, "little") for i in range(1010))],
+    "embedding_rules": embedding_rules,
     "gguf": lambda: list(files("**/*.gguf")) + ggufs(),
     "grammar": grammars,
+    "host": lambda: ["localhost", "LOCALHOST.:8000", "127.0.0.1:80", "[::1]:8000", "[::ffff:127.0.0.1]", "a.example",
+                     "evil.example:8000", "a b", "[::1", ":80", "."],
     "options": lambda: ["6GiB", "75%", "1e300", "5=1.5,7=-100", "1,2,3", "[1, 2]",
                         "layers.0-7=host,layers.*.mlp=disk", "fp8_per_channel", "auto", "4096"],
     "pattern": patterns,

@@ -112,6 +112,67 @@ TEST(Families, AbsentKeysHaveTheDefaultsOfTransformers) {
   }
 }
 
+// Where config.json has rope fields without rope_theta; another value than where it has none at
+// all.
+TEST(Families, RopeFieldsWithoutThetaHaveTheClasssOwn) {
+  const Json golden = parse_json(
+      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
+      "config_defaults.json");
+  for (const auto& [architecture, expected] : golden["ropes_without_theta"].items()) {
+    SCOPED_TRACE(architecture);
+    const char* kind = golden["classes"].contains(architecture) ? "classes" : "hybrids";
+    Json fields = golden[kind][architecture].value("given", Json::object());
+    fields["rope_parameters"] = {{"rope_type", "default"}};
+    const DecoderSpec c = parse_family(architecture, fields);
+    for (const LayerSpec& layer : c.kinds) {
+      for (const MixerBranch& mixer : layer.mixers) {
+        const AttentionSpec& a = mixer.attention;
+        if (mixer.state || !a.rope) continue;
+        const char* layers = a.window > 0 ? "sliding_attention" : "full_attention";
+        expect_rope(c.ropes[a.angles], a.head_dim,
+                    expected.contains(layers) ? expected[layers] : expected);
+      }
+    }
+  }
+  Json yarn{{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 8}}}};
+  EXPECT_EQ(parse_family("Ministral3ForCausalLM", yarn).ropes.front().theta, 10000);
+  const Json none{{"rope_scaling", Json::object()}};  // is no rope field
+  EXPECT_EQ(parse_family("Ministral3ForCausalLM", none).ropes.front().theta, 1000000);
+  EXPECT_EQ(parse_family("Ministral3ForCausalLM", none).ropes.front().kind, RopeKind::yarn);
+  EXPECT_EQ(parse_family("ApertusForCausalLM", none).ropes.front().kind, RopeKind::llama3);
+}
+
+TEST(Families, LanguageModelsOfWrappersHaveTheDefaultsOfTheirOwnClasses) {
+  const Json golden = parse_json(
+      test::read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/data/configs/config_defaults.json"),
+      "config_defaults.json");
+  for (const auto& [model_type, expected] : golden["text_types"].items()) {
+    SCOPED_TRACE(model_type);
+    const Json config{{"model_type", model_type}};
+    const JsonFields fields(config, "config.json");
+    const DecoderSpec c = find_family(fields).parse(fields);
+    EXPECT_EQ(c.vocab_size, expected["vocab_size"]);
+    EXPECT_EQ(c.hidden_size, expected["hidden_size"]);
+    EXPECT_EQ(std::ssize(c.layers), expected["num_hidden_layers"]);
+    EXPECT_EQ(attention(c).heads.units(), expected["num_attention_heads"]);
+    EXPECT_EQ(attention(c).kv_heads.units(), expected["num_key_value_heads"]);
+    EXPECT_EQ(attention(c).head_dim, expected["head_dim"]);
+    EXPECT_EQ(c.max_positions, expected["max_position_embeddings"]);
+    EXPECT_EQ(c.norm.params.eps, expected["eps"].get<float>());
+    expect_rope(c.ropes.front(), attention(c).head_dim, expected["rope_parameters"]);
+    if (!expected.contains("experts")) {
+      EXPECT_EQ(mlp(c).width.size, expected["intermediate_size"]);
+      continue;
+    }
+    const auto& experts = c.kinds[c.layers.back()].mlps.back().experts;
+    ASSERT_TRUE(experts);
+    EXPECT_EQ(experts->count, expected["experts"]["count"]);
+    EXPECT_EQ(experts->choice.used, expected["experts"]["used"]);
+    EXPECT_EQ(experts->expert.width.size, expected["experts"]["width"]);
+    EXPECT_TRUE(experts->choice.normalized);  // by the class's code
+  }
+}
+
 // What each layer mixes with: attention, a state, or nothing.
 std::vector<std::string> mixer_kinds(const DecoderSpec& spec) {
   std::vector<std::string> kinds;

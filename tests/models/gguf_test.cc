@@ -127,6 +127,101 @@ TEST(Gguf, RopeIsThatOfTheMetadata) {
       HasSubstr("rope_freqs.weight: has 64"));
 }
 
+// Keys before rope.scaling.* and types, as llama.cpp takes them.
+TEST(Gguf, OlderKeysOfRopeCountWhereNewerAreAbsent) {
+  TempDir dir;
+  const auto scaling = [&](auto&& change) {
+    GgufBuilder b = tiny("llama");
+    change(b);
+    return open(dir, b)->config().value("rope_scaling", Json());
+  };
+  const char *older = "llama.rope.scale_linear", *factor = "llama.rope.scaling.factor",
+             *type = "llama.rope.scaling.type";
+  const Json four{{"rope_type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(scaling([&](auto& b) { b.number(older, 4.0f); }), four);
+  EXPECT_EQ(scaling([&](auto& b) { b.number(factor, 4.0f); }), four);
+  EXPECT_EQ(scaling([&](auto& b) { b.number(older, 4.0f).string(type, "linear"); }), four);
+  EXPECT_EQ(scaling([&](auto& b) { b.number(older, 2.0f).number(factor, 4.0f); }), four);
+  EXPECT_EQ(scaling([&](auto& b) { b.number(older, 4.0f).string(type, "none"); }), Json());
+  EXPECT_EQ(scaling([&](auto& b) { b.number(older, 0.0f); }), Json());
+  EXPECT_EQ(scaling([&](auto& b) { b.string(type, "linear"); }), Json());
+  EXPECT_EQ(scaling([&](auto& b) { b.number(older, 4.0f).string(type, "yarn"); }),
+            Json({{"rope_type", "yarn"}, {"factor", 4.0}}));
+  const RopeConfig rope = read_model(*open(dir, tiny("llama").number(older, 4.0f))).spec.ropes[0];
+  EXPECT_EQ(rope.kind, RopeKind::linear);
+  EXPECT_EQ(rope.factor, 4);
+  EXPECT_THAT(refusal([&] { read_model(*open(dir, tiny("llama").number(older, -1.0f))); }),
+              HasSubstr("factor is -1"));
+}
+
+TEST(Gguf, AbsentKeysHaveTheFormatsDefaults) {
+  TempDir dir;
+  GgufBuilder b;
+  b.string("general.architecture", "gemma3").number("gemma3.rope.freq_base_swa", 5000.0f);
+  const Json config = open(dir, b.tensor("t", {1}, kF32, "1234"))->config();
+  EXPECT_EQ(config["rope_theta"], 10000);  // the class has another one
+  EXPECT_EQ(config["rope_local_base_freq"], 5000);
+  EXPECT_THAT(
+      refusal([&] { open(dir, tiny("llama").number("llama.attention.causal", false))->config(); }),
+      HasSubstr("llama.attention.causal is false"));
+}
+
+// Many conversions name the end of a document only, and turns end with another token.
+TEST(Gguf, EndsOfTurnsAreKnownByTheirTexts) {
+  TempDir dir;
+  using Types = std::vector<int32_t>;
+  const auto ends = [&](const std::vector<std::string>& tokens, const Types& types,
+                        uint32_t eos = 0) {
+    GgufBuilder b;
+    b.string("general.architecture", "llama").tensor("t", {1}, kF32, "1234");
+    b.strings("tokenizer.ggml.tokens", tokens).number("tokenizer.ggml.eos_token_id", eos);
+    if (!types.empty()) b.numbers("tokenizer.ggml.token_type", types);
+    return open(dir, b)->config()["eos_token_id"];
+  };
+  for (const char* end :
+       {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
+        "<EOT>", "_<EOT>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "<|end_of_text|>", "[EOS]",
+        "<|return|>", "<|call|>", "</s>", "<eos>", "<end_of_utterance>", "<turn|>"}) {
+    EXPECT_EQ(ends({"a", "b", end}, {1, 1, 3}), Json({0, 2})) << end;
+    EXPECT_EQ(ends({"a", end, "b"}, {1, 4, 1}), Json({0, 1})) << end;  // user-defined
+    EXPECT_EQ(ends({"a", "b", end}, {1, 1, 1}), Json({0})) << end;     // a piece of texts
+    EXPECT_EQ(ends({"a", "b", end}, {}), Json({0, 2})) << end;
+    EXPECT_EQ(ends({"a", "b", end}, {1, 1, 3}, 2), Json({2})) << end;
+  }
+  EXPECT_EQ(ends({"a", "<|im_start|>", "<|fim_pad|>"}, {1, 3, 3}), Json({0}));
+  EXPECT_EQ(ends({"<s>", "<|im_end|>", "<|endoftext|>"}, {3, 3, 3}), Json({0, 1, 2}));
+  // Where an answer has parts, one ends with <|end|>.
+  const std::vector<std::string> harmony{"<|end|>", "<|return|>", "<|call|>", "<|endoftext|>"};
+  EXPECT_EQ(ends(harmony, {3, 3, 3, 3}, 1), Json({1, 2, 3}));
+  EXPECT_EQ(ends({"<|end|>", "<|flush|>", "<|calls|>"}, {3, 3, 3}, 1), Json({1, 2}));
+  EXPECT_EQ(ends({"</s>", "<|tool_response>", "<turn|>"}, {3, 3, 3}, 2), Json({2, 1}));
+}
+
+TEST(Gguf, KeysNameSeveralEnds) {
+  TempDir dir;
+  GgufBuilder b = tiny("llama");
+  b.number("tokenizer.ggml.eom_token_id", uint32_t{7});
+  b.numbers<int32_t>("tokenizer.ggml.eos_token_ids", {2, 9, -1});
+  EXPECT_EQ(open(dir, b)->config()["eos_token_id"], Json({2, 5, 7, 9}));
+  GgufBuilder odd = tiny("llama");  // a tokenizer that cannot be used says nothing
+  odd.numbers<int32_t>("tokenizer.ggml.tokens", {1, 2});
+  EXPECT_EQ(open(dir, odd)->config()["eos_token_id"], Json({2, 5}));
+}
+
+TEST(Gguf, PoolingIsThatOfTheMetadata) {
+  TempDir dir;
+  const auto rules = [&](int32_t type) {
+    return open(dir, tiny("qwen3").number("qwen3.pooling_type", type))->embedding_rules();
+  };
+  EXPECT_EQ(open(dir, tiny("qwen3"))->embedding_rules().pooling, Pooling::last);
+  EXPECT_EQ(rules(0).pooling, Pooling::last);
+  EXPECT_EQ(rules(1).pooling, Pooling::mean);
+  EXPECT_EQ(rules(2).pooling, Pooling::first);
+  EXPECT_EQ(rules(3).pooling, Pooling::last);
+  EXPECT_TRUE(rules(1).refusal.empty() && rules(1).normalized);
+  EXPECT_THAT(rules(4).refusal, HasSubstr("qwen3.pooling_type is 4"));
+}
+
 TEST(Gguf, OtherNamesOfOtherArchitectures) {
   const auto name = [](const char* architecture, const char* tensor) {
     TempDir dir;

@@ -18,7 +18,7 @@ int status_of(const Access& access, std::string_view path, const Requester& who)
 }
 
 TEST(Access, KeysAreForAllThatCosts) {
-  const Access access("secret", {});
+  const Access access({.key = "secret"});
   EXPECT_EQ(status_of(access, "/v1/completions", {}), 401);
   EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "Bearer secret"}), 200);
   EXPECT_EQ(status_of(access, "/v1/completions", {.authorization = "bearer secret"}), 200);
@@ -27,11 +27,11 @@ TEST(Access, KeysAreForAllThatCosts) {
   EXPECT_EQ(status_of(access, "/v1/models/m", {.api_key = "secret"}), 200);
   EXPECT_EQ(status_of(access, "/v1/models/m", {.api_key = ""}), 401);
   EXPECT_EQ(status_of(access, "/health", {}), 200);
-  EXPECT_EQ(status_of(Access("", {}), "/v1/completions", {}), 200);
+  EXPECT_EQ(status_of(Access(AccessRules{}), "/v1/completions", {}), 200);
 }
 
 TEST(Access, OtherPagesMayNotAsk) {
-  const Access none("", {}), one("", {"https://a.org"}), all("", {"*"});
+  const Access none(AccessRules{}), one({.origins = {"https://a.org"}}), all({.origins = {"*"}});
   const Requester own{.host = "localhost:8000", .origin = "http://localhost:8000"};
   const Requester other{.host = "localhost:8000", .origin = "https://a.org"};
   const Requester null{.host = "localhost:8000", .origin = "null"};
@@ -46,6 +46,66 @@ TEST(Access, OtherPagesMayNotAsk) {
   EXPECT_NE(one.cors_lines("https://a.org").find("Allow-Origin: https://a.org\r\n"),
             std::string::npos);
   EXPECT_EQ(all.cors_lines("a\r\nSet-Cookie: x"), "");
+}
+
+int host_status(const AccessRules& rules, std::string_view host) {
+  try {
+    Access(rules).check_host(host);
+    return 200;
+  } catch (const Refusal& refusal) {
+    return refusal.status;
+  }
+}
+
+// A page's name can be made to point here after it was loaded; then it is "same origin".
+TEST(Access, OnlyThisMachineMayCallALoopbackAddress) {
+  const AccessRules local{.address = "127.0.0.1"};
+  for (const char* host :
+       {"localhost", "localhost:8000", "LocalHost:80", "localhost.", "a.localhost",
+        "A.LOCALHOST.:1", "127.0.0.1", "127.0.0.1:8000", "127.1.2.3:8000", "127.0.0.1.", "[::1]",
+        "[::1]:8000", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "0.0.0.0:8000", "[::]:8000", ""})
+    EXPECT_EQ(host_status(local, host), 200) << host;
+  for (const char* host :
+       {"evil.example", "evil.example:8000", "evil.example.", "localhost.evil.example",
+        "127.0.0.1.evil.example", "evillocalhost", "notlocalhost:8000", "8.8.8.8", "10.0.0.1:8000",
+        "[2001:db8::1]", "[::ffff:8.8.8.8]", "127.1", "2130706433", "0x7f.1", ".", ":8000"})
+    EXPECT_EQ(host_status(local, host), 403) << host;
+  for (const char* host : {"[::1", "::1", "[evil.example]", "localhost:x", "localhost:123456",
+                           "local host", "a@localhost", "localhost/", "\xC3\xA4.example", "[::1]x"})
+    EXPECT_EQ(host_status(local, host), 400) << host;
+}
+
+TEST(Access, FurtherNamesAreWhatOptionsGive) {
+  const AccessRules named{.hosts = {"App.Example:8000", "box"}, .address = "::1"};
+  for (const char* host : {"app.example", "APP.example:1", "app.example.", "box:8000"})
+    EXPECT_EQ(host_status(named, host), 200) << host;
+  for (const char* host : {"x.app.example", "app.example.evil.example", "boxes"})
+    EXPECT_EQ(host_status(named, host), 403) << host;
+  const AccessRules page{.origins = {"https://app.example:8443"}, .address = "localhost"};
+  EXPECT_EQ(host_status(page, "app.example"), 200);
+  EXPECT_EQ(host_status(page, "evil.example"), 403);
+  EXPECT_EQ(host_status({.hosts = {"*"}, .address = "127.0.0.1"}, "evil.example"), 200);
+  EXPECT_EQ(host_status({.origins = {"*"}, .address = "127.0.0.1"}, "evil.example"), 200);
+  try {
+    Access(named).check_host("evil.example:8000");
+    FAIL();
+  } catch (const Refusal& refusal) {
+    EXPECT_STREQ(
+        refusal.what(),
+        "this server is not called \"evil.example\"; --allowed-host allows a further name");
+  }
+}
+
+// Keys keep others out; and who lets other machines in has names for them.
+TEST(Access, ServersForOthersHaveAnyName) {
+  EXPECT_EQ(host_status({.key = "k", .address = "127.0.0.1"}, "evil.example"), 200);
+  for (const char* address : {"0.0.0.0", "::", "192.168.1.2"})
+    EXPECT_EQ(host_status({.address = address}, "box.example"), 200) << address;
+  EXPECT_EQ(host_status({.address = "0.0.0.0"}, "a b"), 400);
+  for (const char* address : {"127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"})
+    EXPECT_TRUE(is_loopback(address)) << address;
+  for (const char* address : {"0.0.0.0", "::", "127.x", "localhosts", "", "128.0.0.1"})
+    EXPECT_FALSE(is_loopback(address)) << address;
 }
 
 TEST(RequestMemory, IsNeverExceeded) {

@@ -156,6 +156,19 @@ TEST(MalformedTokenizer, TokenizerConfig) {
   EXPECT_THAT(
       tokenizer.warnings(),
       testing::ElementsAre("tokenizer_config.json: eos_token '<none>' is not in the vocabulary"));
+  // Older files have names in special_tokens_map.json; they count where the config has none.
+  test::write_file(dir / "special_tokens_map.json",
+                   R"({"bos_token": {"content": "b"}, "eos_token": "c", "pad_token": 7})");
+  for (const auto& [text, bos, eos] : std::vector<std::tuple<const char*, int, int>>{
+           {"{}", 'b', 'c'}, {R"({"bos_token": "a"})", 'a', 'c'}}) {
+    test::write_file(dir / "tokenizer_config.json", text);
+    EXPECT_EQ(Tokenizer::load(dir.path()).bos_id(), bos) << text;
+    EXPECT_EQ(Tokenizer::load(dir.path()).eos_id(), eos) << text;
+  }
+  for (const char* text : {R"({"eos_token": null})", R"({"added_tokens_decoder": {}})"}) {
+    test::write_file(dir / "tokenizer_config.json", text);
+    EXPECT_EQ(Tokenizer::load(dir.path()).eos_id(), std::nullopt) << text;
+  }
   for (const char* text : {"", "[]", R"({"bos_token": 3})", R"({"bos_token": {}})"}) {
     test::write_file(dir / "tokenizer_config.json", text);
     EXPECT_THAT(refusal(dir.path()), StartsWith("tokenizer_config.json: ")) << text;

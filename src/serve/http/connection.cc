@@ -204,6 +204,7 @@ asio::awaitable<void> Connection::answer() {
   if (head.find("anthropic-version") != head.end()) dialect_ = Dialect::anthropic;
   try {
     check_head();
+    hub_.access.check_host(view(head[protocol::field::host]));
     if (route == nullptr) {
       throw Refusal(404, fmt::format("there is no {:?} here; /openapi.json lists what there is",
                                      entry_.path));
@@ -228,6 +229,8 @@ void Connection::check_head() {
   if (odd) why = Refusal(400, "this is no HTTP request: Transfer-Encoding may be chunked, once");
   if (head.count(protocol::field::host) > 1)
     why = Refusal(400, "this is no HTTP request: it has several Host fields");
+  if (head[protocol::field::host].empty() && head.version() >= 11)
+    why = Refusal(400, "this is no HTTP request: it has no Host");
   if (std::distance(head.begin(), head.end()) > kMostFields)
     why = Refusal(431, fmt::format("the head of a request may have {} fields", kMostFields));
   const uint64_t bytes = idle_bytes_ + 2 * buffer_.capacity();  // which had all of the head

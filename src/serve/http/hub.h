@@ -40,8 +40,12 @@ class Call;
 
 struct Hub {
   Hub(HttpOptions o, Service& s, RequestMemory& m)
-      : options(std::move(o)), service(s), memory(m), access(options.api_key, options.origins) {
+      : options(std::move(o)), service(s), memory(m), access(rules_of(options)) {
     if (!options.access_log.empty()) log.emplace(options.access_log);
+  }
+
+  static AccessRules rules_of(const HttpOptions& o) {
+    return {.key = o.api_key, .origins = o.origins, .hosts = o.hosts, .address = o.host};
   }
 
   // Of a request; no other's.

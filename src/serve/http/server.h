@@ -17,6 +17,7 @@ struct HttpOptions {
   uint16_t port = 8000;              // 0: one that is free
   std::string api_key;               // empty: nobody needs one
   std::vector<std::string> origins;  // pages of other origins that may ask (Access)
+  std::vector<std::string> hosts;    // further names of this server
   std::string access_log;            // a file, "-": standard output; empty: there is none
   int64_t max_connections = 4096;
   int64_t max_sequences = 0;             // in the engine and on their way to it; more get 429

@@ -15,6 +15,10 @@ from transformers import (ApertusConfig, ArceeConfig, BambaConfig, BloomConfig, 
                           SeedOssConfig, SmolLM3Config, StableLmConfig, Starcoder2Config, Dots1Config, Ernie4_5_MoeConfig,
                           Glm4MoeConfig, GraniteMoeConfig, HunYuanMoEV1Config, Lfm2MoeConfig, MiniMaxM2Config, MixtralConfig,
                           OlmoeConfig, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig)
+from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
+from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
+from transformers.models.qwen3_vl_moe.configuration_qwen3_vl_moe import Qwen3VLMoeTextConfig
 
 # Under the first name that a class has.
 KEYS = (("vocab_size",), ("hidden_size",), ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
@@ -39,6 +43,8 @@ CLASSES = {"ApertusForCausalLM": ApertusConfig, "ArceeForCausalLM": ArceeConfig,
            "GraniteMoeForCausalLM": GraniteMoeConfig, "HunYuanMoEV1ForCausalLM": HunYuanMoEV1Config,
            "MiniMaxM2ForCausalLM": MiniMaxM2Config, "MixtralForCausalLM": MixtralConfig, "OlmoeForCausalLM": OlmoeConfig,
            "Qwen2MoeForCausalLM": Qwen2MoeConfig, "Qwen3MoeForCausalLM": Qwen3MoeConfig}
+# Classes of language models in wrappers that share a family with another class, by their model_type.
+TEXT_TYPES = {cls.model_type: cls for cls in (Qwen2VLTextConfig, Qwen2_5_VLTextConfig, Qwen3VLTextConfig, Qwen3VLMoeTextConfig)}
 # How many experts, and how many a token has.
 EXPERT_KEYS = {"count": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
                "used": ("num_experts_per_tok", "moe_k", "moe_topk"), "normalized": ("norm_topk_prob",),
@@ -118,6 +124,15 @@ def hybrid(cls, given):
     return values | ({} if "hybrid_override_pattern" in given else experts(config))
 
 
+def rope_without_theta(cls, given):
+    """What a class makes of rope fields that have a type and no rope_theta."""
+    return getattr(cls(**given, rope_parameters={"rope_type": "default"}), "rope_parameters", None)
+
+
+ropes = {name: rope_without_theta(cls, GIVEN.get(name, {})) for name, cls in CLASSES.items()}
+ropes |= {name: rope_without_theta(*of) for name, of in HYBRIDS.items()}
 print(json.dumps({"transformers": transformers.__version__,
                   "classes": {name: defaults(name, cls(**GIVEN.get(name, {}))) for name, cls in CLASSES.items()},
+                  "text_types": {name: defaults(name, cls()) for name, cls in TEXT_TYPES.items()},
+                  "ropes_without_theta": {name: rope for name, rope in ropes.items() if rope and len(rope) > 1},
                   "hybrids": {name: hybrid(*of) for name, of in HYBRIDS.items()}}, indent=1))
