@@ -22,7 +22,7 @@ namespace {
 // room for, the one with the least in flight. Nothing where none is.
 std::optional<io::ReadShape> best_shape(const io::DiskBandwidth& result) {
   constexpr double kAboutAsFast = 0.97;
-  constexpr uint64_t kLargestRequest = 2 * MiB, kLeastInFlight = 8 * MiB, kRing = 32 * MiB;
+  constexpr uint64_t kLargestRequest = 2 * MiB, kLeastInFlight = 4 * MiB, kRing = 32 * MiB;
   std::optional<io::ReadShape> best;
   for (const io::DiskSpeed& s : result.settings) {
     const uint64_t in_flight = s.setting.bytes_in_flight();

@@ -34,7 +34,9 @@ Efforts efforts_for(const io::ReadShape& read) {
     Staging& staging = effort.staging;
     if (staging.ring_bytes < read.bytes_in_flight()) continue;
     staging.ring_bytes = read.bytes_in_flight();
-    staging.slot_bytes = std::min(staging.slot_bytes, staging.ring_bytes / kSlots);
+    // A slot has one read at least.
+    staging.slot_bytes =
+        std::min(staging.slot_bytes, std::max(staging.ring_bytes / kSlots, read.request_bytes));
     effort.disk_share = 1;
   }
   return efforts;
@@ -305,13 +307,14 @@ class Attempts {
     plan.first_sweep_bytes = sweep_bytes(read_, {});
     plan.sweep_bytes = plan.first_sweep_bytes;
     plan.host_sweep_bytes = host_sweep_bytes(read_);
+    plan.spill = Buffer::charged_bytes(shape_.copies_index_bytes);
     if (!plan.streams()) return;
     StreamMemory stream = stream_memory(read_, own_memory());
     plan.stream = stream.host();
     plan.device.staging = stream.device();
     if (shape_.spill_bytes == 0) return;
     // A file may be there that holds more than this run would write.
-    plan.spill = Buffer::charged_bytes(spill_.index_bytes);
+    plan.spill += Buffer::charged_bytes(spill_.index_bytes);
     bool all_fits = spill_.file_bytes() <= shape_.spill_bytes;
     plan.sweep_bytes =
         sweep_bytes(read_, all_fits ? spill_ : spill_layout(read_, shape_.spill_bytes));
