@@ -40,18 +40,19 @@ void ShapeTrial::next() {
 }
 
 void ShapeTrial::end_round() {
-  constexpr size_t kRounds = 3;
+  constexpr size_t kRounds = 3, kMostLeft = 3;
   constexpr double kClearly = 1.05;
   for (Tried& t : tried_) t.least_gain = std::min(t.least_gain, t.rate / tried_.front().rate);
-  const auto others = tried_.begin() + 1;
-  tried_.erase(
-      std::remove_if(others, tried_.end(), [](const Tried& t) { return t.least_gain < kClearly; }),
-      tried_.end());
+  std::sort(tried_.begin() + 1, tried_.end(),
+            [](const Tried& a, const Tried& b) { return a.least_gain > b.least_gain; });
+  size_t left = 1;
+  while (left < std::min(tried_.size(), 1 + kMostLeft) && tried_[left].least_gain >= kClearly)
+    ++left;
+  tried_.resize(left);
   at_ = 0;
-  if (++rounds_ < kRounds && tried_.size() > 1) return;
+  if (++rounds_ < kRounds && left > 1) return;
   is_over_ = true;
-  at_ = static_cast<size_t>(std::ranges::max_element(tried_, {}, &Tried::least_gain) -
-                            tried_.begin());
+  at_ = left > 1 ? 1 : 0;
   verdict_ = shape();
 }
 

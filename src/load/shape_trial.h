@@ -22,8 +22,8 @@ inline constexpr uint64_t kMostBytesInFlight = kReadShapes[0].bytes_in_flight();
 // Asks for the known shape, which a benchmark or earlier loads have found, and for kReadShapes in
 // turn. Two measurements of one round are some hundredths of a second apart, so that a busy moment
 // is the same for both, and a shape that beats the known one in each of three rounds is faster,
-// whatever else went on. One that does not is not asked for again. A state machine without I/O or
-// clocks of its own.
+// whatever else went on. After the first round only the three fastest are asked for again, if they
+// have won. A state machine without I/O or clocks of its own.
 class ShapeTrial {
  public:
   // If `tries` is false, `known` is the shape of all reads.
@@ -50,7 +50,7 @@ class ShapeTrial {
   void next();
   void end_round();
 
-  std::vector<Tried> tried_;  // that are still in question; the known shape is the first
+  std::vector<Tried> tried_;  // that are still in question: the known shape, then the fastest first
   std::optional<io::ReadShape> verdict_;
   bool is_over_;
   size_t at_ = 0;  // of tried_

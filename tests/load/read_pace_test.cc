@@ -165,7 +165,7 @@ TEST(ReadPace, ADiskThatIsFasterWithLessInFlightIsAskedForLess) {
   const double best = best_bare_rate(disk);
   const Found first = found(disk);
   EXPECT_LE(first.shape.bytes_in_flight(), 4 * MiB);
-  EXPECT_LE(first.bytes, GiB + GiB / 2);
+  EXPECT_LE(first.bytes, GiB);
   for (bool is_planned : {false, true})
     EXPECT_GE(rate_of(disk, first.shape, is_planned), 0.95 * best) << is_planned;
   EXPECT_LT(rate_of(disk, {}, false), 0.75 * best);
