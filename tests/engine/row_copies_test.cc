@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kTokens = 3;
+constexpr int64_t kRowTokens = 3;
 const std::vector<int32_t> kRowPrompt{1, 5, 9, 2};
 
 class RowCopiesTest : public testing::TestWithParam<std::string> {
@@ -50,7 +50,7 @@ class RowCopiesTest : public testing::TestWithParam<std::string> {
     return session;
   }
   static std::vector<std::vector<float>> outcome(Session& session) {
-    test::Outcome out = test::run_prompt(session, kRowPrompt, kTokens, 512);
+    test::Outcome out = test::run_prompt(session, kRowPrompt, kRowTokens, 512);
     EXPECT_LE(session.ledger().peak(Place::host), session.memory_plan().peak());
     out.logits.emplace_back(out.greedy.begin(), out.greedy.end());
     return out.logits;

@@ -412,7 +412,7 @@ TEST_F(Contents, TransposedTensorsAreStreamedFromTheirCopies) {
     SpillOptions options{{cache.path()}, {}, false};
     std::vector<std::byte> memory(1 << 16);
     std::string good;
-    fs::file_time_type time;
+    std::filesystem::file_time_type time;
     for (int run = 0; run < 3; ++run) {
       RowCopies copies(*s.index, s.model, s.dir.path(), options);
       const bool any = std::ranges::any_of(s.fusions, &Fusion::transposed);
@@ -428,12 +428,12 @@ TEST_F(Contents, TransposedTensorsAreStreamedFromTheirCopies) {
         test::write_file(list_spill_files(cache.path()).front().path, bytes);
       }
       copies.write(ledger_, memory, {});
-      const fs::path file = list_spill_files(cache.path()).front().path;
+      const std::filesystem::path file = list_spill_files(cache.path()).front().path;
       if (run == 0) {
         good = test::read_file(file);
-        time = fs::last_write_time(file);
+        time = std::filesystem::last_write_time(file);
       }
-      EXPECT_EQ(fs::last_write_time(file) == time, !damaged) << "written once";
+      EXPECT_EQ(std::filesystem::last_write_time(file) == time, !damaged) << "written once";
       LoadOptions with_copies = s.options;
       with_copies.copies = &copies;
       auto compiled = [&](const Placement& placement) {
