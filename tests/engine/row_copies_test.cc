@@ -39,7 +39,8 @@ class RowCopiesTest : public testing::TestWithParam<std::string> {
     options.model = checkpoint();
     options.threads = 2;
     options.spill.directories = {cache()};
-    options.place = parse_place_rules("layers=disk");
+    options.place =
+        parse_place_rules(GetParam().ends_with("gpt2_noprefix") ? "h=disk" : "layers=disk");
     return options;
   }
   static std::unique_ptr<Session> loaded(const SessionOptions& options) {
