@@ -132,7 +132,7 @@ Found found(const DiskModel& model, const io::ReadShape& known = {}) {
 double rate_of(const DiskModel& model, const io::ReadShape& shape, bool is_planned) {
   const uint64_t slot =
       is_planned ? std::max(shape.bytes_in_flight() / 16, shape.request_bytes) : 2 * MiB;
-  const size_t slots = is_planned ? shape.bytes_in_flight() / slot : 16;
+  const size_t slots = is_planned ? shape.bytes_in_flight() * 5 / 4 / slot : 16;
   ReadPace pace(shape, false, slot, slots);
   return load(model, pace, GiB, slot, slots);
 }
