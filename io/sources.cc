@@ -13,7 +13,7 @@ constexpr double kRemembered = 256 << 20;
 
 }  // namespace
 
-Sources::Sources(const CheckpointIndex& index) {
+Sources::Sources(const CheckpointIndex& index) : index_(index) {
   copies_.resize(index.files().size());
   for (uint32_t i = 0; i < index.files().size(); ++i) add(index.files()[i], i);
   for (const FileCopy& copy : index.copies()) add(copy.file, copy.of);
@@ -23,6 +23,8 @@ Sources::Sources(const CheckpointIndex& index) {
 
 void Sources::start_reader(std::span<const CheckpointFile> extra) {
   files_.resize(checkpoint_files_);
+  for (size_t i = 0; i < index_.files().size(); ++i)
+    if (!states_[i].failed) files_[i] = index_.files()[i];
   states_.resize(checkpoint_files_);
   copies_.resize(extra_file_);
   copies_.emplace_back();

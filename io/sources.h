@@ -14,14 +14,16 @@ namespace sluice::io {
 // One thread at a time; belongs to one reader.
 class Sources {
  public:
+  // The index outlives this.
   explicit Sources(const CheckpointIndex& index);
 
   // The files to open the reader with: the checkpoint's in order, then their copies, then those of
   // the extra file. One that was given up has become another of its copies.
   const std::vector<CheckpointFile>& files() const { return files_; }
 
-  // Before a reader is opened. `extra`: a file that is not the checkpoint's, in some copies, or
-  // none. What was in flight from the reader before will not arrive.
+  // Before a reader is opened: takes the index's files as they are now. `extra`: a file that is not
+  // the checkpoint's, in some copies, or none. What was in flight from the reader before will not
+  // arrive.
   void start_reader(std::span<const CheckpointFile> extra);
   uint32_t extra_file() const { return extra_file_; }  // as choose() takes it
   bool is_extra(uint32_t chosen) const { return chosen >= checkpoint_files_; }
@@ -54,6 +56,7 @@ class Sources {
 
   void add(const CheckpointFile& file, uint32_t of);
 
+  const CheckpointIndex& index_;
   std::vector<CheckpointFile> files_;
   std::vector<File> states_;  // of files_
   // Copies of each file of the checkpoint, the file itself first; then of the extra file.

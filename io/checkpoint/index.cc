@@ -90,8 +90,10 @@ const StoredTensor* CheckpointIndex::find(std::string_view name) const {
 
 std::string CheckpointIndex::identity() const {
   std::string text;
-  for (const CheckpointFile& f : files_)
+  for (const CheckpointFile& f : files_) {
+    if (!f.ctime_ns) continue;
     text += fmt::format("{} {} {} {}\n", f.name, f.size, f.mtime_ns, f.inode);
+  }
   return text;
 }
 
@@ -104,7 +106,7 @@ void CheckpointIndex::refuse_changes() const {
     return std::ranges::find(copies_, file, &FileCopy::of) != copies_.end();
   };
   auto look_at = [&](const CheckpointFile& f, uint32_t of) {
-    if (has_changed(f) && !(has_copy(of) && is_shorter(f))) fail_changed(f.path);
+    if (f.ctime_ns && has_changed(f) && !(has_copy(of) && is_shorter(f))) fail_changed(f.path);
   };
   for (uint32_t i = 0; i < files_.size(); ++i) look_at(files_[i], i);
   for (const FileCopy& copy : copies_) look_at(copy.file, copy.of);

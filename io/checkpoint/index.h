@@ -47,13 +47,16 @@ class CheckpointIndex {
   const std::vector<CheckpointFile>& files() const { return files_; }
   const std::vector<FileCopy>& copies() const { return copies_; }
   void add_copy(FileCopy copy) { copies_.push_back(std::move(copy)); }
+  // The file has another description now; its tensors are where they were.
+  void replace_file(uint32_t file, CheckpointFile now) { files_[file] = std::move(now); }
   // In disk order: file, then offset.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;  // null when there is none
   // Sentences about what is odd but harmless (total_size disagrees, ...), to be shown once.
   const std::vector<std::string>& warnings() const { return warnings_; }
   uint64_t total_bytes() const;  // of all tensors
-  // One line for each file, which changes when the file is replaced.
+  // One line for each file, which changes when the file is replaced. Here and below files whose
+  // bytes are checked in another way (CheckpointFile::ctime_ns) do not count.
   std::string identity() const;
   // Throws Error(runtime) where a file has been written to since its header was read: what was read
   // from it may be anything. One that became shorter fails where it is read, and then a copy, if

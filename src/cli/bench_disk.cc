@@ -1,5 +1,7 @@
 #include "src/cli/bench_disk.h"
 
+#include <utility>
+
 #include "io/disk_bench.h"
 #include "kernels/cpu/membw.h"
 #include "src/base/log.h"
@@ -19,16 +21,21 @@ double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool) {
 namespace {
 
 // With which loads are to read: of the shapes that are about as fast as any, and that a ring has
-// room for, the one with the least in flight. Nothing where none is.
+// room for, the one with the least in flight; with very little only where nothing else is as fast,
+// because it leaves no time for anything beside the reads. Nothing where none is.
 std::optional<io::ReadShape> best_shape(const io::DiskBandwidth& result) {
   constexpr double kAboutAsFast = 0.97;
-  constexpr uint64_t kLargestRequest = 2 * MiB, kLeastInFlight = 8 * MiB, kRing = 32 * MiB;
+  constexpr uint64_t kLargestRequest = 2 * MiB, kLeastInFlight = 4 * MiB, kRing = 32 * MiB;
+  constexpr uint64_t kLittle = 8 * MiB;
+  auto cost = [](const io::ReadShape& shape) {
+    return std::pair(shape.bytes_in_flight() < kLittle, shape.bytes_in_flight());
+  };
   std::optional<io::ReadShape> best;
   for (const io::DiskSpeed& s : result.settings) {
     const uint64_t in_flight = s.setting.bytes_in_flight();
     if (s.bytes_per_second() < kAboutAsFast * result.best.bytes_per_second()) continue;
     if (s.setting.request_bytes > kLargestRequest || in_flight < kLeastInFlight) continue;
-    if (in_flight <= kRing && (!best || in_flight < best->bytes_in_flight())) best = s.setting;
+    if (in_flight <= kRing && (!best || cost(s.setting) < cost(*best))) best = s.setting;
   }
   return best;
 }

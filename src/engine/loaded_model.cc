@@ -83,6 +83,7 @@ LoadOptions LoadedModel::load_options() const {
   return {.reader = options_.reader,
           .threads = pool_.size(),
           .spill = spill_.get(),
+          .copies = options_.copies,
           .timeline = &timeline_,
           .read = options_.read,
           .try_shapes = options_.try_shapes};

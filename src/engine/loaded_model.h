@@ -27,6 +27,7 @@ struct FillOptions {
   bool try_shapes = false;  // whether a load tries other shapes
   SpillOptions spill;       // spill cache of streamed weights
   SpillKey spill_key;
+  RowCopies* copies = nullptr;  // that the plan reads; null: none
   std::optional<double> max_quant_error;
   int64_t scheduler_slice = 0;  // requested while weights stream [microseconds]; 0: none
   Buffer::Touch touch = Buffer::Touch::now;  // of the memory to run

@@ -204,8 +204,9 @@ MemoryPlan Session::place(const RunShape& shape) {
 
 std::shared_ptr<const Placed> Session::placed(const RunShape& shape, uint64_t budget) {
   auto [memory, read] = what_if(shape, budget, options_.quantize);
-  return std::make_shared<Placed>(
-      Placed{shape, std::move(memory), std::make_shared<ReadPlan>(std::move(read))});
+  RunShape with = with_copies(shape);
+  auto reads = std::make_shared<ReadPlan>(std::move(read));
+  return std::make_shared<Placed>(Placed{std::move(with), std::move(memory), std::move(reads)});
 }
 
 void Session::place_beside(Session& host, const RunShape& asked) {
@@ -255,6 +256,7 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
                             .spill = options_.spill,
                             .spill_key = {std::filesystem::canonical(options_.model),
                                           options_.quantize.name(), model().root->rank()},
+                            .copies = uses_copies_ ? &*row_copies_ : nullptr,
                             .max_quant_error = options_.max_quant_error,
                             .scheduler_slice = options_.scheduler_slice,
                             .touch = options_.touch};

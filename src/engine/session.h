@@ -176,6 +176,7 @@ class Session {
   void fill(LoadProgress& progress, const std::stop_token& stop);
   // What plans of one request begin with; valid until the next call.
   const ReadPlan& laid_out(const QuantizeRequest& quantize);
+  RunShape with_copies(RunShape shape) const;
   MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
   void copy_rows(const std::stop_token& stop);
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;

@@ -25,11 +25,19 @@ const ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
   return laid_out_->plan;
 }
 
+// With what the copies by rows take that are in use.
+RunShape Session::with_copies(RunShape shape) const {
+  const bool used = row_copies_ && row_copies_->in_use();
+  shape.copies_index_bytes = used ? row_copies_->index_bytes() : 0;
+  return shape;
+}
+
 // Where what is transposed cannot all stay in memory, it is streamed from copies by rows.
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
   auto place = [&] {
-    return sluice::place(*model().root, laid_out(quantize), shape, budget, runtime_bytes_);
+    return sluice::place(*model().root, laid_out(quantize), with_copies(shape), budget,
+                         runtime_bytes_);
   };
   if (!row_copies_ || is_loaded_) return place();
   row_copies_->use(false);
@@ -55,11 +63,13 @@ ReadPlan Session::read_plan_for(const MemoryPlan& plan, const QuantizeRequest& q
 
 MemoryPlan Session::smallest(const RunShape& shape) {
   if (row_copies_ && !is_loaded_) row_copies_->use(true);
-  return smallest_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_);
+  return smallest_plan(*model().root, laid_out(options_.quantize), with_copies(shape),
+                       runtime_bytes_);
 }
 
 MemoryPlan Session::smallest_resident(const RunShape& shape) {
-  return smallest_resident_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_);
+  return smallest_resident_plan(*model().root, laid_out(options_.quantize), with_copies(shape),
+                                runtime_bytes_);
 }
 
 // Through as much memory as the load's staging will have.
@@ -70,12 +80,7 @@ void Session::copy_rows(const std::stop_token& stop) {
   if (!uses_copies_) return;
   Buffer memory(ledger_, Use::staging, "copies by rows", read_plan().ring_bytes,
                 Buffer::Touch::lazily);
-  if (!row_copies_->write(memory.bytes(), stop)) return;
-  laid_out_.reset();  // the index is another now
-  auto next = std::make_shared<Placed>(*placed_);
-  next->read = std::make_shared<ReadPlan>(read_plan_for(memory_plan(), options_.quantize));
-  laid_out_.reset();
-  placed_ = std::move(next);
+  row_copies_->write(ledger_, memory.bytes(), stop);
 }
 
 }  // namespace sluice

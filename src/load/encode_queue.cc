@@ -122,6 +122,8 @@ void EncodeQueue::process_first(std::unique_lock<std::mutex>& lock) {
 
 void EncodeQueue::process(const ArrivedFetch& arrived) {
   if (arrived.fetch.form == Fetch::Form::packed) return copy_packed(arrived);
+  if (!arrived.pages.empty())
+    setup_.copies->check(round_down(arrived.fetch.offset, SummedOutput::kPageBytes), arrived.pages);
   const uint32_t tensor = moves_of(plan_, arrived.fetch).front().tensor;
   if (plan_.tensors[tensor].measure_spans > 0 && !arrived.fetch.has_tile()) {
     std::unique_lock lock(mutex_);

@@ -16,6 +16,7 @@
 #include "io/reader.h"
 #include "kernels/kernels.h"
 #include "src/load/fetch.h"
+#include "src/load/row_copies.h"
 #include "src/load/spill.h"
 #include "src/plan/measured.h"
 #include "src/plan/read_plan.h"
@@ -25,7 +26,8 @@ namespace sluice {
 struct ArrivedFetch {
   Fetch fetch;
   io::ReadResult read;
-  EncodeStats stats;  // errors of a tile's encoding, once it is finished
+  std::span<const std::byte> pages = {};  // that were read with it, to be compared first
+  EncodeStats stats = {};                 // errors of a tile's encoding, once it is finished
 };
 
 // Everything referred to outlives the queue.
@@ -41,6 +43,7 @@ struct EncodeSetup {
   int threads = 0;                     // 0: the calling thread encodes
   const Spill* packed = nullptr;       // source of Form::packed
   Spill* fills = nullptr;              // spill cache to fill; null: none
+  const RowCopies* copies = nullptr;   // what pages are compared with
   std::span<std::byte> row_amax = {};  // of plan.row_amax, for spans of the load
 };
 

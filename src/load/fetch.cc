@@ -37,11 +37,6 @@ Fetch span_fetch(const Span& span) {
 
 }  // namespace
 
-size_t reads_in_flight(const io::ReadShape& shape, uint64_t slot_bytes) {
-  constexpr uint64_t kFewest = 2;
-  return std::max(kFewest, shape.bytes_in_flight() / slot_bytes);
-}
-
 uint64_t slot_bytes_of(uint64_t offset, uint64_t length) {
   return round_up(offset + length, io::kDirectAlignment) - round_down(offset, io::kDirectAlignment);
 }

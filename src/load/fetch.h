@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "io/read_shape.h"
 #include "src/device/device.h"
 #include "src/plan/read_plan.h"
 #include "src/plan/spill_layout.h"
@@ -56,9 +55,6 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
 
 // The row group of a table that has row `id`.
 Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor, int64_t id);
-
-// Number of slot-sized reads in flight with which the disk is fastest.
-size_t reads_in_flight(const io::ReadShape& shape, uint64_t slot_bytes);
 
 // Bytes of a slot that a direct read of this extent needs.
 uint64_t slot_bytes_of(uint64_t offset, uint64_t length);

@@ -18,6 +18,7 @@ void Fetcher::close() {
 
 void Fetcher::open(const Ring& ring) {
   close();
+  memory_ = ring.memory;
   Spill* spill = setup_.options.spill;
   while (!reader_) {
     const std::vector<io::CheckpointFile> copies =
@@ -42,6 +43,7 @@ void Fetcher::open(const Ring& ring) {
                                                      .threads = setup_.options.threads,
                                                      .packed = packed_,
                                                      .fills = setup_.fills_spill ? spill : nullptr,
+                                                     .copies = setup_.options.copies,
                                                      .row_amax = setup_.row_amax});
 }
 
@@ -49,12 +51,25 @@ void Fetcher::open(const Ring& ring) {
 // of what is in the spill cache, the checkpoint.
 void Fetcher::fall_back(const io::ReadError& error) {
   if (error.kind() != ErrorKind::runtime) throw error;
+  RowCopies* copies = setup_.options.copies;
+  if (copies != nullptr && error.file == copies->file()) return make_copies_again(error.what());
   if (sources_.is_extra(error.file)) {
     setup_.options.spill->stop_using_copy(sources_.files()[error.file].path, error.what());
     return;
   }
   if (!sources_.give_up(error.file)) throw error;
   log::warning("{}; a copy of it is read instead", error.what());
+}
+
+// In the memory that reads no longer arrive in.
+void Fetcher::make_copies_again(const std::string& why) {
+  close();
+  setup_.options.copies->make_again(why, memory_);
+}
+
+bool Fetcher::is_copy(const Fetch& fetch) const {
+  return setup_.options.copies != nullptr && fetch.form == Fetch::Form::stored &&
+         fetch.file == setup_.options.copies->file();
 }
 
 // The one answer to a source that fails.
@@ -66,6 +81,8 @@ auto Fetcher::guarded(const Body& body) {
     fall_back(e);
   } catch (const SpillDamaged& e) {
     setup_.options.spill->stop_using(e.what(), true);
+  } catch (const CopyDamaged& e) {
+    make_copies_again(e.what());
   }
   close();
   throw Restart();
@@ -73,10 +90,12 @@ auto Fetcher::guarded(const Body& body) {
 
 void Fetcher::submit(const Fetch& fetch, uint64_t request_bytes) {
   const bool is_packed = fetch.form == Fetch::Form::packed;
+  RowCopies::Pages read{fetch.offset, fetch.length};
+  if (is_copy(fetch)) read = RowCopies::pages_of(fetch.offset, fetch.length);
   const uint32_t source =
-      sources_.choose(is_packed ? sources_.extra_file() : fetch.file, fetch.length);
+      sources_.choose(is_packed ? sources_.extra_file() : fetch.file, read.length);
   in_flight_.push_back({fetch.tag, source});
-  guarded([&] { reader_->submit({source, fetch.offset, fetch.length, fetch.tag, request_bytes}); });
+  guarded([&] { reader_->submit({source, read.offset, read.length, fetch.tag, request_bytes}); });
 }
 
 io::ReadResult Fetcher::arrived(const io::ReadResult& read) {
@@ -99,7 +118,13 @@ io::ReadResult Fetcher::wait() {
 }
 
 void Fetcher::encode(const Fetch& fetch, const io::ReadResult& read) {
-  queue_->push({fetch, read, {}});
+  ArrivedFetch arrived{.fetch = fetch, .read = read};
+  if (is_copy(fetch)) {
+    arrived.pages = read.bytes;
+    const RowCopies::Pages pages = RowCopies::pages_of(fetch.offset, fetch.length);
+    arrived.read.bytes = read.bytes.subspan(fetch.offset - pages.offset, fetch.length);
+  }
+  queue_->push(arrived);
 }
 
 std::vector<ArrivedFetch> Fetcher::take_encoded(bool block) {

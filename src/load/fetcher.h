@@ -1,9 +1,10 @@
 // The one place that submits reads of weights. A fetcher has the reader, the choice among copies of
 // a file and the encoding workers; its user has the order of fetches.
 //
-// A source may fail: a file cannot be read, or codes of the spill cache are damaged. Where a
-// fallback has the same bytes the fetcher warns, drops everything in flight and throws Restart: the
-// user opens it again and makes a new order. Without a fallback it throws the Error.
+// A source may fail: a file cannot be read, or codes of the spill cache or copies by rows are
+// damaged. Where a fallback has the same bytes, or the copies can be made again, the fetcher warns,
+// drops everything in flight and throws Restart: the user opens it again and makes a new order.
+// Without a fallback it throws the Error.
 //
 // One thread at a time calls a fetcher.
 #pragma once
@@ -20,6 +21,7 @@
 #include "src/load/disk_timeline.h"
 #include "src/load/encode_queue.h"
 #include "src/load/fetch.h"
+#include "src/load/row_copies.h"
 #include "src/load/spill.h"
 
 namespace sluice {
@@ -28,6 +30,8 @@ struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
+  RowCopies* copies =
+      nullptr;  // whose index() the fetches are of; null: no tensor is a copy by rows
   DiskTimeline* timeline = nullptr;
   io::ReadShape read = {};  // read shape of the disk
   bool try_shapes = false;  // whether a load tries other shapes
@@ -57,7 +61,8 @@ class Fetcher {
     uint64_t slot_bytes = 0;
     uint64_t request_bytes = 0;  // of a system-level read
   };
-  // Opens the sources that are usable now. Drops what was in flight.
+  // Opens the sources that are usable now. Drops what was in flight. The memory is the fetcher's
+  // until close(), also to make copies again in.
   void open(const Ring& ring);
   // Ends everything in flight: afterwards nothing writes to the ring or to tiles.
   void close();
@@ -92,15 +97,18 @@ class Fetcher {
     uint32_t source = 0;  // of sources_.files()
   };
 
+  bool is_copy(const Fetch& fetch) const;
   bool spill_ready() const { return setup_.options.spill && setup_.options.spill->ready(); }
   io::ReadResult arrived(const io::ReadResult& read);
   void fall_back(const io::ReadError& error);
+  void make_copies_again(const std::string& why);
   template <class Body>
   auto guarded(const Body& body);
 
   const FetcherSetup setup_;
   io::Sources sources_;
   const Spill* packed_ = nullptr;
+  std::span<std::byte> memory_;  // of the ring
   std::unique_ptr<io::Reader> reader_;
   std::vector<InFlight> in_flight_;
   io::ReaderStats past_;                // of readers before this one

@@ -87,9 +87,8 @@ void encode(const StoredPlane& from, const GptqSource& source, int64_t first, co
 
 }  // namespace
 
-void copy_gptq_by_rows(const io::CheckpointIndex& index, const TensorPlan& codes,
-                       const io::NewFile& to, uint64_t offset, std::span<std::byte> memory,
-                       const std::stop_token& stop) {
+void copy_gptq_by_rows(const io::CheckpointIndex& index, const TensorPlan& codes, SummedOutput& to,
+                       uint64_t offset, std::span<std::byte> memory, const std::stop_token& stop) {
   const Shape& shape = codes.stored->shape;
   const int64_t inputs = shape[0] * 32 / codes.gptq->format.bits, outputs = shape[1];
   const Window window = window_in(memory, codes, inputs);

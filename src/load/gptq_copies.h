@@ -6,7 +6,7 @@
 #include <stop_token>
 
 #include "io/checkpoint/index.h"
-#include "io/new_file.h"
+#include "src/load/summed_output.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
@@ -14,8 +14,7 @@ namespace sluice {
 // Rows [0, outputs) of `codes` (plan/gptq.h), with all `inputs`, in the form of
 // quant/grouped_rows.h, into `to` from `offset` on. `memory` is scratch. Error(no_fit) where that
 // has no room for 32 rows, Error(runtime) where `stop` is requested or a file cannot be read.
-void copy_gptq_by_rows(const io::CheckpointIndex& index, const TensorPlan& codes,
-                       const io::NewFile& to, uint64_t offset, std::span<std::byte> memory,
-                       const std::stop_token& stop);
+void copy_gptq_by_rows(const io::CheckpointIndex& index, const TensorPlan& codes, SummedOutput& to,
+                       uint64_t offset, std::span<std::byte> memory, const std::stop_token& stop);
 
 }  // namespace sluice

@@ -44,17 +44,22 @@ void transpose(const std::byte* from, int64_t rows, int64_t cols, std::byte* to)
 
 RowCopies::RowCopies(const io::CheckpointIndex& index, Model& model, const fs::path& checkpoint,
                      const SpillOptions& spill)
-    : index_(index), model_(model), checkpoint_(checkpoint.string()), limit_(spill.limit) {
+    : index_(index),
+      model_(model),
+      checkpoint_(checkpoint.string()),
+      limit_(spill.limit),
+      verify_(spill.verify) {
   find_copies();
   if (copies_.empty()) return;
   std::string model_name = io::printable(checkpoint.filename().string()).substr(0, 64);
   path_ = spill.directories.front() /
-          fmt::format("{}-rows-{}.spill", model_name, fingerprint().substr(0, 16));
+          fmt::format("{}-rows-{}.spill", model_name,
+                      checksum128(std::as_bytes(std::span(checkpoint_))).substr(0, 16));
   io::CheckpointFile planned;
   planned.name = path_.filename().string();
   planned.path = path_;
-  planned.size = file_bytes_;
-  set_file(existing().value_or(planned));
+  planned.size = copies_end() + index_bytes();
+  plan_file(std::move(planned));
 }
 
 void RowCopies::find_copies() {
@@ -104,26 +109,43 @@ void RowCopies::add(Copy copy) {
 }
 
 std::string RowCopies::fingerprint() const {
-  std::string text = fmt::format("{}\n{}", checkpoint_, index_.identity());
+  std::string text = fmt::format("{}\nchecksums of {} bytes\n{}", checkpoint_,
+                                 SummedOutput::kPageBytes, index_.identity());
   for (const Copy& c : copies_)
     text += fmt::format("{} {} {} {} {}\n", c.of->name, c.of->file, c.of->offset, c.of->bytes,
                         c.offset);
   return checksum128(std::as_bytes(std::span(text)));
 }
 
-std::optional<io::CheckpointFile> RowCopies::existing() const {
-  std::optional<SpillHeader> header = read_spill_header(path_);
-  if (!header || header->fingerprint != fingerprint()) return std::nullopt;
-  io::CheckpointFile file =
-      io::describe_file(io::open_regular(path_), path_, path_.filename().string());
-  if (file.size < file_bytes_) return std::nullopt;
-  file.ctime_ns.reset();
-  mark_spill_used(path_);
-  return file;
+uint64_t RowCopies::copies_end() const { return round_up(file_bytes_, kAlignment); }
+
+std::span<uint64_t> RowCopies::checksums() const {
+  return {reinterpret_cast<uint64_t*>(index_memory_.data()), index_bytes() / sizeof(uint64_t)};
 }
 
-// The index, once it is known what the file is like.
-void RowCopies::set_file(io::CheckpointFile file) {
+// The file of an earlier run, or of another process, with its index in memory.
+std::optional<io::CheckpointFile> RowCopies::existing() const {
+  const std::optional<SpillHeader> header = read_spill_header(path_);
+  if (!header || header->fingerprint != fingerprint()) return std::nullopt;
+  if (header->index_offset != copies_end() || header->index_bytes != index_bytes())
+    return std::nullopt;
+  try {
+    const io::Fd fd = io::open_regular(path_);
+    io::CheckpointFile file = io::describe_file(fd, path_, path_.filename().string());
+    if (file.size != copies_end() + index_bytes() ||
+        read_spill_index(fd, path_, *header, index_memory_.bytes()) != header->index_checksum)
+      return std::nullopt;
+    file.ctime_ns.reset();  // every use sets its access time
+    mark_spill_used(path_);
+    return file;
+  } catch (const Error& e) {  // as if there were none
+    log::info("{}", e.what());
+    return std::nullopt;
+  }
+}
+
+// The index of the checkpoint with the copies, wherever their file comes from.
+void RowCopies::plan_file(io::CheckpointFile file) {
   std::vector<io::CheckpointFile> files = index_.files();
   std::vector<io::StoredTensor> tensors = index_.tensors();
   const auto number = static_cast<uint32_t>(files.size());
@@ -161,39 +183,91 @@ void RowCopies::make_room() const {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) fail_errno(error.value(), "{}: cannot be created", directory.string());
-  SpillRoom room = spill_room(path_, file_bytes_, spill_limit(directory, limit_));
-  if (room.bytes < file_bytes_)
+  const uint64_t bytes = copies_end() + index_bytes();
+  SpillRoom room = spill_room(path_, bytes, spill_limit(directory, limit_));
+  if (room.bytes < bytes)
     fail(ErrorKind::no_fit,
          "{}: weights that are stored with their dimensions exchanged need a copy of {} to be "
          "streamed from, and there is room for {}: give more memory, or another --spill-dir",
-         directory.string(), format_size(file_bytes_), format_size(room.bytes));
+         directory.string(), format_size(bytes), format_size(room.bytes));
   for (const SpillFileInfo& old : room.to_remove) fs::remove(old.path, error);
 }
 
-bool RowCopies::write(std::span<std::byte> memory, const std::stop_token& stop) {
-  if (auto file = existing()) {  // since another has made it, it may be another
-    keep();
-    if (turned_->files().back().mtime_ns == file->mtime_ns) return false;
-    set_file(*std::move(file));
-    return true;
+void RowCopies::write(Ledger& ledger, std::span<std::byte> memory, const std::stop_token& stop) {
+  stop_ = stop;
+  if (index_memory_.bytes().empty())
+    index_memory_ = Buffer(ledger, Use::staging, "spill index", index_bytes(), Buffer::Touch::now);
+  std::optional<io::CheckpointFile> file = existing();
+  if (file && std::exchange(verify_, false) && !is_what_the_checkpoint_gives(memory)) {
+    log::warning("{}: is not what the checkpoint gives; it is made again", path_.string());
+    file.reset();
   }
+  if (!file) return make(memory);
+  turned_->replace_file(this->file(), *std::move(file));
+  keep();
+}
+
+void RowCopies::make(std::span<std::byte> memory) {
   make_room();
-  std::optional<io::NewFile> fresh = io::NewFile::create(path_, file_bytes_);
+  std::optional<io::NewFile> fresh = io::NewFile::create(path_, copies_end() + index_bytes());
   if (!fresh)
     fail(ErrorKind::runtime, "{}: another process is writing it; try again when it is done",
          path_.string());
   log::info("writing {} of weights by rows to {}", format_size(file_bytes_), path_.string());
-  turn_all(*fresh, memory, stop);
+  SummedOutput output(*fresh, kSpillHeaderBytes, checksums());
+  turn_all(output, memory);
+  output.finish(copies_end());
   index_.refuse_changes();  // what was copied is not what the header says it is
-  const std::string text = spill_header_text({.model = checkpoint_,
-                                              .scheme = "rows",
-                                              .fingerprint = fingerprint(),
-                                              .tensors = copies_.size(),
-                                              .index_checksum = ""});
-  fresh->write(0, std::as_bytes(std::span(text)));
-  set_file(fresh->publish());
+  SpillHeader header;
+  header.model = checkpoint_;
+  header.scheme = "rows";
+  header.fingerprint = fingerprint();
+  header.tensors = copies_.size();
+  header.index_offset = copies_end();
+  turned_->replace_file(
+      file(), finish_spill_file(*fresh, header, index_memory_.bytes().first(index_bytes())));
   keep();
-  return true;
+}
+
+bool RowCopies::is_what_the_checkpoint_gives(std::span<std::byte> memory) const {
+  SummedOutput output(kSpillHeaderBytes, checksums());
+  turn_all(output, memory);
+  return output.finish(copies_end());
+}
+
+RowCopies::Pages RowCopies::pages_of(uint64_t offset, uint64_t length) {
+  const uint64_t begin = round_down(offset, SummedOutput::kPageBytes);
+  return {begin, round_up(offset + length, SummedOutput::kPageBytes) - begin};
+}
+
+void RowCopies::check(uint64_t offset, std::span<const std::byte> pages) const {
+  const uint64_t first = (offset - kSpillHeaderBytes) / SummedOutput::kPageBytes;
+  if (blocks_are_intact(pages, SummedOutput::kPageBytes, checksums().subspan(first))) return;
+  const auto next = std::ranges::upper_bound(copies_, offset, {}, &Copy::offset);
+  throw CopyDamaged(path_, (next - 1)->of->name);
+}
+
+// A disk or a memory that damages every file that it gets is no longer given any.
+void RowCopies::make_again(const std::string& why, std::span<std::byte> memory) {
+  constexpr int kMost = 3;
+  const io::CheckpointFile& old = turned_->files()[file()];
+  lock_ = {};
+  std::optional<io::CheckpointFile> now = existing();
+  if (!now || (now->inode == old.inode && now->mtime_ns == old.mtime_ns)) {
+    std::error_code error;
+    fs::remove(path_, error);
+    now.reset();
+  }
+  if (++made_again_ > kMost)
+    fail(ErrorKind::runtime, "{}, for the {}th time; it has been removed", why, made_again_);
+  log::warning("{}; it is made again", why);
+  try {
+    if (!now) return make(memory);
+    turned_->replace_file(file(), *std::move(now));
+    keep();
+  } catch (const Error& e) {
+    fail(ErrorKind::runtime, "{}; it could not be made again: {}", why, e.what());
+  }
 }
 
 void RowCopies::keep() {
@@ -201,27 +275,25 @@ void RowCopies::keep() {
   flock(lock_.get(), LOCK_SH | LOCK_NB);
 }
 
-void RowCopies::turn_all(const io::NewFile& to, std::span<std::byte> memory,
-                         const std::stop_token& stop) const {
-  GptqBinder binder(gptq_.value_or(GptqConfig{}), index_);
-  std::vector<TensorPlan> codes(copies_.size());
-  std::vector<std::string> faults;
-  for (size_t i = 0; i < copies_.size(); ++i)
-    if (copies_[i].gptq != nullptr) binder.add(codes[i], *copies_[i].gptq, faults);
-  binder.finish();
-  for (size_t i = 0; i < copies_.size(); ++i) {
-    const Copy& copy = copies_[i];
-    if (copy.gptq != nullptr) {
-      copy_gptq_by_rows(index_, codes[i], to, copy.offset, memory, stop);
+void RowCopies::turn_all(SummedOutput& to, std::span<std::byte> memory) const {
+  for (const Copy& copy : copies_) {
+    if (copy.gptq == nullptr) {
+      for (int64_t m = 0; m < copy.matrices; ++m) turn(copy, m, to, memory);
       continue;
     }
-    for (int64_t m = 0; m < copy.matrices; ++m) turn(copy, m, to, memory, stop);
+    // One at a time, because the order of a tensor's inputs is no part of `memory`.
+    GptqBinder binder(*gptq_, index_);
+    TensorPlan codes;
+    std::vector<std::string> faults;
+    binder.add(codes, *copy.gptq, faults);
+    binder.finish();
+    copy_gptq_by_rows(index_, codes, to, copy.offset, memory, stop_);
   }
 }
 
 // So many outputs at a time as two parts of `memory` hold with all their inputs.
-void RowCopies::turn(const Copy& copy, int64_t matrix, const io::NewFile& to,
-                     std::span<std::byte> memory, const std::stop_token& stop) const {
+void RowCopies::turn(const Copy& copy, int64_t matrix, SummedOutput& to,
+                     std::span<std::byte> memory) const {
   const int64_t element = dtype_bytes(copy.of->dtype);
   const auto half = static_cast<int64_t>(round_down(memory.size() / 2, kAlignment));
   const int64_t most = half / (copy.inputs * element);
@@ -233,7 +305,7 @@ void RowCopies::turn(const Copy& copy, int64_t matrix, const io::NewFile& to,
                             static_cast<uint64_t>(copy.outputs * element));
   std::byte *window = memory.data(), *turned = memory.data() + half;
   for (int64_t output = 0; output < copy.outputs; output += most) {
-    if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
+    if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
     const int64_t outputs = std::min(most, copy.outputs - output);
     reader.read(static_cast<uint64_t>(output * element), static_cast<uint64_t>(outputs * element),
                 window);

@@ -1,9 +1,11 @@
 // Matrices that a checkpoint stores as [inputs, outputs], GPTQ's codes among them, copied by rows
 // ([outputs, inputs]) into a file of the spill directory, so that they can be streamed. The file is
-// written once for a checkpoint, before the first load that needs it; later loads reuse it.
+// written once for a checkpoint, before the first load that needs it; later loads reuse it. What is
+// read of it is compared with the checksums of its pages, which stay in memory. A file that is
+// damaged or cannot be read is made again from the checkpoint.
 //
 //   file   header (kSpillHeaderBytes, as of a spill file) | a tensor, from a multiple of 4096 on |
-//   ...
+//          ... | index: XXH3-64 of each page of 4096 bytes behind the header
 #pragma once
 
 #include <filesystem>
@@ -16,12 +18,22 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
-#include "io/new_file.h"
+#include "src/base/error.h"
 #include "src/load/spill.h"
+#include "src/load/summed_output.h"
+#include "src/memory/buffer.h"
 #include "src/models/families.h"
 #include "src/plan/gptq.h"
+#include "src/plan/spill_layout.h"
 
 namespace sluice {
+
+// What was read of the copies differs from its checksums.
+struct CopyDamaged : Error {
+  CopyDamaged(const std::filesystem::path& file, const std::string& tensor)
+      : Error(ErrorKind::runtime,
+              fmt::format("{}: its copy of {} is damaged", io::printable(file.string()), tensor)) {}
+};
 
 class RowCopies {
  public:
@@ -38,11 +50,30 @@ class RowCopies {
   // Makes the model's pieces views of the copies, or of the stored tensors again. Earlier plans
   // become invalid.
   void use(bool copies);
+  // Bytes of the checksums, which write() leases.
+  uint64_t index_bytes() const {
+    return (copies_end() - kSpillHeaderBytes) / SummedOutput::kPageBytes * sizeof(uint64_t);
+  }
 
-  // Writes the file unless it exists. Returns true if it was written: earlier plans are then
-  // invalid. `memory`: scratch of a few rows of a tensor at least (else Error(no_fit)).
-  // Error(runtime) where the disk has no room, another process writes it, or `stop` is requested.
-  bool write(std::span<std::byte> memory, const std::stop_token& stop);
+  // Writes the file unless it exists. `memory`: scratch of a few rows of a tensor at least (else
+  // Error(no_fit)). Error(runtime) where the disk has no room, another process writes it, or `stop`
+  // is requested, which outlives this.
+  void write(Ledger& ledger, std::span<std::byte> memory, const std::stop_token& stop);
+
+  // After write(), for who reads the copies: the number of their file in index(), and its pages
+  // with an extent.
+  uint32_t file() const { return static_cast<uint32_t>(index_.files().size()); }
+  struct Pages {
+    uint64_t offset = 0;
+    uint64_t length = 0;
+  };
+  static Pages pages_of(uint64_t offset, uint64_t length);
+  // Throws CopyDamaged unless the pages, of which the first has `offset`, are what was written.
+  void check(uint64_t offset, std::span<const std::byte> pages) const;
+  // Removes the file, which is damaged or cannot be read, and makes it again, as write() does.
+  // Takes the file in its place where another process has done so. Nothing may read it meanwhile.
+  // Plans remain valid. Error(runtime) where that is no use.
+  void make_again(const std::string& why, std::span<std::byte> memory);
 
  private:
   struct Copy {
@@ -58,15 +89,17 @@ class RowCopies {
   void add_transposed(Piece& piece);
   void add_gptq(const Piece& piece, GptqBinder& binder);
   void add(Copy copy);
+  uint64_t copies_end() const;
+  std::span<uint64_t> checksums() const;
   std::optional<io::CheckpointFile> existing() const;
-  void set_file(io::CheckpointFile file);
+  void plan_file(io::CheckpointFile file);
+  bool is_what_the_checkpoint_gives(std::span<std::byte> memory) const;
   std::string fingerprint() const;
   void make_room() const;
+  void make(std::span<std::byte> memory);
   void keep();
-  void turn_all(const io::NewFile& to, std::span<std::byte> memory,
-                const std::stop_token& stop) const;
-  void turn(const Copy& copy, int64_t matrix, const io::NewFile& to, std::span<std::byte> memory,
-            const std::stop_token& stop) const;
+  void turn_all(SummedOutput& to, std::span<std::byte> memory) const;
+  void turn(const Copy& copy, int64_t matrix, SummedOutput& to, std::span<std::byte> memory) const;
 
   const io::CheckpointIndex& index_;
   Model& model_;
@@ -76,10 +109,14 @@ class RowCopies {
   std::optional<GptqConfig> gptq_;
   std::vector<Copy> copies_;
   std::unordered_set<std::string_view> seen_;  // tensors of copies_
-  uint64_t file_bytes_ = 0;
+  uint64_t file_bytes_ = 0;                    // without what follows the last tensor
   std::optional<io::CheckpointIndex> turned_;
   std::vector<Piece*> pieces_;  // pieces that can be views of the copies
   bool in_use_ = false;
+  bool verify_;  // before the file of an earlier run is used
+  std::stop_token stop_;
+  Buffer index_memory_;
+  int made_again_ = 0;
   io::Fd lock_;  // shared: nobody removes the file for want of room
 };
 

@@ -4,11 +4,23 @@
 
 namespace sluice {
 
+ShapeTrial::ShapeTrial(const io::ReadShape& known, bool tries) : is_over_(!tries) {
+  tried_.push_back({.shape = known});
+  for (const io::ReadShape& shape : kReadShapes)
+    if (tries && shape != known) tried_.push_back({.shape = shape});
+}
+
+uint64_t ShapeTrial::least_request_bytes() const {
+  uint64_t least = tried_.front().shape.request_bytes;
+  for (const Tried& t : tried_) least = std::min(least, t.shape.request_bytes);
+  return least;
+}
+
 void ShapeTrial::arrived(uint64_t bytes, double seconds, bool busy) {
   constexpr uint64_t kMeasured = 48 << 20;
   const double since = seconds - last_;
   last_ = seconds;
-  if (is_over()) return;
+  if (is_over_) return;
   if (settling_ > 0) {
     settling_ -= std::min(settling_, bytes);
     return;
@@ -20,29 +32,28 @@ void ShapeTrial::arrived(uint64_t bytes, double seconds, bool busy) {
 }
 
 void ShapeTrial::next() {
-  rates_[round_][shape_] = static_cast<double>(bytes_) / seconds_;
+  tried_[at_].rate = static_cast<double>(bytes_) / seconds_;
   settling_ = shape().bytes_in_flight();
   bytes_ = 0;
   seconds_ = 0;
-  shape_ = (shape_ + 1) % kReadShapes.size();
-  if (shape_ != 0 || ++round_ < kRounds) return;
-  verdict_ = fastest();
-  chosen_ = *verdict_;
+  if (++at_ == tried_.size()) end_round();
 }
 
-io::ReadShape ShapeTrial::fastest() const {
+void ShapeTrial::end_round() {
+  constexpr size_t kRounds = 3, kMostLeft = 3;
   constexpr double kClearly = 1.05;
-  // By its slowest round, over the first's of the same round.
-  auto gain = [&](size_t shape) {
-    double least = rates_[0][shape] / rates_[0][0];
-    for (const auto& round : rates_) least = std::min(least, round[shape] / round[0]);
-    return least;
-  };
-  size_t best = 0;
-  for (size_t shape = 1; shape < kReadShapes.size(); ++shape) {
-    if (gain(shape) > gain(best)) best = shape;
-  }
-  return kReadShapes[gain(best) >= kClearly ? best : 0];
+  for (Tried& t : tried_) t.least_gain = std::min(t.least_gain, t.rate / tried_.front().rate);
+  std::sort(tried_.begin() + 1, tried_.end(),
+            [](const Tried& a, const Tried& b) { return a.least_gain > b.least_gain; });
+  size_t left = 1;
+  while (left < std::min(tried_.size(), 1 + kMostLeft) && tried_[left].least_gain >= kClearly)
+    ++left;
+  tried_.resize(left);
+  at_ = 0;
+  if (++rounds_ < kRounds && left > 1) return;
+  is_over_ = true;
+  at_ = left > 1 ? 1 : 0;
+  verdict_ = shape();
 }
 
 }  // namespace sluice

@@ -1,7 +1,5 @@
 #include "src/load/spill.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -121,11 +119,8 @@ bool Spill::open_copy(const fs::path& path, const io::SystemCalls& calls) {
   SpillLayout theirs = layout_;
   std::string index_checksum = index_checksum_;
   if (copies_.empty()) {
-    std::span<char> bytes(reinterpret_cast<char*>(index_.data()), header->index_bytes);
-    io::read_exactly(fd, path, header->index_offset, bytes);
-    posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    index_checksum = read_spill_index(fd, path, *header, index_.bytes());
     theirs = layout_in_index(header->tensors);
-    index_checksum = checksum128(std::as_bytes(bytes));
   }
   // Copies with one index hold the same codes: it has their checksums.
   bool intact = header->index_checksum == index_checksum &&
@@ -218,11 +213,8 @@ Weight Spill::weight(const Move& move, std::span<const std::byte> codes) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
   uint64_t panels = codes.size() / s.panel_bytes;
-  const uint64_t* checksums = at<uint64_t>(s.checksums) + panel;
-  for (uint64_t p = 0; p < panels; ++p) {
-    if (checksum64(codes.subspan(p * s.panel_bytes, s.panel_bytes)) != checksums[p])
-      throw SpillDamaged(tensor.stored->name);
-  }
+  const std::span<const uint64_t> checksums(at<uint64_t>(s.checksums) + panel, panels);
+  if (!blocks_are_intact(codes, s.panel_bytes, checksums)) throw SpillDamaged(tensor.stored->name);
   const ParamPlan& param = plan_.params[tensor.param];
   // The kernels only read what they are given as a weight.
   return Weight{param.format, static_cast<int64_t>(panels) * kPanelRows, param.param->cols,
@@ -242,10 +234,8 @@ void Spill::add(const Move& move, const Rows& rows, std::span<std::byte> scratch
   auto from = static_cast<uint64_t>(rows.first / kPanelRows);
   std::span<const std::byte> codes(rows.encoded.data + from * s.panel_bytes,
                                    panels * s.panel_bytes);
-  std::vector<uint64_t> checksums;
-  checksums.reserve(panels);
-  for (uint64_t p = 0; p < panels; ++p)
-    checksums.push_back(checksum64(codes.subspan(p * s.panel_bytes, s.panel_bytes)));
+  std::vector<uint64_t> checksums(panels);
+  checksum_blocks(codes, s.panel_bytes, checksums);
 
   std::vector<FreshCopy> fresh;
   {
@@ -310,21 +300,17 @@ void Spill::finish() {
   if (state() == State::verifying) {
     report_.outcome = "verified";
   } else {
-    SpillHeader header{key_.model.string(),
-                       key_.scheme,
-                       fingerprint_,
-                       layout_.tensors.size(),
-                       layout_.codes_end,
-                       layout_.index_bytes,
-                       checksum128(index_.bytes().first(layout_.index_bytes))};
-    std::string text = spill_header_text(header);
+    SpillHeader header;
+    header.model = key_.model.string();
+    header.scheme = key_.scheme;
+    header.fingerprint = fingerprint_;
+    header.tensors = layout_.tensors.size();
+    header.index_offset = layout_.codes_end;
     checkpoint_.refuse_changes();  // what was encoded is not what the header says it is
     for (const FreshCopy& copy : std::vector(fresh_)) {
-      io::NewFile& file = *copy.second;
       try {
-        file.write(layout_.codes_end, index_.bytes().first(layout_.index_bytes));
-        file.write(0, std::as_bytes(std::span(text)));
-        copies_.push_back(file.publish());
+        copies_.push_back(
+            finish_spill_file(*copy.second, header, index_.bytes().first(layout_.index_bytes)));
       } catch (const Error& e) {
         drop_fresh(copy, e);
       }

@@ -11,21 +11,10 @@
 #include "src/base/thread.h"
 #include "src/base/units.h"
 #include "src/device/range.h"
-#include "src/load/disk_rate.h"
-#include "src/load/shape_trial.h"
+#include "src/load/read_pace.h"
 
 namespace sluice {
 namespace {
-
-// Virtual disks answer all that was asked of them at once, and have nothing to do then: slots that
-// are still free are submitted at that moment, before the first that arrived has been encoded.
-size_t in_flight_of(size_t slots) { return slots - slots / 8; }
-
-// Whether a ring has room for all shapes that can be tried.
-bool has_room_to_try(const ReadPlan& plan) {
-  const io::ReadShape& largest = kReadShapes.front();
-  return plan.slot_bytes >= largest.request_bytes && plan.ring_bytes >= largest.bytes_in_flight();
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -152,14 +141,12 @@ namespace {
 // One attempt at a load: fetches in the order of the disk, as many in flight as it is fastest with.
 class Load {
  public:
-  Load(const ReadPlan& plan, Fetcher& fetcher, const ShapeTrial& trial, LoadProgress& progress)
-      : plan_(plan),
-        fetcher_(fetcher),
+  Load(const ReadPlan& plan, Fetcher& fetcher, ReadPace& pace, LoadProgress& progress)
+      : fetcher_(fetcher),
         progress_(progress),
         order_(load_order(plan, fetcher.packed())),
-        trial_(trial),
-        fetches_left_(plan.units.size()),
-        slots_in_flight_(in_flight_of(static_cast<size_t>(fetcher.free_slots()))) {
+        pace_(pace),
+        fetches_left_(plan.units.size()) {
     progress.bytes_total = 0;
     progress.bytes_done = 0;
     progress.units_done = 0;
@@ -187,41 +174,27 @@ class Load {
     }
   }
 
-  void report(LoadReport& report) const {
-    report.disk_rate = disk_rate_.sustained();
-    report.fastest = trial_.verdict();
-  }
-
  private:
-  size_t most_in_flight() const {
-    return std::min(slots_in_flight_, reads_in_flight(trial_.shape(), plan_.slot_bytes));
-  }
-
   void submit() {
-    const size_t most = most_in_flight();
+    const size_t most = pace_.most_in_flight();
     for (; submitted_ < order_.size() && fetcher_.in_flight() < most && fetcher_.free_slots() > 0;
          ++submitted_)
-      fetcher_.submit(order_[submitted_], trial_.shape().request_bytes);
+      fetcher_.submit(order_[submitted_], pace_.request_bytes());
   }
 
   void receive() {
-    const bool busy = 2 * fetcher_.in_flight() >= most_in_flight();
+    const size_t in_flight = fetcher_.in_flight();
     const io::ReadResult read = fetcher_.wait();
-    const double now = seconds_since(start_);
-    disk_rate_.arrived(read.bytes.size(), now, busy);
-    trial_.arrived(read.bytes.size(), now, busy);
+    pace_.arrived(read.bytes.size(), seconds_since(start_), in_flight);
     fetcher_.encode(order_[read.tag], read);
   }
 
-  const ReadPlan& plan_;
   Fetcher& fetcher_;
   LoadProgress& progress_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::vector<Fetch> order_;
-  ShapeTrial trial_;
-  DiskRate disk_rate_;
+  ReadPace& pace_;
   std::vector<size_t> fetches_left_;  // of each unit
-  size_t slots_in_flight_;
   size_t submitted_ = 0;
 };
 
@@ -300,17 +273,19 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
                    .row_amax = row_amax.bytes().first(plan_.row_amax.bytes())});
   while (true) {
     try {
-      const ShapeTrial trial(options_.read, options_.try_shapes && has_room_to_try(plan_));
-      fetcher.open({ring.bytes(), plan_.slot_bytes, trial.least_request_bytes()});
+      ReadPace pace(options_.read, options_.try_shapes, plan_.slot_bytes,
+                    plan_.ring_bytes / plan_.slot_bytes);
+      fetcher.open({ring.bytes(), plan_.slot_bytes, pace.least_request_bytes()});
       // What was ready before is read; what becomes ready meanwhile has just been encoded.
       const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
       measured_ = measured_before(plan_, spilled);
-      Load load(plan_, fetcher, trial, progress);
+      Load load(plan_, fetcher, pace, progress);
       auto toucher = start_thread<std::jthread>(
           {"touching memory"},
           [&](const std::stop_token& end) { touch_ahead(load.order(), units, end); });
       load.run(stop);
-      load.report(report);
+      report.disk_rate = pace.disk_rate();
+      report.fastest = pace.fastest();
       report_load(plan_, fetcher, spilled, report);
       break;
     } catch (const Fetcher::Restart&) {

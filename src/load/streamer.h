@@ -84,7 +84,7 @@ struct LoadReport {
   double seconds = 0;
   io::ReaderStats io;
   std::optional<double> disk_rate;       // bytes/s while the disk was the limit (DiskRate)
-  std::optional<io::ReadShape> fastest;  // of those that were tried (ShapeTrial)
+  std::optional<io::ReadShape> fastest;  // of those that were tried (ReadPace)
   std::string reader;                    // Reader::description()
   uint64_t needed_bytes = 0;
   std::vector<TensorReport> tensors;  // in the order of the plan

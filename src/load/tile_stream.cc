@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/units.h"
+#include "src/load/read_pace.h"
 
 namespace sluice {
 double StreamReport::wait_seconds() const {

@@ -26,15 +26,19 @@ constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
 // Of a prompt, in one step of a device with memory of its own: its products are faster then.
 constexpr int64_t kDeviceRows = 2048;
 
-// A disk that is fastest with less in flight needs no more staging than that.
+// A disk that is fastest with less in flight needs no more staging than that, and a quarter more, in
+// which reads that have arrived are encoded while all of that is in flight.
 Efforts efforts_for(const io::ReadShape& read) {
   constexpr uint64_t kSlots = 16;
+  const uint64_t in_flight = read.bytes_in_flight();
   Efforts efforts = kEfforts;
   for (Effort& effort : efforts) {
     Staging& staging = effort.staging;
-    if (staging.ring_bytes < read.bytes_in_flight()) continue;
-    staging.ring_bytes = read.bytes_in_flight();
-    staging.slot_bytes = std::min(staging.slot_bytes, staging.ring_bytes / kSlots);
+    if (staging.ring_bytes < in_flight) continue;
+    staging.ring_bytes = std::min(staging.ring_bytes, in_flight + in_flight / 4);
+    // A slot has one read at least.
+    staging.slot_bytes =
+        std::min(staging.slot_bytes, std::max(in_flight / kSlots, read.request_bytes));
     effort.disk_share = 1;
   }
   return efforts;
@@ -305,13 +309,14 @@ class Attempts {
     plan.first_sweep_bytes = sweep_bytes(read_, {});
     plan.sweep_bytes = plan.first_sweep_bytes;
     plan.host_sweep_bytes = host_sweep_bytes(read_);
+    plan.spill = Buffer::charged_bytes(shape_.copies_index_bytes);
     if (!plan.streams()) return;
     StreamMemory stream = stream_memory(read_, own_memory());
     plan.stream = stream.host();
     plan.device.staging = stream.device();
     if (shape_.spill_bytes == 0) return;
     // A file may be there that holds more than this run would write.
-    plan.spill = Buffer::charged_bytes(spill_.index_bytes);
+    plan.spill += Buffer::charged_bytes(spill_.index_bytes);
     bool all_fits = spill_.file_bytes() <= shape_.spill_bytes;
     plan.sweep_bytes =
         sweep_bytes(read_, all_fits ? spill_ : spill_layout(read_, shape_.spill_bytes));

@@ -36,6 +36,7 @@ struct RunShape {
   DType kv_dtype = DType::bf16;
   Compute compute = Compute::bf16;
   uint64_t spill_bytes = 0;           // limit of the spill cache; 0: none
+  uint64_t copies_index_bytes = 0;    // of copies by rows that are read
   std::vector<PlaceRule> rules = {};  // places given by the user (--place)
   int64_t sequences = 1;              // how many share max_tokens
   io::ReadShape read = {};            // read shape for the disk
@@ -103,7 +104,7 @@ struct MemoryPlan {
   uint64_t workspace = 0;
   uint64_t stream = 0;   // slots and tiles of streamed weights; 0 when all stay
   uint64_t encoder = 0;  // memory for encoding results from a device
-  uint64_t spill = 0;    // the spill cache's index, in memory from the load on
+  uint64_t spill = 0;    // indices of the spill directory's files, in memory from the load on
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 

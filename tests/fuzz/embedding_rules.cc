@@ -5,7 +5,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(embedding_rules) {
   std::string_view input = test::text_of(data, size);
   static test::TempDir dir;
   std::filesystem::create_directory(dir / "1_Pooling");

@@ -6,7 +6,7 @@
 
 using namespace sluice;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(host) {
   const std::string_view host = test::text_of(data, size);
   static const Access access({.hosts = {"a.example"}, .address = "127.0.0.1"});
   const std::optional<std::string> name = host_name(host);
