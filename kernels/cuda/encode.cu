@@ -241,6 +241,7 @@ void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, S
   const int64_t first_scale = a.group == ScaleGroup::block
                                   ? a.first_row / kPanelRows * blocks + a.first_col / kScaleBlock
                                   : a.first_row;
+  std::byte* const first = a.to.data + element_offset(a.to, a.first_row, a.first_col);
   const KernelArgs args{
       .source = {a.source, a.source_stride, a.run_rows, a.run_stride, a.element_stride()},
       .rows = a.rows,
@@ -248,7 +249,7 @@ void encode(const EncodeArgs& a, const float* tensor_amax, EncodeStats* stats, S
       .group = a.group,
       .tensor_amax = tensor_amax,
       .has_scales = a.row_scales != nullptr,
-      .to = a.to.data + element_offset(a.to, a.first_row, a.first_col),
+      .to = first,
       .to_cols = a.to.cols,
       .scales = a.to.scales == nullptr ? nullptr : a.to.scales + first_scale,
       .to_blocks = blocks,

@@ -192,8 +192,11 @@ Json parse_json(std::string_view text, std::string_view where, int max_depth) {
   }
   Builder builder(where, max_depth);
   if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
+  refuse_json(text, where, builder.fault());
+}
+
+void refuse_json(std::string_view text, std::string_view where, std::string reason) {
   if (text.empty()) fail(ErrorKind::refused, "{}: not valid JSON: the file is empty", where);
-  std::string reason = builder.fault();
   if (auto colon = reason.find("] "); colon != std::string::npos) reason = reason.substr(colon + 2);
   // The library quotes the offending text; a binary file would put junk on the terminal.
   for (char& c : reason) {
@@ -251,7 +254,13 @@ int64_t JsonFields::integer(const char* key, int64_t low, int64_t high) const {
 }
 
 int64_t JsonFields::integer_or(const char* key, int64_t low, int64_t high, int64_t fallback) const {
-  return has(key) ? integer(key, low, high) : fallback;
+  if (has(key)) return integer(key, low, high);
+  if (fallback < low || fallback > high) {
+    fail(ErrorKind::refused,
+         "{}: {} is missing, and what is taken for it, {}, does not lie between {} and {}", where_,
+         key, fallback, low, high);
+  }
+  return fallback;
 }
 
 double JsonFields::number(const char* key) const {

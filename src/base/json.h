@@ -19,6 +19,10 @@ using Json = nlohmann::json;
 // that is there twice the last value.
 Json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
 
+// Throws the Error(refused) of parse_json for a text that the library did not read, with what it
+// said of it.
+[[noreturn]] void refuse_json(std::string_view text, std::string_view where, std::string reason);
+
 // Error(refused) that names a key which an object has twice in `text`, that `json` was parsed from.
 void refuse_repeated_keys(std::string_view text, const Json& json, std::string_view where);
 
@@ -37,7 +41,7 @@ class JsonFields {
   // Each of the keys may be absent, but not null.
   void refuse_null(std::initializer_list<const char*> keys) const;
   // The integer under `key`, which must lie in [low, high]; fallback when absent (null counts as
-  // absent only there).
+  // absent only there). The fallback must lie there, too: bounds often follow from other keys.
   int64_t integer(const char* key, int64_t low, int64_t high) const;
   int64_t integer_or(const char* key, int64_t low, int64_t high, int64_t fallback) const;
   double number(const char* key) const;

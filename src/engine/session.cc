@@ -250,16 +250,17 @@ void Session::load(LoadProgress& progress, std::stop_token stop) {
 }
 
 void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
-  const FillOptions options{.reader = options_.reader,
-                            .read = read_shape_.shape,
-                            .try_shapes = tries_shapes(),
-                            .spill = options_.spill,
-                            .spill_key = {std::filesystem::canonical(options_.model),
-                                          options_.quantize.name(), model().root->rank()},
-                            .copies = uses_copies_ ? &*row_copies_ : nullptr,
-                            .max_quant_error = options_.max_quant_error,
-                            .scheduler_slice = options_.scheduler_slice,
-                            .touch = options_.touch};
+  std::filesystem::path checkpoint = std::filesystem::canonical(options_.model);
+  const FillOptions options{
+      .reader = options_.reader,
+      .read = read_shape_.shape,
+      .try_shapes = tries_shapes(),
+      .spill = options_.spill,
+      .spill_key = {std::move(checkpoint), options_.quantize.name(), model().root->rank()},
+      .copies = uses_copies_ ? &*row_copies_ : nullptr,
+      .max_quant_error = options_.max_quant_error,
+      .scheduler_slice = options_.scheduler_slice,
+      .touch = options_.touch};
   loaded_->fill(placed_, index(), options, progress, stop);
   learn_load();
 }

@@ -225,8 +225,9 @@ std::vector<size_t> read_layer_types(const JsonFields& c, int64_t layers,
 
 std::vector<int64_t> read_windows(const JsonFields& c, std::optional<int64_t> absent_window,
                                   int64_t layers, int64_t full_each) {
-  int64_t absent = c.is_null("sliding_window") ? 0 : absent_window.value_or(0);
-  int64_t window = c.integer_or("sliding_window", 1, kMaxPositions, absent);
+  const int64_t absent = c.is_null("sliding_window") ? 0 : absent_window.value_or(0);
+  const int64_t window =
+      c.has("sliding_window") ? c.integer("sliding_window", 1, kMaxPositions) : absent;
   std::vector<int64_t> windows(static_cast<size_t>(layers), window);
   // "attention" is an older name.
   const std::vector<size_t> kinds =

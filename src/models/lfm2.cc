@@ -49,6 +49,7 @@ StateMixerSpec short_convolution(const JsonFields& c, const std::string& name, i
   const std::string input = name + ".in_proj";
   const Dimension all{.size = channels};
   c.refuse_null({"conv_L_cache"});
+  const int64_t width = c.integer_or("conv_L_cache", 2, kMostConvWidth, 3);
   // Stored are B, C and x of C * convolution(B * x).
   return {
       .name = name,
@@ -60,10 +61,7 @@ StateMixerSpec short_convolution(const JsonFields& c, const std::string& name, i
       .input = {.name = input,
                 .parts = {{input, {.first = channels}}, {input}, {input, {.first = 2 * channels}}},
                 .bias = bias},
-      .convolution = {.name = name + ".conv",
-                      .width = c.integer_or("conv_L_cache", 2, kMostConvWidth, 3),
-                      .bias = bias,
-                      .first = {0}},
+      .convolution = {.name = name + ".conv", .width = width, .bias = bias, .first = {0}},
       .output = one_linear(name + ".out_proj", bias)};
 }
 

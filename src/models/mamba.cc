@@ -72,6 +72,8 @@ StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, int64_t
   if (read_activation(c, "hidden_act", "silu") != Activation::silu)
     fail(ErrorKind::refused, "{}: hidden_act must be silu", c.where());
   c.refuse_null({keys.width});
+  const int64_t width = c.integer_or(keys.width, 2, kMostConvWidth, 4);
+  const bool conv_bias = read_boolean(c, keys.conv_bias, true);
   const bool bias = read_boolean(c, keys.bias, false);
   const std::string input = name + ".in_proj", of_values = name + ".x_proj";
   return {.name = name,
@@ -82,8 +84,8 @@ StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, int64_t
           .value_dim = 1,
           .input = {.name = input, .parts = {{input}, {input, {.first = channels}}}, .bias = bias},
           .convolution = {.name = name + ".conv1d",
-                          .width = c.integer_or(keys.width, 2, kMostConvWidth, 4),
-                          .bias = read_boolean(c, keys.conv_bias, true),
+                          .width = width,
+                          .bias = conv_bias,
                           .silu = true,
                           .first = {0}},
           .log_rates = name + ".A_log",

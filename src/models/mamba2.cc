@@ -91,34 +91,37 @@ StateMixerSpec mamba2_mixer(const JsonFields& c, const std::string& name, int64_
   if (read_activation(c, keys.activation, "silu") != Activation::silu)
     fail(ErrorKind::refused, "{}: {} must be silu", c.where(), keys.activation);
   c.refuse_null({keys.width});
+  const int64_t width = c.integer_or(keys.width, 2, kMostConvWidth, 4);
+  const bool conv_bias = read_boolean(c, keys.conv_bias, true);
+  const bool input_bias = read_boolean(c, keys.input_bias, false);
+  const bool output_bias = read_boolean(c, keys.output_bias, false);
   const std::string input = name + ".in_proj";
-  StateMixerSpec spec{
-      .name = name,
-      .kind = StateKind::state_space,
-      .heads = {.size = inner, .unit = head_dim},
-      .key_heads = {.size = keys_size, .unit = state},
-      .key_dim = state,
-      .value_dim = head_dim,
-      // Stored are the gate, x, B, C and the steps.
-      .input = {.name = input,
-                .parts = {{input, {.first = 2 * inner + keys_size}},
-                          {input, {.first = 2 * inner}},
-                          {input, {.first = inner}},
-                          {input},
-                          {input, {.first = 2 * inner + 2 * keys_size}}},
-                .bias = read_boolean(c, keys.input_bias, false)},
-      .convolution = {.name = name + ".conv1d",
-                      .width = c.integer_or(keys.width, 2, kMostConvWidth, 4),
-                      .bias = read_boolean(c, keys.conv_bias, true),
-                      .silu = true,
-                      .first = {inner + keys_size, inner, 0}},
-      .log_rates = name + ".A_log",
-      .step_bias = name + ".dt_bias",
-      .skip = name + ".D",
-      .norm = {name + ".norm", norm},
-      .norm_parts = groups,
-      .gate_first = true,
-      .output = one_linear(name + ".out_proj", read_boolean(c, keys.output_bias, false))};
+  StateMixerSpec spec{.name = name,
+                      .kind = StateKind::state_space,
+                      .heads = {.size = inner, .unit = head_dim},
+                      .key_heads = {.size = keys_size, .unit = state},
+                      .key_dim = state,
+                      .value_dim = head_dim,
+                      // Stored are the gate, x, B, C and the steps.
+                      .input = {.name = input,
+                                .parts = {{input, {.first = 2 * inner + keys_size}},
+                                          {input, {.first = 2 * inner}},
+                                          {input, {.first = inner}},
+                                          {input},
+                                          {input, {.first = 2 * inner + 2 * keys_size}}},
+                                .bias = input_bias},
+                      .convolution = {.name = name + ".conv1d",
+                                      .width = width,
+                                      .bias = conv_bias,
+                                      .silu = true,
+                                      .first = {inner + keys_size, inner, 0}},
+                      .log_rates = name + ".A_log",
+                      .step_bias = name + ".dt_bias",
+                      .skip = name + ".D",
+                      .norm = {name + ".norm", norm},
+                      .norm_parts = groups,
+                      .gate_first = true,
+                      .output = one_linear(name + ".out_proj", output_bias)};
   read_limits(c, spec);
   return spec;
 }

@@ -67,6 +67,7 @@ StateMixerSpec delta_mixer(const JsonFields& c, const std::string& name, const N
          "{}: linear_num_key_heads ({}) does not divide linear_num_value_heads ({})", c.where(),
          keys.units(), values.units());
   c.refuse_null({"linear_conv_kernel_dim"});
+  const int64_t width = c.integer_or("linear_conv_kernel_dim", 2, kMostConvWidth, 4);
   const std::string qkv = name + ".in_proj_qkv";
   return {.name = name,
           .kind = StateKind::delta,
@@ -82,7 +83,7 @@ StateMixerSpec delta_mixer(const JsonFields& c, const std::string& name, const N
                               {name + ".in_proj_a"},
                               {name + ".in_proj_b"}}},
           .convolution = {.name = name + ".conv1d",
-                          .width = c.integer_or("linear_conv_kernel_dim", 2, kMostConvWidth, 4),
+                          .width = width,
                           .silu = true,
                           .first = {0, keys.size, 2 * keys.size}},
           .log_rates = name + ".A_log",

@@ -79,7 +79,8 @@ SamplingParams sampling_of(const JsonFields& body, const RequestContext& context
            {"frequency_penalty", &SamplingParams::frequency_penalty}}) {
     p.*value = body.number_or(key, p.*value);
   }
-  p.top_k = std::max<int64_t>(0, body.integer_or("top_k", -1, kMost, p.top_k));  // -1: off
+  if (body.has("top_k"))
+    p.top_k = std::max<int64_t>(0, body.integer("top_k", -1, kMost));  // -1: off
   p.no_repeat_ngram_size = body.integer_or("no_repeat_ngram_size", 0, kMost, 0);
   p.min_tokens = body.integer_or("min_tokens", 0, kMost, 0);
   p.logit_bias = logit_bias(body);
@@ -141,9 +142,11 @@ Completion read_request(const JsonFields& body, const RequestContext& context) {
   Request& request = completion.request;
   completion.choices = body.integer_or("n", 1, kMostChoices, 1);
   if (context.api != Api::batch) read_stream(body, completion);
-  request.max_tokens =
-      body.integer_or(body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", 0,
-                      kMost, context.api == Api::chat ? kToTheEnd : 16);
+  const char* max_tokens =
+      body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+  request.max_tokens = context.api == Api::chat && !body.has(max_tokens)
+                           ? kToTheEnd
+                           : body.integer_or(max_tokens, 0, kMost, 16);
   request.sampling = sampling_of(body, context);
   if (context.api != Api::chat)  // whose answers have thoughts and calls, too
     request.sampling.grammar = grammar_of(body, context.session);

@@ -77,8 +77,8 @@ int32_t load_pair(const JsonFields& config, const char* key) {
 }
 
 void load_class_and_separator(const JsonFields& config, PostProcessorSteps& steps) {
-  steps.push_back(SpecialTokenTemplate{.before = {load_pair(config, "cls")},
-                                       .after = {load_pair(config, "sep")}});
+  const int32_t before = load_pair(config, "cls"), after = load_pair(config, "sep");
+  steps.push_back(SpecialTokenTemplate{.before = {before}, .after = {after}});
 }
 
 constexpr ComponentType<PostProcessorSteps> kPostProcessors[] = {

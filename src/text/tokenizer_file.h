@@ -49,11 +49,13 @@ Json parse_large_json(std::string_view json, std::string_view file, Take take) {
       fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", file, kMaxDepth);
     return take(depth, event, value);
   };
+  // The library takes a NUL for the end of its input.
+  if (json.find('\0') != std::string_view::npos)
+    fail(ErrorKind::refused, "{}: not valid JSON: it holds a NUL", file);
   try {
     return Json::parse(json, checked);
-  } catch (const Json::exception&) {
-    parse_json(json, file);  // throws the same again, in words for the user
-    throw;
+  } catch (const Json::exception& fault) {
+    refuse_json(json, file, fault.what());
   }
 }
 

@@ -75,6 +75,8 @@ TEST(Json, FieldsNameTheKey) {
   }
   EXPECT_EQ(f.integer("e", -10, 10), -4);
   EXPECT_EQ(f.integer_or("c", 0, 10, 7), 7);
+  EXPECT_EQ(message_of([&] { f.integer_or("c", 1, 6, 8); }),
+            "f: c is missing, and what is taken for it, 8, does not lie between 1 and 6");
   EXPECT_EQ(f.number("a"), 1.5);
   EXPECT_TRUE(f.boolean_or("t", false));
   EXPECT_EQ(f.string_or("missing", "z"), "z");

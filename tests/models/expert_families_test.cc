@@ -46,6 +46,34 @@ TEST(ExpertFamilies, TheyHaveTheDefaultsOfTransformers) {
   EXPECT_GT(found, 10);
 }
 
+// Small and pruned models have fewer experts than a token has where nothing says how many.
+TEST(ExpertFamilies, DefaultsMustBePossible) {
+  const Json nemotron{{"hybrid_override_pattern", "ME"}, {"n_routed_experts", 1}};
+  const Json grouped{{"n_routed_experts", 8}, {"n_group", 4}, {"topk_group", 1}, {"head_dim", 128}};
+  const std::vector<std::pair<const char*, Json>> cases{
+      {"OlmoeForCausalLM", {{"num_experts", 6}}},
+      {"MiniMaxM2ForCausalLM", {{"num_local_experts", 6}}},
+      {"Qwen3NextForCausalLM", {{"num_experts", 6}}},
+      {"Qwen3_5MoeForCausalLM", {{"num_experts", 6}}},
+      {"Qwen2MoeForCausalLM", {{"num_experts", 2}}},
+      {"MixtralForCausalLM", {{"num_local_experts", 1}}},
+      {"GraniteMoeForCausalLM", {{"num_local_experts", 1}}},
+      {"Lfm2MoeForCausalLM", {{"num_experts", 2}}},
+      {"Ernie4_5_MoeForCausalLM", {{"moe_num_experts", 4}}},
+      {"NemotronHForCausalLM", nemotron},
+      {"Glm4MoeForCausalLM", grouped}};
+  for (const auto& [family, fields] : cases) {
+    try {
+      parse(family, fields);
+      ADD_FAILURE() << family << " takes more experts than there are";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::refused);
+      EXPECT_THAT(e.what(), testing::ContainsRegex("num_experts_per_tok|fewer than the 8"))
+          << family;
+    }
+  }
+}
+
 TEST(ExpertFamilies, WhatCannotBeIsRefused) {
   Json dots{{"n_routed_experts", 8}, {"num_experts_per_tok", 2}, {"n_shared_experts", 1}};
   Json nemotron{{"hybrid_override_pattern", "ME"}};

@@ -298,6 +298,24 @@ TEST(MalformedTokenizer, TruncatedFilesAreRefused) {
   }
 }
 
+// Python writes them, and the library whose file it is does not read them.
+TEST(MalformedTokenizer, NumbersThatAreNotFiniteAreRefused) {
+  test::TempDir dir;
+  const std::string whole = small_tokenizer().dump();
+  for (const char* number : {"NaN", "Infinity", "-Infinity"}) {
+    for (const std::string before : {"\"vocab\":{", "\"version\":"}) {
+      std::string text = whole;
+      const size_t at = text.find(before) + before.size();
+      const std::string key = before.ends_with('{') ? "\"?\":" : "";
+      text.insert(at, key + number + ",\"x\":");
+      test::write_file(dir / "tokenizer.json", text);
+      EXPECT_THAT(refusal(dir.path()), StartsWith("tokenizer.json: not valid JSON: ")) << text;
+    }
+  }
+  test::write_file(dir / "tokenizer.json", whole + std::string(1, '\0') + "{");
+  EXPECT_THAT(refusal(dir.path()), StartsWith("tokenizer.json: not valid JSON: "));
+}
+
 TEST(MalformedTokenizer, SharedFixtures) {
   if (test::oracle_dir().empty()) GTEST_SKIP() << "the shared fixtures are not here";
   int seen = 0;

@@ -175,6 +175,7 @@ TEST(VocabularyFaults, AreRefused) {
   expect_refused("tokenizer.model", "Y 0\n", "base64");
   expect_refused("other.tiktoken", "YQ== 0\n", "qwen.tiktoken");
   expect_refused("tekken.json", "{", "tekken.json");
+  expect_refused("tekken.json", R"({"vocab": [], "config": {}, "x": NaN})", "tekken.json");
   expect_refused("tekken.json", R"({"vocab": [], "config": {}})", "pattern");
   expect_refused("tekken.json", R"({"vocab": [{"rank": 0}], "config": {}})", "token_bytes");
 }
