@@ -43,14 +43,14 @@ std::optional<io::ReadShape> best_shape(const io::DiskBandwidth& result) {
 void run(const CommonOptions& o) {
   apply_log_level(o);
   const std::shared_ptr<Backend> gpu = open_device(o);
-  io::CheckpointIndex index = open_model(o.model)->index();
+  io::CheckpointIndex index = open_model(o.model_path)->index();
   Ledger ledger;
   Buffer staging(ledger, Use::staging, "disk bench", 64 * MiB, Buffer::Touch::now);
   io::DiskBandwidth result = io::measure_disk(index.files(), staging.bytes());
   ThreadPool pool(usable_threads());
   double memory = measured_read_bandwidth(ledger, pool);
   RateKeys keys;
-  keys.disk = disk_key(o.model);
+  keys.disk = disk_key(o.model_path);
   std::vector<Observation> seen{{RateKind::disk, result.best.bytes_per_second(), RateSource::bench},
                                 {RateKind::memory, memory, RateSource::bench}};
   std::optional<double> link;

@@ -38,7 +38,7 @@ std::string option_of(std::string key) {
 
 SamplingParams chat_sampling(const RunOptions& o) {
   SamplingParams sampling = sampling_params(o.generation.sampling);
-  const std::optional<Json> config = open_model(o.model)->generation_config();
+  const std::optional<Json> config = open_model(o.model_path)->generation_config();
   if (!config) return sampling;
   std::vector<std::string> taken;
   for (const auto& [key, value] : take_sampling_defaults(

@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/help.h"
+#include "src/hub/cache.h"
 #include "src/load/spill_directory.h"
 
 namespace sluice::cli {
@@ -63,7 +64,7 @@ void check_fixed_options(const CommonOptions& o) {
     fail(ErrorKind::usage, "--load-format {}: not supported; auto, safetensors and gguf are",
          o.load_format);
   }
-  if (o.load_format != "auto" && io::is_gguf(o.model) != (o.load_format == "gguf")) {
+  if (o.load_format != "auto" && io::is_gguf(o.model_path) != (o.load_format == "gguf")) {
     fail(ErrorKind::usage, "--load-format {}: {} is {}; leave the option out", o.load_format,
          io::printable(o.model), o.load_format == "gguf" ? "no GGUF file" : "a GGUF file");
   }
@@ -250,11 +251,12 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
 
 void add_basic_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kModelGroup);
-  verb.add_option(
-          "MODEL", o.model,
-          "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), or a GGUF "
-          "file")
+  verb.add_option("MODEL", o.model,
+                  "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), a "
+                  "GGUF file, or "
+                  "the name of a model in the Hugging Face cache: ORG/NAME[@REVISION][:TAG]")
       ->required();
+  verb.parse_complete_callback([&o] { o.model_path = find_model(o.model); });
   begin_group(verb, kOutputGroup);
   verb.add_flag("--json", o.json, "Print the result as one JSON object");
   verb.add_flag("--quiet", o.quiet, "Print no progress and no summary, only errors");
@@ -301,7 +303,7 @@ void apply_log_level(const CommonOptions& o) {
 SessionOptions session_options(const CommonOptions& o) {
   check_fixed_options(o);
   SessionOptions s;
-  s.model = o.model;
+  s.model = o.model_path;
   s.mirrors.assign(o.mirrors.begin(), o.mirrors.end());
   s.memory = o.memory;
   s.quantize = parse_quantization(o.quantization);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,7 +25,8 @@ namespace sluice::cli {
 
 // As given; session_options() checks them together.
 struct CommonOptions {
-  std::string model;
+  std::string model;                 // as given
+  std::filesystem::path model_path;  // where it is (find_model), once the line has been parsed
   std::vector<std::string> mirrors;
   std::string device = "cpu";
   std::optional<std::string> memory;

@@ -5,6 +5,7 @@
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/cli/help.h"
+#include "src/hub/cache.h"
 
 namespace sluice::cli {
 
@@ -36,7 +37,7 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
                                     int64_t prompt_tokens) {
   if (!o.draft_model) return nullptr;
   SessionOptions options = session.options();
-  options.model = *o.draft_model;
+  options.model = find_model(*o.draft_model);
   options.mirrors.clear();
   options.place.clear();
   options.kv_bytes = 0;

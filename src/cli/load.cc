@@ -131,7 +131,7 @@ Json engine_json(const EngineStats& s, double seconds) {
 
 void load_with_progress(Session& session, const CommonOptions& options, std::stop_token stop) {
   LoadProgress progress;
-  ProgressDisplay display(progress, options.quiet);
+  ProgressDisplay display(counts_of(progress), options.quiet);
   session.load(progress, std::move(stop));
 }
 

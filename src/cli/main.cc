@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <new>
@@ -13,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/cli/help.h"
+#include "src/cli/near_miss.h"
 #include "src/cli/output.h"
 #include "src/cli/signals.h"
 #include "src/cli/verbs.h"
@@ -27,21 +29,47 @@ int report_error(ErrorKind kind, std::string_view what) {
 }
 
 // The library only says that a subcommand is missing.
-void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
-  std::vector<std::string> verbs;
+void refuse_unknown_verb(const CLI::App& app, std::string_view given) {
+  std::vector<std::string> verbs{"help"};
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (verb->get_name() == argv[1]) return;
+    if (verb->get_name() == given) return;
     if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
   }
-  fail(ErrorKind::usage, "{} is no verb of this version; these are: {}", argv[1],
-       fmt::join(verbs, ", "));
+  if (const auto meant = near_miss(given, verbs))
+    fail(ErrorKind::usage, "unknown command {}; did you mean {}?", given, *meant);
+  fail(ErrorKind::usage, "unknown command {}; choose one of: {}", given, fmt::join(verbs, ", "));
+}
+
+// "sluice help VERB" is "sluice VERB --help", as with git.
+std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.front() == "help") {
+    std::rotate(arguments.begin(), arguments.begin() + 1, arguments.end());
+    arguments.back() = "--help";
+  }
+  if (!arguments.front().starts_with('-')) refuse_unknown_verb(app, arguments.front());
+  return arguments;
+}
+
+// "; did you mean --memory?" where an option that is not known is near one of the verb's.
+std::string meant_option(const CLI::App& verb, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return {};
+  std::vector<std::string> known;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& word : verb.remaining()) {
+    if (!word.starts_with("--")) continue;
+    if (const auto meant = near_miss(word.substr(0, word.find('=')), known))
+      return fmt::format("; did you mean {}?", *meant);
+  }
+  return {};
 }
 
 void run_verb(CLI::App& app, int argc, char** argv) {
-  refuse_unknown_verb(app, argc, argv);
+  std::vector<std::string> arguments = arguments_of(app, argc, argv);
+  std::ranges::reverse(arguments);  // as the library takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::Success& e) {  // --help, --version
     std::ostringstream text;
     app.exit(e, text, text);
@@ -53,15 +81,16 @@ int dispatch(CLI::App& app, int argc, char** argv) {
   try {
     if (argc < 2) {
       log::show(short_help(app));
-      fail(ErrorKind::usage, "give a verb; sluice VERB --help says what it takes");
+      fail(ErrorKind::usage, "give a command; sluice help COMMAND describes it");
     }
     run_verb(app, argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
     auto given = app.get_subcommands();
+    const CLI::App& verb = given.empty() ? app : *given.front();
     return report_error(ErrorKind::usage,
-                        fmt::format("{} (see sluice{} --help)", e.what(),
-                                    given.empty() ? "" : " " + given.front()->get_name()));
+                        fmt::format("{}{} (see sluice{} --help)", e.what(), meant_option(verb, e),
+                                    given.empty() ? "" : " " + verb.get_name()));
   } catch (const Error& e) {
     return report_error(e.kind(), e.what());
   } catch (const std::bad_alloc&) {
@@ -89,9 +118,9 @@ int run_main(int argc, char** argv) {
   define_run(app, signals);
   define_batch(app, signals.token(), signals.shrink());
   define_serve(app, signals.token(), signals.shrink());
-  for (auto* define :
-       {define_plan, define_inspect, define_logits, define_eval, define_tokenize, define_detokenize,
-        define_render, define_report, define_spill, define_bench, define_docs}) {
+  for (auto* define : {define_plan, define_inspect, define_logits, define_eval, define_tokenize,
+                       define_detokenize, define_render, define_pull, define_list, define_show,
+                       define_rm, define_report, define_spill, define_bench, define_docs}) {
     define(app, signals.token());
   }
   int status = dispatch(app, argc, argv);

@@ -1,11 +1,14 @@
 #include "src/cli/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/base/log.h"
 #include "src/base/thread.h"
@@ -15,31 +18,59 @@
 namespace sluice::cli {
 namespace {
 
-constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
-constexpr auto kPlainInterval = std::chrono::seconds(5);
-constexpr int kBarWidth = 24;
+constexpr std::chrono::milliseconds kTerminalInterval = std::chrono::milliseconds(100);
+constexpr std::chrono::milliseconds kPlainInterval = std::chrono::seconds(5);
+constexpr size_t kBarWidth = 24;
+constexpr size_t kPlainColumns = 200;
 
-std::string state(const LoadProgress& p, double seconds) {
-  auto done = static_cast<double>(p.bytes_done.load());
-  auto total = static_cast<double>(std::max<uint64_t>(p.bytes_total.load(), 1));
-  double rate = seconds > 0 ? done / seconds : 0;
-  std::string left = rate > 0 ? fmt::format("{:.0f} s left", (total - done) / rate) : "";
-  return fmt::format("{:3.0f} %  {} of {}  {:.2f} GiB/s  unit {}/{}  memory {}  {}",
-                     100 * done / total, format_size(p.bytes_done), format_size(p.bytes_total),
-                     rate / static_cast<double>(GiB), p.units_done.load(), p.units_total.load(),
-                     format_size(process_rss()), left);
+size_t terminal_columns() {
+  constexpr size_t kUsual = 80;
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
-std::string bar(const LoadProgress& p) {
-  uint64_t total = std::max<uint64_t>(p.bytes_total.load(), 1);
-  auto filled = static_cast<size_t>(p.bytes_done.load() * kBarWidth / total);
-  return std::string(filled, '#') + std::string(kBarWidth - filled, '.');
+// "1:05" or "2:01:05".
+std::string duration_text(double seconds) {
+  constexpr double kMost = 360'000;
+  const auto whole = static_cast<int64_t>(std::min(seconds, kMost));
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 }  // namespace
 
-ProgressDisplay::ProgressDisplay(const LoadProgress& progress, bool quiet)
-    : progress_(progress), terminal_(isatty(STDERR_FILENO) != 0) {
+ProgressCounts counts_of(const LoadProgress& p) {
+  return {"loading", p.bytes_done, p.bytes_total, "unit", &p.units_done, &p.units_total};
+}
+
+std::string progress_line(const ProgressCounts& counts, double seconds, size_t columns, bool bar) {
+  const uint64_t total = std::max<uint64_t>(counts.bytes_total.load(), 1);
+  const uint64_t done = std::min(counts.bytes_done.load(), total);
+  const double share = static_cast<double>(done) / static_cast<double>(total);
+  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  std::vector<std::string> words{counts.work};
+  const auto filled = static_cast<size_t>(share * kBarWidth);
+  if (bar && columns >= 2 * kBarWidth)
+    words.push_back("[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "]");
+  words.push_back(fmt::format("{:3.0f} %", 100 * share));
+  words.push_back(fmt::format("{} of {}", format_size(done), format_size(total)));
+  words.push_back(format_size(static_cast<uint64_t>(rate)) + "/s");
+  if (rate > 0) words.push_back(duration_text(static_cast<double>(total - done) / rate) + " left");
+  if (counts.parts_total != nullptr)
+    words.push_back(fmt::format("{} {}/{}", counts.parts, counts.parts_done->load(),
+                                counts.parts_total->load()));
+  words.push_back("memory " + format_size(process_rss()));
+  std::string line;
+  for (const std::string& word : words) {
+    const size_t gap = line.empty() ? 0 : 1 + (line.back() != ']' && line != counts.work);
+    if (line.size() + gap + word.size() > columns) break;
+    line += std::string(gap, ' ') + word;
+  }
+  return line;
+}
+
+ProgressDisplay::ProgressDisplay(ProgressCounts counts, bool quiet)
+    : counts_(std::move(counts)), terminal_(isatty(STDERR_FILENO) != 0) {
   if (!quiet) thread_ = start_thread({"showing progress"}, [this] { show(); });
 }
 
@@ -59,16 +90,14 @@ void ProgressDisplay::show() {
   };
   std::unique_lock lock(mutex_);
   while (!done_) {
-    if (terminal_) {
-      wake_.wait_for(lock, kTerminalInterval, [&] { return done_; });
-      log::show(
-          fmt::format("\r\033[Kloading [{}] {}", bar(progress_), state(progress_, elapsed())));
-    } else {
-      wake_.wait_for(lock, kPlainInterval, [&] { return done_; });
-      if (!done_) log::show(fmt::format("loading {}\n", state(progress_, elapsed())));
-    }
+    wake_.wait_for(lock, terminal_ ? kTerminalInterval : kPlainInterval, [&] { return done_; });
+    if (done_) break;
+    // A row that is full to its last column would begin the next.
+    const size_t columns = terminal_ ? terminal_columns() - 1 : kPlainColumns;
+    const std::string line = progress_line(counts_, elapsed(), columns, terminal_);
+    log::show(terminal_ ? "\r\033[K" + line : line + "\n");
   }
-  if (terminal_) log::show("\n");
+  if (terminal_) log::show("\r\033[K");
 }
 
 }  // namespace sluice::cli

@@ -104,9 +104,10 @@ HttpOptions http_options(const ServeOptions& o) {
   return http;
 }
 
-// The directory's name, unless others are given; and its path as it was given.
+// The directory's name, unless others are given, and its path as it was given; or the model's name.
 std::vector<std::string> names_of(const ServeOptions& o) {
   if (!o.names.empty()) return o.names;
+  if (o.model_path != o.model) return {o.model};  // a name of the hub
   const std::filesystem::path path = std::filesystem::absolute(o.model).lexically_normal();
   const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
   std::vector<std::string> names{last.filename().string()};
@@ -187,7 +188,7 @@ void Server::load() {
   session.place(shape.width.shape);
   held_ = session.ledger().lease(Place::host, Use::activations, "requests",
                                  Buffer::charged_bytes(memory_.bytes()));
-  const ProgressDisplay display(progress_, options_.quiet);
+  const ProgressDisplay display(counts_of(progress_), options_.quiet);
   const std::stop_callback on_stop(stop_, [this] { end_passes_.request_stop(); });
   session.load(progress_, end_passes_.get_token());
 }

@@ -26,6 +26,11 @@ void define_detokenize(CLI::App& app, std::stop_token stop);
 void define_render(CLI::App& app, std::stop_token stop);
 void define_report(CLI::App& app, std::stop_token stop);
 void define_spill(CLI::App& app, std::stop_token stop);
+// Models of the hub: fetched, listed, shown, removed.
+void define_pull(CLI::App& app, std::stop_token stop);
+void define_list(CLI::App& app, std::stop_token stop);
+void define_show(CLI::App& app, std::stop_token stop);
+void define_rm(CLI::App& app, std::stop_token stop);
 void define_bench(CLI::App& app, std::stop_token stop);
 void define_docs(CLI::App& app, std::stop_token stop);  // man page and completions; hidden
 

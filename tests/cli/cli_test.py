@@ -16,6 +16,7 @@ from budget_test import BudgetTest
 from chat_test import ChatGoldensTest, ConversationTest, RenderTest
 from context_test import ContextTest
 from fault_matrix_test import ChangingFilesTest, FaultMatrixTest
+from hub_test import HubTest
 from input_memory_test import InputMemoryTest
 from input_test import InputTest
 from kv_scales_test import KvScalesTest

@@ -212,7 +212,7 @@ class HelpTest(Case):
     def test_without_a_verb(self):
         result = sluice()
         self.assertEqual((result.returncode, result.stdout), (2, ""))
-        for line in ("\n  run  ", "\n  batch  ", "\n  sluice run MODEL -p", "\nsluice: give a verb"):
+        for line in ("\n  run  ", "\n  batch  ", "\n  sluice run MODEL -p", "\nsluice: give a command"):
             self.assertIn(line, result.stderr)
         self.assertNotIn("docs", result.stderr)
 

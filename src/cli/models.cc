@@ -1,0 +1,180 @@
+// sluice pull, list, show, rm: models of the Hugging Face hub, in the cache that other programs
+// use.
+#include <algorithm>
+
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/cli/common.h"
+#include "src/cli/progress.h"
+#include "src/cli/verbs.h"
+#include "src/hub/cache.h"
+#include "src/hub/pull.h"
+
+namespace sluice::cli {
+namespace {
+
+struct ModelVerbOptions {
+  std::string name;
+  std::vector<std::string> include, exclude;
+  int connections = 4;
+  bool json = false;
+  bool quiet = false;
+};
+
+HubName named(const std::string& text) {
+  const std::optional<HubName> name = parse_hub_name(text);
+  if (!name)
+    fail(ErrorKind::usage, "{}: give a name as ORG/NAME[@REVISION][:TAG], such as Qwen/Qwen3-0.6B",
+         text);
+  return *name;
+}
+
+std::filesystem::path cache_directory() {
+  std::filesystem::path cache = hub_cache();
+  if (cache.empty()) fail(ErrorKind::usage, "there is no cache directory; set HF_HUB_CACHE to one");
+  return cache;
+}
+
+CachedModel cached(const std::string& text) {
+  const HubName name = named(text);
+  std::optional<CachedModel> model = find_cached(cache_directory(), name);
+  if (!model)
+    fail(ErrorKind::refused, "{} is not in {}; fetch it with: sluice pull {}", name.text(),
+         cache_directory().string(), name.text());
+  return std::move(*model);
+}
+
+const char* state_of(const CachedModel& model) {
+  return !model.missing.empty() ? "unfinished" : model.has_weights ? "complete" : "without weights";
+}
+
+Json model_json(const CachedModel& model) {
+  return {{"name", model.name.text()},       {"commit", model.commit},
+          {"path", model.snapshot.string()}, {"bytes", model.bytes},
+          {"state", state_of(model)},        {"missing", model.missing}};
+}
+
+void run_pull(const ModelVerbOptions& o, const std::stop_token& stop) {
+  const char* offline = std::getenv("HF_HUB_OFFLINE");
+  if (offline != nullptr &&
+      (std::string_view(offline) == "1" || std::string_view(offline) == "true"))
+    fail(ErrorKind::usage, "HF_HUB_OFFLINE is set, which forbids fetching; unset it");
+  if (o.quiet) log::set_level(log::Level::error);
+  PullProgress progress;
+  const CachedModel model = [&] {
+    const ProgressDisplay display({.work = "fetching",
+                                   .bytes_done = progress.done,
+                                   .bytes_total = progress.total,
+                                   .parts = "file",
+                                   .parts_done = &progress.files_done,
+                                   .parts_total = &progress.files_total},
+                                  o.quiet);
+    return pull({.name = named(o.name),
+                 .cache = cache_directory(),
+                 .endpoint = hub_endpoint(),
+                 .token = hub_token(),
+                 .include = o.include,
+                 .exclude = o.exclude,
+                 .connections = o.connections},
+                progress, stop);
+  }();
+  if (o.json) return print_json(model_json(model));
+  print(fmt::format("{}  {}  {}\n", model.name.text(), format_size(model.bytes),
+                    model.snapshot.string()));
+}
+
+void run_list(const ModelVerbOptions& o) {
+  const std::vector<CachedModel> models = list_cached(cache_directory());
+  if (o.json) {
+    Json list = Json::array();
+    for (const CachedModel& model : models) list.push_back(model_json(model));
+    return print_json({{"cache", cache_directory().string()}, {"models", list}});
+  }
+  std::string text;
+  for (const CachedModel& model : models) {
+    text += fmt::format(
+        "{:>10}  {}{}\n", format_size(model.bytes), io::printable(model.name.text()),
+        state_of(model) == std::string_view("complete") ? std::string()
+                                                        : fmt::format("  ({})", state_of(model)));
+  }
+  print(text + fmt::format("{} models in {}\n", models.size(), cache_directory().string()));
+}
+
+void run_show(const ModelVerbOptions& o) {
+  const CachedModel model = cached(o.name);
+  if (o.json) return print_json(model_json(model));
+  std::string text =
+      fmt::format("name    {}\ncommit  {}\npath    {}\nsize    {}\nstate   {}\n", model.name.text(),
+                  model.commit, model.snapshot.string(), format_size(model.bytes), state_of(model));
+  for (const std::string& file : model.missing)
+    text += fmt::format("missing {}\n", io::printable(file));
+  print(text);
+}
+
+void run_rm(const ModelVerbOptions& o) {
+  const CachedModel model = cached(o.name);
+  const uint64_t bytes = remove_cached(cache_directory(), model.name);
+  if (o.json) return print_json({{"name", model.name.repository()}, {"removed_bytes", bytes}});
+  print(fmt::format("removed {}, {}\n", model.name.repository(), format_size(bytes)));
+}
+
+CLI::App* define(CLI::App& app, const char* name, const char* description, const char* footer,
+                 const std::shared_ptr<ModelVerbOptions>& o, bool takes_name) {
+  CLI::App* verb = app.add_subcommand(name, description);
+  verb->footer(footer);
+  if (takes_name)
+    verb->add_option("NAME", o->name, "The model: ORG/NAME[@REVISION][:TAG]")->required();
+  verb->add_flag("--json", o->json, "Print the result as one JSON object");
+  return verb;
+}
+
+}  // namespace
+
+void define_pull(CLI::App& app, std::stop_token stop) {
+  auto o = std::make_shared<ModelVerbOptions>();
+  CLI::App* verb =
+      define(app, "pull", "Fetch a model from the Hugging Face hub",
+             "The files go to the cache that all programs of the hub share. HF_ENDPOINT names "
+             "another server,\n"
+             "HF_TOKEN an account, HF_HUB_CACHE or HF_HOME another cache.\n"
+             "Examples:\n  sluice pull Qwen/Qwen3-0.6B\n  sluice pull unsloth/Qwen3-4B-GGUF:Q4_K_M",
+             o, true);
+  verb->add_option("--include", o->include,
+                   "Fetch the files that match this pattern, such as '*Q4_K_M*.gguf'; may be given "
+                   "several times "
+                   "(default: what a model is run from)")
+      ->allow_extra_args(false);
+  verb->add_option("--exclude", o->exclude,
+                   "Leave out the files that match this pattern; may be given several times")
+      ->allow_extra_args(false);
+  verb->add_option("--connections", o->connections, "Fetch this many files at once")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  verb->add_flag("--quiet", o->quiet, "Print no progress, only errors");
+  verb->callback([o, stop] { run_pull(*o, stop); });
+}
+
+void define_list(CLI::App& app, std::stop_token) {
+  auto o = std::make_shared<ModelVerbOptions>();
+  define(app, "list", "List the models in the hub's cache", "Example:\n  sluice list", o, false)
+      ->callback([o] { run_list(*o); });
+}
+
+void define_show(CLI::App& app, std::stop_token) {
+  auto o = std::make_shared<ModelVerbOptions>();
+  define(app, "show", "Show a model of the hub's cache: its commit, path and size",
+         "sluice inspect NAME shows what is in its files.\nExample:\n  sluice show Qwen/Qwen3-0.6B",
+         o, true)
+      ->callback([o] { run_show(*o); });
+}
+
+void define_rm(CLI::App& app, std::stop_token) {
+  auto o = std::make_shared<ModelVerbOptions>();
+  define(app, "rm", "Remove a model, with all its revisions, from the hub's cache",
+         "Example:\n  sluice rm Qwen/Qwen3-0.6B", o, true)
+      ->callback([o] { run_rm(*o); });
+}
+
+}  // namespace sluice::cli

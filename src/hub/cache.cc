@@ -1,0 +1,219 @@
+#include "src/hub/cache.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "io/checkpoint/shard_index.h"
+#include "io/file.h"
+#include "src/base/error.h"
+#include "src/base/units.h"
+#include "src/hub/gguf_choice.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "models--";
+constexpr const char* kWeightsIndex = "model.safetensors.index.json";
+
+// The value of an environment variable as a path, "~" as the home directory; empty: it is not set.
+fs::path path_of(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || *value == 0) return {};
+  const std::string_view text = value;
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || !(text == "~" || text.starts_with("~/"))) return text;
+  return fs::path(home) / text.substr(std::min<size_t>(2, text.size()));
+}
+
+// Names of a snapshot's files, relative to it, that lead to contents.
+std::vector<std::string> files_of(const fs::path& snapshot) {
+  std::vector<std::string> files;
+  std::error_code fault;
+  for (fs::recursive_directory_iterator at(snapshot, fault), end; !fault && at != end;
+       at.increment(fault)) {
+    std::error_code broken;
+    if (fs::is_regular_file(at->path(), broken))
+      files.push_back(at->path().lexically_relative(snapshot).generic_string());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+// The shards that the snapshot's index names and that are not here.
+std::vector<std::string> missing_shards(const fs::path& snapshot) {
+  constexpr uint64_t kMostBytes = 256 * MiB;
+  if (!fs::exists(snapshot / kWeightsIndex)) return {};
+  const io::ShardIndex index = io::parse_shard_index(
+      io::read_checkpoint_file(snapshot, kWeightsIndex, kMostBytes), kWeightsIndex);
+  std::vector<std::string> missing;
+  for (const io::Shard& shard : index.shards)
+    if (!fs::exists(snapshot / shard.file)) missing.push_back(shard.file);
+  return missing;
+}
+
+bool is_weights(const std::string& file) {
+  return file.ends_with(".safetensors") || file.ends_with(".gguf");
+}
+
+std::optional<std::string> commit_of(const fs::path& repository, const std::string& revision) {
+  constexpr uint64_t kMostBytes = 4096;
+  if (fs::is_directory(repository / "snapshots" / revision)) return revision;
+  const fs::path ref = repository / "refs" / revision;
+  if (!fs::is_regular_file(ref)) return std::nullopt;
+  std::string commit = io::read_small_file(ref, kMostBytes);
+  commit.erase(std::ranges::find_if(commit, [](char c) { return c == '\n' || c == '\r'; }),
+               commit.end());
+  const bool plain = !commit.empty() && std::ranges::all_of(commit, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_';
+  });
+  if (!plain || !fs::is_directory(repository / "snapshots" / commit)) return std::nullopt;
+  return commit;
+}
+
+CachedModel describe(HubName name, std::string commit, fs::path snapshot) {
+  CachedModel model;
+  model.missing = missing_shards(snapshot);
+  for (const std::string& file : files_of(snapshot)) {
+    model.has_weights = model.has_weights || is_weights(file);
+    model.bytes += fs::file_size(snapshot / file);
+  }
+  model.name = std::move(name);
+  model.commit = std::move(commit);
+  model.snapshot = std::move(snapshot);
+  return model;
+}
+
+// The revisions that a repository of the cache has: branches and tags by name, other snapshots by
+// commit.
+std::vector<std::string> revisions_of(const fs::path& repository) {
+  std::vector<std::string> revisions = files_of(repository / "refs");
+  std::set<std::string> named;
+  for (const std::string& revision : revisions)
+    if (const auto commit = commit_of(repository, revision)) named.insert(*commit);
+  std::error_code fault;
+  for (const auto& each : fs::directory_iterator(repository / "snapshots", fault))
+    if (!named.contains(each.path().filename())) revisions.push_back(each.path().filename());
+  return revisions;
+}
+
+std::optional<HubName> name_of(const fs::path& repository) {
+  const std::string directory = repository.filename();
+  if (!directory.starts_with(kPrefix)) return std::nullopt;
+  std::string text = directory.substr(kPrefix.size());
+  if (const size_t at = text.find("--"); at != std::string::npos) text.replace(at, 2, "/");
+  return parse_hub_name(text);
+}
+
+[[noreturn]] void refuse_tag(const HubName& name, std::span<const GgufChoice> choices) {
+  std::vector<std::string> tags;
+  for (const GgufChoice& each : choices) tags.push_back(name.repository() + ":" + each.tag);
+  if (name.tag.empty())
+    fail(ErrorKind::refused, "{} has {} GGUF models; choose one: {}", name.repository(),
+         choices.size(), fmt::join(tags, ", "));
+  fail(ErrorKind::refused, "{}: no GGUF file of {} is called {}; fetch it with: sluice pull {}",
+       name.text(), name.repository(), name.tag, name.text());
+}
+
+// What the loaders open of a snapshot: itself, or a GGUF file in it.
+fs::path in_snapshot(const CachedModel& model) {
+  const HubName& name = model.name;
+  const std::vector<GgufChoice> choices = gguf_choices(files_of(model.snapshot));
+  const bool plain =
+      fs::exists(model.snapshot / "config.json") && (choices.empty() || name.tag.empty());
+  if (choices.empty() && !name.tag.empty())
+    fail(ErrorKind::refused, "{}: {} has no GGUF files, which :{} would choose from", name.text(),
+         name.repository(), name.tag);
+  if (!model.missing.empty())
+    fail(ErrorKind::refused,
+         "{}: {} of its weight files are not here ({}, ...); fetch the rest with: sluice pull {}",
+         name.text(), model.missing.size(), model.missing.front(), name.text());
+  const auto has_safetensors =
+      std::ranges::any_of(files_of(model.snapshot),
+                          [](const std::string& file) { return file.ends_with(".safetensors"); });
+  if (plain && (has_safetensors || choices.empty())) {
+    if (!model.has_weights)
+      fail(ErrorKind::refused,
+           "{}: its weights are not here, only other files; fetch them with: sluice pull {}",
+           name.text(), name.text());
+    return model.snapshot;
+  }
+  const std::optional<GgufChoice> choice = choose_gguf(choices, name.tag);
+  if (!choice) refuse_tag(name, choices);
+  return model.snapshot / choice->file;
+}
+
+}  // namespace
+
+fs::path hub_cache() {
+  for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+    if (fs::path path = path_of(variable); !path.empty()) return path;
+  if (fs::path home = path_of("HF_HOME"); !home.empty()) return home / "hub";
+  if (fs::path cache = path_of("XDG_CACHE_HOME"); !cache.empty()) return cache / "huggingface/hub";
+  if (fs::path home = path_of("HOME"); !home.empty()) return home / ".cache/huggingface/hub";
+  return {};
+}
+
+fs::path cached_repository(const fs::path& cache, const HubName& name) {
+  return cache / (std::string(kPrefix) + name.owner + "--" + name.name);
+}
+
+std::optional<CachedModel> find_cached(const fs::path& cache, const HubName& name) {
+  const fs::path repository = cached_repository(cache, name);
+  const std::optional<std::string> commit = commit_of(repository, name.revision);
+  if (!commit) return std::nullopt;
+  return describe(name, *commit, repository / "snapshots" / *commit);
+}
+
+std::vector<CachedModel> list_cached(const fs::path& cache) {
+  std::vector<CachedModel> models;
+  std::error_code fault;
+  for (const auto& each : fs::directory_iterator(cache, fault)) {
+    std::optional<HubName> name = name_of(each.path());
+    if (!name) continue;
+    for (const std::string& revision : revisions_of(each.path())) {
+      name->revision = revision;
+      if (auto model = find_cached(cache, *name)) models.push_back(std::move(*model));
+    }
+  }
+  std::ranges::sort(models, {}, [](const CachedModel& model) { return model.name.text(); });
+  return models;
+}
+
+uint64_t remove_cached(const fs::path& cache, const HubName& name) {
+  const fs::path repository = cached_repository(cache, name);
+  uint64_t bytes = 0;
+  std::error_code fault;
+  for (fs::recursive_directory_iterator at(repository, fault), end; !fault && at != end;
+       at.increment(fault))
+    if (!at->is_symlink() && at->is_regular_file()) bytes += at->file_size();
+  fs::remove_all(repository, fault);
+  if (fault)
+    fail(ErrorKind::runtime, "{}: cannot be removed: {}", repository.string(), fault.message());
+  return bytes;
+}
+
+fs::path find_model(const std::string& text) {
+  const fs::path path = text;
+  if (const auto name = name_of(path.lexically_normal().has_filename() ? path : path.parent_path());
+      name && fs::is_directory(path / "snapshots")) {
+    if (auto model = find_cached(path.lexically_normal().parent_path(), *name))
+      return in_snapshot(*model);
+  }
+  if (fs::exists(path)) return path;
+  const std::optional<HubName> name = parse_hub_name(text);
+  if (!name) return path;  // whoever opens it says what it must be
+  const std::optional<CachedModel> model = find_cached(hub_cache(), *name);
+  if (!model)
+    fail(ErrorKind::refused,
+         "{} is not here: it is no path, and not in {}; fetch it with: sluice pull {}", text,
+         hub_cache().string(), name->text());
+  return in_snapshot(*model);
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// The hub's cache on this machine, in the layout that huggingface_hub gives it, so that all
+// programs share what one of them has fetched:
+//
+//   models--ORG--NAME/refs/REVISION           the commit that a branch or tag stood for
+//   models--ORG--NAME/blobs/HASH              contents; HASH.incomplete: not all of them yet
+//   models--ORG--NAME/snapshots/COMMIT/FILE   links to the contents
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/hub/name.h"
+
+namespace sluice {
+
+// $HF_HUB_CACHE, or $HF_HOME/hub, or $XDG_CACHE_HOME/huggingface/hub, or ~/.cache/huggingface/hub;
+// empty where the environment has none of them.
+std::filesystem::path hub_cache();
+
+// Of a repository that is in the cache.
+struct CachedModel {
+  HubName name;
+  std::string commit;
+  std::filesystem::path snapshot;
+  uint64_t bytes = 0;                // of the snapshot's files that are here
+  std::vector<std::string> missing;  // weight files that its index names and that are not here
+  bool has_weights = false;
+};
+
+// Where the repository lies in the cache, whether or not it does.
+std::filesystem::path cached_repository(const std::filesystem::path& cache, const HubName& name);
+// nullopt: no snapshot of the revision is in the cache.
+std::optional<CachedModel> find_cached(const std::filesystem::path& cache, const HubName& name);
+// A model for each revision that a name stands for, sorted by name.
+std::vector<CachedModel> list_cached(const std::filesystem::path& cache);
+// Removes the repository with all its revisions. Returns the bytes removed [bytes].
+uint64_t remove_cached(const std::filesystem::path& cache, const HubName& name);
+
+// What the verbs take as MODEL: `text` itself where it is a path that exists; else the snapshot
+// that it names in the hub's cache, or the GGUF file in that. A directory of the cache stands for
+// the snapshot of its main branch. Throws Error(refused) that says what to type where the model, or
+// a part of it, is not here.
+std::filesystem::path find_model(const std::string& text);
+
+}  // namespace sluice

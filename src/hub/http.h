@@ -1,0 +1,37 @@
+// Requests to a server of the hub, by libcurl.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+
+namespace sluice {
+
+struct HttpGet {
+  std::string url;
+  std::optional<std::string> token;  // sent to the first host only, not to where it leads
+  uint64_t from = 0;                 // the first byte that is asked for
+};
+
+struct HttpResult {
+  int status = 0;            // of the last answer; 0: there was none
+  std::string fault;         // why the transfer ended early; empty: it did not
+  int64_t retry_after = -1;  // seconds that the server asks to wait; -1: it does not say
+};
+
+// Where an answer goes. `begin` is told the status before the first byte; false ends the transfer.
+struct HttpSink {
+  std::function<bool(int status)> begin;
+  std::function<bool(std::span<const char>)> take;
+};
+
+// Follows redirections. A transfer that stands still for 30 s ends with a fault.
+HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_token& stop);
+
+// `text` as a part of a path in a URL: slashes stay.
+std::string url_path(const std::string& text);
+
+}  // namespace sluice

@@ -1,0 +1,119 @@
+#include "src/hub/listing.h"
+
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "src/base/error.h"
+#include "src/hub/gguf_choice.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{1} << 46;  // of a file; more is no model's
+constexpr const char* kRunFrom[] = {"*.safetensors", "*.safetensors.index.json",
+                                    "*.json",        "*.jinja",
+                                    "*.model",       "*.tiktoken",
+                                    "merges.txt",    "vocab.txt"};
+// Copies of the same weights for other programs, beside them in the repository.
+constexpr const char* kForOthers[] = {"original/*", "consolidated*", "onnx/*",
+                                      "openvino/*", "coreml/*",      "metal/*"};
+
+bool matches_any(const std::string& file, const auto& patterns) {
+  return std::ranges::any_of(patterns, [&](const auto& pattern) {
+    return fnmatch(std::string(pattern).c_str(), file.c_str(), 0) == 0;
+  });
+}
+
+bool is_inside(const std::string& file) {
+  const std::filesystem::path path(file);
+  return !file.empty() && file.find('\0') == std::string::npos && path.is_relative() &&
+         std::ranges::none_of(
+             path, [](const std::filesystem::path& part) { return part == ".." || part == "."; });
+}
+
+bool is_hash(const std::string& text, size_t digits) {
+  return text.size() == digits && std::ranges::all_of(text, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+HubFile parse_file(const Json& sibling, const std::string& where) {
+  const JsonFields fields(sibling, where + ": siblings");
+  HubFile file;
+  file.file = fields.string("rfilename");
+  if (!is_inside(file.file))
+    fail(ErrorKind::refused, "{}: {} lies outside of the repository", where, file.file);
+  file.bytes = static_cast<uint64_t>(fields.integer("size", 0, kMostBytes));
+  if (fields.has("lfs")) {
+    file.hash = JsonFields(fields.raw("lfs"), where + ": lfs").string("sha256");
+    file.kind = DigestKind::sha256;
+  } else {
+    file.hash = fields.string("blobId");
+  }
+  if (!is_hash(file.hash, file.kind == DigestKind::sha256 ? 64 : 40))
+    fail(ErrorKind::refused, "{}: {} has no hash", where, file.file);
+  return file;
+}
+
+// The parts of a GGUF model, of which `first` is the first.
+std::string parts_pattern(const std::string& first) {
+  constexpr std::string_view kFirst = "-00001-of-";
+  std::string pattern = first;
+  if (const size_t at = pattern.find(kFirst); at != std::string::npos)
+    pattern.replace(at + 1, 5, "?????");
+  return pattern;
+}
+
+std::vector<std::string> wanted(const HubListing& listing, const HubName& name) {
+  std::vector<std::string> names;
+  for (const HubFile& file : listing.files) names.push_back(file.file);
+  std::vector<std::string> patterns(std::begin(kRunFrom), std::end(kRunFrom));
+  const std::vector<GgufChoice> choices = gguf_choices(names);
+  const bool safetensors = std::ranges::any_of(
+      names, [](const std::string& file) { return file.ends_with(".safetensors"); });
+  if (name.tag.empty() && (safetensors || choices.empty())) return patterns;
+  const auto choice = choose_gguf(choices, name.tag);
+  if (!choice) {
+    std::vector<std::string> tags;
+    for (const GgufChoice& each : choices) tags.push_back(name.repository() + ":" + each.tag);
+    if (tags.empty()) fail(ErrorKind::refused, "{}: the repository has no GGUF files", name.text());
+    fail(ErrorKind::refused, "{}: choose one of its GGUF models: {}", name.text(),
+         fmt::join(tags, ", "));
+  }
+  return {parts_pattern(choice->file)};
+}
+
+}  // namespace
+
+HubListing parse_listing(const Json& answer, const std::string& where) {
+  const JsonFields fields(answer, where);
+  HubListing listing;
+  listing.commit = fields.string("sha");
+  if (!is_hash(listing.commit, 40)) fail(ErrorKind::refused, "{}: sha is not a commit", where);
+  const Json& siblings = fields.raw("siblings");
+  if (!siblings.is_array()) fail(ErrorKind::refused, "{}: siblings must be a list of files", where);
+  for (const Json& sibling : siblings) listing.files.push_back(parse_file(sibling, where));
+  return listing;
+}
+
+std::vector<HubFile> files_to_fetch(const HubListing& listing, const HubName& name,
+                                    const std::vector<std::string>& include,
+                                    const std::vector<std::string>& exclude) {
+  const std::vector<std::string> patterns = include.empty() ? wanted(listing, name) : include;
+  std::vector<HubFile> files;
+  for (const HubFile& file : listing.files) {
+    if (!matches_any(file.file, patterns) || matches_any(file.file, exclude)) continue;
+    if (include.empty() && matches_any(file.file, kForOthers)) continue;
+    files.push_back(file);
+  }
+  if (files.empty())
+    fail(ErrorKind::refused,
+         "{}: none of the repository's {} files is to be fetched; name some with --include",
+         name.text(), listing.files.size());
+  return files;
+}
+
+}  // namespace sluice

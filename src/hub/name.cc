@@ -1,0 +1,92 @@
+#include "src/hub/name.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kLongestPart = 96;  // as the hub has it
+
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '_' || c == '.';
+}
+
+// An owner or the name of a repository.
+bool is_part(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestPart && std::ranges::all_of(text, is_word) &&
+         text.find("..") == std::string_view::npos && text.find("--") == std::string_view::npos &&
+         text.front() != '-' && text.front() != '.' && text.back() != '-' && text.back() != '.';
+}
+
+// A revision may have slashes ("refs/pr/3"), and so may a file; neither leads out of a directory.
+bool is_path(std::string_view text) {
+  if (text.empty() || text.size() > 4 * kLongestPart || text.front() == '/') return false;
+  if (!std::ranges::all_of(text, [](char c) { return is_word(c) || c == '/' || c == '+'; }))
+    return false;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('/', at), text.size());
+    const std::string_view part = text.substr(at, end - at);
+    if (part.empty() || part == "." || part == "..") return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+bool drop_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// The text up to `mark`, which is removed with it; the whole where there is none.
+std::string_view take_until(std::string_view& text, char mark) {
+  const size_t end = std::min(text.find(mark), text.size());
+  const std::string_view taken = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return taken;
+}
+
+// What follows ORG/NAME/ in an address: the revision of a page, and a file of it.
+bool take_page(std::string_view rest, HubName& name) {
+  const std::string_view kind = take_until(rest, '/');
+  if (kind != "tree" && kind != "resolve" && kind != "blob" && kind != "raw") return false;
+  name.revision = take_until(rest, '/');
+  name.tag = take_until(rest, '?');
+  return is_path(name.revision) && (name.tag.empty() || is_path(name.tag));
+}
+
+}  // namespace
+
+std::string HubName::text() const {
+  return repository() + (revision == "main" ? "" : "@" + revision) + (tag.empty() ? "" : ":" + tag);
+}
+
+std::optional<HubName> parse_hub_name(std::string_view text) {
+  const bool scheme = drop_prefix(text, "https://") || drop_prefix(text, "http://");
+  const bool host = drop_prefix(text, "huggingface.co/") ||
+                    drop_prefix(text, "www.huggingface.co/") || drop_prefix(text, "hf.co/");
+  if (scheme && !host) return std::nullopt;
+  if (!scheme && !host) drop_prefix(text, "hf://");
+  if (text.ends_with('/')) text.remove_suffix(1);
+  HubName name;
+  name.owner = take_until(text, '/');
+  const size_t end = std::min(text.find_first_of("/@:?"), text.size());
+  name.name = text.substr(0, end);
+  text.remove_prefix(end);
+  if (!is_part(name.owner) || !is_part(name.name)) return std::nullopt;
+  if (text.empty()) return name;
+  if (host && drop_prefix(text, "/"))
+    return take_page(text, name) ? std::optional(name) : std::nullopt;
+  if (drop_prefix(text, "@")) {
+    name.revision = take_until(text, ':');
+    name.tag = text;
+    const bool right = is_path(name.revision) && (name.tag.empty() || is_path(name.tag));
+    return right ? std::optional(name) : std::nullopt;
+  }
+  if (!drop_prefix(text, ":") || !is_path(text)) return std::nullopt;
+  name.tag = text;
+  return name;
+}
+
+}  // namespace sluice

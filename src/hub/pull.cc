@@ -1,0 +1,359 @@
+#include "src/hub/pull.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "io/file.h"
+#include "io/stream.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/units.h"
+#include "src/hub/http.h"
+#include "src/hub/listing.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostTries = 6;  // in a row that bring nothing
+constexpr uint64_t kMostListing = 64 * MiB;
+constexpr uint64_t kDiskReserve = 64 * MiB;  // left free
+
+[[noreturn]] void fail_stopped() {
+  fail(ErrorKind::runtime, "interrupted; the same command goes on from here");
+}
+
+// Waits, or ends early where `stop` is asked for.
+void wait(std::chrono::seconds time, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  wake.wait_for(lock, stop, time, [] { return false; });
+  if (stop.stop_requested()) fail_stopped();
+}
+
+// Before the next of several tries: 1, 2, 4 ... seconds, or what the server asks for.
+std::chrono::seconds pause_before(int tries, int64_t retry_after) {
+  constexpr int64_t kMost = 60;
+  return std::chrono::seconds(
+      std::clamp<int64_t>(retry_after >= 0 ? retry_after : int64_t{1} << (tries - 1), 0, kMost));
+}
+
+// What cannot become better by trying again.
+void refuse_status(int status, const HubName& name, bool has_token) {
+  if (status == 401 || status == 403)
+    fail(ErrorKind::refused, "{}: the hub refuses it ({}): {}", name.text(), status,
+         has_token ? "the account of the token has no access; ask for it on the model's page"
+                   : "the repository does not exist or needs an account; set HF_TOKEN to a token "
+                     "of yours");
+  if (status == 404)
+    fail(ErrorKind::refused, "{}: the hub has no such repository, revision or file (404)",
+         name.text());
+  if (status >= 400 && status < 500 && status != 408 && status != 416 && status != 429)
+    fail(ErrorKind::refused, "{}: the hub answers with status {}", name.text(), status);
+}
+
+std::string fault_of(const HttpResult& result) {
+  return result.fault.empty() ? fmt::format("status {}", result.status) : result.fault;
+}
+
+HubListing fetch_listing(const PullOptions& o, const std::stop_token& stop) {
+  const std::string url = fmt::format("{}/api/models/{}/revision/{}?blobs=true", o.endpoint,
+                                      url_path(o.name.repository()), url_path(o.name.revision));
+  for (int tries = 1;; ++tries) {
+    std::string text;
+    const HttpResult result = http_get({.url = url, .token = o.token},
+                                       {.begin = [](int) { return true; },
+                                        .take =
+                                            [&](std::span<const char> bytes) {
+                                              text.append(bytes.data(), bytes.size());
+                                              return text.size() <= kMostListing;
+                                            }},
+                                       stop);
+    if (stop.stop_requested()) fail_stopped();
+    if (result.fault.empty() && result.status == 200)
+      return parse_listing(parse_json(text, url), url);
+    refuse_status(result.status, o.name, o.token.has_value());
+    if (tries == kMostTries) fail(ErrorKind::runtime, "{}: {}", url, fault_of(result));
+    wait(pause_before(tries, result.retry_after), stop);
+  }
+}
+
+// One file's contents on their way into the cache.
+class Blob {
+ public:
+  // Waits for another process that fetches the same.
+  Blob(const fs::path& repository, const HubFile& file)
+      : file_(file), path_(repository / "blobs" / file.hash) {
+    const fs::path locks = repository.parent_path() / ".locks" / repository.filename();
+    fs::create_directories(locks);
+    lock_ = open(locks / (file.hash + ".lock"), O_RDWR | O_CREAT | O_CLOEXEC);
+    if (flock(lock_.get(), LOCK_EX) != 0) fail_errno(errno, "{}: cannot be locked", path_.string());
+    if (is_here()) return;
+    fd_ = open(part(), O_RDWR | O_CREAT | O_CLOEXEC);
+    begin_again(describe(fd_, part()).size);
+  }
+
+  bool is_here() const { return fs::exists(path_) && fs::file_size(path_) == file_.bytes; }
+  uint64_t bytes() const { return bytes_; }
+
+  // Goes on after the first `kept` bytes, which are read for the digest.
+  void begin_again(uint64_t kept) {
+    digest_ = std::make_unique<Digest>(file_.kind, file_.bytes);
+    bytes_ = kept <= file_.bytes ? kept : 0;
+    if (ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+      fail_errno(errno, "{}", part().string());
+    std::vector<char> buffer(1 * MiB);
+    for (uint64_t at = 0; at < bytes_;) {
+      const std::span<char> piece(buffer.data(), std::min<uint64_t>(buffer.size(), bytes_ - at));
+      io::read_exactly(fd_, part(), at, piece);
+      digest_->add(piece);
+      at += piece.size();
+    }
+  }
+
+  // false: more than there is to come.
+  bool add(std::span<const char> bytes) {
+    if (bytes.size() > file_.bytes - bytes_) return false;
+    digest_->add(bytes);
+    while (!bytes.empty()) {
+      const ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(bytes_));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail_errno(errno, "{}: cannot be written", part().string());
+      bytes = bytes.subspan(static_cast<size_t>(n));
+      bytes_ += static_cast<uint64_t>(n);
+    }
+    return true;
+  }
+
+  // Gives the contents their name; false, and all bytes are gone, where they have another hash.
+  bool finish() {
+    if (digest_->hex() != file_.hash) {
+      begin_again(0);
+      return false;
+    }
+    if (fsync(fd_.get()) != 0) fail_errno(errno, "{}: cannot be written", part().string());
+    fs::rename(part(), path_);
+    return true;
+  }
+
+ private:
+  fs::path part() const { return path_.string() + ".incomplete"; }
+  static io::Fd open(const fs::path& path, int flags) {
+    io::Fd fd(::open(path.c_str(), flags, 0644));
+    if (!fd.is_open()) fail_errno(errno, "{}: cannot be created", path.string());
+    return fd;
+  }
+  static io::CheckpointFile describe(const io::Fd& fd, const fs::path& path) {
+    return io::describe_file(fd, path, path.filename());
+  }
+
+  const HubFile& file_;
+  fs::path path_;
+  io::Fd lock_, fd_;
+  std::unique_ptr<Digest> digest_;
+  uint64_t bytes_ = 0;
+};
+
+// The transfers of one pull().
+class Pull {
+ public:
+  Pull(const PullOptions& o, HubListing listing, PullProgress& progress,
+       const std::stop_token& stop)
+      : o_(o),
+        commit_(std::move(listing.commit)),
+        progress_(progress),
+        outside_(stop, [this] { stop_.request_stop(); }),
+        repository_(cached_repository(o.cache, o.name)) {
+    files_ = files_to_fetch({commit_, std::move(listing.files)}, o.name, o.include, o.exclude);
+    std::ranges::stable_sort(files_, std::ranges::greater(), &HubFile::bytes);
+  }
+
+  void run() {
+    fs::create_directories(repository_ / "blobs");
+    check_room();
+    {
+      std::vector<std::jthread> threads;
+      const auto count = std::min<size_t>(static_cast<size_t>(o_.connections), files_.size());
+      for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { work(); });
+    }
+    if (fault_) std::rethrow_exception(fault_);
+    for (const HubFile& file : files_) link(file);
+    write_ref();
+  }
+  const std::string& commit() const { return commit_; }
+
+ private:
+  void work() {
+    try {
+      for (size_t i = next_++; i < files_.size() && !stop_.stop_requested(); i = next_++)
+        fetch(files_[i]), ++progress_.files_done;
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      if (!fault_) fault_ = std::current_exception();
+      stop_.request_stop();
+    }
+  }
+
+  // Before anything is fetched.
+  void check_room() {
+    uint64_t missing = 0;
+    for (const HubFile& file : files_) {
+      progress_.total += file.bytes;
+      std::error_code absent;
+      const fs::path blob = repository_ / "blobs" / file.hash;
+      uint64_t here =
+          fs::exists(blob) ? file.bytes : fs::file_size(blob.string() + ".incomplete", absent);
+      if (absent) here = 0;
+      missing += file.bytes - std::min(here, file.bytes);
+    }
+    progress_.files_total = static_cast<uint32_t>(files_.size());
+    const uint64_t room = fs::space(repository_).available;
+    if (missing > 0 && missing + kDiskReserve > room)
+      fail(ErrorKind::runtime,
+           "{}: {} are to be fetched, and {} has {} left; free some of it, or set HF_HUB_CACHE",
+           o_.name.text(), format_size(missing), o_.cache.string(), format_size(room));
+  }
+
+  void fetch(const HubFile& file) {
+    Blob blob(repository_, file);
+    uint64_t counted = blob.is_here() ? file.bytes : blob.bytes();
+    progress_.done += counted;
+    bool refetched = false;
+    for (int tries = 0; !blob.is_here();) {
+      const uint64_t before = blob.bytes();
+      const HttpResult result = before < file.bytes ? transfer(file, blob) : HttpResult{};
+      progress_.done += blob.bytes() - before;  // wraps round where the server began again
+      if (stop_.stop_requested()) fail_stopped();
+      if (blob.bytes() == file.bytes) {
+        if (blob.finish()) return;
+        if (std::exchange(refetched, true))
+          fail(ErrorKind::runtime,
+               "{}: {} comes with another hash than the hub says, twice; try again later",
+               o_.name.text(), file.file);
+        progress_.done -= file.bytes;
+        continue;
+      }
+      refuse_status(result.status, o_.name, o_.token.has_value());
+      if (blob.bytes() > before) tries = 0;
+      if (++tries > kMostTries)
+        fail(ErrorKind::runtime, "{}: {}: {}; the same command goes on from here", o_.name.text(),
+             file.file, fault_of(result));
+      if (!result.fault.empty() || result.status >= 400)
+        log::info("{}: {}; trying again", file.file, fault_of(result));
+      wait(pause_before(tries, result.retry_after), stop_.get_token());
+    }
+  }
+
+  HttpResult transfer(const HubFile& file, Blob& blob) {
+    std::exception_ptr fault;  // no exception may pass through C
+    const HttpGet get{
+        .url = fmt::format("{}/{}/resolve/{}/{}", o_.endpoint, url_path(o_.name.repository()),
+                           commit_, url_path(file.file)),
+        .token = o_.token,
+        .from = blob.bytes()};
+    bool good = false;
+    auto guarded = [&](auto action) {
+      try {
+        return action();
+      } catch (...) {
+        fault = std::current_exception();
+        return false;
+      }
+    };
+    HttpResult result = http_get(
+        get,
+        {.begin =
+             [&](int status) {
+               return guarded([&] {
+                 good = status == 206 || status == 200;
+                 // 200: the whole, which a part of it was asked for.
+                 if (status == 200 && blob.bytes() > 0) blob.begin_again(0);
+                 if (status == 416) blob.begin_again(0);
+                 return good;
+               });
+             },
+         .take =
+             [&](std::span<const char> bytes) { return guarded([&] { return blob.add(bytes); }); }},
+        stop_.get_token());
+    if (fault) std::rethrow_exception(fault);
+    return result;
+  }
+
+  void link(const HubFile& file) const {
+    const fs::path snapshot = repository_ / "snapshots" / commit_;
+    const fs::path path = snapshot / file.file;
+    fs::create_directories(path.parent_path());
+    const fs::path to = (repository_ / "blobs" / file.hash).lexically_relative(path.parent_path());
+    if (fs::is_symlink(path) && fs::read_symlink(path) == to) return;
+    const fs::path fresh = path.string() + fmt::format(".{}.link", getpid());
+    fs::remove(fresh);
+    fs::create_symlink(to, fresh);
+    fs::rename(fresh, path);
+  }
+
+  void write_ref() const {
+    if (o_.name.revision == commit_) return;
+    const fs::path path = repository_ / "refs" / o_.name.revision;
+    fs::create_directories(path.parent_path());
+    const std::string_view text = commit_;
+    io::write_whole(path, {&text, 1}, {});
+  }
+
+  const PullOptions& o_;
+  std::string commit_;
+  PullProgress& progress_;
+  std::stop_source stop_;  // before outside_, which uses it
+  std::stop_callback<std::function<void()>> outside_;
+  fs::path repository_;
+  std::vector<HubFile> files_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;
+  std::exception_ptr fault_;  // the first
+};
+
+}  // namespace
+
+std::string hub_endpoint() {
+  const char* endpoint = std::getenv("HF_ENDPOINT");
+  std::string text = endpoint != nullptr && *endpoint != 0 ? endpoint : "https://huggingface.co";
+  while (text.ends_with('/')) text.pop_back();
+  return text;
+}
+
+std::optional<std::string> hub_token() {
+  constexpr uint64_t kMostBytes = 4096;
+  for (const char* variable : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
+    const char* token = std::getenv(variable);
+    if (token != nullptr && *token != 0) return token;
+  }
+  const char* path = std::getenv("HF_TOKEN_PATH");
+  const fs::path file =
+      path != nullptr && *path != 0 ? fs::path(path) : hub_cache().parent_path() / "token";
+  std::error_code fault;
+  if (!fs::is_regular_file(file, fault)) return std::nullopt;
+  std::string token = io::read_small_file(file, kMostBytes);
+  std::erase_if(token, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
+  return token.empty() ? std::nullopt : std::optional(token);
+}
+
+CachedModel pull(const PullOptions& options, PullProgress& progress, const std::stop_token& stop) {
+  Pull transfers(options, fetch_listing(options, stop), progress, stop);
+  transfers.run();
+  std::optional<CachedModel> model = find_cached(options.cache, options.name);
+  check(model.has_value(), "a model that was fetched is in the cache");
+  return std::move(*model);
+}
+
+}  // namespace sluice

@@ -1,0 +1,159 @@
+"""Models by name: the hub's cache, and fetching into it from a server that has every fault."""
+
+import json
+import os
+import signal
+import subprocess
+
+from hub import COMMIT, Hub, git_hash
+from program import DEMO, HANGS, SLUICE, Case, sluice
+
+
+def demo_files():
+    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+             "model.safetensors.index.json", *(f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)))
+    return {name: (DEMO / name).read_bytes() for name in names}
+
+
+FILES = demo_files()
+
+
+class HubTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.home = self.path / "home"
+        self.environment = {**os.environ, "HF_HOME": str(self.home)}
+        for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE"):
+            self.environment.pop(variable, None)
+        self.repository = self.home / "hub/models--acme--tiny"
+
+    def hub(self, files=None, **how):
+        server = Hub(files if files is not None else FILES, **how)
+        self.addCleanup(server.close)
+        self.environment["HF_ENDPOINT"] = server.url
+        return server
+
+    def call(self, *args):
+        return sluice(*args, env=self.environment)
+
+    def pull(self, name="acme/tiny", *options):
+        return self.call("pull", name, "--json", "--quiet", *options)
+
+    def expect_whole(self, files=None):
+        """The snapshot has these files, the cache nothing unfinished."""
+        snapshot = self.repository / "snapshots" / COMMIT
+        files = FILES if files is None else files
+        found = {str(path.relative_to(snapshot)): path.read_bytes() for path in snapshot.rglob("*") if path.is_file()}
+        self.assertEqual(found.keys(), files.keys())
+        for name, data in files.items():
+            self.assertEqual(found[name], data, name)
+        self.assertEqual([p.name for p in (self.repository / "blobs").iterdir() if p.suffix == ".incomplete"], [])
+        self.assertEqual((self.repository / "refs/main").read_text(), COMMIT)
+
+    def test_a_model_is_fetched_listed_run_and_removed(self):
+        hub = self.hub(FILES | {"README.md": b"read me", "onnx/model.safetensors": bytes(100_000)})
+        result = self.pull()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.expect_whole()
+        link = self.repository / "snapshots" / COMMIT / "config.json"
+        self.assertEqual(os.readlink(link), f"../../blobs/{git_hash(FILES['config.json'])}")
+        asked = len(hub.requests)
+        self.assertEqual(self.pull().returncode, 0)
+        self.assertEqual(len(hub.requests), asked, "what is here was fetched again")
+
+        want = sluice("run", DEMO, "-p", "Anne", "-n", "4", "--quiet").stdout
+        for name in ("acme/tiny", "acme/tiny@main", f"acme/tiny@{COMMIT}", "hf.co/acme/tiny", self.repository):
+            result = self.call("run", name, "-p", "Anne", "-n", "4", "--quiet")
+            self.assertEqual((result.stdout, result.returncode), (want, 0), f"{name}: {result.stderr}")
+        listed = json.loads(self.call("list", "--json").stdout)["models"]
+        self.assertEqual([(m["name"], m["state"]) for m in listed], [("acme/tiny", "complete")])
+        self.assertEqual(json.loads(self.call("show", "acme/tiny", "--json").stdout)["commit"], COMMIT)
+        self.assertEqual(self.call("rm", "acme/tiny").returncode, 0)
+        self.assertFalse(self.repository.exists())
+
+    def test_what_is_not_here_is_said_with_the_command_to_type(self):
+        result = self.call("run", "acme/tiny", "-p", "Anne")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("sluice pull acme/tiny", result.stderr)
+        self.hub()
+        self.assertEqual(self.pull("acme/tiny", "--include", "*.json").returncode, 0)
+        result = self.call("run", "acme/tiny", "-p", "Anne")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("sluice pull acme/tiny", result.stderr)
+        self.assertEqual(json.loads(self.call("list", "--json").stdout)["models"][0]["state"], "unfinished")
+        self.assertEqual(self.pull().returncode, 0)
+        self.expect_whole()
+
+    def test_faults_of_the_connection_cost_time_only(self):
+        for fault in (500, 429, "reset", "too long", "too short", "other bytes"):
+            with self.subTest(fault=fault):
+                self.hub(faults=[fault])
+                result = self.pull()
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.expect_whole()
+                self.call("rm", "acme/tiny")
+
+    def test_a_transfer_goes_on_where_it_was_cut(self):
+        hub = self.hub(faults=["reset"])
+        self.assertEqual(self.pull().returncode, 0)
+        self.assertEqual(sum(asked is not None for _, asked in hub.requests), 1)
+        self.expect_whole()
+        self.call("rm", "acme/tiny")
+        self.hub(faults=["reset"], ranges=False)  # a server that begins again
+        self.assertEqual(self.pull().returncode, 0)
+        self.expect_whole()
+
+    def test_a_process_that_ends_half_way_leaves_what_the_next_goes_on_from(self):
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            with self.subTest(signal=number):
+                hub = self.hub(faults=["hang"])
+                process = subprocess.Popen([SLUICE, "pull", "acme/tiny", "--connections", "1"], env=self.environment,
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                hub.half_sent.wait(HANGS)
+                process.send_signal(number)
+                _, said = process.communicate(timeout=HANGS)
+                self.assertNotEqual(process.returncode, 0)
+                self.assertNotIn("internal error", said)
+                self.assertFalse((self.repository / "refs/main").exists())
+                self.assertEqual(self.call("run", "acme/tiny", "-p", "Anne").returncode, 3)
+                hub.go_on.set()
+                self.assertEqual(self.pull().returncode, 0)
+                self.expect_whole()
+                self.call("rm", "acme/tiny")
+
+    def test_what_cannot_be_fetched_is_refused_in_one_sentence(self):
+        hub = self.hub(token="secret")
+        for status, mention, name in ((3, "HF_TOKEN", "acme/tiny"), (2, "ORG/NAME", "tiny")):
+            result = self.pull(name)
+            self.assertEqual(result.returncode, status, result.stderr)
+            self.assertIn(mention, result.stderr)
+        self.environment["HF_TOKEN"] = "secret"
+        result = self.pull("acme/other")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("404", result.stderr)
+        self.assertEqual(self.pull().returncode, 0)
+        self.assertEqual(hub.strangers, [], "the token went to another host")
+        self.call("rm", "acme/tiny")
+        self.hub(faults=["other bytes", "other bytes"])
+        result = self.pull("acme/tiny", "--connections", "1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("hash", result.stderr)
+        self.hub({"../../escape.json": b"{}"})
+        result = self.pull()
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("outside", result.stderr)
+        self.environment["HF_HUB_OFFLINE"] = "1"
+        self.assertEqual(self.pull().returncode, 2)
+
+    def test_a_tag_chooses_a_gguf_file(self):
+        files = {f"tiny-{tag}.gguf": tag.encode() * 40_000 for tag in ("Q4_K_M", "Q8_0")}
+        files |= {f"tiny-BF16-0000{i}-of-00002.gguf": bytes([i]) * 100_000 for i in (1, 2)}
+        self.hub(files | {"mmproj-F16.gguf": bytes(1000)})
+        self.assertEqual(self.pull("acme/tiny:q8_0").returncode, 0)
+        self.expect_whole({"tiny-Q8_0.gguf": files["tiny-Q8_0.gguf"]})
+        self.assertEqual(self.pull("acme/tiny").returncode, 0)
+        self.assertEqual(self.pull("acme/tiny:BF16").returncode, 0)
+        self.expect_whole(files)
+        result = self.pull("acme/tiny:Q2_K")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("acme/tiny:Q8_0", result.stderr)
