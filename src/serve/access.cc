@@ -41,18 +41,16 @@ bool is_version_4(const std::array<uint8_t, 16>& bytes) {
          bytes[10] == 0xFF && bytes[11] == 0xFF;
 }
 
-// Of all of version 6 but the last byte; of version 4 by its first.
-bool is_own(const std::array<uint8_t, 16>& bytes, uint8_t last, uint8_t first) {
-  if (is_version_4(bytes)) return bytes[12] == first;
+bool is_loopback_address(const std::array<uint8_t, 16>& bytes) {
+  if (is_version_4(bytes)) return bytes[12] == 127;
   return std::ranges::all_of(bytes.begin(), bytes.end() - 1, [](uint8_t b) { return b == 0; }) &&
-         bytes.back() == last;
+         bytes.back() == 1;
 }
 
-// An address that leads to this machine, whoever calls it: a loopback one, or the unspecified one.
-bool is_of_this_machine(std::string_view name) {
+// Says if no page of another site can have it: a name can be made to point here, an address cannot.
+bool is_nobody_elses(std::string_view name) {
   if (name == "localhost" || name.ends_with(".localhost")) return true;  // RFC 6761, 6.3
-  const auto bytes = address_bytes(name);
-  return bytes && (is_own(*bytes, 1, 127) || is_own(*bytes, 0, 0));
+  return address_bytes(name).has_value();
 }
 
 }  // namespace
@@ -86,7 +84,7 @@ std::optional<std::string> host_name(std::string_view host) {
 
 bool is_loopback(std::string_view address) {
   const auto bytes = address_bytes(address);
-  return address == "localhost" || (bytes && is_own(*bytes, 1, 127));
+  return address == "localhost" || (bytes && is_loopback_address(*bytes));
 }
 
 Access::Access(AccessRules rules)
@@ -103,7 +101,7 @@ Access::Access(AccessRules rules)
 void Access::check_host(std::string_view host) const {
   const std::optional<std::string> name = host_name(host);
   if (!name) throw Refusal(400, "this is no HTTP request: its Host is neither name nor address");
-  if (!guards_hosts_ || host.empty() || is_of_this_machine(*name)) return;
+  if (!guards_hosts_ || host.empty() || is_nobody_elses(*name)) return;
   const auto allows = [&](const std::string& each) { return each == "*" || each == *name; };
   if (std::ranges::any_of(hosts_, allows)) return;
   throw Refusal(
