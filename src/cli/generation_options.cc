@@ -32,8 +32,7 @@ void check_speculation(const GenerationOptions& o) {
     fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
 }
 
-std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o, int64_t tokens,
-                                    int64_t prompt_tokens) {
+std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o) {
   if (!o.draft_model) return nullptr;
   SessionOptions options = session.options();
   options.model = *o.draft_model;
@@ -43,13 +42,18 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   options.swap = {};
   options.prompt_cache = false;
   options.max_model_len.reset();
+  options.longest_model_len = false;
   auto draft = std::make_unique<Session>(options, session);
   if (draft->spec().vocab_size != session.spec().vocab_size) {
     fail(ErrorKind::refused,
          "--draft-model {}: has a vocabulary of {} tokens, and the model one of {}", *o.draft_model,
          draft->spec().vocab_size, session.spec().vocab_size);
   }
-  draft->place_beside(session, draft->run_shape(tokens + kSpeculativeRows, prompt_tokens, 1));
+  if (session.options().longest_model_len) {
+    session.use_longest([&](int64_t tokens) {
+      return draft->least_beside(DraftModel::shape(*draft, tokens, tokens), {}).guests;
+    });
+  }
   return draft;
 }
 

@@ -23,9 +23,9 @@ struct GenerationOptions {
 void add_generation_options(CLI::App& verb, GenerationOptions& options);
 void check_speculation(const GenerationOptions& options);  // Error(usage)
 
-// A draft model beside the session, in memory; null without --draft-model.
-std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& options,
-                                    int64_t tokens, int64_t prompt_tokens);
+// A draft model beside the session, not placed yet; null without --draft-model. Where the session's
+// sequences are to be as long as fits, they are so with the draft.
+std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& options);
 
 // Bytes that a result with log probabilities holds until it is printed.
 uint64_t result_bytes(const Request& request);

@@ -193,9 +193,10 @@ void run(const RunOptions& o, SignalWatch& signals) {
   SessionOptions options = session_options(o);
   options.prompt_cache = !o.generation.prompt_cache.empty();
   Session session(std::move(options));
+  std::unique_ptr<Session> draft = open_draft(session, o.generation);
   Request request = make_request(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
-  RunModels models(o, session, request, prompt, stop);
+  RunModels models(o, session, std::move(draft), request, prompt, stop);
   models.prepare(request);
   Lease logprobs =
       session.ledger().lease(Place::host, Use::activations, "logprobs", result_bytes(request));
@@ -230,11 +231,15 @@ void run(const RunOptions& o, SignalWatch& signals) {
 
 }  // namespace
 
-RunModels::RunModels(const RunOptions& o, Session& session, const Request& longest,
-                     int64_t prompt_tokens, const std::stop_token& stop)
-    : draft_session_(
-          open_draft(session, o.generation, prompt_tokens + longest.max_tokens, prompt_tokens)) {
-  const RunShapes shapes = run_shapes(session, o.generation, longest, prompt_tokens);
+RunModels::RunModels(const RunOptions& o, Session& session, std::unique_ptr<Session> draft,
+                     const Request& longest, int64_t prompt_tokens, const std::stop_token& stop)
+    : draft_session_(std::move(draft)) {
+  RunShapes shapes = run_shapes(session, o.generation, longest, prompt_tokens);
+  if (draft_session_) {
+    const RunShape own =
+        DraftModel::shape(*draft_session_, prompt_tokens + longest.max_tokens, prompt_tokens);
+    shapes.shape = draft_session_->place_beside(session, own, shapes.shape);
+  }
   session.place(shapes.shape);
   lookup_ = shapes.lookup;
   if (draft_session_) {

@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from checkpoints import write_checkpoint
 from program import DEMO, HANGS, SANITIZED, SLUICE, Case, run_json, sluice
 
 
@@ -139,8 +140,28 @@ class MemoryTest(Case):
         self.assertGreater(drafted["timings"]["accepted_tokens"], 0)
         memory = drafted["memory"]
         self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
-        self.assert_fails(4, "half of the budget", *run, "--draft-model", DEMO, "--memory", "56MiB")
         self.assert_fails(2, "--draft-model", *run, "--draft-model", DEMO, "--speculation", "none")
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_a_model_and_its_draft_have_one_plan(self):
+        small = write_checkpoint(self.path / "small", sliding_window=16, model_type="mistral", num_hidden_layers=2)
+        for model, draft in ((DEMO, small), (small, DEMO)):
+            options = ("--draft-model", draft)
+            run = ("run", model, "--token-ids", "1,2,3", "-n", "30", "--ignore-eos")
+            plan = run_json("plan", model, "--prompt-tokens", "3", "-n", "30", *options)
+            smallest = plan["smallest"]["memory"]
+            self.assertGreaterEqual(plan["needed_bytes"], smallest)
+            self.assertGreater(plan["uses"]["draft_model"], 0)
+            for refused in ("1MiB", smallest - (2 << 20)):
+                self.assert_fails(4, f"--memory {-(-smallest >> 20)}MiB", *run, *options, "--memory", refused)
+            expected = run_json(*run)["logits_hash"]
+            for budget in (smallest, (smallest + plan["needed_bytes"]) // 2, plan["needed_bytes"]):
+                out = run_json(*run, *options, "--memory", budget)
+                self.assertEqual(out["logits_hash"], expected)
+                memory = out["memory"]
+                self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
+                self.assertLessEqual(memory["measured_peak"], budget)
+                self.assertLess(abs(memory["predicted_peak"] - memory["measured_peak"]), max(memory["measured_peak"] // 100, 1 << 20))
 
     @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
     def test_a_signal_lowers_the_budget_of_a_run(self):
