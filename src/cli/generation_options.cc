@@ -64,13 +64,14 @@ uint64_t result_bytes(const Request& request) {
 
 // A pass over streamed weights costs the same for several tokens.
 RunShapes run_shapes(Session& session, const GenerationOptions& o, const Request& request,
-                     int64_t prompt_tokens, int64_t sequences) {
+                     int64_t prompt_tokens, int64_t sequences, uint64_t input_bytes) {
   const int64_t tokens = (prompt_tokens + request.max_tokens) * sequences;
   RunShape plain = session.run_shape(tokens, prompt_tokens, 1, sequences);
   RunShape wide = session.run_shape(tokens, std::max(prompt_tokens, kSpeculativeRows),
                                     kSpeculativeRows, sequences);
   for (RunShape* shape : {&plain, &wide}) {
     shape->sampling_bytes = sampling_bytes(request, session.spec().vocab_size);
+    shape->input_bytes = input_bytes;
     shape->output_bytes = static_cast<uint64_t>(sequences) * result_bytes(request);
   }
   if (o.speculation == "prompt_lookup" || o.draft_model) return {wide, wide, true};

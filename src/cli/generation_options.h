@@ -36,7 +36,8 @@ struct RunShapes {
   bool lookup = false;  // tokens are to be guessed ahead
 };
 // Shapes for `sequences` requests like `request`; only the length of the prompt counts.
+// `input_bytes`: room for Session::hold_input() during the run.
 RunShapes run_shapes(Session& session, const GenerationOptions& options, const Request& request,
-                     int64_t prompt_tokens, int64_t sequences = 1);
+                     int64_t prompt_tokens, int64_t sequences = 1, uint64_t input_bytes = 0);
 
 }  // namespace sluice::cli

@@ -117,7 +117,8 @@ void Session::set_device_budget() {
 void Session::hold_input(std::string_view what, uint64_t bytes) {
   input_ = {};
   const uint64_t taken =
-      placed_ ? memory_plan().needed() : runtime_bytes_ + kernel_bytes(runtime_bytes_);
+      placed_ ? memory_plan().needed() - Buffer::charged_bytes(placed_->shape.input_bytes)
+              : runtime_bytes_ + kernel_bytes(runtime_bytes_);
   const uint64_t room = budget() - std::min(budget(), taken);
   if (bytes > room) {
     fail(ErrorKind::no_fit,
