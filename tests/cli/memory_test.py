@@ -23,6 +23,24 @@ class MemoryTest(Case):
         self.assertLessEqual(out["memory"]["measured_peak"], int(smallest) << 20)
         self.assertEqual(out["logits_hash"], run_json("run", DEMO, "-p", "x", "-n", "4")["logits_hash"])
 
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_the_budget_that_is_named_works_for_every_verb(self):
+        lists, template = self.path / "lists", self.path / "template"
+        lists.write_text("[[1, 2, 3], [4]]")
+        template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        for verb in (("run", DEMO, "--token-ids", "1,2", "-n", "4", "--max-model-len", "auto"),
+                     ("run", DEMO, "--chat", "--chat-template", template, "-n", "4", "--max-model-len", "200", "--draft-model", DEMO),
+                     ("logits", DEMO, "--token-ids", lists, "--out", self.path / "logits"),
+                     ("eval", DEMO, "--text", template, "--max-model-len", "16"), ("bench", "load", DEMO, "--repeats", "2"),
+                     ("bench", "decode", DEMO, "--tokens", "2", "--max-num-seqs", "20", "--dtype", "float32"),
+                     ("bench", "prefill", DEMO, "--tokens", "30", "--repeats", "1")):
+            with self.subTest(verb=verb):
+                refused = sluice(*verb, "--memory", "1MiB", input="hello\n")
+                self.assertEqual(refused.returncode, 4, refused.stderr)
+                named = refused.stderr.split("the smallest budget that works is --memory ")[1].split("MiB")[0]
+                result = sluice(*verb, "--memory", f"{named}MiB", input="hello\n")
+                self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_an_fp8_kv_cache_takes_about_half(self):
         long = ("--prompt-tokens", "500", "-n", "524")  # 64 blocks: whole pages
         plain, fp8 = (run_json("plan", DEMO, *long, "--kv-cache-dtype", d) for d in ("bf16", "fp8_e4m3"))
