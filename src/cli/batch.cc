@@ -160,22 +160,32 @@ std::filesystem::path copy_directory(const std::string& output) {
 }
 
 // Reads the file of requests; `needs` are those of the requests that can run. Those that cannot get
-// their responses.
+// their responses. Where the budget has no room even without requests, it is refused with one that
+// has room for them, too; to find that, as much memory may be used as is free.
 BatchIndex read_requests(Batch& batch, const io::InputFile& input, BatchNeeds& needs) {
   Session& session = batch.session;
   size_t lines = count_batch_lines(input);
-  uint64_t taken = process_rss() + session.ledger().used(Place::host) + lines * sizeof(BatchEntry);
   needs.set_index(lines * sizeof(BatchEntry));
-  if (taken > session.budget())  // says which budget would do
-    session.what_if(needs.shape(session, 1), session.budget(), session.options().quantize);
+  const bool hopeless = !session.fitting_plan(needs.shape(session, 1));
+  uint64_t taken = process_rss() + session.ledger().used(Place::host) + lines * sizeof(BatchEntry);
+  uint64_t room = session.budget();
+  if (hopeless) {
+    room = std::max(room, session.system_memory().budget);
+    session.ledger().set_budget(Place::host, room);
+  }
   RequestLimits limits{.bytes = largest_request(batch.options, session),
-                       .parse_bytes = session.budget() - std::min(session.budget(), taken)};
+                       .parse_bytes = room - std::min(room, taken)};
   BatchIndex index(input, lines, limits, session.ledger(), batch.output,
                    [&](const BatchLine& line) {
                      Running request = batch.parse(line);
                      batch.add(request, line.parse_bytes, needs);
                      return request.asked.request.priority;
                    });
+  if (hopeless) {
+    const RunShape shape = needs.shape(session, needs.widest());
+    session.what_if(shape, session.budget(), session.options().quantize);  // says which would do
+    session.ledger().set_budget(Place::host, session.budget());
+  }
   batch.totals.requests = index.lines();
   batch.totals.before = index.done();
   batch.output.forget_done();
@@ -229,13 +239,15 @@ BatchNeeds refuse_without_room(Batch& batch, BatchIndex& index) {
     }
     const Request& r = request.asked.request;
     int64_t tokens = request.asked.longest_prompt() + r.max_tokens;
+    const uint64_t sampling = sampling_bytes(r, batch.session.spec().vocab_size);
     batch.refuse(
         request.line,
         fmt::format("{}: the budget has no room for {} of {} tokens, {} for the request and its "
-                    "results, and {} to parse it; raise --memory",
+                    "results, {} to sample{}, and {} to parse it; raise --memory",
                     request.line.where,
                     r.beams.width > 1 ? fmt::format("{} beams", r.beams.width) : "a sequence",
-                    tokens, format_size(request.held), format_size(parse_bytes)));
+                    tokens, format_size(request.held), format_size(sampling),
+                    r.sampling.grammar ? " by its grammar" : "", format_size(parse_bytes)));
     return true;
   });
   return needs;

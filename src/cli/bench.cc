@@ -286,9 +286,12 @@ StepBound step_bound(Session& session, const std::vector<double>& bandwidths) {
     return {"host memory", "host_bytes_per_step", "link_bandwidth", plan.host_sweep_bytes,
             measure_link(device, session.ledger())};
   }
-  return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes,
-          device.has_own_memory() ? device.info().memory_rate
-                                  : measured_read_bandwidth(session.ledger(), session.pool())};
+  const Ledger& ledger = session.ledger();
+  const bool has_room = session.budget() >= ledger.used(Place::host) + kBandwidthBuffer;
+  double rate = device.info().memory_rate;
+  if (!device.has_own_memory())
+    rate = has_room ? measured_read_bandwidth(session.ledger(), session.pool()) : 0;
+  return {"memory", "weight_bytes_per_step", "read_bandwidth", token_bytes, rate};
 }
 
 // The median of what the steps reached: each beside what was measured around it.
@@ -318,10 +321,8 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   if (shape.logits_rows < count)
     fail(ErrorKind::usage, "--max-num-seqs may be at most {} with this vocabulary",
          shape.logits_rows);
+  shape.least_rows = count;
   place_and_load(session, o, shape, stop);
-  if (session.runner().max_rows() < count)
-    fail(ErrorKind::no_fit, "--memory leaves room for steps of {} rows, not of --max-num-seqs {}",
-         session.runner().max_rows(), count);
   const DecodeSteps steps = decode_steps(session, count, prompt, tokens, stop);
   Json report = make_report("bench decode", o, session, Json::object());
   write_report(o, report, stop);

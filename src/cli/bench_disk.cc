@@ -14,7 +14,7 @@
 namespace sluice::cli {
 
 double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool) {
-  Buffer buffer(ledger, Use::workspace, "bandwidth", 512 * MiB, Buffer::Touch::now);
+  Buffer buffer(ledger, Use::workspace, "bandwidth", kBandwidthBuffer, Buffer::Touch::now);
   return read_bandwidth(buffer.bytes(), pool);
 }
 

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "src/base/thread_pool.h"
+#include "src/base/units.h"
 #include "src/memory/ledger.h"
 
 namespace sluice::cli {
@@ -12,6 +13,7 @@ void define_bench_disk(CLI::App& bench);
 
 // The best rate at which this machine's threads read memory, from a buffer far larger than its
 // caches.
+inline constexpr uint64_t kBandwidthBuffer = 512 * MiB;
 double measured_read_bandwidth(Ledger& ledger, ThreadPool& pool);
 
 }  // namespace sluice::cli

@@ -63,6 +63,7 @@ Chat::Chat(const RunOptions& o, SignalWatch& signals)
     : options_(o),
       signals_(signals),
       session_(session_options(o)),
+      draft_(open_draft(session_, o.generation)),
       context_(o.has("--max-model-len") ? session_.max_model_len()
                                         : std::min(session_.max_model_len(), kUsualContext)),
       max_tokens_(o.has("--max-tokens") ? std::min(o.max_tokens, context_ - 1) : 0),
@@ -73,7 +74,8 @@ Chat::Chat(const RunOptions& o, SignalWatch& signals)
   ids_.emplace(session_.need_tokenizer());
   Request longest = request({});
   longest.max_tokens = max_tokens_ > 0 ? max_tokens_ : context_ / 2;
-  models_.emplace(o, session_, longest, context_ - longest.max_tokens, signals.token());
+  models_.emplace(o, session_, std::move(draft_), longest, context_ - longest.max_tokens,
+                  signals.token());
   engine_.emplace(session_.runner(), session_.tokenizer(), 1);
   editor_.emplace(signals);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,8 +62,9 @@ class Chat {
   const RunOptions& options_;
   SignalWatch& signals_;
   Session session_;
-  int64_t context_;     // tokens that the conversation may have
-  int64_t max_tokens_;  // of an answer; 0: as many as there is room for
+  std::unique_ptr<Session> draft_;  // until the models are loaded; null without --draft-model
+  int64_t context_;                 // tokens that the conversation may have
+  int64_t max_tokens_;              // of an answer; 0: as many as there is room for
   SamplingParams sampling_;
   ChatTemplate template_;
   TemplateVariables variables_;

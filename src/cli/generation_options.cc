@@ -33,8 +33,7 @@ void check_speculation(const GenerationOptions& o) {
     fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
 }
 
-std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o, int64_t tokens,
-                                    int64_t prompt_tokens) {
+std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o) {
   if (!o.draft_model) return nullptr;
   SessionOptions options = session.options();
   options.model = find_model(*o.draft_model);
@@ -44,13 +43,18 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   options.swap = {};
   options.prompt_cache = false;
   options.max_model_len.reset();
+  options.longest_model_len = false;
   auto draft = std::make_unique<Session>(options, session);
   if (draft->spec().vocab_size != session.spec().vocab_size) {
     fail(ErrorKind::refused,
          "--draft-model {}: has a vocabulary of {} tokens, and the model one of {}", *o.draft_model,
          draft->spec().vocab_size, session.spec().vocab_size);
   }
-  draft->place_beside(session, draft->run_shape(tokens + kSpeculativeRows, prompt_tokens, 1));
+  if (session.options().longest_model_len) {
+    session.use_longest([&](int64_t tokens) {
+      return draft->least_beside(DraftModel::shape(*draft, tokens, tokens), {}).guests;
+    });
+  }
   return draft;
 }
 
@@ -61,13 +65,14 @@ uint64_t result_bytes(const Request& request) {
 
 // A pass over streamed weights costs the same for several tokens.
 RunShapes run_shapes(Session& session, const GenerationOptions& o, const Request& request,
-                     int64_t prompt_tokens, int64_t sequences) {
+                     int64_t prompt_tokens, int64_t sequences, uint64_t input_bytes) {
   const int64_t tokens = (prompt_tokens + request.max_tokens) * sequences;
   RunShape plain = session.run_shape(tokens, prompt_tokens, 1, sequences);
   RunShape wide = session.run_shape(tokens, std::max(prompt_tokens, kSpeculativeRows),
                                     kSpeculativeRows, sequences);
   for (RunShape* shape : {&plain, &wide}) {
     shape->sampling_bytes = sampling_bytes(request, session.spec().vocab_size);
+    shape->input_bytes = input_bytes;
     shape->output_bytes = static_cast<uint64_t>(sequences) * result_bytes(request);
   }
   if (o.speculation == "prompt_lookup" || o.draft_model) return {wide, wide, true};

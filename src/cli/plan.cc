@@ -6,6 +6,7 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/generation_options.h"
+#include "src/cli/grammar_options.h"
 #include "src/cli/verbs.h"
 #include "src/plan/units_json.h"
 
@@ -17,13 +18,14 @@ struct PlanOptions : CommonOptions {
   int64_t max_tokens = 128;
   int64_t max_num_seqs = 1;
   GenerationOptions generation;
+  GrammarOptions grammar;
 };
 
 Json uses_json(const MemoryPlan& m) {
-  return {{"runtime", m.runtime},     {"weights", m.weights}, {"staging", m.staging},
-          {"kv_cache", m.kv_cache},   {"swap", m.swap},       {"activations", m.activations},
-          {"workspace", m.workspace}, {"stream", m.stream},   {"spill_index", m.spill},
-          {"kernel", m.kernel}};
+  return {{"runtime", m.runtime},     {"weights", m.weights},   {"staging", m.staging},
+          {"kv_cache", m.kv_cache},   {"swap", m.swap},         {"activations", m.activations},
+          {"workspace", m.workspace}, {"stream", m.stream},     {"spill_index", m.spill},
+          {"kernel", m.kernel},       {"draft_model", m.guests}};
 }
 
 Json rates_json(const Rates& rates) {
@@ -91,47 +93,42 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
                const MemoryPlan& smallest, const ReadPlan& read) {
   Prediction speed = predict_speed(memory, read, session.rates());
   const DevicePlan& device = memory.device;
-  return {{"fits", session.fits(memory)},
-          {"budget", session.budget()},
-          {"device_budget", session.device_budget()},
-          {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
-          {"needed_bytes", memory.needed()},
-          {"load_peak_bytes", memory.load_peak()},
-          {"run_peak_bytes", memory.run_peak()},
-          {"uses", uses_json(memory)},
-          {"device_uses",
-           {{"weights", device.weights},
-            {"staging", device.staging},
-            {"kv_cache", device.kv_cache},
-            {"activations", device.activations},
-            {"workspace", device.workspace}}},
-          {"max_model_len", session.max_model_len()},
-          {"kv_cache", kv_cache_json(session)},
-          {"kv_blocks", memory.kv_blocks},
-          {"swap_blocks", {{"host", memory.swap_blocks}, {"disk", memory.disk_blocks}}},
-          {"chunk_rows", memory.chunk_rows},
-          {"read_bytes", read.read_bytes()},
-          {"bytes_per_sweep", memory.sweep_bytes},
-          {"bytes_of_first_sweep", memory.first_sweep_bytes},
-          {"host_bytes_per_sweep", memory.host_sweep_bytes},
-          {"load_seconds", speed.load_seconds},
-          {"tokens_per_second", speed.tokens_per_second},
-          {"rates", rates_json(session.rates())},
-          {"read_shape", read_shape_json(session.read_shape())},
-          {"would_help", would_help(session, shape, memory)},
-          {"smallest",
-           {{"memory", smallest.needed() + MiB}, {"device_memory", smallest.device.peak()}}},
-          {"ignored_tensors", read.ignored},
-          {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
-}
-
-// A draft is in memory whole, in no more than half of the budget.
-void add_draft(Session& session, Session& draft, int64_t tokens, int64_t prompt, Json& plan) {
-  uint64_t beside = *session.ledger().budget(Place::host) - session.budget();
-  uint64_t half =
-      draft.smallest_resident(draft.run_shape(tokens + kSpeculativeRows, prompt, 1)).needed();
-  uint64_t& memory = plan["smallest"]["memory"].get_ref<uint64_t&>();
-  memory = std::max(memory + beside, 2 * (half + MiB));
+  const uint64_t least =
+      smallest.needed() + MiB;  // a process is not the same to the page each time
+  const bool fits = session.fits(memory);
+  return {
+      {"fits", fits},
+      {"budget", session.budget()},
+      {"device_budget", session.device_budget()},
+      {"peak_bytes", {{"host", memory.peak()}, {"device", device.peak()}}},
+      {"needed_bytes", std::max(memory.needed(), fits ? std::min(least, session.budget()) : least)},
+      {"load_peak_bytes", memory.load_peak()},
+      {"run_peak_bytes", memory.run_peak()},
+      {"uses", uses_json(memory)},
+      {"device_uses",
+       {{"weights", device.weights},
+        {"staging", device.staging},
+        {"kv_cache", device.kv_cache},
+        {"activations", device.activations},
+        {"workspace", device.workspace},
+        {"draft_model", device.guests}}},
+      {"max_model_len", session.max_model_len()},
+      {"kv_cache", kv_cache_json(session)},
+      {"kv_blocks", memory.kv_blocks},
+      {"swap_blocks", {{"host", memory.swap_blocks}, {"disk", memory.disk_blocks}}},
+      {"chunk_rows", memory.chunk_rows},
+      {"read_bytes", read.read_bytes()},
+      {"bytes_per_sweep", memory.sweep_bytes},
+      {"bytes_of_first_sweep", memory.first_sweep_bytes},
+      {"host_bytes_per_sweep", memory.host_sweep_bytes},
+      {"load_seconds", speed.load_seconds},
+      {"tokens_per_second", speed.tokens_per_second},
+      {"rates", rates_json(session.rates())},
+      {"read_shape", read_shape_json(session.read_shape())},
+      {"would_help", would_help(session, shape, memory)},
+      {"smallest", {{"memory", least}, {"device_memory", smallest.device.peak()}}},
+      {"ignored_tensors", read.ignored},
+      {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
 }
 
 // With a column for host memory where that is not what the device computes with.
@@ -229,6 +226,7 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   SessionOptions options = session_options(o);
   options.prompt_cache = !o.generation.prompt_cache.empty();
   Session session(std::move(options));
+  std::unique_ptr<Session> draft = open_draft(session, o.generation);
   // As long as it may be, where that is asked for.
   bool longest = session.options().longest_model_len;
   int64_t tokens = longest ? session.max_model_len()
@@ -237,14 +235,18 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   Request request;
   request.max_tokens = tokens - prompt;
   request.sampling = sampling_params(o.generation.sampling);
-  std::unique_ptr<Session> draft = open_draft(session, o.generation, tokens, prompt);
-  const RunShapes shapes = run_shapes(session, o.generation, request, prompt, o.max_num_seqs);
+  request.sampling.grammar = find_grammar(o.grammar, session, stop);
+  RunShapes shapes = run_shapes(session, o.generation, request, prompt, o.max_num_seqs);
+  if (draft) {
+    const RunShape own = DraftModel::shape(*draft, tokens, prompt);
+    shapes.least = draft->least_beside(own, shapes.least);
+    shapes.shape = draft->place_beside(session, own, shapes.shape);
+  }
   const RunShape& shape = shapes.shape;
   MemoryPlan memory = session.predict(shape);
   MemoryPlan smallest = session.smallest(shapes.least);
   ReadPlan read = session.read_plan_for(memory, session.options().quantize);
   Json plan = plan_json(session, shape, memory, smallest, read);
-  if (draft) add_draft(session, *draft, tokens, prompt, plan);
   write_report(o, plan, stop);
   if (o.json) {
     print_json(plan);
@@ -279,6 +281,7 @@ void define_plan(CLI::App& app, std::stop_token stop) {
       ->check(CLI::Range(int64_t{0}, kMaxPositions))
       ->capture_default_str();
   add_generation_options(*verb, o->generation);
+  add_grammar_options(*verb, o->grammar);
   verb->add_option("--max-num-seqs", o->max_num_seqs,
                    "Plan for this many sequences of that length at once")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))

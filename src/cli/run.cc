@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/json_writer.h"
 #include "src/base/log.h"
+#include "src/base/units.h"
 #include "src/cli/input.h"
 #include "src/cli/report_summary.h"
 #include "src/cli/run_options.h"
@@ -193,9 +194,10 @@ void run(const RunOptions& o, SignalWatch& signals) {
   SessionOptions options = session_options(o);
   options.prompt_cache = !o.generation.prompt_cache.empty();
   Session session(std::move(options));
+  std::unique_ptr<Session> draft = open_draft(session, o.generation);
   Request request = make_request(o, session, stop);
   int64_t prompt = std::ssize(request.prompt);
-  RunModels models(o, session, request, prompt, stop);
+  RunModels models(o, session, std::move(draft), request, prompt, stop);
   models.prepare(request);
   Lease logprobs =
       session.ledger().lease(Place::host, Use::activations, "logprobs", result_bytes(request));
@@ -230,11 +232,26 @@ void run(const RunOptions& o, SignalWatch& signals) {
 
 }  // namespace
 
-RunModels::RunModels(const RunOptions& o, Session& session, const Request& longest,
-                     int64_t prompt_tokens, const std::stop_token& stop)
-    : draft_session_(
-          open_draft(session, o.generation, prompt_tokens + longest.max_tokens, prompt_tokens)) {
-  const RunShapes shapes = run_shapes(session, o.generation, longest, prompt_tokens);
+namespace {
+
+// To render a conversation of so many tokens again at each turn.
+uint64_t conversation_bytes(int64_t tokens) {
+  constexpr uint64_t kLeast = 256 * KiB, kToken = 64;
+  return kLeast + static_cast<uint64_t>(tokens) * kToken;
+}
+
+}  // namespace
+
+RunModels::RunModels(const RunOptions& o, Session& session, std::unique_ptr<Session> draft,
+                     const Request& longest, int64_t prompt_tokens, const std::stop_token& stop)
+    : draft_session_(std::move(draft)) {
+  const int64_t tokens = prompt_tokens + longest.max_tokens;
+  RunShapes shapes = run_shapes(session, o.generation, longest, prompt_tokens, 1,
+                                o.interactive ? conversation_bytes(tokens) : 0);
+  if (draft_session_) {
+    const RunShape own = DraftModel::shape(*draft_session_, tokens, prompt_tokens);
+    shapes.shape = draft_session_->place_beside(session, own, shapes.shape);
+  }
   session.place(shapes.shape);
   lookup_ = shapes.lookup;
   if (draft_session_) {

@@ -39,9 +39,9 @@ struct RunOptions : CommonOptions {
 class RunModels {
  public:
   // `longest`: a request with as many tokens as any will have; `prompt_tokens`: of them its
-  // prompt's. The session has not been placed.
-  RunModels(const RunOptions& options, Session& session, const Request& longest,
-            int64_t prompt_tokens, const std::stop_token& stop);
+  // prompt's. `draft`: of open_draft(). The sessions have not been placed.
+  RunModels(const RunOptions& options, Session& session, std::unique_ptr<Session> draft,
+            const Request& longest, int64_t prompt_tokens, const std::stop_token& stop);
   // Lets tokens be guessed, as the options say.
   void prepare(Request& request);
 

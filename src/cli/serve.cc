@@ -117,7 +117,7 @@ std::vector<std::string> names_of(const ServeOptions& o) {
 
 constexpr uint64_t kLeastRequestMemory = 2 * MiB;
 
-// Of connections and requests.
+// Of connections and requests, if nobody says how much and the budget has room.
 uint64_t request_memory(const ServeOptions& o, const Session& session) {
   constexpr uint64_t kShare = 16, kMost = 256 * MiB;
   const uint64_t bytes = o.request_memory
@@ -148,6 +148,7 @@ class Server {
 
  private:
   void open_template();
+  ServeShape choose_shape();
   SamplingParams defaults() const;
   EmbeddingRules embedding_rules() const;
   void wait_for_the_end();
@@ -179,10 +180,7 @@ void Server::load() {
   Session& session = *session_;
   session.need_tokenizer();
   open_template();
-  memory_.enlarge(request_memory(options_, session));
-  const bool chosen = options_.max_model_len.has_value();
-  ServeShape shape = choose_serve_shape(session, chosen ? session.max_model_len() : 0,
-                                        options_.max_num_seqs, memory_.bytes());
+  const ServeShape shape = choose_shape();
   max_model_len_ = shape.max_model_len;
   sequences_ = shape.width.sequences;
   session.place(shape.width.shape);
@@ -191,6 +189,26 @@ void Server::load() {
   const ProgressDisplay display(counts_of(progress_), options_.quiet);
   const std::stop_callback on_stop(stop_, [this] { end_passes_.request_stop(); });
   session.load(progress_, end_passes_.get_token());
+}
+
+// A small budget has room for as much as it must have of requests, where it has none for more.
+ServeShape Server::choose_shape() {
+  const std::optional<std::string>& length = options_.max_model_len;
+  const bool chosen = length && (*length != "auto" || session_->options().longest_model_len);
+  auto choose = [&](uint64_t bytes) {
+    ServeShape shape = choose_serve_shape(*session_, chosen ? session_->max_model_len() : 0,
+                                          options_.max_num_seqs, bytes);
+    memory_.enlarge(bytes);
+    return shape;
+  };
+  const uint64_t wanted = request_memory(options_, *session_);
+  if (options_.request_memory || wanted == kLeastRequestMemory) return choose(wanted);
+  try {
+    return choose(wanted);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::no_fit) throw;
+    return choose(kLeastRequestMemory);
+  }
 }
 
 // A model without one completes texts.

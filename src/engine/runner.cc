@@ -229,7 +229,7 @@ void Runner::add_part(const StepPart& part) {
   int64_t rows = std::ssize(part.ids);
   int64_t first = sequence.length();
   check(first_row + rows <= max_rows(), "a step has too many rows");
-  if (!sequence.table().reserve(first, first + rows, copies_)) {
+  if (!sequence.table().reserve(first, first + rows, copies_, part.rewindable)) {
     fail(ErrorKind::no_fit,
          "the KV cache is full after {} tokens; raise --memory or lower --max-tokens", first);
   }

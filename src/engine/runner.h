@@ -29,6 +29,7 @@ struct StepPart {
   // with the sequence's length including it, so that several generated tokens at once have the same
   // result as one after the other.
   int64_t rope_length = 0;
+  bool rewindable = false;  // Sequence::truncate() can go back to before them
 };
 
 class Runner {
@@ -65,6 +66,11 @@ class Runner {
     return step({&part, 1});
   }
   Tensor decode(Sequence& sequence, std::span<const int32_t> ids) { return step(sequence, ids, 0); }
+  // The next of some guessed tokens, which Sequence::truncate() takes back.
+  Tensor guess(Sequence& sequence, std::span<const int32_t> ids) {
+    StepPart part{&sequence, ids, 0, true};
+    return step({&part, 1});
+  }
 
   // A whole prompt, chunk by chunk; the result is its last token's row. Error(runtime) when `stop`
   // is requested between chunks.

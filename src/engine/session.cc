@@ -78,12 +78,12 @@ Session::Session(SessionOptions options, Session* host)
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
                  max_model_len_, usable);
   }
-  if (host == nullptr) note_runtime(peak_before_);
+  (host == nullptr ? *this : *host).note_runtime(peak_before_);
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
   // What the kernels have no code for is refused before anything is read.
   check_kv_supported(kv_layout(*model().root, run_shape(1, 1, 1)), *backend_);
-  if (options_.longest_model_len) max_model_len_ = longest_sequence();
+  if (options_.longest_model_len) use_longest([](int64_t) { return GuestMemory{}; });
   loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
 }
 
@@ -117,7 +117,8 @@ void Session::set_device_budget() {
 void Session::hold_input(std::string_view what, uint64_t bytes) {
   input_ = {};
   const uint64_t taken =
-      placed_ ? memory_plan().needed() : runtime_bytes_ + kernel_bytes(runtime_bytes_);
+      placed_ ? memory_plan().needed() - Buffer::charged_bytes(placed_->shape.input_bytes)
+              : runtime_bytes_ + kernel_bytes(runtime_bytes_);
   const uint64_t room = budget() - std::min(budget(), taken);
   if (bytes > room) {
     fail(ErrorKind::no_fit,
@@ -173,9 +174,10 @@ void Session::check_place_rules() {
 
 // With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
 // cache gets a quarter of the budget that it is in.
-int64_t Session::longest_sequence() {
+int64_t Session::longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests) {
   auto plan_for = [&](int64_t tokens) {
     RunShape shape = run_shape(tokens, tokens, 1);
+    shape.guests = guests(tokens);
     shape.sampling_bytes = Sampler::Scratch::bytes(spec().vocab_size);  // it may be asked for
     return fitting_plan(shape);
   };
@@ -186,7 +188,10 @@ int64_t Session::longest_sequence() {
     return plan && plan->streams() == shortest->streams() &&
            (!plan->streams() || plan->all_kv_cache() <= kv_place / 4);
   };
-  if (!shortest) return 1;
+  if (!shortest) {  // so that whatever is asked for is refused with what it needs
+    options_.longest_model_len = false;
+    return spec().usable_positions();
+  }
   auto longer = std::views::iota(int64_t{2}, spec().usable_positions() + 1);
   return 1 + static_cast<int64_t>(std::ranges::partition_point(longer, good) - longer.begin());
 }
@@ -209,31 +214,6 @@ std::shared_ptr<const Placed> Session::placed(const RunShape& shape, uint64_t bu
   return std::make_shared<Placed>(Placed{std::move(with), std::move(memory), std::move(reads)});
 }
 
-void Session::place_beside(Session& host, const RunShape& asked) {
-  const bool own_memory = backend_->device().has_own_memory();
-  const uint64_t most = host.budget() / 2;
-  const uint64_t most_of_device = own_memory ? host.device_budget() / 2 : UINT64_MAX;
-  RunShape shape = asked;
-  shape.device_budget = UINT64_MAX;
-  auto resident = placed(shape, UINT64_MAX);
-  const uint64_t needed = resident->memory.needed(), of_device = resident->memory.device.peak();
-  if (needed <= most && of_device <= most_of_device) {
-    placed_ = std::move(resident);
-  } else {  // slower, and smaller
-    shape.device_budget = most_of_device;
-    placed_ = placed(shape, most);
-  }
-  if (memory_plan().streams()) {
-    fail(ErrorKind::no_fit, "{}: takes {} in {}, and half of the budget is {}",
-         options_.model.string(), format_size(own_memory ? of_device : needed),
-         own_memory ? "the device's memory" : "memory",
-         format_size(own_memory ? most_of_device : most));
-  }
-  host.guests_ += memory_plan().run_peak() + memory_plan().run_peak() / 512;
-  host.device_guests_ += memory_plan().device.peak();
-  host.note_runtime(peak_before_);  // with this one's headers
-}
-
 // Whoever is loaded first asks for what all need.
 void Session::reserve_device() {
   if (host_ != nullptr) return host_->reserve_device();
@@ -244,6 +224,8 @@ void Session::reserve_device() {
 
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
+  if (host_ != nullptr)
+    runtime_ = ledger_.lease(Place::host, Use::runtime, "process", memory_plan().runtime);
   copy_rows(stop);
   reserve_device();
   fill(progress, stop);
@@ -324,8 +306,8 @@ void Session::shrink(uint64_t budget) {
   const MemoryPlan& plan = next->memory;
   if (plan.needed() > this->budget()) {
     log::warning("the budget is {} now, but the run needs {}", format_size(budget),
-                 format_size(plan.needed() + guests_));
-    budget_ = plan.needed() + guests_;
+                 format_size(plan.needed()));
+    budget_ = plan.needed();
   }
   next->read = std::make_shared<ReadPlan>(read_plan_for(plan, options_.quantize));
   laid_out_.reset();

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -90,13 +91,11 @@ class Session {
   ThreadPool& pool() { return *pool_; }
   SchedulerSlice scheduler_slice() const { return loaded_->scheduler_slice(); }
   const Backend& backend() const { return *backend_; }
-  // Budget of the device's memory, less that of guest models; 0: its memory is the host's.
-  uint64_t device_budget() const {
-    return device_budget_ - std::min(device_budget_, device_guests_);
-  }
+  // Budget of the device's memory; 0: its memory is the host's.
+  uint64_t device_budget() const { return device_budget_; }
   Compute compute() const { return compute_; }
   DType kv_dtype() const;
-  uint64_t budget() const { return budget_ - std::min(budget_, guests_); }  // less guests'
+  uint64_t budget() const { return budget_; }
   const FreeMemory& system_memory() const { return free_; }
   // Tokens that a sequence may have: --max-model-len, else the model's own limit.
   int64_t max_model_len() const { return max_model_len_; }
@@ -105,18 +104,24 @@ class Session {
                      int64_t sequences = 1) const;
   // Makes the plans; Error(no_fit) when the budget is too small.
   MemoryPlan place(const RunShape& shape);
-  // As place(), for a guest model, before its host is placed: everything is resident, and its
-  // memory is taken from the host's budget.
-  void place_beside(Session& host, const RunShape& shape);
+  // As place(), for a guest model, before its host is placed: everything is resident, in half of
+  // the budget if both have room. Returns what the host is to be placed for: `hosts` and the guest.
+  // Where there is no room it counts with the least, and then the host is refused.
+  RunShape place_beside(Session& host, const RunShape& shape, RunShape hosts);
+  // `hosts`, and the least that a guest of `shape` takes.
+  RunShape least_beside(const RunShape& shape, RunShape hosts);
   // Peak of the whole process, guest models included [bytes].
-  uint64_t predicted_peak() const { return std::max(past_peak_, memory_plan().peak() + guests_); }
-  uint64_t predicted_device_peak() const { return memory_plan().device.peak() + device_guests_; }
+  uint64_t predicted_peak() const { return std::max(past_peak_, memory_plan().peak()); }
+  uint64_t predicted_device_peak() const { return memory_plan().device.peak(); }
+  // --max-model-len auto with a guest that takes so much for sequences of so many tokens.
+  void use_longest(const std::function<GuestMemory(int64_t tokens)>& guests) {
+    max_model_len_ = longest_sequence(guests);
+  }
   // Plans without placing: the plan of place() if the budget has room; the plan, fitting or not;
   // and the plan with the least memory that works.
   std::optional<MemoryPlan> fitting_plan(const RunShape& shape);
   MemoryPlan predict(const RunShape& shape);
   MemoryPlan smallest(const RunShape& shape);
-  MemoryPlan smallest_resident(const RunShape& shape);  // for a guest model
   bool fits(const MemoryPlan& plan) const {
     return plan.needed() <= budget() && plan.device.peak() <= device_budget();
   }
@@ -172,7 +177,7 @@ class Session {
   void reserve_device();
   void check_place_rules();
   std::shared_ptr<const Placed> placed(const RunShape& shape, uint64_t budget);
-  int64_t longest_sequence();
+  int64_t longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests);
   void fill(LoadProgress& progress, const std::stop_token& stop);
   // What plans of one request begin with; valid until the next call.
   const ReadPlan& laid_out(const QuantizeRequest& quantize);
@@ -212,8 +217,6 @@ class Session {
   double link_cost_ = 0;  // RunShape::link_cost
   Compute compute_ = Compute::bf16;
   uint64_t budget_ = 0;
-  uint64_t guests_ = 0;         // bytes of guest models
-  uint64_t device_guests_ = 0;  // and of the device's memory
   bool device_reserved_ = false;
   uint64_t spill_bytes_ = 0;  // limit of the spill directory
   uint64_t runtime_bytes_ = 0;

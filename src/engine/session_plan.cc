@@ -67,9 +67,35 @@ MemoryPlan Session::smallest(const RunShape& shape) {
                        runtime_bytes_);
 }
 
-MemoryPlan Session::smallest_resident(const RunShape& shape) {
-  return smallest_resident_plan(*model().root, laid_out(options_.quantize), with_copies(shape),
-                                runtime_bytes_);
+namespace {
+
+GuestMemory memory_of_guest(const MemoryPlan& plan) {
+  return {.host = plan.run_peak(), .loading = plan.load_peak(), .device = plan.device.peak()};
+}
+
+}  // namespace
+
+RunShape Session::least_beside(const RunShape& shape, RunShape hosts) {
+  if (row_copies_) row_copies_->use(false);
+  hosts.guests = memory_of_guest(
+      smallest_resident_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_));
+  return hosts;
+}
+
+RunShape Session::place_beside(Session& host, const RunShape& shape, RunShape hosts) {
+  auto has_room = [&](const MemoryPlan& plan) {
+    hosts.guests = memory_of_guest(plan);
+    return plan.peak() <= host.budget() / 2 && plan.device.peak() <= host.device_budget() / 2 &&
+           host.fits(host.smallest(hosts));
+  };
+  if (row_copies_) row_copies_->use(false);
+  MemoryPlan plan =
+      resident_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_, has_room);
+  hosts.guests = memory_of_guest(plan);
+  auto read = std::make_shared<ReadPlan>(read_plan_for(plan, options_.quantize));
+  placed_ = std::make_shared<Placed>(Placed{shape, std::move(plan), std::move(read)});
+  laid_out_.reset();
+  return hosts;
 }
 
 // Through as much memory as the load's staging will have.

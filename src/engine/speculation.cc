@@ -38,17 +38,22 @@ std::vector<int32_t> lookup_guesses(std::span<const int32_t> ids, int64_t most) 
   return {};
 }
 
+RunShape DraftModel::shape(const Session& draft, int64_t tokens, int64_t prompt_tokens) {
+  return draft.run_shape(tokens + kSpeculativeRows, std::max(prompt_tokens, kSpeculativeRows), 1);
+}
+
 DraftModel::DraftModel(Runner& runner, int64_t max_length)
     : runner_(runner), max_length_(max_length), sequence_(runner.new_sequence()) {}
 
 std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t most,
                                          std::stop_token stop) {
-  most = std::min(most, max_length_ - std::ssize(ids));
+  // As much as a step adds is planned for behind a window.
+  most = std::min({most, max_length_ - std::ssize(ids), runner_.max_rows()});
   if (most <= 0) return {};
   // The last token is computed anew in any case: its logits are the first guess.
   auto known = std::ranges::mismatch(seen_, ids.first(ids.size() - 1)).in1 - seen_.begin();
   seen_.assign(ids.begin(), ids.end());
-  sequence_.truncate(known);  // a state goes back further
+  sequence_.truncate(known);  // it may go back further
   const auto first = static_cast<size_t>(sequence_.length());
   Tensor hidden = runner_.prefill(sequence_, ids.subspan(first), stop);
   std::vector<int32_t> guesses;
@@ -57,7 +62,7 @@ std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t m
     guesses.push_back(runner_.likeliest(0).id);
     if (std::ssize(guesses) == most) return guesses;
     seen_.push_back(guesses.back());
-    hidden = runner_.decode(sequence_, std::span(seen_).last(1));
+    hidden = runner_.guess(sequence_, std::span(seen_).last(1));
   }
 }
 

@@ -1,7 +1,5 @@
 #include "src/kv/block_pool.h"
 
-#include "src/base/error.h"
-
 namespace sluice {
 
 BlockPool::BlockPool(int64_t blocks) : blocks_(static_cast<size_t>(blocks)), free_(blocks) {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "src/base/error.h"
+
 namespace sluice {
 
 class BlockPool {
@@ -25,7 +27,7 @@ class BlockPool {
   // Marks the contents of a block in use as worth keeping once it is unused.
   void keep(int32_t block);
   void forget(int32_t block);  // what it holds is not worth keeping any more
-  int32_t uses(int32_t block) const { return blocks_[static_cast<size_t>(block)].uses; }
+  int32_t uses(int32_t block) const { return blocks_[index(block)].uses; }
 
  private:
   static constexpr int32_t kNone = -1;
@@ -36,7 +38,11 @@ class BlockPool {
     int32_t newer = kNone;
   };
 
-  Block& at(int32_t block) { return blocks_[static_cast<size_t>(block)]; }
+  size_t index(int32_t block) const {
+    check(block >= 0 && block < size(), "a KV block that is none");
+    return static_cast<size_t>(block);
+  }
+  Block& at(int32_t block) { return blocks_[index(block)]; }
   void unlink(int32_t block);
   void link_newest(int32_t block);
 

@@ -19,14 +19,21 @@ BlockTable::BlockTable(BlockTable&& other) noexcept
       replaceable_(std::exchange(other.replaceable_, nullptr)),
       wants_(std::exchange(other.wants_, {})) {}
 
+// The first block that tokens from `first` on look at, or those that are computed again after
+// rewind().
+int64_t BlockTable::first_needed(size_t group, int64_t first) const {
+  if (before_length_ >= 0) first = std::min(first, before_length_);
+  return std::min(manager_->first_block(group, first), std::ssize(blocks_[group]));
+}
+
 int64_t BlockTable::missing_tokens(size_t group, int64_t first, int64_t tokens) const {
   const std::vector<int32_t>& blocks = blocks_[group];
   int64_t size = manager_->block_size(group), end = ceil_div(tokens, size);
   int64_t count = std::max<int64_t>(0, end - std::ssize(blocks));
   for (int64_t b = first / size; b < std::min(end, std::ssize(blocks)); ++b)
     count += manager_->uses(blocks[static_cast<size_t>(b)]) > 1;
-  int64_t needed = std::min(manager_->first_block(group, first), std::ssize(blocks));
-  for (int64_t b = needed - 1; b >= 0 && blocks[static_cast<size_t>(b)] >= 0; --b)
+  for (int64_t b = first_needed(group, first) - 1; b >= 0 && blocks[static_cast<size_t>(b)] >= 0;
+       --b)
     count -= manager_->uses(blocks[static_cast<size_t>(b)]) == 1;
   return count;
 }
@@ -39,9 +46,9 @@ int64_t BlockTable::missing_states(size_t group, bool rewindable) const {
 
 int64_t BlockTable::missing(int64_t first, int64_t tokens, bool rewindable) const {
   int64_t count = 0;
+  const bool begins = rewindable && first > 0 && (before_length_ < 0 || before_length_ == first);
   for (size_t g = 0; g < blocks_.size(); ++g)
-    count += manager_->is_state(g) ? missing_states(g, rewindable && first > 0)
-                                   : missing_tokens(g, first, tokens);
+    count += manager_->is_state(g) ? missing_states(g, begins) : missing_tokens(g, first, tokens);
   return count;
 }
 
@@ -102,23 +109,34 @@ bool BlockTable::reserve_state(size_t group, std::vector<BlockCopy>& copies, boo
 
 bool BlockTable::reserve(int64_t first, int64_t tokens, std::vector<BlockCopy>& copies,
                          bool rewindable) {
-  for (size_t g = 0; g < blocks_.size(); ++g) {
-    if (manager_->is_state(g)) continue;
-    int64_t needed = std::min(manager_->first_block(g, first), std::ssize(blocks_[g]));
-    for (int64_t b = needed - 1; b >= 0 && blocks_[g][static_cast<size_t>(b)] >= 0; --b)
-      manager_->give_back(std::exchange(blocks_[g][static_cast<size_t>(b)], -1));
-  }
   if (rewindable && before_length_ < 0) before_length_ = first;
   for (size_t g = 0; g < blocks_.size(); ++g) {
-    bool done = manager_->is_state(g) ? reserve_state(g, copies, rewindable && first > 0)
+    if (manager_->is_state(g)) continue;
+    for (int64_t b = first_needed(g, first) - 1; b >= 0 && blocks_[g][static_cast<size_t>(b)] >= 0;
+         --b)
+      manager_->give_back(std::exchange(blocks_[g][static_cast<size_t>(b)], -1));
+  }
+  const bool begins = rewindable && first > 0 && before_length_ == first;
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    bool done = manager_->is_state(g) ? reserve_state(g, copies, begins)
                                       : reserve_tokens(g, first, tokens, copies);
     if (!done) return false;
   }
   return true;
 }
 
+// Blocks are given back from the front, so that those after one that is there are, too.
+bool BlockTable::can_go_on(int64_t length) const {
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    if (manager_->is_state(g)) return false;
+    const int64_t first = manager_->first_block(g, length);
+    if (first < std::ssize(blocks_[g]) && blocks_[g][static_cast<size_t>(first)] < 0) return false;
+  }
+  return true;
+}
+
 int64_t BlockTable::rewind(int64_t length, int64_t wanted) {
-  if (wanted == length || !manager_->has_states()) {
+  if (wanted == length || can_go_on(wanted)) {
     give_back_before();
     return wanted;
   }

@@ -25,14 +25,16 @@ class BlockTable {
   // to be written: a block there that others use, too, is replaced by one to copy it to; so is a
   // state that a prefix holds. Blocks that no token from `first` on looks at are given back. False
   // where the manager runs out: what could be had is kept. What has to be copied is added to
-  // `copies` in any case. With `rewindable`, states stay as they are now, too, for rewind().
+  // `copies` in any case. With `rewindable`, states and what tokens from `first` on look at stay,
+  // also through later calls, until rewind().
   bool reserve(int64_t first, int64_t tokens, std::vector<BlockCopy>& copies,
                bool rewindable = false);
   // Blocks that reserve() would take beside those that it gives back and nobody else uses.
   int64_t missing(int64_t first, int64_t tokens, bool rewindable = false) const;
-  // Forgets the last tokens of a sequence of `length` tokens. Returns the most tokens up to
-  // `wanted` that it can go on from: `wanted` without states. With states it is where reserve() has
-  // kept them, or 0, with all blocks given back.
+  // Forgets the last tokens of a sequence of `length` tokens, none of them remembered. Returns the
+  // most tokens up to `wanted` that it can go on from: `wanted` where nothing that is needed there
+  // has been given back; with states where reserve() has kept them; or 0, with all blocks given
+  // back.
   int64_t rewind(int64_t length, int64_t wanted);
 
   // The known prefix of `ids`, to adopt() before the manager changes.
@@ -61,6 +63,8 @@ class BlockTable {
   bool reserve_tokens(size_t group, int64_t first, int64_t tokens, std::vector<BlockCopy>& copies);
   bool reserve_state(size_t group, std::vector<BlockCopy>& copies, bool rewindable);
   bool replace(int32_t& block, std::vector<BlockCopy>& copies);
+  int64_t first_needed(size_t group, int64_t first) const;
+  bool can_go_on(int64_t length) const;
   int64_t missing_tokens(size_t group, int64_t first, int64_t tokens) const;
   int64_t missing_states(size_t group, bool rewindable) const;
   void want(size_t prefix, size_t group);
@@ -71,10 +75,9 @@ class BlockTable {
   BlockManager* manager_;
   uint64_t root_;
   std::vector<std::vector<int32_t>> blocks_;  // of each group
-  // Each group's block with the state before the last step, at `before_length_` tokens; -1:
-  // none.
+  // Each group's block with the state at `before_length_` tokens; -1: none.
   std::vector<int32_t> before_;
-  int64_t before_length_ = -1;
+  int64_t before_length_ = -1;     // where rewind() can go back to; -1: it was not asked for
   std::vector<Prefix*> prefixes_;  // of the first blocks, those that are remembered
   Prefix* replaceable_ = nullptr;  // the one of these whose states the next snapshot replaces
   struct Want {

@@ -14,8 +14,8 @@ class Sequence {
  public:
   explicit Sequence(BlockManager& blocks, uint64_t root = 0) : table_(blocks, root) {}
   int64_t length() const { return length_; }  // tokens whose keys and values are stored
-  // Forgets the tokens after the first `length`; with states that were not kept there, more of
-  // them, which are to be computed again (BlockTable::rewind).
+  // Forgets the tokens after the first `length`; where states, or what a window needs, were not
+  // kept there, more of them, which are to be computed again (BlockTable::rewind).
   void truncate(int64_t length) { length_ = table_.rewind(length_, std::min(length, length_)); }
   // `tokens` more are stored.
   void grow(int64_t tokens) { length_ += tokens; }

@@ -205,8 +205,12 @@ class Attempts {
     MemoryPlan plan;
     plan.placement = placement;
     plan.effort = effort;
-    plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1, effort.chunk_rows);
+    plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1,
+                                          std::max(effort.chunk_rows, shape_.least_rows));
     plan.start = shape_.start_peak;
+    plan.guests = shape_.guests.host;
+    plan.guest_load = shape_.guests.loading;
+    plan.device.guests = shape_.guests.device;
     plan.runtime = runtime_ + kRuntimeGrowth + all_.tensors.size() * kBytesATensor +
                    (plan.has(Tier::disk) ? kStreamGrowth : 0) + shape_.text_bytes +
                    Buffer::charged_bytes(shape_.input_bytes);
@@ -363,11 +367,27 @@ MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out
   return Attempts(root, laid_out, shape, runtime).resident(kEfforts.back());
 }
 
+MemoryPlan resident_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+                         uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room) {
+  Attempts attempts(root, laid_out, shape, runtime);
+  for (const Effort& effort : efforts_for(shape.read)) {
+    MemoryPlan plan = attempts.resident(effort);
+    MemoryPlan wide = attempts.with_device_rows(plan, UINT64_MAX);
+    if (has_room(wide)) return wide;
+    if (attempts.own_memory() && has_room(plan)) return plan;
+  }
+  return attempts.resident(kEfforts.back());
+}
+
 namespace {
 
 // One MiB more than today's figure: the process itself is not the same to the page in every run.
 int64_t enough_mib(const MemoryPlan& plan) {
   return ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB);
+}
+
+std::string guests_text(uint64_t bytes) {
+  return bytes > 0 ? ", the model that guesses for it " + format_size(bytes) : std::string();
 }
 
 // The smallest plan does not fit a device with memory of its own, or what it takes of the host.
@@ -376,11 +396,11 @@ int64_t enough_mib(const MemoryPlan& plan) {
   if (d.peak() > shape.device_budget) {
     fail(ErrorKind::no_fit,
          "the model needs {} of the device's memory even when its weights are streamed (KV cache "
-         "{}, what stays of the weights {}, staging, activations and workspace {}), but the budget "
-         "is {}; the smallest that works is --device-memory {}MiB",
+         "{}, what stays of the weights {}, staging, activations and workspace {}{}), but the "
+         "budget is {}; the smallest that works is --device-memory {}MiB",
          format_size(d.peak()), format_size(d.kv_cache), format_size(d.weights),
-         format_size(d.peak() - d.weights - d.kv_cache), format_size(shape.device_budget),
-         ceil_div(static_cast<int64_t>(d.peak()), MiB));
+         format_size(d.peak() - d.weights - d.kv_cache - d.guests), guests_text(d.guests),
+         format_size(shape.device_budget), ceil_div(static_cast<int64_t>(d.peak()), MiB));
   }
   fail(ErrorKind::no_fit,
        "the model needs {} of memory beside the device's, but the budget is {}; the smallest "
@@ -409,13 +429,14 @@ MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape&
   if (best) return *std::move(best);
   MemoryPlan plan = attempts.smallest();
   if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
-  fail(ErrorKind::no_fit,
-       "the model needs {} of memory even when its weights are streamed from disk (KV cache {}, "
-       "what stays of the weights, staging, activations and workspace {}, the process itself {}), "
-       "but the budget is {}; the smallest budget that works is --memory {}MiB",
-       format_size(plan.needed()), format_size(plan.kv_cache),
-       format_size(plan.needed() - plan.kv_cache - plan.runtime), format_size(plan.runtime),
-       format_size(budget), enough_mib(plan));
+  fail(
+      ErrorKind::no_fit,
+      "the model needs {} of memory even when its weights are streamed from disk (KV cache {}, "
+      "what stays of the weights, staging, activations and workspace {}, the process itself {}{}), "
+      "but the budget is {}; the smallest budget that works is --memory {}MiB",
+      format_size(plan.needed()), format_size(plan.kv_cache),
+      format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.guests),
+      format_size(plan.runtime), guests_text(plan.guests), format_size(budget), enough_mib(plan));
 }
 
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, const ReadPlan& laid_out,

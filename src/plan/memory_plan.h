@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,19 @@ struct SwapShape {
   std::filesystem::path directory;  // of disk_bytes
 };
 
+// What guest models take beside a model [bytes]: they are loaded before it, and stay.
+struct GuestMemory {
+  uint64_t host = 0;
+  uint64_t loading = 0;  // of the host's memory at most, while they are loaded
+  uint64_t device = 0;
+};
+
 // What a run requests, and of which backend.
 struct RunShape {
   const Backend* backend = nullptr;  // never null when it is asked for
   int64_t max_tokens = 0;            // KV slots of all sequences, prompt and continuation
   int64_t longest_prompt = 0;        // most rows of one step
+  int64_t least_rows = 1;            // a step has at least so many of them, whatever they take
   int64_t logits_rows = 1;           // rows whose logits are wanted at once
   uint64_t output_bytes = 0;         // results that are kept until the end
   uint64_t sampling_bytes = 0;       // memory of sampling beside the logits
@@ -50,6 +59,7 @@ struct RunShape {
   double link_cost = 0;
   uint64_t text_bytes = 0;  // heap for a text or token ids that are read during the run
   uint64_t start_peak = 0;  // peak of the process so far
+  GuestMemory guests = {};
 };
 
 // Bounds of the kernels' scratch for steps of at most `rows` rows.
@@ -78,7 +88,8 @@ struct DevicePlan {
   uint64_t kv_cache = 0;
   uint64_t activations = 0;
   uint64_t workspace = 0;
-  uint64_t peak() const { return weights + staging + kv_cache + activations + workspace; }
+  uint64_t guests = 0;
+  uint64_t peak() const { return weights + staging + kv_cache + activations + workspace + guests; }
 };
 
 struct MemoryPlan {
@@ -102,17 +113,20 @@ struct MemoryPlan {
   uint64_t swap = 0;
   uint64_t activations = 0;  // logits included
   uint64_t workspace = 0;
-  uint64_t stream = 0;   // slots and tiles of streamed weights; 0 when all stay
-  uint64_t encoder = 0;  // memory for encoding results from a device
-  uint64_t spill = 0;    // indices of the spill directory's files, in memory from the load on
+  uint64_t stream = 0;      // slots and tiles of streamed weights; 0 when all stay
+  uint64_t encoder = 0;     // memory for encoding results from a device
+  uint64_t spill = 0;       // indices of the spill directory's files, in memory from the load on
+  uint64_t guests = 0;      // other models, from before the load on
+  uint64_t guest_load = 0;  // and their peak while they are loaded
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 
-  uint64_t load_peak() const { return runtime + weights + staging + encoder + spill; }
+  uint64_t load_peak() const { return runtime + guests + weights + staging + encoder + spill; }
   uint64_t run_peak() const {
-    return runtime + weights + kv_cache + swap + activations + workspace + stream + encoder + spill;
+    return runtime + guests + weights + kv_cache + swap + activations + workspace + stream +
+           encoder + spill;
   }
-  uint64_t peak() const { return std::max({start, load_peak(), run_peak()}); }
+  uint64_t peak() const { return std::max({start, runtime + guest_load, load_peak(), run_peak()}); }
   // Wherever they are.
   uint64_t all_weights() const { return weights + device.weights; }
   uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }
@@ -145,6 +159,10 @@ MemoryPlan smallest_plan(const CausalLM& root, const ReadPlan& laid_out, const R
                          uint64_t runtime);
 MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out,
                                   const RunShape& shape, uint64_t runtime);
+// The largest effort for which there is room with everything resident; the smallest if there is
+// none.
+MemoryPlan resident_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+                         uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room);
 
 // How the model's layers share the KV cache.
 KvLayout kv_layout(const CausalLM& model, const RunShape& shape);

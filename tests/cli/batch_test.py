@@ -98,6 +98,19 @@ class BatchTest(Case):
         self.assertLess(streamed["steps"], resident["steps"])
 
     @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_the_budget_that_is_named_has_room_for_every_request(self):
+        plain = {"prompt": [5, 6, 7], "max_tokens": 20}
+        for other in ({"guided_regex": "[a-z]{3,8}( [0-9]+){2}"}, {"response_format": {"type": "json_object"}},
+                      {"use_beam_search": True, "n": 20}, {"prompt": "word " * 500}):
+            self.write(plain, plain | other)
+            refused = sluice(*self.batch("--memory", "1MiB"))
+            self.assertEqual(refused.returncode, 4)
+            named = re.search(r"smallest budget that works is --memory (\d+)MiB", refused.stderr)[1]
+            run_json(*self.batch("--memory", f"{named}MiB"))
+            self.assertEqual([r["status_code"] for r in self.read().values()], [200, 200], other)
+            self.responses.unlink()
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
     def test_what_the_budget_has_no_room_for_holds_up_nobody(self):
         plan = ("plan", DEMO, "--prompt-tokens", "3", "-n", "30")
         budget = run_json(*plan)["smallest"]["memory"]

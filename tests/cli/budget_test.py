@@ -23,6 +23,9 @@ SCHEMES = ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", 
 # Of run and batch: token ids and how many to generate.
 PROMPTS = tuple((tuple(random.Random(i).choices(range(3, 4096), k=k)), n)
                 for i, (k, n) in enumerate(((1, 4), (3, 12), (20, 6), (200, 3), (600, 2)))) + ((tuple(range(9, 19)) * 6, 20),)
+# In a body of batch; those of the first two are options of run, too.
+GRAMMARS = ({"guided_regex": "[a-z]{3,8}( [0-9]+){2}"}, {"guided_regex": "[^x]{1,2000}"}, {"guided_choice": ["yes", "no"]},
+            {"response_format": {"type": "json_object"}})
 LISTS = ([[5]], [list(PROMPTS[3][0])], [[i, i + 1, 7] for i in range(3, 63)], [list(p) for p, _ in PROMPTS] * 2)
 
 
@@ -35,13 +38,18 @@ def draw_model(rng, path):
                   "head_dim": head, "intermediate_size": rng.choice((32, 96, 256, 704, 1024)),
                   "tie_word_embeddings": rng.random() < 0.5}
         hidden = config["hidden_size"]
-        layer = hidden * (head * 2 * (heads + config["num_key_value_heads"]) + 3 * config["intermediate_size"])
+        model_type = rng.choice(("llama", "mistral", "mixtral"))
+        if model_type != "llama":
+            config["sliding_window"] = rng.choice((None, 32, 500))
+        if model_type == "mixtral":
+            config |= {"num_local_experts": rng.choice((2, 4, 16)), "num_experts_per_tok": rng.choice((1, 2))}
+        elif rng.random() < 0.3 and heads * head % 32 == 0:
+            config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True, "desc_act": False}
+        experts = config.get("num_local_experts", 1)
+        layer = hidden * (head * 2 * (heads + config["num_key_value_heads"]) + 3 * experts * config["intermediate_size"])
         weights = 4096 * hidden * (2 - config["tie_word_embeddings"]) + config["num_hidden_layers"] * layer
         if weights < 6e6:
             break
-    model_type = rng.choice(("llama", "mistral"))
-    if model_type == "mistral":
-        config["sliding_window"] = rng.choice((None, 32, 500))
     return write_checkpoint(path, model_type=model_type, dtype=rng.choice(("BF16", "F16", "F32")), shards=rng.randint(1, 3),
                             seed=rng.random(), **config), weights
 
@@ -59,7 +67,7 @@ def write_texts(folder):
 
 
 def write_requests(rng, path):
-    """The prompts and numbers of tokens of those that can be served, by custom_id, and how many there are."""
+    """The prompts, numbers of tokens and grammars of those that can be served, by custom_id, and how many there are."""
     count = int(2 ** rng.uniform(0, 11))
     served = {}
     with path.open("w") as file:
@@ -69,8 +77,13 @@ def write_requests(rng, path):
             if rng.random() < 0.1:
                 body |= rng.choice(({"logprobs": 20}, {"prompt_logprobs": 5}, {"priority": -1}, {"user": "u" * 60_000},
                                     {"n": 3}, {"echo": True}))
+            grammar = {}
+            if rng.random() < 0.2:
+                grammar = rng.choice(GRAMMARS)
+                body.pop("echo", None)  # whose tokens would come before those of a text that ends early
+                body |= grammar
             if rng.random() < 10 / count:
-                served[str(i)] = (prompt, n)
+                served[str(i)] = (prompt, n, json.dumps(grammar))
             else:
                 body |= rng.choice(({"top_p": 2}, {"n": 200}, {"prompt": [[4096]]}))
             if rng.random() < 2 / count:
@@ -151,10 +164,18 @@ class Worker:
         model, _ = rng.choice(self.test.models)
         results, free = self.options(rng)
         prompt, n = rng.choice(PROMPTS)
-        for chance, option, values in ((0.3, "--speculation", ("none", "prompt_lookup")),
+        draft, _ = rng.choice(self.test.models)
+        for chance, option, values in ((0.3, "--draft-model", (draft,)),
                                        (0.3, "--logprobs", (0, 1, 20, 4096)), (0.1, "--logit-bias", ("5=0",))):
             if rng.random() < chance:
                 free += [option, rng.choice(values)]
+        if rng.random() < 0.3:
+            free += ["--speculation", rng.choice(("auto" if "--draft-model" in free else "none", "prompt_lookup"))]
+        grammar = {}
+        if rng.random() < 0.2:
+            grammar = rng.choice(GRAMMARS[:2])
+            free += ["--regex", grammar["guided_regex"]]
+        same = (model, *results, prompt, n, json.dumps(grammar))
         plan = self.plan(model, [*results, *free, "--prompt-tokens", len(prompt), "-n", n])
         command = ["run", model, *results, *free, "--token-ids", ",".join(map(str, prompt)), "-n", n, "--ignore-eos",
                    "--json", "--quiet"]
@@ -166,13 +187,13 @@ class Worker:
         out = json.loads(result.out)
         measured, predicted = out["memory"]["measured_peak"], out["memory"]["predicted_peak"]
         bound = max(measured // 100, MiB)
-        # Memory of swap space is taken when blocks go there.
-        swap = sum(a["bytes"] for a in out["memory"]["peak_holders"] if a["use"] == "swap")
-        over = max(predicted - measured - swap, min(predicted - measured, 0))
+        # Memory of swap space is taken when blocks go there, that of grammars as their states come.
+        later = sum(a["bytes"] for a in out["memory"]["peak_holders"] if a["use"] == "swap" or a["owner"] == "grammars")
+        over = max(predicted - measured - later, min(predicted - measured, 0))
         self.test.differences.append(over / bound)
-        self.hold(abs(over) <= bound, f"predicted {predicted}, {swap} of it to swap, measured {measured}", result)
-        self.same(("run", model, *results, prompt, n), out["logits_hash"], result)
-        self.same(("tokens", model, *results, prompt, n), out["token_ids"], result)
+        self.hold(abs(over) <= bound, f"predicted {predicted}, {later} of it for later, measured {measured}", result)
+        self.same(("run", *same), out["logits_hash"], result)
+        self.same(("tokens", *same), out["token_ids"], result)
 
     def case_batch(self, rng):
         model, _ = rng.choice(self.test.models)
@@ -184,18 +205,20 @@ class Worker:
                    "--json", "--quiet"]
         responses.unlink(missing_ok=True)
         result, _ = self.run(rng, command, plan)
-        if result.status == 4:
-            responses.unlink(missing_ok=True)  # of requests that can never run
+        named = result.status == 4
+        if named:
+            responses.unlink(missing_ok=True)
             result = self.again(result, command)
         self.hold(result.status == 0, "batch", result)
         lines = [json.loads(line) for line in responses.read_text().splitlines()]
         self.hold(len(lines) == count, f"{len(lines)} responses", result)
+        self.hold(not named or "raise --memory" not in responses.read_text(), "the budget that was named for all", result)
         for line in lines:
             if line["response"]["status_code"] == 200:
-                prompt, n = served[line["custom_id"]]
+                prompt, n, grammar = served[line["custom_id"]]
                 choices = line["response"]["body"]["choices"]
                 for choice in choices:
-                    self.same(("tokens", model, *results, prompt, n), choice["token_ids"][-n:], result)
+                    self.same(("tokens", model, *results, prompt, n, grammar), choice["token_ids"][-n:], result)
         # A sequence that is too long for this budget alone may be refused.
         if result.status == 0 and not any("raise --memory" in json.dumps(line) for line in lines):
             ok = sum(line["response"]["status_code"] == 200 for line in lines)

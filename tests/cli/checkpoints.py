@@ -2,6 +2,7 @@
 
 import array
 import json
+import math
 import random
 import struct
 
@@ -28,32 +29,58 @@ def shapes_of(config):
     shapes = {"model.embed_tokens.weight": [VOCABULARY, hidden], "model.norm.weight": [hidden]}
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = [VOCABULARY, hidden]
+    gate, up, down = [intermediate, hidden], [intermediate, hidden], [hidden, intermediate]
+    mlp = {"mlp.gate_proj": gate, "mlp.up_proj": up, "mlp.down_proj": down}
+    if experts := config.get("num_local_experts"):
+        mlp = {"block_sparse_moe.gate": [experts, hidden]}
+        for e in range(experts):
+            mlp |= {f"block_sparse_moe.experts.{e}.{name}": shape for name, shape in (("w1", gate), ("w3", up), ("w2", down))}
     for i in range(config["num_hidden_layers"]):
         layer = {"input_layernorm": [hidden], "post_attention_layernorm": [hidden],
                  "self_attn.q_proj": [queries, hidden], "self_attn.k_proj": [keys, hidden],
-                 "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries],
-                 "mlp.gate_proj": [intermediate, hidden], "mlp.up_proj": [intermediate, hidden],
-                 "mlp.down_proj": [hidden, intermediate]}
-        shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+                 "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries]} | mlp
+        for name, shape in layer.items():
+            shapes |= stored_shapes(f"model.layers.{i}.{name}", shape, config.get("quantization_config"))
     return shapes
 
 
-def write_shard(path, shapes, dtype, pattern):
-    width = 4 if dtype == "F32" else 2
+def stored_shapes(name, shape, gptq):
+    """Of a matrix that GPTQ has quantized: codes of 4 bits, and zeros and scales of its groups."""
+    if not gptq or len(shape) == 1:
+        return {f"{name}.weight": shape}
+    outputs, inputs = shape
+    groups = inputs // gptq["group_size"]
+    return {f"{name}.qweight": [inputs // 8, outputs], f"{name}.qzeros": [groups, outputs // 8], f"{name}.scales": [groups, outputs]}
+
+
+def stored_as(name, shape, dtype, pattern):
+    """A tensor's type, and elements that are repeated."""
+    if name.endswith(".qweight"):
+        return "I32", random.Random(len(pattern)).randbytes(4 * 1009)
+    if name.endswith(".qzeros"):
+        return "I32", b"\x77"  # 8, less 1 as the format has it
+    if name.endswith(".scales"):
+        return "F16", struct.pack("<e", 0.02)
     one = struct.pack("<f", 1.0)
-    ones = {"F32": one, "F16": struct.pack("<e", 1.0), "BF16": one[2:]}[dtype]
-    header, end = {}, 0
+    return dtype, pattern if len(shape) == 2 else {"F32": one, "F16": struct.pack("<e", 1.0), "BF16": one[2:]}[dtype]
+
+
+def write_shard(path, shapes, dtype, pattern):
+    header, elements, end = {}, [], 0
     for name, shape in shapes.items():
-        size = width * (shape[0] * shape[1] if len(shape) == 2 else shape[0])
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        stored, data = stored_as(name, shape, dtype, pattern)
+        elements.append(data)
+        size = (2 if "16" in stored else 4) * math.prod(shape)
+        header[name] = {"dtype": stored, "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(header).encode()
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for i, tensor in enumerate(header.values()):
+        for i, (tensor, data) in enumerate(zip(header.values(), elements)):
             begin, end = tensor["data_offsets"]
-            turn = width * 997 * i % len(pattern)  # or a head would be as an embedding
-            data = pattern[turn:] + pattern[:turn] if len(tensor["shape"]) == 2 else ones
+            width = 2 if "16" in tensor["dtype"] else 4
+            turn = width * 997 * i % len(data) if len(data) > width else 0  # or a head would be as an embedding
+            data = data[turn:] + data[:turn]
             file.write((data * ((end - begin) // len(data) + 1))[:end - begin])
 
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from checkpoints import write_checkpoint
 from program import DEMO, HANGS, SANITIZED, SLUICE, Case, run_json, sluice
 
 
@@ -21,6 +22,24 @@ class MemoryTest(Case):
         out = run_json("run", DEMO, "-p", "x", "-n", "4", "--memory", f"{smallest}MiB")
         self.assertLessEqual(out["memory"]["measured_peak"], int(smallest) << 20)
         self.assertEqual(out["logits_hash"], run_json("run", DEMO, "-p", "x", "-n", "4")["logits_hash"])
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_the_budget_that_is_named_works_for_every_verb(self):
+        lists, template = self.path / "lists", self.path / "template"
+        lists.write_text("[[1, 2, 3], [4]]")
+        template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        for verb in (("run", DEMO, "--token-ids", "1,2", "-n", "4", "--max-model-len", "auto"),
+                     ("run", DEMO, "--chat", "--chat-template", template, "-n", "4", "--max-model-len", "200", "--draft-model", DEMO),
+                     ("logits", DEMO, "--token-ids", lists, "--out", self.path / "logits"),
+                     ("eval", DEMO, "--text", template, "--max-model-len", "16"), ("bench", "load", DEMO, "--repeats", "2"),
+                     ("bench", "decode", DEMO, "--tokens", "2", "--max-num-seqs", "20", "--dtype", "float32"),
+                     ("bench", "prefill", DEMO, "--tokens", "30", "--repeats", "1")):
+            with self.subTest(verb=verb):
+                refused = sluice(*verb, "--memory", "1MiB", input="hello\n")
+                self.assertEqual(refused.returncode, 4, refused.stderr)
+                named = refused.stderr.split("the smallest budget that works is --memory ")[1].split("MiB")[0]
+                result = sluice(*verb, "--memory", f"{named}MiB", input="hello\n")
+                self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_an_fp8_kv_cache_takes_about_half(self):
         long = ("--prompt-tokens", "500", "-n", "524")  # 64 blocks: whole pages
@@ -139,8 +158,31 @@ class MemoryTest(Case):
         self.assertGreater(drafted["timings"]["accepted_tokens"], 0)
         memory = drafted["memory"]
         self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
-        self.assert_fails(4, "half of the budget", *run, "--draft-model", DEMO, "--memory", "56MiB")
         self.assert_fails(2, "--draft-model", *run, "--draft-model", DEMO, "--speculation", "none")
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_a_model_and_its_draft_have_one_plan(self):
+        small = write_checkpoint(self.path / "small", sliding_window=16, model_type="mistral", num_hidden_layers=2)
+        for model, draft in ((DEMO, small), (small, DEMO)):
+            options = ("--draft-model", draft)
+            run = ("run", model, "--token-ids", "1,2,3", "-n", "30", "--ignore-eos")
+            plan = run_json("plan", model, "--prompt-tokens", "3", "-n", "30", *options)
+            smallest = plan["smallest"]["memory"]
+            self.assertGreaterEqual(plan["needed_bytes"], smallest)
+            self.assertGreater(plan["uses"]["draft_model"], 0)
+            for refused in ("1MiB", smallest - (2 << 20)):
+                result = sluice(*run, *options, "--memory", refused)
+                self.assertEqual(result.returncode, 4)
+                named = int(result.stderr.split("the smallest budget that works is --memory ")[1].split("MiB")[0])
+                self.assertAlmostEqual(named, -(-smallest >> 20), delta=1)  # two processes
+            expected = run_json(*run)["logits_hash"]
+            for budget in (smallest, (smallest + plan["needed_bytes"]) // 2, plan["needed_bytes"]):
+                out = run_json(*run, *options, "--memory", budget)
+                self.assertEqual(out["logits_hash"], expected)
+                memory = out["memory"]
+                self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
+                self.assertLessEqual(memory["measured_peak"], budget)
+                self.assertLess(abs(memory["predicted_peak"] - memory["measured_peak"]), max(memory["measured_peak"] // 100, 1 << 20))
 
     @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
     def test_a_signal_lowers_the_budget_of_a_run(self):

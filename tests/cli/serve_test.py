@@ -7,7 +7,7 @@ import signal
 import socket
 import unittest
 
-from program import DEMO, HANGS, SANITIZED, Case, budget_for, run_json
+from program import DEMO, HANGS, SANITIZED, Case, budget_for, run_json, sluice
 from server import LONG, PROMPTS, ServedCase, Server
 
 
@@ -323,6 +323,17 @@ class ServeOptionsTest(Case):
         self.assert_fails(4, "smallest budget", "serve", DEMO, "--port", "0", "--memory", "4MiB")
         with socket.create_server(("127.0.0.1", 0)) as taken:
             self.assert_fails(1, "choose another --port", "serve", DEMO, "--port", taken.getsockname()[1])
+
+    @unittest.skipIf(SANITIZED, "a sanitized process needs more memory than it plans")
+    def test_the_budget_that_is_named_works(self):
+        for options in ((), ("--max-num-seqs", "1", "--max-model-len", "1000"), ("--max-model-len", "auto")):
+            refused = sluice("serve", DEMO, "--port", "0", *options, "--memory", "1MiB")
+            self.assertEqual(refused.returncode, 4, refused.stderr)
+            named = refused.stderr.split("the smallest budget that works is --memory ")[1].split("MiB")[0]
+            server = Server(DEMO, *options, "--memory", f"{named}MiB")
+            self.addCleanup(server.end, signal.SIGKILL)
+            status, _ = server.post("/v1/completions", {"prompt": "x", "max_tokens": 3, "guided_regex": "[a-z]+"})
+            self.assertEqual(status, 200)
 
     def test_a_model_without_a_template_completes_texts(self):
         server = Server(DEMO, "--served-model-name", "a", "--served-model-name", "b", "--json", wait=False)

@@ -387,12 +387,21 @@ TEST(CudaEngine, ADraftModelGuessesOnTheDevice) {
   EXPECT_EQ(texts[1], texts[0]);
 }
 
-TEST(CudaEngine, ADraftModelMayTakeHalfOfTheDevice) {
+TEST(CudaEngine, AModelIsRefusedWithTheDeviceMemoryThatItNeedsBesideItsDraft) {
   SessionOptions options = options_for(test::bundled_model("llama_tied"), emulated());
   options.device_memory = "300KiB";
   Session session(options);
   Session draft(options, session);
-  EXPECT_THROW(draft.place_beside(session, draft.run_shape(20, 6, 1)), Error);
+  const RunShape shape = session.run_shape(20, 6, 1);
+  const RunShape both = draft.place_beside(session, draft.run_shape(20, 6, 1), shape);
+  EXPECT_THROW(session.place(both), Error);
+  const uint64_t needed = session.smallest(both).device.peak();
+  EXPECT_GT(needed, session.smallest(shape).device.peak());
+  options.device_memory = std::to_string(needed);
+  Session larger(options);
+  Session beside(options, larger);
+  EXPECT_NO_THROW(larger.place(
+      beside.place_beside(larger, beside.run_shape(20, 6, 1), larger.run_shape(20, 6, 1))));
 }
 
 TEST(CudaEngine, LoadsAgainAfterRelease) {

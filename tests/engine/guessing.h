@@ -17,13 +17,14 @@ struct Guessing {
            int64_t tokens)
       : session(options) {
     LoadProgress progress;
+    if (draft != nullptr) beside.emplace(*draft, session);
+    RunShape shape =
+        session.run_shape(prompt + tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows);
     if (draft != nullptr) {
-      beside.emplace(*draft, session);
-      beside->place_beside(session,
-                           beside->run_shape(prompt + tokens + kSpeculativeRows, prompt, 1));
+      shape =
+          beside->place_beside(session, DraftModel::shape(*beside, prompt + tokens, prompt), shape);
     }
-    session.place(
-        session.run_shape(prompt + tokens, std::max(prompt, kSpeculativeRows), kSpeculativeRows));
+    session.place(shape);
     if (draft != nullptr) {
       beside->load(progress, {});
       model.emplace(beside->runner(), beside->max_model_len());

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <deque>
 
 #include "src/engine/engine.h"
 #include "src/engine/session.h"
+#include "tests/engine/golden.h"
 #include "tests/engine/guessing.h"
-#include "tests/support/checkpoint.h"
+#include "tests/engine/small_model.h"
 
 namespace sluice {
 namespace {
@@ -71,7 +74,8 @@ TEST(GuessLength, TriesEverLessOftenWhatIsOfNoUse) {
 
 struct Ahead {
   bool lookup = false;
-  std::filesystem::path draft;
+  std::filesystem::path draft = {};
+  int64_t block_size = 16;
 };
 
 RequestResult generate(const std::filesystem::path& model, const Ids& prompt,
@@ -79,6 +83,7 @@ RequestResult generate(const std::filesystem::path& model, const Ids& prompt,
   SessionOptions options;
   options.model = model;
   options.threads = 1;
+  options.block_size = ahead.block_size;
   SessionOptions draft = options;
   draft.model = ahead.draft;
   test::Guessing both(options, ahead.draft.empty() ? nullptr : &draft, std::ssize(prompt), tokens);
@@ -151,6 +156,73 @@ TEST(Speculation, SameTokensAndLogitsGreedyAndSampled) {
     }
   }
   EXPECT_GT(accepted, 0);
+}
+
+// Models of one vocabulary: with windows in all layers or some, with states, and with neither.
+class Pairs : public testing::Test {
+ protected:
+  static constexpr int64_t kVocab = 96;
+
+  std::filesystem::path draw() {
+    constexpr std::array kBundled{"cohere2",    "olmo3",   "mixtral", "falcon_h1",  "lfm2",
+                                  "nemotron_h", "qwen3_5", "mamba2",  "granitemoe", "gptj"};
+    if (random_.uniform() < 0.4) {
+      small_.emplace_back(random_.between(1, 40), kVocab, small_.size() + 1);
+      return small_.back().path();
+    }
+    return test::bundled_model(
+        kBundled[static_cast<size_t>(random_.between(0, kBundled.size() - 1))]);
+  }
+  Ids draw_ids(int64_t count) {
+    Ids ids;
+    for (int64_t i = 0; i < count; ++i)
+      ids.push_back(static_cast<int32_t>(random_.between(0, kVocab - 1)));
+    return ids;
+  }
+
+  test::Random random_{"pairs of models"};
+  std::deque<test::SmallModel> small_;
+};
+
+// Most guesses of one model for another are wrong.
+TEST_F(Pairs, SameTokensWithAnyDraftAndAnyTarget) {
+  for (int round = 0; round < 12; ++round) {
+    const std::filesystem::path model = draw(), draft = draw();
+    SCOPED_TRACE(model.string() + " with " + draft.string());
+    const Ids prompt = draw_ids(random_.between(1, 60));
+    const Ahead how{
+        .lookup = random_.uniform() < 0.3, .draft = draft, .block_size = random_.between(1, 16)};
+    EXPECT_EQ(generate(model, prompt, {}, 60, how).ids,
+              generate(model, prompt, {}, 60, {.block_size = how.block_size}).ids);
+  }
+}
+
+// Whatever came of the guesses before, and whatever text comes next.
+TEST_F(Pairs, ADraftGuessesAsIfItHadNeverGuessedBefore) {
+  constexpr int64_t kLongest = 150;
+  for (int round = 0; round < 10; ++round) {
+    SessionOptions options;
+    options.model = draw();
+    options.threads = 1;
+    options.block_size = random_.between(1, 16);
+    SCOPED_TRACE(options.model.string());
+    Session session(options);
+    const RunShape one = DraftModel::shape(session, kLongest, 1);
+    session.place(session.run_shape(2 * one.max_tokens, one.longest_prompt, 1, 2));
+    LoadProgress progress;
+    session.load(progress, {});
+    Runner& runner = session.runner();
+    DraftModel draft(runner, kLongest);
+    Ids ids = draw_ids(random_.between(1, 50));
+    while (std::ssize(ids) < kLongest) {
+      const Ids found = draft.guesses(ids, random_.between(1, kSpeculativeRows - 1), {});
+      EXPECT_EQ(found, DraftModel(runner, kLongest).guesses(ids, std::ssize(found), {}));
+      ids.insert(ids.end(), found.begin(), found.begin() + random_.between(0, std::ssize(found)));
+      ids.push_back(static_cast<int32_t>(random_.between(0, kVocab - 1)));
+      if (random_.uniform() < 0.1)
+        ids.resize(static_cast<size_t>(random_.between(1, std::ssize(ids))));
+    }
+  }
 }
 
 // The token that ends the sequence may be one that was guessed.

@@ -347,5 +347,57 @@ TEST(BlockManager, AStateIsFoundWhereItWasKept) {
   EXPECT_EQ(s.table().blocks_held(), 0);
 }
 
+// One sequence that grows by guesses, and is truncated to where it began to guess, between, or far
+// before: it goes on from there, or from where it can, and never without a block that it needs.
+TEST(BlockManager, ASequenceGoesBackToAnyLength) {
+  test::Random random("rewinds");
+  int64_t in_place = 0, to_nothing = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<KvGroup> groups;
+    for (const KvGroup& g : {kAll, kTwice, kWindowOfTwice, kChunks, kWindowInChunks, kState})
+      if (random.uniform() < (g.kind == KvKind::state ? 0.2 : 0.5)) groups.push_back(g);
+    if (groups.empty()) groups.push_back(kWindowOfTwice);
+    const BlockOptions o = grouped({200, 0, 0}, groups);
+    BlockManager blocks(o);
+    test::FakeKv kv(o);
+    Sequence s(blocks);
+    Ids ids;
+    int64_t kept = -1;  // where it began to guess
+    for (int i = 0; i < 30; ++i) {
+      const int64_t length = s.length(), rows = random.between(1, 12);
+      if (random.uniform() < 0.6) {
+        const bool guesses = kept >= 0 || random.uniform() < 0.5;
+        if (guesses && kept < 0) kept = length;
+        while (std::ssize(ids) < length + rows)
+          ids.push_back(static_cast<int32_t>(random.between(0, 9)));
+        std::vector<BlockCopy> copies;
+        const int64_t missing = s.table().missing(length, length + rows, guesses);
+        const int64_t free = blocks.free_blocks();
+        ASSERT_TRUE(s.table().reserve(length, length + rows, copies, guesses));
+        ASSERT_EQ(blocks.free_blocks(), free - missing);
+        kv.copy(copies);
+        kv.store(blocks, s, ids, rows);
+      } else {
+        const int64_t wanted =
+            random.between(random.uniform() < 0.5 && kept >= 0 ? kept : 0, length);
+        s.truncate(wanted);
+        ASSERT_TRUE(s.length() == 0 || s.length() == wanted || s.length() == kept);
+        if (kept >= 0 && wanted >= kept) {
+          const int64_t least = blocks.has_states() && wanted < length ? kept : wanted;
+          ASSERT_EQ(s.length(), least);
+          in_place += least < length;
+        }
+        to_nothing += s.length() == 0 && wanted > 0;
+        ids.resize(static_cast<size_t>(s.length()));
+        kept = -1;
+      }
+      kv.expect(blocks, s, ids);
+      ASSERT_FALSE(testing::Test::HasFatalFailure());
+    }
+  }
+  EXPECT_GT(in_place, 100);
+  EXPECT_GT(to_nothing, 100);
+}
+
 }  // namespace
 }  // namespace sluice
