@@ -38,15 +38,16 @@ struct OddValue {
   std::optional<Json> value;
 };
 
-// Of what is in `json`, to a depth: of a list the first.
+// Of what is in `json`, to a depth: of a list, or a vocabulary, the first.
 void add_places(const Json& json, const Json::json_pointer& at, int depth,
                 std::vector<Json::json_pointer>& places) {
+  constexpr size_t kMostKeys = 100;
   if (depth == 0 || !json.is_structured()) return;
   for (const auto& [key, value] : json.items()) {
     const Json::json_pointer inner = json.is_array() ? at / size_t{0} : at / key;
     places.push_back(inner);
     add_places(value, inner, depth - 1, places);
-    if (json.is_array()) return;
+    if (json.is_array() || json.size() > kMostKeys) return;
   }
 }
 
