@@ -3,6 +3,7 @@
 // is multiplied by sqrt(hidden_size). From the second on blocks have a norm before and behind, and
 // some layers a window; the second caps scores and logits, the third has norms of each head's q and
 // k, and angles of their own in the layers with a window.
+#include <algorithm>
 #include <cmath>
 
 #include "src/base/error.h"
@@ -102,8 +103,8 @@ DecoderSpec parse_gemma3(const JsonFields& config) {
   // max_position_embeddings is what the scaling has made of the positions before it.
   RopeConfig& full = spec.ropes.front();
   if (full.kind == RopeKind::linear)
-    full.max_positions =
-        static_cast<int64_t>(static_cast<double>(full.max_positions) / full.factor);
+    full.max_positions = static_cast<int64_t>(std::min(
+        static_cast<double>(full.max_positions) / full.factor, static_cast<double>(kMaxPositions)));
   spec.ropes.push_back(parse_rope(config, {.head_dim = attention.head_dim,
                                            .max_positions = spec.max_positions,
                                            .theta_key = "rope_local_base_freq",

@@ -49,6 +49,7 @@ int64_t read_of_layers(const JsonFields& c, const char* key, int64_t absent, int
   if (!c.has(key) || !c.raw(key).is_array()) return read_size(c, key, absent, most);
   const std::vector<double> list = read_numbers(c, key).value_or(std::vector<double>{});
   if (list.empty() || list.front() < 1 || list.front() > static_cast<double>(most) ||
+      list.front() != std::floor(list.front()) ||
       std::ranges::any_of(list, [&](double x) { return x != list.front(); }))
     fail(ErrorKind::refused, "{}: {} must be one number for all layers, from 1 to {}", c.where(),
          key, most);
