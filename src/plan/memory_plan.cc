@@ -26,8 +26,8 @@ constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
 // Of a prompt, in one step of a device with memory of its own: its products are faster then.
 constexpr int64_t kDeviceRows = 2048;
 
-// A disk that is fastest with less in flight needs no more staging than that, and a quarter more, in
-// which reads that have arrived are encoded while all of that is in flight.
+// A disk that is fastest with less in flight needs no more staging than that, and a quarter more,
+// in which reads that have arrived are encoded while all of that is in flight.
 Efforts efforts_for(const io::ReadShape& read) {
   constexpr uint64_t kSlots = 16;
   const uint64_t in_flight = read.bytes_in_flight();
