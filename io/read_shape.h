@@ -9,7 +9,9 @@ struct ReadShape {
   uint64_t request_bytes = 2u << 20;  // of one read
   int depth = 16;                     // reads in flight
 
-  constexpr uint64_t bytes_in_flight() const { return request_bytes * static_cast<uint64_t>(depth); }
+  constexpr uint64_t bytes_in_flight() const {
+    return request_bytes * static_cast<uint64_t>(depth);
+  }
   bool operator==(const ReadShape&) const = default;
 };
 

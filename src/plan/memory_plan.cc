@@ -26,19 +26,20 @@ constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
 // Of a prompt, in one step of a device with memory of its own: its products are faster then.
 constexpr int64_t kDeviceRows = 2048;
 
-// A disk that is fastest with less in flight needs no more staging than that, and a quarter more, in
-// which reads that have arrived are encoded while all of that is in flight.
+// A disk that is fastest with less in flight needs less staging: what is in flight, and about as
+// much in which reads that have arrived wait to be encoded meanwhile.
 Efforts efforts_for(const io::ReadShape& read) {
-  constexpr uint64_t kSlots = 16;
+  constexpr uint64_t kSlotsInFlight = 8, kMostArrived = 8 * MiB;
   const uint64_t in_flight = read.bytes_in_flight();
   Efforts efforts = kEfforts;
   for (Effort& effort : efforts) {
     Staging& staging = effort.staging;
     if (staging.ring_bytes < in_flight) continue;
-    staging.ring_bytes = std::min(staging.ring_bytes, in_flight + in_flight / 4);
+    staging.ring_bytes =
+        std::min(staging.ring_bytes, in_flight + std::min(in_flight, kMostArrived));
     // A slot has one read at least.
     staging.slot_bytes =
-        std::min(staging.slot_bytes, std::max(in_flight / kSlots, read.request_bytes));
+        std::min(staging.slot_bytes, std::max(in_flight / kSlotsInFlight, read.request_bytes));
     effort.disk_share = 1;
   }
   return efforts;

@@ -130,9 +130,9 @@ Found found(const DiskModel& model, const io::ReadShape& known = {}) {
 
 // Of a load of that shape with the slots of every plan, and with those of a plan that knows it.
 double rate_of(const DiskModel& model, const io::ReadShape& shape, bool is_planned) {
-  const uint64_t slot =
-      is_planned ? std::max(shape.bytes_in_flight() / 16, shape.request_bytes) : 2 * MiB;
-  const size_t slots = is_planned ? shape.bytes_in_flight() * 5 / 4 / slot : 16;
+  const uint64_t bytes = shape.bytes_in_flight();
+  const uint64_t slot = is_planned ? std::max(bytes / 8, shape.request_bytes) : 2 * MiB;
+  const size_t slots = is_planned ? (bytes + std::min(bytes, 8 * MiB)) / slot : 16;
   ReadPace pace(shape, false, slot, slots);
   return load(model, pace, GiB, slot, slots);
 }
