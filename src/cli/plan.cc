@@ -245,7 +245,7 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   ReadPlan read = session.read_plan_for(memory, session.options().quantize);
   Json plan = plan_json(session, shape, memory, smallest, read);
   if (draft) add_draft(session, *draft, tokens, prompt, plan);
-  write_report(o, plan, stop);
+  write_report(o, [&](JsonWriter& json) { json.value(plan); }, stop);
   if (o.json) {
     print_json(plan);
   } else {

@@ -28,6 +28,7 @@ class Checkpoint {
   DType weights_dtype() const;
 
   ChatFiles chat_files() const { return source_->chat_files(); }
+  std::optional<Json> generation_config() const { return source_->generation_config(); }
 
   // Loads the tokenizer. A model may have none (token ids need none); a draft model uses its
   // host's.
