@@ -1,4 +1,7 @@
 // What a session could do within other budgets, and from where it would read.
+#include <algorithm>
+#include <utility>
+
 #include "src/base/error.h"
 #include "src/engine/session.h"
 
@@ -18,18 +21,31 @@ MemoryPlan Session::predict(const RunShape& shape) {
   return smallest(shape);
 }
 
-const ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
+ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
   const bool copies = row_copies_ && row_copies_->in_use();
-  if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->copies != copies)
+  if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->copies != copies) {
+    const uint64_t before = process_peak_rss();
+    laid_out_.reset();
     laid_out_.emplace(quantize, copies, lay_out(model(), index(), quantize));
+    if (const uint64_t peak = process_peak_rss(); peak > before)
+      start_peak_ = std::max(start_peak_, peak);
+  }
   return laid_out_->plan;
+}
+
+// With what laying out took for a moment.
+RunShape Session::with_start(const RunShape& shape) const {
+  RunShape later = shape;
+  later.start_peak = std::max(shape.start_peak, start_peak_);
+  return later;
 }
 
 // Where what is transposed cannot all stay in memory, it is streamed from copies by rows.
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
   auto place = [&] {
-    return sluice::place(*model().root, laid_out(quantize), shape, budget, runtime_bytes_);
+    ReadPlan& laid_out = this->laid_out(quantize);
+    return sluice::place(*model().root, laid_out, with_start(shape), budget, runtime_bytes_);
   };
   if (!row_copies_ || is_loaded_) return place();
   row_copies_->use(false);
@@ -53,13 +69,21 @@ ReadPlan Session::read_plan_for(const MemoryPlan& plan, const QuantizeRequest& q
   return compile(laid_out(quantize), plan.effort.staging, plan.placement);
 }
 
+ReadPlan Session::take_read_plan(const MemoryPlan& plan) {
+  ReadPlan all = std::move(laid_out(options_.quantize));
+  laid_out_.reset();
+  return compile(std::move(all), plan.effort.staging, plan.placement);
+}
+
 MemoryPlan Session::smallest(const RunShape& shape) {
   if (row_copies_ && !is_loaded_) row_copies_->use(true);
-  return smallest_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_);
+  ReadPlan& all = laid_out(options_.quantize);
+  return smallest_plan(*model().root, all, with_start(shape), runtime_bytes_);
 }
 
 MemoryPlan Session::smallest_resident(const RunShape& shape) {
-  return smallest_resident_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_);
+  ReadPlan& all = laid_out(options_.quantize);
+  return smallest_resident_plan(*model().root, all, with_start(shape), runtime_bytes_);
 }
 
 // Through as much memory as the load's staging will have.
@@ -73,8 +97,7 @@ void Session::copy_rows(const std::stop_token& stop) {
   if (!row_copies_->write(memory.bytes(), stop)) return;
   laid_out_.reset();  // the index is another now
   auto next = std::make_shared<Placed>(*placed_);
-  next->read = std::make_shared<ReadPlan>(read_plan_for(memory_plan(), options_.quantize));
-  laid_out_.reset();
+  next->read = std::make_shared<ReadPlan>(take_read_plan(memory_plan()));
   placed_ = std::move(next);
 }
 

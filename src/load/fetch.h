@@ -9,6 +9,7 @@
 
 #include "io/read_shape.h"
 #include "src/device/device.h"
+#include "src/plan/plan_lists.h"
 #include "src/plan/read_plan.h"
 #include "src/plan/spill_layout.h"
 
@@ -39,6 +40,8 @@ struct Fetch {
 
   bool has_tile() const { return tile.data != nullptr; }
 };
+
+static_assert(sizeof(Fetch) <= kFetchBytes);
 
 std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch);
 

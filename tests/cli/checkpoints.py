@@ -31,9 +31,15 @@ def shapes_of(config):
     for i in range(config["num_hidden_layers"]):
         layer = {"input_layernorm": [hidden], "post_attention_layernorm": [hidden],
                  "self_attn.q_proj": [queries, hidden], "self_attn.k_proj": [keys, hidden],
-                 "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries],
-                 "mlp.gate_proj": [intermediate, hidden], "mlp.up_proj": [intermediate, hidden],
-                 "mlp.down_proj": [hidden, intermediate]}
+                 "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries]}
+        mlps = {"mlp": intermediate}
+        if experts := config.get("num_experts"):  # as Qwen3-MoE has them
+            layer |= {"mlp.gate": [experts, hidden], "self_attn.q_norm": [config["head_dim"]],
+                      "self_attn.k_norm": [config["head_dim"]]}
+            mlps = {f"mlp.experts.{e}": config["moe_intermediate_size"] for e in range(experts)}
+        for mlp, width in mlps.items():
+            layer |= {f"{mlp}.gate_proj": [width, hidden], f"{mlp}.up_proj": [width, hidden],
+                      f"{mlp}.down_proj": [hidden, width]}
         shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
     return shapes
 
