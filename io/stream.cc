@@ -79,21 +79,21 @@ std::optional<fs::path> stream_path(const fs::path& path) {
   return std::nullopt;
 }
 
-void write_whole(const fs::path& path, std::span<const std::string_view> parts,
-                 const std::stop_token& stop) {
+void write_whole(const fs::path& path, const WriteText& write, const std::stop_token& stop) {
   if (auto stream = stream_path(path)) {
     OutputStream out(*stream, stop, path);
-    for (std::string_view part : parts) out.write(part);
+    write([&](std::string_view piece) { out.write(piece); });
     return;
   }
   uint64_t bytes = 0;
-  for (std::string_view part : parts) bytes += part.size();
+  write([&](std::string_view piece) { bytes += piece.size(); });
   NewFile file = NewFile::create_output(path, bytes);
   uint64_t offset = 0;
-  for (std::string_view part : parts) {
-    file.write(offset, std::as_bytes(std::span(part)));
-    offset += part.size();
-  }
+  write([&](std::string_view piece) {
+    file.write(offset, std::as_bytes(std::span(piece)));
+    offset += piece.size();
+  });
+  check(offset == bytes, "a text is the same each time that it is written");
   file.publish();
 }
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -34,10 +34,13 @@ class OutputStream {
 // regular file, "-" where standard output goes to it. nullopt for a regular or missing file.
 std::optional<std::filesystem::path> stream_path(const std::filesystem::path& path);
 
-// Writes `parts`, one after another, as the whole of a file. A regular one appears under its name,
-// in place of one that was there, only when it is complete. What is no regular file is opened once
-// and written to as it is. Throws Error(runtime).
-void write_whole(const std::filesystem::path& path, std::span<const std::string_view> parts,
+// Passes a text to its argument, piece after piece.
+using WriteText = std::function<void(const std::function<void(std::string_view)>& take)>;
+// Writes what `write` passes on as the whole of a file. A regular one appears under its name, in
+// place of one that was there, only when it is complete; for it `write` is called twice with the
+// same result, first to count the bytes. What is no regular file is opened once and written to as
+// it is. Throws Error(runtime).
+void write_whole(const std::filesystem::path& path, const WriteText& write,
                  const std::stop_token& stop);
 // Throws Error(runtime) where write_whole could not. Changes nothing, and opens nothing that is no
 // regular file: the reader of a FIFO would take it for the whole.

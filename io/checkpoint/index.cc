@@ -65,6 +65,7 @@ CheckpointIndex::CheckpointIndex(std::vector<CheckpointFile> files,
     return std::tie(a.file, a.offset, a.bytes, a.name) <
            std::tie(b.file, b.offset, b.bytes, b.name);
   });
+  tensors_.shrink_to_fit();
   by_name_.resize(tensors_.size());
   std::iota(by_name_.begin(), by_name_.end(), 0u);
   auto name = [this](uint32_t i) -> const std::string& { return tensors_[i].name; };

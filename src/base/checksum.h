@@ -4,8 +4,10 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace sluice {
 
@@ -18,5 +20,20 @@ struct Digest {
 };
 Digest digest128(std::span<const std::byte> bytes);
 std::string checksum128(std::span<const std::byte> bytes);  // 32 hexadecimal digits
+
+// checksum128() of a text that comes in parts.
+class TextChecksum {
+ public:
+  TextChecksum();
+  void add(std::string_view part);
+  std::string digits() const;
+
+ private:
+  struct State;
+  struct Deleter {
+    void operator()(State* state) const;
+  };
+  std::unique_ptr<State, Deleter> state_;
+};
 
 }  // namespace sluice

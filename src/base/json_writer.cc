@@ -55,6 +55,24 @@ void JsonWriter::value(const Json& json) {
   }
 }
 
+void JsonWriter::object(const Json& members, std::vector<Part> parts) {
+  std::ranges::sort(parts, {}, &Part::name);
+  auto next = parts.begin();
+  auto write_before = [&](std::string_view name) {
+    for (; next != parts.end() && (name.empty() || next->name < name); ++next) {
+      key(next->name);
+      next->write();
+    }
+  };
+  begin_object();
+  for (const auto& [name, value] : members.items()) {
+    write_before(name);
+    member(name, value);
+  }
+  write_before({});
+  end_object();
+}
+
 void JsonWriter::text(std::initializer_list<std::string_view> parts) {
   begin_value();
   buffer_ += '"';

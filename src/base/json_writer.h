@@ -32,6 +32,12 @@ class JsonWriter {
     key(name);
     value(json);
   }
+  // An object of `members` and of `parts`, each of which writes its value, in the order of names.
+  struct Part {
+    std::string_view name;
+    std::function<void()> write;
+  };
+  void object(const Json& members, std::vector<Part> parts);
   // A text of several parts, each of whole characters.
   void text(std::initializer_list<std::string_view> parts);
   // Passes everything written so far, and then `after`, to the sink.

@@ -18,7 +18,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/common.h"
-#include "src/cli/report_summary.h"
+#include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
 #include "src/memory/system.h"
@@ -412,16 +412,19 @@ void run(const BatchOptions& o, const std::stop_token& stop, const std::atomic<i
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   session.learn_pass(engine.stats().pass_seconds);
   Json timings = timings_json(engine, totals, width, seconds);
-  Json report = make_report("batch", o, session, timings);
-  write_report(o, report, stop);
-  if (o.json)
-    print_json({{"timings", timings},
-                {"memory", report.at("memory")},
-                {"scheduler", report.at("scheduler")}});
+  RunReport report("batch", o, session, timings);
+  report.save(stop);
+  if (o.json) {
+    const Json figures{{"timings", timings}, {"scheduler", report.scheduler()}};
+    const MemoryReport& memory = report.memory();
+    print_json([&](JsonWriter& json) {
+      json.object(figures, {{"memory", [&] { write_json(json, memory); }}});
+    });
+  }
   log::info(
       "{}\nbatch      {} completed, {} failed, {} done before; {} tokens in {:.1f} s: {:.1f} "
       "tokens/s",
-      summary_text(report), totals.completed, totals.failed, totals.before,
+      report.summary(), totals.completed, totals.failed, totals.before,
       engine.stats().generated_tokens, seconds, timings.at("tokens_per_second").get<double>());
 }
 

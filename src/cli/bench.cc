@@ -11,7 +11,7 @@
 #include "src/cli/bench_disk.h"
 #include "src/cli/bench_engine.h"
 #include "src/cli/common.h"
-#include "src/cli/report_summary.h"
+#include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 #include "src/device/link.h"
 #include "src/plan/rates.h"
@@ -169,17 +169,18 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
   session.place(session.run_shape(16, 1, 1));
   const std::vector<LoadRound> rounds =
       load_rounds(o, session, std::max<int64_t>(o.repeats, 1), stop);
-  Json report = make_report("bench load", o, session, Json::object());
-  write_report(o, report, stop);
+  RunReport report("bench load", o, session, Json::object());
+  report.save(stop);
   const LoadReport& load = session.load_report();
   const MemoryPlan& plan = session.memory_plan();
-  const uint64_t measured = process_peak_rss();
+  const uint64_t measured = report.memory().measured_peak;
   const uint64_t above = measured - std::min(measured, plan.weights);
   if (!o.json) {
-    print(fmt::format("{}\nabove the weights: {}\n{}", summary_text(report), format_size(above),
+    print(fmt::format("{}\nabove the weights: {}\n{}", report.summary(), format_size(above),
                       load_rounds_text(rounds)));
     return;
   }
+  const std::optional<uint64_t> cgroup = report.memory().cgroup_peak;
   Json result{{"bytes_read", load.io.bytes_read},
               {"bytes_needed", load.needed_bytes},
               {"seconds", load.seconds},
@@ -188,7 +189,7 @@ void bench_load(const BenchOptions& o, std::stop_token stop) {
               {"above_weights_bytes", above},
               {"peak_bytes", plan.load_peak()},
               {"measured_peak_bytes", measured},
-              {"cgroup_peak_bytes", report.at("memory").at("cgroup_peak")},
+              {"cgroup_peak_bytes", cgroup ? Json(*cgroup) : Json()},
               {"baseline_bytes", baseline},
               {"reader", load.reader}};
   if (rounds.size() > 1) {
@@ -324,11 +325,11 @@ void bench_decode(const BenchOptions& o, std::stop_token stop) {
   shape.least_rows = count;
   place_and_load(session, o, shape, stop);
   const DecodeSteps steps = decode_steps(session, count, prompt, tokens, stop);
-  Json report = make_report("bench decode", o, session, Json::object());
-  write_report(o, report, stop);
+  RunReport report("bench decode", o, session, Json::object());
   const double step = median(steps.seconds);
   if (count == 1 && prompt <= kShortPrompt) session.learn_pass(step);
   const StepBound bound = step_bound(session, steps.bandwidths);
+  report.save(stop);
   const double given = static_cast<double>(bound.bytes) / step;
   const double rate = static_cast<double>(count) / step;
   if (o.json) {
@@ -386,7 +387,7 @@ void bench_prefill(const BenchOptions& o, std::stop_token stop) {
     peak = peak_operations(session.options().isa, session.compute(),
                            linear_dtype(session.read_plan()), session.pool());
   }
-  write_report(o, make_report("bench prefill", o, session, Json::object()), stop);
+  RunReport("bench prefill", o, session, Json::object()).save(stop);
   if (o.json) {
     print_json({{"tokens", tokens},
                 {"tokens_per_second", static_cast<double>(tokens) / each},

@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/cli/common.h"
+#include "src/cli/run_report.h"
 #include "src/engine/engine.h"
 #include "src/serve/batch_width.h"
 
@@ -117,7 +117,7 @@ void bench_engine(const EngineOptions& o, const std::stop_token& stop) {
               {"schedule_share", overhead},
               {"first_token_seconds", percentiles_json(all.first_token)},
               {"each_token_seconds", percentiles_json(all.each_token)}};
-  write_report(o, make_report("bench engine", o, session, result), stop);
+  RunReport("bench engine", o, session, result).save(stop);
   if (o.json) return print_json(result);
   print(fmt::format(
       "{:.2f} tokens/s of up to {} sequences, {:.2f} alone: {:.2f} times as many\n"

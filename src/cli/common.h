@@ -1,4 +1,4 @@
-// Options that verbs share, and the report that they write.
+// Options that verbs share, and what they do alike.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -95,11 +95,10 @@ std::vector<int32_t> parse_token_ids(const std::string& text, const std::string&
 // Exit statuses and their meanings, for help texts and the man page.
 std::span<const std::pair<int, std::string_view>> exit_statuses();
 
-// The report that --report writes, --json embeds and `report` shows. Schema: docs/formats.md.
-Json make_report(const std::string& verb, const CommonOptions& options, Session& session,
-                 const Json& timings);
-// Refuses an unwritable path before any work is done.
+// Refuses an unwritable --report before any work is done.
 void check_report_path(const CommonOptions& options);
-void write_report(const CommonOptions& options, const Json& report, const std::stop_token& stop);
+// Writes a verb's own document to --report, where that is given. That of a run: run_report.h.
+void write_report(const CommonOptions& options, const WriteJson& write,
+                  const std::stop_token& stop);
 
 }  // namespace sluice::cli

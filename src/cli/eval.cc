@@ -5,7 +5,7 @@
 #include "src/base/log.h"
 #include "src/cli/common.h"
 #include "src/cli/input.h"
-#include "src/cli/report_summary.h"
+#include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 #include "src/engine/perplexity.h"
 #include "src/engine/request.h"
@@ -42,16 +42,18 @@ void run(const EvalOptions& o, std::stop_token stop) {
         return ids;
       },
       stop);
-  Json report = make_report("eval", o, session, {{"load_seconds", session.load_report().seconds}});
-  write_report(o, report, stop);
+  RunReport report("eval", o, session, {{"load_seconds", session.load_report().seconds}});
+  report.save(stop);
   if (o.json) {
-    print_json({{"perplexity", result.perplexity},
-                {"tokens", result.tokens},
-                {"memory", report.at("memory")}});
+    const Json figures{{"perplexity", result.perplexity}, {"tokens", result.tokens}};
+    const MemoryReport& memory = report.memory();
+    print_json([&](JsonWriter& json) {
+      json.object(figures, {{"memory", [&] { write_json(json, memory); }}});
+    });
   } else {
     print(fmt::format("perplexity {:.4f} over {} tokens\n", result.perplexity, result.tokens));
   }
-  log::info("{}", summary_text(report));
+  log::info("{}", report.summary());
 }
 
 }  // namespace

@@ -31,40 +31,52 @@ std::string tensor_text(const io::StoredTensor& t, std::string_view parameter) {
                      t.shape.str(), format_size(t.bytes), parameter);
 }
 
+uint64_t parameters_of(const ReadPlan& plan) {
+  uint64_t elements = 0;
+  for (const TensorPlan& t : plan.tensors)
+    elements += static_cast<uint64_t>(t.stored->shape.elements().value_or(0));
+  return elements;
+}
+
+// As it is made: a checkpoint may have a hundred thousand tensors.
+void write_inspection(JsonWriter& json, const Session& session, const ReadPlan& plan) {
+  const io::CheckpointIndex& index = session.index();
+  auto each = [&](const auto& list, const auto& element) {
+    return [&json, &list, element] {
+      json.begin_array();
+      for (const auto& item : list) json.value(element(item));
+      json.end_array();
+    };
+  };
+  auto unit = [](const UnitPlan& u) {
+    return Json{{"name", u.name}, {"read_bytes", u.read_bytes}, {"bytes", u.storage_bytes}};
+  };
+  json.object(
+      {{"architecture", session.model().files.architecture},
+       {"parameters", parameters_of(plan)},
+       {"bytes", index.total_bytes()},
+       {"files", index.files().size()}},
+      {{"tensors",
+        each(plan.tensors, [&](const TensorPlan& t) { return tensor_json(plan, t, index); })},
+       {"kv_scales",
+        each(plan.kv_scales, [&](const io::StoredTensor* t) { return stored_json(*t, index); })},
+       {"units", each(plan.units, unit)},
+       {"ignored_tensors",
+        each(plan.ignored, [](const std::string& name) { return Json(name); })}});
+}
+
 void run(const CommonOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
   Session session(session_options(o));
-  ReadPlan plan =
+  const ReadPlan plan =
       compile(session.model(), session.index(), session.options().quantize, {2 * MiB, 32 * MiB});
-  uint64_t elements = 0;
-  Json tensors = Json::array();
-  for (const TensorPlan& t : plan.tensors) {
-    tensors.push_back(tensor_json(plan, t, session.index()));
-    elements += static_cast<uint64_t>(t.stored->shape.elements().value_or(0));
-  }
-  Json kv_scales = Json::array();
-  for (const io::StoredTensor* t : plan.kv_scales)
-    kv_scales.push_back(stored_json(*t, session.index()));
-  Json units = Json::array();
-  for (const UnitPlan& u : plan.units)
-    units.push_back({{"name", u.name}, {"read_bytes", u.read_bytes}, {"bytes", u.storage_bytes}});
-  Json result{{"architecture", session.model().files.architecture},
-              {"parameters", elements},
-              {"bytes", session.index().total_bytes()},
-              {"files", session.index().files().size()},
-              {"tensors", tensors},
-              {"kv_scales", kv_scales},
-              {"units", units},
-              {"ignored_tensors", plan.ignored}};
-  write_report(o, result, stop);
-  if (o.json) {
-    print_json(result);
-    return;
-  }
+  auto write = [&](JsonWriter& json) { write_inspection(json, session, plan); };
+  write_report(o, write, stop);
+  if (o.json) return print_json(write);
   print(fmt::format("{}, {:.2f} M parameters, {} in {} files\n", session.model().files.architecture,
-                    static_cast<double>(elements) / 1e6, format_size(session.index().total_bytes()),
-                    session.index().files().size()));
+                    static_cast<double>(parameters_of(plan)) / 1e6,
+                    format_size(session.index().total_bytes()), session.index().files().size()));
   print(fmt::format("{:<52} {:<6} {:<18} {:>10}  {}\n", "tensor", "dtype", "shape", "bytes",
                     "parameter"));
   for (const TensorPlan& t : plan.tensors)

@@ -9,7 +9,7 @@
 #include "src/base/units.h"
 #include "src/cli/common.h"
 #include "src/cli/input.h"
-#include "src/cli/report_summary.h"
+#include "src/cli/run_report.h"
 #include "src/cli/token_lists.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine.h"
@@ -74,13 +74,12 @@ void run(const LogitsOptions& o, std::stop_token stop) {
   for (size_t i = 0; i < lists.size(); ++i)
     hash = write_logits(session.runner(), lists[i], out, stop);
   out.finish();
-  Json report =
-      make_report("logits", o, session, {{"load_seconds", session.load_report().seconds}});
-  write_report(o, report, stop);
+  RunReport report("logits", o, session, {{"load_seconds", session.load_report().seconds}});
+  report.save(stop);
   if (o.json)
     print_json(
         {{"out", o.out}, {"tensors", lists.size()}, {"logits_hash", fmt::format("{:016x}", hash)}});
-  log::info("{}\nwrote      {} ({} tensors), last logits {:016x}", summary_text(report), o.out,
+  log::info("{}\nwrote      {} ({} tensors), last logits {:016x}", report.summary(), o.out,
             lists.size(), hash);
 }
 

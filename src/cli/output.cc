@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "io/stream.h"
@@ -21,6 +20,12 @@ void naming(const char* option, Work work) {
   } catch (const Error& e) {
     fail(e.kind(), "{} {}", option, e.what());
   }
+}
+
+void write_document(const JsonWriter::Sink& sink, const WriteJson& write) {
+  JsonWriter json(sink, 2);
+  write(json);
+  json.flush("\n");
 }
 
 }  // namespace
@@ -45,12 +50,21 @@ void print_speech(std::string_view text) {
 }
 
 void print_json(const Json& json) {
-  print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  print_json([&](JsonWriter& writer) { writer.value(json); });
 }
+
+void print_json(const WriteJson& write) { write_document(print, write); }
 
 void write_text(const std::string& path, std::string_view text, const char* option,
                 const std::stop_token& stop) {
-  naming(option, [&] { io::write_whole(path, std::array{text}, stop); });
+  naming(option, [&] { io::write_whole(path, [&](const auto& take) { take(text); }, stop); });
+}
+
+void write_json(const std::string& path, const WriteJson& write, const char* option,
+                const std::stop_token& stop) {
+  naming(option, [&] {
+    io::write_whole(path, [&](const auto& take) { write_document(take, write); }, stop);
+  });
 }
 
 void check_writable(const char* option, const std::string& path) {

@@ -247,7 +247,7 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   MemoryPlan smallest = session.smallest(shapes.least);
   ReadPlan read = session.read_plan_for(memory, session.options().quantize);
   Json plan = plan_json(session, shape, memory, smallest, read);
-  write_report(o, plan, stop);
+  write_report(o, [&](JsonWriter& json) { json.value(plan); }, stop);
   if (o.json) {
     print_json(plan);
   } else {

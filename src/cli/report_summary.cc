@@ -39,36 +39,30 @@ const Json& list(const JsonFields& fields, const char* key) {
   return value;
 }
 
-// The quantized tensors' errors in one line.
-std::string quantization_text(const JsonFields& load) {
-  double worst_rms = 0;
-  double worst_error = 0;
-  std::string worst_name;
-  int tensors = 0;
+QuantizationErrors errors_of(const JsonFields& load) {
+  QuantizationErrors errors;
   for (const Json& item : list(load, "tensors")) {
     JsonFields tensor(item, load.where() + ": tensors");
-    if (!tensor.has("relative_rms_error")) continue;
-    ++tensors;
-    worst_error = std::max(worst_error, number(tensor, "max_error"));
-    if (number(tensor, "relative_rms_error") >= worst_rms) {
-      worst_rms = number(tensor, "relative_rms_error");
-      worst_name = name(tensor, "name");
-    }
+    if (tensor.has("relative_rms_error"))
+      errors.add(tensor.string("name"), number(tensor, "relative_rms_error"),
+                 number(tensor, "max_error"));
   }
-  if (tensors == 0) return {};
+  return errors;
+}
+
+std::string quantization_text(const QuantizationErrors& errors) {
+  if (errors.tensors == 0) return {};
   return fmt::format(
       "\nquantized  {} tensors; largest relative RMS error {:.4f} ({}), largest error {:.3g}",
-      tensors, worst_rms, worst_name, worst_error);
+      errors.tensors, errors.worst_rms, io::printable(errors.worst_name), errors.worst_error);
 }
 
 std::string load_text(const JsonFields& load) {
   return fmt::format(
-             "loaded     {} as {} of weights in {:.2f} s: {:.2f} GiB/s, read amplification {:.3f} "
-             "({})",
-             size_text(load, "bytes_read"), size_text(load, "weights_bytes"),
-             number(load, "seconds"), number(load, "bytes_per_second") / static_cast<double>(GiB),
-             number(load, "read_amplification"), name(load, "reader")) +
-         quantization_text(load);
+      "loaded     {} as {} of weights in {:.2f} s: {:.2f} GiB/s, read amplification {:.3f} ({})",
+      size_text(load, "bytes_read"), size_text(load, "weights_bytes"), number(load, "seconds"),
+      number(load, "bytes_per_second") / static_cast<double>(GiB),
+      number(load, "read_amplification"), name(load, "reader"));
 }
 
 std::string stream_text(const JsonFields& stream) {
@@ -116,17 +110,34 @@ std::string timings_text(const JsonFields& timings) {
 
 }  // namespace
 
+void QuantizationErrors::add(const std::string& name, double relative_rms, double error) {
+  ++tensors;
+  worst_error = std::max(worst_error, error);
+  if (relative_rms < worst_rms) return;
+  worst_rms = relative_rms;
+  worst_name = name;
+}
+
 std::string summary_text(const Json& report, const std::string& where) {
-  JsonFields fields(report, where);
+  const JsonFields fields(report, where);
+  const QuantizationErrors errors =
+      errors_of(JsonFields(fields.raw("load"), fmt::format("{}: load", where)));
+  return summary_text(report, errors,
+                      memory_report_from_json(fields.raw("memory"), where + ": memory"), where);
+}
+
+std::string summary_text(const Json& sections, const QuantizationErrors& errors,
+                         const MemoryReport& memory, const std::string& where) {
+  JsonFields fields(sections, where);
   auto section = [&](const char* key) {
     return JsonFields(fields.raw(key), fmt::format("{}: {}", where, key));
   };
-  std::string text = load_text(section("load"));
+  std::string text = load_text(section("load")) + quantization_text(errors);
   if (fields.has("stream")) text += stream_text(section("stream"));
   if (fields.has("spill")) text += spill_text(section("spill"));
   if (fields.has("kv_cache")) text += kv_cache_text(section("kv_cache"));
   text += timings_text(section("timings"));
-  return text + "\n" + to_text(memory_report_from_json(fields.raw("memory"), where + ": memory"));
+  return text + "\n" + to_text(memory);
 }
 
 }  // namespace sluice::cli

@@ -8,8 +8,8 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/input.h"
-#include "src/cli/report_summary.h"
 #include "src/cli/run_options.h"
+#include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 
 namespace sluice::cli {
@@ -115,25 +115,28 @@ void write_logprobs(JsonWriter& json, const std::vector<TokenLogprobs>& tokens) 
 }
 
 // As it is made: with the logprobs of a vocabulary it is many times as large as these.
-void print_result(const RequestResult& result, const Json& report, bool logprobs) {
-  JsonWriter json(print, 2);
-  json.begin_object();
-  json.member("finish_reason", result.finish_reason);
-  json.member("logits_hash", fmt::format("{:016x}", result.logits_hash));
-  if (logprobs) {
-    json.key("logprobs");
-    write_logprobs(json, result.logprobs);
-  }
-  json.member("memory", report.at("memory"));
-  json.member("scheduler", report.at("scheduler"));
-  json.member("text", result.text);
-  json.member("timings", report.at("timings"));
-  json.key("token_ids");
-  json.begin_array();
-  for (int32_t id : result.ids) json.value(id);
-  json.end_array();
-  json.end_object();
-  json.flush("\n");
+void print_result(const RequestResult& result, RunReport& report, bool logprobs) {
+  const MemoryReport& memory = report.memory();
+  print_json([&](JsonWriter& json) {
+    json.begin_object();
+    json.member("finish_reason", result.finish_reason);
+    json.member("logits_hash", fmt::format("{:016x}", result.logits_hash));
+    if (logprobs) {
+      json.key("logprobs");
+      write_logprobs(json, result.logprobs);
+    }
+    json.key("memory");
+    write_json(json, memory);
+    json.member("scheduler", report.scheduler());
+    json.key("text");
+    json.text({result.text});
+    json.member("timings", report.timings());
+    json.key("token_ids");
+    json.begin_array();
+    for (int32_t id : result.ids) json.value(id);
+    json.end_array();
+    json.end_object();
+  });
 }
 
 void check_prompt_cache(const RunOptions& o) {
@@ -222,12 +225,12 @@ void run(const RunOptions& o, SignalWatch& signals) {
     print(fmt::format("{}\n", fmt::join(result.ids, ",")));
   if (!o.json && session.tokenizer() != nullptr) print("\n");
 
-  Json report = make_report(
+  RunReport report(
       "run", o, session,
       timings_json(session, static_cast<size_t>(prompt), engine.stats().prefix_tokens, result));
-  write_report(o, report, stop);
+  report.save(stop);
   if (o.json) print_result(result, report, o.generation.sampling.params.logprobs.has_value());
-  log::info("\n{}\nlast logits {:016x}", summary_text(report), result.logits_hash);
+  log::info("\n{}\nlast logits {:016x}", report.summary(), result.logits_hash);
 }
 
 }  // namespace

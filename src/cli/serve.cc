@@ -19,12 +19,11 @@
 #include "src/cli/chat_options.h"
 #include "src/cli/common.h"
 #include "src/cli/progress.h"
-#include "src/cli/report_summary.h"
+#include "src/cli/run_report.h"
 #include "src/cli/verbs.h"
 #include "src/engine/engine_loop.h"
 #include "src/engine/sampling_defaults.h"
 #include "src/memory/buffer.h"
-#include "src/models/source.h"
 #include "src/serve/access.h"
 #include "src/serve/http/server.h"
 #include "src/serve/serve_shape.h"
@@ -225,7 +224,7 @@ void Server::open_template() {
 
 SamplingParams Server::defaults() const {
   SamplingParams sampling{.temperature = 1};
-  if (const std::optional<Json> config = open_model(options_.model)->generation_config())
+  if (const std::optional<Json> config = session_->generation_config())
     take_sampling_defaults(*config, [](const std::string&) { return false; }, sampling);
   return sampling;
 }
@@ -285,9 +284,9 @@ void Server::report() {
   session_->learn_pass(stats.pass_seconds);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  Json report = make_report("serve", options_, *session_, engine_json(stats, seconds));
-  write_report(options_, report, {});
-  log::info("{}\nserved     {} tokens of prompts, {} of answers", summary_text(report),
+  RunReport report("serve", options_, *session_, engine_json(stats, seconds));
+  report.save({});
+  log::info("{}\nserved     {} tokens of prompts, {} of answers", report.summary(),
             stats.prompt_tokens, stats.generated_tokens);
 }
 

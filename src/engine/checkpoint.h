@@ -29,6 +29,7 @@ class Checkpoint {
 
   ChatFiles chat_files() const { return source_->chat_files(); }
   EmbeddingRules embedding_rules() const { return source_->embedding_rules(); }
+  std::optional<Json> generation_config() const { return source_->generation_config(); }
 
   // Loads the tokenizer. A model may have none (token ids need none); a draft model uses its
   // host's.

@@ -16,7 +16,7 @@ void enforce_quant_error(const LoadReport& report, double bound) {
            "{}: quantization changes it by {:.4f} (relative RMS), above --max-quant-error {}; "
            "choose a finer scheme or raise "
            "the bound",
-           t.name, t.relative_rms_error(), bound);
+           t.name(), t.relative_rms_error(), bound);
     }
   }
 }
@@ -61,7 +61,7 @@ void LoadedModel::fill_all(const FillOptions& options, LoadProgress& progress) {
                     load_options());
   report_ = {};
   residents_ = streamer.load_all(report_, progress, stop_);
-  for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name, t.stats);
+  for (const TensorReport& t : report_.tensors) refuse_damaged(*index_, t.name(), t.stats);
   if (report_.fastest && report_.io.bytes_direct == report_.io.bytes_read)
     options_.read = *report_.fastest;
   open_streams();
@@ -158,6 +158,7 @@ void LoadedModel::fail_empty() const { fail(ErrorKind::runtime, "{}", emptiness(
 
 void LoadedModel::empty() {
   fault_.clear();
+  report_ = {};  // names tensors of the index, which may go now
   give_back();
 }
 

@@ -14,6 +14,7 @@
 #include "src/engine/sampler.h"
 #include "src/load/spill_directory.h"
 #include "src/plan/kv_scales.h"
+#include "src/plan/plan_lists.h"
 
 namespace sluice {
 namespace {
@@ -85,6 +86,12 @@ Session::Session(SessionOptions options, Session* host)
   check_kv_supported(kv_layout(*model().root, run_shape(1, 1, 1)), *backend_);
   if (options_.longest_model_len) use_longest([](int64_t) { return GuestMemory{}; });
   loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
+}
+
+// What the process has grown by since this began. A peak that was there before says nothing.
+uint64_t Session::grown() const {
+  const uint64_t peak = process_peak_rss(), now = peak > peak_before_ ? peak : process_rss();
+  return now - std::min(now, rss_before_);
 }
 
 // What the process holds with headers and tokenizer. What reading them took for a moment is known
@@ -198,7 +205,6 @@ int64_t Session::longest_sequence(const std::function<GuestMemory(int64_t tokens
 
 MemoryPlan Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
-  laid_out_.reset();
   uses_copies_ = row_copies_ && row_copies_->in_use();
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
   runtime_ = {};
@@ -208,10 +214,10 @@ MemoryPlan Session::place(const RunShape& shape) {
 }
 
 std::shared_ptr<const Placed> Session::placed(const RunShape& shape, uint64_t budget) {
-  auto [memory, read] = what_if(shape, budget, options_.quantize);
-  RunShape with = with_copies(shape);
-  auto reads = std::make_shared<ReadPlan>(std::move(read));
-  return std::make_shared<Placed>(Placed{std::move(with), std::move(memory), std::move(reads)});
+  MemoryPlan memory = plan_within(shape, budget, options_.quantize);
+  RunShape with = counted(shape);
+  auto read = std::make_shared<ReadPlan>(take_read_plan(memory));
+  return std::make_shared<Placed>(Placed{std::move(with), std::move(memory), std::move(read)});
 }
 
 // Whoever is loaded first asks for what all need.
@@ -247,9 +253,34 @@ void Session::fill(LoadProgress& progress, const std::stop_token& stop) {
   learn_load();
 }
 
+// The most that exchanging the weights takes beside the run's memory. Headers and plan of the new
+// ones are there before the old ones go; they are of the same model, and take about as much as
+// those did. Then the load has its staging, where a stream was.
+uint64_t Session::room_to_refill(const std::filesystem::path& model) const {
+  const PlanLists lists = plan_lists(read_plan());
+  const uint64_t before = headers_bytes_ + lists.plan + lists.making;
+  const uint64_t load = read_plan().ring_bytes + lists.load;
+  const uint64_t stream = memory_plan().stream;
+  const uint64_t room = std::max(before, load - std::min(load, stream));
+  const uint64_t needed = memory_plan().run_peak() + room;
+  if (needed + kernel_bytes(needed) > budget()) {
+    fail(ErrorKind::no_fit,
+         "{}: loading it beside the run's own memory takes {}, and the budget is {}; give more "
+         "--memory",
+         model.string(), format_size(needed + kernel_bytes(needed)), format_size(budget()));
+  }
+  return room;
+}
+
 void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
                      std::stop_token stop) {
-  Checkpoint other(model, {});
+  const uint64_t room = room_to_refill(model);
+  const PlanLists lists = plan_lists(read_plan());
+  Lease beside = ledger_.lease(Place::host, Use::runtime, "headers of other weights",
+                               headers_bytes_ + lists.plan + lists.making);
+  std::optional<Checkpoint> next_checkpoint(std::in_place, model,
+                                            std::vector<std::filesystem::path>{});
+  Checkpoint& other = *next_checkpoint;
   checkpoint_.check_same_model(other);
   if (!this->model().root->kv_scales().empty()) {
     fail(ErrorKind::usage,
@@ -273,21 +304,17 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
          model.string(), format_size(next.read->storage_bytes()), options_.model.string(),
          format_size(read_plan().storage_bytes()));
   }
-  // The runner's memory stays while the load has its staging.
-  const uint64_t needed = memory_plan().run_peak() + next.read->ring_bytes;
-  if (needed + kernel_bytes(needed) > budget()) {
-    fail(ErrorKind::no_fit,
-         "{}: loading it beside the run's own memory takes {}, and the budget is {}; give more "
-         "--memory",
-         model.string(), format_size(needed + kernel_bytes(needed)), format_size(budget()));
-  }
   loaded_->empty();
   row_copies_.reset();
   ledger_.begin_phase("load");
   options_.model = model;
   options_.mirrors.clear();
+  past_peak_ = std::max(predicted_peak(), memory_plan().run_peak() + room);
   checkpoint_.take_tensors(std::move(other));
   placed_ = std::make_shared<Placed>(std::move(next));
+  next_checkpoint.reset();
+  beside = {};
+  malloc_trim(0);
   fill(progress, stop);
   ledger_.begin_phase("run");
 }
@@ -309,8 +336,7 @@ void Session::shrink(uint64_t budget) {
                  format_size(plan.needed()));
     budget_ = plan.needed();
   }
-  next->read = std::make_shared<ReadPlan>(read_plan_for(plan, options_.quantize));
-  laid_out_.reset();
+  next->read = std::make_shared<ReadPlan>(take_read_plan(plan));
   const uint64_t before = memory_plan().weights;
   past_peak_ = predicted_peak();
   loaded_->shrink(next);
@@ -345,13 +371,14 @@ Runner& Session::runner() {
 }
 
 PromptCache Session::prompt_cache(const std::filesystem::path& path, int64_t prompt_tokens) {
-  std::string text = index().identity() + model().files.config.dump();
+  TextChecksum text;
+  text.add(index().identity() + model().files.config.dump());
   for (const ParamPlan& p : read_plan().params)
-    text += fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype));
-  text += fmt::format("{} {} {} {}\n", options_.quantize.name(), static_cast<int>(compute_),
-                      dtype_name(placed_->shape.kv_dtype), placed_->shape.block_size);
-  if (spec().depends_on_length()) text += fmt::format("{}\n", prompt_tokens);
-  return runner().prompt_cache(path, checksum128(std::as_bytes(std::span(text))));
+    text.add(fmt::format("{} {}\n", p.param->path, dtype_name(p.format.dtype)));
+  text.add(fmt::format("{} {} {} {}\n", options_.quantize.name(), static_cast<int>(compute_),
+                       dtype_name(placed_->shape.kv_dtype), placed_->shape.block_size));
+  if (spec().depends_on_length()) text.add(fmt::format("{}\n", prompt_tokens));
+  return runner().prompt_cache(path, text.digits());
 }
 
 BlockCosts Session::block_costs() const {

@@ -84,6 +84,7 @@ class Session {
   // The model's chat templates. Error(refused) for files that are none.
   ChatFiles chat_files() const { return checkpoint_.chat_files(); }
   EmbeddingRules embedding_rules() const { return checkpoint_.embedding_rules(); }
+  std::optional<Json> generation_config() const { return checkpoint_.generation_config(); }
   // Leases bytes for input beside the plan, in place of the earlier lease: long words of a text
   // (TokenStream::Room), or token ids before place() counts them. Error(no_fit) that begins with
   // `what` where the budget has no room.
@@ -173,6 +174,7 @@ class Session {
  private:
   Session(SessionOptions options, Session* host);
   void note_runtime(uint64_t peak_before);
+  uint64_t grown() const;
   void set_device_budget();
   void reserve_device();
   void check_place_rules();
@@ -180,10 +182,14 @@ class Session {
   int64_t longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests);
   void fill(LoadProgress& progress, const std::stop_token& stop);
   // What plans of one request begin with; valid until the next call.
-  const ReadPlan& laid_out(const QuantizeRequest& quantize);
-  RunShape with_copies(RunShape shape) const;
+  ReadPlan& laid_out(const QuantizeRequest& quantize);
+  // As read_plan_for() the request, but what laid_out() has made becomes the result.
+  ReadPlan take_read_plan(const MemoryPlan& plan);
+  // A request, with what this session takes of its own beside it.
+  RunShape counted(RunShape shape) const;
   MemoryPlan plan_within(const RunShape& shape, uint64_t budget, const QuantizeRequest& quantize);
   void copy_rows(const std::stop_token& stop);
+  uint64_t room_to_refill(const std::filesystem::path& model) const;
   RateKeys rate_keys(const std::filesystem::path& path, const QuantizeRequest& quantize) const;
   void remember(std::span<const Observation> seen) const;
   bool loaded_from_disk() const;
@@ -199,7 +205,9 @@ class Session {
   Ledger& ledger_;
   FreeMemory free_;
   uint64_t peak_before_ = process_peak_rss();
+  uint64_t rss_before_ = process_rss();
   Checkpoint checkpoint_;
+  uint64_t headers_bytes_ = grown();             // by reading them, at most
   std::unique_ptr<grammar::Grammars> grammars_;  // null without a tokenizer
   std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
   bool uses_copies_ = false;             // what place() has decided

@@ -1,4 +1,7 @@
 // What a session could do within other budgets, and from where it would read.
+#include <algorithm>
+#include <utility>
+
 #include "src/base/error.h"
 #include "src/engine/session.h"
 
@@ -18,17 +21,23 @@ MemoryPlan Session::predict(const RunShape& shape) {
   return smallest(shape);
 }
 
-const ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
+ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
   const bool copies = row_copies_ && row_copies_->in_use();
-  if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->copies != copies)
+  if (!laid_out_ || laid_out_->quantize != quantize || laid_out_->copies != copies) {
+    const uint64_t before = process_peak_rss();
+    laid_out_.reset();
     laid_out_.emplace(quantize, copies, lay_out(model(), index(), quantize));
+    if (const uint64_t peak = process_peak_rss(); peak > before)
+      start_peak_ = std::max(start_peak_, peak);
+  }
   return laid_out_->plan;
 }
 
-// With what the copies by rows take that are in use.
-RunShape Session::with_copies(RunShape shape) const {
+// With what the copies by rows take that are in use, and what laying out took for a moment.
+RunShape Session::counted(RunShape shape) const {
   const bool used = row_copies_ && row_copies_->in_use();
   shape.copies_index_bytes = used ? row_copies_->index_bytes() : 0;
+  shape.start_peak = std::max(shape.start_peak, start_peak_);
   return shape;
 }
 
@@ -36,8 +45,8 @@ RunShape Session::with_copies(RunShape shape) const {
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
   auto place = [&] {
-    return sluice::place(*model().root, laid_out(quantize), with_copies(shape), budget,
-                         runtime_bytes_);
+    ReadPlan& laid_out = this->laid_out(quantize);
+    return sluice::place(*model().root, laid_out, counted(shape), budget, runtime_bytes_);
   };
   if (!row_copies_ || is_loaded_) return place();
   row_copies_->use(false);
@@ -61,10 +70,16 @@ ReadPlan Session::read_plan_for(const MemoryPlan& plan, const QuantizeRequest& q
   return compile(laid_out(quantize), plan.effort.staging, plan.placement);
 }
 
+ReadPlan Session::take_read_plan(const MemoryPlan& plan) {
+  ReadPlan all = std::move(laid_out(options_.quantize));
+  laid_out_.reset();
+  return compile(std::move(all), plan.effort.staging, plan.placement);
+}
+
 MemoryPlan Session::smallest(const RunShape& shape) {
   if (row_copies_ && !is_loaded_) row_copies_->use(true);
-  return smallest_plan(*model().root, laid_out(options_.quantize), with_copies(shape),
-                       runtime_bytes_);
+  ReadPlan& all = laid_out(options_.quantize);
+  return smallest_plan(*model().root, all, counted(shape), runtime_bytes_);
 }
 
 namespace {
@@ -77,8 +92,9 @@ GuestMemory memory_of_guest(const MemoryPlan& plan) {
 
 RunShape Session::least_beside(const RunShape& shape, RunShape hosts) {
   if (row_copies_) row_copies_->use(false);
-  hosts.guests = memory_of_guest(
-      smallest_resident_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_));
+  ReadPlan& all = laid_out(options_.quantize);
+  hosts.guests =
+      memory_of_guest(smallest_resident_plan(*model().root, all, counted(shape), runtime_bytes_));
   return hosts;
 }
 
@@ -89,12 +105,11 @@ RunShape Session::place_beside(Session& host, const RunShape& shape, RunShape ho
            host.fits(host.smallest(hosts));
   };
   if (row_copies_) row_copies_->use(false);
-  MemoryPlan plan =
-      resident_plan(*model().root, laid_out(options_.quantize), shape, runtime_bytes_, has_room);
+  ReadPlan& all = laid_out(options_.quantize);
+  MemoryPlan plan = resident_plan(*model().root, all, counted(shape), runtime_bytes_, has_room);
   hosts.guests = memory_of_guest(plan);
-  auto read = std::make_shared<ReadPlan>(read_plan_for(plan, options_.quantize));
+  auto read = std::make_shared<ReadPlan>(take_read_plan(plan));
   placed_ = std::make_shared<Placed>(Placed{shape, std::move(plan), std::move(read)});
-  laid_out_.reset();
   return hosts;
 }
 

@@ -281,9 +281,9 @@ void EncodeQueue::finish(const ArrivedFetch& arrived) {
   if (is_awaited_) finished_ready_.notify_one();
 }
 
-std::vector<EncodeStats> EncodeQueue::stats() const {
+std::vector<EncodeStats> EncodeQueue::take_stats() {
   std::lock_guard lock(mutex_);
-  return stats_;
+  return std::exchange(stats_, {});
 }
 
 const Encoder& EncodeQueue::encoder_for(const Move& move) const {

@@ -57,8 +57,8 @@ class EncodeQueue {
   // caller encodes what no worker has begun. Rethrows a worker's failure.
   std::vector<ArrivedFetch> take_finished(bool block);
 
-  // One for each move of the plan; complete once every fetch of the load is finished.
-  std::vector<EncodeStats> stats() const;
+  // One for each move of the plan, once every fetch of the load is finished.
+  std::vector<EncodeStats> take_stats();
 
  private:
   // State of a tensor with one scale, or of a transposed one: the largest values so far; and, for
@@ -70,6 +70,8 @@ class EncodeQueue {
     float* area = nullptr;  // each row's largest value, then its scale
     std::vector<ArrivedFetch> waiting;
   };
+
+  static_assert(sizeof(Measuring) <= kMeasuringBytes && sizeof(EncodeStats) <= kEncodeStatsBytes);
 
   void work();
   void end_work();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/device/device.h"
+#include "src/plan/plan_lists.h"
 #include "src/plan/read_plan.h"
 #include "src/plan/spill_layout.h"
 
@@ -38,6 +39,8 @@ struct Fetch {
 
   bool has_tile() const { return tile.data != nullptr; }
 };
+
+static_assert(sizeof(Fetch) <= kFetchBytes);
 
 std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch);
 

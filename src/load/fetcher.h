@@ -89,7 +89,7 @@ class Fetcher {
   // Since the fetcher was made.
   io::ReaderStats stats() const;
   const io::Reader& reader() const { return *reader_; }
-  const EncodeQueue& queue() const { return *queue_; }
+  EncodeQueue& queue() { return *queue_; }
 
  private:
   struct InFlight {

@@ -16,20 +16,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string checksum_text(const std::string& text) {
-  return checksum128(std::as_bytes(std::span(text)));
-}
-
 // One file for each checkpoint directory, scheme, choice of tensors and rank: what a changed
 // checkpoint left behind is replaced.
 std::string file_name(const SpillKey& key, const ReadPlan& plan, const SpillLayout& layout) {
-  std::string identity =
-      fmt::format("{}\n{}\n{}/{}\n", key.model.string(), key.scheme, key.rank.rank, key.rank.size);
-  for (const SpilledTensor& s : layout.tensors)
-    identity += plan.tensors[s.tensor].stored->name + "\n";
+  TextChecksum identity;
+  identity.add(
+      fmt::format("{}\n{}\n{}/{}\n", key.model.string(), key.scheme, key.rank.rank, key.rank.size));
+  for (const SpilledTensor& s : layout.tensors) {
+    identity.add(plan.tensors[s.tensor].stored->name);
+    identity.add("\n");
+  }
   std::string model = io::printable(key.model.filename().string()).substr(0, 64);
   std::string scheme = key.scheme.find('=') == std::string::npos ? key.scheme : "rules";
-  return fmt::format("{}-{}-{}.spill", model, scheme, checksum_text(identity).substr(0, 16));
+  return fmt::format("{}-{}-{}.spill", model, scheme, identity.digits().substr(0, 16));
 }
 
 }  // namespace
@@ -51,6 +50,7 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
   }
   report_.paths = paths_;
   index_ = Buffer(ledger, Use::staging, "spill index", layout_.index_bytes, Buffer::Touch::now);
+  lists_ = ledger.lease(Place::host, Use::staging, "spill index", layout_.list_bytes());
   layout_ = spill_layout(plan, room);
   try {
     fingerprint_ = fingerprint(layout_);
@@ -63,19 +63,20 @@ Spill::Spill(const ReadPlan& plan, const io::CheckpointIndex& index, const Spill
 }
 
 std::string Spill::fingerprint(const SpillLayout& layout) const {
-  std::string text = fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size);
-  text += checkpoint_.identity();
+  TextChecksum text;
+  text.add(fmt::format("{} {}/{}\n", key_.scheme, key_.rank.rank, key_.rank.size));
+  text.add(checkpoint_.identity());
   for (const SpilledTensor& s : layout.tensors) {
     const TensorPlan& t = plan_.tensors[s.tensor];
     const Cut& cut = plan_.params[t.param].param->pieces[t.piece].cut;
-    text += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", t.stored->name,
-                        dtype_name(t.stored->dtype), t.stored->file, t.stored->offset, cut.row,
-                        cut.rows, cut.col, cut.cols, s.panel_bytes, s.panel_scales, s.codes);
+    text.add(fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", t.stored->name,
+                         dtype_name(t.stored->dtype), t.stored->file, t.stored->offset, cut.row,
+                         cut.rows, cut.col, cut.cols, s.panel_bytes, s.panel_scales, s.codes));
     const View& view = plan_.params[t.param].param->pieces[t.piece].view;
-    text +=
-        fmt::format("{} {} {} {}\n", view.index.value_or(-1), view.first, view.group, view.stride);
+    text.add(
+        fmt::format("{} {} {} {}\n", view.index.value_or(-1), view.first, view.group, view.stride));
   }
-  return checksum_text(text);
+  return text.digits();
 }
 
 bool Spill::open_existing(const io::SystemCalls& calls) {
@@ -141,10 +142,9 @@ bool Spill::open_copy(const fs::path& path, const io::SystemCalls& calls) {
 }
 
 void Spill::expect_panels() {
-  for (const SpilledTensor& s : layout_.tensors) {
-    seen_.emplace_back(s.panels);
-    panels_left_ += s.panels;
-  }
+  seen_.assign(layout_.index_bytes / sizeof(uint64_t), false);
+  panels_left_ = 0;
+  for (const SpilledTensor& s : layout_.tensors) panels_left_ += s.panels;
 }
 
 // Bytes that a copy may have.
@@ -269,11 +269,11 @@ bool Spill::take_in(const Move& move, const Rows& rows, std::span<const uint64_t
   const SpilledTensor& s = *layout_.find(move.tensor);
   auto panel = static_cast<uint64_t>(move.first_row / kPanelRows);
   auto from = static_cast<uint64_t>(rows.first / kPanelRows);
-  std::vector<bool>& seen = seen_[static_cast<size_t>(layout_.entry_of[move.tensor])];
+  const uint64_t first = s.checksums / sizeof(uint64_t) + panel;  // in seen_
   // A pass may meet a tile again before the file is complete. A damaged checkpoint is refused
   // elsewhere; here its tensor stays incomplete.
-  if (!wants(move.tensor) || seen[panel] || rows.stats.not_finite > 0) return false;
-  std::fill_n(seen.begin() + static_cast<std::ptrdiff_t>(panel), checksums.size(), true);
+  if (!wants(move.tensor) || seen_[first] || rows.stats.not_finite > 0) return false;
+  std::fill_n(seen_.begin() + static_cast<std::ptrdiff_t>(first), checksums.size(), true);
   std::span<const float> scales(rows.encoded.scales + from * s.panel_scales,
                                 checksums.size() * s.panel_scales);
   std::span<float> index_scales(at<float>(s.scales) + panel * s.panel_scales, scales.size());

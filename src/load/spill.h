@@ -146,13 +146,14 @@ class Spill {
   SpillLayout layout_;
   std::string fingerprint_;
   Buffer index_;
+  Lease lists_;                 // of the layout, and of the panels
   std::string index_checksum_;  // of the copies that were there before
   std::atomic<State> state_ = State::off;
 
   mutable std::mutex mutex_;      // guards everything below, and the index while it is filled
   std::vector<FreshCopy> fresh_;  // while filling
   std::vector<io::CheckpointFile> copies_;  // once they can be read, or verified
-  std::vector<std::vector<bool>> seen_;     // panels given to add(), of each tensor of the layout
+  std::vector<bool> seen_;  // panels given to add(), each where its checksum is in the index
   uint64_t panels_left_ = 0;
   Report report_;
 };

@@ -37,12 +37,12 @@ std::vector<TensorReport> tensor_reports(const ReadPlan& plan,
                                          const std::vector<EncodeStats>& stats,
                                          const Spill* spill) {
   std::vector<TensorReport> reports;
+  reports.reserve(plan.tensors.size());
   for (uint32_t i = 0; i < plan.tensors.size(); ++i) {
     const TensorPlan& t = plan.tensors[i];
     DType kept = plan.params[t.param].format.dtype;
-    reports.push_back({t.stored->name, dtype_name(t.stored->dtype), dtype_name(kept),
-                       spill != nullptr && spill->has(i) ? spill->stats(i) : EncodeStats{},
-                       t.group != ScaleGroup::none});
+    reports.push_back({t.stored, kept, t.group != ScaleGroup::none,
+                       spill != nullptr && spill->has(i) ? spill->stats(i) : EncodeStats{}});
   }
   // A tensor that is read twice has moves that only measured: their stats are empty.
   for (size_t i = 0; i < stats.size(); ++i) reports[plan.moves[i].tensor].stats.add(stats[i]);
@@ -60,9 +60,8 @@ uint64_t needed_bytes(const ReadPlan& plan, const Spill* spill) {
   return sum;
 }
 
-void report_load(const ReadPlan& plan, const Fetcher& fetcher, const Spill* spilled,
-                 LoadReport& report) {
-  report.tensors = tensor_reports(plan, fetcher.queue().stats(), spilled);
+void report_load(const ReadPlan& plan, Fetcher& fetcher, const Spill* spilled, LoadReport& report) {
+  report.tensors = tensor_reports(plan, fetcher.queue().take_stats(), spilled);
   report.io = fetcher.stats();
   report.reader = fetcher.reader().description();
   report.needed_bytes = needed_bytes(plan, spilled);
@@ -83,8 +82,10 @@ Measured measured_before(const ReadPlan& plan, const Spill* spilled) {
 
 Resident::Resident(const ReadPlan& plan, uint32_t unit, UnitStorage storage)
     : storage_(std::move(storage)) {
+  auto is_here = [&](const ParamPlan& p) { return p.unit == unit && !p.streamed(); };
+  parts_.reserve(static_cast<size_t>(std::ranges::count_if(plan.params, is_here)));
   for (const ParamPlan& p : plan.params) {
-    if (p.unit != unit || p.streamed()) continue;
+    if (!is_here(p)) continue;
     parts_.push_back(
         {p.param, plan.weight(p, storage_.of(p.tier).data()), p.tier, p.offset, p.storage});
   }
@@ -262,6 +263,8 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
   const std::vector<Weight> weights = this->weights(units);
   Buffer ring(ledger_, Use::staging, "staging ring", plan_.ring_bytes, Buffer::Touch::now);
   std::unique_ptr<Pinned> pinned = device_.pin(ring.bytes());
+  const Lease lists =
+      ledger_.lease(Place::host, Use::staging, "orders of reads", plan_lists(plan_).load);
   Buffer row_amax(ledger_, Use::staging, "largest values of rows", plan_.row_amax.bytes(),
                   Buffer::Touch::lazily);
   Fetcher fetcher({.plan = plan_,

@@ -18,6 +18,7 @@
 #include "src/load/fetcher.h"
 #include "src/memory/buffer.h"
 #include "src/memory/ledger.h"
+#include "src/plan/plan_lists.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
@@ -58,6 +59,7 @@ class Resident {
     uint64_t offset = 0;  // of codes and scales, in the storage of the tier
     uint64_t bytes = 0;
   };
+  static_assert(sizeof(Part) <= kResidentBytes);
   std::vector<Part> parts_;
   UnitStorage storage_;
 };
@@ -71,14 +73,18 @@ struct LoadProgress {
 };
 
 struct TensorReport {
-  std::string name;
-  std::string_view stored;  // dtype in the file
-  std::string_view kept;    // dtype in memory
-  EncodeStats stats;
+  const io::StoredTensor* tensor = nullptr;  // of the index that was loaded
+  DType kept_dtype = DType::bf16;            // in memory
   bool quantized = false;
+  EncodeStats stats;
+
+  const std::string& name() const { return tensor->name; }
+  std::string_view stored() const { return dtype_name(tensor->dtype); }
+  std::string_view kept() const { return dtype_name(kept_dtype); }
   // sqrt(sum of squared errors / sum of squares); 0 for a tensor of zeros.
   double relative_rms_error() const;
 };
+static_assert(sizeof(TensorReport) <= kTensorReportBytes);
 
 struct LoadReport {
   double seconds = 0;

@@ -36,6 +36,7 @@ TileStream::TileStream(const ReadPlan& plan, const io::CheckpointIndex& index, D
       index_(index),
       options_(options),
       stop_(std::move(stop)),
+      lists_(ledger.lease(Place::host, Use::staging, "sweep", plan_lists(plan).stream)),
       window_(plan.sweep_tiles()),
       rows_(plan, index, ledger, measured, options),
       fetcher_({.plan = plan,

@@ -91,6 +91,7 @@ class TileStream final : public WeightStream {
   const io::CheckpointIndex& index_;
   LoadOptions options_;
   std::stop_token stop_;
+  Lease lists_;  // of the next one, and of stats_
   std::unordered_map<const Param*, std::span<const TiledTensor>> tensors_of_;
   Clock::time_point start_ = Clock::now();
 
@@ -111,6 +112,7 @@ class TileStream final : public WeightStream {
     uint32_t tiles = 0;
     EncodeStats sum;
   };
+  static_assert(sizeof(TensorStats) <= kTileStatsBytes);
   std::vector<TensorStats> stats_;
 
   Fetcher fetcher_;  // last: ends first

@@ -107,23 +107,23 @@ double report_seconds(const Json& value, double earliest, const std::string& whe
   return value.get<double>();
 }
 
-MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak,
+MemoryReport measure_memory(const Ledger& ledger, Timeline timeline, uint64_t predicted_peak,
                             uint64_t predicted_device_peak) {
   MemoryReport r;
   r.budget = ledger.budget(Place::host).value_or(0);
   r.predicted_peak = predicted_peak;
   r.ledger_peak = ledger.peak(Place::host);
-  r.measured_peak = process_peak_rss();
-  if (auto cgroup = cgroup_memory()) {
-    r.cgroup_peak = cgroup->peak;
-    r.cgroup_limit = cgroup->limit;
-  }
   if (auto budget = ledger.budget(Place::device))
     r.device = {*budget, predicted_device_peak, ledger.peak(Place::device)};
   r.peak_holders = ledger.holders_at_peak(Place::host);
   r.phases = ledger.phases();
-  r.timeline = ledger.events();
+  if (timeline == Timeline::included) r.timeline = ledger.events();
   r.accounts = ledger.accounts();  // after the events, so that it has the account of each
+  if (auto cgroup = cgroup_memory()) {
+    r.cgroup_peak = cgroup->peak;
+    r.cgroup_limit = cgroup->limit;
+  }
+  r.measured_peak = process_peak_rss();
   return r;
 }
 
@@ -147,8 +147,18 @@ Json to_json(const MemoryReport& r) {
   json["accounts"] = Json::array();
   for (const auto& a : r.accounts) json["accounts"].push_back(account_json(a));
   json["timeline"] = Json::array();
-  for (const auto& e : r.timeline) json["timeline"].push_back({e.seconds, e.account, e.delta});
   return json;
+}
+
+void write_json(JsonWriter& json, const MemoryReport& r) {
+  Json figures = to_json(r);
+  figures.erase("timeline");
+  json.object(figures, {{"timeline", [&] {
+                           json.begin_array();
+                           for (const Ledger::Event& e : r.timeline)
+                             json.value({e.seconds, e.account, e.delta});
+                           json.end_array();
+                         }}});
 }
 
 MemoryReport memory_report_from_json(const Json& json, const std::string& where) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/json.h"
+#include "src/base/json_writer.h"
 #include "src/memory/ledger.h"
 
 namespace sluice {
@@ -34,11 +34,14 @@ struct MemoryReport {
   std::vector<Ledger::Event> timeline;
 };
 
-// Looks at the ledger's places and at the system now. The device is in it if it has a budget.
-MemoryReport measure_memory(const Ledger& ledger, uint64_t predicted_peak,
+// Looks at the ledger's places and then at the system now. The device is in it if it has a budget.
+enum class Timeline : bool { left_out, included };
+MemoryReport measure_memory(const Ledger& ledger, Timeline timeline, uint64_t predicted_peak,
                             uint64_t predicted_device_peak = 0);
 
 // The "memory" object of reports: bytes throughout, times in seconds since the start.
+void write_json(JsonWriter& json, const MemoryReport& report);
+// The same with an empty timeline, which would be too long for a document.
 Json to_json(const MemoryReport& report);
 // Error(refused) for what no ledger could have written: times that go back, accounts that nobody
 // opened, totals below zero or beyond 63 bits. So sums over the timeline need no checks.

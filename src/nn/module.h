@@ -2,7 +2,6 @@
 // tree costs kilobytes.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,12 +25,14 @@ class Module {
   // share.
   template <class Visit>
   void each_param(Visit&& visit) {
-    for (Param& p : params_) visit(p);
+    for (auto& param : params_) visit(*param);
     for (auto& child : children_) child->each_param(visit);
   }
 
  protected:
-  Param& add_param(Param param) { return params_.emplace_back(std::move(param)); }
+  Param& add_param(Param param) {
+    return *params_.emplace_back(std::make_unique<Param>(std::move(param)));
+  }
 
   template <class M, class... Args>
   M& add_child(Args&&... args) {
@@ -43,7 +44,7 @@ class Module {
 
  private:
   std::string path_;
-  std::deque<Param> params_;  // stable addresses
+  std::vector<std::unique_ptr<Param>> params_;
   std::vector<std::unique_ptr<Module>> children_;
 };
 

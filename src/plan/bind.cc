@@ -23,6 +23,38 @@ struct Claims {
   std::vector<uint32_t> tensors;  // of the binding, in the order of the module tree
 };
 
+// Of all sources, in the order of their first pieces. A checkpoint may have a hundred thousand
+// tensors: those that it has are told by their place in its index.
+class AllClaims {
+ public:
+  explicit AllClaims(const io::CheckpointIndex& index)
+      : index_(index), place_of_(index.tensors().size(), kNone) {}
+
+  Claims& of(const std::string& source) {
+    const io::StoredTensor* stored = index_.find(source);
+    uint32_t& place =
+        stored != nullptr ? place_of(*stored) : missing_.try_emplace(source, kNone).first->second;
+    if (place == kNone) {
+      place = static_cast<uint32_t>(all_.size());
+      all_.push_back({source, stored, {}});
+    }
+    return all_[place];
+  }
+  bool has(const io::StoredTensor& stored) { return place_of(stored) != kNone; }
+  std::vector<Claims>& all() { return all_; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t& place_of(const io::StoredTensor& stored) {
+    return place_of_[static_cast<size_t>(&stored - index_.tensors().data())];
+  }
+
+  const io::CheckpointIndex& index_;
+  std::vector<Claims> all_;
+  std::vector<uint32_t> place_of_;                          // in all_, of each tensor of the index
+  std::unordered_map<std::string_view, uint32_t> missing_;  // and of names that it lacks
+};
+
 // The shape that the pieces of a tensor give it together; `stack`: matrices, or vectors, of its
 // first dimension. 0: it has no such dimension.
 struct Expected {
@@ -196,7 +228,7 @@ void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const a
   const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
   const bool kv_scales_used = !model.root->kv_scales().empty();
   for (const io::StoredTensor& t : index.tensors()) {
-    if (is_claimed(t.name)) continue;
+    if (is_claimed(t)) continue;
     if (kv_scales_used && kv_scales.contains(t.name)) {
       binding.kv_scales.push_back(&t);
       continue;
@@ -228,12 +260,9 @@ void refuse(std::string_view what, const std::vector<std::string>& faults) {
 Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   if (index.tensors().empty()) fail(ErrorKind::refused, "the checkpoint holds no tensors");
   Binding binding;
+  binding.tensors.reserve(index.tensors().size());
   std::vector<std::string> faults;
-  std::vector<Claims> claims;
-  std::unordered_map<std::string_view, size_t> claimed;
-  std::unordered_map<std::string_view, const io::StoredTensor*> stored;  // each is looked up once
-  stored.reserve(index.tensors().size());
-  for (const io::StoredTensor& t : index.tensors()) stored.emplace(t.name, &t);
+  AllClaims claims(index);
   const std::optional<GptqConfig> gptq_named = gptq_config(model.files.config);
   GptqBinder gptq(gptq_named.value_or(GptqConfig{}), index);
   auto units = model.root->units();
@@ -249,26 +278,20 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
                    faults);
           continue;
         }
-        auto [at, fresh] = claimed.emplace(source, claims.size());
-        if (fresh) {
-          auto found = stored.find(source);
-          claims.push_back({source, found == stored.end() ? nullptr : found->second, {}});
-        }
-        claims[at->second].tensors.push_back(static_cast<uint32_t>(binding.tensors.size()));
-        binding.tensors.push_back({claims[at->second].stored, p, i});
+        Claims& of_source = claims.of(source);
+        of_source.tensors.push_back(static_cast<uint32_t>(binding.tensors.size()));
+        binding.tensors.push_back({of_source.stored, p, i});
       }
     });
   }
-  for (Claims& c : claims) {
+  for (Claims& c : claims.all()) {
     if (std::string fault = fault_of(binding, c, model.files); !fault.empty()) {
       faults.push_back(std::move(fault));
     } else {
       add_cover_faults(binding, c, model.files, faults);
     }
   }
-  auto is_claimed = [&](const std::string& name) {
-    return claimed.contains(name) || gptq.claims(name);
-  };
+  auto is_claimed = [&](const io::StoredTensor& t) { return claims.has(t) || gptq.claims(t.name); };
   add_unclaimed(model, index, is_claimed, binding, faults);
   if (!faults.empty()) refuse("the checkpoint does not fit " + model.files.config_name, faults);
   gptq.finish();

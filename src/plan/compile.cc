@@ -20,7 +20,8 @@ class SpanWriter {
 
   // For the load, of tensors that share reads. Of what is streamed and measured, the largest values
   // are found here once and for all.
-  void append(std::span<const uint32_t> tensors) {
+  void append(std::span<const uint32_t> tensors, bool only_count) {
+    only_count_ = only_count;
     const TensorPlan& first = plan_.tensors[tensors.front()];
     bool streamed = plan_.params[first.param].streamed();
     if (!first.is_measured()) {
@@ -72,45 +73,65 @@ class SpanWriter {
 
   void append_spans(std::span<const uint32_t> tensors, bool measure, bool encode) {
     const TensorPlan& t = plan_.tensors[tensors.front()];
-    const bool streamed = plan_.params[t.param].streamed();
-    RowsInFile rows = rows_of(tensors);
-    int64_t step = rows_per_span(rows);
-    uint32_t unit = plan_.params[t.param].unit;
+    const RowsInFile rows = rows_of(tensors);
+    const int64_t step = rows_per_span(rows);
+    const uint32_t unit = plan_.params[t.param].unit;
+    if (only_count_ && step < rows.rows) {
+      note(static_cast<uint64_t>(ceil_div(rows.rows, step)), tensors.size());
+      last_joins_ = false;
+      return;
+    }
     for (int64_t row = 0; row < rows.rows; row += step) {
-      int64_t count = std::min(step, rows.rows - row);
-      uint64_t begin = rows.offset(row), length = rows.bytes(row, count);
-      bool whole = row == 0 && count == rows.rows && t.measure_spans == 0;
-      Span* span = whole ? joinable(t.stored->file, unit, begin, length) : nullptr;
-      if (span == nullptr) {
-        auto first_move = static_cast<uint32_t>(plan_.moves.size());
-        plan_.spans.push_back({t.stored->file, begin, 0, unit, first_move, 0, measure, encode});
-        span = &plan_.spans.back();
-        last_joins_ = whole;
-      }
-      for (uint32_t tensor : tensors) {
-        const RowsInFile& own = plan_.tensors[tensor].rows;
-        plan_.moves.push_back({tensor, row * own.piece_rows, count * own.piece_rows,
-                               begin - span->offset + own.skip});
-      }
-      span->moves += static_cast<uint32_t>(tensors.size());
-      span->length = begin + length - span->offset;
-      if (!streamed) plan_.units[unit].read_bytes += length;
+      const int64_t count = std::min(step, rows.rows - row);
+      const uint64_t begin = rows.offset(row), length = rows.bytes(row, count);
+      const bool whole = row == 0 && count == rows.rows && t.measure_spans == 0;
+      const bool joins = whole && joinable(t.stored->file, unit, begin, length);
+      if (!joins) last_ = {t.stored->file, begin, 0, unit, 0, 0, measure, encode};
+      last_joins_ = whole;
+      last_.length = begin + length - last_.offset;
+      note(joins ? 0 : 1, tensors.size());
+      if (!only_count_) store(tensors, row, count, joins);
+      if (!plan_.params[t.param].streamed()) plan_.units[unit].read_bytes += length;
     }
   }
 
-  // The last span, when these bytes follow it closely enough to be one read.
-  Span* joinable(uint32_t file, uint32_t unit, uint64_t begin, uint64_t length) {
+  // Of so many spans each has a move for each of so many tensors.
+  void note(uint64_t spans, uint64_t moves) {
+    plan_.load_spans += spans;
+    plan_.load_moves += std::max<uint64_t>(spans, 1) * moves;
+  }
+
+  // Rows of tensors as what ends the last span.
+  void store(std::span<const uint32_t> tensors, int64_t row, int64_t count, bool joins) {
+    if (!joins) {
+      last_.first_move = static_cast<uint32_t>(plan_.moves.size());
+      plan_.spans.push_back(last_);
+    }
+    Span& span = plan_.spans.back();
+    for (uint32_t tensor : tensors) {
+      const RowsInFile& own = plan_.tensors[tensor].rows;
+      plan_.moves.push_back({tensor, row * own.piece_rows, count * own.piece_rows,
+                             rows_of(tensors).offset(row) - span.offset + own.skip});
+    }
+    span.moves += static_cast<uint32_t>(tensors.size());
+    span.length = last_.length;
+  }
+
+  // Whether these bytes follow the last span closely enough to be one read with it.
+  bool joinable(uint32_t file, uint32_t unit, uint64_t begin, uint64_t length) const {
     constexpr uint64_t kClose = 4096;  // a gap that costs less than a read of its own
-    if (plan_.spans.empty() || !last_joins_) return nullptr;
-    Span& last = plan_.spans.back();
-    uint64_t end = last.offset + last.length;
-    bool close = last.file == file && last.unit == unit && begin >= end && begin - end <= kClose;
-    return close && begin + length - last.offset <= most_ ? &last : nullptr;
+    if (plan_.load_spans == 0 || !last_joins_) return false;
+    const uint64_t end = last_.offset + last_.length;
+    const bool close =
+        last_.file == file && last_.unit == unit && begin >= end && begin - end <= kClose;
+    return close && begin + length - last_.offset <= most_;
   }
 
   ReadPlan& plan_;
   uint64_t most_;
   uint64_t ring_slots_;
+  bool only_count_ = false;
+  Span last_;  // without its moves
   bool last_joins_ = false;
 };
 
@@ -157,15 +178,18 @@ void plan_reads(ReadPlan& plan, const Staging& staging, bool sizes_only) {
   plan.spans.clear();
   plan.moves.clear();
   plan.sweep.clear();
+  plan.load_spans = plan.load_moves = 0;
   plan.tile_bytes = 0;
   plan.slot_bytes =
       std::max(staging.slot_bytes, round_up(plan.widest_group + kAlignmentSlack, 4096));
   const uint64_t slots = std::max(kFewestSlots, staging.ring_bytes / plan.slot_bytes);
   SpanWriter writer(plan, plan.slot_bytes - kAlignmentSlack, slots);
   std::span<const uint32_t> order = plan.disk_order;
-  for (size_t at = 0; at < order.size() && !(sizes_only && plan.spans.size() >= slots);) {
+  for (size_t at = 0; at < order.size();) {
     const size_t end = plan.end_of_shared(at);
-    if (plan.tensors[order[at]].stored->bytes > 0) writer.append(order.subspan(at, end - at));
+    const bool only_count = sizes_only && plan.spans.size() >= slots;
+    if (plan.tensors[order[at]].stored->bytes > 0)
+      writer.append(order.subspan(at, end - at), only_count);
     at = end;
   }
   const uint64_t spans = std::min<uint64_t>(slots, plan.spans.size());
@@ -191,6 +215,9 @@ ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeR
 ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement) {
   set_placement(laid_out, placement);
   plan_reads(laid_out, staging, false);
+  laid_out.spans.shrink_to_fit();
+  laid_out.moves.shrink_to_fit();
+  laid_out.sweep.shrink_to_fit();
   return laid_out;
 }
 

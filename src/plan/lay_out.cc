@@ -263,6 +263,8 @@ ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeR
       add_param(plan, *split(param)[p], binding.param_units[i], pieces.subspan(p, 1), quantize);
   }
   add_planes(plan);
+  plan.params.shrink_to_fit();
+  plan.tensors.shrink_to_fit();
   plan.disk_order.resize(plan.tensors.size());
   std::iota(plan.disk_order.begin(), plan.disk_order.end(), 0u);
   std::ranges::sort(plan.disk_order, {}, [&](uint32_t t) {

@@ -10,6 +10,7 @@
 #include "src/kv/prompt_cache.h"
 #include "src/kv/storage.h"
 #include "src/memory/buffer.h"
+#include "src/plan/plan_lists.h"
 #include "src/plan/spill_layout.h"
 #include "src/plan/sweep.h"
 
@@ -49,7 +50,6 @@ Efforts efforts_for(const io::ReadShape& read) {
 // plan, pages of libraries. All of the program's code is there already (map_program_code).
 constexpr uint64_t kRuntimeGrowth = 128 * KiB;
 constexpr uint64_t kStreamGrowth = 384 * KiB;  // of the threads that stream, too
-constexpr uint64_t kBytesATensor = 832;        // of the plan, and of the orders of its reads
 // Kept free in a budget: what of the kernel's is not proportional, and what of the program, its
 // libraries and the tokenizer is in its cache only, where a cgroup pays for it.
 constexpr uint64_t kSlack = 14 * MiB;
@@ -187,14 +187,13 @@ constexpr double kWorthwhile = 0.99;
 // What all attempts at one plan share.
 class Attempts {
  public:
-  Attempts(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
+  Attempts(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
       : root_(root),
         shape_(shape),
         runtime_(runtime),
-        all_(laid_out),
-        read_(all_),
-        spill_(spill_layout(all_)),
-        least_(choose_placement(all_, room(0, 0), shape.rules)) {}
+        read_(laid_out),
+        spill_(spill_layout(read_)),
+        least_(choose_placement(read_, room(0, 0), shape.rules)) {}
 
   MemoryPlan resident(const Effort& effort) { return predict(effort, {}); }
   // Nothing stays that could go.
@@ -209,10 +208,11 @@ class Attempts {
     plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1,
                                           std::max(effort.chunk_rows, shape_.least_rows));
     plan.start = shape_.start_peak;
+    const PlanLists lists = plan_lists(read_);
     plan.guests = shape_.guests.host;
     plan.guest_load = shape_.guests.loading;
     plan.device.guests = shape_.guests.device;
-    plan.runtime = runtime_ + kRuntimeGrowth + all_.tensors.size() * kBytesATensor +
+    plan.runtime = runtime_ + kRuntimeGrowth + lists.plan + lists.kept +
                    (plan.has(Tier::disk) ? kStreamGrowth : 0) + shape_.text_bytes +
                    Buffer::charged_bytes(shape_.input_bytes);
     plan_streams(plan);
@@ -224,7 +224,7 @@ class Attempts {
     WorkspaceBytes encoder = shape_.backend->encoder_bytes(read_.slot_bytes);
     plan.device.staging += Buffer::charged_bytes(encoder.device);
     plan.encoder = Buffer::charged_bytes(encoder.host);
-    plan.staging = read_.ring_bytes;
+    plan.staging = read_.ring_bytes + lists.load;
     if (read_.row_amax.areas > 0) plan.staging += Buffer::charged_bytes(read_.row_amax.bytes());
     const KvLayout layout = kv_layout(root_, shape_);
     plan_kv(layout, shape_, plan);
@@ -290,11 +290,11 @@ class Attempts {
     // What tiles from the disk pass through on the device is free for weights where none come.
     if (own_memory()) {
       MemoryPlan no_disk =
-          predict(effort, choose_placement(all_, room(0, UINT64_MAX), shape_.rules));
+          predict(effort, choose_placement(read_, room(0, UINT64_MAX), shape_.rules));
       weights = std::max(weights, room_in(limit(budget), no_disk.device.peak()));
     }
     while (weights > 0 || host > 0) {
-      Placement placement = choose_placement(all_, room(weights, host), shape_.rules);
+      Placement placement = choose_placement(read_, room(weights, host), shape_.rules);
       MemoryPlan filled = predict(effort, placement);
       if (fits(filled, budget)) return filled;
       if (filled.device.peak() > shape_.device_budget && weights == 0) {
@@ -317,11 +317,12 @@ class Attempts {
     plan.spill = Buffer::charged_bytes(shape_.copies_index_bytes);
     if (!plan.streams()) return;
     StreamMemory stream = stream_memory(read_, own_memory());
-    plan.stream = stream.host();
+    plan.stream = stream.host() + plan_lists(read_).stream;
     plan.device.staging = stream.device();
     if (shape_.spill_bytes == 0) return;
     // A file may be there that holds more than this run would write.
-    plan.spill += Buffer::charged_bytes(spill_.index_bytes);
+    plan.spill += Buffer::charged_bytes(spill_.index_bytes) +
+                  (spill_.index_bytes > 0 ? spill_.list_bytes() : 0);
     bool all_fits = spill_.file_bytes() <= shape_.spill_bytes;
     plan.sweep_bytes =
         sweep_bytes(read_, all_fits ? spill_ : spill_layout(read_, shape_.spill_bytes));
@@ -331,7 +332,7 @@ class Attempts {
   // the load's own peak may be the higher one.
   uint64_t room_in(uint64_t limit, uint64_t needed) const {
     uint64_t room = limit - std::min(limit, needed);
-    return room - std::min(room, room / 512 + all_.units.size() * 4 * KiB + 64 * KiB);
+    return room - std::min(room, room / 512 + read_.units.size() * 4 * KiB + 64 * KiB);
   }
   // For what turned out to need more than the limit.
   static void lessen(uint64_t& room, uint64_t needed, uint64_t limit) {
@@ -345,30 +346,29 @@ class Attempts {
   const CausalLM& root_;
   const RunShape& shape_;
   uint64_t runtime_;
-  const ReadPlan& all_;
-  ReadPlan read_;      // the same with the placement that is looked at
+  ReadPlan& read_;     // with the placement that is looked at
   SpillLayout spill_;  // of everything
   Placement least_;    // where as little stays as can be
 };
 
 }  // namespace
 
-MemoryPlan predict_memory(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                           const Effort& effort, uint64_t runtime, const Placement& placement) {
   return Attempts(root, laid_out, shape, runtime).predict(effort, placement);
 }
 
-MemoryPlan smallest_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+MemoryPlan smallest_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime) {
   return Attempts(root, laid_out, shape, runtime).smallest();
 }
 
-MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out,
-                                  const RunShape& shape, uint64_t runtime) {
+MemoryPlan smallest_resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
+                                  uint64_t runtime) {
   return Attempts(root, laid_out, shape, runtime).resident(kEfforts.back());
 }
 
-MemoryPlan resident_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+MemoryPlan resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room) {
   Attempts attempts(root, laid_out, shape, runtime);
   for (const Effort& effort : efforts_for(shape.read)) {
@@ -411,8 +411,8 @@ std::string guests_text(uint64_t bytes) {
 
 }  // namespace
 
-MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
-                 uint64_t budget, uint64_t runtime) {
+MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
+                 uint64_t runtime) {
   Attempts attempts(root, laid_out, shape, runtime);
   for (const Effort& effort : efforts_for(shape.read)) {
     if (attempts.leaves()) break;
@@ -440,7 +440,7 @@ MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape&
       format_size(plan.runtime), guests_text(plan.guests), format_size(budget), enough_mib(plan));
 }
 
-MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, const ReadPlan& laid_out,
+MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,
                   const RunShape& shape, uint64_t budget, uint64_t runtime) {
   Attempts attempts(root, laid_out, shape, runtime);
   std::optional<MemoryPlan> best;

@@ -141,27 +141,28 @@ struct MemoryPlan {
 uint64_t kernel_bytes(uint64_t peak);
 
 // Needs of one effort. `laid_out`: what lay_out() made, which all plans of one model and request
-// share. `runtime`: bytes that the process holds now.
-MemoryPlan predict_memory(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+// share; afterwards it has the placement that was looked at last. `runtime`: bytes that the process
+// holds now.
+MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                           const Effort& effort, uint64_t runtime, const Placement& placement = {});
 
 // The largest effort that fits `budget` with everything resident; if there is none, a part of the
 // weights is streamed. Throws Error(no_fit) that
 // names the smallest budget that would work.
-MemoryPlan place(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
-                 uint64_t budget, uint64_t runtime);
+MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
+                 uint64_t runtime);
 // The plan of a run that goes on with a smaller budget: fewer weights stay resident, everything
 // else keeps its size. It needs more than the budget when that is not enough.
-MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, const ReadPlan& laid_out,
+MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,
                   const RunShape& shape, uint64_t budget, uint64_t runtime);
 // The needs of the smallest effort, with everything streamed that can be; and all resident.
-MemoryPlan smallest_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+MemoryPlan smallest_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime);
-MemoryPlan smallest_resident_plan(const CausalLM& root, const ReadPlan& laid_out,
-                                  const RunShape& shape, uint64_t runtime);
+MemoryPlan smallest_resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
+                                  uint64_t runtime);
 // The largest effort for which there is room with everything resident; the smallest if there is
 // none.
-MemoryPlan resident_plan(const CausalLM& root, const ReadPlan& laid_out, const RunShape& shape,
+MemoryPlan resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room);
 
 // How the model's layers share the KV cache.

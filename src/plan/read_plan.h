@@ -177,6 +177,8 @@ struct ReadPlan {
   std::vector<TensorPlan> tensors;
   std::vector<uint32_t> disk_order;  // of the tensors
   std::vector<Span> spans;           // of the load, in disk order
+  uint64_t load_spans = 0;           // how many there are, also where plan_sizes() leaves some out
+  uint64_t load_moves = 0;
   std::vector<TiledTensor> sweep;
   std::vector<TiledParam> host_sweep;
   std::vector<Move> moves;

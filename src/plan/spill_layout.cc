@@ -53,6 +53,7 @@ std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
     return false;
   });
   std::ranges::sort(all, {}, &SpilledTensor::tensor);
+  all.shrink_to_fit();
   return all;
 }
 

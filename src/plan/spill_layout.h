@@ -43,6 +43,11 @@ struct SpillLayout {
   uint64_t index_bytes = 0;  // 0: there is nothing to spill
 
   uint64_t file_bytes() const { return codes_end + index_bytes; }
+  // Of itself in memory, and of a bit for each checksum of the index.
+  uint64_t list_bytes() const {
+    return tensors.size() * sizeof(SpilledTensor) + entry_of.size() * sizeof(int32_t) +
+           index_bytes / 64;
+  }
   const SpilledTensor* find(uint32_t tensor) const {
     bool has = tensor < entry_of.size() && entry_of[tensor] >= 0;
     return has ? &tensors[static_cast<size_t>(entry_of[tensor])] : nullptr;

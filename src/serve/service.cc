@@ -221,9 +221,8 @@ Reply Service::memory() {
   const Session& session = model_->session;
   const Ledger& ledger = model_->session.ledger();
   const LoopStatus status = model_->loop.status();
-  MemoryReport report = measure_memory(ledger, status.predicted_peak, status.predicted_device_peak);
-  report.timeline.clear();  // too long to be asked for again and again
-  Json json = to_json(report);
+  Json json = to_json(measure_memory(ledger, Timeline::left_out, status.predicted_peak,
+                                     status.predicted_device_peak));
   json["used"] = {{"host", ledger.used(Place::host)}, {"device", ledger.used(Place::device)}};
   json["requests"] = {{"bytes", memory_.used()}, {"limit", memory_.bytes()}};
   json["kv_blocks"] = {{"used", status.blocks_used},

@@ -28,6 +28,25 @@ TEST(JsonWriter, WritesWhatADocumentDoes) {
     EXPECT_EQ(written(indent, [&](JsonWriter& w) { w.value(json); }), json.dump(indent));
 }
 
+TEST(JsonWriter, PartsStandInTheOrderOfNames) {
+  const Json whole{{"a", 1}, {"b", {1, 2}}, {"c", Json::object()}, {"d", nullptr}, {"e", "x"}};
+  Json members = whole;
+  members.erase("b");
+  members.erase("e");
+  for (int indent : {-1, 2}) {
+    EXPECT_EQ(written(indent,
+                      [&](JsonWriter& w) {
+                        w.object(members, {{"e", [&] { w.value("x"); }}, {"b", [&] {
+                                                                            w.begin_array();
+                                                                            for (int i : {1, 2})
+                                                                              w.value(i);
+                                                                            w.end_array();
+                                                                          }}});
+                      }),
+              whole.dump(indent));
+  }
+}
+
 TEST(JsonWriter, PiecesAreSmall) {
   std::string text(300'000, '\x01');
   for (size_t i = 1; i + 2 < text.size(); i += 5) text.replace(i, 2, "é");

@@ -29,12 +29,18 @@ def shapes_of(config):
     shapes = {"model.embed_tokens.weight": [VOCABULARY, hidden], "model.norm.weight": [hidden]}
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = [VOCABULARY, hidden]
-    gate, up, down = [intermediate, hidden], [intermediate, hidden], [hidden, intermediate]
-    mlp = {"mlp.gate_proj": gate, "mlp.up_proj": up, "mlp.down_proj": down}
-    if experts := config.get("num_local_experts"):
+    def mlp_of(prefix, width, gate="gate_proj", up="up_proj", down="down_proj"):
+        return {f"{prefix}.{gate}": [width, hidden], f"{prefix}.{up}": [width, hidden], f"{prefix}.{down}": [hidden, width]}
+
+    mlp = mlp_of("mlp", intermediate)
+    if experts := config.get("num_local_experts"):  # as Mixtral has them
         mlp = {"block_sparse_moe.gate": [experts, hidden]}
         for e in range(experts):
-            mlp |= {f"block_sparse_moe.experts.{e}.{name}": shape for name, shape in (("w1", gate), ("w3", up), ("w2", down))}
+            mlp |= mlp_of(f"block_sparse_moe.experts.{e}", intermediate, "w1", "w3", "w2")
+    elif experts := config.get("num_experts"):  # as Qwen3-MoE has them, with norms of queries and keys
+        mlp = {"mlp.gate": [experts, hidden], "self_attn.q_norm": [config["head_dim"]], "self_attn.k_norm": [config["head_dim"]]}
+        for e in range(experts):
+            mlp |= mlp_of(f"mlp.experts.{e}", config["moe_intermediate_size"])
     for i in range(config["num_hidden_layers"]):
         layer = {"input_layernorm": [hidden], "post_attention_layernorm": [hidden],
                  "self_attn.q_proj": [queries, hidden], "self_attn.k_proj": [keys, hidden],

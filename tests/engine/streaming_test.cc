@@ -358,7 +358,7 @@ TEST_F(StreamedModel, QuantizationErrorIsEnforcedForWhatIsStreamed) {
   options.max_quant_error = 0.5;
   EXPECT_NO_THROW(session(options).load(progress, {}));
   for (const TensorReport& t : session_->load_report().tensors) {
-    EXPECT_EQ(t.relative_rms_error() > 0, t.quantized) << t.name;
+    EXPECT_EQ(t.relative_rms_error() > 0, t.quantized) << t.name();
   }
 }
 

@@ -86,15 +86,15 @@ TEST_F(StreamerTest, ReportsQuantizationErrorOfEachTensor) {
                         {1 << 16, 1 << 18}, {});
   ASSERT_EQ(report_.tensors.size(), tensors_.size());
   for (const TensorReport& t : report_.tensors) {
-    bool linear = t.name.find("_proj.weight") != std::string::npos;
-    EXPECT_EQ(t.quantized, linear) << t.name;
+    bool linear = t.name().find("_proj.weight") != std::string::npos;
+    EXPECT_EQ(t.quantized, linear) << t.name();
     if (linear) {
       // E4M3 has 3 bits of mantissa: the error is at most half a unit, 1/16 relative, and on
       // average some 2.6 %.
-      EXPECT_GT(t.relative_rms_error(), 0.015) << t.name;
-      EXPECT_LT(t.relative_rms_error(), 0.04) << t.name;
+      EXPECT_GT(t.relative_rms_error(), 0.015) << t.name();
+      EXPECT_LT(t.relative_rms_error(), 0.04) << t.name();
     } else {
-      EXPECT_EQ(t.stats.error_squares, 0) << t.name;
+      EXPECT_EQ(t.stats.error_squares, 0) << t.name();
     }
   }
 }
@@ -277,7 +277,7 @@ TEST_F(StreamerTest, NanAndInfinityAreCounted) {
     auto residents = load({scheme, {ParamRole::linear}, false}, {1 << 16, 1 << 18}, {});
     ASSERT_EQ(report_.tensors.size(), tensors_.size());
     for (const TensorReport& t : report_.tensors) {
-      EXPECT_EQ(t.stats.not_finite, t.name == "model.layers.1.self_attn.k_proj.weight" ? 2 : 0)
+      EXPECT_EQ(t.stats.not_finite, t.name() == "model.layers.1.self_attn.k_proj.weight" ? 2 : 0)
           << scheme.name;
     }
   }

@@ -250,7 +250,7 @@ TEST(MemoryPlan, RefusalNamesABudgetThatWorks) {
   std::unique_ptr<Backend> backend = make_cpu_backend(Isa::automatic, pool);
   RunShape shape{.backend = backend.get(), .max_tokens = 100, .longest_prompt = 50};
   const CausalLM& root = *checkpoint.model.root;
-  const ReadPlan all = lay_out(checkpoint.model, *checkpoint.index, request("none"));
+  ReadPlan all = lay_out(checkpoint.model, *checkpoint.index, request("none"));
   MemoryPlan smallest = smallest_plan(root, all, shape, 1 << 20);
   EXPECT_NO_THROW(place(root, all, shape, smallest.needed(), 1 << 20));
   try {

@@ -167,9 +167,8 @@ TEST(KvScales, BlocksHoldNone) {
                  .longest_prompt = 50,
                  .kv_dtype = DType::f8_e4m3};
   auto plan = [&] {
-    return predict_memory(root,
-                          lay_out(checkpoint.model, *checkpoint.index, ScaledCheckpoint::request()),
-                          shape, {{1 << 16, 1 << 18}, 64, 1}, 1 << 20);
+    ReadPlan laid_out = lay_out(checkpoint.model, *checkpoint.index, ScaledCheckpoint::request());
+    return predict_memory(root, laid_out, shape, {{1 << 16, 1 << 18}, 64, 1}, 1 << 20);
   };
   // 2 KV heads x 16 tokens of 8 codes, each with a float32 scale or not; keys and values.
   MemoryPlan own = plan();

@@ -1,0 +1,31 @@
+// What a plan itself takes, and the lists that loads and streams make of it. A checkpoint of many
+// experts has fifty thousand tensors.
+#pragma once
+
+#include <cstdint>
+
+#include "src/plan/read_plan.h"
+
+namespace sluice {
+
+// Bytes of an element of each list; where it is declared, its size is compared.
+inline constexpr uint64_t kFetchBytes = 224;        // Fetch
+inline constexpr uint64_t kEncodeStatsBytes = 40;   // EncodeStats
+inline constexpr uint64_t kMeasuringBytes = 48;     // EncodeQueue::Measuring
+inline constexpr uint64_t kTensorReportBytes = 56;  // TensorReport
+inline constexpr uint64_t kResidentBytes = 120;     // Resident::Part
+inline constexpr uint64_t kStreamedBytes = 64;      // TileStream: what finds a parameter's tiles
+inline constexpr uint64_t kTileStatsBytes = 48;     // TileStream::TensorStats
+
+struct PlanLists {
+  uint64_t plan = 0;    // itself, to the end of the run
+  uint64_t kept = 0;    // what is known of each tensor and parameter; from the load to the end
+  uint64_t load = 0;    // the order of its reads, and their results; while a load goes on
+  uint64_t stream = 0;  // from the end of the load on, where weights are streamed
+  uint64_t making = 0;  // while a plan is made: what finds tensors by their names
+};
+
+// `plan`: of plan_sizes() or compile().
+PlanLists plan_lists(const ReadPlan& plan);
+
+}  // namespace sluice
