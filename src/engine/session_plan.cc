@@ -27,7 +27,8 @@ ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
     const uint64_t before = process_peak_rss();
     laid_out_.reset();
     laid_out_.emplace(quantize, copies, lay_out(model(), index(), quantize));
-    if (const uint64_t peak = process_peak_rss(); peak > before)
+    // A guest's plan counts what it takes beside its host.
+    if (const uint64_t peak = process_peak_rss(); host_ == nullptr && peak > before)
       start_peak_ = std::max(start_peak_, peak);
   }
   return laid_out_->plan;

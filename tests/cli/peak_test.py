@@ -76,7 +76,7 @@ class PeakTest(Case):
                 memory = out["memory"]
                 self.assertLessEqual(peak, budget)
                 self.assertLess(abs(peak - memory["predicted_peak"]), max(peak // 100, MIB))
-                self.assertLess(abs(peak - memory["measured_peak"]), MIB // 8)
+                self.assertLess(abs(peak - memory["measured_peak"]), MIB // 2)  # counted by processors, and added up in two ways
                 self.assertLessEqual(memory["ledger_peak"], memory["predicted_peak"])
         inspected, peak = run_json_and_peak("inspect", model)
         self.assertLess(peak, run_json("plan", model, *tokens)["smallest"]["memory"])
@@ -88,7 +88,7 @@ class PeakTest(Case):
         model = write_experts(self.path / "experts")
         refused = sluice("serve", model, "--port", 0, "--memory", "12MiB", "--max-num-seqs", 1)
         smallest = int(re.search(r"--memory (\d+)MiB", refused.stderr)[1])
-        for budget in (smallest, smallest + 16):
+        for budget in (smallest, 256):
             with self.subTest(budget=budget):
                 server = Server(model, "--memory", f"{budget}MiB", "--max-num-seqs", 1, "--admin-api")
                 self.addCleanup(server.end)
