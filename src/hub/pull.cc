@@ -307,8 +307,7 @@ class Pull {
     if (o_.name.revision == commit_) return;
     const fs::path path = repository_ / "refs" / o_.name.revision;
     fs::create_directories(path.parent_path());
-    const std::string_view text = commit_;
-    io::write_whole(path, {&text, 1}, {});
+    io::write_whole(path, [&](const auto& put) { put(commit_); }, {});
   }
 
   const PullOptions& o_;
