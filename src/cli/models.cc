@@ -25,9 +25,7 @@ struct ModelVerbOptions {
 
 HubName named(const std::string& text) {
   const std::optional<HubName> name = parse_hub_name(text);
-  if (!name)
-    fail(ErrorKind::usage, "{}: give a name as ORG/NAME[@REVISION][:TAG], such as Qwen/Qwen3-0.6B",
-         text);
+  if (!name) fail(ErrorKind::usage, "{}: give a name as ORG/NAME[@REVISION][:TAG]", text);
   return *name;
 }
 
@@ -139,7 +137,7 @@ void define_pull(CLI::App& app, std::stop_token stop) {
              "The files go to the cache that all programs of the hub share. HF_ENDPOINT names "
              "another server,\n"
              "HF_TOKEN an account, HF_HUB_CACHE or HF_HOME another cache.\n"
-             "Examples:\n  sluice pull Qwen/Qwen3-0.6B\n  sluice pull unsloth/Qwen3-4B-GGUF:Q4_K_M",
+             "Examples:\n  sluice pull ORG/NAME\n  sluice pull ORG/NAME-GGUF:Q4_K_M",
              o, true);
   verb->add_option("--include", o->include,
                    "Fetch the files that match this pattern, such as '*Q4_K_M*.gguf'; may be given "
@@ -165,15 +163,15 @@ void define_list(CLI::App& app, std::stop_token) {
 void define_show(CLI::App& app, std::stop_token) {
   auto o = std::make_shared<ModelVerbOptions>();
   define(app, "show", "Show a model of the hub's cache: its commit, path and size",
-         "sluice inspect NAME shows what is in its files.\nExample:\n  sluice show Qwen/Qwen3-0.6B",
-         o, true)
+         "sluice inspect NAME shows what is in its files.\nExample:\n  sluice show ORG/NAME", o,
+         true)
       ->callback([o] { run_show(*o); });
 }
 
 void define_rm(CLI::App& app, std::stop_token) {
   auto o = std::make_shared<ModelVerbOptions>();
   define(app, "rm", "Remove a model, with all its revisions, from the hub's cache",
-         "Example:\n  sluice rm Qwen/Qwen3-0.6B", o, true)
+         "Example:\n  sluice rm ORG/NAME", o, true)
       ->callback([o] { run_rm(*o); });
 }
 

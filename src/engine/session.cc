@@ -207,10 +207,16 @@ MemoryPlan Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
   uses_copies_ = row_copies_ && row_copies_->in_use();
   malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
-  runtime_ = {};
-  runtime_ = ledger_.lease(Place::host, Use::runtime, "process",
-                           memory_plan().runtime - Buffer::charged_bytes(shape.input_bytes));
+  lease_runtime();
   return memory_plan();
+}
+
+// Input has a lease of its own.
+void Session::lease_runtime() {
+  runtime_ = {};
+  runtime_ =
+      ledger_.lease(Place::host, Use::runtime, "process",
+                    memory_plan().runtime - Buffer::charged_bytes(placed_->shape.input_bytes));
 }
 
 std::shared_ptr<const Placed> Session::placed(const RunShape& shape, uint64_t budget) {
@@ -341,6 +347,7 @@ void Session::shrink(uint64_t budget) {
   past_peak_ = predicted_peak();
   loaded_->shrink(next);
   placed_ = std::move(next);
+  if (host_ == nullptr) lease_runtime();
   ledger_.set_budget(Place::host, budget_);
   log::info("the budget is {} now: {} of weights stay in memory instead of {}, {} are read a pass",
             format_size(budget_), format_size(memory_plan().weights), format_size(before),

@@ -180,6 +180,7 @@ class Session {
   void check_place_rules();
   std::shared_ptr<const Placed> placed(const RunShape& shape, uint64_t budget);
   int64_t longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests);
+  void lease_runtime();
   void fill(LoadProgress& progress, const std::stop_token& stop);
   // What plans of one request begin with; valid until the next call.
   ReadPlan& laid_out(const QuantizeRequest& quantize);

@@ -443,6 +443,11 @@ MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,
                   const RunShape& shape, uint64_t budget, uint64_t runtime) {
   Attempts attempts(root, laid_out, shape, runtime);
+  // The lists of the load and of the plan are there.
+  auto kept = [&](MemoryPlan plan) {
+    plan.runtime = std::max(plan.runtime, now.runtime);
+    return plan;
+  };
   std::optional<MemoryPlan> best;
   for (Effort effort : efforts_for(shape.read)) {
     effort.chunk_rows = now.chunk_rows;
@@ -450,8 +455,8 @@ MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_ou
     // What has gone does not come back: that would be a load.
     for (size_t i = 0; i < now.placement.size(); ++i)
       if (now.placement[i] == Tier::disk) placement[i] = Tier::disk;
-    MemoryPlan plan = attempts.predict(effort, placement);
-    if (plan.needed() > budget) plan = attempts.streaming(effort);
+    MemoryPlan plan = kept(attempts.predict(effort, placement));
+    if (plan.needed() > budget) plan = kept(attempts.streaming(effort));
     bool fits = plan.needed() <= budget;
     if (!best || best->needed() > budget ||
         (fits && sweep_cost(plan, shape) < sweep_cost(*best, shape)))

@@ -144,7 +144,7 @@ class UsageTest(Case):
         good = ["run", DEMO, "-p", "x", "-n", "1", "--quiet"]
         for mention, args in {
             "--no-such-option": [*good, "--no-such-option"],
-            "quantize is no verb": ["quantize", DEMO],
+            "unknown command quantize": ["quantize", DEMO],
             "--swap-space": [*good, "--swap-space", "much"],
             "--swap-dir": [*good, "--swap-limit", "1GiB"],
             "--kv-cache-memory": [*good, "--kv-cache-memory", "0"],

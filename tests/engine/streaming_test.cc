@@ -336,7 +336,9 @@ TEST_F(StreamedModel, NanInAStreamedTensorIsRefused) {
     }
     test::write_checkpoint(dir_.path(), Json::parse(test::read_file(dir_.path() / "config.json")),
                            damaged);
-    Session& s = session(case_.options());
+    SessionOptions options = case_.options();
+    options.place = parse_place_rules("mlp=disk");
+    Session& s = session(options);
     LoadProgress progress;
     s.load(progress, {});
     try {
