@@ -1,9 +1,13 @@
 """Models by name: the hub's cache, and fetching into it from a server that has every fault."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
+import termios
 
 from hub import COMMIT, Hub, git_hash
 from program import DEMO, HANGS, SLUICE, Case, sluice
@@ -120,6 +124,24 @@ class HubTest(Case):
                 self.assertEqual(self.pull().returncode, 0)
                 self.expect_whole()
                 self.call("rm", "acme/tiny")
+
+    def test_progress_is_no_wider_than_the_terminal(self):
+        columns = 60
+        hub = self.hub(faults=["hang"])
+        controller, terminal = pty.openpty()
+        self.addCleanup(os.close, controller)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        process = subprocess.Popen([SLUICE, "pull", "acme/tiny", "--connections", "1"], env=self.environment,
+                                   stdout=subprocess.DEVNULL, stderr=terminal)
+        os.close(terminal)
+        shown = b""
+        while shown.count(b"\r") < 3:
+            shown += os.read(controller, 4096)
+        hub.go_on.set()
+        self.assertEqual(process.wait(HANGS), 0)
+        lines = [line.removeprefix("\x1b[K") for line in shown.decode().split("\r")]
+        self.assertTrue(any(line.startswith("fetching [") for line in lines), shown)
+        self.assertLess(max(map(len, lines)), columns)
 
     def test_what_cannot_be_fetched_is_refused_in_one_sentence(self):
         hub = self.hub(token="secret")
