@@ -20,6 +20,8 @@ struct ChatOptions {
 
 // --messages, and what belongs to it.
 void add_chat_options(CLI::App& verb, ChatOptions& options);
+// Of them what a conversation that is typed takes: the template, its tools and variables.
+void add_template_options(CLI::App& verb, ChatOptions& options);
 
 // The template of --chat-template, or the model's.
 ChatTemplate open_chat_template(const ChatOptions& options, ChatFiles files,

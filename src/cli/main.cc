@@ -116,6 +116,7 @@ int run_main(int argc, char** argv) {
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default(false);
   define_run(app, signals);
+  define_chat(app, signals);
   define_batch(app, signals.token(), signals.shrink());
   define_serve(app, signals.token(), signals.shrink());
   for (auto* define : {define_plan, define_inspect, define_logits, define_eval, define_tokenize,

@@ -269,6 +269,44 @@ void RunModels::prepare(Request& request) {
   request.draft = draft_ ? &*draft_ : nullptr;
 }
 
+namespace {
+
+// What run and chat take behind their own options.
+void add_run_options(CLI::App& verb, const std::shared_ptr<RunOptions>& o, SignalWatch& signals) {
+  begin_group(verb, kGenerationGroup);
+  verb.add_option("-n,--max-tokens", o->max_tokens, "Generate at most this many tokens")
+      ->check(CLI::Range(int64_t{1}, kMaxPositions))
+      ->capture_default_str();
+  add_generation_options(verb, o->generation);
+  add_grammar_options(verb, o->grammar);
+  verb.add_option("--stop", o->stop, "End before this text; may be given several times")
+      ->allow_extra_args(false);
+  verb.add_flag("--ignore-eos", o->ignore_eos, "Go on after an end-of-sequence token");
+  verb.callback([o, &verb, &signals] {
+    for (const CLI::Option* option : verb.get_options())
+      if (option->count() > 0) o->given.insert(option->get_name());
+    run(*o, signals);
+  });
+}
+
+}  // namespace
+
+void define_chat(CLI::App& app, SignalWatch& signals) {
+  auto o = std::make_shared<RunOptions>();
+  o->interactive = true;
+  CLI::App* verb = app.add_subcommand("chat", "Talk with a model, as run --chat does");
+  verb->footer(
+      "Examples:\n"
+      "  sluice chat MODEL\n"
+      "  sluice chat ORG/NAME --memory 6GiB --quantization fp8");
+  add_model_options(*verb, *o);
+  add_template_options(*verb, o->chat);
+  verb->add_option("--reasoning", o->reasoning,
+                   "Show or hide what the model thinks before it answers")
+      ->capture_default_str();
+  add_run_options(*verb, o, signals);
+}
+
 void define_run(CLI::App& app, SignalWatch& signals) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand("run", "Generate text from a prompt");
@@ -292,20 +330,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
   verb->add_option("--reasoning", o->reasoning,
                    "With --chat, show or hide what the model thinks before it answers")
       ->capture_default_str();
-  begin_group(*verb, kGenerationGroup);
-  verb->add_option("-n,--max-tokens", o->max_tokens, "Generate at most this many tokens")
-      ->check(CLI::Range(int64_t{1}, kMaxPositions))
-      ->capture_default_str();
-  add_generation_options(*verb, o->generation);
-  add_grammar_options(*verb, o->grammar);
-  verb->add_option("--stop", o->stop, "End before this text; may be given several times")
-      ->allow_extra_args(false);
-  verb->add_flag("--ignore-eos", o->ignore_eos, "Go on after an end-of-sequence token");
-  verb->callback([o, verb, &signals] {
-    for (const CLI::Option* option : verb->get_options())
-      if (option->count() > 0) o->given.insert(option->get_name());
-    run(*o, signals);
-  });
+  add_run_options(*verb, o, signals);
 }
 
 }  // namespace sluice::cli

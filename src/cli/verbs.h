@@ -15,6 +15,7 @@ class SignalWatch;
 // stdout, everything else to stderr.
 // `shrink` counts requests to use less memory (SIGUSR1); it outlives the verb.
 void define_run(CLI::App& app, SignalWatch& signals);
+void define_chat(CLI::App& app, SignalWatch& signals);
 void define_batch(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
 void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink);
 void define_plan(CLI::App& app, std::stop_token stop);

@@ -93,13 +93,16 @@ HubListing fetch_listing(const PullOptions& o, const std::stop_token& stop) {
 // One file's contents on their way into the cache.
 class Blob {
  public:
-  // Waits for another process that fetches the same.
-  Blob(const fs::path& repository, const HubFile& file)
+  // Waits while another process fetches the same.
+  Blob(const fs::path& repository, const HubFile& file, const std::stop_token& stop)
       : file_(file), path_(repository / "blobs" / file.hash) {
     const fs::path locks = repository.parent_path() / ".locks" / repository.filename();
     fs::create_directories(locks);
     lock_ = open(locks / (file.hash + ".lock"), O_RDWR | O_CREAT | O_CLOEXEC);
-    if (flock(lock_.get(), LOCK_EX) != 0) fail_errno(errno, "{}: cannot be locked", path_.string());
+    while (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) fail_errno(errno, "{}: cannot be locked", path_.string());
+      wait(std::chrono::seconds(1), stop);
+    }
     if (is_here()) return;
     fd_ = open(part(), O_RDWR | O_CREAT | O_CLOEXEC);
     begin_again(describe(fd_, part()).size);
@@ -227,7 +230,7 @@ class Pull {
   }
 
   void fetch(const HubFile& file) {
-    Blob blob(repository_, file);
+    Blob blob(repository_, file, stop_.get_token());
     uint64_t counted = blob.is_here() ? file.bytes : blob.bytes();
     progress_.done += counted;
     bool refetched = false;
@@ -246,7 +249,10 @@ class Pull {
         continue;
       }
       refuse_status(result.status, o_.name, o_.token.has_value());
-      if (blob.bytes() > before) tries = 0;
+      if (blob.bytes() > before) {  // a connection that brings something is taken up again at once
+        tries = 0;
+        continue;
+      }
       if (++tries > kMostTries)
         fail(ErrorKind::runtime, "{}: {}: {}; the same command goes on from here", o_.name.text(),
              file.file, fault_of(result));

@@ -217,7 +217,7 @@ class ConversationTest(Case):
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ["TERM"] = "xterm"
-            os.execv(SLUICE, [SLUICE, "run", str(self.model), "--chat", *args])
+            os.execv(SLUICE, [SLUICE, "chat", str(self.model), *args])
         self.terminal = terminal
         self.seen = b""
         self.addCleanup(os.close, terminal)
