@@ -255,7 +255,7 @@ class ServeLimitsTest(Case):
 
     def test_sigterm_ends_when_the_answers_have_ended(self):
         for how in (signal.SIGTERM, signal.SIGINT):
-            server = self.serve()
+            server = self.serve("--drain-timeout", str(HANGS))
             waiting = server.connect()  # has a connection, and no request
             waiting.connect()
             self.addCleanup(waiting.close)
