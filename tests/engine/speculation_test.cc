@@ -12,6 +12,7 @@
 #include "tests/engine/golden.h"
 #include "tests/engine/guessing.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -186,7 +187,7 @@ class Pairs : public testing::Test {
 
 // Most guesses of one model for another are wrong.
 TEST_F(Pairs, SameTokensWithAnyDraftAndAnyTarget) {
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < (test::is_brief() ? 4 : 12); ++round) {
     const std::filesystem::path model = draw(), draft = draw();
     SCOPED_TRACE(model.string() + " with " + draft.string());
     const Ids prompt = draw_ids(random_.between(1, 60));
@@ -200,7 +201,7 @@ TEST_F(Pairs, SameTokensWithAnyDraftAndAnyTarget) {
 // Whatever came of the guesses before, and whatever text comes next.
 TEST_F(Pairs, ADraftGuessesAsIfItHadNeverGuessedBefore) {
   constexpr int64_t kLongest = 150;
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < (test::is_brief() ? 2 : 10); ++round) {
     SessionOptions options;
     options.model = draw();
     options.threads = 1;
