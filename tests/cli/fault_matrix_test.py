@@ -77,7 +77,7 @@ class FaultMatrixTest(Case):
     def call(self, words, *, closed="", limit=None, **options):
         """Runs with descriptors closed, files limited in size."""
         def limits():
-            resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+            resource.setrlimit(resource.RLIMIT_CPU, (HANGS, HANGS))
             if limit:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 

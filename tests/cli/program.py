@@ -33,7 +33,7 @@ def in_turn(variants, turn):
 
 def sluice(*args, limit_memory=False, **options):
     def limits():
-        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+        resource.setrlimit(resource.RLIMIT_CPU, (HANGS, HANGS))
         if limit_memory and not SANITIZED:  # sanitizers reserve terabytes of address space
             resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
