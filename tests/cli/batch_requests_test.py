@@ -3,11 +3,14 @@
 import json
 import shutil
 
-from program import DEMO, Case, run_json
+import unittest
+
+from program import BRIEF, DEMO, IN_PROCESS, Case, run_json
 
 LINE = {"method": "POST", "url": "/v1/completions"}
 
 
+@unittest.skipIf(BRIEF, IN_PROCESS)
 class BatchRequestsTest(Case):
     def answers(self, *bodies, model=DEMO):
         """What comes of each body, in their order: the response's body."""

@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from checkpoints import read_floats
-from program import ALL, DEMO, HANGS, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
+from program import ALL, BRIEF, DEMO, HANGS, IN_PROCESS, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
 from budget_test import BudgetTest
@@ -246,6 +246,7 @@ class PerplexityTest(Case):
             self.assertLess(run_json(*options, "--kv-cache-dtype", cache)["perplexity"] / bf16, 1.01, cache)
 
 
+@unittest.skipIf(BRIEF, IN_PROCESS)
 class GoldensTest(Case):
     def test_logits_file_matches_transformers(self):
         model = SOURCE / "tests/data/models/llama_tied"
