@@ -2,7 +2,6 @@
 
 import json
 import shutil
-
 import unittest
 
 from program import BRIEF, DEMO, IN_PROCESS, Case, run_json

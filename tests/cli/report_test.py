@@ -4,7 +4,6 @@ import json
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
-
 import unittest
 
 from program import BRIEF, DEMO, IN_PROCESS, SANITIZED, Case, run_json, sluice
