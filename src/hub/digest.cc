@@ -6,21 +6,53 @@
 #include <array>
 
 #include "src/base/check.h"
+#include "src/hub/shared_library.h"
 
 namespace sluice {
+namespace {
+
+struct Crypto {
+  decltype(&EVP_MD_CTX_new) context;
+  decltype(&EVP_MD_CTX_free) free;
+  decltype(&EVP_sha256) sha256;
+  decltype(&EVP_sha1) sha1;
+  decltype(&EVP_DigestInit_ex) begin;
+  decltype(&EVP_DigestUpdate) add;
+  decltype(&EVP_DigestFinal_ex) end;
+};
+
+Crypto load_crypto() {
+  const SharedLibrary library("libcrypto.so.3", "libssl3");
+  Crypto crypto{};
+  library.find(crypto.context, "EVP_MD_CTX_new");
+  library.find(crypto.free, "EVP_MD_CTX_free");
+  library.find(crypto.sha256, "EVP_sha256");
+  library.find(crypto.sha1, "EVP_sha1");
+  library.find(crypto.begin, "EVP_DigestInit_ex");
+  library.find(crypto.add, "EVP_DigestUpdate");
+  library.find(crypto.end, "EVP_DigestFinal_ex");
+  return crypto;
+}
+
+const Crypto& crypto() {
+  static const Crypto loaded = load_crypto();
+  return loaded;
+}
+
+}  // namespace
 
 struct Digest::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  EVP_MD_CTX* context = crypto().context();
   State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  ~State() { EVP_MD_CTX_free(context); }
+  ~State() { crypto().free(context); }
 };
 
 Digest::Digest(DigestKind kind, uint64_t bytes) : state_(std::make_unique<State>()) {
   check(state_->context != nullptr, "memory for a digest");
-  const EVP_MD* algorithm = kind == DigestKind::sha256 ? EVP_sha256() : EVP_sha1();
-  check(EVP_DigestInit_ex(state_->context, algorithm, nullptr) == 1, "a digest of OpenSSL");
+  const EVP_MD* algorithm = kind == DigestKind::sha256 ? crypto().sha256() : crypto().sha1();
+  check(crypto().begin(state_->context, algorithm, nullptr) == 1, "a digest of OpenSSL");
   if (kind == DigestKind::sha256) return;
   const std::string head = fmt::format("blob {}", bytes);
   add({head.c_str(), head.size() + 1});
@@ -29,13 +61,13 @@ Digest::Digest(DigestKind kind, uint64_t bytes) : state_(std::make_unique<State>
 Digest::~Digest() = default;
 
 void Digest::add(std::span<const char> bytes) {
-  check(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1, "a digest of OpenSSL");
+  check(crypto().add(state_->context, bytes.data(), bytes.size()) == 1, "a digest of OpenSSL");
 }
 
 std::string Digest::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> value{};
   unsigned int size = 0;
-  check(EVP_DigestFinal_ex(state_->context, value.data(), &size) == 1, "a digest of OpenSSL");
+  check(crypto().end(state_->context, value.data(), &size) == 1, "a digest of OpenSSL");
   std::string text;
   for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", value[i]);
   return text;

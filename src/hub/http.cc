@@ -1,12 +1,13 @@
 #include "src/hub/http.h"
 
+#define CURL_DISABLE_TYPECHECK  // its macros take no pointers to functions
 #include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <memory>
-#include <mutex>
 
 #include "src/base/check.h"
+#include "src/hub/shared_library.h"
 
 namespace sluice {
 namespace {
@@ -16,15 +17,42 @@ constexpr long kStandstill =
 constexpr long kConnect = 30;  // seconds
 constexpr long kBufferBytes = 512 * 1024;
 
+struct Api {
+  decltype(&curl_global_init) global_init;
+  decltype(&curl_easy_init) init;
+  decltype(&curl_easy_cleanup) cleanup;
+  decltype(&::curl_easy_setopt) set;
+  decltype(&::curl_easy_getinfo) get;
+  decltype(&curl_easy_perform) perform;
+  decltype(&curl_easy_strerror) text_of;
+};
+
+Api load_curl() {
+  const SharedLibrary library("libcurl.so.4", "libcurl4");
+  Api api{};
+  library.find(api.global_init, "curl_global_init");
+  library.find(api.init, "curl_easy_init");
+  library.find(api.cleanup, "curl_easy_cleanup");
+  library.find(api.set, "curl_easy_setopt");
+  library.find(api.get, "curl_easy_getinfo");
+  library.find(api.perform, "curl_easy_perform");
+  library.find(api.text_of, "curl_easy_strerror");
+  api.global_init(CURL_GLOBAL_DEFAULT);
+  return api;
+}
+
+const Api& api() {
+  static const Api loaded = load_curl();
+  return loaded;
+}
+
 struct FreeCurl {
-  void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
+  void operator()(CURL* curl) const { api().cleanup(curl); }
 };
 using Curl = std::unique_ptr<CURL, FreeCurl>;
 
 Curl new_curl() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  Curl curl(curl_easy_init());
+  Curl curl(api().init());
   check(curl != nullptr, "memory for a transfer");
   return curl;
 }
@@ -40,7 +68,7 @@ size_t take(char* data, size_t size, size_t count, void* to) {
   auto& transfer = *static_cast<Transfer*>(to);
   if (!transfer.begun) {
     long status = 0;
-    curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &status);
+    api().get(transfer.curl, CURLINFO_RESPONSE_CODE, &status);
     transfer.begun = true;
     if (!transfer.sink.begin(static_cast<int>(status))) return 0;
   }
@@ -58,38 +86,38 @@ HttpResult http_get(const HttpGet& get, const HttpSink& sink, const std::stop_to
   CURL* curl = owner.get();
   Transfer transfer{curl, sink, stop};
   char reason[CURL_ERROR_SIZE] = "";
-  curl_easy_setopt(curl, CURLOPT_URL, get.url.c_str());
-  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 10L);
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnect);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kStandstill);
-  curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, kBufferBytes);
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, reason);
-  curl_easy_setopt(curl, CURLOPT_USERAGENT, "sluice");
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
-  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, watch);
-  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
+  api().set(curl, CURLOPT_URL, get.url.c_str());
+  api().set(curl, CURLOPT_FOLLOWLOCATION, 1L);
+  api().set(curl, CURLOPT_MAXREDIRS, 10L);
+  api().set(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  api().set(curl, CURLOPT_NOSIGNAL, 1L);
+  api().set(curl, CURLOPT_CONNECTTIMEOUT, kConnect);
+  api().set(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  api().set(curl, CURLOPT_LOW_SPEED_TIME, kStandstill);
+  api().set(curl, CURLOPT_BUFFERSIZE, kBufferBytes);
+  api().set(curl, CURLOPT_ERRORBUFFER, reason);
+  api().set(curl, CURLOPT_USERAGENT, "sluice");
+  api().set(curl, CURLOPT_WRITEFUNCTION, take);
+  api().set(curl, CURLOPT_WRITEDATA, &transfer);
+  api().set(curl, CURLOPT_NOPROGRESS, 0L);
+  api().set(curl, CURLOPT_XFERINFOFUNCTION, watch);
+  api().set(curl, CURLOPT_XFERINFODATA, &transfer);
   if (get.token) {
-    curl_easy_setopt(curl, CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
-    curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, get.token->c_str());
+    api().set(curl, CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
+    api().set(curl, CURLOPT_XOAUTH2_BEARER, get.token->c_str());
   }
   const std::string range = fmt::format("{}-", get.from);
-  if (get.from > 0) curl_easy_setopt(curl, CURLOPT_RANGE, range.c_str());
+  if (get.from > 0) api().set(curl, CURLOPT_RANGE, range.c_str());
 
-  const CURLcode code = curl_easy_perform(curl);
+  const CURLcode code = api().perform(curl);
   HttpResult result;
   long status = 0;
   curl_off_t wait = 0;
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-  curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &wait);
+  api().get(curl, CURLINFO_RESPONSE_CODE, &status);
+  api().get(curl, CURLINFO_RETRY_AFTER, &wait);
   result.status = static_cast<int>(status);
   if (wait > 0) result.retry_after = wait;
-  if (code != CURLE_OK) result.fault = *reason != 0 ? reason : curl_easy_strerror(code);
+  if (code != CURLE_OK) result.fault = *reason != 0 ? reason : api().text_of(code);
   if (code == CURLE_OK && !transfer.begun) sink.begin(result.status);  // without a body
   return result;
 }
