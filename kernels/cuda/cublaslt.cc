@@ -2,7 +2,6 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include <chrono>
 #include <compare>
@@ -14,30 +13,10 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/shared_library.h"
 
 namespace sluice::cuda {
 namespace {
-
-// A shared library, until the process ends: what it has started cannot be undone.
-class Library {
- public:
-  explicit Library(const std::vector<std::string>& names) {
-    for (const std::string& name : names) {
-      handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (handle_ != nullptr) return;
-    }
-  }
-  bool found() const { return handle_ != nullptr; }
-  template <class Function>
-  void load(Function& function, const char* name) const {
-    function = reinterpret_cast<Function>(dlsym(handle_, name));
-    if (function == nullptr)
-      fail(ErrorKind::runtime, "cuBLASLt: the library that was found lacks {}", name);
-  }
-
- private:
-  void* handle_ = nullptr;
-};
 
 // The functions of the library that are used here.
 struct Functions {
@@ -55,7 +34,7 @@ struct Functions {
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
 };
 
-Functions functions_of(const Library& library) {
+Functions functions_of(const SharedLibrary& library) {
   Functions f{};
   library.load(f.create, "cublasLtCreate");
   library.load(f.destroy, "cublasLtDestroy");
@@ -353,7 +332,7 @@ std::vector<std::string> library_names() {
 }  // namespace
 
 std::unique_ptr<Gemm> load_cublaslt(GemmSearch search) {
-  const Library library(library_names());
+  const SharedLibrary library("cuBLASLt", library_names());
   if (!library.found()) {
     log::warning("{} is not found: prompts are computed {} rows at a time, which is slower",
                  library_names().front(), kFewRows);

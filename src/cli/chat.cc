@@ -11,7 +11,6 @@
 #include "src/chat/chat_request.h"
 #include "src/cli/output.h"
 #include "src/engine/sampling_defaults.h"
-#include "src/models/source.h"
 
 namespace sluice::cli {
 namespace {
@@ -36,9 +35,9 @@ std::string option_of(std::string key) {
   return "--" + key;
 }
 
-SamplingParams chat_sampling(const RunOptions& o) {
+SamplingParams chat_sampling(const RunOptions& o, const Session& session) {
   SamplingParams sampling = sampling_params(o.generation.sampling);
-  const std::optional<Json> config = open_model(o.model_path)->generation_config();
+  const std::optional<Json> config = session.generation_config();
   if (!config) return sampling;
   std::vector<std::string> taken;
   for (const auto& [key, value] : take_sampling_defaults(
@@ -67,7 +66,7 @@ Chat::Chat(const RunOptions& o, SignalWatch& signals)
       context_(o.has("--max-model-len") ? session_.max_model_len()
                                         : std::min(session_.max_model_len(), kUsualContext)),
       max_tokens_(o.has("--max-tokens") ? std::min(o.max_tokens, context_ - 1) : 0),
-      sampling_(chat_sampling(o)),
+      sampling_(chat_sampling(o, session_)),
       template_(open_chat_template(o.chat, session_.chat_files(), o.model, signals.token())),
       variables_(read_variables(o.chat, signals.token())) {
   if (context_ < 2) fail(ErrorKind::usage, "--max-model-len {}: no conversation fits", context_);

@@ -20,7 +20,7 @@ struct ChatOptions {
 
 // --messages, and what belongs to it.
 void add_chat_options(CLI::App& verb, ChatOptions& options);
-// Of them what a conversation that is typed takes: the template, its tools and variables.
+// Adds the template, its tools and variables: what a typed conversation takes of these options.
 void add_template_options(CLI::App& verb, ChatOptions& options);
 
 // The template of --chat-template, or the model's.

@@ -38,7 +38,7 @@ uint64_t parameters_of(const ReadPlan& plan) {
   return elements;
 }
 
-// As it is made: a checkpoint may have a hundred thousand tensors.
+// Writes the document as it is made: a checkpoint may have a hundred thousand tensors.
 void write_inspection(JsonWriter& json, const Session& session, const ReadPlan& plan) {
   const io::CheckpointIndex& index = session.index();
   auto each = [&](const auto& list, const auto& element) {

@@ -21,7 +21,7 @@ struct QuantizationErrors {
 // Several lines. `where` names the report in errors: it may come from a file. Error(refused) for
 // what is not as docs/formats.md says.
 std::string summary_text(const Json& report, const std::string& where = "report");
-// Of a report in parts: `sections` has those that are no lists.
+// Returns the summary of a report that is given in parts: `sections` has those that are no lists.
 std::string summary_text(const Json& sections, const QuantizationErrors& errors,
                          const MemoryReport& memory, const std::string& where);
 

@@ -271,7 +271,7 @@ void RunModels::prepare(Request& request) {
 
 namespace {
 
-// What run and chat take behind their own options.
+// Adds the options that run and chat share; each has its own before them.
 void add_run_options(CLI::App& verb, const std::shared_ptr<RunOptions>& o, SignalWatch& signals) {
   begin_group(verb, kGenerationGroup);
   verb.add_option("-n,--max-tokens", o->max_tokens, "Generate at most this many tokens")

@@ -48,8 +48,8 @@ RunReport::RunReport(std::string verb, const CommonOptions& options, Session& se
   if (is_written()) samples_ = session.timeline().samples();
 }
 
-// What is written later is written here to nowhere first, so that the memory that this takes is
-// there when the peak is measured.
+// Writes to nowhere what is written later, so that the memory that this takes is there when the
+// peak is measured.
 const MemoryReport& RunReport::memory() {
   if (memory_) return *memory_;
   auto measure = [&](Timeline timeline) {

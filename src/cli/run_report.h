@@ -1,4 +1,4 @@
-// What a run says of itself at its end: to --report as a whole, to --json and the log in parts.
+// The report of a run, made at its end: --report has the whole, --json and the log have parts.
 // Schema: docs/formats.md.
 #pragma once
 

@@ -116,7 +116,7 @@ std::vector<std::string> names_of(const ServeOptions& o) {
 
 constexpr uint64_t kLeastRequestMemory = 2 * MiB;
 
-// Of connections and requests, if nobody says how much and the budget has room.
+// Returns the memory for connections and requests [bytes], by default a share of the budget.
 uint64_t request_memory(const ServeOptions& o, const Session& session) {
   constexpr uint64_t kShare = 16, kMost = 256 * MiB;
   const uint64_t bytes = o.request_memory
@@ -229,7 +229,7 @@ SamplingParams Server::defaults() const {
   return sampling;
 }
 
-// Those of the model's files, with the option's pooling.
+// Returns the rules of the model's files; --pooling replaces theirs.
 EmbeddingRules Server::embedding_rules() const {
   EmbeddingRules rules = session_->embedding_rules();
   if (!rules.refusal.empty()) {

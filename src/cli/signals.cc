@@ -35,8 +35,8 @@ sigset_t set_of(std::initializer_list<int> signals) {
 }  // namespace
 
 void prepare_process() {
-  // What is as large goes back to the system when it is freed, so that a peak is the sum of what is
-  // held at one time. Without this the allocator raises the bound as it goes.
+  // Blocks of this size go back to the system when they are freed, so that a peak is the sum of
+  // what is held at one time. Without this the allocator raises the bound as it goes.
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // open() takes the lowest that is free, which is this one.

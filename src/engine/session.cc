@@ -88,7 +88,8 @@ Session::Session(SessionOptions options, Session* host)
   loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
 }
 
-// What the process has grown by since this began. A peak that was there before says nothing.
+// Returns the growth of the process since this began [bytes]. A peak that was there before says
+// nothing.
 uint64_t Session::grown() const {
   const uint64_t peak = process_peak_rss(), now = peak > peak_before_ ? peak : process_rss();
   return now - std::min(now, rss_before_);

@@ -105,9 +105,9 @@ class Session {
                      int64_t sequences = 1) const;
   // Makes the plans; Error(no_fit) when the budget is too small.
   MemoryPlan place(const RunShape& shape);
-  // As place(), for a guest model, before its host is placed: everything is resident, in half of
-  // the budget if both have room. Returns what the host is to be placed for: `hosts` and the guest.
-  // Where there is no room it counts with the least, and then the host is refused.
+  // Places a guest model, before its host is placed: everything is resident, in half of the budget
+  // if both have room. Returns what the host is to be placed for: `hosts` and the guest. Counts
+  // with the least where there is no room; the host is refused then.
   RunShape place_beside(Session& host, const RunShape& shape, RunShape hosts);
   // `hosts`, and the least that a guest of `shape` takes.
   RunShape least_beside(const RunShape& shape, RunShape hosts);

@@ -79,7 +79,8 @@ std::optional<std::string> commit_of(const fs::path& repository, const std::stri
 CachedModel describe(HubName name, std::string commit, fs::path snapshot) {
   CachedModel model;
   model.missing = missing_shards(snapshot);
-  for (const std::string& file : files_of(snapshot)) {
+  model.files = files_of(snapshot);
+  for (const std::string& file : model.files) {
     model.has_weights = model.has_weights || is_weights(file);
     model.bytes += fs::file_size(snapshot / file);
   }
@@ -123,7 +124,7 @@ std::optional<HubName> name_of(const fs::path& repository) {
 // What the loaders open of a snapshot: itself, or a GGUF file in it.
 fs::path in_snapshot(const CachedModel& model) {
   const HubName& name = model.name;
-  const std::vector<GgufChoice> choices = gguf_choices(files_of(model.snapshot));
+  const std::vector<GgufChoice> choices = gguf_choices(model.files);
   const bool plain =
       fs::exists(model.snapshot / "config.json") && (choices.empty() || name.tag.empty());
   if (choices.empty() && !name.tag.empty())
@@ -133,9 +134,8 @@ fs::path in_snapshot(const CachedModel& model) {
     fail(ErrorKind::refused,
          "{}: {} of its weight files are not here ({}, ...); fetch the rest with: sluice pull {}",
          name.text(), model.missing.size(), model.missing.front(), name.text());
-  const auto has_safetensors =
-      std::ranges::any_of(files_of(model.snapshot),
-                          [](const std::string& file) { return file.ends_with(".safetensors"); });
+  const auto has_safetensors = std::ranges::any_of(
+      model.files, [](const std::string& file) { return file.ends_with(".safetensors"); });
   if (plain && (has_safetensors || choices.empty())) {
     if (!model.has_weights)
       fail(ErrorKind::refused,

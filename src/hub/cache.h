@@ -26,7 +26,8 @@ struct CachedModel {
   HubName name;
   std::string commit;
   std::filesystem::path snapshot;
-  uint64_t bytes = 0;                // of the snapshot's files that are here
+  std::vector<std::string> files;    // that are here, relative to the snapshot; sorted
+  uint64_t bytes = 0;                // of them
   std::vector<std::string> missing;  // weight files that its index names and that are not here
   bool has_weights = false;
 };

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "src/base/check.h"
-#include "src/hub/shared_library.h"
+#include "src/base/shared_library.h"
 
 namespace sluice {
 namespace {
@@ -22,15 +22,18 @@ struct Crypto {
 };
 
 Crypto load_crypto() {
-  const SharedLibrary library("libcrypto.so.3", "libssl3");
+  const SharedLibrary library("libcrypto.so.3", {"libcrypto.so.3"});
+  if (!library.found())
+    fail(ErrorKind::runtime,
+         "libcrypto.so.3 is missing, which fetching models needs; install libssl3");
   Crypto crypto{};
-  library.find(crypto.context, "EVP_MD_CTX_new");
-  library.find(crypto.free, "EVP_MD_CTX_free");
-  library.find(crypto.sha256, "EVP_sha256");
-  library.find(crypto.sha1, "EVP_sha1");
-  library.find(crypto.begin, "EVP_DigestInit_ex");
-  library.find(crypto.add, "EVP_DigestUpdate");
-  library.find(crypto.end, "EVP_DigestFinal_ex");
+  library.load(crypto.context, "EVP_MD_CTX_new");
+  library.load(crypto.free, "EVP_MD_CTX_free");
+  library.load(crypto.sha256, "EVP_sha256");
+  library.load(crypto.sha1, "EVP_sha1");
+  library.load(crypto.begin, "EVP_DigestInit_ex");
+  library.load(crypto.add, "EVP_DigestUpdate");
+  library.load(crypto.end, "EVP_DigestFinal_ex");
   return crypto;
 }
 

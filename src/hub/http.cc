@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "src/base/check.h"
-#include "src/hub/shared_library.h"
+#include "src/base/shared_library.h"
 
 namespace sluice {
 namespace {
@@ -28,15 +28,18 @@ struct Api {
 };
 
 Api load_curl() {
-  const SharedLibrary library("libcurl.so.4", "libcurl4");
+  const SharedLibrary library("libcurl.so.4", {"libcurl.so.4"});
+  if (!library.found())
+    fail(ErrorKind::runtime,
+         "libcurl.so.4 is missing, which fetching models needs; install libcurl4");
   Api api{};
-  library.find(api.global_init, "curl_global_init");
-  library.find(api.init, "curl_easy_init");
-  library.find(api.cleanup, "curl_easy_cleanup");
-  library.find(api.set, "curl_easy_setopt");
-  library.find(api.get, "curl_easy_getinfo");
-  library.find(api.perform, "curl_easy_perform");
-  library.find(api.text_of, "curl_easy_strerror");
+  library.load(api.global_init, "curl_global_init");
+  library.load(api.init, "curl_easy_init");
+  library.load(api.cleanup, "curl_easy_cleanup");
+  library.load(api.set, "curl_easy_setopt");
+  library.load(api.get, "curl_easy_getinfo");
+  library.load(api.perform, "curl_easy_perform");
+  library.load(api.text_of, "curl_easy_strerror");
   api.global_init(CURL_GLOBAL_DEFAULT);
   return api;
 }
