@@ -346,6 +346,7 @@ WrittenCalls ToolCallParser::written_calls(std::string_view text) const {
 
 bool ToolCallParser::read_end(bool last) {
   consume(std::min(held_.find_first_not_of(" \t\r\n`"), held_.size()));
+  if (held_.empty() && !last) return false;  // space that is still to come belongs to nothing too
   if (tags_.several && held_.starts_with('{')) {
     object_ = JsonCall();
     return go(State::object);
