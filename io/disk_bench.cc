@@ -14,7 +14,7 @@ constexpr int kMaxDepth = 64;
 uint64_t total_size(std::span<const CheckpointFile> files) {
   uint64_t total = 0;
   for (const CheckpointFile& file : files) total += file.size;
-  if (total == 0) fail(ErrorKind::refused, "there are no bytes to read in the files");
+  if (total == 0) fail(ErrorKind::refused, "the files have no bytes to read");
   return total;
 }
 

@@ -250,7 +250,7 @@ void place_tensors(std::vector<StoredTensor>& tensors, const CheckpointFile& fil
     }
     if (tensor.offset % alignment != 0) {
       fail(ErrorKind::refused,
-           "{}: tensor {}: its data are at {}, which is no multiple of the alignment {}", where,
+           "{}: tensor {}: its data are at {}, which is not a multiple of the alignment {}", where,
            printable(tensor.name), tensor.offset, alignment);
     }
     if (__builtin_add_overflow(tensor.offset, data_begin, &tensor.offset))
@@ -319,7 +319,7 @@ GgufHeader read_gguf_header(const std::filesystem::path& path, std::string name)
   std::array<char, 4> magic{};
   if (header.file.size >= magic.size()) in.read("the header", magic);
   if (std::string_view(magic.data(), magic.size()) != kMagic)
-    in.refuse("is no GGUF file: it does not begin with \"GGUF\"");
+    in.refuse("not a GGUF file: it does not begin with \"GGUF\"");
   check_version(in);
   const uint64_t tensors = read_count(in, "tensors", kMaxTensors);
   const uint64_t keys = read_count(in, "keys of metadata", kMaxKeys);

@@ -36,7 +36,7 @@ void check_tensor(const StoredTensor& tensor, const CheckpointFile& file) {
   }
   const StoredType& type = stored_type(tensor.dtype);
   if (!has_whole_blocks(tensor.dtype, tensor.shape)) {
-    refuse(fmt::format("shape {} is no whole number of blocks: {} has {} elements a block",
+    refuse(fmt::format("shape {} is not a whole number of blocks: {} has {} elements a block",
                        tensor.shape.str(), type.name, type.block_elements));
   }
   const std::optional<uint64_t> bytes = stored_bytes(tensor.dtype, tensor.shape);

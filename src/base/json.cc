@@ -93,7 +93,7 @@ class Builder : public Events {
 
   bool key(string_t& name) override {
     if (not_finite(name) != nullptr)
-      fail(ErrorKind::refused, "{}: not valid JSON: a key is no string", where_);
+      fail(ErrorKind::refused, "{}: not valid JSON: a key is not a string", where_);
     member_ = &(*open_.back())[std::move(name)];
     return true;
   }

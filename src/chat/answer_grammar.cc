@@ -242,8 +242,8 @@ Ordered answer_composition(std::string_view chat_template, std::string_view prom
   const CallForm* form = exact_call_form(chat_template);
   if (!rules.tools.empty() && form == nullptr) {
     fail(ErrorKind::refused,
-         "{}: the model's chat template writes calls of tools in no form that is known here, so "
-         "that they cannot be held to one",
+         "{}: this model's template has no known tool-call format; tool_choice required is not "
+         "possible",
          where);
   }
   Ordered calls;

@@ -31,7 +31,7 @@ const std::string& text_of_part(const Value& part, const std::string& where) {
   }
   const bool refusal = type->text() == "refusal";
   if (!refusal && !type->text().ends_with("text")) {
-    fail(ErrorKind::refused, "{}: parts of type {:?} are not supported here; texts are", where,
+    fail(ErrorKind::refused, "{}: parts of type {:?} are not supported; send text", where,
          type->text());
   }
   const char* key = refusal ? "refusal" : "text";

@@ -31,7 +31,7 @@ const ChatTemplateText& ChatTemplate::chosen(bool tools) const {
   if (text == nullptr) {
     std::vector<std::string> names;
     for (const ChatTemplateText& each : files_.templates) names.push_back(each.name);
-    fail(ErrorKind::refused, "{}: there is no chat template \"default\"; there are {}",
+    fail(ErrorKind::refused, "{}: has no chat template \"default\"; it has {}",
          files_.templates.front().where, fmt::join(names, ", "));
   }
   return *text;

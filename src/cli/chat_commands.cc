@@ -53,7 +53,7 @@ bool Chat::command(std::string_view line) {
   if (found == kCommands.end()) {
     std::vector<std::string_view> names;
     for (const Command& command : kCommands) names.push_back(command.name);
-    fail(ErrorKind::usage, "{} is no command; these are: {}", name, fmt::join(names, ", "));
+    fail(ErrorKind::usage, "unknown command {}; choose one of: {}", name, fmt::join(names, ", "));
   }
   const std::string rest(strip(line.substr(end)));
   if (found->run != &Chat::help) return (this->*found->run)(rest);

@@ -33,8 +33,8 @@ std::set<ParamRole> parse_modules(const std::vector<std::string>& names) {
       known = known || name == module;
     }
     if (!known)
-      fail(ErrorKind::usage,
-           "--quantize-modules {}: not known; linear, embedding, head, norm and all are", name);
+      fail(ErrorKind::usage, "--quantize-modules {}: must be linear, embedding, head, norm or all",
+           name);
   }
   return roles;
 }
@@ -43,7 +43,7 @@ DtypeChoice parse_dtype_choice(const std::string& name) {
   if (name == "auto") return DtypeChoice::automatic;
   if (name == "bfloat16" || name == "bf16") return DtypeChoice::bf16;
   if (name == "float32" || name == "float" || name == "f32") return DtypeChoice::f32;
-  fail(ErrorKind::usage, "--dtype {}: not supported; auto, bfloat16 and float32 are", name);
+  fail(ErrorKind::usage, "--dtype {}: must be auto, bfloat16 or float32", name);
 }
 
 // nullopt: as computed.
@@ -54,15 +54,13 @@ std::optional<DType> parse_kv_dtype(const std::string& name) {
   if (name == "fp8" || name == "fp8_e4m3") return DType::f8_e4m3;
   if (name == "fp8_e5m2") return DType::f8_e5m2;
   fail(ErrorKind::usage,
-       "--kv-cache-dtype {}: not supported; auto, bfloat16, float32, fp8_e4m3 and fp8_e5m2 are",
-       name);
+       "--kv-cache-dtype {}: must be auto, bfloat16, float32, fp8_e4m3 or fp8_e5m2", name);
 }
 
 // Options of the contract that this build accepts only with the value that it can honour.
 void check_fixed_options(const CommonOptions& o) {
   if (o.load_format != "auto" && o.load_format != "safetensors" && o.load_format != "gguf") {
-    fail(ErrorKind::usage, "--load-format {}: not supported; auto, safetensors and gguf are",
-         o.load_format);
+    fail(ErrorKind::usage, "--load-format {}: must be auto, safetensors or gguf", o.load_format);
   }
   if (o.load_format != "auto" && io::is_gguf(o.model_path) != (o.load_format == "gguf")) {
     fail(ErrorKind::usage, "--load-format {}: {} is {}; leave the option out", o.load_format,
@@ -84,7 +82,7 @@ std::optional<int> parse_device(const std::string& name) {
     auto [stopped, status] = std::from_chars(name.data() + 5, end, index);
     if (status != std::errc{} || stopped != end) index = -1;
   }
-  if (index < 0) fail(ErrorKind::usage, "--device {}: not known; cpu, cuda and cuda:N are", name);
+  if (index < 0) fail(ErrorKind::usage, "--device {}: must be cpu, cuda or cuda:N", name);
   return index;
 }
 
@@ -92,11 +90,12 @@ void set_device(const CommonOptions& o, SessionOptions& s) {
   s.device_memory = o.device_memory;
   if (parse_device(o.device)) {
     if (o.kernels != "auto")
-      fail(ErrorKind::usage, "--kernels {}: are the CPU's, and --device is {}", o.kernels,
-           o.device);
+      fail(ErrorKind::usage,
+           "--kernels {}: selects kernels of the CPU, but --device is {}; leave one of them out",
+           o.kernels, o.device);
     s.backend = open_device(o);
   } else if (o.device_memory) {
-    fail(ErrorKind::usage, "--device-memory {}: the memory of --device cpu is --memory",
+    fail(ErrorKind::usage, "--device-memory {}: needs --device cuda; for the CPU give --memory",
          *o.device_memory);
   }
 }
@@ -127,8 +126,7 @@ void set_kv_memory(const CommonOptions& o, SessionOptions& s) {
     fail(ErrorKind::usage, "--swap-dir {}: is not a directory; make it first", o.swap_dir);
   if (!o.swap_dir.empty()) s.swap.disk_bytes = kSwapLimit;
   if (!o.swap_limit) return;
-  if (o.swap_dir.empty())
-    fail(ErrorKind::usage, "--swap-limit: there is no directory to swap to (--swap-dir)");
+  if (o.swap_dir.empty()) fail(ErrorKind::usage, "--swap-limit: needs --swap-dir");
   s.swap.disk_bytes = parse_size("--swap-limit", *o.swap_limit);
 }
 
@@ -148,7 +146,7 @@ SpillOptions spill_options(const CommonOptions& o) {
     parse_size("--spill-limit", *o.spill_limit, 0);  // refused here if it is no size
   spill.verify = o.verify_spill;
   if (o.verify_spill && spill.directories.empty())
-    fail(ErrorKind::usage, "--verify-spill: there is no spill directory (--spill-dir)");
+    fail(ErrorKind::usage, "--verify-spill: needs --spill-dir");
   return spill;
 }
 
@@ -225,7 +223,7 @@ void add_advanced_options(CLI::App& verb, CommonOptions& o) {
                   "Compute with this many threads (default: the CPUs that the process may use)")
       ->check(CLI::Range(1, 1024));
   verb.add_flag("--pin-threads", o.pin_threads,
-                "Bind each compute thread but the calling one to a CPU of its own");
+                "Pin each compute thread to one CPU, except the calling thread");
   verb.add_option("--scheduler-slice", o.scheduler_slice,
                   "Request this time slice for threads while weights stream [microseconds], 100 to "
                   "100000; 0: none")
@@ -294,7 +292,7 @@ void add_model_options(CLI::App& verb, CommonOptions& o) {
 void apply_log_level(const CommonOptions& o) {
   log::Level level = log::Level::info;
   if (!log::parse_level(o.log_level, level)) {
-    fail(ErrorKind::usage, "--log-level {}: not known; debug, info, warning, error and off are",
+    fail(ErrorKind::usage, "--log-level {}: must be debug, info, warning, error or off",
          o.log_level);
   }
   log::set_level(o.quiet ? log::Level::error : level);
@@ -312,14 +310,12 @@ SessionOptions session_options(const CommonOptions& o) {
   s.kv_dtype = parse_kv_dtype(o.kv_cache_dtype);
   s.max_quant_error = o.max_quant_error;
   std::optional<io::ReaderKind> reader = io::parse_reader_kind(o.reader);
-  if (!reader)
-    fail(ErrorKind::usage, "--reader {}: not known; auto, uring, pread and mmap are", o.reader);
+  if (!reader) fail(ErrorKind::usage, "--reader {}: must be auto, uring, pread or mmap", o.reader);
   s.reader = *reader;
   std::optional<Isa> isa = parse_isa(o.kernels);
   if (!isa)
     fail(ErrorKind::usage,
-         "--kernels {}: not known; auto, amx, avx512_bf16, avx2, portable and reference are",
-         o.kernels);
+         "--kernels {}: must be auto, amx, avx512_bf16, avx2, portable or reference", o.kernels);
   if (const std::string missing = isa_missing(*isa); !missing.empty())
     fail(ErrorKind::usage, "--kernels {}: not on this machine: {}", o.kernels, missing);
   s.isa = *isa;

@@ -26,11 +26,10 @@ void add_generation_options(CLI::App& verb, GenerationOptions& o) {
 
 void check_speculation(const GenerationOptions& o) {
   if (o.speculation != "auto" && o.speculation != "none" && o.speculation != "prompt_lookup") {
-    fail(ErrorKind::usage, "--speculation {}: not known; auto, none and prompt_lookup are",
-         o.speculation);
+    fail(ErrorKind::usage, "--speculation {}: must be auto, none or prompt_lookup", o.speculation);
   }
   if (o.draft_model && o.speculation == "none")
-    fail(ErrorKind::usage, "--draft-model guesses tokens, which --speculation none forbids");
+    fail(ErrorKind::usage, "--draft-model contradicts --speculation none; leave one of them out");
 }
 
 std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o) {

@@ -103,7 +103,7 @@ int dispatch(CLI::App& app, int argc, char** argv) {
 
 int run_main(int argc, char** argv) {
   SignalWatch signals;
-  CLI::App app("run language models that are larger than memory", "sluice");
+  CLI::App app("run language models, also those that are larger than memory", "sluice");
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(
       "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused, 4 does "

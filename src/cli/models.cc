@@ -31,7 +31,7 @@ HubName named(const std::string& text) {
 
 std::filesystem::path cache_directory() {
   std::filesystem::path cache = hub_cache();
-  if (cache.empty()) fail(ErrorKind::usage, "there is no cache directory; set HF_HUB_CACHE to one");
+  if (cache.empty()) fail(ErrorKind::usage, "no cache directory is set; set HF_HUB_CACHE to one");
   return cache;
 }
 

@@ -63,8 +63,8 @@ Request make_request(const RunOptions& o, Session& session, const std::stop_toke
   int64_t prompt = std::ssize(request.prompt);
   if (prompt >= session.max_model_len()) {
     fail(ErrorKind::usage,
-         "the prompt has {} tokens, but a sequence may have {} with its continuation "
-         "(--max-model-len)",
+         "the prompt has {} tokens, but --max-model-len allows {} with the answer; shorten the "
+         "prompt or raise --max-model-len",
          prompt, session.max_model_len());
   }
   request.max_tokens = std::min(o.max_tokens, session.max_model_len() - prompt);
@@ -186,7 +186,7 @@ void check_chat_options(const RunOptions& o) {
 void run(const RunOptions& o, SignalWatch& signals) {
   apply_log_level(o);
   if (o.reasoning != "show" && o.reasoning != "hide")
-    fail(ErrorKind::usage, "--reasoning {}: not known; show and hide are", o.reasoning);
+    fail(ErrorKind::usage, "--reasoning {}: must be show or hide", o.reasoning);
   check_speculation(o.generation);
   if (o.interactive) return chat(o, signals);
   check_chat_options(o);

@@ -307,36 +307,42 @@ void run(const ServeOptions& o, const std::stop_token& stop, const std::atomic<i
 
 void add_network_options(CLI::App& verb, ServeOptions& o) {
   verb.add_option("--host", o.host,
-                  "Listen at this address; others than this machine's own need a key")
+                  "Listen at this address; any but loopback needs --api-key or --no-api-key")
       ->capture_default_str();
-  verb.add_option("--port", o.port, "Listen at this port; 0: one that is free, which is printed")
+  verb.add_option("--port", o.port, "Listen at this port; 0 picks a free one and prints it")
       ->capture_default_str();
-  verb.add_option("--api-key", o.api_key,
-                  "Answer only requests with this key; $SLUICE_API_KEY keeps it off the list of "
-                  "processes")
+  verb.add_option(
+          "--api-key", o.api_key,
+          "Answer only requests with this key; set SLUICE_API_KEY instead to hide it from the "
+          "process list")
       ->envname("SLUICE_API_KEY");
-  verb.add_flag("--no-api-key", o.no_api_key, "Let everybody ask who can reach --host");
+  verb.add_flag("--no-api-key", o.no_api_key,
+                "Take requests from everybody who can reach --host (default: a host other than "
+                "loopback needs --api-key)");
   verb.add_flag("--admin-api", o.admin_api,
                 "Answer /sleep, /wake_up, /is_sleeping and /update_weights_from_disk");
   verb.add_option("--served-model-name", o.names,
                   "Call the model this; may be given several times (default: the name of MODEL's "
                   "directory or file)")
       ->allow_extra_args(false);
-  verb.add_option("--cors-origin", o.origins,
-                  "Let pages of this origin ask, such as https://example.org; * for all; may be "
-                  "given several times")
+  verb.add_option(
+          "--cors-origin", o.origins,
+          "Allow requests from pages of this origin, such as https://example.org; * allows all; "
+          "may be given several times")
       ->allow_extra_args(false);
-  verb.add_option("--allowed-host", o.hosts,
-                  "Answer also requests for this name, such as example.org, where there is no key "
-                  "and only this machine can reach --host; * for all; may be given several times")
+  verb.add_option(
+          "--allowed-host", o.hosts,
+          "Answer also requests to this name of the server, such as example.org (checked where "
+          "--host is loopback and no key is set); * allows all; may be given several times")
       ->allow_extra_args(false);
   verb.add_option("--access-log", o.access_log,
                   "Add a line of JSON to this file for each request; - for standard output");
   verb.add_option("--chat-template", o.chat_template,
                   "Use the chat template in this file instead of the model's");
-  verb.add_option("--pooling", o.pooling,
-                  "Make embeddings of the last token, as the mean or the maximum of all tokens, or "
-                  "of the first (cls) (default: as modules.json says, else last)")
+  verb.add_option(
+          "--pooling", o.pooling,
+          "Pool embeddings: the last token, the mean or maximum of all tokens, or the first "
+          "token (cls) (default: as modules.json says, else last)")
       ->check(CLI::IsMember(kPoolingNames));
 }
 
@@ -348,7 +354,7 @@ void add_limit_options(CLI::App& verb, ServeOptions& o) {
       ->check(count)
       ->capture_default_str();
   verb.add_option("--max-queue", o.max_queue,
-                  "Let this many further sequences wait; more get status 429")
+                  "Queue at most this many further sequences; more get status 429")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
   verb.add_option("--max-connections", o.max_connections,
@@ -361,9 +367,10 @@ void add_limit_options(CLI::App& verb, ServeOptions& o) {
   verb.add_option("--request-memory", o.request_memory,
                   "Keep connections, requests and answers within this part of the budget; more get "
                   "status 503 (default: a sixteenth, 2MiB to 256MiB)");
-  verb.add_option("--client-timeout", o.client_timeout,
-                  "Give a client up that takes this long to send a request, or to take some of an "
-                  "answer [seconds]")
+  verb.add_option(
+          "--client-timeout", o.client_timeout,
+          "Close a connection that neither sends its request nor takes its answer for this long "
+          "[seconds]")
       ->check(seconds)
       ->capture_default_str();
   verb.add_option("--keep-alive", o.keep_alive,
@@ -371,7 +378,7 @@ void add_limit_options(CLI::App& verb, ServeOptions& o) {
       ->check(seconds)
       ->capture_default_str();
   verb.add_option("--drain-timeout", o.drain_timeout,
-                  "When asked to stop, give answers this long to end [seconds]")
+                  "Time that running answers have to end after a signal to stop [seconds]")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
 }
@@ -380,7 +387,8 @@ void add_limit_options(CLI::App& verb, ServeOptions& o) {
 
 void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& shrink) {
   auto o = std::make_shared<ServeOptions>();
-  CLI::App* verb = app.add_subcommand("serve", "Serve a model to clients of OpenAI's API");
+  CLI::App* verb =
+      app.add_subcommand("serve", "Serve a model over the APIs of OpenAI and Anthropic");
   verb->footer(
       "The URL is printed before the model is loaded; /health tells when it is ready.\n"
       "Examples:\n"

@@ -57,7 +57,7 @@ void run(const SpillVerbOptions& o) {
     std::filesystem::path directory =
         name == "auto" ? default_spill_directory() : std::filesystem::path(name);
     if (directory.empty())
-      fail(ErrorKind::usage, "there is no spill directory; name one with --spill-dir");
+      fail(ErrorKind::usage, "no spill directory is set; name one with --spill-dir");
     list(directory, o.clear, all);
     names.push_back(directory.string());
   }

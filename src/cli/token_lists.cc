@@ -101,7 +101,7 @@ TokenLists read_token_lists(io::InputStream input, const std::string& name, size
     do {
       std::optional<int32_t> id = parser.id();
       if (!id) {
-        fail(ErrorKind::usage, "{}: list {} holds something that is no token id", name,
+        fail(ErrorKind::usage, "{}: list {} holds something that is not a token id", name,
              lists.size());
       }
       if (lists.open() == most) {

@@ -30,7 +30,7 @@ Perplexity evaluate(Runner& runner, const Windows& next_window, std::stop_token 
     }
   }
   if (result.tokens == 0)
-    fail(ErrorKind::usage, "the text has fewer than two tokens: there is nothing to predict");
+    fail(ErrorKind::usage, "the text has fewer than two tokens; give a longer one");
   result.perplexity = std::exp(sum / static_cast<double>(result.tokens));
   return result;
 }

@@ -79,7 +79,7 @@ void check_stops(const std::vector<std::string>& stops, bool has_tokenizer) {
 
 void check_request(const Request& request, int64_t vocab_size, bool has_tokenizer) {
   if (request.prompt.empty())
-    fail(ErrorKind::usage, "the prompt is empty: there is nothing to continue");
+    fail(ErrorKind::usage, "the prompt is empty; give at least one token");
   check_token_ids(request.prompt, vocab_size);
   check_sampling(request.sampling, vocab_size);
   if (request.sampling.min_tokens > request.max_tokens) {

@@ -154,9 +154,8 @@ int32_t Sampler::process(std::span<float> logits, const TokenHistory& history) {
   if (most == -kInfinity) {
     fail_sampling(
         ErrorKind::usage,
-        "no token is left to go on with after {} generated ones: what {}"
-        "allowed_token_ids, banned_token_ids, min_tokens and no_repeat_ngram_size drop is "
-        "the whole vocabulary",
+        "no token is allowed after {} generated tokens: {}allowed_token_ids, banned_token_ids, "
+        "min_tokens and no_repeat_ngram_size together exclude all",
         history.generated().size(), history.mask != nullptr ? "the grammar, " : "");
   }
   if (!std::isfinite(most)) {

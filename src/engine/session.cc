@@ -130,9 +130,8 @@ void Session::hold_input(std::string_view what, uint64_t bytes) {
   const uint64_t room = budget() - std::min(budget(), taken);
   if (bytes > room) {
     fail(ErrorKind::no_fit,
-         "{} needs {} of memory beside the model's, and the budget of {} has {} left; give more "
-         "--memory",
-         what, format_size(bytes), format_size(budget()), format_size(room));
+         "{} needs {} of memory, but only {} of the budget of {} are left; raise --memory", what,
+         format_size(bytes), format_size(room), format_size(budget()));
   }
   if (bytes > 0) input_ = ledger_.lease(Place::host, Use::workspace, "input", bytes);
 }
@@ -174,7 +173,7 @@ void Session::check_place_rules() {
            rule.pattern);
     }
     if (rule.tier == Tier::device && !backend_->device().has_own_memory()) {
-      fail(ErrorKind::usage, "--place {}=device: there is no device here; host and disk are places",
+      fail(ErrorKind::usage, "--place {}=device: this run has no device; choose host or disk",
            rule.pattern);
     }
   }

@@ -49,7 +49,7 @@ class Composer {
 
  private:
   [[noreturn]] void refuse() const {
-    fail(ErrorKind::refused, "{}: this is no composition of grammars", builder_.where());
+    fail(ErrorKind::refused, "{}: not a composition of grammars", builder_.where());
   }
   std::string text(const OrderedJson& part, const char* key) const {
     if (!part.contains(key) || !part.at(key).is_string()) refuse();

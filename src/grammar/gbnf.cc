@@ -28,7 +28,7 @@ class GbnfParser {
     while (!in_.at_end()) rule();
     auto root = rules_.find("root");
     if (root == rules_.end() || !builder_.defined(root->second))
-      in_.refuse("there is no rule 'root', with which a text begins");
+      in_.refuse("the rule 'root', with which a text begins, is missing");
     for (const auto& [name, id] : rules_)
       if (!builder_.defined(id)) in_.refuse(fmt::format("the rule {} is not defined", name));
     return builder_.call(root->second);
@@ -157,7 +157,7 @@ class GbnfParser {
       case '^':
         return escaped;
       default:
-        in_.refuse("an escape that is not known");
+        in_.refuse("unknown escape");
     }
   }
 

@@ -146,7 +146,8 @@ class RegexParser {
         while (in_.take_char() != '>') {
         }
       } else if (!in_.take(":")) {
-        in_.refuse("a group of this kind is not supported; (...), (?:...) and (?<name>...) are");
+        in_.refuse(
+            "a group of this kind is not supported; supported: (...), (?:...) and (?<name>...)");
       }
     }
     Expr inside = alternatives(nesting + 1);

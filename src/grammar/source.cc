@@ -60,7 +60,7 @@ char32_t Source::take_hex(int digits) {
     ++at_;
   }
   if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
-    refuse("a hexadecimal escape is no character");
+    refuse("a hexadecimal escape is not a character");
   return value;
 }
 

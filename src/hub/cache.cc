@@ -211,7 +211,7 @@ fs::path find_model(const std::string& text) {
   const std::optional<CachedModel> model = find_cached(hub_cache(), *name);
   if (!model)
     fail(ErrorKind::refused,
-         "{} is not here: it is no path, and not in {}; fetch it with: sluice pull {}", text,
+         "{} is neither a path nor in the cache {}; fetch it with: sluice pull {}", text,
          hub_cache().string(), name->text());
   return in_snapshot(*model);
 }

@@ -31,7 +31,7 @@ constexpr uint64_t kMostListing = 64 * MiB;
 constexpr uint64_t kDiskReserve = 64 * MiB;  // left free
 
 [[noreturn]] void fail_stopped() {
-  fail(ErrorKind::runtime, "interrupted; the same command goes on from here");
+  fail(ErrorKind::runtime, "interrupted; run the same command again to continue");
 }
 
 // Waits, or ends early where `stop` is asked for.
@@ -254,8 +254,8 @@ class Pull {
         continue;
       }
       if (++tries > kMostTries)
-        fail(ErrorKind::runtime, "{}: {}: {}; the same command goes on from here", o_.name.text(),
-             file.file, fault_of(result));
+        fail(ErrorKind::runtime, "{}: {}: {}; run the same command again to continue",
+             o_.name.text(), file.file, fault_of(result));
       if (!result.fault.empty() || result.status >= 400)
         log::info("{}: {}; trying again", file.file, fault_of(result));
       wait(pause_before(tries, result.retry_after), stop_.get_token());

@@ -118,7 +118,7 @@ Value compute_reals(Arithmetic op, double a, double b) {
   if (a == 0 && b < 0) refuse(FaultKind::value, "0.0 cannot be raised to a negative power");
   const double result = std::pow(a, b);
   if (std::isnan(result) && !std::isnan(a) && !std::isnan(b))
-    refuse(FaultKind::value, "{} ** {} is no real number", show_real(a), show_real(b));
+    refuse(FaultKind::value, "{} ** {} is not a real number", show_real(a), show_real(b));
   if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
     refuse(FaultKind::value, "the result of ** is too large");
   return Value::real(result);

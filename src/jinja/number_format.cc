@@ -66,7 +66,7 @@ std::string integer_digits(int64_t value, const FormatSpec& spec) {
                        (spec.alternate ? "0X" : "") + grouped(in_base(size, 16, true), spec, 4));
     case 'c': {
       if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
-        refuse(FaultKind::value, "{} is no character", value);
+        refuse(FaultKind::value, "{} is not a character", value);
       std::string character;
       append_utf8(static_cast<char32_t>(value), character);
       return character;

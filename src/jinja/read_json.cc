@@ -88,7 +88,7 @@ Value read_json(Meter& meter, std::string_view text, std::string_view where) {
     fail(ErrorKind::refused, "{}: {}", where, fault.what());
   }
   parse_json(text, where, kDeepest);  // throws the same again, in words for the user
-  fail(ErrorKind::refused, "{}: NaN and Infinity are no JSON", where);
+  fail(ErrorKind::refused, "{}: NaN and Infinity are not JSON", where);
 }
 
 }  // namespace sluice::jinja

@@ -81,7 +81,7 @@ void Run::assign(const Target& target, Value value) {
   const Value owner = look_up(target.name);
   Changing* names = owner.is(Kind::object) ? owner.instance().names() : nullptr;
   if (names == nullptr)
-    refuse(FaultKind::value, "cannot assign attribute '{}' of '{}', which is no namespace",
+    refuse(FaultKind::value, "cannot assign attribute '{}' of '{}', which is not a namespace",
            target.attribute, target.name);
   if (target.attribute.starts_with('_'))
     refuse(FaultKind::security, "a namespace takes no attribute that begins with '_': '{}'",

@@ -79,7 +79,7 @@ class LiteralText {
         refuse(FaultKind::syntax, "an escape in a string needs {} hexadecimal digits", count);
       value = value * 16 + static_cast<char32_t>(digit_of(text_[at_]));
     }
-    if (value > 0x10FFFF) refuse(FaultKind::syntax, "an escape in a string is no character");
+    if (value > 0x10FFFF) refuse(FaultKind::syntax, "an escape in a string is not a character");
     put(value);
   }
 

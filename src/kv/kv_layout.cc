@@ -164,7 +164,8 @@ class Layout {
     const size_t of = *std::exchange(own.shared_with, std::nullopt);
     if (of >= layer || index >= specs_[of].size() || specs_[of][index] != own)
       fail(ErrorKind::refused,
-           "layer {} shares the keys and values of layer {}, which is no earlier layer with equal "
+           "layer {} shares the keys and values of layer {}, which is not an earlier layer with "
+           "equal "
            "ones; the model's config is damaged",
            layer, of);
     layout_.places[layer][index] = layout_.places[of][index];

@@ -38,7 +38,7 @@ Json read_header(const io::Fd& fd, const std::filesystem::path& path) {
     if (JsonFields(json, path.string()).string("format") == kFormat) return json;
   } catch (const Error&) {  // says less than what follows
   }
-  fail(ErrorKind::refused, "{}: is no prompt cache of this version; give another --prompt-cache",
+  fail(ErrorKind::refused, "{}: not a prompt cache of this version; give another --prompt-cache",
        path.string());
 }
 

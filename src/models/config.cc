@@ -34,7 +34,8 @@ std::optional<DType> parse_torch_dtype(const JsonFields& config) {
   for (const auto& [known, dtype] : kNames) {
     if (known == name) return dtype;
   }
-  fail(ErrorKind::refused, "{}: {} \"{}\" is not known; bfloat16, float16, float32 and float64 are",
+  fail(ErrorKind::refused,
+       "{}: {} \"{}\" is not supported; supported: bfloat16, float16, float32, float64",
        config.where(), key, name);
 }
 

@@ -236,7 +236,7 @@ const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header) {
   if (found != architectures().end()) return *found;
   std::vector<std::string_view> known;
   for (const GgufArchitecture& a : architectures()) known.push_back(a.name);
-  fail(ErrorKind::refused, "{}: general.architecture is {}, which is not supported; {} are",
+  fail(ErrorKind::refused, "{}: general.architecture {} is not supported; supported: {}",
        fields.where(), io::printable(name), fmt::join(known, ", "));
 }
 

@@ -72,7 +72,7 @@ const PreKind& find_pre_kind(const JsonFields& fields) {
   if (found != kPreNames.end()) return found->kind;
   std::vector<std::string_view> known;
   for (const PreName& p : kPreNames) known.push_back(p.name);
-  fail(ErrorKind::refused, "{}: {} is {}, which is not known; {} are", fields.where(), kKey,
+  fail(ErrorKind::refused, "{}: unknown {} {}; known: {}", fields.where(), kKey,
        io::printable(name), fmt::join(known, ", "));
 }
 
@@ -223,9 +223,8 @@ Tokenizer Conversion::make() {
   } else if (model == "llama") {
     sentence_piece();
   } else {
-    fail(ErrorKind::refused,
-         "{}: tokenizer.ggml.model is {}, which is not known; gpt2 and llama are", fields_.where(),
-         io::printable(model));
+    fail(ErrorKind::refused, "{}: tokenizer.ggml.model {} is not supported; supported: gpt2, llama",
+         fields_.where(), io::printable(model));
   }
   const Json config{{"bos_token", special_token("tokenizer.ggml.bos_token_id")},
                     {"eos_token", special_token("tokenizer.ggml.eos_token_id")}};

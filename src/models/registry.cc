@@ -79,7 +79,7 @@ std::vector<std::string> parse_architectures(const JsonFields& config) {
                          : distance(names.front(), f.architecture);
   });
   fail(ErrorKind::refused,
-       "{}: {}, which is not supported; the nearest that is supported is {}, and all are {}",
+       "{}: {}, which is not supported; the nearest supported one is {}; supported: {}",
        config.where(), named, nearest.architecture, fmt::join(known, ", "));
 }
 
@@ -116,15 +116,15 @@ const Family& find_family(const JsonFields& config) {
         families(), [&](const Family& f) { return same_letters(f.architecture, name); });
     if (family == families().end()) continue;
     if (of_type != families().end() && of_type != family) {
-      log::warning("{}: architectures names {}, which counts, and model_type {}", config.where(),
-                   name, model_type);
+      log::warning("{}: architectures names {} but model_type is {}; using architectures",
+                   config.where(), name, model_type);
     }
     return *family;
   }
   if (of_type == families().end()) refuse_unknown(config, names, model_type);
   if (!names.empty()) {
-    log::warning("{}: architectures names {}, which is not known; {} is taken, as model_type is {}",
-                 config.where(), names.front(), of_type->architecture, model_type);
+    log::warning("{}: unknown architecture {}; using {}, because model_type is {}", config.where(),
+                 names.front(), of_type->architecture, model_type);
   }
   return *of_type;
 }

@@ -48,7 +48,7 @@ RopeKind parse_kind(const JsonFields& scaling) {
   for (const auto& [known, kind] : kKinds) {
     if (known == name) return kind;
   }
-  fail(ErrorKind::refused, "{}: rope type \"{}\" is not known", scaling.where(), name);
+  fail(ErrorKind::refused, "{}: unknown rope type \"{}\"", scaling.where(), name);
 }
 
 std::vector<double> factor_list(const JsonFields& scaling, const char* key, int64_t size) {

@@ -115,8 +115,9 @@ std::string fault_of(const Binding& binding, const Claims& claims, const ModelFi
   const Piece& first = piece_of(binding, claims.tensors.front());
   const bool blocks = is_block(stored->dtype) && !first.vector && !first.view.transposed;
   if (!is_float_weight(stored->dtype) && !blocks) {
-    return fmt::format("{} has dtype {}, which is no weight type (BF16, F16, F32 and F64 are)",
-                       claims.source, dtype_name(stored->dtype));
+    return fmt::format(
+        "{} has dtype {}, which is not a type of weights (supported: BF16, F16, F32, F64)",
+        claims.source, dtype_name(stored->dtype));
   }
   if (has_shape(stored->shape, expected)) return {};
   bool exchanged = expected.size() == 2 && stored->shape == Shape{expected[1], expected[0]};

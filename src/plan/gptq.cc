@@ -104,8 +104,9 @@ std::optional<GptqConfig> gptq_config(const Json& config) {
   gptq.desc_act = q.boolean_or("desc_act", false);
   const std::string format = q.string_or("checkpoint_format", "gptq");
   if (format != "gptq" && format != "gptq_v2")
-    fail(ErrorKind::refused, "{}: checkpoint_format \"{}\" is not supported; gptq and gptq_v2 are",
-         q.where(), format);
+    fail(ErrorKind::refused,
+         "{}: checkpoint_format \"{}\" is not supported; supported: gptq, gptq_v2", q.where(),
+         format);
   gptq.zero_base = format == "gptq" ? 1 : 0;
   if (q.has("dynamic") && !q.raw("dynamic").empty())
     fail(ErrorKind::refused, "{}: dynamic, with settings for single modules, is not supported",

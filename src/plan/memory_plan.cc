@@ -388,7 +388,7 @@ int64_t enough_mib(const MemoryPlan& plan) {
 }
 
 std::string guests_text(uint64_t bytes) {
-  return bytes > 0 ? ", the model that guesses for it " + format_size(bytes) : std::string();
+  return bytes > 0 ? ", the draft model " + format_size(bytes) : std::string();
 }
 
 // The smallest plan does not fit a device with memory of its own, or what it takes of the host.
@@ -396,17 +396,18 @@ std::string guests_text(uint64_t bytes) {
   const DevicePlan& d = plan.device;
   if (d.peak() > shape.device_budget) {
     fail(ErrorKind::no_fit,
-         "the model needs {} of the device's memory even when its weights are streamed (KV cache "
-         "{}, what stays of the weights {}, staging, activations and workspace {}{}), but the "
-         "budget is {}; the smallest that works is --device-memory {}MiB",
+         "the device budget of {} is too small; the smallest that works is --device-memory {}MiB "
+         "(with streamed weights the model needs {}: KV cache {}, resident weights {}, staging, "
+         "activations and workspace {}{})",
+         format_size(shape.device_budget), ceil_div(static_cast<int64_t>(d.peak()), MiB),
          format_size(d.peak()), format_size(d.kv_cache), format_size(d.weights),
-         format_size(d.peak() - d.weights - d.kv_cache - d.guests), guests_text(d.guests),
-         format_size(shape.device_budget), ceil_div(static_cast<int64_t>(d.peak()), MiB));
+         format_size(d.peak() - d.weights - d.kv_cache - d.guests), guests_text(d.guests));
   }
   fail(ErrorKind::no_fit,
-       "the model needs {} of memory beside the device's, but the budget is {}; the smallest "
-       "budget that works is --memory {}MiB",
-       format_size(plan.needed()), format_size(budget), enough_mib(plan));
+       "the host budget of {} is too small; the smallest budget that works is --memory {}MiB (the "
+       "model "
+       "needs {} of host memory beside the device's)",
+       format_size(budget), enough_mib(plan), format_size(plan.needed()));
 }
 
 }  // namespace
@@ -430,14 +431,15 @@ MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape
   if (best) return *std::move(best);
   MemoryPlan plan = attempts.smallest();
   if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
-  fail(
-      ErrorKind::no_fit,
-      "the model needs {} of memory even when its weights are streamed from disk (KV cache {}, "
-      "what stays of the weights, staging, activations and workspace {}, the process itself {}{}), "
-      "but the budget is {}; the smallest budget that works is --memory {}MiB",
-      format_size(plan.needed()), format_size(plan.kv_cache),
-      format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.guests),
-      format_size(plan.runtime), guests_text(plan.guests), format_size(budget), enough_mib(plan));
+  fail(ErrorKind::no_fit,
+       "the budget of {} is too small; the smallest budget that works is --memory {}MiB (with "
+       "weights "
+       "streamed from disk the model needs {}: KV cache {}, resident weights, staging, activations "
+       "and workspace {}, the process itself {}{})",
+       format_size(budget), enough_mib(plan), format_size(plan.needed()),
+       format_size(plan.kv_cache),
+       format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.guests),
+       format_size(plan.runtime), guests_text(plan.guests));
 }
 
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,

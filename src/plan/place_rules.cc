@@ -57,7 +57,8 @@ std::vector<PlaceRule> parse_place_rules(const std::string& text) {
     if (empty || equals == std::string::npos)
       fail(ErrorKind::usage, "--place {}: not a rule such as layers.0-7=host", item);
     if (place != "device" && place != "host" && place != "disk")
-      fail(ErrorKind::usage, "--place {}: {} is no place; device, host and disk are", item, place);
+      fail(ErrorKind::usage, "--place {}: unknown place {}; choose device, host or disk", item,
+           place);
     rule.tier = place == "device" ? Tier::device : place == "host" ? Tier::host : Tier::disk;
     rules.push_back(std::move(rule));
   }

@@ -44,13 +44,12 @@ QuantizeRequest parse_quantization(const std::string& text) {
     const std::string name = item.substr(equals == std::string::npos ? 0 : equals + 1);
     std::optional<QuantScheme> scheme = find_quant_scheme(name);
     if (!scheme)
-      fail(ErrorKind::usage, "--quantization {}: {} is not supported; one of {} is", text,
+      fail(ErrorKind::usage, "--quantization {}: unknown scheme {}; choose one of: {}", text,
            name.empty() ? "nothing" : name, scheme_names());
     if (ended || equals == 0)
-      fail(
-          ErrorKind::usage,
-          "--quantization {}: {} is no rule such as *.down_proj=int8 before the scheme of the rest",
-          text, item);
+      fail(ErrorKind::usage,
+           "--quantization {}: {}: rules are written PATTERN=SCHEME; the default scheme comes last",
+           text, item);
     ended = equals == std::string::npos;
     if (ended) {
       request.scheme = *scheme;

@@ -100,7 +100,7 @@ Access::Access(AccessRules rules)
 
 void Access::check_host(std::string_view host) const {
   const std::optional<std::string> name = host_name(host);
-  if (!name) throw Refusal(400, "this is no HTTP request: its Host is neither name nor address");
+  if (!name) throw Refusal(400, "not a valid HTTP request: Host is neither a name nor an address");
   if (!guards_hosts_ || host.empty() || is_nobody_elses(*name)) return;
   const auto allows = [&](const std::string& each) { return each == "*" || each == *name; };
   if (std::ranges::any_of(hosts_, allows)) return;
@@ -120,8 +120,9 @@ void Access::check(const Route& route, const Requester& who) const {
   constexpr std::string_view kBearer = "bearer ";  // in any case: RFC 9110, 11.1
   const std::string_view site = without_scheme(who.origin);
   if (!who.origin.empty() && site != who.host && !allows(who.origin)) {
-    throw Refusal(
-        403, fmt::format("pages of {:?} may not ask here; --cors-origin allows them", who.origin));
+    throw Refusal(403, fmt::format("requests from pages of {:?} are not allowed; start the server "
+                                   "with --cors-origin {} to allow them",
+                                   who.origin, who.origin));
   }
   if (key_.empty() || !route.needs_key) return;
   const std::string_view scheme = who.authorization.substr(0, kBearer.size());

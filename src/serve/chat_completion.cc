@@ -134,10 +134,12 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   if (body.boolean_or("logprobs", false)) {
     sampling.logprobs = body.integer_or("top_logprobs", 0, kMostTopLogprobs, 0);
   } else if (body.integer_or("top_logprobs", 0, kMostTopLogprobs, 0) > 0) {
-    fail(ErrorKind::usage, "{}: top_logprobs is for logprobs", where);
+    fail(ErrorKind::usage, "{}: top_logprobs needs logprobs: true", where);
   }
   if (sampling.prompt_logprobs)
-    fail(ErrorKind::usage, "{}: prompt_logprobs is for /v1/completions", where);
+    fail(ErrorKind::usage,
+         "{}: prompt_logprobs is not available for chats; send the prompt to /v1/completions",
+         where);
   const ToolChoice choice = tool_choice_of(body);
   const std::string prompt = render(body, text, choice, chat_template, room);
   room(encode_bytes(prompt));

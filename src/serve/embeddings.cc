@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 8> kRead{
 void check_keys(const Json& body, const std::string& where) {
   for (const auto& [key, value] : body.items()) {
     if (!value.is_null() && std::ranges::find(kRead, key) == kRead.end())
-      fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
+      fail(ErrorKind::refused, "{}: unknown parameter: {}", where, key);
   }
 }
 
@@ -116,11 +116,11 @@ EmbeddingsRequest parse_embeddings(const Json& json, const std::string& where,
   asked.base64 = format == "base64";
   const int64_t size = context.session.spec().hidden_size;
   if (body.integer_or("dimensions", 1, INT32_MAX, size) != size) {
-    fail(ErrorKind::refused,
-         "{}: dimensions: the model's vectors have {}, and lose their sense cut", where, size);
+    fail(ErrorKind::refused, "{}: dimensions: this model's vectors have {} and cannot be shortened",
+         where, size);
   }
   if (body.integer_or("truncate_prompt_tokens", -1, INT32_MAX, -1) != -1)
-    fail(ErrorKind::refused, "{}: truncate_prompt_tokens is not supported here", where);
+    fail(ErrorKind::refused, "{}: truncate_prompt_tokens is not supported", where);
   asked.asked.request.pooling = context.embedding.pooling;
   asked.normalized = context.embedding.normalized;
   asked.asked.request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);

@@ -57,7 +57,7 @@ class Blocks {
       messages.push_back(std::move(result));
       told_ = true;
     } else if (type != "redacted_thinking") {
-      fail(ErrorKind::refused, "{}: blocks of type {:?} are not supported here", where_, type);
+      fail(ErrorKind::refused, "{}: blocks of type {:?} are not supported", where_, type);
     }
   }
 
@@ -125,7 +125,7 @@ void check_keys(const Ordered& body, const std::string& where) {
         value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
         std::ranges::find(kReadMembers, key) != kReadMembers.end() ||
         std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
-    if (!known) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
+    if (!known) fail(ErrorKind::refused, "{}: {} is not supported", where, key);
   }
 }
 

@@ -81,7 +81,7 @@ std::string text_of(const Ordered& content, const std::string& where) {
     const std::string type = string_of(part, "type", where);
     const bool refusal = type == "refusal";
     if (!refusal && !type.ends_with("text"))
-      fail(ErrorKind::refused, "{}: contents of type {:?} are not supported here", where, type);
+      fail(ErrorKind::refused, "{}: parts of type {:?} are not supported; send text", where, type);
     if (!text.empty()) text += '\n';
     text += string_of(part, refusal ? "refusal" : "text", where);
   }

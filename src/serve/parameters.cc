@@ -144,10 +144,9 @@ void check_parameters(const Json& body, const std::string& where, Api api) {
   for (const auto& [key, value] : body.items()) {
     if (value.is_null()) continue;
     const Parameter* known = find(key, api);
-    if (known == nullptr)
-      fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", where, key);
+    if (known == nullptr) fail(ErrorKind::refused, "{}: unknown parameter: {}", where, key);
     if (known->use == ParameterUse::nothing && !asks_for_nothing(*known, value))
-      fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
+      fail(ErrorKind::refused, "{}: {} is not supported", where, key);
   }
 }
 

@@ -35,11 +35,11 @@ Refusal refusal_of(const Error& error) {
 
 Refusal no_room(uint64_t bytes, uint64_t all) {
   if (bytes <= all) {
-    return {503,
-            fmt::format("the request takes {} of memory, and there is not so much left now",
-                        format_size(bytes)),
-            {},
-            1};
+    return {
+        503,
+        fmt::format("the request needs {} of memory, more than is free now", format_size(bytes)),
+        {},
+        1};
   }
   return {413, fmt::format("the request takes {} of memory, and all requests together may take {} "
                            "(--request-memory)",

@@ -95,7 +95,8 @@ SamplingParams sampling_of(const JsonFields& body, const RequestContext& context
 void read_stream(const JsonFields& body, Completion& completion) {
   completion.stream = body.boolean_or("stream", false);
   if (!body.has("stream_options")) return;
-  if (!completion.stream) fail(ErrorKind::usage, "{}: stream_options is for stream", body.where());
+  if (!completion.stream)
+    fail(ErrorKind::usage, "{}: stream_options needs stream: true", body.where());
   const JsonFields options(body.raw("stream_options"), body.where() + ": stream_options");
   completion.include_usage = options.boolean_or("include_usage", false);
 }
@@ -163,7 +164,7 @@ Completion read_request(const JsonFields& body, const RequestContext& context) {
     request.n = completion.choices;
     if (!body.has("temperature")) request.sampling.temperature = 0;
   } else if (body.has("length_penalty")) {
-    fail(ErrorKind::usage, "{}: length_penalty is for use_beam_search", body.where());
+    fail(ErrorKind::usage, "{}: length_penalty needs use_beam_search: true", body.where());
   }
   request.lookup = context.lookup;
   request.rank = request.n > completion.choices;

@@ -32,7 +32,7 @@ class LineBytes {
   void advance() {
     line_ += piece_[at_++] == '\n' ? 1 : 0;
     if (++token_ > longest_text_)
-      fail(ErrorKind::refused, "{}: is no response of a batch: it has a text of more than {} bytes",
+      fail(ErrorKind::refused, "{}: not a response of a batch: it has a text of more than {} bytes",
            where(), longest_text_);
   }
   void begin_token() { token_ = 0; }
@@ -112,7 +112,7 @@ class Response {
     return digest_of(batch_response_id(id_, custom_id_.value_or("")));
   }
   [[noreturn]] void refuse() const {
-    fail(ErrorKind::refused, "{}: is no response of a batch", bytes_.where());
+    fail(ErrorKind::refused, "{}: not a response of a batch", bytes_.where());
   }
 
  private:

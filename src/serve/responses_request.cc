@@ -77,10 +77,10 @@ class Conversation {
                            {"tool_call_id", string_of(item, "call_id", where)},
                            {"content", text_of(item.at("output"), where)}});
     } else if (type == "item_reference") {
-      fail(ErrorKind::refused, "{}: nothing is kept between requests here; send the item itself",
-           where);
+      fail(ErrorKind::refused,
+           "{}: this server keeps nothing between requests; send the item itself", where);
     } else {
-      fail(ErrorKind::refused, "{}: items of type {:?} are not supported here", where, type);
+      fail(ErrorKind::refused, "{}: items of type {:?} are not supported", where, type);
     }
   }
 
@@ -115,7 +115,8 @@ void check_keys(const Ordered& body, const std::string& where) {
   for (const char* key : {"previous_response_id", "conversation"}) {
     if (!is_null(body, key)) {
       fail(ErrorKind::refused,
-           "{}: {}: nothing is kept between requests here; send the whole conversation as input",
+           "{}: {}: this server keeps nothing between requests; send the whole conversation as "
+           "input",
            where, key);
     }
   }
@@ -124,16 +125,16 @@ void check_keys(const Ordered& body, const std::string& where) {
         value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
         std::ranges::find(kRead, key) != kRead.end() ||
         std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
-    if (!known) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
+    if (!known) fail(ErrorKind::refused, "{}: {} is not supported", where, key);
   }
   if (!is_null(body, "background") && body.at("background") != false)
-    fail(ErrorKind::refused, "{}: background is not supported here", where);
+    fail(ErrorKind::refused, "{}: background is not supported", where);
   if (!is_null(body, "top_logprobs") && body.at("top_logprobs") != 0)
-    fail(ErrorKind::refused, "{}: top_logprobs are not supported here", where);
+    fail(ErrorKind::refused, "{}: top_logprobs are not supported", where);
   constexpr const char* kLogprobs = "message.output_text.logprobs";
   const Ordered include = body.value("include", Ordered());
   if (include.is_array() && std::ranges::find(include, Ordered(kLogprobs)) != include.end())
-    fail(ErrorKind::refused, "{}: include: {} are not supported here", where, kLogprobs);
+    fail(ErrorKind::refused, "{}: include: {} are not supported", where, kLogprobs);
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ Reply Service::models(std::string_view path) const {
       return json_reply(list.back());
   }
   if (path.starts_with(kModelPath))
-    throw Refusal(404, "there is no such model; /v1/models lists them", "model_not_found");
+    throw Refusal(404, "unknown model; /v1/models lists the models", "model_not_found");
   return json_reply({{"object", "list"},
                      {"data", list},
                      {"first_id", names_.front()},
@@ -244,7 +244,7 @@ std::string Service::check_model(const JsonFields& body) const {
   const std::string name = body.string_or("model", names_.front());
   if (std::ranges::find(names_, name) == names_.end()) {
     throw Refusal(404,
-                  fmt::format("there is no model {:?} here; this is {:?}", name, names_.front()),
+                  fmt::format("unknown model {:?}; this server has {:?}", name, names_.front()),
                   "model_not_found");
   }
   return name;

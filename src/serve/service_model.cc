@@ -24,14 +24,13 @@ std::string_view query_value(std::string_view query, std::string_view name) {
 }
 
 [[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view known) {
-  fail(ErrorKind::refused, "{}: {} is {:?}, and may be {} here", kModelFields, name, value, known);
+  fail(ErrorKind::refused, "{}: {} is {:?}; must be {}", kModelFields, name, value, known);
 }
 
 // As vLLM's. Its first level keeps the weights in host memory; here they are read again.
 ModelTask sleep_task(std::string_view query) {
   const std::string_view level = query_value(query, "level"), mode = query_value(query, "mode");
-  if (!level.empty() && level != "1" && level != "2")
-    refuse("level", level, "1 or 2, which are the same");
+  if (!level.empty() && level != "1" && level != "2") refuse("level", level, "1 or 2 (the same)");
   if (!mode.empty() && mode != "abort" && mode != "wait") refuse("mode", mode, "abort or wait");
   return {.kind = Kind::sleep, .abort = mode != "wait"};
 }
@@ -42,7 +41,7 @@ ModelTask exchange_task(const std::string& text) {
   const JsonFields body(json, kModelFields);
   for (const auto& [key, value] : json.items()) {
     if (key != "model_path" && key != "abort_all_requests")
-      fail(ErrorKind::refused, "{}: {} is not a parameter that is known here", kModelFields, key);
+      fail(ErrorKind::refused, "{}: unknown parameter: {}", kModelFields, key);
   }
   return {.kind = Kind::exchange,
           .model = body.string("model_path"),

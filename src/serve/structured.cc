@@ -52,7 +52,7 @@ void read_response_format(const JsonFields& body, std::vector<AskedText>& asked)
     const JsonFields schema(format.raw("json_schema"), where + ": json_schema");
     add(asked, SourceKind::json_schema, schema_text(schema.raw("schema")), schema.where());
   } else {
-    fail(ErrorKind::refused, "{}: type {:?} is not known; text, json_object and json_schema are",
+    fail(ErrorKind::refused, "{}: unknown type {:?}; must be text, json_object or json_schema",
          where, type);
   }
 }
@@ -75,7 +75,7 @@ void read_structured_outputs(const JsonFields& body, std::vector<AskedText>& ask
     } else if (key == "grammar") {
       add(asked, SourceKind::gbnf, text_of(value, at), at);
     } else if (!asks_for_nothing(value)) {
-      fail(ErrorKind::refused, "{} is not supported here", at);
+      fail(ErrorKind::refused, "{} is not supported", at);
     }
   }
 }

@@ -46,7 +46,7 @@ void read_choice(const Json& given, const std::string& where, ToolChoice& choice
     choice.names = names_of(allowed.raw("tools"), allowed.where() + ": tools");
     if (choice.names.empty()) choice.none = true;
   } else {
-    fail(ErrorKind::refused, "{}: type {:?} is not supported here", where, type);
+    fail(ErrorKind::refused, "{}: type {:?} is not supported", where, type);
   }
 }
 
@@ -64,13 +64,13 @@ ToolChoice tool_choice_of(const JsonFields& body) {
   if (body.has("tools") && !body.raw("tools").is_array())
     fail(ErrorKind::refused, "{}: tools must be a list", body.where());
   const bool tools = body.has("tools") && !body.raw("tools").empty();
-  if (!tools && choice.must_call) fail(ErrorKind::refused, "{}: there are no tools", where);
+  if (!tools && choice.must_call) fail(ErrorKind::refused, "{}: needs tools", where);
   if (!tools) choice.none = true;
   if (choice.names.empty()) return choice;
   const std::vector<std::string> known = names_of(body.raw("tools"), body.where() + ": tools");
   for (const std::string& name : choice.names) {
     if (std::ranges::find(known, name) == known.end())
-      fail(ErrorKind::refused, "{}: there is no tool {:?}", where, name);
+      fail(ErrorKind::refused, "{}: unknown tool {:?}", where, name);
   }
   return choice;
 }

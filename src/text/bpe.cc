@@ -36,7 +36,7 @@ void Bpe::load_options(const JsonFields& model) {
   prefix_ = model.string_or("continuing_subword_prefix", "");
   suffix_ = model.string_or("end_of_word_suffix", "");
   if (model.number_or("dropout", 0) != 0) {
-    fail(ErrorKind::refused, "{}: BPE dropout is not supported; it is for training", kBpeFile);
+    fail(ErrorKind::refused, "{}: BPE dropout (for training) is not supported", kBpeFile);
   }
   ignore_merges_ = model.boolean_or("ignore_merges", false);
   fuse_unknown_ = model.boolean_or("fuse_unk", false);

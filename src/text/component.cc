@@ -22,7 +22,7 @@ Metaspace load_metaspace(const JsonFields& component) {
     fail(ErrorKind::refused, "{}: replacement is empty", component.where());
   const std::string scheme = component.string_or("prepend_scheme", "always");
   if (scheme != "always" && scheme != "first" && scheme != "never")
-    fail(ErrorKind::refused, "{}: prepend_scheme {} is not known", component.where(), scheme);
+    fail(ErrorKind::refused, "{}: unknown prepend_scheme {}", component.where(), scheme);
   // Files from before 2024 have the flag only.
   const bool prefix = component.boolean_or("add_prefix_space", true) && scheme != "never";
   metaspace.prepend = !prefix ? never : scheme == "first" ? first : always;

@@ -32,7 +32,7 @@ void load_component(const Json& config, std::string_view kind,
   std::string type = fields.string("type");
   auto known = std::ranges::find(types, type, &ComponentType<Target>::type);
   if (known == types.end()) {
-    fail(ErrorKind::refused, "tokenizer.json: {} type {} is not known", kind, type);
+    fail(ErrorKind::refused, "tokenizer.json: unknown {} type {}", kind, type);
   }
   known->load(fields, target);
 }

@@ -55,7 +55,7 @@ int64_t parse_id(const std::string& text, const std::string& where) {
   const char* end = text.data() + text.size();
   const auto [stopped, status] = std::from_chars(text.data(), end, id);
   if (status != std::errc() || stopped != end || id < 0 || id > kMaxTokenId)
-    fail(ErrorKind::refused, "{}: added_tokens_decoder: '{}' is no token id", where, text);
+    fail(ErrorKind::refused, "{}: added_tokens_decoder: '{}' is not a token id", where, text);
   return id;
 }
 

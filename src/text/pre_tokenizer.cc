@@ -36,7 +36,7 @@ SplitBehavior load_behavior(const JsonFields& config) {
   for (const auto& [known, behavior] : kBehaviors) {
     if (name == known) return behavior;
   }
-  fail(ErrorKind::refused, "{}: behavior {} is not known", config.where(), name);
+  fail(ErrorKind::refused, "{}: unknown behavior {}", config.where(), name);
 }
 
 void add_split(std::string_view pattern, SplitBehavior behavior, bool invert,

@@ -88,7 +88,7 @@ Proto read_proto(std::string_view bytes, const std::string& where) {
   if (proto.suffix)
     fail(ErrorKind::refused, "{}: treat_whitespace_as_suffix is not supported", where);
   if (proto.type != ModelType::bpe && proto.type != ModelType::unigram) {
-    fail(ErrorKind::refused, "{}: model_type {} is not supported; unigram (1) and bpe (2) are",
+    fail(ErrorKind::refused, "{}: model_type {} is not supported; supported: unigram (1), bpe (2)",
          where, static_cast<int64_t>(proto.type));
   }
   return proto;

@@ -52,7 +52,7 @@ Tokenizer::Model Tokenizer::load_model(const TokenizerFile& file) {
   if (type == "WordLevel") return WordLevel::load(file);
   if (type == "WordPiece") return WordPiece::load(file);
   if (type.empty()) fail(ErrorKind::refused, "tokenizer.json: model: type is missing");
-  fail(ErrorKind::refused, "tokenizer.json: model type {} is not known", type);
+  fail(ErrorKind::refused, "tokenizer.json: unknown model type {}", type);
 }
 
 void Tokenizer::warn_about_holes() {

@@ -206,7 +206,7 @@ class BatchTest(Case):
         self.assertEqual((out["done_before"], out["completed"]), (40, 0))
 
     def test_a_request_that_cannot_be_served_gets_its_reason(self):
-        wrong = {"is not a parameter": {"prompt": "x", "prompts": "y"}, "exceed context limit": {"prompt": "x", "max_tokens": 10**6},
+        wrong = {"unknown parameter": {"prompt": "x", "prompts": "y"}, "exceed context limit": {"prompt": "x", "max_tokens": 10**6},
                  "top_p must": {"prompt": "x", "top_p": 7}, "the prompt is empty": {"prompt": []},
                  "prompt is missing": {"max_tokens": 3}, "not supported": {"prompt": "x", "stream": True},
                  "token id": {"prompt": [10**6]}, "must be a JSON object": 5, "stop must be": {"prompt": "x", "stop": 3},

@@ -134,7 +134,7 @@ class InputTest(Case):
         fails(2, "list of lists", '{"a": 1}')
         fails(2, "list 1 is empty", "[[1], []]")
         for value in ("-1", "1.5", "1e3", '"1"', "null", "3000000000", "[1]", "NaN"):
-            fails(2, "list 0 holds something that is no token id", f"[[2, {value}]]")
+            fails(2, "list 0 holds something that is not a token id", f"[[2, {value}]]")
         fails(2, "list 1 has more than 4 tokens", "[[1], [1, 2, 3, 4, 5" + ", 1" * 1000)
         fails(2, "4096", "[[4096]]")
         for text in ("", "[[1", "[[1,]]", "[[1]", "[[1]] 2", "x", "[[01]]", "[[1 2]]", "[[1],]"):

@@ -119,7 +119,7 @@ std::vector<Hostile> hostile_files() {
       {"t.x: has unknown type 9", tensor({4}, 9, 480)},
       {"t.x: has unknown type 4294967295", tensor({4}, UINT32_MAX, 480)},
       {"no whole number of blocks: Q8_0", tensor({33, 4}, kQ8, 480)},
-      {"which is no multiple of the alignment 32", tensor({4}, kF32, 481)},
+      {"which is not a multiple of the alignment 32", tensor({4}, kF32, 481)},
       {"t.x: lies beyond the end", tensor({1 << 20}, kF32, 480)},
       {"t.x: lies beyond the end", tensor({4}, kF32, UINT64_MAX - 31)},
       {"t.x: its data overlap those of b", tensor({4}, kF32, 64)},

@@ -26,10 +26,10 @@ double memory_rate(int device) {
 GpuCount count_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess) return {count, count == 0 ? "there is no GPU here" : ""};
+  if (status == cudaSuccess) return {count, count == 0 ? "no GPU found" : ""};
   cudaGetLastError();
   if (status == cudaErrorInsufficientDriver) {
-    return {0, fmt::format("there is no NVIDIA driver here, or one that is too old for CUDA {}.{}",
+    return {0, fmt::format("no NVIDIA driver found, or one too old for CUDA {}.{}",
                            CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10)};
   }
   return {0, fmt::format("there is none: {}", cudaGetErrorString(status))};

@@ -93,8 +93,7 @@ void Call::deliver(OutputId id, StreamPart part) {
 
 void Call::take(std::string& out) {
   if (out_of_memory_) {
-    throw Refusal(503, "there is no memory left for further tokens of this request; try again", {},
-                  1);
+    throw Refusal(503, "out of memory for further tokens of this request; try again", {}, 1);
   }
   for (auto& [id, part] : std::exchange(parts_, {})) {
     const auto prompt = std::ranges::find(numbers_, id.request) - numbers_.begin();

@@ -206,8 +206,8 @@ asio::awaitable<void> Connection::answer() {
     check_head();
     hub_.access.check_host(view(head[protocol::field::host]));
     if (route == nullptr) {
-      throw Refusal(404, fmt::format("there is no {:?} here; /openapi.json lists what there is",
-                                     entry_.path));
+      throw Refusal(404,
+                    fmt::format("{:?} does not exist; /openapi.json lists all paths", entry_.path));
     }
     co_await answer_route(*route);
   } catch (const Refusal& refusal) {
@@ -226,11 +226,11 @@ void Connection::check_head() {
   const bool odd =
       first != last && (std::next(first) != last || !beast::iequals(first->value(), "chunked"));
   std::optional<Refusal> why;
-  if (odd) why = Refusal(400, "this is no HTTP request: Transfer-Encoding may be chunked, once");
+  if (odd) why = Refusal(400, "not a valid HTTP request: Transfer-Encoding may be chunked, once");
   if (head.count(protocol::field::host) > 1)
-    why = Refusal(400, "this is no HTTP request: it has several Host fields");
+    why = Refusal(400, "not a valid HTTP request: it has several Host fields");
   if (head[protocol::field::host].empty() && head.version() >= 11)
-    why = Refusal(400, "this is no HTTP request: it has no Host");
+    why = Refusal(400, "not a valid HTTP request: it has no Host");
   if (std::distance(head.begin(), head.end()) > kMostFields)
     why = Refusal(431, fmt::format("the head of a request may have {} fields", kMostFields));
   const uint64_t bytes = idle_bytes_ + 2 * buffer_.capacity();  // which had all of the head
@@ -246,7 +246,7 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
   if (method != "POST" && !parser_->is_done()) keep_alive_ = false;  // a body that nobody reads
   const std::string_view allowed =
       route.method == "GET" ? "Allow: GET, HEAD, OPTIONS\r\n" : "Allow: POST, OPTIONS\r\n";
-  if (method == "OPTIONS") {  // a page asks whether it may ask
+  if (method == "OPTIONS") {  // a page asks whether it may send a request
     Reply none;
     none.status = 204;
     none.type = {};
@@ -259,7 +259,7 @@ asio::awaitable<void> Connection::answer_route(const Route& route) {
                             .authorization = view(head[protocol::field::authorization]),
                             .api_key = view(head["x-api-key"])});
   if (method != route.method && !(method == "HEAD" && route.method == "GET")) {
-    Refusal refusal(405, fmt::format("{} is for {}", route.path, route.method));
+    Refusal refusal(405, fmt::format("{} needs the method {}", route.path, route.method));
     refusal.headers = allowed;
     throw refusal;
   }

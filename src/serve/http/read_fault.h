@@ -31,7 +31,7 @@ inline std::optional<Refusal> refusal_of_fault(const boost::system::error_code& 
   if (!of_protocol || fault == boost::beast::http::error::end_of_stream ||
       fault == boost::beast::http::error::partial_message)
     return std::nullopt;
-  return Refusal(400, fmt::format("this is no HTTP request: {}", fault.message()));
+  return Refusal(400, fmt::format("not a valid HTTP request: {}", fault.message()));
 }
 
 }  // namespace sluice::http

@@ -34,8 +34,8 @@ asio::awaitable<void> refuse_connection(Hub& hub, tcp::socket socket) {
   const std::string id = hub.new_request_id();
   if (hub.log) hub.log->add({.request_id = id, .status = 503});
   const std::string lines = request_id_lines(Dialect::openai, id);
-  Reply said = reply_of(Refusal(503, "there is no room for a further connection now", {}, 1),
-                        Dialect::openai, id);
+  Reply said =
+      reply_of(Refusal(503, "too many connections; try again later", {}, 1), Dialect::openai, id);
   ResponseHead head;
   head.status = said.status;
   head.type = said.type;

@@ -37,7 +37,8 @@ tcp::endpoint endpoint_of(const HttpOptions& o) {
   const asio::ip::address address =
       asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host, fault);
   if (fault)
-    fail(ErrorKind::usage, "--host {}: is no address; 127.0.0.1, ::1 and 0.0.0.0 are", o.host);
+    fail(ErrorKind::usage,
+         "--host {}: not an IP address; give one such as 127.0.0.1, ::1 or 0.0.0.0", o.host);
   return {address, o.port};
 }
 
