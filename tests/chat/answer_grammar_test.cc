@@ -352,7 +352,7 @@ TEST(AnswerGrammar, WhatCannotBeHeldIsRefused) {
     }
     return {};
   };
-  EXPECT_NE(why("an unknown one", {.name = "f", .schema = {}}).find("no form that is known"),
+  EXPECT_NE(why("an unknown one", {.name = "f", .schema = {}}).find("no known tool-call format"),
             std::string::npos);
   EXPECT_NE(why("<tool_call>", {.name = "a b", .schema = {}}).find("letters"), std::string::npos);
   EXPECT_NE(why("<tool_call>", {.name = "f", .schema = 5}).find("JSON schema"), std::string::npos);

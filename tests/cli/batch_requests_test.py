@@ -67,7 +67,7 @@ class BatchRequestsTest(Case):
 
     def test_what_asks_for_something_else_is_refused(self):
         wrong = [({"suffix": "end"}, "suffix is not supported"), ({"stream": True}, "stream is not supported"),
-                 ({"response_format": {"type": "yaml"}}, "response_format: type \"yaml\" is not known"),
+                 ({"response_format": {"type": "yaml"}}, "response_format: unknown type \"yaml\""),
                  ({"guided_json": {"items": {"not": {}}}}, "guided_json: the schema at /items: not is not supported"),
                  ({"structured_outputs": {"regex": "a(?=b)"}}, "structured_outputs: regex: the regular expression, byte"),
                  ({"guided_regex": "a+", "use_beam_search": True, "n": 2}, "beam search is without sampling"),

@@ -213,7 +213,7 @@ class BatchTest(Case):
                  "logit_bias": {"prompt": "x", "logit_bias": {"a": 1}},
                  "model must be": {"prompt": "x", "model": 5},
                  "no token is left": {"prompt": "Anne had", "allowed_token_ids": [5], "banned_token_ids": [5], "n": 2},
-                 "no token is left to go on": {"prompt": "Anne had", "n": 2, "allowed_token_ids": [5],
+                 "no token is allowed after": {"prompt": "Anne had", "n": 2, "allowed_token_ids": [5],
                                                "no_repeat_ngram_size": 1, "max_tokens": 4},
                  "repetition_penalty must": {"prompt": [0, 5], "allowed_token_ids": [5, 6], "repetition_penalty": 1e-50},
                  "logprobs": {"prompt": "x", "logprobs": 21}, "min_tokens 99": {"prompt": "x", "min_tokens": 99}}

@@ -179,11 +179,11 @@ class ConversationTest(Case):
         self.assertIn("two\nlines", sluice("render", self.model, "--messages", saved).stdout)
 
     def test_faults(self):
-        self.assertIn("/nope is no command", self.chat("/nope\n", status=2).stderr)
+        self.assertIn("unknown command /nope", self.chat("/nope\n", status=2).stderr)
         self.assertIn("needs the name of a file", self.chat("/save\n", status=2).stderr)
         self.assertIn("does not go with --chat", self.chat("", "--json", status=2).stderr)
         self.assertIn("does not go with --chat", self.chat("", "-p", "x", status=2).stderr)
-        self.assertIn("not known; show and hide", self.chat("", "--reasoning", "x", status=2).stderr)
+        self.assertIn("must be show or hide", self.chat("", "--reasoning", "x", status=2).stderr)
         self.assertIn("tokens, and there is room for 64", self.chat("many words " * 60, "--max-model-len", "64", status=2).stderr)
         self.assertIn("--speculation", self.chat("", "--speculation", "x", status=2).stderr)
         tools = self.path / "tools.json"
@@ -271,7 +271,7 @@ class ConversationTest(Case):
         self.send(b"\x1b[A\n")  # the line before, from the history
         self.expect(b"> ")
         self.send(b"/nope\n")  # a fault does not end the conversation
-        self.expect(b"is no command")
+        self.expect(b"unknown command")
         self.send(f"/save {self.path}/saved\n".encode())
         self.expect(b"4 messages saved")
         self.send(b"\x04")

@@ -227,7 +227,7 @@ class MemoryTest(Case):
         self.assertGreater(units["model.layers.2"]["streamed_bytes"], 0)
         self.assertEqual(run_json(*run, *place)["logits_hash"], run_json(*run)["logits_hash"])
         self.assert_fails(2, "matches no parameter", *run, "--place", "layers.99=disk")
-        self.assert_fails(2, "no device here", *run, "--place", "layers.0=device")
+        self.assert_fails(2, "has no device", *run, "--place", "layers.0=device")
 
     def test_the_longest_sequence_that_fits(self):
         def plan(*more):

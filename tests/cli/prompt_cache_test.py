@@ -82,7 +82,7 @@ class PromptCacheTest(Case):
 
     def test_a_file_that_is_something_else_stays(self):
         self.cache.write_text("my notes\n" * 1000)
-        self.assert_fails(3, "is no prompt cache", "run", DEMO, "-p", "x", "--prompt-cache", self.cache)
+        self.assert_fails(3, "not a prompt cache", "run", DEMO, "-p", "x", "--prompt-cache", self.cache)
         self.assertIn("my notes", self.cache.read_text())
         self.assert_fails(1, "cannot be written", "run", DEMO, "-p", "x", "--prompt-cache", self.path / "no/where")
 

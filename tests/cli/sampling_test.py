@@ -89,7 +89,7 @@ class SamplingTest(Case):
         self.assertEqual(biased["logits_hash"], run_json("run", DEMO, "-p", "Anne had", "-n", "1")["logits_hash"])
 
     def test_no_token_is_left(self):
-        self.assert_fails(1, "no token is left", "run", DEMO, "-p", "Anne had", "-n", "3", "--quiet",
+        self.assert_fails(1, "no token is allowed", "run", DEMO, "-p", "Anne had", "-n", "3", "--quiet",
                           "--allowed-token-ids", "5", "--no-repeat-ngram-size", "1")
 
     def test_wrong_values(self):

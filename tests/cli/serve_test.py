@@ -183,7 +183,7 @@ class ServeTest(ServedCase):
                 ("other", 404, "/v1/completions", {**good, "model": "other"}),
                 ("messages are missing", 400, "/v1/chat/completions", {}), ("prompt", 400, "/v1/chat/completions", good),
                 ("top_logprobs", 400, "/v1/chat/completions", {"messages": [{"role": "user"}], "top_logprobs": 2}),
-                ("there is no", 404, "/v1/nothing", good), ("is for GET", 405, "/health", good),
+                ("does not exist", 404, "/v1/nothing", good), ("needs the method GET", 405, "/health", good),
                 ("may have 65536", 413, "/v1/completions", {"prompt": "x" * 70_000})):
             with self.subTest(mention):
                 text = body if isinstance(body, str) else json.dumps(body)

@@ -90,8 +90,8 @@ class ServeToolsTest(ServedCase):
         self.assertEqual(message, {"role": "assistant", "content": "ab"})
 
     def test_what_cannot_be_held_is_refused(self):
-        for mention, more in (("there are no tools", {"tool_choice": "required"}),
-                              ("no tool \"x\"", {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}})):
+        for mention, more in (("needs tools", {"tool_choice": "required"}),
+                              ("unknown tool \"x\"", {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}})):
             status, answer = self.server.post("/v1/chat/completions", {**ASK, **more})
             self.assertEqual(status, 400)
             self.assertIn(mention, answer["error"]["message"])

@@ -235,7 +235,7 @@ class HelpTest(Case):
 
     def test_quantization_lists_the_schemes(self):
         refused = sluice("run", DEMO, "-p", "x", "--quantization", "int3").stderr
-        names = re.search(r"one of (.+) is", refused)[1]
+        names = re.search(r"choose one of: (.+)\n", refused)[1]
         self.assertIn(names, " ".join(sluice("run", "--help").stdout.split()))
 
     def test_sizes_say_what_is_wrong_with_them(self):

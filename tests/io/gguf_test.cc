@@ -118,7 +118,7 @@ std::vector<Hostile> hostile_files() {
       {"overflows 64 bits", tensor({uint64_t{1} << 40, uint64_t{1} << 40}, kF32, 480)},
       {"t.x: has unknown type 9", tensor({4}, 9, 480)},
       {"t.x: has unknown type 4294967295", tensor({4}, UINT32_MAX, 480)},
-      {"no whole number of blocks: Q8_0", tensor({33, 4}, kQ8, 480)},
+      {"not a whole number of blocks: Q8_0", tensor({33, 4}, kQ8, 480)},
       {"which is not a multiple of the alignment 32", tensor({4}, kF32, 481)},
       {"t.x: lies beyond the end", tensor({1 << 20}, kF32, 480)},
       {"t.x: lies beyond the end", tensor({4}, kF32, UINT64_MAX - 31)},
@@ -144,8 +144,8 @@ TEST(Gguf, RefusesHostileFiles) {
   TempDir dir;
   for (const Hostile& h : hostile_files())
     EXPECT_THAT(refusal(dir, h.file.build()), AllOf(HasSubstr("f.gguf"), HasSubstr(h.fault)));
-  EXPECT_THAT(refusal(dir, ""), HasSubstr("is no GGUF file"));
-  EXPECT_THAT(refusal(dir, "GGUX1234567890123456789012345678"), HasSubstr("is no GGUF file"));
+  EXPECT_THAT(refusal(dir, ""), HasSubstr("not a GGUF file"));
+  EXPECT_THAT(refusal(dir, "GGUX1234567890123456789012345678"), HasSubstr("not a GGUF file"));
   EXPECT_THAT(refusal(dir, GgufBuilder().build()), HasSubstr("holds no tensors"));
 }
 

@@ -520,9 +520,9 @@ TEST(Families, AreFoundByArchitectureElseByModelType) {
       {{"Other", "MistralForCausalLM"}, "other", "MistralForCausalLM"},
       {{"LlamaForCausalLM"}, "mistral", "LlamaForCausalLM", true},
       {{"MistralForCausalLM"}, "mistral", "MistralForCausalLM"},
-      {{"MistralForCausaLM"}, absent, "nearest that is supported is MistralForCausalLM"},
+      {{"MistralForCausaLM"}, absent, "nearest supported one is MistralForCausalLM"},
       {{"FrobnicatorForCausalLM"}, "frobnicator", "architectures names FrobnicatorForCausalLM"},
-      {absent, "lama", "nearest that is supported is LlamaForCausalLM"},
+      {absent, "lama", "nearest supported one is LlamaForCausalLM"},
       {absent, absent, "architectures"},
       {{"a\nb"}, absent, "a?b"},
   };

@@ -62,9 +62,9 @@ TEST_F(StructuredTest, EachParameterSaysWhatItsTextMatches) {
 }
 
 TEST_F(StructuredTest, ErrorsNameTheParameter) {
-  EXPECT_EQ(refusal(response_format(R"({"type":"yaml"})")),
-            "body: response_format: type \"yaml\" is not known; text, json_object and json_schema "
-            "are");
+  EXPECT_EQ(
+      refusal(response_format(R"({"type":"yaml"})")),
+      "body: response_format: unknown type \"yaml\"; must be text, json_object or json_schema");
   EXPECT_NE(refusal(response_format(R"({"type":"json_schema","json_schema":{"schema":
                 {"properties":{"a":{"not":{}}}}}})"))
                 .find("body: response_format: json_schema: the schema at /properties/a: not is"),

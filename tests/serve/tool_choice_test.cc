@@ -91,7 +91,7 @@ TEST_F(ToolChoiceTest, StrictToolsAreHeldWhereTheyAreCalled) {
   EXPECT_TRUE(allows(strict, "text"));
   EXPECT_TRUE(allows(strict, call("f", R"({"x": null})")));
   EXPECT_FALSE(allows(strict, call("f", R"({"x": 1})")));
-  EXPECT_NE(refusal(strict, "unknown").find("no form"), std::string::npos);
+  EXPECT_NE(refusal(strict, "unknown").find("no known tool-call format"), std::string::npos);
 }
 
 TEST_F(ToolChoiceTest, ThoughtsAreNotOfTheFormat) {
@@ -108,15 +108,16 @@ TEST_F(ToolChoiceTest, ThoughtsAreNotOfTheFormat) {
 }
 
 TEST_F(ToolChoiceTest, WhatCannotBeIsRefused) {
-  EXPECT_NE(refusal(R"("tool_choice": "required")").find("there are no tools"), std::string::npos);
+  EXPECT_NE(refusal(R"("tool_choice": "required")").find("needs tools"), std::string::npos);
   EXPECT_NE(refusal(with(R"("tool_choice": "some")")).find("\"some\""), std::string::npos);
   EXPECT_NE(refusal(with(R"("tool_choice": {"type": "custom"})")).find("custom"),
             std::string::npos);
   EXPECT_NE(refusal(with(R"("tool_choice": {"type": "function", "function": {"name": "h"}})"))
-                .find("there is no tool \"h\""),
+                .find("unknown tool \"h\""),
             std::string::npos);
-  EXPECT_NE(refusal(with(R"("tool_choice": "required")"), "unknown").find("no form"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(with(R"("tool_choice": "required")"), "unknown").find("no known tool-call format"),
+      std::string::npos);
   EXPECT_NE(refusal(R"("tools": {"x": 1})").find("list"), std::string::npos);
   std::string many =
       R"("tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "x": {)";
