@@ -4,16 +4,21 @@ SLUICE_SEED draws other cases, SLUICE_CASES="FROM:TO" says which; a case is the 
 """
 
 import collections
+import contextlib
 import json
 import os
+import pathlib
 import random
 import re
+import signal
 import threading
+import time
 import unittest
 
 from checkpoints import write_checkpoint
 from launcher import Launcher
-from program import ALL, DEMO, SANITIZED, SLUICE, Case
+from program import ALL, DEMO, HANGS, SANITIZED, SLUICE, Case
+from server import Client
 
 MiB = 1 << 20
 SEED = os.environ.get("SLUICE_SEED", "1")
@@ -30,7 +35,7 @@ LISTS = ([[5]], [list(PROMPTS[3][0])], [[i, i + 1, 7] for i in range(3, 63)], [l
 
 
 def draw_model(rng, path):
-    """The path, and the number of weights."""
+    """The path, the number of weights, and the path of another model of the same shape."""
     while True:
         heads, head = rng.choice((1, 2, 4, 8)), rng.choice((16, 32, 64))
         config = {"hidden_size": rng.choice((32, 64, 128, 256, 384)), "num_hidden_layers": rng.randint(1, 6),
@@ -50,8 +55,10 @@ def draw_model(rng, path):
         weights = 4096 * hidden * (2 - config["tie_word_embeddings"]) + config["num_hidden_layers"] * layer
         if weights < 6e6:
             break
-    return write_checkpoint(path, model_type=model_type, dtype=rng.choice(("BF16", "F16", "F32")), shards=rng.randint(1, 3),
-                            seed=rng.random(), **config), weights
+    dtype, shards = rng.choice(("BF16", "F16", "F32")), rng.randint(1, 3)
+    made = [write_checkpoint(each, model_type=model_type, dtype=dtype, shards=shards, seed=rng.random(), **config)
+            for each in (path, path.with_name(path.name + "-other"))]
+    return made[0], weights, made[1]
 
 
 def write_texts(folder):
@@ -161,10 +168,10 @@ class Worker:
         return result
 
     def case_run(self, rng):
-        model, _ = rng.choice(self.test.models)
+        model, *_ = rng.choice(self.test.models)
         results, free = self.options(rng)
         prompt, n = rng.choice(PROMPTS)
-        draft, _ = rng.choice(self.test.models)
+        draft, *_ = rng.choice(self.test.models)
         for chance, option, values in ((0.3, "--draft-model", (draft,)),
                                        (0.3, "--logprobs", (0, 1, 20, 4096)), (0.1, "--logit-bias", ("5=0",))):
             if rng.random() < chance:
@@ -196,7 +203,7 @@ class Worker:
         self.same(("tokens", *same), out["token_ids"], result)
 
     def case_batch(self, rng):
-        model, _ = rng.choice(self.test.models)
+        model, *_ = rng.choice(self.test.models)
         results, free = self.options(rng)
         requests, responses = self.folder / "requests", self.folder / "responses"
         served, count = write_requests(rng, requests)
@@ -225,7 +232,7 @@ class Worker:
             self.hold(ok == len(served), f"{ok} of {len(served)} served", result)
 
     def case_eval(self, rng):
-        model, weights = rng.choice(self.test.models)
+        model, weights, _ = rng.choice(self.test.models)
         text = rng.choice([t for t in self.test.texts if t.stat().st_size * weights < 1e10])
         results, free = self.options(rng)
         longest = rng.choice((16, 200, 1024))
@@ -239,7 +246,7 @@ class Worker:
         self.same(("eval", model, *results, text, longest), (out["perplexity"], out["tokens"]), result)
 
     def case_logits(self, rng):
-        model, _ = rng.choice(self.test.models)
+        model, *_ = rng.choice(self.test.models)
         results, free = self.options(rng)
         which = rng.randrange(len(LISTS))
         (self.folder / "lists").write_text(json.dumps(LISTS[which]))
@@ -253,7 +260,7 @@ class Worker:
         self.same(("logits", model, *results, which), json.loads(result.out)["logits_hash"], result)
 
     def case_prompt_file(self, rng):
-        model, _ = rng.choice(self.test.models)
+        model, *_ = rng.choice(self.test.models)
         results, free = self.options(rng)
         text = rng.choice(self.test.texts)
         plan = self.plan(model, [*results, *free, "--prompt-tokens", 1000, "-n", 2])
@@ -268,7 +275,7 @@ class Worker:
 
     def case_messages(self, rng):
         """A conversation, by a template that may take memory of its own."""
-        model, _ = rng.choice(self.test.models)
+        model, *_ = rng.choice(self.test.models)
         results, free = self.options(rng)
         text, turns = rng.choice(self.test.texts[:6]), rng.choice((1, 1, 2, 5))
         hungry = rng.choice((0, 0, 3_000_000, 30_000_000))
@@ -288,6 +295,46 @@ class Worker:
         else:
             self.hold(result.status == 2 and "--max-model-len" in result.err, "messages", result)
 
+    def client(self, out, pid):
+        """Of a server that writes its URL to the file `out`, when it is ready."""
+        end = time.monotonic() + HANGS
+        while time.monotonic() < end and pathlib.Path(f"/proc/{pid}").exists():
+            url = out.read_text()
+            if url.endswith("\n"):
+                client = Client(int(url.strip().rpartition(":")[2]))
+                with contextlib.suppress(OSError):
+                    if client.get("/health")[0] == 200:
+                        return client
+            time.sleep(0.01)
+        raise Fault("the server is not ready: " + (out.parent / "err").read_text())
+
+    def case_exchange(self, rng):
+        """A server that exchanges its weights while nothing runs; afterwards it answers as a run of the new model does."""
+        model, _, other = rng.choice(self.test.models)
+        results, free = self.options(rng)
+        prompt, n = rng.choice(PROMPTS[:4])
+        command = ["serve", model, *results, *free, "--port", 0, "--max-num-seqs", 1, "--max-model-len", 1024, "--admin-api",
+                   "--quiet"]
+        refused = self.within(20 * MiB, command)
+        self.hold(refused.status == 4, "a budget of 20 MiB", refused)
+        budget = int(int(re.search(r"--memory (\d+)MiB", refused.err)[1]) * MiB * rng.choice((1, 1.5, 2, 4)))
+        self.command = [*command, "--memory", budget]
+        pid = self.launcher.start([SLUICE, *self.command], limit=budget)
+        try:
+            client = self.client(self.launcher.folder / "out", pid)
+            exchanged = client.post("/update_weights_from_disk", {"model_path": str(other)})[0] == 200
+            status, answer = client.post("/v1/completions", {"prompt": prompt, "max_tokens": n, "ignore_eos": True, "temperature": 0})
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            result = self.launcher.finish()
+        self.test.statuses["exchange" if exchanged else "no exchange", result.status] += 1
+        self.hold(result.status == -signal.SIGTERM, "serve", result)
+        self.hold(result.peak <= budget and not result.hits, "peak", result)
+        self.hold(status == 200, f"an answer after an exchange: {answer}", result)
+        key = ("tokens", other if exchanged else model, *results, prompt, n, json.dumps({}))
+        self.same(key, answer["choices"][0]["token_ids"][-n:], result)
+
     def case_tokenize(self, rng):
         """Has no budget; what it takes does not follow the input."""
         text = rng.choice(self.test.texts)
@@ -302,7 +349,7 @@ class Worker:
 
     def work(self):
         cases = {self.case_run: 12, self.case_batch: 4, self.case_eval: 2, self.case_logits: 2, self.case_prompt_file: 2,
-                 self.case_tokenize: 1}
+                 self.case_tokenize: 1, self.case_exchange: 1}
         while (i := self.test.next()) < TO:
             rng = random.Random(f"{SEED} {i}")
             (case,) = rng.choices(list(cases), cases.values()) if i % 20 else (self.case_messages,)

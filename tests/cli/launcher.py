@@ -89,13 +89,21 @@ class Launcher:
             self.group.remove()
 
     def run(self, command, limit=None, timeout=120):
+        self.start(command, limit)
+        return self.finish(timeout)
+
+    def start(self, command, limit=None):
+        """Its process id; finish() is to follow."""
         command = list(map(str, command))
         if self.group and limit:
             self.group.limit(limit)
             command = self.group.enter(command)
         line = "\x1f".join([str(self.folder / "out"), str(self.folder / "err"), *command])
         self.server.stdin.write(os.fsencode(line) + b"\n")
-        pid = int(self.server.stdout.readline())
+        self.pid, self.limited = int(self.server.stdout.readline()), bool(limit)
+        return self.pid
+
+    def finish(self, timeout=120):
         if not select.select([self.server.stdout], [], [], timeout)[0]:
-            os.kill(pid, 9)
-        return Result(self.folder, self.server.stdout.readline(), self.group.hits() if self.group and limit else None)
+            os.kill(self.pid, 9)
+        return Result(self.folder, self.server.stdout.readline(), self.group.hits() if self.group and self.limited else None)

@@ -19,7 +19,34 @@ TEMPLATE = ("{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for 
 PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
 
 
-class Server:
+class Client:
+    """Requests to a server at a port of this machine."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS)
+
+    def request(self, method, path, body=None, headers=None):
+        """Status, headers, and the body: parsed where it is JSON."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            data = response.read().decode()
+        is_json = (response.getheader("Content-Type") or "").startswith("application/json")
+        return response.status, response.headers, json.loads(data) if is_json else data
+
+    def get(self, path, **options):
+        status, _, body = self.request("GET", path, **options)
+        return status, body
+
+    def post(self, path, body, **options):
+        status, _, answer = self.request("POST", path, json.dumps(body), **options)
+        return status, answer
+
+
+class Server(Client):
     """A process of `sluice serve`, and requests to it."""
 
     def __init__(self, model, *options, wait=True):
@@ -44,26 +71,6 @@ class Server:
             self.process.send_signal(how)
         out = self.process.communicate(timeout=HANGS)
         return self.process.returncode, *out
-
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS)
-
-    def request(self, method, path, body=None, headers=None):
-        """Status, headers, and the body: parsed where it is JSON."""
-        with contextlib.closing(self.connect()) as connection:
-            connection.request(method, path, body, headers or {})
-            response = connection.getresponse()
-            data = response.read().decode()
-        is_json = (response.getheader("Content-Type") or "").startswith("application/json")
-        return response.status, response.headers, json.loads(data) if is_json else data
-
-    def get(self, path, **options):
-        status, _, body = self.request("GET", path, **options)
-        return status, body
-
-    def post(self, path, body, **options):
-        status, _, answer = self.request("POST", path, json.dumps(body), **options)
-        return status, answer
 
     def events(self, path, body):
         """The JSON of each event of a stream, whose end is checked."""
