@@ -44,8 +44,8 @@ void Engine::check_runnable(const Request& request) const {
   const int64_t width = std::max<int64_t>(request.beams.width, 1);
   if (scheduler_.fits(tokens, width)) return;
   fail(ErrorKind::no_fit,
-       "{} of {} tokens have no room in the KV cache, which holds {}; raise --memory or lower "
-       "max_tokens",
+       "{} of {} tokens do not fit the KV cache, which holds {}; raise --memory (or "
+       "--kv-cache-memory, where it is given) or lower max_tokens",
        width > 1 ? fmt::format("{} beams", width) : "sequences", tokens,
        runner_.blocks().size() * runner_.blocks().block_size());
 }

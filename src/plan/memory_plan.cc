@@ -112,7 +112,16 @@ void plan_kv(const KvLayout& layout, const RunShape& shape, MemoryPlan& plan) {
            "a smaller --block-size",
            shape.kv_bytes, format_size(block));
     }
-    plan.kv_blocks = std::min(plan.kv_blocks, static_cast<int64_t>(shape.kv_bytes / block));
+    const auto most = static_cast<int64_t>(shape.kv_bytes / block);
+    // Several sequences share what there is, one after another if need be.
+    if (shape.sequences == 1 && plan.kv_blocks > most) {
+      fail(ErrorKind::no_fit,
+           "--kv-cache-memory {} is too small: {} tokens take {}; raise it or lower the number of "
+           "tokens",
+           format_size(shape.kv_bytes), shape.max_tokens,
+           format_size(static_cast<uint64_t>(plan.kv_blocks) * block));
+    }
+    plan.kv_blocks = std::min(plan.kv_blocks, most);
   }
   Uses(shape, plan).kv_cache = Buffer::charged_bytes(static_cast<uint64_t>(plan.kv_blocks) * block);
   uint64_t slot = layout.slot_bytes();

@@ -104,6 +104,10 @@ class Fault(Exception):
     """A property that does not hold."""
 
 
+class Refused(Exception):
+    """Options that contradict the case's number of tokens."""
+
+
 class Worker:
     """Runs cases, one at a time, in a folder of its own."""
 
@@ -137,6 +141,8 @@ class Worker:
     def plan(self, model, options, budget=None):
         command = [SLUICE, "plan", model, "--json", "--quiet", *options]
         result = self.launcher.run(command + (["--memory", budget] if budget else []))
+        if result.status == 4 and "--kv-cache-memory" in result.err:
+            raise Refused
         self.hold(result.status == 0, "plan", result)
         return json.loads(result.out)
 
@@ -356,6 +362,8 @@ class Worker:
             try:
                 self.command = []
                 case(rng)
+            except Refused:
+                self.test.statuses["refused", 4] += 1
             except Exception as e:  # noqa: BLE001: whatever it is, it is that case's
                 self.test.faults.append(f"case {i}: {type(e).__name__} {e}\n    {' '.join(map(str, self.command))}")
         self.launcher.close()
