@@ -63,7 +63,7 @@ struct SequenceChunk {
 
 struct DeviceChunks;
 
-// Where a step's rows are in the KV cache, in the layers of one group.
+// Places of a step's rows in the KV cache, in the layers of one group.
 struct KvRows {
   std::span<const SequenceChunk> chunks;    // cover the rows in order
   std::span<const int64_t> slots;           // [rows]: block * block_size + offset
@@ -78,7 +78,7 @@ struct LaunchShape {
   auto operator<=>(const LaunchShape&) const = default;
 };
 
-// What ops look up for the rows of a step.
+// The rows of a step, as ops look them up.
 struct StepRows {
   std::span<const int32_t> ids;                  // [rows]
   std::span<const int32_t> host_ids;             // the same in host memory
@@ -90,8 +90,8 @@ struct StepRows {
   std::span<const float> alibi_slopes = {};      // as AttentionParams has them
 };
 
-// What a norm divides by, per row: the root mean square (arXiv:1910.07467), or the standard
-// deviation of what is left when the mean is taken away (arXiv:1607.06450).
+// The divisor of a norm, per row: the root mean square (arXiv:1910.07467), or the standard
+// deviation around the mean, which is subtracted first (arXiv:1607.06450).
 enum class NormKind : uint8_t { rms, layer };
 
 struct NormParams {
@@ -99,14 +99,15 @@ struct NormParams {
   NormKind kind = NormKind::rms;
   float weight_offset = 0;      // added to the weight: 1 where w stands for 1 + w
   const float* bias = nullptr;  // [cols] in the device's memory, added last; null: none
-  // Of rows that ranks have parts of: the sum of squares of each row, in the device's memory, and
-  // of how many columns it is. Root mean squares of whole rows only. null: of what is normed.
+  // For rows that are spread over ranks: the sum of squares of each whole row, in the device's
+  // memory, and the columns that it is of (root mean squares only). null: squares of the given
+  // columns.
   const float* squares = nullptr;
   int64_t squares_cols = 0;
 };
 
-// What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
-// scale * q k, then capped, then with its ALiBi term.
+// A layer's attention beside softmax(scale * q k^T) v. The score of a query and a key is scale * q
+// k, then capped, then with its ALiBi term.
 struct AttentionParams {
   float scale = 1;
   int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
@@ -157,7 +158,7 @@ struct DecayParams {
   float most = std::numeric_limits<float>::infinity();
 };
 
-// What a recurrence reads of each row; key_heads divide the heads, and serve as many neighbours.
+// A recurrence's inputs. key_heads divide the heads: each serves as many neighbours.
 struct ScanInputs {
   Tensor queries;  // [n, key_heads * key_dim]
   Tensor keys;     // the same
@@ -171,7 +172,7 @@ struct ScanParams {
   const float* skip = nullptr;  // [heads], in the device's memory, by which values go on; or null
 };
 
-// What a selective scan reads of each row; each channel has a state of key_dim numbers.
+// A selective scan's inputs. Each channel has a state of key_dim numbers.
 struct SelectiveInputs {
   Tensor queries;  // [n, key_dim], C
   Tensor keys;     // [n, key_dim], B
@@ -226,7 +227,7 @@ class Kernels {
   virtual ~Kernels() = default;
   virtual std::string_view name()
       const = 0;  // "reference", "portable", "avx2", "avx512_bf16", "amx", "cuda"
-  // Where ops are work.
+  // The stream that ops put their work into.
   virtual DeviceStream& stream() const { return host_stream(); }
 
   // Copies a step's rows to the device's memory, where the other ops read them; returns them as

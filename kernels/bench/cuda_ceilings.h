@@ -1,4 +1,4 @@
-// What a GPU's memory and its link to the host give at best.
+// The highest rates that a GPU's memory and its link to the host reach.
 #pragma once
 
 #include <map>

@@ -13,8 +13,8 @@ constexpr int kThreads = kWarps * 32;
 constexpr int kPositions = static_cast<int>(kPartition);
 constexpr int kAhead = 4;  // tokens that a lane reads before it uses the first
 
-// Of the workspace: for each row, head and partition the largest score, the sum of exponentials and
-// the values weighted by them.
+// Workspace, for each row, head and partition: the largest score, the sum of exponentials and the
+// values weighted by them.
 struct Partials {
   float* top;
   float* sum;

@@ -77,7 +77,7 @@ class Owned {
 
 enum class Scaling : uint8_t { none, rows, blocks };
 
-// What decides how a product is computed.
+// Key of the plans of products: products of one shape are computed in one way.
 struct Shape {
   cudaDataType_t factor;  // CUDA_R_8I: summed in 32 bits; CUDA_R_8F_E4M3, CUDA_R_16BF: in float32
   Scaling scaling;
@@ -87,7 +87,7 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
-// Of a product's codes.
+// Scales of a product's codes.
 struct Scales {
   const float *w = nullptr, *x = nullptr;
 };

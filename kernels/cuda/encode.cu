@@ -28,7 +28,7 @@ struct Shared {
   int not_finite[kWarps];
 };
 
-// Where a source's rows lie: as EncodeArgs has it.
+// Places of a source's rows, as in EncodeArgs.
 struct Rows {
   const std::byte* first;
   int64_t stride;
@@ -70,7 +70,7 @@ __device__ float area_amax(const Area& area) {
   return amax;
 }
 
-// What a thread saw, as EncodeStats has it.
+// A thread's part of EncodeStats.
 struct Tally {
   double error_squares = 0, value_squares = 0;
   float max_error = 0;

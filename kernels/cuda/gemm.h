@@ -24,8 +24,8 @@ struct E4M3Matrix {
   // of each 128 rows those of the blocks, in whole fours. x's rows are whole fours, too.
   bool by_block = false;
 };
-// What the library computes from codes on this GPU: nothing; sums of products, to be scaled by
-// rows; or scaled sums.
+// How the library multiplies codes on this GPU: not at all; sums of products, to be scaled by rows;
+// or scaled sums.
 enum class E4M3Product : uint8_t { none, sums, scaled };
 
 // Codes of two's complement in this form.
@@ -52,7 +52,7 @@ class Gemm {
                                          std::span<std::byte> workspace, Stream stream) = 0;
 };
 
-// What NVIDIA recommends for Hopper; less for GPUs before it, which take what they want of it.
+// NVIDIA's recommendation for Hopper. Earlier GPUs need less and use a part of it.
 inline constexpr uint64_t kGemmWorkspace = uint64_t{32} << 20;
 
 }  // namespace sluice::cuda

@@ -8,8 +8,8 @@
 
 namespace sluice::cuda {
 
-// What codes of x are multiples of: those of row r, in columns that belong to block b of
-// kScaleBlock, of at[r * row_step + b * block_step]. block_step 0: a row has one scale.
+// Scales of codes of x: at[r * row_step + b * block_step] for row r and columns of block b of
+// kScaleBlock. block_step 0: a row has one scale.
 struct InputScales {
   float* at = nullptr;  // null: there are no codes
   int64_t row_step = 1, block_step = 0;

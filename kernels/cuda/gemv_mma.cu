@@ -42,7 +42,7 @@ __device__ inline void e4m3_to_bf16(uint32_t codes, uint32_t& low, uint32_t& hig
   high = bf16x2_mul((spread_high & 0x7f007f00) >> 4 | (spread_high & 0x80008000), kRebias);
 }
 
-// What a lane holds of kMmaCols columns: kVectors vectors of rows g and g + 8.
+// A lane's part of kMmaCols columns: kVectors vectors of rows g and g + 8.
 template <DType kCodes>
 struct Slice {
   static constexpr int kElements = kCodes == DType::bf16 ? 8 : 16;  // of a vector
@@ -138,7 +138,7 @@ __device__ void store_sums(const GemvArgs& a, int warps, const float* partial, b
   }
 }
 
-// Of a token's codes in one block of columns; 1 where they have none, or one for the whole row.
+// Scale of a token's codes in one block of columns; 1 where x has no scales, or one a row.
 __device__ inline float x_scale(const GemvArgs& a, int token, int block) {
   if (a.x_scales.block_step == 0 || token >= a.tokens) return 1;
   return a.x_scales.at[token * a.x_scales.row_step + block * a.x_scales.block_step];

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kMostThreads) code_kernel(CodeArgs<To> a) {
     a.scales.at[blockIdx.x * a.scales.row_step + group * a.scales.block_step] = told;
 }
 
-// Whether rows of `cols` elements can be written so many at a time.
+// Returns whether rows of `cols` elements can be written `width` elements at a time.
 bool written_by(int width, const void* to, int64_t cols, size_t element) {
   return cols % width == 0 &&
          reinterpret_cast<uintptr_t>(to) % (static_cast<size_t>(width) * element) == 0;

@@ -115,7 +115,7 @@ struct Queries {
   float* values;
 };
 
-// Whether values need no cells: whole sixteens of elements, for few queries.
+// Returns whether values need no cells: whole sixteens of elements, for few queries.
 bool without_cells(const Partition& p) {
   return !in_pairs(p.job) && take_stored(p) && p.job.value_dim == p.job.padded_values;
 }

@@ -48,7 +48,7 @@ Pair load_pair(const std::byte* from) {
   }
 }
 
-// What encoding a row group did, by lanes; float64 as in EncodeStats.
+// Statistics of a row group, by lanes; float64 as in EncodeStats.
 struct Sums {
   using Vd [[gnu::vector_size(4 * kLanes)]] = double;
   Vd error_squares{};

@@ -42,8 +42,8 @@ int64_t panels_at_a_time(DType dtype, bool pairs, int64_t rows);
 
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
 inline constexpr int64_t kFusedRows = kFewRows;
-// Whether making float32 of bf16 costs nothing beside the products: a shift or a mask in units that
-// these leave free.
+// Whether bf16 becomes float32 without a cost: the shift or mask runs in units that the products
+// leave free.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 inline constexpr bool kFreeShifts = true;
 #else
@@ -64,8 +64,8 @@ void interleave_codes(std::byte* words, int64_t bytes);
 void pack_rows(const PackJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
-// Of one query in a partition, count <= kPartition: scores[k] becomes its score for position begin
-// + k as AttentionParams has it, minus infinity before what it attends to. May write kLanes beyond
+// Scores of one query in a partition, count <= kPartition: scores[k] becomes its score for position
+// begin + k (see AttentionParams), minus infinity for unseen positions. May write kLanes beyond
 // count.
 struct ScoreRow {
   float* scores = nullptr;

@@ -47,7 +47,7 @@ struct Chunk {
   int64_t panel, count, apart, begin, units;
 };
 
-// Of a chunk's panels, float32: y, or scratch.
+// float32 sums of a chunk's panels: in y, or in scratch.
 struct Sums {
   float* at;       // of its first row and panel
   int64_t stride;  // from row to row
