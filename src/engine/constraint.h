@@ -19,8 +19,8 @@ class Constraint {
   // begin.
   Constraint(std::shared_ptr<const grammar::TokenGrammar> grammar, std::vector<int32_t> ends);
 
-  // What may come next; valid until the masks are asked again. SamplingError for a grammar that has
-  // become too ambiguous, as below.
+  // Returns the tokens that may come next; valid until the masks are used again. SamplingError for
+  // a grammar that has become too ambiguous, as below.
   TokenMask mask(grammar::TokenMasks& masks) const;
   // The next token, which mask() allows.
   void accept(int32_t id);

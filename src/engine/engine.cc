@@ -128,7 +128,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   auto computed = Clock::now();
   std::vector<Output> outputs;
   sample_all(hidden, step, outputs);
-  // With the tokens, as guesses need logits, too; and a device is done only now.
+  // After sampling, because a CUDA device has finished only now, and guesses need logits.
   if (!prompts) learn_cost(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
   for (const ScheduledJob& s : step) settle(s, outputs);
   std::erase_if(outputs, [](const Output& out) { return out.ids.empty() && !out.finished; });
@@ -219,8 +219,8 @@ Tensor Engine::run_model(std::span<const ScheduledJob> step) {
   return hidden;
 }
 
-// Of the prompt those whose next tokens' logprobs are asked for; at the end of all tokens the last
-// one and those of the guesses.
+// Adds the rows whose logits are needed: those of the prompt whose next tokens' logprobs are
+// requested; at the end of all tokens the last row and those of the guesses.
 void Engine::want_rows(Active& a, const ScheduledJob& s, std::vector<Wanted>& wanted) {
   int64_t end = a.sequence.length(), first = end - s.rows;
   if (a.request.sampling.prompt_logprobs) {
@@ -371,7 +371,7 @@ int32_t Engine::sample_row(Active& a, Tensor logits) {
   return id;
 }
 
-// What the new token does to the text, and whether it is the last one.
+// Adds the new token's text, and decides whether the token is the last one.
 void Engine::go_on(Active& a, int32_t id) {
   auto show = [&](const std::string& text) {
     a.result.text += text;

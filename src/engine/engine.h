@@ -30,8 +30,8 @@ struct OutputId {
   auto operator<=>(const OutputId&) const = default;
 };
 
-// What a step has added to a continuation. All outputs of one, in order, make up the ids and text
-// of its RequestResult. Beams are output at the end, all at once.
+// One step's addition to a continuation. All outputs of a continuation, in order, make up the ids
+// and text of its RequestResult. Beams are output at the end, all at once.
 struct Output {
   OutputId id;
   std::vector<int32_t> ids;  // several where guesses were right; none with an error

@@ -21,8 +21,8 @@
 
 namespace sluice {
 
-// What has come of a continuation since it was taken last. A part that nobody takes grows with the
-// continuation, and is never more than one.
+// The part of a continuation that was added since it was taken last. A part that nobody takes grows
+// with the continuation: there is never more than one.
 struct StreamPart {
   std::vector<int32_t> ids = {};
   std::string text = {};
@@ -32,7 +32,7 @@ struct StreamPart {
   void add(StreamPart next);  // what came after it
 };
 
-// What a loop does with its model between requests.
+// A loop's work on its model between requests.
 struct ModelTask {
   enum class Kind : uint8_t {
     sleep,     // gives back the weights, the KV cache and all else that the model has

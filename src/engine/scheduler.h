@@ -58,7 +58,7 @@ class Scheduler {
   };
   Scheduler(const BlockManager& blocks, Limits limits) : blocks_(blocks), limits_(limits) {}
 
-  // Whether `sequences` sequences of `tokens` tokens each could ever run together.
+  // Returns whether `sequences` sequences of `tokens` tokens each could ever run together.
   bool fits(int64_t tokens, int64_t sequences = 1) const;
   // The job lives until it is removed; its sequence is of the scheduler's blocks.
   void add(Job& job);
@@ -74,7 +74,7 @@ class Scheduler {
   // copies().
   const std::vector<ScheduledJob>& schedule();
   const std::vector<BlockCopy>& copies() const { return copies_; }
-  // Whether restores among the copies may run beside the step, until the next one.
+  // Returns whether restores among the copies may run beside the step, until the next one.
   bool copies_beside() const { return arriving_ > 0; }
 
   bool idle() const { return waiting_.empty() && running_.empty(); }

@@ -82,7 +82,7 @@ Session::Session(SessionOptions options, Session* host)
   (host == nullptr ? *this : *host).note_runtime(peak_before_);
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
-  // What the kernels have no code for is refused before anything is read.
+  // Unsupported KV layouts are refused before weights are read.
   check_kv_supported(kv_layout(*model().root, run_shape(1, 1, 1)), *backend_);
   if (options_.longest_model_len) use_longest([](int64_t) { return GuestMemory{}; });
   loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
@@ -95,8 +95,8 @@ uint64_t Session::grown() const {
   return now - std::min(now, rss_before_);
 }
 
-// What the process holds with headers and tokenizer. What reading them took for a moment is known
-// where it is more than the process ever had before.
+// Notes the process's memory after headers and tokenizer are read. The peak of reading them is
+// known only if it is above every peak before.
 void Session::note_runtime(uint64_t peak_before) {
   const uint64_t peak = process_peak_rss();
   map_program_code();
@@ -105,8 +105,8 @@ void Session::note_runtime(uint64_t peak_before) {
   start_peak_ = std::max(start_peak_, peak > peak_before ? peak : runtime_bytes_);
 }
 
-// Of a device with memory of its own: what it says is free, less a reserve for who else draws on
-// it.
+// Sets the budget of a device with memory of its own: its free memory, less a reserve for other
+// users of the device.
 void Session::set_device_budget() {
   if (!backend_->device().has_own_memory()) return;
   Rates rates = this->rates();

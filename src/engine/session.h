@@ -182,9 +182,10 @@ class Session {
   int64_t longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests);
   void lease_runtime();
   void fill(LoadProgress& progress, const std::stop_token& stop);
-  // What plans of one request begin with; valid until the next call.
+  // Returns the laid out plan that all plans for one request begin with; valid until the next call.
   ReadPlan& laid_out(const QuantizeRequest& quantize);
-  // As read_plan_for() the request, but what laid_out() has made becomes the result.
+  // Returns the same as read_plan_for() for the session's request, but takes laid_out()'s plan
+  // instead of a copy.
   ReadPlan take_read_plan(const MemoryPlan& plan);
   // A request, with what this session takes of its own beside it.
   RunShape counted(RunShape shape) const;

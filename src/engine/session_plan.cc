@@ -1,4 +1,4 @@
-// What a session could do within other budgets, and from where it would read.
+// Plans of a session within other budgets, and the sources that it would read from.
 #include <algorithm>
 #include <utility>
 
@@ -42,7 +42,8 @@ RunShape Session::counted(RunShape shape) const {
   return shape;
 }
 
-// Where what is transposed cannot all stay in memory, it is streamed from copies by rows.
+// Matrices that are stored transposed are streamed from copies by rows, if they cannot all stay in
+// memory.
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
   auto place = [&] {

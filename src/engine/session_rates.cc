@@ -1,4 +1,4 @@
-// What a session knows of the machine's speed, and what loads and passes teach it.
+// A session's knowledge of the machine's speed, and how loads and passes add to it.
 #include <algorithm>
 #include <vector>
 
@@ -54,7 +54,8 @@ void Session::remember(std::span<const Observation> seen) const {
     log::debug("{}: cannot be written; the rates of this run are not remembered", file.string());
 }
 
-// What came through the page cache, or from another disk, says nothing of this one.
+// Returns whether the load says something of this disk: nothing came through the page cache, or
+// from another disk.
 bool Session::loaded_from_disk() const {
   const io::ReaderStats& io = load_report().io;
   const std::string disk = disk_key(options_.model);

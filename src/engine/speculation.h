@@ -24,7 +24,8 @@ std::vector<int32_t> lookup_guesses(std::span<const int32_t> ids, int64_t most);
 // "Fast Inference from Transformers via Speculative Decoding", 2023).
 class DraftModel {
  public:
-  // What it needs for sequences of `tokens` tokens, `prompt_tokens` of them a prompt's.
+  // Returns the shape of a draft model's run for sequences of `tokens` tokens, `prompt_tokens` of
+  // them a prompt's.
   static RunShape shape(const Session& draft, int64_t tokens, int64_t prompt_tokens);
   // Sequences of up to `max_length` tokens. The runner outlives it.
   DraftModel(Runner& runner, int64_t max_length);
