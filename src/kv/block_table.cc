@@ -220,8 +220,8 @@ void BlockTable::want(size_t prefix, size_t group) {
   wants_.push_back({prefixes_[prefix], group});
 }
 
-// Of a prefix that another block holds, too, it is wanted all the same: that one may go first. Of a
-// state the last one that was kept.
+// Wants the blocks of all prefixes, even where another block holds the prefix too: that one may go
+// first. Of a state only the last snapshot is wanted.
 void BlockTable::suspend() {
   for (size_t g = 0; g < blocks_.size(); ++g) {
     if (manager_->is_state(g)) {
@@ -252,7 +252,7 @@ void BlockTable::give_up_wants() {
 
 void BlockTable::release() {
   give_back_blocks();
-  // Those after it are its users, so that the last goes first.
+  // Later prefixes are users of earlier ones, so the last goes first.
   for (auto p = prefixes_.rbegin(); p != prefixes_.rend(); ++p) manager_->release(**p);
   prefixes_.clear();
   replaceable_ = nullptr;

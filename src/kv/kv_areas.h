@@ -1,4 +1,4 @@
-// Where layers' keys and values lie in the pages of the KV cache, and copies of whole pages. A slot
+// Places of layers' keys and values in the pages of the KV cache, and copies of whole pages. A slot
 // is a page elsewhere: the same bytes, padded to whole blocks of direct I/O.
 #pragma once
 

@@ -47,7 +47,8 @@ void KvStorage::scatter(std::span<const std::byte> from, int32_t block) {
   areas_.scatter(stream_, from.data(), block);
 }
 
-// Where blocks come back: after what has been asked of them before.
+// Returns the stream on which blocks come back. Its first use waits for all earlier work of the
+// main stream.
 DeviceStream& KvStorage::returning() {
   if (!std::exchange(apart_, true)) {
     stream_.record(*point_);

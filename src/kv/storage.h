@@ -19,7 +19,7 @@ namespace sluice {
 
 class KvStorage {
  public:
-  // Where blocks that have to leave the device are kept.
+  // Room for blocks that have to leave the device.
   struct Swap {
     int64_t host_blocks = 0;
     int64_t disk_blocks = 0;

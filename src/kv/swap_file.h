@@ -30,8 +30,8 @@ class SwapFile {
   ~SwapFile();
   static uint64_t memory_bytes(uint64_t slot_bytes);  // memory it leases
 
-  // Where a slot's contents are put together, to be written by write(). Waits where all memory for
-  // that is still being written. Rethrows what has failed before.
+  // Returns memory for a slot's contents, which write() then writes. Waits if all such memory is
+  // still being written. Rethrows an earlier failure.
   std::span<std::byte> begin_write();
   void write(int32_t slot);
   // To a device block that nobody touches until finish_reads().

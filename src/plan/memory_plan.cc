@@ -24,7 +24,7 @@ constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
                             {{512 * KiB, 2 * MiB}, 16, 0.76},
                             {{256 * KiB, MiB}, 8, 0.62}}};
 
-// Of a prompt, in one step of a device with memory of its own: its products are faster then.
+// Rows of a prompt in one step on a device with memory of its own, whose products are faster then.
 constexpr int64_t kDeviceRows = 2048;
 
 // A disk that is fastest with less in flight needs less staging: what is in flight, and about as
@@ -46,18 +46,19 @@ Efforts efforts_for(const io::ReadShape& read) {
   return efforts;
 }
 
-// What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
-// plan, pages of libraries. All of the program's code is there already (map_program_code).
+// The process's growth beside its leases: thread stacks, io_uring's rings, the heap of the plan,
+// pages of libraries. All of the program's code is there already (map_program_code).
 constexpr uint64_t kRuntimeGrowth = 128 * KiB;
 constexpr uint64_t kStreamGrowth = 384 * KiB;  // of the threads that stream, too
 // Kept free in a budget: what of the kernel's is not proportional, and what of the program, its
 // libraries and the tokenizer is in its cache only, where a cgroup pays for it.
 constexpr uint64_t kSlack = 14 * MiB;
-// Of a small model's KV blocks a disk has room for many more than anybody asks for again; of each,
-// the process keeps what it knows.
+// Limits the swap file's index: each entry costs kBytesASwapBlock of memory, and a small model's
+// blocks would fit on disk by the million.
 constexpr uint64_t kMostSwapBlocks = 1 << 14;
 constexpr uint64_t kBytesASwapBlock = 48;
-// Of a large state there are many groups of pages, of which a step and each sequence have lists.
+// Bytes of bookkeeping for each page group of a recurrent state, and in each group for each
+// sequence.
 constexpr uint64_t kBytesAStateGroup = 640, kBytesASequence = 128;
 
 }  // namespace
@@ -90,7 +91,7 @@ int64_t blocks_needed(const KvLayout& layout, const RunShape& shape, int64_t row
   return sum;
 }
 
-// What a use counts as: of the device, where that has memory of its own.
+// The uses of a plan: the device's, if it has memory of its own, else the host's.
 struct Uses {
   Uses(const RunShape& shape, MemoryPlan& plan)
       : own(shape.backend->device().has_own_memory()),
@@ -181,10 +182,11 @@ double sweep_cost(const MemoryPlan& plan, const RunShape& shape) {
          static_cast<double>(plan.host_sweep_bytes) * shape.link_cost;
 }
 
-// What a sweep has to gain for less effort: less is not seen, and the load becomes slower.
+// The share of a sweep's cost that a cheaper setting must not exceed. Smaller gains are not seen,
+// and the load becomes slower.
 constexpr double kWorthwhile = 0.99;
 
-// What all attempts at one plan share.
+// Predicts and compares plans for one request; holds what they share.
 class Attempts {
  public:
   Attempts(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
@@ -199,7 +201,7 @@ class Attempts {
   // Nothing stays that could go.
   MemoryPlan streaming(const Effort& effort) { return predict(effort, least_); }
 
-  // What compile() would make of it; nothing is compiled.
+  // Returns the plan for what compile() would make with these settings; compiles nothing.
   MemoryPlan predict(const Effort& effort, const Placement& placement) {
     plan_sizes(read_, effort.staging, placement);
     MemoryPlan plan;
@@ -243,14 +245,14 @@ class Attempts {
   bool fits(const MemoryPlan& plan, uint64_t budget) const {
     return plan.needed() <= budget && plan.device.peak() <= shape_.device_budget;
   }
-  // Of the memory that weights lie in: what a plan needs, and what there is.
+  // Bytes that a plan needs of the memory that holds the weights. limit(): bytes that there are.
   uint64_t scarce(const MemoryPlan& plan) const {
     return own_memory() ? plan.device.peak() : plan.needed();
   }
   uint64_t limit(uint64_t budget) const { return own_memory() ? shape_.device_budget : budget; }
   bool own_memory() const { return shape_.backend->device().has_own_memory(); }
 
-  // Whether the user wants something elsewhere, so that not all can be resident.
+  // Returns whether the user placed weights outside this memory, so that not all can be resident.
   bool leaves() const {
     return std::ranges::any_of(shape_.rules, [&](const PlaceRule& r) {
       return r.tier == Tier::disk || (r.tier == Tier::host && own_memory());
@@ -287,7 +289,7 @@ class Attempts {
     if (!fits(plan, budget)) return plan;
     uint64_t weights = room_in(limit(budget), scarce(plan));
     uint64_t host = own_memory() ? room_in(budget, plan.needed()) : 0;
-    // What tiles from the disk pass through on the device is free for weights where none come.
+    // Device memory for tiles from the disk is free for weights if no tiles come from there.
     if (own_memory()) {
       MemoryPlan no_disk =
           predict(effort, choose_placement(read_, room(0, UINT64_MAX), shape_.rules));
@@ -309,7 +311,7 @@ class Attempts {
   }
 
  private:
-  // What `read_` streams.
+  // Adds the bytes that `read_` streams, and the memory that streaming takes.
   void plan_streams(MemoryPlan& plan) const {
     plan.first_sweep_bytes = sweep_bytes(read_, {});
     plan.sweep_bytes = plan.first_sweep_bytes;
@@ -454,7 +456,7 @@ MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_ou
   for (Effort effort : efforts_for(shape.read)) {
     effort.chunk_rows = now.chunk_rows;
     Placement placement = attempts.filling(effort, budget).placement;
-    // What has gone does not come back: that would be a load.
+    // Weights that were moved to the disk stay there: to bring them back would be a load.
     for (size_t i = 0; i < now.placement.size(); ++i)
       if (now.placement[i] == Tier::disk) placement[i] = Tier::disk;
     MemoryPlan plan = kept(attempts.predict(effort, placement));

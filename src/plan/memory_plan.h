@@ -25,14 +25,14 @@ struct SwapShape {
   std::filesystem::path directory;  // of disk_bytes
 };
 
-// What guest models take beside a model [bytes]: they are loaded before it, and stay.
+// Memory of the draft model beside a model [bytes]. The draft model is loaded first, and stays.
 struct GuestMemory {
   uint64_t host = 0;
   uint64_t loading = 0;  // of the host's memory at most, while they are loaded
   uint64_t device = 0;
 };
 
-// What a run requests, and of which backend.
+// A run's request, and the backend that is to run it.
 struct RunShape {
   const Backend* backend = nullptr;  // never null when it is asked for
   int64_t max_tokens = 0;            // KV slots of all sequences, prompt and continuation

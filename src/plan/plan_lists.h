@@ -1,4 +1,4 @@
-// What a plan itself takes, and the lists that loads and streams make of it. A checkpoint of many
+// Memory of a plan itself, and of the lists that loads and streams make of it. A checkpoint of many
 // experts has fifty thousand tensors.
 #pragma once
 

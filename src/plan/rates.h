@@ -61,7 +61,7 @@ std::filesystem::path rates_file();
 // and a changed disk is believed after six. A rate without observations follows from the nearest
 // that has some. A missing or damaged file counts as no observations.
 Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys);
-// Whether there is an observation of that kind.
+// Returns whether the file has an observation of that kind.
 bool has_rate(const std::filesystem::path& file, const RateKeys& keys, RateKind kind);
 
 // Adds observations to those in the file, and replaces it as a whole. Returns false when it cannot

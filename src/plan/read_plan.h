@@ -63,13 +63,13 @@ struct RowsInFile {
     return std::min(offset(first + count), end) - offset(first);
   }
 };
-// What the tensors of a GPTQ linear layer share (quant/gptq.h).
+// The parts that the tensors of a GPTQ linear layer share (quant/gptq.h).
 struct GptqSource {
   WeightFormat format;   // but for its layout
   bool by_rows = false;  // a copy has all of it in one tensor (quant/grouped_rows.h)
   const io::StoredTensor* zeros = nullptr;
   const io::StoredTensor* scales = nullptr;
-  // Where inputs are sorted by group (`format.ordered`): the input at each place, and the place of
+  // Inputs that are sorted by group (`format.ordered`): the input at each place, and the place of
   // each input.
   std::vector<int32_t> order, places;
 };
@@ -197,8 +197,8 @@ struct ReadPlan {
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
-  // Of weights that a decode step of one token reads: all but tables that are only looked up, and
-  // experts that it does not choose.
+  // Returns the bytes of weights that a decode step of one token reads: all but tables that are
+  // only looked up, and experts that it does not choose.
   uint64_t bytes_per_token() const;
   // The view of a parameter in its unit's storage of its tier.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;

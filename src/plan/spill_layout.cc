@@ -35,7 +35,7 @@ uint64_t index_bytes(const SpilledTensor& s) {
          round_up(s.panels * sizeof(uint64_t), kIndexAlignment);
 }
 
-// Those that fit, in the order of the plan.
+// Returns the tensors that fit, in the order of the plan.
 std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
   std::vector<SpilledTensor> all;
   for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
