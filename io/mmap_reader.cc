@@ -137,7 +137,7 @@ ReadResult MmapReader::wait() {
   return slots_.result(slot);
 }
 
-// What is missing of the chunk, as one read would have it: bytes, or -errno.
+// Copies the missing part of the chunk. Returns what one read would: bytes, or -errno.
 int64_t MmapReader::copy_pieces(const Chunk& chunk, InFlight& request) {
   const OpenFile& file = files_[chunk.file];
   const uint64_t missing = chunk.needed - chunk.done;

@@ -91,7 +91,7 @@ inline constexpr std::array kPlanes{Plane::codes, Plane::scales, Plane::zeros, P
 // Bytes of one plane of a [rows, cols] weight. Arithmetic only: works on placeholders. The caller
 // has checked that rows x cols x 4 does not overflow.
 uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols);
-// Where a row that begins a panel lies in a plane.
+// Returns where a row that begins a panel lies in a plane.
 uint64_t plane_offset(const WeightFormat& format, Plane plane, int64_t row, int64_t cols);
 // Bytes of all planes, and of a weight's storage, where planes begin on multiples of 64.
 uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols);

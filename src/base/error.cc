@@ -14,7 +14,7 @@ struct Characters {
   char32_t first, last;
 };
 
-// What is not seen itself but steers how a terminal shows the rest: control characters, format
+// Characters that are not seen but steer how a terminal shows the rest: control characters, format
 // characters (Unicode's category Cf, but for signs that are drawn), separators of lines.
 constexpr std::array<Characters, 13> kUnseen{{{0x00, 0x1F},
                                               {0x7F, 0x9F},

@@ -56,8 +56,8 @@ size_t count_keys(std::string_view text) {
   return keys;
 }
 
-// What a parser's events have in common here. (The library's own way to look at them while it
-// builds a document takes time that grows with the square of a list of objects.)
+// Base of the handlers of a parser's events. (The library's own way to look at them while it builds
+// a document takes time that grows with the square of a list of objects.)
 class Events : public nlohmann::json_sax<Json> {
  public:
   bool number_integer(number_integer_t value) override { return put(value); }
@@ -116,7 +116,8 @@ class Builder : public Events {
   }
 
  private:
-  // Where it lies stays the same until what it is in gets another value, which is after its end.
+  // Returns the value's place. It stays valid until its parent gets another value, which is after
+  // the value's end.
   Json* place(Json value) {
     if (std::ssize(open_) > max_depth_)
       fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", where_, max_depth_);

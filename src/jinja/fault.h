@@ -1,4 +1,4 @@
-// What is wrong with a template or with what it was given.
+// Faults of a template, or of its input.
 #pragma once
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ template <class... Args>
   throw Fault(kind, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// What the user gets: "TEMPLATE, line N: what is wrong".
+// The user's error: "TEMPLATE, line N: what is wrong".
 class TemplateError : public Error {
  public:
   TemplateError(FaultKind kind, const std::string& name, int line, const std::string& message)

@@ -140,7 +140,7 @@ void take_unique(const Value& s, const Bound& a, Values& unique) {
     const Value key = path.of(item);
     seen.emplace_back(with_case ? key : without_case(a.meter(), key), item);
   }
-  // Of equal keys the first item counts, and a dict keeps the last.
+  // Filled backwards: a dict keeps the last item of a key, but the first one counts.
   std::vector<Dict::Entry> positions;
   for (size_t i = seen.size(); i-- > 0;)
     positions.emplace_back(seen[i].first, Value::integer(static_cast<int64_t>(i)));

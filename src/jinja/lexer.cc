@@ -93,7 +93,7 @@ class Lexer {
     if (!raw()) tag_of(TokenKind::block_begin, TokenKind::block_end);
   }
 
-  // What is left of the text before a tag.
+  // Returns the rest of the text before a tag, once white space is stripped.
   std::string_view before_tag(std::string_view text, bool strips, char sign) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || !strips) return text;

@@ -221,7 +221,7 @@ class Parser {
     return node;
   }
 
-  // What transformers marks as the model's own text.
+  // Parses a block that transformers marks as the model's own text.
   std::unique_ptr<Statement> parse_generation() {
     auto node = make<Block>();
     tokens_.next();

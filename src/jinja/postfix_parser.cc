@@ -1,5 +1,5 @@
-// What follows a value in an expression: subscripts, calls, filters, tests. And what is assigned
-// to.
+// Parts of an expression that follow a value: subscripts, calls, filters, tests. And targets of
+// assignments.
 #include <algorithm>
 
 #include "src/jinja/expression_parser.h"

@@ -8,7 +8,7 @@
 namespace sluice::jinja {
 namespace {
 
-// What a name takes beside its value's object.
+// Bytes of a name beside its value's object.
 uint64_t bytes_of(std::string_view name) { return sizeof(Names::value_type) + 64 + name.size(); }
 
 }  // namespace

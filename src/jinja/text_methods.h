@@ -1,4 +1,4 @@
-// What Python's str does, for filters and methods.
+// Methods of Python's str, for filters and methods.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace sluice::jinja {
 
 enum class Side : uint8_t { left, right, both };
 
-// Where `what` begins in `text`, at `from` or later, in linear time; npos: nowhere.
+// Returns where `what` begins in `text`, at `from` or later, in linear time; npos: nowhere.
 size_t find_in(std::string_view text, std::string_view what, size_t from = 0);
 std::string capitalize(std::string_view text);
 // Without the characters of `characters` at its ends.

@@ -32,8 +32,9 @@ enum class Kind : uint8_t {
   object,    // what has attributes or can be called: macros, methods, loop, namespaces
 };
 
-// What values share. Its bytes are the meter's. `height`: how many values lie within each other;
-// more than kMaxHeight are refused, so that what walks through a value needs little stack.
+// Base of the objects that values share. Its bytes are the meter's. `height`: how many values lie
+// within each other; more than kMaxHeight are refused, so that walking through a value needs little
+// stack.
 class Object {
  public:
   static constexpr int kMaxHeight = 200;
@@ -164,13 +165,13 @@ struct Iterator : Object {
   std::optional<Fault> fault;  // met behind the items
 };
 
-// What a call passes.
+// Arguments of a call.
 struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// What has attributes, or can be called.
+// A value with attributes, or one that can be called.
 class Instance : public Object {
  public:
   using Object::Object;

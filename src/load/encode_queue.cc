@@ -151,7 +151,8 @@ void EncodeQueue::take_area(uint32_t tensor) {
   std::fill_n(measuring_[tensor].area, plan_.row_amax.area_bytes / sizeof(float), 0.0f);
 }
 
-// Of the rows of a tensor, in the area of the first that it shares reads with.
+// Returns the largest values of a tensor's rows, in the area of the first tensor that it shares
+// reads with.
 float* EncodeQueue::rows_of(uint32_t first, const Move& move) {
   std::lock_guard lock(mutex_);
   return measuring_[first].area + plan_.tensors[move.tensor].amax_offset / sizeof(float);
@@ -229,7 +230,7 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
   const std::span<const Move> moves = moves_of(plan_, fetch);
   check(fetch.encode, "a fetch that only measures, of a tensor that is known");
   if (fetch.after != nullptr) fetch.after->synchronize();
-  // Of a tile beside it, of the plan's moves in their place.
+  // A tile's statistics are its own; other fetches have theirs at the place of the plan's moves.
   EncodeStats* stats = fetch.has_tile() ? &arrived.stats : &stats_[fetch.first_move];
   check(!fetch.has_tile() || moves.size() == 1, "a tile has rows of one tensor");
   for (size_t i = 0; i < moves.size(); ++i) {

@@ -74,7 +74,7 @@ void RowCopies::find_copies() {
   });
 }
 
-// What is not as it should be, here and below, bind_tensors() names.
+// Skips tensors with faults, here and below: bind_tensors() names them.
 void RowCopies::add_transposed(Piece& piece) {
   const io::StoredTensor* stored = index_.find(piece.source);
   if (stored == nullptr || stored->shape.size() < 2 || stored->bytes == 0) return;

@@ -28,7 +28,7 @@
 
 namespace sluice {
 
-// What was read of the copies differs from its checksums.
+// The bytes read from a copy differ from its checksum.
 struct CopyDamaged : Error {
   CopyDamaged(const std::filesystem::path& file, const std::string& tensor)
       : Error(ErrorKind::runtime,

@@ -91,8 +91,9 @@ std::byte* TileStream::buffer_memory(uint32_t buffer) const {
   return first + buffer * plan_.tile_bytes;
 }
 
-// What is read waits in slots, so that these get most of the memory of tile buffers, where that is
-// the host's: all of it where no tile is encoded. Sets how many buffers remain.
+// Returns the ring of slots, and sets how many tile buffers remain. Reads wait in slots, so the
+// slots get most of the tile buffers' memory if that is the host's: all of it if no tile is
+// encoded.
 Fetcher::Ring TileStream::ring(const SpillLayout* packed) {
   uint64_t widest = 0;
   bool all_packed = packed != nullptr;

@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Where memory comes from that is not the system's: a device's, for one.
+// Source of memory that is not the system's, such as a device's.
 class MemoryOwner {
  public:
   virtual ~MemoryOwner() = default;

@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// Where to look; tests point it at a made-up tree.
+// Roots of the files that are read; tests point it at a made-up tree.
 struct SystemPaths {
   std::filesystem::path proc = "/proc";
   std::filesystem::path cgroup = "/sys/fs/cgroup";

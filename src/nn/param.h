@@ -72,7 +72,7 @@ struct Param {
   // The parameters that replace it where its pieces cannot be one weight: see split().
   std::vector<std::unique_ptr<Param>> parts = {};
 
-  // Whether layers can compute with it, resident or streamed.
+  // Returns whether layers can compute with it, resident or streamed.
   bool is_loaded() const { return !value.is_meta() || stream != nullptr; }
 };
 

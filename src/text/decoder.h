@@ -55,8 +55,8 @@ struct WordEnds {
   std::string suffix;  // not empty
 };
 
-// Of speech: a token that repeats the one before it is nothing, and neither is `pad`; `delimiter`
-// is a space.
+// Decoding of speech: a token that repeats the one before it is nothing, and neither is `pad`;
+// `delimiter` is a space.
 struct Repeats {
   std::string pad;        // not empty
   std::string delimiter;  // not empty
@@ -67,7 +67,7 @@ class Decoder {
  public:
   using Step = std::variant<JoinWithSpaces, ByteLevelBytes, ReplaceText, ReplaceMatches, StripEnds,
                             JoinWords, Spaces, WordEnds, Repeats>;
-  // Where a token stands in the text.
+  // A token's place in the text.
   struct Place {
     bool first;
     bool last;
@@ -85,7 +85,7 @@ class Decoder {
   std::optional<char> byte(std::string_view token) const;
   // The text of a run of such tokens.
   std::string run(std::string text, Place place) const;
-  // Whether the bytes of a token depend on whether it is the last.
+  // Returns whether the bytes of a token depend on whether it is the last.
   bool looks_ahead() const;
   // These are taken off the beginning of the text.
   const std::vector<StripEnds>& text_start() const { return text_start_; }

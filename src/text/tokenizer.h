@@ -32,7 +32,7 @@ class Tokenizer {
   // tiktoken.model or *.tiktoken, with what the config says of their special tokens. Throws
   // Error(refused), which begins with the file's name.
   static Tokenizer load(const std::filesystem::path& directory);
-  // Whether the directory has one of these files.
+  // Returns whether the directory has one of these files.
   static bool is_in(const std::filesystem::path& directory);
   // Says that `model`, a directory or a GGUF file, has none, and what would be one.
   static std::string missing(const std::filesystem::path& model);

@@ -99,7 +99,8 @@ bool Unigram::extend(Work& work, bool last) const {
     reach(end, sum(here.score, scores_[static_cast<size_t>(node.token)]), node.token);
     is_token = is_token || end == character;
   }
-  // What has been reached stays right, and is reached again.
+  // A part of the text may follow that lengthens the token; what was reached so far is reached
+  // again.
   if (end == text.size() && !node.is_leaf && !last) return false;
   if (!is_token) {
     const double score = sum(here.score, unknown_score_);

@@ -28,7 +28,7 @@ class Vocabulary {
   std::optional<int32_t> find(std::string_view token) const;
 
  private:
-  // Where `token` is in slots_, or the empty slot where it would be.
+  // Returns where `token` is in slots_, or the empty slot where it would be.
   size_t slot_of(std::string_view token) const;
 
   StringList by_id_;  // an empty string for an id that no token has
