@@ -93,7 +93,8 @@ TEST_P(EmulatedDeviceTest, PinnedMemoryIsReadLate) {
   EXPECT_EQ(read(*stream), value);
 }
 
-// As a CUDA graph: memory is read when it is launched, arguments are those of the recording.
+// Behaves as a CUDA graph: memory is read when it is launched, arguments are those of the
+// recording.
 TEST_P(EmulatedDeviceTest, AGraphReadsMemoryAnewAndKeepsItsArguments) {
   auto stream = device_->stream();
   int argument = 7;

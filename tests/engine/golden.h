@@ -24,7 +24,7 @@
 
 namespace sluice::test {
 
-// What MODEL names in a folder with a golden: the folder itself, or a GGUF file in it.
+// Returns the MODEL of a folder with a golden: the folder itself, or a GGUF file in it.
 inline std::filesystem::path model_in(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / "manifest.json")) return folder;
   const Json manifest = Json::parse(read_file(folder / "manifest.json"));
@@ -43,7 +43,7 @@ inline bool is_supported(const std::filesystem::path& folder) {
   });
 }
 
-// Of the directories in `root`; none where that is not there.
+// Returns the directories in `root`; none if `root` does not exist.
 inline std::vector<std::filesystem::path> models_in(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> found;
   if (!std::filesystem::is_directory(root)) return found;
@@ -56,7 +56,7 @@ inline std::vector<std::filesystem::path> models_in(const std::filesystem::path&
 inline std::vector<std::filesystem::path> bundled_models() {
   return models_in(source_dir() / "tests/data/models");
 }
-// Those of them with an op, a layout or a way of streaming that no other of these has.
+// Models with an op, a layout or a way of streaming that no other bundled model has.
 inline std::vector<std::filesystem::path> models_with_own_parts() {
   constexpr std::string_view kNames[] = {"apertus",         "bloom",
                                          "gemma3",          "gemma4_e",
@@ -87,10 +87,10 @@ inline std::vector<std::filesystem::path> models_stored_otherwise() {
   return models;
 }
 
-// Of the shared fixtures of formats, those whose weights are plain.
+// Shared fixtures of formats with plain weights.
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
 
-// Of these models of supported architectures the experts are still to come.
+// Models of supported architectures whose experts are not supported yet.
 inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe"};
 
 // The shared fixtures whose architecture is supported, and those of supported formats; none
@@ -270,9 +270,9 @@ class GoldenFile {
   // at will.
   static size_t chosen_otherwise(const Outcome& actual) { return 2 + actual.logits.size() / 16; }
 
-  // What of the manifest's tolerances, twice what transformers' own bf16 changes, errors may be:
-  // some 2.5 times what they are, of each of 13 models. In float32 they were 2.5 % at most, in bf16
-  // 21 to 31 % in the mean and up to 37 % of the largest.
+  // Allowed errors, as shares of the manifest's tolerances (twice what transformers' own bf16
+  // changes): some 2.5 times the errors of each of 13 models. In float32 they were 2.5 % at most,
+  // in bf16 21 to 31 % in the mean and up to 37 % of the largest.
   static constexpr double kFloat32Share = 0.1;
   static constexpr double kBfloat16Share = 0.8;
 
@@ -298,7 +298,8 @@ class GoldenFile {
     }
   }
 
-  // Of each logit; a failure, and none, where there are more or fewer than the golden's.
+  // Returns the error of each logit. Fails, and returns none, if there are more or fewer than the
+  // golden's.
   static std::vector<double> errors(const Outcome& actual, const Golden& golden) {
     std::vector<double> all;
     for (const std::vector<float>& row : actual.logits)

@@ -118,7 +118,7 @@ TEST_F(HostTier, AllTiersTogether) {
   }
 }
 
-// What does not fit the device goes to host memory as far as that has room, the rest to disk.
+// Weights that do not fit the device go to host memory as far as that has room, the rest to disk.
 TEST_F(HostTier, BudgetsAreObeyed) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   write(192, 900, false, 4);

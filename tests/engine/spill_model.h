@@ -76,7 +76,7 @@ class SpillTest : public testing::Test {
     s.place(shape(s));
     return run(s);
   }
-  // Of small tiles, with nothing in memory that could go.
+  // Makes a plan of small tiles, with nothing in memory that could go.
   static ReadPlan streaming_plan(Session& s) {
     const QuantizeRequest& quantize = s.options().quantize;
     return compile(s.model(), s.index(), quantize, {256 * KiB, MiB},

@@ -38,7 +38,7 @@ class StatesTest : public testing::TestWithParam<const char*> {
     session->load(progress, {});
     return session;
   }
-  // As if to compute a block of so small a model took longer than to bring it from disk.
+  // Costs make computing a block of so small a model slower than reading it from disk.
   static Runner runner(Session& session, const RunShape& shape) {
     return {*session.model().root, session.ledger(), session.memory_plan(), shape,
             BlockCosts{100, {0, 0.01, 0.1}, {0, 0.01, 0.1}}};

@@ -193,7 +193,7 @@ TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
       std::unique_ptr<Session> session = test::placed(c.options(), from, shape_of);
       session->load(progress, {});
       EXPECT_EQ(shrinking_outcome(*session, &random), expected);
-      // What has left shares its first and last page with what stays.
+      // Weights that left share their first and last pages with those that stay.
       const auto left = static_cast<uint64_t>(
           std::ranges::count_if(session->read_plan().params, &ParamPlan::streamed));
       EXPECT_LE(session->ledger().peak(Place::host), session->predicted_peak() + left * 2 * 4096);

@@ -1,5 +1,4 @@
-// What attention has beside the plain thing: FP8 caches, windows, caps, ALiBi, sinks, and all of
-// these together.
+// Features of attention: FP8 caches, windows, caps, ALiBi, sinks, and all of these together.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -138,7 +137,7 @@ TEST_P(AttentionFeatures, WhatIsBeforeTheWindowIsNotRead) {
   }
 }
 
-// Of Llama 4's chunked attention, too: the first token of a chunk sees itself alone.
+// Covers Llama 4's chunked attention, too: the first token of a chunk sees itself alone.
 TEST_P(AttentionFeatures, WhatIsBeforeTheChunkIsNotRead) {
   Random random("AttentionFeatures.WhatIsBeforeTheChunkIsNotRead");
   for (int64_t chunk : {1, 16, 100, 512, 700}) {

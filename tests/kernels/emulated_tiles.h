@@ -76,7 +76,7 @@ inline void emulate_store(int tile, void* to, int64_t stride) {
   }
 }
 
-// What is common to all products.
+// Checks what all products need.
 inline void need_product(int c, int a, int b) {
   need(c != a && c != b && a != b, "three tiles");
   const int tiles[] = {c, a, b};
@@ -140,7 +140,7 @@ inline void emulate_product_i8(int c, int a, int b) {
   }
 }
 
-// As HardwareTiles.
+// Has the interface of HardwareTiles.
 struct EmulatedTiles {
   static void configure(const TileConfig& config) { emulate_configure(config); }
   static void release() { emulated = {}; }

@@ -173,7 +173,7 @@ struct Scenario {
     auto heads = config["num_attention_heads"].get<int>();
     auto kv_heads = config["num_key_value_heads"].get<int>();
     std::vector<int> sizes;
-    // Where runs are of a KV head and its queries, ranks share none.
+    // Ranks share no runs of a KV head and its queries.
     const bool by_heads =
         std::ranges::any_of(fusions, [](const Fusion& f) { return f.groups.size() == 3; });
     for (int n = 1; n <= (by_heads ? kv_heads : heads); ++n)
@@ -250,7 +250,7 @@ void expect_lookup(Scenario& s, const ReadPlan& plan, TileStream& stream) {
   }
 }
 
-// Of the matrices, some stay on disk: at least one that is read by passes.
+// Puts some of the matrices on disk: at least one that is read by passes.
 Placement random_placement(Scenario& s, const ReadPlan& all) {
   Placement placement(all.params.size(), Tier::device);
   std::vector<size_t> matrices;

@@ -1,4 +1,4 @@
-// What GPTQ's config.json and zeros say of each other.
+// Contradictions between GPTQ's config.json and its zeros.
 #include "src/plan/gptq.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// What blocks of a KV cache would hold: for each slot a number that stands for a group of layers, a
-// token and all tokens before it; for a state one that stands for all tokens so far, and is made of
-// the one before. A sequence whose blocks are wrong anywhere reads another number there.
+// Stand-in for the contents of KV blocks. Each slot has a number that stands for a group of layers,
+// a token and all tokens before it. A state has one that stands for all tokens so far, and is made
+// of the one before. A sequence whose blocks are wrong anywhere reads another number there.
 #pragma once
 
 #include <gtest/gtest.h>
