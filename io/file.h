@@ -74,8 +74,8 @@ std::filesystem::path resolve_links(const std::filesystem::path& directory, std:
 std::string read_checkpoint_file(const std::filesystem::path& directory, std::string_view name,
                                  uint64_t max_bytes);
 
-// How text from an untrusted file appears in a message or a table: as one_line(), and what is
-// longer than a line is cut.
+// Returns text from an untrusted file for a message or a table: as one_line(), and cut if it is
+// longer than a line.
 std::string printable(std::string_view text);
 
 }  // namespace sluice::io

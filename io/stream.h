@@ -30,8 +30,8 @@ class OutputStream {
   Fd fd_;
 };
 
-// How to open an output that must not be replaced by a new file: `path` itself where it is no
-// regular file, "-" where standard output goes to it. nullopt for a regular or missing file.
+// Returns an output that must not be replaced by a new file: `path` itself if it is no regular
+// file, "-" if standard output goes to it. nullopt for a regular or missing file.
 std::optional<std::filesystem::path> stream_path(const std::filesystem::path& path);
 
 // Passes a text to its argument, piece after piece.

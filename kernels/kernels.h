@@ -46,7 +46,7 @@ enum class Activation : uint8_t {
 // alpha_p and alpha_n, of which softplus is taken, beta and eps.
 inline constexpr int64_t kXieluValues = 4;
 
-// Which elements of a head are rotated together: i and i + half of them ("neox", as Llama's
+// Pairs of a head's elements that are rotated together: i and i + half of them ("neox", as Llama's
 // rotate_half), or 2 i and 2 i + 1 ("gptj", as in the RoPE paper).
 enum class RopePairing : uint8_t { halves, neighbours };
 
@@ -149,8 +149,8 @@ struct ConvParams {
 };
 inline constexpr int64_t kMostConvWidth = 16;
 
-// How much of a head's state is left after a token: exp(-exp(log_rate) step), where
-// step = clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464).
+// The share of a head's state that is left after a token: exp(-exp(log_rate) step), where step =
+// clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464).
 struct DecayParams {
   const float* log_rates = nullptr;  // [heads] in the device's memory, as the bias
   const float* bias = nullptr;       // [heads]
@@ -186,7 +186,7 @@ struct SelectiveParams {
 };
 inline constexpr int64_t kMostSelectiveKeys = 128;
 
-// How the experts of a row are chosen by its logits, one of each expert. All in float32.
+// Choice of a row's experts by its logits, one of each expert. All in float32.
 enum class RouterScore : uint8_t { softmax, sigmoid };  // softmax of all experts
 struct RouterParams {
   RouterScore score = RouterScore::softmax;
@@ -368,9 +368,9 @@ class Encoder {
                              int64_t rows, int64_t cols) const = 0;
 };
 
-// Which instruction set the CPU kernels use; automatic takes the best that the machine has.
-// amx is avx512_bf16 with tiles for linear layers of bf16, fp8 and int8 weights (bf16 and fp8 only
-// in bf16 compute).
+// The instruction set of the CPU kernels; automatic takes the best that the machine has. amx is
+// avx512_bf16 with tiles for linear layers of bf16, fp8 and int8 weights (bf16 and fp8 only in bf16
+// compute).
 enum class Isa : uint8_t { automatic, reference, portable, avx2, avx512_bf16, amx };
 std::vector<Isa> all_isas();                          // best first, without automatic
 bool isa_supported(Isa isa);                          // on this machine
@@ -378,7 +378,7 @@ std::string isa_missing(Isa isa);                     // why not; "" where it is
 std::string_view isa_name(Isa isa);                   // as name() of its backend
 std::optional<Isa> parse_isa(std::string_view name);  // "auto", or a backend's name()
 
-// Which functions serve an instruction set's kernels, a line for each family of ops.
+// The functions that serve an instruction set's kernels, a line for each family of ops.
 struct KernelChoice {
   std::string_view ops;
   std::string_view functions;
@@ -393,7 +393,7 @@ struct WorkspaceNeeds {
   int64_t value_dim = 0;
   int64_t state_keys = 0;  // rows of a head's state, the most of all layers; 0: there are none
   bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
-  // Not used by the CPU, whose scratch does not depend on the context:
+  // The CPU does not use these, as its scratch does not depend on the context:
   int64_t heads = 0;        // of queries
   bool alibi = false;       // with slopes for these
   int64_t rope_cols = 0;    // of cos and sin

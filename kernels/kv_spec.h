@@ -33,7 +33,7 @@ struct KvSpec {
   bool operator==(const KvSpec&) const = default;
 };
 
-// How a cache stores keys and values.
+// The format of keys and values in a cache.
 struct KvFormat {
   DType dtype = DType::bf16;
   int64_t block_size = 16;  // tokens; a group's blocks have a multiple of it

@@ -27,7 +27,7 @@ struct StateCache {
 inline int64_t state_pages(const StateCache& c) {
   return ceil_div(c.first_row + c.rows, c.page_rows);
 }
-// Which of them has a row.
+// Returns the page that has the row.
 constexpr int64_t state_page(const StateCache& c, int64_t row) {
   return (c.first_row + row) / c.page_rows;
 }

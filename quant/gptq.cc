@@ -56,7 +56,7 @@ uint32_t* run_in(const Weight& to, int64_t row, int64_t run) {
   return words + (row / kPanelRows * runs + run) * bits * kPanelRows + row % kPanelRows;
 }
 
-// With those that fill up the last panel: their codes, scales and zeros are 0.
+// Returns the outputs with those that fill up the last panel, whose codes, scales and zeros are 0.
 int64_t padded_outputs(const EncodeArgs& a) {
   return a.to.format.layout == WeightLayout::rows ? a.outputs
                                                   : ceil_div(a.outputs, kPanelRows) * kPanelRows;

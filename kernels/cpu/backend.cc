@@ -1,4 +1,4 @@
-// Which instruction sets there are, which of them this machine has, and their backends.
+// The CPU's instruction sets, those that this machine has, and their backends.
 #include <algorithm>
 #include <array>
 

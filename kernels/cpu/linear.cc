@@ -29,7 +29,7 @@ LinearScratch scratch_of(int64_t rows, int64_t cols) {
   const int64_t units = round_to(cols, 4);  // whole cells of any type
   return {round_to(most * units * 4, 64), rows_bytes(most, cols), cpu::linear_scratch_bytes(most)};
 }
-// On tiles: at most 2 bytes a column.
+// Scratch on tiles: at most 2 bytes a column.
 LinearScratch scratch_on_tiles(int64_t rows, int64_t cols) {
   const int64_t most = std::min(rows, cpu::kAmxRowBlock);
   const int64_t tiles = most <= cpu::kAmxRows ? most : round_to(most, cpu::kAmxRows);
@@ -92,7 +92,8 @@ int64_t places_of(const cpu::LinearJob& job) {
   return round_to(job.panels, streams) + streams;
 }
 
-// On tiles, with many rows: of about one size, and for each thread. Their quarters are whole pairs.
+// Panels at a time on tiles, with many rows: groups of about one size, some for each thread. Their
+// quarters are whole pairs.
 int64_t panels_with_many_rows(const cpu::LinearJob& job, int threads) {
   const int64_t rows = round_to(job.rows, 2 * cpu::kAmxRows);
   const int64_t most = std::min(cpu::kAmxPanels, cpu::kAmxPanelRows / rows / 8 * 8);

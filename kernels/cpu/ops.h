@@ -64,9 +64,9 @@ enum class Units : uint8_t {
   i8_tiles,
 };
 
-// At most kFewRows rows of x that become [units][rows], with zeros behind the last column. For
-// tiles [units / 16][tile_rows][16 units], with zeros behind the last row, too; those of several
-// tiles of rows together as [chunk][tile][step of the chunk].
+// Packs at most kFewRows rows of x to [units][rows], with zeros behind the last column. For tiles
+// [units / 16][tile_rows][16 units], with zeros behind the last row, too; several tiles of rows
+// together as [chunk][tile][step of the chunk].
 struct PackJob {
   const float* x = nullptr;
   int64_t stride = 0;
@@ -83,7 +83,7 @@ struct PackJob {
   float* scales = nullptr;
   int64_t group_cols = 0;
   int32_t* offsets = nullptr;
-  // For tiles only. `out` is the same for all of them.
+  // The rest is for tiles only. `out` is the same for all of them.
   int64_t tile_rows = 0;  // at least rows
   int64_t tile = 0;       // of rows
   int64_t tiles = 1;
@@ -254,8 +254,8 @@ constexpr int64_t amx_scratch_bytes(int64_t rows) {
   return kAmxDecodedBytes + 4 * kAmxTileBytes + sums * 64;
 }
 
-// How `read` reads: in order, as the core itself fetches, or with prefetch instructions into L1,
-// past the other caches; or four parts at once, as the product reads four panels.
+// The order of reads: plain, as the core itself fetches; with prefetch instructions into L1, past
+// the other caches; or four parts at once, as the product reads four panels.
 enum class ReadWay : uint8_t { plain, into_l1, four_into_l1, four_into_l2 };
 
 // A thread's scratch for a grouped linear layer: decoded columns of a panel with their scales and

@@ -28,7 +28,7 @@ __device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, 
   return (int64_t{blockIdx.x} * a.heads + head) * p.partitions + partition;
 }
 
-// How a block's threads share tokens: `lanes` neighbours take one, kChunk elements each.
+// The threads of a block share tokens: `lanes` neighbours take one, kChunk elements each.
 struct Sharing {
   int lanes, groups;  // lanes * groups = kThreads
   int group, d;       // of this thread; its first element

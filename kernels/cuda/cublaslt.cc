@@ -317,7 +317,7 @@ class CublasLt final : public Gemm {
   std::map<Shape, Product> products_;
 };
 
-// By the loader's own search, then where the toolkit usually is.
+// Names to load: by the loader's own search, then in the usual places of the toolkit.
 std::vector<std::string> library_names() {
   const std::string file = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
   std::vector<std::string> names{file};

@@ -16,7 +16,7 @@ __device__ inline float finite_magnitude(float x) {
   return magnitude < std::bit_cast<float>(kFloatInfinityBits) ? magnitude : 0.0f;
 }
 
-// Not negative floats are ordered as their bits are.
+// Floats that are not negative have the order of their bits.
 __device__ inline void atomic_max_float(float* at, float x) {
   atomicMax(reinterpret_cast<int*>(at), std::bit_cast<int>(x));
 }

@@ -24,8 +24,8 @@ struct E4M3Matrix {
   // of each 128 rows those of the blocks, in whole fours. x's rows are whole fours, too.
   bool by_block = false;
 };
-// How the library multiplies codes on this GPU: not at all; sums of products, to be scaled by rows;
-// or scaled sums.
+// The library's product of codes on this GPU: none; sums of products, to be scaled by rows; or
+// scaled sums.
 enum class E4M3Product : uint8_t { none, sums, scaled };
 
 // Codes of two's complement in this form.

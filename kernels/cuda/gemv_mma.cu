@@ -235,7 +235,7 @@ void launch_gemv(const GemvArgs& args, Stream stream) {
   }
 }
 
-// By the weight's codes.
+// Launches the kernel for the weight's codes.
 void launch_any(GemvArgs args, const Weight& w, const float* bias, Tensor y, Stream stream) {
   args.weight = w.data;
   args.scales = w.scales;

@@ -7,7 +7,7 @@
 
 namespace sluice::cuda {
 
-// At most kFewRows rows, in float32; round: x is first rounded to bf16.
+// Multiplies at most kFewRows rows, in float32. `round`: x is first rounded to bf16.
 void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, Tensor y,
                       Stream stream);
 void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream stream);

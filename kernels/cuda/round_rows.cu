@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   store_as(to + int64_t{blockIdx.x} * to_cols + c, codes);
 }
 
-// How codes are kept: E4M3's as they are or as their values, which bf16 has all of; i8's in two's
+// Storage of codes: E4M3's as they are or as their values, which bf16 has all of; i8's in two's
 // complement.
 template <class To>
 struct Codes;

@@ -80,7 +80,7 @@ std::string one_line(std::string_view text) {
     constexpr std::string_view kGap = " ... ";
     constexpr size_t kTail = kMaxErrorBytes / 4;
     constexpr size_t kHead = kMaxErrorBytes - kTail - kGap.size();
-    // Not in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
+    // The cut is never in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
     auto within = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
     size_t head = kHead;
     while (head > 0 && within(head)) --head;

@@ -26,7 +26,7 @@ constexpr std::array<NotFinite, 3> kNotFinite{{{"NaN", std::numeric_limits<doubl
                                                {"Infinity", kInfinity},
                                                {"-Infinity", -kInfinity}}};
 
-// That of the string, or null.
+// Returns the entry of the string's number, or null.
 const NotFinite* not_finite(std::string_view text) {
   if (!text.starts_with('\0')) return nullptr;
   const auto* found = std::ranges::find(kNotFinite, text.substr(1), &NotFinite::literal);

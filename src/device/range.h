@@ -6,7 +6,7 @@
 
 namespace sluice {
 
-// From here to its end; ranges lie within each other.
+// A range from here to its end; ranges lie within each other.
 class Range {
  public:
   explicit Range(const std::string& name);

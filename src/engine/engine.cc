@@ -313,7 +313,7 @@ void Engine::verify(Active& a, int64_t row) {
   if (a.verifying) ++a.right;
 }
 
-// From as little of the row as the request needs; none where that has no token.
+// Samples from as little of the row as the request needs; nullopt if the whole row is needed.
 std::optional<int32_t> Engine::sample_part(Active& a, int64_t row) {
   const TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
   if (wants_logprobs(a.request) || a.constraint) return std::nullopt;
@@ -397,7 +397,7 @@ void Engine::end(Active& a, const char* reason) {
   a.output->finished = true;
 }
 
-// That ends it, and nothing else.
+// Ends the continuation with an error; others go on.
 void Engine::end_with_error(Active& a, const std::string& error) {
   a.result.error = error;
   if (a.beams != nullptr) {

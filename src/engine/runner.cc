@@ -308,7 +308,8 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
   cache.save(known, sequence);
 }
 
-// Through memory that is pinned, where that of logits is; not before the model is done.
+// Copies a row once the model is done, through the pinned memory of the logits if the device has
+// its own memory.
 void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
   const std::span<std::byte> through = logits_host_.bytes();
   const std::span<std::byte> bytes = std::as_writable_bytes(to);

@@ -128,7 +128,7 @@ class Runner {
   void fill_rope(const StepPart& part, int64_t first_row);
 
   uint64_t logits_bytes() const { return sluice::logits_bytes(model_, logits_rows_); }
-  // Behind the logits.
+  // Returns the memory behind the logits, for results found in them.
   std::byte* found_memory() const {
     return logits_memory_.data() +
            static_cast<uint64_t>(logits_rows_ * model_.logits_cols()) * sizeof(float);

@@ -24,8 +24,8 @@
 
 namespace sluice {
 
-// No token can be sampled from a row: the request leaves none, or the logits are not finite. Other
-// rows are not affected.
+// Thrown if no token can be sampled from a row: the request leaves none, or the logits are not
+// finite. Other rows are not affected.
 class SamplingError : public Error {
  public:
   using Error::Error;
@@ -76,7 +76,7 @@ class Sampler {
   // then returns what sample() would, errors included.
   bool takes_likeliest(const TokenHistory& history) const;
   static int32_t take(const TokenLogit& likeliest);
-  // Like these two for the `known` largest logits and those equal to the last, in any order.
+  // Do the same for the `known` largest logits and those equal to the last, in any order.
   bool takes_top(const TokenHistory& history, int64_t known) const;
   int32_t sample_top(std::span<TokenLogit> top);
 

@@ -43,7 +43,8 @@ struct SamplingParams {
 
 // Throws Error(usage) that names the option whose value is out of range.
 void check_sampling(const SamplingParams& params);
-// Also for token ids, and numbers of tokens, that a model with this vocabulary does not have.
+// Checks the parameters, also for token ids, and numbers of tokens, that a model with this
+// vocabulary does not have.
 void check_sampling(const SamplingParams& params, int64_t vocab_size);
 
 }  // namespace sluice

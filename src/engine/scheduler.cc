@@ -132,7 +132,7 @@ void Scheduler::run(Job& job) {
   bool to_the_end = job.sequence.length() + rows == std::ssize(job.ids);
   int64_t room = std::min(rows_left_, to_snapshot) - rows;
   int64_t guesses = to_the_end ? std::min(room, std::ssize(job.guesses)) : 0;
-  // No reason to preempt anybody.
+  // Guesses are no reason to preempt anybody.
   if (guesses > 0 && !reserve(job, rows + guesses, true)) guesses = 0;
   step_.push_back({&job, rows + guesses, guesses});
   rows_left_ -= rows + guesses;

@@ -179,8 +179,9 @@ void Session::check_place_rules() {
   }
 }
 
-// With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
-// cache gets a quarter of the budget that it is in.
+// Returns the longest sequence for which the plan is good, with one prompt that fills it. If the
+// weights fit they stay in memory; if not, the KV cache gets at most a quarter of the budget that
+// it is in.
 int64_t Session::longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests) {
   auto plan_for = [&](int64_t tokens) {
     RunShape shape = run_shape(tokens, tokens, 1);

@@ -34,7 +34,7 @@ ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
   return laid_out_->plan;
 }
 
-// With what the copies by rows take that are in use, and what laying out took for a moment.
+// Adds the memory of the copies by rows that are in use, and the peak of laying out.
 RunShape Session::counted(RunShape shape) const {
   const bool used = row_copies_ && row_copies_->in_use();
   shape.copies_index_bytes = used ? row_copies_->index_bytes() : 0;
@@ -115,7 +115,7 @@ RunShape Session::place_beside(Session& host, const RunShape& shape, RunShape ho
   return hosts;
 }
 
-// Through as much memory as the load's staging will have.
+// Copies through as much memory as the load's staging will have.
 void Session::copy_rows(const std::stop_token& stop) {
   is_loaded_ = true;
   if (!row_copies_) return;

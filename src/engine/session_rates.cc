@@ -77,7 +77,7 @@ void Session::learn_load() {
   if (load_report().disk_rate) remember({&seen, 1});
 }
 
-// Before the rate is remembered.
+// Call before the rate is remembered.
 void Session::learn_shape() {
   const RateKeys keys = rate_keys(options_.model, options_.quantize);
   if (load_report().fastest) {

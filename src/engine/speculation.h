@@ -55,7 +55,7 @@ class PassCost {
   double row_ = 0;
 };
 
-// How many guesses of one source are worth their cost, from what was accepted lately.
+// Number of guesses of one source that are worth their cost, from what was accepted lately.
 class GuessLength {
  public:
   // The number of guesses with the most tokens a second, at most `most`, for one of `sequences`

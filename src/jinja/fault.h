@@ -21,7 +21,7 @@ enum class FaultKind : uint8_t {
   limit,      // it takes more than a template may
 };
 
-// On its way to the template, which adds the place.
+// A fault on its way to the template, which adds the place.
 class Fault : public std::runtime_error {
  public:
   Fault(FaultKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}

@@ -206,7 +206,7 @@ Value batch_filter(const Value& s, const Bound& a) {
   return make_lazy(a.meter(), [&](Values& batches) { take_batches(s, a, batches); });
 }
 
-// That many lists, the first ones longer by one where it does not come out even.
+// Makes so many lists; the first ones are longer by one if it does not come out even.
 void take_slices(const Value& s, const Bound& a, Values& slices) {
   const int64_t count = a.integer(0, 1);
   if (count < 1 || count > 1'000'000) refuse(FaultKind::value, "slice() into {}", count);

@@ -104,7 +104,7 @@ class Lexer {
     return starts_line && !last.empty() && strip(last).empty() ? text.substr(0, begin) : text;
   }
 
-  // Behind "%}", "#}" or "}}" with its sign: what white space goes with it.
+  // Skips the white space that goes with "%}", "#}" or "}}" and its sign.
   void end_tag(char sign, bool trims) {
     if (sign == '-') {
       pass_space();

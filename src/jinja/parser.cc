@@ -229,7 +229,7 @@ class Parser {
     return node;
   }
 
-  // Nothing can take its place, as there are no other templates.
+  // Parses a block, which stays as it is: there are no other templates that could replace it.
   std::unique_ptr<Statement> parse_block() {
     auto node = make<Block>();
     tokens_.next();

@@ -51,7 +51,7 @@ Expr ExpressionParser::subscript(Expr node) {
   return item;
 }
 
-// Behind "[": an index, a slice, or a tuple of indices.
+// Parses what is behind "[": an index, a slice, or a tuple of indices.
 Expr ExpressionParser::brackets(Expr node, int line) {
   auto bound = [&]() -> Expr {
     const Token& t = tokens_.current();

@@ -1,8 +1,7 @@
-// Which blocks of one kind of memory are in use, and by how many. Bookkeeping only: no memory, no
-// I/O.
+// Bookkeeping of the blocks of one kind of memory that are in use, and by how many users: no
+// memory, no I/O.
 //
-// Unused blocks may keep their contents until they are taken, the least recently used
-// first.
+// Unused blocks may keep their contents until they are taken, the least recently used first.
 #pragma once
 
 #include <cstdint>

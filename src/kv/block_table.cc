@@ -52,7 +52,7 @@ int64_t BlockTable::missing(int64_t first, int64_t tokens, bool rewindable) cons
   return count;
 }
 
-// By one of the table's own, with the same contents.
+// Replaces a block by one of the table's own, with the same contents.
 bool BlockTable::replace(int32_t& block, std::vector<BlockCopy>& copies) {
   std::optional<int32_t> own = manager_->take(copies);
   if (!own) return false;
@@ -204,7 +204,7 @@ BlockTable BlockTable::fork() const {
   return copy;
 }
 
-// From the end, so that of a prefix that nobody uses the end goes first.
+// Gives back from the end, so that the end of an unused prefix goes first.
 void BlockTable::give_back_blocks() {
   for (std::vector<int32_t>& blocks : blocks_) {
     for (auto b = blocks.rbegin(); b != blocks.rend(); ++b)

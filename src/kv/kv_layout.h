@@ -29,7 +29,7 @@ struct KvPlace {
 struct KvLayout {
   std::vector<KvGroup> groups;               // states last
   std::vector<std::vector<KvPlace>> places;  // as the specs
-  // Without memory. Of a state no more than a default, and of what is no state.
+  // Caches and states without memory. An entry of the other kind is a default.
   std::vector<std::vector<KvCache>> caches;
   std::vector<std::vector<StateCache>> states;
   int64_t areas = 0;  // of a page

@@ -34,7 +34,7 @@ class SwapFile {
   // still being written. Rethrows an earlier failure.
   std::span<std::byte> begin_write();
   void write(int32_t slot);
-  // To a device block that nobody touches until finish_reads().
+  // Reads to a device block that nobody touches until finish_reads().
   void read(int32_t slot, int32_t block);
   void finish_reads();  // all of them; rethrows what has failed
 

@@ -16,7 +16,7 @@ namespace {
 // keeps up with leaves the other processors to the disk's driver.
 constexpr size_t kBacklog = 2;
 
-// How long an idle worker stays awake, about as long as a disk takes for a span. Where every span
+// Time that an idle worker stays awake, about as long as a disk takes for a span. If every span
 // wakes a sleeping processor, a virtual machine's disk loses 5 % (docs/benchmarks.md).
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
@@ -142,7 +142,7 @@ void EncodeQueue::process(const ArrivedFetch& arrived) {
   encode(arrived);
 }
 
-// With mutex_ held, for the first span of a transposed tensor, or of several that share it.
+// Called with mutex_ held, for the first span of a transposed tensor, or of several that share it.
 void EncodeQueue::take_area(uint32_t tensor) {
   if (!plan_.tensors[tensor].transposed || measuring_[tensor].area != nullptr) return;
   check(!free_areas_.empty(), "an area for all that can be on its way");
@@ -170,7 +170,7 @@ float EncodeQueue::measured_amax(const Move& move, const EncodeArgs& args) const
   return amax;
 }
 
-// With mutex_ held, once each row has been measured.
+// Called with mutex_ held, once each row has been measured.
 void EncodeQueue::find_scales(uint32_t first, const Move& move) {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const ParamPlan& param = plan_.params[tensor.param];
@@ -337,7 +337,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   const bool is_tile = arrived.fetch.has_tile();
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
   if (!is_tile) args.first_row = piece.offset + move.first_row;
-  // From one output to the next, as they are stored.
+  // Bytes from one output to the next, as they are stored.
   const bool rows = !view.transposed && !piece.vector;
   const auto output = static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
   args.source_stride = output;

@@ -291,7 +291,7 @@ void RowCopies::turn_all(SummedOutput& to, std::span<std::byte> memory) const {
   }
 }
 
-// So many outputs at a time as two parts of `memory` hold with all their inputs.
+// Transposes as many outputs at a time as a half of `memory` holds with all their inputs.
 void RowCopies::turn(const Copy& copy, int64_t matrix, SummedOutput& to,
                      std::span<std::byte> memory) const {
   const int64_t element = dtype_bytes(copy.of->dtype);

@@ -113,7 +113,7 @@ Fetcher::Ring TileStream::ring(const SpillLayout* packed) {
   return {memory_.bytes().first(round_down(bytes, slot)), slot, options_.read.request_bytes};
 }
 
-// With the sources that there are now. Opening may find that one of them is useless, too.
+// Opens the sources that there are now. Opening may find that one of them is useless, too.
 void TileStream::open() {
   const SpillLayout* packed;
   do {

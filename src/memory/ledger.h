@@ -80,7 +80,7 @@ class Ledger {
 
   // "Does not fit" is an ordinary answer.
   std::optional<Lease> try_lease(Place place, Use use, std::string_view owner, uint64_t bytes);
-  // For bytes that the plan has counted: throws Error(no_fit) that lists the holders.
+  // Leases bytes that the plan has counted. Throws Error(no_fit) that lists the holders.
   Lease lease(Place place, Use use, std::string_view owner, uint64_t bytes);
 
   void begin_phase(std::string name);

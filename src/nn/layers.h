@@ -60,9 +60,10 @@ class Norm : public Module {
   // normed, where ranks have parts of it.
   Norm(std::string path, int64_t size, const NormParams& params, bool bias,
        const Dimension& dimension = {}, Rank rank = {});
-  // Without a weight.
+  // A norm without a weight.
   Norm(std::string path, int64_t size, const NormParams& params);
-  // With a weight of its own for each head; all of them are `weights`, and stay as they are stored.
+  // A norm with its own weight for each head; all of them are `weights`, and stay as they are
+  // stored.
   Norm(std::string path, int64_t head_size, const std::vector<PieceSpec>& weights,
        const NormParams& params, Rank rank);
   // x is `size` columns wide, or some times that (heads), each normed by itself.

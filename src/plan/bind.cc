@@ -234,8 +234,7 @@ void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const a
       binding.kv_scales.push_back(&t);
       continue;
     }
-    // Without elements, or known only from a shard's header, it is nothing that the model is made
-    // of.
+    // A tensor without elements, or one that only a shard's header lists, is no part of the model.
     bool known =
         t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||
         std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });

@@ -18,8 +18,8 @@ class SpanWriter {
   SpanWriter(ReadPlan& plan, uint64_t most_bytes, uint64_t ring_slots)
       : plan_(plan), most_(most_bytes), ring_slots_(ring_slots) {}
 
-  // For the load, of tensors that share reads. Of what is streamed and measured, the largest values
-  // are found here once and for all.
+  // Appends the load's spans of tensors that share reads. The largest values of streamed, measured
+  // tensors are found here once for all sweeps.
   void append(std::span<const uint32_t> tensors, bool only_count) {
     only_count_ = only_count;
     const TensorPlan& first = plan_.tensors[tensors.front()];

@@ -110,7 +110,7 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   }
   rows.skip = row_bytes(dtype, piece.cut.col);
   if (!in_runs) return rows;
-  // From the first output of a period on, if runs do not reach beyond it.
+  // Reads from the first output of a period on, if runs do not reach beyond it.
   const View& view = piece.view;
   const int64_t before =
       view.first % view.stride + view.group <= view.stride ? view.first % view.stride : 0;

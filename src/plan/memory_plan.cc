@@ -198,7 +198,7 @@ class Attempts {
         least_(choose_placement(read_, room(0, 0), shape.rules)) {}
 
   MemoryPlan resident(const Effort& effort) { return predict(effort, {}); }
-  // Nothing stays that could go.
+  // Streams all weights that may be streamed.
   MemoryPlan streaming(const Effort& effort) { return predict(effort, least_); }
 
   // Returns the plan for what compile() would make with these settings; compiles nothing.
@@ -282,8 +282,8 @@ class Attempts {
     return effort;
   }
 
-  // With as much in memory as the budget has room for; more than the budget where it does not even
-  // have room for what must stay.
+  // Keeps as many weights in memory as the budget has room for. Needs more than the budget if not
+  // even what must stay fits.
   MemoryPlan filling(const Effort& effort, uint64_t budget) {
     MemoryPlan plan = streaming(effort);
     if (!fits(plan, budget)) return plan;
@@ -336,7 +336,7 @@ class Attempts {
     uint64_t room = limit - std::min(limit, needed);
     return room - std::min(room, room / 512 + read_.units.size() * 4 * KiB + 64 * KiB);
   }
-  // For what turned out to need more than the limit.
+  // Lessens the room after a plan that needed more than the limit.
   static void lessen(uint64_t& room, uint64_t needed, uint64_t limit) {
     uint64_t over = needed - std::min(needed, limit);
     room -= std::min(room, std::max({over, room / 256, uint64_t{1}}));

@@ -165,7 +165,7 @@ MemoryPlan smallest_resident_plan(const CausalLM& root, ReadPlan& laid_out, cons
 MemoryPlan resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room);
 
-// How the model's layers share the KV cache.
+// Returns how the model's layers share the KV cache.
 KvLayout kv_layout(const CausalLM& model, const RunShape& shape);
 // Error(refused) where the backend cannot compute with the cache of some layer.
 void check_kv_supported(const KvLayout& layout, const Backend& backend);

@@ -111,7 +111,7 @@ Rate reached(const Observation& o) {
   return {o.bytes_per_second * share, o.source};
 }
 
-// Nothing where nothing was observed.
+// Returns the typical rate; nullopt if there are no observations.
 std::optional<Rate> typical(const Json& json, const RateKeys& keys, RateKind kind) {
   std::vector<Rate> rates;
   for (const Observation& o : observations_of(json, keys, kind)) rates.push_back(reached(o));

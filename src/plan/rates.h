@@ -57,9 +57,9 @@ struct Observation {
 // $XDG_CACHE_HOME/sluice/rates.json, or ~/.cache/sluice/rates.json; empty when there is neither.
 std::filesystem::path rates_file();
 
-// For each kind the upper quartile of the last eight observations, so that outliers do not count
-// and a changed disk is believed after six. A rate without observations follows from the nearest
-// that has some. A missing or damaged file counts as no observations.
+// Returns for each kind the upper quartile of the last eight observations, so that outliers do not
+// count and a changed disk is believed after six. A rate without observations follows from the
+// nearest that has some. A missing or damaged file counts as no observations.
 Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys);
 // Returns whether the file has an observation of that kind.
 bool has_rate(const std::filesystem::path& file, const RateKeys& keys, RateKind kind);
@@ -74,7 +74,7 @@ struct RememberedShape {
   io::ReadShape shape;
   RateSource source = RateSource::assumed;
   int loads = 0;  // loads that have tried shapes
-  // No further load need try. Until then, a load needs room to try.
+  // Returns whether no further load needs to try shapes. Until then, a load needs room to try.
   bool is_settled() const { return loads >= 3; }
 };
 // The shape that most of the last three loads found; the last one's where they differ.

@@ -125,7 +125,8 @@ struct TiledTensor {
   uint32_t first_tile = 0;
   uint32_t tiles = 0;
   int64_t tile_rows = 0;
-  // No tile has rows of two runs, as runs are read apart; one run: all rows are read together.
+  // Rows of a run. Runs are read apart, so that no tile has rows of two; one run: all rows are read
+  // together.
   int64_t run_rows = 0;
   uint32_t run_tiles = 0;
 

@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// Without a decoder, tokens are put side by side with a space between.
+// The default without a decoder: tokens side by side, with a space between.
 struct JoinWithSpaces {};
 
 // The token is written in the byte alphabet.

@@ -26,8 +26,8 @@ class Detokenizer {
   // what came before.
   std::string add(int32_t id);
 
-  // There are no more tokens: what has been held back. All results together are Tokenizer::decode,
-  // but for what was given early.
+  // Returns the rest that has been held back; there are no more tokens. All results together are
+  // Tokenizer::decode, but for text that was given early.
   std::string finish();
 
  private:

@@ -35,7 +35,7 @@ class Pattern {
   static Pattern parse(std::string_view oniguruma, std::string_view where);
   static Pattern literal(std::string_view text, std::string_view where);
 
-  // How many characters before a place may decide what matches there; at least one.
+  // Returns how many characters before a place may decide what matches there; at least one.
   size_t lookbehind() const { return lookbehind_; }
 
  private:
@@ -56,7 +56,7 @@ class PatternMatcher {
  public:
   explicit PatternMatcher(const Pattern& pattern);  // which must outlive this
 
-  // How far the search through a text has come.
+  // State of the search through a text.
   struct Search {
     static constexpr size_t kNowhere = std::string_view::npos;
     size_t from = 0;                 // no match that is not found yet begins before

@@ -217,7 +217,7 @@ class Translator {
     }
   }
 
-  // At most `digits` hexadecimal digits and then `end`.
+  // Takes at most `digits` hexadecimal digits and then `end`.
   char32_t hex(int digits, std::string_view end) {
     char32_t value = 0;
     int count = 0;

@@ -115,7 +115,8 @@ bool Unigram::extend(Work& work, bool last) const {
   return true;
 }
 
-// How far the best ways to all places that the rest of the text can begin at are the same.
+// Returns the length of the text up to which the best ways to all places where the rest can begin
+// are the same.
 size_t Unigram::decided(const Work& work) const {
   // The ways that are not joined yet go back from the last places, the furthest one first.
   std::vector<size_t> ends;

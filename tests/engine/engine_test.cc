@@ -189,7 +189,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
   };
   for (size_t round = 0; round < 8 || !seen(); ++round) {
     ASSERT_LT(round, 80) << preemptions << ", " << restored << ", " << lost << ", " << prefixes;
-    // Room for two of the longest, where up to ten want to run.
+    // There is room for two of the longest, but up to ten want to run.
     const SwapShape& swap = swaps[round % swaps.size()];
     LoadedWithSwap loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60), swap);
     Engine engine(loaded.runner(), nullptr, 10);

@@ -174,7 +174,8 @@ inline bool has_experts(const LayerSpec& layer) {
   return std::ranges::any_of(layer.mlps, [](const MlpBranch& m) { return m.experts.has_value(); });
 }
 
-// How much the logits of a GPU and a CPU differ at most in float32, unless codes of inputs do.
+// The largest difference between logits of a GPU and a CPU in float32, unless codes of inputs
+// differ.
 inline constexpr double kMostInFloat32 = 0.002;
 
 // How much that may be between a GPU and a CPU: sums are in another order, and codes fall

@@ -25,7 +25,7 @@ void check_case(const fs::path& source) {
   fs::create_directory(dir / "model");
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
     fs::path target = dir / "model" / fs::relative(entry, source);
-    // Not copied, because the source may be read-only.
+    // Files are written anew: copies would keep the mode of a read-only source.
     if (entry.is_directory()) {
       fs::create_directory(target);
     } else {

@@ -77,7 +77,7 @@ TEST_P(States, ConvolutionsEqualTheReference) {
   }
 }
 
-// By its definition: y[t] = b + sum of w[j] x[t - 2 + j].
+// Tests the definition: y[t] = b + sum of w[j] x[t - 2 + j].
 TEST_P(States, AConvolutionOfThree) {
   StateStep step(test::state_cache(2, 1, 2, 0), {{3, 0}});
   Backend backend(GetParam(), Compute::f32, step.needs());

@@ -128,7 +128,7 @@ struct Scenario {
     if (one_in(3)) add({{mlp + "down_proj"}, mlp + "c_proj"});
   }
 
-  // For some parts, or what they are stored in.
+  // Chooses rules for some parts, or for what they are stored in.
   void choose_rules() {
     schemes.clear();
     if (!one_in(2)) return;

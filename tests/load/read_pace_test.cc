@@ -1,5 +1,5 @@
-// Which shape a load finds for disks of several kinds: they are simulated below io::Reader, with a
-// clock of their own.
+// The shapes that a load finds for disks of several kinds: they are simulated below io::Reader,
+// with a clock of their own.
 #include "src/load/read_pace.h"
 
 #include <gtest/gtest.h>

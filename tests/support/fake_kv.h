@@ -24,8 +24,8 @@ class FakeKv {
       slots_[t].resize(static_cast<size_t>(options.blocks[t] * size_));
   }
 
-  // With `beside`, what comes from disk is there only when the next ones are copied; and what comes
-  // from host memory that is far, unless others are copied elsewhere.
+  // Copies blocks. With `beside`, blocks from disk arrive only when the next ones are copied; so do
+  // blocks from far host memory, unless others are copied elsewhere.
   void copy(std::span<const BlockCopy> copies, bool beside = false) {
     finish_copies();
     for (const BlockCopy& c : copies) {

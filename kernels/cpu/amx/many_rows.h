@@ -151,7 +151,7 @@ void multiply_block(const ManyBlock& block, float* before, PartAhead<kStored>& a
   }
 }
 
-// With block scales.
+// Multiplies a part whose blocks have scales.
 template <class Tiles, Stored kStored, int kRows, int kCols>
 void multiply_scaled(const LinearJob& job, const ManyPart& part, int64_t row,
                      const ManyBlock& block, float* stage, PartAhead<kStored>& ahead) {

@@ -135,7 +135,7 @@ struct Float8ToF32 : F32Unit {
   }
 };
 
-// Not operands, but what codes are decoded to.
+// Decodes codes to bf16 pairs; these are not operands of the product.
 template <DType kDtype>
 struct Float8ToBf16 {
   static constexpr int kUnits = 2;

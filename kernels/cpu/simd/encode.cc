@@ -9,7 +9,7 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 constexpr int64_t kLine = 64;  // bytes of one row that become 16 words of 16 cells
-// How far ahead each row is fetched: 16 rows at once are many streams for the hardware.
+// Prefetch distance of each row: 16 rows at once are many streams for the hardware.
 constexpr int64_t kPrefetchBytes = 512;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }

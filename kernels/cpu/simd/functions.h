@@ -25,15 +25,17 @@ struct Product {
   int64_t y_stride = 0;
   int64_t y_panel = 16;  // from a panel's columns of y to those of the next
   bool resume = false;   // go on from the sums in y; else from zero
-  // Not null: this sum starts from zero, is multiplied by x_scales[r * scale_stride], if there are
-  // any, and by scales[p * scale_panel], and only then added to y (resume) or stored.
+  // Scales of the sum; null: none. With scales the sum starts from zero, is multiplied by
+  // x_scales[r * scale_stride], if there are any, and by scales[p * scale_panel], and only then
+  // added to y (resume) or stored.
   const float* scales = nullptr;
   const float* x_scales = nullptr;
   int64_t scale_stride = 0;
   int64_t scale_panel = 0;
   float sum_factor = 1;  // with scales: of such a sum, before them
-  // Not null: y is this layer's, from its first row on, and gets what finish_sums.h makes of the
-  // sums, without waiting for y's lines, which other cores have had since.
+  // The layer to be finished; null: none. y is then this layer's, from its first row on, and gets
+  // what finish_sums.h makes of the sums. This avoids waiting for y's lines, which other cores have
+  // had since.
   const LinearJob* finish = nullptr;
 };
 void multiply(const Product& product);

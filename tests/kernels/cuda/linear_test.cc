@@ -183,8 +183,8 @@ TEST(CudaLinear, WhatTheLibraryRefusesIsComputedAnotherWay) {
   }
 }
 
-// At sizes where the library's own products are not to be trusted unseen: every kind of weight
-// beside linear_few_rows, which reads the same codes.
+// Tests sizes at which the library's own products might go wrong: every kind of weight beside
+// linear_few_rows, which reads the same codes.
 TEST(CudaLinear, ManyRowsEqualFewRows) {
   Random random("CudaLinear.ManyRowsEqualFewRows");
   const std::unique_ptr<cuda::Gemm> gemm = test::make_gemm(E4M3Product::scaled);
