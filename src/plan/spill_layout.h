@@ -1,7 +1,7 @@
 // The contents of a spill file: the packed codes of every quantized matrix of a plan, or of those
-// that there was room for, and an index with their scales and checksums, which stays in memory while
-// the file is used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice of
-// tensors.
+// that there was room for, and an index with their scales and checksums, which stays in memory
+// while the file is used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice
+// of tensors.
 //
 //   file   header (kSpillHeaderBytes) | codes of a tensor, panel after panel, from a multiple of
 //          4096 on | ... | index
