@@ -112,7 +112,7 @@ void Session::learn_pass(double seconds) {
   const PassBytes bytes{.disk = sweep_bytes(read_plan(), spilled),
                         .link = memory_plan().host_sweep_bytes,
                         .memory = read_plan().bytes_per_token(),
-                        .disk_share = memory_plan().effort.disk_share};
+                        .disk_share = memory_plan().buffers.disk_share};
   if (auto seen = observe_pass(bytes, seconds, rates())) remember({&*seen, 1});
 }
 

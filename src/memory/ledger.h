@@ -18,9 +18,9 @@
 
 namespace sluice {
 
-enum class Place : uint8_t { device, pinned, host, disk_cache };
+enum class Place : uint8_t { device, host };
 enum class Use : uint8_t { weights, staging, kv_cache, activations, workspace, swap, runtime };
-inline constexpr size_t kPlaces = 4;
+inline constexpr size_t kPlaces = 2;
 inline constexpr size_t kUses = 7;
 std::string_view place_name(Place place);
 std::string_view use_name(Use use);

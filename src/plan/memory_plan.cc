@@ -17,33 +17,33 @@
 namespace sluice {
 namespace {
 
-using Efforts = std::array<Effort, 5>;
-constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
-                            {{2 * MiB, 16 * MiB}, 128, 0.99},
-                            {{MiB, 4 * MiB}, 32, 0.87},
-                            {{512 * KiB, 2 * MiB}, 16, 0.76},
-                            {{256 * KiB, MiB}, 8, 0.62}}};
+using AllBufferSizes = std::array<BufferSizes, 5>;
+constexpr AllBufferSizes kBufferSizes{{{{2 * MiB, 32 * MiB}, 512, 1},
+                                       {{2 * MiB, 16 * MiB}, 128, 0.99},
+                                       {{MiB, 4 * MiB}, 32, 0.87},
+                                       {{512 * KiB, 2 * MiB}, 16, 0.76},
+                                       {{256 * KiB, MiB}, 8, 0.62}}};
 
 // Rows of a prompt in one step on a device with memory of its own, whose products are faster then.
 constexpr int64_t kDeviceRows = 2048;
 
 // A disk that is fastest with less in flight needs less staging: what is in flight, and about as
 // much in which reads that have arrived wait to be encoded meanwhile.
-Efforts efforts_for(const io::ReadShape& read) {
+AllBufferSizes buffer_sizes_for(const io::ReadShape& read) {
   constexpr uint64_t kSlotsInFlight = 8, kMostArrived = 8 * MiB;
   const uint64_t in_flight = read.bytes_in_flight();
-  Efforts efforts = kEfforts;
-  for (Effort& effort : efforts) {
-    Staging& staging = effort.staging;
+  AllBufferSizes all = kBufferSizes;
+  for (BufferSizes& sizes : all) {
+    Staging& staging = sizes.staging;
     if (staging.ring_bytes < in_flight) continue;
     staging.ring_bytes =
         std::min(staging.ring_bytes, in_flight + std::min(in_flight, kMostArrived));
     // A slot has one read at least.
     staging.slot_bytes =
         std::min(staging.slot_bytes, std::max(in_flight / kSlotsInFlight, read.request_bytes));
-    effort.disk_share = 1;
+    sizes.disk_share = 1;
   }
-  return efforts;
+  return all;
 }
 
 // The process's growth beside its leases: thread stacks, io_uring's rings, the heap of the plan,
@@ -178,7 +178,7 @@ namespace {
 
 // Bytes of a sweep, at the disk's full rate.
 double sweep_cost(const MemoryPlan& plan, const RunShape& shape) {
-  return static_cast<double>(plan.sweep_bytes) / plan.effort.disk_share +
+  return static_cast<double>(plan.sweep_bytes) / plan.buffers.disk_share +
          static_cast<double>(plan.host_sweep_bytes) * shape.link_cost;
 }
 
@@ -187,9 +187,9 @@ double sweep_cost(const MemoryPlan& plan, const RunShape& shape) {
 constexpr double kWorthwhile = 0.99;
 
 // Predicts and compares plans for one request; holds what they share.
-class Attempts {
+class PlanSearch {
  public:
-  Attempts(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
+  PlanSearch(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
       : root_(root),
         shape_(shape),
         runtime_(runtime),
@@ -197,23 +197,23 @@ class Attempts {
         spill_(spill_layout(read_)),
         least_(choose_placement(read_, room(0, 0), shape.rules)) {}
 
-  MemoryPlan resident(const Effort& effort) { return predict(effort, {}); }
+  MemoryPlan resident(const BufferSizes& sizes) { return predict(sizes, {}); }
   // Streams all weights that may be streamed.
-  MemoryPlan streaming(const Effort& effort) { return predict(effort, least_); }
+  MemoryPlan streaming(const BufferSizes& sizes) { return predict(sizes, least_); }
 
   // Returns the plan for what compile() would make with these settings; compiles nothing.
-  MemoryPlan predict(const Effort& effort, const Placement& placement) {
-    plan_sizes(read_, effort.staging, placement);
+  MemoryPlan predict(const BufferSizes& sizes, const Placement& placement) {
+    plan_sizes(read_, sizes.staging, placement);
     MemoryPlan plan;
     plan.placement = placement;
-    plan.effort = effort;
+    plan.buffers = sizes;
     plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1,
-                                          std::max(effort.chunk_rows, shape_.least_rows));
+                                          std::max(sizes.chunk_rows, shape_.least_rows));
     plan.start = shape_.start_peak;
     const PlanLists lists = plan_lists(read_);
-    plan.guests = shape_.guests.host;
-    plan.guest_load = shape_.guests.loading;
-    plan.device.guests = shape_.guests.device;
+    plan.draft = shape_.draft.host;
+    plan.draft_load = shape_.draft.loading;
+    plan.device.draft = shape_.draft.device;
     plan.runtime = runtime_ + kRuntimeGrowth + lists.plan + lists.kept +
                    (plan.has(Tier::disk) ? kStreamGrowth : 0) + shape_.text_bytes +
                    Buffer::charged_bytes(shape_.input_bytes);
@@ -236,8 +236,8 @@ class Attempts {
   }
 
   MemoryPlan smallest() {
-    MemoryPlan streamed = streaming(kEfforts.back());
-    MemoryPlan resident = this->resident(kEfforts.back());
+    MemoryPlan streamed = streaming(kBufferSizes.back());
+    MemoryPlan resident = this->resident(kBufferSizes.back());
     bool smaller = scarce(streamed) < scarce(resident);
     return leaves() || smaller ? streamed : resident;
   }
@@ -261,8 +261,8 @@ class Attempts {
 
   // The same plan with as many rows as a device wants, where a share of its memory has room.
   MemoryPlan with_device_rows(MemoryPlan plan, uint64_t budget) {
-    if (!own_memory() || plan.chunk_rows < plan.effort.chunk_rows) return plan;
-    Effort wide = plan.effort;
+    if (!own_memory() || plan.chunk_rows < plan.buffers.chunk_rows) return plan;
+    BufferSizes wide = plan.buffers;
     wide.chunk_rows = std::max(wide.chunk_rows, kDeviceRows);
     MemoryPlan wider = resident(wide);
     const uint64_t rows = wider.device.activations + wider.device.workspace;
@@ -270,34 +270,34 @@ class Attempts {
   }
 
   // A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
-  Effort with_more_rows(const Effort& effort, uint64_t budget) {
-    Effort wide = effort;
-    for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > effort.chunk_rows;
+  BufferSizes with_more_rows(const BufferSizes& sizes, uint64_t budget) {
+    BufferSizes wide = sizes;
+    for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > sizes.chunk_rows;
          wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
       MemoryPlan plan = streaming(wide);
       uint64_t rows = own_memory() ? plan.device.activations + plan.device.workspace
                                    : plan.activations + plan.workspace;
       if (rows <= limit(budget) / 4 && fits(plan, budget)) return wide;
     }
-    return effort;
+    return sizes;
   }
 
   // Keeps as many weights in memory as the budget has room for. Needs more than the budget if not
   // even what must stay fits.
-  MemoryPlan filling(const Effort& effort, uint64_t budget) {
-    MemoryPlan plan = streaming(effort);
+  MemoryPlan filling(const BufferSizes& sizes, uint64_t budget) {
+    MemoryPlan plan = streaming(sizes);
     if (!fits(plan, budget)) return plan;
     uint64_t weights = room_in(limit(budget), scarce(plan));
     uint64_t host = own_memory() ? room_in(budget, plan.needed()) : 0;
     // Device memory for tiles from the disk is free for weights if no tiles come from there.
     if (own_memory()) {
       MemoryPlan no_disk =
-          predict(effort, choose_placement(read_, room(0, UINT64_MAX), shape_.rules));
+          predict(sizes, choose_placement(read_, room(0, UINT64_MAX), shape_.rules));
       weights = std::max(weights, room_in(limit(budget), no_disk.device.peak()));
     }
     while (weights > 0 || host > 0) {
       Placement placement = choose_placement(read_, room(weights, host), shape_.rules);
-      MemoryPlan filled = predict(effort, placement);
+      MemoryPlan filled = predict(sizes, placement);
       if (fits(filled, budget)) return filled;
       if (filled.device.peak() > shape_.device_budget && weights == 0) {
         host = 0;  // there is no room for its tiles
@@ -356,30 +356,30 @@ class Attempts {
 }  // namespace
 
 MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime, const Placement& placement) {
-  return Attempts(root, laid_out, shape, runtime).predict(effort, placement);
+                          const BufferSizes& sizes, uint64_t runtime, const Placement& placement) {
+  return PlanSearch(root, laid_out, shape, runtime).predict(sizes, placement);
 }
 
 MemoryPlan smallest_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime) {
-  return Attempts(root, laid_out, shape, runtime).smallest();
+  return PlanSearch(root, laid_out, shape, runtime).smallest();
 }
 
 MemoryPlan smallest_resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                                   uint64_t runtime) {
-  return Attempts(root, laid_out, shape, runtime).resident(kEfforts.back());
+  return PlanSearch(root, laid_out, shape, runtime).resident(kBufferSizes.back());
 }
 
 MemoryPlan resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room) {
-  Attempts attempts(root, laid_out, shape, runtime);
-  for (const Effort& effort : efforts_for(shape.read)) {
-    MemoryPlan plan = attempts.resident(effort);
-    MemoryPlan wide = attempts.with_device_rows(plan, UINT64_MAX);
+  PlanSearch search(root, laid_out, shape, runtime);
+  for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
+    MemoryPlan plan = search.resident(sizes);
+    MemoryPlan wide = search.with_device_rows(plan, UINT64_MAX);
     if (has_room(wide)) return wide;
-    if (attempts.own_memory() && has_room(plan)) return plan;
+    if (search.own_memory() && has_room(plan)) return plan;
   }
-  return attempts.resident(kEfforts.back());
+  return search.resident(kBufferSizes.back());
 }
 
 namespace {
@@ -389,7 +389,7 @@ int64_t enough_mib(const MemoryPlan& plan) {
   return ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB);
 }
 
-std::string guests_text(uint64_t bytes) {
+std::string draft_text(uint64_t bytes) {
   return bytes > 0 ? ", the draft model " + format_size(bytes) : std::string();
 }
 
@@ -403,7 +403,7 @@ std::string guests_text(uint64_t bytes) {
          "activations and workspace {}{})",
          format_size(shape.device_budget), ceil_div(static_cast<int64_t>(d.peak()), MiB),
          format_size(d.peak()), format_size(d.kv_cache), format_size(d.weights),
-         format_size(d.peak() - d.weights - d.kv_cache - d.guests), guests_text(d.guests));
+         format_size(d.peak() - d.weights - d.kv_cache - d.draft), draft_text(d.draft));
   }
   fail(ErrorKind::no_fit,
        "the host budget of {} is too small; the smallest budget that works is --memory {}MiB (the "
@@ -416,22 +416,22 @@ std::string guests_text(uint64_t bytes) {
 
 MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
                  uint64_t runtime) {
-  Attempts attempts(root, laid_out, shape, runtime);
-  for (const Effort& effort : efforts_for(shape.read)) {
-    if (attempts.leaves()) break;
-    MemoryPlan plan = attempts.resident(effort);
-    if (attempts.fits(plan, budget)) return attempts.with_device_rows(std::move(plan), budget);
+  PlanSearch search(root, laid_out, shape, runtime);
+  for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
+    if (search.leaves()) break;
+    MemoryPlan plan = search.resident(sizes);
+    if (search.fits(plan, budget)) return search.with_device_rows(std::move(plan), budget);
   }
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
-  for (const Effort& effort : efforts_for(shape.read)) {
-    MemoryPlan plan = attempts.filling(attempts.with_more_rows(effort, budget), budget);
-    if (!attempts.fits(plan, budget)) continue;
+  for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
+    MemoryPlan plan = search.filling(search.with_more_rows(sizes, budget), budget);
+    if (!search.fits(plan, budget)) continue;
     if (!best || sweep_cost(plan, shape) < kWorthwhile * sweep_cost(*best, shape))
       best = std::move(plan);
   }
   if (best) return *std::move(best);
-  MemoryPlan plan = attempts.smallest();
+  MemoryPlan plan = search.smallest();
   if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
   fail(ErrorKind::no_fit,
        "the budget of {} is too small; the smallest budget that works is --memory {}MiB (with "
@@ -440,27 +440,27 @@ MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape
        "and workspace {}, the process itself {}{})",
        format_size(budget), enough_mib(plan), format_size(plan.needed()),
        format_size(plan.kv_cache),
-       format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.guests),
-       format_size(plan.runtime), guests_text(plan.guests));
+       format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.draft),
+       format_size(plan.runtime), draft_text(plan.draft));
 }
 
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,
                   const RunShape& shape, uint64_t budget, uint64_t runtime) {
-  Attempts attempts(root, laid_out, shape, runtime);
+  PlanSearch search(root, laid_out, shape, runtime);
   // The lists of the load and of the plan are there.
   auto kept = [&](MemoryPlan plan) {
     plan.runtime = std::max(plan.runtime, now.runtime);
     return plan;
   };
   std::optional<MemoryPlan> best;
-  for (Effort effort : efforts_for(shape.read)) {
-    effort.chunk_rows = now.chunk_rows;
-    Placement placement = attempts.filling(effort, budget).placement;
+  for (BufferSizes sizes : buffer_sizes_for(shape.read)) {
+    sizes.chunk_rows = now.chunk_rows;
+    Placement placement = search.filling(sizes, budget).placement;
     // Weights that were moved to the disk stay there: to bring them back would be a load.
     for (size_t i = 0; i < now.placement.size(); ++i)
       if (now.placement[i] == Tier::disk) placement[i] = Tier::disk;
-    MemoryPlan plan = kept(attempts.predict(effort, placement));
-    if (plan.needed() > budget) plan = kept(attempts.streaming(effort));
+    MemoryPlan plan = kept(search.predict(sizes, placement));
+    if (plan.needed() > budget) plan = kept(search.streaming(sizes));
     bool fits = plan.needed() <= budget;
     if (!best || best->needed() > budget ||
         (fits && sweep_cost(plan, shape) < sweep_cost(*best, shape)))

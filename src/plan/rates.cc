@@ -330,7 +330,7 @@ Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const R
   const PassBytes bytes{.disk = memory.sweep_bytes,
                         .link = memory.host_sweep_bytes,
                         .memory = read.bytes_per_token(),
-                        .disk_share = memory.effort.disk_share};
+                        .disk_share = memory.buffers.disk_share};
   // Arithmetic of more than some sequences takes longer than memory.
   Rates shared = rates;
   shared.memory.bytes_per_second /= std::max(1.0, width / kSequencesForFree);

@@ -93,7 +93,7 @@ struct PassBytes {
   uint64_t disk = 0;      // read anew
   uint64_t link = 0;      // copied from host memory to the device
   uint64_t memory = 0;    // all that a token meets
-  double disk_share = 1;  // Effort::disk_share
+  double disk_share = 1;  // BufferSizes::disk_share
 };
 double pass_seconds(const PassBytes& bytes, const Rates& rates);
 // The rate of the slowest resource of a pass of `seconds`; the others count with `rates`. None

@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 // Returns the tier that the parameter must have; nullopt: any.
-std::optional<Tier> fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
+std::optional<Tier> required_tier(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
   if (p.param->pieces.front().vector) return Tier::device;  // small, and met by every token
   std::optional<Tier> wanted = wanted_tier(rules, p.param->path);
   // A transposed parameter has no tiles, and cannot be on disk.
@@ -121,9 +121,9 @@ Placement choose_placement(const ReadPlan& all, const Room& room,
   Placement placement(all.params.size(), Tier::device);
   std::vector<size_t> movable, tables;
   for (size_t i = 0; i < all.params.size(); ++i) {
-    std::optional<Tier> f = fate(all.params[i], rules);
-    if (f) placement[i] = *f == Tier::host && !room.host ? Tier::device : *f;
-    if (!f) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
+    std::optional<Tier> tier = required_tier(all.params[i], rules);
+    if (tier) placement[i] = *tier == Tier::host && !room.host ? Tier::device : *tier;
+    if (!tier) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
   }
   std::vector<size_t> gone = leaving(all, std::move(movable), room.device);
   for (size_t i : gone) placement[i] = Tier::host;

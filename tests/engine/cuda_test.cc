@@ -356,7 +356,7 @@ TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   session.place(session.run_shape(110, 100, 1));
   LoadProgress progress;
   session.load(progress, {});
-  EXPECT_LE(session.runner().max_rows(), 16);  // with little effort
+  EXPECT_LE(session.runner().max_rows(), 16);  // with the smallest buffers
 }
 
 // A model that guesses for another shares the device with it, and changes nothing but the passes.

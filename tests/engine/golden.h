@@ -91,7 +91,7 @@ inline std::vector<std::filesystem::path> models_stored_otherwise() {
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
 
 // Models of supported architectures whose experts are not supported yet.
-inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe"};
+inline constexpr std::string_view kWithoutExperts[] = {"gemma4_moe", "gemma4_text_moe"};
 
 // The shared fixtures whose architecture is supported, and those of supported formats; none
 // where the fixtures are not there, or not all is asked for: bundled models go the same ways.
@@ -100,7 +100,8 @@ inline std::vector<std::filesystem::path> shared_models() {
   if (oracle_dir().empty() || !runs_all()) return found;
   for (const char* kind : {"models", "text"}) {
     for (const auto& model : models_in(oracle_dir() / kind))
-      if (is_supported(model) && std::ranges::count(kLater, model.filename().string()) == 0)
+      if (is_supported(model) &&
+          std::ranges::count(kWithoutExperts, model.filename().string()) == 0)
         found.push_back(model);
   }
   for (const char* format : kSharedFormats) found.push_back(oracle_dir() / "formats" / format);
