@@ -3,8 +3,8 @@
 // Bytes are not handed out of the mapping itself: a page of a file that shrinks meanwhile would
 // kill the process with SIGBUS on access, at any moment until the caller is done with it. The
 // kernel copies instead (process_vm_readv on ourselves), which reports such a page as an error; no
-// signal handler is needed, and pages can leave the cache as soon as they are copied. What is
-// mapped, and what is read ahead into the page cache, is bounded whatever the slots are: a cgroup
+// signal handler is needed, and pages can leave the cache as soon as they are copied. Mapped pages,
+// and those that are read ahead into the page cache, are bounded whatever the slots are: a cgroup
 // pays for both beside them.
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -36,10 +36,10 @@ std::optional<std::filesystem::path> stream_path(const std::filesystem::path& pa
 
 // Passes a text to its argument, piece after piece.
 using WriteText = std::function<void(const std::function<void(std::string_view)>& take)>;
-// Writes what `write` passes on as the whole of a file. A regular one appears under its name, in
-// place of one that was there, only when it is complete; for it `write` is called twice with the
-// same result, first to count the bytes. What is no regular file is opened once and written to as
-// it is. Throws Error(runtime).
+// Writes a whole file, of the texts that `write` passes on. A regular file appears under its name,
+// in place of an earlier one, only when it is complete; for it `write` is called twice with the
+// same result, first to count the bytes. Other files are opened once and written to as they are.
+// Throws Error(runtime).
 void write_whole(const std::filesystem::path& path, const WriteText& write,
                  const std::stop_token& stop);
 // Throws Error(runtime) where write_whole could not. Changes nothing, and opens nothing that is no

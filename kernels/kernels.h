@@ -255,10 +255,10 @@ class Kernels {
   // columns are summed from zero, then scaled, then added in order. With i8 weights, and where the
   // format says quantized_input, each row of x becomes codes of w's type by a scale of its own
   // (code_scale of its largest |x|), or for per_block each 128 columns of it, whatever the compute
-  // type, by which the sum is multiplied first; a row that is not finite gives NaN.
-  // Grouped weights (quant/groups.h): the products of a group are summed from zero in column order,
-  // times its scale, less the sum of its inputs in column order times its minimum; groups are added
-  // in order. bf16 compute rounds x. Where w has an order of columns, x is permuted to it.
+  // type, by which the sum is multiplied first; a row that is not finite gives NaN. Grouped weights
+  // (quant/groups.h): the products of a group are summed from zero in column order, times its
+  // scale, less the sum of its inputs in column order times its minimum; groups are added in order.
+  // bf16 compute rounds x. If w has an order of columns, x is permuted to it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
   // Rotates pairs of each head's first rope_dim elements, in place. x [n, heads * head_dim]; cos,
@@ -267,8 +267,8 @@ class Kernels {
                     Tensor sin) const = 0;
 
   // keys [n, kv_heads * key_dim], values [n, kv_heads * value_dim] → cache. slots[i] = block *
-  // block_size + offset of row i. Of a latent cache only the keys, which hold the values.
-  // FP8: code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
+  // block_size + offset of row i. A latent cache stores only the keys, which hold the values. FP8:
+  // code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
   // cache's, or code_scale(largest finite |x| of the token's head), which is stored with the codes.
   virtual void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                         const KvCache& cache) const = 0;
@@ -285,8 +285,8 @@ class Kernels {
   // Causal attention of each row over its sequence's tokens up to itself. q [n, heads * key_dim],
   // out [n, heads * value_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head:
   // partitions of 512 positions from position 0, each with its own maximum and sum, combined in
-  // order (as FlashDecoding). What lies before the first position that a row attends to is not
-  // read for it; before that of a chunk's first row, not at all.
+  // order (as FlashDecoding). Positions before the first one that a row attends to are not read for
+  // it; those before that of a chunk's first row, not at all.
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
 

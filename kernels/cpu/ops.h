@@ -2,8 +2,8 @@
 //
 // kernels/cpu/*.cc are compiled for the baseline CPU: they check shapes, divide work among threads
 // and call through the table. kernels/cpu/simd/*.cc are compiled once for each instruction set,
-// into namespace sluice::cpu::SLUICE_ISA. Those must not use inline functions or templates that
-// other translation units share: the linker keeps one copy of each, and that could be one with
+// into namespace sluice::cpu::SLUICE_ISA. The latter must not use inline functions or templates
+// that other translation units share: the linker keeps one copy of each, and that could be one with
 // AVX-512 inside. Hence the plain types here; a test looks at the object files.
 //
 // Linear layers and attention share one product, y = x w^T, on these operands:

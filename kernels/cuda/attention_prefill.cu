@@ -101,7 +101,7 @@ __device__ void load_tile(const AttentionArgs& a, const Task& task, int begin, i
   }
 }
 
-// scores = Q K^T of the warp's rows and the tile. Of each 16 x 8 part lane 4g + t has rows g and
+// scores = Q K^T of the warp's rows and the tile. Lane 4g + t has, of each 16 x 8 part, rows g and
 // g + 8, columns 2t and 2t + 1 (PTX ISA, fragment D).
 template <int kDim>
 __device__ void multiply_keys(const Shared<kDim>& shared, int stage,

@@ -38,8 +38,8 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   // y = x w^T, summed in float32: x [n, k], w [m, k], y [n, m]. `workspace` is the device's, of
-  // kGemmWorkspace bytes. False where the library has no way, or refuses it: then nothing was done.
-  // Of one thread at a time.
+  // kGemmWorkspace bytes. Returns false if the library has no way, or refuses it: then nothing was
+  // done. One thread at a time may call.
   [[nodiscard]] virtual bool multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y,
                                       std::span<std::byte> workspace, Stream stream) = 0;
   // The same of E4M3, w's rows and the columns of both in whole 16s, matrices at multiples of 16

@@ -34,8 +34,8 @@ struct I8Rows {
   float* scales = nullptr;  // of each row
 };
 
-// x rounded, with zeros in the rows and columns that only `to` has. Where x is not finite the scale
-// is NaN.
+// Rounds x, with zeros in the rows and columns that only `to` has. The scale is NaN if x is not
+// finite.
 void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream);
 void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream);
 // The same, as the values of the codes.

@@ -2,8 +2,9 @@
 // once whatever the number of tokens, and multiplying it costs the same for 1 and 8.
 //
 // The weight's 16 rows are the rows of fragment A, tokens are the columns of B, and sums are over
-// k. As a sum does not depend on the order of its terms' numbers, k is numbered so that each lane
-// reads 16 neighbouring bytes: lane 4g + t takes those of rows g and g + 8 at 16 t.
+// k. The numbers of k are free, because a sum does not depend on the order of its terms: they are
+// chosen so that each lane reads 16 neighbouring bytes: lane 4g + t takes those of rows g and g + 8
+// at 16 t.
 #include <algorithm>
 
 #include "kernels/cuda/dispatch.h"
@@ -174,7 +175,7 @@ __device__ void multiply_slice(const GemvArgs& a, const Slice<kCodes>& slice, co
 }
 
 // A block takes kMmaRows rows; its warps take kMmaCols columns in turn. kStage: it rounds x itself.
-// Where that leaves registers for it, the next columns are on their way while some are multiplied.
+// The next columns are on their way while some are multiplied, if that leaves registers for them.
 template <DType kCodes, ScaleKind kScales, int kTiles, bool kStage>
 __global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
   constexpr bool kAhead = kCodes != DType::bf16 || kTiles == 1;

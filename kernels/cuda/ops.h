@@ -49,9 +49,9 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
 
 // ---- encoding
 
-// kernels.h's encode with the row layout, the same bits as encode_reference; the source is aligned
-// to its elements. What it did is added to *stats, in any order. tensor_amax: for
-// ScaleGroup::tensor, where absolute_max has left its result; args.tensor_amax is not used.
+// Encodes to the row layout, with the bits of encode_reference; the source is aligned to its
+// elements. Statistics are added to *stats, in any order. tensor_amax: the result of absolute_max,
+// for ScaleGroup::tensor; args.tensor_amax is not used.
 void encode(const EncodeArgs& args, const float* tensor_amax, EncodeStats* stats, Stream stream);
 // *amax becomes the largest of what it was (not negative) and every finite |x|.
 void absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
@@ -82,8 +82,8 @@ struct AttentionSettings {
   const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
 };
 
-// Blocks of each sequence: [sequences][stride], by position / block_size. What lies wholly before
-// what a row attends to is never looked up.
+// Blocks of each sequence: [sequences][stride], by position / block_size. Blocks wholly before the
+// positions that a row attends to are never looked up.
 struct BlockTables {
   const int32_t* blocks = nullptr;
   int64_t stride = 0;

@@ -72,7 +72,8 @@ struct CodeArgs {
   bool scaled;
 };
 
-// A block makes the codes with one scale. What a thread reads it keeps, as far as there is room.
+// A block makes the codes with one scale. Each thread keeps the numbers that it reads, as far as
+// there is room.
 template <class To, int kWidth>
 __global__ void __launch_bounds__(kMostThreads) code_kernel(CodeArgs<To> a) {
   wait_for_earlier();

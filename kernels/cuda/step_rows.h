@@ -33,8 +33,8 @@ inline constexpr int64_t kPrefillRows = 16;
 // seldom change a launch. Blocks of partitions that no row has end at once.
 int64_t launched_length(int64_t longest, int64_t most);
 
-// Uploads a step's rows. What all rows need lies at places that depend on the number of rows only.
-// The tables follow, whose lengths no op needs, and then what only prompts need.
+// Uploads a step's rows. Lists that all rows need lie at places that depend on the number of rows
+// only. The tables follow, whose lengths no op needs, and then lists that only prompts need.
 class StepUpload {
  public:
   static uint64_t bytes(const WorkspaceNeeds& needs);  // of either memory

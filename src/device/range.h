@@ -1,5 +1,5 @@
-// Named stretches of a thread's time, for profilers such as Nsight Systems (NVTX). Where none is
-// attached they do nothing, and neither in builds without the CUDA Toolkit.
+// Named stretches of a thread's time, for profilers such as Nsight Systems (NVTX). They do nothing
+// if no profiler is attached, or in builds without the CUDA Toolkit.
 #pragma once
 
 #include <string>

@@ -69,9 +69,9 @@ class EngineLoop {
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
-  // The number of the request, before it has begun. Throws what Engine::check_runnable() throws;
-  // Error(runtime) that says why where the loop has ended, or the model sleeps. What is found wrong
-  // later is an error of its results.
+  // Returns the number of the request, before it has begun. Throws what Engine::check_runnable()
+  // throws, and Error(runtime) if the loop has ended or the model sleeps. Later faults are errors
+  // of its results.
   int64_t add(Request request);
   // Its KV blocks are free before the next step, and what was not taken of it is dropped; parts may
   // come until then. Does nothing where it has ended.

@@ -1,12 +1,12 @@
-// Which requests run in the next step, and with how many of their tokens. A state machine without
-// I/O: it moves blocks between sequences, and does not know what they hold.
+// Decides which requests run in the next step, and with how many of their tokens. A state machine
+// without I/O: it moves blocks between sequences, and does not know what they hold.
 //
 // Requests are served in order of arrival; a level of priority counts as a number of arrivals
 // later. Running requests go first, so that each proceeds in every step (continuous batching, as
 // Orca, OSDI 2022). A prompt gets the remaining rows, chunk by chunk, beside generated tokens
-// (chunked prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the last one to
-// arrive is preempted: it gives up its blocks, which may still be found as a prefix, and waits
-// again. So the first one always proceeds, and every request becomes the first.
+// (chunked prefill, as Sarathi, arXiv:2308.16369). If no KV block is left, the last one to arrive
+// is preempted: it gives up its blocks, which may still be found as a prefix, and waits again. So
+// the first one always proceeds, and every request becomes the first.
 //
 // A request whose first blocks are on disk, or in host memory beside a device, runs one step after
 // their restore has begun, unless there is nothing else to do.

@@ -58,9 +58,9 @@ class PassCost {
 // Number of guesses of one source that are worth their cost, from what was accepted lately.
 class GuessLength {
  public:
-  // The number of guesses with the most tokens a second, at most `most`, for one of `sequences`
-  // that share the cost of a pass. Where that is none, one guess is tried now and then, ever less
-  // often.
+  // Returns the number of guesses with the most tokens a second, at most `most`, for one of
+  // `sequences` that share the cost of a pass. If that is none, one guess is tried now and then,
+  // ever less often.
   int64_t choose(int64_t most, const PassCost& cost, int64_t sequences = 1);
   // `seconds`: what making the guesses took.
   void learn(int64_t guessed, int64_t accepted, double seconds);

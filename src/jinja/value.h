@@ -191,7 +191,7 @@ Value make_view(Meter& meter, Values items, std::string_view type);
 Value make_range(Meter& meter, int64_t start, int64_t stop, int64_t step);
 Value make_dict(Meter& meter, std::vector<Dict::Entry> entries);
 Value make_iterator(Meter& meter, Values items, std::string_view type = "generator");
-// `fill` makes the items. What it meets, but for limits, is met where they are passed through.
+// `fill` makes the items. Its faults, but for limits, occur when the items are passed through.
 template <class Fill>
 Value make_lazy(Meter& meter, Fill fill) {
   Values items;

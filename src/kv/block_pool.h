@@ -19,7 +19,7 @@ class BlockPool {
   int64_t free_blocks() const { return free_; }  // unused blocks, whatever they hold
   int64_t kept_blocks() const { return free_ - std::ssize(empty_); }  // unused, and keep something
 
-  // A block with one use; nullopt: none is free. What it kept is lost, and it keeps nothing now.
+  // Takes a block, with one use; nullopt: none is free. Its contents are lost.
   std::optional<int32_t> take();
   void share(int32_t block);      // one use more, of a block that is in use or keeps something
   void give_back(int32_t block);  // one use less

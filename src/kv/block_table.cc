@@ -221,7 +221,7 @@ void BlockTable::want(size_t prefix, size_t group) {
 }
 
 // Wants the blocks of all prefixes, even where another block holds the prefix too: that one may go
-// first. Of a state only the last snapshot is wanted.
+// first. For a state only the last snapshot is wanted.
 void BlockTable::suspend() {
   for (size_t g = 0; g < blocks_.size(); ++g) {
     if (manager_->is_state(g)) {

@@ -22,9 +22,9 @@ namespace sluice {
 
 class SwapFile {
  public:
-  // Takes room for all slots, of `slot_bytes` each, a multiple of io::kDirectAlignment. What is
-  // read goes to the blocks of `areas`, which outlive it, as work of `stream`. Throws
-  // Error(runtime) where the directory cannot be written or has no room for them.
+  // Takes room for all slots, of `slot_bytes` each, a multiple of io::kDirectAlignment. Reads go to
+  // the blocks of `areas`, which outlive it, as work of `stream`. Throws Error(runtime) if the
+  // directory cannot be written or has no room for them.
   SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64_t slots,
            uint64_t slot_bytes, const KvAreas& areas, std::unique_ptr<DeviceStream> stream);
   ~SwapFile();

@@ -2,7 +2,7 @@
 // a file and the encoding workers; its user has the order of fetches.
 //
 // A source may fail: a file cannot be read, or codes of the spill cache or copies by rows are
-// damaged. Where a fallback has the same bytes, or the copies can be made again, the fetcher warns,
+// damaged. If a fallback has the same bytes, or the copies can be made again, the fetcher warns,
 // drops everything in flight and throws Restart: the user opens it again and makes a new order.
 // Without a fallback it throws the Error.
 //

@@ -1,8 +1,8 @@
 // Matrices that a checkpoint stores as [inputs, outputs], GPTQ's codes among them, copied by rows
 // ([outputs, inputs]) into a file of the spill directory, so that they can be streamed. The file is
-// written once for a checkpoint, before the first load that needs it; later loads reuse it. What is
-// read of it is compared with the checksums of its pages, which stay in memory. A file that is
-// damaged or cannot be read is made again from the checkpoint.
+// written once for a checkpoint, before the first load that needs it; later loads reuse it. Pages
+// that are read are compared with their checksums, which stay in memory. A file that is damaged or
+// cannot be read is made again from the checkpoint.
 //
 //   file   header (kSpillHeaderBytes, as of a spill file) | a tensor, from a multiple of 4096 on |
 //          ... | index: XXH3-64 of each page of 4096 bytes behind the header

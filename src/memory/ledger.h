@@ -50,8 +50,8 @@ class Lease {
 // Thread-safe.
 class Ledger {
  public:
-  // Most events kept: beyond it the timeline is thinned (timeline.h). Where the peaks of many
-  // accounts and phases alone are more, a small multiple is kept.
+  // Limits the events that are kept: beyond it the timeline is thinned (timeline.h). If the peaks
+  // of many accounts and phases alone are more, a small multiple is kept.
   static constexpr size_t kMostEvents = 16384;
 
   struct Account {

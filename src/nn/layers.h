@@ -23,7 +23,7 @@ struct LinearPart {
 
 // y = x w^T + b. The outputs of several parts that read the same input lie side by side in y, each
 // begun on a panel's border (part_begin). They are one matrix with one product if the plan keeps
-// all in one format, else one each. Where each rank has some of the inputs, y is added up over the
+// all in one format, else one each. If each rank has some of the inputs, y is added up over the
 // ranks, and the bias is added by the first.
 class Linear : public Module {
  public:

@@ -33,7 +33,7 @@ constexpr double kLeastPart = 0.2;
 // Bounds of a credible shape.
 constexpr uint64_t kLeastRequest = 64 * KiB, kLargestRequest = 8 * MiB;
 constexpr uint64_t kLeastInFlight = 4 * MiB, kMostInFlight = 64 * MiB;
-// Bytes a second. What lies outside was not written by this program.
+// Bounds of a credible rate [bytes/s]. Others were not written by this program.
 constexpr double kSlowest = 1e4, kFastest = 1e14;
 
 // An object of rates.json, of lists of observations.

@@ -45,9 +45,9 @@ struct ParamPlan {
   bool only_looked_up() const { return table == Table::looked_up; }
 };
 
-// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part.
-// Where the view has runs, a row is everything from one run to the next; a row of a transposed
-// matrix has an element of each output.
+// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part. If
+// the view has runs, a row is everything from one run to the next; a row of a transposed matrix has
+// an element of each output.
 struct RowsInFile {
   uint64_t begin = 0;      // file offset of the first row
   uint64_t row_bytes = 0;  // of a whole row

@@ -240,8 +240,8 @@ void AddedTokens::Stream::take(const AddedToken& token, size_t begin, size_t end
   text_begin_ = end;
 }
 
-// The end of the text that no token takes along. What was held of it when the search stood at
-// `searched` was white space.
+// Returns the end of the text that no token takes along. All that was held of it when the search
+// stood at `searched` was white space.
 size_t AddedTokens::Stream::certain_text(size_t searched) const {
   if (!matcher_.lstrip) return at_;
   size_t lowest = std::min(std::max(searched, text_begin_), at_);

@@ -78,8 +78,8 @@ class Decoder {
   // "tokenizer.json: ".
   static Decoder load(const Json& config);
 
-  // The bytes that a token adds. Together they need not be valid UTF-8: the caller replaces invalid
-  // parts. What is removed from the beginning of a whole text is not removed here.
+  // Returns the bytes that a token adds. Together they need not be valid UTF-8: the caller replaces
+  // invalid parts. Text that is stripped from the beginning of a whole text is not stripped here.
   std::string bytes(std::string_view token, Place place) const;
   // A token for one byte, where such tokens are known: "<0x0A>".
   std::optional<char> byte(std::string_view token) const;

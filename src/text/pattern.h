@@ -62,10 +62,10 @@ class PatternMatcher {
     size_t from = 0;                 // no match that is not found yet begins before
     size_t previous_end = kNowhere;  // of a match
   };
-  // The next match in `text` from left to right, none overlapping; an empty match is left out where
-  // the previous match ends. Where the text is not the `last` of it, only what no text behind it
-  // could change; nullopt: there is none until more text comes. Throws Error(refused) when the
-  // pattern needs too many steps.
+  // Returns the next match in `text` from left to right, none overlapping; an empty match is left
+  // out where the previous match ends. If the text is not the `last`, returns only matches that no
+  // text behind it could change; nullopt: there is none until more text comes. Throws
+  // Error(refused) when the pattern needs too many steps.
   std::optional<TextSpan> find_next(std::string_view text, Search& search, bool last);
   // Appends all matches in a whole text.
   void find_all(std::string_view text, std::vector<TextSpan>& matches);

@@ -179,17 +179,16 @@ inline bool has_experts(const LayerSpec& layer) {
 // differ.
 inline constexpr double kMostInFloat32 = 0.002;
 
-// How much that may be between a GPU and a CPU: sums are in another order, and codes fall
-// otherwise; in bf16 attention, too, which is rounded where many rows or the CPU compute it. Where
-// that moves an activation to the next code of E4M3, it moves by a 16th.
-// own_functions: the GPU's own, which differ in the last bits. That is enough for a code of an
-// input to fall otherwise; one, moved by one, changes the logits of a small model by 0.002 in the
-// median, and by 0.02 at most.
+// The allowed difference between logits of a GPU and a CPU: sums are in another order, and codes
+// fall otherwise; in bf16 attention, too, which is rounded where many rows or the CPU compute it.
+// An activation that moves to the next code of E4M3 moves by a 16th. own_functions: the GPU's own,
+// which differ in the last bits. That is enough for a code of an input to fall otherwise; one,
+// moved by one, changes the logits of a small model by 0.002 in the median, and by 0.02 at most.
 // change: a manifest's bf16_mean_abs as a share of what logits are, or that of a model without one.
 // Bounds are twice the largest share of it in 22 of the golden models on the emulated device: 0.30
 // in bf16, 1.09 with codes, 2.9 with inputs of E4M3. The last is more of jamba_dense's logits than
-// of others', as bf16 changes these three times as much. Where an H200's figures are known, 0.1228
-// and 0.0647, the emulated device gave the same.
+// of others', as bf16 changes these three times as much. The two known figures of an H200, 0.1228
+// and 0.0647, are those of the emulated device.
 inline double most_difference_of_devices(std::string_view scheme, DtypeChoice dtype,
                                          std::optional<DType> kv_dtype, bool own_functions,
                                          double change = 0.02) {

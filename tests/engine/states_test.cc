@@ -114,8 +114,8 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
   EXPECT_GT(preemptions + restored, 0);
 }
 
-// Each turn begins with all tokens of the last one, its answer included. What is computed of it is
-// what is new, and less than a block more.
+// Each turn begins with all tokens of the last one, its answer included. The new tokens are
+// computed, and less than a block more.
 TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
   constexpr int64_t kTurns = 20, kNew = 7, kAnswer = 5, kAllTokens = kTurns * (kNew + kAnswer);
   auto session = loaded(2, 64, {}, kAllTokens + 20);

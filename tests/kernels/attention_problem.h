@@ -143,8 +143,8 @@ struct Problem {
   Problem(const Problem&) = delete;
   WorkspaceNeeds needs() const { return attention_needs(shape, rows, context); }
 
-  // Rows [begin, end), in chunks that end at the cuts between. What the first row of a chunk cannot
-  // see has no block, where holes are asked for.
+  // Rows [begin, end), in chunks that end at the cuts between. With holes, positions that the first
+  // row of a chunk cannot see have no block.
   Matrix attend(const Backend& backend, std::vector<int64_t> cuts, int64_t begin, int64_t end,
                 bool holes) {
     Matrix out(end - begin, shape.kv_heads * shape.group * shape.values());

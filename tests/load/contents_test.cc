@@ -1,7 +1,7 @@
 // Every element of every parameter, on each road that a weight takes into memory, compared with
-// encode_reference of the checkpoint's own rows. What is expected follows from the tensors that the
-// test wrote and from the definition of tensor parallelism alone: neither bind, nor compile, nor
-// their moves have a part in it.
+// encode_reference of the checkpoint's own rows. The expected bytes follow from the tensors that
+// the test wrote and from the definition of tensor parallelism alone: neither bind, nor compile,
+// nor their moves have a part in it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -409,8 +409,8 @@ TEST_F(Contents, SpilledPanelsHoldTheCheckpointsRows) {
   EXPECT_GT(reused, at_least(3 * kModels));
 }
 
-// Copies by rows are written once, through little memory, and then are tensors as all others. What
-// damages them is mended.
+// Copies by rows are written once, through little memory, and then are tensors as all others.
+// Damaged copies are made again.
 TEST_F(Contents, TransposedTensorsAreStreamedFromTheirCopies) {
   size_t streamed = 0;
   for_every_case([&](Scenario& s) {

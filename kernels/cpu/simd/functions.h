@@ -8,8 +8,8 @@ namespace sluice::cpu::SLUICE_ISA {
 
 extern const Ops kOps;
 
-// y[rows][16 * panels] = x w^T, each element summed over the units in order. Of i8 cells the sums
-// are int32 (modulo 2^32), in y's memory.
+// y[rows][16 * panels] = x w^T, each element summed over the units in order. Sums of i8 cells are
+// int32 (modulo 2^32), in y's memory.
 struct Product {
   const uint32_t* x = nullptr;  // unit s of row r: x[s * x_stride + r]
   int64_t x_stride = 0;

@@ -75,8 +75,8 @@ void order_threads(int order);
 int64_t launches();  // since the process began; 0 where nobody counts
 
 // A library that makes at most `codes` of products of E4M3, as on GPUs before Ada, on it and on
-// Hopper, and has products of integers unless that is nothing. Of a GPU's own only nothing can be
-// asked for: otherwise it makes what it makes.
+// Hopper, and has products of integers unless that is nothing. On a GPU only "nothing" has an
+// effect: otherwise its library decides.
 std::unique_ptr<cuda::Gemm> make_gemm(cuda::E4M3Product codes);
 
 // Rows and columns of a weight, and rows of an input (tokens), for a library's products. On a GPU

@@ -1,7 +1,7 @@
 // Runs CUDA kernels on the CPU, for tests. The kernels' sources are compiled as C++ with
-// tests/support/simt/device.h in the place of CUDA's headers; this is what runs them, one block
-// after the other, each thread of a block on a stack of its own (fiber.h), until it meets an
-// operation that waits for others: a barrier, a shuffle, a matrix product of the warp.
+// tests/support/simt/device.h in the place of CUDA's headers; this file runs them, one block after
+// the other, each thread of a block on a stack of its own (fiber.h), until it meets an operation
+// that waits for others: a barrier, a shuffle, a matrix product of the warp.
 //
 // Checked while it runs; each fault names the block and the thread:
 //   - a barrier that some threads of the block never reach, or that they reach at different places;
