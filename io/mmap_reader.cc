@@ -24,7 +24,7 @@ namespace sluice::io {
 namespace {
 
 constexpr uint64_t kPieceBytes = 256 * KiB;  // that is mapped
-// In the page cache and not yet copied.
+// Bytes in the page cache that are not copied yet.
 constexpr uint64_t kMostAhead = 4 * MiB;
 // Linux's default limit of what one call reads ahead.
 constexpr uint64_t kReadAheadBytes = 128 * KiB;

@@ -1,4 +1,4 @@
-// How bytes arrive: many reads in flight into a fixed staging area, completed in any order.
+// Reads of bytes: many in flight into a fixed staging area, completed in any order.
 //
 // A reader owns no memory of size: the staging area belongs to the caller (it comes from the
 // ledger) and is divided into equal slots, one for each request. A request is read in chunks, so

@@ -1,5 +1,5 @@
-// Which copy of a file to read, when a checkpoint lies on several disks: each request goes where it
-// will be done first, so that all disks are busy and each gives what it can.
+// Chooses the copy of a file to read, when a checkpoint lies on several disks: each request goes
+// where it will be done first, so that all disks are busy and each gives what it can.
 #pragma once
 
 #include <chrono>

@@ -5,7 +5,7 @@
 
 namespace sluice {
 
-// In words; "" if nothing.
+// Names in words what the instruction set lacks here; "" if nothing.
 std::string missing_for_avx2();
 std::string missing_for_avx512_bf16();
 // Beyond avx512_bf16: the CPU's instructions, the system's saving of tile registers, and its

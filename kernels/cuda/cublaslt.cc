@@ -223,7 +223,7 @@ class CublasLt final : public Gemm {
     return false;
   }
 
-  // Once, whatever else is refused.
+  // Warns once, whatever else is refused.
   void say_refused(cublasStatus_t status) {
     if (std::exchange(refused_, true)) return;
     log::warning("cuBLASLt refuses a product (status {}): it is computed another way, more slowly",

@@ -80,7 +80,7 @@ void JsonWriter::text(std::initializer_list<std::string_view> parts) {
   buffer_ += '"';
 }
 
-// In pieces, as an escaped text may be six times as long.
+// Appends in pieces, as an escaped text may be six times as long.
 void JsonWriter::append_escaped(std::string_view text) {
   constexpr size_t kPart = 4096;
   auto plain = [](char c) { return c >= 0x20 && c != '"' && c != '\\'; };  // and ASCII

@@ -35,7 +35,7 @@ std::vector<int> usable_cpus() {
   return cpus;
 }
 
-// Only advice: a CPU that has gone meanwhile leaves the thread where it is.
+// Binds the thread, as advice only: a CPU that has gone meanwhile leaves the thread where it is.
 void keep_to(std::thread& thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);

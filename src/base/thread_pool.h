@@ -72,7 +72,7 @@ class ThreadPool {
   bool join();
   void leave();
 
-  // In inside_: the job takes no more workers.
+  // A bit of inside_: the job takes no more workers.
   static constexpr uint32_t kClosed = 1u << 31;
 
   Job job_;

@@ -65,8 +65,8 @@ struct EngineStats {
 
 class Engine {
  public:
-  // At most `max_num_seqs` sequences in a step. `tokenizer` may be null: no texts then, and stop
-  // strings are an Error(usage). Runner and tokenizer outlive this.
+  // Takes at most `max_num_seqs` sequences in a step. `tokenizer` may be null: no texts then, and
+  // stop strings are an Error(usage). Runner and tokenizer outlive this.
   Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs);
   ~Engine();
 

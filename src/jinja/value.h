@@ -137,7 +137,7 @@ struct List : Object {
   int64_t bounds[3] = {0, 0, 1};  // of a range
 };
 
-// In the order in which keys came first.
+// Entries in the order in which their keys came first.
 struct Dict : Object {
   using Entry = std::pair<Value, Value>;
   Dict(Meter& meter, std::vector<Entry> pairs);  // of equal keys the last value counts

@@ -14,7 +14,7 @@ namespace sluice {
 
 class KvAreas {
  public:
-  // In `memory`, of `pages` pages. `scales`: each layer's, where the checkpoint has them, or
+  // Divides `memory`, of `pages` pages. `scales`: each layer's, if the checkpoint has them, or
   // nothing.
   KvAreas(const KvLayout& layout, int64_t pages, std::byte* memory,
           std::span<const KvScales> scales);

@@ -86,7 +86,7 @@ class Fetcher {
   Weight in_place(const Move& move, std::span<const std::byte> codes);
   void release(const io::ReadResult& read) { reader_->release(read); }
 
-  // Since the fetcher was made.
+  // Statistics since the fetcher was made.
   io::ReaderStats stats() const;
   const io::Reader& reader() const { return *reader_; }
   EncodeQueue& queue() { return *queue_; }

@@ -1,5 +1,5 @@
-// How a load asks a disk for its reads, and what that shows of the disk: by a read shape, or by
-// several in turn. A state machine without I/O or clocks of its own.
+// The pace at which a load asks a disk for its reads, and what that shows of the disk: by a read
+// shape, or by several in turn. A state machine without I/O or clocks of its own.
 #pragma once
 
 #include <cstddef>

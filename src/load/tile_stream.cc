@@ -159,7 +159,7 @@ void TileStream::take_encoded(bool block) {
   }
 }
 
-// Until the first read that is wanted has `tile`, and is ready.
+// Waits until the first requested read has `tile`, and is ready.
 void TileStream::await(uint32_t tile) {
   if (fetcher_.is_outdated()) open();
   const double start = now();

@@ -180,7 +180,7 @@ TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
   }
 }
 
-// In glm4_moe only the first layer has none.
+// Layers with experts are in no graph; in glm4_moe all but the first have some.
 TEST(CudaGraphs, LayersWithExpertsAreInNone) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::pair<const char*, int64_t> models[] = {

@@ -52,7 +52,7 @@ inline std::vector<std::filesystem::path> models_in(const std::filesystem::path&
   return found;
 }
 
-// In tests/data/models: always there, and all of them supported.
+// Returns the models in tests/data/models: always there, and all of them supported.
 inline std::vector<std::filesystem::path> bundled_models() {
   return models_in(source_dir() / "tests/data/models");
 }
@@ -277,8 +277,8 @@ class GoldenFile {
   static constexpr double kFloat32Share = 0.1;
   static constexpr double kBfloat16Share = 0.8;
 
-  // Likewise of the mean error in bf16: weights of E4M3 were 2.4 to 3.8 times it, with inputs of
-  // E4M3, too, 3.4 to 5.3 times, and int8 1.0 to 1.5 times.
+  // Allowed shares of the mean error in bf16: weights of E4M3 were 2.4 to 3.8 times it, with inputs
+  // of E4M3, too, 3.4 to 5.3 times, and int8 1.0 to 1.5 times.
   static double scheme_share(std::string_view scheme) {
     if (scheme == "none") return kBfloat16Share;
     if (scheme == "int8") return 3;

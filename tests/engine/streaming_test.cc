@@ -82,7 +82,7 @@ std::string resident_outcome(const StreamingCase& c) {
   return outcome(session);
 }
 
-// In less room than everything takes.
+// Expects the same results in less room than everything takes.
 void expect_same_within(const StreamingCase& c, uint64_t room, const std::string& expected) {
   SCOPED_TRACE(std::string(c.scheme) + " in " + format_size(room));
   std::unique_ptr<Session> placed_session = test::placed(c.options(), room, shape_of);

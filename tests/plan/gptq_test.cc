@@ -75,7 +75,7 @@ TEST(Gptq, ZerosOfASymmetricOneTellHowTheyAreStored) {
   }
 }
 
-// Then the format's name is all that there is.
+// The format's name decides if the zeros do not.
 TEST(Gptq, OtherZerosAreReadAsTheFormatSays) {
   const std::string seven = packed(4, 7, 7), eight = packed(4, 8, 8), nearly = packed(4, 8, 9);
   for (const char* format : {"gptq", "gptq_v2"}) {

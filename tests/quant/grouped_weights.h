@@ -114,7 +114,8 @@ struct GptqLayer {
     return static_cast<float>(code - zeros[at] - base) * f16_to_float(scales[at]);
   }
 
-  // In memory, encoded in steps of `runs` runs of inputs, by the reference or another.
+  // Returns the weight in memory, encoded in steps of `runs` runs of inputs, by the reference or
+  // another.
   StoredWeight weight(
       WeightLayout layout, int zero_base, int64_t runs,
       const std::function<EncodeStats(const EncodeArgs&)>& encode = encode_reference) const {

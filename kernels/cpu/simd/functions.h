@@ -44,7 +44,7 @@ int64_t panels_at_a_time(DType dtype, bool pairs, int64_t rows);
 
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
 inline constexpr int64_t kFusedRows = kFewRows;
-// Whether bf16 becomes float32 without a cost: the shift or mask runs in units that the products
+// True where bf16 becomes float32 without a cost: the shift or mask runs in units that the products
 // leave free.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 inline constexpr bool kFreeShifts = true;

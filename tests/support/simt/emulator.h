@@ -31,7 +31,7 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// In which order threads, warps and blocks get their turn. A warp goes on until it waits for
+// The order in which threads, warps and blocks get their turn. A warp goes on until it waits for
 // others. shuffled: at random, by `seed`, and warps also pause at random.
 enum class Order : uint8_t { forward, backward, shuffled };
 void set_order(Order order, uint64_t seed = 0);
