@@ -59,8 +59,8 @@ struct ReadResult {
 };
 
 struct ReaderStats {
-  uint64_t bytes_requested = 0;  // what callers asked for
-  uint64_t bytes_read = 0;       // what was read to give it to them, alignment included
+  uint64_t bytes_requested = 0;  // requested by callers
+  uint64_t bytes_read = 0;       // read for them, alignment included
   uint64_t bytes_direct = 0;     // of these, past the page cache
   uint64_t reads = 0;            // system-level reads
   uint64_t retries = 0;          // short reads, EINTR, EAGAIN

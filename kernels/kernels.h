@@ -67,7 +67,7 @@ struct DeviceChunks;
 struct KvRows {
   std::span<const SequenceChunk> chunks;    // cover the rows in order
   std::span<const int64_t> slots;           // [rows]: block * block_size + offset
-  const DeviceChunks* on_device = nullptr;  // what upload() has made of the chunks; the backend's
+  const DeviceChunks* on_device = nullptr;  // the chunks after upload(); the backend's
 };
 
 // Everything that the launches of a step depend on. Steps of one shape are the same launches on
@@ -145,7 +145,7 @@ struct ConvParams {
   const float* weight = nullptr;  // [cols][width] in the device's memory, of the oldest input first
   const float* bias = nullptr;    // [cols] or null: none
   int64_t width = 0;              // inputs of an output, from 2 to kMostConvWidth
-  bool silu = false;              // what comes out is silu of it
+  bool silu = false;              // the output is silu(y)
 };
 inline constexpr int64_t kMostConvWidth = 16;
 
@@ -168,7 +168,7 @@ struct ScanInputs {
 };
 struct ScanParams {
   int64_t key_dim = 0;
-  bool delta = false;           // what the state gives for the key is taken from the value
+  bool delta = false;           // the state's value for the key is subtracted from the value
   const float* skip = nullptr;  // [heads], in the device's memory, by which values go on; or null
 };
 

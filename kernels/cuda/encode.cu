@@ -94,7 +94,7 @@ __device__ inline void add_to_stats(const Tally& mine, int64_t elements, EncodeS
   const float largest = block_reduce(mine.max_error, Larger{}, shared.max_error);
   const int not_finite = block_reduce(mine.not_finite, Plus{}, shared.not_finite);
   if (threadIdx.x != 0) return;
-  using Count = unsigned long long;  // what atomicAdd takes
+  using Count = unsigned long long;  // the type of atomicAdd
   atomicAdd(&stats->error_squares, error);
   atomicAdd(&stats->value_squares, value);
   atomic_max_float(&stats->max_error, largest);

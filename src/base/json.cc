@@ -163,7 +163,7 @@ class KeyCheck : public Events {
 
 std::optional<std::string> json_of_python(std::string_view text) {
   std::string json;
-  size_t done = 0;  // what of the text is in `json`
+  size_t done = 0;  // bytes of the text that are in `json`
   for (size_t at = 0; at < text.size();) {
     if (text[at] == '"') {
       at = end_of_string(text, at);

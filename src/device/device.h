@@ -62,7 +62,7 @@ class DeviceStream {
   // record this work.
   virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) = 0;
   virtual void launch(DeviceGraph& graph) = 0;  // one that a stream of the same device has recorded
-  virtual CUstream_st* handle() const = 0;      // what kernels are launched in; null: the CPU's
+  virtual CUstream_st* handle() const = 0;      // for launches of kernels; null: the CPU's
 };
 
 // Host memory stays pinned until this ends.

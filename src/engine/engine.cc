@@ -173,7 +173,7 @@ void Engine::guess(const std::stop_token& stop) {
     if (a.result.ids.empty() || a.sequence.length() + 1 != std::ssize(a.ids)) continue;
     int64_t left = a.request.max_tokens - std::ssize(a.result.ids) - 1;
     if (const auto last = runner_.keys_end(); last && a.first_length <= *last)
-      left = std::min(left, *last - std::ssize(a.ids));  // what is longer has other keys
+      left = std::min(left, *last - std::ssize(a.ids));  // longer sequences have other keys
     a.guesses = guesses_for(a, std::min(left, rows - 1), stop);
     if (a.constraint) a.guesses.resize(a.constraint->allowed(a.guesses));
   }

@@ -29,7 +29,7 @@ struct StreamPart {
   std::vector<TokenLogprobs> logprobs = {};
   std::optional<RequestResult> result = {};  // it has ended: nothing comes after it
 
-  void add(StreamPart next);  // what came after it
+  void add(StreamPart next);  // the part that came after it
 };
 
 // A loop's work on its model between requests.

@@ -101,7 +101,7 @@ class Sampler {
 
   SamplingParams params_;
   std::vector<int32_t> allowed_;  // ascending
-  std::vector<int32_t> ends_;     // what ends the sequence
+  std::vector<int32_t> ends_;     // tokens that end the sequence
   std::mt19937_64 random_;
   std::shared_ptr<Scratch> scratch_;
 };

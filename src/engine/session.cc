@@ -100,7 +100,7 @@ uint64_t Session::grown() const {
 void Session::note_runtime(uint64_t peak_before) {
   const uint64_t peak = process_peak_rss();
   map_program_code();
-  malloc_trim(0);  // what parsing took and gave back
+  malloc_trim(0);  // returns to the system what parsing freed
   runtime_bytes_ = process_rss();
   start_peak_ = std::max(start_peak_, peak > peak_before ? peak : runtime_bytes_);
 }
@@ -207,7 +207,7 @@ int64_t Session::longest_sequence(const std::function<DraftMemory(int64_t tokens
 MemoryPlan Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
   uses_copies_ = row_copies_ && row_copies_->in_use();
-  malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
+  malloc_trim(0);  // returns what planning freed: the plan counts with the process as it was
   lease_runtime();
   return memory_plan();
 }

@@ -32,7 +32,7 @@ struct SessionOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> mirrors;  // directories with some or all of its weight files
   std::optional<std::string> memory;           // as given: "2GiB", "75%"; none: the free memory
-  std::shared_ptr<Backend> backend;            // what computes; null: the CPU, as `isa` says
+  std::shared_ptr<Backend> backend;            // computes the model; null: the CPU, as `isa` says
   std::optional<std::string> device_memory;    // as `memory`, of a device with memory of its own
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;
@@ -212,7 +212,7 @@ class Session {
   uint64_t headers_bytes_ = grown();             // by reading them, at most
   std::unique_ptr<grammar::Grammars> grammars_;  // null without a tokenizer
   std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
-  bool uses_copies_ = false;             // what place() has decided
+  bool uses_copies_ = false;             // decided by place()
   bool is_loaded_ = false;
   struct LaidOut {
     QuantizeRequest quantize;

@@ -47,7 +47,7 @@ DraftModel::DraftModel(Runner& runner, int64_t max_length)
 
 std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t most,
                                          std::stop_token stop) {
-  // A step that goes beyond a window adds at most the planned tokens.
+  // A window has planned blocks for as many further tokens as a step may add.
   most = std::min({most, max_length_ - std::ssize(ids), runner_.max_rows()});
   if (most <= 0) return {};
   // The last token is computed anew in any case: its logits are the first guess.

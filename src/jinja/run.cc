@@ -52,7 +52,7 @@ void Registry::bury(Contents contents) {
   if (digging_) return;
   digging_ = true;
   while (!graves_.empty()) {
-    const Contents last = std::move(graves_.back());  // what it held is buried meanwhile
+    const Contents last = std::move(graves_.back());  // its contents are buried meanwhile
     graves_.pop_back();
   }
   digging_ = false;

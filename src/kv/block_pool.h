@@ -25,7 +25,7 @@ class BlockPool {
   void give_back(int32_t block);  // one use less
   // Marks the contents of a block in use as worth keeping once it is unused.
   void keep(int32_t block);
-  void forget(int32_t block);  // what it holds is not worth keeping any more
+  void forget(int32_t block);  // its contents are not worth keeping any more
   int32_t uses(int32_t block) const { return blocks_[index(block)].uses; }
 
  private:

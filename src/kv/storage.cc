@@ -84,7 +84,7 @@ void KvStorage::begin_copy(const BlockCopy& copy) {
     disk_->write(to.block);
   } else {
     check(from.tier == Tier::disk && to.tier == Tier::device, "a KV block is copied nowhere");
-    stream_.synchronize();  // what the block held may be on its way elsewhere
+    stream_.synchronize();  // the block's contents may be on their way elsewhere
     disk_->read(from.block, to.block);
     reading_.push_back(to.block);
   }

@@ -56,7 +56,8 @@ class KvStorage {
   void finish_reads();
 
   DeviceStream& stream_;
-  std::unique_ptr<DeviceStream> returning_;  // what comes back from host memory, beside a step
+  std::unique_ptr<DeviceStream>
+      returning_;  // blocks that come back from host memory, beside a step
   std::unique_ptr<DeviceEvent> point_;
   bool apart_ = false;  // stream_ has not waited for returning_ yet
   uint64_t slot_bytes_;

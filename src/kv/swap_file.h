@@ -56,7 +56,7 @@ class SwapFile {
   uint64_t slot_bytes_;
   const KvAreas& areas_;
   std::unique_ptr<DeviceStream> stream_;
-  Buffer memory_;  // what is being written, then the reader's slots
+  Buffer memory_;  // bytes being written, then the reader's slots
   io::NewFile file_;
   std::unique_ptr<io::Reader> reader_;
   size_t next_ = 0;  // buffer of the next write: they are used in turn

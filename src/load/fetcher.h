@@ -31,7 +31,7 @@ struct LoadOptions {
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
   RowCopies* copies =
-      nullptr;  // whose index() the fetches are of; null: no tensor is a copy by rows
+      nullptr;  // its index() is that of the fetches; null: no tensor is a copy by rows
   DiskTimeline* timeline = nullptr;
   io::ReadShape read = {};  // read shape of the disk
   bool try_shapes = false;  // whether a load tries other shapes

@@ -217,7 +217,7 @@ void RowCopies::make(std::span<std::byte> memory) {
   SummedOutput output(*fresh, kSpillHeaderBytes, checksums());
   turn_all(output, memory);
   output.finish(copies_end());
-  index_.refuse_changes();  // what was copied is not what the header says it is
+  index_.refuse_changes();  // the copied bytes are not those of the header
   SpillHeader header;
   header.model = checkpoint_;
   header.scheme = "rows";

@@ -83,7 +83,7 @@ class RowCopies {
     int64_t outputs = 0;
     uint64_t offset = 0;  // in the file
     uint64_t bytes = 0;
-    const Piece* gptq = nullptr;  // whose codes they are; null: elements of the tensor's type
+    const Piece* gptq = nullptr;  // owner of GPTQ codes; null: elements of the tensor's type
   };
   void find_copies();
   void add_transposed(Piece& piece);

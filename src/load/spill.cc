@@ -306,7 +306,7 @@ void Spill::finish() {
     header.fingerprint = fingerprint_;
     header.tensors = layout_.tensors.size();
     header.index_offset = layout_.codes_end;
-    checkpoint_.refuse_changes();  // what was encoded is not what the header says it is
+    checkpoint_.refuse_changes();  // the encoded bytes are not those of the header
     for (const FreshCopy& copy : std::vector(fresh_)) {
       try {
         copies_.push_back(

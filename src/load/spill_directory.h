@@ -19,7 +19,7 @@ struct SpillFileInfo {
   std::filesystem::path path;
   uint64_t bytes = 0;    // on disk
   int64_t last_use = 0;  // seconds since 1970
-  std::string model;     // whose weights it holds; empty: unreadable, or not finished
+  std::string model;     // owner of its weights; empty: unreadable, or not finished
   std::string scheme;
 };
 

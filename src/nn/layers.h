@@ -78,7 +78,7 @@ class Norm : public Module {
   Weight weight() const;
 
   NormParams params_;
-  int64_t cols_of_ranks_;     // what all have, what several have counted for each
+  int64_t cols_of_ranks_;     // columns of all ranks; shared ones count for each
   bool own_weights_ = false;  // of each head
   Param* weight_ = nullptr;
   Param* bias_ = nullptr;

@@ -247,7 +247,7 @@ class Translator {
   // After '[': the whole class, as an expression that matches one character.
   std::string character_class() {
     const bool negated = take("^");
-    std::string both;  // what is on all sides of the && so far
+    std::string both;  // characters of all sides of the && so far
     Union side;
     for (bool first = true; first || !take("]"); first = false) {
       if (!take("&&")) {
