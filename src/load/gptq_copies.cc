@@ -37,8 +37,8 @@ Window window_in(std::span<std::byte> memory, const TensorPlan& codes, int64_t i
   int64_t outputs = 0, all = codes.stored->shape[codes.stored->shape.size() - 1];
   while (outputs < all && total(outputs + kOutputs) <= memory.size()) outputs += kOutputs;
   if (outputs == 0)
-    fail(ErrorKind::no_fit, "{}: {} inputs are too many to be transposed in {}", codes.stored->name,
-         inputs, format_size(memory.size()));
+    fail(ErrorKind::no_fit, "{}: {} inputs are too many to be turned over in {}",
+         codes.stored->name, inputs, format_size(memory.size()));
   const auto parts = of(outputs);
   return {.outputs = outputs,
           .columns = memory.first(parts[0]),

@@ -169,8 +169,8 @@ void RowCopies::plan_file(io::CheckpointFile file) {
     t.offset = copy.offset;
     t.bytes = copy.bytes;
   }
-  copied_index_.emplace(std::move(files), std::move(tensors), index_.warnings());
-  for (const io::FileCopy& copy : index_.copies()) copied_index_->add_copy(copy);
+  turned_.emplace(std::move(files), std::move(tensors), index_.warnings());
+  for (const io::FileCopy& copy : index_.copies()) turned_->add_copy(copy);
 }
 
 void RowCopies::use(bool copies) {
@@ -203,7 +203,7 @@ void RowCopies::write(Ledger& ledger, std::span<std::byte> memory, const std::st
     file.reset();
   }
   if (!file) return make(memory);
-  copied_index_->replace_file(this->file(), *std::move(file));
+  turned_->replace_file(this->file(), *std::move(file));
   keep();
 }
 
@@ -224,7 +224,7 @@ void RowCopies::make(std::span<std::byte> memory) {
   header.fingerprint = fingerprint();
   header.tensors = copies_.size();
   header.index_offset = copies_end();
-  copied_index_->replace_file(
+  turned_->replace_file(
       file(), finish_spill_file(*fresh, header, index_memory_.bytes().first(index_bytes())));
   keep();
 }
@@ -250,7 +250,7 @@ void RowCopies::check(uint64_t offset, std::span<const std::byte> pages) const {
 // A disk or a memory that damages every file that it gets is no longer given any.
 void RowCopies::make_again(const std::string& why, std::span<std::byte> memory) {
   constexpr int kMost = 3;
-  const io::CheckpointFile& old = copied_index_->files()[file()];
+  const io::CheckpointFile& old = turned_->files()[file()];
   lock_ = {};
   std::optional<io::CheckpointFile> now = existing();
   if (!now || (now->inode == old.inode && now->mtime_ns == old.mtime_ns)) {
@@ -263,7 +263,7 @@ void RowCopies::make_again(const std::string& why, std::span<std::byte> memory) 
   log::warning("{}; it is made again", why);
   try {
     if (!now) return make(memory);
-    copied_index_->replace_file(file(), *std::move(now));
+    turned_->replace_file(file(), *std::move(now));
     keep();
   } catch (const Error& e) {
     fail(ErrorKind::runtime, "{}; it could not be made again: {}", why, e.what());
@@ -298,7 +298,7 @@ void RowCopies::copy_transposed(const Copy& copy, int64_t matrix, SummedOutput& 
   const auto half = static_cast<int64_t>(round_down(memory.size() / 2, kAlignment));
   const int64_t most = half / (copy.inputs * element);
   if (most == 0)
-    fail(ErrorKind::no_fit, "{}: {} inputs are too many to be transposed in {}", copy.of->name,
+    fail(ErrorKind::no_fit, "{}: {} inputs are too many to be turned over in {}", copy.of->name,
          copy.inputs, format_size(memory.size()));
   const auto first = static_cast<uint64_t>(matrix * copy.inputs * copy.outputs * element);
   const ColumnReader reader(index_, *copy.of, first, copy.inputs,

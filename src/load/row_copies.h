@@ -45,7 +45,7 @@ class RowCopies {
 
   bool empty() const { return copies_.empty(); }
   // The checkpoint, with the copies in place of the stored tensors while they are in use.
-  const io::CheckpointIndex& index() const { return in_use_ ? *copied_index_ : index_; }
+  const io::CheckpointIndex& index() const { return in_use_ ? *turned_ : index_; }
   bool in_use() const { return in_use_; }
   // Makes the model's pieces views of the copies, or of the stored tensors again. Earlier plans
   // become invalid.
@@ -111,7 +111,7 @@ class RowCopies {
   std::vector<Copy> copies_;
   std::unordered_set<std::string_view> seen_;  // tensors of copies_
   uint64_t file_bytes_ = 0;                    // without what follows the last tensor
-  std::optional<io::CheckpointIndex> copied_index_;
+  std::optional<io::CheckpointIndex> turned_;
   std::vector<Piece*> pieces_;  // pieces that can be views of the copies
   bool in_use_ = false;
   bool verify_;  // before the file of an earlier run is used
