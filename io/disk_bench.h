@@ -1,5 +1,5 @@
-// How fast the disk gives the bytes of some files: reads with nothing done to the bytes, the bound
-// that loading and streaming are compared with.
+// Measures how fast the disk gives the bytes of some files: reads with nothing done to the bytes,
+// the bound that loading and streaming are compared with.
 #pragma once
 
 #include <cstddef>

@@ -140,7 +140,7 @@ std::string read_checkpoint_file(const fs::path& directory, std::string_view nam
 std::string printable(std::string_view text) {
   constexpr size_t kLongest = 256;
   if (text.size() <= kLongest) return one_line(text);
-  // Not in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
+  // The cut is never in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
   size_t end = kLongest;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   return one_line(text.substr(0, end)) + "...";

@@ -49,11 +49,11 @@ Fd open_regular(const std::filesystem::path& path);
 // Describes `fd`, which was opened from `path`, as it is now.
 CheckpointFile describe_file(const Fd& fd, const std::filesystem::path& path, std::string name);
 
-// Whether the file is still as `then` described it. A change of the inode that comes with an added
-// or removed name is not a change of the bytes.
+// Returns whether the file is still as `then` described it. A change of the inode that comes with
+// an added or removed name is not a change of the bytes.
 bool is_unchanged(const CheckpointFile& now, const CheckpointFile& then);
-// Whether the file has another description now. One that has lost its name is, for whoever has it
-// open, what it was: nobody else finds it.
+// Returns whether the file has another description now. A file that lost its name counts as
+// unchanged: only those that have it open can still change it.
 bool has_changed(const CheckpointFile& then);
 [[noreturn]] void fail_changed(const std::filesystem::path& path);  // Error(runtime)
 
@@ -74,8 +74,8 @@ std::filesystem::path resolve_links(const std::filesystem::path& directory, std:
 std::string read_checkpoint_file(const std::filesystem::path& directory, std::string_view name,
                                  uint64_t max_bytes);
 
-// How text from an untrusted file appears in a message or a table: as one_line(), and what is
-// longer than a line is cut.
+// Returns text from an untrusted file for a message or a table: as one_line(), and cut if it is
+// longer than a line.
 std::string printable(std::string_view text);
 
 }  // namespace sluice::io

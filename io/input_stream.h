@@ -24,9 +24,9 @@ class InputStream {
   // one.
   InputStream(const std::filesystem::path& path, std::string name, const std::stop_token& stop);
 
-  // The next piece, valid until the next call; empty at the end. Waits for a pipe's writer, unless
-  // `stop` is requested: Error(runtime). What is read of a regular file does not stay in the page
-  // cache.
+  // Returns the next piece, valid until the next call; empty at the end. Waits for a pipe's writer,
+  // unless `stop` is requested: Error(runtime). A regular file that is read does not stay in the
+  // page cache.
   std::string_view read();
 
   bool is_regular() const { return regular_; }

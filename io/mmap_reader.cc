@@ -3,8 +3,8 @@
 // Bytes are not handed out of the mapping itself: a page of a file that shrinks meanwhile would
 // kill the process with SIGBUS on access, at any moment until the caller is done with it. The
 // kernel copies instead (process_vm_readv on ourselves), which reports such a page as an error; no
-// signal handler is needed, and pages can leave the cache as soon as they are copied. What is
-// mapped, and what is read ahead into the page cache, is bounded whatever the slots are: a cgroup
+// signal handler is needed, and pages can leave the cache as soon as they are copied. Mapped pages,
+// and those that are read ahead into the page cache, are bounded whatever the slots are: a cgroup
 // pays for both beside them.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ namespace sluice::io {
 namespace {
 
 constexpr uint64_t kPieceBytes = 256 * KiB;  // that is mapped
-// In the page cache and not yet copied.
+// Bytes in the page cache that are not copied yet.
 constexpr uint64_t kMostAhead = 4 * MiB;
 // Linux's default limit of what one call reads ahead.
 constexpr uint64_t kReadAheadBytes = 128 * KiB;
@@ -137,7 +137,7 @@ ReadResult MmapReader::wait() {
   return slots_.result(slot);
 }
 
-// What is missing of the chunk, as one read would have it: bytes, or -errno.
+// Copies the missing part of the chunk. Returns what one read would: bytes, or -errno.
 int64_t MmapReader::copy_pieces(const Chunk& chunk, InFlight& request) {
   const OpenFile& file = files_[chunk.file];
   const uint64_t missing = chunk.needed - chunk.done;

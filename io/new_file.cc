@@ -41,8 +41,8 @@ std::optional<NewFile> NewFile::create(const fs::path& path, uint64_t bytes,
   Fd locked(fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still(locked, part)) return std::nullopt;
   NewFile file(path, bytes, std::move(locked), calls);
-  // Room for all of it before the first byte is written: a disk that fills up meanwhile is seen by
-  // somebody else.
+  // Takes all of the room before the first byte is written: if the disk fills up meanwhile, another
+  // process fails.
   int error = bytes > 0 ? calls.allocate(fd, bytes) : 0;
   if (error < 0) {
     fail_errno(-error, "{}: cannot take {} of the disk", printable(part.string()),

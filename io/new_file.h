@@ -21,14 +21,14 @@ class NewFile {
   // created or the disk has no room. `calls` outlives it.
   static std::optional<NewFile> create(const std::filesystem::path& path, uint64_t bytes,
                                        const SystemCalls& calls = system_calls());
-  // As create(), for an output that a user names: a link stays, and what it links to changes.
-  // Error(refused) when another process is writing it.
+  // Does the same as create(), for an output that a user names: a link stays, and its target
+  // changes. Error(refused) when another process is writing it.
   static NewFile create_output(const std::filesystem::path& path, uint64_t bytes);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();  // removes what was not published
 
-  // Where it is until it is published.
+  // Returns the file's path until it is published.
   std::filesystem::path path() const;
 
   // Any thread; the bytes have reached the disk, or its cache, when it returns. Fastest where

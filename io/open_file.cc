@@ -31,8 +31,8 @@ void refuse_if_changed(const struct statx& status, const CheckpointFile& then) {
   if (!S_ISREG(status.stx_mode) || !is_unchanged(now, then)) fail_changed(then.path);
 }
 
-// Before Linux 6.1, and on file systems that do not answer, only a read tells whether O_DIRECT
-// works: some refuse it there and not when the file is opened.
+// Returns whether O_DIRECT works. Before Linux 6.1, and on file systems that do not answer, only a
+// read tells: some refuse it there and not when the file is opened.
 bool direct_works(int fd, const struct statx& status, std::span<std::byte> scratch,
                   const SystemCalls& calls) {
   if (status.stx_mask & STATX_DIOALIGN) {
@@ -61,12 +61,13 @@ OpenFile open_one(const CheckpointFile& then, const ReaderOptions& options,
   struct statx status = stat_open(fd, file.path, calls);
   refuse_if_changed(status, then);
   if (file.direct) file.direct = direct_works(fd, status, scratch, calls);
-  // Without O_NONBLOCK, which io_uring takes to mean "fail rather than wait for the disk".
+  // The flags are without O_NONBLOCK, which io_uring takes to mean "fail rather than wait for the
+  // disk".
   int error = calls.set_flags(fd, file.direct ? O_DIRECT : 0);
   if (error < 0) fail_errno(-error, "{}: cannot be opened", file.path);
 
   file.drop_cache = !file.direct && !options.keep_page_cache;
-  // Without read-ahead only what is asked for enters the cache, so that all of it can be dropped.
+  // Without read-ahead only requested bytes enter the cache, so that all of them can be dropped.
   if (file.drop_cache) calls.fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
   return file;
 }

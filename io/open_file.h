@@ -18,7 +18,7 @@ struct OpenFile {
   std::string path;         // for messages
   uint64_t size = 0;        // bytes
   bool direct = false;      // opened with O_DIRECT, which works for kDirectAlignment
-  bool drop_cache = false;  // what is read must leave the page cache again
+  bool drop_cache = false;  // its pages must leave the page cache again
 };
 
 // Opens every file and compares it with what it was. `scratch` (kDirectAlignment bytes, aligned

@@ -115,7 +115,7 @@ std::optional<ReadResult> PreadReader::poll() {
   return take_done();
 }
 
-// With `block`, one chunk at least.
+// Takes the chunks that have arrived; with `block`, waits for one at least.
 void PreadReader::take_arrived(bool block) {
   std::vector<uint32_t> arrived;
   {

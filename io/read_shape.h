@@ -1,4 +1,5 @@
-// How a disk is asked for bytes. Each has its own optimum: many small reads, or few large ones.
+// The size and number of reads that a disk is asked for at a time. Each disk has its own optimum:
+// many small reads, or few large ones.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How bytes arrive: many reads in flight into a fixed staging area, completed in any order.
+// Reads of bytes: many in flight into a fixed staging area, completed in any order.
 //
 // A reader owns no memory of size: the staging area belongs to the caller (it comes from the
 // ledger) and is divided into equal slots, one for each request. A request is read in chunks, so
@@ -59,8 +59,8 @@ struct ReadResult {
 };
 
 struct ReaderStats {
-  uint64_t bytes_requested = 0;  // what callers asked for
-  uint64_t bytes_read = 0;       // what was read to give it to them, alignment included
+  uint64_t bytes_requested = 0;  // requested by callers
+  uint64_t bytes_read = 0;       // read for them, alignment included
   uint64_t bytes_direct = 0;     // of these, past the page cache
   uint64_t reads = 0;            // system-level reads
   uint64_t retries = 0;          // short reads, EINTR, EAGAIN

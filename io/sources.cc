@@ -5,8 +5,8 @@
 namespace sluice::io {
 namespace {
 
-// What a disk is taken for before it has shown what it can; and the bytes after which older ones
-// count half.
+// A disk's rate [bytes/s] before it is measured, the bytes that it counts as, and the bytes after
+// which older ones count half.
 constexpr double kAssumedRate = 1e9;
 constexpr double kAssumedBytes = 1 << 20;
 constexpr double kRemembered = 256 << 20;

@@ -1,5 +1,5 @@
-// Which copy of a file to read, when a checkpoint lies on several disks: each request goes where it
-// will be done first, so that all disks are busy and each gives what it can.
+// Chooses the copy of a file to read, when a checkpoint lies on several disks: each request goes
+// where it will be done first, so that all disks are busy and each gives what it can.
 #pragma once
 
 #include <chrono>
@@ -21,9 +21,9 @@ class Sources {
   // the extra file. One that was given up has become another of its copies.
   const std::vector<CheckpointFile>& files() const { return files_; }
 
-  // Before a reader is opened: takes the index's files as they are now. `extra`: a file that is not
-  // the checkpoint's, in some copies, or none. What was in flight from the reader before will not
-  // arrive.
+  // Call before a reader is opened: takes the index's files as they are now. `extra`: a file that
+  // is not the checkpoint's, in some copies, or none. Reads in flight from an earlier reader will
+  // not arrive.
   void start_reader(std::span<const CheckpointFile> extra);
   uint32_t extra_file() const { return extra_file_; }  // as choose() takes it
   bool is_extra(uint32_t chosen) const { return chosen >= checkpoint_files_; }
@@ -32,7 +32,8 @@ class Sources {
   // are going to be read.
   uint32_t choose(uint32_t file, uint64_t bytes);
   void arrived(uint32_t chosen, uint64_t bytes);
-  // It cannot be read: not to be chosen any more. False when there is no other copy.
+  // Gives up a copy that cannot be read: choose() does not return it any more. False when there is
+  // no other copy.
   bool give_up(uint32_t chosen);
 
  private:

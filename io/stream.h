@@ -30,16 +30,16 @@ class OutputStream {
   Fd fd_;
 };
 
-// How to open an output that must not be replaced by a new file: `path` itself where it is no
-// regular file, "-" where standard output goes to it. nullopt for a regular or missing file.
+// Returns an output that must not be replaced by a new file: `path` itself if it is no regular
+// file, "-" if standard output goes to it. nullopt for a regular or missing file.
 std::optional<std::filesystem::path> stream_path(const std::filesystem::path& path);
 
 // Passes a text to its argument, piece after piece.
 using WriteText = std::function<void(const std::function<void(std::string_view)>& take)>;
-// Writes what `write` passes on as the whole of a file. A regular one appears under its name, in
-// place of one that was there, only when it is complete; for it `write` is called twice with the
-// same result, first to count the bytes. What is no regular file is opened once and written to as
-// it is. Throws Error(runtime).
+// Writes a whole file, of the texts that `write` passes on. A regular file appears under its name,
+// in place of an earlier one, only when it is complete; for it `write` is called twice with the
+// same result, first to count the bytes. Other files are opened once and written to as they are.
+// Throws Error(runtime).
 void write_whole(const std::filesystem::path& path, const WriteText& write,
                  const std::stop_token& stop);
 // Throws Error(runtime) where write_whole could not. Changes nothing, and opens nothing that is no

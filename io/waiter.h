@@ -26,7 +26,7 @@ class Waiter {
   std::stop_callback<Wake> callback_;
 };
 
-// Whether a call that failed with `error` is to be tried again, after waiting.
+// Returns whether to try again, after waiting, a call that failed with `error`.
 bool try_again(int error);
 
 }  // namespace sluice::io

@@ -27,7 +27,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual Device& device() const = 0;
-  // How linear layers take their matrices.
+  // Layout of the matrices of linear layers.
   virtual WeightLayout matrix_layout() const = 0;
 
   // Throws Error(refused) for a KV cache that the kernels do not support.

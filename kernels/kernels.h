@@ -46,7 +46,7 @@ enum class Activation : uint8_t {
 // alpha_p and alpha_n, of which softplus is taken, beta and eps.
 inline constexpr int64_t kXieluValues = 4;
 
-// Which elements of a head are rotated together: i and i + half of them ("neox", as Llama's
+// Pairs of a head's elements that are rotated together: i and i + half of them ("neox", as Llama's
 // rotate_half), or 2 i and 2 i + 1 ("gptj", as in the RoPE paper).
 enum class RopePairing : uint8_t { halves, neighbours };
 
@@ -63,11 +63,11 @@ struct SequenceChunk {
 
 struct DeviceChunks;
 
-// Where a step's rows are in the KV cache, in the layers of one group.
+// Places of a step's rows in the KV cache, in the layers of one group.
 struct KvRows {
   std::span<const SequenceChunk> chunks;    // cover the rows in order
   std::span<const int64_t> slots;           // [rows]: block * block_size + offset
-  const DeviceChunks* on_device = nullptr;  // what upload() has made of the chunks; the backend's
+  const DeviceChunks* on_device = nullptr;  // the chunks after upload(); the backend's
 };
 
 // Everything that the launches of a step depend on. Steps of one shape are the same launches on
@@ -78,7 +78,7 @@ struct LaunchShape {
   auto operator<=>(const LaunchShape&) const = default;
 };
 
-// What ops look up for the rows of a step.
+// The rows of a step, as ops look them up.
 struct StepRows {
   std::span<const int32_t> ids;                  // [rows]
   std::span<const int32_t> host_ids;             // the same in host memory
@@ -90,8 +90,8 @@ struct StepRows {
   std::span<const float> alibi_slopes = {};      // as AttentionParams has them
 };
 
-// What a norm divides by, per row: the root mean square (arXiv:1910.07467), or the standard
-// deviation of what is left when the mean is taken away (arXiv:1607.06450).
+// The divisor of a norm, per row: the root mean square (arXiv:1910.07467), or the standard
+// deviation around the mean, which is subtracted first (arXiv:1607.06450).
 enum class NormKind : uint8_t { rms, layer };
 
 struct NormParams {
@@ -99,14 +99,15 @@ struct NormParams {
   NormKind kind = NormKind::rms;
   float weight_offset = 0;      // added to the weight: 1 where w stands for 1 + w
   const float* bias = nullptr;  // [cols] in the device's memory, added last; null: none
-  // Of rows that ranks have parts of: the sum of squares of each row, in the device's memory, and
-  // of how many columns it is. Root mean squares of whole rows only. null: of what is normed.
+  // For rows that are spread over ranks: the sum of squares of each whole row, in the device's
+  // memory, and the columns that it is of (root mean squares only). null: squares of the given
+  // columns.
   const float* squares = nullptr;
   int64_t squares_cols = 0;
 };
 
-// What a layer's attention does beside softmax(scale * q k^T) v. The score of a query and a key is
-// scale * q k, then capped, then with its ALiBi term.
+// A layer's attention beside softmax(scale * q k^T) v. The score of a query and a key is scale * q
+// k, then capped, then with its ALiBi term.
 struct AttentionParams {
   float scale = 1;
   int64_t window = 0;  // a token attends to the last `window` tokens, itself included; 0: to all
@@ -144,12 +145,12 @@ struct ConvParams {
   const float* weight = nullptr;  // [cols][width] in the device's memory, of the oldest input first
   const float* bias = nullptr;    // [cols] or null: none
   int64_t width = 0;              // inputs of an output, from 2 to kMostConvWidth
-  bool silu = false;              // what comes out is silu of it
+  bool silu = false;              // the output is silu(y)
 };
 inline constexpr int64_t kMostConvWidth = 16;
 
-// How much of a head's state is left after a token: exp(-exp(log_rate) step), where
-// step = clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464).
+// The share of a head's state that is left after a token: exp(-exp(log_rate) step), where step =
+// clamp(softplus(x + bias), least, most) (arXiv:2312.00752, arXiv:2412.06464).
 struct DecayParams {
   const float* log_rates = nullptr;  // [heads] in the device's memory, as the bias
   const float* bias = nullptr;       // [heads]
@@ -157,7 +158,7 @@ struct DecayParams {
   float most = std::numeric_limits<float>::infinity();
 };
 
-// What a recurrence reads of each row; key_heads divide the heads, and serve as many neighbours.
+// A recurrence's inputs. key_heads divide the heads: each serves as many neighbours.
 struct ScanInputs {
   Tensor queries;  // [n, key_heads * key_dim]
   Tensor keys;     // the same
@@ -167,11 +168,11 @@ struct ScanInputs {
 };
 struct ScanParams {
   int64_t key_dim = 0;
-  bool delta = false;           // what the state gives for the key is taken from the value
+  bool delta = false;           // the state's value for the key is subtracted from the value
   const float* skip = nullptr;  // [heads], in the device's memory, by which values go on; or null
 };
 
-// What a selective scan reads of each row; each channel has a state of key_dim numbers.
+// A selective scan's inputs. Each channel has a state of key_dim numbers.
 struct SelectiveInputs {
   Tensor queries;  // [n, key_dim], C
   Tensor keys;     // [n, key_dim], B
@@ -185,7 +186,7 @@ struct SelectiveParams {
 };
 inline constexpr int64_t kMostSelectiveKeys = 128;
 
-// How the experts of a row are chosen by its logits, one of each expert. All in float32.
+// Choice of a row's experts by its logits, one of each expert. All in float32.
 enum class RouterScore : uint8_t { softmax, sigmoid };  // softmax of all experts
 struct RouterParams {
   RouterScore score = RouterScore::softmax;
@@ -226,7 +227,7 @@ class Kernels {
   virtual ~Kernels() = default;
   virtual std::string_view name()
       const = 0;  // "reference", "portable", "avx2", "avx512_bf16", "amx", "cuda"
-  // Where ops are work.
+  // The stream that ops put their work into.
   virtual DeviceStream& stream() const { return host_stream(); }
 
   // Copies a step's rows to the device's memory, where the other ops read them; returns them as
@@ -254,10 +255,10 @@ class Kernels {
   // columns are summed from zero, then scaled, then added in order. With i8 weights, and where the
   // format says quantized_input, each row of x becomes codes of w's type by a scale of its own
   // (code_scale of its largest |x|), or for per_block each 128 columns of it, whatever the compute
-  // type, by which the sum is multiplied first; a row that is not finite gives NaN.
-  // Grouped weights (quant/groups.h): the products of a group are summed from zero in column order,
-  // times its scale, less the sum of its inputs in column order times its minimum; groups are added
-  // in order. bf16 compute rounds x. Where w has an order of columns, x is permuted to it.
+  // type, by which the sum is multiplied first; a row that is not finite gives NaN. Grouped weights
+  // (quant/groups.h): the products of a group are summed from zero in column order, times its
+  // scale, less the sum of its inputs in column order times its minimum; groups are added in order.
+  // bf16 compute rounds x. If w has an order of columns, x is permuted to it.
   virtual void linear(Tensor x, const Weight& w, const float* bias, Tensor y) const = 0;
 
   // Rotates pairs of each head's first rope_dim elements, in place. x [n, heads * head_dim]; cos,
@@ -266,8 +267,8 @@ class Kernels {
                     Tensor sin) const = 0;
 
   // keys [n, kv_heads * key_dim], values [n, kv_heads * value_dim] → cache. slots[i] = block *
-  // block_size + offset of row i. Of a latent cache only the keys, which hold the values.
-  // FP8: code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
+  // block_size + offset of row i. A latent cache stores only the keys, which hold the values. FP8:
+  // code = x / scale, rounded to nearest even, saturated, as quant/encode.h says; scale = the
   // cache's, or code_scale(largest finite |x| of the token's head), which is stored with the codes.
   virtual void store_kv(Tensor keys, Tensor values, std::span<const int64_t> slots,
                         const KvCache& cache) const = 0;
@@ -284,8 +285,8 @@ class Kernels {
   // Causal attention of each row over its sequence's tokens up to itself. q [n, heads * key_dim],
   // out [n, heads * value_dim]; heads is a multiple of cache.kv_heads (GQA). Per row and head:
   // partitions of 512 positions from position 0, each with its own maximum and sum, combined in
-  // order (as FlashDecoding). What lies before the first position that a row attends to is not
-  // read for it; before that of a chunk's first row, not at all.
+  // order (as FlashDecoding). Positions before the first one that a row attends to are not read for
+  // it; those before that of a chunk's first row, not at all.
   virtual void paged_attention(Tensor q, const KvCache& cache, const KvRows& rows,
                                const AttentionParams& params, Tensor out) const = 0;
 
@@ -367,9 +368,9 @@ class Encoder {
                              int64_t rows, int64_t cols) const = 0;
 };
 
-// Which instruction set the CPU kernels use; automatic takes the best that the machine has.
-// amx is avx512_bf16 with tiles for linear layers of bf16, fp8 and int8 weights (bf16 and fp8 only
-// in bf16 compute).
+// The instruction set of the CPU kernels; automatic takes the best that the machine has. amx is
+// avx512_bf16 with tiles for linear layers of bf16, fp8 and int8 weights (bf16 and fp8 only in bf16
+// compute).
 enum class Isa : uint8_t { automatic, reference, portable, avx2, avx512_bf16, amx };
 std::vector<Isa> all_isas();                          // best first, without automatic
 bool isa_supported(Isa isa);                          // on this machine
@@ -377,7 +378,7 @@ std::string isa_missing(Isa isa);                     // why not; "" where it is
 std::string_view isa_name(Isa isa);                   // as name() of its backend
 std::optional<Isa> parse_isa(std::string_view name);  // "auto", or a backend's name()
 
-// Which functions serve an instruction set's kernels, a line for each family of ops.
+// The functions that serve an instruction set's kernels, a line for each family of ops.
 struct KernelChoice {
   std::string_view ops;
   std::string_view functions;
@@ -392,7 +393,7 @@ struct WorkspaceNeeds {
   int64_t value_dim = 0;
   int64_t state_keys = 0;  // rows of a head's state, the most of all layers; 0: there are none
   bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
-  // Not used by the CPU, whose scratch does not depend on the context:
+  // The CPU does not use these, as its scratch does not depend on the context:
   int64_t heads = 0;        // of queries
   bool alibi = false;       // with slopes for these
   int64_t rope_cols = 0;    // of cos and sin

@@ -1,5 +1,5 @@
-// What a layer keeps of earlier tokens, as declared by a family, and the groups of layers that
-// share blocks of the KV cache.
+// Declared by a family: what a layer keeps of earlier tokens, and the groups of layers that share
+// blocks of the KV cache.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ struct KvSpec {
   bool operator==(const KvSpec&) const = default;
 };
 
-// How a cache stores keys and values.
+// The format of keys and values in a cache.
 struct KvFormat {
   DType dtype = DType::bf16;
   int64_t block_size = 16;  // tokens; a group's blocks have a multiple of it
@@ -64,8 +64,8 @@ struct KvGroup {
   int64_t chunk = 0;
 };
 
-// Where a layer's cache is: its group's blocks, and the layer's place in them. Of a state `cache`
-// has no meaning, and its pages are blocks of so many groups, from `group` on.
+// A layer's cache: its group's blocks, and the layer's place in them. A state does not use `cache`:
+// its pages are blocks of consecutive groups, from `group` on.
 struct LayerKv {
   size_t group = 0;
   KvCache cache = {};

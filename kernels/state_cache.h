@@ -1,6 +1,6 @@
 // One mixer's state of each sequence: the last inputs of a causal convolution, or the matrices of a
-// recurrence. Where its rows lie in pages of the KV cache; storage, ops and every backend take the
-// arithmetic from here.
+// recurrence. This file has the arithmetic of its rows in pages of the KV cache, for storage, ops
+// and every backend.
 //
 // A state is [rows][cols] float32. A page holds whole rows; a state that begins inside a page goes
 // on in the next one, which is a block of the next group of layers (src/kv/kv_layout.h).
@@ -27,7 +27,7 @@ struct StateCache {
 inline int64_t state_pages(const StateCache& c) {
   return ceil_div(c.first_row + c.rows, c.page_rows);
 }
-// Which of them has a row.
+// Returns the page that has the row.
 constexpr int64_t state_page(const StateCache& c, int64_t row) {
   return (c.first_row + row) / c.page_rows;
 }

@@ -22,7 +22,7 @@ SLUICE_HD inline float f16_at(const uint8_t* p) {
   return f16_to_float(static_cast<uint16_t>(p[0] | p[1] << 8));
 }
 
-// Where the parts of a block are: what the packed layout must know.
+// Places of the parts of a block, as the packed layout needs them.
 struct BlockLayout {
   int cols = 0;
   int bytes = 0;

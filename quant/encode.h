@@ -35,7 +35,7 @@ struct EncodeArgs {
   // Row of `to` that the first source row becomes. In the packed layout a multiple of 16, and so is
   // rows, unless the tensor ends here: then the panel's other rows become zero, with scale 1.
   int64_t first_row = 0;
-  // For grouped codes, which come from several tensors: the destination and the stored order.
+  // The destination and the stored order of grouped codes, which come from several tensors.
   Plane plane = Plane::codes;
   int64_t first_col = 0;            // of `to`: input that the source begins with
   int64_t first_group = 0;          // and group, of scales and zeros
@@ -68,7 +68,7 @@ struct EncodeArgs {
     const int64_t run = run_rows > 0 ? r / run_rows : 0;
     return source + run * run_stride + (r - run * run_rows) * source_stride;
   }
-  // From `source` to the end of the last element.
+  // Bytes from `source` to the end of the last element.
   int64_t source_bytes() const {
     return rows == 0
                ? 0
@@ -86,8 +86,8 @@ float code_scale(DType codes, float amax);
 // Largest finite |x| of the rows: first pass of a per-tensor scale.
 float absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
                    int64_t cols);
-// For each source row, in any form: amax[r] = max(amax[r], largest finite |x|). Several threads may
-// call it at once for columns of the same rows; `to` is not used.
+// Updates amax[r] = max(amax[r], largest finite |x|) for each source row, in any form. Several
+// threads may call it at once for columns of the same rows; `to` is not used.
 void add_row_amax(const EncodeArgs& args, float* amax);
 
 // The reference. With scale = code_scale(largest finite |x| of the group): code = x / scale, true
@@ -97,8 +97,9 @@ void add_row_amax(const EncodeArgs& args, float* amax);
 // float32, to nearest even. An f64 element is rounded to float32 first; that is its x.
 EncodeStats encode_reference(const EncodeArgs& args);
 
-// For weights that are quantized already (quant/groups.h): the result of encode_reference, from the
-// source alone, and the bytes from the source's begin to its end.
+// Statistics of weights that are quantized already (quant/groups.h): the result of
+// encode_reference, from the source alone. grouped_source_bytes: the bytes from the source's begin
+// to its end.
 EncodeStats grouped_stats(const EncodeArgs& args);
 int64_t grouped_source_bytes(const EncodeArgs& args);
 

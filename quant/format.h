@@ -1,4 +1,4 @@
-// How a weight matrix lies in memory once it is loaded. Shared by loader, kernels and planner.
+// The layout of a loaded weight matrix in memory. Shared by loader, kernels and planner.
 //
 // Packed layout (linear layers; also a tied embedding). Output channels lie across SIMD lanes, so
 // that one micro-kernel serves 1 row of activations and 512, in one summation order, and the units
@@ -27,7 +27,7 @@
 // are a run of `bits` words of 32 bits. Columns (0, 1), (2, 3) ... of a word have the same bits of
 // its lower and its upper half, from the lowest bits on; of 3 bits two words hold the lower two,
 // and the third the upper one. In the packed layout a run is [word][16 rows]; columns are padded to
-// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. Where the format says
+// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. If the format is
 // `ordered`, columns have been moved so that those of a group lie together: column k is input
 // order[k].
 //
@@ -91,7 +91,7 @@ inline constexpr std::array kPlanes{Plane::codes, Plane::scales, Plane::zeros, P
 // Bytes of one plane of a [rows, cols] weight. Arithmetic only: works on placeholders. The caller
 // has checked that rows x cols x 4 does not overflow.
 uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int64_t cols);
-// Where a row that begins a panel lies in a plane.
+// Returns where a row that begins a panel lies in a plane.
 uint64_t plane_offset(const WeightFormat& format, Plane plane, int64_t row, int64_t cols);
 // Bytes of all planes, and of a weight's storage, where planes begin on multiples of 64.
 uint64_t weight_bytes(const WeightFormat& format, int64_t rows, int64_t cols);

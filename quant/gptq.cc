@@ -48,7 +48,7 @@ uint32_t code_of(const uint32_t* words, int bits, int i) {
   return code & ((1u << bits) - 1);
 }
 
-// Where an output's run of columns lies in the weight.
+// Returns where an output's run of columns lies in the weight.
 uint32_t* run_in(const Weight& to, int64_t row, int64_t run) {
   auto* words = reinterpret_cast<uint32_t*>(to.data);
   const int64_t bits = to.format.bits, runs = ceil_div(to.cols, kRunCols);
@@ -56,7 +56,7 @@ uint32_t* run_in(const Weight& to, int64_t row, int64_t run) {
   return words + (row / kPanelRows * runs + run) * bits * kPanelRows + row % kPanelRows;
 }
 
-// With those that fill up the last panel: their codes, scales and zeros are 0.
+// Returns the outputs with those that fill up the last panel, whose codes, scales and zeros are 0.
 int64_t padded_outputs(const EncodeArgs& a) {
   return a.to.format.layout == WeightLayout::rows ? a.outputs
                                                   : ceil_div(a.outputs, kPanelRows) * kPanelRows;

@@ -40,7 +40,7 @@ int64_t group_cols(const WeightFormat& format);
 int64_t groups_of(const WeightFormat& format, int64_t cols);
 
 // One row as the product takes it: codes [cols], and scales and minimums [groups]: value = scale *
-// code - min. Of grouped codes min = scale * zero. Columns are in the weight's order.
+// code - min. For grouped codes min = scale * zero. Columns are in the weight's order.
 struct GroupedRow {
   float* codes = nullptr;
   float* scales = nullptr;
@@ -48,8 +48,8 @@ struct GroupedRow {
 };
 void decode_groups(const Weight& w, int64_t row, const GroupedRow& out);
 
-// The dequantized row, its columns in the order of inputs. Of grouped codes value = (code - zero) *
-// scale.
+// Writes the dequantized row, its columns in the order of inputs. For grouped codes value = (code -
+// zero) * scale.
 void decode_grouped_row(const Weight& w, int64_t row, float* out);
 
 }  // namespace sluice

@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Which elements of a stored tensor share one scale.
+// The elements of a stored tensor that share one scale.
 enum class ScaleGroup : uint8_t {
   none,
   tensor,
@@ -27,7 +27,7 @@ struct QuantScheme {
   int64_t most_cols = INT64_MAX;  // that the kernels can sum
   bool quantized_input = false;   // as in WeightFormat
 
-  // How a tensor that is stored as `stored` (f32, f16, bf16) is kept.
+  // Returns the format of a weight that is stored as `stored` (f32, f16, bf16).
   WeightFormat format(DType stored, WeightLayout layout) const;
   bool operator==(const QuantScheme&) const = default;
 };

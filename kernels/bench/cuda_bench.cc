@@ -101,7 +101,7 @@ class Bench {
                                 stream_->handle());
     });
   }
-  // What the library says that it makes of codes, and whether it then does.
+  // Returns how the library offers to multiply codes, or "refused" where it then does not.
   std::string_view library_makes(const Layer& layer, int64_t tokens, bool by_block) {
     if (library_ == nullptr || (by_block && tokens % 4 != 0)) return "not asked";
     const auto [x, w, y] = codes(layer, tokens, by_block);

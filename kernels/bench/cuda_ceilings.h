@@ -1,4 +1,4 @@
-// What a GPU's memory and its link to the host give at best.
+// The highest rates that a GPU's memory and its link to the host reach.
 #pragma once
 
 #include <map>
@@ -8,7 +8,8 @@
 
 namespace sluice::bench {
 
-// Bytes a second by what was done. Of a copy within the device's memory, read and written together.
+// Returns rates [bytes/s] by the kind of work. A copy within the device's memory counts bytes read
+// and written.
 std::map<std::string, double> ceilings(Device& device);
 
 }  // namespace sluice::bench

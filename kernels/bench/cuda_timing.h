@@ -27,7 +27,7 @@ inline void fill(DeviceStream& stream, std::span<std::byte> to, uint32_t mask, u
   stream.synchronize();
 }
 
-// Of one body(), which puts work into the stream, after some that are not counted.
+// Mean seconds of one body(), which puts work into the stream. Three runs before are not counted.
 template <class Body>
 double seconds(DeviceStream& stream, const Body& body, int runs = 20) {
   for (int i = 0; i < 3; ++i) body();

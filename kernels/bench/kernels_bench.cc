@@ -71,7 +71,7 @@ struct Bench {
   void line(const std::string& what, const std::string& figures) const {
     fmt::print("{:12} {:34} {}\n", kernels(Compute::bf16)->name(), what, figures);
   }
-  // What reads `bytes` from memory, beside plain reading.
+  // Rate at which body() reads `bytes` from memory, and its share of what plain reading reaches.
   std::string rate(int64_t bytes, const std::function<void()>& body) const {
     const double bandwidth = read_bandwidth(memory, pool);
     const double rate = static_cast<double>(bytes) / best_seconds(body);

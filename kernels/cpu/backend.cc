@@ -1,4 +1,4 @@
-// Which instruction sets there are, which of them this machine has, and their backends.
+// The CPU's instruction sets, those that this machine has, and their backends.
 #include <algorithm>
 #include <array>
 
@@ -88,7 +88,7 @@ std::string_view isa_name(Isa isa) { return find_instruction_set(isa).name; }
 std::vector<KernelChoice> kernel_choices(Isa isa) {
   const InstructionSet& set = find_instruction_set(isa);
   const bool tiles = set.isa == Isa::amx;
-  // What has no tiles is avx512_bf16 there (kernels/cpu/amx/ops.h).
+  // Types without tiles run as avx512_bf16 there (kernels/cpu/amx/ops.h).
   const std::string_view rest = tiles ? "avx512_bf16" : set.name;
   return {{"linear, bf16 weights", set.name},        {"linear, fp8 weights", set.name},
           {"linear, int8 weights", set.name},        {"linear, f32 and f16 weights", rest},

@@ -34,7 +34,7 @@ struct Rows {
   int64_t stride = 0;
 };
 
-// Whether rows of the source lie as the vector functions take them.
+// Returns whether rows of the source lie as the vector functions take them.
 bool lie_in_rows(const EncodeArgs& a, int64_t row, int64_t rows) {
   const bool one_run = a.run_rows == 0 || row / a.run_rows == (row + rows - 1) / a.run_rows;
   return a.columns_lie_together() && one_run;

@@ -57,7 +57,7 @@ cpu::GroupedJob job_of(const Weight& w, bool pairs, const float* bias, Tensor y)
   return job;
 }
 
-// Of each group of a row of x, in column order.
+// Writes the sum of each group of columns of a row of x, in column order.
 void sum_groups(const float* x, int64_t cols, int64_t group_cols, bool round, float* sums) {
   for (int64_t first = 0; first < cols; first += group_cols) {
     float sum = 0;

@@ -13,7 +13,7 @@ namespace sluice {
 struct InstructionSet {
   Isa isa;
   std::string_view name;
-  std::string (*missing)();  // what this machine lacks for it, "" if nothing
+  std::string (*missing)();  // features that this machine lacks for it; "" if none
   const cpu::Ops* ops;       // null: the reference backend, or not compiled for this kind of CPU
 
   bool supported() const { return missing().empty(); }

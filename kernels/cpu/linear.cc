@@ -29,7 +29,7 @@ LinearScratch scratch_of(int64_t rows, int64_t cols) {
   const int64_t units = round_to(cols, 4);  // whole cells of any type
   return {round_to(most * units * 4, 64), rows_bytes(most, cols), cpu::linear_scratch_bytes(most)};
 }
-// On tiles: at most 2 bytes a column.
+// Scratch on tiles: at most 2 bytes a column.
 LinearScratch scratch_on_tiles(int64_t rows, int64_t cols) {
   const int64_t most = std::min(rows, cpu::kAmxRowBlock);
   const int64_t tiles = most <= cpu::kAmxRows ? most : round_to(most, cpu::kAmxRows);
@@ -58,7 +58,7 @@ int64_t columns_of(cpu::Units kind) {
   }
 }
 
-// As many rows at a time as fit a block, in blocks of about one size.
+// Rows that are multiplied at a time: at most a block, in blocks of about one size.
 int64_t rows_per_block(int64_t rows, bool tiles) {
   const int64_t blocks = ceil_div(rows, tiles ? cpu::kAmxRowBlock : kRowBlock);
   return blocks <= 1 ? rows
@@ -78,21 +78,22 @@ int64_t streams_on_tiles(int64_t rows) {
   return rows <= cpu::kAmxRows ? kStreamedPanels : rows <= 2 * cpu::kAmxRows ? 2 : 1;
 }
 
-// Of few rows each step of all tiles of rows lies together.
+// With few rows (streams > 0) each chunk is one step, so that the tiles of all rows lie together.
 cpu::TileChunks tile_chunks(const cpu::LinearJob& job) {
   const int64_t steps = job.units / 16, unit = job.block_scales != nullptr ? 4 : 1;
   if (job.streams > 0) return {steps, 1, steps};
   return {steps, unit, ceil_div(ceil_div(steps, unit), cpu::kAmxChunkSteps / unit)};
 }
 
-// What Ops::linear counts.
+// Number of the places that Ops::linear counts.
 int64_t places_of(const cpu::LinearJob& job) {
   if (job.tiles ? job.streams == 0 : job.rows > cpu::kFewRows) return job.panels;
   const int64_t streams = job.tiles ? job.streams : kStreamedPanels;
   return round_to(job.panels, streams) + streams;
 }
 
-// On tiles, with many rows: of about one size, and for each thread. Their quarters are whole pairs.
+// Panels at a time on tiles, with many rows: groups of about one size, some for each thread. Their
+// quarters are whole pairs.
 int64_t panels_with_many_rows(const cpu::LinearJob& job, int threads) {
   const int64_t rows = round_to(job.rows, 2 * cpu::kAmxRows);
   const int64_t most = std::min(cpu::kAmxPanels, cpu::kAmxPanelRows / rows / 8 * 8);
@@ -108,7 +109,7 @@ int64_t panels_at_a_time(const cpu::LinearJob& job, int threads) {
   return std::clamp<int64_t>(each, 1, 4) * job.streams;
 }
 
-// What is the same for all blocks of rows.
+// Returns the members of a job that are the same for all blocks of rows.
 cpu::LinearJob job_of(cpu::Units kind, const Weight& w, const float* bias, Tensor y) {
   const DType dtype = w.format.dtype;
   cpu::LinearJob job;

@@ -1,4 +1,4 @@
-// What reading memory can give on this machine: the yardstick of `sluice bench decode`.
+// Memory's read bandwidth on this machine: the yardstick of `sluice bench decode`.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// What one instruction set provides: functions on plain pointers, gathered in a table.
+// Kernels of one instruction set: functions on plain pointers, gathered in a table.
 //
 // kernels/cpu/*.cc are compiled for the baseline CPU: they check shapes, divide work among threads
 // and call through the table. kernels/cpu/simd/*.cc are compiled once for each instruction set,
-// into namespace sluice::cpu::SLUICE_ISA. Those must not use inline functions or templates that
-// other translation units share: the linker keeps one copy of each, and that could be one with
+// into namespace sluice::cpu::SLUICE_ISA. The latter must not use inline functions or templates
+// that other translation units share: the linker keeps one copy of each, and that could be one with
 // AVX-512 inside. Hence the plain types here; a test looks at the object files.
 //
 // Linear layers and attention share one product, y = x w^T, on these operands:
@@ -64,9 +64,9 @@ enum class Units : uint8_t {
   i8_tiles,
 };
 
-// At most kFewRows rows of x that become [units][rows], with zeros behind the last column. For
-// tiles [units / 16][tile_rows][16 units], with zeros behind the last row, too; those of several
-// tiles of rows together as [chunk][tile][step of the chunk].
+// Packs at most kFewRows rows of x to [units][rows], with zeros behind the last column. For tiles
+// [units / 16][tile_rows][16 units], with zeros behind the last row, too; several tiles of rows
+// together as [chunk][tile][step of the chunk].
 struct PackJob {
   const float* x = nullptr;
   int64_t stride = 0;
@@ -76,14 +76,14 @@ struct PackJob {
   int64_t unit_cols = 1;
   int64_t units = 0;
   uint32_t* out = nullptr;
-  // Of codes, [rows][groups of group_cols columns]: what they were divided by, NaN where x is not
-  // finite. group_cols is cols, or a multiple of 64. Without offsets the codes are E4M3's, whose
-  // values are packed as `kind` says. Of int8 codes: 128 times the sum of a row's codes, which the
-  // weights' + 128 adds to each of its products.
+  // Scales of codes, [rows][groups of group_cols columns]; NaN where x is not finite. group_cols is
+  // cols, or a multiple of 64. Without offsets the codes are E4M3's, whose values are packed as
+  // `kind` says. Offsets are for int8 codes: 128 times the sum of a row's codes, because the
+  // weights are stored + 128.
   float* scales = nullptr;
   int64_t group_cols = 0;
   int32_t* offsets = nullptr;
-  // For tiles only. `out` is the same for all of them.
+  // The rest is for tiles only. `out` is the same for all of them.
   int64_t tile_rows = 0;  // at least rows
   int64_t tile = 0;       // of rows
   int64_t tiles = 1;
@@ -167,11 +167,11 @@ struct AttentionJob {
   int64_t padded_values = 0;  // value_dim rounded up to 16
   int64_t value_row = 0;
   DType dtype = DType::bf16;
-  // What queries and weights become: f32, f32_rounded, bf16_pairs or bf16_tiles.
+  // Type of queries and weights in products: f32, f32_rounded, bf16_pairs or bf16_tiles.
   Units units = Units::f32;
   float scale = 0;
-  // Of an FP8 cache: float32 [block_size] a block, of this KV head in block 0; null: the other two,
-  // for all positions.
+  // Scales of an FP8 cache: float32 [block_size] a block, of this KV head in block 0; null:
+  // key_scale and value_scale hold for all positions.
   const std::byte* key_scales = nullptr;
   const std::byte* value_scales = nullptr;
   float key_scale = 1;
@@ -216,7 +216,7 @@ struct EncodeSums {
   int64_t not_finite = 0;
 };
 
-// What the rows of a norm have in common: y = x / sqrt(mean(x^2) + eps) * weight + bias.
+// The members that all rows of a norm share: y = x / sqrt(mean(x^2) + eps) * weight + bias.
 struct NormJob {
   bool centered = false;          // x - mean(x) in the place of x
   const float* weight = nullptr;  // [cols]
@@ -240,7 +240,7 @@ struct ActivationJob {
   XieluValues xielu = {};
 };
 
-// Of a thread for linear: decoded weights, and the sums of a block of rows.
+// A thread's scratch for linear: decoded weights, and the sums of a block of rows.
 constexpr int64_t linear_scratch_bytes(int64_t rows) {
   return kDecodedBytes + kReusedPanels * 64 * rows;
 }
@@ -254,12 +254,12 @@ constexpr int64_t amx_scratch_bytes(int64_t rows) {
   return kAmxDecodedBytes + 4 * kAmxTileBytes + sums * 64;
 }
 
-// How `read` reads: in order, as the core itself fetches, or with prefetch instructions into L1,
-// past the other caches; or four parts at once, as the product reads four panels.
+// The order of reads: plain, as the core itself fetches; with prefetch instructions into L1, past
+// the other caches; or four parts at once, as the product reads four panels.
 enum class ReadWay : uint8_t { plain, into_l1, four_into_l1, four_into_l2 };
 
-// Of a thread for a grouped linear layer: decoded columns of a panel with their scales and
-// minimums, and of each row the panel's sums and those of a group that is not at its end.
+// A thread's scratch for a grouped linear layer: decoded columns of a panel with their scales and
+// minimums, and for each row the panel's sums and those of an unfinished group.
 constexpr int64_t grouped_scratch_bytes(int64_t rows) {
   return kGroupedCols * 32 + kGroupedCols / 16 * 2 * 64 + 2 * 64 * rows;
 }

@@ -22,8 +22,8 @@ int64_t attend_floats(int64_t key_dim, int64_t value_dim) {
   return kQueries * padded(key_dim) + kQueries * (cpu::kScoreStride + kPartition) +
          kAttentionRun * padded(std::max(key_dim, value_dim));
 }
-// Where there are fewer jobs than kSpreadJobs for each thread, their partitions are spread over
-// threads, kSpreadSlots of them for each thread at a time.
+// With fewer than kSpreadJobs jobs for each thread, the partitions of jobs are spread over threads,
+// kSpreadSlots of them for each thread at a time.
 constexpr int64_t kSpreadJobs = 2;
 constexpr int64_t kSpreadSlots = 8;
 

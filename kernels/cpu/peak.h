@@ -1,5 +1,4 @@
-// What the multiply-add instructions of this machine can give: the yardstick of `sluice bench
-// prefill`.
+// This machine's peak rate of multiply-add instructions: the yardstick of `sluice bench prefill`.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -1,4 +1,4 @@
-// What a linear layer's input becomes, by its weights' type.
+// The type that a linear layer's input becomes, by its weights' type.
 #pragma once
 
 #include "kernels/cpu/ops.h"

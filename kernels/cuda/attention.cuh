@@ -1,5 +1,4 @@
-// What the kernels of attention share: where a token's key or value lies, and what becomes of a
-// score.
+// Shared by the kernels of attention: places of keys and values, and scores.
 #pragma once
 
 #include <bit>
@@ -80,7 +79,7 @@ __device__ inline int first_key(const AttentionArgs& a, int position) {
   return by_window > by_chunk ? by_window : by_chunk;
 }
 
-// Where a token of one KV head lies.
+// Place of a token's key or value in one KV head.
 struct TokenPlace {
   int64_t block;  // bytes from the cache's start
   int token;      // within the block
@@ -109,7 +108,7 @@ __device__ Vec<float, kChunk> load_chunk(const std::byte* cache, int row, const 
   return x;
 }
 
-// What a token's codes are multiples of.
+// Scale of a token's codes.
 template <DType kDType>
 __device__ float token_scale(const AttentionArgs& a, const std::byte* cache, int row,
                              const TokenPlace& at, float layer_scale) {

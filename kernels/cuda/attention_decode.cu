@@ -13,8 +13,8 @@ constexpr int kThreads = kWarps * 32;
 constexpr int kPositions = static_cast<int>(kPartition);
 constexpr int kAhead = 4;  // tokens that a lane reads before it uses the first
 
-// Of the workspace: for each row, head and partition the largest score, the sum of exponentials and
-// the values weighted by them.
+// Workspace, for each row, head and partition: the largest score, the sum of exponentials and the
+// values weighted by them.
 struct Partials {
   float* top;
   float* sum;
@@ -28,7 +28,7 @@ __device__ inline int64_t partial_at(const AttentionArgs& a, const Partials& p, 
   return (int64_t{blockIdx.x} * a.heads + head) * p.partitions + partition;
 }
 
-// How a block's threads share tokens: `lanes` neighbours take one, kChunk elements each.
+// The threads of a block share tokens: `lanes` neighbours take one, kChunk elements each.
 struct Sharing {
   int lanes, groups;  // lanes * groups = kThreads
   int group, d;       // of this thread; its first element

@@ -60,8 +60,8 @@ __device__ void load_queries(const AttentionArgs& a, const Task& task, Shared<kD
   }
 }
 
-// What a thread reads of a token, rounded to bf16 (the codes of 8-bit elements are exact; their
-// scales wait for the scores and the weights); zeros where it is not there.
+// Copies a thread's part of a token, rounded to bf16, or zeros where the token is not there. Codes
+// of 8-bit elements are exact; their scales are applied to the scores and the weights.
 template <DType kDType>
 __device__ void load_part(const std::byte* cache, int row, const TokenPlace& at, int d, bool there,
                           uint16_t* to) {
@@ -101,7 +101,7 @@ __device__ void load_tile(const AttentionArgs& a, const Task& task, int begin, i
   }
 }
 
-// scores = Q K^T of the warp's rows and the tile. Of each 16 x 8 part lane 4g + t has rows g and
+// scores = Q K^T of the warp's rows and the tile. Lane 4g + t has, of each 16 x 8 part, rows g and
 // g + 8, columns 2t and 2t + 1 (PTX ISA, fragment D).
 template <int kDim>
 __device__ void multiply_keys(const Shared<kDim>& shared, int stage,
@@ -145,8 +145,8 @@ __device__ void multiply_values(const Shared<kDim>& shared, int stage,
   }
 }
 
-// What a lane knows of its two rows: the largest score so far and the sum of exponentials, whose
-// columns are spread over four lanes until the end.
+// A lane's state of its two rows: the largest score so far and the sum of exponentials. The columns
+// of the sum are spread over four lanes until the end.
 struct RowState {
   float top[2], sum[2];
 };

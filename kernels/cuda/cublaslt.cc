@@ -77,7 +77,7 @@ class Owned {
 
 enum class Scaling : uint8_t { none, rows, blocks };
 
-// What decides how a product is computed.
+// Key of the plans of products: products of one shape are computed in one way.
 struct Shape {
   cudaDataType_t factor;  // CUDA_R_8I: summed in 32 bits; CUDA_R_8F_E4M3, CUDA_R_16BF: in float32
   Scaling scaling;
@@ -87,7 +87,7 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
-// Of a product's codes.
+// Scales of a product's codes.
 struct Scales {
   const float *w = nullptr, *x = nullptr;
 };
@@ -223,7 +223,7 @@ class CublasLt final : public Gemm {
     return false;
   }
 
-  // Once, whatever else is refused.
+  // Warns once, whatever else is refused.
   void say_refused(cublasStatus_t status) {
     if (std::exchange(refused_, true)) return;
     log::warning("cuBLASLt refuses a product (status {}): it is computed another way, more slowly",
@@ -317,7 +317,7 @@ class CublasLt final : public Gemm {
   std::map<Shape, Product> products_;
 };
 
-// By the loader's own search, then where the toolkit usually is.
+// Names to load: by the loader's own search, then in the usual places of the toolkit.
 std::vector<std::string> library_names() {
   const std::string file = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
   std::vector<std::string> names{file};

@@ -8,8 +8,8 @@
 
 namespace sluice::cuda {
 
-// Which of the library's ways to compute a product is taken: the one that it thinks best, or the
-// one that is fastest when the product is first computed, which then takes many times as long.
+// The choice among the library's ways to compute a product: the one that it thinks best, or the one
+// that is fastest when the product is first computed, which then takes many times as long.
 enum class GemmSearch : uint8_t { heuristic, fastest };
 
 // Null where the library is not found, which is said in a warning.

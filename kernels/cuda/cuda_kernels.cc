@@ -9,7 +9,7 @@ namespace sluice::cuda {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
-// Of attention over few rows at a time, unless one row takes more.
+// Scratch of attention over few rows at a time; more where one row needs more.
 constexpr uint64_t kAttentionScratch = uint64_t{16} << 20;
 
 uint64_t attention_scratch(const WorkspaceNeeds& n) {
@@ -101,7 +101,8 @@ struct CudaKernels::Attention {
   const Tensor& out;
 };
 
-// As many rows at a time as the scratch has room for. `longest`: positions that any attends to.
+// Attends for as many rows at a time as the scratch has room for. `longest`: most positions that
+// any row attends to.
 void CudaKernels::decode_rows(const Attention& a, int64_t first_row, int64_t rows,
                               int64_t longest) const {
   const int64_t heads = a.q.cols / a.cache.key_dim;

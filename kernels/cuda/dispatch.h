@@ -1,4 +1,4 @@
-// From run-time values to template parameters, on the host.
+// Turns run-time values into template parameters, on the host.
 #pragma once
 
 #include <cstdint>

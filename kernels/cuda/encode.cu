@@ -16,7 +16,7 @@ __device__ inline float finite_magnitude(float x) {
   return magnitude < std::bit_cast<float>(kFloatInfinityBits) ? magnitude : 0.0f;
 }
 
-// Not negative floats are ordered as their bits are.
+// Floats that are not negative have the order of their bits.
 __device__ inline void atomic_max_float(float* at, float x) {
   atomicMax(reinterpret_cast<int*>(at), std::bit_cast<int>(x));
 }
@@ -28,7 +28,7 @@ struct Shared {
   int not_finite[kWarps];
 };
 
-// Where a source's rows lie: as EncodeArgs has it.
+// Places of a source's rows, as in EncodeArgs.
 struct Rows {
   const std::byte* first;
   int64_t stride;
@@ -70,7 +70,7 @@ __device__ float area_amax(const Area& area) {
   return amax;
 }
 
-// What a thread saw, as EncodeStats has it.
+// A thread's part of EncodeStats.
 struct Tally {
   double error_squares = 0, value_squares = 0;
   float max_error = 0;
@@ -94,7 +94,7 @@ __device__ inline void add_to_stats(const Tally& mine, int64_t elements, EncodeS
   const float largest = block_reduce(mine.max_error, Larger{}, shared.max_error);
   const int not_finite = block_reduce(mine.not_finite, Plus{}, shared.not_finite);
   if (threadIdx.x != 0) return;
-  using Count = unsigned long long;  // what atomicAdd takes
+  using Count = unsigned long long;  // the type of atomicAdd
   atomicAdd(&stats->error_squares, error);
   atomicAdd(&stats->value_squares, value);
   atomic_max_float(&stats->max_error, largest);

@@ -75,7 +75,7 @@ CudaEncoder::CudaEncoder(Device& device, uint64_t slot_bytes, const Workspace& m
 
 CudaEncoder::~CudaEncoder() = default;
 
-// What is quantized already is copied.
+// Copies weights that are quantized already.
 EncodeStats CudaEncoder::encode_grouped(const EncodeArgs& args) const {
   Use lane(*this, args.source, static_cast<uint64_t>(grouped_source_bytes(args)));
   if (args.order != nullptr && args.plane == Plane::codes) {

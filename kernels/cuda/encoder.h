@@ -26,7 +26,7 @@ class CudaEncoder final : public Encoder {
 
  private:
   EncodeStats encode_grouped(const EncodeArgs& args) const;
-  // What comes back, and what an encoding needs beside its source.
+  // Results that are copied back, and memory that an encoding needs beside its source.
   struct Result {
     EncodeStats stats;
     float amax = 0;

@@ -24,8 +24,8 @@ struct E4M3Matrix {
   // of each 128 rows those of the blocks, in whole fours. x's rows are whole fours, too.
   bool by_block = false;
 };
-// What the library computes from codes on this GPU: nothing; sums of products, to be scaled by
-// rows; or scaled sums.
+// The library's product of codes on this GPU: none; sums of products, to be scaled by rows; or
+// scaled sums.
 enum class E4M3Product : uint8_t { none, sums, scaled };
 
 // Codes of two's complement in this form.
@@ -38,8 +38,8 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   // y = x w^T, summed in float32: x [n, k], w [m, k], y [n, m]. `workspace` is the device's, of
-  // kGemmWorkspace bytes. False where the library has no way, or refuses it: then nothing was done.
-  // Of one thread at a time.
+  // kGemmWorkspace bytes. Returns false if the library has no way, or refuses it: then nothing was
+  // done. One thread at a time may call.
   [[nodiscard]] virtual bool multiply(const Bf16Matrix& x, const Bf16Matrix& w, Tensor y,
                                       std::span<std::byte> workspace, Stream stream) = 0;
   // The same of E4M3, w's rows and the columns of both in whole 16s, matrices at multiples of 16
@@ -52,7 +52,7 @@ class Gemm {
                                          std::span<std::byte> workspace, Stream stream) = 0;
 };
 
-// What NVIDIA recommends for Hopper; less for GPUs before it, which take what they want of it.
+// NVIDIA's recommendation for Hopper. Earlier GPUs need less and use a part of it.
 inline constexpr uint64_t kGemmWorkspace = uint64_t{32} << 20;
 
 }  // namespace sluice::cuda

@@ -8,8 +8,8 @@
 
 namespace sluice::cuda {
 
-// What codes of x are multiples of: those of row r, in columns that belong to block b of
-// kScaleBlock, of at[r * row_step + b * block_step]. block_step 0: a row has one scale.
+// Scales of codes of x: at[r * row_step + b * block_step] for row r and columns of block b of
+// kScaleBlock. block_step 0: a row has one scale.
 struct InputScales {
   float* at = nullptr;  // null: there are no codes
   int64_t row_step = 1, block_step = 0;
@@ -34,8 +34,8 @@ struct I8Rows {
   float* scales = nullptr;  // of each row
 };
 
-// x rounded, with zeros in the rows and columns that only `to` has. Where x is not finite the scale
-// is NaN.
+// Rounds x, with zeros in the rows and columns that only `to` has. The scale is NaN if x is not
+// finite.
 void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream);
 void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream);
 // The same, as the values of the codes.

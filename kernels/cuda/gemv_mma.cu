@@ -2,8 +2,9 @@
 // once whatever the number of tokens, and multiplying it costs the same for 1 and 8.
 //
 // The weight's 16 rows are the rows of fragment A, tokens are the columns of B, and sums are over
-// k. As a sum does not depend on the order of its terms' numbers, k is numbered so that each lane
-// reads 16 neighbouring bytes: lane 4g + t takes those of rows g and g + 8 at 16 t.
+// k. The numbers of k are free, because a sum does not depend on the order of its terms: they are
+// chosen so that each lane reads 16 neighbouring bytes: lane 4g + t takes those of rows g and g + 8
+// at 16 t.
 #include <algorithm>
 
 #include "kernels/cuda/dispatch.h"
@@ -42,7 +43,7 @@ __device__ inline void e4m3_to_bf16(uint32_t codes, uint32_t& low, uint32_t& hig
   high = bf16x2_mul((spread_high & 0x7f007f00) >> 4 | (spread_high & 0x80008000), kRebias);
 }
 
-// What a lane holds of kMmaCols columns: kVectors vectors of rows g and g + 8.
+// A lane's part of kMmaCols columns: kVectors vectors of rows g and g + 8.
 template <DType kCodes>
 struct Slice {
   static constexpr int kElements = kCodes == DType::bf16 ? 8 : 16;  // of a vector
@@ -138,7 +139,7 @@ __device__ void store_sums(const GemvArgs& a, int warps, const float* partial, b
   }
 }
 
-// Of a token's codes in one block of columns; 1 where they have none, or one for the whole row.
+// Scale of a token's codes in one block of columns; 1 where x has no scales, or one a row.
 __device__ inline float x_scale(const GemvArgs& a, int token, int block) {
   if (a.x_scales.block_step == 0 || token >= a.tokens) return 1;
   return a.x_scales.at[token * a.x_scales.row_step + block * a.x_scales.block_step];
@@ -174,7 +175,7 @@ __device__ void multiply_slice(const GemvArgs& a, const Slice<kCodes>& slice, co
 }
 
 // A block takes kMmaRows rows; its warps take kMmaCols columns in turn. kStage: it rounds x itself.
-// Where that leaves registers for it, the next columns are on their way while some are multiplied.
+// The next columns are on their way while some are multiplied, if that leaves registers for them.
 template <DType kCodes, ScaleKind kScales, int kTiles, bool kStage>
 __global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
   constexpr bool kAhead = kCodes != DType::bf16 || kTiles == 1;
@@ -235,7 +236,7 @@ void launch_gemv(const GemvArgs& args, Stream stream) {
   }
 }
 
-// By the weight's codes.
+// Launches the kernel for the weight's codes.
 void launch_any(GemvArgs args, const Weight& w, const float* bias, Tensor y, Stream stream) {
   args.weight = w.data;
   args.scales = w.scales;

@@ -264,7 +264,7 @@ void copy_rows(const EncodeArgs& a, int64_t offset, std::byte* plane, int64_t ro
   launch(copy_rows_kernel, elementwise_launch(a.rows, row_bytes, 1), stream, args);
 }
 
-// As quant/grouped_rows.h has it.
+// Copies rows of codes, scales and zeros from the layout of quant/grouped_rows.h.
 void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
   const GroupedRowLayout row = grouped_row_layout(format, a.cols());

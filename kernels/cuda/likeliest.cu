@@ -17,7 +17,7 @@ __device__ inline float from_ordered(uint32_t code) {
   return std::bit_cast<float>(code == kNanCode ? code : code & kSign ? code ^ kSign : ~code);
 }
 
-// One block a row. What is compared is the logit's code and behind it the id, lower ones first.
+// One block a row. It compares the logits' codes, then ids, lower ones first.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     likeliest_kernel(const float* logits, int64_t stride, int cols, TokenLogit* out) {

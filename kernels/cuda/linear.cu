@@ -1,4 +1,4 @@
-// Which kernel multiplies a few rows.
+// Choice of the kernel that multiplies a few rows.
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/ops.h"

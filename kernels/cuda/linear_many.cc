@@ -51,7 +51,7 @@ InputScales input_scales(const Weight& w, int64_t rows, const Parts& parts) {
   return {parts.x_scales, 1, w.format.scales == ScaleKind::per_block ? rows : 0};
 }
 
-// Whether codes of w can be multiplied as they lie there.
+// Returns whether the library can multiply codes of w where they are.
 bool codes_fit(const Weight& w, Tensor y, InputScales x_scales) {
   const auto at = reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(y.data);
   if ((w.cols | w.rows | static_cast<int64_t>(at)) % kE4M3Unit != 0) return false;

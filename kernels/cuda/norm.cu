@@ -27,8 +27,8 @@ struct NormArgs {
   float eps;
 };
 
-// Of one row's columns those that a thread takes, kWidth at a time: body(column, values), which may
-// change them. They are read once, as far as `held` has room.
+// Calls body(column, values) for a thread's columns of one row, kWidth at a time; it may change the
+// values. Columns are read once, as far as `held` has room.
 template <int kWidth, class Load, class Body>
 __device__ void each_column(int cols, Vec<float, kWidth> (&held)[kHeld], Load load, Body body) {
   const int step = static_cast<int>(blockDim.x) * kWidth;

@@ -1,4 +1,4 @@
-// What each CUDA kernel file offers to the host: it checks shapes, chooses the launch and puts the
+// Host functions of the CUDA kernel files. Each checks shapes, chooses the launch and puts the
 // kernels into a stream. All pointers are the device's, those inside a Tensor or Weight too, and
 // nothing here reads what they point to. Semantics are those of kernels/kernels.h where no other
 // are stated. Nothing allocates: scratch is a parameter.
@@ -49,9 +49,9 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
 
 // ---- encoding
 
-// kernels.h's encode with the row layout, the same bits as encode_reference; the source is aligned
-// to its elements. What it did is added to *stats, in any order. tensor_amax: for
-// ScaleGroup::tensor, where absolute_max has left its result; args.tensor_amax is not used.
+// Encodes to the row layout, with the bits of encode_reference; the source is aligned to its
+// elements. Statistics are added to *stats, in any order. tensor_amax: the result of absolute_max,
+// for ScaleGroup::tensor; args.tensor_amax is not used.
 void encode(const EncodeArgs& args, const float* tensor_amax, EncodeStats* stats, Stream stream);
 // *amax becomes the largest of what it was (not negative) and every finite |x|.
 void absolute_max(const std::byte* source, DType stored, int64_t source_stride, int64_t rows,
@@ -59,8 +59,8 @@ void absolute_max(const std::byte* source, DType stored, int64_t source_stride, 
 
 // ---- KV cache
 
-// What the kernels of the cache need of it beyond kernels/kv_cache.h: keys and values of a
-// multiple of 8 elements, at most kMostHeadDim; runs and blocks of whole 8 bytes.
+// Checks what the cache's kernels need beyond kernels/kv_cache.h: keys and values of a multiple of
+// 8 elements, at most kMostHeadDim; runs and blocks of whole 8 bytes.
 inline constexpr int64_t kMostHeadDim = 256;
 void check_paged_cache(const KvCache& cache);
 
@@ -72,7 +72,7 @@ void store_kv(Tensor keys, Tensor values, const int64_t* slots, const KvCache& c
 void rope_store_kv(Tensor q, Tensor keys, Tensor values, RopePairing pairing, Tensor cos,
                    Tensor sin, const int64_t* slots, const KvCache& cache, Stream stream);
 
-// What a layer's attention is like, besides its shapes.
+// A layer's attention, besides its shapes.
 struct AttentionSettings {
   float scale = 1;
   int64_t window = 0;  // as of AttentionParams
@@ -82,8 +82,8 @@ struct AttentionSettings {
   const float* sinks = nullptr;  // [heads]: a logit in the softmax's sum that brings no value
 };
 
-// Blocks of each sequence: [sequences][stride], by position / block_size. What lies wholly before
-// what a row attends to is never looked up.
+// Blocks of each sequence: [sequences][stride], by position / block_size. Blocks wholly before the
+// positions that a row attends to are never looked up.
 struct BlockTables {
   const int32_t* blocks = nullptr;
   int64_t stride = 0;
@@ -121,8 +121,8 @@ void attention_prefill(Tensor q, const KvCache& cache, const BlockTables& tables
 
 // ---- states
 
-// Where the states of a step's sequences are: a block of each of their pages. A chunk's rows are
-// known from `chunks`, or without these from `sequences`, in which each has a number of its own.
+// Places of the states of a step's sequences: a block for each of their pages. A chunk's rows are
+// found by `chunks`, or without these by `sequences`, in which each row has its own number.
 struct StateChunks {
   const int32_t* tables = nullptr;
   const int32_t* sequences = nullptr;  // [rows]: where in `tables` the first page's block is

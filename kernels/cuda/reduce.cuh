@@ -20,7 +20,7 @@ struct Larger {
   }
 };
 
-// Of every `kLanes` consecutive lanes (a power of two), in each of them.
+// Reduces each `kLanes` consecutive lanes (a power of two); each lane gets the result.
 template <int kLanes = 32, class T, class Op>
 __device__ T warp_reduce(T x, Op op) {
 #pragma unroll
@@ -28,8 +28,8 @@ __device__ T warp_reduce(T x, Op op) {
   return x;
 }
 
-// Of the block's threads (whole warps, in x), in each of them. `partial` is shared memory for one T
-// of each warp; it may be used again after a barrier.
+// Reduces the block's threads (whole warps, in x); each thread gets the result. `partial` is shared
+// memory for one T of each warp; it may be used again after a barrier.
 template <class T, class Op>
 __device__ T block_reduce(T x, Op op, T* partial) {
   const unsigned warps = blockDim.x / 32;

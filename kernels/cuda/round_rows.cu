@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   store_as(to + int64_t{blockIdx.x} * to_cols + c, codes);
 }
 
-// How codes are kept: E4M3's as they are or as their values, which bf16 has all of; i8's in two's
+// Storage of codes: E4M3's as they are or as their values, which bf16 has all of; i8's in two's
 // complement.
 template <class To>
 struct Codes;
@@ -72,7 +72,8 @@ struct CodeArgs {
   bool scaled;
 };
 
-// A block makes the codes with one scale. What a thread reads it keeps, as far as there is room.
+// A block makes the codes with one scale. Each thread keeps the numbers that it reads, as far as
+// there is room.
 template <class To, int kWidth>
 __global__ void __launch_bounds__(kMostThreads) code_kernel(CodeArgs<To> a) {
   wait_for_earlier();
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kMostThreads) code_kernel(CodeArgs<To> a) {
     a.scales.at[blockIdx.x * a.scales.row_step + group * a.scales.block_step] = told;
 }
 
-// Whether rows of `cols` elements can be written so many at a time.
+// Returns whether rows of `cols` elements can be written `width` elements at a time.
 bool written_by(int width, const void* to, int64_t cols, size_t element) {
   return cols % width == 0 &&
          reinterpret_cast<uintptr_t>(to) % (static_cast<size_t>(width) * element) == 0;

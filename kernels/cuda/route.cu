@@ -18,7 +18,7 @@ struct RouteArgs {
   ExpertChoices out;
 };
 
-// Beside the dynamic arrays, of which there are two of `experts` elements.
+// The dynamic arrays of shared memory: two of `experts` elements.
 struct RouteArrays {
   float* scores;
   uint32_t* keys;  // in the order of what is chosen by; 0: not to be chosen (again)

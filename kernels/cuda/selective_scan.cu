@@ -24,7 +24,7 @@ struct SelectiveArgs {
 __device__ inline float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
 // x: the chunk, y: its channels. Token by token; a lane's rates and its state are in shared memory
-// meanwhile, each as [key_dim][kChannels]. What a token reads is asked for while the one before is
+// meanwhile, each as [key_dim][kChannels]. A token's inputs are fetched while the token before is
 // computed.
 __global__ void __launch_bounds__(kChannels) selective_scan_kernel(SelectiveArgs a) {
   StateChunk chunk;

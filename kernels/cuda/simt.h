@@ -1,4 +1,4 @@
-// What kernels are written against. Their sources are compiled twice: by nvcc, and for tests as
+// The interface that kernels use. Their sources are compiled twice: by nvcc, and for tests as
 // C++, with an emulator of the GPU in the place of CUDA's headers; this is the only file that tells
 // the two apart. The build of the tests names the emulator's header in SLUICE_SIMT_EMULATOR.
 //

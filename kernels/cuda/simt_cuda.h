@@ -11,7 +11,7 @@
 
 namespace sluice::cuda {
 
-// Whether it is compiled for GPUs that have wait_for_earlier(), which is so of all kernels or none.
+// Returns whether the kernel was compiled for GPUs that have wait_for_earlier(): all are, or none.
 template <class... Params>
 bool may_start_early(void (*kernel)(Params...)) {
   static const bool may = [kernel] {

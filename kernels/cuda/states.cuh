@@ -1,4 +1,4 @@
-// Where a block of threads finds the state of its sequence.
+// Lookup of a sequence's state by a block of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What ops look up for the rows of a step, in the device's memory: put together in pinned host
-// memory, and brought there by one copy.
+// The rows of a step in the device's memory, where ops look them up: put together in pinned host
+// memory, and copied at once.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ inline constexpr int64_t kPrefillRows = 16;
 // seldom change a launch. Blocks of partitions that no row has end at once.
 int64_t launched_length(int64_t longest, int64_t most);
 
-// What rows are looked up with lies where the number of rows says, in every step. Behind it come
-// the tables, whose lengths nobody needs, and behind these what only prompts look up.
+// Uploads a step's rows. Lists that all rows need lie at places that depend on the number of rows
+// only. The tables follow, whose lengths no op needs, and then lists that only prompts need.
 class StepUpload {
  public:
   static uint64_t bytes(const WorkspaceNeeds& needs);  // of either memory

@@ -39,7 +39,7 @@ struct Query {
   int64_t position;
 };
 
-// Where the cache holds keys or values of a position, and what they are multiplied by.
+// A position's key or value in the cache, and its scale.
 struct Stored {
   const std::byte* at;
   double scale;

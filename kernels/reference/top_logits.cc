@@ -11,7 +11,7 @@ namespace {
 // NaN is the largest.
 bool above(float a, float b) { return std::isnan(a) ? !std::isnan(b) : a > b; }
 
-// How many of the row are above x, or as large.
+// Returns how many logits of the row are at least x.
 int64_t at_least(std::span<const float> row, float x) {
   return std::ranges::count_if(row, [&](float l) { return !above(x, l); });
 }

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// In the order of DType.
+// The types in the order of DType.
 constexpr std::array kTypes = std::to_array<StoredType>({
     {"F64", 1, 8},
     {"F32", 1, 4},

@@ -68,7 +68,7 @@ enum class DType : uint8_t {
   grouped_row,  // bytes of rows of grouped codes (quant/grouped_rows.h); in no checkpoint
 };
 
-// In which direction of a row-major tensor the elements of one block follow one another.
+// The direction of a row-major tensor in which the elements of one block follow one another.
 enum class BlockAxis : uint8_t {
   row,     // the last dimension
   column,  // the first of two: GPTQ's words hold inputs, and its tensors are [inputs, outputs]

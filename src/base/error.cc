@@ -14,7 +14,7 @@ struct Characters {
   char32_t first, last;
 };
 
-// What is not seen itself but steers how a terminal shows the rest: control characters, format
+// Characters that are not seen but steer how a terminal shows the rest: control characters, format
 // characters (Unicode's category Cf, but for signs that are drawn), separators of lines.
 constexpr std::array<Characters, 13> kUnseen{{{0x00, 0x1F},
                                               {0x7F, 0x9F},
@@ -80,7 +80,7 @@ std::string one_line(std::string_view text) {
     constexpr std::string_view kGap = " ... ";
     constexpr size_t kTail = kMaxErrorBytes / 4;
     constexpr size_t kHead = kMaxErrorBytes - kTail - kGap.size();
-    // Not in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
+    // The cut is never in the middle of a UTF-8 sequence, whose later bytes are 10xxxxxx.
     auto within = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
     size_t head = kHead;
     while (head > 0 && within(head)) --head;

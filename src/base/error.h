@@ -33,8 +33,8 @@ inline constexpr size_t kMaxErrorBytes = 4096;
 // make the rest of a line read otherwise, becomes '?': control and format characters (escapes,
 // right-to-left overrides), and bytes that are no UTF-8.
 std::string lines_for_terminal(std::string_view text);
-// As lines_for_terminal, of what a model says: tabs stay, too, and the joiners that scripts and
-// emoji are written with.
+// Does the same as lines_for_terminal for a model's output: keeps tabs, and the joiners that
+// scripts and emoji are written with.
 std::string speech_for_terminal(std::string_view text);
 // `text` as one line for a terminal; the middle of more than kMaxErrorBytes is left out.
 std::string one_line(std::string_view text);

@@ -26,7 +26,7 @@ constexpr std::array<NotFinite, 3> kNotFinite{{{"NaN", std::numeric_limits<doubl
                                                {"Infinity", kInfinity},
                                                {"-Infinity", -kInfinity}}};
 
-// That of the string, or null.
+// Returns the entry of the string's number, or null.
 const NotFinite* not_finite(std::string_view text) {
   if (!text.starts_with('\0')) return nullptr;
   const auto* found = std::ranges::find(kNotFinite, text.substr(1), &NotFinite::literal);
@@ -56,8 +56,8 @@ size_t count_keys(std::string_view text) {
   return keys;
 }
 
-// What a parser's events have in common here. (The library's own way to look at them while it
-// builds a document takes time that grows with the square of a list of objects.)
+// Base of the handlers of a parser's events. (The library's own way to look at them while it builds
+// a document takes time that grows with the square of a list of objects.)
 class Events : public nlohmann::json_sax<Json> {
  public:
   bool number_integer(number_integer_t value) override { return put(value); }
@@ -116,7 +116,8 @@ class Builder : public Events {
   }
 
  private:
-  // Where it lies stays the same until what it is in gets another value, which is after its end.
+  // Returns the value's place. It stays valid until its parent gets another value, which is after
+  // the value's end.
   Json* place(Json value) {
     if (std::ssize(open_) > max_depth_)
       fail(ErrorKind::refused, "{}: nested too deeply (more than {} levels)", where_, max_depth_);
@@ -162,7 +163,7 @@ class KeyCheck : public Events {
 
 std::optional<std::string> json_of_python(std::string_view text) {
   std::string json;
-  size_t done = 0;  // what of the text is in `json`
+  size_t done = 0;  // bytes of the text that are in `json`
   for (size_t at = 0; at < text.size();) {
     if (text[at] == '"') {
       at = end_of_string(text, at);

@@ -13,10 +13,10 @@ namespace sluice {
 
 using Json = nlohmann::json;
 
-// `where` names the file in errors. Throws Error(refused) for text that is no JSON, is not UTF-8,
-// has trailing text, or nests deeper than `max_depth`. As Python's module does, it takes NaN,
-// Infinity and -Infinity for numbers (not finite: readers of the field refuse them), and of a key
-// that is there twice the last value.
+// Parses JSON. `where` names the file in errors. Throws Error(refused) for text that is no JSON, is
+// not UTF-8, has trailing text, or nests deeper than `max_depth`. NaN, Infinity and -Infinity are
+// numbers (not finite: readers of the field refuse them), and the last value of a repeated key
+// counts, as in Python's module.
 Json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
 
 // Throws the Error(refused) of parse_json for a text that the library did not read, with what it

@@ -80,14 +80,15 @@ void JsonWriter::text(std::initializer_list<std::string_view> parts) {
   buffer_ += '"';
 }
 
-// In pieces, as an escaped text may be six times as long.
+// Appends in pieces, as an escaped text may be six times as long.
 void JsonWriter::append_escaped(std::string_view text) {
   constexpr size_t kPart = 4096;
   auto plain = [](char c) { return c >= 0x20 && c != '"' && c != '\\'; };  // and ASCII
   while (!text.empty()) {
     size_t length = std::min(text.size(), kPart);
     auto inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
-    // Not in the middle of a UTF-8 sequence, which has at most three bytes after its first.
+    // The cut is never in the middle of a UTF-8 sequence, which has at most three bytes after its
+    // first.
     for (int i = 0; i < 3 && length < text.size() && inside(length); ++i) --length;
     std::string_view part = text.substr(0, length);
     if (std::ranges::all_of(part, plain)) {

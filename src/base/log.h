@@ -18,8 +18,8 @@ void set_level(Level level);
 bool parse_level(std::string_view name,
                  Level& level);  // "debug", "info", "warning", "error", "off"
 void write(Level level, const std::string& line);
-// To stderr as it is: progress on a terminal, which moves the cursor. That it cannot be written is
-// no fault.
+// Writes the text to stderr as it is, for progress on a terminal, which moves the cursor. A failure
+// to write is ignored.
 void show(std::string_view text);
 
 template <class... Args>

@@ -29,8 +29,8 @@ Thread start_thread(const ThreadUse& use, Body&& body) {
   }
 }
 
-// Starts `count` threads in `threads` that run body(index). Where one cannot be started, end()
-// tells the others to return, and the error is thrown when they have.
+// Starts `count` threads in `threads` that run body(index). If one cannot be started, end() tells
+// the others to return, and the error is thrown when they have.
 template <class Body, class End>
 void start_threads(std::vector<std::thread>& threads, std::string_view what, int count, Body body,
                    End end) {

@@ -35,7 +35,7 @@ std::vector<int> usable_cpus() {
   return cpus;
 }
 
-// Only advice: a CPU that has gone meanwhile leaves the thread where it is.
+// Binds the thread, as advice only: a CPU that has gone meanwhile leaves the thread where it is.
 void keep_to(std::thread& thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -89,7 +89,8 @@ void ThreadPool::run(const Job& job) {
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
   take_chunks(job, 0);
-  // Nothing is left to take: who has not come yet need not come any more.
+  // Closes the job, of which nothing is left to take: threads that have not come yet need not come
+  // any more.
   for (uint32_t now = inside_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
        now != kClosed;)
     now = wait_change(inside_, now);
@@ -121,8 +122,8 @@ void ThreadPool::work(int worker) {
   }
 }
 
-// From here to leave() the job that is open stays as it is. It may be a later one than the worker
-// was woken for.
+// The open job stays as it is from here to leave(). It may be a later one than the worker was woken
+// for.
 bool ThreadPool::join() {
   uint32_t now = inside_.load(std::memory_order_relaxed);
   while ((now & kClosed) == 0) {

@@ -16,9 +16,9 @@ namespace sluice {
 
 class ThreadPool {
  public:
-  // Whether each thread that is started keeps to a CPU of its own, of those that the process may
-  // use and after the first one. The calling thread stays free: what it starts would be bound with
-  // it.
+  // Binding of threads: `yes` keeps each started thread on a CPU of its own, of those that the
+  // process may use and after the first one. The calling thread stays free: threads that it starts
+  // would be bound with it.
   enum class Pin : uint8_t { no, yes };
 
   // The calling thread is one of the `threads`, so threads - 1 are started.
@@ -72,7 +72,7 @@ class ThreadPool {
   bool join();
   void leave();
 
-  // In inside_: the job takes no more workers.
+  // A bit of inside_: the job takes no more workers.
   static constexpr uint32_t kClosed = 1u << 31;
 
   Job job_;

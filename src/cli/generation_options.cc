@@ -51,7 +51,7 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   }
   if (session.options().longest_model_len) {
     session.use_longest([&](int64_t tokens) {
-      return draft->least_beside(DraftModel::shape(*draft, tokens, tokens), {}).guests;
+      return draft->least_beside(DraftModel::shape(*draft, tokens, tokens), {}).draft;
     });
   }
   return draft;

@@ -22,10 +22,10 @@ struct PlanOptions : CommonOptions {
 };
 
 Json uses_json(const MemoryPlan& m) {
-  return {{"runtime", m.runtime},     {"weights", m.weights},   {"staging", m.staging},
-          {"kv_cache", m.kv_cache},   {"swap", m.swap},         {"activations", m.activations},
-          {"workspace", m.workspace}, {"stream", m.stream},     {"spill_index", m.spill},
-          {"kernel", m.kernel},       {"draft_model", m.guests}};
+  return {{"runtime", m.runtime},     {"weights", m.weights},  {"staging", m.staging},
+          {"kv_cache", m.kv_cache},   {"swap", m.swap},        {"activations", m.activations},
+          {"workspace", m.workspace}, {"stream", m.stream},    {"spill_index", m.spill},
+          {"kernel", m.kernel},       {"draft_model", m.draft}};
 }
 
 Json rates_json(const Rates& rates) {
@@ -111,7 +111,7 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
         {"kv_cache", device.kv_cache},
         {"activations", device.activations},
         {"workspace", device.workspace},
-        {"draft_model", device.guests}}},
+        {"draft_model", device.draft}}},
       {"max_model_len", session.max_model_len()},
       {"kv_cache", kv_cache_json(session)},
       {"kv_blocks", memory.kv_blocks},

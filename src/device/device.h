@@ -43,8 +43,9 @@ class DeviceGraph {
 };
 
 // Work that is done in the order of the calls, while other streams do theirs. Calls return at once:
-// memory must stay, and host memory that is pinned be left alone, until the work is done. Of one
-// thread at a time. What fails in the work itself is thrown by a later call, as Error(runtime).
+// memory must stay, and host memory that is pinned be left alone, until the work is done. One
+// thread at a time may call. A failure of the work itself is thrown by a later call, as
+// Error(runtime).
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
@@ -61,7 +62,7 @@ class DeviceStream {
   // record this work.
   virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) = 0;
   virtual void launch(DeviceGraph& graph) = 0;  // one that a stream of the same device has recorded
-  virtual CUstream_st* handle() const = 0;      // what kernels are launched in; null: the CPU's
+  virtual CUstream_st* handle() const = 0;      // for launches of kernels; null: the CPU's
 };
 
 // Host memory stays pinned until this ends.

@@ -1,12 +1,12 @@
-// Named stretches of a thread's time, for profilers such as Nsight Systems (NVTX). Where none is
-// attached they do nothing, and neither in builds without the CUDA Toolkit.
+// Named stretches of a thread's time, for profilers such as Nsight Systems (NVTX). They do nothing
+// if no profiler is attached, or in builds without the CUDA Toolkit.
 #pragma once
 
 #include <string>
 
 namespace sluice {
 
-// From here to its end; ranges lie within each other.
+// A range from here to its end; ranges lie within each other.
 class Range {
  public:
   explicit Range(const std::string& name);

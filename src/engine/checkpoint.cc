@@ -20,8 +20,7 @@ Json without_names(Json config) {
   return config;
 }
 
-// Where a token has no row, the model could not be asked for it: such a tokenizer belongs to
-// another model.
+// Warns of a tokenizer with more tokens than the model has rows: it belongs to another model.
 void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
   if (tokenizer.vocab_size() > vocab_size) {
     log::warning(

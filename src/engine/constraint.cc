@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// Of the bytes of one token.
+// Limits the parse steps that the bytes of one token may take.
 constexpr uint64_t kMostFrames = 5'000'000;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How far one continuation has come in its grammar.
+// The state of one continuation in its grammar.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ class Constraint {
   // begin.
   Constraint(std::shared_ptr<const grammar::TokenGrammar> grammar, std::vector<int32_t> ends);
 
-  // What may come next; valid until the masks are asked again. SamplingError for a grammar that has
-  // become too ambiguous, as below.
+  // Returns the tokens that may come next; valid until the masks are used again. SamplingError for
+  // a grammar that has become too ambiguous, as below.
   TokenMask mask(grammar::TokenMasks& masks) const;
   // The next token, which mask() allows.
   void accept(int32_t id);
-  // How many of these tokens, one after the other, the grammar allows.
+  // Returns how many of these tokens, one after the other, the grammar allows.
   size_t allowed(std::span<const int32_t> ids) const;
   // The text matches, nothing can follow, and no token would say so.
   bool complete() const { return ends_.empty() && state_.only_ends(); }

@@ -128,7 +128,7 @@ std::vector<Output> Engine::step(std::stop_token stop) {
   auto computed = Clock::now();
   std::vector<Output> outputs;
   sample_all(hidden, step, outputs);
-  // With the tokens, as guesses need logits, too; and a device is done only now.
+  // After sampling, because a CUDA device has finished only now, and guesses need logits.
   if (!prompts) learn_cost(stats_.rows - rows_before, seconds_between(scheduled, Clock::now()));
   for (const ScheduledJob& s : step) settle(s, outputs);
   std::erase_if(outputs, [](const Output& out) { return out.ids.empty() && !out.finished; });
@@ -173,7 +173,7 @@ void Engine::guess(const std::stop_token& stop) {
     if (a.result.ids.empty() || a.sequence.length() + 1 != std::ssize(a.ids)) continue;
     int64_t left = a.request.max_tokens - std::ssize(a.result.ids) - 1;
     if (const auto last = runner_.keys_end(); last && a.first_length <= *last)
-      left = std::min(left, *last - std::ssize(a.ids));  // what is longer has other keys
+      left = std::min(left, *last - std::ssize(a.ids));  // longer sequences have other keys
     a.guesses = guesses_for(a, std::min(left, rows - 1), stop);
     if (a.constraint) a.guesses.resize(a.constraint->allowed(a.guesses));
   }
@@ -219,8 +219,8 @@ Tensor Engine::run_model(std::span<const ScheduledJob> step) {
   return hidden;
 }
 
-// Of the prompt those whose next tokens' logprobs are asked for; at the end of all tokens the last
-// one and those of the guesses.
+// Adds the rows whose logits are needed: those of the prompt whose next tokens' logprobs are
+// requested; at the end of all tokens the last row and those of the guesses.
 void Engine::want_rows(Active& a, const ScheduledJob& s, std::vector<Wanted>& wanted) {
   int64_t end = a.sequence.length(), first = end - s.rows;
   if (a.request.sampling.prompt_logprobs) {
@@ -313,7 +313,7 @@ void Engine::verify(Active& a, int64_t row) {
   if (a.verifying) ++a.right;
 }
 
-// From as little of the row as the request needs; none where that has no token.
+// Samples from as little of the row as the request needs; nullopt if the whole row is needed.
 std::optional<int32_t> Engine::sample_part(Active& a, int64_t row) {
   const TokenHistory history{a.ids, static_cast<size_t>(a.prompt_tokens)};
   if (wants_logprobs(a.request) || a.constraint) return std::nullopt;
@@ -371,7 +371,7 @@ int32_t Engine::sample_row(Active& a, Tensor logits) {
   return id;
 }
 
-// What the new token does to the text, and whether it is the last one.
+// Adds the new token's text, and decides whether the token is the last one.
 void Engine::go_on(Active& a, int32_t id) {
   auto show = [&](const std::string& text) {
     a.result.text += text;
@@ -397,7 +397,7 @@ void Engine::end(Active& a, const char* reason) {
   a.output->finished = true;
 }
 
-// That ends it, and nothing else.
+// Ends the continuation with an error; others go on.
 void Engine::end_with_error(Active& a, const std::string& error) {
   a.result.error = error;
   if (a.beams != nullptr) {

@@ -30,8 +30,8 @@ struct OutputId {
   auto operator<=>(const OutputId&) const = default;
 };
 
-// What a step has added to a continuation. All outputs of one, in order, make up the ids and text
-// of its RequestResult. Beams are output at the end, all at once.
+// One step's addition to a continuation. All outputs of a continuation, in order, make up the ids
+// and text of its RequestResult. Beams are output at the end, all at once.
 struct Output {
   OutputId id;
   std::vector<int32_t> ids;  // several where guesses were right; none with an error
@@ -65,8 +65,8 @@ struct EngineStats {
 
 class Engine {
  public:
-  // At most `max_num_seqs` sequences in a step. `tokenizer` may be null: no texts then, and stop
-  // strings are an Error(usage). Runner and tokenizer outlive this.
+  // Takes at most `max_num_seqs` sequences in a step. `tokenizer` may be null: no texts then, and
+  // stop strings are an Error(usage). Runner and tokenizer outlive this.
   Engine(Runner& runner, const Tokenizer* tokenizer, int64_t max_num_seqs);
   ~Engine();
 

@@ -75,7 +75,7 @@ bool Engine::advance(BeamGroup& group) {
          group.ended.back().score >= beam_score(params, step.best, tokens);
 }
 
-// With its last token, or without one.
+// Ends a beam with its last token, or without one.
 void Engine::end_beam(BeamGroup& group, const Active& a, const BeamChoice* last) {
   const BeamParams& params = group.request.beams;
   BeamGroup::Ended ended{0, a.result};

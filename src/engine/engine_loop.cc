@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-// How often an idle loop looks whether the budget has become smaller.
+// The interval at which an idle loop looks whether the budget has become smaller.
 constexpr std::chrono::seconds kIdle{1};
 constexpr const char* kSleeps = "the model sleeps; wake it up first";
 

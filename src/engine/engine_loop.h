@@ -21,18 +21,18 @@
 
 namespace sluice {
 
-// What has come of a continuation since it was taken last. A part that nobody takes grows with the
-// continuation, and is never more than one.
+// The part of a continuation that was added since it was taken last. A part that nobody takes grows
+// with the continuation: there is never more than one.
 struct StreamPart {
   std::vector<int32_t> ids = {};
   std::string text = {};
   std::vector<TokenLogprobs> logprobs = {};
   std::optional<RequestResult> result = {};  // it has ended: nothing comes after it
 
-  void add(StreamPart next);  // what came after it
+  void add(StreamPart next);  // the part that came after it
 };
 
-// What a loop does with its model between requests.
+// A loop's work on its model between requests.
 struct ModelTask {
   enum class Kind : uint8_t {
     sleep,     // gives back the weights, the KV cache and all else that the model has
@@ -69,9 +69,9 @@ class EngineLoop {
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
-  // The number of the request, before it has begun. Throws what Engine::check_runnable() throws;
-  // Error(runtime) that says why where the loop has ended, or the model sleeps. What is found wrong
-  // later is an error of its results.
+  // Returns the number of the request, before it has begun. Throws what Engine::check_runnable()
+  // throws, and Error(runtime) if the loop has ended or the model sleeps. Later faults are errors
+  // of its results.
   int64_t add(Request request);
   // Its KV blocks are free before the next step, and what was not taken of it is dropped; parts may
   // come until then. Does nothing where it has ended.

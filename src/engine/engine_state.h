@@ -36,7 +36,7 @@ struct Engine::SamplingMemory {
   Sampler::Scratch scratch;
 };
 
-// What grammars take, which is counted.
+// Memory of grammars, leased from the ledger.
 struct Engine::GrammarMemory {
   GrammarMemory(Ledger& ledger, const Request& request, int64_t vocab_size)
       : lease(ledger.lease(Place::host, Use::activations, "grammars",

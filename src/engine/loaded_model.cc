@@ -148,7 +148,7 @@ Runner* LoadedModel::runner() {
   return runner_.get();
 }
 
-// In one sentence.
+// Returns the reason for the missing weights in one sentence.
 std::string LoadedModel::emptiness() const {
   return fmt::format("the model has no weights{}; load some before it runs",
                      fault_.empty() ? "" : fmt::format(", as loading them failed ({})", fault_));

@@ -15,7 +15,7 @@ namespace sluice {
 // The tokens that a grammar lets come next.
 struct TokenMask {
   std::span<const uint64_t> bits;  // bit id % 64 of word id / 64
-  bool may_end = false;            // what ends the sequence may come
+  bool may_end = false;            // tokens that end the sequence are allowed
 };
 
 // The tokens before the one that is to be sampled.

@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// What turns logits into logarithms of probabilities: log p = (logit - most) - log_sum.
+// Turns logits into logarithms of probabilities: log p = (logit - most) - log_sum.
 struct LogNormalizer {
   double most;
   double log_sum;

@@ -24,7 +24,7 @@ uint64_t logprob_bytes(std::optional<int64_t> top, uint64_t tokens);
 
 double log_probability(std::span<const float> logits, int32_t id);
 
-// As vLLM's logprobs: of the logits before anything of SamplingParams changed them.
+// Returns logprobs of the logits before any of SamplingParams changed them, as vLLM does.
 TokenLogprobs token_logprobs(std::span<const float> logits, int32_t id, int64_t top);
 
 }  // namespace sluice

@@ -18,7 +18,7 @@ StopStrings::StopStrings(std::vector<std::string> stops) {
   }
 }
 
-// Where in `text` the stop string ends for the first time.
+// Returns where in `text` the stop string ends for the first time.
 std::optional<size_t> StopStrings::find_end(Stop& stop, std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     while (stop.matched > 0 && text[i] != stop.text[stop.matched])

@@ -20,7 +20,7 @@ class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops);  // none is empty
 
-  // Returns the text that is certain once `text` has come; with `last`, all that is left. Where a
+  // Returns the text that is certain once `text` has come; with `last`, all that is left. Once a
   // stop string is complete, only the text before it (before the first, if several are).
   std::string add(std::string_view text, bool last);
   bool stopped() const { return stop_.has_value(); }

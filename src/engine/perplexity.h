@@ -1,4 +1,4 @@
-// How well a model predicts a text.
+// Measures how well a model predicts a text.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,8 @@
 
 namespace sluice {
 
-// Where a request has a grammar, others may need scratch: their sum is the largest.
+// A request with a grammar counts scratch even if it needs none itself. The largest of all requests
+// is planned, and another request may need scratch.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size) {
   bool needed = Sampler::needs_scratch(request.sampling) || wants_logprobs(request) ||
                 request.sampling.grammar != nullptr;

@@ -32,7 +32,7 @@ struct Request {
   DraftModel* draft = nullptr;  // asked where lookup knows nothing; one request's at a time
 };
 
-// Whether log probabilities of its tokens come from the rows that they are chosen from.
+// Returns whether log probabilities of its tokens come from the rows that they are chosen from.
 inline bool wants_logprobs(const Request& request) {
   return request.sampling.logprobs || request.rank;
 }
@@ -40,8 +40,8 @@ inline bool wants_logprobs(const Request& request) {
 // Bytes that sampling its tokens takes beside the logits, as
 // RunShape::sampling_bytes.
 uint64_t sampling_bytes(const Request& request, int64_t vocab_size);
-// Of these, what is for grammars: the table of tokens, the masks, and the grammars that are kept.
-// Whole pages.
+// Returns the part of sampling_bytes for grammars: the table of tokens, the masks, and the grammars
+// that are kept. Whole pages.
 uint64_t grammar_bytes(const Request& request, int64_t vocab_size);
 
 // One continuation.

@@ -122,7 +122,7 @@ double Runner::matrices_seconds(std::span<const Weight> matrices) {
   return *middle;
 }
 
-// What the device still does, it does in the runner's memory.
+// Waits for the device, which may still work in the runner's memory.
 Runner::~Runner() {
   try {
     stream_->synchronize();
@@ -177,7 +177,7 @@ void Runner::begin_again(Sequence& sequence, int64_t tokens) const {
   sequence.begin_again(root_of(tokens));
 }
 
-// Of sequences that may share blocks.
+// Returns the root of the prefixes of a sequence. Sequences with the same root may share blocks.
 uint64_t Runner::root_of(int64_t prompt_tokens) const {
   constexpr int kTokenBits = 48;  // of a prompt's length
   bool depends = model_.spec().depends_on_length();
@@ -289,7 +289,7 @@ void Runner::move_row(Tensor hidden, int64_t from, int64_t to) {
                 static_cast<uint64_t>(hidden.cols) * sizeof(float));
 }
 
-// What rounds differently gives other keys and values.
+// The kernels' name is part of the cache key: other kernels round differently.
 PromptCache Runner::prompt_cache(std::filesystem::path path, const std::string& identity) {
   return {std::move(path), fmt::format("{} {}", identity, kernels_->name()), blocks_, kv_, ledger_};
 }
@@ -308,7 +308,8 @@ void Runner::save(PromptCache& cache, std::span<const int32_t> prompt) {
   cache.save(known, sequence);
 }
 
-// Through memory that is pinned, where that of logits is; not before the model is done.
+// Copies a row once the model is done, through the pinned memory of the logits if the device has
+// its own memory.
 void Runner::copy_row(Tensor hidden, int64_t row, std::span<float> to) {
   const std::span<std::byte> through = logits_host_.bytes();
   const std::span<std::byte> bytes = std::as_writable_bytes(to);
@@ -359,7 +360,7 @@ std::span<TokenLogit> Runner::top_logits(int64_t row) {
   return {top_.tokens + row * top_.most, static_cast<size_t>(count)};
 }
 
-// What the device has found, to the same place of the host's memory; there after a wait.
+// Copies a result of the device to the same place of the host's memory; it is there after a wait.
 template <class T>
 T* Runner::bring(const T* found, int64_t count) {
   const auto* from = reinterpret_cast<const std::byte*>(found);

@@ -57,9 +57,9 @@ class Runner {
   int64_t max_rows() const { return activations_->max_rows(); }
 
   // Runs the parts, of different sequences and of at most max_rows() tokens together, as the next
-  // tokens of each. What comes out for a sequence does not depend on the others. Error(no_fit) when
-  // no KV block is free. The result is valid until the next step: the final norm's output, a row a
-  // token, in the device's memory.
+  // tokens of each. A sequence's results do not depend on the others. Error(no_fit) when no KV
+  // block is free. The result is valid until the next step: the final norm's output, a row a token,
+  // in the device's memory.
   Tensor step(std::span<const StepPart> parts);
   Tensor step(Sequence& sequence, std::span<const int32_t> ids, int64_t rope_length) {
     StepPart part{&sequence, ids, rope_length};
@@ -128,7 +128,7 @@ class Runner {
   void fill_rope(const StepPart& part, int64_t first_row);
 
   uint64_t logits_bytes() const { return sluice::logits_bytes(model_, logits_rows_); }
-  // Behind the logits.
+  // Returns the memory behind the logits, for results found in them.
   std::byte* found_memory() const {
     return logits_memory_.data() +
            static_cast<uint64_t>(logits_rows_ * model_.logits_cols()) * sizeof(float);

@@ -24,8 +24,8 @@
 
 namespace sluice {
 
-// No token can be sampled from a row: the request leaves none, or the logits are not finite. Other
-// rows are not affected.
+// Thrown if no token can be sampled from a row: the request leaves none, or the logits are not
+// finite. Other rows are not affected.
 class SamplingError : public Error {
  public:
   using Error::Error;
@@ -60,7 +60,7 @@ class Sampler {
     std::pmr::vector<Candidate> candidates;
     std::pmr::vector<float> raw_logits;  // for use after sample() has changed the row
   };
-  // Whether a sampler with these parameters uses it.
+  // Returns whether a sampler with these parameters uses scratch.
   static bool needs_scratch(const SamplingParams& params);
 
   // `eos_ids`: what min_tokens drops beside the stop_token_ids. `scratch`: null where it is not
@@ -72,11 +72,11 @@ class Sampler {
   // is left.
   int32_t sample(std::span<float> logits, const TokenHistory& history);
 
-  // Whether the next token is the likeliest of the row as the model gives it; take() is then what
-  // sample() would be, errors included.
+  // Returns whether the next token is the likeliest of the row as the model computed it. take()
+  // then returns what sample() would, errors included.
   bool takes_likeliest(const TokenHistory& history) const;
   static int32_t take(const TokenLogit& likeliest);
-  // Like these two for the `known` largest logits and those equal to the last, in any order.
+  // Do the same for the `known` largest logits and those equal to the last, in any order.
   bool takes_top(const TokenHistory& history, int64_t known) const;
   int32_t sample_top(std::span<TokenLogit> top);
 
@@ -101,7 +101,7 @@ class Sampler {
 
   SamplingParams params_;
   std::vector<int32_t> allowed_;  // ascending
-  std::vector<int32_t> ends_;     // what ends the sequence
+  std::vector<int32_t> ends_;     // tokens that end the sequence
   std::mt19937_64 random_;
   std::shared_ptr<Scratch> scratch_;
 };

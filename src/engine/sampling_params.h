@@ -29,7 +29,8 @@ struct SamplingParams {
   std::vector<int32_t> banned_token_ids = {};                  // never these
   // End the sequence as eos does, and where eos is ignored.
   std::vector<int32_t> stop_token_ids = {};
-  // What the continuation is to match; null: anything. It may end only where its text matches.
+  // A grammar that the continuation has to match; null: none. The continuation may end only where
+  // its text matches.
   std::shared_ptr<const grammar::TokenGrammar> grammar = {};
   int64_t min_tokens = 0;  // no token ends the sequence before this many are generated
 
@@ -42,7 +43,8 @@ struct SamplingParams {
 
 // Throws Error(usage) that names the option whose value is out of range.
 void check_sampling(const SamplingParams& params);
-// Also for token ids, and numbers of tokens, that a model with this vocabulary does not have.
+// Checks the parameters, also for token ids, and numbers of tokens, that a model with this
+// vocabulary does not have.
 void check_sampling(const SamplingParams& params, int64_t vocab_size);
 
 }  // namespace sluice

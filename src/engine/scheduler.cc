@@ -19,8 +19,8 @@ int64_t rows_wanted(const Job& job) {
   return end - stored;
 }
 
-// Whether it has lost all of its tokens with a state that could not go back: what is known of them
-// is found as for a job that waits.
+// Returns whether the job has lost all of its tokens because a state cannot go back. Known prefixes
+// are then looked up as for a job that waits.
 bool begins_again(const Job& job, const BlockManager& blocks) {
   return blocks.has_states() && job.sequence.length() == 0 &&
          job.sequence.table().blocks_held() == 0;
@@ -54,7 +54,7 @@ void Scheduler::wait_again(Job& job) {
   if (running_.erase(job.order) > 0) waiting_.emplace(job.order, &job);
 }
 
-// Whether what comes back is worth a step's time.
+// Returns whether the copies take so long that a step should not wait for them.
 bool Scheduler::arrive_late(std::span<const BlockCopy> copies) const {
   return std::ranges::any_of(copies, [&](const BlockCopy& c) {
     return c.from.tier == Tier::disk || (c.from.tier == Tier::host && limits_.host_is_far);
@@ -100,7 +100,7 @@ const std::vector<ScheduledJob>& Scheduler::schedule() {
   while (preemptions_ == preempted_before && room_in_step() && !waiting_.empty()) {
     if (!admit(*waiting_.begin()->second)) break;
   }
-  // Where all that run wait for one that has no room, the last of them makes some.
+  // If all running jobs wait for one that has no room, the last running job is preempted.
   while (step_.empty() && !waiting_.empty() && !admit(*waiting_.begin()->second)) {
     if (running_.empty() || running_.rbegin()->first < waiting_.begin()->first) break;
     preempt(*running_.rbegin()->second);
@@ -132,13 +132,13 @@ void Scheduler::run(Job& job) {
   bool to_the_end = job.sequence.length() + rows == std::ssize(job.ids);
   int64_t room = std::min(rows_left_, to_snapshot) - rows;
   int64_t guesses = to_the_end ? std::min(room, std::ssize(job.guesses)) : 0;
-  // No reason to preempt anybody.
+  // Guesses are no reason to preempt anybody.
   if (guesses > 0 && !reserve(job, rows + guesses, true)) guesses = 0;
   step_.push_back({&job, rows + guesses, guesses});
   rows_left_ -= rows + guesses;
 }
 
-// Where there is room for all that the job has now, and not only for its next rows.
+// Admits the job if there is room for all of its tokens, not only for its next rows.
 bool Scheduler::admit(Job& job) {
   int64_t findable = std::min(std::ssize(job.ids) - 1, job.findable);
   PrefixMatch known = job.sequence.match(std::span(job.ids).first(static_cast<size_t>(findable)));

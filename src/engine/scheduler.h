@@ -1,12 +1,12 @@
-// Which requests run in the next step, and with how many of their tokens. A state machine without
-// I/O: it moves blocks between sequences, and does not know what they hold.
+// Decides which requests run in the next step, and with how many of their tokens. A state machine
+// without I/O: it moves blocks between sequences, and does not know what they hold.
 //
 // Requests are served in order of arrival; a level of priority counts as a number of arrivals
 // later. Running requests go first, so that each proceeds in every step (continuous batching, as
 // Orca, OSDI 2022). A prompt gets the remaining rows, chunk by chunk, beside generated tokens
-// (chunked prefill, as Sarathi, arXiv:2308.16369). Where no KV block is left, the last one to
-// arrive is preempted: it gives up its blocks, which may still be found as a prefix, and waits
-// again. So the first one always proceeds, and every request becomes the first.
+// (chunked prefill, as Sarathi, arXiv:2308.16369). If no KV block is left, the last one to arrive
+// is preempted: it gives up its blocks, which may still be found as a prefix, and waits again. So
+// the first one always proceeds, and every request becomes the first.
 //
 // A request whose first blocks are on disk, or in host memory beside a device, runs one step after
 // their restore has begun, unless there is nothing else to do.
@@ -58,7 +58,7 @@ class Scheduler {
   };
   Scheduler(const BlockManager& blocks, Limits limits) : blocks_(blocks), limits_(limits) {}
 
-  // Whether `sequences` sequences of `tokens` tokens each could ever run together.
+  // Returns whether `sequences` sequences of `tokens` tokens each could ever run together.
   bool fits(int64_t tokens, int64_t sequences = 1) const;
   // The job lives until it is removed; its sequence is of the scheduler's blocks.
   void add(Job& job);
@@ -74,7 +74,7 @@ class Scheduler {
   // copies().
   const std::vector<ScheduledJob>& schedule();
   const std::vector<BlockCopy>& copies() const { return copies_; }
-  // Whether restores among the copies may run beside the step, until the next one.
+  // Returns whether restores among the copies may run beside the step, until the next one.
   bool copies_beside() const { return arriving_ > 0; }
 
   bool idle() const { return waiting_.empty() && running_.empty(); }

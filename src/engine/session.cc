@@ -36,18 +36,18 @@ Compute choose_compute(DtypeChoice choice, DType model) {
 
 }  // namespace
 
-Session::Session(SessionOptions options, Session* host)
+Session::Session(SessionOptions options, Session* target)
     : options_(std::move(options)),
-      host_(host),
-      own_ledger_(host == nullptr ? std::make_unique<Ledger>() : nullptr),
-      ledger_(host == nullptr ? *own_ledger_ : host->ledger_),
-      free_(host == nullptr ? free_memory() : host->free_),
+      target_(target),
+      own_ledger_(target == nullptr ? std::make_unique<Ledger>() : nullptr),
+      ledger_(target == nullptr ? *own_ledger_ : target->ledger_),
+      free_(target == nullptr ? free_memory() : target->free_),
       checkpoint_(options_.model, options_.mirrors),
-      pool_(host != nullptr ? host->pool_
-                            : std::make_shared<ThreadPool>(
-                                  options_.threads > 0 ? options_.threads : usable_threads(),
-                                  options_.pin_threads)),
-      backend_(host != nullptr               ? host->backend_
+      pool_(target != nullptr ? target->pool_
+                              : std::make_shared<ThreadPool>(
+                                    options_.threads > 0 ? options_.threads : usable_threads(),
+                                    options_.pin_threads)),
+      backend_(target != nullptr             ? target->backend_
                : options_.backend != nullptr ? options_.backend
                                              : make_cpu_backend(options_.isa, *pool_)) {
   for (const std::filesystem::path& directory : options_.spill.directories)
@@ -57,7 +57,7 @@ Session::Session(SessionOptions options, Session* host)
                         options_.spill);
     if (row_copies_->empty()) row_copies_.reset();
   }
-  if (host == nullptr) checkpoint_.load_tokenizer();
+  if (target == nullptr) checkpoint_.load_tokenizer();
   compute_ = choose_compute(options_.dtype, checkpoint_.weights_dtype());
   if (is_float8(kv_dtype())) model().root->use_kv_scales(read_kv_scales(*model().root, index()));
   options_.quantize.to_bf16 = options_.dtype == DtypeChoice::bf16;
@@ -66,7 +66,7 @@ Session::Session(SessionOptions options, Session* host)
                             : free_.budget;
   read_shape_ = remembered_shape(rates_file(), rate_keys(options_.model, options_.quantize));
   set_device_budget();
-  if (host == nullptr) ledger_.set_budget(Place::host, budget_);
+  if (target == nullptr) ledger_.set_budget(Place::host, budget_);
   if (tokenizer() != nullptr)
     grammars_ = std::make_unique<grammar::Grammars>(*tokenizer(), spec().vocab_size);
   int64_t usable = spec().usable_positions();
@@ -79,12 +79,12 @@ Session::Session(SessionOptions options, Session* host)
     log::warning("--max-model-len {} is above the {} positions that the model was made for",
                  max_model_len_, usable);
   }
-  (host == nullptr ? *this : *host).note_runtime(peak_before_);
+  (target == nullptr ? *this : *target).note_runtime(peak_before_);
   if (auto cgroup = cgroup_memory()) cgroup_limit_ = cgroup->limit;
   check_place_rules();
-  // What the kernels have no code for is refused before anything is read.
+  // Unsupported KV layouts are refused before weights are read.
   check_kv_supported(kv_layout(*model().root, run_shape(1, 1, 1)), *backend_);
-  if (options_.longest_model_len) use_longest([](int64_t) { return GuestMemory{}; });
+  if (options_.longest_model_len) use_longest([](int64_t) { return DraftMemory{}; });
   loaded_ = std::make_unique<LoadedModel>(*model().root, *backend_, *pool_, ledger_, timeline_);
 }
 
@@ -95,24 +95,24 @@ uint64_t Session::grown() const {
   return now - std::min(now, rss_before_);
 }
 
-// What the process holds with headers and tokenizer. What reading them took for a moment is known
-// where it is more than the process ever had before.
+// Notes the process's memory after headers and tokenizer are read. The peak of reading them is
+// known only if it is above every peak before.
 void Session::note_runtime(uint64_t peak_before) {
   const uint64_t peak = process_peak_rss();
   map_program_code();
-  malloc_trim(0);  // what parsing took and gave back
+  malloc_trim(0);  // returns to the system what parsing freed
   runtime_bytes_ = process_rss();
   start_peak_ = std::max(start_peak_, peak > peak_before ? peak : runtime_bytes_);
 }
 
-// Of a device with memory of its own: what it says is free, less a reserve for who else draws on
-// it.
+// Sets the budget of a device with memory of its own: its free memory, less a reserve for other
+// users of the device.
 void Session::set_device_budget() {
   if (!backend_->device().has_own_memory()) return;
   Rates rates = this->rates();
   link_cost_ = rates.sweep.bytes_per_second / rates.link.bytes_per_second;
-  if (host_ != nullptr) {
-    device_budget_ = host_->device_budget_;
+  if (target_ != nullptr) {
+    device_budget_ = target_->device_budget_;
     return;
   }
   uint64_t free = backend_->device().free_bytes();
@@ -179,12 +179,13 @@ void Session::check_place_rules() {
   }
 }
 
-// With one prompt that fills it. Weights that fit stay in memory for it; where they do not, the KV
-// cache gets a quarter of the budget that it is in.
-int64_t Session::longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests) {
+// Returns the longest sequence for which the plan is good, with one prompt that fills it. If the
+// weights fit they stay in memory; if not, the KV cache gets at most a quarter of the budget that
+// it is in.
+int64_t Session::longest_sequence(const std::function<DraftMemory(int64_t tokens)>& draft) {
   auto plan_for = [&](int64_t tokens) {
     RunShape shape = run_shape(tokens, tokens, 1);
-    shape.guests = guests(tokens);
+    shape.draft = draft(tokens);
     shape.sampling_bytes = Sampler::Scratch::bytes(spec().vocab_size);  // it may be asked for
     return fitting_plan(shape);
   };
@@ -206,7 +207,7 @@ int64_t Session::longest_sequence(const std::function<GuestMemory(int64_t tokens
 MemoryPlan Session::place(const RunShape& shape) {
   placed_ = placed(shape, budget());
   uses_copies_ = row_copies_ && row_copies_->in_use();
-  malloc_trim(0);  // what planning took and gave back: the plan counts with the process as it was
+  malloc_trim(0);  // returns what planning freed: the plan counts with the process as it was
   lease_runtime();
   return memory_plan();
 }
@@ -228,7 +229,7 @@ std::shared_ptr<const Placed> Session::placed(const RunShape& shape, uint64_t bu
 
 // Whoever is loaded first asks for what all need.
 void Session::reserve_device() {
-  if (host_ != nullptr) return host_->reserve_device();
+  if (target_ != nullptr) return target_->reserve_device();
   if (device_reserved_) return;
   backend_->device().reserve(predicted_device_peak());
   device_reserved_ = true;
@@ -236,7 +237,7 @@ void Session::reserve_device() {
 
 void Session::load(LoadProgress& progress, std::stop_token stop) {
   ledger_.begin_phase("load");
-  if (host_ != nullptr)
+  if (target_ != nullptr)
     runtime_ = ledger_.lease(Place::host, Use::runtime, "process", memory_plan().runtime);
   copy_rows(stop);
   reserve_device();
@@ -303,7 +304,7 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
   Placed next = *placed_;
   next.read =
       std::make_shared<ReadPlan>(compile(this->model(), other.index(), options_.quantize,
-                                         next.memory.effort.staging, next.memory.placement));
+                                         next.memory.buffers.staging, next.memory.placement));
   if (next.read->storage_bytes() != read_plan().storage_bytes()) {
     fail(ErrorKind::refused,
          "{}: its weights take {} where those of {} take {}; they are stored in other types",
@@ -347,7 +348,7 @@ void Session::shrink(uint64_t budget) {
   past_peak_ = predicted_peak();
   loaded_->shrink(next);
   placed_ = std::move(next);
-  if (host_ == nullptr) lease_runtime();
+  if (target_ == nullptr) lease_runtime();
   ledger_.set_budget(Place::host, budget_);
   log::info("the budget is {} now: {} of weights stay in memory instead of {}, {} are read a pass",
             format_size(budget_), format_size(memory_plan().weights), format_size(before),

@@ -32,7 +32,7 @@ struct SessionOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> mirrors;  // directories with some or all of its weight files
   std::optional<std::string> memory;           // as given: "2GiB", "75%"; none: the free memory
-  std::shared_ptr<Backend> backend;            // what computes; null: the CPU, as `isa` says
+  std::shared_ptr<Backend> backend;            // computes the model; null: the CPU, as `isa` says
   std::optional<std::string> device_memory;    // as `memory`, of a device with memory of its own
   QuantizeRequest quantize;
   DtypeChoice dtype = DtypeChoice::automatic;
@@ -59,9 +59,9 @@ class Session {
   // Headers only: config.json, the checkpoint's index, the tokenizer when there is one. Throws
   // Error(refused).
   explicit Session(SessionOptions options) : Session(std::move(options), nullptr) {}
-  // A second model in the same process, such as a draft: in the ledger of `host`, which outlives
+  // A draft model in the same process: in the ledger of `target`, which outlives
   // it, computed by the same threads or on the same device. It stays in memory whole.
-  Session(SessionOptions options, Session& host) : Session(std::move(options), &host) {}
+  Session(SessionOptions options, Session& target) : Session(std::move(options), &target) {}
 
   const SessionOptions& options() const { return options_; }
   Model& model() { return checkpoint_.model(); }
@@ -105,18 +105,18 @@ class Session {
                      int64_t sequences = 1) const;
   // Makes the plans; Error(no_fit) when the budget is too small.
   MemoryPlan place(const RunShape& shape);
-  // Places a guest model, before its host is placed: everything is resident, in half of the budget
-  // if both have room. Returns what the host is to be placed for: `hosts` and the guest. Counts
-  // with the least where there is no room; the host is refused then.
-  RunShape place_beside(Session& host, const RunShape& shape, RunShape hosts);
-  // `hosts`, and the least that a guest of `shape` takes.
-  RunShape least_beside(const RunShape& shape, RunShape hosts);
-  // Peak of the whole process, guest models included [bytes].
+  // Places a draft model before its target: everything is resident, in half of the budget if both
+  // have room. Returns `target_shape` with the draft model's memory. Counts with the least if there
+  // is no room; the target is refused then.
+  RunShape place_beside(Session& target, const RunShape& shape, RunShape target_shape);
+  // Returns `target_shape` with the least memory that a draft model of `shape` takes.
+  RunShape least_beside(const RunShape& shape, RunShape target_shape);
+  // Peak of the whole process, draft models included [bytes].
   uint64_t predicted_peak() const { return std::max(past_peak_, memory_plan().peak()); }
   uint64_t predicted_device_peak() const { return memory_plan().device.peak(); }
-  // --max-model-len auto with a guest that takes so much for sequences of so many tokens.
-  void use_longest(const std::function<GuestMemory(int64_t tokens)>& guests) {
-    max_model_len_ = longest_sequence(guests);
+  // Sets --max-model-len auto. `draft`: memory of the draft model for sequences of so many tokens.
+  void use_longest(const std::function<DraftMemory(int64_t tokens)>& draft) {
+    max_model_len_ = longest_sequence(draft);
   }
   // Plans without placing: the plan of place() if the budget has room; the plan, fitting or not;
   // and the plan with the least memory that works.
@@ -144,7 +144,7 @@ class Session {
   // 0: there were none. (load() remembers those of a load.)
   void learn_pass(double seconds);
 
-  // Loads the weights; after place(), also of the host.
+  // Loads the weights; after place(), also of the target.
   void load(LoadProgress& progress, std::stop_token stop);
   // Loads the weights of another directory, of a model of the same shape, into the same
   // memory; no step may run. Error (refused, usage or no_fit), without any change,
@@ -172,19 +172,20 @@ class Session {
   bool has_weights() const { return loaded_->filled(); }
 
  private:
-  Session(SessionOptions options, Session* host);
+  Session(SessionOptions options, Session* target);
   void note_runtime(uint64_t peak_before);
   uint64_t grown() const;
   void set_device_budget();
   void reserve_device();
   void check_place_rules();
   std::shared_ptr<const Placed> placed(const RunShape& shape, uint64_t budget);
-  int64_t longest_sequence(const std::function<GuestMemory(int64_t tokens)>& guests);
+  int64_t longest_sequence(const std::function<DraftMemory(int64_t tokens)>& draft);
   void lease_runtime();
   void fill(LoadProgress& progress, const std::stop_token& stop);
-  // What plans of one request begin with; valid until the next call.
+  // Returns the laid out plan that all plans for one request begin with; valid until the next call.
   ReadPlan& laid_out(const QuantizeRequest& quantize);
-  // As read_plan_for() the request, but what laid_out() has made becomes the result.
+  // Returns the same as read_plan_for() for the session's request, but takes laid_out()'s plan
+  // instead of a copy.
   ReadPlan take_read_plan(const MemoryPlan& plan);
   // A request, with what this session takes of its own beside it.
   RunShape counted(RunShape shape) const;
@@ -201,8 +202,8 @@ class Session {
   BlockCosts block_costs() const;
 
   SessionOptions options_;
-  Session* host_;                       // the session that this guest is beside; null: none
-  std::unique_ptr<Ledger> own_ledger_;  // none: the host's
+  Session* target_;                     // of a draft model: its target's session; null: none
+  std::unique_ptr<Ledger> own_ledger_;  // none: the target's
   Ledger& ledger_;
   FreeMemory free_;
   uint64_t peak_before_ = process_peak_rss();
@@ -211,7 +212,7 @@ class Session {
   uint64_t headers_bytes_ = grown();             // by reading them, at most
   std::unique_ptr<grammar::Grammars> grammars_;  // null without a tokenizer
   std::optional<RowCopies> row_copies_;  // none: nothing is transposed, or there is no directory
-  bool uses_copies_ = false;             // what place() has decided
+  bool uses_copies_ = false;             // decided by place()
   bool is_loaded_ = false;
   struct LaidOut {
     QuantizeRequest quantize;

@@ -1,4 +1,4 @@
-// What a session could do within other budgets, and from where it would read.
+// Plans of a session within other budgets, and the sources that it would read from.
 #include <algorithm>
 #include <utility>
 
@@ -27,14 +27,14 @@ ReadPlan& Session::laid_out(const QuantizeRequest& quantize) {
     const uint64_t before = process_peak_rss();
     laid_out_.reset();
     laid_out_.emplace(quantize, copies, lay_out(model(), index(), quantize));
-    // A guest's plan counts what it takes beside its host.
-    if (const uint64_t peak = process_peak_rss(); host_ == nullptr && peak > before)
+    // A draft model's plan counts its memory beside its target.
+    if (const uint64_t peak = process_peak_rss(); target_ == nullptr && peak > before)
       start_peak_ = std::max(start_peak_, peak);
   }
   return laid_out_->plan;
 }
 
-// With what the copies by rows take that are in use, and what laying out took for a moment.
+// Adds the memory of the copies by rows that are in use, and the peak of laying out.
 RunShape Session::counted(RunShape shape) const {
   const bool used = row_copies_ && row_copies_->in_use();
   shape.copies_index_bytes = used ? row_copies_->index_bytes() : 0;
@@ -42,7 +42,8 @@ RunShape Session::counted(RunShape shape) const {
   return shape;
 }
 
-// Where what is transposed cannot all stay in memory, it is streamed from copies by rows.
+// Matrices that are stored transposed are streamed from copies by rows, if they cannot all stay in
+// memory.
 MemoryPlan Session::plan_within(const RunShape& shape, uint64_t budget,
                                 const QuantizeRequest& quantize) {
   auto place = [&] {
@@ -68,13 +69,13 @@ std::pair<MemoryPlan, ReadPlan> Session::what_if(const RunShape& shape, uint64_t
 }
 
 ReadPlan Session::read_plan_for(const MemoryPlan& plan, const QuantizeRequest& quantize) {
-  return compile(laid_out(quantize), plan.effort.staging, plan.placement);
+  return compile(laid_out(quantize), plan.buffers.staging, plan.placement);
 }
 
 ReadPlan Session::take_read_plan(const MemoryPlan& plan) {
   ReadPlan all = std::move(laid_out(options_.quantize));
   laid_out_.reset();
-  return compile(std::move(all), plan.effort.staging, plan.placement);
+  return compile(std::move(all), plan.buffers.staging, plan.placement);
 }
 
 MemoryPlan Session::smallest(const RunShape& shape) {
@@ -85,36 +86,36 @@ MemoryPlan Session::smallest(const RunShape& shape) {
 
 namespace {
 
-GuestMemory memory_of_guest(const MemoryPlan& plan) {
+DraftMemory draft_memory(const MemoryPlan& plan) {
   return {.host = plan.run_peak(), .loading = plan.load_peak(), .device = plan.device.peak()};
 }
 
 }  // namespace
 
-RunShape Session::least_beside(const RunShape& shape, RunShape hosts) {
+RunShape Session::least_beside(const RunShape& shape, RunShape target_shape) {
   if (row_copies_) row_copies_->use(false);
   ReadPlan& all = laid_out(options_.quantize);
-  hosts.guests =
-      memory_of_guest(smallest_resident_plan(*model().root, all, counted(shape), runtime_bytes_));
-  return hosts;
+  target_shape.draft =
+      draft_memory(smallest_resident_plan(*model().root, all, counted(shape), runtime_bytes_));
+  return target_shape;
 }
 
-RunShape Session::place_beside(Session& host, const RunShape& shape, RunShape hosts) {
+RunShape Session::place_beside(Session& target, const RunShape& shape, RunShape target_shape) {
   auto has_room = [&](const MemoryPlan& plan) {
-    hosts.guests = memory_of_guest(plan);
-    return plan.peak() <= host.budget() / 2 && plan.device.peak() <= host.device_budget() / 2 &&
-           host.fits(host.smallest(hosts));
+    target_shape.draft = draft_memory(plan);
+    return plan.peak() <= target.budget() / 2 && plan.device.peak() <= target.device_budget() / 2 &&
+           target.fits(target.smallest(target_shape));
   };
   if (row_copies_) row_copies_->use(false);
   ReadPlan& all = laid_out(options_.quantize);
   MemoryPlan plan = resident_plan(*model().root, all, counted(shape), runtime_bytes_, has_room);
-  hosts.guests = memory_of_guest(plan);
+  target_shape.draft = draft_memory(plan);
   auto read = std::make_shared<ReadPlan>(take_read_plan(plan));
   placed_ = std::make_shared<Placed>(Placed{shape, std::move(plan), std::move(read)});
-  return hosts;
+  return target_shape;
 }
 
-// Through as much memory as the load's staging will have.
+// Copies through as much memory as the load's staging will have.
 void Session::copy_rows(const std::stop_token& stop) {
   is_loaded_ = true;
   if (!row_copies_) return;

@@ -1,4 +1,4 @@
-// What a session knows of the machine's speed, and what loads and passes teach it.
+// A session's knowledge of the machine's speed, and how loads and passes add to it.
 #include <algorithm>
 #include <vector>
 
@@ -54,7 +54,8 @@ void Session::remember(std::span<const Observation> seen) const {
     log::debug("{}: cannot be written; the rates of this run are not remembered", file.string());
 }
 
-// What came through the page cache, or from another disk, says nothing of this one.
+// Returns whether the load says something of this disk: nothing came through the page cache, or
+// from another disk.
 bool Session::loaded_from_disk() const {
   const io::ReaderStats& io = load_report().io;
   const std::string disk = disk_key(options_.model);
@@ -76,7 +77,7 @@ void Session::learn_load() {
   if (load_report().disk_rate) remember({&seen, 1});
 }
 
-// Before the rate is remembered.
+// Call before the rate is remembered.
 void Session::learn_shape() {
   const RateKeys keys = rate_keys(options_.model, options_.quantize);
   if (load_report().fastest) {
@@ -111,7 +112,7 @@ void Session::learn_pass(double seconds) {
   const PassBytes bytes{.disk = sweep_bytes(read_plan(), spilled),
                         .link = memory_plan().host_sweep_bytes,
                         .memory = read_plan().bytes_per_token(),
-                        .disk_share = memory_plan().effort.disk_share};
+                        .disk_share = memory_plan().buffers.disk_share};
   if (auto seen = observe_pass(bytes, seconds, rates())) remember({&*seen, 1});
 }
 

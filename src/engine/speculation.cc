@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kShortest = 2;
 constexpr size_t kLongest = 4;
 
-// What is believed of a source before anything is known, and how many guesses that belief weighs.
+// The prior share of right guesses of a source, and its weight [guesses].
 constexpr double kBelief = 0.7;
 constexpr double kBeliefWeight = 1;
 constexpr double kForget = 0.8;
@@ -47,7 +47,7 @@ DraftModel::DraftModel(Runner& runner, int64_t max_length)
 
 std::vector<int32_t> DraftModel::guesses(std::span<const int32_t> ids, int64_t most,
                                          std::stop_token stop) {
-  // As much as a step adds is planned for behind a window.
+  // A window has planned blocks for as many further tokens as a step may add.
   most = std::min({most, max_length_ - std::ssize(ids), runner_.max_rows()});
   if (most <= 0) return {};
   // The last token is computed anew in any case: its logits are the first guess.

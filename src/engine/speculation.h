@@ -24,7 +24,8 @@ std::vector<int32_t> lookup_guesses(std::span<const int32_t> ids, int64_t most);
 // "Fast Inference from Transformers via Speculative Decoding", 2023).
 class DraftModel {
  public:
-  // What it needs for sequences of `tokens` tokens, `prompt_tokens` of them a prompt's.
+  // Returns the shape of a draft model's run for sequences of `tokens` tokens, `prompt_tokens` of
+  // them a prompt's.
   static RunShape shape(const Session& draft, int64_t tokens, int64_t prompt_tokens);
   // Sequences of up to `max_length` tokens. The runner outlives it.
   DraftModel(Runner& runner, int64_t max_length);
@@ -54,12 +55,12 @@ class PassCost {
   double row_ = 0;
 };
 
-// How many guesses of one source are worth their cost, from what was accepted lately.
+// Number of guesses of one source that are worth their cost, from what was accepted lately.
 class GuessLength {
  public:
-  // The number of guesses with the most tokens a second, at most `most`, for one of `sequences`
-  // that share the cost of a pass. Where that is none, one guess is tried now and then, ever less
-  // often.
+  // Returns the number of guesses with the most tokens a second, at most `most`, for one of
+  // `sequences` that share the cost of a pass. If that is none, one guess is tried now and then,
+  // ever less often.
   int64_t choose(int64_t most, const PassCost& cost, int64_t sequences = 1);
   // `seconds`: what making the guesses took.
   void learn(int64_t guessed, int64_t accepted, double seconds);

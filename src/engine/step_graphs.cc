@@ -41,7 +41,7 @@ bool StepGraphs::capture(Known& known, const std::function<void()>& work) {
   return true;
 }
 
-// What the stream still does may be the graph's.
+// Waits for the stream first: it may still run the graph.
 void StepGraphs::forget(std::list<Known>::iterator known) {
   if (known->graph != nullptr) stream_.synchronize();
   known_.erase(known);

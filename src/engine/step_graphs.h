@@ -27,10 +27,10 @@ class StepGraphs {
   StepGraphs(Device& device, DeviceStream& stream, Ledger& ledger)
       : device_(device), stream_(stream), ledger_(ledger) {}
 
-  // Does `work`, which is the same for each step of the shape. The first time as it is, since many
-  // a shape comes only once, and since kernels are loaded when they are first launched, which
-  // cannot be recorded; from the second time on as a graph. Where there is no memory left for it in
-  // the device's budget, even without older ones, there will be no graphs.
+  // Does `work`, which is the same for each step of the shape. The first time kernels are launched
+  // one by one: many shapes come only once, and the loading of kernels at their first launch cannot
+  // be recorded. From the second time on the step is a graph. No graphs are made once the device's
+  // budget has no memory for one, even without older ones.
   void run(const LaunchShape& shape, const std::function<void()>& work);
 
   const GraphStats& stats() const { return stats_; }

@@ -82,7 +82,7 @@ std::string fold_case(std::string_view text) {
   return map_text(text, lower_ascii, [](icu::UnicodeString& t) { t.foldCase(); });
 }
 
-// Without words: the whole of the text is one.
+// Returns the titlecase of a text that is taken as one word.
 std::string title_character(std::string_view character) {
   return map_text(character, upper_ascii, [](icu::UnicodeString& t) {
     t.toTitle(nullptr, icu::Locale::getRoot(), U_TITLECASE_WHOLE_STRING);

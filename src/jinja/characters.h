@@ -1,4 +1,4 @@
-// What Python's str knows about characters and text.
+// Python's rules for characters and text (str).
 #pragma once
 
 #include <cstddef>

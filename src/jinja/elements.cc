@@ -26,7 +26,7 @@ std::string character_at(const Text& text, size_t index) {
   return text.bytes.substr(at, static_cast<size_t>(utf8_char_at(text.bytes, at).bytes));
 }
 
-// What is taken: `count` elements from `start` on, each `step` from the last.
+// The elements that a slice takes: `count` from `start` on, each `step` from the last.
 struct Picked {
   int64_t start = 0;
   int64_t count = 0;

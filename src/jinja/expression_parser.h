@@ -69,7 +69,7 @@ class ExpressionParser {
 
   Tokens& tokens_;
   Meter& literals_;
-  std::vector<std::string> unknown_;  // what is wrong, since check_known()
+  std::vector<std::string> unknown_;  // faults since check_known()
   int nodes_ = 0;                     // made since then
 };
 

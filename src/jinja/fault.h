@@ -1,4 +1,4 @@
-// What is wrong with a template or with what it was given.
+// Faults of a template, or of its input.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ enum class FaultKind : uint8_t {
   limit,      // it takes more than a template may
 };
 
-// On its way to the template, which adds the place.
+// A fault on its way to the template, which adds the place.
 class Fault : public std::runtime_error {
  public:
   Fault(FaultKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
@@ -36,7 +36,7 @@ template <class... Args>
   throw Fault(kind, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// What the user gets: "TEMPLATE, line N: what is wrong".
+// The user's error: "TEMPLATE, line N: what is wrong".
 class TemplateError : public Error {
  public:
   TemplateError(FaultKind kind, const std::string& name, int line, const std::string& message)

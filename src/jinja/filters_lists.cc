@@ -140,7 +140,7 @@ void take_unique(const Value& s, const Bound& a, Values& unique) {
     const Value key = path.of(item);
     seen.emplace_back(with_case ? key : without_case(a.meter(), key), item);
   }
-  // Of equal keys the first item counts, and a dict keeps the last.
+  // Filled backwards: a dict keeps the last item of a key, but the first one counts.
   std::vector<Dict::Entry> positions;
   for (size_t i = seen.size(); i-- > 0;)
     positions.emplace_back(seen[i].first, Value::integer(static_cast<int64_t>(i)));
@@ -206,7 +206,7 @@ Value batch_filter(const Value& s, const Bound& a) {
   return make_lazy(a.meter(), [&](Values& batches) { take_batches(s, a, batches); });
 }
 
-// That many lists, the first ones longer by one where it does not come out even.
+// Makes so many lists; the first ones are longer by one if it does not come out even.
 void take_slices(const Value& s, const Bound& a, Values& slices) {
   const int64_t count = a.integer(0, 1);
   if (count < 1 || count > 1'000'000) refuse(FaultKind::value, "slice() into {}", count);

@@ -189,7 +189,7 @@ std::string unescape(const std::string& source) {
   return text;
 }
 
-// Without comments and tags, and with single spaces.
+// Returns the text without comments and tags, and with single spaces.
 Value striptags_filter(const Value& s, const Bound& a) {
   const std::string source = as_text(s, a);
   std::string kept;

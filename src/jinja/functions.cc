@@ -137,7 +137,7 @@ Value call(Run& run, const Value& callee, Arguments arguments) {
   if (!callee.is(Kind::object) || !callee.instance().callable())
     refuse(FaultKind::value, "'{}' object is not callable", type_name(callee));
   Level level(run.meter());
-  // It may be forgotten while it runs.
+  // The callee may be forgotten while it runs.
   const std::shared_ptr<const Object> kept = callee.share();
   return callee.instance().call(arguments);
 }

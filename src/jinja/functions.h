@@ -57,7 +57,8 @@ const Test* find_test(std::string_view name);
 // A method of a string, a list, a tuple or a dict. nullopt: there is none of that name.
 std::optional<Value> find_method(Run& run, const Value& subject, std::string_view name);
 
-// What templates find beside their variables: range, dict, namespace, raise_exception, ...
+// Returns a function that templates have beside their variables: range, dict, namespace,
+// raise_exception, ...
 std::optional<Value> find_function(Run& run, std::string_view name);
 
 // Value of an attribute or, failing that, an element; undefined where there is neither. And the

@@ -1,4 +1,4 @@
-// What templates find beside their variables.
+// The functions that templates have beside their variables.
 #include <algorithm>
 #include <array>
 #include <ctime>

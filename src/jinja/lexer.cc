@@ -93,7 +93,7 @@ class Lexer {
     if (!raw()) tag_of(TokenKind::block_begin, TokenKind::block_end);
   }
 
-  // What is left of the text before a tag.
+  // Returns the rest of the text before a tag, once white space is stripped.
   std::string_view before_tag(std::string_view text, bool strips, char sign) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || !strips) return text;
@@ -104,7 +104,7 @@ class Lexer {
     return starts_line && !last.empty() && strip(last).empty() ? text.substr(0, begin) : text;
   }
 
-  // Behind "%}", "#}" or "}}" with its sign: what white space goes with it.
+  // Skips the white space that goes with "%}", "#}" or "}}" and its sign.
   void end_tag(char sign, bool trims) {
     if (sign == '-') {
       pass_space();

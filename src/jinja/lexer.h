@@ -35,7 +35,7 @@ struct Token {
   bool is_name(std::string_view name) const { return kind == TokenKind::name && text == name; }
 };
 
-// What a token is, for messages.
+// Returns a token's description for messages.
 std::string describe(const Token& token);
 
 // `line` of the Fault's place is set as far as the template was read.

@@ -1,5 +1,5 @@
-// What rendering a template may use. Templates come with checkpoints: one may have been written to
-// never end, or to fill the memory.
+// Limits of what rendering a template may use. Templates come with checkpoints: one may have been
+// written to never end, or to fill the memory.
 #pragma once
 
 #include <cstdint>

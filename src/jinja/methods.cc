@@ -85,7 +85,7 @@ constexpr std::array kRealMethods = std::to_array<Filter>({
     {"is_integer", "", is_integral},
 });
 
-// What would change a value.
+// Methods that would change a value.
 constexpr std::array<std::string_view, 8> kListChanges{"append", "clear",  "extend",  "insert",
                                                        "pop",    "remove", "reverse", "sort"};
 constexpr std::array<std::string_view, 5> kDictChanges{"clear", "pop", "popitem", "setdefault",

@@ -163,7 +163,7 @@ struct Capture : Expression {
   Value evaluate(Run& run) const override;
 };
 
-// What is assigned to: a name, name.attribute of a namespace, or several of them.
+// The target of an assignment: a name, name.attribute of a namespace, or several of them.
 struct Target {
   std::string name;
   std::string attribute;

@@ -20,7 +20,7 @@ struct FormatSpec {
   char type = '\0';
 };
 
-// Without padding. `type` is one of d b o x X c n, or e E f F g G %.
+// Returns the digits without padding. `type` is one of d b o x X c n, or e E f F g G %.
 std::string integer_digits(int64_t value, const FormatSpec& spec);
 std::string real_digits(double value, const FormatSpec& spec);
 

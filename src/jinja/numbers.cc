@@ -11,7 +11,7 @@
 namespace sluice::jinja {
 namespace {
 
-// Without single underscores between digits; nullopt where they are elsewhere.
+// Removes single underscores between digits; nullopt if there are others.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {

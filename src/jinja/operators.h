@@ -23,7 +23,7 @@ bool contains(Meter& meter, const Value& container, const Value& item);
 
 // The number of elements; Fault where there is none.
 size_t length(const Value& value);
-// What a loop over `value` gives, in a list. Passes through an iterator.
+// Returns the items of a loop over `value`. Passes through an iterator.
 Values iterate(Meter& meter, const Value& value);
 
 struct SliceBounds {

@@ -221,7 +221,7 @@ class Parser {
     return node;
   }
 
-  // What transformers marks as the model's own text.
+  // Parses a block that transformers marks as the model's own text.
   std::unique_ptr<Statement> parse_generation() {
     auto node = make<Block>();
     tokens_.next();
@@ -229,7 +229,7 @@ class Parser {
     return node;
   }
 
-  // Nothing can take its place, as there are no other templates.
+  // Parses a block, which stays as it is: there are no other templates that could replace it.
   std::unique_ptr<Statement> parse_block() {
     auto node = make<Block>();
     tokens_.next();

@@ -1,5 +1,5 @@
-// What follows a value in an expression: subscripts, calls, filters, tests. And what is assigned
-// to.
+// Parts of an expression that follow a value: subscripts, calls, filters, tests. And targets of
+// assignments.
 #include <algorithm>
 
 #include "src/jinja/expression_parser.h"
@@ -51,7 +51,7 @@ Expr ExpressionParser::subscript(Expr node) {
   return item;
 }
 
-// Behind "[": an index, a slice, or a tuple of indices.
+// Parses what is behind "[": an index, a slice, or a tuple of indices.
 Expr ExpressionParser::brackets(Expr node, int line) {
   auto bound = [&]() -> Expr {
     const Token& t = tokens_.current();

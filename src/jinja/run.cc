@@ -8,7 +8,7 @@
 namespace sluice::jinja {
 namespace {
 
-// What a name takes beside its value's object.
+// Bytes of a name beside its value's object.
 uint64_t bytes_of(std::string_view name) { return sizeof(Names::value_type) + 64 + name.size(); }
 
 }  // namespace
@@ -52,7 +52,7 @@ void Registry::bury(Contents contents) {
   if (digging_) return;
   digging_ = true;
   while (!graves_.empty()) {
-    const Contents last = std::move(graves_.back());  // what it held is buried meanwhile
+    const Contents last = std::move(graves_.back());  // its contents are buried meanwhile
     graves_.pop_back();
   }
   digging_ = false;

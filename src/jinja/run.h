@@ -101,7 +101,7 @@ class Run {
     Run& run_;
     std::shared_ptr<Changing> before_;
   };
-  // What is printed from here on goes to `out`.
+  // Prints to `out` from here on, until it ends.
   class Redirect {
    public:
     Redirect(Run& run, Buffer& out) : run_(run), before_(std::exchange(run.out_, &out)) {}

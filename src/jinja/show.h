@@ -14,7 +14,7 @@ void append_text_of(const Value& value, Buffer& out);  // str(); of what is unde
 void append_repr(const Value& value, Buffer& out);
 std::string text_of(Meter& meter, const Value& value);
 std::string repr(Meter& meter, const Value& value);
-// Of a value in a message: not long.
+// Returns a short repr of a value for messages.
 std::string brief_repr(Meter& meter, const Value& value);
 
 // json.dumps()'s options.

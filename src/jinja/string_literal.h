@@ -1,4 +1,4 @@
-// What a string literal of a template holds.
+// The text of a template's string literal.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What str.is...() say of a text.
+// Python's str.isalpha(), str.isdigit() and the like.
 #pragma once
 
 #include <string_view>

@@ -15,7 +15,7 @@
 
 namespace sluice::jinja {
 
-// What one rendering is given and may use.
+// The variables of one rendering, and its limits.
 class Context {
  public:
   explicit Context(Limits limits = {}, Meter::Room room = {})

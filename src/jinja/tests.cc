@@ -10,7 +10,7 @@
 namespace sluice::jinja {
 namespace {
 
-// Also of real numbers, as Python has it.
+// Returns whether the remainder is `rest`, also for real numbers, as Python does.
 bool leaves(Meter& meter, const Value& value, const Value& divisor, int64_t rest) {
   need_defined(value);
   return equal(meter, compute(meter, Arithmetic::remainder, value, divisor), Value::integer(rest));

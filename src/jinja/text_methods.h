@@ -1,4 +1,4 @@
-// What Python's str does, for filters and methods.
+// Methods of Python's str, for filters and methods.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace sluice::jinja {
 
 enum class Side : uint8_t { left, right, both };
 
-// Where `what` begins in `text`, at `from` or later, in linear time; npos: nowhere.
+// Returns where `what` begins in `text`, at `from` or later, in linear time; npos: nowhere.
 size_t find_in(std::string_view text, std::string_view what, size_t from = 0);
 std::string capitalize(std::string_view text);
-// Without the characters of `characters` at its ends.
+// Strips the characters of `characters` from the ends.
 std::string_view strip_of(Meter& meter, std::string_view text, std::string_view characters,
                           Side side);
 // `count` replacements at most; -1: all.
 Value replace_all(Meter& meter, std::string_view text, std::string_view from, std::string_view to,
                   int64_t count);
-// To `width` with `fill` at that side.
+// Fills up to `width` with `fill` at that side.
 Value justify(Meter& meter, std::string_view text, int64_t width, std::string_view fill, Side side);
 // Words between white space, at most `most` + 1 (-1: all); the last one is the rest then.
 std::vector<std::string> split_words(std::string_view text, int64_t most = -1);

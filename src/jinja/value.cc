@@ -24,7 +24,7 @@ int height_of(const std::vector<Dict::Entry>& entries) {
   return height + 1;
 }
 
-// What a shared pointer and the allocator add to an object.
+// Bytes that a shared pointer and the allocator add to an object.
 constexpr uint64_t kOverhead = 48;
 
 template <class T>
@@ -186,7 +186,7 @@ Value make_view(Meter& meter, Values items, std::string_view type) {
   return {Kind::view, std::move(view)};
 }
 
-// As long as templates may have one (transformers' sandbox has the same limit).
+// Limits the length of a range, as transformers' sandbox does.
 Value make_range(Meter& meter, int64_t start, int64_t stop, int64_t step) {
   constexpr int64_t kLongest = 100'000;
   if (step == 0) refuse(FaultKind::value, "range() arg 3 must not be zero");

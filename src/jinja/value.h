@@ -32,8 +32,9 @@ enum class Kind : uint8_t {
   object,    // what has attributes or can be called: macros, methods, loop, namespaces
 };
 
-// What values share. Its bytes are the meter's. `height`: how many values lie within each other;
-// more than kMaxHeight are refused, so that what walks through a value needs little stack.
+// Base of the objects that values share. Its bytes are the meter's. `height`: how many values lie
+// within each other; more than kMaxHeight are refused, so that walking through a value needs little
+// stack.
 class Object {
  public:
   static constexpr int kMaxHeight = 200;
@@ -136,7 +137,7 @@ struct List : Object {
   int64_t bounds[3] = {0, 0, 1};  // of a range
 };
 
-// In the order in which keys came first.
+// Entries in the order in which their keys came first.
 struct Dict : Object {
   using Entry = std::pair<Value, Value>;
   Dict(Meter& meter, std::vector<Entry> pairs);  // of equal keys the last value counts
@@ -164,13 +165,13 @@ struct Iterator : Object {
   std::optional<Fault> fault;  // met behind the items
 };
 
-// What a call passes.
+// Arguments of a call.
 struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// What has attributes, or can be called.
+// A value with attributes, or one that can be called.
 class Instance : public Object {
  public:
   using Object::Object;
@@ -190,7 +191,7 @@ Value make_view(Meter& meter, Values items, std::string_view type);
 Value make_range(Meter& meter, int64_t start, int64_t stop, int64_t step);
 Value make_dict(Meter& meter, std::vector<Dict::Entry> entries);
 Value make_iterator(Meter& meter, Values items, std::string_view type = "generator");
-// `fill` makes the items. What it meets, but for limits, is met where they are passed through.
+// `fill` makes the items. Its faults, but for limits, occur when the items are passed through.
 template <class Fill>
 Value make_lazy(Meter& meter, Fill fill) {
   Values items;

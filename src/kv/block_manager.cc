@@ -143,8 +143,9 @@ double BlockManager::restore_cost(const Prefix::Group& group) const {
   return place->tier == Tier::device ? 0 : options_.costs.restore[static_cast<size_t>(place->tier)];
 }
 
-// How many of the known prefixes to begin with, so that bringing their blocks back and computing
-// the rest takes least. A group with a window needs only the last of them, a state the very last.
+// Returns the number of known prefixes to begin with for the least cost of bringing their blocks
+// back and computing the rest. A group with a window needs only the last of them, a state the very
+// last.
 int64_t BlockManager::cheapest(std::span<Prefix* const> known, int64_t tokens) const {
   auto token_cost = options_.costs.recompute / static_cast<double>(block_size());
   std::vector<std::vector<double>> sums(groups(), {0});   // of the first i prefixes' blocks

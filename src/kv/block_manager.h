@@ -78,8 +78,8 @@ class BlockManager {
   int64_t common_block_size() const { return common_; }
   // The last position up to `position` at which all groups' blocks end.
   int64_t last_border(int64_t position) const { return position / common_ * common_; }
-  // Whether states are kept at `position`; whether that is planned for every sequence; and the most
-  // tokens that a step may add up to there.
+  // snapshot_at: whether states are kept at `position`. is_planned: whether that is planned for
+  // every sequence. rows_to_snapshot: the most tokens that a step may add up to there.
   bool snapshot_at(int64_t position) const {
     return has_states() && position > 0 && position % common_ == 0;
   }
@@ -101,7 +101,7 @@ class BlockManager {
 
   // Takes a device block, with one use; evicts what it held, by `copies`. nullopt: none is free.
   std::optional<int32_t> take(std::vector<BlockCopy>& copies);
-  // Whether it holds a known prefix, so that it must not be changed.
+  // Returns whether the block holds a known prefix, and so must not be changed.
   bool holds(int32_t block) const { return held_[0][static_cast<size_t>(block)].prefix != nullptr; }
   bool has(const Prefix& prefix, size_t group) const;  // somewhere
   void share(int32_t block) { device().share(block); }

@@ -1,8 +1,7 @@
-// Which blocks of one kind of memory are in use, and by how many. Bookkeeping only: no memory, no
-// I/O.
+// Bookkeeping of the blocks of one kind of memory that are in use, and by how many users: no
+// memory, no I/O.
 //
-// Unused blocks may keep their contents until they are taken, the least recently used
-// first.
+// Unused blocks may keep their contents until they are taken, the least recently used first.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +19,13 @@ class BlockPool {
   int64_t free_blocks() const { return free_; }  // unused blocks, whatever they hold
   int64_t kept_blocks() const { return free_ - std::ssize(empty_); }  // unused, and keep something
 
-  // A block with one use; nullopt: none is free. What it kept is lost, and it keeps nothing now.
+  // Takes a block, with one use; nullopt: none is free. Its contents are lost.
   std::optional<int32_t> take();
   void share(int32_t block);      // one use more, of a block that is in use or keeps something
   void give_back(int32_t block);  // one use less
   // Marks the contents of a block in use as worth keeping once it is unused.
   void keep(int32_t block);
-  void forget(int32_t block);  // what it holds is not worth keeping any more
+  void forget(int32_t block);  // its contents are not worth keeping any more
   int32_t uses(int32_t block) const { return blocks_[index(block)].uses; }
 
  private:

@@ -52,7 +52,7 @@ int64_t BlockTable::missing(int64_t first, int64_t tokens, bool rewindable) cons
   return count;
 }
 
-// By one of the table's own, with the same contents.
+// Replaces a block by one of the table's own, with the same contents.
 bool BlockTable::replace(int32_t& block, std::vector<BlockCopy>& copies) {
   std::optional<int32_t> own = manager_->take(copies);
   if (!own) return false;
@@ -204,7 +204,7 @@ BlockTable BlockTable::fork() const {
   return copy;
 }
 
-// From the end, so that of a prefix that nobody uses the end goes first.
+// Gives back from the end, so that the end of an unused prefix goes first.
 void BlockTable::give_back_blocks() {
   for (std::vector<int32_t>& blocks : blocks_) {
     for (auto b = blocks.rbegin(); b != blocks.rend(); ++b)
@@ -220,8 +220,8 @@ void BlockTable::want(size_t prefix, size_t group) {
   wants_.push_back({prefixes_[prefix], group});
 }
 
-// Of a prefix that another block holds, too, it is wanted all the same: that one may go first. Of a
-// state the last one that was kept.
+// Wants the blocks of all prefixes, even where another block holds the prefix too: that one may go
+// first. For a state only the last snapshot is wanted.
 void BlockTable::suspend() {
   for (size_t g = 0; g < blocks_.size(); ++g) {
     if (manager_->is_state(g)) {
@@ -252,7 +252,7 @@ void BlockTable::give_up_wants() {
 
 void BlockTable::release() {
   give_back_blocks();
-  // Those after it are its users, so that the last goes first.
+  // Later prefixes are users of earlier ones, so the last goes first.
   for (auto p = prefixes_.rbegin(); p != prefixes_.rend(); ++p) manager_->release(**p);
   prefixes_.clear();
   replaceable_ = nullptr;

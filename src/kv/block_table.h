@@ -21,12 +21,12 @@ class BlockTable {
   BlockTable& operator=(BlockTable&&) = delete;
   ~BlockTable() { release(); }
 
-  // Blocks for `tokens` positions, of which those from `first`, the sequence's length, on are going
-  // to be written: a block there that others use, too, is replaced by one to copy it to; so is a
-  // state that a prefix holds. Blocks that no token from `first` on looks at are given back. False
-  // where the manager runs out: what could be had is kept. What has to be copied is added to
-  // `copies` in any case. With `rewindable`, states and what tokens from `first` on look at stay,
-  // also through later calls, until rewind().
+  // Reserves blocks for `tokens` positions. Positions from `first`, the sequence's length, on are
+  // going to be written: a block there that others use, too, is replaced by one to copy it to; so
+  // is a state that a prefix holds. Blocks that no token from `first` on attends to are given back.
+  // Returns false if the manager runs out of blocks; those that could be had are kept. Copies to be
+  // made are added to `copies` in any case. With `rewindable`, states, and blocks that tokens from
+  // `first` on attend to, stay until rewind(), also through later calls.
   bool reserve(int64_t first, int64_t tokens, std::vector<BlockCopy>& copies,
                bool rewindable = false);
   // Blocks that reserve() would take beside those that it gives back and nobody else uses.
@@ -41,9 +41,9 @@ class BlockTable {
   PrefixMatch match(std::span<const int32_t> ids) const { return manager_->match(root_, ids); }
   // Fills an empty table with `match`. Returns the number of its tokens.
   int64_t adopt(const PrefixMatch& match, std::vector<BlockCopy>& copies);
-  // The blocks that `ids`, all tokens stored, fill can be found by others from now on. Where they
-  // end at a border, so can the states, until a later such call; with `keep`, and at planned
-  // positions, for as long as there is room.
+  // Lets others find the blocks that `ids`, all tokens stored, fill. If they end at a border, the
+  // states are found, too, until a later such call; with `keep`, and at planned positions, for as
+  // long as there is room.
   void remember(std::span<const int32_t> ids, bool keep = false);
 
   BlockTable fork() const;  // a table that shares all blocks

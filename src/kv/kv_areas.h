@@ -1,4 +1,4 @@
-// Where layers' keys and values lie in the pages of the KV cache, and copies of whole pages. A slot
+// Places of layers' keys and values in the pages of the KV cache, and copies of whole pages. A slot
 // is a page elsewhere: the same bytes, padded to whole blocks of direct I/O.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace sluice {
 
 class KvAreas {
  public:
-  // In `memory`, of `pages` pages. `scales`: each layer's, where the checkpoint has them, or
+  // Divides `memory`, of `pages` pages. `scales`: each layer's, if the checkpoint has them, or
   // nothing.
   KvAreas(const KvLayout& layout, int64_t pages, std::byte* memory,
           std::span<const KvScales> scales);

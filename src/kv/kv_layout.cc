@@ -46,8 +46,8 @@ std::vector<Kind> kinds_of(const KvSpecs& specs) {
   return kinds;
 }
 
-// As many tokens as fill the area that the widest needs. Where multiples have no small common one,
-// powers of two have.
+// Gives each kind as many tokens as fill the area of the widest kind. Multiples whose common
+// multiple is too large become powers of two.
 void choose_multiples(std::vector<Kind>& kinds, const KvFormat& format) {
   int64_t widest = 0, common = 1;
   for (const Kind& k : kinds) widest = std::max(widest, block_bytes(k.spec, format, 1));
@@ -103,8 +103,8 @@ class Layout {
   KvLayout take() { return std::move(layout_); }
 
  private:
-  // Of tokens; with states of aligned floats, and of so many that a page has a row of each. Where
-  // there are only states, all of them.
+  // Returns the bytes of an area: the largest block of tokens. States need aligned floats, and a
+  // page with room for a row of each state. A model with states only has all of them in one area.
   uint64_t area_bytes() const {
     constexpr uint64_t kAlignment = 64;
     int64_t bytes = 0, row = 0, states = 0;

@@ -1,11 +1,11 @@
-// How layers share the pages of the KV cache.
+// The sharing of the KV cache's pages by layers.
 //
 // All pages have equal bytes, so that one pool serves all layers (as vLLM's hybrid KV cache
 // manager). A page is cut into areas of equal bytes, one a layer. Layers of equal specs form
 // groups, with at most as many layers as a page has areas; a page is a block of one group. A group
 // that keeps less of a token has more tokens in a block, a multiple of the format's, so that its
 // block fills the areas. States lie one after another in pages of their own groups, row by row, so
-// that a large one has rows in several pages (kernels/state_cache.h). Where layers have nothing but
+// that a large one has rows in several pages (kernels/state_cache.h). If layers have nothing but
 // states, a page has all of a sequence's.
 #pragma once
 
@@ -29,7 +29,7 @@ struct KvPlace {
 struct KvLayout {
   std::vector<KvGroup> groups;               // states last
   std::vector<std::vector<KvPlace>> places;  // as the specs
-  // Without memory. Of a state no more than a default, and of what is no state.
+  // Caches and states without memory. An entry of the other kind is a default.
   std::vector<std::vector<KvCache>> caches;
   std::vector<std::vector<StateCache>> states;
   int64_t areas = 0;  // of a page

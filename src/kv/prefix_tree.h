@@ -1,7 +1,7 @@
-// Which blocks hold which tokens. A prefix is a whole block of tokens after the prefix before it;
-// prefixes that begin alike share a path of the tree (as SGLang's RadixAttention, arXiv:2312.07104,
-// and vLLM's automatic prefix caching). Tokens are compared, not only their hashes, so that a
-// prefix is never another's. Bookkeeping only.
+// The blocks that hold known tokens. A prefix is a whole block of tokens after the prefix before
+// it; prefixes that begin alike share a path of the tree (as SGLang's RadixAttention,
+// arXiv:2312.07104, and vLLM's automatic prefix caching). Tokens are compared, not only their
+// hashes, so that a prefix is never another's. Bookkeeping only.
 #pragma once
 
 #include <array>

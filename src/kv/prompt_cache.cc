@@ -31,7 +31,7 @@ std::optional<io::Fd> open_file(const std::filesystem::path& path) {
   return io::open_regular(path);
 }
 
-// Of a file of this version.
+// Returns the header of a file of this version; fails for any other file.
 Json read_header(const io::Fd& fd, const std::filesystem::path& path) {
   try {
     Json json = io::read_json_header(fd, path, kHeaderBytes);
@@ -122,8 +122,9 @@ uint64_t PromptCache::slots_begin(int64_t blocks, size_t slots) const {
   return round_up(kHeaderBytes + tokens + slots * sizeof(uint64_t), io::kDirectAlignment);
 }
 
-// Of a part of the tokens a group with a window may lack what the next token needs, and a state is
-// that after all of them.
+// Returns the blocks that can be restored for `prompt`. A part of the file's tokens is usable only
+// if nothing was left out: a group with a window may lack what the next token needs, and a state is
+// the one after all tokens.
 int64_t PromptCache::usable_blocks(std::span<const int32_t> prompt) const {
   auto same = std::ranges::mismatch(prompt, tokens_).in2 - tokens_.begin();
   int64_t known = std::ssize(tokens_) / blocks_.block_size();

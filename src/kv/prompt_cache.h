@@ -23,9 +23,8 @@ namespace sluice {
 
 class PromptCache {
  public:
-  // `identity`: all that keys and values follow from but the tokens. What a file of another
-  // identity holds is not used, and replaced by save(). Throws Error(refused) where `path` is
-  // something else than such a file or nothing.
+  // `identity`: all that decides keys and values but the tokens. A file of another identity is not
+  // used, and save() replaces it. Throws Error(refused) if there is another kind of file at `path`.
   // Blocks, storage and ledger outlive it.
   PromptCache(std::filesystem::path path, std::string identity, const BlockManager& blocks,
               KvStorage& storage, Ledger& ledger);

@@ -47,7 +47,8 @@ void KvStorage::scatter(std::span<const std::byte> from, int32_t block) {
   areas_.scatter(stream_, from.data(), block);
 }
 
-// Where blocks come back: after what has been asked of them before.
+// Returns the stream on which blocks come back. Its first use waits for all earlier work of the
+// main stream.
 DeviceStream& KvStorage::returning() {
   if (!std::exchange(apart_, true)) {
     stream_.record(*point_);
@@ -83,7 +84,7 @@ void KvStorage::begin_copy(const BlockCopy& copy) {
     disk_->write(to.block);
   } else {
     check(from.tier == Tier::disk && to.tier == Tier::device, "a KV block is copied nowhere");
-    stream_.synchronize();  // what the block held may be on its way elsewhere
+    stream_.synchronize();  // the block's contents may be on their way elsewhere
     disk_->read(from.block, to.block);
     reading_.push_back(to.block);
   }

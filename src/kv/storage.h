@@ -19,7 +19,7 @@ namespace sluice {
 
 class KvStorage {
  public:
-  // Where blocks that have to leave the device are kept.
+  // Room for blocks that have to leave the device.
   struct Swap {
     int64_t host_blocks = 0;
     int64_t disk_blocks = 0;
@@ -56,7 +56,8 @@ class KvStorage {
   void finish_reads();
 
   DeviceStream& stream_;
-  std::unique_ptr<DeviceStream> returning_;  // what comes back from host memory, beside a step
+  std::unique_ptr<DeviceStream>
+      returning_;  // blocks that come back from host memory, beside a step
   std::unique_ptr<DeviceEvent> point_;
   bool apart_ = false;  // stream_ has not waited for returning_ yet
   uint64_t slot_bytes_;

@@ -89,8 +89,7 @@ void SwapFile::finish_reads() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-// A write, or all reads up to the next write. What is not done when the file ends is of no use to
-// anybody.
+// Does a write, or all reads up to the next write. Work that is left when the file ends is dropped.
 void SwapFile::work() {
   std::unique_lock lock(mutex_);
   while (true) {

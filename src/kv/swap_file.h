@@ -22,19 +22,19 @@ namespace sluice {
 
 class SwapFile {
  public:
-  // Takes room for all slots, of `slot_bytes` each, a multiple of io::kDirectAlignment. What is
-  // read goes to the blocks of `areas`, which outlive it, as work of `stream`. Throws
-  // Error(runtime) where the directory cannot be written or has no room for them.
+  // Takes room for all slots, of `slot_bytes` each, a multiple of io::kDirectAlignment. Reads go to
+  // the blocks of `areas`, which outlive it, as work of `stream`. Throws Error(runtime) if the
+  // directory cannot be written or has no room for them.
   SwapFile(Ledger& ledger, const std::filesystem::path& directory, int64_t slots,
            uint64_t slot_bytes, const KvAreas& areas, std::unique_ptr<DeviceStream> stream);
   ~SwapFile();
   static uint64_t memory_bytes(uint64_t slot_bytes);  // memory it leases
 
-  // Where a slot's contents are put together, to be written by write(). Waits where all memory for
-  // that is still being written. Rethrows what has failed before.
+  // Returns memory for a slot's contents, which write() then writes. Waits if all such memory is
+  // still being written. Rethrows an earlier failure.
   std::span<std::byte> begin_write();
   void write(int32_t slot);
-  // To a device block that nobody touches until finish_reads().
+  // Reads to a device block that nobody touches until finish_reads().
   void read(int32_t slot, int32_t block);
   void finish_reads();  // all of them; rethrows what has failed
 
@@ -56,7 +56,7 @@ class SwapFile {
   uint64_t slot_bytes_;
   const KvAreas& areas_;
   std::unique_ptr<DeviceStream> stream_;
-  Buffer memory_;  // what is being written, then the reader's slots
+  Buffer memory_;  // bytes being written, then the reader's slots
   io::NewFile file_;
   std::unique_ptr<io::Reader> reader_;
   size_t next_ = 0;  // buffer of the next write: they are used in turn

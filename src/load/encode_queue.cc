@@ -16,7 +16,7 @@ namespace {
 // keeps up with leaves the other processors to the disk's driver.
 constexpr size_t kBacklog = 2;
 
-// How long an idle worker stays awake, about as long as a disk takes for a span. Where every span
+// Time that an idle worker stays awake, about as long as a disk takes for a span. If every span
 // wakes a sleeping processor, a virtual machine's disk loses 5 % (docs/benchmarks.md).
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
@@ -142,7 +142,7 @@ void EncodeQueue::process(const ArrivedFetch& arrived) {
   encode(arrived);
 }
 
-// With mutex_ held, for the first span of a transposed tensor, or of several that share it.
+// Called with mutex_ held, for the first span of a transposed tensor, or of several that share it.
 void EncodeQueue::take_area(uint32_t tensor) {
   if (!plan_.tensors[tensor].transposed || measuring_[tensor].area != nullptr) return;
   check(!free_areas_.empty(), "an area for all that can be on its way");
@@ -151,7 +151,8 @@ void EncodeQueue::take_area(uint32_t tensor) {
   std::fill_n(measuring_[tensor].area, plan_.row_amax.area_bytes / sizeof(float), 0.0f);
 }
 
-// Of the rows of a tensor, in the area of the first that it shares reads with.
+// Returns the largest values of a tensor's rows, in the area of the first tensor that it shares
+// reads with.
 float* EncodeQueue::rows_of(uint32_t first, const Move& move) {
   std::lock_guard lock(mutex_);
   return measuring_[first].area + plan_.tensors[move.tensor].amax_offset / sizeof(float);
@@ -169,7 +170,7 @@ float EncodeQueue::measured_amax(const Move& move, const EncodeArgs& args) const
   return amax;
 }
 
-// With mutex_ held, once each row has been measured.
+// Called with mutex_ held, once each row has been measured.
 void EncodeQueue::find_scales(uint32_t first, const Move& move) {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const ParamPlan& param = plan_.params[tensor.param];
@@ -229,7 +230,7 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
   const std::span<const Move> moves = moves_of(plan_, fetch);
   check(fetch.encode, "a fetch that only measures, of a tensor that is known");
   if (fetch.after != nullptr) fetch.after->synchronize();
-  // Of a tile beside it, of the plan's moves in their place.
+  // A tile's statistics are its own; other fetches have theirs at the place of the plan's moves.
   EncodeStats* stats = fetch.has_tile() ? &arrived.stats : &stats_[fetch.first_move];
   check(!fetch.has_tile() || moves.size() == 1, "a tile has rows of one tensor");
   for (size_t i = 0; i < moves.size(); ++i) {
@@ -336,7 +337,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   const bool is_tile = arrived.fetch.has_tile();
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
   if (!is_tile) args.first_row = piece.offset + move.first_row;
-  // From one output to the next, as they are stored.
+  // Bytes from one output to the next, as they are stored.
   const bool rows = !view.transposed && !piece.vector;
   const auto output = static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
   args.source_stride = output;

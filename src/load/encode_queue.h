@@ -43,7 +43,7 @@ struct EncodeSetup {
   int threads = 0;                     // 0: the calling thread encodes
   const Spill* packed = nullptr;       // source of Form::packed
   Spill* fills = nullptr;              // spill cache to fill; null: none
-  const RowCopies* copies = nullptr;   // what pages are compared with
+  const RowCopies* copies = nullptr;   // has the checksums of pages
   std::span<std::byte> row_amax = {};  // of plan.row_amax, for spans of the load
 };
 

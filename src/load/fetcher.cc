@@ -61,7 +61,7 @@ void Fetcher::fall_back(const io::ReadError& error) {
   log::warning("{}; a copy of it is read instead", error.what());
 }
 
-// In the memory that reads no longer arrive in.
+// Makes damaged copies again, in the memory that reads no longer arrive in.
 void Fetcher::make_copies_again(const std::string& why) {
   close();
   setup_.options.copies->make_again(why, memory_);

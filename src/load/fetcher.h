@@ -2,7 +2,7 @@
 // a file and the encoding workers; its user has the order of fetches.
 //
 // A source may fail: a file cannot be read, or codes of the spill cache or copies by rows are
-// damaged. Where a fallback has the same bytes, or the copies can be made again, the fetcher warns,
+// damaged. If a fallback has the same bytes, or the copies can be made again, the fetcher warns,
 // drops everything in flight and throws Restart: the user opens it again and makes a new order.
 // Without a fallback it throws the Error.
 //
@@ -31,7 +31,7 @@ struct LoadOptions {
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
   RowCopies* copies =
-      nullptr;  // whose index() the fetches are of; null: no tensor is a copy by rows
+      nullptr;  // its index() is that of the fetches; null: no tensor is a copy by rows
   DiskTimeline* timeline = nullptr;
   io::ReadShape read = {};  // read shape of the disk
   bool try_shapes = false;  // whether a load tries other shapes
@@ -86,7 +86,7 @@ class Fetcher {
   Weight in_place(const Move& move, std::span<const std::byte> codes);
   void release(const io::ReadResult& read) { reader_->release(read); }
 
-  // Since the fetcher was made.
+  // Statistics since the fetcher was made.
   io::ReaderStats stats() const;
   const io::Reader& reader() const { return *reader_; }
   EncodeQueue& queue() { return *queue_; }

@@ -21,7 +21,7 @@ struct Window {
   std::span<std::byte> columns, weight, rows;
 };
 
-// As many outputs as `memory` has room for.
+// Returns a window of as many outputs as `memory` has room for.
 Window window_in(std::span<std::byte> memory, const TensorPlan& codes, int64_t inputs) {
   const WeightFormat& format = codes.gptq->format;
   const auto of = [&](int64_t outputs) {

@@ -13,7 +13,7 @@ bool has_room_to_try(uint64_t slot_bytes, size_t slots) {
 
 size_t reads_in_flight(const io::ReadShape& shape, uint64_t slot_bytes) {
   constexpr uint64_t kFewest = 2;
-  // Of a slot in several reads half has arrived, on average, while it is the next.
+  // If a slot needs several reads, half of the next one has arrived, on average.
   const uint64_t halves = slot_bytes >= 2 * shape.request_bytes ? 2 : 1;
   return std::max(kFewest, (2 * shape.bytes_in_flight() + halves * slot_bytes) / (2 * slot_bytes));
 }

@@ -74,7 +74,7 @@ void RowCopies::find_copies() {
   });
 }
 
-// What is not as it should be, here and below, bind_tensors() names.
+// Skips tensors with faults, here and below: bind_tensors() names them.
 void RowCopies::add_transposed(Piece& piece) {
   const io::StoredTensor* stored = index_.find(piece.source);
   if (stored == nullptr || stored->shape.size() < 2 || stored->bytes == 0) return;
@@ -217,7 +217,7 @@ void RowCopies::make(std::span<std::byte> memory) {
   SummedOutput output(*fresh, kSpillHeaderBytes, checksums());
   turn_all(output, memory);
   output.finish(copies_end());
-  index_.refuse_changes();  // what was copied is not what the header says it is
+  index_.refuse_changes();  // the copied bytes are not those of the header
   SpillHeader header;
   header.model = checkpoint_;
   header.scheme = "rows";
@@ -278,7 +278,7 @@ void RowCopies::keep() {
 void RowCopies::turn_all(SummedOutput& to, std::span<std::byte> memory) const {
   for (const Copy& copy : copies_) {
     if (copy.gptq == nullptr) {
-      for (int64_t m = 0; m < copy.matrices; ++m) turn(copy, m, to, memory);
+      for (int64_t m = 0; m < copy.matrices; ++m) copy_transposed(copy, m, to, memory);
       continue;
     }
     // One at a time, because the order of a tensor's inputs is no part of `memory`.
@@ -291,9 +291,9 @@ void RowCopies::turn_all(SummedOutput& to, std::span<std::byte> memory) const {
   }
 }
 
-// So many outputs at a time as two parts of `memory` hold with all their inputs.
-void RowCopies::turn(const Copy& copy, int64_t matrix, SummedOutput& to,
-                     std::span<std::byte> memory) const {
+// Transposes as many outputs at a time as a half of `memory` holds with all their inputs.
+void RowCopies::copy_transposed(const Copy& copy, int64_t matrix, SummedOutput& to,
+                                std::span<std::byte> memory) const {
   const int64_t element = dtype_bytes(copy.of->dtype);
   const auto half = static_cast<int64_t>(round_down(memory.size() / 2, kAlignment));
   const int64_t most = half / (copy.inputs * element);
@@ -303,17 +303,17 @@ void RowCopies::turn(const Copy& copy, int64_t matrix, SummedOutput& to,
   const auto first = static_cast<uint64_t>(matrix * copy.inputs * copy.outputs * element);
   const ColumnReader reader(index_, *copy.of, first, copy.inputs,
                             static_cast<uint64_t>(copy.outputs * element));
-  std::byte *window = memory.data(), *turned = memory.data() + half;
+  std::byte *window = memory.data(), *transposed = memory.data() + half;
   for (int64_t output = 0; output < copy.outputs; output += most) {
     if (stop_.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
     const int64_t outputs = std::min(most, copy.outputs - output);
     reader.read(static_cast<uint64_t>(output * element), static_cast<uint64_t>(outputs * element),
                 window);
-    if (element == 8) transpose<uint64_t>(window, copy.inputs, outputs, turned);
-    if (element == 4) transpose<uint32_t>(window, copy.inputs, outputs, turned);
-    if (element == 2) transpose<uint16_t>(window, copy.inputs, outputs, turned);
+    if (element == 8) transpose<uint64_t>(window, copy.inputs, outputs, transposed);
+    if (element == 4) transpose<uint32_t>(window, copy.inputs, outputs, transposed);
+    if (element == 2) transpose<uint16_t>(window, copy.inputs, outputs, transposed);
     to.write(copy.offset + first + static_cast<uint64_t>(output * copy.inputs * element),
-             {turned, static_cast<size_t>(outputs * copy.inputs * element)});
+             {transposed, static_cast<size_t>(outputs * copy.inputs * element)});
   }
 }
 

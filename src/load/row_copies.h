@@ -1,8 +1,8 @@
 // Matrices that a checkpoint stores as [inputs, outputs], GPTQ's codes among them, copied by rows
 // ([outputs, inputs]) into a file of the spill directory, so that they can be streamed. The file is
-// written once for a checkpoint, before the first load that needs it; later loads reuse it. What is
-// read of it is compared with the checksums of its pages, which stay in memory. A file that is
-// damaged or cannot be read is made again from the checkpoint.
+// written once for a checkpoint, before the first load that needs it; later loads reuse it. Pages
+// that are read are compared with their checksums, which stay in memory. A file that is damaged or
+// cannot be read is made again from the checkpoint.
 //
 //   file   header (kSpillHeaderBytes, as of a spill file) | a tensor, from a multiple of 4096 on |
 //          ... | index: XXH3-64 of each page of 4096 bytes behind the header
@@ -28,7 +28,7 @@
 
 namespace sluice {
 
-// What was read of the copies differs from its checksums.
+// The bytes read from a copy differ from its checksum.
 struct CopyDamaged : Error {
   CopyDamaged(const std::filesystem::path& file, const std::string& tensor)
       : Error(ErrorKind::runtime,
@@ -83,7 +83,7 @@ class RowCopies {
     int64_t outputs = 0;
     uint64_t offset = 0;  // in the file
     uint64_t bytes = 0;
-    const Piece* gptq = nullptr;  // whose codes they are; null: elements of the tensor's type
+    const Piece* gptq = nullptr;  // owner of GPTQ codes; null: elements of the tensor's type
   };
   void find_copies();
   void add_transposed(Piece& piece);
@@ -99,7 +99,8 @@ class RowCopies {
   void make(std::span<std::byte> memory);
   void keep();
   void turn_all(SummedOutput& to, std::span<std::byte> memory) const;
-  void turn(const Copy& copy, int64_t matrix, SummedOutput& to, std::span<std::byte> memory) const;
+  void copy_transposed(const Copy& copy, int64_t matrix, SummedOutput& to,
+                       std::span<std::byte> memory) const;
 
   const io::CheckpointIndex& index_;
   Model& model_;

@@ -18,7 +18,7 @@ class RowLookup {
   RowLookup(const ReadPlan& plan, const io::CheckpointIndex& index, Ledger& ledger,
             Measured& measured, const LoadOptions& options);
 
-  // As WeightStream::embed.
+  // Does the same as WeightStream::embed.
   void embed(const Param& table, std::span<const int32_t> ids, Tensor out, DeviceStream& stream);
   io::ReaderStats stats() const { return fetcher_.stats(); }
 

@@ -43,7 +43,7 @@ class ShapeTrial {
   struct Tried {
     io::ReadShape shape;
     double rate = 0;  // in the current round [bytes/s]
-    // Of the rates over those of the known shape in the same round.
+    // The smallest ratio of its rate to that of the known shape in the same round.
     double least_gain = std::numeric_limits<double>::infinity();
   };
 

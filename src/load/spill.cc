@@ -106,8 +106,8 @@ SpillLayout Spill::layout_in_index(uint64_t tensors) const {
   return spill_layout(plan_, found);
 }
 
-// Where there was no room for everything, a run with another budget may have chosen other tensors:
-// its file will do if it saves the sweep about as much as one of our choice.
+// Opens a copy if it is usable. A run with another budget may have chosen other tensors if there
+// was no room for all: its file is used if it saves the sweep about as much as our choice would.
 bool Spill::open_copy(const fs::path& path, const io::SystemCalls& calls) {
   constexpr double kAboutAsMuch = 1.05;
   std::optional<SpillHeader> header = read_spill_header(path);
@@ -306,7 +306,7 @@ void Spill::finish() {
     header.fingerprint = fingerprint_;
     header.tensors = layout_.tensors.size();
     header.index_offset = layout_.codes_end;
-    checkpoint_.refuse_changes();  // what was encoded is not what the header says it is
+    checkpoint_.refuse_changes();  // the encoded bytes are not those of the header
     for (const FreshCopy& copy : std::vector(fresh_)) {
       try {
         copies_.push_back(

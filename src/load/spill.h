@@ -67,7 +67,7 @@ class Spill {
 
   State state() const { return state_.load(std::memory_order_acquire); }
   bool ready() const { return state() == State::ready; }
-  // Whether a tensor can be read from the file; whether add() needs it.
+  // has: whether a tensor can be read from the file. wants: whether add() needs it.
   bool has(uint32_t tensor) const { return ready() && layout_.find(tensor) != nullptr; }
   bool wants(uint32_t tensor) const;
   const SpillLayout& layout() const { return layout_; }

@@ -19,7 +19,7 @@ struct SpillFileInfo {
   std::filesystem::path path;
   uint64_t bytes = 0;    // on disk
   int64_t last_use = 0;  // seconds since 1970
-  std::string model;     // whose weights it holds; empty: unreadable, or not finished
+  std::string model;     // owner of its weights; empty: unreadable, or not finished
   std::string scheme;
 };
 
@@ -30,7 +30,7 @@ std::vector<SpillFileInfo> list_spill_files(const std::filesystem::path& directo
 uint64_t clear_spill_files(const std::filesystem::path& directory);
 
 // Room for a new file in a directory that may hold `limit` bytes, after files are removed, the
-// least recently used first; fewer than `wanted` bytes where that is not enough. The file to be
+// least recently used first; fewer than `wanted` bytes if that is not enough. The file to be
 // replaced does not count against the limit, but its disk space is not free before the new one is
 // complete.
 struct SpillRoom {

@@ -1,4 +1,4 @@
-// What all files of the spill directory have in common: the first bytes are a JSON object, padded
+// The format that all files of the spill directory share: the first bytes are a JSON object, padded
 // with zeros to kSpillHeaderBytes, and the last are an index with checksums of all that is between.
 #pragma once
 

@@ -67,7 +67,7 @@ void report_load(const ReadPlan& plan, Fetcher& fetcher, const Spill* spilled, L
   report.needed_bytes = needed_bytes(plan, spilled);
 }
 
-// What earlier loads have measured of the tensors that the spill cache has.
+// Returns measurements of earlier loads for the tensors that the spill cache has.
 Measured measured_before(const ReadPlan& plan, const Spill* spilled) {
   Measured measured;
   measured.amax.resize(plan.tensors.size());
@@ -234,7 +234,7 @@ void Streamer::refill(std::span<Resident> units, LoadReport& report, LoadProgres
   load(units, report, progress, stop);
 }
 
-// Where each parameter of the plan lies in the units' storage.
+// Returns each parameter's place in the units' storage.
 std::vector<Weight> Streamer::weights(std::span<const Resident> units) const {
   check(units.size() == plan_.units.size(), "a load fills all units");
   std::vector<Weight> weights(plan_.params.size());
@@ -255,7 +255,7 @@ std::vector<Weight> Streamer::weights(std::span<const Resident> units) const {
   return weights;
 }
 
-// Where a source fails and there is another, it begins anew.
+// Loads all units; starts again from another source if one fails.
 void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress& progress,
                     const std::stop_token& stop) {
   Range range("load");
@@ -279,7 +279,8 @@ void Streamer::load(std::span<Resident> units, LoadReport& report, LoadProgress&
       ReadPace pace(options_.read, options_.try_shapes, plan_.slot_bytes,
                     plan_.ring_bytes / plan_.slot_bytes);
       fetcher.open({ring.bytes(), plan_.slot_bytes, pace.least_request_bytes()});
-      // What was ready before is read; what becomes ready meanwhile has just been encoded.
+      // Tensors that the cache had before are read; those that it gets meanwhile have just been
+      // encoded.
       const Spill* spilled = fetcher.packed() != nullptr ? options_.spill : nullptr;
       measured_ = measured_before(plan_, spilled);
       Load load(plan_, fetcher, pace, progress);

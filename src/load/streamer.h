@@ -44,7 +44,7 @@ class Resident {
   // Called when a load has written all of the storage: sets the values of the parameters.
   void fill(Device& device);
   void empty();
-  // Where a parameter lies, filled or not; null if it is not in this unit.
+  // Returns a parameter's view, filled or not; null if it is not in this unit.
   const Weight* weight(const Param& param) const;
   // Touches its pages, so that the system allocates them.
   void touch(const std::stop_token& stop) const;

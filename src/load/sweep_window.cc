@@ -43,7 +43,7 @@ void SweepWindow::arrived(const io::ReadResult& read, double now) {
   if (e.abandoned) free_memory(e);
 }
 
-// Of the first reads that compute needs as many have buffers as there are.
+// Returns the next entry to encode: the first reads in compute order take the free encode buffers.
 SweepWindow::Entry* SweepWindow::next_to_encode() {
   if (free_buffers_.empty()) return nullptr;
   size_t before = held_ && held_->buffer ? 1 : 0;

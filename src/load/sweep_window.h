@@ -1,4 +1,4 @@
-// Which tiles of a sweep are in memory or in flight, and the use of that memory. A state machine
+// The tiles of a sweep that are in memory or in flight, and the use of that memory. A state machine
 // without I/O and threads, whose decisions TileStream carries out.
 //
 // Tiles are read in the order of the sweep, round and round. A read occupies a slot. Packed tiles

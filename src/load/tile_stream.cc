@@ -91,8 +91,9 @@ std::byte* TileStream::buffer_memory(uint32_t buffer) const {
   return first + buffer * plan_.tile_bytes;
 }
 
-// What is read waits in slots, so that these get most of the memory of tile buffers, where that is
-// the host's: all of it where no tile is encoded. Sets how many buffers remain.
+// Returns the ring of slots, and sets how many tile buffers remain. Reads wait in slots, so the
+// slots get most of the tile buffers' memory if that is the host's: all of it if no tile is
+// encoded.
 Fetcher::Ring TileStream::ring(const SpillLayout* packed) {
   uint64_t widest = 0;
   bool all_packed = packed != nullptr;
@@ -112,7 +113,7 @@ Fetcher::Ring TileStream::ring(const SpillLayout* packed) {
   return {memory_.bytes().first(round_down(bytes, slot)), slot, options_.read.request_bytes};
 }
 
-// With the sources that there are now. Opening may find that one of them is useless, too.
+// Opens the sources that there are now. Opening may find that one of them is useless, too.
 void TileStream::open() {
   const SpillLayout* packed;
   do {
@@ -158,7 +159,7 @@ void TileStream::take_encoded(bool block) {
   }
 }
 
-// Until the first read that is wanted has `tile`, and is ready.
+// Waits until the first requested read has `tile`, and is ready.
 void TileStream::await(uint32_t tile) {
   if (fetcher_.is_outdated()) open();
   const double start = now();

@@ -33,7 +33,7 @@ struct UnitStalls {
   uint64_t bytes = 0;  // read for it
   double disk = 0;     // compute waited for bytes
   double copy = 0;     // compute waited while bytes were encoded
-  // Nothing was left to arrive when compute came back: the disk may have waited, at most so long.
+  // Time of compute after all reads had arrived: the disk may have waited, at most so long.
   double compute = 0;
 };
 
@@ -107,7 +107,7 @@ class TileStream final : public WeightStream {
   double left_at_ = 0;  // when compute got it [s]
   RowLookup rows_;
   StreamReport report_;
-  // For each tensor of the sweep: its encoding errors in the order of its tiles, counted once.
+  // Encoding errors of each tensor of the sweep, in the order of its tiles, counted once.
   struct TensorStats {
     uint32_t tiles = 0;
     EncodeStats sum;

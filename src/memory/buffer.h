@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Where memory comes from that is not the system's: a device's, for one.
+// Source of memory that is not the system's, such as a device's.
 class MemoryOwner {
  public:
   virtual ~MemoryOwner() = default;
@@ -40,8 +40,8 @@ class Buffer {
   std::span<std::byte> bytes() const { return bytes_; }
   std::byte* data() const { return bytes_.data(); }
 
-  // Pages of a range are there when this returns, if the system has them. What they hold stays;
-  // others may write to them meanwhile. An owner's are there already.
+  // Allocates the pages of a range, if the system has them. Their contents stay; others may write
+  // to them meanwhile. Pages of an owner are there already.
   void touch(uint64_t offset, uint64_t bytes) const;
 
   // Gives the whole pages of a range that is not used any more back to the system and the ledger.

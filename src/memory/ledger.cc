@@ -22,8 +22,7 @@ std::vector<Ledger::Account> largest_first(std::vector<Ledger::Account> accounts
 }  // namespace
 
 std::string_view place_name(Place place) {
-  static constexpr std::array<std::string_view, kPlaces> kNames{"device", "pinned", "host",
-                                                                "disk_cache"};
+  static constexpr std::array<std::string_view, kPlaces> kNames{"device", "host"};
   return kNames[static_cast<size_t>(place)];
 }
 

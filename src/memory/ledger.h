@@ -18,9 +18,9 @@
 
 namespace sluice {
 
-enum class Place : uint8_t { device, pinned, host, disk_cache };
+enum class Place : uint8_t { device, host };
 enum class Use : uint8_t { weights, staging, kv_cache, activations, workspace, swap, runtime };
-inline constexpr size_t kPlaces = 4;
+inline constexpr size_t kPlaces = 2;
 inline constexpr size_t kUses = 7;
 std::string_view place_name(Place place);
 std::string_view use_name(Use use);
@@ -50,8 +50,8 @@ class Lease {
 // Thread-safe.
 class Ledger {
  public:
-  // Most events kept: beyond it the timeline is thinned (timeline.h). Where the peaks of many
-  // accounts and phases alone are more, a small multiple is kept.
+  // Limits the events that are kept: beyond it the timeline is thinned (timeline.h). If the peaks
+  // of many accounts and phases alone are more, a small multiple is kept.
   static constexpr size_t kMostEvents = 16384;
 
   struct Account {
@@ -80,7 +80,7 @@ class Ledger {
 
   // "Does not fit" is an ordinary answer.
   std::optional<Lease> try_lease(Place place, Use use, std::string_view owner, uint64_t bytes);
-  // For bytes that the plan has counted: throws Error(no_fit) that lists the holders.
+  // Leases bytes that the plan has counted. Throws Error(no_fit) that lists the holders.
   Lease lease(Place place, Use use, std::string_view owner, uint64_t bytes);
 
   void begin_phase(std::string name);

@@ -1,4 +1,4 @@
-// Where memory lies on machines with several NUMA nodes.
+// Places of memory on machines with several NUMA nodes.
 #pragma once
 
 #include <array>

@@ -38,10 +38,10 @@ std::optional<uint64_t> number_in(const fs::path& file) {
   return value;
 }
 
-// What the kernel takes back before it lets a group run into its limit: the page cache of files on
-// both lists (one that was read twice is "active", and goes as well), and, as MemAvailable has it,
-// half of the slab that it calls reclaimable. Pages of tmpfs are on neither list. v1 says nothing
-// of slab, and counts descendants in fields of their own.
+// Bytes that the kernel takes back before a group runs into its limit: the page cache of files on
+// both lists (a file that was read twice is "active", and goes as well), and, as for MemAvailable,
+// half of the slab that it calls reclaimable. Pages of tmpfs are on neither list. v1 reports no
+// slab, and counts descendants in fields of their own.
 uint64_t reclaimable(const fs::path& stat, std::string_view prefix) {
   std::ifstream in(stat);
   uint64_t sum = 0;
@@ -55,7 +55,7 @@ uint64_t reclaimable(const fs::path& stat, std::string_view prefix) {
   return sum;
 }
 
-// Whether a group holds this process and no other.
+// Returns whether a group holds this process and no other.
 bool is_own_group(const fs::path& group, const fs::path& proc) {
   std::ifstream status(proc / "self/status");
   std::string line;

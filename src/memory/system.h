@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// Where to look; tests point it at a made-up tree.
+// Roots of the files that are read; tests point it at a made-up tree.
 struct SystemPaths {
   std::filesystem::path proc = "/proc";
   std::filesystem::path cgroup = "/sys/fs/cgroup";
@@ -39,7 +39,7 @@ void map_program_code();
 struct FreeMemory {
   uint64_t budget = 0;     // bytes for this whole process
   uint64_t free = 0;       // min(MemAvailable, cgroup limit - used)
-  uint64_t own = 0;        // what this process holds already, and may go on to hold
+  uint64_t own = 0;        // memory of this process already, which it may keep
   uint64_t reserve = 0;    // 5 % of free, 64 MiB to 1 GiB
   std::string limited_by;  // "MemAvailable" or the cgroup's path
 };

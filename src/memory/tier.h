@@ -1,4 +1,4 @@
-// Where a weight or a KV block may lie, nearest first.
+// Tiers of a weight's or a KV block's place, nearest first.
 #pragma once
 
 #include <cstdint>

@@ -46,8 +46,8 @@ struct Highest {
   }
 };
 
-// Where a state is kept that is not the last of its time, the last one is kept, too: what follows
-// at that time must not be told as later.
+// Keeps the last state of each time of which any state is kept: without it, changes at that time
+// would seem to come later.
 void keep_ends_of_times(const Events& events, std::vector<bool>& kept) {
   bool any = false;  // at this time
   for (size_t i = 0; i < events.size(); ++i) {

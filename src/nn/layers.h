@@ -23,7 +23,7 @@ struct LinearPart {
 
 // y = x w^T + b. The outputs of several parts that read the same input lie side by side in y, each
 // begun on a panel's border (part_begin). They are one matrix with one product if the plan keeps
-// all in one format, else one each. Where each rank has some of the inputs, y is added up over the
+// all in one format, else one each. If each rank has some of the inputs, y is added up over the
 // ranks, and the bias is added by the first.
 class Linear : public Module {
  public:
@@ -60,9 +60,10 @@ class Norm : public Module {
   // normed, where ranks have parts of it.
   Norm(std::string path, int64_t size, const NormParams& params, bool bias,
        const Dimension& dimension = {}, Rank rank = {});
-  // Without a weight.
+  // A norm without a weight.
   Norm(std::string path, int64_t size, const NormParams& params);
-  // With a weight of its own for each head; all of them are `weights`, and stay as they are stored.
+  // A norm with its own weight for each head; all of them are `weights`, and stay as they are
+  // stored.
   Norm(std::string path, int64_t head_size, const std::vector<PieceSpec>& weights,
        const NormParams& params, Rank rank);
   // x is `size` columns wide, or some times that (heads), each normed by itself.
@@ -77,7 +78,7 @@ class Norm : public Module {
   Weight weight() const;
 
   NormParams params_;
-  int64_t cols_of_ranks_;     // what all have, what several have counted for each
+  int64_t cols_of_ranks_;     // columns of all ranks; shared ones count for each
   bool own_weights_ = false;  // of each head
   Param* weight_ = nullptr;
   Param* bias_ = nullptr;

@@ -66,7 +66,7 @@ std::span<const std::unique_ptr<Param>> split(Param& param) {
   for (size_t i = 0; i < param.pieces.size(); ++i) {
     const Piece& piece = param.pieces[i];
     if (i < param.parts.size()) {
-      param.parts[i]->pieces.front().view = piece.view;  // what it is read from may have changed
+      param.parts[i]->pieces.front().view = piece.view;  // its source may have changed
       continue;
     }
     const std::string source = stem(piece.source);

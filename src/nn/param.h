@@ -49,7 +49,7 @@ struct Piece {
 
   int64_t outputs() const { return vector ? cols : rows; }
   int64_t runs() const { return outputs() / view.group; }
-  // Which of the stored outputs is the piece's `output`.
+  // Returns the stored output that is the piece's `output`.
   int64_t stored_output(int64_t output) const {
     return view.first + output / view.group * view.stride + output % view.group;
   }
@@ -72,7 +72,7 @@ struct Param {
   // The parameters that replace it where its pieces cannot be one weight: see split().
   std::vector<std::unique_ptr<Param>> parts = {};
 
-  // Whether layers can compute with it, resident or streamed.
+  // Returns whether layers can compute with it, resident or streamed.
   bool is_loaded() const { return !value.is_meta() || stream != nullptr; }
 };
 

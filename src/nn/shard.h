@@ -58,11 +58,11 @@ class Shard {
   static Shard by_rows(const Dimension& d) { return {Axis::rows, d}; }
   static Shard by_cols(const Dimension& d) { return {Axis::cols, d}; }
 
-  // Whether each rank has some of the inputs, so that the ranks' outputs must be summed.
+  // Returns whether each rank has some of the inputs, so that the ranks' outputs must be summed.
   bool divides_inputs() const { return axis_ == Axis::cols; }
 
-  // How a linear layer's bias is divided when its weight is divided so: with the rows, or not at
-  // all.
+  // Returns the split of a linear layer's bias when its weight is split so: with the rows, or not
+  // at all.
   Shard for_bias() const { return axis_ == Axis::rows ? *this : whole(); }
 
   // rank.rank in [0, rank.size).

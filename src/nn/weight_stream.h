@@ -1,4 +1,5 @@
-// Where layers get parameters that do not stay in memory: tile by tile, while they compute.
+// Source of parameters that do not stay in memory: layers get them tile by tile, while they
+// compute.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ class WeightStream {
   // right in any order.
   virtual WeightTile tile(const Param& param, int64_t row, DeviceStream& stream) = 0;
 
-  // As Kernels::embed, with just the rows that are wanted. The ids are in host memory; `out` is
-  // written to by `stream`.
+  // Does the same as Kernels::embed, but reads only the requested rows. The ids are in host memory;
+  // `out` is written to by `stream`.
   virtual void embed(const Param& table, std::span<const int32_t> ids, Tensor out,
                      DeviceStream& stream) = 0;
 };

@@ -23,8 +23,8 @@ struct Claims {
   std::vector<uint32_t> tensors;  // of the binding, in the order of the module tree
 };
 
-// Of all sources, in the order of their first pieces. A checkpoint may have a hundred thousand
-// tensors: those that it has are told by their place in its index.
+// The claims on all sources, in the order of their first pieces. A checkpoint may have a hundred
+// thousand tensors, so its tensors are found by their place in the index, not by name.
 class AllClaims {
  public:
   explicit AllClaims(const io::CheckpointIndex& index)
@@ -133,8 +133,8 @@ struct Interval {
   uint32_t tensor = 0;
 };
 
-// What the pieces `claimed` have of the `outputs` of one matrix. Where all repeat themselves alike,
-// one period is enough.
+// Returns the parts of one matrix's `outputs` that the pieces `claimed` cover. If all pieces repeat
+// with the same period, one period is returned.
 std::vector<Interval> intervals_of(const Binding& binding, std::span<const uint32_t> claimed,
                                    int64_t& outputs) {
   const Piece& first = piece_of(binding, claimed.front());
@@ -222,8 +222,8 @@ std::unordered_set<std::string> kv_scale_names(const CausalLM& root) {
   return all;
 }
 
-// What the checkpoint has beyond what the model is made of: scales of the KV cache, what may be
-// ignored, and faults.
+// Sorts the tensors that no piece claims: scales of the KV cache, tensors to be ignored, and
+// faults.
 void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const auto& is_claimed,
                    Binding& binding, std::vector<std::string>& faults) {
   const std::unordered_set<std::string> kv_scales = kv_scale_names(*model.root);
@@ -234,8 +234,7 @@ void add_unclaimed(const Model& model, const io::CheckpointIndex& index, const a
       binding.kv_scales.push_back(&t);
       continue;
     }
-    // Without elements, or known only from a shard's header, it is nothing that the model is made
-    // of.
+    // A tensor without elements, or one that only a shard's header lists, is no part of the model.
     bool known =
         t.bytes == 0 || !t.listed || kv_scales.contains(t.name) ||
         std::ranges::any_of(model.ignorable, [&](const auto& p) { return matches(p, t.name); });

@@ -1,5 +1,5 @@
-// Which checkpoint tensor fills which piece: the first step of compile(). Every fault is found
-// before any weight is read, and reported together.
+// Finds the checkpoint tensor that fills each piece: the first step of compile(). Every fault is
+// found before any weight is read, and reported together.
 #pragma once
 
 #include <string>

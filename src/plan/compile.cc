@@ -18,8 +18,8 @@ class SpanWriter {
   SpanWriter(ReadPlan& plan, uint64_t most_bytes, uint64_t ring_slots)
       : plan_(plan), most_(most_bytes), ring_slots_(ring_slots) {}
 
-  // For the load, of tensors that share reads. Of what is streamed and measured, the largest values
-  // are found here once and for all.
+  // Appends the load's spans of tensors that share reads. The largest values of streamed, measured
+  // tensors are found here once for all sweeps.
   void append(std::span<const uint32_t> tensors, bool only_count) {
     only_count_ = only_count;
     const TensorPlan& first = plan_.tensors[tensors.front()];
@@ -63,7 +63,8 @@ class SpanWriter {
     return ceil_div(groups, ceil_div(groups, fit)) * rows.group;
   }
 
-  // Of tensors that share reads: groups are powers of two.
+  // Returns the rows of tensors that share reads, with the largest group (groups are powers of
+  // two).
   RowsInFile rows_of(std::span<const uint32_t> tensors) const {
     RowsInFile rows = plan_.tensors[tensors.front()].rows;
     for (uint32_t t : tensors.subspan(1))
@@ -95,7 +96,7 @@ class SpanWriter {
     }
   }
 
-  // Of so many spans each has a move for each of so many tensors.
+  // Counts spans, each with a move for each tensor; 0 spans: moves that join the last span.
   void note(uint64_t spans, uint64_t moves) {
     plan_.load_spans += spans;
     plan_.load_moves += std::max<uint64_t>(spans, 1) * moves;
@@ -117,7 +118,7 @@ class SpanWriter {
     span.length = last_.length;
   }
 
-  // Whether these bytes follow the last span closely enough to be one read with it.
+  // Returns whether these bytes follow the last span closely enough to be one read with it.
   bool joinable(uint32_t file, uint32_t unit, uint64_t begin, uint64_t length) const {
     constexpr uint64_t kClose = 4096;  // a gap that costs less than a read of its own
     if (plan_.load_spans == 0 || !last_joins_) return false;

@@ -22,10 +22,10 @@ struct GptqConfig {
 // nullopt where config.json names another method or none. Error(refused) for what is not supported.
 std::optional<GptqConfig> gptq_config(const Json& config);
 
-// What quantizes symmetrically has its zeros in the middle, so that they tell by themselves whether
-// they are stored less 1 (gptq) or not (gptq_v2). Some files have the one and name the other: where
-// zeros and name contradict each other, the zeros count, with a warning, and `config` gets their
-// name. Of many layers some are looked at, of each the first zeros.
+// Finds out from the zeros whether they are stored less 1 (gptq) or not (gptq_v2). Symmetric
+// quantization has its zeros in the middle, so they tell. Some files name the other method: then
+// the zeros count, with a warning, and `config` gets their name. Looks at some layers only, and at
+// each one's first zeros.
 void settle_gptq_zeros(Json& config, const io::CheckpointIndex& index);
 
 // Finds the tensors of pieces that are stored as GPTQ codes.

@@ -1,4 +1,4 @@
-// What compile() begins with: which format each parameter has, and where its tensors' rows are.
+// The first part of compile(): chooses each parameter's format, and finds its tensors' rows.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -31,7 +31,8 @@ std::optional<WeightFormat> stored_format(const TensorPlan& t) {
   return std::nullopt;
 }
 
-// What is multiplied lies as the device wants it, what is only looked up in plain rows.
+// Matrices that are multiplied have the device's layout; tables that are only looked up have plain
+// rows.
 WeightLayout layout_of(const Param& param, const QuantizeRequest& quantize) {
   return param.layout == WeightLayout::packed ? quantize.matrix_layout : WeightLayout::rows;
 }
@@ -97,7 +98,7 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
     rows.skip = row_bytes(dtype, static_cast<int64_t>(first));
     return rows;
   }
-  // What is multiplied comes in whole panels, in whatever layout: tiles begin where panels do.
+  // Multiplied matrices come in whole panels, in whatever layout: tiles begin where panels do.
   rows.group = param.layout == WeightLayout::packed ? kPanelRows : 1;
   if (t.group == ScaleGroup::block) rows.group = kScaleBlock;
   const bool in_runs = piece.cut.rows > piece.view.group;
@@ -109,7 +110,7 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   }
   rows.skip = row_bytes(dtype, piece.cut.col);
   if (!in_runs) return rows;
-  // From the first output of a period on, if runs do not reach beyond it.
+  // Reads from the first output of a period on, if runs do not reach beyond it.
   const View& view = piece.view;
   const int64_t before =
       view.first % view.stride + view.group <= view.stride ? view.first % view.stride : 0;
@@ -122,7 +123,7 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   return rows;
 }
 
-// Whether the pieces of a parameter become one weight.
+// Returns whether the pieces of a parameter can become one weight.
 bool are_alike(const Param& param, std::span<const TensorPlan> pieces,
                const QuantizeRequest& quantize) {
   const std::optional<WeightFormat> stored = stored_format(pieces.front());
@@ -150,7 +151,7 @@ void check_rules(const Binding& binding, const QuantizeRequest& quantize) {
   }
 }
 
-// What is quantized already stays as it is.
+// Refuses a rule for a weight that is quantized already.
 void check_stored(const Param& param, const WeightFormat& stored, const QuantizeRequest& quantize) {
   for (const Piece& piece : param.pieces) {
     for (const SchemeRule& rule : quantize.rules) {
@@ -312,7 +313,7 @@ RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
           .end = stored.end};
 }
 
-// Whether pieces are in the same bytes, and what has to be done with them is alike.
+// Returns whether pieces are in the same bytes and are handled alike.
 bool ReadPlan::share_reads(const TensorPlan& a, const TensorPlan& b) const {
   if (a.stored != b.stored || a.group != b.group) return false;
   const ParamPlan &p = params[a.param], &q = params[b.param];

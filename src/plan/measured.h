@@ -1,4 +1,4 @@
-// What a load measures of a plan's tensors for later encodings, kept beside the plan.
+// Measurements of a plan's tensors by a load, kept beside the plan for later encodings.
 #pragma once
 
 #include <optional>

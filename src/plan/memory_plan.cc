@@ -17,47 +17,48 @@
 namespace sluice {
 namespace {
 
-using Efforts = std::array<Effort, 5>;
-constexpr Efforts kEfforts{{{{2 * MiB, 32 * MiB}, 512, 1},
-                            {{2 * MiB, 16 * MiB}, 128, 0.99},
-                            {{MiB, 4 * MiB}, 32, 0.87},
-                            {{512 * KiB, 2 * MiB}, 16, 0.76},
-                            {{256 * KiB, MiB}, 8, 0.62}}};
+using AllBufferSizes = std::array<BufferSizes, 5>;
+constexpr AllBufferSizes kBufferSizes{{{{2 * MiB, 32 * MiB}, 512, 1},
+                                       {{2 * MiB, 16 * MiB}, 128, 0.99},
+                                       {{MiB, 4 * MiB}, 32, 0.87},
+                                       {{512 * KiB, 2 * MiB}, 16, 0.76},
+                                       {{256 * KiB, MiB}, 8, 0.62}}};
 
-// Of a prompt, in one step of a device with memory of its own: its products are faster then.
+// Rows of a prompt in one step on a device with memory of its own, whose products are faster then.
 constexpr int64_t kDeviceRows = 2048;
 
 // A disk that is fastest with less in flight needs less staging: what is in flight, and about as
 // much in which reads that have arrived wait to be encoded meanwhile.
-Efforts efforts_for(const io::ReadShape& read) {
+AllBufferSizes buffer_sizes_for(const io::ReadShape& read) {
   constexpr uint64_t kSlotsInFlight = 8, kMostArrived = 8 * MiB;
   const uint64_t in_flight = read.bytes_in_flight();
-  Efforts efforts = kEfforts;
-  for (Effort& effort : efforts) {
-    Staging& staging = effort.staging;
+  AllBufferSizes all = kBufferSizes;
+  for (BufferSizes& sizes : all) {
+    Staging& staging = sizes.staging;
     if (staging.ring_bytes < in_flight) continue;
     staging.ring_bytes =
         std::min(staging.ring_bytes, in_flight + std::min(in_flight, kMostArrived));
     // A slot has one read at least.
     staging.slot_bytes =
         std::min(staging.slot_bytes, std::max(in_flight / kSlotsInFlight, read.request_bytes));
-    effort.disk_share = 1;
+    sizes.disk_share = 1;
   }
-  return efforts;
+  return all;
 }
 
-// What the process grows by beside its leases: thread stacks, io_uring's rings, the heap of the
-// plan, pages of libraries. All of the program's code is there already (map_program_code).
+// The process's growth beside its leases: thread stacks, io_uring's rings, the heap of the plan,
+// pages of libraries. All of the program's code is there already (map_program_code).
 constexpr uint64_t kRuntimeGrowth = 128 * KiB;
 constexpr uint64_t kStreamGrowth = 384 * KiB;  // of the threads that stream, too
 // Kept free in a budget: what of the kernel's is not proportional, and what of the program, its
 // libraries and the tokenizer is in its cache only, where a cgroup pays for it.
 constexpr uint64_t kSlack = 14 * MiB;
-// Of a small model's KV blocks a disk has room for many more than anybody asks for again; of each,
-// the process keeps what it knows.
+// Limits the swap file's index: each entry costs kBytesASwapBlock of memory, and a small model's
+// blocks would fit on disk by the million.
 constexpr uint64_t kMostSwapBlocks = 1 << 14;
 constexpr uint64_t kBytesASwapBlock = 48;
-// Of a large state there are many groups of pages, of which a step and each sequence have lists.
+// Bytes of bookkeeping for each page group of a recurrent state, and in each group for each
+// sequence.
 constexpr uint64_t kBytesAStateGroup = 640, kBytesASequence = 128;
 
 }  // namespace
@@ -90,7 +91,7 @@ int64_t blocks_needed(const KvLayout& layout, const RunShape& shape, int64_t row
   return sum;
 }
 
-// What a use counts as: of the device, where that has memory of its own.
+// The uses of a plan: the device's, if it has memory of its own, else the host's.
 struct Uses {
   Uses(const RunShape& shape, MemoryPlan& plan)
       : own(shape.backend->device().has_own_memory()),
@@ -186,17 +187,18 @@ namespace {
 
 // Bytes of a sweep, at the disk's full rate.
 double sweep_cost(const MemoryPlan& plan, const RunShape& shape) {
-  return static_cast<double>(plan.sweep_bytes) / plan.effort.disk_share +
+  return static_cast<double>(plan.sweep_bytes) / plan.buffers.disk_share +
          static_cast<double>(plan.host_sweep_bytes) * shape.link_cost;
 }
 
-// What a sweep has to gain for less effort: less is not seen, and the load becomes slower.
+// The share of a sweep's cost that a cheaper setting must not exceed. Smaller gains are not seen,
+// and the load becomes slower.
 constexpr double kWorthwhile = 0.99;
 
-// What all attempts at one plan share.
-class Attempts {
+// Predicts and compares plans for one request; holds what they share.
+class PlanSearch {
  public:
-  Attempts(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
+  PlanSearch(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t runtime)
       : root_(root),
         shape_(shape),
         runtime_(runtime),
@@ -204,23 +206,23 @@ class Attempts {
         spill_(spill_layout(read_)),
         least_(choose_placement(read_, room(0, 0), shape.rules)) {}
 
-  MemoryPlan resident(const Effort& effort) { return predict(effort, {}); }
-  // Nothing stays that could go.
-  MemoryPlan streaming(const Effort& effort) { return predict(effort, least_); }
+  MemoryPlan resident(const BufferSizes& sizes) { return predict(sizes, {}); }
+  // Streams all weights that may be streamed.
+  MemoryPlan streaming(const BufferSizes& sizes) { return predict(sizes, least_); }
 
-  // What compile() would make of it; nothing is compiled.
-  MemoryPlan predict(const Effort& effort, const Placement& placement) {
-    plan_sizes(read_, effort.staging, placement);
+  // Returns the plan for what compile() would make with these settings; compiles nothing.
+  MemoryPlan predict(const BufferSizes& sizes, const Placement& placement) {
+    plan_sizes(read_, sizes.staging, placement);
     MemoryPlan plan;
     plan.placement = placement;
-    plan.effort = effort;
+    plan.buffers = sizes;
     plan.chunk_rows = std::clamp<int64_t>(shape_.longest_prompt, 1,
-                                          std::max(effort.chunk_rows, shape_.least_rows));
+                                          std::max(sizes.chunk_rows, shape_.least_rows));
     plan.start = shape_.start_peak;
     const PlanLists lists = plan_lists(read_);
-    plan.guests = shape_.guests.host;
-    plan.guest_load = shape_.guests.loading;
-    plan.device.guests = shape_.guests.device;
+    plan.draft = shape_.draft.host;
+    plan.draft_load = shape_.draft.loading;
+    plan.device.draft = shape_.draft.device;
     plan.runtime = runtime_ + kRuntimeGrowth + lists.plan + lists.kept +
                    (plan.has(Tier::disk) ? kStreamGrowth : 0) + shape_.text_bytes +
                    Buffer::charged_bytes(shape_.input_bytes);
@@ -243,8 +245,8 @@ class Attempts {
   }
 
   MemoryPlan smallest() {
-    MemoryPlan streamed = streaming(kEfforts.back());
-    MemoryPlan resident = this->resident(kEfforts.back());
+    MemoryPlan streamed = streaming(kBufferSizes.back());
+    MemoryPlan resident = this->resident(kBufferSizes.back());
     bool smaller = scarce(streamed) < scarce(resident);
     return leaves() || smaller ? streamed : resident;
   }
@@ -252,14 +254,14 @@ class Attempts {
   bool fits(const MemoryPlan& plan, uint64_t budget) const {
     return plan.needed() <= budget && plan.device.peak() <= shape_.device_budget;
   }
-  // Of the memory that weights lie in: what a plan needs, and what there is.
+  // Bytes that a plan needs of the memory that holds the weights. limit(): bytes that there are.
   uint64_t scarce(const MemoryPlan& plan) const {
     return own_memory() ? plan.device.peak() : plan.needed();
   }
   uint64_t limit(uint64_t budget) const { return own_memory() ? shape_.device_budget : budget; }
   bool own_memory() const { return shape_.backend->device().has_own_memory(); }
 
-  // Whether the user wants something elsewhere, so that not all can be resident.
+  // Returns whether the user placed weights outside this memory, so that not all can be resident.
   bool leaves() const {
     return std::ranges::any_of(shape_.rules, [&](const PlaceRule& r) {
       return r.tier == Tier::disk || (r.tier == Tier::host && own_memory());
@@ -268,8 +270,8 @@ class Attempts {
 
   // The same plan with as many rows as a device wants, where a share of its memory has room.
   MemoryPlan with_device_rows(MemoryPlan plan, uint64_t budget) {
-    if (!own_memory() || plan.chunk_rows < plan.effort.chunk_rows) return plan;
-    Effort wide = plan.effort;
+    if (!own_memory() || plan.chunk_rows < plan.buffers.chunk_rows) return plan;
+    BufferSizes wide = plan.buffers;
     wide.chunk_rows = std::max(wide.chunk_rows, kDeviceRows);
     MemoryPlan wider = resident(wide);
     const uint64_t rows = wider.device.activations + wider.device.workspace;
@@ -277,34 +279,34 @@ class Attempts {
   }
 
   // A sweep costs the same for one row as for many: as many rows as a share of the budget allows.
-  Effort with_more_rows(const Effort& effort, uint64_t budget) {
-    Effort wide = effort;
-    for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > effort.chunk_rows;
+  BufferSizes with_more_rows(const BufferSizes& sizes, uint64_t budget) {
+    BufferSizes wide = sizes;
+    for (wide.chunk_rows = shape_.longest_prompt; wide.chunk_rows > sizes.chunk_rows;
          wide.chunk_rows = ceil_div(wide.chunk_rows, 2)) {
       MemoryPlan plan = streaming(wide);
       uint64_t rows = own_memory() ? plan.device.activations + plan.device.workspace
                                    : plan.activations + plan.workspace;
       if (rows <= limit(budget) / 4 && fits(plan, budget)) return wide;
     }
-    return effort;
+    return sizes;
   }
 
-  // With as much in memory as the budget has room for; more than the budget where it does not even
-  // have room for what must stay.
-  MemoryPlan filling(const Effort& effort, uint64_t budget) {
-    MemoryPlan plan = streaming(effort);
+  // Keeps as many weights in memory as the budget has room for. Needs more than the budget if not
+  // even what must stay fits.
+  MemoryPlan filling(const BufferSizes& sizes, uint64_t budget) {
+    MemoryPlan plan = streaming(sizes);
     if (!fits(plan, budget)) return plan;
     uint64_t weights = room_in(limit(budget), scarce(plan));
     uint64_t host = own_memory() ? room_in(budget, plan.needed()) : 0;
-    // What tiles from the disk pass through on the device is free for weights where none come.
+    // Device memory for tiles from the disk is free for weights if no tiles come from there.
     if (own_memory()) {
       MemoryPlan no_disk =
-          predict(effort, choose_placement(read_, room(0, UINT64_MAX), shape_.rules));
+          predict(sizes, choose_placement(read_, room(0, UINT64_MAX), shape_.rules));
       weights = std::max(weights, room_in(limit(budget), no_disk.device.peak()));
     }
     while (weights > 0 || host > 0) {
       Placement placement = choose_placement(read_, room(weights, host), shape_.rules);
-      MemoryPlan filled = predict(effort, placement);
+      MemoryPlan filled = predict(sizes, placement);
       if (fits(filled, budget)) return filled;
       if (filled.device.peak() > shape_.device_budget && weights == 0) {
         host = 0;  // there is no room for its tiles
@@ -318,7 +320,7 @@ class Attempts {
   }
 
  private:
-  // What `read_` streams.
+  // Adds the bytes that `read_` streams, and the memory that streaming takes.
   void plan_streams(MemoryPlan& plan) const {
     plan.first_sweep_bytes = sweep_bytes(read_, {});
     plan.sweep_bytes = plan.first_sweep_bytes;
@@ -343,7 +345,7 @@ class Attempts {
     uint64_t room = limit - std::min(limit, needed);
     return room - std::min(room, room / 512 + read_.units.size() * 4 * KiB + 64 * KiB);
   }
-  // For what turned out to need more than the limit.
+  // Lessens the room after a plan that needed more than the limit.
   static void lessen(uint64_t& room, uint64_t needed, uint64_t limit) {
     uint64_t over = needed - std::min(needed, limit);
     room -= std::min(room, std::max({over, room / 256, uint64_t{1}}));
@@ -363,30 +365,30 @@ class Attempts {
 }  // namespace
 
 MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime, const Placement& placement) {
-  return Attempts(root, laid_out, shape, runtime).predict(effort, placement);
+                          const BufferSizes& sizes, uint64_t runtime, const Placement& placement) {
+  return PlanSearch(root, laid_out, shape, runtime).predict(sizes, placement);
 }
 
 MemoryPlan smallest_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime) {
-  return Attempts(root, laid_out, shape, runtime).smallest();
+  return PlanSearch(root, laid_out, shape, runtime).smallest();
 }
 
 MemoryPlan smallest_resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                                   uint64_t runtime) {
-  return Attempts(root, laid_out, shape, runtime).resident(kEfforts.back());
+  return PlanSearch(root, laid_out, shape, runtime).resident(kBufferSizes.back());
 }
 
 MemoryPlan resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room) {
-  Attempts attempts(root, laid_out, shape, runtime);
-  for (const Effort& effort : efforts_for(shape.read)) {
-    MemoryPlan plan = attempts.resident(effort);
-    MemoryPlan wide = attempts.with_device_rows(plan, UINT64_MAX);
+  PlanSearch search(root, laid_out, shape, runtime);
+  for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
+    MemoryPlan plan = search.resident(sizes);
+    MemoryPlan wide = search.with_device_rows(plan, UINT64_MAX);
     if (has_room(wide)) return wide;
-    if (attempts.own_memory() && has_room(plan)) return plan;
+    if (search.own_memory() && has_room(plan)) return plan;
   }
-  return attempts.resident(kEfforts.back());
+  return search.resident(kBufferSizes.back());
 }
 
 namespace {
@@ -396,7 +398,7 @@ int64_t enough_mib(const MemoryPlan& plan) {
   return ceil_div(static_cast<int64_t>(plan.needed() + MiB), MiB);
 }
 
-std::string guests_text(uint64_t bytes) {
+std::string draft_text(uint64_t bytes) {
   return bytes > 0 ? ", the draft model " + format_size(bytes) : std::string();
 }
 
@@ -410,7 +412,7 @@ std::string guests_text(uint64_t bytes) {
          "activations and workspace {}{})",
          format_size(shape.device_budget), ceil_div(static_cast<int64_t>(d.peak()), MiB),
          format_size(d.peak()), format_size(d.kv_cache), format_size(d.weights),
-         format_size(d.peak() - d.weights - d.kv_cache - d.guests), guests_text(d.guests));
+         format_size(d.peak() - d.weights - d.kv_cache - d.draft), draft_text(d.draft));
   }
   fail(ErrorKind::no_fit,
        "the host budget of {} is too small; the smallest budget that works is --memory {}MiB (the "
@@ -423,22 +425,22 @@ std::string guests_text(uint64_t bytes) {
 
 MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
                  uint64_t runtime) {
-  Attempts attempts(root, laid_out, shape, runtime);
-  for (const Effort& effort : efforts_for(shape.read)) {
-    if (attempts.leaves()) break;
-    MemoryPlan plan = attempts.resident(effort);
-    if (attempts.fits(plan, budget)) return attempts.with_device_rows(std::move(plan), budget);
+  PlanSearch search(root, laid_out, shape, runtime);
+  for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
+    if (search.leaves()) break;
+    MemoryPlan plan = search.resident(sizes);
+    if (search.fits(plan, budget)) return search.with_device_rows(std::move(plan), budget);
   }
   // Less memory for streaming leaves more to weights, but keeps the disk less busy.
   std::optional<MemoryPlan> best;
-  for (const Effort& effort : efforts_for(shape.read)) {
-    MemoryPlan plan = attempts.filling(attempts.with_more_rows(effort, budget), budget);
-    if (!attempts.fits(plan, budget)) continue;
+  for (const BufferSizes& sizes : buffer_sizes_for(shape.read)) {
+    MemoryPlan plan = search.filling(search.with_more_rows(sizes, budget), budget);
+    if (!search.fits(plan, budget)) continue;
     if (!best || sweep_cost(plan, shape) < kWorthwhile * sweep_cost(*best, shape))
       best = std::move(plan);
   }
   if (best) return *std::move(best);
-  MemoryPlan plan = attempts.smallest();
+  MemoryPlan plan = search.smallest();
   if (plan.device.peak() > 0) refuse_device(plan, shape, budget);
   fail(ErrorKind::no_fit,
        "the budget of {} is too small; the smallest budget that works is --memory {}MiB (with "
@@ -447,27 +449,27 @@ MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape
        "and workspace {}, the process itself {}{})",
        format_size(budget), enough_mib(plan), format_size(plan.needed()),
        format_size(plan.kv_cache),
-       format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.guests),
-       format_size(plan.runtime), guests_text(plan.guests));
+       format_size(plan.needed() - plan.kv_cache - plan.runtime - plan.draft),
+       format_size(plan.runtime), draft_text(plan.draft));
 }
 
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,
                   const RunShape& shape, uint64_t budget, uint64_t runtime) {
-  Attempts attempts(root, laid_out, shape, runtime);
+  PlanSearch search(root, laid_out, shape, runtime);
   // The lists of the load and of the plan are there.
   auto kept = [&](MemoryPlan plan) {
     plan.runtime = std::max(plan.runtime, now.runtime);
     return plan;
   };
   std::optional<MemoryPlan> best;
-  for (Effort effort : efforts_for(shape.read)) {
-    effort.chunk_rows = now.chunk_rows;
-    Placement placement = attempts.filling(effort, budget).placement;
-    // What has gone does not come back: that would be a load.
+  for (BufferSizes sizes : buffer_sizes_for(shape.read)) {
+    sizes.chunk_rows = now.chunk_rows;
+    Placement placement = search.filling(sizes, budget).placement;
+    // Weights that were moved to the disk stay there: to bring them back would be a load.
     for (size_t i = 0; i < now.placement.size(); ++i)
       if (now.placement[i] == Tier::disk) placement[i] = Tier::disk;
-    MemoryPlan plan = kept(attempts.predict(effort, placement));
-    if (plan.needed() > budget) plan = kept(attempts.streaming(effort));
+    MemoryPlan plan = kept(search.predict(sizes, placement));
+    if (plan.needed() > budget) plan = kept(search.streaming(sizes));
     bool fits = plan.needed() <= budget;
     if (!best || best->needed() > budget ||
         (fits && sweep_cost(plan, shape) < sweep_cost(*best, shape)))

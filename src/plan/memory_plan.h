@@ -25,14 +25,14 @@ struct SwapShape {
   std::filesystem::path directory;  // of disk_bytes
 };
 
-// What guest models take beside a model [bytes]: they are loaded before it, and stay.
-struct GuestMemory {
+// Memory of the draft model beside a model [bytes]. The draft model is loaded first, and stays.
+struct DraftMemory {
   uint64_t host = 0;
-  uint64_t loading = 0;  // of the host's memory at most, while they are loaded
+  uint64_t loading = 0;  // peak of the host's memory while it is loaded
   uint64_t device = 0;
 };
 
-// What a run requests, and of which backend.
+// A run's request, and the backend that is to run it.
 struct RunShape {
   const Backend* backend = nullptr;  // never null when it is asked for
   int64_t max_tokens = 0;            // KV slots of all sequences, prompt and continuation
@@ -59,7 +59,7 @@ struct RunShape {
   double link_cost = 0;
   uint64_t text_bytes = 0;  // heap for a text or token ids that are read during the run
   uint64_t start_peak = 0;  // peak of the process so far
-  GuestMemory guests = {};
+  DraftMemory draft = {};
 };
 
 // Bounds of the kernels' scratch for steps of at most `rows` rows.
@@ -73,9 +73,9 @@ uint64_t rope_bytes(const WorkspaceNeeds& needs);
 uint64_t logits_bytes(const CausalLM& model, int64_t rows);
 inline constexpr int64_t kTopTokens = 256;
 
-// How much memory to spend for speed. The planner tries them from the largest down; results do not
-// depend on them.
-struct Effort {
+// Sizes of the buffers that cost memory and bring speed. The planner tries several, from the
+// largest down; results do not depend on them.
+struct BufferSizes {
   Staging staging;
   int64_t chunk_rows = 0;  // rows of a prompt in one step
   double disk_share = 1;   // share of the disk's rate that this staging reaches
@@ -88,13 +88,13 @@ struct DevicePlan {
   uint64_t kv_cache = 0;
   uint64_t activations = 0;
   uint64_t workspace = 0;
-  uint64_t guests = 0;
-  uint64_t peak() const { return weights + staging + kv_cache + activations + workspace + guests; }
+  uint64_t draft = 0;
+  uint64_t peak() const { return weights + staging + kv_cache + activations + workspace + draft; }
 };
 
 struct MemoryPlan {
-  Effort effort;
-  int64_t chunk_rows = 0;  // effort's, cut to the longest prompt
+  BufferSizes buffers;
+  int64_t chunk_rows = 0;  // that of `buffers`, cut to the longest prompt
   int64_t kv_blocks = 0;
   int64_t swap_blocks = 0;         // evicted KV blocks in host memory
   int64_t disk_blocks = 0;         // evicted KV blocks on disk
@@ -116,17 +116,17 @@ struct MemoryPlan {
   uint64_t stream = 0;      // slots and tiles of streamed weights; 0 when all stay
   uint64_t encoder = 0;     // memory for encoding results from a device
   uint64_t spill = 0;       // indices of the spill directory's files, in memory from the load on
-  uint64_t guests = 0;      // other models, from before the load on
-  uint64_t guest_load = 0;  // and their peak while they are loaded
+  uint64_t draft = 0;       // the draft model, from before the load on
+  uint64_t draft_load = 0;  // and its peak while it is loaded
   uint64_t kernel =
       0;  // the kernel's own, charged to a cgroup but not to the process: page tables, and slack
 
-  uint64_t load_peak() const { return runtime + guests + weights + staging + encoder + spill; }
+  uint64_t load_peak() const { return runtime + draft + weights + staging + encoder + spill; }
   uint64_t run_peak() const {
-    return runtime + guests + weights + kv_cache + swap + activations + workspace + stream +
+    return runtime + draft + weights + kv_cache + swap + activations + workspace + stream +
            encoder + spill;
   }
-  uint64_t peak() const { return std::max({start, runtime + guest_load, load_peak(), run_peak()}); }
+  uint64_t peak() const { return std::max({start, runtime + draft_load, load_peak(), run_peak()}); }
   // Wherever they are.
   uint64_t all_weights() const { return weights + device.weights; }
   uint64_t all_kv_cache() const { return kv_cache + device.kv_cache; }
@@ -140,32 +140,34 @@ struct MemoryPlan {
 // Bytes that the kernel charges beside a process of `peak` bytes.
 uint64_t kernel_bytes(uint64_t peak);
 
-// Needs of one effort. `laid_out`: what lay_out() made, which all plans of one model and request
-// share; afterwards it has the placement that was looked at last. `runtime`: bytes that the process
-// holds now.
+// Returns the needs with buffers of these sizes. `laid_out`: what lay_out() made, which all plans
+// of one model and request share; afterwards it has the placement that was looked at last.
+// `runtime`: bytes that the process holds now.
 MemoryPlan predict_memory(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
-                          const Effort& effort, uint64_t runtime, const Placement& placement = {});
+                          const BufferSizes& sizes, uint64_t runtime,
+                          const Placement& placement = {});
 
-// The largest effort that fits `budget` with everything resident; if there is none, a part of the
-// weights is streamed. Throws Error(no_fit) that
-// names the smallest budget that would work.
+// Returns the plan with the largest buffers that fit `budget` with everything resident; if there is
+// none, a part of the weights is streamed. Throws Error(no_fit) that names the smallest budget that
+// would work.
 MemoryPlan place(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape, uint64_t budget,
                  uint64_t runtime);
-// The plan of a run that goes on with a smaller budget: fewer weights stay resident, everything
-// else keeps its size. It needs more than the budget when that is not enough.
+// Returns the plan of a run that goes on with a smaller budget: fewer weights stay resident,
+// everything else keeps its size. It needs more than the budget when that is not enough.
 MemoryPlan shrink(const MemoryPlan& now, const CausalLM& root, ReadPlan& laid_out,
                   const RunShape& shape, uint64_t budget, uint64_t runtime);
-// The needs of the smallest effort, with everything streamed that can be; and all resident.
+// Return the needs with the smallest buffers: with everything streamed that can be; and with
+// everything resident.
 MemoryPlan smallest_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime);
 MemoryPlan smallest_resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                                   uint64_t runtime);
-// The largest effort for which there is room with everything resident; the smallest if there is
-// none.
+// Returns the plan with the largest buffers for which there is room with everything resident; the
+// smallest if there is none.
 MemoryPlan resident_plan(const CausalLM& root, ReadPlan& laid_out, const RunShape& shape,
                          uint64_t runtime, const std::function<bool(const MemoryPlan&)>& has_room);
 
-// How the model's layers share the KV cache.
+// Returns how the model's layers share the KV cache.
 KvLayout kv_layout(const CausalLM& model, const RunShape& shape);
 // Error(refused) where the backend cannot compute with the cache of some layer.
 void check_kv_supported(const KvLayout& layout, const Backend& backend);

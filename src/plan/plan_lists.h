@@ -1,4 +1,4 @@
-// What a plan itself takes, and the lists that loads and streams make of it. A checkpoint of many
+// Memory of a plan itself, and of the lists that loads and streams make of it. A checkpoint of many
 // experts has fifty thousand tensors.
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr uint64_t kTileStatsBytes = 48;     // TileStream::TensorStats
 
 struct PlanLists {
   uint64_t plan = 0;    // itself, to the end of the run
-  uint64_t kept = 0;    // what is known of each tensor and parameter; from the load to the end
+  uint64_t kept = 0;    // facts of each tensor and parameter, from the load to the end
   uint64_t load = 0;    // the order of its reads, and their results; while a load goes on
   uint64_t stream = 0;  // from the end of the load on, where weights are streamed
   uint64_t making = 0;  // while a plan is made: what finds tensors by their names

@@ -1,4 +1,4 @@
-// What to quantize, and how: --quantization and --quantize-modules.
+// The choice of what to quantize, and how: --quantization and --quantize-modules.
 #pragma once
 
 #include <set>
@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// What a pass reads of a table of embeddings: one row for each token (looked_up), and all of it at
-// the end where the table is also the head (tied).
+// Reads of a table of embeddings in a pass: one row for each token (looked_up), and all of it at
+// the end if the table is also the head (tied).
 enum class Table : uint8_t { none, looked_up, tied };
 Table table_of(const Param& param);
 

@@ -20,20 +20,20 @@ namespace {
 
 constexpr uint64_t kMostBytes = 1 << 20;
 constexpr size_t kKept = 8;  // observations of a kind
-// What streaming and the matrix kernels reach of a disk's and a memory's bare rate
+// Shares of a disk's and a memory's bare rate that streaming and the matrix kernels reach
 // (docs/benchmarks.md).
 constexpr double kDiskShare = 0.92;
 constexpr double kMemoryShare = 0.85;
 // Sequences whose arithmetic takes as long as memory takes for the weights, about
 // (docs/benchmarks.md).
 constexpr double kSequencesForFree = 16;
-// Where the disk reads beside compute without either waiting, it still counts as so much of a pass:
-// in another budget it may be what the pass waits for.
+// The least share of a pass that the disk counts as, even if it reads beside compute without either
+// waiting: in another budget the pass may wait for it.
 constexpr double kLeastPart = 0.2;
-// What a shape can be.
+// Bounds of a credible shape.
 constexpr uint64_t kLeastRequest = 64 * KiB, kLargestRequest = 8 * MiB;
 constexpr uint64_t kLeastInFlight = 4 * MiB, kMostInFlight = 64 * MiB;
-// Bytes a second. What lies outside was not written by this program.
+// Bounds of a credible rate [bytes/s]. Others were not written by this program.
 constexpr double kSlowest = 1e4, kFastest = 1e14;
 
 // An object of rates.json, of lists of observations.
@@ -53,7 +53,7 @@ const char* section(RateKind kind) {
   return "";
 }
 
-// Of a list in it.
+// Returns the key of a list in a section.
 std::string list_key(RateKind kind, const RateKeys& keys) {
   switch (kind) {
     case RateKind::disk:
@@ -103,7 +103,7 @@ std::vector<Observation> observations_of(const Json& json, const RateKeys& keys,
   return found;
 }
 
-// What is reached where this was observed.
+// Returns the rate that a run reaches, if a benchmark or a run observed this one.
 Rate reached(const Observation& o) {
   double share = 1;
   if (o.kind == RateKind::memory) share = kMemoryShare;
@@ -111,7 +111,7 @@ Rate reached(const Observation& o) {
   return {o.bytes_per_second * share, o.source};
 }
 
-// Nothing where nothing was observed.
+// Returns the typical rate; nullopt if there are no observations.
 std::optional<Rate> typical(const Json& json, const RateKeys& keys, RateKind kind) {
   std::vector<Rate> rates;
   for (const Observation& o : observations_of(json, keys, kind)) rates.push_back(reached(o));
@@ -274,7 +274,7 @@ bool remember_shape(const std::filesystem::path& file, const RateKeys& keys,
   if (file.empty()) return false;
   Json json = read_rates(file);
   std::vector<SeenShape> seen = seen_shapes(json, keys);
-  // What a benchmark says holds until loads have seen what they reach.
+  // A benchmark's shape holds until loads have been measured.
   if (source == RateSource::bench) seen.clear();
   std::erase_if(seen, [](const SeenShape& s) { return s.source == RateSource::bench; });
   seen.push_back({shape, source});
@@ -330,7 +330,7 @@ Prediction predict_speed(const MemoryPlan& memory, const ReadPlan& read, const R
   const PassBytes bytes{.disk = memory.sweep_bytes,
                         .link = memory.host_sweep_bytes,
                         .memory = read.bytes_per_token(),
-                        .disk_share = memory.effort.disk_share};
+                        .disk_share = memory.buffers.disk_share};
   // Arithmetic of more than some sequences takes longer than memory.
   Rates shared = rates;
   shared.memory.bytes_per_second /= std::max(1.0, width / kSequencesForFree);

@@ -57,11 +57,11 @@ struct Observation {
 // $XDG_CACHE_HOME/sluice/rates.json, or ~/.cache/sluice/rates.json; empty when there is neither.
 std::filesystem::path rates_file();
 
-// For each kind the upper quartile of the last eight observations, so that outliers do not count
-// and a changed disk is believed after six. A rate without observations follows from the nearest
-// that has some. A missing or damaged file counts as no observations.
+// Returns for each kind the upper quartile of the last eight observations, so that outliers do not
+// count and a changed disk is believed after six. A rate without observations follows from the
+// nearest that has some. A missing or damaged file counts as no observations.
 Rates remembered_rates(const std::filesystem::path& file, const RateKeys& keys);
-// Whether there is an observation of that kind.
+// Returns whether the file has an observation of that kind.
 bool has_rate(const std::filesystem::path& file, const RateKeys& keys, RateKind kind);
 
 // Adds observations to those in the file, and replaces it as a whole. Returns false when it cannot
@@ -74,7 +74,7 @@ struct RememberedShape {
   io::ReadShape shape;
   RateSource source = RateSource::assumed;
   int loads = 0;  // loads that have tried shapes
-  // No further load need try. Until then, a load needs room to try.
+  // Returns whether no further load needs to try shapes. Until then, a load needs room to try.
   bool is_settled() const { return loads >= 3; }
 };
 // The shape that most of the last three loads found; the last one's where they differ.
@@ -93,7 +93,7 @@ struct PassBytes {
   uint64_t disk = 0;      // read anew
   uint64_t link = 0;      // copied from host memory to the device
   uint64_t memory = 0;    // all that a token meets
-  double disk_share = 1;  // Effort::disk_share
+  double disk_share = 1;  // BufferSizes::disk_share
 };
 double pass_seconds(const PassBytes& bytes, const Rates& rates);
 // The rate of the slowest resource of a pass of `seconds`; the others count with `rates`. None

@@ -45,9 +45,9 @@ struct ParamPlan {
   bool only_looked_up() const { return table == Table::looked_up; }
 };
 
-// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part.
-// Where the view has runs, a row is everything from one run to the next; a row of a transposed
-// matrix has an element of each output.
+// A piece as this rank reads it: whole rows of the file, of which a cut or a view keeps a part. If
+// the view has runs, a row is everything from one run to the next; a row of a transposed matrix has
+// an element of each output.
 struct RowsInFile {
   uint64_t begin = 0;      // file offset of the first row
   uint64_t row_bytes = 0;  // of a whole row
@@ -63,13 +63,13 @@ struct RowsInFile {
     return std::min(offset(first + count), end) - offset(first);
   }
 };
-// What the tensors of a GPTQ linear layer share (quant/gptq.h).
+// The parts that the tensors of a GPTQ linear layer share (quant/gptq.h).
 struct GptqSource {
   WeightFormat format;   // but for its layout
   bool by_rows = false;  // a copy has all of it in one tensor (quant/grouped_rows.h)
   const io::StoredTensor* zeros = nullptr;
   const io::StoredTensor* scales = nullptr;
-  // Where inputs are sorted by group (`format.ordered`): the input at each place, and the place of
+  // Inputs that are sorted by group (`format.ordered`): the input at each place, and the place of
   // each input.
   std::vector<int32_t> order, places;
 };
@@ -125,7 +125,8 @@ struct TiledTensor {
   uint32_t first_tile = 0;
   uint32_t tiles = 0;
   int64_t tile_rows = 0;
-  // No tile has rows of two runs, as runs are read apart; one run: all rows are read together.
+  // Rows of a run. Runs are read apart, so that no tile has rows of two; one run: all rows are read
+  // together.
   int64_t run_rows = 0;
   uint32_t run_tiles = 0;
 
@@ -197,8 +198,8 @@ struct ReadPlan {
   uint64_t storage_bytes() const;                         // of the device
   uint64_t read_bytes() const;                            // by the load, with second reads
   uint64_t needed_bytes(const TensorPlan& tensor) const;  // this rank's part, as it is stored
-  // Of weights that a decode step of one token reads: all but tables that are only looked up, and
-  // experts that it does not choose.
+  // Returns the bytes of weights that a decode step of one token reads: all but tables that are
+  // only looked up, and experts that it does not choose.
   uint64_t bytes_per_token() const;
   // The view of a parameter in its unit's storage of its tier.
   Weight weight(const ParamPlan& p, std::byte* unit_storage) const;

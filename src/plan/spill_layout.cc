@@ -18,7 +18,7 @@ std::optional<SpilledTensor> spilled_form(const ReadPlan& plan, uint32_t t) {
   const Piece& piece = param.param->pieces[tensor.piece];
   bool packed = param.format.layout == WeightLayout::packed;
   if (tensor.group == ScaleGroup::none || !packed || tensor.stored->bytes == 0) return std::nullopt;
-  // It comes in parts of all its panels.
+  // A transposed tensor is encoded in parts of all its panels.
   if (piece.view.transposed) return std::nullopt;
   // Padded to a panel it could be larger than what it is made of.
   if (piece.cut.rows < kPanelRows) return std::nullopt;
@@ -35,7 +35,7 @@ uint64_t index_bytes(const SpilledTensor& s) {
          round_up(s.panels * sizeof(uint64_t), kIndexAlignment);
 }
 
-// Those that fit, in the order of the plan.
+// Returns the tensors that fit, in the order of the plan.
 std::vector<SpilledTensor> chosen(const ReadPlan& plan, uint64_t most_bytes) {
   std::vector<SpilledTensor> all;
   for (uint32_t t = 0; t < plan.tensors.size(); ++t) {

@@ -1,6 +1,7 @@
-// What a spill file holds: the packed codes of every quantized matrix of a plan, or of those that
-// there was room for, and an index with their scales and checksums, which stays in memory while the
-// file is used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice of tensors.
+// The contents of a spill file: the packed codes of every quantized matrix of a plan, or of those
+// that there was room for, and an index with their scales and checksums, which stays in memory
+// while the file is used. Arithmetic only: of the checkpoint, the scheme, the rank and the choice
+// of tensors.
 //
 //   file   header (kSpillHeaderBytes) | codes of a tensor, panel after panel, from a multiple of
 //          4096 on | ... | index
@@ -30,7 +31,8 @@ struct SpilledTensor {
   uint64_t checksums = 0;
 
   uint64_t codes_bytes() const { return panels * panel_bytes; }
-  // Where in the file the codes of a row's panel begin; past the end, where the last panel ends.
+  // Returns where in the file the codes of a row's panel begin; behind the last row, where the last
+  // panel ends.
   uint64_t codes_of(int64_t row) const {
     return codes + static_cast<uint64_t>((row + kPanelRows - 1) / kPanelRows) * panel_bytes;
   }
@@ -43,7 +45,7 @@ struct SpillLayout {
   uint64_t index_bytes = 0;  // 0: there is nothing to spill
 
   uint64_t file_bytes() const { return codes_end + index_bytes; }
-  // Of itself in memory, and of a bit for each checksum of the index.
+  // Returns the memory of the layout itself, and of a bit for each checksum of the index.
   uint64_t list_bytes() const {
     return tensors.size() * sizeof(SpilledTensor) + entry_of.size() * sizeof(int32_t) +
            index_bytes / 64;
@@ -54,7 +56,7 @@ struct SpillLayout {
   }
 };
 
-// Where not everything fits `most_bytes`: tensors that the plan streams come first.
+// Lays out all tensors, or those that fit `most_bytes`: tensors that the plan streams come first.
 SpillLayout spill_layout(const ReadPlan& plan, uint64_t most_bytes = UINT64_MAX);
 // The layout of just these tensors, in their order, without those that cannot be spilled.
 SpillLayout spill_layout(const ReadPlan& plan, const std::vector<uint32_t>& tensors);

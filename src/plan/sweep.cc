@@ -11,20 +11,20 @@
 namespace sluice {
 namespace {
 
-// Where it has to be; none: that is open.
-std::optional<Tier> fate(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
+// Returns the tier that the parameter must have; nullopt: any.
+std::optional<Tier> required_tier(const ParamPlan& p, const std::vector<PlaceRule>& rules) {
   if (p.param->pieces.front().vector) return Tier::device;  // small, and met by every token
   std::optional<Tier> wanted = wanted_tier(rules, p.param->path);
-  // What is transposed has no tiles, and cannot be on disk.
+  // A transposed parameter has no tiles, and cannot be on disk.
   if (!wanted && p.transposed) return Tier::device;
   return wanted;
 }
 
 uint64_t storage_of(const ParamPlan& p) { return p.bytes + 2 * kCellBytes; }
 
-// Of `movable`, those that are worth considering when `need` bytes have to go: without the largest,
-// as long as the others are enough. One that is larger than all that has to go would be read whole
-// for nothing.
+// Returns those of `movable` that are worth considering if `need` bytes have to go. The largest are
+// left out as long as the others are enough: one that is larger than `need` would be read whole for
+// nothing.
 std::vector<size_t> candidates(const ReadPlan& all, std::vector<size_t> movable, uint64_t need) {
   uint64_t total = 0;
   for (size_t i : movable) total += storage_of(all.params[i]);
@@ -82,7 +82,7 @@ uint64_t storage_of(const ReadPlan& all, const std::vector<size_t>& params) {
   return sum;
 }
 
-// Of `movable`, those that have to leave a memory with so much room.
+// Returns those of `movable` that have to leave a memory with room for `room` bytes.
 std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, uint64_t room) {
   std::vector<bool> streamed(all.params.size());
   uint64_t total = storage_of(all, movable);
@@ -99,7 +99,7 @@ std::vector<size_t> leaving(const ReadPlan& all, std::vector<size_t> movable, ui
     streamed[i] = static_cast<double>(gone) < share * static_cast<double>(seen);
     if (streamed[i]) gone += bytes;
   }
-  // What is more than had to go comes back, largest first.
+  // The surplus over what had to go comes back, largest first.
   std::ranges::stable_sort(movable, std::greater{},
                            [&](size_t i) { return storage_of(all.params[i]); });
   for (size_t i : movable) {
@@ -121,9 +121,9 @@ Placement choose_placement(const ReadPlan& all, const Room& room,
   Placement placement(all.params.size(), Tier::device);
   std::vector<size_t> movable, tables;
   for (size_t i = 0; i < all.params.size(); ++i) {
-    std::optional<Tier> f = fate(all.params[i], rules);
-    if (f) placement[i] = *f == Tier::host && !room.host ? Tier::device : *f;
-    if (!f) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
+    std::optional<Tier> tier = required_tier(all.params[i], rules);
+    if (tier) placement[i] = *tier == Tier::host && !room.host ? Tier::device : *tier;
+    if (!tier) (all.params[i].only_looked_up() ? tables : movable).push_back(i);
   }
   std::vector<size_t> gone = leaving(all, std::move(movable), room.device);
   for (size_t i : gone) placement[i] = Tier::host;

@@ -17,11 +17,11 @@ struct Room {
   std::optional<uint64_t> host = {};  // none: the device's memory is the host's
 };
 
-// As many bytes as fit stay on the device, and of the others as many as fit in host memory, which
-// is faster than the disk. What goes is spread evenly over the sweep, so that link and disk always
-// have work. A table that is only looked up goes first: a token needs one row of it. `all` is laid
-// out with everything resident. Where a rule names a tier, that counts, whatever the room; vectors
-// stay in any case.
+// Chooses each parameter's tier. As many bytes as fit stay on the device, and as many of the others
+// as fit stay in host memory, which is faster than the disk. The rest is spread evenly over the
+// sweep, so that link and disk always have work. A table that is only looked up goes first: a token
+// needs one row of it. `all` is laid out with everything resident. A rule that names a tier counts,
+// whatever the room; vectors stay in any case.
 Placement choose_placement(const ReadPlan& all, const Room& room,
                            const std::vector<PlaceRule>& rules = {});
 

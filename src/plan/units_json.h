@@ -1,4 +1,4 @@
-// Where the weights of each unit lie, as reports say it.
+// The places of each unit's weights, as reports show them.
 #pragma once
 
 #include "src/base/json.h"

@@ -73,7 +73,7 @@ bool touches_word(std::string_view text, size_t begin, size_t end) {
          (end < text.size() && is_word_character(utf8_char_at(text, end).code_point));
 }
 
-// Where the white space that ends at `end` begins, but not before `lowest`.
+// Returns where the white space that ends at `end` begins, but not before `lowest`.
 size_t white_space_begin(std::string_view text, size_t end, size_t lowest) {
   while (end > lowest) {
     Utf8Char c = utf8_char_before(text, end);
@@ -102,8 +102,8 @@ AddedTokens AddedTokens::load(const Json& config, const Normalizer& normalizer,
     fail(ErrorKind::refused, "tokenizer.json: added_tokens must be an array");
   }
   IdGiver ids(vocabulary, warnings);
-  // Of several with the same content, or the same id where the vocabulary has holes, the last one
-  // counts.
+  // The last token counts of several with the same content, or with the same id if the vocabulary
+  // has holes.
   std::map<int32_t, AddedToken> by_id;
   for (const Json& entry : config) {
     AddedToken token = load_token(entry, normalizer);
@@ -126,7 +126,7 @@ void AddedTokens::prepare_matchers() {
     matcher.first_byte[static_cast<uint8_t>(content(i)[0])] = true;
     matcher.lstrip |= tokens_[i].lstrip;
   }
-  // Of two tokens with the same content the one with the lower id comes first.
+  // Tokens with the same content are in the order of their ids.
   auto before = [&](uint32_t a, uint32_t b) {
     int order = content(a).compare(content(b));
     return order != 0 ? order < 0 : a < b;
@@ -218,8 +218,8 @@ void AddedTokens::Stream::find(bool last, std::vector<Segment>& segments) {
   }
 }
 
-// Whether what comes next, behind `end`, has no say in whether the token stands there, and in where
-// it ends.
+// Returns whether text behind `end` cannot change whether the token stands there, and where it
+// ends.
 bool AddedTokens::Stream::is_certain(const AddedToken& token, size_t end, bool last) const {
   if (last) return true;
   if (token.single_word && end == held_.size()) return false;
@@ -240,8 +240,8 @@ void AddedTokens::Stream::take(const AddedToken& token, size_t begin, size_t end
   text_begin_ = end;
 }
 
-// The end of the text that no token takes along. What was held of it when the search stood at
-// `searched` was white space.
+// Returns the end of the text that no token takes along. All that was held of it when the search
+// stood at `searched` was white space.
 size_t AddedTokens::Stream::certain_text(size_t searched) const {
   if (!matcher_.lstrip) return at_;
   size_t lowest = std::min(std::max(searched, text_begin_), at_);

@@ -17,7 +17,7 @@ namespace sluice {
 
 struct AddedToken {
   std::string content;
-  std::string normalized_content;  // what is looked for, and what decoding gives
+  std::string normalized_content;  // searched in texts, and the result of decoding
   int32_t id;
   bool single_word;  // matches only where no word character touches it
   bool lstrip;       // takes the white space before it along

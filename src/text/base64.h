@@ -9,7 +9,7 @@ namespace sluice {
 
 // nullopt: not in base64. Padding may be missing.
 std::optional<std::string> decode_base64(std::string_view text);
-// With padding.
+// Returns the text with padding.
 std::string encode_base64(std::string_view bytes);
 
 }  // namespace sluice

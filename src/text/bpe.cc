@@ -79,13 +79,13 @@ void Bpe::load_merges(const TokenizerFile& file) {
                        .right = id_of(i, right),
                        .merged = id_of(i, merged),
                        .rank = file.merge_ranks.empty() ? place : file.merge_ranks[i]});
-    // Of a pair that is listed twice the later place counts.
+    // A pair that is listed twice has the later place.
     slots_[pair_slot(merges_.back().left, merges_.back().right)] = place;
     joins_[join_bit(merges_.back().left, merges_.back().right)] = true;
   }
 }
 
-// Where the pair is in slots_, or the empty slot where it would be.
+// Returns where the pair is in slots_, or the empty slot where it would be.
 size_t Bpe::pair_slot(int32_t left, int32_t right) const {
   uint64_t key = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
   size_t mask = slots_.size() - 1;

@@ -71,8 +71,8 @@ class Bpe {
   void cut(Work& work, std::vector<int32_t>& ids) const;
   void merge(std::span<const int32_t> symbols, Work& work, std::vector<int32_t>& ids) const;
   void queue_pair(int32_t left, Work& work) const;
-  // Whether a merge may join what ends with one symbol and what begins with the other. Never false
-  // where one can; now and then true where none can.
+  // Returns whether a merge may join a text that ends with one symbol and a text that begins with
+  // the other. Never false if one can; now and then true if none can.
   bool may_join(int32_t left, int32_t right) const;
   size_t join_bit(int32_t left, int32_t right) const;
   std::string_view behind_prefix(int32_t id) const;

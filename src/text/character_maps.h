@@ -1,5 +1,5 @@
-// What normalizers make of each character for itself, whatever stands around it. The sets are those
-// of the library whose ids we reproduce, where several versions of Unicode meet.
+// Normalizers' maps of single characters, whatever stands around them. The sets are those of the
+// library whose ids we reproduce, where several versions of Unicode meet.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ inline constexpr std::string_view kLatin1NumberSet = R"(\x{b2}\x{b3}\x{b9}\x{bc}
 // A general category by its short name, "L" or "Lu". C and Cn still hold the characters that are
 // newer than PCRE2's tables.
 std::string category_set(std::string_view name);
-// What pre-tokenizers take for punctuation: that of Unicode 8, and all of ASCII's.
+// Punctuation for pre-tokenizers: that of Unicode 8, and all of ASCII's.
 std::string punctuation_set();
 // \w: Alphabetic, marks, decimal digits, connector punctuation.
 std::string word_set();

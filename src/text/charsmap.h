@@ -20,7 +20,7 @@ class Charsmap {
 
   struct Match {
     size_t bytes = 0;      // of the text; 0: no entry
-    std::string_view by;   // what becomes of them; lives as long as the table
+    std::string_view by;   // their replacement; lives as long as the table
     bool is_open = false;  // the text ends where a longer entry may go on
   };
   // The shortest and the longest entry that a text begins with.

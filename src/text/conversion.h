@@ -40,7 +40,7 @@ std::optional<std::string> token_content(const Json& value);
 enum class Names : uint8_t { with_template, always };
 std::vector<Json> described_tokens(const Json& config, Names names = Names::with_template);
 
-// How texts are split before byte-level encoding: by contractions, words, numbers of as many
+// Patterns that split texts before byte-level encoding: by contractions, words, numbers of as many
 // digits, other characters, and white space. Those of "cased" end a word where upper case begins in
 // it.
 namespace split_patterns {

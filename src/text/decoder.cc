@@ -44,7 +44,7 @@ void load_byte_level(const JsonFields& config, DecoderLoader& decoder) {
   load_fuse(config, decoder);  // bytes of one character may come from several tokens
 }
 
-// Behind others of its kind it has nothing to do.
+// A second byte fallback has nothing to do.
 void load_byte_fallback(const JsonFields&, DecoderLoader& decoder) {
   if (!decoder.byte_fallback && !decoder.fused) decoder.byte_fallback = decoder.steps.size();
 }

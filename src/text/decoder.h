@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// Without a decoder, tokens are put side by side with a space between.
+// The default without a decoder: tokens side by side, with a space between.
 struct JoinWithSpaces {};
 
 // The token is written in the byte alphabet.
@@ -55,8 +55,8 @@ struct WordEnds {
   std::string suffix;  // not empty
 };
 
-// Of speech: a token that repeats the one before it is nothing, and neither is `pad`; `delimiter`
-// is a space.
+// Decoding of speech: a token that repeats the one before it is nothing, and neither is `pad`;
+// `delimiter` is a space.
 struct Repeats {
   std::string pad;        // not empty
   std::string delimiter;  // not empty
@@ -67,7 +67,7 @@ class Decoder {
  public:
   using Step = std::variant<JoinWithSpaces, ByteLevelBytes, ReplaceText, ReplaceMatches, StripEnds,
                             JoinWords, Spaces, WordEnds, Repeats>;
-  // Where a token stands in the text.
+  // A token's place in the text.
   struct Place {
     bool first;
     bool last;
@@ -78,14 +78,14 @@ class Decoder {
   // "tokenizer.json: ".
   static Decoder load(const Json& config);
 
-  // The bytes that a token adds. Together they need not be valid UTF-8: the caller replaces invalid
-  // parts. What is removed from the beginning of a whole text is not removed here.
+  // Returns the bytes that a token adds. Together they need not be valid UTF-8: the caller replaces
+  // invalid parts. Text that is stripped from the beginning of a whole text is not stripped here.
   std::string bytes(std::string_view token, Place place) const;
   // A token for one byte, where such tokens are known: "<0x0A>".
   std::optional<char> byte(std::string_view token) const;
   // The text of a run of such tokens.
   std::string run(std::string text, Place place) const;
-  // Whether the bytes of a token depend on whether it is the last.
+  // Returns whether the bytes of a token depend on whether it is the last.
   bool looks_ahead() const;
   // These are taken off the beginning of the text.
   const std::vector<StripEnds>& text_start() const { return text_start_; }

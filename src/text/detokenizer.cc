@@ -75,7 +75,7 @@ void Detokenizer::end_run() {
   run_ = {};
 }
 
-// Behind the decoder's steps on tokens come those on the whole text.
+// The decoder's steps on the whole text come behind those on tokens.
 void Detokenizer::put(std::string text) {
   if (text.empty()) return;
   for (size_t i = 0; i < strips_.size(); ++i) {

@@ -26,8 +26,8 @@ class Detokenizer {
   // what came before.
   std::string add(int32_t id);
 
-  // There are no more tokens: what has been held back. All results together are Tokenizer::decode,
-  // but for what was given early.
+  // Returns the rest that has been held back; there are no more tokens. All results together are
+  // Tokenizer::decode, but for text that was given early.
   std::string finish();
 
  private:
@@ -52,7 +52,7 @@ class Detokenizer {
   Run run_;
   std::string if_last_;  // of a token whose text depends on it, what has not been put
   std::string if_not_last_;
-  std::vector<int64_t> strips_;  // what may still be taken off the beginning of the text
+  std::vector<int64_t> strips_;  // characters that may still be stripped from the beginning
   Utf8Decoder utf8_;
   std::string held_;  // complete characters that have not been given out
 };

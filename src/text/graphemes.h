@@ -1,5 +1,5 @@
-// Where a text's grapheme clusters begin (Unicode Standard Annex 29, extended ones): what readers
-// take for one character, such as a letter with its marks.
+// Beginnings of a text's grapheme clusters (Unicode Standard Annex 29, extended ones). Readers take
+// a cluster for one character, such as a letter with its marks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace sluice {
 // Is told one character after another. Does not know rule GB9c (Indic conjuncts).
 class GraphemeBreaks {
  public:
-  // Whether a cluster begins with `c`; the first character always begins one.
+  // Returns whether a cluster begins with `c`; the first character always begins one.
   bool begins(char32_t c);
 
  private:

@@ -40,7 +40,7 @@ class MatchStream {
   // Offsets into it.
   PatternMatcher::Search search_;
   size_t given_ = 0;
-  // How long it has to be for the next attempt: a match that grows and grows is looked for at each
+  // Length of the text at which to try again: a match that grows and grows is looked for at each
   // doubling, not in each bit of text.
   size_t enough_ = 0;
   bool between_ = false;  // the last part that was given is no match

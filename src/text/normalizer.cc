@@ -126,7 +126,7 @@ const icu::Normalizer2& icu_normalizer(UnicodeForm form) {
   return *normalizer;
 }
 
-// Where the last character begins from which on a text can be normalized for itself; none: 0.
+// Returns the last place from which on the text can be normalized for itself; none: 0.
 size_t last_boundary(const icu::Normalizer2& normalizer, std::string_view text, size_t lowest) {
   for (size_t at = text.size(); at > lowest;) {
     Utf8Char c = utf8_char_before(text, at);
@@ -136,7 +136,7 @@ size_t last_boundary(const icu::Normalizer2& normalizer, std::string_view text, 
   return 0;
 }
 
-// Where the white space that ends `text` begins.
+// Returns where the white space that ends `text` begins.
 size_t trailing_white_space(std::string_view text) {
   size_t end = text.size();
   while (end > 0 && is_white_space(utf8_char_before(text, end).code_point))
@@ -144,7 +144,7 @@ size_t trailing_white_space(std::string_view text) {
   return end;
 }
 
-// What an Exchange makes of a cluster of at most 5 bytes, or of one character.
+// Appends an Exchange's result for a cluster of at most 5 bytes, or for one character.
 void exchange_one(const Charsmap& map, std::string_view text, std::string& result) {
   const Charsmap::Match match = map.shortest(text);
   result += match.bytes > 0 ? match.by : text;

@@ -65,7 +65,8 @@ Pattern::Pattern(const std::string& pcre2, std::string_view shown, std::string_v
                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE, &error,
                             &error_at, context.get()));
   if (!code_) refuse_pattern(shown, where, pcre2_message(error));
-  // Where the system forbids code made at run time, PCRE2 interprets: slower, the same matches.
+  // PCRE2 interprets the pattern if the system forbids code made at run time: slower, the same
+  // matches.
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   lookbehind_ = lookbehind_of(*code_, pcre2);
 }

@@ -35,7 +35,7 @@ class Pattern {
   static Pattern parse(std::string_view oniguruma, std::string_view where);
   static Pattern literal(std::string_view text, std::string_view where);
 
-  // How many characters before a place may decide what matches there; at least one.
+  // Returns how many characters before a place may decide what matches there; at least one.
   size_t lookbehind() const { return lookbehind_; }
 
  private:
@@ -56,16 +56,16 @@ class PatternMatcher {
  public:
   explicit PatternMatcher(const Pattern& pattern);  // which must outlive this
 
-  // How far the search through a text has come.
+  // State of the search through a text.
   struct Search {
     static constexpr size_t kNowhere = std::string_view::npos;
     size_t from = 0;                 // no match that is not found yet begins before
     size_t previous_end = kNowhere;  // of a match
   };
-  // The next match in `text` from left to right, none overlapping; an empty match is left out where
-  // the previous match ends. Where the text is not the `last` of it, only what no text behind it
-  // could change; nullopt: there is none until more text comes. Throws Error(refused) when the
-  // pattern needs too many steps.
+  // Returns the next match in `text` from left to right, none overlapping; an empty match is left
+  // out where the previous match ends. If the text is not the `last`, returns only matches that no
+  // text behind it could change; nullopt: there is none until more text comes. Throws
+  // Error(refused) when the pattern needs too many steps.
   std::optional<TextSpan> find_next(std::string_view text, Search& search, bool last);
   // Appends all matches in a whole text.
   void find_all(std::string_view text, std::vector<TextSpan>& matches);

@@ -217,7 +217,7 @@ class Translator {
     }
   }
 
-  // At most `digits` hexadecimal digits and then `end`.
+  // Takes at most `digits` hexadecimal digits and then `end`.
   char32_t hex(int digits, std::string_view end) {
     char32_t value = 0;
     int count = 0;
@@ -247,7 +247,7 @@ class Translator {
   // After '[': the whole class, as an expression that matches one character.
   std::string character_class() {
     const bool negated = take("^");
-    std::string both;  // what is on all sides of the && so far
+    std::string both;  // characters of all sides of the && so far
     Union side;
     for (bool first = true; first || !take("]"); first = false) {
       if (!take("&&")) {
@@ -262,7 +262,8 @@ class Translator {
     return negated ? fmt::format("(?:(?!{})(?s:.))", both) : both;
   }
 
-  // What a class lists: items that stand between [ and ], and expressions that match one character.
+  // The contents of a class: items that stand between [ and ], and expressions that match one
+  // character.
   struct Union {
     std::string items;
     std::vector<std::string> others;
@@ -348,7 +349,7 @@ class Translator {
     content_ = out_.size();
   }
 
-  // What follows "(?", up to and with the character after which the group's content begins.
+  // Takes the head of a group: all behind "(?" up to and with the character before its content.
   std::string group_head() {
     for (std::string_view head : {":", "=", "!", ">", "<=", "<!"}) {
       if (take(head)) return std::string(head);

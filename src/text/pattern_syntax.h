@@ -6,11 +6,12 @@
 
 namespace sluice {
 
-// A pattern for PCRE2 (options UTF, UCP, MULTILINE) that matches what `oniguruma` matches with the
-// syntax ONIG_SYNTAX_ONIGURUMA and Unicode 16. The dialects differ in, among others: \s and \w, \h,
-// \v, {n,m}+ (no possessive quantifier in Oniguruma), {n}? and {,n}. What cannot be translated is
-// refused: throws Error(refused) that begins with `where` and names the construct. Only scripts and
-// properties that are no categories know no characters newer than PCRE2's tables.
+// Returns a pattern for PCRE2 (options UTF, UCP, MULTILINE) that matches what `oniguruma` matches
+// with the syntax ONIG_SYNTAX_ONIGURUMA and Unicode 16. The dialects differ in, among others: \s
+// and \w, \h, \v, {n,m}+ (no possessive quantifier in Oniguruma), {n}? and {,n}. Throws
+// Error(refused), which begins with `where` and names the construct, for one that cannot be
+// translated. Only scripts and properties that are no categories know no characters newer than
+// PCRE2's tables.
 std::string pcre2_pattern(std::string_view oniguruma, std::string_view where);
 
 // A pattern that matches just `text`.

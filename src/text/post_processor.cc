@@ -18,7 +18,7 @@ void load_sequence(const JsonFields& config, PostProcessorSteps& steps) {
   for (const Json& member : array_field(config, "processors")) load_any(member, steps);
 }
 
-// Only the offsets into the text are its business, and we have none.
+// Does nothing: this processor changes only offsets into the text, and we have none.
 void load_byte_level(const JsonFields&, PostProcessorSteps&) {}
 
 // A template may name one long list many times; none needs more than a few.

@@ -127,7 +127,7 @@ void load_any(const Json& config, PreTokenizerSteps& steps) {
   load_component<PreTokenizerSteps>(config, "pre_tokenizer", kPreTokenizers, steps);
 }
 
-// Whether a part joins the one before it.
+// Returns whether a part joins the one before it.
 bool joins_previous(SplitBehavior behavior, bool previous_is_match, bool is_match) {
   switch (behavior) {
     case SplitBehavior::merged_with_previous:

@@ -1,4 +1,4 @@
-// Which writing systems characters belong to.
+// The writing systems of characters.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ struct Piece {
   PieceType type = PieceType::normal;
 };
 
-// What of a ModelProto decides ids. The values are those of absent fields.
+// The fields of a ModelProto that decide ids. The values are those of absent fields.
 struct Proto {
   std::vector<Piece> pieces;
   ModelType type = ModelType::unigram;
@@ -191,7 +191,7 @@ void Conversion::make_unigram() {
   file_.has_scores = file_.single_precision = true;
   for (const Piece& piece : proto_.pieces) {
     if (piece.type == PieceType::unknown) model["unk_id"] = file_.scores.size();
-    // Those that are defined by the user win over all others.
+    // User-defined pieces win over all others.
     const bool wins = piece.type == PieceType::user_defined;
     file_.scores.push_back(wins ? static_cast<double>(piece.text.size()) * best - 0.1
                                 : piece.score);
@@ -288,7 +288,7 @@ void use_sentence_piece_rules(const SentencePieceRules& rules, Json& config) {
   decoders.push_back(replace({{"String", kSpace}}, " "));
   if (rules.byte_fallback) decoders.push_back({{"type", "ByteFallback"}});
   decoders.push_back({{"type", "Fuse"}});
-  // Where none is kept at the beginning, none is shown there.
+  // Spaces that encoding adds or removes at the beginning are not shown there.
   const int strips = rules.squeeze ? INT32_MAX : rules.prefix ? 1 : 0;
   if (strips > 0)
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", strips}, {"stop", 0}});

@@ -21,7 +21,7 @@ struct SentencePieceRules {
 // The normalizer, the pre_tokenizer and the decoder.
 void use_sentence_piece_rules(const SentencePieceRules& rules, Json& config);
 
-// Whether a tokenizer.model is one; others are of tiktoken.
+// Returns whether a tokenizer.model is a SentencePiece model; others are of tiktoken.
 bool is_sentence_piece(std::string_view bytes);
 
 // Models of the types BPE and Unigram. `config` is that of tokenizer_config.json, and gets the

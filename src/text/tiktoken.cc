@@ -19,7 +19,7 @@
 namespace sluice {
 namespace {
 
-// What code in repositories knows of a file.
+// A file's settings that only the code in its repository has.
 struct Kind {
   std::string_view file;
   std::string_view pattern;
@@ -153,7 +153,7 @@ const Kind& find_kind(std::string_view name) {
        fmt::join(known, ", "));
 }
 
-// As the config has them, else the table.
+// Adds the special tokens that the config describes, or else those of the table.
 void add_special_tokens(const Kind& kind, const Json& config, Ranks& ranks) {
   const int64_t count = ranks.size();
   bool described = false;

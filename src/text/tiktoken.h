@@ -1,5 +1,5 @@
 // Byte-level vocabularies in the formats of tiktoken: tokens and their ranks, which are their ids,
-// and no merges. Of two neighbours those are joined whose token has the lowest rank.
+// and no merges. Encoding joins the two neighbours whose token has the lowest rank.
 //   https://github.com/openai/tiktoken; tekken.json: https://github.com/mistralai/mistral-common
 #pragma once
 

@@ -10,10 +10,10 @@ namespace sluice {
 namespace {
 
 constexpr size_t kBlock = 4 * KiB;
-// What a byte that is held takes until it has become ids: itself, and twice while it is moved; the
-// piece that it is in, in the byte alphabet; a symbol, and the pairs that may merge.
+// Bytes for each held byte until it has become ids: itself, and twice while it is moved; the piece
+// that it is in, in the byte alphabet; a symbol, and the pairs that may merge.
 constexpr uint64_t kBytesAByte = 64;
-// Room is asked for in such steps.
+// The step in which room is asked for [bytes].
 constexpr uint64_t kStep = MiB;
 
 template <class Model>

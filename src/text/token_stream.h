@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// A text is given to the tokenizer's parts in blocks. Each keeps what it cannot decide yet: an
-// added token or a character that has begun, characters that may still compose, the word or white
-// space that a pattern has begun to match. What cannot be cut has to be held whole: a word as long
-// as the text, say. It is refused where it is longer than kLongestStretch.
+// Gives a text to the tokenizer's parts in blocks. Each keeps what it cannot decide yet: an added
+// token or a character that has begun, characters that may still compose, the word or white space
+// that a pattern has begun to match. A stretch that cannot be cut has to be held whole: a word as
+// long as the text, say. It is refused if it is longer than kLongestStretch.
 class TokenStream {
  public:
   // The most that it holds [bytes], without stretches that cannot be cut.

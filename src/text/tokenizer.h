@@ -28,11 +28,11 @@ namespace sluice {
 class Tokenizer {
  public:
   // Reads DIRECTORY/tokenizer.json, and from tokenizer_config.json, if there is one, the names of
-  // the bos and eos tokens. Where there is no tokenizer.json: tekken.json, tokenizer.model,
-  // tiktoken.model or *.tiktoken, with what the config says of their special tokens. Throws
-  // Error(refused), which begins with the file's name.
+  // the bos and eos tokens. Without a tokenizer.json it reads tekken.json, tokenizer.model,
+  // tiktoken.model or *.tiktoken, with the config's special tokens. Throws Error(refused), which
+  // begins with the file's name.
   static Tokenizer load(const std::filesystem::path& directory);
-  // Whether the directory has one of these files.
+  // Returns whether the directory has one of these files.
   static bool is_in(const std::filesystem::path& directory);
   // Says that `model`, a directory or a GGUF file, has none, and what would be one.
   static std::string missing(const std::filesystem::path& model);

@@ -1,4 +1,4 @@
-// Which files of a directory are its tokenizer.
+// The files of a directory that are its tokenizer.
 #include <algorithm>
 #include <array>
 #include <map>

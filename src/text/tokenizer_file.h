@@ -28,7 +28,7 @@ struct TokenizerFile {
   std::vector<double> scores;
   bool single_precision =
       false;  // sums of scores are rounded to float32, as SentencePiece has them
-  // By place, where a format has such tokens: they are no text, whatever they are called.
+  // Tokens that are no text, whatever they are called, by place; empty: none.
   std::vector<bool> never_in_text;
   bool may_be_text(size_t place) const { return never_in_text.empty() || !never_in_text[place]; }
   // model.merges, two strings each, where it is an array of pairs or of "left right"

@@ -23,7 +23,7 @@ Trie::Trie(const TokenizerFile& file, std::string_view where) : Trie() {
     if (file.may_be_text(i)) add(file.tokens[i], file.ids[i]);
 }
 
-// Where the edge is, or the empty slot where it would be.
+// Returns where the edge is, or the empty slot where it would be.
 size_t Trie::slot_of(uint64_t edge) const {
   const size_t mask = slots_.size() - 1;
   const uint64_t hash = edge * 0x9E3779B97F4A7C15u;

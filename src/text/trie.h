@@ -20,8 +20,8 @@ class Trie {
   };
 
   Trie() : slots_(16) {}
-  // Of a vocabulary's tokens that a text may have; of an empty one there is none. Throws
-  // Error(refused) that begins with `where` when they have too much text.
+  // Makes a trie of the vocabulary's tokens that a text may have; of an empty one there is none.
+  // Throws Error(refused) that begins with `where` when they have too much text.
   Trie(const TokenizerFile& file, std::string_view where);
   // One byte further; false: no token goes on like that.
   bool step(Node& node, char byte) const;

@@ -99,7 +99,8 @@ bool Unigram::extend(Work& work, bool last) const {
     reach(end, sum(here.score, scores_[static_cast<size_t>(node.token)]), node.token);
     is_token = is_token || end == character;
   }
-  // What has been reached stays right, and is reached again.
+  // A part of the text may follow that lengthens the token; what was reached so far is reached
+  // again.
   if (end == text.size() && !node.is_leaf && !last) return false;
   if (!is_token) {
     const double score = sum(here.score, unknown_score_);
@@ -114,7 +115,8 @@ bool Unigram::extend(Work& work, bool last) const {
   return true;
 }
 
-// How far the best ways to all places that the rest of the text can begin at are the same.
+// Returns the length of the text up to which the best ways to all places where the rest can begin
+// are the same.
 size_t Unigram::decided(const Work& work) const {
   // The ways that are not joined yet go back from the last places, the furthest one first.
   std::vector<size_t> ends;

@@ -19,7 +19,7 @@ class Utf8Decoder {
   void append(std::string_view bytes, std::string& text);
   // True while a character has begun and not ended.
   bool incomplete() const { return needed_ > 0; }
-  // Whether any of the bytes were not UTF-8.
+  // Returns whether any of the bytes were not UTF-8.
   bool replaced() const { return replaced_; }
   // The bytes end here: an incomplete character becomes U+FFFD.
   void finish(std::string& text);

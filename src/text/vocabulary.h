@@ -16,8 +16,8 @@ class Vocabulary {
   enum class Repeats : uint8_t { refused, last_counts };  // of a token
 
   // tokens[i] has the id ids[i], which is not negative. Throws Error(refused), beginning with
-  // `where`, when a token or an id comes twice, or an id is too large for so few tokens. Where
-  // repeated tokens are allowed, find() gives the largest id.
+  // `where`, when a token or an id comes twice, or an id is too large for so few tokens. If
+  // repeated tokens are allowed, find() returns the largest id.
   Vocabulary(const StringList& tokens, const std::vector<int32_t>& ids, std::string_view where,
              Repeats repeats = Repeats::refused);
 
@@ -28,7 +28,7 @@ class Vocabulary {
   std::optional<int32_t> find(std::string_view token) const;
 
  private:
-  // Where `token` is in slots_, or the empty slot where it would be.
+  // Returns where `token` is in slots_, or the empty slot where it would be.
   size_t slot_of(std::string_view token) const;
 
   StringList by_id_;  // an empty string for an id that no token has

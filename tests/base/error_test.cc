@@ -24,7 +24,7 @@ TEST(Error, CannotTurnTheRestOfItsLineAround) {
     std::string replaced(std::string_view(unseen).size(), '?');
     EXPECT_EQ(one_line(std::string("a") + unseen + "b"), "a" + replaced + "b");
   }
-  // No UTF-8: a lone byte, a sequence that ends early, a long form of '/', a surrogate.
+  // Invalid UTF-8: a lone byte, a sequence that ends early, a long form of '/', a surrogate.
   EXPECT_EQ(one_line("a\xff\xe2\x82 \xc0\xaf \xed\xa0\x80 \xe2\x82"), "a??? ?? ??? ??");
   EXPECT_EQ(one_line("\u05e9\u20ac\U0001f600"), "\u05e9\u20ac\U0001f600");
   EXPECT_EQ(lines_for_terminal("a\n\tb\u202e"), "a\n?b???");

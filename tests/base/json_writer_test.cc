@@ -1,4 +1,4 @@
-// What is written as it is made is what a document would be.
+// JSON that is written piece by piece equals the dump of a document.
 #include "src/base/json_writer.h"
 
 #include <gtest/gtest.h>

@@ -52,7 +52,7 @@ TEST(ThreadPool, ARangeIsTakenInOrder) {
   EXPECT_EQ(first, (std::vector<int64_t>{0, 30, 60}));
 }
 
-// What a thread that lost its core has not begun, others do.
+// Other threads take the chunks of a thread that lost its core.
 TEST(ThreadPool, OthersDoWhatAThreadHasNotBegun) {
   constexpr int64_t kCount = 64;
   ThreadPool pool(2);

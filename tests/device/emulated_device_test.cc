@@ -33,8 +33,8 @@ class EmulatedDeviceTest : public testing::TestWithParam<Schedule> {
     pinned_ = device_->pin(host_.bytes());
     at_ = reinterpret_cast<int*>(memory_.data());
   }
-  // One stream writes 1 to at_[0], another copies it to at_[1]: first the one, or first the other.
-  // What is copied where the order is asked for by an event, or is not.
+  // Returns what is copied when one stream writes 1 to at_[0] and another copies it to at_[1], in
+  // either order of the calls, with or without an event between them.
   int hand_over(bool write_first, bool with_event) {
     auto writer = device_->stream(), reader = device_->stream();
     auto event = device_->event();
@@ -93,7 +93,8 @@ TEST_P(EmulatedDeviceTest, PinnedMemoryIsReadLate) {
   EXPECT_EQ(read(*stream), value);
 }
 
-// As a CUDA graph: memory is read when it is launched, arguments are those of the recording.
+// Behaves as a CUDA graph: memory is read when it is launched, arguments are those of the
+// recording.
 TEST_P(EmulatedDeviceTest, AGraphReadsMemoryAnewAndKeepsItsArguments) {
   auto stream = device_->stream();
   int argument = 7;

@@ -51,7 +51,7 @@ std::vector<Row> alone(Runner& runner, std::span<const int32_t> ids) {
   return rows;
 }
 
-// In each step some of the sequences, each with some of its next tokens.
+// Runs steps of some of the sequences, each with some of its next tokens.
 std::vector<std::vector<Row>> together(Runner& runner, const std::vector<std::vector<int32_t>>& all,
                                        test::Random& random) {
   std::vector<std::vector<Row>> rows(all.size());

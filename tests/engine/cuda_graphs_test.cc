@@ -180,7 +180,7 @@ TEST(CudaGraphs, LayersThatStayAreRecordedBesideStreamedOnes) {
   }
 }
 
-// In glm4_moe only the first layer has none.
+// Layers with experts are in no graph; in glm4_moe all but the first have some.
 TEST(CudaGraphs, LayersWithExpertsAreInNone) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   const std::pair<const char*, int64_t> models[] = {
@@ -196,7 +196,7 @@ TEST(CudaGraphs, LayersWithExpertsAreInNone) {
   }
 }
 
-// What graphs take is in the ledger, and goes with the runner.
+// Graphs' memory is in the ledger, and goes with the runner.
 TEST(CudaGraphs, TheirMemoryIsCounted) {
   GraphsHow how;
   how.device.graph_bytes = MiB;
@@ -274,7 +274,7 @@ TEST_F(StepGraphsTest, WithoutRoomForOneStepsRunAsTheyAre) {
   EXPECT_EQ(device_->graphs(), 0);
 }
 
-// What fails while a step is recorded is told, and the stream goes on.
+// A failure while a step is recorded is reported, and the stream goes on.
 TEST_F(StepGraphsTest, AFailureWhileRecordingEndsTheRecording) {
   StepGraphs graphs(*device_, *stream_, ledger_);
   auto event = device_->event();

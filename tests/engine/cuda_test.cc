@@ -143,7 +143,7 @@ TEST(CudaEngine, SameBitsInEveryOrderOfWork) {
   }
 }
 
-// As little of the device as can be: fewer tile buffers than tiles, so that each is written to
+// Takes as little of the device as possible: with fewer tile buffers than tiles, each is written
 // again and again while the device may still have to read it.
 TEST(CudaEngine, StreamedWeightsGiveTheSameBits) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
@@ -232,7 +232,7 @@ TEST(CudaEngine, SwapsBlocksToHostMemory) {
   session.place(shape);
   LoadProgress progress;
   session.load(progress, {});
-  // As if to compute a block took longer than to bring it back.
+  // Costs that make computing a block slower than bringing it back.
   Runner runner(*session.model().root, session.ledger(), session.memory_plan(), shape,
                 {1, {0, 0.01, 0.1}, {0, 0.01, 0.1}});
   auto generate = [&](const std::vector<std::vector<int32_t>>& prompts) {
@@ -356,7 +356,7 @@ TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   session.place(session.run_shape(110, 100, 1));
   LoadProgress progress;
   session.load(progress, {});
-  EXPECT_LE(session.runner().max_rows(), 16);  // with little effort
+  EXPECT_LE(session.runner().max_rows(), 16);  // with the smallest buffers
 }
 
 // A model that guesses for another shares the device with it, and changes nothing but the passes.

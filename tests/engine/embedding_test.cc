@@ -24,7 +24,7 @@ class LoadedForVectors {
     session_.load(progress, {});
   }
 
-  // Of each request.
+  // Returns the vector of each request.
   std::vector<std::vector<float>> run(const std::vector<Request>& requests) {
     Engine engine(session_.runner(), nullptr, 8);
     std::vector<int64_t> ids;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kLongest = 60;  // tokens of a sequence
 
-// With room for `sequences` of the longest.
+// Loads the model with room for `sequences` of the longest.
 class EngineLoopTest : public testing::Test {
  protected:
   void load(int64_t sequences) {

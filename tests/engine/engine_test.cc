@@ -34,7 +34,7 @@ class LoadedWithSwap {
     session_.place(shape);
     LoadProgress progress;
     session_.load(progress, {});
-    // As if to compute a block of so small a model took longer than to bring it from disk.
+    // Costs that make computing a block of so small a model slower than reading it from disk.
     BlockCosts costs{1, {0, 0.01, 0.1}, {0, 0.01, 0.1}};
     runner_.emplace(*session_.model().root, session_.ledger(), session_.memory_plan(), shape,
                     costs);
@@ -82,7 +82,7 @@ Request random_request(test::Random& random, int64_t vocab) {
 
 using Results = std::map<OutputId, RequestResult>;
 
-// Of a continuation that goes on, what its outputs add up to; at its end that is its result.
+// Collects each running continuation's outputs, and at its end its result, which must equal them.
 void collect_results(Engine& engine, Results& results) {
   for (const Output& out : engine.step({})) {
     RequestResult& result = results[out.id];
@@ -173,7 +173,8 @@ class EngineTest : public testing::TestWithParam<const char*> {
   std::vector<Request> requests_;
 };
 
-// What leaves the KV cache is forgotten, kept in memory, on disk, or in little memory and on disk.
+// Blocks that leave the KV cache are forgotten, kept in memory, on disk, or in little memory and on
+// disk.
 TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
   test::TempDir disk;
   std::array<SwapShape, 4> swaps{SwapShape{}, SwapShape{MiB, 0, {}}, SwapShape{0, MiB, disk.path()},
@@ -188,7 +189,7 @@ TEST_P(EngineTest, SameBitsAloneAndTogetherWithHundredsOfPreemptions) {
   };
   for (size_t round = 0; round < 8 || !seen(); ++round) {
     ASSERT_LT(round, 80) << preemptions << ", " << restored << ", " << lost << ", " << prefixes;
-    // Room for two of the longest, where up to ten want to run.
+    // There is room for two of the longest, but up to ten want to run.
     const SwapShape& swap = swaps[round % swaps.size()];
     LoadedWithSwap loaded(dir_.path(), kv_dtype(), 2, random_.between(10, 60), swap);
     Engine engine(loaded.runner(), nullptr, 10);

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using test::Golden;
 using test::Outcome;
 
-// Of GGUF those whose blocks are kept as they are stored: quant/blocks.h.
+// GGUF fixtures whose blocks are kept as they are stored: quant/blocks.h.
 constexpr std::string_view kGguf[] = {
     "gguf_align64_order", "gguf_gemma3", "gguf_q2_k",          "gguf_q3_k",
     "gguf_q4_0",          "gguf_q4_1",   "gguf_q4_k",          "gguf_q5_1",
@@ -75,8 +75,8 @@ class Formats : public testing::TestWithParam<fs::path> {
   std::vector<Golden> goldens_;
 };
 
-// Where the stored row lies that is `row` of the hub's: GGUF's Llama has the two of a rotary pair
-// side by side.
+// Returns the stored row for a row of the hub's checkpoint: GGUF's Llama stores the two of a rotary
+// pair side by side.
 int64_t stored_row(const Session& session, const Piece& piece, int64_t row) {
   const AttentionSpec& attention = session.model().spec.layer(0).mixers.front().attention;
   const bool rotated =

@@ -24,7 +24,7 @@
 
 namespace sluice::test {
 
-// What MODEL names in a folder with a golden: the folder itself, or a GGUF file in it.
+// Returns the MODEL of a folder with a golden: the folder itself, or a GGUF file in it.
 inline std::filesystem::path model_in(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / "manifest.json")) return folder;
   const Json manifest = Json::parse(read_file(folder / "manifest.json"));
@@ -43,7 +43,7 @@ inline bool is_supported(const std::filesystem::path& folder) {
   });
 }
 
-// Of the directories in `root`; none where that is not there.
+// Returns the directories in `root`; none if `root` does not exist.
 inline std::vector<std::filesystem::path> models_in(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> found;
   if (!std::filesystem::is_directory(root)) return found;
@@ -52,11 +52,11 @@ inline std::vector<std::filesystem::path> models_in(const std::filesystem::path&
   return found;
 }
 
-// In tests/data/models: always there, and all of them supported.
+// Returns the models in tests/data/models: always there, and all of them supported.
 inline std::vector<std::filesystem::path> bundled_models() {
   return models_in(source_dir() / "tests/data/models");
 }
-// Those of them with an op, a layout or a way of streaming that no other of these has.
+// Models with an op, a layout or a way of streaming that no other bundled model has.
 inline std::vector<std::filesystem::path> models_with_own_parts() {
   constexpr std::string_view kNames[] = {"apertus",         "bloom",
                                          "gemma3",          "gemma4_e",
@@ -87,11 +87,11 @@ inline std::vector<std::filesystem::path> models_stored_otherwise() {
   return models;
 }
 
-// Of the shared fixtures of formats, those whose weights are plain.
+// Shared fixtures of formats with plain weights.
 inline constexpr const char* kSharedFormats[] = {"gguf_f16", "gguf_bf16", "gguf_bf16_tied"};
 
-// Of these models of supported architectures the experts are still to come.
-inline constexpr std::string_view kLater[] = {"gemma4_moe", "gemma4_text_moe"};
+// Models of supported architectures whose experts are not supported yet.
+inline constexpr std::string_view kWithoutExperts[] = {"gemma4_moe", "gemma4_text_moe"};
 
 // The shared fixtures whose architecture is supported, and those of supported formats; none
 // where the fixtures are not there, or not all is asked for: bundled models go the same ways.
@@ -100,7 +100,8 @@ inline std::vector<std::filesystem::path> shared_models() {
   if (oracle_dir().empty() || !runs_all()) return found;
   for (const char* kind : {"models", "text"}) {
     for (const auto& model : models_in(oracle_dir() / kind))
-      if (is_supported(model) && std::ranges::count(kLater, model.filename().string()) == 0)
+      if (is_supported(model) &&
+          std::ranges::count(kWithoutExperts, model.filename().string()) == 0)
         found.push_back(model);
   }
   for (const char* format : kSharedFormats) found.push_back(oracle_dir() / "formats" / format);
@@ -174,20 +175,20 @@ inline bool has_experts(const LayerSpec& layer) {
   return std::ranges::any_of(layer.mlps, [](const MlpBranch& m) { return m.experts.has_value(); });
 }
 
-// How much the logits of a GPU and a CPU differ at most in float32, unless codes of inputs do.
+// The largest difference between logits of a GPU and a CPU in float32, unless codes of inputs
+// differ.
 inline constexpr double kMostInFloat32 = 0.002;
 
-// How much that may be between a GPU and a CPU: sums are in another order, and codes fall
-// otherwise; in bf16 attention, too, which is rounded where many rows or the CPU compute it. Where
-// that moves an activation to the next code of E4M3, it moves by a 16th.
-// own_functions: the GPU's own, which differ in the last bits. That is enough for a code of an
-// input to fall otherwise; one, moved by one, changes the logits of a small model by 0.002 in the
-// median, and by 0.02 at most.
+// The allowed difference between logits of a GPU and a CPU: sums are in another order, and codes
+// fall otherwise; in bf16 attention, too, which is rounded where many rows or the CPU compute it.
+// An activation that moves to the next code of E4M3 moves by a 16th. own_functions: the GPU's own,
+// which differ in the last bits. That is enough for a code of an input to fall otherwise; one,
+// moved by one, changes the logits of a small model by 0.002 in the median, and by 0.02 at most.
 // change: a manifest's bf16_mean_abs as a share of what logits are, or that of a model without one.
 // Bounds are twice the largest share of it in 22 of the golden models on the emulated device: 0.30
 // in bf16, 1.09 with codes, 2.9 with inputs of E4M3. The last is more of jamba_dense's logits than
-// of others', as bf16 changes these three times as much. Where an H200's figures are known, 0.1228
-// and 0.0647, the emulated device gave the same.
+// of others', as bf16 changes these three times as much. The two known figures of an H200, 0.1228
+// and 0.0647, are those of the emulated device.
 inline double most_difference_of_devices(std::string_view scheme, DtypeChoice dtype,
                                          std::optional<DType> kv_dtype, bool own_functions,
                                          double change = 0.02) {
@@ -270,14 +271,14 @@ class GoldenFile {
   // at will.
   static size_t chosen_otherwise(const Outcome& actual) { return 2 + actual.logits.size() / 16; }
 
-  // What of the manifest's tolerances, twice what transformers' own bf16 changes, errors may be:
-  // some 2.5 times what they are, of each of 13 models. In float32 they were 2.5 % at most, in bf16
-  // 21 to 31 % in the mean and up to 37 % of the largest.
+  // Allowed errors, as shares of the manifest's tolerances (twice what transformers' own bf16
+  // changes): some 2.5 times the errors of each of 13 models. In float32 they were 2.5 % at most,
+  // in bf16 21 to 31 % in the mean and up to 37 % of the largest.
   static constexpr double kFloat32Share = 0.1;
   static constexpr double kBfloat16Share = 0.8;
 
-  // Likewise of the mean error in bf16: weights of E4M3 were 2.4 to 3.8 times it, with inputs of
-  // E4M3, too, 3.4 to 5.3 times, and int8 1.0 to 1.5 times.
+  // Allowed shares of the mean error in bf16: weights of E4M3 were 2.4 to 3.8 times it, with inputs
+  // of E4M3, too, 3.4 to 5.3 times, and int8 1.0 to 1.5 times.
   static double scheme_share(std::string_view scheme) {
     if (scheme == "none") return kBfloat16Share;
     if (scheme == "int8") return 3;
@@ -298,7 +299,8 @@ class GoldenFile {
     }
   }
 
-  // Of each logit; a failure, and none, where there are more or fewer than the golden's.
+  // Returns the error of each logit. Fails, and returns none, if there are more or fewer than the
+  // golden's.
   static std::vector<double> errors(const Outcome& actual, const Golden& golden) {
     std::vector<double> all;
     for (const std::vector<float>& row : actual.logits)

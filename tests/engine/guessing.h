@@ -11,8 +11,8 @@
 namespace sluice::test {
 
 struct Guessing {
-  // For prompts of `prompt` tokens and `tokens` generated ones. `draft`: of the other model; null:
-  // there is none.
+  // Makes room for prompts of `prompt` tokens and `tokens` generated ones. `draft`: options of the
+  // draft model; null: there is none.
   Guessing(const SessionOptions& options, const SessionOptions* draft, int64_t prompt,
            int64_t tokens)
       : session(options) {

@@ -118,7 +118,7 @@ TEST_F(HostTier, AllTiersTogether) {
   }
 }
 
-// What does not fit the device goes to host memory as far as that has room, the rest to disk.
+// Weights that do not fit the device go to host memory as far as that has room, the rest to disk.
 TEST_F(HostTier, BudgetsAreObeyed) {
   if (test::is_brief()) GTEST_SKIP() << test::kEmulatedTooSlow;
   write(192, 900, false, 4);
@@ -154,8 +154,7 @@ TEST_F(HostTier, BudgetsAreObeyed) {
   EXPECT_GT(with_all, 0);
 }
 
-// Matrices of several tiles. What the device does with a tile is done late; it has to find it as it
-// was given.
+// Matrices of several tiles. The device works on a tile late, and has to find it as it was given.
 TEST_F(HostTier, ATileStaysUntilTheNextIsAskedFor) {
   write(256, 9000, true);
   for (Schedule schedule : kSchedules) {

@@ -1,4 +1,4 @@
-// What a profiler is to NVTX: a library that a process loads, here to write down the ranges.
+// Takes a profiler's place for NVTX: a library that a process loads, here to write down the ranges.
 #include <nvtx3/nvToolsExt.h>
 
 #include <string>

@@ -38,7 +38,7 @@ struct OddValue {
   std::optional<Json> value;
 };
 
-// Of what is in `json`, to a depth: of a list, or a vocabulary, the first.
+// Adds the places in `json`, to a depth: of a list, or a vocabulary, the first.
 void add_places(const Json& json, const Json::json_pointer& at, int depth,
                 std::vector<Json::json_pointer>& places) {
   constexpr size_t kMostKeys = 100;
@@ -75,7 +75,7 @@ Json with_odd_value(Json json, const OddValue& odd) {
   return json;
 }
 
-// What is tried, for whoever reads of a crash.
+// The current case, printed in a crash.
 std::string now_tried;
 void say_what_is_tried() {
   [[maybe_unused]] const auto written = write(2, now_tried.data(), now_tried.size());

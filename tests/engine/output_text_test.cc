@@ -18,7 +18,7 @@ std::string random_text(test::Random& random, int64_t longest) {
   return text;
 }
 
-// Whether some of the last bytes begin a stop string.
+// Returns how many of the last bytes may begin a stop string.
 size_t might_begin(const std::string& text, const std::vector<std::string>& stops) {
   size_t longest = 0;
   for (const std::string& s : stops)

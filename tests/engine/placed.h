@@ -51,9 +51,9 @@ inline Needs needs(const SessionOptions& options,
   return needs;
 }
 
-// A session with `room` beside what the process holds. What the process holds changes from one
-// session to the next, most of all under sanitizers: where that leaves too little, or more than was
-// asked for, the next attempt has just the difference more or less.
+// Returns a session with `room` beside the process's own memory. That memory changes from one
+// session to the next, most of all under sanitizers: if too little is left, or more than was asked
+// for, the next attempt has just the difference more or less.
 inline std::unique_ptr<Session> placed(SessionOptions options, uint64_t room,
                                        const std::function<RunShape(const Session&)>& shape) {
   constexpr uint64_t kStep = 64 * KiB;

@@ -1,4 +1,4 @@
-// What a profiler is told of a run: ranges, by a library that takes its place.
+// Ranges of a run for a profiler, recorded by a library that takes its place.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

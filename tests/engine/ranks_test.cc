@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What ranks that are threads have in common.
+// State that ranks share; they are threads.
 struct Meeting {
   explicit Meeting(int size) : barrier(size), parts(static_cast<size_t>(size)) {}
   std::barrier<> barrier;
@@ -134,7 +134,7 @@ class RankModel {
   std::vector<test::AlignedBytes> memory_;
 };
 
-// Whether config.json allows so many.
+// Returns whether config.json allows so many ranks.
 bool divides(const fs::path& model, int size) {
   try {
     build_model(test::model_in(model), {0, size});

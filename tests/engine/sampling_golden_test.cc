@@ -60,7 +60,8 @@ class SamplingGoldenTest : public testing::TestWithParam<fs::path> {
       : manifest_(Json::parse(test::read_file(GetParam() / "manifest.json"))),
         file_(GetParam() / "golden.safetensors") {}
 
-  // What "out.NAME" stands for: a chain, of which the manifest may have more, or "top_k_7".
+  // Returns the parameters of "out.NAME": a chain, of which the manifest may have more, or
+  // "top_k_7".
   SamplingParams params(const std::string& name) const {
     Json steps = {{name.substr(0, name.rfind('_')), 0}};
     if (manifest_.contains("chains") && manifest_.at("chains").contains(name)) {

@@ -145,7 +145,7 @@ TEST_F(SpillDisk, DamageInEachRoleCostsSpeedOnly) {
     Spill spill(plan, session.index(), key(), session.options().spill, ledger);
     ASSERT_TRUE(spill.ready());
     const fs::path file = only_file();
-    // Of each role, codes that it reads.
+    // Codes that this role reads.
     std::optional<uint64_t> at;
     for (const Fetch& f : load_order(plan, &spill.layout()))
       if (role == Role::load && f.form == Fetch::Form::packed) at = f.offset;

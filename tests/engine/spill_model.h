@@ -62,7 +62,7 @@ class SpillTest : public testing::Test {
     uint64_t load_read = 0;
     StreamReport stream;
   };
-  // In the least memory that works, or with `share` of what would make all resident.
+  // Runs in the least memory that works, or with `share` of what would make all resident.
   Outcome outcome(const SessionOptions& options, double share = 0) {
     const uint64_t room =
         share > 0 ? test::needs(options, shape).at(share) : test::least_room(options, shape);
@@ -70,13 +70,13 @@ class SpillTest : public testing::Test {
     EXPECT_GT(out.stream.tiles_used, 0u);
     return out;
   }
-  // In as much memory as everything takes.
+  // Runs with all weights resident.
   Outcome resident(const SessionOptions& options) {
     Session s(options);
     s.place(shape(s));
     return run(s);
   }
-  // Of small tiles, with nothing in memory that could go.
+  // Makes a plan of small tiles, with nothing in memory that could go.
   static ReadPlan streaming_plan(Session& s) {
     const QuantizeRequest& quantize = s.options().quantize;
     return compile(s.model(), s.index(), quantize, {256 * KiB, MiB},

@@ -28,7 +28,7 @@ TEST_F(SpillTest, LaterPassesAndStartsReadTheSmallForm) {
     Outcome second = outcome(o);
     EXPECT_EQ(second.bits, expected);
     EXPECT_EQ(second.spill.outcome, "reused");
-    // Beside the tiles only rows of the table are read, from the spill too.
+    // Only rows of the table are read beside the tiles, from the spill too.
     uint64_t lookups = (kPrompt + kSteps) * 16 * 256;
     EXPECT_LE(second.stream.io.bytes_requested, second.stream.spilled_bytes + lookups);
     clear_spill_files(cache());

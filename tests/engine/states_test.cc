@@ -38,7 +38,7 @@ class StatesTest : public testing::TestWithParam<const char*> {
     session->load(progress, {});
     return session;
   }
-  // As if to compute a block of so small a model took longer than to bring it from disk.
+  // Costs make computing a block of so small a model slower than reading it from disk.
   static Runner runner(Session& session, const RunShape& shape) {
     return {*session.model().root, session.ledger(), session.memory_plan(), shape,
             BlockCosts{100, {0, 0.01, 0.1}, {0, 0.01, 0.1}}};
@@ -114,8 +114,8 @@ TEST_P(StatesTest, SameTokensAloneAndTogetherWithPreemptions) {
   EXPECT_GT(preemptions + restored, 0);
 }
 
-// Each turn begins with all tokens of the last one, its answer included. What is computed of it is
-// what is new, and less than a block more.
+// Each turn begins with all tokens of the last one, its answer included. The new tokens are
+// computed, and less than a block more.
 TEST_P(StatesTest, ATurnOfAConversationComputesWhatIsNew) {
   constexpr int64_t kTurns = 20, kNew = 7, kAnswer = 5, kAllTokens = kTurns * (kNew + kAnswer);
   auto session = loaded(2, 64, {}, kAllTokens + 20);

@@ -82,7 +82,7 @@ std::string resident_outcome(const StreamingCase& c) {
   return outcome(session);
 }
 
-// In less room than everything takes.
+// Expects the same results in less room than everything takes.
 void expect_same_within(const StreamingCase& c, uint64_t room, const std::string& expected) {
   SCOPED_TRACE(std::string(c.scheme) + " in " + format_size(room));
   std::unique_ptr<Session> placed_session = test::placed(c.options(), room, shape_of);
@@ -193,7 +193,7 @@ TEST(Streaming, ABudgetThatIsLoweredWhileRunningCostsSpeedOnly) {
       std::unique_ptr<Session> session = test::placed(c.options(), from, shape_of);
       session->load(progress, {});
       EXPECT_EQ(shrinking_outcome(*session, &random), expected);
-      // What has left shares its first and last page with what stays.
+      // Weights that left share their first and last pages with those that stay.
       const auto left = static_cast<uint64_t>(
           std::ranges::count_if(session->read_plan().params, &ParamPlan::streamed));
       EXPECT_LE(session->ledger().peak(Place::host), session->predicted_peak() + left * 2 * 4096);

@@ -39,7 +39,7 @@ FUZZ_TARGET(batch) {
       answers.add(line, 400, [&](JsonWriter& json) { json.value(line.fault); });
     }
   }
-  // What was answered is known again.
+  // Answers that were written are known again.
   BatchOutput again(dir / "answers", kLongestText, ledger, {});
   check(index_of(requests, ledger, again).pending().empty(), "an answer is forgotten");
   test::write_file(dir / "responses", text);

@@ -8,7 +8,7 @@ using namespace sluice;
 
 namespace {
 
-// Of so many tokens; some ids have no token.
+// Returns an answer of so many tokens; some ids have no token.
 RequestResult answer(std::string_view text, int64_t tokens) {
   RequestResult result;
   auto token = [&](int64_t i) {

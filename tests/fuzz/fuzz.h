@@ -1,4 +1,4 @@
-// What fuzz targets share: any bytes are taken, or refused by an Error of one line.
+// Shared by the fuzz targets: any bytes are taken, or refused by an Error of one line.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What options take that is more than a word: sizes, ids, biases, places.
+// Values of options that are more than a word: sizes, ids, biases, places.
 #include <cmath>
 
 #include "src/base/units.h"

@@ -1,4 +1,4 @@
-// What config.json says of rotary embeddings: frequencies are numbers, for any length.
+// Rotary embeddings in config.json: frequencies are numbers, for any length.
 #include "src/models/rope.h"
 
 #include <cmath>

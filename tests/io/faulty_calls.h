@@ -15,16 +15,16 @@
 namespace sluice::io {
 
 struct Faults {
-  // Of reads.
+  // Faults of reads.
   double short_reads = 0;                    // share of them
   double interrupted = 0;                    // EINTR
   double try_again = 0;                      // EAGAIN
   std::optional<uint64_t> io_error_at = {};  // EIO for reads of this offset, EFAULT for all copies
-  // Of opening.
+  // Faults of opening.
   bool refuse_direct_open = false;                // EINVAL
   bool refuse_direct_read = false;                // EINVAL, and no word of it before
   std::optional<uint32_t> direct_alignment = {};  // what the kernel claims to need; 0: no O_DIRECT
-  // Of io_uring and mmap.
+  // Faults of io_uring and mmap.
   int ring_error = 0;          // errno of io_uring_queue_init_params
   unsigned unknown_flags = 0;  // setup flags that this kernel does not know
   int register_error = 0;      // errno of registering buffers and files
@@ -96,7 +96,7 @@ class FaultyCalls final : public SystemCalls {
   int64_t disturb(std::byte* to, size_t length, uint64_t offset, int64_t result) const {
     ++reads_;
     result = disturbed_result(length, offset, result);
-    // What is said not to have been read must not be there either.
+    // Bytes that are reported as not read must not be there either.
     size_t arrived = result < 0 ? 0 : static_cast<size_t>(result);
     if (arrived < length) std::memset(to + arrived, 0xEE, length - arrived);
     return result;

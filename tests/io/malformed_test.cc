@@ -25,7 +25,7 @@ void check_case(const fs::path& source) {
   fs::create_directory(dir / "model");
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
     fs::path target = dir / "model" / fs::relative(entry, source);
-    // Not copied, because the source may be read-only.
+    // Files are written anew: copies would keep the mode of a read-only source.
     if (entry.is_directory()) {
       fs::create_directory(target);
     } else {
@@ -51,7 +51,7 @@ void check_case(const fs::path& source) {
 
   std::string expect = manifest["expect"];
   bool fits = expect.find(answer) != std::string::npos || expect == "any_clean";
-  // What may be accepted may be accepted with a remark; only a sound checkpoint gets none.
+  // A file that may be accepted may get a warning; only a sound checkpoint gets none.
   if (answer == "warning" && expect == "error_or_ok") fits = true;
   if (answer == "an Error of another kind") fits = false;
   EXPECT_TRUE(fits) << "expected " << expect << ", answered " << answer << ": " << message;
@@ -61,7 +61,7 @@ void check_case(const fs::path& source) {
   }
 }
 
-// What the architecture is decides src/models.
+// Architectures are decided by src/models.
 bool is_architecture(std::string_view name) {
   return name.starts_with("gguf_arch_") || name == "gguf_no_architecture";
 }

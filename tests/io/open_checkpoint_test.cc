@@ -67,7 +67,7 @@ TEST(OpenCheckpoint, PrefersTheSingleFile) {
   EXPECT_EQ(index.find("x"), nullptr);
 }
 
-// Of what the index does not list the last shard that has it counts.
+// A tensor that the index does not list is taken from the last shard that has it.
 TEST(OpenCheckpoint, TheIndexDecidesWhatItLists) {
   TempDir dir;
   auto open = [&](std::string_view weight_map) {

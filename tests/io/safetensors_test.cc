@@ -216,7 +216,7 @@ TEST(Safetensors, RefusesAHugeHeaderWithoutReadingIt) {
               HasSubstr("above the format's limit"));
 }
 
-// Of a longer string only the beginning is kept; wherever it is cut, what is left is a string.
+// Only the beginning of a longer string is kept; wherever it is cut, the rest is a string.
 TEST(JsonEvents, KeepTheBeginningOfALongString) {
   const std::vector<std::string> units{
       "a",   "\u00e9", "\xc3\xa9", "\xf0\x9f\x98\x80", "\\ud83d\\ude00",

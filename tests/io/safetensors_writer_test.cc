@@ -30,7 +30,7 @@ struct Written {
   std::string bytes;
 };
 
-// Through a block that is small, and not where O_DIRECT wants it.
+// Writes through a block that is small, and not where O_DIRECT wants it.
 void write_all(const fs::path& path, const std::vector<Written>& tensors = {}) {
   std::vector<std::byte> block(100);
   SafetensorsWriter writer(path, tensors.size(), [&](size_t i) { return tensors[i].tensor; }, block,

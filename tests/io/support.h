@@ -1,4 +1,4 @@
-// What the tests of this room share: files of random bytes, staging memory, safetensors made by
+// Shared by the tests of this room: files of random bytes, staging memory, safetensors made by
 // hand, and the sentence of an error.
 #pragma once
 
@@ -114,7 +114,8 @@ inline std::string object(std::initializer_list<std::string> entries) {
   return fmt::format("{{{}}}", fmt::join(entries, ","));
 }
 
-// What the Error says, which must be of this kind; a failed test and "" when there is none.
+// Returns the message of the Error, which must be of this kind; a failed test and "" when there is
+// none.
 template <class Call>
 std::string error_of(ErrorKind kind, Call&& call) {
   try {

@@ -100,7 +100,7 @@ TEST_P(BombTest, EndsByALimit) {
 INSTANTIATE_TEST_SUITE_P(Jinja, BombTest, testing::ValuesIn(bombs()),
                          [](const auto& bomb) { return bomb.param.name; });
 
-// What is refused, by whom, and the sentence.
+// Each case: the template, the fault's kind, and the sentence.
 TEST(JinjaErrors, NameTheTemplateTheLineAndWhatIsWrong) {
   const std::vector<std::tuple<std::string, FaultKind, std::string>> cases{
       {"a\nb {{ x.y }}", FaultKind::undefined, "chat, line 2: 'x' is undefined"},

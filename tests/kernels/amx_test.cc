@@ -21,7 +21,7 @@ using test::Random;
 using test::StoredWeight;
 using test::Target;
 
-// What runs on tiles.
+// Kinds that run on tiles.
 const Kind kTileKinds[] = {{DType::bf16, ScaleGroup::none},
                            {DType::bf16, ScaleGroup::row},
                            {DType::bf16, ScaleGroup::block},
@@ -239,7 +239,7 @@ TEST_P(Amx, OneRowOfTinyNumbersHasTheBitsOfABlock) {
   }
 }
 
-// What peak_operations counts: tile products, each of 16 x 16 sums.
+// peak_operations counts tile products, each of 16 x 16 sums.
 TEST_P(Amx, PeakCountsEveryMultiplicationAndAddition) {
   const cpu::Ops& ops = *GetParam().table();
   uint64_t seen = 0;

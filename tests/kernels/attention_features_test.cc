@@ -1,5 +1,4 @@
-// What attention has beside the plain thing: FP8 caches, windows, caps, ALiBi, sinks, and all of
-// these together.
+// Features of attention: FP8 caches, windows, caps, ALiBi, sinks, and all of these together.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -128,7 +127,7 @@ TEST_P(AttentionFeatures, WhatIsBeforeTheWindowIsNotRead) {
     for (int64_t p = 0; p < context - window; ++p) problem.cache.forget(p);
     const Matrix last = problem.attend(backend, {}, rows - 1, rows, true);
     for (int64_t c = 0; c < last.cols(); ++c) ASSERT_EQ(last.at(0, c), whole.at(rows - 1, c));
-    // Beside rows that see what is forgotten, too: they alone are NaN.
+    // Rows beside it that see forgotten positions are NaN, they alone.
     if (rows == 1) continue;
     const Matrix among = problem.attend(backend, {}, 0, rows, true);
     for (int64_t c = 0; c < among.cols(); ++c) {
@@ -138,7 +137,7 @@ TEST_P(AttentionFeatures, WhatIsBeforeTheWindowIsNotRead) {
   }
 }
 
-// Of Llama 4's chunked attention, too: the first token of a chunk sees itself alone.
+// Covers Llama 4's chunked attention, too: the first token of a chunk sees itself alone.
 TEST_P(AttentionFeatures, WhatIsBeforeTheChunkIsNotRead) {
   Random random("AttentionFeatures.WhatIsBeforeTheChunkIsNotRead");
   for (int64_t chunk : {1, 16, 100, 512, 700}) {

@@ -91,10 +91,10 @@ inline WorkspaceNeeds attention_needs(const AttentionShape& s, int64_t rows, int
           .block_size = s.block_size};
 }
 
-// Of attention beside the reference. With bf16 products a weight in the middle of two bf16 numbers
-// may be rounded to either, which are up to 2^-7 of it apart. Of two or more, the largest being 1
-// and thus exact, that moves the mean of values (of a normal distribution: 5 at most) by up to
-// 5/3 * 2^-7; of hundreds, by far less.
+// Tolerances of attention beside the reference. With bf16 products a weight in the middle of two
+// bf16 numbers may be rounded to either, which are up to 2^-7 of it apart. With two or more
+// weights, the largest being 1 and thus exact, that moves the mean of values (of a normal
+// distribution: 5 at most) by up to 5/3 * 2^-7; with hundreds, by far less.
 constexpr float kFloat32Tolerance = 3e-5f;
 constexpr float kFewWeightsTolerance = 5.0f / 3 / 128;
 constexpr float kManyWeightsTolerance = 2e-4f;
@@ -105,7 +105,7 @@ constexpr float kGpuTolerance = 5e-5f;
 constexpr float kGpuPrefillTolerance = 0.012f;
 constexpr int64_t kGpuPrefillRows = 16;
 
-// What a layer does beside the plain thing.
+// A layer's features of attention.
 struct Features {
   int64_t window = 0;
   int64_t chunk = 0;
@@ -143,8 +143,8 @@ struct Problem {
   Problem(const Problem&) = delete;
   WorkspaceNeeds needs() const { return attention_needs(shape, rows, context); }
 
-  // Rows [begin, end), in chunks that end at the cuts between. What the first row of a chunk cannot
-  // see has no block, where holes are asked for.
+  // Rows [begin, end), in chunks that end at the cuts between. With holes, positions that the first
+  // row of a chunk cannot see have no block.
   Matrix attend(const Backend& backend, std::vector<int64_t> cuts, int64_t begin, int64_t end,
                 bool holes) {
     Matrix out(end - begin, shape.kv_heads * shape.group * shape.values());

@@ -169,7 +169,7 @@ inline void expect_near(const Matrix& a, const Matrix& b, float absolute, float 
   EXPECT_TRUE(a.gaps_untouched());
 }
 
-// What sums of x times a weight's rows may differ by: relative to the largest sum of magnitudes.
+// Returns the tolerance of sums of x times a weight's rows, from the largest sum of magnitudes.
 inline float product_rounding(const Matrix& x, const Weight& w) {
   std::vector<float> row(static_cast<size_t>(w.cols));
   float most = 0;

@@ -81,7 +81,8 @@ TEST_P(Elementwise, NormsEqualTheReference) {
       Matrix x = Matrix::random(n, cols, random, 3), y(n, cols), expected(n, cols);
       backend->norm(x.tensor(), w.weight, params, y.tensor());
       reference->norm(x.tensor(), w.weight, params, expected.tensor());
-      // What the mean leaves has an absolute error, which few columns may divide by little.
+      // Subtracting the mean leaves an absolute error, which a small deviation of few columns
+      // enlarges.
       expect_near(y, expected, !layer ? 1e-30f : cols < 16 ? 1e-3f : 1e-5f, 3e-6f);
       backend->norm(x.tensor(), w.weight, params, x.tensor());  // in place
       EXPECT_TRUE(same_bits(x, y));
@@ -316,7 +317,7 @@ TEST_P(Elementwise, ActivationsEqualTheReference) {
       backend->activate(activation, values, gate.tensor(), {}, plain.tensor());
       reference->activate(activation, values, gate.tensor(), {}, expected_plain.tensor());
       expect_near(plain, expected_plain, 2e-6f, 2e-6f);
-      // Where gelu nears zero, 1 + erf cancels: the error is absolute, some 1e-7 of |gate up|.
+      // 1 + erf cancels where gelu nears zero: the error is absolute, some 1e-7 of |gate up|.
       expect_near(out, expected, 2e-6f, 2e-6f);
       backend->activate(activation, values, gate.tensor(), up.tensor(), gate.tensor());  // in place
       EXPECT_TRUE(same_bits(gate, out));

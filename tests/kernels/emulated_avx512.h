@@ -1,6 +1,7 @@
 // The AVX-512 instructions that kernels/cpu uses, in plain C++, so that its AVX-512 code is tested
-// on any machine with AVX2. Included before everything else by what is compiled as emulated_avx512
-// (tests/kernels/CMakeLists.txt). What each does: Intel's SDM, volume 2.
+// on any machine with AVX2. Sources that are compiled as emulated_avx512
+// (tests/kernels/CMakeLists.txt) include it before everything else. Intel's SDM, volume 2, defines
+// each instruction.
 //
 // No inline function of another header may be used here (kernels/cpu/ops.h).
 #pragma once

@@ -1,8 +1,8 @@
 // The tile registers of AMX in plain C++, one set a thread: the operations and the order of sums of
-// Intel's SDM, volume 2 (LDTILECFG, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS, TDPBSUD). What
-// the processor answers with an exception is a fault here, and so is what it allows but our kernels
-// never mean: a configuration over another, or a tile that is used before something was put into
-// it.
+// Intel's SDM, volume 2 (LDTILECFG, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS, TDPBSUD). Uses
+// that the processor answers with an exception are faults here, and so are those that it allows but
+// our kernels never mean: a configuration over another, or a tile that is used before something was
+// put into it.
 //
 // No inline function of another header may be used here (kernels/cpu/ops.h).
 #pragma once
@@ -76,7 +76,7 @@ inline void emulate_store(int tile, void* to, int64_t stride) {
   }
 }
 
-// What is common to all products.
+// Checks what all products need.
 inline void need_product(int c, int a, int b) {
   need(c != a && c != b && a != b, "three tiles");
   const int tiles[] = {c, a, b};
@@ -140,7 +140,7 @@ inline void emulate_product_i8(int c, int a, int b) {
   }
 }
 
-// As HardwareTiles.
+// Has the interface of HardwareTiles.
 struct EmulatedTiles {
   static void configure(const TileConfig& config) { emulate_configure(config); }
   static void release() { emulated = {}; }

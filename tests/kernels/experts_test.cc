@@ -50,7 +50,7 @@ TEST_P(Experts, ChoicesByTheirDefinition) {
   two = route({.used = 2, .normalized = true, .factor = 3});
   EXPECT_NEAR(two.weights[0], 1, 1e-5f);
   EXPECT_NEAR(two.weights[1], 2, 1e-5f);
-  // Of equals the lowest; a bias changes the choice and not the weight.
+  // Equal scores choose the lowest expert; a bias changes the choice and not the weight.
   EXPECT_EQ(route({.used = 3}).experts, (std::vector<int32_t>{0, 1, 2}));
   const std::vector<float> bias{0, 0, 0, 0.5f};
   const Chosen biased = route({.used = 1, .bias = bias.data()});

@@ -33,7 +33,7 @@ inline StoredWeight random_weight(const Kind& kind, WeightLayout layout, int64_t
   return encoded(kind.scheme(), kind.stored, layout, Matrix::random(rows, cols, random, 0.1f));
 }
 
-// What a layer makes of its input before it multiplies.
+// Returns a layer's input as it is rounded before the product.
 inline Matrix rounded(const Matrix& x, const WeightFormat& format, Compute compute) {
   const DType type = format.dtype;
   const float largest = type == DType::i8 ? 127 : kE4M3Max;

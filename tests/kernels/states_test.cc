@@ -77,7 +77,7 @@ TEST_P(States, ConvolutionsEqualTheReference) {
   }
 }
 
-// By its definition: y[t] = b + sum of w[j] x[t - 2 + j].
+// Tests the definition: y[t] = b + sum of w[j] x[t - 2 + j].
 TEST_P(States, AConvolutionOfThree) {
   StateStep step(test::state_cache(2, 1, 2, 0), {{3, 0}});
   Backend backend(GetParam(), Compute::f32, step.needs());
@@ -183,7 +183,7 @@ TEST_P(States, RecurrencesEqualTheReference) {
   }
 }
 
-// In float64, by the formula: S = a S; S += k (b (v - S^T k))^T; out = S^T q.
+// Compares with the formula in float64: S = a S; S += k (b (v - S^T k))^T; out = S^T q.
 TEST_P(States, TheDeltaRuleByItsDefinition) {
   Random random("States.TheDeltaRuleByItsDefinition");
   const ScanSize s{1, 1, 9, 18, 9, 0};
@@ -271,7 +271,8 @@ TEST_P(States, SelectiveScansEqualTheReference) {
   }
 }
 
-// In float64: of one channel whose rates are 1 and 3, and of steps from nothing to a whole token.
+// Computes in float64 one channel whose rates are 1 and 3, with steps from nothing to a whole
+// token.
 TEST_P(States, ASelectiveScanByItsDefinition) {
   constexpr int64_t kRows = 40;
   Random random("States.ASelectiveScanByItsDefinition");

@@ -3,11 +3,10 @@
 
 namespace sluice::test {
 
-// From now on this process's tile instructions, which such a processor refuses (SIGILL), are done
-// by the emulated tiles. So a test sees what the compiler made of the kernels: operands, strides,
-// and whether a configuration was written before it is loaded. Only those instructions and
-// addressing modes that HardwareTiles uses are known; another illegal instruction ends the process
-// as ever.
+// Hands this process's tile instructions, which such a processor refuses (SIGILL), to the emulated
+// tiles from now on. So a test sees what the compiler made of the kernels: operands, strides, and
+// whether a configuration was written before it is loaded. Only those instructions and addressing
+// modes that HardwareTiles uses are known; another illegal instruction ends the process as ever.
 void trap_tiles();
 
 }  // namespace sluice::test

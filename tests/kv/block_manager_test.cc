@@ -334,7 +334,7 @@ TEST(BlockManager, AStateIsFoundWhereItWasKept) {
   other.adopt(other.match(std::span(ids).first(23)), copies);
   EXPECT_EQ(other.length(), 16);
   EXPECT_EQ(other.table().blocks(1).front(), kept);
-  // Of a step that may be taken back both states are there.
+  // A step that may be taken back keeps both states.
   copies.clear();
   ASSERT_TRUE(s.table().reserve(24, 27, copies, true));
   ASSERT_EQ(copies.size(), 1u);

@@ -102,7 +102,7 @@ TEST(KvLayout, StatesTakeAsManyPagesAsTheyNeed) {
   EXPECT_EQ(layout.places[3][0].group, 3u);
   EXPECT_EQ(layout.states[3][0].first_row, 2);  // the other took less than two rows
   EXPECT_EQ(state_pages(layout.states[3][0]), 3);
-  // Where there is nothing else, a page has them all.
+  // A page has all states if there is nothing else.
   KvLayout alone = kv_layout({{state, tail}, {state}}, {});
   EXPECT_EQ(alone.groups.size(), 1u);
   EXPECT_GE(alone.page_bytes(), 2 * 4096u + 96u);

@@ -20,7 +20,7 @@ namespace {
 constexpr std::array<int32_t, kTiers> kBlocks = {6, 4, 8};  // of each tier
 constexpr uint64_t kReserve = 1 << 20;                      // of an emulated device
 
-// Of `layers` layers.
+// Returns the layout of `layers` layers.
 KvLayout layout(size_t layers) {
   const KvSpec spec{.heads = 2, .key_dim = 8, .value_dim = 6};
   return kv_layout(KvSpecs(layers, {spec}), {.block_size = 4});
@@ -79,7 +79,8 @@ class Blocks {
   }
 
  private:
-  // As BlockManager makes them: what comes from disk is not written to again in the same list.
+  // Adds a copy as BlockManager does: a block read from disk is not written to again in the same
+  // list.
   void add(test::Random& random, std::vector<BlockCopy>& copies) {
     auto from_tier = static_cast<Tier>(random.between(0, kTiers - 1));
     auto to_tier =

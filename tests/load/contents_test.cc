@@ -1,7 +1,7 @@
 // Every element of every parameter, on each road that a weight takes into memory, compared with
-// encode_reference of the checkpoint's own rows. What is expected follows from the tensors that the
-// test wrote and from the definition of tensor parallelism alone: neither bind, nor compile, nor
-// their moves have a part in it.
+// encode_reference of the checkpoint's own rows. The expected bytes follow from the tensors that
+// the test wrote and from the definition of tensor parallelism alone: neither bind, nor compile,
+// nor their moves have a part in it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -128,7 +128,7 @@ struct Scenario {
     if (one_in(3)) add({{mlp + "down_proj"}, mlp + "c_proj"});
   }
 
-  // For some parts, or what they are stored in.
+  // Chooses rules for some parts, or for what they are stored in.
   void choose_rules() {
     schemes.clear();
     if (!one_in(2)) return;
@@ -173,7 +173,7 @@ struct Scenario {
     auto heads = config["num_attention_heads"].get<int>();
     auto kv_heads = config["num_key_value_heads"].get<int>();
     std::vector<int> sizes;
-    // Where runs are of a KV head and its queries, ranks share none.
+    // Ranks share no runs of a KV head and its queries.
     const bool by_heads =
         std::ranges::any_of(fusions, [](const Fusion& f) { return f.groups.size() == 3; });
     for (int n = 1; n <= (by_heads ? kv_heads : heads); ++n)
@@ -250,7 +250,7 @@ void expect_lookup(Scenario& s, const ReadPlan& plan, TileStream& stream) {
   }
 }
 
-// Of the matrices, some stay on disk: at least one that is read by passes.
+// Puts some of the matrices on disk: at least one that is read by passes.
 Placement random_placement(Scenario& s, const ReadPlan& all) {
   Placement placement(all.params.size(), Tier::device);
   std::vector<size_t> matrices;
@@ -409,8 +409,8 @@ TEST_F(Contents, SpilledPanelsHoldTheCheckpointsRows) {
   EXPECT_GT(reused, at_least(3 * kModels));
 }
 
-// Copies by rows are written once, through little memory, and then are tensors as all others. What
-// damages them is mended.
+// Copies by rows are written once, through little memory, and then are tensors as all others.
+// Damaged copies are made again.
 TEST_F(Contents, TransposedTensorsAreStreamedFromTheirCopies) {
   size_t streamed = 0;
   for_every_case([&](Scenario& s) {

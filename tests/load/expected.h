@@ -1,5 +1,6 @@
-// What a load must leave in memory, from the checkpoint's tensors as a test wrote them: which rows
-// and columns a rank has of each, one after another, each encoded by encode_reference as a whole.
+// The memory that a load must leave, from the checkpoint's tensors as a test wrote them: the rows
+// and columns that a rank has of each, one after another, each encoded by encode_reference as a
+// whole.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -64,7 +65,7 @@ struct ExpectedParam {
   std::vector<EncodedPart> parts;
 };
 
-// Of parts of linear layers, by their names, that rules give a scheme.
+// Schemes that rules give to parts of linear layers, by their names.
 using Schemes = std::map<std::string, QuantScheme>;
 
 class ExpectedParams {
@@ -132,7 +133,7 @@ class ExpectedParams {
     add_vector(path + ".bias", ParamRole::bias, biases);
   }
 
-  // What rules or else roles make of a matrix's part.
+  // Returns the scheme of a matrix's part, by its rule or else by its role.
   QuantScheme scheme_of(const std::string& part, ParamRole role, bool multiplied) const {
     if (auto rule = schemes_.find(part); rule != schemes_.end()) return rule->second;
     const bool tied = role == ParamRole::embedding && multiplied;
@@ -152,7 +153,8 @@ class ExpectedParams {
       add_weight(path + s.name.substr(s.name.rfind('.')), scheme(s), {s}, cols, multiplied);
   }
 
-  // What is multiplied begins each part on a panel's border, and ends with a whole panel.
+  // Adds a weight. In a multiplied weight each part begins on a panel's border, and ends with a
+  // whole panel.
   void add_weight(const std::string& path, const QuantScheme& scheme,
                   const std::vector<Source>& sources, Range cols, bool multiplied) {
     std::vector<Part> parts;
@@ -259,8 +261,8 @@ inline float scale_of(const Weight& w, int64_t row, int64_t col) {
   return w.scales[row / 16 * ((w.cols + 127) / 128) + col / 128];
 }
 
-// Whether the rows of `w` are those of the parameter from `first_row` on, padding included; says
-// where they are not. Padding has no meaning in plain rows of matrices.
+// Returns whether the rows of `w` are those of the parameter from `first_row` on, padding included;
+// says which are not. Padding has no meaning in plain rows of matrices.
 inline testing::AssertionResult holds(const Weight& w, int64_t first_row,
                                       const ExpectedParam& expected) {
   auto wrong = [&](const std::string& what) {

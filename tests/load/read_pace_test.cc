@@ -1,5 +1,5 @@
-// Which shape a load finds for disks of several kinds: they are simulated below io::Reader, with a
-// clock of their own.
+// The shapes that a load finds for disks of several kinds: they are simulated below io::Reader,
+// with a clock of their own.
 #include "src/load/read_pace.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ class SimulatedDisk final : public io::Reader {
   double idle_from_ = 0;
 };
 
-// As measure_setting() reads.
+// Returns the rate of reads as measure_setting() makes them.
 double bare_rate(const DiskModel& model, const io::ReadShape& shape) {
   SimulatedDisk disk(model, shape.request_bytes, static_cast<size_t>(shape.depth));
   uint64_t bytes = 0;
@@ -99,7 +99,7 @@ double best_bare_rate(const DiskModel& model) {
   return best;
 }
 
-// As a load reads that encodes at once. Returns its rate.
+// Reads as a load that encodes at once. Returns its rate.
 double load(const DiskModel& model, ReadPace& pace, uint64_t bytes, uint64_t slot_bytes = 2 * MiB,
             size_t slots = 16) {
   SimulatedDisk disk(model, slot_bytes, slots);
@@ -128,7 +128,8 @@ Found found(const DiskModel& model, const io::ReadShape& known = {}) {
   }
 }
 
-// Of a load of that shape with the slots of every plan, and with those of a plan that knows it.
+// Returns the rate of a load of that shape, with the slots of every plan or with those of a plan
+// that knows the shape.
 double rate_of(const DiskModel& model, const io::ReadShape& shape, bool is_planned) {
   const uint64_t bytes = shape.bytes_in_flight();
   const uint64_t slot = is_planned ? std::max(bytes / 8, shape.request_bytes) : 2 * MiB;

@@ -242,7 +242,7 @@ TEST_F(StreamerTest, StorageIsRefilledFromAnotherCheckpoint) {
     expect_contents(tensors_);
     test::write_checkpoint(other.path(), config, others, 1);
 
-    // Of another type: what is quantized has the same format, what is not has another.
+    // A checkpoint of another type: quantized weights keep their format, others change it.
     std::vector<test::TinyTensor> floats = others;
     for (test::TinyTensor& t : floats) {
       t.dtype = dtype_name(DType::f32);

@@ -212,7 +212,7 @@ TEST(SweepWindow, RandomOperationsAgreeWithAModel) {
   }
 }
 
-// In the order of the sweep nothing is read twice.
+// Nothing is read twice if tiles are used in the order of the sweep.
 TEST(SweepWindow, ReadsEachTileOnceAPass) {
   constexpr uint32_t kTiles = 12, kPasses = 5;
   SweepWindow window(kTiles);

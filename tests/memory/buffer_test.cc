@@ -35,7 +35,7 @@ TEST(Buffer, RefusesBeyondTheBudgetAndBeyondTheSystem) {
   EXPECT_THROW(Buffer(ledger, Use::weights, "too large", 2 * MiB, Buffer::Touch::lazily), Error);
 }
 
-// What the ledger says is what the process holds: touched buffers are there, ended ones are gone.
+// The ledger agrees with what the process holds: touched buffers are there, ended ones are gone.
 TEST(Buffer, MemoryReturnsToTheSystem) {
   Ledger ledger;
   uint64_t before = process_rss();

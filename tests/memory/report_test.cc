@@ -55,7 +55,7 @@ TEST(MemoryReport, HasTheDeviceIfItHasABudget) {
   EXPECT_NE(to_text(report).find("device"), std::string::npos);
 }
 
-// What no ledger writes is refused with a word about it.
+// Values that no ledger writes are refused with a word about them.
 TEST(MemoryReport, RefusesWhatIsDamaged) {
   struct Case {
     const char* pointer;

@@ -97,7 +97,7 @@ TEST(System, APeakIsOfAGroupThatNobodyElseIsIn) {
   }
 }
 
-// In a container the path in /proc/self/cgroup is the host's, but only this group is mounted.
+// The path in a container's /proc/self/cgroup is the host's, but only this group is mounted.
 TEST(System, ContainerThatSeesOnlyItsOwnGroup) {
   FakeSystem s;
   test::write_file(s.paths.proc / "self/cgroup", "0::/docker/0123\n");

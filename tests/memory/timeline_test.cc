@@ -55,7 +55,7 @@ int64_t sum(const Timeline& t, const State& state, size_t place, size_t use) {
   return bytes;
 }
 
-// Of each phase, place and use (kUses: all together): the largest sum, as the phase before or an
+// The largest sum for each phase, place and use (kUses: all together), as the phase before or an
 // event left it.
 using Peaks = std::map<std::tuple<size_t, size_t, size_t>, int64_t>;
 Peaks peaks_of(const Timeline& t) {
@@ -79,7 +79,7 @@ Peaks peaks_of(const Timeline& t) {
   return peaks;
 }
 
-// What each account held after the last event at each time.
+// Returns each account's bytes after the last event at each time.
 std::map<double, State> states_of(const Timeline& t) {
   std::map<double, State> states;
   State state(t.accounts.size());
@@ -106,7 +106,7 @@ TEST(Timeline, ThinnedKeepsPeaksOfPhasesAndStatesOfTimes) {
     std::map<double, State> then = states_of(before), now = states_of(after);
     ASSERT_EQ(now.empty() ? State(before.accounts.size()) : now.rbegin()->second,
               then.rbegin()->second);
-    // Where several events have one time, a state may be that before the last of them.
+    // A state may be that before the last of several events with one time.
     std::map<double, int64_t> at;
     for (const Ledger::Event& e : before.events) ++at[e.seconds];
     for (const auto& [seconds, state] : now) {
@@ -124,7 +124,8 @@ TEST(Timeline, HasAtMostSoManyStates) {
   for (int i = 0; i < 100000; ++i)
     t.events.push_back({i * 1e-2, static_cast<uint32_t>(i / 2 % 2), i % 2 == 0 ? 7 : -7});
   thin_timeline(t.events, t.accounts, t.phases, 10);
-  // Of each of the 20 parts the last state and the highest, each phase two more, of two accounts.
+  // Each of the 20 parts keeps the last state and the highest, each phase two more, of two
+  // accounts.
   EXPECT_LE(t.events.size(), (20u * 2 + 2 * 2) * 2);
   EXPECT_GE(t.events.size(), 20u);
 }

@@ -1,4 +1,4 @@
-// What pieces make of stored tensors: their shapes together, and each element once.
+// Pieces of stored tensors: together they have the tensor's shape, and each element once.
 #include "src/plan/bind.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class Bind : public testing::Test {
     test::Random random("bind");
     tensors_ = test::tiny_tensors(config_, random);
   }
-  // What the refusal says; empty: there is none. `change` is done to the model's pieces.
+  // Returns the refusal's message; empty: there is none. `change` is done to the model's pieces.
   template <class Change>
   std::string refusal(Rank rank, const std::vector<Fusion>& fusions, const Change& change) {
     std::vector<test::TinyTensor> stored = tensors_;

@@ -1,4 +1,4 @@
-// What GPTQ's config.json and zeros say of each other.
+// Contradictions between GPTQ's config.json and its zeros.
 #include "src/plan/gptq.h"
 
 #include <fmt/format.h>
@@ -75,7 +75,7 @@ TEST(Gptq, ZerosOfASymmetricOneTellHowTheyAreStored) {
   }
 }
 
-// Then the format's name is all that there is.
+// The format's name decides if the zeros do not.
 TEST(Gptq, OtherZerosAreReadAsTheFormatSays) {
   const std::string seven = packed(4, 7, 7), eight = packed(4, 8, 8), nearly = packed(4, 8, 9);
   for (const char* format : {"gptq", "gptq_v2"}) {

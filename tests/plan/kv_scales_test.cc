@@ -152,7 +152,7 @@ TEST(KvScales, AreListedAsUsedOrIgnored) {
   EXPECT_EQ(used.kv_scales[0]->name, attention_path(0) + "k_scale");
   EXPECT_EQ(used.read_bytes(), unused.read_bytes());
 
-  // Of a layer that the model does not have: of no use to anybody.
+  // Scales of a layer that the model does not have are refused.
   ScaledCheckpoint more({scale_tensor(attention_path(kLayers) + "k_scale", 1)});
   EXPECT_THROW(more.plan(), Error);
 }

@@ -47,7 +47,8 @@ TEST_F(SweepTest, AsMuchStaysAsThereIsRoomFor) {
   for (uint64_t room = 0; room <= total + 20000; room += 997) {
     uint64_t stays = bytes(choose_placement(all_, {room}), Tier::device);
     EXPECT_LE(stays, room);
-    // Nothing else would have fitted: up to alignment, the rest of the room is smaller than any.
+    // No other parameter would have fitted: up to alignment, the rest of the room is smaller than
+    // any.
     uint64_t slack = 128 * all_.params.size();
     if (stays < total) {
       EXPECT_GT(stays + smallest + slack, std::min(room, total)) << room;
@@ -84,7 +85,7 @@ TEST_F(SweepTest, WhatGoesIsSpreadOverTheLayers) {
   EXPECT_GT(halves[1], halves[0] / 2);
 }
 
-// Beside a device: what it has no room for goes to host memory, and only what that has no room for
+// Weights that the device has no room for go to host memory, and only those that do not fit there
 // to disk.
 TEST_F(SweepTest, HostMemoryComesBeforeTheDisk) {
   Json config = test::tiny_config();

@@ -61,7 +61,8 @@ TEST(Encode, ConversionsRoundToNearestEven) {
   EXPECT_EQ(stats.error_squares, 225);
 }
 
-// As torch: 1 + 2^-8 + 2^-40 is just above a tie between bf16 numbers, but a tie as float32.
+// Rounds as torch does: 1 + 2^-8 + 2^-40 is just above a tie between bf16 numbers, but a tie as
+// float32.
 TEST(Encode, DoublesAreRoundedToFloatFirst) {
   const std::vector<double> x = {1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-24 + 0x1p-52, -1e-300, 3.5e38};
   EncodeArgs args = f32_args({}, 4, ScaleGroup::none, {});

@@ -18,7 +18,7 @@ inline constexpr std::array kBlockTypes{DType::q4_0, DType::q4_1, DType::q5_0, D
                                         DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k,
                                         DType::q5_k, DType::q6_k};
 
-// Where a block has f16 numbers.
+// Returns the places of a block's f16 numbers.
 inline std::vector<int> halves_of(DType type) {
   switch (type) {
     case DType::q2_k:
@@ -98,7 +98,7 @@ struct GptqLayer {
     }
   }
 
-  // Of a stream whose words begin at `first` and are `apart` from one another.
+  // Puts a code into a stream whose words begin at `first` and are `apart` from one another.
   void put(std::vector<uint32_t>& words, int64_t first, int64_t apart, int64_t bit,
            int code) const {
     for (int b = 0; b < bits; ++b) {
@@ -107,14 +107,15 @@ struct GptqLayer {
     }
   }
 
-  // What the stored form means, with zeros that are `base` more than stored.
+  // Returns the value of the stored form, with zeros that are `base` more than stored.
   float value(int64_t output, int64_t input, int base) const {
     const auto at = static_cast<size_t>(g_idx[static_cast<size_t>(input)] * outputs + output);
     const int code = codes[static_cast<size_t>(output * inputs + input)];
     return static_cast<float>(code - zeros[at] - base) * f16_to_float(scales[at]);
   }
 
-  // In memory, encoded in steps of `runs` runs of inputs, by the reference or another.
+  // Returns the weight in memory, encoded in steps of `runs` runs of inputs, by the reference or
+  // another.
   StoredWeight weight(
       WeightLayout layout, int zero_base, int64_t runs,
       const std::function<EncodeStats(const EncodeArgs&)>& encode = encode_reference) const {

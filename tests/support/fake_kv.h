@@ -1,6 +1,6 @@
-// What blocks of a KV cache would hold: for each slot a number that stands for a group of layers, a
-// token and all tokens before it; for a state one that stands for all tokens so far, and is made of
-// the one before. A sequence whose blocks are wrong anywhere reads another number there.
+// Stand-in for the contents of KV blocks. Each slot has a number that stands for a group of layers,
+// a token and all tokens before it. A state has one that stands for all tokens so far, and is made
+// of the one before. A sequence whose blocks are wrong anywhere reads another number there.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ class FakeKv {
       slots_[t].resize(static_cast<size_t>(options.blocks[t] * size_));
   }
 
-  // With `beside`, what comes from disk is there only when the next ones are copied; and what comes
-  // from host memory that is far, unless others are copied elsewhere.
+  // Copies blocks. With `beside`, blocks from disk arrive only when the next ones are copied; so do
+  // blocks from far host memory, unless others are copied elsewhere.
   void copy(std::span<const BlockCopy> copies, bool beside = false) {
     finish_copies();
     for (const BlockCopy& c : copies) {

@@ -21,7 +21,7 @@ struct Fusion {
   std::vector<int64_t> groups = {};  // outputs of each part in a run; none: part after part
 };
 
-// Of part `i`, whose layers have so many outputs.
+// Returns the view of part `i`. `outputs`: the outputs of each part's layer.
 inline View view_of(const Fusion& f, size_t i, const std::vector<int64_t>& outputs) {
   View view;
   view.transposed = f.transposed;

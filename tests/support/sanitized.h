@@ -21,8 +21,9 @@ inline bool runs_all() { return std::getenv("SLUICE_TEST_ALL") != nullptr; }
 // True where tests leave out what takes minutes under sanitizers.
 inline bool is_brief() { return kSanitized && !runs_all(); }
 
-// Whether to leave out one of `each` or more cases that take the same way: a sanitized build, which
-// looks for what all of them would show, takes one of `each` in a row. Other builds leave out none.
+// Returns whether to leave out one of `each` or more cases that take the same way. A sanitized
+// build, which looks for what all of them would show, takes one of `each` in a row. Other builds
+// leave out none.
 inline bool leaves_out(Random& random, int64_t each = 12) {
   return is_brief() && !random.one_of(each);
 }

@@ -61,7 +61,7 @@ TEST(AddedTokens, WhiteSpaceBesideGoesAlong) {
   EXPECT_EQ(encode(right, "a <m> \n b"), (Ids{'a', ' ', 260, 'b'}));
 }
 
-// What Hugging Face tokenizers gives for white space that is a token, too.
+// White space that is a token, too: ids as Hugging Face tokenizers has them.
 TEST(AddedTokens, StrippedWhiteSpaceThatIsAToken) {
   Json newline = added_token("\n", 260);
   EXPECT_EQ(encode({with(newline, "rstrip")}, "\n\n\nx"), (Ids{260, 260, 260, 'x'}));
@@ -98,7 +98,7 @@ TEST(AddedTokens, TheVocabularysIdWins) {
   EXPECT_THROW(tokenizer.token(261), Error);
 }
 
-// As Hugging Face tokenizers 0.23 gives them.
+// Ids are those of Hugging Face tokenizers 0.23.
 TEST(AddedTokens, IdsCountOnFromTheVocabularyWhateverTheFileSays) {
   Json file = small_tokenizer();
   file["added_tokens"] = {added_token("<y>", 900), added_token("<x>", 5), added_token("", 7),
@@ -121,14 +121,14 @@ TEST(AddedTokens, AnIdThatTheVocabularyUsesIsWarnedOf) {
               testing::ElementsAre("tokenizer.json: tokens 'a' and '<s>' both have id 260"));
   EXPECT_EQ(tokenizer.encode("a<s>", false), (Ids{260, 260}));
   EXPECT_EQ(tokenizer.decode(Ids{260}, false), "<s>");
-  // Of two added tokens the last one has the id, and the other is not found any more.
+  // The last of two added tokens has the id; the other is not found any more.
   file["added_tokens"].push_back(added_token("a", 260));
   tokenizer = load_tokenizer(file);
   EXPECT_EQ(tokenizer.encode("a<s>", false), (Ids{260, '<', 's', '>'}));
   EXPECT_EQ(tokenizer.decode(Ids{260}, false), "a");
 }
 
-// As transformers does with what tokenizer.json does not list.
+// Tokens that tokenizer.json does not list are handled as transformers does.
 TEST(AddedTokens, OfTheConfigAreFoundWhereTheVocabularyHasThem) {
   Json file = small_tokenizer();
   file["model"]["vocab"]["<s>"] = 260;

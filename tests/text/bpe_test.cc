@@ -60,7 +60,7 @@ std::vector<std::string> merge_naively(
   }
 }
 
-// Of the letters a to d.
+// Makes merges of the letters a to d.
 std::vector<std::pair<std::string, std::string>> random_merges(test::Random& random) {
   std::vector<std::string> tokens = {"a", "b", "c", "d"};
   std::vector<std::pair<std::string, std::string>> merges;
@@ -163,7 +163,7 @@ TEST(Bpe, OneLongRunIsNotQuadratic) {
   EXPECT_LT(seconds.count(), 30);  // far below a second; minutes if it were quadratic
 }
 
-// What tokenizers 0.23.3 makes of texts, with symbols that go on with a word, or end one.
+// Symbols that go on with a word, or end one: ids are those of tokenizers 0.23.3.
 TEST(Bpe, PrefixesAndSuffixesOfSymbols) {
   const Json cases =
       Json::parse(test::read_file(SLUICE_SOURCE_DIR "/tests/data/text/bpe_affixes.json"));

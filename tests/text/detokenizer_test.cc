@@ -76,7 +76,7 @@ TEST(Detokenizer, WithoutADecoderTokensAreJoinedWithSpaces) {
   EXPECT_EQ(load_tokenizer(file).decode(Ids{'a', 256, 'b'}, false), "a he b");
 }
 
-// As the files of Llama 2 and Gemma have it; <0xE2> <0x82> <0xAC> are one character.
+// Tokens as in the files of Llama 2 and Gemma; <0xE2> <0x82> <0xAC> are one character.
 TEST(Detokenizer, SentencePieceSpacesAndBytes) {
   Json file = small_tokenizer();
   const char* space = "\u2581";

@@ -55,7 +55,8 @@ class GoldenTest : public testing::TestWithParam<Golden> {
   std::filesystem::path directory_;
 };
 
-// What incremental decoding gives, as the fixtures write it: null where text is held back.
+// Returns the parts of incremental decoding, as the fixtures write them: null where text is held
+// back.
 Json stream_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, std::string& whole) {
   Json stream = Json::array();
   Detokenizer detokenizer(tokenizer, false);
@@ -89,7 +90,7 @@ void expect_decoding(const Tokenizer& tokenizer, const Json& row, const char* id
   for (const Json& text : stream)
     if (text.is_string()) given += text.get<std::string>();
   const auto decoded = row.at("decoded").get<std::string>();
-  // Where what followed made bytes invalid, text that has been given out stays.
+  // Text that has been given out stays, even if later bytes made it invalid.
   const bool invalid = decoded.find("\uFFFD") != std::string::npos;
   if (invalid && !decoded.starts_with(given)) return;
   EXPECT_EQ(whole, decoded) << row;
@@ -112,8 +113,8 @@ TEST_P(GoldenTest, Strings) {
     if (!row.contains("tokens")) continue;
     auto tokens = row.at("tokens").get<std::vector<std::string>>();
     for (size_t i = 0; i < tokens.size(); ++i) {
-      // Of an added token the fixture gives the text it covered, stripped white space included, and
-      // likewise of Unigram's unknown token.
+      // For an added token, and for Unigram's unknown token, the fixture has the text that it
+      // covered, stripped white space included.
       EXPECT_TRUE(ids_no_special[i] == unknown ||
                   tokens[i].ends_with(tokenizer.token(ids_no_special[i])))
           << row;

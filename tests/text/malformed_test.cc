@@ -128,7 +128,7 @@ TEST(MalformedTokenizer, FilesThatAreNone) {
   EXPECT_THAT(refusal(dir.path()), HasSubstr(" has no tokenizer (tokenizer.json"));
   for (const char* text : {"", "{model:", "[]", "3", "{}", "\xFF\xFE", "{\"model\": \"\\ud800\"}",
                            "{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}, \"merges\": []}}",
-                           // What is there twice, and the second time is something else.
+                           // Keys that are there twice, the second time with another kind of value.
                            "{\"model\": {\"vocab\": {}, \"vocab\": [1], \"merges\": []}}",
                            "{\"model\": {\"vocab\": {}, \"merges\": [], \"merges\": 1}}"}) {
     test::write_file(dir / "tokenizer.json", text);
@@ -206,7 +206,7 @@ TEST(MalformedTokenizer, FlagsThatThePostProcessorDoesNotFollow) {
   EXPECT_EQ(warning(with_bos, "add_eos_token", false), "");
 }
 
-// As in the library: it is looked for when a text needs it.
+// Like in the library, the unknown token is looked for when a text needs it.
 TEST(MalformedTokenizer, AnUnknownTokenThatIsNone) {
   Json file = small_tokenizer();
   file["model"]["vocab"].erase("x");

@@ -67,7 +67,7 @@ TEST(Normalizer, SequenceAppliesOneAfterTheOther) {
   EXPECT_EQ(normalize(nullptr, "A"), "A");
 }
 
-// What tokenizers 0.23.3 makes of texts with a table that SentencePiece has compiled.
+// Texts normalized by a table that SentencePiece has compiled, as tokenizers 0.23.3 does.
 TEST(Normalizer, PrecompiledIsThatOfTokenizers) {
   const Json golden =
       Json::parse(test::read_file(SLUICE_SOURCE_DIR "/tests/data/text/normalizers.json"));

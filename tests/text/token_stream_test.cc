@@ -37,7 +37,7 @@ Json byte_level(bool regex, bool prefix = false) {
   return {{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"use_regex", regex}};
 }
 
-// As SentencePiece's: the whole text is one word.
+// A tokenizer like SentencePiece's: the whole text is one word.
 Json one_word(bool byte_fallback, bool fuse_unknown) {
   Json file = small_tokenizer();
   file["pre_tokenizer"] = nullptr;
@@ -205,7 +205,7 @@ TEST(TokenStream, OfRealTokenizers) {
   }
 }
 
-// What a stream takes does not follow the text, but for a stretch that cannot be cut.
+// A stream's memory does not grow with the text, but for a stretch that cannot be cut.
 TEST(TokenStream, AsksForRoomForLongStretchesOnly) {
   Tokenizer tokenizer = load_tokenizer(small_tokenizer());
   uint64_t asked = 0;

@@ -32,7 +32,7 @@ Json unigram_tokenizer(const std::vector<Token>& tokens) {
   return file;
 }
 
-// Of the letters a to d, with scores so coarse that many ways are equally good.
+// Makes tokens of the letters a to d, with scores so coarse that many ways are equally good.
 std::vector<Token> random_tokens(test::Random& random, int64_t longest) {
   std::vector<Token> tokens;
   for (int64_t n = random.between(1, 25); n > 0; --n) {

@@ -24,7 +24,7 @@ TEST(Utf8, EveryCodePointSurvives) {
   }
 }
 
-// As Python's bytes.decode(errors="replace").
+// Replaces as Python's bytes.decode(errors="replace") does.
 TEST(Utf8, MaximalSubpartsAreReplaced) {
   const std::string r(kReplacementCharacter);
   const std::vector<std::pair<std::string, std::string>> cases = {

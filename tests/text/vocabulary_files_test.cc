@@ -135,7 +135,7 @@ TEST_F(SentencePieceConfig, AddsAndRenamesTokens) {
   EXPECT_EQ(tokenizer.decode(Ids{3, size}, true), "<|more|>");
 }
 
-// Where no space is kept at the beginning of a text, none is shown there, prefix or not.
+// A tokenizer that keeps no space at the beginning of a text shows none there, prefix or not.
 TEST(SentencePiece, ShowsNoSpacesThatItRemoves) {
   const auto decoded = [](const std::string& normalizer_spec) {
     test::TempDir dir;

@@ -142,7 +142,7 @@ void score_on_tiles(const Partition& p) {
   }
 }
 
-// Where the runs, and the steps, of the positions that are held begin and end.
+// First and last runs and steps of the positions that are held.
 inline int64_t first_run(const Partition& p) { return p.first / kRun * kRun; }
 inline int64_t first_step(const Partition& p) { return p.first / kStepElements * kStepElements; }
 inline int64_t end_step(const Partition& p) { return steps_of(p.longest) * kStepElements; }

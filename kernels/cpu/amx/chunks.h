@@ -15,7 +15,7 @@ inline int64_t chunk_begin(const TileChunks& chunks, int64_t i) {
 inline int64_t chunk_steps(const TileChunks& chunks, int64_t i) {
   return chunk_begin(chunks, i + 1) - chunk_begin(chunks, i);
 }
-// Of x in tiles, [chunk][tile of rows][step]: where the first step of a chunk is.
+// Returns the tile where a chunk's first step is, in x as tiles [chunk][tile of rows][step].
 inline int64_t chunk_tile(const TileChunks& chunks, int64_t i, int64_t tile, int64_t tiles) {
   return chunk_begin(chunks, i) * tiles + tile * chunk_steps(chunks, i);
 }

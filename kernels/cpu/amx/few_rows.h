@@ -163,7 +163,7 @@ inline void few_step(const std::byte* a, const std::byte* b, int64_t stride) {
   }
 }
 
-// Of kRows tiles of rows x kPanels panels: body(row tile, panel, floats of sums before it).
+// Calls body(row tile, panel, floats of sums before it) for kRows tiles of rows x kPanels panels.
 template <int kRows, int kPanels, class Body>
 inline void each_sum(StreamedPanels panels, Body&& body) {
   for (int64_t c = 0; c < int64_t{kRows} * kPanels; ++c)
@@ -239,7 +239,7 @@ void few_lines(const LinearJob& job, const StreamedRun& run, const AmxScratch& s
   few_rows<Tiles, kStored, 1, kPanels>(job, run, scratch);
 }
 
-// As many panels as there are streams, or fewer where one has ended.
+// Takes as many panels as there are streams, or fewer where a stream has ended.
 template <class Tiles, Stored kStored>
 void few_rows_of_run(const LinearJob& job, const StreamedRun& run, const AmxScratch& scratch) {
   const int64_t count = run.panels.count;

@@ -1,9 +1,9 @@
 // Linear layers on tiles: y = x w^T, of bf16 and E4M3 weights (decoded to bf16) and of bytes.
 //
 // Order of sums, for every number of rows: an output element has one tile element, which takes the
-// columns in steps of a tile (32 bf16 or 64 i8), in order; padding counts as zeros. Where it is
-// interrupted it passes through memory as it is. So a row's result depends on nothing but the row.
-// With block scales each 128 columns are summed from zero, then scaled, then added.
+// columns in steps of a tile (32 bf16 or 64 i8), in order; padding counts as zeros. An interrupted
+// sum passes through memory as it is. So a row's result depends on nothing but the row. With block
+// scales each 128 columns are summed from zero, then scaled, then added.
 #pragma once
 
 #include "kernels/cpu/amx/few_rows.h"

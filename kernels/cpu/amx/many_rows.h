@@ -151,7 +151,7 @@ void multiply_block(const ManyBlock& block, float* before, PartAhead<kStored>& a
   }
 }
 
-// With block scales.
+// Multiplies a part whose blocks have scales.
 template <class Tiles, Stored kStored, int kRows, int kCols>
 void multiply_scaled(const LinearJob& job, const ManyPart& part, int64_t row,
                      const ManyBlock& block, float* stage, PartAhead<kStored>& ahead) {
@@ -233,7 +233,8 @@ class ManyRows {
 
   std::byte* half(int64_t i) const { return scratch_.cells + i % 2 * kHalfBytes; }
 
-  // Of the next chunk's x, or of the first of the next group's, what is due with pair `pair`.
+  // Starts prefetches of the next chunk's x (behind the last chunk: the first one's, for the next
+  // group): the part that is due with pair `pair`.
   void fetch_x(int64_t chunk, int64_t pair, int64_t turns) {
     const int64_t next = chunk + 1 < job_.chunks.count ? chunk + 1 : 0;
     const int64_t lines = chunk_steps(job_.chunks, next) * row_tiles_ * kStepLines;

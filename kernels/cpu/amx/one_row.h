@@ -42,7 +42,7 @@ struct Bf16Sums {
     even = odd = Vf{};
   }
 };
-// Of TDPBSUD.
+// Sums of the instruction TDPBSUD.
 struct ByteSums {
   Vu sum{};
 

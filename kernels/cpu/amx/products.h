@@ -1,4 +1,4 @@
-// What the loops of linear.h share: tile registers in use, sums in them, and a thread's scratch.
+// Shared by the loops of linear.h: tile registers in use, sums in them, and a thread's scratch.
 #pragma once
 
 #include "kernels/cpu/amx/tiles.h"

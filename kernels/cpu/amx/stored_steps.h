@@ -1,4 +1,4 @@
-// How the stored cells of a panel (quant/format.h) become the B tiles of its steps. The loops of
+// Turns the stored cells of a panel (quant/format.h) into the B tiles of its steps. The loops of
 // linear.h need no more of a format than this: a format that is to be multiplied on tiles is one
 // more StoredSteps.
 #pragma once

@@ -28,9 +28,9 @@ static_assert(sizeof(TileConfig) == 64);
 
 #if defined(__x86_64__)
 
-// Not the compiler's intrinsics: GCC's are assembly that does not say which memory it reads, so
+// Own assembly in place of the compiler's intrinsics: GCC's do not say which memory they read, so
 // that stores to a configuration, or to weights that were just decoded, may be dropped or moved
-// behind it (GCC 12 does so with _tile_loadconfig).
+// behind them (GCC 12 does so with _tile_loadconfig).
 struct HardwareTiles {
   static void configure(const TileConfig& config) {
     asm volatile("ldtilecfg %0" ::"m"(config) : "memory");

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kCell = 64;
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// Whether scores are more than scale * q k.
+// Returns whether a score is more than scale * q k.
 bool changes_scores(const AttentionJob& job) {
   return is_byte(job.dtype) || job.window > 0 || job.chunk > 0 || job.soft_cap > 0 ||
          job.alibi_slopes != nullptr;
@@ -42,7 +42,7 @@ void pack_queries(const Partition& p) {
   }
 }
 
-// What the product takes keys as.
+// Type of the keys that the product takes.
 DType key_cells(const Partition& p) {
   const DType stored = p.job.dtype;
   if (in_pairs(p.job)) return DType::bf16;

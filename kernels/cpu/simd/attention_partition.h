@@ -1,5 +1,4 @@
-// What the parts of attention share: one call's queries and scratch
-// (kernels/cpu/simd/attention.cc).
+// Shared by the parts of attention: one call's queries and scratch (kernels/cpu/simd/attention.cc).
 #pragma once
 
 #include "kernels/cpu/simd/functions.h"
@@ -53,14 +52,14 @@ struct Partition {
   // Positions of this partition that row i attends to.
   int64_t count(int64_t i) const { return smaller(job.first_position + i + 1 - begin, kPartition); }
 
-  // Of these, the first ones that it does not attend to.
+  // Number of positions at the partition's start that row i does not attend to.
   int64_t unseen(int64_t i) const {
     if (job.window == 0 && job.chunk == 0) return 0;
     const int64_t from = first_attended(job.window, job.chunk, job.first_position + i);
     return smaller(larger(from - begin, 0), count(i));
   }
 
-  // Whether a query here sees the position.
+  // Returns whether any query attends to the position.
   bool holds(int64_t k) const { return k >= first && k < longest; }
 
   // body(k, count, base, offset) for positions [k, k + count), which lie in one block, `base` bytes
@@ -105,8 +104,8 @@ struct Partition {
   int64_t value_places[kPartition];
 };
 
-// Whether queries are so few that keys and values are taken as they are stored. Codes are decoded
-// for each few anew: for more it pays to decode them first.
+// Returns whether queries are so few that keys and values are taken as they are stored. Codes are
+// decoded again for each few queries, so for more queries they are decoded first.
 inline bool take_stored(const Partition& p) {
   return p.queries <= (is_byte(p.job.dtype) ? kStoredRows : kFusedRows);
 }

@@ -115,7 +115,7 @@ struct Queries {
   float* values;
 };
 
-// Whether values need no cells: whole sixteens of elements, for few queries.
+// Returns whether values need no cells: whole sixteens of elements, for few queries.
 bool without_cells(const Partition& p) {
   return !in_pairs(p.job) && take_stored(p) && p.job.value_dim == p.job.padded_values;
 }
@@ -126,8 +126,8 @@ constexpr int64_t most_sixteens(int64_t rows) {
   return kLanes == 8 && rows <= 3 ? 2 : 1;
 }
 
-// Positions [begin, end) for kRows queries, sixteens of elements from `d` on. As the product does
-// it, each sum takes the positions in order.
+// Positions [begin, end) for kRows queries, sixteens of elements from `d` on. Each sum takes the
+// positions in order, as in the product.
 template <DType kDtype, int64_t kRows, int64_t kSixteens>
 void add_sixteens(const Partition& p, int64_t begin, int64_t end, int64_t d,
                   const Queries& queries) {

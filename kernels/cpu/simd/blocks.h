@@ -22,7 +22,7 @@ struct Bf16Codes {
 template <int kZero>
 constexpr Bf16Codes<kZero> kBf16{};
 
-// What some groups of columns of one panel are decoded to.
+// Decoded groups of columns of one panel.
 struct DecodedGroups {
   std::byte* cells = nullptr;  // 64 bytes a pair of columns
   float* scales = nullptr;     // [groups][16]
@@ -153,7 +153,7 @@ inline SixBitScales six_bit_scales(Vu first, Vu second, Vu third, int half) {
   return {(third & 0x0f0f0f0f) | (first >> 2 & 0x30303030),
           (third >> 4 & 0x0f0f0f0f) | (second >> 2 & 0x30303030)};
 }
-// Of blocks that begin with d, dmin and 12 bytes of scales.
+// Decodes scales and minimums of blocks that begin with d, dmin and 12 bytes of scales.
 inline void scales_of_k(const BlockRows& rows) {
   const Vf d = low_half(rows.word(0)), dmin = high_half(rows.word(0));
   for (int half = 0; half < 2; ++half) {

@@ -1,4 +1,4 @@
-// How stored cells (quant/format.h) become operands of the product: float32, bf16 pairs, or bytes.
+// Turns stored cells (quant/format.h) into operands of the product: float32, bf16 pairs, or bytes.
 // All conversions are exact. A cell is taken in vectors of kLanes rows; Raw is one such vector as
 // stored, operand<u> what it holds for unit u of its kUnits; unit() takes 32 bits of x, in all
 // lanes.
@@ -135,7 +135,7 @@ struct Float8ToF32 : F32Unit {
   }
 };
 
-// Not operands, but what codes are decoded to.
+// Decodes codes to bf16 pairs; these are not operands of the product.
 template <DType kDtype>
 struct Float8ToBf16 {
   static constexpr int kUnits = 2;

@@ -8,7 +8,7 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
-// What codes of x are multiples of; NaN where it is not finite.
+// Returns the scale of codes of x; NaN where x is not finite.
 inline float scale_of(const float* x, int64_t cols, float largest_code) {
   uint32_t top = 0;
   for (int64_t c = 0; c < cols; ++c) {

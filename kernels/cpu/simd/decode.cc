@@ -4,7 +4,7 @@
 namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
-// How far ahead the stored cells are fetched: the next run of the same panel.
+// Prefetch distance of stored cells: the next run of the same panel.
 constexpr int64_t kPrefetchBytes = 2048;
 
 template <int kUnit, class Cells>

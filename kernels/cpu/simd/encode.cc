@@ -9,7 +9,7 @@ namespace sluice::cpu::SLUICE_ISA {
 namespace {
 
 constexpr int64_t kLine = 64;  // bytes of one row that become 16 words of 16 cells
-// How far ahead each row is fetched: 16 rows at once are many streams for the hardware.
+// Prefetch distance of each row: 16 rows at once are many streams for the hardware.
 constexpr int64_t kPrefetchBytes = 512;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -48,7 +48,7 @@ Pair load_pair(const std::byte* from) {
   }
 }
 
-// What encoding a row group did, by lanes; float64 as in EncodeStats.
+// Statistics of a row group, by lanes; float64 as in EncodeStats.
 struct Sums {
   using Vd [[gnu::vector_size(4 * kLanes)]] = double;
   Vd error_squares{};

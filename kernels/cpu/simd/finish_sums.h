@@ -17,7 +17,7 @@ inline void fetch_scales(const LinearJob& job, int64_t panel) {
     __builtin_prefetch(job.block_scales + panel * job.blocks + block);
 }
 
-// What belongs to the whole sum of an element, not to those of its blocks.
+// Scales and factors of an element's whole sum, not of the sums of its blocks.
 inline const float* whole_x_scales(const LinearJob& job) {
   return job.block_scales == nullptr ? job.x_scales : nullptr;
 }
@@ -38,7 +38,8 @@ inline Vf finished(const LinearJob& job, int64_t row, int64_t channel, Vf sum) {
   return sum;
 }
 
-// Of panels [begin, end); sums[row * stride] begins with panel `begin`, and may be y itself.
+// Finishes the sums of panels [begin, end). sums[row * stride] begins with panel `begin`, and may
+// be y itself.
 inline void finish_sums(const LinearJob& job, int64_t begin, int64_t end, const float* sums,
                         int64_t stride) {
   const int64_t first = begin * 16, count = (end - begin) * 16;

@@ -23,9 +23,10 @@ inline Vu minifloat_code(Vf magnitude, Vf& value) {
   return as_bits(sum) - power + ((at_least - kSmallestNormal) >> kShift);
 }
 
-// Where no table has their values, the product takes codes with an exponent too small by 120 (E4M3)
-// or 112 (E5M2; cells.h): so x is packed too large, and sums are too small, by these factors. Only
-// x from 2^64 on, which no model has, and sums below 2^-70 are not what they would be without them.
+// Without a table of values the product takes codes with an exponent too small by 120 (E4M3) or 112
+// (E5M2; cells.h). These factors make up for it: x is packed too large by kXFactor, and sums are
+// multiplied by sum_factor. Results differ only for x from 2^64 on, which no model has, and for
+// sums below 2^-70.
 #if defined(__AVX512VBMI__)
 constexpr float kXFactor = 1;
 constexpr float sum_factor(DType) { return 1; }
@@ -125,7 +126,7 @@ struct Float8Tables {
         high0(_mm512_load_si512(table.high)),
         high1(_mm512_load_si512(table.high + 64)) {}
 
-  // Of each 16 codes the first (0) or the last (1) eight as bf16 numbers.
+  // Returns the first (0) or the last (1) eight of each 16 codes as bf16 numbers.
   template <int kHalf>
   __m512i half(__m512i codes) const {
     asm("" : SLUICE_VECTOR(codes));  // lest GCC loads them for each of three uses

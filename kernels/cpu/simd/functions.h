@@ -8,8 +8,8 @@ namespace sluice::cpu::SLUICE_ISA {
 
 extern const Ops kOps;
 
-// y[rows][16 * panels] = x w^T, each element summed over the units in order. Of i8 cells the sums
-// are int32 (modulo 2^32), in y's memory.
+// y[rows][16 * panels] = x w^T, each element summed over the units in order. Sums of i8 cells are
+// int32 (modulo 2^32), in y's memory.
 struct Product {
   const uint32_t* x = nullptr;  // unit s of row r: x[s * x_stride + r]
   int64_t x_stride = 0;
@@ -25,15 +25,17 @@ struct Product {
   int64_t y_stride = 0;
   int64_t y_panel = 16;  // from a panel's columns of y to those of the next
   bool resume = false;   // go on from the sums in y; else from zero
-  // Not null: this sum starts from zero, is multiplied by x_scales[r * scale_stride], if there are
-  // any, and by scales[p * scale_panel], and only then added to y (resume) or stored.
+  // Scales of the sum; null: none. With scales the sum starts from zero, is multiplied by
+  // x_scales[r * scale_stride], if there are any, and by scales[p * scale_panel], and only then
+  // added to y (resume) or stored.
   const float* scales = nullptr;
   const float* x_scales = nullptr;
   int64_t scale_stride = 0;
   int64_t scale_panel = 0;
   float sum_factor = 1;  // with scales: of such a sum, before them
-  // Not null: y is this layer's, from its first row on, and gets what finish_sums.h makes of the
-  // sums, without waiting for y's lines, which other cores have had since.
+  // The layer to be finished; null: none. y is then this layer's, from its first row on, and gets
+  // what finish_sums.h makes of the sums. This avoids waiting for y's lines, which other cores have
+  // had since.
   const LinearJob* finish = nullptr;
 };
 void multiply(const Product& product);
@@ -42,8 +44,8 @@ int64_t panels_at_a_time(DType dtype, bool pairs, int64_t rows);
 
 // Rows for which the product decodes a cell once, as it goes. For many more, decoding ahead pays.
 inline constexpr int64_t kFusedRows = kFewRows;
-// Whether making float32 of bf16 costs nothing beside the products: a shift or a mask in units that
-// these leave free.
+// True where bf16 becomes float32 without a cost: the shift or mask runs in units that the products
+// leave free.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 inline constexpr bool kFreeShifts = true;
 #else
@@ -64,8 +66,8 @@ void interleave_codes(std::byte* words, int64_t bytes);
 void pack_rows(const PackJob& job);
 void linear(const LinearJob& job, int64_t begin, int64_t end, std::byte* scratch);
 void grouped(const GroupedJob& job, int64_t begin, int64_t end, std::byte* scratch);
-// Of one query in a partition, count <= kPartition: scores[k] becomes its score for position begin
-// + k as AttentionParams has it, minus infinity before what it attends to. May write kLanes beyond
+// Scores of one query in a partition, count <= kPartition: scores[k] becomes its score for position
+// begin + k (see AttentionParams), minus infinity for unseen positions. May write kLanes beyond
 // count.
 struct ScoreRow {
   float* scores = nullptr;

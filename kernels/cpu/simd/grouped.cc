@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kVectors = static_cast<int>(16 / kLanes);  // of a panel's rows
 constexpr int64_t kCell = 64;                            // bytes
-// How far ahead stored codes are fetched.
+// Prefetch distance of stored codes.
 constexpr int64_t kAheadBytes = 4096;
 
 #if defined(__AVX512F__)

@@ -47,7 +47,7 @@ struct Chunk {
   int64_t panel, count, apart, begin, units;
 };
 
-// Of a chunk's panels, float32: y, or scratch.
+// float32 sums of a chunk's panels: in y, or in scratch.
 struct Sums {
   float* at;       // of its first row and panel
   int64_t stride;  // from row to row
@@ -67,8 +67,8 @@ void prefetch_chunk(const LinearJob& job, const Chunk& chunk, int64_t tile, int6
   }
 }
 
-// A chunk for all rows, into `sums`; finished, if those are y and of all units. Where many rows
-// share it, `next` is fetched meanwhile.
+// Multiplies a chunk for all rows, into `sums`; finishes them if they are y and of all units.
+// `next` is fetched meanwhile if many rows share the chunk.
 void multiply_chunk(const LinearJob& job, const Walk& walk, const Chunk& chunk, const Chunk& next,
                     std::byte* decoded, Sums sums) {
   const std::byte* cells = cells_of(job, chunk);

@@ -27,7 +27,7 @@ constexpr int max_panels(int rows, int units) {  // 12 of 16; 10 where cells are
 constexpr int max_rows(int) { return 2; }
 constexpr int max_panels(int rows, int units) { return rows == 1 && units == 1 ? 2 : 1; }
 #endif
-// How weights are fetched ahead of the cells at hand, and x is loaded.
+// Prefetching of weights ahead of the current cells, and loading of x.
 struct Fetch {
   int level;              // of __builtin_prefetch: 2 into L2; 0 into L1, past the other caches
   int64_t bytes;          // ahead, of all panels of a tile together

@@ -45,7 +45,7 @@ class Columns {
   }
   float* state(int64_t key) const { return job_.state + key * job_.state_stride + column_; }
 
-  // What the state gives for the first token's key, before it decays.
+  // Adds the state's value for the first token's key, before the state decays.
   void look_up(Vf (&known)[kVectors]) const {
     for (int64_t k = 0; k < job_.key_dim; ++k) {
       Vf row[kVectors];

@@ -23,7 +23,7 @@ constexpr int64_t kLanes = 8;
 constexpr int64_t kLanes = 4;
 #endif
 
-// Where asm finds a vector, as an operand of both directions.
+// Constraint for a vector that asm reads and writes.
 #if defined(SLUICE_EMULATED_VECTORS) || !defined(__x86_64__)
 #define SLUICE_VECTOR "+m"
 #else
@@ -238,7 +238,7 @@ inline Vf f16_to_float(Vu halves) {
                        0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1));
   return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(low, 0b1000)));
 #else
-  // As a float of the same digits its exponent is 112 too small; 31 means infinity or NaN.
+  // A float with the same digits has an exponent too small by 112; 31 means infinity or NaN.
   const Vu magnitude = (halves & 0x7fff) << 13;
   const Vu scaled = as_bits(as_floats(magnitude) * 0x1p112f);
   const Vu special = ~below(magnitude, 0x7c00 << 13) & kInfinityBits;

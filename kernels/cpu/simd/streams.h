@@ -1,8 +1,8 @@
-// How few rows take a layer's panels. A tile multiplies several panels side by side, and whenever a
-// thread turns to panels elsewhere, memory is waited for: with 48 KiB panels that cost a tenth. So
-// the layer is as many streams as a tile has panels, each a run of adjacent panels, of which a tile
-// has one: while a thread goes on, each of its panels begins in memory where the one before it
-// ended, and what is fetched ahead of one is the next.
+// The order in which few rows take a layer's panels. A tile multiplies several panels side by side.
+// Whenever a thread turns to panels elsewhere, it waits for memory: with 48 KiB panels that cost a
+// tenth. So the layer is cut into as many streams of adjacent panels as a tile has panels, and a
+// tile has a panel of each stream. While a thread goes on, each of its panels begins in memory
+// where the one before it ended, and prefetching beyond a panel fetches the next one.
 #pragma once
 
 #include "kernels/cpu/ops.h"

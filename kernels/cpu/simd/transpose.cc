@@ -14,7 +14,7 @@ void transpose_words(const std::byte* const rows[16], int64_t offset, std::byte*
   __m512i a[16], b[16];
 #pragma GCC unroll 16
   for (int64_t r = 0; r < 16; ++r) a[r] = _mm512_loadu_si512(rows[r] + offset);
-  // Within 128-bit lanes: pairs of words of two rows, then quads of four rows.
+  // Exchanges within 128-bit lanes: pairs of words of two rows, then quads of four rows.
 #pragma GCC unroll 16
   for (int64_t r = 0; r < 16; r += 2) {
     b[r] = _mm512_unpacklo_epi32(a[r], a[r + 1]);

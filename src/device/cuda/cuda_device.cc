@@ -36,7 +36,8 @@ class CudaEvent final : public DeviceEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// Where the driver does not know that memory, a copy may be done with it later than its call.
+// Returns whether the driver does not know this memory. A copy may still use such memory after its
+// call.
 bool pageable(const void* at) {
   cudaPointerAttributes attributes{};
   check_cuda(cudaPointerGetAttributes(&attributes, at), "asking about memory");

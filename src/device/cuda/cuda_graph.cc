@@ -16,7 +16,7 @@ size_t free_bytes() {
   return free;
 }
 
-// What was recorded, until it can be launched.
+// A recorded graph, until it can be launched.
 struct Recorded {
   Recorded() = default;
   ~Recorded() {

@@ -1,5 +1,4 @@
-// What becomes of products that cuBLASLt offers and then refuses, by a stand-in for the library
-// (fake_cublaslt.cc).
+// Products that cuBLASLt offers and then refuses, by a stand-in for the library (fake_cublaslt.cc).
 #include "kernels/cuda/cublaslt.h"
 
 #include <dlfcn.h>

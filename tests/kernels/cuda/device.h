@@ -89,7 +89,7 @@ struct DeviceWeight {
       const auto bits = static_cast<uint32_t>(random.engine()());
       code = static_cast<std::byte>(integers ? bits % 255 - 127 : (bits & 0x87) | 0x38);
     }
-    // Of blocks they are the same for all panels.
+    // Scales of blocks are the same for all panels.
     const bool blocks = weight.format.scales == ScaleKind::per_block;
     const size_t own =
         blocks ? static_cast<size_t>(ceil_div(weight.cols, kScaleBlock)) : scales.size();

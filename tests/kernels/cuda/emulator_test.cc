@@ -152,7 +152,7 @@ TEST_F(Emulator, SharedMemoryIsNaNInEveryBlock) {
   EXPECT_THAT(seen.copy(), testing::Each(0xffffffffu));
 }
 
-// What depends on who comes first is not the same in all orders.
+// A result that depends on which thread comes first differs between orders.
 TEST_F(Emulator, AMissingBarrierShowsInAnotherOrder) {
   auto last = [](Order order) {
     simt::set_order(order);

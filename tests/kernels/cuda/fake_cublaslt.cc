@@ -1,5 +1,5 @@
-// In the place of libcublasLt for cublaslt_test.cc: offers two ways to every product, and refuses
-// as it is told. Multiplies nothing.
+// Stands for libcublasLt in cublaslt_test.cc: offers two ways to every product, and refuses as it
+// is told. Multiplies nothing.
 #include <cublasLt.h>
 
 extern "C" {

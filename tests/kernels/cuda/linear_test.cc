@@ -68,8 +68,8 @@ class Refusing final : public cuda::Gemm {
   bool others_;
 };
 
-// What a sum may be off by, as a share of its terms. Blocks' scales are rounded to bf16 together
-// with the codes, unless the library multiplies by them.
+// Returns the tolerance of a sum, as a share of its terms. Blocks' scales are rounded to bf16
+// together with the codes, unless the library multiplies by them.
 float rounding_of_many(const Weight& w, const Tensor& y, cuda::Gemm& gemm) {
   const bool codes = w.format.quantized_input;
   if (w.format.scales == ScaleKind::per_block) {
@@ -123,7 +123,7 @@ TEST(CudaLinear, ManyRowsEqualTheReference) {
           EXPECT_TRUE(same_bits(to.copy(), expected));
           continue;
         }
-        // Of a few columns one product may be far above the others.
+        // With few columns one product may be far above the others.
         const float columns = 2 + std::sqrt(static_cast<float>(size.cols));
         const float rounding = rounding_of_many(w.weight, to.tensor(), *gemm);
         expect_near(to.copy(), expected, rounding * columns, test::kSumRounding);
@@ -148,7 +148,7 @@ TEST(CudaLinear, ManyRowsOfI8InTilesEqualTheReference) {
                                      to.tensor(), stream()));
   EXPECT_TRUE(same_bits(to.copy(),
                         reference_linear(scheme, DType::bf16, values, x, nullptr, Compute::bf16)));
-  // Where the library has no products of integers, that is said.
+  // A library without products of integers is reported.
   EXPECT_FALSE(cuda::linear_many_rows(from.tensor(), w.weight, nullptr,
                                       *test::make_gemm(E4M3Product::none), workspace.on_device(),
                                       to.tensor(), stream()));
@@ -183,8 +183,8 @@ TEST(CudaLinear, WhatTheLibraryRefusesIsComputedAnotherWay) {
   }
 }
 
-// At sizes where the library's own products are not to be trusted unseen: every kind of weight
-// beside linear_few_rows, which reads the same codes.
+// Tests sizes at which the library's own products might go wrong: every kind of weight beside
+// linear_few_rows, which reads the same codes.
 TEST(CudaLinear, ManyRowsEqualFewRows) {
   Random random("CudaLinear.ManyRowsEqualFewRows");
   const std::unique_ptr<cuda::Gemm> gemm = test::make_gemm(E4M3Product::scaled);
@@ -229,7 +229,7 @@ TEST(CudaLinear, ManyRowsTakeWhatBf16HoldsAndI8) {
   }
   DeviceWeight dynamic({DType::f8_e4m3, WeightLayout::rows, ScaleKind::per_row, true}, 4, 16);
   EXPECT_TRUE(cuda::linear_many_fits(dynamic.weight, Compute::f32));
-  // What is planned for the widest layer is enough for the others.
+  // The plan for the widest layer is enough for the others.
   for (int64_t cols : {1, 100, 4096, 5000, 65536, 70000})
     for (int64_t rows : {17, 100, 512})
       EXPECT_LE(cuda::linear_many_workspace_bytes(rows, cols),

@@ -1,7 +1,7 @@
-// What the tests of CUDA kernels run on, by whichever of its implementations they are linked with:
-// the emulator (on_emulator.cc), or a GPU (tests/gpu/on_gpu.cc), where a launch returns when its
-// work is done. The host touches no memory of the device on either: each piece has a copy on the
-// host, and stream() brings what was written there to the device before a launch.
+// The device of the tests of CUDA kernels, in the implementation that they are linked with: the
+// emulator (on_emulator.cc), or a GPU (tests/gpu/on_gpu.cc), where a launch returns when its work
+// is done. The host touches no memory of the device on either: each piece has a copy on the host,
+// and stream() brings what was written there to the device before a launch.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class DeviceBytes {
   mutable bool on_device_ = false;  // what it holds is there; else on the host
 };
 
-// What a kernel is launched in, asked for anew by each launch.
+// Returns the stream for a launch; each launch asks again.
 CUstream_st* stream();
 
 template <class T>
@@ -75,19 +75,19 @@ void order_threads(int order);
 int64_t launches();  // since the process began; 0 where nobody counts
 
 // A library that makes at most `codes` of products of E4M3, as on GPUs before Ada, on it and on
-// Hopper, and has products of integers unless that is nothing. Of a GPU's own only nothing can be
-// asked for: otherwise it makes what it makes.
+// Hopper, and has products of integers unless that is nothing. On a GPU only "nothing" has an
+// effect: otherwise its library decides.
 std::unique_ptr<cuda::Gemm> make_gemm(cuda::E4M3Product codes);
 
-// Of a weight's rows and columns, and those of an input, for a library's products: those that might
-// go wrong on a GPU, and of the emulator's own loops a small one.
+// Rows and columns of a weight, and rows of an input (tokens), for a library's products. On a GPU
+// those that might go wrong; for the emulator's own loops a small one.
 struct ProductSize {
   int64_t rows, cols, tokens;
 };
 std::vector<ProductSize> product_sizes();
 
-// What the difference of a sum of products to one by float32 may be, as a share of its terms: of
-// bf16 on tensor cores, and of E4M3.
+// Allowed difference between a sum of products and one by float32, as a share of its terms: of bf16
+// on tensor cores, and of E4M3.
 extern const float kSumRounding, kE4M3SumRounding;
 
 }  // namespace sluice::test

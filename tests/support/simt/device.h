@@ -1,7 +1,7 @@
-// What kernels see in the place of CUDA's headers when they are compiled for the emulator: the
-// names of the CUDA C++ Programming Guide, chapter "C++ Language Extensions", as far as kernels use
-// them, and those that kernels/cuda/simt.h promises. Warp operations are faults where CUDA says
-// that their result is undefined.
+// Stands for the CUDA headers when kernels are compiled for the emulator: the names of the CUDA C++
+// Programming Guide, chapter "C++ Language Extensions", as far as kernels use them, and those that
+// kernels/cuda/simt.h promises. Warp operations are faults where CUDA says that their result is
+// undefined.
 #pragma once
 
 #include <bit>

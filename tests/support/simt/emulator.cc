@@ -26,7 +26,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-// What device code reads; set whenever a thread gets its turn.
+// Variables that device code reads; set whenever a thread gets its turn.
 uint3 threadIdx;
 uint3 blockIdx;
 dim3 blockDim;
@@ -43,7 +43,7 @@ struct Thread {
   uint3 index;
   int rank = 0;  // within the block
   State state = State::done;
-  // Of the operation that it waits in.
+  // The operation that it waits in.
   const char* operation = nullptr;
   std::source_location where;
   uint32_t mask = 0;
@@ -113,7 +113,7 @@ void thread_main() {
   }
 }
 
-// Those of the running thread's warp, from lane 0; null behind the block's last.
+// Returns the threads of the running thread's warp, from lane 0; null behind the block's last.
 Thread* const* warp_threads() {
   Machine& m = machine();
   return &m.threads[static_cast<size_t>(m.current->rank / kWarp * kWarp)];

@@ -1,7 +1,7 @@
 // Runs CUDA kernels on the CPU, for tests. The kernels' sources are compiled as C++ with
-// tests/support/simt/device.h in the place of CUDA's headers; this is what runs them, one block
-// after the other, each thread of a block on a stack of its own (fiber.h), until it meets an
-// operation that waits for others: a barrier, a shuffle, a matrix product of the warp.
+// tests/support/simt/device.h in the place of CUDA's headers; this file runs them, one block after
+// the other, each thread of a block on a stack of its own (fiber.h), until it meets an operation
+// that waits for others: a barrier, a shuffle, a matrix product of the warp.
 //
 // Checked while it runs; each fault names the block and the thread:
 //   - a barrier that some threads of the block never reach, or that they reach at different places;
@@ -31,7 +31,7 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// In which order threads, warps and blocks get their turn. A warp goes on until it waits for
+// The order in which threads, warps and blocks get their turn. A warp goes on until it waits for
 // others. shuffled: at random, by `seed`, and warps also pause at random.
 enum class Order : uint8_t { forward, backward, shuffled };
 void set_order(Order order, uint64_t seed = 0);

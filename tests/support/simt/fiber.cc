@@ -87,8 +87,9 @@ void abandon([[maybe_unused]] Fiber& fiber) {
 void prepare(Fiber& fiber, void (*entry)()) {
   fiber.sanitizer_stack = nullptr;
 #if defined(__x86_64__)
-  // As sluice_simt_switch leaves it: six registers, where to return to, and above that a return
-  // address of zero, at which debuggers stop. The ABI wants rsp + 8 in multiples of 16 on entry.
+  // A frame like the one that sluice_simt_switch leaves: six registers, the return address, and
+  // above that a return address of zero, at which debuggers stop. The ABI wants rsp + 8 in
+  // multiples of 16 on entry.
   std::array<uint64_t, 8> frame{};
   frame[6] = reinterpret_cast<uint64_t>(entry);
   std::byte* top = fiber.stack + fiber.bytes - sizeof frame;

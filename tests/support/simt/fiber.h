@@ -34,7 +34,7 @@ void abandon(Fiber& fiber);
 // Goes on with `to`; returns when somebody switches to `from`.
 void switch_fiber(Fiber& from, Fiber& to);
 
-// To be called first thing in entry(): `from` is who switched here.
+// Must be called first thing in entry(): `from` is the fiber that switched here.
 void entered(Fiber& from);
 
 }  // namespace sluice::simt

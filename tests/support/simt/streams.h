@@ -20,7 +20,7 @@ using Mark = std::shared_ptr<bool>;  // a point in a stream: true once the work 
 
 }  // namespace sluice::simt
 
-// What CUDA's handle points to.
+// The object behind CUDA's handle.
 struct CUstream_st {
   struct Task {
     std::function<void()> work;  // empty: only a point
@@ -56,11 +56,12 @@ class Streams {
   Mark record(CUstream_st* stream);
   void wait(CUstream_st* stream, Mark mark);
 
-  // What `work` puts into the stream, in order; none of it is done. Events and waits are faults.
+  // Returns the work that `work` puts into the stream, in order; none of it is done. Events and
+  // waits are faults.
   std::vector<std::function<void()>> capture(CUstream_st* stream,
                                              const std::function<void()>& work);
 
-  // What a task has thrown is thrown again by these, from then on always.
+  // Both rethrow what a task has thrown, from then on always.
   void synchronize(CUstream_st* stream);
   void synchronize(const Mark& mark);
 
