@@ -115,10 +115,11 @@ void use_sizes(const JsonFields& c, const LayerSizes& sizes, LayerSpec& layer) {
   AttentionSpec& attention = layer.mixers.front().attention;
   const int64_t heads = attention.heads.units(), d = sizes.head_dim;
   if (d % 2 != 0 || heads * d > kMaxWidth || heads % sizes.kv_heads != 0) {
-    fail(ErrorKind::refused,
-         "{}: a layer's head_dim ({}) must be even, and its num_key_value_heads ({}) divide the {} "
-         "heads",
-         c.where(), d, sizes.kv_heads, heads);
+    fail(
+        ErrorKind::refused,
+        "{}: head_dim or global_head_dim of a layer ({}) must be even, and its num_key_value_heads "
+        "({}) divide the {} heads",
+        c.where(), d, sizes.kv_heads, heads);
   }
   attention.head_dim = d;
   attention.heads = {.size = heads * d, .unit = d};

@@ -375,7 +375,8 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"CohereForCausalLM", "logit_scale", 0},
       {"GraniteForCausalLM", "residual_multiplier", -1},
       {"GPTJForCausalLM", "rotary_dim", 7},
-      {"OPTForCausalLM", "word_embed_proj_dim", 512},
+      {"OPTForCausalLM", "layer_norm_elementwise_affine", false},
+      {"OPTForCausalLM", "_remove_final_layer_norm", true},
       {"SmolLM3ForCausalLM", "no_rope_layers", {0, 1}},
       {"BloomForCausalLM", "apply_residual_connection_post_layernorm", true},
       {"Gemma2ForCausalLM", "attn_logit_softcapping", -2},
@@ -397,6 +398,23 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
   const Json cap{{"attn_logit_softcapping", 5}};
   EXPECT_EQ(attention(parse_family("Gemma2ForCausalLM", cap)).soft_cap, 5);
   EXPECT_EQ(attention(parse_family("Gemma3ForCausalLM", cap)).soft_cap, 0);  // as in transformers
+}
+
+// OPT-350M is so: its last norm is that of the last layer.
+TEST(Families, OptMayHaveNormsBehindBlocks) {
+  const DecoderSpec spec = parse_family("OPTForCausalLM", {{"do_layer_norm_before", false},
+                                                           {"num_hidden_layers", 3},
+                                                           {"hidden_size", 96},
+                                                           {"word_embed_proj_dim", 48}});
+  EXPECT_EQ(spec.norm.name, "model.decoder.layers.2.final_layer_norm");
+  for (size_t l = 0; l < 3; ++l) {
+    const LayerSpec& layer = spec.layer(l);
+    EXPECT_FALSE(layer.mixers.front().norm.exists() || layer.mlps.front().norm.exists());
+    EXPECT_TRUE(layer.mixers.front().stream_norm.exists());
+    EXPECT_EQ(layer.mlps.front().stream_norm.exists(), l < 2);
+  }
+  EXPECT_EQ(spec.output_size(), 48);
+  EXPECT_EQ(spec.output_projection, "model.decoder.project_out");
 }
 
 // AI21-Jamba-Reasoning-3B has such a period, falcon-mamba-7b such an `expand`.
