@@ -170,7 +170,7 @@ CheckpointIndex open_sharded(const Places& places) {
   std::vector<StoredTensor> tensors = std::move(found).take();
   uint64_t bytes = 0;
   for (const StoredTensor& tensor : tensors) bytes += tensor.bytes;
-  if (index.total_size && *index.total_size != bytes) {
+  if (absent.empty() && index.total_size && *index.total_size != bytes) {
     warnings.push_back(fmt::format("{}: total_size is {}, but the tensors have {} bytes", where,
                                    *index.total_size, bytes));
   }

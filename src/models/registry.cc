@@ -38,6 +38,18 @@ bool same_letters(std::string_view a, std::string_view b) {
       a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
+// Whether a config.json names this family's class, or that of its model without a head.
+bool is_class_of(const Family& family, std::string_view name) {
+  constexpr std::string_view kEndings[] = {"ForCausalLM", "LMHeadModel"};
+  if (same_letters(family.architecture, name)) return true;
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) {
+    if (!family.architecture.ends_with(ending)) return false;
+    const std::string_view stem =
+        family.architecture.substr(0, family.architecture.size() - ending.size());
+    return same_letters(std::string(stem) + "Model", name);
+  });
+}
+
 // Characters to insert, remove or exchange (Levenshtein).
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -113,8 +125,8 @@ const Family& find_family(const JsonFields& config) {
     return f.model_type == model_type || std::ranges::count(f.text_types, model_type) > 0;
   });
   for (const std::string& name : names) {
-    auto family = std::ranges::find_if(
-        families(), [&](const Family& f) { return same_letters(f.architecture, name); });
+    auto family =
+        std::ranges::find_if(families(), [&](const Family& f) { return is_class_of(f, name); });
     if (family == families().end()) continue;
     if (of_type != families().end() && of_type != family) {
       log::warning("{}: architectures names {}, which counts, and model_type {}", config.where(),

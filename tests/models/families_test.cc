@@ -636,6 +636,8 @@ TEST(Families, AreFoundByArchitectureElseByModelType) {
   const std::vector<Naming> namings{
       {{"LlamaForCausalLM"}, absent, "LlamaForCausalLM"},
       {{"LLaMAForCausalLM"}, "llama", "LlamaForCausalLM"},
+      {{"Qwen3Model"}, "qwen3", "Qwen3ForCausalLM"},
+      {{"GPT2Model"}, absent, "GPT2LMHeadModel"},
       {{"LLaMAForCausalLM"}, absent, "LlamaForCausalLM"},
       {absent, "llama", "LlamaForCausalLM"},
       {nullptr, "mistral", "MistralForCausalLM"},
