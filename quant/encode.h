@@ -41,6 +41,8 @@ struct EncodeArgs {
   int64_t first_group = 0;          // and group, of scales and zeros
   int64_t first_output = 0;         // column of the source
   int64_t outputs = 0;              // columns, which are rows of `to`
+  int64_t output_run = 0;           // neighbours among them; 0: all are
+  int64_t output_stride = 0;        // from one such run to the next
   const int32_t* order = nullptr;   // [cols]: the input that a column of `to` has; null: its own
   const int32_t* places = nullptr;  // [cols]: the column that an input becomes
   // ScaleGroup::block: the first source row begins a block (of 128 rows, fewer at the tensor's
@@ -60,6 +62,10 @@ struct EncodeArgs {
   // the source has all columns and they lie together. Written with the first column.
   const float* row_scales = nullptr;
 
+  // The column of the source that is output `o`.
+  int64_t output(int64_t o) const {
+    return first_output + (output_run > 0 ? o / output_run * output_stride + o % output_run : o);
+  }
   int64_t cols() const { return source_cols > 0 ? source_cols : to.cols; }
   int64_t element_stride() const { return column_stride > 0 ? column_stride : dtype_bytes(stored); }
   bool columns_lie_together() const { return element_stride() == dtype_bytes(stored); }

@@ -76,7 +76,7 @@ void encode_codes(const EncodeArgs& a) {
     for (int64_t o = 0; o < padded_outputs(a); ++o) {
       uint32_t words[8] = {};
       for (int j = 0; o < a.outputs && j < bits; ++j)
-        words[j] = word_at(a, run * bits + j, a.first_output + o);
+        words[j] = word_at(a, run * bits + j, a.output(o));
       const int64_t col = a.first_col + run * kRunCols;
       if (a.places != nullptr) {
         for (int c = 0; c < kRunCols; ++c) {
@@ -110,7 +110,7 @@ void for_groups(const EncodeArgs& a, Put&& put) {
       put(to.format.layout == WeightLayout::rows
               ? row * groups + group
               : (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows,
-          g, o < a.outputs ? a.first_output + o : -1);
+          g, o < a.outputs ? a.output(o) : -1);
     }
   }
 }
@@ -165,7 +165,7 @@ EncodeStats gptq_stats(const EncodeArgs& a) {
   EncodeStats stats;
   if (a.plane == Plane::codes) stats.elements = a.outputs * (a.rows / a.to.format.bits) * kRunCols;
   for (int64_t i = 0; a.plane == Plane::scales && i < a.rows * a.outputs; ++i) {
-    const uint16_t scale = half_at(a, i / a.outputs, a.first_output + i % a.outputs);
+    const uint16_t scale = half_at(a, i / a.outputs, a.output(i % a.outputs));
     const float value = a.stored == DType::f16 ? f16_to_float(scale) : bf16_to_float(scale);
     if (!std::isfinite(value)) ++stats.not_finite;
   }

@@ -25,9 +25,9 @@ int gptq_bits(DType stored);
 // Encodes source rows of one of the first three tensors into args.plane; args.stored is gptq_type,
 // f16 or bf16. Rows of qweight begin at input args.first_col, a multiple of 32, and are whole runs
 // of 32 inputs; where args.places says that inputs change places, they are all of the tensor. Its
-// columns, and those of the others, are rows of the weight from args.first_row on, args.outputs of
-// them. Rows of scales and zeros are groups, from args.first_group on. With args.places args.order
-// is written, too.
+// columns, and those of the others, are rows of the weight from args.first_row on: args.outputs of
+// them, which are args.output(0), .... Rows of scales and zeros are groups, from args.first_group
+// on. With args.places args.order is written, too.
 void encode_gptq(const EncodeArgs& args);
 // Counts infinite and NaN scales, and codes.
 EncodeStats gptq_stats(const EncodeArgs& args);

@@ -89,6 +89,31 @@ const StoredTensor* CheckpointIndex::find(std::string_view name) const {
   return found ? &tensors_[*it] : nullptr;
 }
 
+namespace {
+
+const AbsentTensors* find_absent(std::span<const AbsentTensors> all, std::string_view name) {
+  const auto found = std::ranges::find_if(all, [&](const AbsentTensors& absent) {
+    return std::ranges::binary_search(absent.names, name);
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool CheckpointIndex::is_named(std::string_view name) const {
+  return find(name) != nullptr || find_absent(absent_, name) != nullptr;
+}
+
+void CheckpointIndex::refuse_absent(std::string_view name) const {
+  const AbsentTensors* absent = find_absent(absent_, name);
+  if (absent == nullptr) return;
+  if (!absent->file_is_there)
+    fail(ErrorKind::refused, "{}: the checkpoint's index names it, but it is not there{}",
+         absent->place, absent->hint);
+  fail(ErrorKind::refused, "{}: does not hold tensor {} that the checkpoint's index puts there{}",
+       absent->place, printable(name), absent->hint);
+}
+
 std::string CheckpointIndex::identity() const {
   std::string text;
   for (const CheckpointFile& f : files_) {

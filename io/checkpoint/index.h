@@ -33,6 +33,15 @@ struct FileCopy {
   CheckpointFile file;
 };
 
+// Tensors that the checkpoint's own index names, and that are not there: their file is missing, or
+// lacks them. Whoever needs one refuses the checkpoint.
+struct AbsentTensors {
+  std::string place;  // the file, in messages
+  bool file_is_there = false;
+  std::string hint;                // for the end of a message
+  std::vector<std::string> names;  // sorted
+};
+
 // Refuses a tensor whose name no one could print, whose shape and dtype do not give its bytes, or
 // that does not lie inside its file. Names the file and the tensor.
 void check_tensor(const StoredTensor& tensor, const CheckpointFile& file);
@@ -52,6 +61,12 @@ class CheckpointIndex {
   // In disk order: file, then offset.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;  // null when there is none
+  const std::vector<AbsentTensors>& absent() const { return absent_; }
+  void add_absent(AbsentTensors tensors) { absent_.push_back(std::move(tensors)); }
+  // Whether it is there, or ought to be.
+  bool is_named(std::string_view name) const;
+  // Throws Error(refused) that names the file, where `name` ought to be there and is not.
+  void refuse_absent(std::string_view name) const;
   // Sentences about what is odd but harmless (total_size disagrees, ...), to be shown once.
   const std::vector<std::string>& warnings() const { return warnings_; }
   uint64_t total_bytes() const;  // of all tensors
@@ -67,6 +82,7 @@ class CheckpointIndex {
   std::vector<CheckpointFile> files_;
   std::vector<FileCopy> copies_;
   std::vector<StoredTensor> tensors_;
+  std::vector<AbsentTensors> absent_;
   std::vector<uint32_t> by_name_;  // indices into tensors_, in the order of names
   std::vector<std::string> warnings_;
 };

@@ -56,30 +56,29 @@ CheckpointIndex open_single(const Places& places) {
   return with_copies({std::move(files), std::move(file.tensors), {}}, std::move(copies));
 }
 
-void refuse_missing_shards(const Places& places, const ShardIndex& index) {
-  const fs::path& directory = places.own();
-  std::vector<std::string> missing;
-  for (const Shard& shard : index.shards) {
-    if (places.lack(shard.file)) missing.push_back(shard.file);
-  }
-  if (missing.empty()) return;
-  fail(ErrorKind::refused, "{}: named by {} but not there ({} of {} files are missing){}",
-       printable((directory / missing.front()).string()), kIndexFile, missing.size(),
-       index.shards.size(), download_hint(directory));
+// What a shard ought to hold, where it is one of several files that are missing.
+AbsentTensors missing_shard(const Places& places, const Shard& shard, size_t missing, size_t all) {
+  AbsentTensors absent;
+  absent.place = printable((places.own() / shard.file).string());
+  absent.hint =
+      fmt::format(" ({} of {} files are missing){}", missing, all, download_hint(places.own()));
+  absent.names = shard.tensors;
+  return absent;
 }
 
-void refuse_absent_tensors(const SafetensorsFile& file, const Shard& shard) {
+AbsentTensors absent_tensors(const Places& places, const SafetensorsFile& file,
+                             const Shard& shard) {
   std::vector<std::string_view> held;
   held.reserve(file.tensors.size());
   for (const StoredTensor& tensor : file.tensors) held.push_back(tensor.name);
   std::sort(held.begin(), held.end());
-  std::vector<std::string_view> absent;
+  AbsentTensors absent;
+  absent.place = printable(file.file.path.string());
+  absent.file_is_there = true;
+  absent.hint = download_hint(places.own());
   std::set_difference(shard.tensors.begin(), shard.tensors.end(), held.begin(), held.end(),
-                      std::back_inserter(absent));
-  if (absent.empty()) return;
-  std::string more = absent.size() > 1 ? fmt::format(" (nor {} more)", absent.size() - 1) : "";
-  fail(ErrorKind::refused, "{}: does not hold tensor {} that {} puts there{}",
-       printable(file.file.path.string()), printable(absent.front()), kIndexFile, more);
+                      std::back_inserter(absent.names));
+  return absent;
 }
 
 // "x (and 2 more)", for a warning.
@@ -119,8 +118,10 @@ class ShardTensors {
   }
 
   // One sentence about all in which the index and the shards disagree, or an empty one.
-  std::string warning() const {
-    std::set<std::string> unlisted;
+  std::string warning(const std::vector<AbsentTensors>& absent) const {
+    std::set<std::string> unlisted, lacked;
+    for (const AbsentTensors& tensors : absent)
+      lacked.insert(tensors.names.begin(), tensors.names.end());
     for (const auto& [name, at] : unlisted_) unlisted.insert(name);
     std::string faults;
     auto add = [&](const std::set<std::string>& names, std::string_view what) {
@@ -128,6 +129,7 @@ class ShardTensors {
     };
     add(unlisted, "is not listed, but taken");
     add(twice_, "is in several shards");
+    add(lacked, "is listed, but not there");
     return faults.empty() ? "" : fmt::format("{} and the shards disagree{}", kIndexFile, faults);
   }
 
@@ -145,29 +147,39 @@ CheckpointIndex open_sharded(const Places& places) {
   std::string where = printable((directory / kIndexFile).string());
   ShardIndex index =
       parse_shard_index(read_checkpoint_file(directory, kIndexFile, kMaxIndexBytes), where);
-  refuse_missing_shards(places, index);
-
+  const auto missing = static_cast<size_t>(std::ranges::count_if(
+      index.shards, [&](const Shard& shard) { return places.lack(shard.file); }));
   std::vector<CheckpointFile> files;
   ShardTensors found(index);
   std::vector<FileCopy> copies;
+  std::vector<AbsentTensors> absent;
   for (const Shard& shard : index.shards) {
+    if (places.lack(shard.file)) {
+      absent.push_back(missing_shard(places, shard, missing, index.shards.size()));
+      continue;
+    }
     auto number = static_cast<uint32_t>(files.size());
     SafetensorsFile file = places.read(shard.file, number, copies, read_safetensors_header);
-    refuse_absent_tensors(file, shard);
+    if (AbsentTensors lacked = absent_tensors(places, file, shard); !lacked.names.empty())
+      absent.push_back(std::move(lacked));
     found.add(std::move(file.tensors), number);
     files.push_back(std::move(file.file));
   }
   std::vector<std::string> warnings;
-  if (std::string warning = found.warning(); !warning.empty()) warnings.push_back(warning);
+  if (std::string warning = found.warning(absent); !warning.empty()) warnings.push_back(warning);
   std::vector<StoredTensor> tensors = std::move(found).take();
   uint64_t bytes = 0;
   for (const StoredTensor& tensor : tensors) bytes += tensor.bytes;
-  if (index.total_size && *index.total_size != bytes) {
+  if (absent.empty() && index.total_size && *index.total_size != bytes) {
     warnings.push_back(fmt::format("{}: total_size is {}, but the tensors have {} bytes", where,
                                    *index.total_size, bytes));
   }
-  return with_copies({std::move(files), std::move(tensors), std::move(warnings)},
-                     std::move(copies));
+  // What is needed of it is refused later. Where nothing is there, there is nothing to look at.
+  CheckpointIndex checkpoint(std::move(files), std::move(tensors), std::move(warnings));
+  for (AbsentTensors& lacked : absent) checkpoint.add_absent(std::move(lacked));
+  if (checkpoint.tensors().empty() && !checkpoint.absent().empty())
+    checkpoint.refuse_absent(checkpoint.absent().front().names.front());
+  return with_copies(std::move(checkpoint), std::move(copies));
 }
 
 }  // namespace

@@ -168,11 +168,22 @@ __global__ void __launch_bounds__(kElementwiseThreads) copy_rows_kernel(CopyArgs
   a.to[row * a.row_bytes + at] = from[at];
 }
 
+// As EncodeArgs::output.
+struct Outputs {
+  int64_t first, run, stride;
+
+  __device__ int64_t operator()(int64_t o) const {
+    return first + (run > 0 ? o / run * stride + o % run : o);
+  }
+};
+
 struct GptqArgs {
   const uint32_t* source;
   int64_t source_words;  // of a row
   int bits;
-  int64_t first_row, first_col, first_output, outputs;
+  int64_t first_row, first_col;
+  Outputs output;
+  int64_t outputs;
   int64_t to_runs;       // of a row of the weight
   const int32_t* order;  // or null
   uint32_t* to;
@@ -191,7 +202,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) gptq_codes_kernel(GptqArg
   const int64_t o = elementwise_column(1), run = blockIdx.x;
   if (o >= a.outputs) return;
   const int64_t col = a.first_col + run * kRunCols;
-  const uint32_t* words = a.source + a.first_output + o;
+  const uint32_t* words = a.source + a.output(o);
   uint32_t out[8] = {};
   for (int c = 0; c < kRunCols; ++c) {
     const int64_t input = a.order == nullptr ? run * kRunCols + c : a.order[col + c];
@@ -205,7 +216,9 @@ struct GroupArgs {
   const std::byte* source;
   int64_t source_stride;
   int bits;
-  int64_t first_row, first_group, first_output, outputs, groups;
+  int64_t first_row, first_group;
+  Outputs output;
+  int64_t outputs, groups;
   uint16_t* scales;  // or
   uint8_t* zeros;
 };
@@ -214,7 +227,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) gptq_groups_kernel(GroupA
   const int64_t o = elementwise_column(1), g = blockIdx.x;
   if (o >= a.outputs) return;
   const std::byte* from = a.source + g * a.source_stride;
-  const int64_t at = (a.first_row + o) * a.groups + a.first_group + g, output = a.first_output + o;
+  const int64_t at = (a.first_row + o) * a.groups + a.first_group + g, output = a.output(o);
   if (a.scales != nullptr) {
     a.scales[at] = reinterpret_cast<const uint16_t*>(from)[output];
   } else {
@@ -225,6 +238,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) gptq_groups_kernel(GroupA
 
 void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
+  const Outputs outputs{a.first_output, a.output_run, a.output_stride};
   if (a.plane != Plane::codes) {
     const bool scales = a.plane == Plane::scales;
     const GroupArgs args{a.source,
@@ -232,7 +246,7 @@ void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
                          format.bits,
                          a.first_row,
                          a.first_group,
-                         a.first_output,
+                         outputs,
                          a.outputs,
                          groups_of(format, a.to.cols),
                          scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
@@ -244,7 +258,7 @@ void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
                       format.bits,
                       a.first_row,
                       a.first_col,
-                      a.first_output,
+                      outputs,
                       a.outputs,
                       ceil_div(a.to.cols, kRunCols),
                       a.places != nullptr ? a.to.order : nullptr,

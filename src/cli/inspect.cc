@@ -68,7 +68,9 @@ void write_inspection(JsonWriter& json, const Session& session, const ReadPlan& 
 void run(const CommonOptions& o, const std::stop_token& stop) {
   apply_log_level(o);
   check_report_path(o);
-  Session session(session_options(o));
+  SessionOptions options = session_options(o);
+  options.needs_head = false;
+  Session session(std::move(options));
   const ReadPlan plan =
       compile(session.model(), session.index(), session.options().quantize, {2 * MiB, 32 * MiB});
   auto write = [&](JsonWriter& json) { write_inspection(json, session, plan); };

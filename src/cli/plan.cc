@@ -225,6 +225,7 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   check_speculation(o.generation);
   SessionOptions options = session_options(o);
   options.prompt_cache = !o.generation.prompt_cache.empty();
+  options.needs_head = false;
   Session session(std::move(options));
   std::unique_ptr<Session> draft = open_draft(session, o.generation);
   // As long as it may be, where that is asked for.

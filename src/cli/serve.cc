@@ -174,6 +174,7 @@ class Server {
 void Server::load() {
   service_.set_loading(progress_);
   SessionOptions options = session_options(options_);
+  options.needs_head = false;
   options.touch = Buffer::Touch::lazily;  // who asks first does not wait for the room of many
   session_.emplace(std::move(options));
   Session& session = *session_;

@@ -33,14 +33,14 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) {
 }  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& path,
-                       const std::vector<std::filesystem::path>& mirrors)
+                       const std::vector<std::filesystem::path>& mirrors, bool needs_head)
     : path_(path),
       source_(open_model(path, mirrors)),
       model_(read_model(*source_)),
       index_(source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
   settle_gptq_zeros(model_.files.config, index_);
-  build_root(model_, Rank{}, &index_);
+  build_root(model_, Rank{}, &index_, needs_head);
 }
 
 DType Checkpoint::weights_dtype() const {

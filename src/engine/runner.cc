@@ -220,7 +220,7 @@ Tensor Runner::step(std::span<const StepPart> parts) {
     }
   }
   for (const StepPart& part : parts) part.sequence->grow(std::ssize(part.ids));
-  return activations_->normed(rows).columns(0, model_.spec().hidden_size);
+  return model_.hidden(*activations_, rows);
 }
 
 void Runner::add_part(const StepPart& part) {

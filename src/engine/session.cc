@@ -42,7 +42,7 @@ Session::Session(SessionOptions options, Session* target)
       own_ledger_(target == nullptr ? std::make_unique<Ledger>() : nullptr),
       ledger_(target == nullptr ? *own_ledger_ : target->ledger_),
       free_(target == nullptr ? free_memory() : target->free_),
-      checkpoint_(options_.model, options_.mirrors),
+      checkpoint_(options_.model, options_.mirrors, options_.needs_head),
       pool_(target != nullptr ? target->pool_
                               : std::make_shared<ThreadPool>(
                                     options_.threads > 0 ? options_.threads : usable_threads(),
@@ -285,8 +285,8 @@ void Session::refill(const std::filesystem::path& model, LoadProgress& progress,
   const PlanLists lists = plan_lists(read_plan());
   Lease beside = ledger_.lease(Place::host, Use::runtime, "headers of other weights",
                                headers_bytes_ + lists.plan + lists.making);
-  std::optional<Checkpoint> next_checkpoint(std::in_place, model,
-                                            std::vector<std::filesystem::path>{});
+  std::optional<Checkpoint> next_checkpoint(
+      std::in_place, model, std::vector<std::filesystem::path>{}, options_.needs_head);
   Checkpoint& other = *next_checkpoint;
   checkpoint_.check_same_model(other);
   if (!this->model().root->kv_scales().empty()) {

@@ -20,6 +20,18 @@ constexpr size_t kBacklog = 2;
 // wakes a sleeping processor, a virtual machine's disk loses 5 % (docs/benchmarks.md).
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
+// Where the rows of a piece are, of which each is `bytes` behind the one before it in the file.
+void set_rows(const Piece& piece, int64_t bytes, EncodeArgs& args) {
+  const View& view = piece.view;
+  args.source_stride = bytes;
+  if (view.group == 1) {
+    args.source_stride = view.stride * bytes;
+  } else if (piece.runs() > 1) {
+    args.run_rows = view.group;
+    args.run_stride = view.stride * bytes;
+  }
+}
+
 }  // namespace
 
 EncodeQueue::EncodeQueue(const EncodeSetup& setup)
@@ -310,6 +322,7 @@ EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived)
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
   if (source.by_rows) {
     args.stored = DType::grouped_row;
+    set_rows(piece, tensor.stored->shape[1], args);
     if (!is_tile) args.first_row = piece.offset + move.first_row;
     args.first_col = piece.cut.col;
     args.source_cols = piece.cols;
@@ -317,8 +330,12 @@ EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived)
   }
   args.stored = args.plane == Plane::scales ? tensor.stored->dtype : gptq_type(source.format.bits);
   args.first_row = piece.offset;
-  args.first_output = piece.cut.row;
+  args.first_output = piece.stored_output(piece.cut.row);
   args.outputs = piece.cut.rows;
+  if (piece.runs() > 1) {
+    args.output_run = piece.view.group;
+    args.output_stride = piece.view.stride;
+  }
   args.first_group = move.first_row;
   if (args.plane == Plane::codes) args.first_col = move.first_row / source.format.bits * kRunCols;
   return args;
@@ -340,13 +357,7 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   // Bytes from one output to the next, as they are stored.
   const bool rows = !view.transposed && !piece.vector;
   const auto output = static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
-  args.source_stride = output;
-  if (view.group == 1) {
-    args.source_stride = view.stride * output;
-  } else if (piece.runs() > 1) {
-    args.run_rows = view.group;
-    args.run_stride = view.stride * output;
-  }
+  set_rows(piece, output, args);
   if (view.transposed) {
     args.rows = piece.cut.rows;
     args.first_row = piece.offset;

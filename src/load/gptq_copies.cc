@@ -22,8 +22,8 @@ struct Window {
 };
 
 // Returns a window of as many outputs as `memory` has room for.
-Window window_in(std::span<std::byte> memory, const TensorPlan& codes, int64_t inputs) {
-  const WeightFormat& format = codes.gptq->format;
+Window window_in(std::span<std::byte> memory, const GptqSource& source, int64_t inputs) {
+  const WeightFormat& format = source.format;
   const auto of = [&](int64_t outputs) {
     const auto columns = static_cast<uint64_t>(inputs * format.bits / 8 * outputs);
     return std::array{round_up(columns, kCellBytes),
@@ -34,11 +34,12 @@ Window window_in(std::span<std::byte> memory, const TensorPlan& codes, int64_t i
     const auto parts = of(outputs);
     return parts[0] + parts[1] + parts[2];
   };
-  int64_t outputs = 0, all = codes.stored->shape[codes.stored->shape.size() - 1];
-  while (outputs < all && total(outputs + kOutputs) <= memory.size()) outputs += kOutputs;
+  int64_t outputs = 0;
+  while (outputs < source.outputs && total(outputs + kOutputs) <= memory.size())
+    outputs += kOutputs;
   if (outputs == 0)
     fail(ErrorKind::no_fit, "{}: {} inputs are too many to be turned over in {}",
-         codes.stored->name, inputs, format_size(memory.size()));
+         source.codes->name, inputs, format_size(memory.size()));
   const auto parts = of(outputs);
   return {.outputs = outputs,
           .columns = memory.first(parts[0]),
@@ -48,13 +49,13 @@ Window window_in(std::span<std::byte> memory, const TensorPlan& codes, int64_t i
 
 // A plane of the matrix, of which each output has `bits` bits in a row.
 struct StoredPlane {
-  StoredPlane(const io::CheckpointIndex& index, const TensorPlan& codes, Plane of)
+  StoredPlane(const io::CheckpointIndex& index, const GptqSource& source, Plane of)
       : plane(of),
-        stored(of == Plane::codes   ? *codes.stored
-               : of == Plane::zeros ? *codes.gptq->zeros
-                                    : *codes.gptq->scales),
+        stored(of == Plane::codes   ? *source.codes
+               : of == Plane::zeros ? *source.zeros
+                                    : *source.scales),
         bits(of == Plane::codes   ? 32
-             : of == Plane::zeros ? codes.gptq->format.bits
+             : of == Plane::zeros ? source.format.bits
                                   : 16),
         reader(index, stored, 0, stored.shape[0],
                stored.bytes / static_cast<uint64_t>(stored.shape[0])) {}
@@ -87,22 +88,21 @@ void encode(const StoredPlane& from, const GptqSource& source, int64_t first, co
 
 }  // namespace
 
-void copy_gptq_by_rows(const io::CheckpointIndex& index, const TensorPlan& codes, SummedOutput& to,
+void copy_gptq_by_rows(const io::CheckpointIndex& index, const GptqSource& source, SummedOutput& to,
                        uint64_t offset, std::span<std::byte> memory, const std::stop_token& stop) {
-  const Shape& shape = codes.stored->shape;
-  const int64_t inputs = shape[0] * 32 / codes.gptq->format.bits, outputs = shape[1];
-  const Window window = window_in(memory, codes, inputs);
-  WeightFormat format = codes.gptq->format;
+  const int64_t inputs = source.codes->shape[0] * 32 / source.format.bits;
+  const int64_t outputs = source.outputs;
+  const Window window = window_in(memory, source, inputs);
+  WeightFormat format = source.format;
   format.layout = WeightLayout::rows;
   const int64_t row_bytes = grouped_row_layout(format, inputs).bytes;
   const StoredPlane planes[] = {
-      {index, codes, Plane::codes}, {index, codes, Plane::zeros}, {index, codes, Plane::scales}};
+      {index, source, Plane::codes}, {index, source, Plane::zeros}, {index, source, Plane::scales}};
   for (int64_t first = 0; first < outputs; first += window.outputs) {
     if (stop.stop_requested()) fail(ErrorKind::runtime, "interrupted while loading the model");
     const int64_t count = std::min(window.outputs, outputs - first);
     const Weight weight = weight_in(format, count, inputs, window.weight.data());
-    for (const StoredPlane& plane : planes)
-      encode(plane, *codes.gptq, first, weight, window.columns);
+    for (const StoredPlane& plane : planes) encode(plane, source, first, weight, window.columns);
     for (int64_t r = 0; r < count; ++r)
       take_grouped_row(weight, r, window.rows.data() + r * row_bytes);
     to.write(offset + static_cast<uint64_t>(first * row_bytes),

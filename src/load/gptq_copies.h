@@ -11,10 +11,10 @@
 
 namespace sluice {
 
-// Rows [0, outputs) of `codes` (plan/gptq.h), with all `inputs`, in the form of
+// All outputs of `source` (plan/gptq.h), with all inputs, in the form of
 // quant/grouped_rows.h, into `to` from `offset` on. `memory` is scratch. Error(no_fit) where that
 // has no room for 32 rows, Error(runtime) where `stop` is requested or a file cannot be read.
-void copy_gptq_by_rows(const io::CheckpointIndex& index, const TensorPlan& codes, SummedOutput& to,
+void copy_gptq_by_rows(const io::CheckpointIndex& index, const GptqSource& source, SummedOutput& to,
                        uint64_t offset, std::span<std::byte> memory, const std::stop_token& stop);
 
 }  // namespace sluice

@@ -90,13 +90,14 @@ void RowCopies::add_transposed(Piece& piece) {
 }
 
 void RowCopies::add_gptq(const Piece& piece, GptqBinder& binder) {
-  TensorPlan codes;
+  const io::StoredTensor* codes = binder.find(piece);
+  if (seen_.contains(codes->name) || codes->shape.size() != 2 || codes->bytes == 0) return;
   std::vector<std::string> faults;
-  binder.add(codes, piece, faults);
-  if (!faults.empty() || codes.stored->bytes == 0) return;
-  Copy copy{.of = codes.stored, .inputs = piece.cols, .outputs = piece.rows, .gptq = &piece};
+  const std::shared_ptr<const GptqSource> source = binder.add(piece, codes->shape[1], faults);
+  if (source == nullptr) return;
+  Copy copy{.of = codes, .inputs = piece.cols, .outputs = source->outputs, .gptq = &piece};
   copy.bytes =
-      static_cast<uint64_t>(grouped_row_layout(codes.gptq->format, piece.cols).bytes * piece.rows);
+      static_cast<uint64_t>(grouped_row_layout(source->format, piece.cols).bytes * source->outputs);
   add(copy);
 }
 
@@ -171,6 +172,7 @@ void RowCopies::plan_file(io::CheckpointFile file) {
   }
   turned_.emplace(std::move(files), std::move(tensors), index_.warnings());
   for (const io::FileCopy& copy : index_.copies()) turned_->add_copy(copy);
+  for (const io::AbsentTensors& absent : index_.absent()) turned_->add_absent(absent);
 }
 
 void RowCopies::use(bool copies) {
@@ -283,11 +285,11 @@ void RowCopies::turn_all(SummedOutput& to, std::span<std::byte> memory) const {
     }
     // One at a time, because the order of a tensor's inputs is no part of `memory`.
     GptqBinder binder(*gptq_, index_);
-    TensorPlan codes;
     std::vector<std::string> faults;
-    binder.add(codes, *copy.gptq, faults);
+    const auto source = binder.add(*copy.gptq, copy.outputs, faults);
+    sluice::check(source != nullptr, "tensors that fitted when the copies were planned");
     binder.finish();
-    copy_gptq_by_rows(index_, codes, to, copy.offset, memory, stop_);
+    copy_gptq_by_rows(index_, *source, to, copy.offset, memory, stop_);
   }
 }
 

@@ -46,7 +46,8 @@ void add_state_mixer(const StateMixerSpec& spec, Rank rank, Widths& w) {
 
 Widths widths(const DecoderSpec& spec, Rank rank) {
   Widths w;
-  w.residual = w.normed = padded(spec.hidden_size);  // a linear layer's output is whole panels wide
+  // A linear layer's output is whole panels wide.
+  w.residual = w.normed = padded(std::max(spec.hidden_size, spec.embedding_size));
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       if (mixer.input == BranchInput::layer_input) w.beside = w.normed;
@@ -147,6 +148,13 @@ Activations::Activations(const DecoderSpec& spec, int64_t max_rows, Rank rank,
   residual_.cols = spec.hidden_size;
   routing_ = {max_rows, most_used(spec), at};
   host_routing_ = host.empty() ? routing_ : Routing{max_rows, most_used(spec), host.data()};
+}
+
+Tensor Activations::wide_residual(int64_t rows, int64_t outputs) const {
+  Tensor wide = residual(rows);
+  wide.cols = padded(outputs);
+  check(wide.cols <= wide.stride, "room for the outputs");
+  return wide;
 }
 
 }  // namespace sluice

@@ -42,6 +42,8 @@ class Activations {
 
   // The first `rows` rows of each. The residual stream:
   Tensor residual(int64_t rows) const { return residual_.rows_from(0, rows); }
+  // The same memory for the output of a linear layer of so many outputs.
+  Tensor wide_residual(int64_t rows, int64_t outputs) const;
   // A block's input, then its output, which is whole panels wide: the first hidden_size columns.
   Tensor normed(int64_t rows) const { return normed_.rows_from(0, rows); }
   // Input, then output, of a branch with another beside it; no columns where no layer has two.

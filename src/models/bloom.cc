@@ -39,7 +39,6 @@ DecoderSpec parse_bloom(const JsonFields& c) {
          "{}: apply_residual_connection_post_layernorm is true, which is not supported", c.where());
   }
   DecoderSpec spec;
-  spec.prefixes = {"transformer.", ""};
   spec.vocab_size = read_size(c, "vocab_size", 250880, kMaxVocab);
   spec.hidden_size = read_size(c, c.has("n_embed") ? "n_embed" : "hidden_size", 64);
   spec.max_positions = read_size(c, "seq_length", 2048, kMaxPositions);  // ALiBi has no bound

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "io/file.h"
@@ -255,6 +256,30 @@ std::vector<int64_t> read_upper_windows(const JsonFields& c, int64_t absent_wind
   const int64_t full = c.integer_or("max_window_layers", 0, kMaxLayers, absent_full);
   if (!c.has("layer_types")) std::fill_n(windows.begin(), std::min(full, layers), 0);
   return windows;
+}
+
+void each_own_config(
+    const JsonFields& c, size_t layers,
+    const std::function<bool(size_t, const JsonFields&, const std::string&)>& take) {
+  if (!c.has("per_layer_config")) return;
+  const std::string where = c.where() + ": per_layer_config";
+  const Json& all = c.raw("per_layer_config");
+  if (!all.is_object()) fail(ErrorKind::refused, "{} must be an object", where);
+  std::map<std::string, size_t> numbers;
+  for (size_t l = 0; l < layers; ++l) numbers.emplace(std::to_string(l), l);
+  for (const auto& [number, json] : all.items()) {
+    const auto layer = numbers.find(number);
+    if (layer == numbers.end())
+      fail(ErrorKind::refused, "{}: {} is no layer of {}", where, io::printable(number), layers);
+    const JsonFields own(json, fmt::format("{}: {}", where, number));
+    for (const auto& [key, value] : json.items()) {
+      if (key == "skip" && value.empty()) continue;
+      if (c.has(key.c_str()) && c.raw(key.c_str()) == value) continue;
+      if (!take(layer->second, own, key))
+        fail(ErrorKind::refused, "{}: {} of a single layer is not supported", own.where(),
+             io::printable(key));
+    }
+  }
 }
 
 std::optional<std::vector<double>> read_numbers(const JsonFields& c, const char* key) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -75,6 +76,13 @@ std::vector<size_t> read_layer_types(const JsonFields& config, int64_t layers,
                                      const char* key = "layer_types");
 // A list of finite numbers; nullopt where it is null or absent.
 std::optional<std::vector<double>> read_numbers(const JsonFields& config, const char* key);
+
+// Calls take(layer, its fields, key) with each key that per_layer_config has for a single layer
+// (transformers since 5.24). A key that it does not take, by returning false, is refused where its
+// value is another than all layers have.
+void each_own_config(
+    const JsonFields& config, size_t layers,
+    const std::function<bool(size_t, const JsonFields&, const std::string&)>& take);
 
 // "silu", "gelu_pytorch_tanh", ...; null is refused.
 Activation read_activation(const JsonFields& config, const char* key, std::string_view absent);

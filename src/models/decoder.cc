@@ -67,7 +67,12 @@ class HeadBias : public Module {
 InputEmbedding::InputEmbedding(const DecoderSpec& spec) : Module(spec.embedding), spec_(spec) {
   tokens_ =
       &add_child<Embedding>(spec.embedding, spec.embedding_from_head ? spec.head : spec.embedding,
-                            spec.vocab_size, spec.hidden_size, spec.tie_word_embeddings);
+                            spec.vocab_size, spec.output_size(), spec.tie_word_embeddings);
+  if (spec.embedding_size > 0) {
+    const std::string& name = spec.input_projection;
+    projection_ = &add_child<Linear>(name, std::vector<LinearPart>{{name, spec.hidden_size}},
+                                     spec.embedding_size, false, Rank{});
+  }
   if (spec.embedding_norm.exists()) {
     norm_ = &add_child<Norm>(spec.embedding_norm.name, spec.hidden_size, spec.embedding_norm.params,
                              spec.embedding_norm.bias);
@@ -92,7 +97,13 @@ void InputEmbedding::forward(const Context& context, const StepRows& rows,
   const Kernels& kernels = context.kernels;
   const int64_t count = std::ssize(rows.ids);
   Tensor residual = act.residual(count);
-  tokens_->forward(kernels, rows.ids, rows.host_ids, residual);
+  if (projection_ == nullptr) {
+    tokens_->forward(kernels, rows.ids, rows.host_ids, residual);
+  } else {
+    const Tensor tokens = act.normed(count).columns(0, spec_.embedding_size);
+    tokens_->forward(kernels, rows.ids, rows.host_ids, tokens);
+    projection_->forward(context, tokens, act.wide_residual(count, spec_.hidden_size));
+  }
   if (spec_.embedding_multiplier != 1) kernels.scale(residual, spec_.embedding_multiplier, nullptr);
   if (norm_ != nullptr) norm_->forward(kernels, residual, residual);
   if (layer_table_ != nullptr) compute_layer_inputs(context, rows, act);
@@ -133,6 +144,7 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
       branch.attention = &add_child<Attention>(model, mixer.attention, number, rank);
     }
     branch.output_norm = add_norm(mixer.output_norm, number);
+    branch.stream_norm = add_norm(mixer.stream_norm, number);
     branch.input_multiplier = mixer.input_multiplier;
     branch.multiplier = mixer.multiplier;
     branch.mixer = first_mixer++;
@@ -148,6 +160,7 @@ DecoderLayer::DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_
       branch.mlp = &add_child<Mlp>(mlp.mlp, ModulePlace{number}, hidden_size_, rank);
     }
     branch.output_norm = add_norm(mlp.output_norm, number);
+    branch.stream_norm = add_norm(mlp.stream_norm, number);
     branch.multiplier = mlp.multiplier;
   }
   if (spec.scalar.empty()) return;
@@ -206,6 +219,11 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
     if (other == nullptr || other->input == BranchInput::stream) {
       const Tensor x = read(branch.norm, normed);
       compute(branch, context, batch, act, x, wide);
+      if (branch.stream_norm != nullptr) {
+        kernels.add(residual, normed);
+        branch.stream_norm->forward(kernels, residual, residual);
+        continue;
+      }
     } else {  // both read the stream as it is before either is added
       Tensor beside = act.beside(rows).columns(0, hidden_size_);
       read(branch.norm, beside);
@@ -258,11 +276,20 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
   }
   norm_ = &add_child<Norm>(spec_.norm.name, spec_.hidden_size, spec_.norm.params, spec_.norm.bias);
   units_.push_back(norm_);
+  if (spec_.embedding_size > 0) {
+    const std::string& name = spec_.output_projection;
+    Linear& projection =
+        add_child<Linear>(name, std::vector<LinearPart>{{name, spec_.embedding_size}},
+                          spec_.hidden_size, false, Rank{});
+    output_projection_ = &projection;
+    units_.push_back(&projection);
+  }
+  if (!spec_.has_head) return;
   head_ = &embedding_->table();
   if (!spec_.tie_word_embeddings) {
     Linear& head =
         add_child<Linear>(spec_.head, std::vector<LinearPart>{{spec_.head, spec_.vocab_size}},
-                          spec_.hidden_size, spec_.head_bias, Rank{}, ParamRole::head);
+                          spec_.output_size(), spec_.head_bias, Rank{}, ParamRole::head);
     head_ = &head.weight();
     head_bias_ = head.bias();
     units_.push_back(&head);
@@ -319,11 +346,22 @@ void CausalLM::forward(const Context& context, const Batch& batch, const Activat
   int64_t rows = std::ssize(batch.rows.ids);
   if (unit == 0) return embedding_->forward(context, batch.rows, act);
   const size_t i = unit - 1;
+  Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
+  if (i > layers_.size()) {
+    return output_projection_->forward(context, normed,
+                                       act.wide_residual(rows, spec_.embedding_size));
+  }
   const bool delta = i > 0 ? layers_[i - 1]->leaves_delta() : embedding_->leaves_delta();
   if (i < layers_.size()) return layers_[i]->forward(context, batch, act, delta);
-  Tensor normed = act.normed(rows).columns(0, spec_.hidden_size);
   if (delta) return norm_->forward_add(context.kernels, act.residual(rows), normed, normed);
   norm_->forward(context.kernels, act.residual(rows), normed);
+}
+
+Tensor CausalLM::hidden(const Activations& act, int64_t rows) const {
+  const int64_t size = spec_.output_size();
+  const Tensor last =
+      output_projection_ == nullptr ? act.normed(rows) : act.wide_residual(rows, size);
+  return last.columns(0, size);
 }
 
 bool CausalLM::waits(size_t unit) const {
@@ -331,16 +369,17 @@ bool CausalLM::waits(size_t unit) const {
 }
 
 void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
+  check(has_head(), "logits of a model with a head");
   const float* bias = head_bias_ ? reinterpret_cast<const float*>(head_bias_->value.data) : nullptr;
   multiply(kernels, hidden, *head_, bias, logits);
   if (spec_.logit_multiplier != 1) kernels.scale(logits, spec_.logit_multiplier, nullptr);
   if (spec_.logit_soft_cap > 0) kernels.soft_cap(logits, spec_.logit_soft_cap);
 }
 
-int64_t CausalLM::logits_cols() const { return head_->rows; }
+int64_t CausalLM::logits_cols() const { return has_head() ? head_->rows : kPanelRows; }
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
-  WorkspaceNeeds needs{max_rows, spec_.hidden_size};
+  WorkspaceNeeds needs{max_rows, std::max(spec_.hidden_size, spec_.embedding_size)};
   needs.grouped = grouped_weights_;
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {

@@ -40,6 +40,7 @@ class InputEmbedding : public Module {
 
   const DecoderSpec& spec_;
   Embedding* tokens_;
+  Linear* projection_ = nullptr;  // or none
   Embedding* positions_ = nullptr;
   const Norm* norm_ = nullptr;
   Embedding* layer_table_ = nullptr;  // and these two, or none
@@ -53,7 +54,9 @@ class DecoderLayer : public Module {
   DecoderLayer(const DecoderSpec& model, size_t layer, size_t first_mixer, Rank rank);
   // If `delta`, act.normed holds a value still to be added to the residual stream; on return it
   // does if leaves_delta().
-  bool leaves_delta() const { return scalar_ == nullptr; }
+  bool leaves_delta() const {
+    return scalar_ == nullptr && branches_.back().stream_norm == nullptr;
+  }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
   bool waits() const;                                          // forward() for the stream
@@ -69,6 +72,7 @@ class DecoderLayer : public Module {
     const Mlp* mlp = nullptr;              // or
     const Experts* experts = nullptr;
     const Norm* output_norm = nullptr;  // or none
+    const Norm* stream_norm = nullptr;  // or none
     float input_multiplier = 1;
     float multiplier = 1;
     size_t mixer = 0;  // of the model, for its cache
@@ -106,13 +110,16 @@ class CausalLM : public Module {
   std::span<const KvScales> kv_scales() const { return kv_scales_; }
   void use_kv_scales(std::vector<KvScales> scales);
 
-  // Computes one unit before the head; units are computed in order. The last one, the final norm,
-  // leaves its result in act.normed(rows).
-  size_t forward_units() const { return layers_.size() + 2; }
+  // Computes one unit before the head; units are computed in order. The last one is the final norm,
+  // or the projection of what it makes.
+  size_t forward_units() const { return layers_.size() + (output_projection_ == nullptr ? 2 : 3); }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                size_t unit) const;
+  // The result of the last one [rows, spec().output_size()].
+  Tensor hidden(const Activations& act, int64_t rows) const;
   // Whether forward() of a unit waits for the stream, so that no graph can be made of it.
   bool waits(size_t unit) const;
+  bool has_head() const { return head_ != nullptr; }
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
   // are padding.
   void logits(const Kernels& kernels, Tensor hidden, Tensor logits) const;
@@ -131,7 +138,8 @@ class CausalLM : public Module {
   InputEmbedding* embedding_;
   std::vector<DecoderLayer*> layers_;
   Norm* norm_;
-  const Param* head_;  // the embedding's table when tied
+  const Linear* output_projection_ = nullptr;  // or none
+  const Param* head_ = nullptr;                // the embedding's table when tied; or none
   const Param* head_bias_ = nullptr;
   std::vector<Module*> units_;
 };

@@ -87,7 +87,9 @@ void replace_prefix(DecoderSpec& spec, std::string_view from, std::string_view t
   auto replace = [&](std::string& name) {
     if (name.starts_with(from)) name.replace(0, from.size(), to);
   };
-  for (std::string* name : {&spec.embedding, &spec.positions, &spec.head}) replace(*name);
+  for (std::string* name : {&spec.embedding, &spec.positions, &spec.head, &spec.input_projection,
+                            &spec.output_projection})
+    replace(*name);
   if (spec.layer_inputs) {
     for (std::string* name : {&spec.layer_inputs->table, &spec.layer_inputs->projection})
       replace(*name);

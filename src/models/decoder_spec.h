@@ -180,6 +180,7 @@ struct MixerBranch {
   std::optional<StateMixerSpec> state = {};  // in the place of attention
   NormSpec output_norm = {};
   float multiplier = 1;
+  NormSpec stream_norm = {};  // of the stream, once the output is added
 };
 
 struct MlpBranch {
@@ -189,6 +190,7 @@ struct MlpBranch {
   std::optional<ExpertsSpec> experts = {};  // in the place of mlp
   NormSpec output_norm = {};
   float multiplier = 1;
+  NormSpec stream_norm = {};
 };
 
 // Mixers, then MLPs; either may be none.
@@ -219,6 +221,11 @@ struct DecoderSpec {
 
   std::string embedding = "model.embed_tokens";
   float embedding_multiplier = 1;
+  // Of a table whose rows, like the head's inputs, have another size than the stream: matrices of
+  // which the first makes the stream of them, and the second the head's inputs. 0: it has the same.
+  int64_t embedding_size = 0;
+  std::string input_projection = {};
+  std::string output_projection = {};
   NormSpec embedding_norm = {};
   std::optional<LayerInputsSpec> layer_inputs = {};
   // A table with a row for each position, which is added to the token's; empty: none. Position 0
@@ -229,6 +236,7 @@ struct DecoderSpec {
   std::vector<size_t> layers;  // the kind of each
   NormSpec norm;
   std::string head = "lm_head";
+  bool has_head = true;  // else there are no logits, and the model makes embeddings alone
   bool head_bias = false;
   float logit_multiplier = 1;
   float logit_soft_cap = 0;  // after the multiplier; 0: none
@@ -242,6 +250,8 @@ struct DecoderSpec {
   // others in its place.
   std::vector<std::string> prefixes;
 
+  // Columns of the embedding, and of what is computed in the end.
+  int64_t output_size() const { return embedding_size > 0 ? embedding_size : hidden_size; }
   const LayerSpec& layer(size_t i) const { return kinds[layers[i]]; }
   // Positions that it is made for: max_positions, or what a rope's scaling extends them to.
   int64_t usable_positions() const;
@@ -291,15 +301,15 @@ void each_norm(DecoderSpec& spec, Visit&& visit) {
   };
   for (LayerSpec& layer : spec.kinds) {
     for (MixerBranch& m : layer.mixers) {
-      for (NormSpec* norm :
-           {&m.norm, &m.attention.q_norm, &m.attention.k_norm, &m.attention.v_norm, &m.output_norm})
+      for (NormSpec* norm : {&m.norm, &m.attention.q_norm, &m.attention.k_norm, &m.attention.v_norm,
+                             &m.output_norm, &m.stream_norm})
         visit_one(*norm);
       if (!m.state) continue;
       visit_one(m.state->norm);
       for (NormSpec& norm : m.state->selective.norms) visit_one(norm);
     }
     for (MlpBranch& m : layer.mlps) {
-      for (NormSpec* norm : {&m.norm, &m.output_norm}) visit_one(*norm);
+      for (NormSpec* norm : {&m.norm, &m.output_norm, &m.stream_norm}) visit_one(*norm);
     }
   }
   if (spec.layer_inputs) visit_one(spec.layer_inputs->norm);

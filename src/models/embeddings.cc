@@ -17,6 +17,7 @@ const io::StoredTensor* find(const io::CheckpointIndex& index, std::string_view 
 void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index) {
   const std::string head_name = spec.head + ".weight", table_name = spec.embedding + ".weight";
   const io::StoredTensor* head = find(index, head_name);
+  if (find(index, spec.head + ".qweight") != nullptr) spec.tie_word_embeddings = false;
   if (!spec.tie_word_embeddings || head == nullptr) return;
   const io::StoredTensor* embedding = find(index, table_name);
   if (embedding == nullptr) {
@@ -28,6 +29,11 @@ void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index) {
         "{}: it is used",
         head_name, table_name);
   }
+}
+
+void leave_out_head(DecoderSpec& spec, const io::CheckpointIndex& index) {
+  if (spec.tie_word_embeddings) return;
+  spec.has_head = index.is_named(spec.head + ".weight") || index.is_named(spec.head + ".qweight");
 }
 
 }  // namespace sluice

@@ -14,10 +14,14 @@ namespace sluice {
 //   true                  head                        both are the head
 //   true                  both, equal                 both are the embedding
 //   true                  both, different             each its own, with a warning
+//   true                  both, the head's codes      each its own
 //   false                 whatever                    each its own; what is missing is refused
 //   later
 //
 // Two tensors are compared by their bytes, from the beginning to the first difference.
 void choose_embeddings(DecoderSpec& spec, const io::CheckpointIndex& index);
+
+// An embedding model may be stored without its head, in any form: it is built without one then.
+void leave_out_head(DecoderSpec& spec, const io::CheckpointIndex& index);
 
 }  // namespace sluice

@@ -70,7 +70,7 @@ void choose_expert_layout(DecoderSpec& spec, const io::CheckpointIndex& index) {
     for (MlpBranch& branch : spec.kinds[kind].mlps) {
       if (!branch.experts || branch.experts->stacked_gate_up.empty()) continue;
       ExpertsSpec& experts = *branch.experts;
-      if (index.find(name_in_layer(experts.stacked_gate_up, layer)) == nullptr) continue;
+      if (!index.is_named(name_in_layer(experts.stacked_gate_up, layer))) continue;
       stack_experts(experts, experts.stacked_gate_up, experts.stacked_down, true);
     }
   }

@@ -73,7 +73,6 @@ LayerSpec falcon_layer(const FalconLayout& layout, const Heads& h, int64_t mlp_w
 DecoderSpec parse_falcon(const JsonFields& c) {
   warn_of_absent(c, {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"});
   DecoderSpec spec;
-  spec.prefixes = {"transformer.", ""};
   spec.vocab_size = read_size(c, "vocab_size", 65024, kMaxVocab);
   spec.hidden_size = read_size(c, c.has("n_embed") ? "n_embed" : "hidden_size", 4544);
   spec.max_positions = read_size(c, "max_position_embeddings", 2048, kMaxPositions);

@@ -22,9 +22,10 @@ struct Family {
   DecoderSpec (*parse)(const JsonFields& config);
   // Patterns ('*' matches anything) of checkpoint tensors that the family knows and does not need,
   // beside those that no family needs. They are listed, not read.
-  std::vector<std::string_view> ignorable;
+  std::vector<std::string_view> ignorable = {};
   // Further values of `model_type` in a text_config: a wrapper's own names for this family.
   std::vector<std::string_view> text_types = {};
+  bool reads_layer_config = false;  // `parse` reads per_layer_config
 };
 
 std::span<const Family> families();
@@ -84,8 +85,9 @@ struct Model {
 // Reads everything in config.json: the model without its root.
 Model read_model(const ModelSource& source);
 // Where the embedding and the head come from follows from the tensors that the checkpoint has, too
-// (embeddings.h); without an `index`, from config.json alone.
-void build_root(Model& model, Rank rank, const io::CheckpointIndex* index);
+// (embeddings.h); without an `index`, from config.json alone. Unless it `needs_head`, the model has
+// none where the checkpoint has none.
+void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head = true);
 // Both, of the model in `directory`.
 Model build_model(const std::filesystem::path& directory, Rank rank,
                   const io::CheckpointIndex* index = nullptr);

@@ -2,6 +2,7 @@
 // layers with a window and layers without have heads of their own sizes and their own angles; v has
 // a norm without weight, and may be k; the last layers share keys and values; the small models give
 // each layer a part of a row of a second table.
+#include <algorithm>
 #include <cmath>
 
 #include "src/base/error.h"
@@ -37,9 +38,6 @@ void refuse_others(const JsonFields& c) {
   if (c.string_or("use_bidirectional_attention", "") == "all")
     fail(ErrorKind::refused, "{}: use_bidirectional_attention is all, which is not supported",
          c.where());
-  if (c.has("per_layer_config"))
-    fail(ErrorKind::refused, "{}: per_layer_config is not supported; global_head_dim is",
-         c.where());
 }
 
 RopeConfig full_rope(const JsonFields& c, int64_t head_dim, int64_t max_positions) {
@@ -73,31 +71,74 @@ LayerSpec common_layer(const JsonFields& c, const DecoderSpec& spec) {
   return layer;
 }
 
-// Of a layer without a window.
-void use_full_heads(const JsonFields& c, AttentionSpec& attention) {
-  const int64_t heads = attention.heads.units(), d = read_size(c, "global_head_dim", 512);
-  const bool keys_are_values = read_boolean(c, "attention_k_eq_v", false);
-  int64_t kv_heads = attention.kv_heads.units();
-  if (keys_are_values)
-    kv_heads = c.integer_or("num_global_key_value_heads", 1, kMaxWidth, kv_heads);
-  if (d % 2 != 0 || heads * d > kMaxWidth || heads % kv_heads != 0) {
-    fail(ErrorKind::refused,
-         "{}: global_head_dim ({}) must be even, and num_global_key_value_heads ({}) divide the {} "
-         "heads",
-         c.where(), d, kv_heads, heads);
+// What layers of one kind may differ in.
+struct LayerSizes {
+  int64_t head_dim = 0;
+  int64_t kv_heads = 0;
+  int64_t mlp_width = 0;
+  bool operator==(const LayerSizes&) const = default;
+};
+
+// The sizes of each layer. Transformers has saved those of layers without a window under keys of
+// their own, and since 5.24 under the numbers of the layers.
+std::vector<LayerSizes> read_layer_sizes(const JsonFields& c, const LayerSpec& common,
+                                         const std::vector<int64_t>& windows) {
+  const AttentionSpec& attention = common.mixers.front().attention;
+  const LayerSizes with_window{attention.head_dim, attention.kv_heads.units(),
+                               common.mlps.front().mlp.width.size};
+  LayerSizes full = with_window;
+  if (!c.has("per_layer_config") && !c.is_null("per_layer_config")) {
+    full.head_dim = read_size(c, "global_head_dim", 512);
+    if (read_boolean(c, "attention_k_eq_v", false))
+      full.kv_heads = c.integer_or("num_global_key_value_heads", 1, kMaxWidth, full.kv_heads);
+  }
+  std::vector<LayerSizes> sizes;
+  for (int64_t window : windows) sizes.push_back(window > 0 ? with_window : full);
+  each_own_config(c, sizes.size(),
+                  [&](size_t layer, const JsonFields& own, const std::string& key) {
+                    LayerSizes& its = sizes[layer];
+                    if (key == "head_dim") {
+                      its.head_dim = own.integer("head_dim", 1, kMaxWidth);
+                    } else if (key == "num_key_value_heads") {
+                      its.kv_heads = own.integer("num_key_value_heads", 1, kMaxWidth);
+                    } else if (key == "intermediate_size") {
+                      its.mlp_width = own.integer("intermediate_size", 1, 4 * kMaxWidth);
+                    } else {
+                      return false;
+                    }
+                    return true;
+                  });
+  return sizes;
+}
+
+void use_sizes(const JsonFields& c, const LayerSizes& sizes, LayerSpec& layer) {
+  AttentionSpec& attention = layer.mixers.front().attention;
+  const int64_t heads = attention.heads.units(), d = sizes.head_dim;
+  if (d % 2 != 0 || heads * d > kMaxWidth || heads % sizes.kv_heads != 0) {
+    fail(
+        ErrorKind::refused,
+        "{}: head_dim or global_head_dim of a layer ({}) must be even, and its num_key_value_heads "
+        "({}) divide the {} heads",
+        c.where(), d, sizes.kv_heads, heads);
   }
   attention.head_dim = d;
   attention.heads = {.size = heads * d, .unit = d};
-  attention.kv_heads = {.size = kv_heads * d, .unit = d};
+  attention.kv_heads = {.size = sizes.kv_heads * d, .unit = d};
+  layer.mlps.front().mlp.width.size = sizes.mlp_width;
+}
+
+// Of a layer without a window.
+void use_full_attention(const JsonFields& c, AttentionSpec& attention) {
   attention.angles = kFullRope;
-  attention.keys_are_values = keys_are_values;
-  if (keys_are_values) attention.qkv.parts.pop_back();
+  attention.keys_are_values = read_boolean(c, "attention_k_eq_v", false);
+  if (attention.keys_are_values) attention.qkv.parts.pop_back();
 }
 
 // Of a layer that attends to the keys and values of `of`.
-void share(const JsonFields& c, size_t of, LayerSpec& layer) {
+void share(const JsonFields& c, size_t of, const LayerSpec& owner, LayerSpec& layer) {
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.shared_with = of;
+  attention.kv_heads = owner.mixers.front().attention.kv_heads;
   attention.keys_are_values = false;
   attention.qkv.parts.resize(1);
   attention.k_norm = attention.v_norm = {};
@@ -128,34 +169,48 @@ void add_layer_inputs(const JsonFields& c, DecoderSpec& spec, LayerSpec& layer) 
   branch.output_norm = {layer.name + ".post_per_layer_input_norm", spec.norm.params};
 }
 
-// Kinds of layers: with a window or without, with keys of their own or those of the last such.
+// In what layers differ: a window or none, keys of their own or those of the last such, and sizes.
+struct LayerKind {
+  bool full = false;
+  bool shared = false;
+  LayerSizes sizes;
+  bool operator==(const LayerKind&) const = default;
+};
+
 void make_kinds(const JsonFields& c, const LayerSpec& common, DecoderSpec& spec) {
   constexpr int64_t kGemma4Window = 512, kFullEach = 6;
   const auto count = std::ssize(spec.layers);
   std::vector<int64_t> windows = read_windows(c, kGemma4Window, count, kFullEach);
   windows.back() = 0;
+  const std::vector<LayerSizes> sizes = read_layer_sizes(c, common, windows);
   const int64_t own = count - c.integer_or("num_kv_shared_layers", 0, count - 1, 0);
-  std::optional<size_t> last[2], kinds[4];
+  const AttentionSpec& attention = common.mixers.front().attention;
+  std::optional<size_t> last[2];
+  std::vector<LayerKind> kinds;
   spec.kinds.clear();
   for (int64_t l = 0; l < count; ++l) {
     const auto i = static_cast<size_t>(l);
-    const bool shared = l >= own;
-    const size_t full = windows[i] == 0 ? 1 : 0, kind = full + (shared ? 2 : 0);
-    if (!shared) last[full] = i;
+    const LayerKind kind{.full = windows[i] == 0, .shared = l >= own, .sizes = sizes[i]};
+    const size_t full = kind.full ? 1 : 0;
+    if (!kind.shared) last[full] = i;
     if (!last[full])
       fail(ErrorKind::refused, "{}: layer {} shares keys, and there is none of its kind before it",
            c.where(), l);
-    const std::string attention = common.mixers.front().attention.name;
+    const int64_t head_dim = kind.full ? sizes.back().head_dim : attention.head_dim;
+    if (sizes[i].head_dim != head_dim)  // there is one rope for all of a kind
+      fail(ErrorKind::refused, "{}: layer {} has another head_dim than others of its kind",
+           c.where(), l);
     for (const char* unused : {".k_proj.*", ".v_proj.*", ".k_norm.*", ".v_norm.*"})
-      if (shared) spec.ignorable.push_back(name_in_layer(attention + unused, l));
-    if (!kinds[kind]) {
-      kinds[kind] = spec.kinds.size();
-      LayerSpec& layer = spec.kinds.emplace_back(common);
-      layer.mixers.front().attention.window = windows[i];
-      if (full != 0) use_full_heads(c, layer.mixers.front().attention);
-      if (shared) share(c, *last[full], layer);
-    }
-    spec.layers[i] = *kinds[kind];
+      if (kind.shared) spec.ignorable.push_back(name_in_layer(attention.name + unused, l));
+    spec.layers[i] = static_cast<size_t>(std::ranges::find(kinds, kind) - kinds.begin());
+    if (spec.layers[i] < kinds.size()) continue;
+    kinds.push_back(kind);
+    LayerSpec layer = common;
+    layer.mixers.front().attention.window = windows[i];
+    use_sizes(c, sizes[i], layer);
+    if (kind.full) use_full_attention(c, layer.mixers.front().attention);
+    if (kind.shared) share(c, *last[full], spec.layer(*last[full]), layer);
+    spec.kinds.push_back(std::move(layer));
   }
 }
 
@@ -166,7 +221,9 @@ DecoderSpec parse_gemma4(const JsonFields& c) {
   layer.mixers.front().attention.angles = kWindowRope;
   add_layer_inputs(c, spec, layer);
   make_kinds(c, layer, spec);
-  spec.ropes.push_back(full_rope(c, read_size(c, "global_head_dim", 512), spec.max_positions));
+  const int64_t full_head_dim =
+      spec.layer(spec.layers.size() - 1).mixers.front().attention.head_dim;
+  spec.ropes.push_back(full_rope(c, full_head_dim, spec.max_positions));
   spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
   spec.logit_soft_cap = read_cap(c, "final_logit_softcapping", 0);
   return spec;
@@ -175,7 +232,10 @@ DecoderSpec parse_gemma4(const JsonFields& c) {
 }  // namespace
 
 std::vector<Family> gemma4_families() {
-  return {{"Gemma4ForCausalLM", "gemma4_text", parse_gemma4, {}}};
+  return {{.architecture = "Gemma4ForCausalLM",
+           .model_type = "gemma4_text",
+           .parse = parse_gemma4,
+           .reads_layer_config = true}};
 }
 
 }  // namespace sluice

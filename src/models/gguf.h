@@ -50,6 +50,8 @@ const GgufArchitecture& find_gguf_architecture(const io::GgufHeader& header);
 // The metadata in the form of config.json.
 Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint& checkpoint,
                  const RopeFactors& factors);
+// In what the layers of the model differ.
+LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::GgufHeader& header);
 // Ids of the tokens that end a text: those that keys name, then those that are known by their texts
 // (gguf_end_tokens.cc).
 std::vector<int64_t> gguf_end_ids(const io::GgufHeader& header);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "io/file.h"
@@ -13,6 +14,7 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kFrequencyBase = "rope.freq_base";
+constexpr std::string_view kKvHeads = "attention.head_count_kv", kMlpWidth = "feed_forward_length";
 
 // Llama's, which most share. Keys whose values mean something else elsewhere are in the rows of
 // the architectures.
@@ -20,9 +22,9 @@ const std::vector<GgufKey> kGgufKeys{
     {"context_length", "max_position_embeddings"},
     {"embedding_length", "hidden_size"},
     {"block_count", "num_hidden_layers"},
-    {"feed_forward_length", "intermediate_size"},
+    {kMlpWidth, "intermediate_size"},
     {"attention.head_count", "num_attention_heads"},
-    {"attention.head_count_kv", "num_key_value_heads"},
+    {kKvHeads, "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {kFrequencyBase, "rope_theta"},
@@ -131,7 +133,7 @@ const std::vector<GgufArchitecture>& architectures() {
         {"embedding_length", "n_embd"},
         {"block_count", "n_layer"},
         {"attention.head_count", "n_head"},
-        {"feed_forward_length", "n_inner"},
+        {kMlpWidth, "n_inner"},
         {"attention.layer_norm_epsilon", "layer_norm_epsilon"}},
        kGpt2Names,
        {.outputs_first = true}},
@@ -220,6 +222,47 @@ const char* torch_dtype(const io::GgufCheckpoint& checkpoint) {
   return table != nullptr && table->dtype == DType::f32 ? "float32" : "bfloat16";
 }
 
+// The integers of an array with one for each layer; empty: there is no such array.
+std::vector<int64_t> layer_numbers(const io::GgufHeader& header, const std::string& architecture,
+                                   std::string_view key) {
+  const std::string full = fmt::format("{}.{}", architecture, key);
+  if (!header.arrays.contains(full)) return {};
+  const JsonFields fields(header.values, io::printable(header.file.path.string()));
+  const std::vector<double> numbers = read_gguf_numbers(header, full);
+  const int64_t layers = fields.integer((architecture + ".block_count").c_str(), 1, kMaxLayers);
+  if (std::ssize(numbers) != layers)
+    fail(ErrorKind::refused, "{}: {} has {} values for {} layers", fields.where(), full,
+         numbers.size(), layers);
+  std::vector<int64_t> whole;
+  for (double number : numbers) {
+    if (number < 0 || number > 4 * kMaxWidth || number != std::floor(number))
+      fail(ErrorKind::refused, "{}: {} must have whole numbers from 0 to {}", fields.where(), full,
+           4 * kMaxWidth);
+    whole.push_back(static_cast<int64_t>(number));
+  }
+  return whole;
+}
+
+bool all_equal(const std::vector<int64_t>& numbers) {
+  return std::ranges::all_of(numbers, [&](int64_t n) { return n == numbers.front(); });
+}
+
+// Which layers have a window: a value for each, or a number of layers of which the last has none.
+void set_windows(const JsonFields& fields, const io::GgufHeader& header,
+                 const std::string& architecture, Json& config) {
+  constexpr const char* kPattern = "attention.sliding_window_pattern";
+  std::vector<int64_t> sliding = layer_numbers(header, architecture, kPattern);
+  const std::string key = fmt::format("{}.{}", architecture, kPattern);
+  if (fields.has(key.c_str()) && fields.raw(key.c_str()).is_number()) {
+    const int64_t each = fields.integer(key.c_str(), 0, kMaxLayers);
+    const int64_t layers = fields.integer((architecture + ".block_count").c_str(), 1, kMaxLayers);
+    for (int64_t l = 1; l <= layers; ++l) sliding.push_back(each == 0 || l % each != 0 ? 1 : 0);
+  }
+  if (sliding.empty() || !config.contains("sliding_window")) return;
+  Json& types = config["layer_types"] = Json::array();
+  for (int64_t has : sliding) types.push_back(has != 0 ? "sliding_attention" : "full_attention");
+}
+
 // Embedding models may attend to what comes behind a token, too.
 void refuse_bidirectional(const JsonFields& fields, const std::string& prefix) {
   const std::string causal = prefix + "attention.causal";
@@ -257,11 +300,15 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
               {"tie_word_embeddings", find_tensor(checkpoint, "output.weight") == nullptr}};
   for (const GgufKey& row : architecture.keys) {
     const std::string key = prefix + std::string(row.key);
-    if (checkpoint.header.arrays.contains(key)) {
-      fail(ErrorKind::refused, "{}: {} is a list, one value a layer, which is not supported",
-           fields.where(), key);
-    }
-    if (fields.has(key.c_str())) {
+    const std::vector<int64_t> of_layers =
+        layer_numbers(checkpoint.header, std::string(architecture.name), row.key);
+    if (!of_layers.empty()) {
+      const bool may_differ = row.key == kKvHeads || row.key == kMlpWidth;
+      if (!may_differ && !all_equal(of_layers))
+        fail(ErrorKind::refused, "{}: {} differs from layer to layer, which is not supported",
+             fields.where(), key);
+      config[std::string(row.config_key)] = of_layers.front();
+    } else if (fields.has(key.c_str())) {
       config[std::string(row.config_key)] = fields.raw(key.c_str());
     } else if (row.key == kFrequencyBase) {
       config[std::string(row.config_key)] = 10000;  // the format's default, not the class's
@@ -270,12 +317,24 @@ Json gguf_config(const GgufArchitecture& architecture, const io::GgufCheckpoint&
   // Converters do not agree on vocab_size; the table's rows are what there is.
   if (const io::StoredTensor* table = find_tensor(checkpoint, "token_embd.weight"))
     config["vocab_size"] = table->shape.rows();
+  set_windows(fields, checkpoint.header, std::string(architecture.name), config);
   set_scaling(fields, prefix, factors, config);
   set_rotated(fields, prefix, architecture.rotated_key, config);
   set_score_divisor(fields, architecture.deepest, config);
   const std::vector<int64_t> ids = gguf_end_ids(checkpoint.header);
   if (!ids.empty()) config["eos_token_id"] = ids;
   return config;
+}
+
+LayerCounts gguf_layer_counts(const GgufArchitecture& architecture, const io::GgufHeader& header) {
+  const std::string name(architecture.name);
+  LayerCounts counts;
+  for (const auto& [key, to] :
+       {std::pair{kKvHeads, &counts.kv_heads}, {kMlpWidth, &counts.mlp_widths}}) {
+    const std::vector<int64_t> numbers = layer_numbers(header, name, key);
+    if (!all_equal(numbers)) to->assign(numbers.begin(), numbers.end());
+  }
+  return counts;
 }
 
 std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name) {

@@ -67,6 +67,7 @@ io::CheckpointIndex GgufSource::index() const {
 
 SourceFacts GgufSource::facts() const {
   SourceFacts facts = architecture_.facts;
+  facts.layers = gguf_layer_counts(architecture_, checkpoint_.header);
   facts.rope_factors = read_floats(index(), "rope_freqs.weight");
   return facts;
 }

@@ -50,7 +50,6 @@ DecoderSpec parse_gpt2(const JsonFields& c) {
   if (read_boolean(c, "add_cross_attention", false))
     fail(ErrorKind::refused, "{}: add_cross_attention is true, which is not supported", c.where());
   DecoderSpec spec;
-  spec.prefixes = {"transformer.", ""};
   spec.vocab_size = read_size(c, "vocab_size", 50257, kMaxVocab);
   spec.hidden_size = read_size(c, present(c, "n_embd", "hidden_size"), 768);
   spec.max_positions =

@@ -33,7 +33,6 @@ DecoderSpec parse_gptj(const JsonFields& c) {
       c, {"vocab_size", present(c, "n_embd", "hidden_size"),
           present(c, "n_layer", "num_hidden_layers"), present(c, "n_head", "num_attention_heads")});
   DecoderSpec spec;
-  spec.prefixes = {"transformer.", ""};
   spec.vocab_size = read_size(c, "vocab_size", 50400, kMaxVocab);
   spec.hidden_size = read_size(c, present(c, "n_embd", "hidden_size"), 4096);
   spec.max_positions =

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "src/base/error.h"
@@ -122,6 +124,70 @@ void use_windows(DecoderSpec& spec, std::span<const int64_t> windows, size_t rop
   std::vector<LayerAttention> layers;
   for (int64_t window : windows) layers.push_back({window, window > 0 ? rope_of_windows : 0});
   use_attention(spec, layers);
+}
+
+namespace {
+
+bool is_fused(const LinearSpec& linear) {
+  return std::ranges::any_of(
+      linear.parts, [](const PartSpec& p) { return p.view.first > 0 || p.view.group > 0; });
+}
+
+bool use_kv_heads(int64_t count, LayerSpec& layer) {
+  if (layer.mixers.size() != 1 || layer.mixers.front().state) return false;
+  AttentionSpec& attention = layer.mixers.front().attention;
+  if (count < 1 || attention.heads.units() % count != 0 || is_fused(attention.qkv)) return false;
+  attention.kv_heads = {.size = count * attention.head_dim, .unit = attention.head_dim};
+  return true;
+}
+
+bool use_mlp_width(int64_t width, LayerSpec& layer) {
+  if (layer.mlps.size() != 1 || layer.mlps.front().experts) return false;
+  MlpSpec& mlp = layer.mlps.front().mlp;
+  if (width < 1 || is_fused(mlp.up)) return false;
+  mlp.width.size = width;
+  return true;
+}
+
+}  // namespace
+
+bool use_layer_counts(DecoderSpec& spec, const LayerCounts& counts) {
+  if (counts.kv_heads.empty() && counts.mlp_widths.empty()) return true;
+  using Kind = std::tuple<size_t, std::optional<int64_t>, std::optional<int64_t>>;
+  const std::vector<LayerSpec> before = std::exchange(spec.kinds, {});
+  const auto number = [](const std::vector<std::optional<int64_t>>& of, size_t layer) {
+    return of.empty() ? std::nullopt : of.at(layer);
+  };
+  std::vector<Kind> known;
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    const auto kv_heads = number(counts.kv_heads, l), width = number(counts.mlp_widths, l);
+    const Kind kind(spec.layers[l], kv_heads, width);
+    const LayerSpec& common = before[spec.layers[l]];
+    spec.layers[l] = static_cast<size_t>(std::ranges::find(known, kind) - known.begin());
+    if (spec.layers[l] < known.size()) continue;
+    known.push_back(kind);
+    LayerSpec& layer = spec.kinds.emplace_back(common);
+    if (kv_heads && !use_kv_heads(*kv_heads, layer)) return false;
+    if (width && !use_mlp_width(*width, layer)) return false;
+  }
+  return true;
+}
+
+LayerCounts read_layer_counts(const JsonFields& c, size_t layers) {
+  LayerCounts counts;
+  each_own_config(c, layers, [&](size_t layer, const JsonFields& own, const std::string& key) {
+    if (key == "num_key_value_heads") {
+      counts.kv_heads.resize(layers);
+      counts.kv_heads[layer] = own.integer(key.c_str(), 1, kMaxWidth);
+    } else if (key == "intermediate_size") {
+      counts.mlp_widths.resize(layers);
+      counts.mlp_widths[layer] = own.integer(key.c_str(), 1, 4 * kMaxWidth);
+    } else {
+      return false;
+    }
+    return true;
+  });
+  return counts;
 }
 
 }  // namespace sluice

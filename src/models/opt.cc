@@ -1,5 +1,7 @@
-// OPTForCausalLM (OPT, but for OPT-350M): learned positions, whose table begins with two rows of no
-// position; layer norms and biases.
+// OPTForCausalLM (OPT): learned positions, whose table begins with two rows of no position; layer
+// norms and biases. OPT-350M has its norms behind the blocks, and a smaller embedding.
+#include <utility>
+
 #include "src/base/error.h"
 #include "src/models/config.h"
 #include "src/models/families.h"
@@ -31,24 +33,34 @@ LayerSpec opt_layer(const Heads& h, int64_t mlp_width, bool bias) {
           .mlps = {{.norm = {layer + ".final_layer_norm", norm, true}, .mlp = std::move(m)}}};
 }
 
+// Blocks read the stream as it is, and it is normed once their output is added. The last of these
+// norms is the model's.
+void norm_after_blocks(DecoderSpec& spec) {
+  LayerSpec& layer = spec.kinds.front();
+  layer.mixers.front().stream_norm = std::exchange(layer.mixers.front().norm, {});
+  layer.mlps.front().stream_norm = std::exchange(layer.mlps.front().norm, {});
+  LayerSpec last = layer;
+  spec.norm = std::exchange(last.mlps.front().stream_norm, {});
+  spec.norm.name = name_in_layer(spec.norm.name, std::ssize(spec.layers) - 1);
+  spec.layers.back() = 1;
+  spec.kinds.push_back(std::move(last));
+}
+
 DecoderSpec parse_opt(const JsonFields& c) {
   warn_of_absent(
       c, {"vocab_size", "hidden_size", "ffn_dim", "num_hidden_layers", "num_attention_heads"});
   DecoderSpec spec;
-  spec.prefixes = {"model.decoder.", "decoder."};
   spec.vocab_size = read_size(c, "vocab_size", 50272, kMaxVocab);
   spec.hidden_size = read_size(c, "hidden_size", 768);
   spec.max_positions = read_size(c, "max_position_embeddings", 2048, kMaxWidth);
   const Heads heads = read_heads(c, spec.hidden_size,
                                  {.absent_heads = 12, .kv_heads = nullptr, .head_dim = nullptr});
-  if (!read_boolean(c, "do_layer_norm_before", true) ||
-      read_boolean(c, "_remove_final_layer_norm", false) ||
-      !read_boolean(c, "layer_norm_elementwise_affine", true) ||
-      c.integer_or("word_embed_proj_dim", 1, kMaxWidth, spec.hidden_size) != spec.hidden_size) {
+  const bool norms_before = read_boolean(c, "do_layer_norm_before", true);
+  if ((norms_before && read_boolean(c, "_remove_final_layer_norm", false)) ||
+      !read_boolean(c, "layer_norm_elementwise_affine", true)) {
     fail(ErrorKind::refused,
-         "{}: do_layer_norm_before and layer_norm_elementwise_affine must be true, "
-         "_remove_final_layer_norm false and word_embed_proj_dim hidden_size; others are not "
-         "supported",
+         "{}: layer_norm_elementwise_affine must be true, and _remove_final_layer_norm false; "
+         "others are not supported",
          c.where());
   }
   spec.kinds = {opt_layer(heads, read_size(c, "ffn_dim", 3072, 4 * kMaxWidth),
@@ -60,7 +72,14 @@ DecoderSpec parse_opt(const JsonFields& c) {
   spec.positions = "model.decoder.embed_positions";
   spec.first_position = 2;
   spec.norm = {"model.decoder.final_layer_norm", {.eps = 1e-5F, .kind = NormKind::layer}, true};
+  if (!norms_before) norm_after_blocks(spec);
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
+  const int64_t embedding_size =
+      c.integer_or("word_embed_proj_dim", 1, kMaxWidth, spec.hidden_size);
+  if (embedding_size == spec.hidden_size) return spec;
+  spec.embedding_size = embedding_size;
+  spec.input_projection = "model.decoder.project_in";
+  spec.output_projection = "model.decoder.project_out";
   return spec;
 }
 

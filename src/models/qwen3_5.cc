@@ -131,7 +131,7 @@ DecoderSpec qwen3_5_layout(const JsonFields& c, const LayoutDefaults& defaults) 
   linear.mixers.front().state = delta_mixer(c, layer.name + ".linear_attn", plain);
   spec.kinds.push_back(std::move(linear));
   spec.layers = layer_kinds(c, std::ssize(spec.layers));
-  spec.prefixes = {"model.", "model.language_model.", "language_model.model."};
+  spec.prefixes = {"model.", "model.language_model.", "language_model.model.", "language_model."};
   return spec;
 }
 

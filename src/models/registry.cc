@@ -13,6 +13,7 @@
 #include "src/models/embeddings.h"
 #include "src/models/expert_layout.h"
 #include "src/models/families.h"
+#include "src/models/layout.h"
 
 namespace sluice {
 namespace {
@@ -35,6 +36,18 @@ constexpr std::array<std::string_view, 14> kBesideLanguageModel{
 bool same_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(
       a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+// Whether a config.json names this family's class, or that of its model without a head.
+bool is_class_of(const Family& family, std::string_view name) {
+  constexpr std::string_view kEndings[] = {"ForCausalLM", "LMHeadModel"};
+  if (same_letters(family.architecture, name)) return true;
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) {
+    if (!family.architecture.ends_with(ending)) return false;
+    const std::string_view stem =
+        family.architecture.substr(0, family.architecture.size() - ending.size());
+    return same_letters(std::string(stem) + "Model", name);
+  });
 }
 
 // Characters to insert, remove or exchange (Levenshtein).
@@ -112,8 +125,8 @@ const Family& find_family(const JsonFields& config) {
     return f.model_type == model_type || std::ranges::count(f.text_types, model_type) > 0;
   });
   for (const std::string& name : names) {
-    auto family = std::ranges::find_if(
-        families(), [&](const Family& f) { return same_letters(f.architecture, name); });
+    auto family =
+        std::ranges::find_if(families(), [&](const Family& f) { return is_class_of(f, name); });
     if (family == families().end()) continue;
     if (of_type != families().end() && of_type != family) {
       log::warning("{}: architectures names {} but model_type is {}; using architectures",
@@ -145,6 +158,8 @@ void apply(const SourceFacts& facts, Model& model) {
         mixer.attention.rope = RopePairing::neighbours;
     }
   }
+  if (!use_layer_counts(spec, facts.layers))
+    refuse("its layers differ in their numbers of KV heads, or in the widths of their MLPs");
   if (facts.norms_have_one) each_norm(spec, [](NormSpec& norm) { norm.params.weight_offset = 0; });
   if (facts.rope_factors.empty() || spec.ropes.empty()) return;
   RopeConfig& rope = spec.ropes.front();
@@ -165,6 +180,10 @@ Model read_model(const ModelSource& source) {
   const Family& family = find_family(fields);
   model.files.architecture = family.architecture;
   model.spec = family.parse(fields);
+  if (!family.reads_layer_config &&
+      !use_layer_counts(model.spec, read_layer_counts(fields, model.spec.layers.size())))
+    fail(ErrorKind::refused, "{}: per_layer_config has sizes that layers of a {} cannot have",
+         model.files.config_name, family.architecture);
   apply(source.facts(), model);
   model.ignorable.assign(kIgnorable.begin(), kIgnorable.end());
   model.ignorable.insert(model.ignorable.end(), family.ignorable.begin(), family.ignorable.end());
@@ -172,37 +191,47 @@ Model read_model(const ModelSource& source) {
   model.ignorable.insert(model.ignorable.end(), kBesideLanguageModel.begin(),
                          kBesideLanguageModel.end());
   if (model.spec.prefixes.empty())
-    model.spec.prefixes = {"model.", "model.language_model.", "language_model.model."};
+    model.spec.prefixes = {"model.", "model.language_model.", "language_model.model.",
+                           "language_model."};
   return model;
 }
 
 namespace {
 
-// The prefix under which the checkpoint has the final norm; the declared one, where it has it under
-// none.
+// The prefix under which the checkpoint has the embedding or the final norm. Where it has both
+// under none of those that the family knows, it may be the model without its head, whose names have
+// no prefix at all.
 void choose_prefix(DecoderSpec& spec, const io::CheckpointIndex& index) {
-  const std::string declared = spec.prefixes.empty() ? "" : spec.prefixes.front();
-  const std::string rest = spec.norm.name.substr(declared.size()) + ".weight";
-  for (const std::string& prefix : spec.prefixes) {
-    if (index.find(prefix + rest) == nullptr) continue;
-    replace_prefix(spec, declared, prefix);
-    break;
+  const std::string base = spec.embedding.substr(0, spec.embedding.find('.') + 1);
+  const std::string declared = spec.prefixes.empty() ? base : spec.prefixes.front();
+  auto is_under = [&](const std::string& from, const std::string& to) {
+    return std::ranges::any_of(std::array{spec.norm.name, spec.embedding}, [&](const auto& name) {
+      return name.starts_with(from) && index.is_named(to + name.substr(from.size()) + ".weight");
+    });
+  };
+  auto known = std::ranges::find_if(
+      spec.prefixes, [&](const std::string& prefix) { return is_under(declared, prefix); });
+  if (known != spec.prefixes.end()) {
+    replace_prefix(spec, declared, *known);
+  } else if (!is_under(base, base) && is_under(base, "")) {
+    replace_prefix(spec, base, "");
   }
   // A head of a language model that is a module of a wrapper.
   const std::string wrapped = "language_model." + spec.head;
-  if (index.find(wrapped + ".weight") != nullptr) spec.head = wrapped;
+  if (index.is_named(wrapped + ".weight")) spec.head = wrapped;
 }
 
 }  // namespace
 
-void build_root(Model& model, Rank rank, const io::CheckpointIndex* index) {
+void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool needs_head) {
   if (index != nullptr) {
     choose_prefix(model.spec, *index);
     // Where neither config says it: classes of wrappers have defaults of their own.
     if (model.files.wrapper && !model.files.config.contains("tie_word_embeddings") &&
-        index->find(model.spec.head + ".weight") == nullptr)
+        !index->is_named(model.spec.head + ".weight"))
       model.spec.tie_word_embeddings = true;
     choose_embeddings(model.spec, *index);
+    if (!needs_head) leave_out_head(model.spec, *index);
     choose_expert_layout(model.spec, *index);
   }
   model.ignorable.insert(model.ignorable.end(), model.spec.ignorable.begin(),

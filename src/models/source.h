@@ -18,6 +18,12 @@
 
 namespace sluice {
 
+// Sizes of each layer, where layers differ in them; else empty. nullopt: as the model's.
+struct LayerCounts {
+  std::vector<std::optional<int64_t>> kv_heads = {};
+  std::vector<std::optional<int64_t>> mlp_widths = {};
+};
+
 // Differences of a format's weights from those of the hub. The decoder is built with these values,
 // so that no weight has to be changed.
 struct SourceFacts {
@@ -27,6 +33,7 @@ struct SourceFacts {
   bool outputs_first = false;   // GPT-2's matrices are [outputs, inputs]
   bool stacked_heads =
       false;  // a fused qkv has all of q, then k, then v, where the hub's goes by heads
+  LayerCounts layers = {};
   std::vector<double> rope_factors = {};  // the rotary frequencies are divided by them
 };
 

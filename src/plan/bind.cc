@@ -15,11 +15,14 @@ namespace sluice {
 namespace {
 
 constexpr size_t kMostFaultsShown = 40;
+constexpr std::string_view kWithoutHead =
+    "; without it a model makes no text: for embeddings use `sluice serve` and /v1/embeddings";
 
 // A stored tensor and the pieces that are made of it.
 struct Claims {
   std::string_view source;
   const io::StoredTensor* stored = nullptr;
+  bool gptq = false;              // the codes of a matrix
   std::vector<uint32_t> tensors;  // of the binding, in the order of the module tree
 };
 
@@ -36,7 +39,7 @@ class AllClaims {
         stored != nullptr ? place_of(*stored) : missing_.try_emplace(source, kNone).first->second;
     if (place == kNone) {
       place = static_cast<uint32_t>(all_.size());
-      all_.push_back({source, stored, {}});
+      all_.push_back({source, stored, false, {}});
     }
     return all_[place];
   }
@@ -110,8 +113,11 @@ bool has_shape(const Shape& stored, const Shape& expected) {
 std::string fault_of(const Binding& binding, const Claims& claims, const ModelFiles& files) {
   const io::StoredTensor* stored = claims.stored;
   const Shape expected = expected_of(binding, claims).shape;
-  if (stored == nullptr)
-    return fmt::format("{} is missing (expected {})", claims.source, expected.str());
+  if (stored == nullptr) {
+    const Param& param = *binding.params[binding.tensors[claims.tensors.front()].param];
+    return fmt::format("{} is missing (expected {}{})", claims.source, expected.str(),
+                       param.role == ParamRole::head ? kWithoutHead : "");
+  }
   const Piece& first = piece_of(binding, claims.tensors.front());
   const bool blocks = is_block(stored->dtype) && !first.vector && !first.view.transposed;
   if (!is_float_weight(stored->dtype) && !blocks) {
@@ -212,6 +218,15 @@ void add_cover_faults(const Binding& binding, Claims& claims, const ModelFiles& 
   }
 }
 
+// Whether the tensors of a matrix of codes fit its pieces.
+bool bind_gptq(Binding& binding, const Claims& claims, GptqBinder& gptq,
+               std::vector<std::string>& faults) {
+  const std::shared_ptr<const GptqSource> source = gptq.add(
+      piece_of(binding, claims.tensors.front()), expected_of(binding, claims).outputs, faults);
+  for (uint32_t t : claims.tensors) binding.tensors[t].gptq = source;
+  return source != nullptr;
+}
+
 // Names of tensors that may be there or not.
 std::unordered_set<std::string> kv_scale_names(const CausalLM& root) {
   std::unordered_set<std::string> all;
@@ -272,20 +287,22 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       binding.params.push_back(&param);
       binding.param_units.push_back(u);
       for (uint32_t i = 0; i < param.pieces.size(); ++i) {
-        const std::string& source = param.pieces[i].source;
-        if (gptq_named && gptq.find(param.pieces[i]) != nullptr) {
-          gptq.add(binding.tensors.emplace_back(TensorPlan{nullptr, p, i}), param.pieces[i],
-                   faults);
-          continue;
-        }
-        Claims& of_source = claims.of(source);
+        const io::StoredTensor* codes = gptq_named ? gptq.find(param.pieces[i]) : nullptr;
+        Claims& of_source = claims.of(codes != nullptr ? codes->name : param.pieces[i].source);
+        of_source.gptq = codes != nullptr;
         of_source.tensors.push_back(static_cast<uint32_t>(binding.tensors.size()));
         binding.tensors.push_back({of_source.stored, p, i});
       }
     });
   }
   for (Claims& c : claims.all()) {
-    if (std::string fault = fault_of(binding, c, model.files); !fault.empty()) {
+    if (c.stored == nullptr) {
+      index.refuse_absent(c.source);
+      index.refuse_absent(gptq_codes_name(c.source));
+    }
+    if (c.gptq) {
+      if (bind_gptq(binding, c, gptq, faults)) add_cover_faults(binding, c, model.files, faults);
+    } else if (std::string fault = fault_of(binding, c, model.files); !fault.empty()) {
       faults.push_back(std::move(fault));
     } else {
       add_cover_faults(binding, c, model.files, faults);

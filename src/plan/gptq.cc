@@ -16,23 +16,28 @@
 namespace sluice {
 namespace {
 
-std::string stem_of(const Piece& piece) {
+std::string stem_of(std::string_view weight) {
   constexpr std::string_view kWeight = ".weight";
-  return piece.source.ends_with(kWeight)
-             ? piece.source.substr(0, piece.source.size() - kWeight.size())
-             : piece.source;
+  if (weight.ends_with(kWeight)) weight.remove_suffix(kWeight.size());
+  return std::string(weight);
 }
 
 constexpr std::string_view kZerosLessOne = "gptq", kZeros = "gptq_v2";
+constexpr std::string_view kZerosName = ".qzeros";
 
-// The beginnings of zeros, of at most so many tensors, spread over the checkpoint, in disk order.
-std::vector<io::StoredTensor> some_zeros(const io::CheckpointIndex& index) {
+// The beginnings of zeros of so many bits, of at most so many tensors, spread over the checkpoint,
+// in disk order.
+std::vector<io::StoredTensor> some_zeros(const io::CheckpointIndex& index, int bits) {
   constexpr size_t kMost = 32;
   constexpr uint64_t kBytes = 3 * KiB;  // whole runs of codes of any size
   std::vector<io::StoredTensor> all, some;
   for (const io::StoredTensor& t : index.tensors()) {
-    if (t.name.ends_with(".qzeros") && (t.dtype == DType::i32 || t.dtype == DType::u32))
-      all.push_back(t);
+    if (!t.name.ends_with(kZerosName) || (t.dtype != DType::i32 && t.dtype != DType::u32)) continue;
+    const std::string stem = t.name.substr(0, t.name.size() - kZerosName.size());
+    const io::StoredTensor* scales = index.find(stem + ".scales");
+    const bool others = scales != nullptr && scales->shape.size() == 2 && t.shape.size() == 2 &&
+                        t.shape[1] * 32 != scales->shape[1] * bits;
+    if (!others) all.push_back(t);
   }
   const size_t count = std::min(all.size(), kMost);
   for (size_t i = 0; i < count; ++i) {
@@ -60,12 +65,14 @@ std::optional<int> one_zero(const io::CheckpointIndex& index,
 
 }  // namespace
 
+std::string gptq_codes_name(std::string_view weight) { return stem_of(weight) + ".qweight"; }
+
 void settle_gptq_zeros(Json& config, const io::CheckpointIndex& index) {
   const std::optional<GptqConfig> gptq = gptq_config(config);
   if (!gptq) return;
   Json& named = config["quantization_config"];
   const JsonFields q(named, "config.json: quantization_config");
-  const std::vector<io::StoredTensor> zeros = some_zeros(index);
+  const std::vector<io::StoredTensor> zeros = some_zeros(index, gptq->bits);
   if (!q.boolean_or("sym", true) || zeros.empty()) return;
   const std::string_view format = gptq->zero_base == 1 ? kZerosLessOne : kZeros;
   const std::optional<int> zero = one_zero(index, zeros, gptq->bits);
@@ -87,36 +94,61 @@ void settle_gptq_zeros(Json& config, const io::CheckpointIndex& index) {
   named["checkpoint_format"] = found;
 }
 
+namespace {
+
+// Fields that are absent are those of `all`.
+GptqForm read_form(const JsonFields& q, const GptqForm& all) {
+  GptqForm form;
+  const int64_t bits = q.integer_or("bits", 2, 8, all.bits);
+  if (gptq_bits(gptq_type(static_cast<int>(bits))) != bits)
+    fail(ErrorKind::refused, "{}: bits are {}, but GPTQ's are 2, 3, 4 or 8", q.where(), bits);
+  form.bits = static_cast<int>(bits);
+  form.group_size = q.integer_or("group_size", -1, int64_t{1} << 20, all.group_size);
+  if (form.group_size != -1 && (form.group_size == 0 || form.group_size % kRunCols != 0))
+    fail(ErrorKind::refused, "{}: group_size is {}, but must be -1 or a multiple of {}", q.where(),
+         form.group_size, kRunCols);
+  form.desc_act = q.boolean_or("desc_act", all.desc_act);
+  return form;
+}
+
+// Of modules that a pattern names. One that begins with "-:" names modules that are not quantized.
+std::vector<GptqForm> read_other_forms(const JsonFields& q, const GptqForm& all) {
+  std::vector<GptqForm> others;
+  if (!q.has("dynamic")) return others;
+  const Json& dynamic = q.raw("dynamic");
+  if (!dynamic.is_object() && !dynamic.empty())
+    fail(ErrorKind::refused, "{}: dynamic must be an object of patterns and settings", q.where());
+  for (const auto& [pattern, settings] : dynamic.items()) {
+    if (pattern.starts_with("-:")) continue;
+    const std::string where = fmt::format("{}: dynamic: {}", q.where(), io::printable(pattern));
+    if (!settings.is_object()) fail(ErrorKind::refused, "{} must be an object", where);
+    others.push_back(read_form(JsonFields(settings, where), all));
+  }
+  return others;
+}
+
+}  // namespace
+
 std::optional<GptqConfig> gptq_config(const Json& config) {
   const auto found = config.find("quantization_config");
   if (found == config.end() || !found->is_object()) return std::nullopt;
   JsonFields q(*found, "config.json: quantization_config");
   if (q.string_or("quant_method", "") != "gptq") return std::nullopt;
   GptqConfig gptq;
-  const int64_t bits = q.integer_or("bits", 2, 8, 4);
-  if (gptq_bits(gptq_type(static_cast<int>(bits))) != bits)
-    fail(ErrorKind::refused, "{}: bits are {}, but GPTQ's are 2, 3, 4 or 8", q.where(), bits);
-  gptq.bits = static_cast<int>(bits);
-  gptq.group_size = q.integer_or("group_size", -1, int64_t{1} << 20, -1);
-  if (gptq.group_size != -1 && (gptq.group_size == 0 || gptq.group_size % kRunCols != 0))
-    fail(ErrorKind::refused, "{}: group_size is {}, but must be -1 or a multiple of {}", q.where(),
-         gptq.group_size, kRunCols);
-  gptq.desc_act = q.boolean_or("desc_act", false);
+  static_cast<GptqForm&>(gptq) = read_form(q, {});
   const std::string format = q.string_or("checkpoint_format", "gptq");
   if (format != "gptq" && format != "gptq_v2")
     fail(ErrorKind::refused,
          "{}: checkpoint_format \"{}\" is not supported; supported: gptq, gptq_v2", q.where(),
          format);
   gptq.zero_base = format == "gptq" ? 1 : 0;
-  if (q.has("dynamic") && !q.raw("dynamic").empty())
-    fail(ErrorKind::refused, "{}: dynamic, with settings for single modules, is not supported",
-         q.where());
+  gptq.others = read_other_forms(q, gptq);
   return gptq;
 }
 
 const io::StoredTensor* GptqBinder::find(const Piece& piece) const {
   if (piece.vector || index_.find(piece.source) != nullptr) return nullptr;
-  return index_.find(stem_of(piece) + ".qweight");
+  return index_.find(gptq_codes_name(piece.source));
 }
 
 const io::StoredTensor* GptqBinder::tensor(const std::string& name, const Shape& shape,
@@ -125,6 +157,7 @@ const io::StoredTensor* GptqBinder::tensor(const std::string& name, const Shape&
   const io::StoredTensor* stored = index_.find(name);
   claimed_.insert(name);
   if (stored == nullptr) {
+    index_.refuse_absent(name);
     faults.push_back(fmt::format("{} is missing (expected {})", name, shape.str()));
   } else if (std::ranges::find(types, stored->dtype) == types.end()) {
     faults.push_back(
@@ -136,42 +169,58 @@ const io::StoredTensor* GptqBinder::tensor(const std::string& name, const Shape&
   return stored;
 }
 
-void GptqBinder::add(TensorPlan& codes, const Piece& piece, std::vector<std::string>& faults) {
-  const std::string stem = stem_of(piece);
-  const View& view = piece.view;
+// That of the module, or the config's, where the shapes of its tensors say no other.
+const GptqForm& GptqBinder::form_of(const std::string& stem, int64_t inputs) const {
+  const io::StoredTensor* scales = index_.find(stem + ".scales");
+  const io::StoredTensor* zeros = index_.find(stem + ".qzeros");
+  if (scales == nullptr || scales->shape.size() != 2 || zeros == nullptr ||
+      zeros->shape.size() != 2)
+    return config_;
+  const auto is_its = [&](const GptqForm& form) {
+    const int64_t group = form.group_size > 0 ? form.group_size : inputs;
+    return ceil_div(inputs, group) == scales->shape[0] &&
+           scales->shape[1] * form.bits == zeros->shape[1] * 32;
+  };
+  if (is_its(config_)) return config_;
+  const auto other = std::ranges::find_if(config_.others, is_its);
+  return other != config_.others.end() ? *other : config_;
+}
+
+std::shared_ptr<const GptqSource> GptqBinder::add(const Piece& piece, int64_t outputs,
+                                                  std::vector<std::string>& faults) {
+  const std::string stem = stem_of(piece.source);
   const size_t before = faults.size();
-  const int64_t bits = config_.bits;
-  const int64_t group = config_.group_size > 0 ? config_.group_size : piece.cols;
-  const bool whole = view.first == 0 && view.group == piece.rows && !view.transposed && !view.index;
-  if (!whole || piece.cols % kRunCols != 0 || piece.rows * bits % 32 != 0) {
+  const GptqForm& form = form_of(stem, piece.cols);
+  const int64_t bits = form.bits;
+  const int64_t group = form.group_size > 0 ? form.group_size : piece.cols;
+  if (piece.view.index || piece.cols % kRunCols != 0 || outputs * bits % 32 != 0) {
     faults.push_back(fmt::format("{}.qweight has a layout that GPTQ has not", stem));
     claimed_.insert(stem + ".qweight");
-    return;
+    return nullptr;
   }
   const int64_t groups = ceil_div(piece.cols, group);
   auto source = std::make_shared<GptqSource>();
+  source->outputs = outputs;
   source->zeros =
-      tensor(stem + ".qzeros", {groups, piece.rows * bits / 32}, {DType::i32, DType::u32}, faults);
-  source->scales =
-      tensor(stem + ".scales", {groups, piece.rows}, {DType::f16, DType::bf16}, faults);
+      tensor(stem + ".qzeros", {groups, outputs * bits / 32}, {DType::i32, DType::u32}, faults);
+  source->scales = tensor(stem + ".scales", {groups, outputs}, {DType::f16, DType::bf16}, faults);
   const io::StoredTensor* g_idx = nullptr;
-  if (config_.desc_act || index_.find(stem + ".g_idx") != nullptr)
+  if (form.desc_act || index_.find(stem + ".g_idx") != nullptr)
     g_idx = tensor(stem + ".g_idx", {piece.cols}, {DType::i32}, faults);
-  if (faults.size() > before) return;
+  if (faults.size() > before) return nullptr;
   WeightFormat& format = source->format;
   format = {.dtype = DType::u8, .scales = ScaleKind::grouped, .scale_cols = group};
-  format.bits = config_.bits;
+  format.bits = form.bits;
   format.scale_type = source->scales->dtype;
   format.zero_base = config_.zero_base;
   source->by_rows = find(piece)->dtype == DType::grouped_row;
-  const Shape shape = source->by_rows
-                          ? Shape{piece.rows, grouped_row_layout(format, piece.cols).bytes}
-                          : Shape{piece.cols * bits / 32, piece.rows};
-  codes.stored =
+  const Shape shape = source->by_rows ? Shape{outputs, grouped_row_layout(format, piece.cols).bytes}
+                                      : Shape{piece.cols * bits / 32, outputs};
+  source->codes =
       tensor(stem + ".qweight", shape, {DType::i32, DType::u32, DType::grouped_row}, faults);
-  if (faults.size() > before) return;
-  if (config_.desc_act) to_order_.emplace_back(source, g_idx);
-  codes.gptq = source;
+  if (faults.size() > before) return nullptr;
+  if (form.desc_act) to_order_.emplace_back(source, g_idx);
+  return source;
 }
 
 void GptqBinder::finish() {
@@ -191,7 +240,7 @@ void GptqBinder::finish() {
   }
 }
 
-RowsInFile gptq_rows(const TensorPlan& t, const Piece& piece) {
+void check_gptq_cut(const TensorPlan& t, const Piece& piece) {
   const WeightFormat& format = t.gptq->format;
   const Cut& cut = piece.cut;
   const int64_t group = format.scale_cols;
@@ -201,14 +250,12 @@ RowsInFile gptq_rows(const TensorPlan& t, const Piece& piece) {
          "{} cannot be divided among ranks by its inputs, as a rank's part is not whole groups of "
          "{}",
          t.stored->name, group);
-  if (t.gptq->by_rows) {
-    const auto row_bytes = static_cast<uint64_t>(grouped_row_layout(format, piece.cols).bytes);
-    return {.begin = t.stored->offset + static_cast<uint64_t>(cut.row) * row_bytes,
-            .row_bytes = row_bytes,
-            .rows = cut.rows,
-            .group = kPanelRows,
-            .end = t.stored->offset + t.stored->bytes};
-  }
+}
+
+RowsInFile gptq_rows(const TensorPlan& t, const Piece& piece) {
+  const WeightFormat& format = t.gptq->format;
+  const Cut& cut = piece.cut;
+  const int64_t group = format.scale_cols;
   int64_t first = cut.col / group, rows = ceil_div(cut.cols, group), together = 1;
   if (t.plane == Plane::codes) {
     first = cut.col * format.bits / 32;

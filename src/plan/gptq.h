@@ -13,14 +13,22 @@
 
 namespace sluice {
 
-struct GptqConfig {
+struct GptqForm {
   int bits = 4;
   int64_t group_size = -1;  // inputs that share a scale; -1: all
   bool desc_act = false;    // g_idx says which inputs are a group
-  int zero_base = 1;        // added to stored zeros
+};
+struct GptqConfig : GptqForm {
+  int zero_base = 1;  // added to stored zeros
+  // Of single modules ("dynamic"): which ones is seen in the shapes of their tensors, as it is seen
+  // in their names which modules are not quantized.
+  std::vector<GptqForm> others = {};
 };
 // nullopt where config.json names another method or none. Error(refused) for what is not supported.
 std::optional<GptqConfig> gptq_config(const Json& config);
+
+// The tensor of the codes of a matrix.
+std::string gptq_codes_name(std::string_view weight);
 
 // Finds out from the zeros whether they are stored less 1 (gptq) or not (gptq_v2). Symmetric
 // quantization has its zeros in the middle, so they tell. Some files name the other method: then
@@ -36,8 +44,10 @@ class GptqBinder {
 
   // The codes of a piece, or null where the checkpoint has its weight itself, or nothing.
   const io::StoredTensor* find(const Piece& piece) const;
-  // Checks and takes in a piece whose codes find() has found. Returns its faults.
-  void add(TensorPlan& codes, const Piece& piece, std::vector<std::string>& faults);
+  // The tensors of the matrix whose codes find() has found for a piece, which is all of its
+  // `outputs`, or some of them; null, with its faults, where they do not fit.
+  std::shared_ptr<const GptqSource> add(const Piece& piece, int64_t outputs,
+                                        std::vector<std::string>& faults);
   // Reads the small tensors (g_idx) of the pieces taken in. Error(refused).
   void finish();
   bool claims(const std::string& tensor) const { return claimed_.contains(tensor); }
@@ -46,6 +56,7 @@ class GptqBinder {
   const io::StoredTensor* tensor(const std::string& name, const Shape& shape,
                                  std::initializer_list<DType> types,
                                  std::vector<std::string>& faults);
+  const GptqForm& form_of(const std::string& stem, int64_t inputs) const;
 
   GptqConfig config_;
   const io::CheckpointIndex& index_;
@@ -53,7 +64,9 @@ class GptqBinder {
   std::vector<std::pair<std::shared_ptr<GptqSource>, const io::StoredTensor*>> to_order_;
 };
 
-// The rows of the file that a rank needs. Error(refused) for a part that ends within a group.
+// Error(refused) where a rank's part ends within a group.
+void check_gptq_cut(const TensorPlan& tensor, const Piece& piece);
+// The rows of the file that a rank needs, of a tensor whose rows are inputs.
 RowsInFile gptq_rows(const TensorPlan& tensor, const Piece& piece);
 
 }  // namespace sluice

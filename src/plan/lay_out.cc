@@ -69,9 +69,10 @@ StoredMatrix matrix_of(const io::StoredTensor& stored, const Piece& piece) {
   if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
   m.begin = stored.offset + bytes * static_cast<uint64_t>(piece.view.index.value_or(0));
   m.end = m.begin + bytes;
-  const int64_t cols = piece.vector            ? 1
-                       : piece.view.transposed ? stored.shape[stored.shape.size() - 1]
-                                               : piece.cols;
+  const bool is_last = piece.view.transposed || stored.dtype == DType::grouped_row;
+  const int64_t cols = piece.vector ? 1
+                       : is_last    ? stored.shape[stored.shape.size() - 1]
+                                    : piece.cols;
   m.row_bytes = sluice::row_bytes(stored.dtype, cols);
   return m;
 }
@@ -80,9 +81,15 @@ StoredMatrix matrix_of(const io::StoredTensor& stored, const Piece& piece) {
 // them for an encoder.
 constexpr int64_t kFewestColumns = 32;
 
+// Bytes of a row before the columns that this rank has.
+uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
+  return t.gptq != nullptr ? 0 : row_bytes(t.stored->dtype, piece.cut.col);  // encoding skips them
+}
+
 RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   const Piece& piece = param.pieces[t.piece];
-  if (t.gptq != nullptr) return gptq_rows(t, piece);
+  if (t.gptq != nullptr) check_gptq_cut(t, piece);
+  if (t.gptq != nullptr && !t.gptq->by_rows) return gptq_rows(t, piece);
   const StoredMatrix stored = matrix_of(*t.stored, piece);
   const DType dtype = t.stored->dtype;
   const auto first =
@@ -91,7 +98,7 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
                   .row_bytes = stored.row_bytes,
                   .rows = piece.cut.rows,
                   .end = stored.end};
-  if (piece.view.transposed) {
+  if (t.transposed) {
     rows.begin = stored.begin + static_cast<uint64_t>(piece.cut.col) * stored.row_bytes;
     rows.rows = piece.cut.cols;
     rows.group = t.group == ScaleGroup::block ? kScaleBlock : kFewestColumns;
@@ -108,7 +115,7 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
     rows.rows = rows.group = 1;
     return rows;
   }
-  rows.skip = row_bytes(dtype, piece.cut.col);
+  rows.skip = skipped_bytes(t, piece);
   if (!in_runs) return rows;
   // Reads from the first output of a period on, if runs do not reach beyond it.
   const View& view = piece.view;
@@ -201,7 +208,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.param = static_cast<uint32_t>(plan.params.size());
     t.piece = i;
     t.group = scheme.group;
-    t.transposed = param.pieces[i].view.transposed;
+    t.transposed = param.pieces[i].view.transposed && t.gptq == nullptr;
     t.rows = rows_in_file(param, t);
     p.transposed = p.transposed || t.transposed || (t.gptq != nullptr && !t.gptq->by_rows);
     note_group(plan, t);
@@ -304,7 +311,7 @@ RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
   if (t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
   const Piece& piece = plan.params[t.param].param->pieces[t.piece];
   const StoredMatrix stored = matrix_of(*t.stored, piece);
-  const uint64_t skip = row_bytes(t.stored->dtype, piece.cut.col);
+  const uint64_t skip = skipped_bytes(t, piece);
   return {.begin = stored.begin,
           .row_bytes = stored.row_bytes,
           .rows = piece.view.group,

@@ -70,8 +70,11 @@ uint64_t ReadPlan::read_bytes() const {
 }
 
 uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
-  if (t.gptq != nullptr) return t.rows.bytes();
   const Cut& cut = params[t.param].param->pieces[t.piece].cut;
+  if (t.gptq != nullptr) {
+    const auto rows = static_cast<uint64_t>(cut.rows), all = static_cast<uint64_t>(t.gptq->outputs);
+    return (t.gptq->by_rows ? t.stored->bytes : t.rows.bytes()) / all * rows;
+  }
   return static_cast<uint64_t>(cut.rows) * row_bytes(t.stored->dtype, cut.cols);
 }
 

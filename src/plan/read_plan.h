@@ -67,6 +67,8 @@ struct RowsInFile {
 struct GptqSource {
   WeightFormat format;   // but for its layout
   bool by_rows = false;  // a copy has all of it in one tensor (quant/grouped_rows.h)
+  int64_t outputs = 0;   // that its tensors have
+  const io::StoredTensor* codes = nullptr;
   const io::StoredTensor* zeros = nullptr;
   const io::StoredTensor* scales = nullptr;
   // Inputs that are sorted by group (`format.ordered`): the input at each place, and the place of

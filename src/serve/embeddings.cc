@@ -114,7 +114,7 @@ EmbeddingsRequest parse_embeddings(const Json& json, const std::string& where,
   if (format != "float" && format != "base64")
     fail(ErrorKind::refused, "{}: encoding_format must be \"float\" or \"base64\"", where);
   asked.base64 = format == "base64";
-  const int64_t size = context.session.spec().hidden_size;
+  const int64_t size = context.session.spec().output_size();
   if (body.integer_or("dimensions", 1, INT32_MAX, size) != size) {
     fail(ErrorKind::refused, "{}: dimensions: this model's vectors have {} and cannot be shortened",
          where, size);

@@ -299,7 +299,7 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   std::unique_ptr<Answer> answer = open_answer(route, body, std::move(model));
   const Completion& asked = answer->asked();
   const uint64_t held = held_bytes(asked, longest_token_, 0) +
-                        vectors_bytes(asked, model_->session.spec().hidden_size);
+                        vectors_bytes(asked, model_->session.spec().output_size());
   room(held);
   share.resize(held);
   return answer;
@@ -308,6 +308,12 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
 std::unique_ptr<Answer> Service::open_answer(const Route& route, const Body& body,
                                              std::string model) {
   const Tokenizer* tokenizer = model_->session.tokenizer();
+  if (route.endpoint != Endpoint::embeddings && !model_->session.model().root->has_head()) {
+    fail(ErrorKind::refused,
+         "the checkpoint has no {}.weight, so that this model makes no text; POST to "
+         "/v1/embeddings",
+         model_->session.spec().head);
+  }
   if (route.endpoint == Endpoint::completions) {
     return completion_answer(parse_completion(body.json, kWhere, context(Api::completions)),
                              head("cmpl-", std::move(model)), tokenizer);

@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 
+from checkpoints import write_checkpoint
 from program import DEMO, HANGS, Case, run_json
 from server import TEMPLATE, ServedCase, Server
 
@@ -120,6 +121,31 @@ class ServeToolsTest(ServedCase):
             status, answer = self.server.post("/v1/embeddings", body)
             self.assertEqual(status, 400)
             self.assertIn(mention, answer["error"]["message"])
+
+    def test_embeddings_need_no_head(self):
+        """As embedding models are published: without a head, and without the name of its module around the others'."""
+        whole, bare = write_checkpoint(self.path / "whole", tie_word_embeddings=False), self.path / "bare"
+        shutil.copytree(whole, bare)
+        data = (bare / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        header, data = json.loads(data[8:8 + size]), data[8 + size:]
+        begin, end = header.pop("lm_head.weight")["data_offsets"]
+        for tensor in header.values():
+            tensor["data_offsets"] = [at - (end - begin) * (at >= end) for at in tensor["data_offsets"]]
+        text = json.dumps({name.removeprefix("model."): tensor for name, tensor in header.items()}).encode()
+        (bare / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data[:begin] + data[end:])
+        answers = []
+        for model in (whole, bare):
+            server = Server(model)
+            self.addCleanup(server.end, signal.SIGKILL)
+            answers.append(server.post("/v1/embeddings", {"input": "Anne had"})[1]["data"])
+        self.assertEqual(answers[0], answers[1])
+        status, answer = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+        self.assertEqual(status, 400)
+        self.assertIn("no lm_head.weight", answer["error"]["message"])
+        self.assert_fails(3, "lm_head.weight is missing", "run", bare, "--prompt", "x")
+        run_json("plan", bare)
+        run_json("inspect", bare)
 
     def test_embeddings_follow_the_files_of_the_model(self):
         model = self.path / "embedding"

@@ -13,7 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 
 CheckpointIndex open_any(const fs::path& model) {
-  if (!fs::exists(model / "model.gguf")) return open_checkpoint(model);
+  if (!fs::exists(model / "model.gguf")) {
+    CheckpointIndex index = open_checkpoint(model);
+    for (const AbsentTensors& absent : index.absent()) index.refuse_absent(absent.names.front());
+    return index;
+  }
   GgufCheckpoint gguf = open_gguf(model / "model.gguf");
   return {std::move(gguf.files), std::move(gguf.tensors), {}};
 }

@@ -375,7 +375,8 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"CohereForCausalLM", "logit_scale", 0},
       {"GraniteForCausalLM", "residual_multiplier", -1},
       {"GPTJForCausalLM", "rotary_dim", 7},
-      {"OPTForCausalLM", "word_embed_proj_dim", 512},
+      {"OPTForCausalLM", "layer_norm_elementwise_affine", false},
+      {"OPTForCausalLM", "_remove_final_layer_norm", true},
       {"SmolLM3ForCausalLM", "no_rope_layers", {0, 1}},
       {"BloomForCausalLM", "apply_residual_connection_post_layernorm", true},
       {"Gemma2ForCausalLM", "attn_logit_softcapping", -2},
@@ -397,6 +398,23 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
   const Json cap{{"attn_logit_softcapping", 5}};
   EXPECT_EQ(attention(parse_family("Gemma2ForCausalLM", cap)).soft_cap, 5);
   EXPECT_EQ(attention(parse_family("Gemma3ForCausalLM", cap)).soft_cap, 0);  // as in transformers
+}
+
+// OPT-350M is so: its last norm is that of the last layer.
+TEST(Families, OptMayHaveNormsBehindBlocks) {
+  const DecoderSpec spec = parse_family("OPTForCausalLM", {{"do_layer_norm_before", false},
+                                                           {"num_hidden_layers", 3},
+                                                           {"hidden_size", 96},
+                                                           {"word_embed_proj_dim", 48}});
+  EXPECT_EQ(spec.norm.name, "model.decoder.layers.2.final_layer_norm");
+  for (size_t l = 0; l < 3; ++l) {
+    const LayerSpec& layer = spec.layer(l);
+    EXPECT_FALSE(layer.mixers.front().norm.exists() || layer.mlps.front().norm.exists());
+    EXPECT_TRUE(layer.mixers.front().stream_norm.exists());
+    EXPECT_EQ(layer.mlps.front().stream_norm.exists(), l < 2);
+  }
+  EXPECT_EQ(spec.output_size(), 48);
+  EXPECT_EQ(spec.output_projection, "model.decoder.project_out");
 }
 
 // AI21-Jamba-Reasoning-3B has such a period, falcon-mamba-7b such an `expand`.
@@ -500,6 +518,112 @@ TEST(Families, WrappersOfOtherForms) {
   EXPECT_TRUE(flat.files.wrapper);
 }
 
+// A model saved without its head has names without the head's module around it.
+TEST(Families, NamesMayHaveNoPrefix) {
+  const auto source = [](const Json& config, const std::string& norm, bool needs_head = true) {
+    test::TempDir dir;
+    test::write_checkpoint(dir.path(), config,
+                           {{norm, {2}, "BF16", "nnnn"}, {"model_x", {2}, "BF16", "nnnn"}}, 1);
+    const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+    Model model = read_model(*open_model(dir.path()));
+    build_root(model, Rank{}, &index, needs_head);
+    EXPECT_EQ(model.root->has_head(), needs_head);
+    return model.spec.kinds.front().mixers.front().norm.name + " " + model.spec.head;
+  };
+  const Json llama = test::tiny_config();
+  EXPECT_EQ(source(llama, "model.norm.weight"), "model.layers.{}.input_layernorm lm_head");
+  EXPECT_EQ(source(llama, "norm.weight"), "layers.{}.input_layernorm lm_head");
+  EXPECT_EQ(source(llama, "embed_tokens.weight", false), "layers.{}.input_layernorm lm_head");
+  EXPECT_EQ(source(llama, "other.weight"), "model.layers.{}.input_layernorm lm_head");
+  const Json wrapper{{"model_type", "other"}, {"text_config", llama}};
+  EXPECT_EQ(source(wrapper, "language_model.norm.weight", false),
+            "language_model.layers.{}.input_layernorm lm_head");
+  EXPECT_EQ(source(wrapper, "norm.weight"), "layers.{}.input_layernorm lm_head");
+  const Json bloom{{"architectures", {"BloomForCausalLM"}}};
+  EXPECT_EQ(source(bloom, "ln_f.weight"), "h.{}.input_layernorm lm_head");
+  const Json opt{{"architectures", {"OPTForCausalLM"}}};
+  EXPECT_EQ(source(opt, "decoder.final_layer_norm.weight"),
+            "decoder.layers.{}.self_attn_layer_norm lm_head");
+}
+
+TEST(Families, Gemma4SaysSizesByKindOrByLayer) {
+  Json config{{"architectures", {"Gemma4ForCausalLM"}},
+              {"hidden_size", 48},
+              {"num_hidden_layers", 4},
+              {"num_attention_heads", 4},
+              {"num_key_value_heads", 2},
+              {"head_dim", 16},
+              {"attention_k_eq_v", true},
+              {"vocab_size", 128},
+              {"vocab_size_per_layer_input", 128},
+              {"layer_types",
+               {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}};
+  const auto sizes = [&] {
+    std::vector<std::array<int64_t, 3>> all;
+    const DecoderSpec spec = parse_family("Gemma4ForCausalLM", config);
+    for (size_t l = 0; l < 4; ++l) {
+      const AttentionSpec& a = spec.layer(l).mixers.front().attention;
+      all.push_back({a.head_dim, a.kv_heads.units(), spec.layer(l).mlps.front().mlp.width.size});
+    }
+    EXPECT_EQ(spec.ropes.back().dim, all.back()[0]);
+    return all;
+  };
+  using Sizes = std::vector<std::array<int64_t, 3>>;
+  config["global_head_dim"] = 32;
+  config["num_global_key_value_heads"] = 1;
+  const Sizes by_kind{{16, 2, 9216}, {32, 1, 9216}, {16, 2, 9216}, {32, 1, 9216}};
+  EXPECT_EQ(sizes(), by_kind);
+  config.erase("global_head_dim");
+  config.erase("num_global_key_value_heads");
+  const Json full{{"head_dim", 32}, {"num_key_value_heads", 1}};
+  config["per_layer_config"] = {{"1", full}, {"3", full}};
+  EXPECT_EQ(sizes(), by_kind);
+  config["per_layer_config"]["2"] = {
+      {"num_key_value_heads", 4}, {"intermediate_size", 64}, {"hidden_size", 48}};
+  Sizes own = by_kind;
+  own[2] = {16, 4, 64};
+  EXPECT_EQ(sizes(), own);
+  config["per_layer_config"] = {{"1", {{"head_dim", 32}}}};
+  EXPECT_THAT(refusal("Gemma4ForCausalLM", config), HasSubstr("layer 1 has another head_dim"));
+  config["per_layer_config"] = {{"4", full}};
+  EXPECT_THAT(refusal("Gemma4ForCausalLM", config), HasSubstr("4 is no layer"));
+  config["per_layer_config"] = {{"3", {{"hidden_size", 96}}}};
+  EXPECT_THAT(refusal("Gemma4ForCausalLM", config), HasSubstr("hidden_size of a single layer"));
+}
+
+// As transformers 5.24 saves a model whose layers differ.
+TEST(Families, LayersMayHaveSizesOfTheirOwn) {
+  test::TempDir dir;
+  Json config = test::tiny_config();
+  config["num_hidden_layers"] = 3;
+  const auto spec = [&] {
+    test::write_file(dir / "config.json", config.dump());
+    return read_model(*open_model(dir.path())).spec;
+  };
+  config["per_layer_config"] = {{"1", {{"intermediate_size", 24}, {"skip", Json::array()}}},
+                                {"2", {{"num_key_value_heads", 1}}}};
+  const DecoderSpec own = spec();
+  EXPECT_EQ(own.kinds.size(), 3u);
+  EXPECT_EQ(own.layer(1).mlps.front().mlp.width.size, 24);
+  EXPECT_EQ(own.layer(1).mixers.front().attention.kv_heads.units(), config["num_key_value_heads"]);
+  EXPECT_EQ(own.layer(2).mixers.front().attention.kv_heads.units(), 1);
+  config["per_layer_config"] = {{"1", {{"hidden_size", config["hidden_size"]}}}};
+  EXPECT_EQ(spec().kinds.size(), 1u);
+  for (const auto& [json, fault] :
+       {std::pair{Json{{"1", {{"rope_theta", 5}}}}, "1: rope_theta of a single layer"},
+        {Json{{"3", Json::object()}}, "3 is no layer of 3"},
+        {Json{{"1", {{"num_key_value_heads", 5}}}}, "cannot have"},
+        {Json(5), "must be an object"}}) {
+    config["per_layer_config"] = json;
+    try {
+      spec();
+      ADD_FAILURE() << json;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(fault));
+    }
+  }
+}
+
 struct Naming {
   Json architectures;  // discarded: the key is absent
   Json model_type;
@@ -512,6 +636,8 @@ TEST(Families, AreFoundByArchitectureElseByModelType) {
   const std::vector<Naming> namings{
       {{"LlamaForCausalLM"}, absent, "LlamaForCausalLM"},
       {{"LLaMAForCausalLM"}, "llama", "LlamaForCausalLM"},
+      {{"Qwen3Model"}, "qwen3", "Qwen3ForCausalLM"},
+      {{"GPT2Model"}, absent, "GPT2LMHeadModel"},
       {{"LLaMAForCausalLM"}, absent, "LlamaForCausalLM"},
       {absent, "llama", "LlamaForCausalLM"},
       {nullptr, "mistral", "MistralForCausalLM"},

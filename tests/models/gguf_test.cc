@@ -40,15 +40,15 @@ std::string refusal(Call call) {
 }
 
 // A model of one layer, of which only some tensors are there.
-GgufBuilder tiny(const std::string& architecture) {
+GgufBuilder tiny(const std::string& architecture, const std::vector<int32_t>& kv_heads = {},
+                 const std::vector<int32_t>& mlp_widths = {}) {
   GgufBuilder b;
+  const size_t layers = std::max({kv_heads.size(), mlp_widths.size(), size_t{1}});
   const auto key = [&](const char* name) { return architecture + "." + name; };
   b.number(key("context_length"), uint32_t{64})
       .number(key("embedding_length"), uint32_t{8})
-      .number(key("block_count"), uint32_t{1})
-      .number(key("feed_forward_length"), uint32_t{16})
+      .number(key("block_count"), static_cast<uint32_t>(layers))
       .number(key("attention.head_count"), uint32_t{2})
-      .number(key("attention.head_count_kv"), uint32_t{1})
       .number(key("attention.layer_norm_rms_epsilon"), 1e-5f)
       .number(key("rope.freq_base"), 500000.0f)
       .number("tokenizer.ggml.eos_token_id", uint32_t{2})
@@ -58,6 +58,11 @@ GgufBuilder tiny(const std::string& architecture) {
       .tensor("blk.0.attn_q.weight", {8, 8}, kF16, std::string(128, 'q'))
       .tensor("blk.0.attn_q.bias", {8}, kF32, std::string(32, 'b'))
       .tensor("blk.0.unheard_of.weight", {8}, kF32, std::string(32, 'u'));
+  const auto sizes = [&](const char* name, uint32_t one, const std::vector<int32_t>& each) {
+    each.empty() ? b.number(key(name), one) : b.numbers<int32_t>(key(name), each);
+  };
+  sizes("feed_forward_length", 16, mlp_widths);
+  sizes("attention.head_count_kv", 1, kv_heads);
   return b;
 }
 
@@ -263,6 +268,30 @@ TEST(Gguf, FactsOfTheFileAreValuesOfTheDecoder) {
   }
 }
 
+// One value, or one for each layer; where they differ, layers are of several kinds.
+TEST(Gguf, SizesOfSingleLayers) {
+  TempDir dir;
+  const auto spec = [&](const GgufBuilder& b) { return read_model(*open(dir, b)).spec; };
+  for (const GgufBuilder& b : {tiny("llama", {2, 2, 2}, {16, 16, 16}), tiny("llama", {2, 2, 2})}) {
+    const DecoderSpec same = spec(b);
+    EXPECT_EQ(same.kinds.size(), 1u);
+    EXPECT_EQ(same.layers.size(), 3u);
+    EXPECT_EQ(same.layer(0).mixers.front().attention.kv_heads.units(), 2);
+    EXPECT_EQ(same.layer(0).mlps.front().mlp.width.size, 16);
+  }
+  const DecoderSpec mixed = spec(tiny("llama", {2, 1, 2}, {16, 16, 24}));
+  EXPECT_EQ(mixed.kinds.size(), 3u);
+  EXPECT_EQ(mixed.layer(1).mixers.front().attention.kv_heads.units(), 1);
+  EXPECT_EQ(mixed.layer(2).mlps.front().mlp.width.size, 24);
+  EXPECT_EQ(mixed.layer(0).mlps.front().mlp.width.size, 16);
+  GgufBuilder sliding = tiny("gemma3", {1, 1, 1});
+  sliding.number("gemma3.attention.sliding_window", uint32_t{8});
+  sliding.numbers<bool>("gemma3.attention.sliding_window_pattern", {true, false, true});
+  const DecoderSpec windows = spec(sliding);
+  for (size_t l = 0; l < 3; ++l)
+    EXPECT_EQ(windows.layer(l).mixers.front().attention.window, l == 1 ? 0 : 8);
+}
+
 TEST(Gguf, OddValuesAreNamed) {
   TempDir dir;
   const auto fault = [&](GgufBuilder b) { return refusal([&] { read_model(*open(dir, b)); }); };
@@ -275,8 +304,15 @@ TEST(Gguf, OddValuesAreNamed) {
   EXPECT_THAT(fault(none), HasSubstr("general.architecture must be a string"));
   EXPECT_THAT(fault(tiny("llama").number("llama.expert_count", uint32_t{8})),
               HasSubstr("llama.expert_count is 8: models with experts"));
-  EXPECT_THAT(fault(tiny("llama").numbers<int32_t>("llama.attention.key_length", {4, 4})),
-              HasSubstr("llama.attention.key_length is a list"));
+  GgufBuilder two = tiny("llama", {1, 1});
+  EXPECT_THAT(fault(two.numbers<int32_t>("llama.attention.key_length", {4, 8})),
+              HasSubstr("llama.attention.key_length differs from layer to layer"));
+  EXPECT_THAT(fault(tiny("llama").numbers<int32_t>("llama.attention.key_length", {4, 4, 4})),
+              HasSubstr("llama.attention.key_length has 3 values for 1 layers"));
+  EXPECT_THAT(fault(tiny("llama").numbers<float>("llama.attention.key_length", {4.5})),
+              HasSubstr("llama.attention.key_length must have whole numbers"));
+  EXPECT_THAT(fault(tiny("llama", {1, 0})), HasSubstr("its layers differ"));
+  EXPECT_THAT(fault(tiny("phi3", {1, 2})), HasSubstr("its layers differ"));  // fused
   EXPECT_THAT(fault(tiny("llama").string("llama.attention.key_length", "4")),
               AllOf(HasSubstr("model.gguf"), HasSubstr("head_dim must be")));
   test::write_file(dir / "other", "text");

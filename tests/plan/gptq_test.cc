@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/base/error.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/temp.h"
 
@@ -94,6 +95,37 @@ TEST(Gptq, OtherZerosAreReadAsTheFormatSays) {
     }
     EXPECT_EQ(settled({{"checkpoint_format", format}}, {nearly}, 4).said, "");
     EXPECT_EQ(settled(symmetric, {}, 4).said, "");
+  }
+}
+
+TEST(Gptq, SettingsOfSingleModules) {
+  Json config{{"quantization_config",
+               {{"quant_method", "gptq"},
+                {"bits", 4},
+                {"group_size", 128},
+                {"dynamic",
+                 {{"-:.*down_proj.*", Json::object()},
+                  {"+:.*q_proj.*", {{"bits", 8}}},
+                  {".*k_proj.*", {{"group_size", 32}, {"desc_act", true}}}}}}}};
+  const GptqConfig found = *gptq_config(config);
+  EXPECT_EQ(found.bits, 4);
+  ASSERT_EQ(found.others.size(), 2u);
+  const size_t q = found.others[0].bits == 8 ? 0 : 1;
+  EXPECT_EQ(found.others[q].group_size, 128);
+  EXPECT_EQ(found.others[1 - q].bits, 4);
+  EXPECT_EQ(found.others[1 - q].group_size, 32);
+  EXPECT_TRUE(found.others[1 - q].desc_act);
+  Json& dynamic = config["quantization_config"]["dynamic"];
+  for (const auto& [settings, fault] : {std::pair{Json{{"bits", 5}}, "bits are 5"},
+                                        {Json{{"group_size", 24}}, "group_size is 24"},
+                                        {Json(4), "must be an object"}}) {
+    dynamic = {{"+:x", settings}};
+    try {
+      gptq_config(config);
+      ADD_FAILURE() << settings;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("dynamic: +:x"), HasSubstr(fault)));
+    }
   }
 }
 
