@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from browser import CHROMIUM, Browser
-from program import DEMO, HANGS, SOURCE, Case, run_json
+from program import DEMO, HANGS, SOURCE, Case, copy_without_template, run_json
 from server import Server
 
 NODE = shutil.which("node")
@@ -147,7 +147,7 @@ class PageTest(PageCase):
         self.assertEqual(len(self.answers(browser)), 1)
 
     def test_faults_are_sentences(self):
-        server = self.serve(DEMO)  # which has no chat template
+        server = self.serve(copy_without_template(self.path / "bare"))
         browser = self.browse(server.url)
         self.send(browser, PROMPT)
         browser.wait("document.querySelector('[role=alert]')")
