@@ -25,7 +25,8 @@ export class Composer {
     this.prompt.addEventListener('input', () => this.fit());
     this.prompt.addEventListener('paste', (event) => this.takeFiles(event, event.clipboardData));
     const chatPart = part('chat');
-    chatPart.addEventListener('dragover', (event) => event.preventDefault());
+    chatPart.addEventListener('dragover', (event) =>
+      event.dataTransfer.types.includes('Files') && event.preventDefault());
     chatPart.addEventListener('drop', (event) => this.takeFiles(event, event.dataTransfer));
     part('composer').addEventListener('submit', (event) => {
       event.preventDefault();
@@ -40,8 +41,9 @@ export class Composer {
       saveSettings({ ...settings(), thinking: target.value }));
   }
 
-  takeFiles(event, { files }) {
-    if (files.length === 0) return;
+  // Cells of a spreadsheet come as a text and a picture of it: the text is meant.
+  takeFiles(event, { files, types }) {
+    if (files.length === 0 || types.includes('text/plain')) return;
     event.preventDefault();
     this.files.add([...files]);
   }
@@ -97,7 +99,8 @@ export class Composer {
     const { conversation } = chat;
     const draft = textOf({ content: prompt.value, files });
     const last = conversation.messages.at(-1);
-    const used = last ? (last.used ?? await countTokens(bodyOf(conversation))) : 0;
+    if (last) last.used ??= (await countTokens(bodyOf(conversation))) ?? undefined;
+    const used = last ? (last.used ?? null) : 0;
     const more = draft ? await countTokens({ prompt: draft, add_special_tokens: false }) : 0;
     if (chat.conversation !== conversation || chat.busy) return;
     const node = part('context');

@@ -155,7 +155,8 @@ export class Monitor {
   }
 
   showLoading({ bytes_done: done, bytes_total: total, status }) {
-    part('loading').hidden = false;
+    part('loading').hidden = status === 'draining';
+    if (status === 'draining') return 'Shutting down';
     const known = total > 0;
     if (known) part('load-bar').value = done / total;
     part('load-text').textContent = known ? `${bytesText(done)} of ${bytesText(total)}` : '';

@@ -34,39 +34,54 @@ function thinkingFields({ thinking }) {
   return { chat_template_kwargs: { [choice.name]: thinking === 'on' } };
 }
 
-// Leaves out the oldest turns where the context has no room for an answer: the newest half of a
-// context is kept. Returns how many messages were left out.
-async function fit(body, most) {
+const bytesOf = (text) => new Blob([text]).size;
+
+// Leaves out the beginning of a text of `count` tokens: about half a context is kept.
+function fitText(body, count) {
+  const kept = Math.floor((body.prompt.length * server.length) / 2 / count);
+  body.prompt = body.prompt.slice(-kept);
+  return 'the beginning of the text left out';
+}
+
+// Leaves out the oldest turns: as many are kept as half a context takes, and the last one.
+async function fitTurns(body) {
   const { messages } = body;
   const starts = messages.flatMap((m, i) => (m.role === 'user' ? [i] : []));
-  const [head, turns] = [messages.slice(0, starts[0]), messages.slice(starts[0])];
-  const bytes = messages.reduce((sum, m) => sum + new Blob([m.content]).size, 0);
-  if (starts.length < 2 || bytes < most) return 0; // a token has a byte at least
-  const since = (turn) => ({ messages: [...head, ...messages.slice(starts[turn])] });
-  const count = await countTokens(body);
-  if (count === null || count <= most) return 0;
+  if (starts.length < 2) return '';
+  const since = (turn) => [...messages.slice(0, starts[0]), ...messages.slice(starts[turn])];
   let [low, high] = [1, starts.length - 1]; // the first turn that is kept
   while (low < high) {
     const middle = (low + high) >> 1;
-    if ((await countTokens(since(middle))) <= server.length / 2) high = middle;
+    if ((await countTokens({ messages: since(middle) })) <= server.length / 2) high = middle;
     else low = middle + 1;
   }
-  body.messages = since(low).messages;
-  return turns.length - (messages.length - starts[low]);
+  body.messages = since(low);
+  return `${messages.length - body.messages.length} oldest messages left out`;
 }
 
-// {path, body, left: messages that are left out} of the next answer.
+// Makes room for an answer where the context has less than a quarter left, or than was asked for.
+// Returns what was left out, as words.
+async function fit(said, body) {
+  const { length } = server;
+  if (!length) return '';
+  const most = length - Math.min(body.max_tokens ?? Infinity, length / 4);
+  const texts = said.prompt !== undefined ? [said.prompt] : said.messages.map((m) => m.content);
+  if (texts.reduce((sum, text) => sum + bytesOf(text), 0) < most) return ''; // a token has a byte
+  const count = await countTokens(said);
+  if (count === null || count <= most) return '';
+  return said.prompt !== undefined ? fitText(body, count) : fitTurns(body);
+}
+
+// {path, body, left: what is left out} of the next answer.
 export async function requestFor(conversation) {
   const chosen = settings();
+  const said = bodyOf(conversation);
   const body = { stream: true, stream_options: { include_usage: true }, ...thinkingFields(chosen),
-    ...bodyOf(conversation) };
+    ...said };
   if (chosen.model) body.model = chosen.model; // else it is not known yet: the server's first one
   for (const name of SAMPLING) if (typeof chosen[name] === 'number') body[name] = chosen[name];
-  if (body.prompt !== undefined) return { path: 'v1/completions', body, left: 0 };
-  const { length } = server;
-  const room = Math.min(body.max_tokens ?? Infinity, length / 4);
-  const left = length ? await fit(body, length - room) : 0;
-  return { path: 'v1/chat/completions', body, left };
+  const path = said.prompt !== undefined ? 'v1/completions' : 'v1/chat/completions';
+  return { path, body, left: await fit(said, body) };
 }
 
 // Size and speed of an answer, and what was not computed again.
@@ -83,6 +98,6 @@ export function noteOf({ begun, first, usage, reason, left }) {
   }
   if (first) parts.push(`first token ${((first - begun) / 1000).toFixed(2)} s`);
   if (reason) parts.push(reason);
-  if (left) parts.push(`context full: ${left} oldest messages left out`);
+  if (left) parts.push(`context full: ${left}`);
   return parts.join(' · ');
 }

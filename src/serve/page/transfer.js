@@ -21,7 +21,8 @@ export async function exportAll() {
 
 // Adds what the file has and this browser has not; returns a sentence.
 export async function importFrom(file) {
-  const refused = new Error(`${file.name} holds no conversations: choose a file from Export.`);
+  const refused = new Error(
+    `${file.name} holds no conversations: choose a file that Export all has written.`);
   let read;
   try {
     read = JSON.parse(await file.text());
