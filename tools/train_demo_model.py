@@ -30,6 +30,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import demo_corpus
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"  # token ids 0 and 1
+# A text model: what the user writes begins a paragraph, and the answer continues it.
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if not loop.first and message.role != 'assistant' %}{{ '\\n\\n' }}{% endif %}"
+    "{{ message.content }}{% endfor %}")
 SHARDS = 3
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -81,6 +86,9 @@ It reads best sampled at a temperature of about 0.6; decoded greedily it soon re
 models of this size do, and above 0.8 it invents words. Prompts it continues well: `Elizabeth`,
 `Mr. Darcy`, `"My dear Miss Woodhouse,`, `Anne had`, `And it came to pass`,
 `And the LORD said unto Moses,`.
+
+Its chat template puts the messages behind each other: what the user writes begins a paragraph, and
+the answer continues it.
 
 ## Text
 
@@ -267,7 +275,7 @@ def export(args, tokenizer, validation, checkpoint):
         "added_tokens_decoder": {
             str(i): {"content": token, "lstrip": False, "normalized": False, "rstrip": False,
                      "single_word": False, "special": True} for i, token in enumerate((BOS, EOS))},
-        **special, "clean_up_tokenization_spaces": False,
+        **special, "chat_template": CHAT_TEMPLATE, "clean_up_tokenization_spaces": False,
         "model_max_length": CONFIG["max_position_embeddings"],
         "tokenizer_class": "PreTrainedTokenizerFast"})
     (out / "validation.txt").write_text(validation)

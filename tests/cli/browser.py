@@ -14,9 +14,9 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chro
 
 
 class Browser:
-    """One page. What it said to its console, and faults of its scripts, are in `faults`."""
+    """The process. Pages with equal cookies and storage are of one context."""
 
-    def __init__(self, folder, width=1280, height=800, dark=False, touch=False):
+    def __init__(self, folder):
         to_read, self.output = os.pipe()
         self.input, to_write = os.pipe()
 
@@ -36,17 +36,7 @@ class Browser:
         os.close(to_write)
         self.last_id = 0
         self.buffer = b""
-        self.faults = []
-        self.session = None
-        targets = self.send("Target.getTargets")["targetInfos"]
-        page = next(t["targetId"] for t in targets if t["type"] == "page")
-        self.session = self.send("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.send(f"{domain}.enable")
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
-        self.send("Emulation.setTouchEmulationEnabled", enabled=touch)
-        self.send("Emulation.setEmulatedMedia",
-                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.tabs = {}  # by session
 
     def close(self):
         try:
@@ -58,6 +48,14 @@ class Browser:
         os.close(self.input)
         os.close(self.output)
 
+    def context(self):
+        """Storage that is empty."""
+        return self.send("Target.createBrowserContext")["browserContextId"]
+
+    def forget(self, context):
+        """Closes its tabs, too."""
+        self.send("Target.disposeBrowserContext", browserContextId=context)
+
     def receive(self):
         while b"\0" not in self.buffer:
             assert select.select([self.input], [], [], 60)[0], "the browser does not answer"
@@ -67,18 +65,43 @@ class Browser:
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def send(self, method, **parameters):
+    def send(self, method, session=None, **parameters):
         self.last_id += 1
         message = {"id": self.last_id, "method": method, "params": parameters}
-        if self.session:
-            message["sessionId"] = self.session
+        if session:
+            message["sessionId"] = session
         os.write(self.output, json.dumps(message).encode() + b"\0")
         while True:
             reply = self.receive()
             if reply.get("id") == self.last_id:
                 assert "error" not in reply, reply["error"]
                 return reply["result"]
-            self.note(reply)
+            if reply.get("sessionId") in self.tabs:
+                self.tabs[reply["sessionId"]].note(reply)
+
+
+class Tab:
+    """One page. What it said to its console, and faults of its scripts, are in `faults`."""
+
+    def __init__(self, browser, context, **how):
+        self.browser = browser
+        self.faults = []
+        target = browser.send("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        self.session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        browser.tabs[self.session] = self
+        for domain in ("Page", "Runtime", "Log"):
+            self.send(f"{domain}.enable")
+        self.look(**how)
+
+    def look(self, width=1280, height=800, dark=False, touch=False):
+        """Changes the screen, and what its reader prefers."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
+        self.send("Emulation.setTouchEmulationEnabled", enabled=touch)
+        self.send("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+
+    def send(self, method, **parameters):
+        return self.browser.send(method, self.session, **parameters)
 
     def note(self, event):
         parameters = event.get("params", {})

@@ -5,11 +5,10 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import time
 
-from program import DEMO, HANGS, ORACLE, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, HANGS, ORACLE, SANITIZED, SLUICE, Case, copy_without_template, run_json, sluice
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Anne \u00e9"}]
 TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -96,7 +95,7 @@ class RenderTest(Case):
         plain = run_json("run", DEMO, "-p", "In the beginning", "-n", "8")  # the tokenizer adds this one's bos
         self.assertEqual(out["token_ids"], plain["token_ids"])
         self.assertEqual(out["timings"]["prompt_tokens"], plain["timings"]["prompt_tokens"])
-        self.assert_fails(3, "has no chat template", "run", DEMO, "--messages", self.chat)
+        self.assert_fails(3, "has no chat template", "run", copy_without_template(self.path / "bare"), "--messages", self.chat)
         self.assert_fails(2, "one of --prompt", "run", DEMO, "--messages", self.chat, "-p", "x")
 
 
@@ -137,7 +136,7 @@ class ConversationTest(Case):
     def setUp(self):
         super().setUp()
         self.model = self.path / "model"
-        shutil.copytree(DEMO, self.model)
+        copy_without_template(self.model)
         (self.model / "chat_template.jinja").write_text(
             "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content }}{{ eos_token }}"
             "{% else %}{{ m.role }}: {{ m.content }}\nmodel: {% endif %}{% endfor %}")

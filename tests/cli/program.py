@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,15 @@ def run_json(*args):
     result = sluice(*args, "--json", "--quiet")
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
+
+
+def copy_without_template(folder):
+    """Copies the demonstration model to a new folder, without its chat template."""
+    shutil.copytree(DEMO, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
 
 
 def budget_for(needed):

@@ -7,7 +7,7 @@ import signal
 import socket
 import unittest
 
-from program import BRIEF, DEMO, HANGS, SANITIZED, Case, budget_for, run_json, sluice
+from program import BRIEF, DEMO, HANGS, SANITIZED, Case, budget_for, copy_without_template, run_json, sluice
 from server import LONG, PROMPTS, ServedCase, Server
 
 
@@ -337,7 +337,8 @@ class ServeOptionsTest(Case):
             self.assertEqual(status, 200)
 
     def test_a_model_without_a_template_completes_texts(self):
-        server = Server(DEMO, "--served-model-name", "a", "--served-model-name", "b", "--json", wait=False)
+        model = copy_without_template(self.path / "bare")
+        server = Server(model, "--served-model-name", "a", "--served-model-name", "b", "--json", wait=False)
         self.addCleanup(server.end, signal.SIGKILL)
         self.assertEqual(server.url, "{")
         url = json.loads("{" + server.process.stdout.readline() + "}")["url"]

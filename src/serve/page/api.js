@@ -3,8 +3,8 @@
 import { settings } from './store.js';
 
 const SENTENCES = {
-  401: 'The server wants an API key: enter it in the settings.',
-  429: 'The server has more requests than it takes. Try again in a moment.',
+  401: 'The server requires an API key: enter it in Settings.',
+  429: 'The server is busy. Try again in a moment.',
   503: 'The server is not ready. Try again in a moment.',
 };
 
@@ -15,9 +15,9 @@ async function sentenceOf(response) {
     const message = error?.message ?? error;
     if (typeof message === 'string' && message) return message;
   } catch {
-    // Not ours, as from a proxy between: the status has to do.
+    // Not ours, as from a proxy: the status must do.
   }
-  return SENTENCES[response.status] ?? `The server answered with status ${response.status}.`;
+  return SENTENCES[response.status] ?? `The server answered with HTTP status ${response.status}.`;
 }
 
 // The response, whatever its status; addresses are relative, so that a proxy may put us anywhere.
@@ -28,7 +28,7 @@ export async function ask(path, options = {}) {
     return await fetch(path, { ...options, headers, cache: 'no-store' });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Error('The server cannot be reached. Is sluice serve still running?');
+    throw new Error('The server cannot be reached. Check that sluice serve is running.');
   }
 }
 
@@ -67,7 +67,8 @@ export async function* stream(path, body, signal) {
       const data = line.slice(5).trim();
       if (data === '[DONE]') return;
       const event = JSON.parse(data);
-      if (event.error) throw new Error(event.error.message ?? 'The server gave up this answer.');
+      if (event.error)
+        throw new Error(event.error.message ?? 'The server stopped this answer after an error.');
       yield event;
     }
   } catch (error) {

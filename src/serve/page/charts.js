@@ -33,7 +33,7 @@ export function legend(rows) {
 
 // The course of a rate, with a heading that says it in words.
 export function line(name, unit, values) {
-  const words = `${name}: ${unit(values.at(-1))}, most ${unit(Math.max(...values))}`;
+  const words = `${name}: ${unit(values.at(-1))}, max ${unit(Math.max(...values))}`;
   const most = Math.max(...values, 1e-9);
   const points = values.map((v, i) => `${SAMPLES - values.length + i},${39 - (38 * v) / most}`);
   const svg = (tag, attributes) => {

@@ -1,53 +1,32 @@
 // The messages of one conversation, and the answer that arrives.
 
 import { stream } from './api.js';
-import { button, copyText, make, showMarkdown } from './dom.js';
-import { save, settings } from './store.js';
+import { button, make } from './dom.js';
+import { MessageView } from './message.js';
+import { isCompletion, noteOf, requestFor } from './request.js';
+import * as store from './store.js';
 
 const PAINT_MS = 80; // between two looks of an answer that arrives
 const SAVE_MS = 2000;
-const SAMPLING =
-  ['temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty', 'max_tokens', 'seed'];
-
-// The body of the request for the next answer, and where to.
-function requestFor({ messages, system }) {
-  const chosen = settings();
-  const body = { stream: true, stream_options: { include_usage: true } };
-  if (chosen.model) body.model = chosen.model; // else it is not known yet: the server's first one
-  for (const name of SAMPLING) if (typeof chosen[name] === 'number') body[name] = chosen[name];
-  if (chosen.mode === 'text') {
-    body.prompt = messages.map((m) => m.content).join('');
-    return ['v1/completions', body];
-  }
-  body.messages = messages.map(({ role, content }) => ({ role, content }));
-  if (system) body.messages.unshift({ role: 'system', content: system });
-  return ['v1/chat/completions', body];
-}
-
-// What is said below an answer: its size, its speed, and what was not computed again.
-function noteOf({ begun, first, usage, reason }) {
-  const parts = [];
-  if (usage) {
-    const { prompt_tokens, completion_tokens, prompt_tokens_details } = usage;
-    const seconds = (performance.now() - first) / 1000;
-    parts.push(`${completion_tokens} tokens`);
-    if (completion_tokens > 1 && seconds > 0)
-      parts.push(`${((completion_tokens - 1) / seconds).toFixed(1)} tokens/s`);
-    const cached = prompt_tokens_details?.cached_tokens;
-    parts.push(`prompt ${prompt_tokens}${cached ? `, ${cached} of them reused` : ''}`);
-  }
-  if (first) parts.push(`first after ${((first - begun) / 1000).toFixed(2)} s`);
-  if (reason) parts.push(reason);
-  return parts.join(' · ');
-}
 
 // `view`: {log, said (a status for screen readers), onchange (after each change of state), onfault
-// (with the status of HTTP, where there is one), onremoved (where the focus was is no more)}.
+// (with the status of HTTP, where there is one), onremoved (where the focus was is no more), onkept
+// (with whether the browser had room)}.
 export class Chat {
   constructor(view) {
     this.view = view;
     this.answer = null; // {conversation, message, controller} while one arrives
-    this.nodes = new Map(); // message to its article
+    this.views = new Map(); // message to its view
+    this.conversation = store.newConversation();
+    this.actions = {
+      arrives: (message) => this.answer?.message === message,
+      isBusy: () => this.busy,
+      regenerate: (message) => this.regenerate(message),
+      replace: (message, text) => {
+        this.cut(message);
+        this.send(text, message.files);
+      },
+    };
   }
 
   get busy() {
@@ -58,84 +37,82 @@ export class Chat {
     const { log } = this.view;
     this.conversation = conversation;
     log.ariaLive = 'off'; // what was said before is not news
-    this.nodes.clear();
+    this.views.clear();
     log.replaceChildren();
-    if (conversation.messages.length === 0)
-      log.append(make('p', { className: 'empty' }, 'Messages stay in this browser.'));
-    conversation.messages.forEach((message) => this.add(message));
+    conversation.messages.forEach((message) => this.insert(message, null));
+    this.showEmpty();
     if (conversation.messages.at(-1)?.role === 'user' && this.answer?.conversation !== conversation)
-      this.fail('This message has no answer.');
+      this.fail('This message has no answer yet.');
     log.scrollTop = log.scrollHeight;
     setTimeout(() => (log.ariaLive = 'polite'), 500);
   }
 
-  add(message) {
-    const user = message.role === 'user';
-    const body = make('div', { className: 'body' });
-    const tools = make('div', { className: 'tools' });
-    const node = make('article', { className: message.role, 'aria-label': user ? 'You' : 'Answer' },
-      make('h2', {}, user ? 'You' : 'Answer'), body, tools);
-    this.nodes.set(message, node);
-    this.view.log.append(node);
-    this.paint(message);
+  // What an empty conversation says.
+  showEmpty() {
+    const { log } = this.view;
+    log.querySelector('.empty')?.remove();
+    if (this.conversation.messages.length > 0) return;
+    const words = isCompletion() ? 'Enter a text: the model continues it.' : 'Enter a message.';
+    log.append(make('p', { className: 'empty' },
+      `${words} Conversations are stored in this browser only.`));
   }
 
-  // Makes the article look as the message is.
+  // Shows a message before the view that comes next, or at the end.
+  insert(message, next) {
+    const view = new MessageView(message, this.actions);
+    this.views.set(message, view);
+    this.view.log.insertBefore(view.node, next);
+    return view;
+  }
+
   paint(message) {
-    const node = this.nodes.get(message);
-    if (!node) return; // of a conversation that is not shown
     const { log } = this.view;
     const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-    const [body, tools] = [node.querySelector('.body'), node.querySelector('.tools')];
-    const arriving = this.answer?.message === message;
-    node.ariaBusy = arriving; // read out when it is complete
-    if (message.role === 'user') body.textContent = message.content;
-    else showMarkdown(body, message.content);
-    this.paintReasoning(node, body, message, arriving);
-    tools.replaceChildren(...(arriving ? [] : this.toolsOf(message)));
-    if (arriving && !message.content && !message.reasoning)
-      tools.append(make('span', { className: 'faint' }, 'Reading the prompt'));
+    this.views.get(message)?.paint(); // none where the conversation is not shown
     if (atEnd) log.scrollTop = log.scrollHeight;
   }
 
-  paintReasoning(node, body, message, arriving) {
-    if (!message.reasoning) return;
-    let fold = node.querySelector('.reasoning');
-    if (!fold) {
-      fold = make('details', { className: 'reasoning' }, make('summary'), make('div'));
-      body.before(fold);
+  // Takes over what another tab has made of the conversation that is shown.
+  async refresh() {
+    const { conversation } = this;
+    const stored = await store.load(conversation.id).catch(() => conversation);
+    if (stored === conversation || this.conversation !== conversation) return true;
+    if (!stored) return conversation.messages.length === 0;
+    const known = new Map(conversation.messages.map((message) => [message.key, message]));
+    const own = (message) => !message.key || this.actions.arrives(message);
+    const messages = stored.messages.map((message) => {
+      const old = known.get(message.key);
+      if (!old || own(old)) return old ?? message;
+      const changed = old.content !== message.content || old.note !== message.note;
+      Object.assign(old, message);
+      if (changed) this.paint(old);
+      return old;
+    });
+    messages.push(...conversation.messages.filter((m) => own(m) && !messages.includes(m)));
+    Object.assign(conversation, stored, { messages });
+    this.arrange();
+    return true;
+  }
+
+  // Makes the log have the messages that there are.
+  arrange() {
+    const { messages } = this.conversation;
+    for (const [message, view] of this.views) {
+      if (messages.includes(message)) continue;
+      view.node.remove();
+      this.views.delete(message);
     }
-    fold.firstChild.textContent = arriving && !message.content ? 'Thinking' : 'Thoughts';
-    fold.lastChild.textContent = message.reasoning;
-  }
-
-  toolsOf(message) {
-    const copy = button('Copy', () => copyText(message.content, copy));
-    const change = message.role === 'user' ? button('Edit', () => this.edit(message))
-                                           : button('Regenerate', () => this.regenerate(message));
-    return [copy, change, make('span', { className: 'faint' }, message.note ?? '')];
-  }
-
-  edit(message) {
-    if (this.busy) return;
-    const body = this.nodes.get(message).querySelector('.body');
-    const text = make('textarea', { value: message.content, 'aria-label': 'Edited message' });
-    text.rows = Math.min(12, message.content.split('\n').length + 1);
-    const cancel = () => this.paint(message);
-    const send = () => {
-      this.cut(message);
-      this.send(text.value);
-    };
-    text.onkeydown = (event) => event.key === 'Escape' && cancel();
-    body.replaceChildren(make('div', { className: 'edit' }, text,
-      make('p', {}, button('Send', send, 'main'), button('Cancel', cancel, ''))));
-    text.focus();
+    let next = this.view.log.querySelector('.fault');
+    for (const message of messages.toReversed())
+      next = (this.views.get(message) ?? this.insert(message, next)).node;
+    if (messages.at(-1)?.role !== 'user') this.clearFaults();
+    this.showEmpty();
   }
 
   // Takes back `message` and what came after it.
   cut(message) {
     const { messages } = this.conversation;
-    messages.splice(messages.indexOf(message));
+    store.removeMessages(this.conversation, messages.splice(messages.indexOf(message)));
     this.show(this.conversation);
     this.view.onremoved();
   }
@@ -144,23 +121,22 @@ export class Chat {
   regenerate(message) {
     if (this.busy) return;
     const last = this.conversation.messages.at(-1);
-    const old = message ?? (last.role === 'assistant' ? last : null);
+    const old = message ?? (last?.role === 'assistant' ? last : null);
     if (old) this.cut(old);
     this.generate();
   }
 
-  send(text) {
-    if (this.busy || !text.trim()) return;
-    const message = { role: 'user', content: text };
-    this.conversation.messages.push(message);
-    this.view.log.querySelector('.empty')?.remove();
-    this.add(message);
-    this.view.log.scrollTop = this.view.log.scrollHeight;
-    this.generate();
+  send(content, files = []) {
+    if (this.busy || (!content.trim() && files.length === 0)) return;
+    this.generate({ role: 'user', content, ...(files.length > 0 && { files }) });
   }
 
   stop() {
     this.answer?.controller.abort();
+  }
+
+  clearFaults() {
+    this.view.log.querySelectorAll('.fault').forEach((node) => node.remove());
   }
 
   fail(sentence, status) {
@@ -171,32 +147,41 @@ export class Chat {
     this.view.onfault(status);
   }
 
-  keep(conversation) {
-    if (!save(conversation))
-      this.view.said.textContent = 'The browser has no room left: delete conversations.';
+  async keep(conversation, messages) {
+    const waiting = conversation.messages.filter((message) => message.unkept);
+    this.view.onkept(await store.keep(conversation, messages));
+    for (const message of new Set([...waiting, ...messages]))
+      if (message.unkept || waiting.includes(message)) this.paint(message);
     this.view.onchange();
   }
 
-  async generate() {
+  // The answer to `question`, or to what is said already.
+  async generate(question) {
     const { conversation } = this;
-    const [path, body] = requestFor(conversation);
-    const message = { role: 'assistant', content: '' };
+    const message = { role: 'assistant', content: '', note: 'not complete' };
     const controller = new AbortController();
     const answer = { conversation, message, controller, begun: performance.now() };
-    this.view.log.querySelectorAll('.fault').forEach((node) => node.remove());
     this.answer = answer;
-    conversation.messages.push(message);
-    this.add(message);
-    this.keep(conversation);
-    this.view.said.textContent = 'The answer begins.';
+    this.clearFaults();
+    this.view.onchange();
+    await this.refresh(); // what another tab has added comes first
+    const added = question ? [question, message] : [message];
+    conversation.messages.push(...added);
+    if (this.conversation === conversation) added.forEach((each) => this.insert(each, null));
+    this.showEmpty();
+    this.view.log.scrollTop = this.view.log.scrollHeight;
+    await this.keep(conversation, added);
+    this.view.said.textContent = 'Answer started.';
     let fault = null;
     try {
+      const { path, body, left } = await requestFor(conversation);
+      answer.left = left;
       for await (const event of stream(path, body, controller.signal)) this.take(event);
     } catch (error) {
       if (error.name === 'AbortError') answer.reason = 'stopped';
-      else fault = error;
+      else [fault, answer.reason] = [error, 'not complete'];
     }
-    this.finish(fault);
+    await this.finish(fault);
   }
 
   take({ choices, usage }) {
@@ -207,7 +192,7 @@ export class Chat {
     if (text || thought) answer.first ??= performance.now();
     answer.message.content += text;
     if (thought) answer.message.reasoning = (answer.message.reasoning ?? '') + thought;
-    if (choice?.finish_reason === 'length') answer.reason = 'cut at its longest';
+    if (choice?.finish_reason === 'length') answer.reason = 'stopped at max tokens';
     answer.usage = usage ?? answer.usage;
     answer.painting ??= setTimeout(() => {
       answer.painting = null;
@@ -215,24 +200,29 @@ export class Chat {
     }, PAINT_MS);
     answer.saving ??= setTimeout(() => {
       answer.saving = null;
-      this.keep(answer.conversation);
+      this.keep(answer.conversation, [answer.message]);
     }, SAVE_MS);
   }
 
-  finish(fault) {
+  async finish(fault) {
     const { answer } = this;
-    const { conversation, message } = answer;
+    const { conversation, message, usage } = answer;
     clearTimeout(answer.painting);
     clearTimeout(answer.saving);
-    this.answer = null;
     message.note = noteOf(answer);
-    if (!message.content && !message.reasoning) {
-      conversation.messages.splice(conversation.messages.indexOf(message), 1);
-      this.nodes.get(message)?.remove();
+    if (usage) message.used = usage.prompt_tokens + usage.completion_tokens;
+    this.answer = null;
+    if (message.content || message.reasoning) {
+      this.paint(message);
+      await this.keep(conversation, [message]);
+    } else {
+      conversation.messages = conversation.messages.filter((m) => m !== message);
+      this.views.get(message)?.node.remove();
+      this.views.delete(message);
+      await store.removeMessages(conversation, [message]);
+      this.view.onchange();
     }
-    this.paint(message);
-    this.keep(conversation);
-    this.view.said.textContent = fault ? '' : 'The answer is complete.';
+    this.view.said.textContent = fault ? '' : 'Answer complete.';
     if (fault && conversation === this.conversation) this.fail(fault.message, fault.status);
   }
 }

@@ -47,7 +47,9 @@ function toDom(node) {
   const made = make(node.tag, { start: node.start, href: node.href }, ...node.children.map(toDom));
   if (node.align) made.style.textAlign = node.align;
   if (node.tag === 'a') Object.assign(made, { target: '_blank', rel: 'noopener noreferrer' });
-  if (node.tag === 'table') return make('div', { className: 'scroll', tabIndex: 0 }, made);
+  if (node.tag === 'table')
+    return make('div', { className: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Table' },
+      made);
   return made;
 }
 

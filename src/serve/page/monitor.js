@@ -69,15 +69,16 @@ function showUnits(units = []) {
   fill('units',
     make('div', { className: 'map', role: 'img', 'aria-label': words }, ...cells.map(([c]) => c)),
     legend(held.map((tier) => [tier, bytesText(sums[tier])])),
-    make('details', {}, make('summary', {}, 'Each unit'),
-      make('table', {}, make('tbody', {}, ...cells.map(([, row]) => row)))));
+    make('details', {}, make('summary', {}, 'All units'),
+      make('div', { className: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'All units' },
+        make('table', {}, make('tbody', {}, ...cells.map(([, row]) => row))))));
 }
 
 function showBlocks({ all = 0, used = 0, kept = 0, tokens } = {}) {
   if (all === 0) return fill('blocks');
-  const words = `${used} of ${all} blocks of ${tokens} tokens in use, ${kept} keep prefixes`;
-  fill('blocks', make('h3', {}, words), bar([['used', used], ['kept', kept]], all, words),
-    legend([['used', `${used}`], ['kept', `${kept}`],
+  const words = `${used} of ${all} blocks in use (${tokens} tokens each), ${kept} cached`;
+  fill('blocks', make('h3', {}, words), bar([['used', used], ['cached', kept]], all, words),
+    legend([['used', `${used}`], ['cached', `${kept}`],
       ['free', `${all - used - kept}`, true]]));
 }
 
@@ -154,7 +155,8 @@ export class Monitor {
   }
 
   showLoading({ bytes_done: done, bytes_total: total, status }) {
-    part('loading').hidden = false;
+    part('loading').hidden = status === 'draining';
+    if (status === 'draining') return 'Shutting down';
     const known = total > 0;
     if (known) part('load-bar').value = done / total;
     part('load-text').textContent = known ? `${bytesText(done)} of ${bytesText(total)}` : '';

@@ -1,32 +1,60 @@
 // Joins the page's parts: views, the list of conversations, the composer, settings.
 
-import { get } from './api.js';
 import { Chat } from './chat.js';
-import { button, make } from './dom.js';
+import { Composer, isTouch } from './composer.js';
+import { listen } from './database.js';
+import { List } from './list.js';
 import { Monitor } from './monitor.js';
+import { look, server } from './server.js';
+import { isOpen, onSaved, openSettings } from './settings.js';
 import * as store from './store.js';
 
 const part = (id) => document.getElementById(id);
-const [prompt, send, stop, dialog] = ['prompt', 'send', 'stop', 'settings'].map(part);
-const form = dialog.querySelector('form');
-const isTouch = () => matchMedia('(pointer: coarse)').matches;
+const LOST = 'What is marked "not stored" is lost when this page is closed. Delete conversations ' +
+  'to make room, or export them.';
 
 const chat = new Chat({
   log: part('log'),
   said: part('said'),
   onchange: showState,
-  onfault: (status) => status === 401 && openSettings('key'),
+  onfault: (status) => status === 401 && openSettings(chat.conversation, 'key'),
   onremoved: focusPrompt,
+  onkept: (kept) => showRoom(kept),
+});
+const composer = new Composer(chat, (fault) => notify('attached', fault));
+const list = new List({
+  open: (head) => openHead(head),
+  forget,
+  shown: () => chat.conversation.id,
+  showChat: () => showView('chat'),
+  imported: () => chat.refresh(),
 });
 const monitor = new Monitor(showReady);
-let models = [];
-let listed = '';
+
+// What the reader has to know, until it is no longer so.
+function notify(id, sentence) {
+  const node = part(id);
+  node.hidden = !sentence;
+  if (node.textContent !== sentence) node.textContent = sentence;
+}
+
+async function showRoom(kept) {
+  const waiting = chat.conversation.messages.filter((message) => message.unkept);
+  const all = kept && (await store.keepRest());
+  waiting.forEach((message) => chat.paint(message));
+  notify('room', all ? '' : `${store.fault()} ${LOST}`);
+}
 
 function showView(name) {
   document.body.dataset.view = name;
   for (const tab of document.querySelectorAll('nav button'))
     tab.ariaCurrent = tab.dataset.show === name;
   if (name === 'monitor') monitor.poll();
+}
+
+async function openHead(head) {
+  const conversation = await store.load(head.id).catch(() => null);
+  open(conversation ?? store.newConversation());
 }
 
 function open(conversation) {
@@ -39,114 +67,76 @@ function open(conversation) {
 
 // Not on a phone, whose keyboard would cover the messages.
 function focusPrompt() {
-  if (!isTouch()) prompt.focus();
+  if (!isTouch()) composer.prompt.focus();
 }
 
 function showState() {
-  send.hidden = chat.busy;
-  stop.hidden = !chat.busy;
-  const all = store.conversations();
-  const isShown = ({ id }) => id === chat.conversation.id;
-  const key = JSON.stringify(all.map((c) => [c.id, store.titleOf(c), isShown(c)]));
-  if (key === listed) return; // who is at a button stays there
-  listed = key;
-  const rows = all.map((conversation) => {
-    const title = store.titleOf(conversation);
-    const shown = isShown(conversation);
-    const choose = button(title, () => shown ? showView('chat') : open(conversation), 'title');
-    choose.ariaCurrent = shown;
-    const erase = button('Delete', () => forget(conversation));
-    erase.ariaLabel = `Delete ${title}`;
-    return make('li', {}, choose, erase);
-  });
-  part('conversations').replaceChildren(...rows);
+  part('send').hidden = chat.busy;
+  part('stop').hidden = !chat.busy;
+  list.show();
+  composer.measureSoon();
 }
 
-function forget(conversation) {
-  if (!confirm(`Delete "${store.titleOf(conversation)}"?`)) return;
-  const shown = conversation.id === chat.conversation.id;
-  if (chat.answer?.conversation.id === conversation.id) chat.stop();
-  store.remove(conversation);
-  if (shown) open(store.newConversation(conversation.system));
+async function forget({ id }) {
+  const { conversation } = chat;
+  if (chat.answer?.conversation.id === id) chat.stop();
+  await store.remove(id);
+  await showRoom(true);
+  if (conversation.id === id) open(store.newConversation(conversation.system));
   else showState();
   part('new').focus();
 }
 
+// Another tab changed a conversation.
+async function hear(id) {
+  await store.refresh().catch(() => {});
+  await showRoom(true); // there may be more now
+  const { conversation } = chat;
+  if (id === conversation.id && !(await chat.refresh())) {
+    if (chat.answer?.conversation === conversation) chat.stop();
+    open(store.newConversation(conversation.system));
+  }
+  showState();
+}
+
 // When the server became ready, or ceased to be.
 async function showReady(ready) {
-  send.disabled = !ready;
-  if (!ready) return;
-  try {
-    models = (await (await get('v1/models')).json()).data.map((m) => m.id);
-  } catch (error) {
-    if (error.status === 401) openSettings('key');
-    return;
+  if (ready) {
+    try {
+      await look();
+    } catch (error) {
+      if (error.status === 401) openSettings(chat.conversation, 'key');
+    }
+    const chosen = store.settings();
+    const [first] = server.models;
+    if (first && !server.models.includes(chosen.model))
+      store.saveSettings({ ...chosen, model: first });
+    part('model').textContent = store.settings().model ?? '';
+    composer.showModel();
+    chat.showEmpty();
   }
-  const chosen = store.settings();
-  if (!models.includes(chosen.model)) store.saveSettings({ ...chosen, model: models[0] });
-  part('model').textContent = store.settings().model;
+  part('send').disabled = !ready;
 }
 
-function openSettings(field) {
-  if (dialog.open) return;
-  const chosen = store.settings();
-  form.model.replaceChildren(...models.map((id) => make('option', { value: id }, id)));
-  for (const input of form.querySelectorAll('[name]')) input.value = chosen[input.name] ?? '';
-  form.system.value = chat.conversation.system;
-  form.mode.value = chosen.mode ?? 'chat';
-  form.model.value = chosen.model;
-  dialog.showModal();
-  if (field) form[field].focus();
-}
-
-dialog.addEventListener('close', () => {
-  if (dialog.returnValue !== 'save') return;
-  const chosen = {};
-  for (const input of form.querySelectorAll('[name]')) {
-    const { name, type, value } = input;
-    if (name === 'system') chat.conversation.system = value;
-    else if (type !== 'number') chosen[name] = value;
-    else if (value !== '') chosen[name] = input.valueAsNumber;
-  }
-  store.saveSettings(chosen);
-  store.save(chat.conversation);
-  showReady(!send.disabled);
+onSaved(async (system) => {
+  chat.conversation.system = system;
+  if (chat.conversation.messages.length > 0) await chat.keep(chat.conversation, []);
+  await showReady(!part('send').disabled);
   monitor.poll();
 });
-
-function submit() {
-  if (chat.busy || send.disabled || !prompt.value.trim()) return;
-  chat.send(prompt.value);
-  prompt.value = '';
-  fitPrompt();
-}
-
-function fitPrompt() {
-  prompt.style.height = 'auto';
-  prompt.style.height = `${prompt.scrollHeight + 2}px`;
-}
-
-// Enter sends, as Shift+Enter does not; on a phone the button sends.
-prompt.addEventListener('keydown', (event) => {
-  if (event.key !== 'Enter' || event.shiftKey || event.isComposing || isTouch()) return;
-  event.preventDefault();
-  submit();
-});
 document.addEventListener('keydown', (event) => {
-  if (event.key === 'Escape' && !dialog.open) chat.stop();
+  if (event.key === 'Escape' && !isOpen()) chat.stop();
 });
-prompt.addEventListener('input', fitPrompt);
-part('composer').addEventListener('submit', (event) => {
-  event.preventDefault();
-  submit();
-});
-stop.addEventListener('click', () => chat.stop());
+part('stop').addEventListener('click', () => chat.stop());
 part('new').addEventListener('click', () => open(store.newConversation(chat.conversation.system)));
-part('open-settings').addEventListener('click', () => openSettings());
+part('open-settings').addEventListener('click', () => openSettings(chat.conversation));
 for (const tab of document.querySelectorAll('nav button'))
   tab.addEventListener('click', () => showView(tab.dataset.show));
-addEventListener('storage', showState); // another tab wrote
-addEventListener('pagehide', () => chat.answer && store.save(chat.answer.conversation));
+addEventListener('pagehide', () =>
+  chat.answer && store.keep(chat.answer.conversation, [chat.answer.message]));
 
-open(store.conversations()[0] ?? store.newConversation());
+if (!(await store.begin())) await showRoom(false);
+listen(hear);
+const [newest] = store.conversations();
+await (newest ? openHead(newest) : open(store.newConversation()));
 monitor.poll();
