@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) copy_rows_kernel(CopyArgs
   a.to[row * a.row_bytes + at] = from[at];
 }
 
-// As EncodeArgs::output.
+// The place of an output, as EncodeArgs::output has it.
 struct Outputs {
   int64_t first, run, stride;
 

@@ -111,7 +111,8 @@ GptqForm read_form(const JsonFields& q, const GptqForm& all) {
   return form;
 }
 
-// Of modules that a pattern names. One that begins with "-:" names modules that are not quantized.
+// Reads the forms of modules that a pattern names. A pattern that begins with "-:" excludes modules
+// from quantization.
 std::vector<GptqForm> read_other_forms(const JsonFields& q, const GptqForm& all) {
   std::vector<GptqForm> others;
   if (!q.has("dynamic")) return others;

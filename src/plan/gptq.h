@@ -20,8 +20,8 @@ struct GptqForm {
 };
 struct GptqConfig : GptqForm {
   int zero_base = 1;  // added to stored zeros
-  // Of single modules ("dynamic"): which ones is seen in the shapes of their tensors, as it is seen
-  // in their names which modules are not quantized.
+  // Forms of single modules ("dynamic"): shapes of tensors tell which module has which form, as
+  // names tell which modules are not quantized.
   std::vector<GptqForm> others = {};
 };
 // nullopt where config.json names another method or none. Error(refused) for what is not supported.

@@ -67,7 +67,7 @@ std::vector<GptqCase> gptq_cases() {
   };
 }
 
-// What the model asks for of a stored tensor.
+// A stored tensor, as the model asks for it.
 struct Wanted {
   const Piece* piece = nullptr;
   ParamRole role = ParamRole::linear;

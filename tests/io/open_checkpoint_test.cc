@@ -23,7 +23,7 @@ std::string refusal(const fs::path& directory) {
   return error_of(ErrorKind::refused, [&] { open_checkpoint(directory); });
 }
 
-// Of who needs everything that the index names.
+// Refusal to somebody who needs everything that the index names.
 std::string refusal_of_all(const fs::path& directory) {
   const CheckpointIndex index = open_checkpoint(directory);
   return error_of(ErrorKind::refused, [&] {
