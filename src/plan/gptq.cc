@@ -206,7 +206,7 @@ std::shared_ptr<const GptqSource> GptqBinder::add(const Piece& piece, int64_t ou
       tensor(stem + ".qzeros", {groups, outputs * bits / 32}, {DType::i32, DType::u32}, faults);
   source->scales = tensor(stem + ".scales", {groups, outputs}, {DType::f16, DType::bf16}, faults);
   const io::StoredTensor* g_idx = nullptr;
-  if (form.desc_act || index_.find(stem + ".g_idx") != nullptr)
+  if ((config_.desc_act && config_.others.empty()) || index_.find(stem + ".g_idx") != nullptr)
     g_idx = tensor(stem + ".g_idx", {piece.cols}, {DType::i32}, faults);
   if (faults.size() > before) return nullptr;
   WeightFormat& format = source->format;
@@ -220,7 +220,10 @@ std::shared_ptr<const GptqSource> GptqBinder::add(const Piece& piece, int64_t ou
   source->codes =
       tensor(stem + ".qweight", shape, {DType::i32, DType::u32, DType::grouped_row}, faults);
   if (faults.size() > before) return nullptr;
-  if (form.desc_act) to_order_.emplace_back(source, g_idx);
+  // No shape tells an order.
+  const bool may_be_ordered =
+      config_.desc_act || std::ranges::any_of(config_.others, &GptqForm::desc_act);
+  if (may_be_ordered && g_idx != nullptr) to_order_.emplace_back(source, g_idx);
   return source;
 }
 
