@@ -1,4 +1,4 @@
-// What a checkpoint holds, from headers alone. Every format ends in this one type; nothing above
+// A checkpoint's content, from headers alone. Every format ends in this one type; nothing above
 // io/checkpoint knows which it was. All numbers in it are already checked against the files:
 // extents lie inside them, bytes = shape x type (src/base/dtype.h), names are unique.
 #pragma once

@@ -49,8 +49,7 @@ class Text {
   char current_ = 0;
   uint64_t left_out_ = 0;
   bool in_string_ = false;
-  size_t length_ = 0;  // of the string or number that `current_` lies in
-  // Of a string.
+  size_t length_ = 0;       // of the string or number that `current_` lies in
   bool escaped_ = false;    // the byte before began an escape
   int hex_left_ = 0;        // digits of \uXXXX that are to come
   uint32_t code_unit_ = 0;  // of the last one
@@ -125,7 +124,7 @@ void Text::skip_to_quote() {
   escaped_ = false;
 }
 
-// As an input iterator, which the parser takes.
+// The input iterator that the parser takes.
 class TextIterator {
  public:
   using iterator_category = std::input_iterator_tag;

@@ -56,7 +56,7 @@ CheckpointIndex open_single(const Places& places) {
   return with_copies({std::move(files), std::move(file.tensors), {}}, std::move(copies));
 }
 
-// What a shard ought to hold, where it is one of several files that are missing.
+// Describes what a shard ought to hold, where it is one of several missing files.
 AbsentTensors missing_shard(const Places& places, const Shard& shard, size_t missing, size_t all) {
   AbsentTensors absent;
   absent.place = printable((places.own() / shard.file).string());
@@ -174,7 +174,8 @@ CheckpointIndex open_sharded(const Places& places) {
     warnings.push_back(fmt::format("{}: total_size is {}, but the tensors have {} bytes", where,
                                    *index.total_size, bytes));
   }
-  // What is needed of it is refused later. Where nothing is there, there is nothing to look at.
+  // An absent tensor is refused when it is needed. An index without any tensor has nothing to
+  // check.
   CheckpointIndex checkpoint(std::move(files), std::move(tensors), std::move(warnings));
   for (AbsentTensors& lacked : absent) checkpoint.add_absent(std::move(lacked));
   if (checkpoint.tensors().empty() && !checkpoint.absent().empty())

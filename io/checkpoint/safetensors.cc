@@ -162,7 +162,7 @@ void HeaderEntries::take_dtype(std::string_view name) {
   tensor_.dtype = *dtype;
 }
 
-// What a file that is no safetensors file seems to be instead; with a leading "; ", or empty.
+// Guesses what a file is that is not a safetensors file; with a leading "; ", or empty.
 std::string_view guess_content(std::string_view first_bytes) {
   constexpr std::string_view kMarkup = "; it looks like HTML or XML, such as a saved error page";
   constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kKnown{{

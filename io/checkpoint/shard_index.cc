@@ -40,7 +40,7 @@ std::string_view path_fault(std::string_view name) {
   }
 }
 
-// Of a key that is there twice the last value counts, as in Python.
+// The last value counts for a key that is there twice, as in Python.
 class IndexEntries {
  public:
   explicit IndexEntries(const std::string& where) : where_(where) {}

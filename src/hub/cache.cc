@@ -121,7 +121,7 @@ std::optional<HubName> name_of(const fs::path& repository) {
        name.text(), name.repository(), name.tag, name.text());
 }
 
-// What the loaders open of a snapshot: itself, or a GGUF file in it.
+// Returns what the loaders open of a snapshot: itself, or a GGUF file in it.
 fs::path in_snapshot(const CachedModel& model) {
   const HubName& name = model.name;
   const std::vector<GgufChoice> choices = gguf_choices(model.files);

@@ -21,7 +21,7 @@ namespace sluice {
 // empty where the environment has none of them.
 std::filesystem::path hub_cache();
 
-// Of a repository that is in the cache.
+// A repository in the cache.
 struct CachedModel {
   HubName name;
   std::string commit;
@@ -41,10 +41,10 @@ std::vector<CachedModel> list_cached(const std::filesystem::path& cache);
 // Removes the repository with all its revisions. Returns the bytes removed [bytes].
 uint64_t remove_cached(const std::filesystem::path& cache, const HubName& name);
 
-// What the verbs take as MODEL: `text` itself where it is a path that exists; else the snapshot
-// that it names in the hub's cache, or the GGUF file in that. A directory of the cache stands for
-// the snapshot of its main branch. Throws Error(refused) that says what to type where the model, or
-// a part of it, is not here.
+// Finds what the verbs take as MODEL: `text` itself where it is a path that exists; else the
+// snapshot that it names in the hub's cache, or the GGUF file in that. A directory of the cache
+// stands for the snapshot of its main branch. Throws Error(refused) that says what to type where
+// the model, or a part of it, is missing.
 std::filesystem::path find_model(const std::string& text);
 
 }  // namespace sluice

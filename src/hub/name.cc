@@ -47,7 +47,7 @@ std::string_view take_until(std::string_view& text, char mark) {
   return taken;
 }
 
-// What follows ORG/NAME/ in an address: the revision of a page, and a file of it.
+// Reads what follows ORG/NAME/ in an address: the revision of a page, and a file of it.
 bool take_page(std::string_view rest, HubName& name) {
   const std::string_view kind = take_until(rest, '/');
   if (kind != "tree" && kind != "resolve" && kind != "blob" && kind != "raw") return false;

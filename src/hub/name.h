@@ -17,7 +17,7 @@ struct HubName {
   std::string tag;                // "Q4_K_M" or a file's name: which of several GGUF files; "": any
 
   std::string repository() const { return owner + "/" + name; }
-  // As a user types it.
+  // The name as a user types it.
   std::string text() const;
 };
 

@@ -50,7 +50,7 @@ std::chrono::seconds pause_before(int tries, int64_t retry_after) {
       std::clamp<int64_t>(retry_after >= 0 ? retry_after : int64_t{1} << (tries - 1), 0, kMost));
 }
 
-// What cannot become better by trying again.
+// Throws for a status that another attempt cannot change.
 void refuse_status(int status, const HubName& name, bool has_token) {
   if (status == 401 || status == 403)
     fail(ErrorKind::refused, "{}: the hub refuses it ({}): {}", name.text(), status,

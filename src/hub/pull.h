@@ -36,12 +36,12 @@ std::string hub_endpoint();
 // $HF_TOKEN, or the file that huggingface_hub's login leaves.
 std::optional<std::string> hub_token();
 
-// What is here already is not fetched again, and what a transfer has brought before it ended is
-// gone on from. Contents get their names in the cache only when their size and hash are right, and
-// the revision its name when all files are here; a process that is killed leaves nothing else.
-// Errors of the connection are tried again. Throws Error(refused) for a repository or revision that
-// is not there or needs an account, Error(runtime) for a connection that does not come back, a full
-// disk, contents with another hash, and an interruption.
+// Fetches what is missing, and continues transfers that ended early. Contents get their names in
+// the cache only when their size and hash are right, and the revision its name when all files are
+// there; a process that is killed leaves nothing else. Errors of the connection are tried again.
+// Throws Error(refused) for a repository or revision that does not exist or needs an account,
+// Error(runtime) for a connection that does not come back, a full disk, contents with another hash,
+// and an interruption.
 CachedModel pull(const PullOptions& options, PullProgress& progress, const std::stop_token& stop);
 
 }  // namespace sluice

@@ -74,7 +74,7 @@ uint64_t matrix_bytes(int64_t rows, int64_t cols) {
   return round_up(static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * sizeof(float), 64);
 }
 
-// Of a token, the most of all layers.
+// Returns the most values of one token that any layer keeps.
 int64_t most_used(const DecoderSpec& spec) {
   int64_t used = 0;
   for (const LayerSpec& layer : spec.kinds) {

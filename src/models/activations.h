@@ -33,7 +33,7 @@ struct Routing {
 class Activations {
  public:
   static uint64_t bytes(const DecoderSpec& spec, int64_t max_rows, Rank rank);
-  // Of host memory, where the device has memory of its own.
+  // Bytes of host memory, where the device has memory of its own.
   static uint64_t host_bytes(const DecoderSpec& spec, int64_t max_rows);
   // `memory` has bytes(...) and `host` host_bytes(...), or nothing where the device's memory is the
   // host's. Both are 64-byte aligned.
@@ -51,8 +51,8 @@ class Activations {
   Tensor qkv(int64_t rows) const { return qkv_.rows_from(0, rows); }
   Tensor attention(int64_t rows) const { return attention_.rows_from(0, rows); }
   Tensor mlp(int64_t rows) const { return mlp_.rows_from(0, rows); }
-  // What each layer gets of each token beside the stream, and rows of its table; no columns where
-  // layers get nothing.
+  // Inputs of single layers, beside the residual stream, and rows of their table; no columns where
+  // layers have none.
   Tensor layer_inputs(int64_t rows) const { return layer_inputs_.rows_from(0, rows); }
   Tensor layer_rows(int64_t rows) const { return layer_rows_.rows_from(0, rows); }
   // An expert's input, then its output, and the sum of all, as wide as `normed`; no columns where

@@ -39,7 +39,7 @@ class Attention : public Module {
   void turn(const Context& context, const StepRows& step, const Share& angles, Tensor heads) const;
   void prepare(const Context& context, const StepRows& step, const Activations& act,
                const Prepared& how, Tensor x) const;
-  // What the cache gets as values.
+  // Returns what the cache gets as values.
   Tensor values(const Context& context, const Activations& act, Tensor qkv) const;
   // Queries and keys with norm and rope; keys and values in the cache.
   void prepare_and_store(const Context& context, const StepRows& step, const KvRows& kv,

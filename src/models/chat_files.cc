@@ -48,7 +48,7 @@ void take_templates(const Json& config, std::string_view where, ChatFiles& files
   }
 }
 
-// What files name NAME_token, but for tokens that are there already.
+// Takes the special tokens that files name as NAME_token, except those that are already there.
 void take_special(const Json& config, ChatFiles& files) {
   for (const auto& [name, value] : config.items()) {
     const bool known =

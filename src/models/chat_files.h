@@ -1,4 +1,4 @@
-// What a model's files say of chats: templates, and the special tokens that these print.
+// Chat templates of a model's files, and the special tokens that these print.
 #pragma once
 
 #include <filesystem>

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// As transformers: dtype is preferred, and a null is no answer.
+// Reads the type as transformers does: dtype is preferred, and a null says nothing.
 std::optional<DType> parse_torch_dtype(const JsonFields& config) {
   static constexpr std::array<std::pair<std::string_view, DType>, 7> kNames{
       {{"bfloat16", DType::bf16},
@@ -56,7 +56,7 @@ std::vector<int32_t> parse_ids(const JsonFields& fields, const char* key) {
   return ids;
 }
 
-// Of both files: after a model was trained further only one of them may be new.
+// Returns the end tokens of both files: after a fine-tune only one of them may be new.
 std::vector<int32_t> read_eos_ids(const ModelSource& source, const JsonFields& config) {
   std::vector<int32_t> ids = parse_ids(config, "eos_token_id");
   const std::optional<Json> json = source.generation_config();

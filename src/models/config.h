@@ -40,7 +40,7 @@ int64_t read_size(const JsonFields& config, const char* key, int64_t absent,
 float read_eps(const JsonFields& config, const char* key, double absent);
 // A multiplier or divisor: finite, and above zero; null is refused.
 float read_factor(const JsonFields& config, const char* key, double absent);
-// What tanh bounds scores or logits to; null: 0, nothing does.
+// Reads the bound that tanh gives to scores or logits; null: 0, no bound.
 float read_cap(const JsonFields& config, const char* key, double absent);
 bool read_boolean(const JsonFields& config, const char* key, bool absent);
 
@@ -65,7 +65,7 @@ Heads read_heads(const JsonFields& config, int64_t hidden_size, const HeadKeys& 
 std::vector<int64_t> read_windows(const JsonFields& config, std::optional<int64_t> absent,
                                   int64_t layers, int64_t full_each = 0);
 
-// As read_windows, and without layer_types none for the first max_window_layers.
+// Reads windows as read_windows does; without layer_types the first max_window_layers have none.
 std::vector<int64_t> read_upper_windows(const JsonFields& config, int64_t absent_window,
                                         int64_t layers, int64_t absent_full);
 

@@ -48,7 +48,7 @@ void check_ranks(const DecoderSpec& spec, Rank rank) {
   }
 }
 
-// Of a head whose matrix is the embedding's table.
+// The bias of a head whose matrix is the embedding's table.
 class HeadBias : public Module {
  public:
   explicit HeadBias(const DecoderSpec& spec) : Module(spec.head) {
@@ -205,7 +205,7 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
   const int64_t rows = std::ssize(batch.rows.ids);
   Tensor residual = act.residual(rows), wide = act.normed(rows);
   Tensor normed = wide.columns(0, hidden_size_);
-  // What a branch reads: the stream through `norm`, which is put into `to`, or as it is.
+  // Returns what a branch reads: the residual stream through `norm`, put into `to`, or as it is.
   auto read = [&](const Norm* norm, Tensor to) {
     if (norm != nullptr && delta) norm->forward_add(kernels, residual, normed, to);
     if (norm != nullptr && !delta) norm->forward(kernels, residual, to);
@@ -300,7 +300,7 @@ CausalLM::CausalLM(DecoderSpec spec, Rank rank)
   }
 }
 
-// As arXiv:2108.12409's code gives them, where heads may be no power of two.
+// Returns the slopes of the code of arXiv:2108.12409, also for heads that are not a power of two.
 std::vector<float> CausalLM::alibi_slopes() const {
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {

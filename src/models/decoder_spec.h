@@ -45,7 +45,7 @@ inline LinearSpec one_linear(const std::string& name, bool bias, bool transposed
   return {name, {{name, {.transposed = transposed}}}, bias};
 }
 
-// What a norm of q and of k is of.
+// The rows that a norm of q and of k takes together.
 enum class HeadNorms : uint8_t {
   one,          // each head, by one weight
   each,         // each head, by one of its own: the rows of a tensor
@@ -81,7 +81,7 @@ struct AttentionSpec {
   LinearSpec output;         // one part
 };
 
-// What a mixer with a state computes of the parts of its input, in the order of StatePart.
+// The computation of a mixer with a state, from the parts of its input, in the order of StatePart.
 enum class StateKind : uint8_t {
   delta,        // the gated delta rule of queries, keys and values, after a convolution of these
   state_space,  // the same without the rule: B is called keys, C queries and x values
@@ -101,8 +101,8 @@ struct ConvolutionSpec {
   std::vector<int64_t> first = {};
 };
 
-// What a selective scan reads beside its values, made of these: the steps of each channel, from a
-// few numbers, B (called keys) and C (queries).
+// A selective scan reads more than its values: the steps of each channel, from a few numbers, B
+// (called keys) and C (queries). They are made of these.
 struct SelectiveSpec {
   int64_t step_rank = 0;
   LinearSpec inputs;                 // three parts: what steps are made of, B and C
@@ -121,8 +121,8 @@ struct StateMixerSpec {
   LinearSpec input;                           // a part each; the first three of a convolution alone
   std::vector<float> input_multipliers = {};  // of each part; empty: none
   ConvolutionSpec convolution;
-  // Of a recurrence: tensors of a number a head, and limits, as DecayParams and ScanParams say. Of
-  // a selective scan, whose steps have no limits, as SelectiveParams says.
+  // Tensors of a recurrence with a number for each head, and limits, as DecayParams and ScanParams
+  // describe them. SelectiveParams describes those of a selective scan, whose steps have no limits.
   std::string log_rates = {};
   std::string step_bias = {};
   std::string skip = {};  // empty: none
@@ -201,8 +201,8 @@ struct LayerSpec {
   std::string scalar = {};  // a tensor that the stream is multiplied by at the end; empty: none
 };
 
-// What each layer gets of each token, beside the stream: a part of a row of a table, and of a
-// projection of the embedding, which has a norm.
+// The input of each layer from each token, beside the residual stream: a part of a row of a table,
+// and of a projection of the embedding, which has a norm.
 struct LayerInputsSpec {
   std::string table;
   std::string projection;
@@ -221,8 +221,9 @@ struct DecoderSpec {
 
   std::string embedding = "model.embed_tokens";
   float embedding_multiplier = 1;
-  // Of a table whose rows, like the head's inputs, have another size than the stream: matrices of
-  // which the first makes the stream of them, and the second the head's inputs. 0: it has the same.
+  // Row size of an embedding table that differs from the residual stream's, like the head's inputs:
+  // a first matrix makes the stream of the rows, a second one the head's inputs. 0: the sizes are
+  // equal.
   int64_t embedding_size = 0;
   std::string input_projection = {};
   std::string output_projection = {};
@@ -282,7 +283,7 @@ void each_mlp(Branch& branch, Visit&& visit) {
   if (branch.experts->shared) visit(*branch.experts->shared);
 }
 
-// Of a module: its layer, and in a layer with experts that.
+// Where a module is: its layer, and its expert if the layer has experts.
 struct ModulePlace {
   int64_t layer = 0;
   std::optional<int64_t> expert = {};

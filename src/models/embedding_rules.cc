@@ -83,7 +83,7 @@ std::string config_of_module(const JsonFields& module) {
   return path.empty() ? "config.json" : path + "/config.json";
 }
 
-// What comes behind the last dot of a class's name: its package has been renamed.
+// Returns a class's name without its package, which has been renamed over time.
 std::string class_of(const JsonFields& module) {
   const std::string type = module.string("type");
   return type.substr(type.rfind('.') + 1);

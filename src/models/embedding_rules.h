@@ -26,7 +26,7 @@ struct EmbeddingRules {
   std::string refusal = {};  // why the files' rules cannot be followed; empty: they can
 };
 
-// Those of modules.json, and of the files that it names, as sentence-transformers writes them; the
+// Reads modules.json, and the files that it names, as sentence-transformers writes them; the
 // defaults where there is none.
 EmbeddingRules read_embedding_rules(const std::filesystem::path& directory);
 // ARCHITECTURE.pooling_type.

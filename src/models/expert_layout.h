@@ -1,4 +1,4 @@
-// What the layouts of families with experts have in common.
+// Parts that the layouts of families with experts share.
 #pragma once
 
 #include <cstdint>

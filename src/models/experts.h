@@ -25,7 +25,7 @@ class Experts : public Module {
   void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
 
  private:
-  // Whose rows are where in a list of all experts' rows, in order.
+  // Begins[e]: first row of expert e in the list of rows sorted by expert.
   using Begins = std::array<int64_t, kMostExperts + 1>;
   void choose(const Context& context, const Activations& act, Tensor x, Begins& begins) const;
   void add_shared(const Context& context, const Activations& act, Tensor x, Tensor sum) const;

@@ -32,7 +32,7 @@ std::vector<double> multipliers(const JsonFields& c, const char* key, size_t cou
 
 StateMixerSpec mamba_mixer(const JsonFields& c, const std::string& name, const DecoderSpec& spec) {
   StateMixerSpec mamba = mamba2_mixer(c, name, spec.hidden_size, spec.norm.params, kKeys);
-  // Of the gate, x, B, C and the steps.
+  // Multipliers of the gate, x, B, C and the steps.
   const std::vector<double> of_parts = multipliers(c, "ssm_multipliers", 5);
   for (size_t part : {3, 2, 1, 0, 4})
     mamba.input_multipliers.push_back(static_cast<float>(of_parts[part]));

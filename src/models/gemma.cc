@@ -67,7 +67,7 @@ DecoderSpec parse_gemma(const JsonFields& config) {
   return spec;
 }
 
-// What the second and the third have in common.
+// The layout that the second and the third generation share.
 DecoderSpec gemma2_layout(const JsonFields& config, const LayoutDefaults& defaults, double cap,
                           double logit_cap) {
   DecoderSpec spec = gemma_layout(config, defaults);

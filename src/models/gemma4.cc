@@ -51,7 +51,7 @@ RopeConfig full_rope(const JsonFields& c, int64_t head_dim, int64_t max_position
   return rope;
 }
 
-// What all layers have in common, with the sizes of those with a window.
+// The spec that all layers share, with the sizes of those with a window.
 LayerSpec common_layer(const JsonFields& c, const DecoderSpec& spec) {
   LayerSpec layer = spec.kinds.front();
   MixerBranch& mixer = layer.mixers.front();
@@ -71,7 +71,7 @@ LayerSpec common_layer(const JsonFields& c, const DecoderSpec& spec) {
   return layer;
 }
 
-// What layers of one kind may differ in.
+// Sizes in which layers of one kind may differ.
 struct LayerSizes {
   int64_t head_dim = 0;
   int64_t kv_heads = 0;
@@ -127,14 +127,14 @@ void use_sizes(const JsonFields& c, const LayerSizes& sizes, LayerSpec& layer) {
   layer.mlps.front().mlp.width.size = sizes.mlp_width;
 }
 
-// Of a layer without a window.
+// Changes the spec to that of a layer without a window.
 void use_full_attention(const JsonFields& c, AttentionSpec& attention) {
   attention.angles = kFullRope;
   attention.keys_are_values = read_boolean(c, "attention_k_eq_v", false);
   if (attention.keys_are_values) attention.qkv.parts.pop_back();
 }
 
-// Of a layer that attends to the keys and values of `of`.
+// Lets a layer attend to the keys and values of layer `of`.
 void share(const JsonFields& c, size_t of, const LayerSpec& owner, LayerSpec& layer) {
   AttentionSpec& attention = layer.mixers.front().attention;
   attention.shared_with = of;

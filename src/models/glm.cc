@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Of both classes.
+// Both classes have the same defaults.
 constexpr LayoutDefaults kGlmDefaults{.vocab_size = 151552,
                                       .hidden_size = 4096,
                                       .intermediate_size = 13696,

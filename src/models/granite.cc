@@ -20,7 +20,7 @@ constexpr LayoutDefaults kGraniteDefaults{.vocab_size = 32000,
                                           .rms_norm_eps = 1e-6,
                                           .rope_theta = 10000};
 
-// What both have.
+// Reads what both generations share.
 DecoderSpec parse_common(const JsonFields& c) {
   DecoderSpec spec = common_layout(c, kGraniteDefaults);
   MixerBranch& mixer = spec.kinds.front().mixers.front();

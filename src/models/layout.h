@@ -65,11 +65,11 @@ struct LayerAttention {
 };
 // Makes a kind of layer for each distinct setting.
 void use_attention(DecoderSpec& spec, std::span<const LayerAttention> layers);
-// As use_attention, for layers that all rotate, those with a window by the model's rope of that
-// number.
+// Does what use_attention does, for layers that all rotate, those with a window by the model's rope
+// of that number.
 void use_windows(DecoderSpec& spec, std::span<const int64_t> windows, size_t rope_of_windows = 0);
 
-// What per_layer_config says of single layers, where it may say num_key_value_heads and
+// Reads the numbers of single layers from per_layer_config, which may set num_key_value_heads and
 // intermediate_size.
 LayerCounts read_layer_counts(const JsonFields& config, size_t layers);
 // Makes a kind of layer for each distinct size. False for sizes that the layers cannot have.

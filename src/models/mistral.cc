@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// Of both classes.
+// Both classes have the same defaults.
 constexpr LayoutDefaults kMistralDefaults{.vocab_size = 32000,
                                           .hidden_size = 4096,
                                           .intermediate_size = 14336,

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Of both classes.
+// Olmo2Config and Olmo3Config have the same defaults.
 constexpr LayoutDefaults kOlmoDefaults{.vocab_size = 50304,
                                        .hidden_size = 4096,
                                        .intermediate_size = 11008,

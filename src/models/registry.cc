@@ -18,15 +18,15 @@
 namespace sluice {
 namespace {
 
-// What any checkpoint may hold beside its weights: tables that follow from config.json, masks, and
-// what a trainer has left.
+// Tensors that any checkpoint may hold beside its weights: tables that follow from config.json,
+// masks, and remains of training.
 constexpr std::array<std::string_view, 17> kIgnorable{
     "*.rotary_emb.*", "*.rotary_pos_emb.*", "*inv_freq",        "*cos_cached", "*sin_cached",
     "*rope.freqs",    "rope_freqs.*",       "rope_factors_*",   "*freqs_cis",  "*position_ids",
     "*.masked_bias",  "*.attn.bias",        "*.self_attn.bias", "optimizer.*", "lr_scheduler.*",
     "*.exp_avg",      "*.exp_avg_sq"};
 
-// What a wrapper has beside its language model.
+// Parts that a wrapper has beside its language model.
 constexpr std::array<std::string_view, 14> kBesideLanguageModel{
     "vision_tower.*", "*.vision_tower.*", "vision_model.*",          "*.vision_model.*",
     "visual.*",       "*.visual.*",       "multi_modal_projector.*", "*.multi_modal_projector.*",
@@ -142,7 +142,7 @@ const Family& find_family(const JsonFields& config) {
   return *of_type;
 }
 
-// What the decoder cannot be made with is refused.
+// Refuses what the decoder cannot be made with.
 void apply(const SourceFacts& facts, Model& model) {
   const auto refuse = [&](std::string_view what) {
     fail(ErrorKind::refused, "{}: {}, which is not supported; give the model as safetensors",
@@ -238,7 +238,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
                          model.spec.ignorable.end());
   if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
   model.root = std::make_unique<CausalLM>(model.spec, rank);
-  // What is quantized already stays in its groups.
+  // Stored groups stay as they are.
   const auto grouped = [](const io::StoredTensor& t) {
     return is_block(t.dtype) || t.name.ends_with(".qweight");
   };

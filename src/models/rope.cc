@@ -138,7 +138,7 @@ JsonFields rope_fields(const JsonFields& config) {
   return {config.raw(key), config.where() + ": " + key};
 }
 
-// Those of a kind of layer.
+// Returns the fields of one kind of layers.
 JsonFields fields_of_layers(const JsonFields& all, const char* layers) {
   static const Json kNone = Json::object();
   constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
