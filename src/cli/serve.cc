@@ -313,8 +313,7 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
       ->capture_default_str();
   verb.add_option("--api-key", o.api_key,
                   "Answer only requests with this key; $SLUICE_API_KEY keeps it off the list of "
-                  "processes")
-      ->envname("SLUICE_API_KEY");
+                  "processes");
   verb.add_flag("--no-api-key", o.no_api_key, "Let everybody ask who can reach --host");
   verb.add_flag("--admin-api", o.admin_api,
                 "Answer /sleep, /wake_up, /is_sleeping and /update_weights_from_disk");
@@ -391,6 +390,7 @@ void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
   add_network_options(*verb, *o);
   add_limit_options(*verb, *o);
   add_model_options(*verb, *o);
+  add_pull_option(*verb, *o, stop);
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }
 
