@@ -194,7 +194,8 @@ void Settings::add_option(CLI::App& verb) {
   begin_group(verb, kOwnGroup);
   verb.add_option("--config",
                   "Take options that are not given, nor set by SLUICE_... variables, "
-                  "from this TOML file");
+                  "from this TOML file")
+      ->type_name("FILE");
 }
 
 std::string Settings::variable_of(std::string_view option) {
