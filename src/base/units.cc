@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <utility>
 
 #include "src/base/error.h"
 
@@ -15,27 +13,18 @@ namespace {
 
 constexpr double kMostBytes = 1152921504606846976.0;  // 1 EiB: sums of sizes have room in 64 bits
 
-// 0: not a unit.
+// In upper or lower case: G and GiB are 2^30, as for systemd and Docker, GB is 10^9. 0: not a unit.
 double unit_bytes(std::string_view unit) {
-  static constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{
-      {{"", 1},
-       {"B", 1},
-       {"KiB", 1024.0},
-       {"MiB", 1048576.0},
-       {"GiB", 1073741824.0},
-       {"TiB", 1099511627776.0},
-       {"PiB", 1125899906842624.0},
-       {"EiB", kMostBytes},
-       {"KB", 1e3},
-       {"MB", 1e6},
-       {"GB", 1e9},
-       {"TB", 1e12},
-       {"PB", 1e15},
-       {"EB", 1e18}}};
-  for (const auto& [name, bytes] : kUnits) {
-    if (unit == name) return bytes;
-  }
-  return 0;
+  static constexpr std::string_view kPrefixes = "kmgtpe";
+  std::string name(unit);
+  for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  if (name.empty() || name == "b") return 1;
+  const size_t prefix = kPrefixes.find(name[0]);
+  if (prefix == std::string_view::npos) return 0;
+  const auto power = static_cast<double>(prefix + 1);
+  name.erase(0, 1);
+  if (name.empty() || name == "i" || name == "ib") return std::pow(1024.0, power);
+  return name == "b" ? std::pow(1000.0, power) : 0;
 }
 
 }  // namespace
@@ -48,7 +37,7 @@ uint64_t parse_size(std::string_view option, std::string_view text, std::optiona
   bool too_large = status == std::errc::result_out_of_range;
   if ((status != std::errc{} && !too_large) || (!std::isfinite(number) && !too_large) ||
       (!share && unit_bytes(unit) == 0)) {
-    fail(ErrorKind::usage, "{} {}: not a size; write 6GiB, 512MiB or a number of bytes{}", option,
+    fail(ErrorKind::usage, "{} {}: not a size; write 6GiB, 512M or a number of bytes{}", option,
          text, whole ? ", or a share such as 75%" : "");
   }
   if (share && !(number >= 0 && number <= 100))
@@ -70,6 +59,14 @@ std::string format_size(uint64_t bytes) {
   }
   int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return fmt::format("{:.{}f} {}", value, decimals, unit);
+}
+
+std::string format_need(uint64_t needed, uint64_t limit) {
+  const std::string text = format_size(needed);
+  if (needed <= limit || text != format_size(limit)) return text;
+  uint64_t more = needed;  // a step of three digits is at most a 100th
+  for (uint64_t step = 1; format_size(more) == text; step *= 2) more = needed + step;
+  return format_size(more);
 }
 
 }  // namespace sluice

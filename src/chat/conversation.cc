@@ -35,9 +35,48 @@ void Conversation::set_system(const std::string& text) {
     messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", text}});
 }
 
-void Conversation::reset() {
-  const size_t kept = has_system() ? 1 : 0;
-  messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(kept), messages_.end());
+void Conversation::erase(size_t begin, size_t end) {
+  messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(begin),
+                  messages_.begin() + static_cast<ptrdiff_t>(end));
+}
+
+void Conversation::reset() { erase(has_system() ? 1 : 0, messages_.size()); }
+
+std::vector<size_t> Conversation::beginnings() const {
+  std::vector<size_t> turns;
+  for (size_t i = 0; i < messages_.size(); ++i)
+    if (messages_[i].value("role", "") == "user") turns.push_back(i);
+  return turns;
+}
+
+size_t Conversation::turns() const { return beginnings().size(); }
+
+Json Conversation::take_answer() {
+  const std::vector<size_t> turns = beginnings();
+  const size_t first = turns.empty() ? 0 : turns.back() + 1;
+  Json answer = Json::array();
+  if (turns.empty()) return answer;
+  for (size_t i = first; i < messages_.size(); ++i) answer.push_back(std::move(messages_[i]));
+  erase(first, messages_.size());
+  return answer;
+}
+
+void Conversation::put_back(Json answer) {
+  for (Json& message : answer) messages_.push_back(std::move(message));
+}
+
+bool Conversation::drop_last_turn() {
+  const std::vector<size_t> turns = beginnings();
+  if (turns.empty()) return false;
+  erase(turns.back(), messages_.size());
+  return true;
+}
+
+bool Conversation::drop_oldest_turn(bool keep_last) {
+  const std::vector<size_t> turns = beginnings();
+  if (turns.size() < (keep_last ? 2U : 1U)) return false;
+  erase(has_system() ? 1 : 0, turns.size() > 1 ? turns[1] : messages_.size());
+  return true;
 }
 
 size_t ConversationIds::common(std::string_view text) const {

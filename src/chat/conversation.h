@@ -26,12 +26,22 @@ class Conversation {
 
   void add(const ChatMessage& message);
   void drop_last() { messages_.erase(messages_.size() - 1); }
+  // A turn is a message of the user and what follows it.
+  size_t turns() const;
+  // What follows the last message of the user, which is not part of the conversation any more.
+  Json take_answer();
+  void put_back(Json answer);
+  // Both return whether there was one to drop.
+  bool drop_last_turn();
+  bool drop_oldest_turn(bool keep_last);
   // Instead of the present one; empty: none.
   void set_system(const std::string& text);
   void reset();  // only the system's message stays
 
  private:
   bool has_system() const;
+  std::vector<size_t> beginnings() const;  // of the turns
+  void erase(size_t begin, size_t end);
 
   Json messages_ = Json::array();
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/chat/chat_request.h"
+#include "src/cli/chat_history.h"
 #include "src/cli/output.h"
 #include "src/engine/sampling_defaults.h"
 
@@ -20,9 +22,9 @@ namespace {
 constexpr int64_t kUsualContext = 8192;
 
 void check_options(const RunOptions& o) {
-  for (const char* option : {"--json", "--report", "--prompt", "--prompt-file", "--token-ids",
-                             "--messages", "--logprobs", "--prompt-cache", "--no-generation-prompt",
-                             "--json-schema", "--regex", "--grammar"}) {
+  for (const char* option : {"--json", "--report", "TEXT", "--prompt", "--prompt-file",
+                             "--token-ids", "--messages", "--logprobs", "--prompt-cache",
+                             "--no-generation-prompt", "--json-schema", "--regex", "--grammar"}) {
     if (o.has(option)) fail(ErrorKind::usage, "{}: does not go with --chat", option);
   }
   if (o.chat.tools == "-" || o.chat.chat_template == "-")
@@ -73,10 +75,13 @@ Chat::Chat(const RunOptions& o, SignalWatch& signals)
   ids_.emplace(session_.need_tokenizer());
   Request longest = request({});
   longest.max_tokens = max_tokens_ > 0 ? max_tokens_ : context_ / 2;
+  longest.sampling.temperature = 1;  // which /set may ask for
   models_.emplace(o, session_, std::move(draft_), longest, context_ - longest.max_tokens,
                   signals.token());
   engine_.emplace(session_.runner(), session_.tokenizer(), 1);
-  editor_.emplace(signals);
+  editor_.emplace(signals, o.no_history ? std::filesystem::path() : ChatHistory::usual_file());
+  if (editor_->at_terminal() && !o.no_wrap)
+    wrap_.emplace(print, [] { return terminal_columns(STDOUT_FILENO); });
 }
 
 void Chat::run() {
@@ -164,31 +169,68 @@ Request Chat::request(std::vector<int32_t> prompt) {
 void Chat::answer(const std::string& message) {
   conversation_.add({.role = "user", .content = message, .reasoning = {}});
   try {
-    std::string text = render();
-    std::vector<int32_t> prompt = ids_->of(text);
-    session_.hold_input({}, 0);
-    malloc_trim(0);  // what rendering took and gave back
-    if (std::ssize(prompt) >= context_) {
-      fail(
-          ErrorKind::usage,
-          "the conversation has {} tokens, and there is room for {} with the answer; /reset begins "
-          "anew, --max-model-len gives more",
-          prompt.size(), context_);
-    }
-    Answer said = generate(request(prompt), text);
-    ++turns_;
-    ids_->learn(std::move(text), std::move(prompt), said.ids);
-    if (said.message.content.empty() && said.message.reasoning.empty()) {
-      conversation_.drop_last();  // nothing was said
-    } else {
-      conversation_.add(std::move(said.message));
-    }
-    if (said.finish_reason == "length")
-      log::info("the answer ends here: it has {} tokens (--max-tokens, --max-model-len)",
-                said.ids.size());
+    if (!respond()) conversation_.drop_last();
   } catch (...) {
     conversation_.drop_last();
     throw;
+  }
+}
+
+bool Chat::respond() {
+  std::string text;
+  std::vector<int32_t> prompt = make_room(text);
+  const int64_t tokens = std::ssize(prompt);
+  Answer said = generate(request(prompt), text);
+  ++turns_;
+  ids_->learn(std::move(text), std::move(prompt), said.ids);
+  const bool spoke = !said.message.content.empty() || !said.message.reasoning.empty();
+  if (spoke) conversation_.add(std::move(said.message));
+  tell_end(said.finish_reason, tokens, std::ssize(said.ids));
+  return spoke;
+}
+
+std::vector<int32_t> Chat::make_room(std::string& text) {
+  auto tokenize = [&] {
+    text = render();
+    std::vector<int32_t> prompt = ids_->of(text);
+    session_.hold_input({}, 0);
+    malloc_trim(0);  // what rendering took and gave back
+    return prompt;
+  };
+  std::vector<int32_t> prompt = tokenize();
+  // To drop half of the conversation computes the rest once; to drop a turn each time, every turn.
+  const int64_t wanted = max_tokens_ > 0 ? max_tokens_ : context_ / 4;
+  size_t dropped = 0;
+  if (options_.context_shift && std::ssize(prompt) + wanted > context_) {
+    while (std::ssize(prompt) > context_ / 2 && conversation_.drop_oldest_turn(true)) {
+      ++dropped;
+      prompt = tokenize();
+    }
+  }
+  if (dropped > 0) log::info("dropped the {} oldest turns to make room (--context-shift)", dropped);
+  if (std::ssize(prompt) < context_) return prompt;
+  if (conversation_.turns() < 2)
+    fail(ErrorKind::usage,
+         "the message is too long: it has {} tokens with the system message, and the conversation "
+         "may have {} with the answer; shorten it, or give more --max-model-len",
+         prompt.size(), context_);
+  fail(ErrorKind::usage,
+       "the conversation is full: it has {} tokens, and may have {} with the answer; type /drop to "
+       "remove its oldest turn or /reset to begin anew, or start with --context-shift or more "
+       "--max-model-len",
+       prompt.size(), context_);
+}
+
+void Chat::tell_end(const std::string& finish_reason, int64_t tokens, int64_t answer) const {
+  if (finish_reason != "length") return;
+  if (tokens + answer >= context_) {
+    log::info("the answer ends here: the conversation is full ({} tokens); {}", context_,
+              options_.context_shift
+                  ? "its oldest turns are dropped for the next message"
+                  : "type /drop to remove its oldest turn, or start with --context-shift or more "
+                    "--max-model-len");
+  } else {
+    log::info("the answer ends here: it has {} tokens (--max-tokens, or /set max_tokens)", answer);
   }
 }
 
@@ -213,8 +255,8 @@ Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
     follow_limits(session_, signals_.shrink(), followed_);
   }
   take({}, true);
-  if (std::exchange(dimmed_, false)) print("\x1b[22m");
-  print("\n");
+  dim(false);
+  end_text();
   turn_.reused_tokens = engine_->stats().prefix_tokens - reused;
   turn_.generated_tokens = std::ssize(answer.ids);
   if (!engine_->idle()) return answer;
@@ -230,11 +272,29 @@ void Chat::show(const ReasoningSplitter::Part& part, ChatMessage& message) {
   const bool first_word = message.content.empty() && !message.reasoning.empty();
   (part.reasoning ? message.reasoning : message.content) += part.text;
   if (part.reasoning && options_.reasoning == "hide") return;
-  if (!part.reasoning && first_word && options_.reasoning == "show") print("\n\n");
-  if (stdout_is_terminal() && part.reasoning != dimmed_)
-    print(part.reasoning ? "\x1b[2m" : "\x1b[22m");
-  dimmed_ = stdout_is_terminal() && part.reasoning;
-  print_speech(part.text);
+  const bool gap = !part.reasoning && first_word && options_.reasoning == "show";
+  if (wrap_) {
+    if (gap) wrap_->add("\n\n");
+    dim(part.reasoning);
+    wrap_->add(speech_for_terminal(part.text));
+  } else {
+    if (gap) print("\n\n");
+    dim(part.reasoning);
+    print_speech(part.text);
+  }
+}
+
+// Thoughts are dimmed at a terminal.
+void Chat::dim(bool thoughts) {
+  if (!stdout_is_terminal() || thoughts == dimmed_) return;
+  if (wrap_) wrap_->flush();
+  print(thoughts ? "\x1b[2m" : "\x1b[22m");
+  dimmed_ = thoughts;
+}
+
+void Chat::end_text() {
+  if (wrap_) wrap_->finish();
+  print("\n");
 }
 
 void chat(const RunOptions& options, SignalWatch& signals) {

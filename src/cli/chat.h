@@ -12,6 +12,7 @@
 #include "src/chat/reasoning.h"
 #include "src/cli/line_editor.h"
 #include "src/cli/run_options.h"
+#include "src/cli/word_wrap.h"
 
 namespace sluice::cli {
 
@@ -37,7 +38,12 @@ class Chat {
   void take(const std::string& message);
 
   void answer(const std::string& message);
+  // To the last message. Returns whether the model said something.
+  bool respond();
   std::string render();
+  // Renders the conversation, without its oldest turns where --context-shift drops them.
+  std::vector<int32_t> make_room(std::string& text);
+  void tell_end(const std::string& finish_reason, int64_t tokens, int64_t answer) const;
   Request request(std::vector<int32_t> prompt);
   // What the model says: printed as it comes. The ids, and why it ended ("interrupted", ...).
   struct Answer {
@@ -47,11 +53,17 @@ class Chat {
   };
   Answer generate(Request request, const std::string& prompt_text);
   void show(const ReasoningSplitter::Part& part, ChatMessage& message);
+  void dim(bool thoughts);
+  void end_text();
 
   // Commands, in chat_commands.cc. False: the conversation is over.
   struct Command;
   bool command(std::string_view line);
   bool help(const std::string& rest);
+  bool regenerate(const std::string& rest);
+  bool undo(const std::string& rest);
+  bool drop(const std::string& rest);
+  bool set(const std::string& rest);
   bool reset(const std::string& rest);
   bool save(const std::string& rest);
   bool load(const std::string& rest);
@@ -71,6 +83,7 @@ class Chat {
   std::optional<RunModels> models_;
   std::optional<Engine> engine_;
   std::optional<LineEditor> editor_;
+  std::optional<WordWrap> wrap_;  // at a terminal
   Conversation conversation_;
   std::optional<ConversationIds> ids_;
   TurnStats turn_;

@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/cli/help.h"
+#include "src/cli/settings.h"
 #include "src/hub/cache.h"
 #include "src/load/spill_directory.h"
 
@@ -169,10 +170,10 @@ void add_weight_options(CLI::App& verb, CommonOptions& o) {
 void add_memory_options(CLI::App& verb, CommonOptions& o) {
   begin_group(verb, kMemoryGroup);
   verb.add_option("--memory", o.memory,
-                  "Keep the whole process within 6GiB, 512MiB or 75% of the free memory (default: "
+                  "Keep the whole process within 6GiB, 512M or 75% of the free memory (default: "
                   "the free memory, less a reserve)");
   verb.add_option("--device-memory", o.device_memory,
-                  "Keep within this much GPU memory: 6GiB, 512MiB or 75% of the free memory "
+                  "Keep within this much GPU memory: 6GiB, 512M or 75% of the free memory "
                   "(default: the free memory, less a reserve)");
   verb.add_option("--place", o.place,
                   "Place parameters in memory or on disk, from where they are streamed: "
@@ -261,7 +262,7 @@ void add_basic_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--log-level", o.log_level,
                   "Print messages from this level on: debug, info, warning, error, off")
       ->capture_default_str();
-  begin_group(verb, kOwnGroup);
+  Settings::add_option(verb);
 }
 
 std::shared_ptr<Backend> open_device(const CommonOptions& o) {

@@ -26,6 +26,7 @@ namespace sluice::cli {
 // As given; session_options() checks them together.
 struct CommonOptions {
   std::string model;                 // as given
+  bool pull = false;                 // fetch it where it is missing
   std::filesystem::path model_path;  // where it is (find_model), once the line has been parsed
   std::vector<std::string> mirrors;
   std::string device = "cpu";
@@ -65,6 +66,8 @@ void add_basic_options(CLI::App& verb, CommonOptions& options);
 // for an unknown name, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
 std::shared_ptr<Backend> open_device(const CommonOptions& options);
+// Adds --pull, which fetches MODEL where it is missing. After add_basic_options.
+void add_pull_option(CLI::App& verb, CommonOptions& options, std::stop_token stop);
 // All of these and everything about memory, loading and computing.
 // Each leaves the verb at its own group of options.
 void add_model_options(CLI::App& verb, CommonOptions& options);

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/cli/common.h"
+#include "src/cli/completions.h"
 #include "src/cli/verbs.h"
 
 namespace sluice::cli {
@@ -23,10 +24,6 @@ std::string roff(std::string_view text) {
       escaped += c;
   }
   return escaped.starts_with('.') || escaped.starts_with('\'') ? "\\&" + escaped : escaped;
-}
-
-std::vector<const CLI::App*> shown_verbs(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
 }
 
 void man_option(const CLI::Option& option, std::string& out) {
@@ -63,56 +60,15 @@ std::string man_page(const CLI::App& app) {
       "VERBS\n",
       roff(app.get_description()));
   for (const CLI::App* verb : shown_verbs(app)) man_verb(*verb, "sluice ", out);
+  out +=
+      ".SH ENVIRONMENT\n.TP\n.B SLUICE_OPTION\nThe value of each option that is not on the "
+      "command line, such as SLUICE_MAX_TOKENS for \\-\\-max\\-tokens; true or false for those "
+      "without a value, a value a line for those that may be given several times. What it leaves "
+      "open is taken from the file of \\-\\-config.\n";
   out += ".SH EXIT STATUS\n";
   for (const auto& [status, meaning] : exit_statuses())
     out += fmt::format(".TP\n.B {}\n{}\n", status, roff(std::string(meaning)));
   return out;
-}
-
-std::vector<std::string> words(const CLI::App& app) {
-  std::vector<std::string> all;
-  for (const CLI::App* verb : shown_verbs(app)) all.push_back(verb->get_name());
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) all.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) all.push_back("-" + name);
-  }
-  return all;
-}
-
-std::string bash_completion(const CLI::App& app) {
-  std::string cases;
-  for (const CLI::App* verb : shown_verbs(app)) {
-    cases +=
-        fmt::format("    {}) words=\"{}\" ;;\n", verb->get_name(), fmt::join(words(*verb), " "));
-  }
-  return fmt::format(
-      "_sluice() {{\n  local current=${{COMP_WORDS[COMP_CWORD]}} words\n  case ${{COMP_WORDS[1]}} "
-      "in\n{}    *) words=\"{}\" ;;\n"
-      "  esac\n  if [[ $current == -* || $COMP_CWORD -eq 1 ]]; then\n"
-      "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n  else\n"
-      "    mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n  fi\n}}\ncomplete -o filenames "
-      "-F _sluice sluice\n",
-      cases, fmt::join(words(app), " "));
-}
-
-std::string fish_completion(const CLI::App& app) {
-  std::string out;
-  for (const CLI::App* verb : shown_verbs(app)) {
-    out += fmt::format("complete -c sluice -n __fish_use_subcommand -a {} -d \"{}\"\n",
-                       verb->get_name(), verb->get_description());
-    for (const CLI::Option* option : verb->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        out += fmt::format("complete -c sluice -n \"__fish_seen_subcommand_from {}\" -l {}\n",
-                           verb->get_name(), name);
-      }
-    }
-  }
-  return out;
-}
-
-// zsh can use bash's completion function.
-std::string zsh_completion(const CLI::App& app) {
-  return "#compdef sluice\nautoload -U +X bashcompinit && bashcompinit\n" + bash_completion(app);
 }
 
 void run(const CLI::App& app, const std::string& kind) {

@@ -8,9 +8,9 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::array<const char*, 7> kGroups{kOwnGroup,          kModelGroup,      kMemoryGroup,
-                                             kQuantizationGroup, kGenerationGroup, kOutputGroup,
-                                             kAdvancedGroup};
+constexpr std::array<const char*, 8> kGroups{
+    kOwnGroup,        kModelGroup,        kMemoryGroup, kQuantizationGroup,
+    kGenerationGroup, kConversationGroup, kOutputGroup, kAdvancedGroup};
 constexpr size_t kNameColumns = 32;
 constexpr size_t kTextColumns = 68;
 

@@ -15,6 +15,7 @@ inline constexpr const char* kModelGroup = "Model";
 inline constexpr const char* kMemoryGroup = "Memory";
 inline constexpr const char* kQuantizationGroup = "Quantization";
 inline constexpr const char* kGenerationGroup = "Generation";
+inline constexpr const char* kConversationGroup = "Conversation (chat)";
 inline constexpr const char* kOutputGroup = "Output";
 inline constexpr const char* kAdvancedGroup = "Advanced";
 

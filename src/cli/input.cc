@@ -24,15 +24,24 @@ void each_line(const std::string& path, const std::stop_token& stop,
   }
 }
 
-TextIds::TextIds(Session& session, io::InputStream input)
-    : input_(std::move(input)), stream_(session.need_tokenizer(), true, [&session](uint64_t bytes) {
-        session.hold_input("a word of the text that cannot be cut", bytes);
-      }) {}
+TextIds::TextIds(Session& session, io::InputStream input, bool whole)
+    : input_(std::move(input)),
+      stream_(session.need_tokenizer(), true,
+              [&session](uint64_t bytes) {
+                session.hold_input("a word of the text that cannot be cut", bytes);
+              }),
+      whole_(whole) {}
 
 bool TextIds::read(size_t count) {
   while (ids_.size() < count && !ended_) {
     std::string_view piece = input_.read();
     ended_ = piece.empty();
+    if (!whole_ && !ended_) {
+      if (line_ended_) stream_.add("\n", ids_);
+      line_ended_ = piece.ends_with('\n');
+      if (line_ended_) piece.remove_suffix(1);
+    }
+    empty_ = empty_ && piece.empty();
     ended_ ? stream_.finish({}, ids_) : stream_.add(piece, ids_);
   }
   return ids_.size() >= count;

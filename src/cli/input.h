@@ -28,13 +28,16 @@ void each_line(
 // The token ids of a text, with the tokenizer's special tokens.
 class TextIds {
  public:
-  TextIds(Session& session, io::InputStream input);
+  // `whole`: with a line break at the end, which echo adds.
+  TextIds(Session& session, io::InputStream input, bool whole = true);
 
   // Reads until there are `count` ids, or the text ends. Returns whether there are `count`.
   bool read(size_t count);
   // The ids that have been read and not dropped.
   std::span<const int32_t> ids() const { return ids_; }
   void drop(size_t count);
+  // Whether no text has come.
+  bool empty() const { return empty_; }
 
   // Bytes that reading `count` ids at a time takes.
   static uint64_t bytes(size_t count);
@@ -42,6 +45,9 @@ class TextIds {
  private:
   io::InputStream input_;
   TokenStream stream_;
+  bool whole_;
+  bool line_ended_ = false;  // by a line break that is held back
+  bool empty_ = true;
   bool ended_ = false;
   std::vector<int32_t> ids_;
 };

@@ -1,6 +1,7 @@
 // Lines that somebody types, with editing and history at a terminal, or that come from a pipe.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -17,8 +18,9 @@ class LineEditor {
     bool interrupted = false;  // Ctrl-C: what was typed is dropped
   };
 
-  // At a terminal where both standard input and output are one.
-  explicit LineEditor(SignalWatch& signals);
+  // At a terminal where both standard input and output are one. `history`: a file that keeps what
+  // is typed there; empty: none.
+  LineEditor(SignalWatch& signals, const std::filesystem::path& history);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;

@@ -16,6 +16,7 @@
 #include "src/cli/help.h"
 #include "src/cli/near_miss.h"
 #include "src/cli/output.h"
+#include "src/cli/settings.h"
 #include "src/cli/signals.h"
 #include "src/cli/verbs.h"
 #include "src/cli/version.h"
@@ -65,8 +66,8 @@ std::string meant_option(const CLI::App& verb, const CLI::ParseError& error) {
   return {};
 }
 
-void run_verb(CLI::App& app, int argc, char** argv) {
-  std::vector<std::string> arguments = arguments_of(app, argc, argv);
+void run_verb(CLI::App& app, Settings& settings, int argc, char** argv) {
+  std::vector<std::string> arguments = settings.complete(app, arguments_of(app, argc, argv));
   std::ranges::reverse(arguments);  // as the library takes them
   try {
     app.parse(std::move(arguments));
@@ -78,21 +79,23 @@ void run_verb(CLI::App& app, int argc, char** argv) {
 }
 
 int dispatch(CLI::App& app, int argc, char** argv) {
+  Settings settings;
   try {
     if (argc < 2) {
       log::show(short_help(app));
       fail(ErrorKind::usage, "give a command; sluice help COMMAND describes it");
     }
-    run_verb(app, argc, argv);
+    run_verb(app, settings, argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
     auto given = app.get_subcommands();
     const CLI::App& verb = given.empty() ? app : *given.front();
-    return report_error(ErrorKind::usage,
-                        fmt::format("{}{} (see sluice{} --help)", e.what(), meant_option(verb, e),
-                                    given.empty() ? "" : " " + verb.get_name()));
+    return report_error(
+        ErrorKind::usage,
+        fmt::format("{}{}{} (see sluice{} --help)", e.what(), meant_option(verb, e),
+                    settings.origin(e.what()), given.empty() ? "" : " " + verb.get_name()));
   } catch (const Error& e) {
-    return report_error(e.kind(), e.what());
+    return report_error(e.kind(), e.what() + settings.origin(e.what()));
   } catch (const std::bad_alloc&) {
     return report_error(ErrorKind::no_fit,
                         "the system has no memory left; close other programs or lower --memory");
@@ -106,6 +109,8 @@ int run_main(int argc, char** argv) {
   CLI::App app("run language models, also those that are larger than memory", "sluice");
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(
+      "An option that is not given is taken from the environment (SLUICE_MAX_TOKENS for "
+      "--max-tokens), then from the file of --config.\n"
       "Exit status: 0 done, 1 failed at run time, 2 wrong usage, 3 model or input refused, 4 does "
       "not fit the budget.");
   bool verbose = false;  // read before the version flag, which is defined later

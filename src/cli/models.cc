@@ -54,30 +54,32 @@ Json model_json(const CachedModel& model) {
           {"state", state_of(model)},        {"missing", model.missing}};
 }
 
-void run_pull(const ModelVerbOptions& o, const std::stop_token& stop) {
+CachedModel fetch(const ModelVerbOptions& o, const std::stop_token& stop) {
   const char* offline = std::getenv("HF_HUB_OFFLINE");
   if (offline != nullptr &&
       (std::string_view(offline) == "1" || std::string_view(offline) == "true"))
     fail(ErrorKind::usage, "HF_HUB_OFFLINE is set, which forbids fetching; unset it");
-  if (o.quiet) log::set_level(log::Level::error);
   PullProgress progress;
-  const CachedModel model = [&] {
-    const ProgressDisplay display({.work = "fetching",
-                                   .bytes_done = progress.done,
-                                   .bytes_total = progress.total,
-                                   .parts = "file",
-                                   .parts_done = &progress.files_done,
-                                   .parts_total = &progress.files_total},
-                                  o.quiet);
-    return pull({.name = named(o.name),
-                 .cache = cache_directory(),
-                 .endpoint = hub_endpoint(),
-                 .token = hub_token(),
-                 .include = o.include,
-                 .exclude = o.exclude,
-                 .connections = o.connections},
-                progress, stop);
-  }();
+  const ProgressDisplay display({.work = "fetching",
+                                 .bytes_done = progress.done,
+                                 .bytes_total = progress.total,
+                                 .parts = "file",
+                                 .parts_done = &progress.files_done,
+                                 .parts_total = &progress.files_total},
+                                o.quiet);
+  return pull({.name = named(o.name),
+               .cache = cache_directory(),
+               .endpoint = hub_endpoint(),
+               .token = hub_token(),
+               .include = o.include,
+               .exclude = o.exclude,
+               .connections = o.connections},
+              progress, stop);
+}
+
+void run_pull(const ModelVerbOptions& o, const std::stop_token& stop) {
+  if (o.quiet) log::set_level(log::Level::error);
+  const CachedModel model = fetch(o, stop);
   if (o.json) return print_json(model_json(model));
   print(fmt::format("{}  {}  {}\n", model.name.text(), format_size(model.bytes),
                     model.snapshot.string()));
@@ -128,7 +130,35 @@ CLI::App* define(CLI::App& app, const char* name, const char* description, const
   return verb;
 }
 
+// Whether a name of the hub stands for nothing that is here as a whole.
+bool is_missing(const std::string& model) {
+  std::error_code ignored;
+  if (std::filesystem::exists(model, ignored) || !parse_hub_name(model)) return false;
+  try {
+    find_model(model);
+    return false;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::refused) throw;
+    return true;
+  }
+}
+
 }  // namespace
+
+void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop) {
+  begin_group(verb, kModelGroup);
+  verb.add_flag("--pull", o.pull, "Fetch MODEL first where it is missing, as sluice pull does");
+  verb.parse_complete_callback([&o, stop = std::move(stop)] {
+    if (o.pull && is_missing(o.model)) {
+      ModelVerbOptions wanted;
+      wanted.name = o.model;
+      wanted.quiet = o.quiet;
+      fetch(wanted, stop);
+    }
+    o.model_path = find_model(o.model);
+  });
+  begin_group(verb, kOwnGroup);
+}
 
 void define_pull(CLI::App& app, std::stop_token stop) {
   auto o = std::make_shared<ModelVerbOptions>();

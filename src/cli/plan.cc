@@ -89,6 +89,26 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) 
   return list;
 }
 
+// Of what would help: the slowest first, and each noticeably faster than the one before. Of those
+// that are as fast as each other the one that needs least stays.
+Json only_faster(Json list, double now) {
+  constexpr double kNoticeable = 1.01;
+  auto rank = [](const Json& change) {
+    return std::pair(change.at("tokens_per_second").get<double>(),
+                     change.at("needed_bytes").get<uint64_t>());
+  };
+  std::stable_sort(list.begin(), list.end(),
+                   [&](const Json& a, const Json& b) { return rank(a) < rank(b); });
+  Json faster = Json::array();
+  for (Json& change : list) {
+    const double rate = change.at("tokens_per_second").get<double>();
+    if (rate < now * kNoticeable) continue;
+    now = rate;
+    faster.push_back(std::move(change));
+  }
+  return faster;
+}
+
 Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory,
                const MemoryPlan& smallest, const ReadPlan& read) {
   Prediction speed = predict_speed(memory, read, session.rates());
@@ -125,8 +145,10 @@ Json plan_json(Session& session, const RunShape& shape, const MemoryPlan& memory
       {"tokens_per_second", speed.tokens_per_second},
       {"rates", rates_json(session.rates())},
       {"read_shape", read_shape_json(session.read_shape())},
-      {"would_help", would_help(session, shape, memory)},
-      {"smallest", {{"memory", least}, {"device_memory", smallest.device.peak()}}},
+      {"would_help", only_faster(would_help(session, shape, memory), speed.tokens_per_second)},
+      {"smallest",
+       {{"memory", fits ? std::min(least, session.budget()) : least},
+        {"device_memory", smallest.device.peak()}}},
       {"ignored_tensors", read.ignored},
       {"units", units_json(read, shape, device.peak() > 0 ? "device" : "host")}};
 }
@@ -153,9 +175,17 @@ std::string size_text(const Json& bytes) { return format_size(bytes.get<uint64_t
 
 // What is needed, of what, and for what.
 std::string needs_text(const Session& session, const Json& plan) {
+  auto mib = [&](const char* which) {
+    return ceil_div(plan.at("smallest").at(which).get<int64_t>(), static_cast<int64_t>(MiB));
+  };
   std::string text =
-      fmt::format("{}: {} of {} needed\n", plan.at("fits").get<bool>() ? "fits" : "does not fit",
-                  size_text(plan.at("needed_bytes")), format_size(session.budget()));
+      fmt::format("{}: needs {} of {}\nsmallest     --memory {}MiB",
+                  plan.at("fits").get<bool>() ? "fits" : "does not fit",
+                  format_need(plan.at("needed_bytes").get<uint64_t>(), session.budget()),
+                  format_size(session.budget()), mib("memory"));
+  text += session.device_budget() > 0
+              ? fmt::format(" --device-memory {}MiB\n", mib("device_memory"))
+              : "\n";
   if (session.options().longest_model_len)
     text += fmt::format("longest      {} tokens a sequence\n", session.max_model_len());
   for (const auto& [use, bytes] : plan.at("uses").items())
@@ -170,15 +200,9 @@ std::string needs_text(const Session& session, const Json& plan) {
   if (const Json& scales = plan.at("kv_cache").at("scales"); !scales.is_null())
     text += fmt::format("KV scales    {}\n",
                         scales == "checkpoint" ? "the checkpoint's" : "for each token and head");
-  text += fmt::format("peak         {} while loading, {} while running\n",
-                      size_text(plan.at("load_peak_bytes")), size_text(plan.at("run_peak_bytes")));
-  auto mib = [&](const char* which) {
-    return ceil_div(plan.at("smallest").at(which).get<int64_t>(), static_cast<int64_t>(MiB));
-  };
-  text += fmt::format("smallest     --memory {}MiB", mib("memory"));
-  return text + (session.device_budget() > 0
-                     ? fmt::format(" --device-memory {}MiB\n", mib("device_memory"))
-                     : "\n");
+  return text + fmt::format("peak         {} while loading, {} while running\n",
+                            size_text(plan.at("load_peak_bytes")),
+                            size_text(plan.at("run_peak_bytes")));
 }
 
 // How fast it is predicted to be, and what would make it faster.
@@ -257,9 +281,11 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   if (!plan.at("fits").get<bool>()) {
     if (memory.needed() > session.budget())
       fail(ErrorKind::no_fit, "the model needs {}, but the budget is {}",
-           format_size(memory.needed()), format_size(session.budget()));
+           format_need(plan.at("needed_bytes").get<uint64_t>(), session.budget()),
+           format_size(session.budget()));
     fail(ErrorKind::no_fit, "the model needs {} of the device, but --device-memory is {}",
-         format_size(memory.device.peak()), format_size(session.device_budget()));
+         format_need(memory.device.peak(), session.device_budget()),
+         format_size(session.device_budget()));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "src/cli/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/thread.h"
 #include "src/base/units.h"
+#include "src/cli/word_wrap.h"
 #include "src/memory/system.h"
 
 namespace sluice::cli {
@@ -22,12 +22,6 @@ constexpr std::chrono::milliseconds kTerminalInterval = std::chrono::millisecond
 constexpr std::chrono::milliseconds kPlainInterval = std::chrono::seconds(5);
 constexpr size_t kBarWidth = 24;
 constexpr size_t kPlainColumns = 200;
-
-size_t terminal_columns() {
-  constexpr size_t kUsual = 80;
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
-}
 
 // "1:05" or "2:01:05".
 std::string duration_text(double seconds) {
@@ -93,7 +87,7 @@ void ProgressDisplay::show() {
     wake_.wait_for(lock, terminal_ ? kTerminalInterval : kPlainInterval, [&] { return done_; });
     if (done_) break;
     // A row that is full to its last column would begin the next.
-    const size_t columns = terminal_ ? terminal_columns() - 1 : kPlainColumns;
+    const size_t columns = terminal_ ? terminal_columns(STDERR_FILENO) - 1 : kPlainColumns;
     const std::string line = progress_line(counts_, elapsed(), columns, terminal_);
     log::show(terminal_ ? "\r\033[K" + line : line + "\n");
   }

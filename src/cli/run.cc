@@ -1,4 +1,6 @@
 // sluice run: one prompt, its continuation on stdout as it comes.
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -16,9 +18,7 @@ namespace sluice::cli {
 namespace {
 
 // Reads no more of the text than a sequence may have.
-std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
-                                     const std::stop_token& stop) {
-  TextIds text(session, open_input(*o.prompt_file, "--prompt-file", stop));
+std::vector<int32_t> text_ids(TextIds& text, Session& session) {
   if (text.read(static_cast<size_t>(session.max_model_len()))) {
     fail(ErrorKind::usage,
          "the prompt has {} tokens or more, but a sequence may have {} with its continuation "
@@ -27,6 +27,24 @@ std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
   }
   session.hold_input({}, 0);
   return {text.ids().begin(), text.ids().end()};
+}
+
+std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
+                                     const std::stop_token& stop) {
+  TextIds text(session, open_input(*o.prompt_file, "--prompt-file", stop));
+  return text_ids(text, session);
+}
+
+// What is piped into the program, where no option says what to continue.
+std::vector<int32_t> piped_ids(Session& session, const std::stop_token& stop) {
+  constexpr const char* kHow =
+      "give a prompt: sluice run MODEL \"TEXT\", or one of --prompt-file, --token-ids and "
+      "--messages; sluice chat MODEL is for conversations";
+  if (isatty(STDIN_FILENO) == 1) fail(ErrorKind::usage, kHow);
+  TextIds text(session, open_input("-", "the prompt on", stop), false);
+  std::vector<int32_t> ids = text_ids(text, session);
+  if (text.empty()) fail(ErrorKind::usage, kHow);
+  return ids;
 }
 
 // The template prints the special tokens itself.
@@ -43,18 +61,17 @@ std::vector<int32_t> message_ids(const RunOptions& o, Session& session,
 
 std::vector<int32_t> prompt_ids(const RunOptions& o, Session& session,
                                 const std::stop_token& stop) {
-  int given = int(o.prompt.has_value()) + int(o.prompt_file.has_value()) +
+  int given = int(o.text.has_value()) + int(o.prompt.has_value()) + int(o.prompt_file.has_value()) +
               int(o.token_ids.has_value()) + int(o.chat.messages.has_value());
-  if (given != 1) {
+  if (given > 1)
     fail(ErrorKind::usage,
-         "give the prompt as one of --prompt, --prompt-file, --token-ids or --messages, or talk "
-         "with "
-         "the model by --chat");
-  }
+         "give the prompt once: as a text behind MODEL, or as one of --prompt, --prompt-file, "
+         "--token-ids and --messages");
+  if (given == 0) return piped_ids(session, stop);
   if (o.chat.messages) return message_ids(o, session, stop);
   if (o.token_ids) return parse_token_ids(*o.token_ids, "--token-ids");
   if (o.prompt_file) return prompt_file_ids(o, session, stop);
-  return session.need_tokenizer().encode(*o.prompt, true);
+  return session.need_tokenizer().encode(o.text ? *o.text : *o.prompt, true);
 }
 
 Request make_request(const RunOptions& o, Session& session, const std::stop_token& stop) {
@@ -271,6 +288,19 @@ void RunModels::prepare(Request& request) {
 
 namespace {
 
+// Adds what only a conversation has.
+void add_conversation_options(CLI::App& verb, RunOptions& o) {
+  begin_group(verb, kConversationGroup);
+  verb.add_option("--reasoning", o.reasoning,
+                  "Show or hide what the model thinks before it answers")
+      ->capture_default_str();
+  verb.add_flag("--context-shift", o.context_shift,
+                "Drop the oldest turns where the conversation has no room for more");
+  verb.add_flag("--no-history", o.no_history,
+                "Keep no history of what is typed for the next conversation");
+  verb.add_flag("--no-wrap", o.no_wrap, "Break no lines between words at the terminal's edge");
+}
+
 // Adds the options that run and chat share; each has its own before them.
 void add_run_options(CLI::App& verb, const std::shared_ptr<RunOptions>& o, SignalWatch& signals) {
   begin_group(verb, kGenerationGroup);
@@ -300,10 +330,9 @@ void define_chat(CLI::App& app, SignalWatch& signals) {
       "  sluice chat MODEL\n"
       "  sluice chat ORG/NAME --memory 6GiB --quantization fp8");
   add_model_options(*verb, *o);
+  add_pull_option(*verb, *o, signals.token());
   add_template_options(*verb, o->chat);
-  verb->add_option("--reasoning", o->reasoning,
-                   "Show or hide what the model thinks before it answers")
-      ->capture_default_str();
+  add_conversation_options(*verb, *o);
   add_run_options(*verb, o, signals);
 }
 
@@ -312,7 +341,8 @@ void define_run(CLI::App& app, SignalWatch& signals) {
   CLI::App* verb = app.add_subcommand("run", "Generate text from a prompt");
   verb->footer(
       "Examples:\n"
-      "  sluice run MODEL -p \"Once upon a time\" -n 100\n"
+      "  sluice run MODEL \"Once upon a time\" -n 100\n"
+      "  echo \"Once upon a time\" | sluice run MODEL\n"
       "  sluice run MODEL -p \"Once upon a time\" --quantization fp8 --memory 4GiB --report "
       "report.json\n"
       "  sluice run MODEL --messages chat.json --temperature 0.7\n"
@@ -320,6 +350,10 @@ void define_run(CLI::App& app, SignalWatch& signals) {
       "  sluice run MODEL --token-ids 1,15043 -n 16 --json\n"
       "  sluice run BIG -p \"Once upon a time\" --memory 6GiB --draft-model SMALL");
   add_model_options(*verb, *o);
+  verb->add_option("TEXT", o->text,
+                   "Continue this text; without one, and without the options that give one, "
+                   "continue what is piped in");
+  add_pull_option(*verb, *o, signals.token());
   begin_group(*verb, kGenerationGroup);
   verb->add_option("-p,--prompt", o->prompt, "Continue this text");
   verb->add_option("--prompt-file", o->prompt_file,
@@ -327,9 +361,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
   verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
   add_chat_options(*verb, o->chat);
   verb->add_flag("--chat", o->interactive, "Talk with the model; /help says more");
-  verb->add_option("--reasoning", o->reasoning,
-                   "With --chat, show or hide what the model thinks before it answers")
-      ->capture_default_str();
+  add_conversation_options(*verb, *o);
   add_run_options(*verb, o, signals);
 }
 

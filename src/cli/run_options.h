@@ -19,12 +19,16 @@
 namespace sluice::cli {
 
 struct RunOptions : CommonOptions {
+  std::optional<std::string> text;  // behind MODEL
   std::optional<std::string> prompt;
   std::optional<std::string> prompt_file;
   std::optional<std::string> token_ids;
   ChatOptions chat;
   bool interactive = false;  // --chat
   std::string reasoning = "show";
+  bool context_shift = false;
+  bool no_history = false;
+  bool no_wrap = false;
   int64_t max_tokens = 128;
   GenerationOptions generation;
   GrammarOptions grammar;

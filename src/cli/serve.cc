@@ -313,10 +313,9 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
   verb.add_option("--port", o.port, "Listen at this port; 0 picks a free one and prints it")
       ->capture_default_str();
   verb.add_option(
-          "--api-key", o.api_key,
-          "Answer only requests with this key; set SLUICE_API_KEY instead to hide it from the "
-          "process list")
-      ->envname("SLUICE_API_KEY");
+      "--api-key", o.api_key,
+      "Answer only requests with this key; set SLUICE_API_KEY instead to hide it from the "
+      "process list");
   verb.add_flag("--no-api-key", o.no_api_key,
                 "Take requests from everybody who can reach --host (default: a host other than "
                 "loopback needs --api-key)");
@@ -400,6 +399,7 @@ void define_serve(CLI::App& app, std::stop_token stop, const std::atomic<int>& s
   add_network_options(*verb, *o);
   add_limit_options(*verb, *o);
   add_model_options(*verb, *o);
+  add_pull_option(*verb, *o, stop);
   verb->callback([o, stop, &shrink] { run(*o, stop, shrink); });
 }
 

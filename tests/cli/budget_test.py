@@ -1,6 +1,6 @@
 """A property: whatever model, verb, options and input, no process takes more than its --memory, and its result is the same.
 
-SLUICE_SEED draws other cases, SLUICE_CASES="FROM:TO" says which; a case is the same whatever else runs.
+SLUICE_TEST_SEED draws other cases, SLUICE_CASES="FROM:TO" says which; a case is the same whatever else runs.
 """
 
 import collections
@@ -21,7 +21,7 @@ from program import ALL, DEMO, HANGS, SANITIZED, SLUICE, Case
 from server import Client
 
 MiB = 1 << 20
-SEED = os.environ.get("SLUICE_SEED", "1")
+SEED = os.environ.get("SLUICE_TEST_SEED", "1")
 FROM, TO = map(int, os.environ.get("SLUICE_CASES", "0:500" if ALL else "0:200").split(":"))
 MODELS = 12
 SCHEMES = ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "fp8_dynamic", "fp8_dynamic_per_block", "int8")

@@ -1,11 +1,14 @@
 """Conversations: rendered by a model's chat template, and answered."""
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
+import termios
 import time
 
 from program import DEMO, HANGS, ORACLE, SANITIZED, SLUICE, Case, copy_without_template, run_json, sluice
@@ -96,7 +99,7 @@ class RenderTest(Case):
         self.assertEqual(out["token_ids"], plain["token_ids"])
         self.assertEqual(out["timings"]["prompt_tokens"], plain["timings"]["prompt_tokens"])
         self.assert_fails(3, "has no chat template", "run", copy_without_template(self.path / "bare"), "--messages", self.chat)
-        self.assert_fails(2, "one of --prompt", "run", DEMO, "--messages", self.chat, "-p", "x")
+        self.assert_fails(2, "give the prompt once", "run", DEMO, "--messages", self.chat, "-p", "x")
 
 
 class ChatGoldensTest(Case):
@@ -177,13 +180,45 @@ class ConversationTest(Case):
         # Saved messages are those of render.
         self.assertIn("two\nlines", sluice("render", self.model, "--messages", saved).stdout)
 
+    def users_messages(self, path):
+        return [m["content"] for m in json.loads(path.read_text()) if m["role"] == "user"]
+
+    def test_turns_are_taken_back_and_answered_again(self):
+        saved = self.path / "saved"
+        out = self.chat(f"one\ntwo\n/undo\nthree\n/set temperature 1\n/regenerate\n/save {saved}\n/drop\n/save {saved}2\n"
+                        f"/set\n/clear\n/save {saved}3\n/?\n", "-n", "8")
+        messages = json.loads(saved.read_text())
+        self.assertEqual([m["role"] for m in messages], ["user", "assistant"] * 2)
+        self.assertEqual(self.users_messages(saved), ["one", "three"])
+        answers = out.stdout.splitlines()
+        self.assertEqual(messages[-1]["content"].splitlines()[-1], answers[-1])
+        self.assertEqual(self.users_messages(self.path / "saved2"), ["three"])
+        self.assertEqual(json.loads((self.path / "saved3").read_text()), [])
+        self.assertIn("top_p                  1\n", out.stderr)
+        self.assertIn("/regenerate", out.stderr)
+        for wrong, why in (("/set temperature hot", "temperature"), ("/set colour 1", "NAME VALUE"), ("/set top_p 2", "top_p must"),
+                           ("/undo", "no message to remove"), ("/regenerate", "no message to answer"), ("/rest", "mean /reset?")):
+            self.assertIn(why, self.chat(wrong + "\n", status=2).stderr)
+
+    def test_a_full_conversation_drops_its_oldest_turns(self):
+        saved = self.path / "saved"
+        text = "/system Be kind\n" + "".join(f"message {i} of a long conversation\n" for i in range(8))
+        full = ["--max-model-len", "96", "-n", "8"]
+        self.assertIn("type /drop", self.chat(text, *full, status=2).stderr)
+        out = self.chat(text + f"/save {saved}\n", *full, "--context-shift")
+        self.assertIn("oldest turns to make room", out.stderr)
+        messages = json.loads(saved.read_text())
+        self.assertEqual(messages[0], {"role": "system", "content": "Be kind"})
+        self.assertEqual(messages[-2]["content"], "message 7 of a long conversation")
+        self.assertLess(len(messages), 16)
+
     def test_faults(self):
         self.assertIn("unknown command /nope", self.chat("/nope\n", status=2).stderr)
         self.assertIn("needs the name of a file", self.chat("/save\n", status=2).stderr)
         self.assertIn("does not go with --chat", self.chat("", "--json", status=2).stderr)
         self.assertIn("does not go with --chat", self.chat("", "-p", "x", status=2).stderr)
         self.assertIn("must be show or hide", self.chat("", "--reasoning", "x", status=2).stderr)
-        self.assertIn("tokens, and there is room for 64", self.chat("many words " * 60, "--max-model-len", "64", status=2).stderr)
+        self.assertIn("the message is too long", self.chat("many words " * 60, "--max-model-len", "64", status=2).stderr)
         self.assertIn("--speculation", self.chat("", "--speculation", "x", status=2).stderr)
         tools = self.path / "tools.json"
         tools.write_text("{}")
@@ -212,10 +247,12 @@ class ConversationTest(Case):
 
     # At a terminal.
 
-    def start(self, *args):
+    def start(self, *args, columns=80):
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ["TERM"] = "xterm"
+            os.environ["XDG_STATE_HOME"] = str(self.path)
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execv(SLUICE, [SLUICE, "chat", str(self.model), *args])
         self.terminal = terminal
         self.seen = b""
@@ -277,6 +314,54 @@ class ConversationTest(Case):
         self.assertEqual(self.ended(pid), 0)
         said = [m["content"] for m in json.loads((self.path / "saved").read_text()) if m["role"] == "user"]
         self.assertEqual(said, ["h\u00e9lo", "h\u00e9lo"])
+
+    def test_a_paste_is_one_message_and_history_is_kept(self):
+        saved = self.path / "saved"
+        pasted = "def f(x):\n\treturn x\nWhat does this do?"
+        pid = self.start("-n", "3")
+        self.expect(b"\x1b[?2004h")  # the terminal marks what is pasted
+        self.send(b"\x1b[200~" + pasted.replace("\n", "\r").encode() + b"\r\x1b[201~\r")
+        self.expect(b"\x1b[?2004l")
+        self.send(f"/save {saved}\r".encode())
+        self.expect(b"2 messages saved")
+        self.send(b"\x04")
+        self.assertEqual(self.ended(pid), 0)
+        self.assertEqual(self.users_messages(saved), [pasted])
+        history = self.path / "sluice/chat_history"
+        self.assertEqual(history.stat().st_mode & 0o777, 0o600)
+        before = history.read_text()
+        self.assertEqual(json.loads(before.splitlines()[0]), pasted)
+        history.write_text(before + "not JSON\n" + '"x"\n' * 3000)
+        pid = self.start("-n", "3", "--no-history")
+        self.expect(b"> ")
+        self.send(b"\x1b[Anot kept\r")
+        self.expect(b"> ")
+        self.send(b"\x04")
+        self.assertEqual(self.ended(pid), 0)
+        self.assertNotIn("not kept", history.read_text())
+        pid = self.start("-n", "3")  # shortens the file
+        self.expect(b"> ")
+        self.send(b"\x1b[A kept\r")
+        self.expect(b"\x1b[?2004l")
+        self.expect(b"> ")
+        self.send(b"\x04")
+        self.assertEqual(self.ended(pid), 0)
+        self.assertEqual(len(history.read_text().splitlines()), 1001)
+        self.assertEqual(history.read_text().splitlines()[-1], '"x kept"')
+
+    def test_words_stay_whole_at_the_edge(self):
+        (self.model / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[-1].content }}")
+        plain = self.chat("It is a truth\n", "-n", "60", "--quiet").stdout
+        pid = self.start("-n", "60", "--quiet", columns=30)
+        self.expect(b"> ")
+        self.send(b"It is a truth\n")
+        self.expect(b"truth\r\n")
+        self.expect(b"\x1b[?2004l")
+        shown = self.expect(b"\x1b[?2004h")[:-len(b"\x1b[?2004h")].decode()
+        self.assertEqual(shown.split(), plain.split())
+        self.assertLessEqual(max(map(len, shown.split("\r\n"))), 30)
+        self.send(b"\x04")
+        self.assertEqual(self.ended(pid), 0)
 
     def test_the_end_may_be_typed_while_an_answer_is_written(self):
         pid = self.start("-n", "300", "--ignore-eos", "--threads", "1")

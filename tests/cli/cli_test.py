@@ -32,6 +32,7 @@ from serve_clients_test import ServeClientsTest
 from serve_hostile_test import ServeHostileTest
 from serve_test import ServeLimitsTest, ServeOptionsTest, ServeTest
 from serve_tools_test import ServeAdminTest, ServeToolsTest
+from settings_test import SettingsTest
 from system_test import HelpTest, LimitsTest, MessagesTest, SchedulerTest, SignalTest
 from vocabulary_test import VocabularyTest
 

@@ -85,7 +85,8 @@ class HubTest(Case):
         self.assertEqual(result.returncode, 3)
         self.assertIn("sluice pull acme/tiny", result.stderr)
         self.assertEqual(json.loads(self.call("list", "--json").stdout)["models"][0]["state"], "unfinished")
-        self.assertEqual(self.pull().returncode, 0)
+        result = self.call("run", "acme/tiny", "--pull", "-p", "Anne", "-n", "4", "--quiet")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.expect_whole()
 
     def test_faults_of_the_connection_cost_time_only(self):
