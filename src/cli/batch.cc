@@ -86,7 +86,7 @@ class BatchProgress {
   Clock::time_point last_ = start_;
 };
 
-// What a line asks for, and what has come of it.
+// A line's request in the engine, and what has come of it.
 struct Running {
   BatchLine line;  // without its body
   std::string model;
@@ -102,7 +102,7 @@ struct RunningPrompt {
   size_t index = 0;
 };
 
-// What a batch is run with.
+// The parts that run a batch.
 struct Batch {
   const BatchOptions& options;
   Session& session;
@@ -110,7 +110,7 @@ struct Batch {
   int64_t longest_token;  // bytes
   Totals totals = {};
 
-  // What cannot run gets its response at once.
+  // Writes the response of a request that cannot run.
   void refuse(const BatchLine& line, const std::string& why) {
     output.add(line, 400, [&](JsonWriter& json) { json.value(api_error_json(why)); });
     ++totals.failed;
@@ -271,7 +271,7 @@ BatchWidth choose_width(Batch& batch, BatchIndex& index, BatchNeeds& needs) {
 // The requests in the engine, and those that follow them.
 class BatchRun {
  public:
-  // What is held of requests is at most `room` bytes.
+  // Holds at most `room` bytes of requests.
   BatchRun(Batch& batch, const BatchIndex& index, Engine& engine, uint64_t room)
       : batch_(batch), index_(index), engine_(engine), pending_(index.pending()), room_(room) {}
 

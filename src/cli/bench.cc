@@ -213,9 +213,9 @@ std::span<const std::byte> large_weight(const Session& session) {
 
 struct DecodeSteps {
   std::vector<double> seconds;
-  // Of reading a large weight by the kernel that is the fastest at it, before each step and after
-  // the last; empty where there is none. On a machine that others use, memory gives another rate
-  // from second to second.
+  // Rates of the kernel that reads a large weight fastest, before each step and after the last;
+  // empty where there is none. On a machine that others use, the rate of memory changes from second
+  // to second.
   std::vector<double> bandwidths;
 };
 
@@ -230,7 +230,7 @@ std::vector<double> best_kernel(const std::vector<std::vector<double>>& rates) {
   return best;
 }
 
-// Of `count` sequences after prompts of `prompt` tokens.
+// Decodes `count` sequences after prompts of `prompt` tokens.
 DecodeSteps decode_steps(Session& session, int64_t count, int64_t prompt, int64_t tokens,
                          std::stop_token stop) {
   Runner& runner = session.runner();
@@ -262,8 +262,8 @@ DecodeSteps decode_steps(Session& session, int64_t count, int64_t prompt, int64_
   return steps;
 }
 
-// What bounds a step: the disk, where it gives weights anew for every token; else the link to a
-// device, where they come from host memory; else memory, whose rate a GPU says itself.
+// The bound of a step: the disk, where weights are read anew for every token; else the link to a
+// device, where they come from host memory; else memory, whose rate a GPU reports.
 struct StepBound {
   const char* from;
   const char* bytes_key;

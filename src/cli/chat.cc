@@ -17,8 +17,8 @@
 namespace sluice::cli {
 namespace {
 
-// What a conversation may have where nobody says: the keys and values of more might leave little
-// room for weights.
+// Default length of a conversation [tokens]. Keys and values of more might leave little room for
+// weights.
 constexpr int64_t kUsualContext = 8192;
 
 void check_options(const RunOptions& o) {

@@ -16,7 +16,7 @@
 
 namespace sluice::cli {
 
-// What one turn took.
+// Tokens and time of one turn.
 struct TurnStats {
   int64_t prompt_tokens = 0;  // of the conversation
   int64_t reused_tokens = 0;  // of them whose keys and values were there
@@ -45,7 +45,7 @@ class Chat {
   std::vector<int32_t> make_room(std::string& text);
   void tell_end(const std::string& finish_reason, int64_t tokens, int64_t answer) const;
   Request request(std::vector<int32_t> prompt);
-  // What the model says: printed as it comes. The ids, and why it ended ("interrupted", ...).
+  // The model's answer, printed as it comes: its ids, and why it ended ("interrupted", ...).
   struct Answer {
     ChatMessage message{.role = "assistant", .content = {}, .reasoning = {}};
     std::vector<int32_t> ids;

@@ -1,4 +1,4 @@
-// What is said to the program in a conversation, and not to the model.
+// Commands to the program within a conversation.
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What was typed in earlier conversations: a file of the user, one message a line.
+// The lines of earlier conversations: a file of the user, one message a line.
 #pragma once
 
 #include <filesystem>

@@ -26,7 +26,7 @@ void add_template_options(CLI::App& verb, ChatOptions& options);
 // The template of --chat-template, or the model's.
 ChatTemplate open_chat_template(const ChatOptions& options, ChatFiles files,
                                 const std::string& model, const std::stop_token& stop);
-// What --tools and --template-variables give templates, as text.
+// Texts of --tools and --template-variables, which templates get.
 struct TemplateVariables {
   std::optional<std::string> tools;
   std::string where;  // of the tools, for messages

@@ -23,7 +23,7 @@
 
 namespace sluice::cli {
 
-// As given; session_options() checks them together.
+// Options as given; session_options() checks them together.
 struct CommonOptions {
   std::string model;                 // as given
   bool pull = false;                 // fetch it where it is missing
@@ -81,7 +81,7 @@ Json read_shape_json(const RememberedShape& read);
 // The dtype of keys and values, and whether FP8 scales are the checkpoint's or one for each token
 // and head.
 Json kv_cache_json(const Session& session);
-// What an engine did in so many seconds, as timings of reports.
+// Describes what an engine did in so many seconds, as timings of reports.
 Json engine_json(const EngineStats& stats, double seconds);
 // Counts of KV blocks that were evicted to another tier and restored.
 Json swaps_json(const BlockStats& stats);

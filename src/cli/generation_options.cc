@@ -57,7 +57,7 @@ std::unique_ptr<Session> open_draft(Session& session, const GenerationOptions& o
   return draft;
 }
 
-// Of what is kept until the end, what is more than a few bytes a token.
+// Returns the bytes of a result that are kept until the end, beyond a few bytes a token.
 uint64_t result_bytes(const Request& request) {
   return logprob_bytes(request.sampling.logprobs, static_cast<uint64_t>(request.max_tokens));
 }

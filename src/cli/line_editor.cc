@@ -89,7 +89,7 @@ struct LineEditor::Terminal {
   }
   static char* prompt_of(EditLine* editor) { return of(editor).prompt.data(); }
 
-  // What a read has brought: a byte, the end, or a signal instead.
+  // The outcome of a read: a byte, the end, or a signal.
   enum class Came { byte, end, signal };
   Came read_byte(char& byte) {
     for (;;) {

@@ -33,7 +33,7 @@ void write_document(const JsonWriter::Sink& sink, const WriteJson& write) {
 void print(std::string_view text) {
   while (!text.empty()) {
     await_stdout();
-    // What a pipe that takes something takes at once.
+    // A pipe that has room takes PIPE_BUF bytes at once.
     ssize_t n = ::write(STDOUT_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
     if (n >= 0) {
       text.remove_prefix(static_cast<size_t>(n));

@@ -53,7 +53,7 @@ std::string rate_text(const Json& rates, const std::string& name) {
                      source_text(rates.at(name + "_source")));
 }
 
-// What another budget or scheme would bring.
+// Lists other budgets and schemes, with what they would bring.
 Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) {
   Json list = Json::array();
   if (!now.streams()) return list;
@@ -89,8 +89,8 @@ Json would_help(Session& session, const RunShape& shape, const MemoryPlan& now) 
   return list;
 }
 
-// Of what would help: the slowest first, and each noticeably faster than the one before. Of those
-// that are as fast as each other the one that needs least stays.
+// Keeps the entries that are noticeably faster than the one before, the slowest first. Of equally
+// fast ones the smallest stays.
 Json only_faster(Json list, double now) {
   constexpr double kNoticeable = 1.01;
   auto rank = [](const Json& change) {
@@ -162,7 +162,7 @@ std::string units_text(const Json& units, bool device) {
                : fmt::format("{:<28} {:<10} {:>10} {:>14}\n", name, place, bytes, read);
   };
   std::string text =
-      line("unit", "place", device ? "on device" : "in memory", "in host", "read a pass");
+      line("unit", "place", device ? "on device" : "in memory", "in host", "read per pass");
   for (const Json& u : units) {
     auto size = [&](const char* key) { return format_size(u.at(key).get<uint64_t>()); };
     text += line(u.at("name").get<std::string>(), u.at("place").get<std::string>(), size("bytes"),
@@ -173,7 +173,7 @@ std::string units_text(const Json& units, bool device) {
 
 std::string size_text(const Json& bytes) { return format_size(bytes.get<uint64_t>()); }
 
-// What is needed, of what, and for what.
+// Describes the memory that is needed, and each use of it.
 std::string needs_text(const Session& session, const Json& plan) {
   auto mib = [&](const char* which) {
     return ceil_div(plan.at("smallest").at(which).get<int64_t>(), static_cast<int64_t>(MiB));
@@ -199,7 +199,7 @@ std::string needs_text(const Session& session, const Json& plan) {
   }
   if (const Json& scales = plan.at("kv_cache").at("scales"); !scales.is_null())
     text += fmt::format("KV scales    {}\n",
-                        scales == "checkpoint" ? "the checkpoint's" : "for each token and head");
+                        scales == "checkpoint" ? "the checkpoint's" : "per token and head");
   return text + fmt::format("peak         {} while loading, {} while running\n",
                             size_text(plan.at("load_peak_bytes")),
                             size_text(plan.at("run_peak_bytes")));
@@ -218,14 +218,14 @@ std::string speed_text(const Json& plan) {
       size_text(read.at("request_bytes")), read.at("depth").get<int>(),
       source_text(read.at("source")), plan.at("tokens_per_second").get<double>(), rate("memory"));
   if (const Json& disk = plan.at("bytes_per_sweep"); disk.get<uint64_t>() > 0)
-    text += fmt::format("             {} from disk for each (disk: {})\n", size_text(disk),
+    text += fmt::format("             {} from disk per token (disk: {})\n", size_text(disk),
                         rate("sweep"));
   if (const Json& host = plan.at("host_bytes_per_sweep"); host.get<uint64_t>() > 0)
-    text += fmt::format("             {} from host memory for each (link: {})\n", size_text(host),
+    text += fmt::format("             {} from host memory per token (link: {})\n", size_text(host),
                         rate("link"));
   for (const Json& help : plan.at("would_help"))
     text += fmt::format(
-        "  {:<20} {:>8.2f} tokens/s, {} from disk for each\n", help.at("change").get<std::string>(),
+        "  {:<20} {:>8.2f} tokens/s, {} from disk per token\n", help.at("change").get<std::string>(),
         help.at("tokens_per_second").get<double>(), size_text(help.at("bytes_per_sweep")));
   if (rates.at("disk_source") == rate_source_name(RateSource::assumed))
     text += "The first run, or `sluice bench disk MODEL`, replaces the assumed rates.\n";
@@ -252,7 +252,7 @@ void run(const PlanOptions& o, const std::stop_token& stop) {
   options.needs_head = false;
   Session session(std::move(options));
   std::unique_ptr<Session> draft = open_draft(session, o.generation);
-  // As long as it may be, where that is asked for.
+  // --max-model-len auto: as long as fits.
   bool longest = session.options().longest_model_len;
   int64_t tokens = longest ? session.max_model_len()
                            : std::min(o.prompt_tokens + o.max_tokens, session.max_model_len());

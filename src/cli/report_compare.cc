@@ -24,7 +24,7 @@ FigureChange change_of(Figure figure, const ReportData& a, const ReportData& b,
   if (worse > better)
     c.worse = better > 0 ? worse / better : std::numeric_limits<double>::infinity();
   if (info.kind == FigureKind::none || c.worse <= 1) return c;
-  // What grows from nothing grows beyond every threshold; a hair more than one is a rounding.
+  // Growth from nothing exceeds every threshold; a hair above one is a rounding error.
   double percent = c.percent ? std::abs(*c.percent) : std::numeric_limits<double>::infinity();
   c.regression = percent > thresholds.of(info.kind) + 1e-9;
   return c;

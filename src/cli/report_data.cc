@@ -32,7 +32,7 @@ constexpr std::array<FigureSource, kFigures> kSources{{
     {{"ledger_peak", "ledger peak", FigureUnit::bytes, FigureKind::memory, kMoreIsWorse},
      "memory",
      "ledger_peak"},
-    // Of everything that the cgroup ever held: what ran before and beside counts in it.
+    // The cgroup's peak counts everything that it ever held, also what ran before and beside.
     {{"cgroup_peak", "cgroup peak", FigureUnit::bytes, FigureKind::none, kMoreIsWorse},
      "memory",
      "cgroup_peak"},
@@ -107,7 +107,7 @@ std::optional<double>& at(ReportData& data, Figure figure) {
 
 void compute_figures(const Json& report, const std::string& where, ReportData& data) {
   for (size_t i = 0; i < kFigures; ++i) data.figures[i] = figure_from(report, kSources[i], where);
-  // What the load leaves on disk is read later: only the sum says what was read.
+  // A load may leave weights on disk, to be read later: only the sum says what was read.
   if (data.figure(Figure::bytes_read) && JsonFields(report, where).has("stream")) {
     JsonFields stream = section_of(report, "stream", where);
     double& sum = *at(data, Figure::bytes_read);

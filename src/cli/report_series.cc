@@ -60,7 +60,7 @@ std::vector<RateStep> disk_rates(std::span<const DiskSample> samples, double sho
     bytes.push_back(s.bytes - begin.bytes);
     begin = s;
   }
-  // What is left at the end is too short for a step of its own.
+  // The rest at the end is too short for a step of its own.
   if (!steps.empty()) {
     steps.back().end = samples.back().seconds;
     bytes.back() += samples.back().bytes - begin.bytes;

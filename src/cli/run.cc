@@ -35,7 +35,7 @@ std::vector<int32_t> prompt_file_ids(const RunOptions& o, Session& session,
   return text_ids(text, session);
 }
 
-// What is piped into the program, where no option says what to continue.
+// Returns the ids of piped input, which is the prompt where no option gives one.
 std::vector<int32_t> piped_ids(Session& session, const std::stop_token& stop) {
   constexpr const char* kHow =
       "give a prompt: sluice run MODEL \"TEXT\", or one of --prompt-file, --token-ids and "
@@ -131,7 +131,7 @@ void write_logprobs(JsonWriter& json, const std::vector<TokenLogprobs>& tokens) 
   json.end_array();
 }
 
-// As it is made: with the logprobs of a vocabulary it is many times as large as these.
+// Prints JSON as it is made: with the logprobs of a vocabulary it is many times as large as these.
 void print_result(const RequestResult& result, RunReport& report, bool logprobs) {
   const MemoryReport& memory = report.memory();
   print_json([&](JsonWriter& json) {

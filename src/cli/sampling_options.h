@@ -9,7 +9,7 @@
 
 namespace sluice::cli {
 
-// As given; sampling_params() reads the lists.
+// Options as given; sampling_params() reads the lists.
 struct SamplingOptions {
   SamplingParams params;
   std::optional<std::string> logit_bias;

@@ -43,7 +43,7 @@ std::set<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-// What the command line says: which options, and the value of --config.
+// Options that the command line gives, and the value of --config.
 struct Given {
   std::set<const CLI::Option*> options;
   std::optional<std::string> config;

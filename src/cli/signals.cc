@@ -24,7 +24,7 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// As its default action does. On any thread.
+// Ends the process as the signal's default action does, on any thread.
 [[noreturn]] void end_by(int signal) {
   const sigset_t set = set_of({signal});
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);

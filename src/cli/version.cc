@@ -15,7 +15,7 @@
 namespace sluice::cli {
 namespace {
 
-// What the system calls this CPU; "" where it does not say.
+// Returns the CPU's name as the system reports it; "" where it reports none.
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {

@@ -115,7 +115,7 @@ TEST(Config, WhatIsNoObjectIsRefused) {
   }
 }
 
-// As Python writes them: passed over in a field that is not read.
+// Python writes them so; they are passed over in a field that is not read.
 TEST(Config, NumbersThatAreNotFinite) {
   std::string text = test::tiny_config().dump();
   text.pop_back();

@@ -1,4 +1,4 @@
-// What the files of an embedding model say of its vectors.
+// Rules for vectors, from the files of an embedding model.
 #include "src/models/embedding_rules.h"
 
 #include <gmock/gmock.h>

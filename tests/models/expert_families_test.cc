@@ -1,4 +1,4 @@
-// What families with experts take of config.json.
+// Fields of config.json that families with experts read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -27,7 +27,7 @@ DecoderSpec parse_family(const std::string& architecture, const Json& fields) {
   return find_family(json).parse(json);
 }
 
-// Of a model whose layers differ in nothing but their windows.
+// Returns the attention of a model whose layers differ in nothing but their windows.
 const AttentionSpec& attention(const DecoderSpec& spec) {
   return spec.kinds.front().mixers.front().attention;
 }
@@ -173,7 +173,7 @@ TEST(Families, LanguageModelsOfWrappersHaveTheDefaultsOfTheirOwnClasses) {
   }
 }
 
-// What each layer mixes with: attention, a state, or nothing.
+// Names what each layer mixes with: attention, a state, or nothing.
 std::vector<std::string> mixer_kinds(const DecoderSpec& spec) {
   std::vector<std::string> kinds;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -341,7 +341,7 @@ TEST(Families, LimitsOfSteps) {
   }
 }
 
-// What counts where several fields say one thing.
+// One of several fields counts where they disagree.
 TEST(Families, RopeFieldsAsTheClassesReadThem) {
   // The first rope of these is that of layers without a window.
   const DecoderSpec olmo = parse_family("Olmo3ForCausalLM", {{"rope_theta", 700}});
@@ -591,7 +591,7 @@ TEST(Families, Gemma4SaysSizesByKindOrByLayer) {
   EXPECT_THAT(refusal("Gemma4ForCausalLM", config), HasSubstr("hidden_size of a single layer"));
 }
 
-// As transformers 5.24 saves a model whose layers differ.
+// Transformers 5.24 saves models so whose layers differ.
 TEST(Families, LayersMayHaveSizesOfTheirOwn) {
   test::TempDir dir;
   Json config = test::tiny_config();

@@ -1,4 +1,4 @@
-// What GGUF files say of models: config, names of tensors, tokenizer.
+// Config, names of tensors and tokenizer, from GGUF files.
 #include "src/models/gguf.h"
 
 #include <gmock/gmock.h>

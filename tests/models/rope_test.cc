@@ -49,7 +49,7 @@ TEST(Rope, FrequenciesMatchTransformers) {
   expect_near(rope_frequencies(dynamic, 70), {1, 0.0558184013, 0.00311569381, 0.000173913038});
 }
 
-// What counts where two fields say one thing is what counts in transformers 5.24.
+// The field that counts is that of transformers 5.24.
 TEST(Rope, OfTwoFieldsOneCounts) {
   struct RopeCase {
     const char* config;
