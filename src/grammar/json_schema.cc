@@ -1,30 +1,22 @@
 #include "src/grammar/json_schema.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/grammar/regex.h"
-#include "src/grammar/schema_formats.h"
+#include "src/grammar/schema_check.h"
 #include "src/grammar/schema_keywords.h"
 #include "src/grammar/schema_objects.h"
+#include "src/grammar/schema_scalars.h"
 
 namespace sluice::grammar {
 namespace {
 
-bool is_of_type(const OrderedJson& value, std::string_view type) {
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "null") return value.is_null();
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "number") return value.is_number();
-  return value.is_number_integer() ||
-         (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()));
-}
+// All but integers, which are numbers.
+constexpr std::string_view kTypes[] = {"object", "array", "string", "number", "boolean", "null"};
 
 class SchemaCompiler : public SchemaValues {
  public:
@@ -32,7 +24,9 @@ class SchemaCompiler : public SchemaValues {
       : builder_(builder),
         parts_(builder),
         document_(root, builder.where(), steps),
-        objects_(builder, parts_, document_, *this) {}
+        checker_(document_, builder.where()),
+        scalars_(builder, parts_, document_),
+        objects_(builder, parts_, document_, scalars_, checker_, *this) {}
 
   Expr compile(const OrderedJson& whole) {
     Expr root = value(whole, "", 0);
@@ -48,20 +42,9 @@ class SchemaCompiler : public SchemaValues {
   Expr value(const OrderedJson& schema, const std::string& path, int nesting) override {
     document_.count_step(path, nesting);
     if (schema == OrderedJson(true)) return parts_.value();
-    if (schema == OrderedJson(false)) document_.refuse(path, "false is valid for no value");
-    document_.check_keywords(schema, path);
-    if (schema.contains("$ref") && is_only_ref(schema)) return reference(schema, path);
-    if (schema.contains("$ref") || schema.contains("allOf"))
-      return value(document_.flat(schema, path, nesting + 1), path, nesting + 1);
-    for (const char* keyword : {"anyOf", "oneOf"})
-      if (schema.contains(keyword)) return any_of(schema, keyword, path, nesting);
-    if (schema.contains("const"))
-      return listed(schema, OrderedJson::array({schema.at("const")}), path);
-    if (schema.contains("enum")) return listed(schema, schema.at("enum"), path);
-    std::vector<Expr> types;
-    for (const std::string& type : types_of(schema, path))
-      types.push_back(of_type(schema, type, path, nesting));
-    return types.empty() ? parts_.value() : builder_.choice(std::move(types));
+    if (schema == OrderedJson(false)) document_.no_value(path, "false is valid for no value");
+    document_.check_object(schema, path);
+    return plain_value(document_.plain(schema, path, nesting), path, nesting);
   }
 
  private:
@@ -70,6 +53,35 @@ class SchemaCompiler : public SchemaValues {
     const OrderedJson* schema;
     std::string path;
   };
+
+  Expr plain_value(const OrderedJson& schema, const std::string& path, int nesting) {
+    if (schema.contains("$ref") && is_only_ref(schema)) return reference(schema, path);
+    if (schema.contains("$ref") || schema.contains("allOf"))
+      return value(document_.flat(schema, path, nesting + 1), path, nesting + 1);
+    for (const char* keyword : {"anyOf", "oneOf"})
+      if (schema.contains(keyword)) return any_of(schema, keyword, path, nesting);
+    if (schema.contains("const") || schema.contains("enum")) return listed(schema, path, nesting);
+    const std::vector<std::string> types = types_of(schema, path);
+    if (types.empty()) return parts_.value();
+    return some_of(types,
+                   [&](const std::string& type) { return of_type(schema, type, path, nesting); });
+  }
+
+  // Those that are valid for some values: Error as the first one's where none is.
+  template <class List, class Make>
+  Expr some_of(const List& list, Make make) {
+    std::vector<Expr> all;
+    std::optional<NoValue> none;
+    for (const auto& one : list) {
+      try {
+        all.push_back(make(one));
+      } catch (const NoValue& e) {
+        if (!none) none = e;
+      }
+    }
+    if (all.empty()) throw NoValue(*none);
+    return builder_.choice(std::move(all));
+  }
 
   static bool is_only_ref(const OrderedJson& schema) {
     for (const auto& [key, value] : schema.items())
@@ -97,36 +109,38 @@ class SchemaCompiler : public SchemaValues {
     OrderedJson beside = OrderedJson::object();
     for (const auto& [key, value] : schema.items())
       if (key != keyword && use_of(key) != KeywordUse::annotation) beside[key] = value;
-    std::vector<Expr> alternatives;
-    for (size_t i = 0; i < given.size(); ++i) {
+    std::vector<size_t> numbers(given.size());
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return some_of(numbers, [&](size_t i) {
       const std::string at = below(below(path, keyword), std::to_string(i));
-      if (beside.empty()) {
-        alternatives.push_back(value(given[i], at, nesting + 1));
-      } else {
-        OrderedJson whole = document_.both(beside, document_.flat(given[i], at, nesting + 1), at);
-        alternatives.push_back(value(whole, at, nesting + 1));
-      }
-    }
-    return builder_.choice(std::move(alternatives));
+      if (beside.empty()) return value(given[i], at, nesting + 1);
+      OrderedJson whole = document_.both(beside, document_.flat(given[i], at, nesting + 1), at);
+      return value(whole, at, nesting + 1);
+    });
   }
 
-  // Those of the listed values that have one of the schema's types.
-  Expr listed(const OrderedJson& schema, const OrderedJson& list, const std::string& path) {
+  // Those of the listed values that are valid by all else that the schema says.
+  Expr listed(OrderedJson schema, const std::string& path, int nesting) {
+    OrderedJson list = OrderedJson::array({schema.value("const", OrderedJson())});
+    if (schema.contains("enum")) list = schema.at("enum");
     if (!list.is_array()) document_.refuse(path, "enum must be a list of values");
-    for (const auto& [key, value] : schema.items()) {
-      const bool known =
-          key == "enum" || key == "const" || key == "type" || use_of(key) == KeywordUse::annotation;
-      if (!known) document_.refuse(path, "{} beside enum or const is not supported", key);
-    }
+    schema.erase("enum");
+    // Then its types say all.
+    const bool plain = std::ranges::all_of(schema.items(), [](const auto& member) {
+      return member.key() == "type" || use_of(member.key()) == KeywordUse::annotation;
+    });
     std::vector<std::string> types;
     if (schema.contains("type")) types = types_of(schema, path);
+    auto is_valid = [&](const OrderedJson& value) {
+      if (!plain) return checker_.valid(value, schema, path, nesting + 1);
+      return types.empty() || std::ranges::any_of(types, [&](const std::string& type) {
+               return is_of_type(value, type);
+             });
+    };
     std::vector<std::string> texts;
     std::vector<Expr> alternatives;
     for (const OrderedJson& value : list) {
-      const bool right = std::ranges::any_of(
-          types, [&](const std::string& type) { return is_of_type(value, type); });
-      if (!types.empty() && !right) continue;
-      if (schema.contains("const") && value != schema.at("const")) continue;
+      if (!is_valid(value)) continue;
       if (value.is_structured()) {
         alternatives.push_back(parts_.literal(value));
       } else {
@@ -134,20 +148,19 @@ class SchemaCompiler : public SchemaValues {
       }
     }
     if (!texts.empty()) alternatives.push_back(builder_.one_of(std::move(texts)));
-    if (alternatives.empty()) document_.refuse(path, "no value is valid");
+    if (alternatives.empty()) document_.no_value(path, "no value is valid");
     return builder_.choice(std::move(alternatives));
   }
 
   // Those that are named, or those of the keywords; none: any.
   std::vector<std::string> types_of(const OrderedJson& schema, const std::string& path) const {
-    constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
-                                           "integer", "boolean", "null"};
     std::vector<std::string> types;
     if (auto named = schema.find("type"); named != schema.end()) {
       for (const OrderedJson& type : named->is_array() ? *named : OrderedJson::array({*named})) {
         const bool known =
             type.is_string() &&
-            std::ranges::find(kTypes, type.get_ref<const std::string&>()) != std::end(kTypes);
+            (type == "integer" ||
+             std::ranges::find(kTypes, type.get_ref<const std::string&>()) != std::end(kTypes));
         if (!known)
           document_.refuse(path,
                            "type must be object, array, string, number, integer, "
@@ -166,111 +179,38 @@ class SchemaCompiler : public SchemaValues {
       for (const auto& [key, value] : schema.items()) meant = meant || use_of(key) == use;
       if (meant) types.emplace_back(type);
     }
+    if (types.empty() && schema.contains(kExcluded))
+      types.assign(std::begin(kTypes), std::end(kTypes));
     return types;
   }
 
   Expr of_type(const OrderedJson& schema, const std::string& type, const std::string& path,
                int nesting) {
-    if (type == "object") return objects_.object(schema, path, nesting);
-    if (type == "array") return objects_.array(schema, path, nesting);
-    if (type == "string") return string(schema, path);
-    if (type == "number" || type == "integer") return number(schema, type == "integer", path);
-    if (type == "null") return builder_.text("null");
-    return builder_.one_of({"true", "false"});
-  }
-
-  Expr string(const OrderedJson& schema, const std::string& path) {
-    const uint32_t low = document_.count(schema, "minLength", 0, path);
-    const uint32_t high = document_.count(schema, "maxLength", kUnlimited, path);
-    if (low > high) document_.refuse(path, "minLength is more than maxLength");
-    const bool limited = low > 0 || high != kUnlimited;
-    const bool pattern = schema.contains("pattern");
-    const std::string_view format = format_of(schema, path);
-    if (int{pattern} + int{!format.empty()} + int{limited} > 1)
-      document_.refuse(path,
-                       "pattern, format and lengths of one string together are not supported");
-    if (!pattern && format.empty() && !limited) return parts_.string();
-    Expr inside = limited   ? builder_.repeat(parts_.character(), low, high)
-                  : pattern ? pattern_of(schema, path)
-                            : regex(builder_, format, Alphabet::json_string, Match::whole);
-    return builder_.sequence({builder_.text("\""), inside, builder_.text("\"")});
-  }
-
-  std::string_view format_of(const OrderedJson& schema, const std::string& path) const {
-    auto found = schema.find("format");
-    if (found == schema.end()) return {};
-    const std::string name = found->is_string() ? found->get<std::string>() : found->dump();
-    if (name == "password") return {};  // how it is to be shown
-    const std::string_view pattern = format_pattern(name);
-    if (pattern.empty()) document_.refuse(path, "format {:?} is not supported", name);
-    return pattern;
-  }
-
-  Expr pattern_of(const OrderedJson& schema, const std::string& path) {
-    const OrderedJson& pattern = schema.at("pattern");
-    if (!pattern.is_string()) document_.refuse(path, "pattern must be a string");
-    try {
-      return regex(builder_, pattern.get_ref<const std::string&>(), Alphabet::json_string,
-                   Match::within);
-    } catch (const Error& e) {
-      std::string_view why = e.what();
-      if (why.starts_with(builder_.where())) why.remove_prefix(builder_.where().size() + 2);
-      document_.refuse(path, "pattern: {}", why);
+    if (type == "string") return scalars_.string(schema, path);
+    if (type == "number" || type == "integer")
+      return scalars_.number(schema, type == "integer", path);
+    const OrderedJson excluded = schema.value(kExcluded, OrderedJson::array());
+    if (type == "object" || type == "array") {
+      for (const OrderedJson& value : excluded)
+        if (is_of_type(value, type))
+          document_.refuse(path, "not: a single {} is not supported", type);
+      return type == "object" ? objects_.object(schema, path, nesting)
+                              : objects_.array(schema, path, nesting);
     }
-  }
-
-  Expr number(const OrderedJson& schema, bool integer, const std::string& path) {
-    if (auto multiple = schema.find("multipleOf"); multiple != schema.end()) {
-      if (!integer || *multiple != OrderedJson(1))
-        document_.refuse(path, "multipleOf is supported as 1 of integers only");
-    }
-    NumberRange range;
-    bound(schema, {"minimum", false, true}, integer, path, range);
-    bound(schema, {"exclusiveMinimum", true, true}, integer, path, range);
-    bound(schema, {"maximum", false, false}, integer, path, range);
-    bound(schema, {"exclusiveMaximum", true, false}, integer, path, range);
-    const bool open = range.without_low || range.without_high;
-    if (range.low && range.high && (*range.low > *range.high || (open && range.low == range.high)))
-      document_.refuse(path, "no number lies between the bounds");
-    if (!range.low && !range.high) return integer ? parts_.integer() : parts_.number();
-    return integer ? parts_.integer(range) : parts_.number(range);
-  }
-
-  struct Bound {
-    const char* keyword;
-    bool exclusive;
-    bool low;
-  };
-  // The tighter one of two counts.
-  void bound(const OrderedJson& schema, const Bound& b, bool integer, const std::string& path,
-             NumberRange& range) const {
-    auto found = schema.find(b.keyword);
-    if (found == schema.end()) return;
-    if (!found->is_number()) document_.refuse(path, "{} must be a number", b.keyword);
-    constexpr double kMost = 9.2e18;
-    const double given = found->get<double>();
-    const bool fits = found->is_number_unsigned()
-                          ? found->get<uint64_t>() <= uint64_t{INT64_MAX}
-                          : found->is_number_integer() || std::abs(given) <= kMost;
-    if (!fits) document_.refuse(path, "{} is beyond integers of 64 bits", b.keyword);
-    const bool whole = given == std::floor(given);
-    if (!whole && !integer)
-      document_.refuse(path, "{} of a number is supported where it is an integer", b.keyword);
-    const double inside = b.low ? std::ceil(given) : std::floor(given);
-    const int64_t value =
-        found->is_number_integer() ? found->get<int64_t>() : static_cast<int64_t>(inside);
-    std::optional<int64_t>& bound = b.low ? range.low : range.high;
-    bool& without = b.low ? range.without_low : range.without_high;
-    const bool exclusive = b.exclusive && whole;
-    const bool tighter = !bound || (b.low ? value > *bound : value < *bound);
-    if (tighter) without = exclusive;
-    if (bound == value) without = without || exclusive;
-    if (tighter) bound = value;
+    std::vector<std::string> texts;
+    const OrderedJson all =
+        type == "null" ? OrderedJson::array({nullptr}) : OrderedJson::array({true, false});
+    for (const OrderedJson& value : all)
+      if (std::ranges::find(excluded, value) == excluded.end()) texts.push_back(value.dump());
+    if (texts.empty()) document_.no_value(path, "no value is valid");
+    return builder_.one_of(std::move(texts));
   }
 
   GrammarBuilder& builder_;
   JsonParts parts_;
   SchemaDocument document_;
+  SchemaChecker checker_;
+  SchemaScalars scalars_;
   SchemaObjects objects_;
   std::map<const OrderedJson*, RuleId> rules_;  // of what is referred to
   std::vector<Waiting> waiting_;

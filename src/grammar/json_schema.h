@@ -5,11 +5,14 @@
 //     not declare behind them. Without additionalProperties an object has only what is declared,
 //     or anything where nothing is. Keys are written without escapes.
 //   - Without `type`, the keywords say which types are meant; with none of them any value is valid.
-//   - Arrays have all that prefixItems declares, up to maxItems, and more only by `items`.
-//   - oneOf is anyOf. Integers have no fraction and no exponent, numbers with bounds no exponent;
-//     bounds of numbers are integers.
+//   - Arrays have all that prefixItems declares, up to maxItems, and more only by `items`. Of more
+//     than eight values with uniqueItems those that come are in the order of the list.
+//   - oneOf is anyOf. Integers have no fraction and no exponent, numbers with bounds or multipleOf
+//     no exponent.
 //   - json_text.h says what goes for all of JSON.
-// What is not supported is refused with its place and its keyword. Annotations say nothing.
+// A key that is not declared may come twice. Keywords and formats that are not known are
+// annotations, which say nothing. A format that contradicts the rules beside it says nothing, too.
+// What cannot be held is refused with its place and its keyword.
 #pragma once
 
 #include <string_view>

@@ -1,255 +1,56 @@
 #include "src/grammar/regex.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <optional>
 #include <utility>
+#include <vector>
 
-#include "src/grammar/source.h"
+#include "src/grammar/languages.h"
+#include "src/grammar/regex_tree.h"
 
 namespace sluice::grammar {
 namespace {
 
-CharRanges digits() { return {{'0', '9'}}; }
-CharRanges word() { return {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}; }
-CharRanges white_space() {
-  return {{0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-          {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-}
+using Kind = RegexNode::Kind;
 
-void append(CharRanges& to, const CharRanges& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-
-class RegexParser {
+// Each part of a tree as a part of a grammar.
+class RegexEmitter {
  public:
-  RegexParser(GrammarBuilder& builder, std::string_view pattern, Alphabet alphabet, Match match)
-      : builder_(builder),
-        in_(pattern, builder.where(), "the regular expression"),
-        alphabet_(alphabet),
-        match_(match) {}
+  RegexEmitter(GrammarBuilder& builder, Alphabet alphabet, Match match)
+      : builder_(builder), alphabet_(alphabet), match_(match) {}
 
-  Expr parse() {
+  Expr whole(const RegexNode& node) const {
+    if (node.kind == Kind::sequence) return anchored(node);
     std::vector<Expr> alternatives;
-    do {
-      alternatives.push_back(whole_alternative());
-    } while (in_.take("|"));
-    if (!in_.at_end()) in_.refuse("a ')' without '('");
+    for (const RegexNode& part : node.parts) alternatives.push_back(anchored(part));
     return builder_.choice(std::move(alternatives));
   }
 
  private:
   // Of the whole pattern, with what may be around it.
-  Expr whole_alternative() {
+  Expr anchored(const RegexNode& node) const {
     std::vector<Expr> parts;
-    const bool begins = in_.take("^");
+    const bool begins = node.parts.front().kind == Kind::begin;
+    const bool ends = node.parts.back().kind == Kind::end;
     if (match_ == Match::within && !begins) parts.push_back(anything());
-    parts.push_back(pieces(0));
-    const bool ends = in_.take("$");
-    if (ends && !in_.at_end() && !in_.next_is("|"))
-      in_.refuse("'$' is supported at the end of the whole, or of an alternative of the whole");
+    for (const RegexNode& part : node.parts)
+      if (part.kind != Kind::begin && part.kind != Kind::end) parts.push_back(expr(part));
     if (match_ == Match::within && !ends) parts.push_back(anything());
     return builder_.sequence(std::move(parts));
   }
 
-  Expr anything() { return builder_.any_number(any_character(builder_, alphabet_)); }
+  Expr anything() const { return builder_.any_number(any_character(builder_, alphabet_)); }
 
-  Expr alternatives(int nesting) {
-    if (nesting > kMaxNesting) in_.refuse("groups are nested too deeply");
-    std::vector<Expr> all;
-    do {
-      all.push_back(pieces(nesting));
-    } while (in_.take("|"));
-    return builder_.choice(std::move(all));
-  }
-
-  // Up to what ends an alternative.
-  Expr pieces(int nesting) {
+  // Of what has no anchors and looks at nothing.
+  Expr expr(const RegexNode& node) const {
+    if (node.kind == Kind::characters) return characters(builder_, node.ranges, alphabet_);
+    if (node.kind == Kind::repeat)
+      return builder_.repeat(expr(node.parts.front()), node.low, node.high);
     std::vector<Expr> parts;
-    while (!in_.at_end() && !in_.next_is("|") && !in_.next_is(")")) {
-      if (in_.next_is("$") && nesting == 0) break;
-      Expr part = atom(nesting);
-      parts.push_back(quantified(part));
-    }
-    return builder_.sequence(std::move(parts));
-  }
-
-  Expr quantified(Expr part) {
-    uint32_t low = 0, high = kUnlimited;
-    if (in_.take("*")) {
-    } else if (in_.take("+")) {
-      low = 1;
-    } else if (in_.take("?")) {
-      high = 1;
-    } else if (!interval(low, high)) {
-      return part;
-    }
-    in_.take("?");
-    const char32_t next = in_.peek();
-    uint32_t ignored = 0;
-    if (next == '*' || next == '+' || next == '?' || interval(ignored, ignored))
-      in_.refuse("a quantifier of a quantifier is not supported");
-    return builder_.repeat(part, low, high);
-  }
-
-  // {n}, {n,}, {,m} or {n,m}. What is none of these is characters, as in both languages.
-  bool interval(uint32_t& low, uint32_t& high) {
-    const size_t begin = in_.at();
-    if (!in_.take("{")) return false;
-    const bool has_low = in_.take_number(low);
-    bool has_high = has_low;
-    if (in_.take(",")) {
-      has_high = in_.take_number(high);
-      if (!has_high) high = kUnlimited;
-    } else {
-      high = low;
-    }
-    if (!in_.take("}") || !(has_low || has_high)) {
-      in_.go_to(begin);
-      low = 0;
-      high = kUnlimited;
-      return false;
-    }
-    if (!has_low) low = 0;
-    if (low > high) in_.refuse("a quantifier's numbers are out of order");
-    return true;
-  }
-
-  Expr atom(int nesting) {
-    if (in_.take("(")) return group(nesting);
-    if (in_.take("[")) return set();
-    const char32_t c = in_.peek();
-    switch (c) {
-      case '.':
-        in_.take_char();
-        return characters(builder_, complement({{'\n', '\n'}}), alphabet_);
-      case '\\':
-        in_.take_char();
-        return characters(builder_, escape(false), alphabet_);
-      case '^':
-      case '$':
-        in_.refuse("'^' and '$' are supported at the ends of the whole only");
-      case '*':
-      case '+':
-      case '?':
-        in_.refuse("a quantifier without anything to repeat");
-      default:
-        in_.take_char();
-        return characters(builder_, {{c, c}}, alphabet_);
-    }
-  }
-
-  Expr group(int nesting) {
-    if (in_.take("?")) {
-      if (in_.take("P<") || (in_.next_is("<") && !in_.next_is("<=") && !in_.next_is("<!"))) {
-        while (in_.take_char() != '>') {
-        }
-      } else if (!in_.take(":")) {
-        in_.refuse(
-            "a group of this kind is not supported; supported: (...), (?:...) and (?<name>...)");
-      }
-    }
-    Expr inside = alternatives(nesting + 1);
-    if (!in_.take(")")) in_.refuse("a group is not closed");
-    return inside;
-  }
-
-  // After a backslash: the characters that it stands for.
-  CharRanges escape(bool in_set) {
-    const char32_t c = in_.take_char();
-    switch (c) {
-      case 'd':
-        return digits();
-      case 'D':
-        return complement(digits());
-      case 'w':
-        return word();
-      case 'W':
-        return complement(word());
-      case 's':
-        return white_space();
-      case 'S':
-        return complement(white_space());
-      case 'b':
-        if (!in_set) in_.refuse("\\b is not supported");
-        return one('\b');
-      case 'u':
-        return in_.take("{") ? one(code_point_in_braces()) : one(in_.take_hex(4));
-      default:
-        return one(single_escape(c));
-    }
-  }
-
-  char32_t single_escape(char32_t c) {
-    switch (c) {
-      case 't':
-        return '\t';
-      case 'n':
-        return '\n';
-      case 'r':
-        return '\r';
-      case 'f':
-        return '\f';
-      case 'v':
-        return '\v';
-      case '0':
-        if (in_.peek() >= '0' && in_.peek() <= '9') in_.refuse("octal escapes are not supported");
-        return 0;
-      case 'x':
-        return in_.take_hex(2);
-      default:
-        break;
-    }
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '1' && c <= '9');
-    if (letter) in_.refuse(fmt::format("\\{} is not supported", static_cast<char>(c)));
-    return c;
-  }
-
-  char32_t code_point_in_braces() {
-    int digits = 0;
-    const size_t begin = in_.at();
-    while (!in_.at_end() && in_.peek() != '}') {
-      in_.take_char();
-      ++digits;
-    }
-    in_.go_to(begin);
-    if (digits == 0 || digits > 6) in_.refuse("a hexadecimal escape is malformed");
-    const char32_t c = in_.take_hex(digits);
-    if (!in_.take("}")) in_.refuse("a hexadecimal escape is malformed");
-    return c;
-  }
-
-  static CharRanges one(char32_t c) { return {{c, c}}; }
-
-  // After '['. "]" at the beginning is Python's character and ends ECMAScript's set: it is neither.
-  Expr set() {
-    const bool negated = in_.take("^");
-    if (in_.next_is("]")) in_.refuse("an empty set, or ']' as its first character: write \\]");
-    CharRanges ranges;
-    while (!in_.take("]")) {
-      CharRanges first = element();
-      const bool single = first.size() == 1 && first[0].first == first[0].last;
-      if (!single || !in_.next_is("-") || in_.next_is("-]")) {
-        append(ranges, first);
-        continue;
-      }
-      in_.take("-");
-      const CharRanges last = element();
-      if (last.size() != 1 || last[0].first != last[0].last || last[0].first < first[0].first)
-        in_.refuse("a range in [] is malformed");
-      ranges.push_back({first[0].first, last[0].first});
-    }
-    return characters(builder_, negated ? complement(ranges) : ranges, alphabet_);
-  }
-
-  CharRanges element() {
-    const char32_t c = in_.take_char();
-    return c == '\\' ? escape(true) : one(c);
+    for (const RegexNode& part : node.parts) parts.push_back(expr(part));
+    return node.kind == Kind::choice ? builder_.choice(std::move(parts))
+                                     : builder_.sequence(std::move(parts));
   }
 
   GrammarBuilder& builder_;
-  Source in_;
   Alphabet alphabet_;
   Match match_;
 };
@@ -257,7 +58,10 @@ class RegexParser {
 }  // namespace
 
 Expr regex(GrammarBuilder& builder, std::string_view pattern, Alphabet alphabet, Match match) {
-  return RegexParser(builder, pattern, alphabet, match).parse();
+  const RegexNode tree = parse_regex(pattern, builder.where());
+  if (!tree.looks()) return RegexEmitter(builder, alphabet, match).whole(tree);
+  Languages languages(builder.where());
+  return languages.expr(builder, languages.regex(tree, match), alphabet);
 }
 
 }  // namespace sluice::grammar

@@ -15,8 +15,8 @@ enum class Match : uint8_t {
 // Texts that match `pattern`, their characters written in `alphabet`. Alternatives, groups, sets,
 // quantifiers (lazy ones match the same texts), \d \w \s and their complements (\d and \w are
 // ASCII's, \s is ECMAScript's), escapes, and ^ and $ where an alternative of the whole begins and
-// ends. Error(refused), which names the place, for anything else: look-around, back references, \b,
-// \p{...}, flags.
+// ends; look-ahead that is not repeated. Error(refused), which names the place, for anything else:
+// look-behind, back references, \b, \p{...}, flags.
 Expr regex(GrammarBuilder& builder, std::string_view pattern, Alphabet alphabet, Match match);
 
 }  // namespace sluice::grammar

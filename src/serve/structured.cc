@@ -46,7 +46,10 @@ void read_response_format(const JsonFields& body, std::vector<AskedText>& asked)
   const JsonFields format(body.raw("response_format"), where);
   const std::string type = format.string("type");
   if (type == "text") return;
-  if (type == "json_object") {
+  const bool bare = format.has("schema") && !format.has("json_schema");
+  if (bare && (type == "json_object" || type == "json_schema")) {  // as llama.cpp's server has it
+    add(asked, SourceKind::json_schema, schema_text(format.raw("schema")), where + ": schema");
+  } else if (type == "json_object") {
     add(asked, SourceKind::json_object, {}, where);
   } else if (type == "json_schema") {
     const JsonFields schema(format.raw("json_schema"), where + ": json_schema");
@@ -146,8 +149,8 @@ void keep_schema_order(Json& body, std::string_view text, bool is_line) {
   }
   if (!needed) return;
   const Ordered ordered = ordered_parameters(is_line ? member_text(text, "body") : text);
-  for (const char* path :
-       {"/response_format/json_schema/schema", "/structured_outputs/json", "/guided_json"})
+  for (const char* path : {"/response_format/json_schema/schema", "/response_format/schema",
+                           "/structured_outputs/json", "/guided_json"})
     put_text(body, Json::json_pointer(path), ordered);
 }
 

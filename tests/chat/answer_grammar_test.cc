@@ -317,7 +317,7 @@ TEST(AnswerGrammar, ArgumentsBetweenTags) {
     return "<tool_call>\n<function=f>\n<parameter=x>\n" + value +
            "\n</parameter>\n</function>\n</tool_call>";
   };
-  const Held odd = held(R"({"properties": {"x": {"type": "number", "multipleOf": 5}}})", false);
+  const Held odd = held(R"({"properties": {"x": {"type": "array", "uniqueItems": true}}})", false);
   for (const char* good : {"5", "\"a\"", "[1]", "{}"}) EXPECT_TRUE(odd.allows(call(good))) << good;
   EXPECT_FALSE(odd.allows(call("{")));
 

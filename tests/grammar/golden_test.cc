@@ -39,6 +39,10 @@ TEST(Golden, SchemasAcceptWhatJsonschemaDoes) {
   check_golden("schemas.jsonl", SourceKind::json_schema, "schema");
 }
 
+TEST(Golden, RulesAcceptWhatJsonschemaDoes) {
+  check_golden("rules.jsonl", SourceKind::json_schema, "schema");
+}
+
 TEST(Golden, PatternsMatchWhatPythonDoes) {
   check_golden("patterns.jsonl", SourceKind::regex, "pattern");
 }

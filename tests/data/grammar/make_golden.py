@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes schemas.jsonl and patterns.jsonl beside itself: make_golden.py [SEED].
+"""Writes schemas.jsonl, rules.jsonl and patterns.jsonl beside itself: make_golden.py [SEED].
 
-Random JSON schemas with texts that they accept and refuse, by the package jsonschema; random regular
-expressions with texts that match and do not, by Python's re. Texts that are accepted are written as
+Random JSON schemas with texts that they accept and refuse, by the package jsonschema (rules.jsonl:
+of keywords that are said in terms of others); random regular expressions with texts that match and
+do not, by Python's re. Texts that are accepted are written as
 src/grammar writes JSON: members in declared order, bounded white space.
 """
 
@@ -215,6 +216,84 @@ def golden_schema(r):
             "accepted": sorted(accepted, key=len)[:5], "refused": sorted(refused, key=len)[:6]}
 
 
+def small_rule(r):
+    """A schema of small values, often of several keywords."""
+    kind = r.randint(0, 8)
+    if kind == 0:
+        return {"type": "string", "pattern": r.choice(PATTERNS + ["^[a-c]+$", "b", "^(?=.*b)[a-c]{2,}$"]),
+                "minLength": r.randint(0, 2), "maxLength": r.randint(2, 5)}
+    if kind == 1:
+        return {"type": "string", "not": r.choice([{"enum": ["a", "ab", 1]}, {"pattern": "^a"}, {"const": "b"},
+                                                   {"minLength": 2}, {"maxLength": 1}])}
+    if kind == 2:
+        return {"type": "integer", "multipleOf": r.choice([2, 7, 25]), **r.choice([{}, {"minimum": -30, "maximum": 60}])}
+    if kind == 3:
+        return {"type": "number", "minimum": r.choice([0.5, -2.25, 10]), "exclusiveMaximum": r.choice([12.5, 99.125]),
+                **r.choice([{}, {"multipleOf": 0.5}])}
+    if kind == 4:
+        return {"type": ["integer", "string", "null"], "not": {"type": r.choice(["integer", "string", "null"])}}
+    if kind == 5:
+        return {"enum": [1, 2, "a", "ab", None, True, [1], {"a": 1}],
+                **r.choice([{"minLength": 2}, {"not": {"type": "string"}}, {"minimum": 2}, {"required": ["a"]}])}
+    if kind == 6:
+        return {"type": "array", "items": {"enum": r.sample(["a", "b", 1, None, True], 3)}, "uniqueItems": True,
+                "minItems": r.randint(0, 2)}
+    if kind == 7:
+        return {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 20},
+                "contains": {"minimum": 10}, "minContains": r.randint(0, 2),
+                **r.choice([{}, {"maxContains": 2}, {"maxItems": 3}])}
+    return r.choice([{"type": "boolean"}, {"const": "a"}, {"type": "null"}, {"type": "integer", "not": {"const": 3}}])
+
+
+def object_rule(r):
+    names = ["kind", "a", "b", "c"]
+    schema = {"type": "object", "properties": {"kind": {"enum": ["x", "y"]}, **{n: small_rule(r) for n in names[1:]}},
+              "required": r.sample(names, r.randint(0, 2)), "additionalProperties": False}
+    if not schema["required"]:
+        del schema["required"]
+    one = r.choice(names[1:])
+    schema |= r.choice([
+        {"if": {"properties": {"kind": {"const": "x"}}, "required": ["kind"]}, "then": {"required": [one]},
+         "else": {"properties": {one: False}}},
+        {"dependentRequired": {one: ["kind"]}},
+        {"dependentSchemas": {one: {"properties": {"kind": {"const": "y"}}}}},
+        {"not": {"required": [one, "kind"]}},
+        {"minProperties": r.randint(0, 3), "maxProperties": 3},
+        {"anyOf": [{"required": [one]}, {"not": {"required": ["kind"]}}]},
+        {"not": {"properties": {"kind": {"const": "x"}}}}])
+    return schema
+
+
+def keys_rule(r):
+    return r.choice([
+        {"type": "object", "patternProperties": {"^a": small_rule(r), "b$": {"type": ["string", "integer", "null"]}},
+         "additionalProperties": False},
+        {"type": "object", "propertyNames": {"enum": ["a", "b", "ab"]}, "additionalProperties": small_rule(r)},
+        {"type": "object", "propertyNames": {"pattern": "^[ab]+$", "maxLength": 2}, "additionalProperties": small_rule(r)},
+        {"allOf": [{"type": "object", "properties": {"a": small_rule(r)}, "required": ["a"]},
+                   {"properties": {"b": small_rule(r)}}], "unevaluatedProperties": False}])
+
+
+def rule_value(r, schema):
+    """A small value; of an object, members in an order that is declared."""
+    if schema.get("type") == "object" or "allOf" in schema:
+        return {n: rule_value(r, {}) for n in ["kind", "a", "b", "c", "ab", "aab"] if r.random() < 0.4}
+    value = r.choice(["x", "y", "a", "b", "ab", "bb", "abc", "cab", "", 1, 2, 3, 7, 14, 25, 50, -14, 0.5, 10.5, 12, 12.25,
+                      None, True, False, [1], {"a": 1}, [], "array"])
+    return [r.choice(["a", "b", 1, None, True, 5, 12, 15]) for _ in range(r.randint(0, 4))] if value == "array" else value
+
+
+def golden_rule(r):
+    schema = r.choice([small_rule, object_rule, object_rule, keys_rule])(r)
+    check = jsonschema.Draft202012Validator(schema)
+    accepted, refused = set(), set()
+    for _ in range(1500):
+        value = rule_value(r, schema)
+        (accepted if check.is_valid(value) else refused).add(written(r, value))
+    return {"schema": json.dumps(schema), "accepted": sorted(accepted, key=lambda t: r.random())[:7],
+            "refused": sorted(refused, key=lambda t: r.random())[:7]}
+
+
 def random_pattern(r, depth):
     kind = r.randint(0, 9 if depth > 0 else 4)
     if kind <= 2:
@@ -249,7 +328,7 @@ def golden_pattern(r):
 
 def main():
     r = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
-    for name, make, count in (("schemas", golden_schema, 160), ("patterns", golden_pattern, 150)):
+    for name, make, count in (("schemas", golden_schema, 160), ("rules", golden_rule, 120), ("patterns", golden_pattern, 150)):
         lines = {}
         while len(lines) < count:
             made = make(r)
