@@ -224,9 +224,10 @@ std::string speed_text(const Json& plan) {
     text += fmt::format("             {} from host memory per token (link: {})\n", size_text(host),
                         rate("link"));
   for (const Json& help : plan.at("would_help"))
-    text += fmt::format(
-        "  {:<20} {:>8.2f} tokens/s, {} from disk per token\n", help.at("change").get<std::string>(),
-        help.at("tokens_per_second").get<double>(), size_text(help.at("bytes_per_sweep")));
+    text += fmt::format("  {:<20} {:>8.2f} tokens/s, {} from disk per token\n",
+                        help.at("change").get<std::string>(),
+                        help.at("tokens_per_second").get<double>(),
+                        size_text(help.at("bytes_per_sweep")));
   if (rates.at("disk_source") == rate_source_name(RateSource::assumed))
     text += "The first run, or `sluice bench disk MODEL`, replaces the assumed rates.\n";
   return text;
