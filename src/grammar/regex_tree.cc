@@ -169,8 +169,8 @@ class RegexParser {
         }
       } else if (!in_.take(":")) {
         in_.refuse(
-            "a group of this kind is not supported; (...), (?:...), (?<name>...), (?=...) and "
-            "(?!...) are");
+            "a group of this kind is not supported; supported: (...), (?:...), (?<name>...), "
+            "(?=...) and (?!...)");
       }
     }
     RegexNode inside = alternatives(nesting + 1);
