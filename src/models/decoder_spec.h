@@ -221,8 +221,8 @@ struct DecoderSpec {
 
   std::string embedding = "model.embed_tokens";
   float embedding_multiplier = 1;
-  // Of a table whose rows, like the head's inputs, have another size than the stream: matrices of
-  // which the first makes the stream of them, and the second the head's inputs. 0: it has the same.
+  // Of a table whose rows, like the head's inputs, are smaller than the stream: matrices of which
+  // the first makes the stream of them, and the second the head's inputs. 0: it has the same size.
   int64_t embedding_size = 0;
   std::string input_projection = {};
   std::string output_projection = {};
