@@ -46,8 +46,7 @@ void add_state_mixer(const StateMixerSpec& spec, Rank rank, Widths& w) {
 
 Widths widths(const DecoderSpec& spec, Rank rank) {
   Widths w;
-  // A linear layer's output is whole panels wide.
-  w.residual = w.normed = padded(std::max(spec.hidden_size, spec.embedding_size));
+  w.residual = w.normed = padded(spec.hidden_size);  // a linear layer's output is whole panels wide
   for (const LayerSpec& layer : spec.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {
       if (mixer.input == BranchInput::layer_input) w.beside = w.normed;

@@ -379,7 +379,7 @@ void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) cons
 int64_t CausalLM::logits_cols() const { return has_head() ? head_->rows : kPanelRows; }
 
 WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
-  WorkspaceNeeds needs{max_rows, std::max(spec_.hidden_size, spec_.embedding_size)};
+  WorkspaceNeeds needs{max_rows, spec_.hidden_size};
   needs.grouped = grouped_weights_;
   for (const LayerSpec& layer : spec_.kinds) {
     for (const MixerBranch& mixer : layer.mixers) {

@@ -221,9 +221,8 @@ struct DecoderSpec {
 
   std::string embedding = "model.embed_tokens";
   float embedding_multiplier = 1;
-  // Row size of an embedding table that differs from the residual stream's, like the head's inputs:
-  // a first matrix makes the stream of the rows, a second one the head's inputs. 0: the sizes are
-  // equal.
+  // Row size of an embedding table, and of the head's inputs, that is smaller than the residual
+  // stream: a first matrix makes the stream of the rows, a second one the head's inputs. 0: equal.
   int64_t embedding_size = 0;
   std::string input_projection = {};
   std::string output_projection = {};

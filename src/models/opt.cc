@@ -75,7 +75,7 @@ DecoderSpec parse_opt(const JsonFields& c) {
   if (!norms_before) norm_after_blocks(spec);
   spec.tie_word_embeddings = read_boolean(c, "tie_word_embeddings", true);
   const int64_t embedding_size =
-      c.integer_or("word_embed_proj_dim", 1, kMaxWidth, spec.hidden_size);
+      c.integer_or("word_embed_proj_dim", 1, spec.hidden_size, spec.hidden_size);
   if (embedding_size == spec.hidden_size) return spec;
   spec.embedding_size = embedding_size;
   spec.input_projection = "model.decoder.project_in";

@@ -375,6 +375,7 @@ TEST(Families, WhatAFamilyCannotComputeIsRefused) {
       {"CohereForCausalLM", "logit_scale", 0},
       {"GraniteForCausalLM", "residual_multiplier", -1},
       {"GPTJForCausalLM", "rotary_dim", 7},
+      {"OPTForCausalLM", "word_embed_proj_dim", 1024},
       {"OPTForCausalLM", "layer_norm_elementwise_affine", false},
       {"OPTForCausalLM", "_remove_final_layer_norm", true},
       {"SmolLM3ForCausalLM", "no_rope_layers", {0, 1}},
