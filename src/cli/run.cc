@@ -177,8 +177,8 @@ class StoredPrompt {
 
 void check_chat_options(const RunOptions& o) {
   if (o.chat.messages) return;
-  for (const char* option :
-       {"--chat-template", "--tools", "--template-variables", "--no-generation-prompt"}) {
+  for (const char* option : {"--chat-template", "--tools", "--tool-format", "--template-variables",
+                             "--no-generation-prompt"}) {
     if (o.has(option)) fail(ErrorKind::usage, "{}: needs --messages or --chat", option);
   }
 }
@@ -301,6 +301,7 @@ void define_chat(CLI::App& app, SignalWatch& signals) {
       "  sluice chat ORG/NAME --memory 6GiB --quantization fp8");
   add_model_options(*verb, *o);
   add_template_options(*verb, o->chat);
+  add_tool_format(*verb, o->chat.tool_format.emplace(ToolFormat::automatic));
   verb->add_option("--reasoning", o->reasoning,
                    "Show or hide what the model thinks before it answers")
       ->capture_default_str();
@@ -326,6 +327,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
                    "Continue the text in this file; - for standard input");
   verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
   add_chat_options(*verb, o->chat);
+  add_tool_format(*verb, o->chat.tool_format.emplace(ToolFormat::automatic));
   verb->add_flag("--chat", o->interactive, "Talk with the model; /help says more");
   verb->add_option("--reasoning", o->reasoning,
                    "With --chat, show or hide what the model thinks before it answers")
