@@ -157,9 +157,11 @@ class TemplateProbe {
       return text && text->find(kFirstWord) != text->npos && text->find(kMarkWord) == text->npos &&
              (!second || text->find(kSecondWord) != text->npos);
     };
-    return {.text = shown(kFirstWord, false),
-            .part = shown(Json::array({probe_part(kFirstWord)}), false),
-            .parts = shown(Json::array({probe_part(kFirstWord), probe_part(kSecondWord)}), true)};
+    ContentForms found;
+    found.text = shown(kFirstWord, false);
+    found.part = shown(Json::array({probe_part(kFirstWord)}), false);
+    found.parts = shown(Json::array({probe_part(kFirstWord), probe_part(kSecondWord)}), true);
+    return found;
   }
 
   ChatTemplate& template_;
