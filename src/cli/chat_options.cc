@@ -75,10 +75,11 @@ void complete_messages(jinja::Context& context, const ChatOptions& o, ChatTempla
   const jinja::Value* tools = context.find("tools");
   const jinja::Value& messages = *context.find("messages");
   bool calls = tools != nullptr && jinja::truth(*tools);
-  if (messages.is(jinja::Kind::list))
+  const bool list = messages.is(jinja::Kind::list);  // a variable may have taken its place
+  if (list)
     for (const jinja::Value& message : messages.items())
       calls = calls || calls_of(message) != nullptr;
-  if (o.tool_format && calls) {
+  if (o.tool_format && list && calls) {
     const ToolSupport& form = chat_template.tool_support();
     apply_tool_support(context, form, where);
     if (form.told) {
