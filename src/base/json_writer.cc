@@ -38,21 +38,33 @@ void JsonWriter::key(std::string_view name) {
   after_key_ = true;
 }
 
-void JsonWriter::value(const Json& json) {
+template <class SomeJson>
+void JsonWriter::write(const SomeJson& json) {
   if (json.is_object()) {
     begin_object();
-    for (const auto& [name, member] : json.items()) this->member(name, member);
+    for (const auto& [name, member] : json.items()) {
+      key(name);
+      write(member);
+    }
     end_object();
   } else if (json.is_array()) {
     begin_array();
-    for (const Json& element : json) value(element);
+    for (const SomeJson& element : json) write(element);
     end_array();
   } else if (json.is_string()) {
-    text({json.get_ref<const std::string&>()});
+    text({json.template get_ref<const std::string&>()});
   } else {
-    begin_value();
-    buffer_ += json.dump();
+    raw(json.dump());
   }
+}
+template void JsonWriter::write(const Json& json);
+template void JsonWriter::write(const nlohmann::ordered_json& json);
+
+void JsonWriter::value(const Json& json) { write(json); }
+
+void JsonWriter::raw(std::string_view json) {
+  begin_value();
+  buffer_ += json;
 }
 
 void JsonWriter::object(const Json& members, std::vector<Part> parts) {

@@ -2,6 +2,7 @@
 // Json::dump() gives, where keys are written in their order.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -32,6 +33,18 @@ class JsonWriter {
     key(name);
     value(json);
   }
+  // The same of a value whose objects have an order of their own.
+  template <std::same_as<nlohmann::ordered_json> Ordered>
+  void value(const Ordered& json) {
+    write(json);
+  }
+  template <std::same_as<nlohmann::ordered_json> Ordered>
+  void member(std::string_view name, const Ordered& json) {
+    key(name);
+    write(json);
+  }
+  // A value whose JSON there is.
+  void raw(std::string_view json);
   // An object of `members` and of `parts`, each of which writes its value, in the order of names.
   struct Part {
     std::string_view name;
@@ -44,6 +57,8 @@ class JsonWriter {
   void flush(std::string_view after = {});
 
  private:
+  template <class SomeJson>
+  void write(const SomeJson& json);
   void begin(char bracket);
   void end(char bracket);
   void begin_value();

@@ -239,7 +239,7 @@ Ordered text_and_calls(const CallForm* form, const Ordered& calls) {
 
 Ordered answer_composition(std::string_view chat_template, std::string_view prompt,
                            const AnswerRules& rules, const std::string& where) {
-  const CallForm* form = exact_call_form(chat_template);
+  const CallForm* form = rules.form != nullptr ? rules.form : exact_call_form(chat_template);
   if (!rules.tools.empty() && form == nullptr) {
     fail(ErrorKind::refused,
          "{}: this model's template has no known tool-call format; tool_choice required is not "

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/chat/call_form.h"
+
 namespace sluice {
 
 // A tool that may be called.
@@ -22,6 +24,7 @@ struct AnswerRules {
   bool must_call = false;            // nothing but calls
   bool one_call = false;             // at most one
   nlohmann::ordered_json text = {};  // a composition of what a text must be; null: it may be any
+  const CallForm* form = nullptr;    // of calls; null: as the template shows them
 };
 
 // Of an answer to a prompt that ends with `prompt`, by a model of this template. Error(refused),

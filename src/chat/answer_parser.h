@@ -1,6 +1,7 @@
 // The text of an answer in parts: content, thoughts, calls of tools.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -13,23 +14,34 @@
 
 namespace sluice {
 
+struct AnswerHints {
+  const CallForm* calls = nullptr;  // how calls are written; null: as the template shows them
+  bool one_call = false;            // an answer has one: further ones are left out
+};
+
 class AnswerParser {
  public:
   // `chat_template` says in which form the model answers; `prompt` is what the answer continues;
   // `tools` is the list of the request (OpenAI's), null where no calls are wanted.
-  AnswerParser(std::string_view chat_template, std::string_view prompt, const Json& tools);
+  AnswerParser(std::string_view chat_template, std::string_view prompt, const Json& tools,
+               const AnswerHints& hints = {});
 
   // The answer's tags may be special tokens: its text must have them.
-  static bool needs_special_tokens(std::string_view chat_template, const Json& tools);
+  static bool needs_special_tokens(std::string_view chat_template, const Json& tools,
+                                   const CallForm* calls = nullptr);
 
   // What is certain once `text` has come; with `last`, all that is left. The text of the parts
   // does not depend on how the answer was cut.
   std::vector<AnswerPart> add(std::string_view text, bool last = false);
 
  private:
+  void leave_out_further_calls(std::vector<AnswerPart>& parts);
+
   std::optional<ChannelParser> channels_;  // instead of both others
   std::optional<ReasoningSplitter> reasoning_;
   std::optional<ToolCallParser> calls_;
+  bool one_call_;
+  int64_t given_calls_ = 0;
 };
 
 }  // namespace sluice

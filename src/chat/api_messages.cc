@@ -8,6 +8,8 @@
 
 #include "src/base/checksum.h"
 #include "src/base/error.h"
+#include "src/chat/message_values.h"
+#include "src/jinja/show.h"
 
 namespace sluice {
 namespace {
@@ -17,14 +19,9 @@ using jinja::Kind;
 using jinja::Meter;
 using jinja::Value;
 
-const Value* find_text(const Value& part, const char* key) {
-  const Value* text = part.dict().find(key);
-  return text != nullptr && text->is(Kind::text) ? text : nullptr;
-}
-
-// Of a part of a content: {"type": "text", "text": ...}.
-const std::string& text_of_part(const Value& part, const std::string& where) {
-  const Value* type = part.is(Kind::dict) ? find_text(part, "type") : nullptr;
+// A part of a content as templates know it: {"type": "text", "text": ...}.
+Value text_part(Meter& meter, const Value& part, const std::string& where) {
+  const Value* type = text_member(part, "type");
   if (type == nullptr) {
     fail(ErrorKind::refused, "{}: the parts of a content must be {{\"type\": \"text\", \"text\"}}",
          where);
@@ -35,9 +32,11 @@ const std::string& text_of_part(const Value& part, const std::string& where) {
          type->text());
   }
   const char* key = refusal ? "refusal" : "text";
-  const Value* text = find_text(part, key);
+  const Value* text = text_member(part, key);
   if (text == nullptr) fail(ErrorKind::refused, "{}: {} of a part must be a string", where, key);
-  return text->text();
+  if (type->text() == "text") return part;
+  return with_member(meter, with_member(meter, part, "type", make_text(meter, "text")), "text",
+                     *text);
 }
 
 Value content_of(Meter& meter, const Value* content, const std::string& where) {
@@ -45,19 +44,9 @@ Value content_of(Meter& meter, const Value* content, const std::string& where) {
   if (content->is(Kind::text)) return *content;
   if (!content->is(Kind::list))
     fail(ErrorKind::refused, "{}: content must be a text or a list of texts", where);
-  std::string text;
-  for (const Value& part : content->items()) {
-    if (!text.empty()) text += '\n';
-    text += text_of_part(part, where);
-  }
-  return make_text(meter, std::move(text));
-}
-
-// `dict` with another value under `key`.
-Value with(Meter& meter, const Value& dict, std::string_view key, Value value) {
-  std::vector<Dict::Entry> entries = dict.dict().entries;
-  entries.emplace_back(make_text(meter, std::string(key)), std::move(value));
-  return make_dict(meter, std::move(entries));
+  jinja::Values parts;
+  for (const Value& part : content->items()) parts.push_back(text_part(meter, part, where));
+  return make_list(meter, std::move(parts));
 }
 
 // As the API's clients have ids, any text; the same for equal ones.
@@ -74,21 +63,33 @@ std::string short_id(const std::string& id) {
 
 // `dict` with a short id under `key`, where there is one and the template wants it.
 Value with_short_id(Meter& meter, const Value& dict, const char* key, const MessageStyle& style) {
-  const Value* id = style.short_ids && dict.is(Kind::dict) ? find_text(dict, key) : nullptr;
-  return id == nullptr ? dict : with(meter, dict, key, make_text(meter, short_id(id->text())));
+  const Value* id = style.short_ids ? text_member(dict, key) : nullptr;
+  return id == nullptr ? dict
+                       : with_member(meter, dict, key, make_text(meter, short_id(id->text())));
+}
+
+Value with_text_arguments(Meter& meter, const Value& call, const Value& function) {
+  const Value* arguments = function.dict().find("arguments");
+  if (arguments == nullptr || arguments->is(Kind::text)) return call;
+  jinja::Buffer text(meter);
+  jinja::append_json(*arguments, {}, text);
+  return with_member(meter, call, "function",
+                     with_member(meter, function, "arguments", make_text(meter, text.take())));
 }
 
 // What is no JSON stays a text: a model may have written it.
-Value with_arguments(Meter& meter, const Value& call) {
+Value with_arguments(Meter& meter, const Value& call, const MessageStyle& style) {
   const Value* function = call.is(Kind::dict) ? call.dict().find("function") : nullptr;
   if (function == nullptr || !function->is(Kind::dict)) return call;
-  const Value* arguments = find_text(*function, "arguments");
+  if (style.text_arguments) return with_text_arguments(meter, call, *function);
+  const Value* arguments = text_member(*function, "arguments");
   if (arguments == nullptr) return call;
   try {
     const std::string& text = arguments->text();
     Value parsed = jinja::read_json(meter, text.empty() ? "{}" : text, "arguments");
     if (!parsed.is(Kind::dict)) return call;
-    return with(meter, call, "function", with(meter, *function, "arguments", std::move(parsed)));
+    return with_member(meter, call, "function",
+                       with_member(meter, *function, "arguments", std::move(parsed)));
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::refused) throw;
     return call;
@@ -109,20 +110,20 @@ Value without_nulls(Meter& meter, const Value& message) {
 
 Value message_of(Meter& meter, const Value& message, const MessageStyle& style,
                  const std::string& where) {
-  if (!message.is(Kind::dict) || find_text(message, "role") == nullptr)
+  if (!message.is(Kind::dict) || text_member(message, "role") == nullptr)
     fail(ErrorKind::refused, "{} must be an object with a role", where);
   Value changed = with_short_id(meter, without_nulls(meter, message), "tool_call_id", style);
-  if (!style.developer && find_text(message, "role")->text() == "developer")
-    changed = with(meter, changed, "role", make_text(meter, "system"));
+  if (!style.developer && text_member(message, "role")->text() == "developer")
+    changed = with_member(meter, changed, "role", make_text(meter, "system"));
   const Value* content = message.dict().find("content");
   if (content == nullptr || !content->is(Kind::text))
-    changed = with(meter, changed, "content", content_of(meter, content, where));
+    changed = with_member(meter, changed, "content", content_of(meter, content, where));
   const Value* calls = message.dict().find("tool_calls");
   if (calls == nullptr || !calls->is(Kind::list) || calls->items().empty()) return changed;
   jinja::Values made;
   for (const Value& call : calls->items())
-    made.push_back(with_short_id(meter, with_arguments(meter, call), "id", style));
-  return with(meter, changed, "tool_calls", make_list(meter, std::move(made)));
+    made.push_back(with_short_id(meter, with_arguments(meter, call, style), "id", style));
+  return with_member(meter, changed, "tool_calls", make_list(meter, std::move(made)));
 }
 
 }  // namespace

@@ -9,15 +9,16 @@ namespace sluice {
 
 // What a template expects of messages.
 struct MessageStyle {
-  bool developer = true;   // it knows that role; else such messages are the system's
-  bool short_ids = false;  // calls have ids of nine letters and digits; else any
+  bool developer = true;        // it knows that role; else such messages are the system's
+  bool short_ids = false;       // calls have ids of nine letters and digits; else any
+  bool text_arguments = false;  // of calls are texts of JSON; else objects
 };
 MessageStyle message_style(std::string_view chat_template);
 
-// Of a list of messages: a content of several texts is one text, a missing one is empty, other
+// Of a list of messages: contents are texts or lists of texts, a missing one is empty, other
 // members that are null are missing, as is a list of no tool calls, and the arguments of tool
-// calls, which the API has as JSON in a text, are objects. Error(refused) that begins with `where`
-// for what is no message, and for contents other than texts.
+// calls, which the API has as JSON in a text, are as `style` says. Error(refused) that begins with
+// `where` for what is no message, and for contents other than texts.
 jinja::Value api_messages(jinja::Meter& meter, const jinja::Value& messages,
                           const MessageStyle& style, std::string_view where);
 

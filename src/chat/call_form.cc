@@ -204,6 +204,11 @@ constexpr Known kKnown[] = {
 
 }  // namespace
 
+const CallForm& generic_call_form() {
+  static constexpr CallForm kGeneric{.tags = kCallTags, .call = kObject, .between = kLine};
+  return kGeneric;
+}
+
 const CallForm* call_form(std::string_view chat_template) {
   auto has = [&](std::string_view text) { return chat_template.find(text) != text.npos; };
   for (const Known& known : kKnown)

@@ -57,6 +57,8 @@ struct CallForm {
   Style style = Style::json;
 };
 
+// That of models whose chat template knows none: Hermes'.
+const CallForm& generic_call_form();
 // That of a chat template; null: it knows none of these.
 const CallForm* call_form(std::string_view chat_template);
 // The same, where it says exactly how calls are written: of some forms only a parser is known.

@@ -37,6 +37,22 @@ const ChatTemplateText& ChatTemplate::chosen(bool tools) const {
   return *text;
 }
 
+const TemplateTraits& ChatTemplate::traits(bool tools) {
+  auto at = traits_.find(tools);
+  if (at == traits_.end()) at = traits_.try_emplace(tools, find_traits(*this, tools)).first;
+  return at->second;
+}
+
+const ToolSupport& ChatTemplate::tool_support() {
+  if (!tool_support_) tool_support_ = find_tool_support(*this, tool_format_);
+  return *tool_support_;
+}
+
+void ChatTemplate::use_tools(ToolFormat format) {
+  tool_format_ = format;
+  tool_support_.reset();
+}
+
 std::string ChatTemplate::render(jinja::Context& context) {
   for (const auto& [name, token] : files_.special) {
     if (context.find(name) == nullptr) context.set(name, jinja::make_text(context.meter(), token));

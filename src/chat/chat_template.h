@@ -2,9 +2,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "src/chat/template_traits.h"
+#include "src/chat/tool_support.h"
 #include "src/jinja/template.h"
 #include "src/models/chat_files.h"
 
@@ -22,6 +25,11 @@ class ChatTemplate {
   // one. Throws jinja::TemplateError, or what the context's room throws.
   std::string render(jinja::Context& context);
 
+  // What a conversation with tools, or one without, is fitted to. Found when it is first asked for.
+  const TemplateTraits& traits(bool tools);
+  const ToolSupport& tool_support();
+  void use_tools(ToolFormat format);  // else ToolFormat::automatic
+
   // What is rendered, with tools or without.
   const std::string& text(bool tools) const { return chosen(tools).text; }
 
@@ -30,6 +38,9 @@ class ChatTemplate {
 
   ChatFiles files_;
   std::map<std::string, jinja::Template, std::less<>> parsed_;  // by name
+  std::map<bool, TemplateTraits> traits_;                       // with tools, and without
+  ToolFormat tool_format_ = ToolFormat::automatic;
+  std::optional<ToolSupport> tool_support_;
 };
 
 }  // namespace sluice

@@ -150,7 +150,7 @@ std::string Chat::render() {
   set_chat(context, jinja::read_json(context.meter(), messages, "the conversation"), true,
            "the conversation");
   set_variables(context, variables_);
-  complete_chat(context);
+  complete_messages(context, options_.chat, template_, "the conversation");
   return template_.render(context);
 }
 

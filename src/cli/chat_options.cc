@@ -1,12 +1,16 @@
 #include "src/cli/chat_options.h"
 
+#include <map>
 #include <utility>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/chat/chat_request.h"
+#include "src/chat/fit_messages.h"
+#include "src/chat/message_values.h"
 #include "src/cli/help.h"
 #include "src/cli/input.h"
+#include "src/jinja/operators.h"
 
 namespace sluice::cli {
 
@@ -43,11 +47,47 @@ std::string read_input(const std::string& path, const std::string& option,
   return text;
 }
 
+void add_tool_format(CLI::App& verb, ToolFormat& format) {
+  static const std::map<std::string, ToolFormat> kNames{{"auto", ToolFormat::automatic},
+                                                        {"generic", ToolFormat::generic},
+                                                        {"none", ToolFormat::none}};
+  verb.add_option_function<std::string>(
+          "--tool-format", [&format](const std::string& name) { format = kNames.at(name); },
+          "Tell the model of tools as its chat template does, and in a generic form where that "
+          "shows none (auto); always in the generic form; or refuse tools that the template does "
+          "not show (none)")
+      ->check(CLI::IsMember(kNames))
+      ->default_str("auto");
+}
+
 ChatTemplate open_chat_template(const ChatOptions& o, ChatFiles files, const std::string& model,
                                 const std::stop_token& stop) {
-  if (!o.chat_template) return {std::move(files), model};
-  return {std::move(files), *o.chat_template,
-          read_input(*o.chat_template, "--chat-template", stop)};
+  ChatTemplate chat_template =
+      o.chat_template ? ChatTemplate(std::move(files), *o.chat_template,
+                                     read_input(*o.chat_template, "--chat-template", stop))
+                      : ChatTemplate(std::move(files), model);
+  if (o.tool_format) chat_template.use_tools(*o.tool_format);
+  return chat_template;
+}
+
+void complete_messages(jinja::Context& context, const ChatOptions& o, ChatTemplate& chat_template,
+                       const std::string& where) {
+  const jinja::Value* tools = context.find("tools");
+  const jinja::Value& messages = *context.find("messages");
+  bool calls = tools != nullptr && jinja::truth(*tools);
+  const bool list = messages.is(jinja::Kind::list);  // a variable may have taken its place
+  if (list)
+    for (const jinja::Value& message : messages.items())
+      calls = calls || calls_of(message) != nullptr;
+  if (o.tool_format && list && calls) {
+    const ToolSupport& form = chat_template.tool_support();
+    apply_tool_support(context, form, where);
+    if (form.told) {
+      context.set("messages", place_system(context.meter(), *context.find("messages"),
+                                           chat_template.traits(false)));
+    }
+  }
+  complete_chat(context);
 }
 
 TemplateVariables read_variables(const ChatOptions& o, const std::stop_token& stop) {
@@ -90,7 +130,7 @@ std::string render_messages(const ChatOptions& o, ChatTemplate& chat_template,
   jinja::Context context({}, std::move(room));
   set_chat(context, jinja::read_json(context.meter(), text, where), !o.no_generation_prompt, where);
   set_variables(context, read_variables(o, stop));
-  complete_chat(context);
+  complete_messages(context, o, chat_template, where);
   return chat_template.render(context);
 }
 

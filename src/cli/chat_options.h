@@ -15,6 +15,7 @@ struct ChatOptions {
   std::optional<std::string> chat_template;
   std::optional<std::string> tools;
   std::optional<std::string> variables;
+  std::optional<ToolFormat> tool_format;  // none: just what the template makes of the tools
   bool no_generation_prompt = false;
 };
 
@@ -22,6 +23,9 @@ struct ChatOptions {
 void add_chat_options(CLI::App& verb, ChatOptions& options);
 // Adds the template, its tools and variables: what a typed conversation takes of these options.
 void add_template_options(CLI::App& verb, ChatOptions& options);
+
+// --tool-format, for verbs whose models shall call tools, whatever the template shows.
+void add_tool_format(CLI::App& verb, ToolFormat& format);
 
 // The template of --chat-template, or the model's.
 ChatTemplate open_chat_template(const ChatOptions& options, ChatFiles files,
@@ -35,6 +39,10 @@ struct TemplateVariables {
 // Error(refused), or Error(usage), for what is no list, or no object.
 TemplateVariables read_variables(const ChatOptions& options, const std::stop_token& stop);
 void set_variables(jinja::Context& context, const TemplateVariables& variables);
+// What the template gets of a conversation that `context` has: tools, their calls and their results
+// in the form of --tool-format.
+void complete_messages(jinja::Context& context, const ChatOptions& options,
+                       ChatTemplate& chat_template, const std::string& where);
 // The conversation of --messages as a text. `room`: asked for the memory that it takes.
 std::string render_messages(const ChatOptions& options, ChatTemplate& chat_template,
                             const std::stop_token& stop, jinja::Meter::Room room = {});

@@ -194,8 +194,8 @@ class StoredPrompt {
 
 void check_chat_options(const RunOptions& o) {
   if (o.chat.messages) return;
-  for (const char* option :
-       {"--chat-template", "--tools", "--template-variables", "--no-generation-prompt"}) {
+  for (const char* option : {"--chat-template", "--tools", "--tool-format", "--template-variables",
+                             "--no-generation-prompt"}) {
     if (o.has(option)) fail(ErrorKind::usage, "{}: needs --messages or --chat", option);
   }
 }
@@ -333,6 +333,7 @@ void define_chat(CLI::App& app, SignalWatch& signals) {
   add_pull_option(*verb, *o, signals.token());
   add_template_options(*verb, o->chat);
   add_conversation_options(*verb, *o);
+  add_tool_format(*verb, o->chat.tool_format.emplace(ToolFormat::automatic));
   add_run_options(*verb, o, signals);
 }
 
@@ -360,6 +361,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
                    "Continue the text in this file; - for standard input");
   verb->add_option("--token-ids", o->token_ids, "Continue these token ids: 1,2,3");
   add_chat_options(*verb, o->chat);
+  add_tool_format(*verb, o->chat.tool_format.emplace(ToolFormat::automatic));
   verb->add_flag("--chat", o->interactive, "Talk with the model; /help says more");
   add_conversation_options(*verb, *o);
   add_run_options(*verb, o, signals);

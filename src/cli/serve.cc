@@ -42,6 +42,7 @@ struct ServeOptions : CommonOptions {
   std::vector<std::string> origins;
   std::vector<std::string> hosts;
   std::optional<std::string> chat_template;
+  ToolFormat tool_format = ToolFormat::automatic;
   std::optional<std::string> pooling;
   int64_t max_num_seqs = 64;
   int64_t max_queue = 1024;
@@ -214,12 +215,17 @@ ServeShape Server::choose_shape() {
 // A model without one completes texts.
 void Server::open_template() {
   try {
-    chat_template_.emplace(open_chat_template(
-        {.messages = {}, .chat_template = options_.chat_template, .tools = {}, .variables = {}},
-        session_->chat_files(), options_.model, stop_));
+    chat_template_.emplace(open_chat_template({.messages = {},
+                                               .chat_template = options_.chat_template,
+                                               .tools = {},
+                                               .variables = {},
+                                               .tool_format = options_.tool_format},
+                                              session_->chat_files(), options_.model, stop_));
+    log::info("tools: {}", chat_template_->tool_support().description());
   } catch (const Error& e) {
     if (options_.chat_template || e.kind() != ErrorKind::refused) throw;
     no_chat_ = e.what();
+    chat_template_.reset();
   }
 }
 
@@ -339,6 +345,7 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
                   "Add a line of JSON to this file for each request; - for standard output");
   verb.add_option("--chat-template", o.chat_template,
                   "Use the chat template in this file instead of the model's");
+  add_tool_format(verb, o.tool_format);
   verb.add_option(
           "--pooling", o.pooling,
           "Pool embeddings: the last token, the mean or maximum of all tokens, or the first "

@@ -175,6 +175,8 @@ bool repeats(const Value& value) {
 }  // namespace
 
 Value compute(Meter& meter, Arithmetic op, const Value& a, const Value& b) {
+  const bool large = a.digits() != nullptr || b.digits() != nullptr;
+  if (large && a.is_number() && b.is_number()) too_large();
   if (a.is_integer() && b.is_integer()) return compute_integers(op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return compute_reals(op, a.real(), b.real());
   if (op == Arithmetic::add && a.is(Kind::text) && b.is(Kind::text)) return add_texts(meter, a, b);
@@ -189,6 +191,7 @@ Value compute(Meter& meter, Arithmetic op, const Value& a, const Value& b) {
 }
 
 Value negative(const Value& value) {
+  if (value.digits() != nullptr) too_large();
   if (value.is(Kind::real)) return Value::real(-value.real());
   if (!value.is_integer()) {
     need_defined(value);

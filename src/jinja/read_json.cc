@@ -20,10 +20,11 @@ class Reader : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return put(Value::integer(value)); }
   bool number_unsigned(number_unsigned_t value) override {
     constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-    if (value > kMost) return put(Value::real(static_cast<double>(value)));
+    if (value > kMost) return large(static_cast<double>(value), fmt::format("{}", value));
     return put(Value::integer(static_cast<int64_t>(value)));
   }
-  bool number_float(number_float_t value, const string_t&) override {
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (text.find_first_of(".eE") == text.npos) return large(value, text);
     return put(Value::real(value));
   }
   bool string(string_t& value) override { return put(make_text(meter_, std::move(value))); }
@@ -53,6 +54,10 @@ class Reader : public nlohmann::json_sax<Json> {
     std::vector<Dict::Entry> entries;
     Values items;
   };
+
+  bool large(double value, std::string digits) {
+    return put(Value::large_integer(value, make_text(meter_, std::move(digits))));
+  }
 
   bool open(bool object) {
     if (open_.size() >= kDeepest) return false;

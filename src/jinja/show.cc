@@ -113,7 +113,7 @@ void append_repr(const Value& value, Buffer& out) {
     case Kind::integer:
       return out.add(fmt::format("{}", value.integer()));
     case Kind::real:
-      return out.add(show_real(value.real()));
+      return out.add(value.digits() != nullptr ? *value.digits() : show_real(value.real()));
     case Kind::text:
       if (value.text_object().markup) out.add("Markup(");
       append_string_repr(value.text(), out);

@@ -22,7 +22,7 @@ class JsonText {
       case Kind::integer:
         return out_.add(fmt::format("{}", value.integer()));
       case Kind::real:
-        return out_.add(real(value.real()));
+        return out_.add(value.digits() != nullptr ? *value.digits() : real(value.real()));
       case Kind::text:
         return text(value.text());
       case Kind::list:

@@ -32,8 +32,10 @@ bool is_none(const Value& s, const Bound&) { return s.is(Kind::none); }
 bool is_true(const Value& s, const Bound&) { return s.is(Kind::boolean) && s.truth(); }
 bool is_false(const Value& s, const Bound&) { return s.is(Kind::boolean) && !s.truth(); }
 bool is_boolean(const Value& s, const Bound&) { return s.is(Kind::boolean); }
-bool is_integer(const Value& s, const Bound&) { return s.is(Kind::integer); }
-bool is_float(const Value& s, const Bound&) { return s.is(Kind::real); }
+bool is_integer(const Value& s, const Bound&) {
+  return s.is(Kind::integer) || s.digits() != nullptr;
+}
+bool is_float(const Value& s, const Bound&) { return s.is(Kind::real) && s.digits() == nullptr; }
 bool is_number(const Value& s, const Bound&) { return s.is_number(); }
 bool is_string(const Value& s, const Bound&) { return s.is(Kind::text); }
 bool is_mapping(const Value& s, const Bound&) { return s.is(Kind::dict); }

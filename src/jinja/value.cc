@@ -96,6 +96,10 @@ Object::Object(Meter& meter, uint64_t bytes, int height) : charge_(meter), heigh
   charge_.add(bytes + kOverhead);
 }
 
+const std::string* Value::digits() const {
+  return kind_ == Kind::real && object_ ? &as<Text>(object_.get()).bytes : nullptr;
+}
+
 const std::string& Value::text() const { return as<Text>(object_.get()).bytes; }
 const Text& Value::text_object() const { return as<Text>(object_.get()); }
 const Values& Value::items() const { return as<List>(object_.get()).items; }
@@ -255,7 +259,7 @@ std::string type_name(const Value& value) {
     case Kind::integer:
       return "int";
     case Kind::real:
-      return "float";
+      return value.digits() == nullptr ? "float" : "int";
     case Kind::text:
       return value.text_object().markup ? "Markup" : "str";
     case Kind::list:

@@ -76,6 +76,12 @@ class Value {
     v.real_ = d;
     return v;
   }
+  // An integer that 64 bits do not hold: it computes as a real number, and is shown as `digits`.
+  static Value large_integer(double d, Value digits) {
+    Value v = real(d);
+    v.object_ = std::move(digits.object_);
+    return v;
+  }
   Value(Kind kind, std::shared_ptr<const Object> object)
       : kind_(kind), object_(std::move(object)) {}
 
@@ -90,6 +96,7 @@ class Value {
   int64_t integer() const { return integer_; }  // of an integer or a boolean
   double real() const { return kind_ == Kind::real ? real_ : static_cast<double>(integer_); }
   const std::string& text() const;
+  const std::string* digits() const;  // of a large integer; null: is none
   const Text& text_object() const;
   const std::vector<Value>& items() const;  // of a sequence or a view
   const List& list() const;

@@ -6,20 +6,21 @@
 #include <vector>
 
 #include "src/serve/chunk_answer.h"
+#include "src/serve/ordered_json.h"
 #include "src/serve/token_text.h"
 #include "src/text/utf8.h"
 
 namespace sluice {
 namespace {
 
-Json logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
+Ordered logprob_json(const Logprob& l, const Tokenizer* tokenizer) {
   const bool known = tokenizer != nullptr && tokenizer->has(l.token_id);
   const std::string bytes = known ? tokenizer->bytes(l.token_id, false) : std::string();
-  Json list = Json::array();
+  Ordered list = Ordered::array();
   for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
   return {{"token", known ? to_valid_utf8(bytes) : token_text(l.token_id, tokenizer)},
           {"logprob", l.logprob},
-          {"bytes", known ? list : Json()}};
+          {"bytes", known ? list : Ordered()}};
 }
 
 class ChatAnswer : public ChunkAnswer {
@@ -34,8 +35,8 @@ class ChatAnswer : public ChunkAnswer {
     for (size_t i = 0; i < choices_.size(); ++i) {
       choices_[i].emplace(Streamed{form_.parser()});
       delta(out, i, [](JsonWriter& json) {
-        json.member("content", "");
         json.member("role", "assistant");
+        json.member("content", "");
       });
     }
   }
@@ -44,11 +45,11 @@ class ChatAnswer : public ChunkAnswer {
     if (streams()) return finish_stream(out);
     JsonWriter json([&](std::string_view piece) { out += piece; });
     json.begin_object();
+    write_head(json, "chat.completion");
     json.key("choices");
     json.begin_array();
     for (int64_t i = 0; i < asked_.request.n; ++i) write_choice(json, i);
     json.end_array();
-    write_head(json, "chat.completion");
     json.key("usage");
     write_usage(json, usage());
     json.end_object();
@@ -96,14 +97,14 @@ class ChatAnswer : public ChunkAnswer {
       case AnswerPart::Kind::call:
         return json.member(
             "tool_calls",
-            Json::array({Json{{"index", call},
-                              {"id", call_id(call, choice)},
-                              {"type", "function"},
-                              {"function", {{"name", part.text}, {"arguments", ""}}}}}));
+            Ordered::array({Ordered{{"index", call},
+                                    {"id", call_id(call, choice)},
+                                    {"type", "function"},
+                                    {"function", {{"name", part.text}, {"arguments", ""}}}}}));
       case AnswerPart::Kind::arguments:
         return json.member(
             "tool_calls",
-            Json::array({Json{{"index", call}, {"function", {{"arguments", part.text}}}}}));
+            Ordered::array({Ordered{{"index", call}, {"function", {{"arguments", part.text}}}}}));
     }
   }
 
@@ -111,12 +112,10 @@ class ChatAnswer : public ChunkAnswer {
     const RequestResult& result = results_[0][static_cast<size_t>(index)];
     const ChatReply reply = chat_reply(form_, result.text);
     json.begin_object();
-    json.member("finish_reason", finish_reason(result, !reply.calls.empty()));
     json.member("index", index);
-    json.key("logprobs");
-    write_logprobs(json, asked_.request.sampling.logprobs ? &result.logprobs : nullptr);
     json.key("message");
     json.begin_object();
+    json.member("role", "assistant");
     json.key("content");
     if (reply.content.empty() && !reply.calls.empty()) {
       json.value(nullptr);
@@ -127,14 +126,16 @@ class ChatAnswer : public ChunkAnswer {
       json.key("reasoning_content");
       json.text({reply.reasoning});
     }
-    json.member("role", "assistant");
     if (!reply.calls.empty()) json.member("tool_calls", calls_json(reply, index));
     json.end_object();
+    json.key("logprobs");
+    write_logprobs(json, asked_.request.sampling.logprobs ? &result.logprobs : nullptr);
+    json.member("finish_reason", finish_reason(result, !reply.calls.empty()));
     json.end_object();
   }
 
-  Json calls_json(const ChatReply& reply, int64_t index) const {
-    Json calls = Json::array();
+  Ordered calls_json(const ChatReply& reply, int64_t index) const {
+    Ordered calls = Ordered::array();
     for (const ChatReply::Call& call : reply.calls) {
       calls.push_back({{"id", call_id(std::ssize(calls), static_cast<size_t>(index))},
                        {"type", "function"},
@@ -149,8 +150,8 @@ class ChatAnswer : public ChunkAnswer {
     json.key("content");
     json.begin_array();
     for (const TokenLogprobs& t : *logprobs) {
-      Json entry = logprob_json(t.token, tokenizer_);
-      entry["top_logprobs"] = Json::array();
+      Ordered entry = logprob_json(t.token, tokenizer_);
+      entry["top_logprobs"] = Ordered::array();
       for (const Logprob& top : t.top)
         entry["top_logprobs"].push_back(logprob_json(top, tokenizer_));
       json.value(entry);
@@ -165,24 +166,24 @@ class ChatAnswer : public ChunkAnswer {
              const std::vector<TokenLogprobs>* logprobs = nullptr) const {
     chunk(out, [&](JsonWriter& json) {
       json.begin_object();
+      json.member("index", index);
       json.key("delta");
       json.begin_object();
       write(json);
       json.end_object();
-      json.member("finish_reason", nullptr);
-      json.member("index", index);
       json.key("logprobs");
       write_logprobs(json, logprobs);
+      json.member("finish_reason", nullptr);
       json.end_object();
     });
   }
 
   void end(std::string& out, size_t index, const std::string& reason) const {
     chunk(out, [&](JsonWriter& json) {
-      json.value({{"delta", Json::object()},
-                  {"finish_reason", reason},
-                  {"index", index},
-                  {"logprobs", nullptr}});
+      json.value(Ordered{{"index", index},
+                         {"delta", Ordered::object()},
+                         {"logprobs", nullptr},
+                         {"finish_reason", reason}});
     });
   }
 

@@ -8,6 +8,8 @@
 #include "src/chat/api_messages.h"
 #include "src/chat/call_form.h"
 #include "src/chat/chat_request.h"
+#include "src/chat/fit_messages.h"
+#include "src/chat/message_values.h"
 #include "src/grammar/composition.h"
 #include "src/serve/batch_file.h"
 #include "src/serve/ordered_json.h"
@@ -24,21 +26,32 @@ constexpr uint64_t kGrammarBytes = 128;  // for each of a body with schemas: tre
 // Variables that the request gives the template beside the messages.
 void set_variables(jinja::Context& context, const JsonFields& body, const jinja::Value& request) {
   if (body.has("reasoning_effort")) {
-    context.set("reasoning_effort", make_text(context.meter(), body.string("reasoning_effort")));
+    const std::string effort = body.string("reasoning_effort");
+    context.set("reasoning_effort", make_text(context.meter(), effort));
+    // Templates have one switch or the other.
+    if (effort == "none")
+      for (const char* name : {"enable_thinking", "thinking"})
+        context.set(name, jinja::Value::boolean(false));
   }
   if (!body.has("chat_template_kwargs")) return;
   const jinja::Value& given = *request.dict().find("chat_template_kwargs");
   if (!given.is(jinja::Kind::dict))
     fail(ErrorKind::refused, "{}: chat_template_kwargs must be an object", body.where());
-  for (const auto& [name, value] : given.dict().entries) context.set(name.text(), value);
+  for (const auto& [name, value] : given.dict().entries) {
+    if (name.text() == "messages")
+      fail(ErrorKind::refused, "{}: chat_template_kwargs: messages cannot be one", body.where());
+    context.set(name.text(), value);
+  }
 }
 
 // What an answer goes on with: the content of the last message.
 std::string begun_answer(const jinja::Value& messages, const std::string& where) {
-  const jinja::Dict& last = messages.items().back().dict();
-  std::string begun = last.find("content")->text();
-  if (last.find("role")->text() != "assistant" || last.find("tool_calls") != nullptr ||
-      begun.empty()) {
+  const jinja::Value& last = messages.items().back();
+  const jinja::Value& content = *last.dict().find("content");
+  const bool parts = content.is(jinja::Kind::list) && !content.items().empty();
+  std::string begun =
+      parts ? text_member(content.items().back(), "text")->text() : content_text(last);
+  if (role_of(last) != "assistant" || calls_of(last) != nullptr || begun.empty()) {
     fail(ErrorKind::usage,
          "{}: continue_final_message needs a text of the assistant as the last message", where);
   }
@@ -73,16 +86,25 @@ std::string render(const JsonFields& body, std::string_view text, const ToolChoi
     fail(ErrorKind::usage, "{}: continue_final_message goes without add_generation_prompt", where);
   }
   std::string begun;
-  const MessageStyle style = message_style(chat_template.text(!choice.none));
+  const ToolSupport& tool_support = chat_template.tool_support();
+  const bool shown = !choice.none && !tool_support.told;  // tools, by the template
+  const TemplateTraits& traits = chat_template.traits(shown);
+  MessageStyle style = message_style(chat_template.text(shown));
+  style.text_arguments = traits.text_arguments && !tool_support.written;
   jinja::Context context({}, room);
+  jinja::Meter& meter = context.meter();
   try {
-    const jinja::Value request = jinja::read_json(context.meter(), text, where);
+    const jinja::Value request = jinja::read_json(meter, text, where);
     set_chat(context, request, true, where);
     context.set("add_generation_prompt", jinja::Value::boolean(prompts));
-    context.set("messages", api_messages(context.meter(), *context.find("messages"), style, where));
-    if (goes_on) begun = begun_answer(*context.find("messages"), where);
+    context.set("messages", api_messages(meter, *context.find("messages"), style, where));
     set_variables(context, body, request);
     if (choice.none) context.set("tools", jinja::Value::none());
+    apply_tool_support(context, tool_support, where);
+    context.set("messages", part_calls(meter, *context.find("messages"), traits));
+    context.set("messages", place_system(meter, *context.find("messages"), traits));
+    context.set("messages", fit_contents(meter, *context.find("messages"), traits));
+    if (goes_on) begun = begun_answer(*context.find("messages"), where);
     complete_chat(context);
   } catch (const jinja::Fault& fault) {
     fail(ErrorKind::refused, "{}: {}", where, fault.what());
@@ -100,10 +122,12 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
   AnswerRules rules{.tools = callable_tools(body, text, choice),
                     .must_call = choice.must_call,
                     .one_call = choice.one_call,
-                    .text = nullptr};
+                    .text = nullptr,
+                    .form = form.hints.calls};
   // One call of a form that nobody finds is none.
   const bool free = !choice.must_call && std::ranges::none_of(rules.tools, &CallableTool::strict);
-  if (free && exact_call_form(form.chat_template) == nullptr) rules.tools.clear();
+  if (free && form.hints.calls == nullptr && exact_call_form(form.chat_template) == nullptr)
+    rules.tools.clear();
   if (!asked && rules.tools.empty()) return nullptr;
   room(text.size() * kGrammarBytes);
   std::string where = body.where() + ": tools";
@@ -140,7 +164,9 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
     fail(ErrorKind::usage,
          "{}: prompt_logprobs is not available for chats; send the prompt to /v1/completions",
          where);
-  const ToolChoice choice = tool_choice_of(body);
+  ToolChoice choice = tool_choice_of(body);
+  const ToolSupport& tool_support = chat_template.tool_support();
+  choice.one_call = choice.one_call || tool_support.one_call;
   const std::string prompt = render(body, text, choice, chat_template, room);
   room(encode_bytes(prompt));
   chat.asked.prompts = {context.session.need_tokenizer().encode(
@@ -149,10 +175,15 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   chat.form.set_prompt(prompt);
   if (!choice.none) chat.form.tools = body.raw("tools");
   if (body.has("tool_choice")) chat.form.tool_choice = body.raw("tool_choice");
-  chat.form.parallel_calls = body.boolean_or("parallel_tool_calls", true);
-  chat.form.chat_template = chat_template.text(!choice.none);
+  chat.form.parallel_calls = body.boolean_or("parallel_tool_calls", true) && !tool_support.one_call;
+  chat.form.chat_template = chat_template.text(!choice.none && !tool_support.told);
+  chat.form.hints = {.calls = tool_support.calls, .one_call = choice.one_call};
+  // A call that must be needs a form that can be held, even if it is not the model's own.
+  if (choice.must_call && exact_call_form(chat.form.chat_template) == nullptr)
+    chat.form.hints.calls = &generic_call_form();
   sampling.grammar = grammar_of_answer(body, text, choice, chat.form, context.session, room);
-  if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools))
+  if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools,
+                                         chat.form.hints.calls))
     chat.asked.request.skip_special_tokens = false;
   return chat;
 }

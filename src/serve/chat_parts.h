@@ -14,16 +14,17 @@ namespace sluice {
 // What is known of an answer before it comes.
 struct ChatForm {
   std::string_view chat_template = {};  // outlives the answer
-  std::string prompt_end = {};          // of the prompt's text: it may have begun to think already
-  Json tools = {};                      // that the model was told of; null: none
-  Json tool_choice = "auto";            // as the request has it
-  bool parallel_calls = true;           // there may be several
-  Json echo = Json::object();           // what the answer repeats of the request, beside these
+  AnswerHints hints = {};
+  std::string prompt_end = {};  // of the prompt's text: it may have begun to think already
+  Json tools = {};              // that the model was told of; null: none
+  Json tool_choice = "auto";    // as the request has it
+  bool parallel_calls = true;   // there may be several
+  Json echo = Json::object();   // what the answer repeats of the request, beside these
 
   void set_prompt(std::string_view text);
   // Bytes that it holds with the parsers of so many choices.
   uint64_t held_bytes(int64_t choices) const;
-  AnswerParser parser() const { return {chat_template, prompt_end, tools}; }
+  AnswerParser parser() const { return {chat_template, prompt_end, tools, hints}; }
 };
 
 // A whole answer.

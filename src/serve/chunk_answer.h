@@ -30,10 +30,10 @@ class ChunkAnswer : public Answer {
   }
 
   void write_head(JsonWriter& json, const char* object) const {
-    json.member("created", head_.created);
     json.member("id", head_.id);
-    json.member("model", head_.model);
     json.member("object", object);
+    json.member("created", head_.created);
+    json.member("model", head_.model);
   }
 
  private:
@@ -41,11 +41,11 @@ class ChunkAnswer : public Answer {
   void chunk(std::string& out, Choices write, const Usage* whole) const {
     append_event(out, [&](JsonWriter& json) {
       json.begin_object();
+      write_head(json, object_);
       json.key("choices");
       json.begin_array();
       write(json);
       json.end_array();
-      write_head(json, object_);
       if (asked_.include_usage) {
         json.key("usage");
         if (whole != nullptr) {

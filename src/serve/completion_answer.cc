@@ -43,12 +43,12 @@ class CompletionAnswer : public ChunkAnswer {
   void write_choice(JsonWriter& json, Choice choice, const std::string& begin,
                     const StreamPart& part, TextOffsets& offsets) const {
     json.begin_object();
-    json.member("finish_reason", part.result ? Json(part.result->finish_reason) : Json());
     json.member("index", number(choice));
-    json.key("logprobs");
-    write_logprobs(json, part, offsets);
     json.key("text");
     json.text({begin, part.text});
+    json.key("logprobs");
+    write_logprobs(json, part, offsets);
+    json.member("finish_reason", part.result ? Json(part.result->finish_reason) : Json());
     json.end_object();
   }
 

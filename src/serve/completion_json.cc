@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/serve/completion.h"
+#include "src/serve/ordered_json.h"
 #include "src/serve/token_text.h"
 
 namespace sluice {
@@ -107,17 +108,17 @@ std::vector<RequestResult> best(std::vector<RequestResult> results, int64_t choi
 void write_choice(JsonWriter& json, const Prompt& prompt, const RequestResult& r, int64_t index) {
   const SamplingParams& sampling = prompt.request.sampling;
   json.begin_object();
-  json.member("finish_reason", r.finish_reason);
   json.member("index", index);
+  json.key("text");
+  json.text({prompt.begin, r.text});
   json.key("logprobs");
   write_logprobs(json, prompt, r);
+  json.member("finish_reason", r.finish_reason);
   bool listed = prompt.echo && sampling.logprobs;  // among the tokens
   if (sampling.prompt_logprobs && !listed) {
     json.key("prompt_logprobs");
     write_prompt_logprobs(json, prompt);
   }
-  json.key("text");
-  json.text({prompt.begin, r.text});
   json.key("token_ids");
   json.begin_array();
   for (int32_t id : r.ids) json.value(id);
@@ -134,6 +135,10 @@ void write_completion(JsonWriter& json, const CompletionHead& head, const Comple
   if (head.tells_cached) usage.cached_tokens = 0;
   int64_t choices = 0;
   json.begin_object();
+  json.member("id", head.id);
+  json.member("object", "text_completion");
+  json.member("created", head.created);
+  json.member("model", head.model);
   json.key("choices");
   json.begin_array();
   for (size_t i = 0; i < asked.prompts.size(); ++i) {
@@ -150,10 +155,6 @@ void write_completion(JsonWriter& json, const CompletionHead& head, const Comple
       write_choice(json, prompt, r, choices++);
   }
   json.end_array();
-  json.member("created", head.created);
-  json.member("id", head.id);
-  json.member("model", head.model);
-  json.member("object", "text_completion");
   json.key("usage");
   write_usage(json, usage);
   json.end_object();
@@ -166,9 +167,9 @@ void Usage::add(int64_t prompt, std::span<const RequestResult> results) {
 }
 
 void write_usage(JsonWriter& json, const Usage& usage) {
-  Json all{{"prompt_tokens", usage.prompt_tokens},
-           {"completion_tokens", usage.completion_tokens},
-           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  Ordered all{{"prompt_tokens", usage.prompt_tokens},
+              {"completion_tokens", usage.completion_tokens},
+              {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
   if (usage.cached_tokens) all["prompt_tokens_details"]["cached_tokens"] = *usage.cached_tokens;
   json.value(all);
 }

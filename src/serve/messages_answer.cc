@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/serve/answer.h"
+#include "src/serve/ordered_json.h"
 
 namespace sluice {
 namespace {
@@ -17,7 +18,7 @@ class MessagesAnswer : public Answer {
   void begin(std::string& out) override {
     event(out, "message_start", [&](JsonWriter& json) {
       json.key("message");
-      write_message(json, Json::array(), nullptr, 0);
+      write_message(json, {}, nullptr, 0);
     });
   }
 
@@ -26,7 +27,7 @@ class MessagesAnswer : public Answer {
     if (!streams()) {
       const ChatReply reply = chat_reply(form_, result.text);
       JsonWriter json([&](std::string_view piece) { out += piece; });
-      write_message(json, blocks_json(reply), &result, std::ssize(result.ids));
+      write_message(json, reply, &result, std::ssize(result.ids));
       json.flush();
       return;
     }
@@ -78,14 +79,14 @@ class MessagesAnswer : public Answer {
   void begin_block(const AnswerPart& part, std::string& out) {
     open_ = true;
     kind_ = part.kind;
-    Json block{{"type", "text"}, {"text", ""}};
+    Ordered block{{"type", "text"}, {"text", ""}};
     if (part.kind == AnswerPart::Kind::reasoning)
       block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (part.kind == AnswerPart::Kind::call) {
       block = {{"type", "tool_use"},
                {"id", call_id(calls_++)},
                {"name", part.text},
-               {"input", Json::object()}};
+               {"input", Ordered::object()}};
     }
     event(out, "content_block_start", [&](JsonWriter& json) {
       json.member("index", block_);
@@ -113,28 +114,28 @@ class MessagesAnswer : public Answer {
     ++block_;
   }
 
-  Json blocks_json(const ChatReply& reply) const {
-    Json blocks = Json::array();
+  void write_blocks(JsonWriter& json, const ChatReply& reply) const {
     if (!reply.reasoning.empty()) {
-      blocks.push_back(
-          Json{{"type", "thinking"}, {"thinking", reply.reasoning}, {"signature", ""}});
+      json.value(Ordered{{"type", "thinking"}, {"thinking", reply.reasoning}, {"signature", ""}});
     }
     if (!reply.content.empty() || reply.calls.empty())
-      blocks.push_back(Json{{"type", "text"}, {"text", reply.content}});
+      json.value(Ordered{{"type", "text"}, {"text", reply.content}});
     int64_t calls = 0;
     for (const ChatReply::Call& call : reply.calls) {
-      const Json input = Json::parse(call.arguments, nullptr, false);
-      blocks.push_back(Json{{"type", "tool_use"},
-                            {"id", call_id(calls++)},
-                            {"name", call.name},
-                            {"input", input.is_object() ? input : Json::object()}});
+      json.begin_object();
+      json.member("type", "tool_use");
+      json.member("id", call_id(calls++));
+      json.member("name", call.name);
+      json.key("input");
+      // As the model wrote it: a client sends it back, and it is found in the cache.
+      json.raw(Json::parse(call.arguments, nullptr, false).is_object() ? call.arguments : "{}");
+      json.end_object();
     }
-    return blocks;
   }
 
   // Null: it has not ended.
-  Json ending_json(const RequestResult* result, bool calls) const {
-    Json ending{{"stop_reason", nullptr}, {"stop_sequence", nullptr}};
+  Ordered ending_json(const RequestResult* result, bool calls) const {
+    Ordered ending{{"stop_reason", nullptr}, {"stop_sequence", nullptr}};
     if (result == nullptr) return ending;
     if (result->finish_reason == "length") {
       ending["stop_reason"] = "max_tokens";
@@ -149,28 +150,29 @@ class MessagesAnswer : public Answer {
     return ending;
   }
 
-  void write_message(JsonWriter& json, const Json& content, const RequestResult* result,
+  void write_message(JsonWriter& json, const ChatReply& reply, const RequestResult* result,
                      int64_t tokens) const {
     json.begin_object();
-    json.member("content", content);
     json.member("id", head_.id);
-    json.member("model", head_.model);
-    json.member("role", "assistant");
-    bool calls = false;
-    for (const Json& block : content) calls = calls || block.at("type") == "tool_use";
-    const Json ending = ending_json(result, calls);
-    for (const auto& [key, value] : ending.items()) json.member(key, value);
     json.member("type", "message");
+    json.member("role", "assistant");
+    json.member("model", head_.model);
+    json.key("content");
+    json.begin_array();
+    if (result != nullptr) write_blocks(json, reply);
+    json.end_array();
+    const Ordered ending = ending_json(result, !reply.calls.empty());
+    for (const auto& [key, value] : ending.items()) json.member(key, value);
     json.member("usage", usage_json(result, tokens));
     json.end_object();
   }
 
   // Before the end it is not known how much was found.
-  Json usage_json(const RequestResult* result, int64_t tokens) const {
+  Ordered usage_json(const RequestResult* result, int64_t tokens) const {
     const int64_t cached = result != nullptr ? result->prefix_tokens : 0;
-    return {{"cache_creation_input_tokens", 0},
+    return {{"input_tokens", std::ssize(asked_.prompts[0]) - cached},
+            {"cache_creation_input_tokens", 0},
             {"cache_read_input_tokens", cached},
-            {"input_tokens", std::ssize(asked_.prompts[0]) - cached},
             {"output_tokens", tokens}};
   }
 

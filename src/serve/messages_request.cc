@@ -21,14 +21,57 @@ constexpr std::array<std::pair<const char*, const char*>, 7> kSame{{{"max_tokens
                                                                     {"temperature", "temperature"},
                                                                     {"top_k", "top_k"},
                                                                     {"top_p", "top_p"}}};
+// Uses of tools that another service ran, and what it found: they say nothing to a model here.
+constexpr std::array<std::string_view, 9> kPassedOver{"redacted_thinking",
+                                                      "server_tool_use",
+                                                      "web_search_tool_result",
+                                                      "web_fetch_tool_result",
+                                                      "code_execution_tool_result",
+                                                      "bash_code_execution_tool_result",
+                                                      "text_editor_code_execution_tool_result",
+                                                      "tool_search_tool_result",
+                                                      "container_upload"};
 // Say nothing about the answer, or only how another service would make it.
 constexpr std::array<std::string_view, 6> kIgnored{
     "betas", "cache_control", "context_management", "inference_geo", "metadata", "service_tier"};
 constexpr std::array<std::string_view, 7> kReadMembers{
     "messages", "output_config", "output_format", "system", "thinking", "tool_choice", "tools"};
 
-Ordered message(const char* role, std::string content) {
+Ordered message(const char* role, Ordered content) {
   return {{"role", role}, {"content", std::move(content)}};
+}
+
+// The texts of a document or of what was found, behind its title.
+std::string document_text(const Ordered& block, const std::string& where) {
+  const bool document = block.at("type") == "document";
+  const Ordered none = Ordered::object();
+  const Ordered& source = document && !is_null(block, "source") ? block.at("source") : none;
+  std::string text = is_null(block, "title") ? "" : string_of(block, "title", where) + "\n";
+  if (!is_null(block, "context")) text += string_of(block, "context", where) + "\n";
+  if (!document) return text + text_of(block.at("content"), where);
+  const std::string type = string_of(source, "type", where + ": source");
+  if (type == "text") return text + string_of(source, "data", where + ": source");
+  if (type == "content" && !is_null(source, "content"))
+    return text + text_of(source.at("content"), where + ": source");
+  fail(ErrorKind::refused,
+       "{}: documents of type {:?} are not supported here; send the document's text", where, type);
+}
+
+// What a tool gave back: its texts, and the names of tools that a search found.
+Ordered result_content(const Ordered& content, const std::string& where) {
+  if (!content.is_array()) return content_of(content, where);
+  Ordered texts = Ordered::array();
+  for (const Ordered& block : content) {
+    const std::string type = string_of(block, "type", where);
+    if (type == "tool_reference") {
+      texts.push_back({{"type", "text"}, {"text", string_of(block, "tool_name", where)}});
+    } else if (type == "document" || (type == "search_result" && !is_null(block, "content"))) {
+      texts.push_back({{"type", "text"}, {"text", document_text(block, where)}});
+    } else {
+      texts.push_back(block);
+    }
+  }
+  return content_of(texts, where);
 }
 
 // What a message of blocks says, which may be several messages of a chat: results of tools have
@@ -40,39 +83,49 @@ class Blocks {
   void add(const Ordered& block, Ordered& messages) {
     const std::string type = string_of(block, "type", where_);
     if (type == "text") {
-      if (!text_.empty()) text_ += '\n';
-      text_ += string_of(block, "text", where_);
+      add_text(string_of(block, "text", where_));
+    } else if (type == "compaction" && !is_null(block, "content")) {
+      add_text(text_of(block.at("content"), where_));
+    } else if (type == "document" || (type == "search_result" && !is_null(block, "content"))) {
+      add_text(document_text(block, where_));
     } else if (type == "thinking") {
       thoughts_ += string_of(block, "thinking", where_);
-    } else if (type == "tool_use") {
+    } else if (type == "tool_use" || type == "mcp_tool_use") {
       calls_.push_back({{"id", string_of(block, "id", where_)},
                         {"type", "function"},
                         {"function",
                          {{"name", string_of(block, "name", where_)},
                           {"arguments", block.value("input", Ordered::object())}}}});
-    } else if (type == "tool_result") {
+    } else if (type == "tool_result" || type == "mcp_tool_result") {
+      if (!calls_.empty()) finish(messages);
       Ordered result = message(
-          "tool", is_null(block, "content") ? std::string() : text_of(block.at("content"), where_));
+          "tool", is_null(block, "content") ? "" : result_content(block.at("content"), where_));
       result["tool_call_id"] = string_of(block, "tool_use_id", where_);
       messages.push_back(std::move(result));
       told_ = true;
-    } else if (type != "redacted_thinking") {
+    } else if (std::ranges::find(kPassedOver, type) == kPassedOver.end()) {
       fail(ErrorKind::refused, "{}: blocks of type {:?} are not supported", where_, type);
     }
   }
 
   void finish(Ordered& messages) {
-    if (told_ && text_.empty() && calls_.empty()) return;
-    Ordered whole = message(role_.c_str(), std::move(text_));
-    if (!thoughts_.empty()) whole["reasoning_content"] = std::move(thoughts_);
-    if (!calls_.empty()) whole["tool_calls"] = std::move(calls_);
+    if (told_ && texts_.empty() && calls_.empty()) return;
+    Ordered whole = message(role_.c_str(), content_of(texts_, where_));
+    if (!thoughts_.empty()) whole["reasoning_content"] = thoughts_;
+    if (!calls_.empty()) whole["tool_calls"] = calls_;
     messages.push_back(std::move(whole));
+    texts_ = calls_ = Ordered::array();
+    thoughts_.clear();
   }
 
  private:
+  void add_text(std::string text) {
+    texts_.push_back({{"type", "text"}, {"text", std::move(text)}});
+  }
+
   std::string role_;
   std::string where_;
-  std::string text_;
+  Ordered texts_ = Ordered::array();
   std::string thoughts_;
   Ordered calls_ = Ordered::array();
   bool told_ = false;  // a tool's result
@@ -80,8 +133,8 @@ class Blocks {
 
 void add_message(const Ordered& given, const std::string& where, Ordered& messages) {
   const std::string role = string_of(given, "role", where);
-  if (role != "user" && role != "assistant")
-    fail(ErrorKind::refused, "{}: role must be user or assistant", where);
+  if (role != "user" && role != "assistant" && role != "system")
+    fail(ErrorKind::refused, "{}: role must be user, assistant or system", where);
   if (is_null(given, "content")) fail(ErrorKind::refused, "{}: content is missing", where);
   const Ordered& content = given.at("content");
   if (!content.is_array()) {
@@ -134,6 +187,7 @@ void check_keys(const Ordered& body, const std::string& where) {
 std::string chat_of_messages(std::string_view text, const std::string& where, bool generates) {
   const Ordered body = Ordered::parse(text, nullptr, false);
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
+  refuse_large_integers(text, where);
   check_keys(body, where);
   if (generates && is_null(body, "max_tokens"))
     fail(ErrorKind::refused, "{}: max_tokens is missing", where);
@@ -158,7 +212,7 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
   read_output(body, where, chat);
   if (!is_null(body, "thinking")) {
     const bool thinks = string_of(body.at("thinking"), "type", where + ": thinking") != "disabled";
-    chat["chat_template_kwargs"] = {{"enable_thinking", thinks}};
+    chat["chat_template_kwargs"] = {{"enable_thinking", thinks}, {"thinking", thinks}};
   }
   return chat.dump();
 }

@@ -63,6 +63,24 @@ void refuse_large_objects(const Json& json, const std::string& where) {
        grammar::kMaxMembers);
 }
 
+void refuse_large_integers(std::string_view text, const std::string& where) {
+  constexpr size_t kAlwaysHeld = 18;  // digits
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') {
+      at = end_of_string(text, at) - 1;
+      continue;
+    }
+    const size_t end = std::min(text.find_first_not_of("+-.0123456789eE", at), text.size());
+    const std::string_view number = text.substr(at, end - at);
+    if (number.size() > kAlwaysHeld && number.find_first_of(".eE") == number.npos &&
+        Json::parse(number.begin(), number.end(), nullptr, false).is_number_float()) {
+      fail(ErrorKind::refused, "{}: the integer {} exceeds 64 bits; give it as a string", where,
+           number);
+    }
+    if (end > at) at = end - 1;
+  }
+}
+
 bool is_null(const Ordered& object, const char* key) {
   return !object.contains(key) || object.at(key).is_null();
 }
@@ -86,6 +104,17 @@ std::string text_of(const Ordered& content, const std::string& where) {
     text += string_of(part, refusal ? "refusal" : "text", where);
   }
   return text;
+}
+
+Ordered content_of(const Ordered& content, const std::string& where) {
+  std::string text = text_of(content, where);
+  if (!content.is_array() || content.size() < 2) return text;
+  Ordered parts = Ordered::array();
+  for (const Ordered& part : content) {
+    const bool refusal = part.at("type") == "refusal";
+    parts.push_back({{"type", "text"}, {"text", part.at(refusal ? "refusal" : "text")}});
+  }
+  return parts;
 }
 
 }  // namespace sluice

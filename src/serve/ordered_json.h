@@ -14,6 +14,8 @@ using Ordered = nlohmann::ordered_json;
 // Error(refused) for an object in it that takes long to order (grammar::has_large_object), before
 // its text is parsed as Ordered.
 void refuse_large_objects(const Json& json, const std::string& where);
+// Error(refused) for an integer that Ordered cannot hold: its digits would be lost.
+void refuse_large_integers(std::string_view text, const std::string& where);
 // The text of a member's value, of an object that is valid JSON; empty: it has no such member.
 std::string_view member_text(std::string_view object, std::string_view key);
 
@@ -21,6 +23,8 @@ std::string_view member_text(std::string_view object, std::string_view key);
 bool is_null(const Ordered& object, const char* key);
 // Error(refused), which begins with `where`, for what is no string.
 std::string string_of(const Ordered& object, const char* key, const std::string& where);
+// The content of a message: a text, or the list of its parts where it has several. Error as above.
+Ordered content_of(const Ordered& content, const std::string& where);
 // A text, or a list of {type, text}, whose types end with "text", and of {type: "refusal",
 // refusal}; joined by line breaks. Error as above for everything else.
 std::string text_of(const Ordered& content, const std::string& where);

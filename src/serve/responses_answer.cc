@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/serve/answer.h"
+#include "src/serve/ordered_json.h"
 
 namespace sluice {
 namespace {
@@ -86,22 +87,22 @@ class ResponsesAnswer : public Answer {
   std::string item_id(const char* kind) const {
     return fmt::format("{}_{}_{}", kind, number(), items_.size());
   }
-  Json reasoning_item(const std::string& text) const {
-    Json content = Json::array();
-    if (!text.empty()) content.push_back(Json{{"type", "reasoning_text"}, {"text", text}});
+  Ordered reasoning_item(const std::string& text) const {
+    Ordered content = Ordered::array();
+    if (!text.empty()) content.push_back(Ordered{{"type", "reasoning_text"}, {"text", text}});
     return {{"type", "reasoning"},
             {"id", item_id("rs")},
-            {"summary", Json::array()},
+            {"summary", Ordered::array()},
             {"content", content}};
   }
-  static Json text_part(const std::string& text) {
+  static Ordered text_part(const std::string& text) {
     return {{"type", "output_text"},
             {"text", text},
-            {"annotations", Json::array()},
-            {"logprobs", Json::array()}};
+            {"annotations", Ordered::array()},
+            {"logprobs", Ordered::array()}};
   }
-  Json message_item(const std::string& text, const char* status) const {
-    Json content = Json::array();
+  Ordered message_item(const std::string& text, const char* status) const {
+    Ordered content = Ordered::array();
     if (status != std::string_view("in_progress")) content.push_back(text_part(text));
     return {{"type", "message"},
             {"id", item_id("msg")},
@@ -109,32 +110,35 @@ class ResponsesAnswer : public Answer {
             {"role", "assistant"},
             {"content", content}};
   }
-  Json call_item(const std::string& name, const std::string& arguments, const char* status) const {
+  Ordered call_item(const std::string& name, const std::string& arguments,
+                    const char* status) const {
     return {{"type", "function_call"},    {"id", item_id("fc")},
             {"call_id", item_id("call")}, {"name", name},
             {"arguments", arguments},     {"status", status}};
   }
 
   // What is in an object of its own in chat completions is in the tool itself here.
-  static Json flat(const Json& tool) {
+  static Ordered flat(const Json& tool) {
     if (!tool.is_object() || !tool.contains("function") || !tool.at("function").is_object())
-      return tool;
-    Json same = tool.at("function");
-    same["type"] = "function";
+      return Ordered(tool);
+    Ordered same{{"type", "function"}};
+    for (const char* first : {"name", "description", "parameters"})
+      if (tool.at("function").contains(first)) same[first] = tool.at("function").at(first);
+    same.update(Ordered(tool.at("function")));
     return same;
   }
-  Json tools_json() const {
-    Json tools = Json::array();
+  Ordered tools_json() const {
+    Ordered tools = Ordered::array();
     for (const Json& tool : form_.tools) tools.push_back(flat(tool));
     return tools;
   }
-  Json choice_json() const {
+  Ordered choice_json() const {
     const Json& choice = form_.tool_choice;
     if (!choice.is_object() || !choice.contains("allowed_tools")) return flat(choice);
-    Json same = choice.at("allowed_tools");
-    for (Json& tool : same["tools"]) tool = flat(tool);
-    same["type"] = "allowed_tools";
-    return same;
+    const Json& allowed = choice.at("allowed_tools");
+    Ordered tools = Ordered::array();
+    for (const Json& tool : allowed.at("tools")) tools.push_back(flat(tool));
+    return {{"type", "allowed_tools"}, {"mode", allowed.at("mode")}, {"tools", std::move(tools)}};
   }
 
   // {type: TYPE, sequence_number, ...}
@@ -219,7 +223,7 @@ class ResponsesAnswer : public Answer {
   void write_response(JsonWriter& json, const std::string& status,
                       const RequestResult* result) const {
     const SamplingParams& sampling = asked_.request.sampling;
-    Json usage;
+    Ordered usage;
     if (result != nullptr) {
       const size_t prompt = asked_.prompts[0].size(), answer = result->ids.size();
       usage = {{"input_tokens", prompt},
@@ -230,31 +234,32 @@ class ResponsesAnswer : public Answer {
                {"total_tokens", prompt + answer}};
     }
     const bool cut = status == "incomplete";
-    Json response{{"id", head_.id},
-                  {"object", "response"},
-                  {"created_at", head_.created},
-                  {"status", status},
-                  {"error", nullptr},
-                  {"incomplete_details", cut ? Json{{"reason", "max_output_tokens"}} : Json()},
-                  {"model", head_.model},
-                  {"output", items_},
-                  {"parallel_tool_calls", form_.parallel_calls},
-                  {"temperature", sampling.temperature},
-                  {"tool_choice", choice_json()},
-                  {"tools", tools_json()},
-                  {"top_p", sampling.top_p},
-                  {"usage", usage}};
-    response.update(form_.echo);
+    Ordered response{
+        {"id", head_.id},
+        {"object", "response"},
+        {"created_at", head_.created},
+        {"status", status},
+        {"error", nullptr},
+        {"incomplete_details", cut ? Ordered{{"reason", "max_output_tokens"}} : Ordered()},
+        {"model", head_.model},
+        {"output", items_},
+        {"parallel_tool_calls", form_.parallel_calls},
+        {"temperature", sampling.temperature},
+        {"tool_choice", choice_json()},
+        {"tools", tools_json()},
+        {"top_p", sampling.top_p},
+        {"usage", usage}};
+    response.update(Ordered(form_.echo));
     json.value(response);
   }
 
   ChatForm form_;
   AnswerParser parser_;
-  Json items_ = Json::array();  // that have ended
+  Ordered items_ = Ordered::array();  // that have ended
   // Of a stream: the item that has begun.
   bool open_ = false;
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;
-  Json item_;
+  Ordered item_;
   std::string text_;
   int64_t sequence_ = 0;
 };

@@ -21,8 +21,17 @@ constexpr std::array<std::pair<const char*, const char*>, 6> kSame{
      {"stream", "stream"},
      {"temperature", "temperature"},
      {"top_p", "top_p"}}};
-constexpr std::array<std::string_view, 7> kRead{
-    "input", "instructions", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools"};
+constexpr std::array<std::string_view, 8> kRead{"chat_template_kwargs", "input",     "instructions",
+                                                "parallel_tool_calls",  "reasoning", "text",
+                                                "tool_choice",          "tools"};
+// Items of tools that another service ran, and what clients keep for themselves: they say nothing
+// to a model here.
+constexpr std::array<std::string_view, 13> kPassedOver{
+    "code_interpreter_call", "compaction",
+    "context_compaction",    "file_search_call",
+    "ghost_snapshot",        "image_generation_call",
+    "mcp_approval_request",  "mcp_approval_response",
+    "tool_search_output",    "web_search_call"};
 // Say nothing about the answer, or what is so in any case.
 constexpr std::array<std::string_view, 14> kIgnored{"background",
                                                     "client_metadata",
@@ -49,15 +58,16 @@ class Conversation {
     if (type == "message") {
       const std::string role = string_of(item, "role", where);
       if (is_null(item, "content")) fail(ErrorKind::refused, "{}: content is missing", where);
-      const std::string text = text_of(item.at("content"), where);
+      Ordered content = content_of(item.at("content"), where);
       if (role == "assistant" && is_open() && messages_.back().at("content") == "") {
-        messages_.back()["content"] = text;
+        messages_.back()["content"] = std::move(content);
       } else if (messages_.size() == 1 && instructs(role) &&
                  instructs(messages_.back().at("role"))) {
         // Many templates have one such message, and it is the first.
-        messages_.back()["content"].get_ref<std::string&>().append("\n\n").append(text);
+        messages_.back()["content"] =
+            text_of(messages_.back().at("content"), where) + "\n\n" + text_of(content, where);
       } else {
-        messages_.push_back({{"role", role}, {"content", text}});
+        messages_.push_back({{"role", role}, {"content", std::move(content)}});
       }
     } else if (type == "reasoning") {
       for (const char* key : {"content", "summary"}) {
@@ -66,16 +76,23 @@ class Conversation {
         break;
       }
     } else if (type == "function_call") {
-      answer()["tool_calls"].push_back({{"id", string_of(item, "call_id", where)},
-                                        {"type", "function"},
-                                        {"function",
-                                         {{"name", string_of(item, "name", where)},
-                                          {"arguments", string_of(item, "arguments", where)}}}});
-    } else if (type == "function_call_output") {
-      if (is_null(item, "output")) fail(ErrorKind::refused, "{}: output is missing", where);
-      messages_.push_back({{"role", "tool"},
-                           {"tool_call_id", string_of(item, "call_id", where)},
-                           {"content", text_of(item.at("output"), where)}});
+      call(string_of(item, "call_id", where), string_of(item, "name", where),
+           string_of(item, "arguments", where));
+    } else if (type == "custom_tool_call") {
+      call(string_of(item, "call_id", where), string_of(item, "name", where),
+           Ordered{{"input", string_of(item, "input", where)}}.dump());
+    } else if (type == "mcp_call") {
+      const std::string id = string_of(item, "id", where);
+      call(id, string_of(item, "name", where), string_of(item, "arguments", where));
+      result(id, item.value(is_null(item, "output") ? "error" : "output", Ordered("")), where);
+    } else if (type.ends_with("_call_output")) {
+      const char* key = is_null(item, "output") && !is_null(item, "status") ? "status" : "output";
+      if (is_null(item, key)) fail(ErrorKind::refused, "{}: output is missing", where);
+      result(id_of_call(item, where), item.at(key), where);
+    } else if (std::ranges::find(kPassedOver, type) != kPassedOver.end()) {
+      return;
+    } else if (type.ends_with("_call")) {
+      add_call_of_client(item, type, where);
     } else if (type == "item_reference") {
       fail(ErrorKind::refused,
            "{}: this server keeps nothing between requests; send the item itself", where);
@@ -87,6 +104,40 @@ class Conversation {
   Ordered take() { return std::move(messages_); }
 
  private:
+  void call(std::string id, std::string name, std::string arguments) {
+    answer()["tool_calls"].push_back(
+        {{"id", std::move(id)},
+         {"type", "function"},
+         {"function", {{"name", std::move(name)}, {"arguments", std::move(arguments)}}}});
+  }
+
+  // Outputs of the client's own tools may be objects.
+  void result(std::string id, const Ordered& output, const std::string& where) {
+    const bool texts =
+        output.is_string() || (output.is_array() && !output.empty() && output.front().is_object() &&
+                               output.front().contains("type"));
+    if (output.is_object() && output.value("type", Ordered()) == "computer_screenshot")
+      fail(ErrorKind::refused, "{}: images are not supported here", where);
+    messages_.push_back({{"role", "tool"},
+                         {"tool_call_id", std::move(id)},
+                         {"content", texts ? content_of(output, where) : Ordered(output.dump())}});
+  }
+
+  static std::string id_of_call(const Ordered& item, const std::string& where) {
+    return string_of(item, is_null(item, "call_id") ? "id" : "call_id", where);
+  }
+
+  // shell_call, local_shell_call, apply_patch_call: tools that the client runs have their input in
+  // a member of their own.
+  void add_call_of_client(const Ordered& item, const std::string& type, const std::string& where) {
+    for (const char* key : {"action", "operation", "arguments"}) {
+      if (is_null(item, key)) continue;
+      const std::string name = type.substr(0, type.size() - std::string_view("_call").size());
+      return call(id_of_call(item, where), name, item.at(key).dump());
+    }
+    fail(ErrorKind::refused, "{}: items of type {:?} are not supported here", where, type);
+  }
+
   static bool instructs(const Ordered& role) { return role == "system" || role == "developer"; }
   bool is_open() const { return !messages_.empty() && messages_.back().at("role") == "assistant"; }
   Ordered& answer() {
@@ -142,6 +193,7 @@ void check_keys(const Ordered& body, const std::string& where) {
 std::string chat_of_responses(std::string_view text, const std::string& where) {
   const Ordered body = Ordered::parse(text, nullptr, false);
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
+  refuse_large_integers(text, where);
   check_keys(body, where);
   Ordered chat = Ordered::object();
   for (const auto& [theirs, ours] : kSame)
@@ -163,8 +215,8 @@ std::string chat_of_responses(std::string_view text, const std::string& where) {
   if (!is_null(body, "tools"))
     chat["tools"] = function_tools(body.at("tools"), kFunctionTool, where);
   if (!is_null(body, "tool_choice")) chat["tool_choice"] = choice_of(body.at("tool_choice"));
-  if (!is_null(body, "parallel_tool_calls"))
-    chat["parallel_tool_calls"] = body.at("parallel_tool_calls");
+  for (const char* same : {"parallel_tool_calls", "chat_template_kwargs"})
+    if (!is_null(body, same)) chat[same] = body.at(same);
   if (!is_null(body, "reasoning") && !is_null(body.at("reasoning"), "effort"))
     chat["reasoning_effort"] = body.at("reasoning").at("effort");
   if (!is_null(body, "text") && !is_null(body.at("text"), "format"))

@@ -342,5 +342,17 @@ TEST(Answers, AnyTextHasParts) {
   }
 }
 
+TEST(AnswerParser, FurtherCallsAreLeftOutWhereThereIsOne) {
+  const Json tools = Json::parse(R"([{"function": {"name": "f"}}, {"function": {"name": "g"}}])");
+  AnswerParser parser("", "", tools, {.calls = &generic_call_form(), .one_call = true});
+  const std::vector<AnswerPart> parts = parser.add(
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
+      "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"x\": 1}}\n</tool_call>",
+      true);
+  ASSERT_EQ(parts.size(), 2);
+  EXPECT_EQ(parts[0].text, "f");
+  EXPECT_EQ(parts[1].text, "{}");
+}
+
 }  // namespace
 }  // namespace sluice

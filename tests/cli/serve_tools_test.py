@@ -90,6 +90,35 @@ class ServeToolsTest(ServedCase):
         message = self.server.post("/v1/chat/completions", {**ASK, "guided_regex": "ab"})[1]["choices"][0]["message"]
         self.assertEqual(message, {"role": "assistant", "content": "ab"})
 
+    def test_tools_work_with_a_template_that_shows_none(self):
+        template = self.path / "plain.jinja"
+        template.write_text("{% for m in messages %}{% if m.role not in ('user', 'assistant') %}{{ raise_exception('no such role') }}"
+                            "{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+        server = Server(self.model, "--chat-template", template)
+        self.addCleanup(server.end, signal.SIGKILL)
+        bare = server.post("/tokenize", {"messages": ASK["messages"]})[1]["count"]
+        told = server.post("/tokenize", {"messages": ASK["messages"], "tools": TOOLS})[1]["count"]
+        self.assertGreater(told, bare + 100)
+        for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+            body = {**ASK, "tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False}
+            status, answer = server.post("/v1/chat/completions", body)
+            self.assertEqual(status, 200, answer)
+            message = answer["choices"][0]["message"]
+            call, = message["tool_calls"]
+            self.check_call(call["function"]["name"], call["function"]["arguments"])
+            result = {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}
+            ids = server.post("/tokenize", {"messages": [{"role": "system", "content": "Be brief."}, *ASK["messages"], message, result],
+                                            "tools": TOOLS})[1]["tokens"]
+            prompt = server.post("/detokenize", {"tokens": ids})[1]["prompt"]
+            self.assertIn("user: Be brief.\n\nYou can call tools", prompt)
+            self.assertTrue(prompt.endswith("</tool_call>\nuser: <tool_response>\nsunny\n</tool_response>\n"), prompt)
+        self.assertIn("generic form", server.end()[2])
+        server = Server(self.model, "--chat-template", template, "--tool-format", "none")
+        self.addCleanup(server.end, signal.SIGKILL)
+        status, answer = server.post("/v1/chat/completions", {**ASK, "tools": TOOLS})
+        self.assertEqual((status, "--tool-format" in answer["error"]["message"]), (400, True))
+        self.assertEqual(server.post("/v1/chat/completions", {**ASK, "tools": TOOLS, "tool_choice": "none"})[0], 200)
+
     def test_what_cannot_be_held_is_refused(self):
         for mention, more in (("needs tools", {"tool_choice": "required"}),
                               ("unknown tool \"x\"", {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}})):

@@ -22,7 +22,7 @@ TEST(MessagesRequest, BlocksBecomeMessages) {
         "content": [{"type": "text", "text": "R"}]}, {"type": "text", "text": "V"}]}]})",
                        "it", true);
   EXPECT_EQ(Json::parse(chat), Json::parse(R"({"model": "m", "max_tokens": 5, "stop": ["x"],
-    "chat_template_kwargs": {"enable_thinking": false}, "tool_choice": "required",
+    "chat_template_kwargs": {"enable_thinking": false, "thinking": false}, "tool_choice": "required",
     "parallel_tool_calls": false,
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}],
     "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"},
@@ -30,6 +30,28 @@ TEST(MessagesRequest, BlocksBecomeMessages) {
         {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"q": 1}}}]},
       {"role": "tool", "content": "R", "tool_call_id": "1"}, {"role": "user", "content": "V"}]})"));
   EXPECT_NE(chat.find(R"({"z":1,"a":2})"), std::string::npos) << "the order of keys is lost";
+}
+
+TEST(MessagesRequest, NewerBlocksAreTextsOrArePassedOver) {
+  const std::string chat = chat_of_messages(R"({"max_tokens": 5, "system": "S", "messages": [
+      {"role": "user", "content": [{"type": "text", "text": "U"}, {"type": "document", "title": "T",
+        "source": {"type": "text", "media_type": "text/plain", "data": "D"}}]},
+      {"role": "assistant", "content": [
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+        {"type": "mcp_tool_use", "id": "m", "name": "f", "server_name": "x", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "R"}]},
+        {"type": "text", "text": "A", "citations": null}]},
+      {"role": "system", "content": [{"type": "text", "text": "N", "cache_control": {}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [
+        {"type": "tool_reference", "tool_name": "g"}]}]}]})",
+                                            "it", true);
+  EXPECT_EQ(Json::parse(chat).at("messages"), Json::parse(R"([{"role": "system", "content": "S"},
+    {"role": "user", "content": [{"type": "text", "text": "U"}, {"type": "text", "text": "T\nD"}]},
+    {"role": "assistant", "content": "", "tool_calls": [
+      {"id": "m", "type": "function", "function": {"name": "f", "arguments": {}}}]},
+    {"role": "tool", "content": "R", "tool_call_id": "m"}, {"role": "assistant", "content": "A"},
+    {"role": "system", "content": "N"}, {"role": "tool", "content": "g", "tool_call_id": "1"}])"));
 }
 
 TEST(MessagesRequest, AToolIsNamed) {
@@ -84,8 +106,12 @@ TEST(MessagesRequest, WhatIsNoneIsRefused) {
   for (const char* bad :
        {"[]", R"({"messages": []})", R"({"max_tokens": 1})",
         R"({"max_tokens": 1, "messages": [1]})",
-        R"({"max_tokens": 1, "messages": [{"role": "system", "content": "x"}]})",
+        R"({"max_tokens": 1, "messages": [{"role": "tool", "content": "x"}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user"}]})",
+        R"({"max_tokens": 1, "messages": [{"role": "assistant", "content": [
+            {"type": "tool_use", "id": "1", "name": "f", "input": {"n": 18446744073709551616}}]}]})",
+        R"({"max_tokens": 1, "messages": [{"role": "user", "content": [
+            {"type": "document", "source": {"type": "base64", "data": "JVBE"}}]}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
         R"({"max_tokens": 1, "messages": [], "tools": ["x"]})",
         R"({"max_tokens": 1, "messages": [], "output_config": {"format": {"type": 5}}})",
@@ -115,6 +141,36 @@ TEST(ResponsesRequest, ItemsBecomeMessages) {
       {"role": "tool", "tool_call_id": "1", "content": "R"}]})"));
   EXPECT_EQ(Json::parse(chat_of_responses(R"({"input": "U"})", "it")),
             Json::parse(R"({"messages": [{"role": "user", "content": "U"}]})"));
+}
+
+TEST(ResponsesRequest, ItemsOfOtherToolsAreCallsOrArePassedOver) {
+  const std::string chat = chat_of_responses(R"({"chat_template_kwargs": {"x": 1}, "input": [
+    {"type": "reasoning", "summary": [], "content": null, "encrypted_content": "="},
+    {"type": "web_search_call", "id": "w", "status": "completed"},
+    {"type": "local_shell_call", "call_id": "1", "status": "completed",
+     "action": {"type": "exec", "command": ["ls"]}},
+    {"type": "local_shell_call_output", "id": "1", "output": "a"},
+    {"type": "custom_tool_call", "call_id": "2", "name": "p", "input": "*** Begin"},
+    {"type": "custom_tool_call_output", "call_id": "2", "output": "ok"},
+    {"type": "shell_call_output", "call_id": "3", "output": [{"stdout": "b", "stderr": ""}]}]})",
+                                             "it");
+  const Json call = Json::parse(R"({"role": "assistant", "content": "", "tool_calls": [{"id": "1",
+    "type": "function", "function": {"name": "local_shell",
+    "arguments": "{\"type\":\"exec\",\"command\":[\"ls\"]}"}}]})");
+  const Json parsed = Json::parse(chat), &messages = parsed.at("messages");
+  ASSERT_EQ(messages.size(), 5);
+  EXPECT_EQ(messages.at(0), call);
+  EXPECT_EQ(messages.at(1).at("content"), "a");
+  EXPECT_EQ(messages.at(2).at("tool_calls").at(0).at("function").at("arguments"),
+            R"({"input":"*** Begin"})");
+  EXPECT_EQ(messages.at(4).at("content"), R"([{"stdout":"b","stderr":""}])");
+  EXPECT_EQ(parsed.at("chat_template_kwargs"), Json::parse(R"({"x": 1})"));
+  for (const char* bad : {R"([{"type": "dance"}])", R"([{"type": "dance_call", "call_id": "1"}])",
+                          R"([{"type": "computer_call_output", "call_id": "1",
+                               "output": {"type": "computer_screenshot"}}])",
+                          R"([{"type": "function_call_output", "call_id": "1",
+                               "output": [{"type": "input_image"}]}])"})
+    EXPECT_THROW(chat_of_responses(std::string(R"({"input": )") + bad + "}", "it"), Error) << bad;
 }
 
 TEST(ResponsesRequest, InstructionsAreOneMessage) {

@@ -11,13 +11,18 @@
 namespace sluice {
 namespace {
 
+// Of a template that shows tools and their calls, as Hermes' does.
+constexpr const char* kShowsTools =
+    "{% if tools %}{{ tools | tojson }}<tool_call>{{ messages }}{% endif %}";
+
 std::string rendered(const std::string& body, const std::string& source) {
   ChatTemplate chat_template({}, "template", source);
   return render_chat(Json::parse(body), body, "the request", chat_template, [](uint64_t) {});
 }
 
 TEST(ChatRequest, ContentsAreTexts) {
-  const char* source = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}";
+  const std::string source =
+      std::string("{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}") + kShowsTools;
   EXPECT_EQ(rendered(R"({"messages": [{"role": "user", "content": "a"},
                           {"role": "user", "content": [{"type": "text", "text": "b"},
                                                        {"type": "text", "text": "c"}]},
@@ -80,8 +85,10 @@ TEST(ChatRequest, CallsHaveIdsThatTheTemplateTakes) {
     {"role": "tool", "tool_call_id": "call_0123456789", "content": "1"},
     {"role": "tool", "tool_call_id": "abcdefghi", "content": "2"}]})";
   const std::string source =
-      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}"
-      "{{ m.tool_call_id }} {% endfor %}";
+      std::string(
+          "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}"
+          "{{ m.tool_call_id }} {% endfor %}") +
+      kShowsTools;
   EXPECT_EQ(rendered(body, source), "call_0123456789 abcdefghi  call_0123456789 abcdefghi ");
   const std::string ids = rendered(body, source + "{% if source|length != 9 %}{% endif %}");
   ASSERT_EQ(ids.size(), 4 * 10 + 1) << ids;
@@ -91,9 +98,12 @@ TEST(ChatRequest, CallsHaveIdsThatTheTemplateTakes) {
 }
 
 TEST(ChatRequest, ArgumentsOfCallsAreObjects) {
-  const char* source =
-      "{% for m in messages %}{% for c in m.tool_calls or [] %}"
-      "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+  const std::string source =
+      std::string(
+          "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+          "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}"
+          "{% endfor %}") +
+      kShowsTools;
   auto call = [&](const std::string& arguments) {
     return rendered(R"({"messages": [{"role": "assistant", "tool_calls": [{"type": "function",
       "function": {"name": "f", "arguments": )" +
@@ -102,6 +112,9 @@ TEST(ChatRequest, ArgumentsOfCallsAreObjects) {
   };
   EXPECT_EQ(call(R"({"b": 1, "a": [2]})"), R"(f{"b": 1, "a": [2]})");
   EXPECT_EQ(call(""), "f{}");
+  for (const char* digits : {"18446744073709551615", "-123456789012345678901234567890"})
+    EXPECT_EQ(call(fmt::format(R"({{"id": {}}})", digits)),
+              fmt::format(R"(f{{"id": {}}})", digits));
   EXPECT_EQ(call("{bad"), R"(f"{bad")");
 }
 
@@ -116,7 +129,7 @@ TEST(ChatRequest, VariablesTakeNoPlaceOfMessages) {
 }
 
 TEST(ChatRequest, ToolsKeepTheOrderOfTheirKeys) {
-  const char* source = "{{ tools | tojson if tools else 'none' }}{{ x }}";
+  const char* source = "{{ tools | tojson if tools else 'none' }}{{ x }}{# <tool_call> #}";
   const std::string tools = R"("tools": [{"z": 1, "a": {"y": 2, "b": 3}}], )";
   const std::string rest = R"("messages": [{"role": "user"}], "chat_template_kwargs": {"x": 7}})";
   EXPECT_EQ(rendered("{" + tools + rest, source), R"([{"z": 1, "a": {"y": 2, "b": 3}}]7)");
@@ -124,6 +137,102 @@ TEST(ChatRequest, ToolsKeepTheOrderOfTheirKeys) {
   EXPECT_THROW(rendered(R"({"tool_choice": "required", )" + rest, source), Error);
   EXPECT_THROW(rendered(R"({"tool_choice": "perhaps", )" + tools + rest, source), Error);
   EXPECT_THROW(rendered(R"({"tools": 5, )" + rest, source), Error);
+}
+
+TEST(ChatRequest, PartsGoToATemplateThatTakesThem) {
+  const std::string parts = R"({"messages": [{"role": "user", "content": [
+    {"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]}]})";
+  const std::string text = R"({"messages": [{"role": "user", "content": "c"}]})";
+  const char* either =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]{% endif %}{% endfor %}"
+      "{% endif %}{% endfor %}";
+  EXPECT_EQ(rendered(parts, either), "[a][b]");
+  EXPECT_EQ(rendered(text, either), "c");
+  const char* only =
+      "{% for m in messages %}{% for p in m.content %}[{{ p['text'] }}]{% endfor %}{% endfor %}";
+  EXPECT_EQ(rendered(parts, only), "[a][b]");
+  EXPECT_EQ(rendered(text, only), "[c]");
+  const char* first = "{% for m in messages %}{{ m['content'][0]['text'] }}{% endfor %}";
+  EXPECT_EQ(rendered(parts, first), "a\nb") << "a part is lost";
+  EXPECT_EQ(rendered(text, first), "c");
+  EXPECT_EQ(rendered(parts, "{% for m in messages %}{{ m.content | trim }}{% endfor %}"), "a\nb");
+}
+
+TEST(ChatRequest, TheSystemIsHeardWhereverTheTemplateTakesIt) {
+  const std::string body = R"({"messages": [{"role": "system", "content": "s"},
+    {"role": "system", "content": "t"}, {"role": "user", "content": "u"},
+    {"role": "assistant", "content": "a"}, {"role": "system", "content": "n"},
+    {"role": "user", "content": "v"}, {"role": "system", "content": "m"}]})";
+  const std::string any = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}";
+  EXPECT_EQ(rendered(body, any), "system=s;system=t;user=u;assistant=a;system=n;user=v;system=m;");
+  EXPECT_EQ(rendered(body,
+                     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+                     "{{ raise_exception('no') }}{% endif %}{{ m.role }}={{ m.content }};"
+                     "{% endfor %}"),
+            "system=s\n\nt;user=u;assistant=a;user=n\n\nv\n\nm;");
+  EXPECT_EQ(rendered(body,
+                     "{% for m in messages %}{% if m.role != 'system' %}{{ m.role }}="
+                     "{{ m.content }};{% endif %}{% endfor %}"),
+            "user=s\n\nt\n\nu;assistant=a;user=n\n\nv\n\nm;");
+}
+
+TEST(ChatRequest, ATemplateThatShowsOneCallGetsOneAMessage) {
+  const std::string source =
+      "{% if tools %}<tool_call>{{ tools }}{% endif %}{% for m in messages %}"
+      "{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}"
+      "{% endif %}{{ m.content }}{{ m.tool_calls[0].function.name }}"
+      "{{ m.tool_calls[0].function.arguments.x }};"
+      "{% else %}{{ m.role }}={{ m.content }};{% endif %}{% endfor %}";
+  EXPECT_EQ(rendered(R"({"messages": [{"role": "user", "content": "u"},
+    {"role": "assistant", "content": "a", "tool_calls": [
+      {"id": "1", "function": {"name": "f", "arguments": "{}"}},
+      {"id": "2", "function": {"name": "g", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "2", "content": "s"},
+    {"role": "tool", "tool_call_id": "1", "content": "r"}, {"role": "user", "content": "v"}]})",
+                     source),
+            "user=u;af;tool=r;g;tool=s;user=v;");
+  ChatTemplate chat_template({}, "template", source);
+  EXPECT_TRUE(chat_template.tool_support().one_call);
+}
+
+TEST(ChatRequest, ATextTellsOfToolsWhereTheTemplateShowsNone) {
+  const std::string source =
+      "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{# no calls #}";
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
+  const std::string conversation = R"("messages": [{"role": "user", "content": "u"},
+    {"role": "assistant", "content": "a", "tool_calls": [
+      {"id": "1", "function": {"name": "f", "arguments": "{\"x\": 1}"}},
+      {"id": "2", "function": {"name": "g", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "r"},
+    {"role": "tool", "tool_call_id": "2", "content": "s"}, {"role": "user", "content": "v"}])";
+  const std::string text = rendered("{" + tools + ", " + conversation + "}", source);
+  EXPECT_TRUE(text.starts_with("system=")) << text;
+  EXPECT_NE(text.find(R"({"type": "function", "function": {"name": "f"}})"), text.npos);
+  EXPECT_NE(text.find("<tool_call>\n{\"name\": \"NAME\", \"arguments\": "), text.npos);
+  const std::string told = R"(user=u;assistant=a
+<tool_call>
+{"name": "f", "arguments": {"x": 1}}
+</tool_call>
+<tool_call>
+{"name": "g", "arguments": {}}
+</tool_call>;user=<tool_response>
+r
+</tool_response>
+<tool_response>
+s
+</tool_response>
+v;)";
+  EXPECT_TRUE(text.ends_with(told)) << text;
+  EXPECT_EQ(rendered("{" + conversation + "}", source), told);
+  const char* no_system =
+      "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+      "{{ m.role }}={{ m.content }};{% endfor %}";
+  EXPECT_TRUE(rendered("{" + tools + ", " + conversation + "}", no_system).starts_with("user=You"));
+  ChatTemplate refuses({}, "template", source);
+  refuses.use_tools(ToolFormat::none);
+  const std::string body = "{" + tools + ", " + conversation + "}";
+  EXPECT_THROW(render_chat(Json::parse(body), body, "it", refuses, [](uint64_t) {}), Error);
 }
 
 // Parts of a text as they come, and what the events say together.
@@ -159,11 +268,36 @@ TEST_F(ChatAnswerTest, AWholeAnswer) {
   EXPECT_EQ(out, "");
   a->finish(out);
   const Json body = Json::parse(out);
+  EXPECT_TRUE(
+      out.starts_with(R"({"id":"chatcmpl-1","object":"chat.completion","created":5,)"
+                      R"("model":"m","choices":[{"index":0,"message":{"role":"assistant",)"))
+      << out;
   EXPECT_EQ(body.at("object"), "chat.completion");
   EXPECT_EQ(body.at("choices").at(0).at("message"),
             Json::parse(R"({"role": "assistant", "content": "yes", "reasoning_content": "hm"})"));
   EXPECT_EQ(body.at("usage"), Json::parse(R"({"prompt_tokens": 3, "completion_tokens": 2,
     "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}})"));
+}
+
+TEST_F(ChatAnswerTest, CallsHaveTheOrderOfTheApiAndOfTheModel) {
+  const ChatForm form{.chat_template = "<tool_call>",
+                      .tools = Json::parse(R"([{"function": {"name": "f"}}])")};
+  for (auto* make : {&chat_answer, &messages_answer, &responses_answer}) {
+    Completion asked;
+    asked.prompts = {{1, 2, 3}};
+    const std::unique_ptr<Answer> a =
+        make(std::move(asked), {.id = "x-1", .model = "m", .created = 5}, &tokenizer_, form);
+    std::string out;
+    a->take(0, 0,
+            last("<tool_call>\n{\"name\": \"f\", \"arguments\": "
+                 "{\"z\": 18446744073709551616, \"a\": 1}}\n</tool_call>"),
+            out);
+    a->finish(out);
+    EXPECT_LT(out.find(R"("name":"f")"), out.find("18446744073709551616")) << out;
+    EXPECT_LT(out.find("z"), out.find("18446744073709551616")) << out;
+    EXPECT_NE(out.find("1}", out.find("18446744073709551616")), out.npos) << out;
+    EXPECT_LT(out.find(R"("id")"), out.find(R"("model")")) << out;
+  }
 }
 
 TEST_F(ChatAnswerTest, AStreamSaysTheSameWhereverItIsCut) {

@@ -16,6 +16,9 @@ const char* const kTools = R"("tools": [
     "properties": {"z": {"type": "integer"}, "a": {"type": "boolean"}}, "required": ["z", "a"]}}},
   {"type": "function", "function": {"name": "g", "parameters": {}}}])";
 
+// A template whose calls are found, and not held.
+const char* const kFoundOnly = "{{ tools }}<|tool_call_start|>";
+
 class ToolChoiceTest : public testing::Test {
  protected:
   Chat chat(const std::string& members, const std::string& chat_template = "<tool_call>") {
@@ -81,8 +84,9 @@ TEST_F(ToolChoiceTest, NothingIsHeldWhereNothingIsAsked) {
                            R"("tool_choice": "none", "parallel_tool_calls": false)"})
     EXPECT_EQ(chat(with(more)).asked.request.sampling.grammar, nullptr) << more;
   EXPECT_EQ(chat(R"("parallel_tool_calls": false)").asked.request.sampling.grammar, nullptr);
-  EXPECT_EQ(chat(with(R"("parallel_tool_calls": false)"), "unknown").asked.request.sampling.grammar,
-            nullptr);
+  EXPECT_EQ(
+      chat(with(R"("parallel_tool_calls": false)"), kFoundOnly).asked.request.sampling.grammar,
+      nullptr);
 }
 
 TEST_F(ToolChoiceTest, StrictToolsAreHeldWhereTheyAreCalled) {
@@ -91,7 +95,31 @@ TEST_F(ToolChoiceTest, StrictToolsAreHeldWhereTheyAreCalled) {
   EXPECT_TRUE(allows(strict, "text"));
   EXPECT_TRUE(allows(strict, call("f", R"({"x": null})")));
   EXPECT_FALSE(allows(strict, call("f", R"({"x": 1})")));
-  EXPECT_NE(refusal(strict, "unknown").find("no known tool-call format"), std::string::npos);
+  EXPECT_NE(refusal(strict, kFoundOnly).find("no known tool-call format"), std::string::npos);
+}
+
+TEST_F(ToolChoiceTest, AnyTemplateHasAFormThatIsHeld) {
+  const std::string must = with(R"("tool_choice": "required")"), g = call("g", "{}");
+  for (const char* other :
+       {"unknown", "{{ tools | tojson }}", "{{ messages[0].content }}", kFoundOnly}) {
+    EXPECT_TRUE(allows(must, g + "\n" + g, other)) << other;
+    EXPECT_FALSE(allows(must, "text", other)) << other;
+    const ChatForm form = chat(must, other).form;
+    const ChatReply reply = chat_reply(form, g);
+    ASSERT_EQ(reply.calls.size(), 1) << other;
+    EXPECT_EQ(reply.calls[0].name, "g");
+  }
+}
+
+TEST_F(ToolChoiceTest, ATemplateThatShowsOneCallLetsOneBe) {
+  const std::string one =
+      "{% if tools %}{{ tools }}{% endif %}<tool_call>{% for m in messages %}{{ m.content }}"
+      "{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}"
+      "{% endif %}{{ m.tool_calls[0].function.arguments.x }}{% endif %}{% endfor %}";
+  const std::string must = with(R"("tool_choice": "required")"), g = call("g", "{}");
+  EXPECT_TRUE(allows(must, g, one));
+  EXPECT_FALSE(allows(must, g + "\n" + g, one));
+  EXPECT_FALSE(chat(must, one).form.parallel_calls);
 }
 
 TEST_F(ToolChoiceTest, ThoughtsAreNotOfTheFormat) {
@@ -115,9 +143,6 @@ TEST_F(ToolChoiceTest, WhatCannotBeIsRefused) {
   EXPECT_NE(refusal(with(R"("tool_choice": {"type": "function", "function": {"name": "h"}})"))
                 .find("unknown tool \"h\""),
             std::string::npos);
-  EXPECT_NE(
-      refusal(with(R"("tool_choice": "required")"), "unknown").find("no known tool-call format"),
-      std::string::npos);
   EXPECT_NE(refusal(R"("tools": {"x": 1})").find("list"), std::string::npos);
   std::string many =
       R"("tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "x": {)";
