@@ -39,8 +39,8 @@ struct TemplateVariables {
 // Error(refused), or Error(usage), for what is no list, or no object.
 TemplateVariables read_variables(const ChatOptions& options, const std::stop_token& stop);
 void set_variables(jinja::Context& context, const TemplateVariables& variables);
-// What the template gets of a conversation that `context` has: tools, their calls and their results
-// in the form of --tool-format.
+// Puts the tools, calls and results of the conversation in `context` into the form of
+// --tool-format.
 void complete_messages(jinja::Context& context, const ChatOptions& options,
                        ChatTemplate& chat_template, const std::string& where);
 // The conversation of --messages as a text. `room`: asked for the memory that it takes.

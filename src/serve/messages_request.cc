@@ -53,8 +53,8 @@ std::string document_text(const Ordered& block, const std::string& where) {
   if (type == "text") return text + string_of(source, "data", where + ": source");
   if (type == "content" && !is_null(source, "content"))
     return text + text_of(source.at("content"), where + ": source");
-  fail(ErrorKind::refused,
-       "{}: documents of type {:?} are not supported here; send the document's text", where, type);
+  fail(ErrorKind::refused, "{}: documents of type {:?} are not supported; send the document's text",
+       where, type);
 }
 
 // What a tool gave back: its texts, and the names of tools that a search found.

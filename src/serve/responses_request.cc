@@ -117,7 +117,7 @@ class Conversation {
         output.is_string() || (output.is_array() && !output.empty() && output.front().is_object() &&
                                output.front().contains("type"));
     if (output.is_object() && output.value("type", Ordered()) == "computer_screenshot")
-      fail(ErrorKind::refused, "{}: images are not supported here", where);
+      fail(ErrorKind::refused, "{}: images are not supported; send text", where);
     messages_.push_back({{"role", "tool"},
                          {"tool_call_id", std::move(id)},
                          {"content", texts ? content_of(output, where) : Ordered(output.dump())}});
@@ -135,7 +135,7 @@ class Conversation {
       const std::string name = type.substr(0, type.size() - std::string_view("_call").size());
       return call(id_of_call(item, where), name, item.at(key).dump());
     }
-    fail(ErrorKind::refused, "{}: items of type {:?} are not supported here", where, type);
+    fail(ErrorKind::refused, "{}: items of type {:?} are not supported", where, type);
   }
 
   static bool instructs(const Ordered& role) { return role == "system" || role == "developer"; }

@@ -83,8 +83,7 @@ Reply Service::change_model(const Route& route, std::string_view query, const st
   }
   if (route.endpoint == Endpoint::wake_up) {
     if (!query_value(query, "tags").empty())
-      fail(ErrorKind::refused, "{}: tags are not supported here: a model wakes whole",
-           kModelFields);
+      fail(ErrorKind::refused, "{}: tags are not supported: a model wakes whole", kModelFields);
     perform({.kind = Kind::wake}, Phase::sleeping);
     return done("the model is awake");
   }
