@@ -51,6 +51,7 @@ class ChatAnswer : public ChunkAnswer {
     write_head(json, "chat.completion");
     json.key("usage");
     write_usage(json, usage());
+    if (asked_.return_token_ids) write_ids(json, "prompt_token_ids", asked_.prompts[0]);
     json.end_object();
     json.flush();
   }
@@ -61,14 +62,16 @@ class ChatAnswer : public ChunkAnswer {
     Streamed& streamed = *choices_[index];
     const std::vector<TokenLogprobs>* logprobs =
         asked_.request.sampling.logprobs && !part.logprobs.empty() ? &part.logprobs : nullptr;
+    const std::vector<int32_t>* ids =
+        asked_.return_token_ids && !part.ids.empty() ? &part.ids : nullptr;
     for (const AnswerPart& p : streamed.parser.add(part.text, part.result.has_value())) {
       if (p.kind == AnswerPart::Kind::call) ++streamed.calls;
       delta(
           out, index, [&](JsonWriter& json) { write_part(json, p, streamed.calls - 1, index); },
-          std::exchange(logprobs, nullptr));
+          std::exchange(logprobs, nullptr), std::exchange(ids, nullptr));
     }
-    if (logprobs != nullptr)  // of a text that is not certain yet
-      delta(out, index, [](JsonWriter& json) { json.member("content", ""); }, logprobs);
+    if (logprobs != nullptr || ids != nullptr)  // of a text that is not certain yet
+      delta(out, index, [](JsonWriter& json) { json.member("content", ""); }, logprobs, ids);
     if (part.result) end(out, index, finish_reason(*part.result, streamed.calls > 0));
   }
 
@@ -130,6 +133,7 @@ class ChatAnswer : public ChunkAnswer {
     json.member("role", "assistant");
     if (!reply.calls.empty()) json.member("tool_calls", calls_json(reply, index));
     json.end_object();
+    if (asked_.return_token_ids) write_ids(json, "token_ids", result.ids);
     json.end_object();
   }
 
@@ -162,7 +166,8 @@ class ChatAnswer : public ChunkAnswer {
   // An event with a piece of a choice.
   template <class Delta>
   void delta(std::string& out, size_t index, Delta write,
-             const std::vector<TokenLogprobs>* logprobs = nullptr) const {
+             const std::vector<TokenLogprobs>* logprobs = nullptr,
+             const std::vector<int32_t>* ids = nullptr) const {
     chunk(out, [&](JsonWriter& json) {
       json.begin_object();
       json.key("delta");
@@ -173,6 +178,7 @@ class ChatAnswer : public ChunkAnswer {
       json.member("index", index);
       json.key("logprobs");
       write_logprobs(json, logprobs);
+      if (ids != nullptr) write_ids(json, "token_ids", *ids);
       json.end_object();
     });
   }

@@ -119,13 +119,15 @@ void read_output(const Ordered& body, const std::string& where, Ordered& chat) {
                       where + (older ? ": output_format" : ": output_config"));
 }
 
-void check_keys(const Ordered& body, const std::string& where) {
+// Parameters of other APIs go on as they are.
+void pass_on(const Ordered& body, Ordered& chat) {
   for (const auto& [key, value] : body.items()) {
     const bool known =
-        value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
+        value.is_null() || chat.contains(key) ||
+        std::ranges::find(kIgnored, key) != kIgnored.end() ||
         std::ranges::find(kReadMembers, key) != kReadMembers.end() ||
         std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
-    if (!known) fail(ErrorKind::refused, "{}: {} is not supported here", where, key);
+    if (!known) chat[key] = value;
   }
 }
 
@@ -134,7 +136,6 @@ void check_keys(const Ordered& body, const std::string& where) {
 std::string chat_of_messages(std::string_view text, const std::string& where, bool generates) {
   const Ordered body = Ordered::parse(text, nullptr, false);
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
-  check_keys(body, where);
   if (generates && is_null(body, "max_tokens"))
     fail(ErrorKind::refused, "{}: max_tokens is missing", where);
   Ordered chat = Ordered::object();
@@ -160,6 +161,7 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
     const bool thinks = string_of(body.at("thinking"), "type", where + ": thinking") != "disabled";
     chat["chat_template_kwargs"] = {{"enable_thinking", thinks}};
   }
+  pass_on(body, chat);
   return chat.dump();
 }
 
