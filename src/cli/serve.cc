@@ -37,6 +37,7 @@ struct ServeOptions : CommonOptions {
   std::string api_key;
   bool no_api_key = false;
   bool admin_api = false;
+  bool strict = false;
   std::string access_log;
   std::vector<std::string> names;
   std::vector<std::string> origins;
@@ -104,15 +105,20 @@ HttpOptions http_options(const ServeOptions& o) {
   return http;
 }
 
-// The directory's name, unless others are given, and its path as it was given; or the model's name.
+// The directory's name, unless others are given; or the model's name.
 std::vector<std::string> names_of(const ServeOptions& o) {
   if (!o.names.empty()) return o.names;
   if (o.model_path != o.model) return {o.model};  // a name of the hub
   const std::filesystem::path path = std::filesystem::absolute(o.model).lexically_normal();
   const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
-  std::vector<std::string> names{last.filename().string()};
-  if (o.model != names.front()) names.push_back(o.model);
-  return names;
+  return {last.filename().string()};
+}
+
+Service::Options service_options(const ServeOptions& o) {
+  Service::Options options{.admin = o.admin_api, .strict = o.strict};
+  if (o.names.empty()) options.path = o.model;
+  options.version = SLUICE_VERSION;
+  return options;
 }
 
 constexpr uint64_t kLeastRequestMemory = 2 * MiB;
@@ -138,7 +144,7 @@ class Server {
         stop_(std::move(stop)),
         shrink_(shrink),
         memory_(kLeastRequestMemory),
-        service_(names_of(options), memory_, options.admin_api),
+        service_(names_of(options), memory_, service_options(options)),
         network_(http_options(options), service_, memory_) {}
 
   std::string url() const { return network_.url(); }
@@ -327,6 +333,9 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
                 "loopback needs --api-key)");
   verb.add_flag("--admin-api", o.admin_api,
                 "Answer /sleep, /wake_up, /is_sleeping and /update_weights_from_disk");
+  verb.add_flag("--strict", o.strict,
+                "Refuse requests with parameters that have no effect here, instead of a warning in "
+                "the log");
   verb.add_option("--served-model-name", o.names,
                   "Call the model this; may be given several times (default: the name of MODEL's "
                   "directory or file)")

@@ -388,6 +388,7 @@ void Engine::go_on(Active& a, int32_t id) {
     stopped = a.text->stopped();
   }
   if (stopped) a.result.stop = a.text->stop();
+  if (stopped && a.request.include_stop) show(a.result.stop);
   end(a, stop || stopped || complete ? "stop" : "length");
 }
 

@@ -22,6 +22,7 @@ struct Request {
   std::optional<Pooling> pooling = {};  // a vector is wanted; max_tokens is 0
   std::vector<std::string> stop;        // generation ends before the first of them
   bool skip_special_tokens = true;      // in the text
+  bool include_stop = false;            // the stop string that ends it is in the text, too
   std::vector<int32_t> eos_ids;         // empty: eos is ignored
   int64_t n = 1;                        // continuations of the prompt, the i-th with seed + i
   bool rank = false;                    // the continuations' cumulative_logprob is wanted

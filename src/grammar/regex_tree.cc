@@ -58,7 +58,8 @@ class RegexParser {
   // Of the whole pattern: a sequence, with its anchors.
   RegexNode whole_alternative() {
     RegexNode all{.kind = RegexNode::Kind::sequence};
-    if (in_.take("^")) all.parts.push_back({.kind = RegexNode::Kind::begin});
+    at_begin_ = in_.take("^");
+    if (at_begin_) all.parts.push_back({.kind = RegexNode::Kind::begin});
     all.parts.push_back(pieces(0));
     if (!in_.take("$")) return all;
     if (!in_.at_end() && !in_.next_is("|"))
@@ -69,8 +70,10 @@ class RegexParser {
 
   RegexNode alternatives(int nesting) {
     if (nesting > kMaxNesting) in_.refuse("groups are nested too deeply");
+    const bool begins = at_begin_;
     std::vector<RegexNode> all;
     do {
+      at_begin_ = begins;
       all.push_back(pieces(nesting));
     } while (in_.take("|"));
     return list_of(RegexNode::Kind::choice, std::move(all));
@@ -79,9 +82,11 @@ class RegexParser {
   // Up to what ends an alternative.
   RegexNode pieces(int nesting) {
     std::vector<RegexNode> parts;
+    if (in_look_ && at_begin_) in_.take("^");  // which says nothing there
     while (!in_.at_end() && !in_.next_is("|") && !in_.next_is(")")) {
       if (in_.next_is("$") && (nesting == 0 || in_look_)) break;
       RegexNode part = atom(nesting);
+      at_begin_ = at_begin_ && part.kind == RegexNode::Kind::look;
       parts.push_back(quantified(std::move(part)));
     }
     if (in_look_ && in_.take("$")) parts.push_back({.kind = RegexNode::Kind::end});
@@ -181,9 +186,10 @@ class RegexParser {
   // Behind "(?": what is to come, or must not.
   RegexNode look(int nesting) {
     const bool negative = in_.take_char() == '!';
-    const bool outer = std::exchange(in_look_, true);
+    const bool outer = std::exchange(in_look_, true), begins = at_begin_;
     RegexNode node = around(RegexNode::Kind::look, alternatives(nesting + 1));
     in_look_ = outer;
+    at_begin_ = begins;
     if (!in_.take(")")) in_.refuse("a group is not closed");
     node.negative = negative;
     return node;
@@ -283,7 +289,8 @@ class RegexParser {
   }
 
   Source in_;
-  bool in_look_ = false;  // within a look-ahead, whose alternatives may end with $
+  bool at_begin_ = false;  // behind ^, and nothing has come but look-ahead
+  bool in_look_ = false;   // within a look-ahead, whose alternatives may end with $
 };
 
 }  // namespace

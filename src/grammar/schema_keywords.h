@@ -95,6 +95,8 @@ class SchemaDocument {
   void add_conditions(OrderedJson& schema, OrderedJson& more, const std::string& path) const;
   void add_dependent(OrderedJson& schema, OrderedJson& more, const std::string& path) const;
   OrderedJson negation(const OrderedJson& given, const std::string& path, int nesting);
+  bool negate_limit(const std::string& key, const OrderedJson& value, OrderedJson& alternatives,
+                    const std::string& path) const;
   void negate(const std::string& key, const OrderedJson& value, OrderedJson& alternatives,
               const std::string& path, int nesting);
 

@@ -101,6 +101,17 @@ void renew(OrderedJson& s) {
   }
 }
 
+OrderedJson other_types(const OrderedJson& given) {
+  const OrderedJson types = given.is_array() ? given : OrderedJson::array({given});
+  auto has = [&](std::string_view type) {
+    return std::ranges::find(types, OrderedJson(type)) != types.end();
+  };
+  OrderedJson others = OrderedJson::array();
+  for (std::string_view type : kTypes)
+    if (!has(type) && !(type == "number" && has("integer"))) others.push_back(type);
+  return others;
+}
+
 bool is_refined(const OrderedJson& s) {
   return std::ranges::any_of(std::array{"$ref", "allOf", "anyOf", "oneOf"},
                              [&](const char* key) { return s.contains(key); });
@@ -200,22 +211,44 @@ OrderedJson SchemaDocument::negation(const OrderedJson& given, const std::string
   return one("anyOf", std::move(alternatives));
 }
 
+// A count or a bound that does not hold: another one of the same type does.
+bool SchemaDocument::negate_limit(const std::string& key, const OrderedJson& value,
+                                  OrderedJson& alternatives, const std::string& path) const {
+  struct Limit {
+    std::string_view key;
+    const char* type;
+    const char* other;
+    int step;  // from one to the other
+  };
+  constexpr Limit kLimits[] = {{"minLength", "string", "maxLength", -1},
+                               {"maxLength", "string", "minLength", 1},
+                               {"minItems", "array", "maxItems", -1},
+                               {"maxItems", "array", "minItems", 1},
+                               {"minProperties", "object", "maxProperties", -1},
+                               {"maxProperties", "object", "minProperties", 1},
+                               {"minimum", "number", "exclusiveMaximum", 0},
+                               {"maximum", "number", "exclusiveMinimum", 0},
+                               {"exclusiveMinimum", "number", "maximum", 0},
+                               {"exclusiveMaximum", "number", "minimum", 0}};
+  const auto* limit = std::ranges::find(kLimits, key, &Limit::key);
+  if (limit == std::end(kLimits)) return false;
+  if (limit->step == 0) {
+    alternatives.push_back(of_type(limit->type, limit->other, value));
+    return true;
+  }
+  const uint32_t given = count(one(key.c_str(), value), key.c_str(), 0, path);
+  if (limit->step > 0 || given > 0)
+    alternatives.push_back(
+        of_type(limit->type, limit->other, limit->step > 0 ? given + 1 : given - 1));
+  return true;
+}
+
 void SchemaDocument::negate(const std::string& key, const OrderedJson& value,
                             OrderedJson& alternatives, const std::string& path, int nesting) {
   auto add = [&](OrderedJson schema) { alternatives.push_back(std::move(schema)); };
-  const OrderedJson schema = one(key.c_str(), value);
-  auto counted = [&](const char* type, const char* other, int step) {
-    const uint32_t limit = count(schema, key.c_str(), 0, path);
-    if (step > 0) add(of_type(type, other, limit + 1));
-    if (step < 0 && limit > 0) add(of_type(type, other, limit - 1));
-  };
+  if (negate_limit(key, value, alternatives, path)) return;
   if (key == "type") {
-    OrderedJson others = OrderedJson::array();
-    const OrderedJson types = value.is_array() ? value : OrderedJson::array({value});
-    for (std::string_view type : kTypes)
-      if (std::ranges::find(types, OrderedJson(type)) == types.end() &&
-          (type != "number" || std::ranges::find(types, OrderedJson("integer")) == types.end()))
-        others.push_back(type);
+    OrderedJson others = other_types(value);
     if (!others.empty()) add(one("type", std::move(others)));
   } else if (key == "const") {
     add(one(kExcluded, OrderedJson::array({value})));
@@ -244,23 +277,7 @@ void SchemaDocument::negate(const std::string& key, const OrderedJson& value,
     for (const OrderedJson& part : value) parts.push_back(one("not", part));
     add(one(key == "allOf" ? "anyOf" : "allOf", std::move(parts)));
   } else if (key == "$ref") {
-    add(negation(target(schema, path), path, nesting + 1));
-  } else if (key == "minLength") {
-    counted("string", "maxLength", -1);
-  } else if (key == "maxLength") {
-    counted("string", "minLength", 1);
-  } else if (key == "minItems") {
-    counted("array", "maxItems", -1);
-  } else if (key == "maxItems") {
-    counted("array", "minItems", 1);
-  } else if (key == "minProperties") {
-    counted("object", "maxProperties", -1);
-  } else if (key == "maxProperties") {
-    counted("object", "minProperties", 1);
-  } else if (key == "minimum" || key == "maximum") {
-    add(of_type("number", key == "minimum" ? "exclusiveMaximum" : "exclusiveMinimum", value));
-  } else if (key == "exclusiveMinimum" || key == "exclusiveMaximum") {
-    add(of_type("number", key == "exclusiveMinimum" ? "maximum" : "minimum", value));
+    add(negation(target(one(key.c_str(), value), path), path, nesting + 1));
   } else if (key == "pattern") {
     add(of_type("string", kUnlike, OrderedJson::array({value})));
   } else if (!((key == "additionalProperties" || key == "unevaluatedProperties") &&

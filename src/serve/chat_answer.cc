@@ -52,6 +52,7 @@ class ChatAnswer : public ChunkAnswer {
     json.end_array();
     json.key("usage");
     write_usage(json, usage());
+    if (asked_.return_token_ids) write_ids(json, "prompt_token_ids", asked_.prompts[0]);
     json.end_object();
     json.flush();
   }
@@ -62,14 +63,16 @@ class ChatAnswer : public ChunkAnswer {
     Streamed& streamed = *choices_[index];
     const std::vector<TokenLogprobs>* logprobs =
         asked_.request.sampling.logprobs && !part.logprobs.empty() ? &part.logprobs : nullptr;
+    const std::vector<int32_t>* ids =
+        asked_.return_token_ids && !part.ids.empty() ? &part.ids : nullptr;
     for (const AnswerPart& p : streamed.parser.add(part.text, part.result.has_value())) {
       if (p.kind == AnswerPart::Kind::call) ++streamed.calls;
       delta(
           out, index, [&](JsonWriter& json) { write_part(json, p, streamed.calls - 1, index); },
-          std::exchange(logprobs, nullptr));
+          std::exchange(logprobs, nullptr), std::exchange(ids, nullptr));
     }
-    if (logprobs != nullptr)  // of a text that is not certain yet
-      delta(out, index, [](JsonWriter& json) { json.member("content", ""); }, logprobs);
+    if (logprobs != nullptr || ids != nullptr)  // of a text that is not certain yet
+      delta(out, index, [](JsonWriter& json) { json.member("content", ""); }, logprobs, ids);
     if (part.result) end(out, index, finish_reason(*part.result, streamed.calls > 0));
   }
 
@@ -131,6 +134,7 @@ class ChatAnswer : public ChunkAnswer {
     json.key("logprobs");
     write_logprobs(json, asked_.request.sampling.logprobs ? &result.logprobs : nullptr);
     json.member("finish_reason", finish_reason(result, !reply.calls.empty()));
+    if (asked_.return_token_ids) write_ids(json, "token_ids", result.ids);
     json.end_object();
   }
 
@@ -163,7 +167,8 @@ class ChatAnswer : public ChunkAnswer {
   // An event with a piece of a choice.
   template <class Delta>
   void delta(std::string& out, size_t index, Delta write,
-             const std::vector<TokenLogprobs>* logprobs = nullptr) const {
+             const std::vector<TokenLogprobs>* logprobs = nullptr,
+             const std::vector<int32_t>* ids = nullptr) const {
     chunk(out, [&](JsonWriter& json) {
       json.begin_object();
       json.member("index", index);
@@ -174,6 +179,7 @@ class ChatAnswer : public ChunkAnswer {
       json.key("logprobs");
       write_logprobs(json, logprobs);
       json.member("finish_reason", nullptr);
+      if (ids != nullptr) write_ids(json, "token_ids", *ids);
       json.end_object();
     });
   }

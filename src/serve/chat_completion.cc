@@ -152,7 +152,7 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
                 const RequestContext& context, ChatTemplate& chat_template,
                 const RequestRoom& room) {
   const JsonFields body(json, where);
-  check_parameters(json, where, context.api);
+  check_parameters(json, where, context.api, context.unknown);
   Chat chat{.asked = read_request(body, context)};
   SamplingParams& sampling = chat.asked.request.sampling;
   if (body.boolean_or("logprobs", false)) {

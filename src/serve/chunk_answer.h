@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/serve/answer.h"
 
@@ -34,6 +35,13 @@ class ChunkAnswer : public Answer {
     json.member("object", object);
     json.member("created", head_.created);
     json.member("model", head_.model);
+  }
+
+  static void write_ids(JsonWriter& json, const char* key, const std::vector<int32_t>& ids) {
+    json.key(key);
+    json.begin_array();
+    for (int32_t id : ids) json.value(id);
+    json.end_array();
   }
 
  private:

@@ -62,7 +62,7 @@ uint64_t lists_bytes(const Request& r) {
 Completion parse_completion(const Json& json, const std::string& where,
                             const RequestContext& context) {
   JsonFields body(json, where);
-  check_parameters(json, where, context.api);
+  check_parameters(json, where, context.api, context.unknown);
   Completion completion = read_request(body, context);
   SamplingParams& sampling = completion.request.sampling;
   completion.echo = body.boolean_or("echo", false);

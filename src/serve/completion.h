@@ -24,7 +24,8 @@ struct Completion {
   bool echo = false;           // each choice begins with its prompt
   bool stream = false;         // tokens are told as they come
   bool include_usage = false;  // at the end of a stream
-  uint64_t form_bytes = 0;     // that the form of its answer holds beside this
+  bool return_token_ids = false;
+  uint64_t form_bytes = 0;  // that the form of its answer holds beside this
 
   // For the engine, of one of the prompts.
   Request request_of(size_t prompt) const;
@@ -39,6 +40,7 @@ struct RequestContext {
   bool lookup = false;  // tokens may be guessed ahead
   EmbeddingRules embedding = {};
   SamplingParams defaults{.temperature = 1};  // what holds where a request says nothing
+  UnknownParameters* unknown = nullptr;       // null: they are refused
 };
 
 // `where` names the request in errors. Throws Error(refused) for a body that is none or has

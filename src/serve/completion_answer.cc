@@ -35,7 +35,8 @@ class CompletionAnswer : public ChunkAnswer {
       offsets.emplace(tokenizer_, asked_.request.skip_special_tokens,
                       static_cast<int64_t>(character_count(begin)));
     }
-    if (begin.empty() && part.text.empty() && part.logprobs.empty() && !part.result) return;
+    const bool ids = asked_.return_token_ids && !part.ids.empty();
+    if (begin.empty() && part.text.empty() && part.logprobs.empty() && !ids && !part.result) return;
     chunk(out, [&](JsonWriter& json) { write_choice(json, choice, begin, part, *offsets); });
   }
 
@@ -49,6 +50,7 @@ class CompletionAnswer : public ChunkAnswer {
     json.key("logprobs");
     write_logprobs(json, part, offsets);
     json.member("finish_reason", part.result ? Json(part.result->finish_reason) : Json());
+    if (asked_.return_token_ids) write_ids(json, "token_ids", part.ids);
     json.end_object();
   }
 

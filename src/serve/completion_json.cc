@@ -16,6 +16,7 @@ struct Prompt {
   const Request& request;  // but for its prompt
   const std::vector<int32_t>& ids;
   bool echo;
+  bool tells_ids;
   const Tokenizer* tokenizer;
   std::vector<TokenLogprobs> logprobs;  // of its tokens after the first
   std::string begin;
@@ -119,6 +120,12 @@ void write_choice(JsonWriter& json, const Prompt& prompt, const RequestResult& r
     json.key("prompt_logprobs");
     write_prompt_logprobs(json, prompt);
   }
+  if (prompt.tells_ids) {
+    json.key("prompt_token_ids");
+    json.begin_array();
+    for (int32_t id : prompt.ids) json.value(id);
+    json.end_array();
+  }
   json.key("token_ids");
   json.begin_array();
   for (int32_t id : r.ids) json.value(id);
@@ -142,11 +149,9 @@ void write_completion(JsonWriter& json, const CompletionHead& head, const Comple
   json.key("choices");
   json.begin_array();
   for (size_t i = 0; i < asked.prompts.size(); ++i) {
-    Prompt prompt{request,
-                  asked.prompts[i],
-                  asked.echo,
-                  tokenizer,
-                  std::move(results[i].front().prompt_logprobs),
+    Prompt prompt{request,    asked.prompts[i],
+                  asked.echo, asked.return_token_ids,
+                  tokenizer,  std::move(results[i].front().prompt_logprobs),
                   {}};
     if (asked.echo && tokenizer != nullptr)
       prompt.begin = tokenizer->decode(prompt.ids, request.skip_special_tokens);

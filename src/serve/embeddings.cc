@@ -20,10 +20,14 @@ constexpr std::array<std::string_view, 8> kRead{
     "add_special_tokens",     "dimensions", "encoding_format", "input", "model", "priority",
     "truncate_prompt_tokens", "user"};
 
-void check_keys(const Json& body, const std::string& where) {
+void check_keys(const Json& body, const std::string& where, UnknownParameters* unknown) {
   for (const auto& [key, value] : body.items()) {
-    if (!value.is_null() && std::ranges::find(kRead, key) == kRead.end())
-      fail(ErrorKind::refused, "{}: unknown parameter: {}", where, key);
+    if (value.is_null() || std::ranges::find(kRead, key) != kRead.end()) continue;
+    if (unknown != nullptr && !unknown->strict()) {
+      unknown->pass_over(key);
+      continue;
+    }
+    fail(ErrorKind::refused, "{}: unknown parameter: {}", where, key);
   }
 }
 
@@ -106,7 +110,7 @@ class EmbeddingsAnswer : public Answer {
 EmbeddingsRequest parse_embeddings(const Json& json, const std::string& where,
                                    const RequestContext& context) {
   const JsonFields body(json, where);
-  check_keys(json, where);
+  check_keys(json, where, context.unknown);
   if (!context.embedding.refusal.empty())
     fail(ErrorKind::refused, "{} (--pooling takes another way)", context.embedding.refusal);
   EmbeddingsRequest asked;

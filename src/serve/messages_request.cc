@@ -172,13 +172,15 @@ void read_output(const Ordered& body, const std::string& where, Ordered& chat) {
                       where + (older ? ": output_format" : ": output_config"));
 }
 
-void check_keys(const Ordered& body, const std::string& where) {
+// Parameters of other APIs go on as they are.
+void pass_on(const Ordered& body, Ordered& chat) {
   for (const auto& [key, value] : body.items()) {
     const bool known =
-        value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
+        value.is_null() || chat.contains(key) ||
+        std::ranges::find(kIgnored, key) != kIgnored.end() ||
         std::ranges::find(kReadMembers, key) != kReadMembers.end() ||
         std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
-    if (!known) fail(ErrorKind::refused, "{}: {} is not supported", where, key);
+    if (!known) chat[key] = value;
   }
 }
 
@@ -188,7 +190,6 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
   const Ordered body = Ordered::parse(text, nullptr, false);
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
   refuse_large_integers(text, where);
-  check_keys(body, where);
   if (generates && is_null(body, "max_tokens"))
     fail(ErrorKind::refused, "{}: max_tokens is missing", where);
   Ordered chat = Ordered::object();
@@ -214,6 +215,7 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
     const bool thinks = string_of(body.at("thinking"), "type", where + ": thinking") != "disabled";
     chat["chat_template_kwargs"] = {{"enable_thinking", thinks}, {"thinking", thinks}};
   }
+  pass_on(body, chat);
   return chat.dump();
 }
 

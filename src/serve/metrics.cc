@@ -1,8 +1,12 @@
 #include "src/serve/metrics.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <fstream>
 #include <iterator>
 #include <utility>
 
@@ -16,6 +20,39 @@ constexpr double kEachToken[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 
                                  0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 constexpr double kWhole[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+
+// vLLM's of tokens, up to the longest sequence; and of continuations.
+constexpr double kTokens[] = {1,   2,   5,   10,  20,  50,  100, 200, 500, 1e3, 2e3,
+                              5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7};
+constexpr double kChoices[] = {1, 2, 5, 10, 20};
+
+std::span<const double> token_bounds(int64_t longest) {
+  const std::span<const double> all(kTokens);
+  const auto end = std::ranges::upper_bound(all, static_cast<double>(longest));
+  return all.first(static_cast<size_t>(end - all.begin()));
+}
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Seconds of all threads, in user mode and the kernel.
+double processor_seconds() {
+  constexpr double kMicrosecond = 1e-6;
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + kMicrosecond * static_cast<double>(t.tv_usec);
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+uint64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  in >> all >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
 
 // `text` within the quotes of a label.
 std::string escaped(std::string_view text) {
@@ -41,6 +78,11 @@ class Writer {
     describe(out, name, type, help);
     fmt::format_to(std::back_inserter(out), "{}{{{}}} {}\n", name, label_, value);
   }
+  // What does not change: 1, and labels that say it.
+  void add_info(std::string_view name, std::string_view help, std::string_view labels) {
+    describe(out, name, "gauge", help);
+    fmt::format_to(std::back_inserter(out), "{}{{{},{}}} 1\n", name, label_, labels);
+  }
   template <class Key>
   void add_each(std::string_view name, std::string_view help, std::string_view key,
                 const std::map<Key, uint64_t, std::less<>>& counts) {
@@ -58,11 +100,11 @@ class Writer {
 
 }  // namespace
 
-void Histogram::add(double seconds) {
-  const auto at = std::ranges::lower_bound(bounds_, seconds) - bounds_.begin();
-  ++counts_[static_cast<size_t>(at)];
-  ++count_;
-  sum_ += seconds;
+void Histogram::add(double value, uint64_t times) {
+  const auto at = std::ranges::lower_bound(bounds_, value) - bounds_.begin();
+  counts_[static_cast<size_t>(at)] += times;
+  count_ += times;
+  sum_ += value * static_cast<double>(times);
 }
 
 void Histogram::write(std::string& out, std::string_view name, std::string_view help,
@@ -81,14 +123,27 @@ void Histogram::write(std::string& out, std::string_view name, std::string_view 
 Metrics::Metrics()
     : first_token_(kFirstToken),
       each_token_(kEachToken),
+      between_tokens_(kEachToken),
       whole_(kWhole),
       queue_(kWhole),
       prefill_(kWhole),
-      decode_(kWhole) {
+      decode_(kWhole),
+      computed_(kWhole),
+      prompt_(kTokens),
+      generated_(kTokens),
+      allowed_(kTokens),
+      choices_(kChoices),
+      started_(unix_time()) {
   for (const char* reason : {"stop", "length", "abort", "error"}) ended_[reason] = 0;
 }
 
-void Metrics::add_result(const RequestResult& r) {
+void Metrics::set_facts(ServedFacts facts) {
+  facts_ = std::move(facts);
+  for (Histogram* tokens : {&prompt_, &generated_, &allowed_})
+    *tokens = Histogram(token_bounds(facts_.max_model_len));
+}
+
+void Metrics::add_result(const RequestResult& r, int64_t prompt_tokens, const Request& asked) {
   ++ended_[r.finish_reason];
   if (r.finish_reason == "error") return;
   const int64_t tokens = std::ssize(r.ids);
@@ -97,7 +152,27 @@ void Metrics::add_result(const RequestResult& r) {
   queue_.add(r.queue_seconds);
   prefill_.add(r.prefill_seconds);
   decode_.add(r.decode_seconds);
-  if (tokens > 1) each_token_.add(r.decode_seconds / static_cast<double>(tokens - 1));
+  computed_.add(r.prefill_seconds + r.decode_seconds);
+  prompt_.add(static_cast<double>(prompt_tokens));
+  generated_.add(static_cast<double>(tokens));
+  allowed_.add(static_cast<double>(asked.max_tokens));
+  choices_.add(static_cast<double>(asked.n));
+  if (tokens <= 1) return;
+  const double each = r.decode_seconds / static_cast<double>(tokens - 1);
+  each_token_.add(each);
+  between_tokens_.add(each, static_cast<uint64_t>(tokens - 1));
+}
+
+// As the clients of Prometheus tell them of each process.
+void Metrics::write_process(std::string& out) const {
+  auto add = [&](std::string_view type, std::string_view name, std::string_view help, auto value) {
+    describe(out, name, type, help);
+    fmt::format_to(std::back_inserter(out), "{} {}\n", name, value);
+  };
+  add("gauge", "process_start_time_seconds", "Start of the process, in seconds of Unix time.",
+      started_);
+  add("counter", "process_cpu_seconds_total", "Processor time.", processor_seconds());
+  add("gauge", "process_resident_memory_bytes", "Resident memory.", resident_bytes());
 }
 
 std::string Metrics::text(std::string_view model, const LoopStatus& loop,
@@ -131,13 +206,31 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
              ended_);
   w.add_each("sluice:requests_refused_total", "Requests that got an error, by HTTP status.",
              "status", refused_);
+  w.add_info("vllm:cache_config_info", "The KV cache.",
+             fmt::format("block_size=\"{}\",cache_dtype=\"{}\",enable_prefix_caching=\"True\","
+                         "num_gpu_blocks=\"{}\"",
+                         facts_.block_size, escaped(facts_.cache_dtype), loop.blocks));
+  w.add_info("sluice:build_info", "The program.",
+             fmt::format("version=\"{}\"", escaped(facts_.version)));
+  write_process(w.out);
   first_token_.write(w.out, "vllm:time_to_first_token_seconds", "Until the first token.", label);
   each_token_.write(w.out, "vllm:request_time_per_output_token_seconds",
                     "Of each token after the first.", label);
+  between_tokens_.write(w.out, "vllm:inter_token_latency_seconds",
+                        "Between two tokens, the mean of their request.", label);
   whole_.write(w.out, "vllm:e2e_request_latency_seconds", "Until the last token.", label);
   queue_.write(w.out, "vllm:request_queue_time_seconds", "Until a prompt is begun.", label);
   prefill_.write(w.out, "vllm:request_prefill_time_seconds", "Of prompts.", label);
   decode_.write(w.out, "vllm:request_decode_time_seconds", "Of all tokens after the first.", label);
+  computed_.write(w.out, "vllm:request_inference_time_seconds", "Of prompts and all tokens.",
+                  label);
+  prompt_.write(w.out, "vllm:request_prompt_tokens", "Tokens of each prompt.", label);
+  generated_.write(w.out, "vllm:request_generation_tokens", "Generated tokens of each sequence.",
+                   label);
+  for (const char* name :
+       {"vllm:request_max_num_generation_tokens", "vllm:request_params_max_tokens"})
+    allowed_.write(w.out, name, "Tokens that a request allowed.", label);
+  choices_.write(w.out, "vllm:request_params_n", "Continuations that a request asked for.", label);
   return std::move(w.out);
 }
 

@@ -14,12 +14,12 @@
 
 namespace sluice {
 
-// Counts of seconds up to each of `bounds`, which rise.
+// Counts of seconds, or of tokens, up to each of `bounds`, which rise.
 class Histogram {
  public:
   explicit Histogram(std::span<const double> bounds)
       : bounds_(bounds), counts_(bounds.size() + 1) {}
-  void add(double seconds);
+  void add(double value, uint64_t times = 1);
   // Mean of all; 0: there are none.
   double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
   void write(std::string& out, std::string_view name, std::string_view help,
@@ -30,6 +30,14 @@ class Histogram {
   std::vector<uint64_t> counts_;
   uint64_t count_ = 0;
   double sum_ = 0;
+};
+
+// Of the KV cache and the program, which do not change.
+struct ServedFacts {
+  int64_t block_size = 0;  // tokens
+  std::string cache_dtype = {};
+  std::string version = {};
+  int64_t max_model_len = 0;
 };
 
 // Of the server itself, at a moment.
@@ -44,7 +52,10 @@ struct ServerGauges {
 class Metrics {
  public:
   Metrics();
-  void add_result(const RequestResult& result);
+  // Before the first result.
+  void set_facts(ServedFacts facts);
+  // Of a prompt of so many tokens, that was allowed so many.
+  void add_result(const RequestResult& result, int64_t prompt_tokens, const Request& asked);
   void add_abort() { ++ended_["abort"]; }
   void add_refusal(int status) { ++refused_[status]; }
   double mean_seconds() const { return whole_.mean(); }  // of a request
@@ -53,9 +64,15 @@ class Metrics {
                    const ServerGauges& server) const;
 
  private:
+  void write_process(std::string& out) const;
+
   std::map<std::string, uint64_t, std::less<>> ended_;  // by finish_reason
   std::map<int, uint64_t, std::less<>> refused_;        // by status
-  Histogram first_token_, each_token_, whole_, queue_, prefill_, decode_;
+  Histogram first_token_, each_token_, between_tokens_, whole_, queue_, prefill_, decode_,
+      computed_;
+  Histogram prompt_, generated_, allowed_, choices_;
+  ServedFacts facts_;
+  double started_;  // Unix time, seconds
 };
 
 }  // namespace sluice

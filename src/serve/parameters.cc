@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 
 namespace sluice {
 namespace {
@@ -47,11 +48,13 @@ constexpr Parameter kCommon[] = {
     // vLLM's.
     {"add_special_tokens"},
     {"allowed_token_ids"},
+    {"bad_words"},
     {"guided_choice"},
     {"guided_grammar"},
     {"guided_json"},
     {"guided_regex"},
     {"ignore_eos"},
+    {"include_stop_str_in_output"},
     {"min_p"},
     {"min_tokens"},
     {"priority"},
@@ -64,14 +67,12 @@ constexpr Parameter kCommon[] = {
     {"use_beam_search"},
     {"cache_salt", ParameterUse::ignored},
     {"request_id", ParameterUse::ignored},
-    {"return_token_ids", ParameterUse::ignored},  // are there always
+    {"return_token_ids"},
     {"spaces_between_special_tokens",
      ParameterUse::ignored},  // none are put there, as by fast tokenizers
-    {"bad_words", ParameterUse::nothing},
     {"detokenize", ParameterUse::nothing, "true"},
-    {"guided_decoding_backend", ParameterUse::nothing},
+    {"guided_decoding_backend", ParameterUse::ignored},
     {"guided_whitespace_pattern", ParameterUse::nothing},
-    {"include_stop_str_in_output", ParameterUse::nothing},
     {"kv_transfer_params", ParameterUse::nothing},
     {"logits_processors", ParameterUse::nothing},
     {"prompt_embeds", ParameterUse::nothing},
@@ -140,10 +141,23 @@ bool asks_for_nothing(const Parameter& parameter, const Json& value) {
 
 }  // namespace
 
-void check_parameters(const Json& body, const std::string& where, Api api) {
+void UnknownParameters::pass_over(const std::string& name) {
+  constexpr size_t kMostNames = 1000, kLongest = 100;
+  const std::string shown = name.substr(0, kLongest);
+  if (warned_.size() >= kMostNames || !warned_.insert(shown).second) return;
+  log::warning("a request has the parameter {}, which has no effect here (--strict refuses it)",
+               shown);
+}
+
+void check_parameters(const Json& body, const std::string& where, Api api,
+                      UnknownParameters* unknown) {
   for (const auto& [key, value] : body.items()) {
     if (value.is_null()) continue;
     const Parameter* known = find(key, api);
+    if (known == nullptr && unknown != nullptr && !unknown->strict()) {
+      unknown->pass_over(key);
+      continue;
+    }
     if (known == nullptr) fail(ErrorKind::refused, "{}: unknown parameter: {}", where, key);
     if (known->use == ParameterUse::nothing && !asks_for_nothing(*known, value))
       fail(ErrorKind::refused, "{}: {} is not supported", where, key);

@@ -56,6 +56,30 @@ std::map<int32_t, float> logit_bias(const JsonFields& body) {
   return bias;
 }
 
+// vLLM's, of words that are one token, alone or behind a blank.
+void ban_words(const JsonFields& body, const Session& session, std::vector<int32_t>& banned) {
+  if (!body.has("bad_words")) return;
+  const Json& words = body.raw("bad_words");
+  const bool texts =
+      words.is_array() && std::ranges::all_of(words, [](const Json& w) { return w.is_string(); });
+  if (!texts) fail(ErrorKind::refused, "{}: bad_words must be a list of strings", body.where());
+  for (const Json& word : words) {
+    const auto& text = word.get_ref<const std::string&>();
+    const size_t before = banned.size();
+    for (const std::string& written : {text, " " + text}) {
+      const std::vector<int32_t> ids = session.need_tokenizer().encode(written, false);
+      if (ids.size() == 1) banned.push_back(ids.front());
+    }
+    if (banned.size() == before) {
+      fail(ErrorKind::refused,
+           "{}: bad_words: {:?} is not one token of this model; only single tokens can be banned",
+           body.where(), text);
+    }
+  }
+  std::ranges::sort(banned);
+  banned.erase(std::ranges::unique(banned).begin(), banned.end());
+}
+
 // Of 64 bits; -1 is as if there were none, as in vLLM.
 uint64_t seed_of(const JsonFields& body, uint64_t fallback) {
   if (!body.has("seed")) return fallback;
@@ -85,6 +109,7 @@ SamplingParams sampling_of(const JsonFields& body, const RequestContext& context
   p.min_tokens = body.integer_or("min_tokens", 0, kMost, 0);
   p.logit_bias = logit_bias(body);
   p.banned_token_ids = id_list(body, "banned_token_ids");
+  ban_words(body, context.session, p.banned_token_ids);
   p.stop_token_ids = id_list(body, "stop_token_ids");
   if (body.has("allowed_token_ids")) p.allowed_token_ids = id_list(body, "allowed_token_ids");
   p.prompt_logprobs = logprobs_of(body, "prompt_logprobs");
@@ -95,8 +120,6 @@ SamplingParams sampling_of(const JsonFields& body, const RequestContext& context
 void read_stream(const JsonFields& body, Completion& completion) {
   completion.stream = body.boolean_or("stream", false);
   if (!body.has("stream_options")) return;
-  if (!completion.stream)
-    fail(ErrorKind::usage, "{}: stream_options needs stream: true", body.where());
   const JsonFields options(body.raw("stream_options"), body.where() + ": stream_options");
   completion.include_usage = options.boolean_or("include_usage", false);
 }
@@ -145,9 +168,10 @@ Completion read_request(const JsonFields& body, const RequestContext& context) {
   if (context.api != Api::batch) read_stream(body, completion);
   const char* max_tokens =
       body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+  const int64_t least = context.api == Api::batch ? 0 : kToTheEnd;  // as llama.cpp has it
   request.max_tokens = context.api == Api::chat && !body.has(max_tokens)
                            ? kToTheEnd
-                           : body.integer_or(max_tokens, 0, kMost, 16);
+                           : body.integer_or(max_tokens, least, kMost, 16);
   request.sampling = sampling_of(body, context);
   if (context.api != Api::chat)  // whose answers have thoughts and calls, too
     request.sampling.grammar = grammar_of(body, context.session);
@@ -170,8 +194,10 @@ Completion read_request(const JsonFields& body, const RequestContext& context) {
   request.rank = request.n > completion.choices;
   if (request.rank && completion.stream)
     fail(ErrorKind::usage, "{}: best_of chooses at the end, and cannot be streamed", body.where());
+  completion.return_token_ids = body.boolean_or("return_token_ids", false);
   request.priority = body.integer_or("priority", -1'000'000, 1'000'000, 0);
   request.skip_special_tokens = body.boolean_or("skip_special_tokens", true);
+  request.include_stop = body.boolean_or("include_stop_str_in_output", false);
   if (!body.boolean_or("ignore_eos", false))
     request.eos_ids = context.session.model().files.eos_ids;
   return completion;

@@ -171,13 +171,9 @@ void check_keys(const Ordered& body, const std::string& where) {
            where, key);
     }
   }
-  for (const auto& [key, value] : body.items()) {
-    const bool known =
-        value.is_null() || std::ranges::find(kIgnored, key) != kIgnored.end() ||
-        std::ranges::find(kRead, key) != kRead.end() ||
-        std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
-    if (!known) fail(ErrorKind::refused, "{}: {} is not supported", where, key);
-  }
+  if (!is_null(body, "prompt"))
+    fail(ErrorKind::refused, "{}: prompt: stored prompts are not supported; send instructions",
+         where);
   if (!is_null(body, "background") && body.at("background") != false)
     fail(ErrorKind::refused, "{}: background is not supported", where);
   if (!is_null(body, "top_logprobs") && body.at("top_logprobs") != 0)
@@ -186,6 +182,18 @@ void check_keys(const Ordered& body, const std::string& where) {
   const Ordered include = body.value("include", Ordered());
   if (include.is_array() && std::ranges::find(include, Ordered(kLogprobs)) != include.end())
     fail(ErrorKind::refused, "{}: include: {} are not supported", where, kLogprobs);
+}
+
+// Parameters of other APIs go on as they are.
+void pass_on_others(const Ordered& body, Ordered& chat) {
+  for (const auto& [key, value] : body.items()) {
+    const bool known =
+        value.is_null() || chat.contains(key) ||
+        std::ranges::find(kIgnored, key) != kIgnored.end() ||
+        std::ranges::find(kRead, key) != kRead.end() ||
+        std::ranges::any_of(kSame, [&](const auto& same) { return key == same.first; });
+    if (!known) chat[key] = value;
+  }
 }
 
 }  // namespace
@@ -222,6 +230,7 @@ std::string chat_of_responses(std::string_view text, const std::string& where) {
   if (!is_null(body, "text") && !is_null(body.at("text"), "format"))
     chat["response_format"] =
         response_format(body.at("text").at("format"), where + ": text.format");
+  pass_on_others(body, chat);
   return chat.dump();
 }
 

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "src/serve/chat_completion.h"
 #include "src/serve/embeddings.h"
 #include "src/serve/messages_request.h"
+#include "src/serve/neighbours.h"
 #include "src/serve/ordered_json.h"
 #include "src/serve/page/page.h"
 #include "src/serve/request_fields.h"
@@ -80,6 +82,34 @@ std::string chat_of(Endpoint endpoint, std::string_view text, const Json& json) 
   }
 }
 
+// In JSON 5.0 is an integer. Of the body's own members, and of lists in them.
+void let_be_integers(Json& json, int nesting = 0) {
+  constexpr double kMost = 9007199254740992;  // up to which each is a double
+  constexpr int kNesting = 3;
+  if (json.is_number_float()) {
+    const auto value = json.get<double>();
+    if (value != std::floor(value) || std::abs(value) > kMost) return;
+    const auto whole = static_cast<int64_t>(value);
+    json = whole < 0 ? Json(whole) : Json(static_cast<uint64_t>(whole));
+  } else if (json.is_array() || (json.is_object() && nesting == 0)) {
+    if (nesting < kNesting)
+      for (Json& inner : json) let_be_integers(inner, nesting + 1);
+  }
+}
+
+// `text` with all numbers that stand for what the model decides replaced by these.
+void put_number(std::string& text, std::string_view mark, int64_t number) {
+  const std::string written = std::to_string(number);
+  for (size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + written.size()))
+    text.replace(at, mark.size(), written);
+}
+
+bool is_chat(Endpoint endpoint) {
+  return endpoint == Endpoint::chat_completions || endpoint == Endpoint::messages ||
+         endpoint == Endpoint::count_tokens || endpoint == Endpoint::responses ||
+         endpoint == Endpoint::tokenize;
+}
+
 }  // namespace
 
 const Route* find_route(std::string_view path) {
@@ -106,15 +136,20 @@ struct Service::Body {
   const Json& echo;  // what the answer repeats
 };
 
-Service::Service(std::vector<std::string> names, RequestMemory& memory, bool admin)
+Service::Service(std::vector<std::string> names, RequestMemory& memory, Options options)
     : names_(std::move(names)),
       memory_(memory),
-      admin_(admin),
+      options_(std::move(options)),
+      unknown_(options_.strict),
       created_(static_cast<int64_t>(std::time(nullptr))),
       random_(std::random_device{}()) {}
 
 void Service::set_ready(ServedModel model) {
   longest_token_ = longest_token(model.session.tokenizer());
+  metrics_.set_facts({.block_size = model.session.options().block_size,
+                      .cache_dtype = std::string(dtype_name(model.session.kv_dtype())),
+                      .version = options_.version,
+                      .max_model_len = model.max_model_len});
   model_.emplace(std::move(model));
   change_phase(Phase::loading, Phase::ready);
 }
@@ -123,7 +158,7 @@ void Service::check_phase(const Route& route) const {
   constexpr int kSoon = 5;
   if (route.needs == Needs::nothing) return;
   const Phase phase = phase_;
-  if (route.needs == Needs::admin && !admin_)
+  if (route.needs == Needs::admin && !options_.admin)
     throw Refusal(404, fmt::format("{} is not answered here without --admin-api", route.path));
   if (phase == Phase::loading)
     throw Refusal(503, "the model is still being loaded; /health tells how far", {}, kSoon);
@@ -143,7 +178,7 @@ Reply Service::look(const Route& route, std::string_view path, int64_t connectio
     case Endpoint::memory:
       return memory();
     case Endpoint::page:
-      return page(path);
+      return path == kApiPath && phase_ != Phase::loading ? api_document() : page(path);
     case Endpoint::tokenizer_info:
       return tokenizer_info();
     case Endpoint::is_sleeping:
@@ -160,6 +195,18 @@ Reply Service::look(const Route& route, std::string_view path, int64_t connectio
     default:
       return health();
   }
+}
+
+// With the numbers of the model that is served, in the places of those that the file has for them.
+Reply Service::api_document() const {
+  constexpr std::string_view kLastId = "2147483646", kHidden = "2147483645", kRoom = "2147483644";
+  Reply reply = page(kApiPath);
+  const DecoderSpec& spec = model_->session.spec();
+  put_number(reply.body, kLastId, spec.vocab_size - 1);
+  put_number(reply.body, kHidden, spec.hidden_size);
+  put_number(reply.body, kRoom, std::max<int64_t>(model_->max_model_len / 2, 1));
+  reply.etag = {};
+  return reply;
 }
 
 Reply Service::health() const {
@@ -242,6 +289,7 @@ Reply Service::memory() {
 // The name that the answer repeats.
 std::string Service::check_model(const JsonFields& body) const {
   const std::string name = body.string_or("model", names_.front());
+  if (!options_.path.empty() && name == options_.path) return names_.front();
   if (std::ranges::find(names_, name) == names_.end()) {
     throw Refusal(404,
                   fmt::format("unknown model {:?}; this server has {:?}", name, names_.front()),
@@ -262,7 +310,8 @@ RequestContext Service::context(Api api) {
                          .api = api,
                          .lookup = model_->lookup,
                          .embedding = model_->embedding,
-                         .defaults = model_->defaults};
+                         .defaults = model_->defaults,
+                         .unknown = &unknown_};
   context.defaults.seed = random_();
   return context;
 }
@@ -286,10 +335,19 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   Json json = parse_json(text, kWhere);
   refuse_repeated_keys(text, json, kWhere);
   const Json echo = route.endpoint == Endpoint::responses ? response_echo(json) : Json::object();
-  if (std::string chat = chat_of(route.endpoint, text, json); !chat.empty()) {
-    text = std::move(chat);
+  if (std::string same = chat_of(route.endpoint, text, json); !same.empty()) {
+    text = std::move(same);
     json = parse_json(text, kWhere);
   }
+  const bool chat = is_chat(route.endpoint);
+  if (std::string ours = chat || route.endpoint == Endpoint::completions
+                             ? in_our_names(text, json, kWhere, chat)
+                             : std::string();
+      !ours.empty()) {
+    text = std::move(ours);
+    json = parse_json(text, kWhere);
+  }
+  let_be_integers(json);
   keep_schema_order(json, text, false);
   const Body body{text, json, JsonFields(json, kWhere), room, echo};
   std::string model = check_model(body.fields);

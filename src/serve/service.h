@@ -94,9 +94,14 @@ enum class Phase : uint8_t {
 
 class Service {
  public:
-  // `names`: what requests may call the model; answers use the first. `memory` outlives this. With
-  // `admin` requests may let the model sleep, and exchange its weights.
-  Service(std::vector<std::string> names, RequestMemory& memory, bool admin = false);
+  struct Options {
+    bool admin = false;     // requests may let the model sleep, and exchange its weights
+    bool strict = false;    // parameters without an effect are refused
+    std::string path = {};  // a further name of the model, which is told to nobody; empty: none
+    std::string version = {};
+  };
+  // `names`: what requests may call the model; answers use the first. `memory` outlives this.
+  Service(std::vector<std::string> names, RequestMemory& memory, Options options);
 
   // From one thread, in this order. `progress` outlives the phase.
   void set_loading(const LoadProgress& progress) { progress_ = &progress; }
@@ -125,6 +130,7 @@ class Service {
   struct Body;
 
   Reply health() const;
+  Reply api_document() const;
   bool change_phase(Phase from, Phase to);
   Reply change_model(const Route& route, std::string_view query, const std::string& body);
   void perform(ModelTask task, Phase meanwhile);
@@ -144,7 +150,8 @@ class Service {
 
   std::vector<std::string> names_;
   RequestMemory& memory_;
-  bool admin_;
+  Options options_;
+  UnknownParameters unknown_;  // of the thread of open()
   int64_t created_;
   std::atomic<Phase> phase_{Phase::loading};
   std::atomic<const LoadProgress*> progress_{nullptr};

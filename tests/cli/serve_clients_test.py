@@ -13,7 +13,7 @@ from checkpoints import VOCABULARY, read_floats
 from program import CLIENTS, DEMO, HANGS, sluice
 from server import TEMPLATE, ServedCase, Server
 
-sys.path.append(str(CLIENTS))
+sys.path.insert(0, str(CLIENTS))  # before what the interpreter has of the same names
 MISSING = [name for name in ("openai", "anthropic", "lm_eval", "schemathesis") if importlib.util.find_spec(name) is None]
 
 

@@ -127,7 +127,7 @@ class ServeTest(ServedCase):
         self.assertLessEqual(want.items(), answer.items())
         self.assertEqual(answer["content"][0]["text"], text[:text.index(text[3:6])])
         self.assertEqual(self.named_events("/v1/messages", stopped)[-2][1]["delta"], want)
-        status, answer = self.server.post("/v1/messages", {**body, "max_tokens": -1})
+        status, answer = self.server.post("/v1/messages", {**body, "max_tokens": -2})
         self.assertEqual((status, answer["type"], answer["error"]["type"]), (400, "error", "invalid_request_error"))
 
     def test_responses(self):
@@ -160,28 +160,57 @@ class ServeTest(ServedCase):
     def test_what_can_be_looked_at(self):
         self.assertEqual(self.server.get("/health"), (200, {"status": "ready"}))
         models = self.server.get("/v1/models")[1]["data"]
-        self.assertEqual([m["id"] for m in models], ["demo", self.model])
+        self.assertEqual([m["id"] for m in models], ["demo"])  # and not where it lies
         self.assertEqual([(m["object"], m["type"], m["display_name"]) for m in models],  # for both APIs' clients
-                         [("model", "model", name) for name in ("demo", self.model)])
+                         [("model", "model", name) for name in ("demo",)])
         self.assertEqual(self.server.get("/v1/models/demo")[1]["id"], "demo")
         self.assertEqual(self.server.get("/v1/models/other")[0], 404)
         memory = self.server.get("/v1/memory")[1]
         self.assertLessEqual(memory["used"]["host"], memory["budget"])
         self.assertGreater(memory["kv_blocks"]["all"], 0)
         self.assertIn('vllm:generation_tokens_total{model_name="demo"}', self.server.get("/metrics")[1])
+        named = {"model": str(self.model), "prompt": "x", "max_tokens": 1}
+        self.assertEqual(self.server.post("/v1/completions", named)[1]["model"], "demo")
+
+    def test_parameters_of_other_servers(self):
+        chat = {"messages": [{"role": "user", "content": "Anne"}], "temperature": 0, "max_tokens": 4}
+        plain = self.server.post("/v1/chat/completions", chat)[1]["choices"][0]["message"]["content"]
+        for more in ({"cache_prompt": True}, {"keep_alive": "5m", "temprature": 1}, {"samplers": ["top_k"]}):
+            answer = self.server.post("/v1/chat/completions", {**chat, **more})[1]
+            self.assertEqual(answer["choices"][0]["message"]["content"], plain, more)
+        for more in ({"grammar": 'root ::= "yes"'}, {"regex": "yes"}, {"json_schema": {"const": "yes"}},
+                     {"response_format": {"type": "json_object", "schema": {"const": "yes"}}}):
+            answer = self.server.post("/v1/chat/completions", {**chat, "max_tokens": 20, **more})[1]
+            self.assertEqual(answer["choices"][0]["message"]["content"].strip('"'), "yes", more)
+            prompt = {"prompt": "Anne", "max_tokens": 20, **more}
+            self.assertEqual(self.server.post("/v1/completions", prompt)[1]["choices"][0]["text"].strip('"'), "yes")
+        for path, body, where in (("/v1/messages", {"grammar": 'root ::= "yes"', "max_tokens": 20}, "content"),
+                                  ("/v1/responses", {"regex": "yes", "input": "Anne"}, "output")):
+            answer = self.server.post(path, {"messages": chat["messages"], **body})[1]
+            self.assertIn('"yes"', json.dumps(answer[where]))
+        for more in ({"n_predict": 2}, {"options": {"num_predict": 2}}, {"max_new_tokens": 2}):
+            prompt = {"prompt": "Anne", "temperature": 0, "ignore_eos": True, **more}
+            self.assertEqual(self.server.post("/v1/completions", prompt)[1]["usage"]["completion_tokens"], 2, more)
+        answer = self.server.post("/v1/chat/completions", {**chat, "return_token_ids": True})[1]
+        self.assertEqual(len(answer["choices"][0]["token_ids"]), answer["usage"]["completion_tokens"])
+        self.assertEqual(len(answer["prompt_token_ids"]), answer["usage"]["prompt_tokens"])
+        stop = {"prompt": "Anne had", "max_tokens": 12, "temperature": 0, "stop": ["e"]}
+        text = self.server.post("/v1/completions", {**stop, "include_stop_str_in_output": True})[1]["choices"][0]["text"]
+        self.assertEqual(text, self.server.post("/v1/completions", stop)[1]["choices"][0]["text"] + "e")
 
     def test_wrong_requests(self):
         good = {"prompt": "x", "max_tokens": 1}
         for mention, status, path, body in (
                 ("not valid JSON", 400, "/v1/completions", "{"), ("object", 400, "/v1/completions", "[1]"),
-                ("prompt is missing", 400, "/v1/completions", {}), ("temprature", 400, "/v1/completions", {**good, "temprature": 1}),
+                ("prompt is missing", 400, "/v1/completions", {}),
                 ("temperature must", 400, "/v1/completions", {**good, "temperature": -1}),
                 ("suffix", 400, "/v1/completions", {**good, "suffix": "x"}),
                 ("best_of", 400, "/v1/completions", {**good, "best_of": 2, "stream": True}),
-                ("stream_options", 400, "/v1/completions", {**good, "stream_options": {}}),
+                ("stream_options", 400, "/v1/completions", {**good, "stream_options": 1}),
                 ("exceed context limit: 2 + 100000 > 1024", 400, "/v1/completions", {**good, "max_tokens": 100_000}),
                 ("other", 404, "/v1/completions", {**good, "model": "other"}),
-                ("messages are missing", 400, "/v1/chat/completions", {}), ("prompt", 400, "/v1/chat/completions", good),
+                ("messages are missing", 400, "/v1/chat/completions", {}),
+                ("messages are missing", 400, "/v1/chat/completions", good),
                 ("top_logprobs", 400, "/v1/chat/completions", {"messages": [{"role": "user"}], "top_logprobs": 2}),
                 ("does not exist", 404, "/v1/nothing", good), ("needs the method GET", 405, "/health", good),
                 ("may have 65536", 413, "/v1/completions", {"prompt": "x" * 70_000})):
@@ -338,7 +367,7 @@ class ServeOptionsTest(Case):
 
     def test_a_model_without_a_template_completes_texts(self):
         model = copy_without_template(self.path / "bare")
-        server = Server(model, "--served-model-name", "a", "--served-model-name", "b", "--json", wait=False)
+        server = Server(model, "--served-model-name", "a", "--served-model-name", "b", "--json", "--strict", wait=False)
         self.addCleanup(server.end, signal.SIGKILL)
         self.assertEqual(server.url, "{")
         url = json.loads("{" + server.process.stdout.readline() + "}")["url"]
@@ -349,4 +378,7 @@ class ServeOptionsTest(Case):
         self.assertIn("has no chat template", answer["error"]["message"])
         status, answer = server.post("/v1/completions", {"model": "b", "prompt": "x", "max_tokens": 1})
         self.assertEqual((status, answer["model"]), (200, "b"))
+        status, answer = server.post("/v1/completions", {"prompt": "x", "temprature": 1})
+        self.assertEqual(status, 400)
+        self.assertIn("temprature", answer["error"]["message"])
         self.assertEqual([m["id"] for m in server.get("/v1/models")[1]["data"]], ["a", "b"])

@@ -138,7 +138,7 @@ class Target {
   ChatTemplate template_{
       {.templates = {}, .special = {{"bos_token", "<s>"}}}, "template", kTemplate};
   RequestMemory memory_{64 * MiB};
-  Service service_{{"demo"}, memory_};
+  Service service_{{"demo"}, memory_, {}};
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST(Composition, SpecialTokensAreNamed) {
 TEST(Composition, ASchemaThatIsNotSupported) {
   EXPECT_NE(
       refusal(SourceKind::composition, R"({"schema": {"not": {"oneOf": 1}}, "of": "the tool"})")
-          .find("test: the tool: the schema: not"),
+          .find("test: the tool: the schema at /not: oneOf"),
       std::string::npos);
   const char* loose = R"({"schema": {"not": {}}, "of": "the tool", "or": {"schema":
     {"type": "array"}}})";

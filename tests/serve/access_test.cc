@@ -135,7 +135,10 @@ TEST(Metrics, EachLineIsOnesThatPrometheusReads) {
   result.ids = {1, 2, 3};
   result.prefill_seconds = 0.03;
   result.decode_seconds = 0.5;
-  metrics.add_result(result);
+  metrics.set_facts({.block_size = 16, .cache_dtype = "bf16", .version = "1", .max_model_len = 60});
+  Request asked;
+  asked.max_tokens = 30;
+  metrics.add_result(result, 7, asked);
   metrics.add_refusal(429);
   const std::string text = metrics.text("a \"b\"\n", {}, {});
   auto has = [&](const std::string& line) { return text.find(line + "\n") != std::string::npos; };
@@ -145,6 +148,17 @@ TEST(Metrics, EachLineIsOnesThatPrometheusReads) {
   EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.02\"} 0"));
   EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.04\"} 1"));
   EXPECT_TRUE(has("vllm:request_time_per_output_token_seconds_sum{" + label + "} 0.25"));
+  // What the panels of vLLM's board read.
+  EXPECT_TRUE(has("vllm:inter_token_latency_seconds_count{" + label + "} 2"));
+  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"5\"} 0"));
+  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"10\"} 1"));
+  EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"50\"} 1"));
+  EXPECT_FALSE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"100\"} 1"));
+  EXPECT_TRUE(has("vllm:request_generation_tokens_sum{" + label + "} 3"));
+  EXPECT_TRUE(has("vllm:request_max_num_generation_tokens_sum{" + label + "} 30"));
+  EXPECT_TRUE(has("sluice:build_info{" + label + ",version=\"1\"} 1"));
+  EXPECT_NE(text.find("\nvllm:cache_config_info{" + label + ",block_size=\"16\""), text.npos);
+  EXPECT_NE(text.find("\nprocess_start_time_seconds "), text.npos);
 }
 
 }  // namespace

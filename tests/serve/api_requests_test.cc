@@ -4,6 +4,8 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/serve/messages_request.h"
+#include "src/serve/neighbours.h"
+#include "src/serve/parameters.h"
 #include "src/serve/responses_request.h"
 
 namespace sluice {
@@ -114,8 +116,7 @@ TEST(MessagesRequest, WhatIsNoneIsRefused) {
             {"type": "document", "source": {"type": "base64", "data": "JVBE"}}]}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
         R"({"max_tokens": 1, "messages": [], "tools": ["x"]})",
-        R"({"max_tokens": 1, "messages": [], "output_config": {"format": {"type": 5}}})",
-        R"({"max_tokens": 1, "messages": [], "temprature": 1})"}) {
+        R"({"max_tokens": 1, "messages": [], "output_config": {"format": {"type": 5}}})"}) {
     EXPECT_THROW(chat_of_messages(bad, "it", true), Error) << bad;
   }
 }
@@ -204,11 +205,62 @@ TEST(ResponsesRequest, AnswersRepeatIt) {
   EXPECT_FALSE(echo.contains("input"));
 }
 
+// Of both APIs: parameters of others go on, and what is known stays as it is.
+TEST(ApiRequests, FurtherParametersGoOn) {
+  const Json messages = Json::parse(chat_of_messages(
+      R"({"max_tokens": 1, "messages": [], "min_p": 0.1, "metadata": {}, "stop": "x"})", "it",
+      true));
+  EXPECT_EQ(messages.at("min_p"), 0.1);
+  EXPECT_EQ(messages.at("stop"), "x");
+  EXPECT_FALSE(messages.contains("metadata"));
+  const Json responses = Json::parse(
+      chat_of_responses(R"({"input": "x", "n": 2, "messages": 5, "store": true})", "it"));
+  EXPECT_EQ(responses.at("n"), 2);
+  EXPECT_TRUE(responses.at("messages").is_array());
+  EXPECT_FALSE(responses.contains("store"));
+}
+
+Json ours(const Json& body, bool chat = true) {
+  const std::string text = in_our_names(body.dump(), body, "it", chat);
+  return text.empty() ? body : Json::parse(text);
+}
+
+TEST(ApiRequests, NeighboursParametersInOurNames) {
+  EXPECT_EQ(in_our_names(R"({"prompt":"x"})", {{"prompt", "x"}}, "it", false), "");
+  EXPECT_EQ(
+      ours({{"grammar", "root ::= \"a\""}, {"n_predict", -1}, {"repeat_penalty", 1.1}}),
+      Json(
+          {{"guided_grammar", "root ::= \"a\""}, {"max_tokens", -1}, {"repetition_penalty", 1.1}}));
+  EXPECT_EQ(ours({{"n_predict", 5}, {"max_tokens", 3}, {"grammar", ""}}),
+            Json({{"max_tokens", 3}}));
+  EXPECT_EQ(
+      ours(
+          {{"options", {{"num_predict", 4}, {"top_k", 2}, {"num_ctx", 4096}}}, {"format", "json"}}),
+      Json({{"max_tokens", 4}, {"top_k", 2}, {"response_format", {{"type", "json_object"}}}}));
+  const Json off = {{"enable_thinking", false}, {"thinking", false}};
+  EXPECT_EQ(ours({{"enable_thinking", false}}), Json({{"chat_template_kwargs", off}}));
+  EXPECT_EQ(ours({{"think", false}}), Json({{"chat_template_kwargs", off}}));
+  EXPECT_EQ(ours({{"thinking", {{"type", "disabled"}}}}), Json({{"chat_template_kwargs", off}}));
+  EXPECT_EQ(ours({{"reasoning", {{"effort", "low"}}}}), Json({{"reasoning_effort", "low"}}));
+  EXPECT_EQ(ours({{"reasoning", {{"effort", "low"}}}}, false).count("reasoning"), 1);
+}
+
+TEST(ApiRequests, UnknownParametersArePassedOverOrRefused) {
+  const Json body = {{"prompt", "x"}, {"cache_prompt", true}};
+  UnknownParameters lenient(false), strict(true);
+  EXPECT_NO_THROW(check_parameters(body, "it", Api::completions, &lenient));
+  EXPECT_THROW(check_parameters(body, "it", Api::completions, &strict), Error);
+  EXPECT_THROW(check_parameters(body, "it", Api::batch), Error);
+  const Json asks = {{"prompt", "x"}, {"suffix", "y"}};
+  EXPECT_THROW(check_parameters(asks, "it", Api::completions, &lenient), Error);
+}
+
 TEST(ResponsesRequest, WhatIsNoneIsRefused) {
   for (const char* bad :
        {"1", "{}", R"({"input": 1})", R"({"input": [{"type": "x"}]})",
         R"({"input": "x", "previous_response_id": "r"})", R"({"input": "x", "background": true})",
-        R"({"input": "x", "n": 2})", R"({"input": [{"type": "item_reference", "id": "msg_1"}]})",
+        R"({"input": "x", "prompt": {"id": "p"}})",
+        R"({"input": [{"type": "item_reference", "id": "msg_1"}]})",
         R"({"input": "x", "include": ["message.output_text.logprobs"]})",
         R"({"input": "x", "top_logprobs": 3})",
         R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})"}) {

@@ -49,6 +49,12 @@ TEST_F(StructuredTest, EachParameterSaysWhatItsTextMatches) {
                           R"({"type":"json_schema","json_schema":{"name":"n","strict":true,
                               "schema":{"type":"integer"}}})"),
                       "12"));
+  // As llama.cpp's server has them.
+  for (const char* type : {"json_object", "json_schema"}) {
+    const Json format = {{"type", type}, {"schema", schema}};
+    EXPECT_TRUE(matches({{"response_format", format}}, "12")) << type;
+    EXPECT_FALSE(matches({{"response_format", format}}, "{}")) << type;
+  }
   EXPECT_TRUE(matches({{"structured_outputs", {{"json", schema}}}}, "12"));
   EXPECT_TRUE(matches({{"structured_outputs", {{"json", schema.dump()}}}}, "12"));
   EXPECT_TRUE(matches({{"structured_outputs", {{"regex", "[ab]+"}}}}, "abba"));
@@ -66,8 +72,8 @@ TEST_F(StructuredTest, ErrorsNameTheParameter) {
       refusal(response_format(R"({"type":"yaml"})")),
       "body: response_format: unknown type \"yaml\"; must be text, json_object or json_schema");
   EXPECT_NE(refusal(response_format(R"({"type":"json_schema","json_schema":{"schema":
-                {"properties":{"a":{"not":{}}}}}})"))
-                .find("body: response_format: json_schema: the schema at /properties/a: not is"),
+                {"properties":{"a":{"type":"x"}}}}})"))
+                .find("body: response_format: json_schema: the schema at /properties/a: type must"),
             std::string::npos);
   EXPECT_NE(refusal(response_format(R"({"type":"json_schema"})")), "");
   EXPECT_NE(refusal({{"guided_regex", 5}}).find("body: guided_regex: must be a string"),
@@ -83,6 +89,7 @@ TEST_F(StructuredTest, MembersKeepTheOrderOfTheText) {
                              R"("a":{"type":"integer"}},"required":["z","a"]})";
   for (const std::string& body :
        {R"({"response_format":{"type":"json_schema","json_schema":{"schema":)" + schema + "}}}",
+        R"({"response_format":{"type":"json_object","schema":)" + schema + "}}",
         R"({"structured_outputs":{"json":)" + schema + "}}", R"({"guided_json":)" + schema + "}"}) {
     Json alone = Json::parse(body);
     keep_schema_order(alone, body, false);

@@ -74,7 +74,13 @@ void Call::leave() {
 // What a client does not take yet is merged, and paid for.
 void Call::deliver(OutputId id, StreamPart part) {
   constexpr uint64_t kId = 16, kText = 4;
-  if (part.result) hub_.service.metrics().add_result(*part.result);
+  if (part.result) {
+    const auto prompt =
+        static_cast<size_t>(std::ranges::find(numbers_, id.request) - numbers_.begin());
+    const Completion& asked = answer_.asked();
+    hub_.service.metrics().add_result(*part.result, std::ssize(asked.prompts[prompt]),
+                                      asked.request);
+  }
   entry_.tokens->completion += std::ssize(part.ids);
   if (!entry_.first_token && !part.ids.empty()) entry_.first_token = AccessEntry::Clock::now();
   const uint64_t bytes =
