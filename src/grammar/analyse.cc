@@ -1,5 +1,5 @@
-// What is known of a grammar's nodes before any text: which regions may match nothing, how deep a
-// stack they need, and that none goes round in circles.
+// Properties of a grammar's nodes before any text: which regions may match nothing, how deep a
+// stack they need, and that none is left-recursive.
 #include <algorithm>
 #include <vector>
 

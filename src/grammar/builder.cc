@@ -107,7 +107,7 @@ Expr GrammarBuilder::one_of(std::vector<std::string> texts) {
   return texts.empty() ? choice({}) : prefix_tree(texts, 0, texts.size(), 0);
 }
 
-// Of the texts [begin, end), which share their first `depth` bytes, what comes behind these.
+// Builds what follows the first `depth` bytes, which the texts [begin, end) share.
 Expr GrammarBuilder::prefix_tree(const std::vector<std::string>& sorted, size_t begin, size_t end,
                                  size_t depth) {
   const std::string& first = sorted[begin];

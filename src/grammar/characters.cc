@@ -61,7 +61,7 @@ constexpr std::array<std::pair<char32_t, const char*>, 7> kEscapes{{{'"', "\\\""
                                                                     {'\r', "\\r"},
                                                                     {'\t', "\\t"}}};
 
-// What a JSON string cannot hold as it is.
+// Builds the escapes of characters that a JSON string cannot hold as they are.
 Expr escaped(GrammarBuilder& builder, const CharRanges& ranges) {
   std::vector<Expr> alternatives;
   for (const auto& [c, written] : kEscapes) {

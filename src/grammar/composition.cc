@@ -159,7 +159,7 @@ class Composer {
   GrammarBuilder& builder_;
   const IsSpecial& is_special_;
   const OrderedJson* root_ = nullptr;  // what schemas refer to; null: each to itself
-  // Of all schemas together, so that many of them take no longer than one may.
+  // Steps of all schemas together, so that many of them take no longer than one may.
   int64_t steps_ = 0;
   uint64_t analysis_ = 0;
 };

@@ -22,7 +22,7 @@
 
 namespace sluice::grammar {
 
-// As a composition names it; empty for compositions.
+// Returns the name that a composition uses; empty for compositions.
 std::string_view name_of(SourceKind kind);
 
 // Error(refused) for what is no composition, and for what its sources refuse. The first character

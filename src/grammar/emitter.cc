@@ -110,7 +110,7 @@ uint32_t Emitter::emit_choice(const Part& part, uint32_t next) {
   return start;
 }
 
-// What need not be counted is a cycle of nodes; the rest a region of its own.
+// A repeat without a count is a cycle of nodes; any other one is a region of its own.
 uint32_t Emitter::emit_repeat(const Part& part, uint32_t next) {
   const Expr body{part.first};
   if (part.high == 0) return next;

@@ -57,7 +57,7 @@ class Grammars {
   // texts of tokens.
   std::shared_ptr<const TokenGrammar> find(const GrammarSource& source, const std::string& where);
 
-  // Of memory for the grammars that are kept, beside the table of tokens.
+  // Bytes of memory for the grammars that are kept, beside the table of tokens.
   static constexpr uint64_t kKeptBytes = uint64_t{4} << 20;
 
  private:

@@ -30,7 +30,7 @@ class SchemaCompiler : public SchemaValues {
 
   Expr compile(const OrderedJson& whole) {
     Expr root = value(whole, "", 0);
-    // What is referred to comes by and by, so that no chain of references is too long.
+    // References are followed one after another, so that no chain of them is too long.
     while (!waiting_.empty()) {
       auto [rule, schema, path] = std::move(waiting_.back());
       waiting_.pop_back();
@@ -67,7 +67,7 @@ class SchemaCompiler : public SchemaValues {
                    [&](const std::string& type) { return of_type(schema, type, path, nesting); });
   }
 
-  // Those that are valid for some values: Error as the first one's where none is.
+  // Keeps the parts that are valid for some values; throws the first one's Error where none is.
   template <class List, class Make>
   Expr some_of(const List& list, Make make) {
     std::vector<Expr> all;
@@ -119,7 +119,7 @@ class SchemaCompiler : public SchemaValues {
     });
   }
 
-  // Those of the listed values that are valid by all else that the schema says.
+  // Keeps the listed values that are valid by everything else in the schema.
   Expr listed(OrderedJson schema, const std::string& path, int nesting) {
     OrderedJson list = OrderedJson::array({schema.value("const", OrderedJson())});
     if (schema.contains("enum")) list = schema.at("enum");
@@ -152,7 +152,7 @@ class SchemaCompiler : public SchemaValues {
     return builder_.choice(std::move(alternatives));
   }
 
-  // Those that are named, or those of the keywords; none: any.
+  // Returns the named types, or those of the keywords; none: any.
   std::vector<std::string> types_of(const OrderedJson& schema, const std::string& path) const {
     std::vector<std::string> types;
     if (auto named = schema.find("type"); named != schema.end()) {

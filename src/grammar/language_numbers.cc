@@ -6,8 +6,8 @@
 namespace sluice::grammar {
 namespace {
 
-// What is known of a number beside its bound: `size` digits before the point or, with `point`,
-// behind it, which are less, equal or more so far.
+// The state of a number beside its bound: `size` digits before the point or, with `point`, behind
+// it, which are less, equal or more so far.
 struct Progress {
   enum Order : uint8_t { less, equal, more };
   uint32_t size = 0;

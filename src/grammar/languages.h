@@ -49,7 +49,7 @@ class Languages {
   Term both(std::vector<Term> terms);
   Term without(Term term);  // all texts but these
   Term repeat(Term term, uint32_t low, uint32_t high);
-  // As regex() has them. Error(refused) as there.
+  // Does what regex() does. Error(refused) as there.
   Term regex(const RegexNode& tree, Match match);
   Term regex(std::string_view pattern, Match match);
   // Numbers without a sign that compare so, in any notation without an exponent.

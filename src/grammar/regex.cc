@@ -25,7 +25,7 @@ class RegexEmitter {
   }
 
  private:
-  // Of the whole pattern, with what may be around it.
+  // Builds the whole pattern, with what may be around it.
   Expr anchored(const RegexNode& node) const {
     std::vector<Expr> parts;
     const bool begins = node.parts.front().kind == Kind::begin;
@@ -39,7 +39,7 @@ class RegexEmitter {
 
   Expr anything() const { return builder_.any_number(any_character(builder_, alphabet_)); }
 
-  // Of what has no anchors and looks at nothing.
+  // Builds a part without anchors and look-ahead.
   Expr expr(const RegexNode& node) const {
     if (node.kind == Kind::characters) return characters(builder_, node.ranges, alphabet_);
     if (node.kind == Kind::repeat)

@@ -55,7 +55,7 @@ class RegexParser {
   }
 
  private:
-  // Of the whole pattern: a sequence, with its anchors.
+  // Reads the whole pattern: a sequence, with its anchors.
   RegexNode whole_alternative() {
     RegexNode all{.kind = RegexNode::Kind::sequence};
     at_begin_ = in_.take("^");

@@ -8,7 +8,7 @@
 
 namespace sluice::grammar {
 
-// As many of prefixItems as there may be elements, then any number by `items`.
+// An array has as many of prefixItems as it may have elements, then any number by `items`.
 Expr SchemaObjects::array(const OrderedJson& schema, const std::string& path, int nesting) {
   const uint32_t low = document_.count(schema, "minItems", 0, path);
   const uint32_t high = document_.count(schema, "maxItems", kUnlimited, path);
@@ -123,7 +123,7 @@ Expr SchemaObjects::unique(const OrderedJson& values, Counts counts, const std::
   return parts_.in_brackets('[', *inside, or_none, ']');
 }
 
-// Of each set of values that have come, what may come.
+// Builds, for each set of values that have come, what may come next.
 Expr SchemaObjects::permuted(const std::vector<Expr>& values, Counts counts) {
   const size_t sets = size_t{1} << values.size();
   std::vector<std::optional<Expr>> next(sets);

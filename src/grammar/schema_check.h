@@ -18,7 +18,8 @@ class SchemaChecker {
   // A text has the pattern.
   bool matches(const std::string& text, std::string_view pattern, Match match,
                const std::string& path);
-  // As JSON schema 2020-12 has it. Error(refused) for what is no schema, or takes too long.
+  // Validates as JSON schema 2020-12 defines it. Error(refused) for an invalid schema, or one that
+  // takes too long.
   bool valid(const OrderedJson& value, const OrderedJson& schema, const std::string& path,
              int nesting);
 

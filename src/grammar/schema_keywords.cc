@@ -253,7 +253,7 @@ OrderedJson SchemaDocument::both(OrderedJson a, OrderedJson b, const std::string
   return a;
 }
 
-// What `a` says of members that it does not declare goes for those that only `b` declares.
+// Rules of `a` for members that it does not declare apply to those that only `b` declares.
 void SchemaDocument::close(const OrderedJson& a, OrderedJson& b, const std::string& path) const {
   auto additional = a.find("additionalProperties");
   if (additional == a.end() || *additional == OrderedJson(true)) return;

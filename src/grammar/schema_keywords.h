@@ -1,4 +1,4 @@
-// What the keywords of JSON schemas mean here, and schemas put together from parts.
+// The meaning of the keywords of JSON schemas, and schemas put together from parts.
 #pragma once
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ class NoValue : public Error {
   using Error::Error;
 };
 
-// As JSON schemas have it: members in any order, 1 and 1.0 alike.
+// Compares as JSON schemas do: members in any order, 1 and 1.0 alike.
 bool same_value(const OrderedJson& a, const OrderedJson& b);
 
 // Reads schemas of one document.
@@ -70,7 +70,7 @@ class SchemaDocument {
   OrderedJson plain(OrderedJson schema, const std::string& path, int nesting);
   // The schema that `$ref` names. Error(refused) where there is none in the document.
   const OrderedJson& target(const OrderedJson& schema, const std::string& path) const;
-  // Of one object, without $ref and allOf: what all of them say together.
+  // Merges $ref and allOf into one object that says what all of them say together.
   OrderedJson flat(const OrderedJson& given, const std::string& path, int nesting);
   // Both of two flat ones.
   OrderedJson both(OrderedJson a, OrderedJson b, const std::string& path);

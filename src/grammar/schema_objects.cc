@@ -88,7 +88,7 @@ OrderedJson SchemaObjects::with_names(const OrderedJson& given, const std::strin
   return schema;
 }
 
-// What a member that is not declared has to be.
+// Returns the schema of a member that is not declared.
 OrderedJson SchemaObjects::value_of(const OrderedJson& schema, const std::string& name,
                                     const std::string& path) {
   OrderedJson all = OrderedJson::array();
@@ -101,7 +101,7 @@ OrderedJson SchemaObjects::value_of(const OrderedJson& schema, const std::string
   return schema.value("unevaluatedProperties", OrderedJson(true));
 }
 
-// Those that are required and not declared come behind the others.
+// Required members that are not declared come behind the others.
 std::vector<SchemaObjects::Member> SchemaObjects::members(const OrderedJson& schema,
                                                           const std::string& path, int nesting) {
   const OrderedJson properties = schema.value("properties", OrderedJson::object());
@@ -293,8 +293,8 @@ Expr SchemaObjects::ordered(const std::vector<Member>& members, std::optional<Ex
   return *next;
 }
 
-// As ordered(), with so many members in all; none: there are no so many. Of each member and count
-// of those before it, what may come.
+// Does what ordered() does, with so many members in all; none: an object cannot have so many.
+// Builds what may come for each member and count of those before it.
 std::optional<Expr> SchemaObjects::counted(const std::vector<Member>& members,
                                            std::optional<Expr> more, Counts counts,
                                            const std::string& path) {

@@ -45,7 +45,7 @@ OrderedJson list_of(OrderedJson a, OrderedJson b) {
   return list;
 }
 
-// What constrains nothing as it is written.
+// Removes keywords that constrain nothing as they are written.
 void drop_what_says_nothing(OrderedJson& s) {
   auto is = [&](const char* key, const OrderedJson& value) {
     auto found = s.find(key);
@@ -74,7 +74,7 @@ void drop_what_says_nothing(OrderedJson& s) {
     s.erase("format");
 }
 
-// As drafts before 2020-12 and OpenAPI 3.0 have it.
+// Rewrites keywords of drafts before 2020-12 and of OpenAPI 3.0.
 void renew(OrderedJson& s) {
   for (auto [exclusive, bound] :
        {std::pair("exclusiveMinimum", "minimum"), std::pair("exclusiveMaximum", "maximum")}) {
@@ -195,8 +195,8 @@ OrderedJson SchemaDocument::plain(OrderedJson schema, const std::string& path, i
   return schema;
 }
 
-// What is valid for exactly the values for which the other is not: one of its keywords does not
-// hold.
+// Returns a schema that is valid for exactly the values for which the other is not: one of its
+// keywords does not hold.
 OrderedJson SchemaDocument::negation(const OrderedJson& given, const std::string& path,
                                      int nesting) {
   count_step(path, nesting);

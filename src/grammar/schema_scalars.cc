@@ -45,7 +45,7 @@ struct SignedDecimal {
   }
 };
 
-// Of a number as it is printed: 12, -0.5, 1.5e-07.
+// Reads a number as it is printed: 12, -0.5, 1.5e-07.
 SignedDecimal decimal_of(const OrderedJson& number) {
   std::string text = number.dump();
   SignedDecimal made;
@@ -81,7 +81,7 @@ struct Multiple {
 
 }  // namespace
 
-// What fails within is told with the schema's place.
+// Adds the schema's place to an Error from within.
 template <class Make>
 auto SchemaScalars::told(const std::string& path, const char* what, Make make) const {
   try {
@@ -280,7 +280,7 @@ std::optional<Expr> SchemaScalars::few_multiples(const OrderedJson& schema,
   return builder_.one_of(std::move(texts));
 }
 
-// What may come behind the sign.
+// Builds what may come behind the sign.
 Term SchemaScalars::magnitudes(Languages& languages, const OrderedJson& schema, bool negative,
                                bool integer, const std::string& path) {
   constexpr uint32_t kFewRests = 64, kMostDivisor = 10'000, kMostPlaces = 9;
@@ -314,7 +314,7 @@ Term SchemaScalars::magnitudes(Languages& languages, const OrderedJson& schema, 
     if (!schema.contains(b.keyword)) continue;
     SignedDecimal bound = decimal_of(schema.at(b.keyword));
     if (bound.is_zero()) bound.negative = negative;
-    // Of negative numbers a lower bound is one from above.
+    // A lower bound of negative numbers bounds their magnitude from above.
     const bool from_below = b.low != negative;
     if (bound.negative != negative) {
       if (b.low != bound.negative) return languages.nothing();

@@ -21,7 +21,7 @@ struct Frame {
   bool repeats() const { return high > 0; }
   auto operator<=>(const Frame&) const = default;
 };
-// Of all its stacks [bytes of memory]; a text that needs more is too ambiguous.
+// Limit of all stacks of a state [bytes of memory]; a text that needs more is too ambiguous.
 inline constexpr size_t kMaxStateBytes = size_t{1} << 17;
 
 // The outermost region first. The last frame is the node that takes the next byte; of a text that

@@ -52,14 +52,16 @@ inline std::string special_text(std::string_view token) {
 // Immutable; threads may share it.
 class TokenTable {
  public:
-  // Of the ids [0, vocab_size) that have a text. One with bytes that no UTF-8 has counts as none.
-  // Error(refused) for tokenizers whose tokens have another text before the end than at it.
+  // Takes the ids [0, vocab_size) that have a text. A token with bytes that are not UTF-8 counts as
+  // having none. Error(refused) for tokenizers whose tokens have another text before the end than
+  // at it.
   TokenTable(const Tokenizer& tokenizer, int64_t vocab_size);
-  // Of these texts by id; an empty one is not matched.
+  // Takes these texts by id; an empty one is not matched.
   explicit TokenTable(const std::vector<std::string>& tokens);
 
   int64_t vocab_size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
-  // What a token adds to a text; `first` where none came before it. Empty where it has none.
+  // Returns what a token adds to a text; `first` where none came before it. Empty where it has
+  // none.
   std::string_view text(int32_t id, bool first) const;
 
   // Tokens wherever they stand; and those whose text is another, or is one only, at the beginning.

@@ -10,13 +10,13 @@
 
 namespace sluice {
 
-// Of a Host field, or of an origin: the name or address in lower case, without port, brackets and
-// the dot at its end. nullopt: it is none (RFC 9110, 7.2).
+// Returns the name or address in a Host field or an origin, in lower case, without port, brackets
+// and the dot at its end. nullopt: there is none (RFC 9110, 7.2).
 std::optional<std::string> host_name(std::string_view host);
 // Whether a server at this address is reached from its own machine only.
 bool is_loopback(std::string_view address);
 
-// What a request says of itself.
+// Fields of a request that decide whether it is answered.
 struct Requester {
   std::string_view host = {};           // as it calls this server
   std::string_view origin = {};         // of the page that asks; empty: no page does

@@ -18,7 +18,7 @@ struct AccessEntry {
   std::string path = {};  // without its query, which may hold what nobody should read
   int status = 0;         // 499: the client had gone before the answer was whole
   bool failed = false;    // the stream ended with an error
-  // Of requests that generate, or make vectors.
+  // Numbers of requests that generate, or make vectors.
   struct Tokens {
     int64_t prompt = 0;
     int64_t cached = 0;  // of these, found in the KV cache; of what ended before its time 0

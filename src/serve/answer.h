@@ -28,7 +28,7 @@ class Answer {
 
   // Appends the first events of a stream to `out`.
   virtual void begin(std::string& /*out*/) {}
-  // What has come of the index-th continuation of a prompt. A stream's events are appended.
+  // Takes a part of the index-th continuation of a prompt. A stream's events are appended.
   void take(size_t prompt, int64_t index, StreamPart part, std::string& out);
   bool done() const { return left_ == 0; }
   // Why a continuation has no tokens, or no further ones; empty: all have.
@@ -76,8 +76,8 @@ void append_event(std::string& out, Write write, std::string_view name = {}) {
 }
 inline constexpr std::string_view kStreamDone = "data: [DONE]\n\n";
 
-// Of /v1/completions, /v1/chat/completions, /v1/messages and /v1/responses. The last two have one
-// prompt and one choice.
+// Makes the answer of /v1/completions, /v1/chat/completions, /v1/messages and /v1/responses. The
+// last two have one prompt and one choice.
 std::unique_ptr<Answer> completion_answer(Completion asked, CompletionHead head,
                                           const Tokenizer* tokenizer);
 std::unique_ptr<Answer> chat_answer(Completion asked, CompletionHead head,

@@ -19,7 +19,8 @@ inline constexpr ToolForm kFunctionTool{"function", true, "parameters"};  // Ope
 // Error(refused) that begins with `where` for what is no list of tools.
 Ordered function_tools(const Ordered& given, const ToolForm& form, const std::string& where);
 
-// Of a text's format, whose schema is a member of the format itself there.
+// Returns the response_format of a text's format, whose schema is a member of the format itself
+// there.
 Ordered response_format(const Ordered& format, const std::string& where);
 
 }  // namespace sluice

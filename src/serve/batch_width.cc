@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// Of the tokens a second, for twice as many sequences.
+// Thresholds of the gain in tokens a second, for twice as many sequences.
 constexpr double kFaster = 1.02, kNotSlower = 0.98;
 
 // A pass over streamed weights has time for guesses at what follows: rows of logits for some, where

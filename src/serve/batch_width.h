@@ -67,7 +67,7 @@ struct BatchWidth {
   double tokens_per_second = 0;  // predicted, of all sequences together
 };
 
-// What more sequences are for.
+// The purpose of more sequences.
 enum class BatchAim : uint8_t {
   speed,       // of all together: no more than make it faster
   no_waiting,  // as many as do not make it slower: somebody waits for each

@@ -44,7 +44,7 @@ void set_variables(jinja::Context& context, const JsonFields& body, const jinja:
   }
 }
 
-// What an answer goes on with: the content of the last message.
+// Returns the text that an answer continues: the content of the last message.
 std::string begun_answer(const jinja::Value& messages, const std::string& where) {
   const jinja::Value& last = messages.items().back();
   const jinja::Value& content = *last.dict().find("content");
@@ -58,7 +58,8 @@ std::string begun_answer(const jinja::Value& messages, const std::string& where)
   return begun;
 }
 
-// As transformers does it: up to the end of that content, which the template may trim.
+// Cuts the prompt as transformers does: behind the end of that content, which the template may
+// trim.
 void end_behind(const std::string& begun, const std::string& where, std::string& rendered) {
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t first = begun.find_first_not_of(kSpace);
@@ -114,7 +115,7 @@ std::string render(const JsonFields& body, std::string_view text, const ToolChoi
   return rendered;
 }
 
-// What the answer has to be, where the request says so: its text, or its calls.
+// Makes the grammar of the answer, where the request asks for one: of its text, or its calls.
 std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
     const JsonFields& body, std::string_view text, const ToolChoice& choice, const ChatForm& form,
     const Session& session, const RequestRoom& room) {

@@ -6,7 +6,8 @@
 namespace sluice {
 namespace {
 
-// Of a tree of JSON: values in lists that have grown, and members that are nodes of a tree.
+// Returns the bytes of a tree of JSON: values in lists that have grown, and members that are nodes
+// of a tree.
 uint64_t tree_bytes(const Json& json) {
   constexpr uint64_t kValue = 32, kMember = 128, kString = 48;
   uint64_t bytes = kValue;

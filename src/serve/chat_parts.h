@@ -1,4 +1,4 @@
-// What a model says in a chat: its thoughts, its answer, its calls of tools.
+// The parts of a model's answer in a chat: thoughts, text, calls of tools.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// What is known of an answer before it comes.
+// Facts about an answer before it comes.
 struct ChatForm {
   std::string_view chat_template = {};  // outlives the answer
   AnswerHints hints = {};

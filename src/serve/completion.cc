@@ -46,7 +46,7 @@ std::vector<std::vector<int32_t>> read_prompts(const JsonFields& body, const cha
 
 namespace {
 
-// Of its lists: a node of the tree for each bias, and the texts and ids.
+// Returns the bytes of a request's lists: a node of the tree for each bias, and the texts and ids.
 uint64_t lists_bytes(const Request& r) {
   constexpr uint64_t kBias = 64, kString = 64;
   const SamplingParams& p = r.sampling;

@@ -32,7 +32,7 @@ struct Completion {
   int64_t longest_prompt() const;  // tokens
 };
 
-// What requests are read with.
+// The context in which requests are read.
 struct RequestContext {
   const Session& session;
   int64_t max_model_len = 0;  // tokens of a sequence

@@ -1,4 +1,4 @@
-// What comes out of the engine to the body of a response.
+// Bodies of responses, from results of the engine.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -79,7 +79,7 @@ void write_logprobs(JsonWriter& json, const Prompt& prompt, const RequestResult&
   json.end_object();
 }
 
-// As vLLM has them: a list of token id → logprob, of the token and the likeliest ones.
+// Writes them as vLLM does: a list of token id → logprob, of the token and the likeliest ones.
 void write_prompt_logprobs(JsonWriter& json, const Prompt& prompt) {
   json.begin_array();
   json.value(nullptr);

@@ -127,7 +127,8 @@ class MessagesAnswer : public Answer {
       json.member("id", call_id(calls++));
       json.member("name", call.name);
       json.key("input");
-      // As the model wrote it: a client sends it back, and it is found in the cache.
+      // Arguments stay as the model wrote them: a client sends them back, and they are found in the
+      // cache.
       json.raw(Json::parse(call.arguments, nullptr, false).is_object() ? call.arguments : "{}");
       json.end_object();
     }
@@ -178,7 +179,7 @@ class MessagesAnswer : public Answer {
 
   ChatForm form_;
   AnswerParser parser_;
-  // Of a stream.
+  // State of a stream.
   bool open_ = false;  // a block has begun
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;
   int64_t block_ = 0;

@@ -57,7 +57,7 @@ std::string document_text(const Ordered& block, const std::string& where) {
        where, type);
 }
 
-// What a tool gave back: its texts, and the names of tools that a search found.
+// Returns a tool's result: its texts, and the names of tools that a search found.
 Ordered result_content(const Ordered& content, const std::string& where) {
   if (!content.is_array()) return content_of(content, where);
   Ordered texts = Ordered::array();
@@ -74,8 +74,7 @@ Ordered result_content(const Ordered& content, const std::string& where) {
   return content_of(texts, where);
 }
 
-// What a message of blocks says, which may be several messages of a chat: results of tools have
-// their own.
+// Turns a message of blocks into messages of a chat: results of tools have their own.
 class Blocks {
  public:
   Blocks(std::string role, std::string where) : role_(std::move(role)), where_(std::move(where)) {}

@@ -78,7 +78,7 @@ class Writer {
     describe(out, name, type, help);
     fmt::format_to(std::back_inserter(out), "{}{{{}}} {}\n", name, label_, value);
   }
-  // What does not change: 1, and labels that say it.
+  // Adds a constant: 1, with labels.
   void add_info(std::string_view name, std::string_view help, std::string_view labels) {
     describe(out, name, "gauge", help);
     fmt::format_to(std::back_inserter(out), "{}{{{},{}}} 1\n", name, label_, labels);
@@ -163,7 +163,7 @@ void Metrics::add_result(const RequestResult& r, int64_t prompt_tokens, const Re
   between_tokens_.add(each, static_cast<uint64_t>(tokens - 1));
 }
 
-// As the clients of Prometheus tell them of each process.
+// Writes what the clients of Prometheus tell of each process.
 void Metrics::write_process(std::string& out) const {
   auto add = [&](std::string_view type, std::string_view name, std::string_view help, auto value) {
     describe(out, name, type, help);

@@ -1,4 +1,4 @@
-// What a server counts, as Prometheus reads it. Names are vLLM's where it has them, so that its
+// Counters of a server, as Prometheus reads them. Names are vLLM's where it has them, so that its
 // dashboards show them.
 #pragma once
 
@@ -32,7 +32,7 @@ class Histogram {
   double sum_ = 0;
 };
 
-// Of the KV cache and the program, which do not change.
+// Facts about the KV cache and the program, which do not change.
 struct ServedFacts {
   int64_t block_size = 0;  // tokens
   std::string cache_dtype = {};
@@ -40,7 +40,7 @@ struct ServedFacts {
   int64_t max_model_len = 0;
 };
 
-// Of the server itself, at a moment.
+// Figures of the server itself, at a moment.
 struct ServerGauges {
   int64_t connections = 0;
   uint64_t request_memory = 0;  // bytes
@@ -54,7 +54,7 @@ class Metrics {
   Metrics();
   // Before the first result.
   void set_facts(ServedFacts facts);
-  // Of a prompt of so many tokens, that was allowed so many.
+  // Counts a result after a prompt of so many tokens, that was allowed so many.
   void add_result(const RequestResult& result, int64_t prompt_tokens, const Request& asked);
   void add_abort() { ++ended_["abort"]; }
   void add_refusal(int status) { ++refused_[status]; }

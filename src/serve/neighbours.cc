@@ -38,7 +38,7 @@ constexpr Alias kAliases[] = {
     {"typical", "typical_p"},
 };
 
-// Of Ollama's `options`, those that are called the same here.
+// Members of Ollama's `options` that have the same name here.
 constexpr std::string_view kOptions[] = {"frequency_penalty",
                                          "min_p",
                                          "presence_penalty",

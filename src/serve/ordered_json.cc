@@ -18,7 +18,7 @@ size_t end_of_string(std::string_view text, size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// Of the value that begins at `at`, or before it in space.
+// Returns the end of the value that begins at `at`, or before it in space.
 size_t end_of_value(std::string_view text, size_t at) {
   for (int open = 0; at < text.size(); ++at) {
     if (text[at] == '"') {

@@ -22,7 +22,7 @@ struct Parameter {
   std::string_view without = {};  // JSON of what is there without the parameter
 };
 
-// Of every request.
+// Parameters of every request.
 constexpr Parameter kCommon[] = {
     // OpenAI's.
     {"frequency_penalty"},

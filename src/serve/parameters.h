@@ -9,10 +9,10 @@
 
 namespace sluice {
 
-// Of OpenAI's APIs: a line of a file of completions, completions, and chat completions.
+// OpenAI's APIs: a line of a file of completions, completions, and chat completions.
 enum class Api : uint8_t { batch, completions, chat };
 
-// What is done about parameters that have no effect here. Not thread-safe.
+// Handles parameters that have no effect here. Not thread-safe.
 class UnknownParameters {
  public:
   // `strict`: they are refused.

@@ -1,4 +1,4 @@
-// What a client is told instead of an answer.
+// The error that a client gets instead of an answer.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct Refusal : std::runtime_error {
 // An Error of reading or beginning a request: the request's fault, unless its kind is runtime.
 Refusal refusal_of(const Error& error);
 
-// Of a request that takes so many bytes, where all requests may take `all` and others have too much
-// of it now.
+// Refuses a request that takes so many bytes, where all requests may take `all` and others have too
+// much of it now.
 Refusal no_room(uint64_t bytes, uint64_t all);
 
 // {"error": {...}}, in the form of the API. Anthropic's names the request, where there is an id.

@@ -80,7 +80,7 @@ void ban_words(const JsonFields& body, const Session& session, std::vector<int32
   banned.erase(std::ranges::unique(banned).begin(), banned.end());
 }
 
-// Of 64 bits; -1 is as if there were none, as in vLLM.
+// Reads 64 bits; -1 counts as absent, as in vLLM.
 uint64_t seed_of(const JsonFields& body, uint64_t fallback) {
   if (!body.has("seed")) return fallback;
   const Json& seed = body.raw("seed");
@@ -154,7 +154,7 @@ std::optional<std::vector<int32_t>> ids_of(const Json& list) {
   return ids;
 }
 
-// Of the likeliest tokens; true is 1, as in vLLM, and false asks for none.
+// Reads how many of the likeliest tokens; true is 1, as in vLLM, and false is none.
 std::optional<int64_t> logprobs_of(const JsonFields& body, const char* key) {
   if (!body.has(key) || body.raw(key) == Json(false)) return std::nullopt;
   return body.raw(key) == Json(true) ? 1 : body.integer(key, 0, kMostLogprobs);

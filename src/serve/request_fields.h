@@ -1,4 +1,4 @@
-// What the bodies of all kinds of requests have in common.
+// Fields that the bodies of all kinds of requests share.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace sluice {
 // (RFC 9112, 3.2; RFC 3986, 2.1), and so are these with / at the end, as base URLs of clients often
 // have it. A path with a bad escape stays as it is.
 std::string path_of(std::string_view target);
-// What is behind its "?", as it is.
+// Returns what is behind the target's "?", as it is.
 std::string query_of(std::string_view target);
 
 }  // namespace sluice

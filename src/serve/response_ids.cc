@@ -59,7 +59,7 @@ class LineBytes {
   std::array<char, 1 << 14> piece_;
 };
 
-// As the JSON parser wants them.
+// An iterator over bytes, as the JSON parser wants it.
 struct ByteIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;

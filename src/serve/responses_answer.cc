@@ -117,7 +117,8 @@ class ResponsesAnswer : public Answer {
             {"arguments", arguments},     {"status", status}};
   }
 
-  // What is in an object of its own in chat completions is in the tool itself here.
+  // Members of a tool stand in the tool itself here, and in an object of their own in chat
+  // completions.
   static Ordered flat(const Json& tool) {
     if (!tool.is_object() || !tool.contains("function") || !tool.at("function").is_object())
       return Ordered(tool);
@@ -256,7 +257,7 @@ class ResponsesAnswer : public Answer {
   ChatForm form_;
   AnswerParser parser_;
   Ordered items_ = Ordered::array();  // that have ended
-  // Of a stream: the item that has begun.
+  // State of a stream: the item that has begun.
   bool open_ = false;
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;
   Ordered item_;

@@ -13,7 +13,8 @@ namespace sluice {
 // for what is no such request, and for what there is not.
 std::string chat_of_responses(std::string_view text, const std::string& where);
 
-// What an answer repeats of such a request, or has in its place; of what is none, nothing.
+// Returns the members of such a request that an answer repeats, or others in their place; nothing
+// for any other request.
 Json response_echo(const Json& body);
 
 }  // namespace sluice

@@ -14,7 +14,7 @@ constexpr int64_t kLongestUnasked = 32768;
 constexpr int64_t kShortestUnasked = 2048;
 constexpr int64_t kUsualLength = 512;  // tokens of a sequence, prompt and continuation
 
-// As requests may ask for it: with sampling, and a grammar.
+// Returns a request that needs as much as any: with sampling, and a grammar.
 Request request_of(const Session& session, int64_t tokens) {
   const Json body{{"response_format", {{"type", "json_object"}}}};
   Request request;

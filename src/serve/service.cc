@@ -420,7 +420,7 @@ Reply Service::tokenize(const Body& body) {
   return {.body = tokens_json(tokenizer, ids, texts, model_->max_model_len)};
 }
 
-// As vLLM's, by which lm-evaluation-harness encodes its texts.
+// Answers as vLLM does; lm-evaluation-harness encodes its texts by it.
 Reply Service::tokenizer_info() const {
   const Tokenizer& tokenizer = model_->session.need_tokenizer();
   auto token = [&](std::optional<int32_t> id) {

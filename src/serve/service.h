@@ -1,4 +1,4 @@
-// What the server answers, without the network: routes, phases, and requests to answers.
+// The server without the network: routes, phases, and requests to answers.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ enum class Endpoint : uint8_t {
   page,  // the last one; /openapi.json describes all others
 };
 
-// What there has to be, for a route to be answered.
+// The condition for a route to be answered.
 enum class Needs : uint8_t {
   nothing,
   model,    // it has been loaded once, and the server does not end
@@ -58,7 +58,7 @@ struct Route {
   bool needs_key = true;  // where there is one
   Dialect dialect = Dialect::openai;
 };
-// Of a path without its query. Null: there is nothing there.
+// Finds the route of a path without its query. Null: there is none.
 const Route* find_route(std::string_view path);
 
 // A whole answer.
@@ -72,7 +72,7 @@ struct Reply {
 };
 Reply reply_of(const Refusal& refusal, Dialect dialect, std::string_view request_id);
 
-// What a server needs of its model, once it is loaded. All outlive the service.
+// The parts that serve a model, once it is loaded. All outlive the service.
 struct ServedModel {
   Session& session;
   EngineLoop& loop;
@@ -159,7 +159,7 @@ class Service {
   int64_t longest_token_ = 0;         // bytes
   std::mt19937_64 random_;            // of ids and seeds
   Metrics metrics_;
-  // Of the network's thread: where weights lie, made anew when that has changed.
+  // The network thread's view of where weights lie, made anew when that has changed.
   std::shared_ptr<const Placed> shown_;
   Json units_;
 };

@@ -1,4 +1,4 @@
-// What an operator does with the model of a server that runs: sleep, wake, exchange weights.
+// Operations on the model of a running server: sleep, wake, exchange of weights.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +27,8 @@ std::string_view query_value(std::string_view query, std::string_view name) {
   fail(ErrorKind::refused, "{}: {} is {:?}; must be {}", kModelFields, name, value, known);
 }
 
-// As vLLM's. Its first level keeps the weights in host memory; here they are read again.
+// Reads vLLM's parameters. Its first level keeps the weights in host memory; here they are read
+// again.
 ModelTask sleep_task(std::string_view query) {
   const std::string_view level = query_value(query, "level"), mode = query_value(query, "mode");
   if (!level.empty() && level != "1" && level != "2") refuse("level", level, "1 or 2 (the same)");
@@ -35,7 +36,7 @@ ModelTask sleep_task(std::string_view query) {
   return {.kind = Kind::sleep, .abort = mode != "wait"};
 }
 
-// As SGLang's.
+// Reads SGLang's parameters.
 ModelTask exchange_task(const std::string& text) {
   const Json json = parse_json(text, kModelFields);
   const JsonFields body(json, kModelFields);

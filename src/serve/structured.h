@@ -17,9 +17,9 @@ struct AskedText {
   std::string where;
 };
 
-// Of OpenAI's response_format, vLLM's structured_outputs and the older guided_json, guided_regex,
-// guided_choice and guided_grammar; nullopt where none asks for anything. Error(refused) that names
-// the parameter; Error(usage) for more than one of them.
+// Reads OpenAI's response_format, vLLM's structured_outputs and the older guided_json,
+// guided_regex, guided_choice and guided_grammar; nullopt where none is given. Error(refused) that
+// names the parameter; Error(usage) for more than one of them.
 std::optional<AskedText> asked_text(const JsonFields& body);
 // The same as the grammar of a whole text; null: there is none. Error(refused) also names the
 // keyword of a schema.

@@ -23,7 +23,7 @@ int64_t TextOffsets::add(int32_t id) {
                !(skip_special_tokens_ && tokenizer_->is_special(id));
   if (!shown) return next_;
   std::string bytes = tokenizer_->bytes(id, std::exchange(first_, false));
-  // What does not go on with a character that has begun ends it: U+FFFD.
+  // A byte that does not continue a character that has begun ends it: U+FFFD.
   bool goes_on = bytes.empty() || (bytes[0] & 0xC0) == 0x80;
   int64_t at = next_ + (utf8_.incomplete() && !goes_on ? 1 : 0);
   std::string text;

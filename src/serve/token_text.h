@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// As OpenAI has it: what is no text alone, a part of a character, is written as bytes. A token
-// without a text (no tokenizer, or an id that only the model has) is "token_id:N".
+// Returns a token's text as OpenAI writes it: a part of a character, which is no text alone, as
+// bytes. A token without a text (no tokenizer, or an id that only the model has) is "token_id:N".
 std::string token_text(int32_t id, const Tokenizer* tokenizer);
 // {text: logprob} of the likeliest tokens; null for a token that has none.
 Json top_logprobs_json(const TokenLogprobs* logprobs, const Tokenizer* tokenizer);
@@ -25,7 +25,7 @@ class TextOffsets {
   TextOffsets(const Tokenizer* tokenizer, bool skip_special_tokens, int64_t first)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens), next_(first) {}
 
-  // Of the next token.
+  // Returns the offset of the next token.
   int64_t add(int32_t id);
 
  private:

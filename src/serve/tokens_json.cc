@@ -12,7 +12,7 @@ namespace {
 // A text that grows, and the one that it grew from.
 constexpr uint64_t kGrown = 2;
 
-// Of a text in JSON, with its quotes and a comma.
+// Returns the bytes of a text in JSON, with its quotes and a comma.
 uint64_t quoted_bytes(std::string_view text) {
   constexpr uint64_t kQuotes = 3, kControl = 6, kEscape = 2;  // \u0001, \"
   uint64_t bytes = kQuotes;
@@ -23,7 +23,7 @@ uint64_t quoted_bytes(std::string_view text) {
   return bytes;
 }
 
-// Of an answer that is written into a text.
+// Makes an answer that is written into a text.
 template <class Write>
 std::string written(Write write) {
   std::string out;

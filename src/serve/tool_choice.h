@@ -1,4 +1,4 @@
-// What a request says of the tools that it has: which the model may call, and whether it must.
+// Tools of a request: which the model may call, and whether it must.
 #pragma once
 
 #include <string>
@@ -17,8 +17,7 @@ struct ToolChoice {
   std::vector<std::string> names = {};  // of those that may be called; empty: all
 };
 
-// Of OpenAI's `tools`, `tool_choice` and `parallel_tool_calls`. Error(refused) for what these
-// cannot be.
+// Reads OpenAI's `tools`, `tool_choice` and `parallel_tool_calls`. Error(refused) for invalid ones.
 ToolChoice tool_choice_of(const JsonFields& body);
 
 // The tools that may be called, where the choice or a tool says what an answer has to be; else

@@ -1,4 +1,4 @@
-// What reports are turned into, from reports made by hand.
+// Tables and pages from reports that are made by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

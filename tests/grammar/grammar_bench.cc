@@ -1,4 +1,4 @@
-// What masks cost: microseconds of the first and of later ones, for a tokenizer and a schema.
+// Cost of masks: microseconds of the first and of later ones, for a tokenizer and a schema.
 // grammar_bench TOKENIZER_DIRECTORY [SCHEMA_FILE]
 #include <chrono>
 #include <iostream>

@@ -141,7 +141,7 @@ TEST(JsonSchema, Formats) {
     EXPECT_FALSE(has("uri", uri)) << uri;
 }
 
-// As zod, pydantic and generators of OpenAPI write them.
+// zod, pydantic and generators of OpenAPI write them so.
 TEST(JsonSchema, FormatsBesideOtherRules) {
   constexpr std::string_view kDate =
       R"({"type":"string","format":"date","pattern":"^\\d{4}-\\d{2}-\\d{2}$"})";
@@ -297,7 +297,7 @@ TEST(JsonSchema, KeysByPatternsAndNames) {
     EXPECT_TRUE(valid(kCounted, text)) << text;
   for (const char* text : {"{}", R"({"a":null,"b":null,"c":null})"})
     EXPECT_FALSE(valid(kCounted, text)) << text;
-  // Of what is impossible nothing is left but the others.
+  // An impossible member leaves the others.
   EXPECT_TRUE(valid(R"({"type":"object","properties":{"a":{"not":{}},"b":{"type":"null"}}})",
                     R"({"b":null})"));
 }

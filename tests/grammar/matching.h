@@ -26,7 +26,7 @@ inline bool matches(SourceKind kind, std::string_view source, std::string_view t
   return matches(*compile({kind, std::string(source)}, "test"), text);
 }
 
-// What it says of a source that it refuses; empty: it takes it.
+// Returns the reason for refusing a source; empty: it is taken.
 inline std::string refusal(SourceKind kind, std::string_view source) {
   try {
     compile({kind, std::string(source)}, "test");

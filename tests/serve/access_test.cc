@@ -148,7 +148,7 @@ TEST(Metrics, EachLineIsOnesThatPrometheusReads) {
   EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.02\"} 0"));
   EXPECT_TRUE(has("vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"0.04\"} 1"));
   EXPECT_TRUE(has("vllm:request_time_per_output_token_seconds_sum{" + label + "} 0.25"));
-  // What the panels of vLLM's board read.
+  // The panels of vLLM's board read these.
   EXPECT_TRUE(has("vllm:inter_token_latency_seconds_count{" + label + "} 2"));
   EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"5\"} 0"));
   EXPECT_TRUE(has("vllm:request_prompt_tokens_bucket{" + label + ",le=\"10\"} 1"));

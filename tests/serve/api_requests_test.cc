@@ -205,7 +205,7 @@ TEST(ResponsesRequest, AnswersRepeatIt) {
   EXPECT_FALSE(echo.contains("input"));
 }
 
-// Of both APIs: parameters of others go on, and what is known stays as it is.
+// Both APIs pass parameters of others on, and leave known ones as they are.
 TEST(ApiRequests, FurtherParametersGoOn) {
   const Json messages = Json::parse(chat_of_messages(
       R"({"max_tokens": 1, "messages": [], "min_p": 0.1, "metadata": {}, "stop": "x"})", "it",

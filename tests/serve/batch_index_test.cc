@@ -1,4 +1,4 @@
-// What is known of a batch's files without holding them.
+// The index of a batch's files, which are not held.
 #include "src/serve/batch_index.h"
 
 #include <gtest/gtest.h>

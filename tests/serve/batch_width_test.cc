@@ -1,4 +1,4 @@
-// What requests need together, from a summary of them.
+// Needs of several requests together, from a summary of them.
 #include "src/serve/batch_width.h"
 
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Of a template that shows tools and their calls, as Hermes' does.
+// A template that shows tools and their calls, as Hermes' does.
 constexpr const char* kShowsTools =
     "{% if tools %}{{ tools | tojson }}<tool_call>{{ messages }}{% endif %}";
 

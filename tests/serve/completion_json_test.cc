@@ -64,7 +64,7 @@ TEST(CompletionJson, OffsetsCountCharactersOfTheText) {
   // Tokens of one character are where it is, those without a text where the next one is.
   EXPECT_EQ(offsets({1}, {'a', 0xE2, 0x80, 0x94, 999, 'b'}, "a\u2014b"),
             (Offsets{0, 1, 1, 1, 2, 2}));
-  // What breaks a character off comes after its U+FFFD.
+  // A byte that breaks a character off comes after its U+FFFD.
   EXPECT_EQ(offsets({1}, {0xE2, 0x80, 'b', 0xE2}, "\uFFFDb\uFFFD"), (Offsets{0, 0, 1, 2}));
   EXPECT_EQ(offsets({0xC3, 0xA9, 'x'}, {'a', 'b'}, "ab", true), (Offsets{0, 0, 1, 2, 3}));
   EXPECT_EQ(offsets({'x'}, {'a', 'b', 'c'}, "a"), (Offsets{0, 1, 1})) << "a stop string ended it";

@@ -49,7 +49,7 @@ TEST_F(StructuredTest, EachParameterSaysWhatItsTextMatches) {
                           R"({"type":"json_schema","json_schema":{"name":"n","strict":true,
                               "schema":{"type":"integer"}}})"),
                       "12"));
-  // As llama.cpp's server has them.
+  // llama.cpp's server has both.
   for (const char* type : {"json_object", "json_schema"}) {
     const Json format = {{"type", type}, {"schema", schema}};
     EXPECT_TRUE(matches({{"response_format", format}}, "12")) << type;

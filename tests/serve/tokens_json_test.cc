@@ -1,4 +1,4 @@
-// What /tokenize and /detokenize answer.
+// Answers of /tokenize and /detokenize.
 #include "src/serve/tokens_json.h"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 namespace sluice::http {
 namespace {
 
-// Of a request that the engine has given up: the model is away for a while, or has failed.
+// Describes why the engine gave a request up: the model is away for a while, or has failed.
 Refusal engine_refusal(const Service& service, const std::string& why) {
   constexpr int kSoon = 5;
   const Phase phase = service.phase();
@@ -71,7 +71,7 @@ void Call::leave() {
   if (!answer_.done()) hub_.service.metrics().add_abort();
 }
 
-// What a client does not take yet is merged, and paid for.
+// Merges, and pays for, output that a client does not take yet.
 void Call::deliver(OutputId id, StreamPart part) {
   constexpr uint64_t kId = 16, kText = 4;
   if (part.result) {

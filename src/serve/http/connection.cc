@@ -106,7 +106,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::flat_buffer buffer_;  // what has been read and not used
   Waker waker_;
   std::optional<protocol::request_parser<protocol::string_body>> parser_;
-  // Of the present request.
+  // The entry of the present request.
   AccessEntry entry_;
   std::string origin_;
   Dialect dialect_ = Dialect::openai;

@@ -1,4 +1,4 @@
-// What connections share. Private to the server; all on its network thread.
+// State that connections share. Private to the server; all on its network thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -48,10 +48,10 @@ struct Hub {
     return {.key = o.api_key, .origins = o.origins, .hosts = o.hosts, .address = o.host};
   }
 
-  // Of a request; no other's.
+  // Returns an id that no other request has.
   std::string new_request_id();
 
-  // What has come of requests, to the calls that wait for it.
+  // Passes results to the calls that wait for them.
   void deliver(EngineLoop::Parts parts);
 
   HttpOptions options;

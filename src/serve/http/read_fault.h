@@ -16,7 +16,7 @@ namespace sluice::http {
 
 inline constexpr size_t kHeadBytes = 16 * 1024;  // of a request: its line and fields
 
-// What to say of a fault of reading; nullopt: the client has gone, or has been given up.
+// Returns the refusal for a fault of reading; nullopt: the client has gone, or has been given up.
 inline std::optional<Refusal> refusal_of_fault(const boost::system::error_code& fault,
                                                const HttpOptions& options) {
   if (fault == boost::beast::http::error::header_limit ||

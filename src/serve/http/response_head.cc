@@ -65,7 +65,7 @@ std::string response_head(const ResponseHead& head) {
   return text;
 }
 
-// As each API's clients look for it.
+// Each API's clients look for the id in fields of their own.
 std::string request_id_lines(Dialect dialect, std::string_view id) {
   std::string lines = fmt::format("X-Request-Id: {}\r\n", id);
   if (dialect == Dialect::anthropic) lines += fmt::format("Request-Id: {}\r\n", id);

@@ -22,7 +22,7 @@ struct ResponseHead {
 };
 
 std::string response_head(const ResponseHead& head);
-// Of a request, as each API's clients look for it.
+// Returns the fields with a request's id, as each API's clients look for it.
 std::string request_id_lines(Dialect dialect, std::string_view id);
 
 }  // namespace sluice

@@ -37,8 +37,7 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::string url() const;  // "http://127.0.0.1:8000"
-  // What comes of requests is taken from the loop, which outlives this; before the service is
-  // ready.
+  // Takes results from the loop, which outlives this; before the service is ready.
   void attach(EngineLoop& loop);
 
   // No new connections, and no further requests on those there are.

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// What the build makes of a file in src/serve/page.
+// A file of src/serve/page, as the build embeds it.
 struct EmbeddedFile {
   std::string_view name;
   std::string_view etag;   // of the bytes, quotes included (RFC 9110)
@@ -21,7 +21,7 @@ struct PageFile {
   std::string_view bytes;
 };
 
-// What the server's APIs are (OpenAPI 3.1).
+// Path of the description of the server's APIs (OpenAPI 3.1).
 inline constexpr std::string_view kApiPath = "/openapi.json";
 
 // The file at a path of the server: "/", kApiPath, or "/page/NAME". Without a content type there is
