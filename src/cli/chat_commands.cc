@@ -61,7 +61,7 @@ bool Chat::command(std::string_view line) {
        {"/set", "[NAME VALUE]", "sets temperature, top_p, max_tokens, seed, ...; alone, shows them",
         "", &Chat::set},
        {"/save", "FILE", "writes the messages as JSON", "", &Chat::save},
-       {"/load", "FILE", "goes on with the messages in a file", "", &Chat::load},
+       {"/load", "FILE", "continues the messages in a file", "", &Chat::load},
        {"/stats", "", "shows tokens, speed and memory", "", &Chat::stats},
        {"/exit", "", "ends the program, as Ctrl-D does", "/quit", &Chat::leave},
        {"/bye", "", "the same", "", &Chat::leave}}};
@@ -197,9 +197,9 @@ bool Chat::stats(const std::string&) {
   const EngineStats all = engine_->stats();
   const int64_t computed = turn_.prompt_tokens - turn_.reused_tokens;
   log::show(fmt::format(
-      "last turn: {} tokens in the conversation, {} of them computed before, {} generated; "
-      "{:.1f} tokens/s read, {:.1f} tokens/s generated\n"
-      "all turns: {} tokens read, {} of them computed before, {} generated\n"
+      "last turn: {} tokens in the conversation, {} of them from the KV cache, {} generated; "
+      "prompt {:.1f} tokens/s, answer {:.1f} tokens/s\n"
+      "all turns: {} prompt tokens, {} of them from the KV cache, {} generated\n"
       "memory: {} of {}; room for {} tokens\n",
       turn_.prompt_tokens + turn_.generated_tokens, turn_.reused_tokens, turn_.generated_tokens,
       rate(computed, turn_.prefill_seconds), rate(turn_.generated_tokens - 1, turn_.decode_seconds),

@@ -180,57 +180,61 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
   const std::string label = fmt::format("model_name=\"{}\"", escaped(model));
   const EngineStats& s = loop.stats;
   Writer w(label);
-  w.add("gauge", "vllm:num_requests_running", "Sequences that run.", loop.running);
-  w.add("gauge", "vllm:num_requests_waiting", "Sequences that wait.", loop.waiting);
-  w.add("gauge", "vllm:kv_cache_usage_perc", "Share of the KV cache in use; 1 is all of it.",
+  w.add("gauge", "vllm:num_requests_running", "Running sequences.", loop.running);
+  w.add("gauge", "vllm:num_requests_waiting", "Waiting sequences.", loop.waiting);
+  w.add("gauge", "vllm:kv_cache_usage_perc", "Used share of the KV cache, 0 to 1.",
         loop.blocks == 0
             ? 0
             : static_cast<double>(loop.blocks_used) / static_cast<double>(loop.blocks));
   w.add("gauge", "sluice:kv_blocks_used", "KV blocks that sequences hold.", loop.blocks_used);
-  w.add("counter", "vllm:prompt_tokens_total", "Tokens of prompts.", s.prompt_tokens);
+  w.add("counter", "vllm:prompt_tokens_total", "Prompt tokens.", s.prompt_tokens);
   w.add("counter", "vllm:generation_tokens_total", "Generated tokens.", s.generated_tokens);
   w.add("counter", "vllm:prefix_cache_queries_total", "Tokens looked for in the KV cache.",
         s.prompt_tokens);
   w.add("counter", "vllm:prefix_cache_hits_total", "Tokens found in the KV cache.",
         s.prefix_tokens);
-  w.add("counter", "vllm:num_preemptions_total", "Sequences that made room for others.",
-        s.preemptions);
+  w.add("counter", "vllm:num_preemptions_total", "Preemptions of sequences.", s.preemptions);
   w.add("counter", "sluice:steps_total", "Passes over the model.", s.steps);
-  w.add("gauge", "sluice:connections", "Connections of clients.", server.connections);
-  w.add("gauge", "sluice:request_memory_bytes", "Memory of connections and requests.",
+  w.add("gauge", "sluice:connections", "Open connections.", server.connections);
+  w.add("gauge", "sluice:request_memory_bytes", "Memory of connections and requests [bytes].",
         server.request_memory);
-  w.add("gauge", "sluice:memory_used_bytes", "Memory that is leased from the budget.",
+  w.add("gauge", "sluice:memory_used_bytes", "Memory leased from the budget [bytes].",
         server.memory_used);
-  w.add("gauge", "sluice:memory_budget_bytes", "The memory budget.", server.memory_budget);
-  w.add_each("vllm:request_success_total", "Sequences that ended, by reason.", "finished_reason",
+  w.add("gauge", "sluice:memory_budget_bytes", "Memory budget [bytes].", server.memory_budget);
+  w.add_each("vllm:request_success_total", "Finished sequences, by reason.", "finished_reason",
              ended_);
-  w.add_each("sluice:requests_refused_total", "Requests that got an error, by HTTP status.",
-             "status", refused_);
-  w.add_info("vllm:cache_config_info", "The KV cache.",
+  w.add_each("sluice:requests_refused_total", "Refused requests, by HTTP status.", "status",
+             refused_);
+  w.add_info("vllm:cache_config_info", "Size of the KV cache.",
              fmt::format("block_size=\"{}\",cache_dtype=\"{}\",enable_prefix_caching=\"True\","
                          "num_gpu_blocks=\"{}\"",
                          facts_.block_size, escaped(facts_.cache_dtype), loop.blocks));
-  w.add_info("sluice:build_info", "The program.",
+  w.add_info("sluice:build_info", "Version of the program.",
              fmt::format("version=\"{}\"", escaped(facts_.version)));
   write_process(w.out);
-  first_token_.write(w.out, "vllm:time_to_first_token_seconds", "Until the first token.", label);
+  first_token_.write(w.out, "vllm:time_to_first_token_seconds",
+                     "Time to the first token [seconds].", label);
   each_token_.write(w.out, "vllm:request_time_per_output_token_seconds",
-                    "Of each token after the first.", label);
+                    "Time of each token after the first, mean of a request [seconds].", label);
   between_tokens_.write(w.out, "vllm:inter_token_latency_seconds",
-                        "Between two tokens, the mean of their request.", label);
-  whole_.write(w.out, "vllm:e2e_request_latency_seconds", "Until the last token.", label);
-  queue_.write(w.out, "vllm:request_queue_time_seconds", "Until a prompt is begun.", label);
-  prefill_.write(w.out, "vllm:request_prefill_time_seconds", "Of prompts.", label);
-  decode_.write(w.out, "vllm:request_decode_time_seconds", "Of all tokens after the first.", label);
-  computed_.write(w.out, "vllm:request_inference_time_seconds", "Of prompts and all tokens.",
-                  label);
-  prompt_.write(w.out, "vllm:request_prompt_tokens", "Tokens of each prompt.", label);
+                        "Time between two tokens, mean of their request [seconds].", label);
+  whole_.write(w.out, "vllm:e2e_request_latency_seconds", "Time to the last token [seconds].",
+               label);
+  queue_.write(w.out, "vllm:request_queue_time_seconds", "Time in the queue [seconds].", label);
+  prefill_.write(w.out, "vllm:request_prefill_time_seconds",
+                 "Time to compute the prompt [seconds].", label);
+  decode_.write(w.out, "vllm:request_decode_time_seconds",
+                "Time to generate all tokens after the first [seconds].", label);
+  computed_.write(w.out, "vllm:request_inference_time_seconds",
+                  "Time to compute the prompt and all tokens [seconds].", label);
+  prompt_.write(w.out, "vllm:request_prompt_tokens", "Prompt tokens of each request.", label);
   generated_.write(w.out, "vllm:request_generation_tokens", "Generated tokens of each sequence.",
                    label);
   for (const char* name :
        {"vllm:request_max_num_generation_tokens", "vllm:request_params_max_tokens"})
-    allowed_.write(w.out, name, "Tokens that a request allowed.", label);
-  choices_.write(w.out, "vllm:request_params_n", "Continuations that a request asked for.", label);
+    allowed_.write(w.out, name, "Most tokens that a request allowed.", label);
+  choices_.write(w.out, "vllm:request_params_n", "Continuations that a request asked for (n).",
+                 label);
   return std::move(w.out);
 }
 

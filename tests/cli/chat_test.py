@@ -153,7 +153,7 @@ class ConversationTest(Case):
         once = self.chat("It is a truth\n", "-n", "12", "--quiet").stdout
         out = self.chat("It is a truth\n/stats\nAnd then\n/stats\n", "-n", "40")
         self.assertTrue(out.stdout.startswith(once.rstrip("\n")), out.stdout)
-        turns = re.findall(r"last turn: (\d+) tokens in the conversation, (\d+) of them computed before", out.stderr)
+        turns = re.findall(r"last turn: (\d+) tokens in the conversation, (\d+) of them from the KV cache", out.stderr)
         self.assertEqual(len(turns), 2)
         self.assertEqual(turns[0][1], "0")
         # All but the last token, which was not computed yet, in whole blocks of 16.
