@@ -56,7 +56,7 @@ bool SchemaChecker::matches(const std::string& text, std::string_view pattern, M
   try {
     Languages languages(where_);
     const bool found = languages.matches(languages.regex(pattern, match), text);
-    document_.count_derivatives(path, languages.steps());
+    document_.count_small_steps(path, languages.steps());
     return found;
   } catch (const Error& e) {
     std::string_view why = e.what();

@@ -159,10 +159,10 @@ void SchemaDocument::count_step(const std::string& path, int nesting) {
   if (++steps_ > kMostSteps) refuse(path, "its parts are used in more than {} ways", kMostSteps);
 }
 
-void SchemaDocument::count_derivatives(const std::string& path, uint64_t derivatives) {
+void SchemaDocument::count_small_steps(const std::string& path, uint64_t steps) {
   constexpr uint64_t kToAStep = 64;
-  steps_ += static_cast<int64_t>(derivatives / kToAStep);
-  count_step(path, 0);
+  steps_ += static_cast<int64_t>(steps / kToAStep);
+  if (steps_ > kMostSteps) refuse(path, "its parts are used in more than {} ways", kMostSteps);
 }
 
 void SchemaDocument::check_object(const OrderedJson& schema, const std::string& path) const {

@@ -80,8 +80,8 @@ class SchemaDocument {
                  const std::string& path) const;
   // Counts a schema as read: Error(refused) for more than a document may take.
   void count_step(const std::string& path, int nesting);
-  // Counts what languages have taken in the same way.
-  void count_derivatives(const std::string& path, uint64_t derivatives);
+  // Counts copies of values and derivatives of languages: many are as a schema.
+  void count_small_steps(const std::string& path, uint64_t steps);
 
  private:
   std::string sentence(const std::string& path, const std::string& why) const;

@@ -12,6 +12,13 @@ namespace {
 constexpr std::array<std::string_view, 6> kTypes{"object", "array",   "string",
                                                  "number", "boolean", "null"};
 
+uint64_t values_in(const OrderedJson& json) {
+  uint64_t all = 1;
+  if (json.is_structured())
+    for (const OrderedJson& inner : json) all += values_in(inner);
+  return all;
+}
+
 bool is_true(const OrderedJson& schema) {
   return schema == OrderedJson(true) || (schema.is_object() && schema.empty());
 }
@@ -169,6 +176,7 @@ void SchemaDocument::add_dependent(OrderedJson& schema, OrderedJson& more,
 }
 
 OrderedJson SchemaDocument::plain(OrderedJson schema, const std::string& path, int nesting) {
+  count_small_steps(path, values_in(schema));  // it is a copy
   constexpr std::array kLists{kExcluded, kUnlike, kPatterns, kFormats};
   for (const char* key : kLists)
     if (schema.contains(key) && !schema.at(key).is_array()) refuse(path, "{} must be a list", key);

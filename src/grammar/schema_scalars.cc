@@ -99,7 +99,7 @@ Expr SchemaScalars::quoted(Languages& languages, Term term, const std::string& p
   return told(path, "pattern, format, lengths or not", [&] {
     if (languages.is_empty(term)) document_.no_value(path, "no string is valid by all its rules");
     const Expr inside = languages.expr(builder_, term, Alphabet::json_string);
-    document_.count_derivatives(path, languages.steps());
+    document_.count_small_steps(path, languages.steps());
     return builder_.sequence({builder_.text("\""), inside, builder_.text("\"")});
   });
 }
@@ -344,7 +344,7 @@ Expr SchemaScalars::held_number(const OrderedJson& schema, bool integer, const s
       const Term term = magnitudes(languages, schema, negative, integer, path);
       if (languages.is_empty(term)) continue;
       const Expr digits = languages.expr(builder_, term, Alphabet::text);
-      document_.count_derivatives(path, languages.steps());
+      document_.count_small_steps(path, languages.steps());
       signs.push_back(negative ? builder_.sequence({builder_.text("-"), digits}) : digits);
     }
     if (signs.empty()) document_.no_value(path, "no number lies between the bounds");
