@@ -22,6 +22,7 @@ struct AnswerRules {
   bool must_call = false;            // nothing but calls
   bool one_call = false;             // at most one
   nlohmann::ordered_json text = {};  // a composition of what a text must be; null: it may be any
+  bool begins_in_thoughts = false;   // see AnswerHints
 };
 
 // Of an answer to a prompt that ends with `prompt`, by a model of this template. Error(refused),

@@ -100,7 +100,8 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
   AnswerRules rules{.tools = callable_tools(body, text, choice),
                     .must_call = choice.must_call,
                     .one_call = choice.one_call,
-                    .text = nullptr};
+                    .text = nullptr,
+                    .begins_in_thoughts = form.hints.begins_in_thoughts};
   // One call of a form that nobody finds is none.
   const bool free = !choice.must_call && std::ranges::none_of(rules.tools, &CallableTool::strict);
   if (free && exact_call_form(form.chat_template) == nullptr) rules.tools.clear();
@@ -149,6 +150,10 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   if (body.has("tool_choice")) chat.form.tool_choice = body.raw("tool_choice");
   chat.form.parallel_calls = body.boolean_or("parallel_tool_calls", true);
   chat.form.chat_template = chat_template.text(!choice.none);
+  chat.form.hints.begins_in_thoughts = context.begins_in_thoughts;
+  const std::string_view tag = AnswerParser::call_tag(chat.form.chat_template);
+  chat.form.hints.call_tag_is_token =
+      !tag.empty() && context.session.need_tokenizer().encode(tag, false).size() == 1;
   sampling.grammar = grammar_of_answer(body, text, choice, chat.form, context.session, room);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools))
     chat.asked.request.skip_special_tokens = false;
