@@ -9,6 +9,7 @@
 #include "src/chat/call_form.h"
 #include "src/chat/channels.h"
 #include "src/chat/reasoning.h"
+#include "src/chat/schema_types.h"
 #include "src/chat/tool_calls.h"
 #include "src/grammar/schema_keywords.h"
 
@@ -112,28 +113,61 @@ class Arguments {
 
   // Strings are as they are, everything else is JSON.
   Ordered between_tags(const std::string& key, const Ordered& schema, std::string_view end) const {
-    if (schema == Ordered(false) || !is_plain_string(schema))
+    if (schema == Ordered(false) || !SchemaTypes::of(schema, schema_).is_text())
       return value(schema, {{"schema", true}});
     if (!schema.is_object()) return without(end);
+    std::vector<Ordered> texts;
+    if (all_texts(schema, texts, 0) && !texts.empty()) return one_of(std::move(texts));
+    if (tool_.strict) check_string(key, schema, 0);
+    return without(end);
+  }
+
+  // The texts of a string, or of null, whose schema has a list of them. False: it has none.
+  bool all_texts(const Ordered& schema, std::vector<Ordered>& texts, int level) const {
+    if (!schema.is_object() || level > kMostLevels) return false;
     const bool one = schema.contains("const");
     if (one || schema.contains("enum")) {
-      std::vector<Ordered> texts;
       const Ordered list = one ? Ordered::array({schema.at("const")}) : schema.at("enum");
       for (const Ordered& each : list)
-        if (each.is_string()) texts.push_back(text(each.get<std::string>()));
-      if (!texts.empty()) return one_of(std::move(texts));
+        if (each.is_string() || each.is_null())
+          texts.push_back(text(each.is_null() ? "null" : each.get<std::string>()));
+      return true;
     }
+    if (schema.contains("type") && schema.at("type") == "null") {
+      texts.push_back(text("null"));
+      return true;
+    }
+    if (const Ordered* target = SchemaTypes::referred(schema, schema_))
+      return all_texts(*target, texts, level + 1);
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+      if (!schema.contains(keyword) || !schema.at(keyword).is_array()) continue;
+      return std::ranges::all_of(schema.at(keyword), [&](const Ordered& branch) {
+        return all_texts(branch, texts, level + 1);
+      });
+    }
+    return false;
+  }
+
+  // Refuses what cannot be held of a string that may be any.
+  void check_string(const std::string& key, const Ordered& schema, int level) const {
+    if (!schema.is_object() || level > kMostLevels) return;
+    if (const Ordered* target = SchemaTypes::referred(schema, schema_))
+      check_string(key, *target, level + 1);
     for (const auto& [keyword, said] : schema.items()) {
-      const bool held =
-          keyword == "type" || grammar::use_of(keyword) == grammar::KeywordUse::annotation;
-      if (!tool_.strict || held) continue;
+      const bool branches = keyword == "anyOf" || keyword == "oneOf";
+      if (branches && said.is_array())
+        for (const Ordered& branch : said) check_string(key, branch, level + 1);
+      const bool held = branches || keyword == "type" || keyword == "$ref" ||
+                        keyword == "nullable" ||
+                        grammar::use_of(keyword) == grammar::KeywordUse::annotation;
+      if (held) continue;
       fail(ErrorKind::refused,
            "{}: {:?}: {} of a string cannot be held where the model writes strings between tags",
            where_, key, keyword);
     }
-    return without(end);
   }
 
+  static constexpr int kMostLevels = 16;
   static constexpr std::array<std::string_view, 4> kOfObjects{"type", "properties", "required",
                                                               "additionalProperties"};
   // Keywords that may declare properties in another place.
@@ -256,7 +290,8 @@ Ordered answer_composition(std::string_view chat_template, std::string_view prom
     if (!rules.must_call)
       either.push_back(in_channel("final", any_text ? without("<|end|>") : rules.text));
   } else {
-    if (const std::optional<ThoughtTags> tags = thought_tags(chat_template, prompt))
+    if (const std::optional<ThoughtTags> tags =
+            thought_tags(chat_template, prompt, rules.begins_in_thoughts))
       parts.push_back(thoughts(*tags));
     if (!calls.is_null() && (rules.must_call || !any_text)) either.push_back(calls);
     if (!rules.must_call) either.push_back(any_text ? text_and_calls(form, calls) : rules.text);

@@ -25,6 +25,7 @@ struct AnswerRules {
   bool one_call = false;             // at most one
   nlohmann::ordered_json text = {};  // a composition of what a text must be; null: it may be any
   const CallForm* form = nullptr;    // of calls; null: as the template shows them
+  bool begins_in_thoughts = false;   // see AnswerHints
 };
 
 // Of an answer to a prompt that ends with `prompt`, by a model of this template. Error(refused),

@@ -16,6 +16,7 @@ struct AnswerPart {
   };
   Kind kind = Kind::content;
   std::string text;
+  std::string id = {};  // of a call, that the model wrote; empty: none
 };
 
 // Appends to the last part where that is of the same kind. A call is a part of its own.
@@ -25,7 +26,7 @@ inline void give(std::vector<AnswerPart>& parts, AnswerPart::Kind kind, std::str
   if (joins)
     parts.back().text += text;
   else
-    parts.push_back({kind, std::string(text)});
+    parts.push_back({kind, std::string(text), {}});
 }
 
 }  // namespace sluice

@@ -73,6 +73,8 @@ constexpr CallPiece kChannelCall[] = {token_piece("<|channel|>"),
                                       kArguments};
 
 constexpr CallTags kCallTags{.open = "<tool_call>", .close = "</tool_call>"};
+constexpr CallTags kLinesTags{
+    .open = "<tool_call>", .close = "</tool_call>", .lines = true, .lone = "<function="};
 constexpr CallTags kCallsTags{.open = "[TOOL_CALLS]"};
 constexpr CallTags kWideTags{.open = "<｜tool▁call▁begin｜>",
                              .close = "<｜tool▁call▁end｜>",
@@ -82,8 +84,11 @@ constexpr CallForm kBareForm{
     .tags = {.open = "<|python_tag|>", .bare = true}, .call = kBare, .between = kSemicolon};
 
 constexpr CallTags dsml(std::string_view open, std::string_view close) {
-  return {
-      .open = open, .close = close, .notation = CallTags::Notation::invokes, .prefix = "｜DSML｜"};
+  return {.open = open,
+          .close = close,
+          .notation = CallTags::Notation::invokes,
+          .prefix = "｜DSML｜",
+          .lone = "<｜DSML｜invoke name=\""};
 }
 
 // The first whose texts are both in a template is its form.
@@ -97,14 +102,15 @@ constexpr Known kKnown[] = {
      "<invoke",
      {.tags = {.open = "<minimax:tool_call>",
                .close = "</minimax:tool_call>",
-               .notation = CallTags::Notation::invokes}}},
+               .notation = CallTags::Notation::invokes,
+               .lone = "<invoke name=\""}}},
     {"｜DSML｜",
      "function_calls",
      {.tags = dsml("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")}},
     {"｜DSML｜", "", {.tags = dsml("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>")}},
     {"<seed:tool_call>",
      "<function=",
-     {.tags = {.open = "<seed:tool_call>", .close = "</seed:tool_call>"}}},
+     {.tags = {.open = "<seed:tool_call>", .close = "</seed:tool_call>", .lone = "<function="}}},
     {"<TOOLCALL>", "", {.tags = {.open = "<TOOLCALL>", .close = "</TOOLCALL>"}}},
     {"<tool_calls>",
      "</tool_calls>",
@@ -152,7 +158,7 @@ constexpr Known kKnown[] = {
     {"<|channel|>", "", {.call = kChannelCall, .several = false}},
     {"<tool_call>",
      "<function=",
-     {.tags = kCallTags, .call = kParameters, .between = kLine, .style = Style::parameters}},
+     {.tags = kLinesTags, .call = kParameters, .between = kLine, .style = Style::parameters}},
     {"<tool_call>",
      "<arg_key>",
      {.tags = kCallTags, .call = kKeys, .between = kLine, .style = Style::keys}},

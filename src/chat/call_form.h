@@ -35,8 +35,10 @@ struct CallTags {
   bool bare = false;         // an answer that begins with { may be a call, without a tag
   bool around_text = false;  // `before` and `behind` are around a text, not around calls
   bool several = false;      // objects between the tags, without a list
+  bool lines = false;        // values between tags have lines of their own
   Notation notation = Notation::any;
   std::string_view prefix = {};  // of the names of tags between these
+  std::string_view lone = {};    // what some calls begin with, where `open` was left out
 
   // What no text before the calls holds.
   std::string_view first() const { return before.empty() ? open : before; }

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
+#include "src/chat/json_call.h"
+#include "src/chat/literals.h"
 #include "src/chat/tags.h"
 
 namespace sluice {
@@ -33,17 +37,18 @@ ChannelParser::ChannelParser(std::string_view prompt) {
   if (start == prompt.npos) return;
   held_ = prompt.substr(start);
   std::vector<AnswerPart> none;
-  while (in_header_ ? read_header(none) : read_message(false, none)) {
+  while (in_header_ ? read_header() : read_message(false, false, none)) {
   }
 }
 
-void ChannelParser::add(std::string_view text, bool last, std::vector<AnswerPart>& parts) {
+void ChannelParser::add(std::string_view text, bool last, std::vector<AnswerPart>& parts,
+                        bool cut) {
   held_ += text;
-  while (in_header_ ? read_header(parts) : read_message(last, parts)) {
+  while (in_header_ ? read_header() : read_message(last, cut, parts)) {
   }
 }
 
-bool ChannelParser::read_header(std::vector<AnswerPart>& parts) {
+bool ChannelParser::read_header() {
   const size_t end = held_.find(kMessage);
   if (end == held_.npos) return false;
   const std::string_view header = std::string_view(held_).substr(0, end);
@@ -51,13 +56,13 @@ bool ChannelParser::read_header(std::vector<AnswerPart>& parts) {
   kind_ = !recipient.empty()                           ? PartKind::arguments
           : word_after(header, kChannel) == "analysis" ? PartKind::reasoning
                                                        : PartKind::content;
-  give(parts, PartKind::call, recipient);
+  name_ = recipient;
   held_.erase(0, end + kMessage.size());
   in_header_ = false;
   return true;
 }
 
-bool ChannelParser::read_message(bool last, std::vector<AnswerPart>& parts) {
+bool ChannelParser::read_message(bool last, bool cut, std::vector<AnswerPart>& parts) {
   size_t at = held_.size(), keep = 0;
   for (std::string_view end : kEnds) {
     at = std::min(at, held_.find(end));
@@ -65,9 +70,29 @@ bool ChannelParser::read_message(bool last, std::vector<AnswerPart>& parts) {
   }
   in_header_ = at < held_.size();
   if (!in_header_ && !last) at -= keep;
-  give(parts, kind_, std::string_view(held_).substr(0, at));
+  const std::string_view text = std::string_view(held_).substr(0, at);
+  if (kind_ != PartKind::arguments) give(parts, kind_, text);
+  if (kind_ == PartKind::arguments) arguments_ += text;
   held_.erase(0, at);
+  if (in_header_ || last) give_call(in_header_ || !cut, parts);
   return in_header_;
+}
+
+void ChannelParser::give_call(bool complete, std::vector<AnswerPart>& parts) {
+  if (name_.empty()) return;
+  const std::string text = std::exchange(arguments_, {});
+  const std::string name = std::exchange(name_, {});
+  JsonExtent extent;
+  size_t end = 0;
+  while (end < text.size() && !extent.done()) extent.take(text[end++]);
+  // Brackets that close nothing may follow.
+  const bool rest = text.find_first_not_of(" \t\r\n}]", end) != text.npos;
+  std::optional<std::string> json = read_object_text(rest ? text : text.substr(0, end));
+  const std::optional<std::string> missing = extent.missing();
+  if (!json && complete && extent.begun() && missing) json = read_object_text(text + *missing);
+  if (!json) return give(parts, PartKind::content, text);
+  give(parts, PartKind::call, name);
+  give(parts, PartKind::arguments, *json);
 }
 
 }  // namespace sluice

@@ -18,16 +18,21 @@ class ChannelParser {
   // `prompt`: what the answer continues, usually "<|start|>assistant".
   explicit ChannelParser(std::string_view prompt);
 
-  // Gives what is certain once `text` has come; with `last`, all that is left.
-  void add(std::string_view text, bool last, std::vector<AnswerPart>& parts);
+  // Gives what is certain once `text` has come; with `last`, all that is left. `cut`: there would
+  // be more. A call is given when it has ended; one whose arguments are no object of JSON, and
+  // cannot be mended to one without guessing, is content.
+  void add(std::string_view text, bool last, std::vector<AnswerPart>& parts, bool cut = false);
 
  private:
-  bool read_header(std::vector<AnswerPart>& parts);
-  bool read_message(bool last, std::vector<AnswerPart>& parts);
+  bool read_header();
+  bool read_message(bool last, bool cut, std::vector<AnswerPart>& parts);
+  void give_call(bool complete, std::vector<AnswerPart>& parts);
 
   std::string held_;
   bool in_header_ = true;
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;  // of the present message
+  std::string name_;                                   // of the tool that it calls
+  std::string arguments_;
 };
 
 }  // namespace sluice

@@ -1,13 +1,16 @@
 #include "src/chat/json_call.h"
 
 #include <algorithm>
+#include <array>
 
 #include "src/base/json.h"
+#include "src/chat/literals.h"
 
 namespace sluice {
 namespace {
 
-using PartKind = AnswerPart::Kind;
+constexpr std::array<std::string_view, 7> kCallKeys{
+    "name", "tool_name", "arguments", "parameters", "id", "tool_call_id", "type"};
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -18,92 +21,115 @@ std::string string_of(const std::string& json) {
 }
 
 // Some models write the object as a string, or null for none.
-std::string arguments_of(const std::string& json) {
-  if (json == "null") return "{}";
-  return json.starts_with('"') ? string_of(json) : json;
+std::optional<std::string> arguments_of(const std::string& json) {
+  if (json == "null" || json == "\"\"") return "{}";
+  if (json.starts_with('"')) return read_object_text(string_of(json));
+  if (json.starts_with('{')) return json;
+  return std::nullopt;
+}
+
+// Values that are JSON are given as they are.
+bool read_members(TextReader& in, std::vector<Literals::Member>& members) {
+  Literals literals(in, Literals::Notation::json);
+  if (!in.take_behind_space("{")) return false;
+  while (!in.take_behind_space("}")) {
+    if (!members.empty() && !in.take(",")) return false;
+    if (in.take_behind_space("}")) break;
+    Literals::Member& member = members.emplace_back();
+    if (!literals.key(":", member.key)) return false;
+    in.skip_space();
+    const size_t begin = in.at();
+    if (!literals.value(member.value)) return false;
+    if (Json::accept(in.since(begin))) member.value = in.since(begin);
+  }
+  in.skip_space();
+  return in.ended();
 }
 
 }  // namespace
 
-bool JsonSpan::take(char c) {
-  const bool scalar = depth_ == 0 && !quoted_ && !text_.empty();
-  if (scalar && (is_space(c) || c == ',' || c == '}' || c == ']')) {
-    done_ = true;
-    return false;
-  }
-  text_ += c;
-  if (quoted_) {
-    if (!escaped_ && c == '"') quoted_ = false;
+void JsonExtent::take(char c) {
+  if (quoted()) {
+    if (!escaped_ && c == quote_) {
+      quote_ = '\0';
+      if (levels_.size() == 1) ++strings_;
+    }
     escaped_ = !escaped_ && c == '\\';
-  } else if (c == '"') {
-    quoted_ = true;
+    return;
+  }
+  if (is_space(c)) return;
+  const bool begins_value = std::string_view("{[,:").find(previous_) != std::string_view::npos;
+  if (c == '"' || (c == '\'' && begins_value)) {
+    quote_ = c;
   } else if (c == '{' || c == '[') {
-    ++depth_;
-  } else if (c == '}' || c == ']') {
-    --depth_;
+    levels_.push_back({c == '{' ? '}' : ']'});
+  } else if (c == ',' && !levels_.empty()) {
+    levels_.back().comma = true;
+  } else if ((c == '}' || c == ']') && !levels_.empty()) {
+    broken_ = broken_ || levels_.back().close != c;
+    splits_ = splits_ || splits(levels_.size() - 1);
+    levels_.pop_back();
   }
-  const char first = text_.front();
-  done_ =
-      !quoted_ && depth_ == 0 && text_.size() > 1 && (first == '"' || first == '{' || first == '[');
-  return true;
+  previous_ = c;
 }
 
-JsonCall::State JsonCall::take(char c, std::vector<AnswerPart>& parts) {
-  const bool inside = (at_ == At::key || at_ == At::value) && !span_.text().empty();
-  if (!inside && is_space(c)) return State::more;
-  if (at_ == At::next || (at_ == At::key && span_.text().empty() && c == '}')) {
-    if (c == '}') return close(parts);
-    at_ = At::key;
-    return c == ',' ? State::more : State::broken;
-  }
-  if (at_ == At::open || at_ == At::colon) return take_outside(c);
-  if (at_ == At::key && !inside && c != '"') return State::broken;
-  const bool taken = span_.take(c);
-  if (at_ == At::value && span_.text().size() == 1)
-    streams_ = c == '{' && holds_arguments() && named() && !given_;
-  if (streams_) give(parts, PartKind::arguments, {&c, 1});
-  if (!span_.done()) return State::more;
-  const State state = end_value(parts);
-  return taken || state != State::more ? state : take(c, parts);
+// The members of an object within an object might be the outer one's, if a brace is missing.
+bool JsonExtent::splits(size_t level) const {
+  return level >= outer_ && in_object(level) && in_object(level - 1) && levels_[level].comma;
 }
 
-JsonCall::State JsonCall::take_outside(char c) {
-  if (c != (at_ == At::open ? '{' : ':')) return State::broken;
-  at_ = at_ == At::open ? At::key : At::value;
-  return State::more;
+bool JsonExtent::ended_before(char c) const {
+  if (quoted() || levels_.size() != 1 || previous_ == '{') return false;
+  return c == ']' || (c == '{' && previous_ != ':');
 }
 
-JsonCall::State JsonCall::end_value(std::vector<AnswerPart>& parts) {
-  const std::string json = std::exchange(span_, {}).text();
-  if (at_ == At::key) {
-    key_ = string_of(json);
-    at_ = At::colon;
-    return State::more;
+std::optional<std::string> JsonExtent::missing() const {
+  if (quoted() || broken_ || splits_ || levels_.size() > outer_) return std::nullopt;
+  std::string text;
+  for (const Level& level : levels_) {
+    if (level.close != '}') return std::nullopt;
+    text += level.close;
   }
-  at_ = At::next;
-  if (streams_) {
-    streams_ = false;
-    given_ = true;
-  } else if ((key_ == "name" || key_ == "tool_name") && !named()) {
-    const std::string name = string_of(json);
-    const bool known = known_.empty() || std::ranges::find(known_, name) != known_.end();
-    if (name.empty() || !known) return State::broken;
-    name_ = name;
-    give(parts, PartKind::call, name_);
-    given_ = !arguments_.empty();
-    give(parts, PartKind::arguments, arguments_);
-  } else if (holds_arguments() && !given_) {
-    arguments_ = arguments_of(json);
-    given_ = named();
-    if (named()) give(parts, PartKind::arguments, arguments_);
-  }
-  return State::more;
+  return text;
 }
 
-JsonCall::State JsonCall::close(std::vector<AnswerPart>& parts) {
-  if (!named()) return State::broken;
-  if (!given_) give(parts, PartKind::arguments, "{}");
-  return State::done;
+std::optional<JsonCall> read_json_call(std::string_view text) {
+  TextReader in(text);
+  std::vector<Literals::Member> members;
+  if (!read_members(in, members)) return std::nullopt;
+  JsonCall call;
+  bool argued = false;
+  for (const auto& [key, value] : members) {
+    if (key == "name" || key == "tool_name") {
+      if (call.name.empty()) call.name = string_of(value);
+    } else if (key == "arguments" || key == "parameters") {
+      const std::optional<std::string> arguments = arguments_of(value);
+      if (!arguments || argued) return std::nullopt;
+      call.arguments = *arguments;
+      argued = true;
+    } else if (key == "id" && is_call_id(string_of(value))) {
+      call.id = string_of(value);
+    }
+    call.plain = call.plain && begins_json_call(key);
+  }
+  // Other members without arguments may be meant as these.
+  if (call.name.empty() || (!argued && !call.plain)) return std::nullopt;
+  if (!argued) call.arguments = "{}";
+  return call;
+}
+
+bool begins_json_call(std::string_view key) {
+  return std::ranges::find(kCallKeys, key) != kCallKeys.end();
+}
+
+bool is_call_id(std::string_view text) {
+  constexpr size_t kLongest = 64;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (text.empty() || text.size() > kLongest || std::ranges::all_of(text, is_digit)) return false;
+  return std::ranges::all_of(text, [&](char c) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return letter || is_digit(c) || std::string_view("_-.:").find(c) != std::string_view::npos;
+  });
 }
 
 }  // namespace sluice

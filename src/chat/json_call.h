@@ -2,56 +2,60 @@
 // keys "tool_name" and "parameters".
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
-
-#include "src/chat/answer_part.h"
 
 namespace sluice {
 
-// Finds the end of a JSON value by its quotes and brackets. Whether the rest is JSON is not
-// checked: a client gets the arguments that the model wrote.
-class JsonSpan {
+// Finds the end of an object of JSON by its quotes and brackets, character by character.
+class JsonExtent {
  public:
-  // Takes the next character. False: the value ended before it (of numbers and words only the next
-  // character tells).
-  bool take(char c);
-  bool done() const { return done_; }
-  const std::string& text() const { return text_; }
+  // `outer`: so many of the outermost objects are the form's own, and the arguments.
+  explicit JsonExtent(size_t outer = 1) : outer_(outer) {}
+
+  void take(char c);
+  bool begun() const { return previous_ != '\0'; }
+  bool quoted() const { return quote_ != '\0'; }
+  bool done() const { return begun() && levels_.empty(); }  // with the last character
+  // Whether `c` shows that the outermost object has ended before it, in a list of such.
+  bool ended_before(char c) const;
+  // Strings of the outermost object that have ended.
+  int strings() const { return strings_; }
+  // What has to come for the value to end here; nothing: braces may be missing somewhere else.
+  std::optional<std::string> missing() const;
 
  private:
-  std::string text_;
-  int depth_ = 0;
-  bool quoted_ = false, escaped_ = false, done_ = false;
+  struct Level {
+    char close = '\0';
+    bool comma = false;  // there are several members
+  };
+  bool in_object(size_t level) const { return levels_[level].close == '}'; }
+  bool splits(size_t level) const;
+
+  size_t outer_;
+  std::vector<Level> levels_;
+  char quote_ = '\0';  // of the present string
+  bool escaped_ = false;
+  char previous_ = '\0';  // that is no space
+  int strings_ = 0;
+  bool broken_ = false;  // a bracket closes another's
+  bool splits_ = false;  // a brace may be missing within an inner object
 };
 
-// Reads such an object character by character.
-class JsonCall {
- public:
-  enum class State { more, done, broken };  // broken: this is no call
-
-  // `known`: names of tools; empty: a call may have any.
-  explicit JsonCall(std::vector<std::string> known = {}) : known_(std::move(known)) {}
-
-  // Gives the name and the arguments, in this order, as far as they are certain.
-  State take(char c, std::vector<AnswerPart>& parts);
-  bool named() const { return !name_.empty(); }
-
- private:
-  enum class At { open, key, colon, value, next };
-  State take_outside(char c);
-  State end_value(std::vector<AnswerPart>& parts);
-  State close(std::vector<AnswerPart>& parts);
-  bool holds_arguments() const { return key_ == "arguments" || key_ == "parameters"; }
-
-  std::vector<std::string> known_;
-  At at_ = At::open;
-  JsonSpan span_;  // the present key or value
-  std::string key_, name_, arguments_;
-  bool streams_ = false;  // the present value is given as it comes
-  bool given_ = false;    // arguments are, or were
+struct JsonCall {
+  std::string name;
+  std::string arguments;  // an object of JSON
+  std::string id = {};    // that the model wrote; empty: none
+  bool plain = true;      // there is nothing beside these
 };
+
+// Nothing: this is no call, or it is not certain which.
+std::optional<JsonCall> read_json_call(std::string_view text);
+// Whether such an object may have a member of this key first.
+bool begins_json_call(std::string_view key);
+// Whether a call may have this id, which tells it from others.
+bool is_call_id(std::string_view text);
 
 }  // namespace sluice

@@ -26,14 +26,20 @@ std::string_view without_space(std::string_view text) {
 
 }  // namespace
 
-std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt) {
+std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt,
+                                        bool begun) {
   prompt = without_space(prompt);
   for (const auto& [open, close] : kTags) {
     if (prompt.ends_with(open)) return ThoughtTags{open, close, true};
     if (prompt.ends_with(close)) return std::nullopt;
   }
+  const auto has = [&](std::string_view tag) {
+    return chat_template.find(tag) != chat_template.npos;
+  };
+  const auto& [first, second] = kTags.front();
+  if (begun || (has(second) && !has(first))) return ThoughtTags{first, second, true};
   for (const auto& [open, close] : kTags)
-    if (chat_template.find(close) != close.npos) return ThoughtTags{open, close, false};
+    if (has(close)) return ThoughtTags{open, close, false};
   return std::nullopt;
 }
 
@@ -44,11 +50,14 @@ bool thinks_in_special_tokens(std::string_view chat_template) {
   });
 }
 
-ReasoningSplitter::ReasoningSplitter(std::string_view prompt) {
-  const std::optional<ThoughtTags> begun = thought_tags({}, prompt);
-  if (!begun) return;
-  state_ = State::thinking;
-  close_ = begun->close;
+ReasoningSplitter::ReasoningSplitter(std::string_view chat_template, std::string_view prompt,
+                                     bool begun, std::string_view call_tag)
+    : call_tag_(call_tag) {
+  const std::optional<ThoughtTags> tags = thought_tags(chat_template, prompt, begun);
+  if (!tags || !tags->begun) return;
+  state_ = State::begun;
+  open_ = tags->open;
+  close_ = tags->close;
 }
 
 std::vector<ReasoningSplitter::Part> ReasoningSplitter::add(std::string_view text, bool last) {
@@ -64,8 +73,14 @@ bool ReasoningSplitter::advance(bool last, std::vector<Part>& parts) {
   switch (state_) {
     case State::start:
       return find_open(last);
+    case State::begun:
+      return skip_open(last);
     case State::thinking:
       return find_close(last, parts);
+    case State::calling:
+      if (held_.empty()) return false;
+      parts.push_back({.reasoning = true, .text = std::exchange(held_, {}), .may_call = true});
+      return false;
     case State::thought: {
       held_.erase(0, std::min(held_.find_first_not_of("\r\n"), held_.size()));
       if (held_.empty()) return false;
@@ -77,6 +92,21 @@ bool ReasoningSplitter::advance(bool last, std::vector<Part>& parts) {
       return false;
   }
   return false;
+}
+
+// Some models write the tag that the prompt has, once more.
+bool ReasoningSplitter::skip_open(bool last) {
+  const size_t begin = std::min(held_.find_first_not_of(kReasoningSpace), held_.size());
+  const std::string_view text = std::string_view(held_).substr(begin);
+  if (!last && text.size() < open_.size() && open_.starts_with(text)) return false;
+  if (text.starts_with(open_)) held_.erase(0, begin + open_.size());
+  state_ = State::thinking;
+  return true;
+}
+
+void ReasoningSplitter::go_on(std::string_view text, bool thinks) {
+  held_.insert(0, text);
+  state_ = thinks ? State::thinking : State::saying;
 }
 
 bool ReasoningSplitter::find_open(bool last) {
@@ -100,10 +130,17 @@ bool ReasoningSplitter::find_open(bool last) {
 bool ReasoningSplitter::find_close(bool last, std::vector<Part>& parts) {
   if (!begun_) held_.erase(0, std::min(held_.find_first_not_of("\r\n"), held_.size()));
   const size_t end = held_.find(close_);
+  const size_t call = call_tag_.empty() ? held_.npos : held_.find(call_tag_);
+  if (call < end) {
+    give(true, call, parts);
+    state_ = State::calling;
+    return true;
+  }
   // Line breaks before the end are not known to be within the thoughts.
-  size_t sure = end != std::string::npos ? end
-                : last                   ? held_.size()
-                                         : held_.size() - beginning(held_, close_);
+  size_t sure =
+      end != std::string::npos ? end
+      : last                   ? held_.size()
+             : held_.size() - std::max(beginning(held_, close_), beginning(held_, call_tag_));
   if (end != std::string::npos || !last) {
     while (sure > 0 && (held_[sure - 1] == '\n' || held_[sure - 1] == '\r')) --sure;
   }
@@ -116,7 +153,7 @@ bool ReasoningSplitter::find_close(bool last, std::vector<Part>& parts) {
 
 void ReasoningSplitter::give(bool reasoning, size_t bytes, std::vector<Part>& parts) {
   if (bytes == 0) return;
-  parts.push_back({reasoning, held_.substr(0, bytes)});
+  parts.push_back({.reasoning = reasoning, .text = held_.substr(0, bytes)});
   held_.erase(0, bytes);
   begun_ = true;
 }

@@ -22,16 +22,17 @@ struct WrittenCall {
   };
   std::string name;
   std::vector<Argument> arguments;
+  std::string unread = {};  // instead of all this: a text between calls that is none
 };
 
 using WrittenCalls = std::optional<std::vector<WrittenCall>>;  // nullopt: the text is no calls
 
-// A literal of Python, or of JSON, as JSON.
-std::optional<std::string> read_python_value(std::string_view text);
-// [NAME(KEY=VALUE, ...), ...], or NAME(...) in each line; values are Python's literals.
-WrittenCalls read_python_calls(std::string_view text);
+// [NAME(KEY=VALUE, ...), ...], or NAME(...) in each line; values are Python's literals. A call that
+// cannot be read leaves the others what they are.
+// `closed`: the tag behind them shows that nothing more comes, so that a bracket may be missing.
+WrittenCalls read_python_calls(std::string_view text, bool closed);
 // call:NAME{KEY:VALUE,...}, where <|"|> is the quotation mark.
-WrittenCalls read_keyed_calls(std::string_view text);
+WrittenCalls read_keyed_calls(std::string_view text, bool closed);
 // [{NAME: {KEY: VALUE, ...}}, ...]
 WrittenCalls read_named_objects(std::string_view text);
 // <invoke name="NAME"><parameter name="KEY">VALUE</parameter>...</invoke>..., where `prefix` stands

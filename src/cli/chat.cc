@@ -240,7 +240,7 @@ Chat::Answer Chat::generate(Request request, const std::string& prompt_text) {
   turn_ = {.prompt_tokens = std::ssize(request.prompt)};
   const int64_t reused = engine_->stats().prefix_tokens;
   Answer answer;
-  ReasoningSplitter splitter(prompt_text);
+  ReasoningSplitter splitter(template_.text(options_.chat.tools.has_value()), prompt_text);
   const SignalWatch::Interrupts interrupts(signals_);
   const OutputId id{engine_->add(std::move(request)), 0};
   const Unfinished unfinished{*engine_, id.request};

@@ -45,6 +45,7 @@ struct ServeOptions : CommonOptions {
   std::optional<std::string> chat_template;
   ToolFormat tool_format = ToolFormat::automatic;
   std::optional<std::string> pooling;
+  std::string reasoning_parser = "auto";
   int64_t max_num_seqs = 64;
   int64_t max_queue = 1024;
   int64_t max_connections = 4096;
@@ -55,6 +56,7 @@ struct ServeOptions : CommonOptions {
   double drain_timeout = 30;
 };
 
+constexpr const char* kBeginsInThoughts = "deepseek_r1";
 const std::map<std::string, Pooling> kPoolingNames{{"last", Pooling::last},
                                                    {"mean", Pooling::mean},
                                                    {"cls", Pooling::first},
@@ -265,7 +267,8 @@ void Server::run() {
                       .defaults = defaults(),
                       .max_model_len = max_model_len_,
                       .lookup = session_->memory_plan().streams(),
-                      .embedding = embedding_rules()});
+                      .embedding = embedding_rules(),
+                      .begins_in_thoughts = options_.reasoning_parser == kBeginsInThoughts});
   log::info("ready at {}: sequences of up to {} tokens, {} at once, {} of KV cache", url(),
             max_model_len_, sequences_, format_size(session_->memory_plan().all_kv_cache()));
   wait_for_the_end();
@@ -355,6 +358,11 @@ void add_network_options(CLI::App& verb, ServeOptions& o) {
   verb.add_option("--chat-template", o.chat_template,
                   "Use the chat template in this file instead of the model's");
   add_tool_format(verb, o.tool_format);
+  verb.add_option(
+          "--reasoning-parser", o.reasoning_parser,
+          "Find thoughts in answers by the chat template (auto), or take all up to </think> "
+          "as thoughts (deepseek_r1)")
+      ->check(CLI::IsMember({"auto", kBeginsInThoughts}));
   verb.add_option(
           "--pooling", o.pooling,
           "Pool embeddings: the last token, the mean or maximum of all tokens, or the first "

@@ -65,10 +65,14 @@ class ChatAnswer : public ChunkAnswer {
         asked_.request.sampling.logprobs && !part.logprobs.empty() ? &part.logprobs : nullptr;
     const std::vector<int32_t>* ids =
         asked_.return_token_ids && !part.ids.empty() ? &part.ids : nullptr;
-    for (const AnswerPart& p : streamed.parser.add(part.text, part.result.has_value())) {
-      if (p.kind == AnswerPart::Kind::call) ++streamed.calls;
+    const bool last = part.result.has_value();
+    for (AnswerPart& p : streamed.parser.add(part.text, last, last && is_cut(*part.result))) {
+      if (p.kind == AnswerPart::Kind::call) {
+        p.id = streamed.ids.of(p.id, call_id(streamed.calls, index));
+        ++streamed.calls;
+      }
       delta(
-          out, index, [&](JsonWriter& json) { write_part(json, p, streamed.calls - 1, index); },
+          out, index, [&](JsonWriter& json) { write_part(json, p, streamed.calls - 1); },
           std::exchange(logprobs, nullptr), std::exchange(ids, nullptr));
     }
     if (logprobs != nullptr || ids != nullptr)  // of a text that is not certain yet
@@ -79,6 +83,7 @@ class ChatAnswer : public ChunkAnswer {
  private:
   struct Streamed {
     AnswerParser parser;
+    CallIds ids = {};
     int64_t calls = 0;
   };
 
@@ -91,7 +96,7 @@ class ChatAnswer : public ChunkAnswer {
     return fmt::format("call_{}_{}_{}", head_.id.substr(head_.id.find('-') + 1), choice, call);
   }
 
-  void write_part(JsonWriter& json, const AnswerPart& part, int64_t call, size_t choice) const {
+  static void write_part(JsonWriter& json, const AnswerPart& part, int64_t call) {
     switch (part.kind) {
       case AnswerPart::Kind::reasoning:
       case AnswerPart::Kind::content:
@@ -101,7 +106,7 @@ class ChatAnswer : public ChunkAnswer {
         return json.member(
             "tool_calls",
             Ordered::array({Ordered{{"index", call},
-                                    {"id", call_id(call, choice)},
+                                    {"id", part.id},
                                     {"type", "function"},
                                     {"function", {{"name", part.text}, {"arguments", ""}}}}}));
       case AnswerPart::Kind::arguments:
@@ -113,7 +118,7 @@ class ChatAnswer : public ChunkAnswer {
 
   void write_choice(JsonWriter& json, int64_t index) const {
     const RequestResult& result = results_[0][static_cast<size_t>(index)];
-    const ChatReply reply = chat_reply(form_, result.text);
+    const ChatReply reply = chat_reply(form_, result);
     json.begin_object();
     json.member("index", index);
     json.key("message");
@@ -140,8 +145,10 @@ class ChatAnswer : public ChunkAnswer {
 
   Ordered calls_json(const ChatReply& reply, int64_t index) const {
     Ordered calls = Ordered::array();
+    CallIds ids;
     for (const ChatReply::Call& call : reply.calls) {
-      calls.push_back({{"id", call_id(std::ssize(calls), static_cast<size_t>(index))},
+      const std::string own = call_id(std::ssize(calls), static_cast<size_t>(index));
+      calls.push_back({{"id", ids.of(call.id, own)},
                        {"type", "function"},
                        {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     }

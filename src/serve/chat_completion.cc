@@ -124,7 +124,8 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of_answer(
                     .must_call = choice.must_call,
                     .one_call = choice.one_call,
                     .text = nullptr,
-                    .form = form.hints.calls};
+                    .form = form.hints.calls,
+                    .begins_in_thoughts = form.hints.begins_in_thoughts};
   // One call of a form that nobody finds is none.
   const bool free = !choice.must_call && std::ranges::none_of(rules.tools, &CallableTool::strict);
   if (free && form.hints.calls == nullptr && exact_call_form(form.chat_template) == nullptr)
@@ -178,10 +179,16 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   if (body.has("tool_choice")) chat.form.tool_choice = body.raw("tool_choice");
   chat.form.parallel_calls = body.boolean_or("parallel_tool_calls", true) && !tool_support.one_call;
   chat.form.chat_template = chat_template.text(!choice.none && !tool_support.told);
-  chat.form.hints = {.calls = tool_support.calls, .one_call = choice.one_call};
+  chat.form.hints = {.calls = tool_support.calls,
+                     .one_call = choice.one_call,
+                     .begins_in_thoughts = context.begins_in_thoughts};
   // A call that must be needs a form that can be held, even if it is not the model's own.
   if (choice.must_call && exact_call_form(chat.form.chat_template) == nullptr)
     chat.form.hints.calls = &generic_call_form();
+  const std::string_view tag =
+      AnswerParser::call_tag(chat.form.chat_template, chat.form.hints.calls);
+  chat.form.hints.call_tag_is_token =
+      !tag.empty() && context.session.need_tokenizer().encode(tag, false).size() == 1;
   sampling.grammar = grammar_of_answer(body, text, choice, chat.form, context.session, room);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools,
                                          chat.form.hints.calls))

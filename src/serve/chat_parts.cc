@@ -31,6 +31,12 @@ void ChatForm::set_prompt(std::string_view text) {
   prompt_end = text.substr(text.size() - std::min(text.size(), kEnd));
 }
 
+std::string CallIds::of(const std::string& written, std::string own) {
+  const bool known = std::ranges::find(known_, written) != known_.end();
+  if (!written.empty() && !known) own = written;
+  return known_.emplace_back(std::move(own));
+}
+
 void ChatReply::add(AnswerPart part) {
   switch (part.kind) {
     case AnswerPart::Kind::reasoning:
@@ -40,7 +46,7 @@ void ChatReply::add(AnswerPart part) {
       content += part.text;
       break;
     case AnswerPart::Kind::call:
-      calls.push_back({std::move(part.text), {}});
+      calls.push_back({std::move(part.text), {}, std::move(part.id)});
       break;
     case AnswerPart::Kind::arguments:
       calls.back().arguments += part.text;
@@ -48,10 +54,15 @@ void ChatReply::add(AnswerPart part) {
   }
 }
 
-ChatReply chat_reply(const ChatForm& form, std::string_view text) {
+ChatReply chat_reply(const ChatForm& form, const RequestResult& result) {
   ChatReply reply;
-  for (AnswerPart& part : form.parser().add(text, true)) reply.add(std::move(part));
+  for (AnswerPart& part : form.parser().add(result.text, true, is_cut(result)))
+    reply.add(std::move(part));
   return reply;
+}
+
+bool is_cut(const RequestResult& result) {
+  return result.finish_reason != "stop" || !result.stop.empty();
 }
 
 }  // namespace sluice

@@ -8,6 +8,7 @@
 
 #include "src/base/json.h"
 #include "src/chat/answer_parser.h"
+#include "src/engine/request.h"
 
 namespace sluice {
 
@@ -27,11 +28,23 @@ struct ChatForm {
   AnswerParser parser() const { return {chat_template, prompt_end, tools, hints}; }
 };
 
+// The ids of an answer's calls. A client gives them back to the model, which knows those that it
+// wrote.
+class CallIds {
+ public:
+  // `written` by the model, unless another call has it, or it wrote none; else `own`.
+  std::string of(const std::string& written, std::string own);
+
+ private:
+  std::vector<std::string> known_;
+};
+
 // A whole answer.
 struct ChatReply {
   struct Call {
     std::string name;
     std::string arguments;
+    std::string id;  // that the model wrote
   };
   std::string reasoning;
   std::string content;
@@ -39,6 +52,8 @@ struct ChatReply {
 
   void add(AnswerPart part);
 };
-ChatReply chat_reply(const ChatForm& form, std::string_view text);
+ChatReply chat_reply(const ChatForm& form, const RequestResult& result);
+// Whether an answer has been cut, by a limit or a stop string, so that there would be more of it.
+bool is_cut(const RequestResult& result);
 
 }  // namespace sluice

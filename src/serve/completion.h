@@ -39,6 +39,7 @@ struct RequestContext {
   Api api = Api::batch;
   bool lookup = false;  // tokens may be guessed ahead
   EmbeddingRules embedding = {};
+  bool begins_in_thoughts = false;            // what the model answers in a chat
   SamplingParams defaults{.temperature = 1};  // what holds where a request says nothing
   UnknownParameters* unknown = nullptr;       // null: they are refused
 };

@@ -25,7 +25,7 @@ class MessagesAnswer : public Answer {
   void finish(std::string& out) override {
     const RequestResult& result = results_[0][0];
     if (!streams()) {
-      const ChatReply reply = chat_reply(form_, result.text);
+      const ChatReply reply = chat_reply(form_, result);
       JsonWriter json([&](std::string_view piece) { out += piece; });
       write_message(json, reply, &result, std::ssize(result.ids));
       json.flush();
@@ -46,7 +46,8 @@ class MessagesAnswer : public Answer {
 
  protected:
   void stream(Choice, const StreamPart& part, std::string& out) override {
-    for (const AnswerPart& p : parser_.add(part.text, part.result.has_value())) {
+    const bool last = part.result.has_value();
+    for (const AnswerPart& p : parser_.add(part.text, last, last && is_cut(*part.result))) {
       const bool goes_on = open_ && p.kind == kind_ && p.kind != AnswerPart::Kind::call;
       const bool of_call = open_ && p.kind == AnswerPart::Kind::arguments;
       if (!goes_on && !of_call) {
@@ -84,9 +85,10 @@ class MessagesAnswer : public Answer {
       block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (part.kind == AnswerPart::Kind::call) {
       block = {{"type", "tool_use"},
-               {"id", call_id(calls_++)},
+               {"id", ids_.of(part.id, call_id(calls_))},
                {"name", part.text},
                {"input", Ordered::object()}};
+      ++calls_;
     }
     event(out, "content_block_start", [&](JsonWriter& json) {
       json.member("index", block_);
@@ -121,10 +123,11 @@ class MessagesAnswer : public Answer {
     if (!reply.content.empty() || reply.calls.empty())
       json.value(Ordered{{"type", "text"}, {"text", reply.content}});
     int64_t calls = 0;
+    CallIds ids;
     for (const ChatReply::Call& call : reply.calls) {
       json.begin_object();
       json.member("type", "tool_use");
-      json.member("id", call_id(calls++));
+      json.member("id", ids.of(call.id, call_id(calls++)));
       json.member("name", call.name);
       json.key("input");
       // Arguments stay as the model wrote them: a client sends them back, and they are found in the
@@ -184,6 +187,7 @@ class MessagesAnswer : public Answer {
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;
   int64_t block_ = 0;
   int64_t calls_ = 0;
+  CallIds ids_;
 };
 
 }  // namespace

@@ -27,12 +27,12 @@ class ResponsesAnswer : public Answer {
   void finish(std::string& out) override {
     const RequestResult& result = results_[0][0];
     if (!streams()) {
-      const ChatReply reply = chat_reply(form_, result.text);
+      const ChatReply reply = chat_reply(form_, result);
       if (!reply.reasoning.empty()) items_.push_back(reasoning_item(reply.reasoning));
       if (!reply.content.empty() || reply.calls.empty())
         items_.push_back(message_item(reply.content, "completed"));
       for (const ChatReply::Call& call : reply.calls)
-        items_.push_back(call_item(call.name, call.arguments, "completed"));
+        items_.push_back(call_item(call.name, call_id(call.id), call.arguments, "completed"));
       // The last one is what was cut.
       if (items_.back().contains("status")) items_.back()["status"] = status_of(result);
       JsonWriter json([&](std::string_view piece) { out += piece; });
@@ -62,7 +62,8 @@ class ResponsesAnswer : public Answer {
 
  protected:
   void stream(Choice, const StreamPart& part, std::string& out) override {
-    for (const AnswerPart& p : parser_.add(part.text, part.result.has_value())) {
+    const bool last = part.result.has_value();
+    for (const AnswerPart& p : parser_.add(part.text, last, last && is_cut(*part.result))) {
       if (p.kind == AnswerPart::Kind::arguments) {
         text_ += p.text;
         delta(out, "response.function_call_arguments.delta", p.text);
@@ -110,11 +111,11 @@ class ResponsesAnswer : public Answer {
             {"role", "assistant"},
             {"content", content}};
   }
-  Ordered call_item(const std::string& name, const std::string& arguments,
-                    const char* status) const {
-    return {{"type", "function_call"},    {"id", item_id("fc")},
-            {"call_id", item_id("call")}, {"name", name},
-            {"arguments", arguments},     {"status", status}};
+  std::string call_id(const std::string& written) { return ids_.of(written, item_id("call")); }
+  Ordered call_item(const std::string& name, const std::string& call_id,
+                    const std::string& arguments, const char* status) const {
+    return {{"type", "function_call"}, {"id", item_id("fc")}, {"call_id", call_id}, {"name", name},
+            {"arguments", arguments},  {"status", status}};
   }
 
   // Members of a tool stand in the tool itself here, and in an object of their own in chat
@@ -169,7 +170,8 @@ class ResponsesAnswer : public Answer {
     text_.clear();
     if (kind_ == AnswerPart::Kind::reasoning) item_ = reasoning_item({});
     if (kind_ == AnswerPart::Kind::content) item_ = message_item({}, "in_progress");
-    if (kind_ == AnswerPart::Kind::call) item_ = call_item(part.text, {}, "in_progress");
+    if (kind_ == AnswerPart::Kind::call)
+      item_ = call_item(part.text, call_id(part.id), {}, "in_progress");
     event(out, "response.output_item.added", [&](JsonWriter& json) {
       json.member("output_index", items_.size());
       json.member("item", item_);
@@ -210,7 +212,7 @@ class ResponsesAnswer : public Answer {
         json.member("part", text_part(text_));
       });
     }
-    item_ = calls    ? call_item(item_.at("name"), text_, status)
+    item_ = calls    ? call_item(item_.at("name"), item_.at("call_id"), text_, status)
             : thinks ? reasoning_item(text_)
                      : message_item(text_, status);
     event(out, "response.output_item.done", [&](JsonWriter& json) {
@@ -257,6 +259,7 @@ class ResponsesAnswer : public Answer {
   ChatForm form_;
   AnswerParser parser_;
   Ordered items_ = Ordered::array();  // that have ended
+  CallIds ids_;
   // State of a stream: the item that has begun.
   bool open_ = false;
   AnswerPart::Kind kind_ = AnswerPart::Kind::content;

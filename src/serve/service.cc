@@ -310,6 +310,7 @@ RequestContext Service::context(Api api) {
                          .api = api,
                          .lookup = model_->lookup,
                          .embedding = model_->embedding,
+                         .begins_in_thoughts = model_->begins_in_thoughts,
                          .defaults = model_->defaults,
                          .unknown = &unknown_};
   context.defaults.seed = random_();

@@ -82,6 +82,7 @@ struct ServedModel {
   int64_t max_model_len = 0;              // tokens of a sequence
   bool lookup = false;                    // tokens are guessed ahead
   EmbeddingRules embedding = {};
+  bool begins_in_thoughts = false;  // what it answers in a chat
 };
 
 enum class Phase : uint8_t {

@@ -334,6 +334,19 @@ TEST(AnswerGrammar, ArgumentsBetweenTags) {
   EXPECT_TRUE(fixed.allows(call("a")));
   EXPECT_FALSE(fixed.allows(call("b")));
 
+  // A string that may be null is as it stands, and null is null.
+  const Held optional = held(
+      R"({"$defs": {"C": {"enum": ["a", "b"]}}, "properties": {
+          "x": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, "required": ["x"]})",
+      true);
+  for (const char* good : {"90210", "null", "a\nb"}) EXPECT_TRUE(optional.allows(call(good)));
+  const Held listed = held(
+      R"({"$defs": {"C": {"enum": ["a", "b"]}}, "properties": {
+          "x": {"anyOf": [{"$ref": "#/$defs/C"}, {"type": "null"}]}}, "required": ["x"]})",
+      true);
+  for (const char* good : {"a", "null"}) EXPECT_TRUE(listed.allows(call(good)));
+  for (const char* bad : {"c", "\"a\""}) EXPECT_FALSE(listed.allows(call(bad)));
+
   for (const char* no :
        {R"({"not": {}})", R"({"minProperties": 1})", R"({"type": "array"})",
         R"({"properties": {}, "required": ["z"]})",

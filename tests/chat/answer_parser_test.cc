@@ -6,75 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/chat/answers.h"
 #include "tests/support/random.h"
 
 namespace sluice {
 namespace {
 
-using Kind = AnswerPart::Kind;
-
-const Json kParserTools = Json::parse(R"([
-  {"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "code": {}}}}},
-  {"type": "function", "function": {"name": "now"}}])");
-
-// The parts as one text: thoughts in (), calls as NAME[ARGUMENTS].
-std::string shown(const std::vector<AnswerPart>& parts) {
-  std::string text;
-  bool in_call = false;
-  auto end_call = [&] {
-    if (std::exchange(in_call, false)) text += "]";
-  };
-  for (const AnswerPart& part : parts) {
-    if (part.kind == Kind::arguments) {
-      EXPECT_TRUE(in_call);
-      text += part.text;
-      continue;
-    }
-    end_call();
-    in_call = part.kind == Kind::call;
-    text += part.kind == Kind::reasoning ? "(" + part.text + ")" : part.text + (in_call ? "[" : "");
-  }
-  end_call();
-  return text;
-}
-
-class Format {
- public:
-  explicit Format(std::string chat_template, std::string prompt = "", Json tools = kParserTools)
-      : template_(std::move(chat_template)), prompt_(std::move(prompt)), tools_(std::move(tools)) {}
-
-  // Of the whole at once, which must not differ from what it gives piece by piece.
-  std::string of(std::string_view text) {
-    const std::string whole = cut(text, [&] { return text.size(); });
-    EXPECT_EQ(cut(text, [] { return 1; }), whole);
-    for (int i = 0; i < 20; ++i) {
-      EXPECT_EQ(cut(text, [&] { return random_.between(1, 12); }), whole);
-    }
-    return whole;
-  }
-
- private:
-  template <class Size>
-  std::string cut(std::string_view text, Size size) {
-    AnswerParser parser(template_, prompt_, tools_);
-    std::vector<AnswerPart> parts;
-    auto take = [&](const std::vector<AnswerPart>& more) {
-      for (const AnswerPart& part : more) give(parts, part.kind, part.text);
-    };
-    while (!text.empty()) {
-      const size_t bytes = std::min<size_t>(size(), text.size());
-      take(parser.add(text.substr(0, bytes)));
-      text.remove_prefix(bytes);
-    }
-    take(parser.add({}, true));
-    return shown(parts);
-  }
-
-  std::string template_, prompt_;
-  Json tools_;
-  test::Random random_{"answers"};
-};
+using Format = test::AnswerFormat;
 
 TEST(Answers, HermesAndQwen) {
   Format format("... <tool_call></tool_call> ...");
@@ -90,8 +28,8 @@ TEST(Answers, HermesAndQwen) {
             "now[{\"a\": 1}]");
   EXPECT_EQ(format.of("<tool_call>{\"name\":\"now\",\"arguments\":null}</tool_call>"), "now[{}]");
   // Without an end, as a stop string or the limit of tokens leaves it.
-  EXPECT_EQ(format.of("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Pa"),
-            "weather[{\"city\": \"Pa]");
+  const std::string cut = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Pa";
+  EXPECT_EQ(format.of(cut), cut);
 }
 
 TEST(Answers, ACutTagIsNoContent) {
@@ -335,9 +273,11 @@ TEST(Answers, AnyTextHasParts) {
     for (int64_t n = random.between(1, 30); n > 0; --n)
       text += words[static_cast<size_t>(random.between(0, std::ssize(words) - 1))];
     for (const char* chat_template :
-         {"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>"}) {
+         {"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>",
+          "<tool_call><function=", "<tool_call><arg_key>"}) {
       SCOPED_TRACE(text);
       Format(chat_template).of(text);
+      Format(chat_template, "<think>", test::kParserTools, {.call_tag_is_token = true}).of(text);
     }
   }
 }

@@ -14,7 +14,7 @@ using Texts = std::pair<std::string, std::string>;  // thoughts, answer
 // `cut`: gives the size of the next piece of a text of so many bytes.
 template <class Cut>
 Texts split(std::string_view prompt, std::string_view text, Cut cut) {
-  ReasoningSplitter splitter(prompt);
+  ReasoningSplitter splitter("", prompt);
   Texts texts;
   auto take = [&](const std::vector<ReasoningSplitter::Part>& parts) {
     for (const auto& part : parts) (part.reasoning ? texts.first : texts.second) += part.text;

@@ -81,6 +81,24 @@ class ServeToolsTest(ServedCase):
         self.assertEqual((call["type"], call["name"]), ("function_call", "weather"))
         self.check_call(call["name"], call["arguments"])
 
+    def test_calls_with_faults_are_mended_or_are_text(self):
+        mended = '<tool_call>\n{"name": "weather", "arguments": {"city": "a\nb"}\n</tool_call>'
+        unclear = '<tool_call>\n{"name": "weather", "arguments": {"city": "a "b""}}\n</tool_call>'
+        for text, calls in ((mended, [("weather", {"city": "a\nb"})]), (unclear, [])):
+            body = {**ASK, "tools": TOOLS, "guided_choice": [text]}
+            choice = self.chat(guided_choice=[text])
+            events = self.server.events("/v1/chat/completions", {**body, "stream": True})
+            deltas = [e["choices"][0]["delta"] for e in events if e["choices"]]
+            streamed = [c["function"] for d in deltas for c in d.get("tool_calls", [])]
+            read = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in choice["message"].get("tool_calls", [])]
+            self.assertEqual(read, calls)
+            self.assertEqual(choice["finish_reason"], "tool_calls" if calls else "stop")
+            self.assertEqual(choice["message"]["content"], None if calls else text)
+            self.assertEqual([c["name"] for c in streamed if "name" in c], [name for name, _ in calls])
+            self.assertEqual("".join(d.get("content") or "" for d in deltas), "" if calls else text)
+            if calls:
+                self.assertEqual(json.loads("".join(c["arguments"] for c in streamed)), calls[0][1])
+
     def test_a_format_begins_behind_the_thoughts(self):
         body = {**ASK, "max_tokens": 30, "response_format": {"type": "json_object"}}
         message = self.server.post("/v1/chat/completions", {**body, "chat_template_kwargs": {"think": True}})[1]["choices"][0]["message"]
