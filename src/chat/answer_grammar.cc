@@ -29,7 +29,7 @@ Ordered sequence(std::vector<Ordered> parts) { return {{"sequence", std::move(pa
 Ordered optional(Ordered part) { return {{"repeat", std::move(part)}, {"low", 0}, {"high", 1}}; }
 Ordered regex(std::string_view pattern) { return {{"source", "regex"}, {"text", pattern}}; }
 
-// What the arguments of a tool may be.
+// Grammar of the arguments of a tool.
 class Arguments {
  public:
   Arguments(const CallableTool& tool, std::string where)
@@ -72,7 +72,7 @@ class Arguments {
     return part;
   }
 
-  // What says more of the object than its properties has no form between tags.
+  // Keywords that say more of the object than its properties have no form between tags.
   void check_plain(const Ordered& properties) const {
     const bool object = properties.is_object() && schema_.at("type") == "object";
     for (const auto& [key, said] : schema_.items()) {
@@ -186,7 +186,7 @@ class Calls {
 
   // One or more.
   Ordered all() const {
-    // What is before the name is the same for all tools.
+    // The text before the name is the same for all tools.
     const auto name = std::ranges::find(form_.call, CallPiece::Kind::name, &CallPiece::kind);
     const auto before = static_cast<size_t>(name - form_.call.begin());
     std::vector<Ordered> calls;

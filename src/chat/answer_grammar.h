@@ -1,6 +1,6 @@
-// What the whole answer of a chat must be, as a composition of grammars
-// (src/grammar/composition.h): thoughts first, where the model has any, then a text of a form that
-// the request asks for, or calls of tools as the model's template writes them.
+// The grammar of a chat's whole answer, as a composition of grammars (src/grammar/composition.h):
+// thoughts first, where the model has any, then a text of a form that the request asks for, or
+// calls of tools as the model's template writes them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -28,9 +28,9 @@ struct AnswerRules {
   bool begins_in_thoughts = false;   // see AnswerHints
 };
 
-// Of an answer to a prompt that ends with `prompt`, by a model of this template. Error(refused),
-// which begins with `where`, where calls are restricted whose form is not known, and for tools
-// whose names or schemas have none in that form.
+// Makes the composition for an answer to a prompt that ends with `prompt`, by a model of this
+// template. Error(refused), which begins with `where`, where calls are restricted whose form is not
+// known, and for tools whose names or schemas have none in that form.
 nlohmann::ordered_json answer_composition(std::string_view chat_template, std::string_view prompt,
                                           const AnswerRules& rules, const std::string& where);
 

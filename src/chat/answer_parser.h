@@ -29,16 +29,18 @@ class AnswerParser {
   AnswerParser(std::string_view chat_template, std::string_view prompt, const Json& tools,
                const AnswerHints& hints = {});
 
-  // What calls begin with in answers by such a template; empty: there is no tag. Where it is a
-  // single token, a call that can be read ends thoughts: models do not write it for other things.
+  // Returns the tag that begins calls in answers by such a template; empty: there is no tag. Where
+  // it is a single token, a call that can be read ends thoughts: models do not write it for other
+  // things.
   static std::string_view call_tag(std::string_view chat_template, const CallForm* calls = nullptr);
 
   // The answer's tags may be special tokens: its text must have them.
   static bool needs_special_tokens(std::string_view chat_template, const Json& tools,
                                    const CallForm* calls = nullptr);
 
-  // What is certain once `text` has come; with `last`, all that is left, of which `cut` says that
-  // there would be more. The text of the parts does not depend on how the answer comes in pieces.
+  // Returns what is certain once `text` has come; with `last`, all that is left, of which `cut`
+  // says that there would be more. The text of the parts does not depend on how the answer comes in
+  // pieces.
   std::vector<AnswerPart> add(std::string_view text, bool last = false, bool cut = false);
 
  private:

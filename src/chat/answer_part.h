@@ -1,4 +1,4 @@
-// What an answer of a model is made of.
+// Parts of a model's answer.
 #pragma once
 
 #include <string>

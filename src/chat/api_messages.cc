@@ -49,7 +49,8 @@ Value content_of(Meter& meter, const Value* content, const std::string& where) {
   return make_list(meter, std::move(parts));
 }
 
-// As the API's clients have ids, any text; the same for equal ones.
+// Makes an id of nine letters and digits from the API's, which may be any text; equal ids stay
+// equal.
 std::string short_id(const std::string& id) {
   constexpr size_t kLength = 9;
   constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -77,7 +78,7 @@ Value with_text_arguments(Meter& meter, const Value& call, const Value& function
                      with_member(meter, function, "arguments", make_text(meter, text.take())));
 }
 
-// What is no JSON stays a text: a model may have written it.
+// Arguments that are not JSON stay a text: a model may have written them.
 Value with_arguments(Meter& meter, const Value& call, const MessageStyle& style) {
   const Value* function = call.is(Kind::dict) ? call.dict().find("function") : nullptr;
   if (function == nullptr || !function->is(Kind::dict)) return call;

@@ -23,9 +23,9 @@ struct CallPiece {
   std::string_view text = {};
 };
 
-// What is between the tags needs no table for a parser, mostly: it is an object or a list of
-// objects {name, arguments}, or a name and its arguments, as JSON or between tags. Other forms have
-// a notation (src/chat/written_calls.h), and are read when they have ended.
+// Tags around calls. A parser needs no table for the text between them, mostly: it is an object or
+// a list of objects {name, arguments}, or a name and its arguments, as JSON or between tags. Other
+// forms have a notation (src/chat/written_calls.h), and are read when they have ended.
 struct CallTags {
   enum class Notation : uint8_t { any, python, keyed, named_objects, invokes };
   std::string_view open = {};    // of a call; empty: the parser of channels finds them
@@ -40,7 +40,7 @@ struct CallTags {
   std::string_view prefix = {};  // of the names of tags between these
   std::string_view lone = {};    // what some calls begin with, where `open` was left out
 
-  // What no text before the calls holds.
+  // Returns the tag that no text before the calls holds.
   std::string_view first() const { return before.empty() ? open : before; }
 };
 

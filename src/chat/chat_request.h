@@ -1,4 +1,4 @@
-// What a chat template is given.
+// The input of a chat template.
 #pragma once
 
 #include <string_view>
@@ -13,8 +13,8 @@ namespace sluice {
 void set_chat(jinja::Context& context, const jinja::Value& request, bool add_generation_prompt,
               std::string_view where);
 
-// What transformers' apply_chat_template() does beside: tools and documents that there are none of
-// are none; a message's reasoning has every name that templates know.
+// Does what transformers' apply_chat_template() does beside: empty lists of tools and documents
+// become none; a message's reasoning has every name that templates know.
 void complete_chat(jinja::Context& context);
 
 }  // namespace sluice

@@ -25,12 +25,13 @@ class ChatTemplate {
   // one. Throws jinja::TemplateError, or what the context's room throws.
   std::string render(jinja::Context& context);
 
-  // What a conversation with tools, or one without, is fitted to. Found when it is first asked for.
+  // Returns the traits to which a conversation with tools, or one without, is fitted. Found when
+  // first asked for.
   const TemplateTraits& traits(bool tools);
   const ToolSupport& tool_support();
   void use_tools(ToolFormat format);  // else ToolFormat::automatic
 
-  // What is rendered, with tools or without.
+  // Returns the template that is rendered, with tools or without.
   const std::string& text(bool tools) const { return chosen(tools).text; }
 
  private:

@@ -1,4 +1,4 @@
-// What was said in a conversation, and the token ids that stand for it.
+// The messages of a conversation, and the token ids that stand for it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Conversation {
   void drop_last() { messages_.erase(messages_.size() - 1); }
   // A turn is a message of the user and what follows it.
   size_t turns() const;
-  // What follows the last message of the user, which is not part of the conversation any more.
+  // Removes and returns what follows the last message of the user.
   Json take_answer();
   void put_back(Json answer);
   // Both return whether there was one to drop.
@@ -53,7 +53,7 @@ class ConversationIds {
  public:
   explicit ConversationIds(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}  // outlives this
 
-  // Of the whole of a rendered conversation.
+  // Returns the ids of the whole of a rendered conversation.
   std::vector<int32_t> of(std::string_view text) const;
   // From now on `prompt`, whose text is `text`, and what was generated behind it are known.
   void learn(std::string text, std::vector<int32_t> prompt, std::vector<int32_t> generated);

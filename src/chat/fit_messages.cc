@@ -88,7 +88,7 @@ class Results {
   }
   size_t end() const { return first_ + used_.size(); }
 
-  // Of this call; null: there is none.
+  // Takes the result of this call; null: there is none.
   const Value* take(const Value& call) {
     const Value* id = text_member(call, "id");
     for (size_t i = 0; id != nullptr && i < used_.size(); ++i) {

@@ -23,7 +23,8 @@ class JsonExtent {
   bool ended_before(char c) const;
   // Strings of the outermost object that have ended.
   int strings() const { return strings_; }
-  // What has to come for the value to end here; nothing: braces may be missing somewhere else.
+  // Returns what has to come for the value to end here; nothing: braces may be missing somewhere
+  // else.
   std::optional<std::string> missing() const;
 
  private:

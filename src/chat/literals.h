@@ -34,7 +34,7 @@ class TextReader {
     at_ = std::min(text_.find_first_of(ends, at_), text_.size());
     return text_.substr(begin, at_ - begin);
   }
-  // What is before `end`, which is taken too.
+  // Takes the text before `end`, and `end`.
   std::optional<std::string_view> take_before(std::string_view end) {
     const size_t begin = at_, found = text_.find(end, at_);
     if (found == text_.npos) return std::nullopt;

@@ -1,4 +1,4 @@
-// What a model thinks, apart from what it says: <think>...</think> and its kin.
+// A model's thoughts, apart from its answer: <think>...</think> and its kin.
 #pragma once
 
 #include <optional>
@@ -8,15 +8,16 @@
 
 namespace sluice {
 
-// What is around the thoughts of a model that has any.
+// The tags around the thoughts of a model that has any.
 struct ThoughtTags {
   std::string_view open;
   std::string_view close;
   bool begun = false;  // the prompt has the first of them, or the model leaves it out
 };
-// Of an answer to a prompt that ends so; nullopt: it has no thoughts, as the template knows none,
-// or the prompt has ended them. Models of the R1 kind write no first tag, and their templates take
-// away all up to the second one. `begun`: the model is one of these, whatever its template has.
+// Returns the tags for an answer to a prompt that ends so; nullopt: it has no thoughts, as the
+// template knows none, or the prompt has ended them. Models of the R1 kind write no first tag, and
+// their templates take away all up to the second one. `begun`: the model is one of these, whatever
+// its template has.
 std::optional<ThoughtTags> thought_tags(std::string_view chat_template, std::string_view prompt,
                                         bool begun = false);
 

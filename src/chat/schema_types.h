@@ -86,7 +86,7 @@ class SchemaTypes {
   }
 
  public:
-  // What a $ref points to; null: there is none, or it points nowhere.
+  // Finds the target of a $ref; null: there is none, or it points nowhere.
   template <class SomeJson>
   static const SomeJson* referred(const SomeJson& schema, const SomeJson& root) {
     if (!schema.contains("$ref") || !schema.at("$ref").is_string()) return nullptr;

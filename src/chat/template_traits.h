@@ -1,5 +1,5 @@
-// What a chat template shows of what it is given: found out by rendering small conversations, as
-// nothing else tells.
+// Facts about a chat template, found out by rendering small conversations, as nothing else tells
+// them.
 #pragma once
 
 namespace sluice {
@@ -28,7 +28,7 @@ struct TemplateTraits {
   bool several_calls = true;    // more than one of them in a message
 };
 
-// Of the template that is rendered with tools, or of that without.
+// Finds the traits of the template that is rendered with tools, or of that without.
 TemplateTraits find_traits(ChatTemplate& chat_template, bool tools);
 
 }  // namespace sluice

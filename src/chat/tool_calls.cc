@@ -21,7 +21,7 @@ constexpr std::string_view kKey = "<arg_key>", kKeyEnd = "</arg_key>";
 constexpr std::string_view kValue = "<arg_value>", kValueEnd = "</arg_value>";
 constexpr std::string_view kCallId = "[CALL_ID]", kDeepSeekSeparator = "<｜tool▁sep｜>",
                            kKimiArguments = "<|tool_call_argument_begin|>";
-// What ends a name that no tag is around.
+// The ends of a name that no tag is around.
 constexpr std::array<std::string_view, 6> kNameEnds{"[ARGS]",       kCallId, kDeepSeekSeparator,
                                                     kKimiArguments, kKey,    "{"};
 
@@ -266,8 +266,8 @@ bool ToolCallParser::take_name(std::string_view text, std::string_view end, Part
   return go(State::arguments);
 }
 
-// What has been read of the object, or of the arguments. What is behind a brace that is missing
-// may be of a line of Markdown, or a comma.
+// Returns what has been read of the object, or of the arguments. The text behind a missing brace
+// may belong to a line of Markdown, or be a comma.
 std::string ToolCallParser::extent_text(const std::string& missing) const {
   std::string text = held_.substr(value_, at_ - value_);
   if (!missing.empty()) text.resize(text.find_last_not_of(" \t\r\n`,") + 1);
@@ -534,7 +534,7 @@ bool ToolCallParser::read_end(Parts& parts) {
   return read_behind(parts);
 }
 
-// What is behind a call, and no tag.
+// Reads the text behind a call that is not a tag.
 bool ToolCallParser::read_behind(Parts& parts) {
   const char c = rest()[0];
   const bool object = tags_.notation == CallTags::Notation::any && !tags_.bare;
@@ -585,8 +585,8 @@ bool ToolCallParser::skip_no_call(Parts& parts) {
   return found && go(State::content);
 }
 
-// What was taken for a call is content: only its tag, where it was not much like one, or all up to
-// its end.
+// Makes content of what was taken for a call: only of its tag, where it was not much like one, or
+// of all up to its end.
 bool ToolCallParser::give_up(Parts& parts) {
   pending_.clear();
   unread_.clear();

@@ -40,7 +40,7 @@ jinja::Value with_written_calls(jinja::Meter& meter, const jinja::Value& message
 jinja::Value with_tools_told(jinja::Meter& meter, const jinja::Value& messages,
                              const jinja::Value& tools, const CallForm& form);
 
-// As `support` says; where a text tells of the tools, the template gets none.
+// Applies `support`; where a text tells of the tools, the template gets none.
 void apply_tool_support(jinja::Context& context, const ToolSupport& support,
                         std::string_view where);
 

@@ -1,5 +1,5 @@
-// What answers may be, by grammars: each text that is allowed is one that the parser of answers
-// takes apart as it was meant.
+// Grammars of answers: each text that is allowed is one that the parser of answers takes apart as
+// it was meant.
 #include "src/chat/answer_grammar.h"
 
 #include <gtest/gtest.h>
@@ -211,7 +211,7 @@ TEST(AnswerGrammar, TheParserFindsWhatIsAllowed) {
   }
 }
 
-// Of a conversation, as a model's own template writes it.
+// Renders a conversation, as a model's own template writes it.
 std::string rendered(const std::string& chat_template, Ordered messages, bool prompt) {
   ChatTemplate model({}, "template", chat_template);
   jinja::Context context;

@@ -181,7 +181,7 @@ TEST(Answers, CallsOfPython) {
             "weather[{\"city\": \"L'Aquila, \u00e9\", \"days\": -1, \"on\": true, \"o\": {\"k\": "
             "[null, [1, "
             "2.5]], \"z\": \"\\n\"}}]now[{}]Done.");
-  // What is no escape stands for itself; two halves of a character are one, and one is none.
+  // An unknown escape stands for itself; two halves of a character are one, and one is none.
   EXPECT_EQ(
       format.of(
           R"(<|tool_call_start|>[now(a='C:\x \q \u12 \ud83d\ude00 \ud800')]<|tool_call_end|>)"),

@@ -50,7 +50,7 @@ class AnswerFormat {
         tools_(std::move(tools)),
         hints_(hints) {}
 
-  // Of the whole at once, which must not differ from what it gives piece by piece.
+  // Parses the whole at once, which must not differ from what it gives piece by piece.
   std::string of(std::string_view text, bool cut = false, int times = 20) {
     return shown(parts_of(text, cut, times));
   }

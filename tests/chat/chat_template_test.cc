@@ -37,7 +37,7 @@ TEST(ChatTemplate, HasTheModelsTokens) {
   EXPECT_EQ(render(files, R"({"messages": [], "variables": {"eos_token": "<e>"}})"), "<s><e>False");
 }
 
-// As transformers completes a conversation.
+// Transformers completes a conversation so.
 TEST(ChatTemplate, SeesReasoningUnderEachOfItsNames) {
   const ChatFiles files{
       .templates = {{"default", "f",

@@ -20,7 +20,7 @@ const Json kFaultTools = Json::parse(R"([{"type": "function", "function": {"name
   {"type": "function", "function": {"name": "num", "parameters": {"type": "object",
   "properties": {"n": {"type": "integer"}}}}}])");
 
-// What Python's repr writes.
+// Writes a value as Python's repr does.
 std::string python(const Json& value) {
   if (value.is_null()) return "None";
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
