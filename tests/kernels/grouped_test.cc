@@ -132,6 +132,21 @@ TEST_P(Grouped, EncodesAsTheReference) {
       const StoredWeight found = layer.weight(GetParam().layout(), 1, 4, encode);
       expect_same_planes(found.weight, expected.weight);
 
+      const auto some = [](EncodeArgs args) {  // outputs head by head
+        args.first_output = 8;
+        args.output_run = 8;
+        args.output_stride = 24;
+        args.outputs = 16;
+        return args;
+      };
+      const auto some_found = layer.weight(GetParam().layout(), 1, 4, [&](const EncodeArgs& args) {
+        return backend.encoder->encode(some(args));
+      });
+      const auto some_expected =
+          layer.weight(GetParam().layout(), 1, 4,
+                       [&](const EncodeArgs& args) { return encode_reference(some(args)); });
+      expect_same_planes(some_found.weight, some_expected.weight);
+
       const StoredWeight plain = layer.weight(WeightLayout::rows, 1, 4);
       const std::vector<std::byte> rows = test::grouped_rows(plain.weight);
       StoredWeight by_rows(expected.weight.format, 64, 128);

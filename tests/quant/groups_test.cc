@@ -144,6 +144,30 @@ TEST(Gptq, ElementsAreAsDefined) {
   }
 }
 
+// As where a tensor has the heads of queries, keys and values in turn.
+TEST(Gptq, OutputsMayBeRunsOfTheTensors) {
+  test::Random random("gptq in runs");
+  for (int bits : {2, 3, 4, 8}) {
+    for (bool act_order : {false, true}) {
+      const GptqLayer layer(bits, 96, 128, 64, act_order, random);
+      const auto column = [](int64_t o) { return 5 + o / 20 * 40 + o % 20; };
+      std::vector<float> values;
+      for (int64_t o = 0; o < 40; ++o)
+        for (int64_t i = 0; i < layer.inputs; ++i) values.push_back(layer.value(column(o), i, 1));
+      for (WeightLayout layout : {WeightLayout::rows, WeightLayout::packed}) {
+        const StoredWeight w = layer.weight(layout, 1, 1, [&](EncodeArgs args) {
+          args.first_output = 5;
+          args.output_run = 20;
+          args.output_stride = 40;
+          args.outputs = 40;
+          return encode_reference(args);
+        });
+        expect_rows(w.weight, values, 40, fmt::format("{} bits", bits));
+      }
+    }
+  }
+}
+
 std::string_view bytes_of(const Weight& w, Plane plane) {
   if (w.plane(plane) == nullptr) return {};
   return {reinterpret_cast<const char*>(w.plane(plane)),
