@@ -105,7 +105,10 @@ TEST_F(ToolChoiceTest, AnyTemplateHasAFormThatIsHeld) {
     EXPECT_TRUE(allows(must, g + "\n" + g, other)) << other;
     EXPECT_FALSE(allows(must, "text", other)) << other;
     const ChatForm form = chat(must, other).form;
-    const ChatReply reply = chat_reply(form, g);
+    RequestResult result;
+    result.text = g;
+    result.finish_reason = "stop";
+    const ChatReply reply = chat_reply(form, result);
     ASSERT_EQ(reply.calls.size(), 1) << other;
     EXPECT_EQ(reply.calls[0].name, "g");
   }
