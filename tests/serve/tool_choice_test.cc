@@ -127,14 +127,17 @@ TEST_F(ToolChoiceTest, ATemplateThatShowsOneCallLetsOneBe) {
 
 TEST_F(ToolChoiceTest, ThoughtsAreNotOfTheFormat) {
   const std::string object = R"("response_format": {"type": "json_object"})";
-  const std::string thinks = "x{# </think> #}", has_begun = "<think>{# </think> #}";
+  const std::string thinks = "x{# <think></think> #}", has_begun = "<think>{# </think> #}",
+                    only_ends = "x{# </think> #}";
   for (const char* good : {"{}", "<think>x</think>{}", "<think>x {} y</think>\n\n{\"a\": 1}"})
     EXPECT_TRUE(allows(object, good, thinks)) << good;
   for (const char* bad : {"", "x", "x{}", "<think>{}", "<think>x</think>", "<think>x</think>y",
                           "<think>x</think>{}x", "<think>x</think><think>y</think>{}"})
     EXPECT_FALSE(allows(object, bad, thinks)) << bad;
-  EXPECT_TRUE(allows(object, "x</think>{}", has_begun));
-  EXPECT_FALSE(allows(object, "{}", has_begun)) << "the thoughts have no end";
+  for (const std::string& begun : {has_begun, only_ends}) {
+    EXPECT_TRUE(allows(object, "x</think>{}", begun));
+    EXPECT_FALSE(allows(object, "{}", begun)) << "the thoughts have no end";
+  }
   EXPECT_FALSE(allows(object, "<think>x</think>{}")) << "a template without thoughts";
 }
 
