@@ -20,6 +20,7 @@ struct AnswerHints {
   bool one_call = false;            // an answer has one: further ones are left out
   bool begins_in_thoughts = false;  // though neither the prompt nor the answer has their first tag
   bool call_tag_is_token = false;   // the one of call_tag()
+  bool thought_tags_are_tokens = false;  // <think> and </think>, of which the template says nothing
 };
 
 class AnswerParser {

@@ -185,10 +185,14 @@ Chat parse_chat(const Json& json, std::string_view text, const std::string& wher
   // A call that must be needs a form that can be held, even if it is not the model's own.
   if (choice.must_call && exact_call_form(chat.form.chat_template) == nullptr)
     chat.form.hints.calls = &generic_call_form();
-  const std::string_view tag =
-      AnswerParser::call_tag(chat.form.chat_template, chat.form.hints.calls);
+  const auto is_token = [&](std::string_view tag) {
+    return !tag.empty() && context.session.need_tokenizer().encode(tag, false).size() == 1;
+  };
   chat.form.hints.call_tag_is_token =
-      !tag.empty() && context.session.need_tokenizer().encode(tag, false).size() == 1;
+      is_token(AnswerParser::call_tag(chat.form.chat_template, chat.form.hints.calls));
+  chat.form.hints.thought_tags_are_tokens =
+      chat.form.chat_template.find("think>") == std::string_view::npos && is_token("<think>") &&
+      is_token("</think>");
   sampling.grammar = grammar_of_answer(body, text, choice, chat.form, context.session, room);
   if (AnswerParser::needs_special_tokens(chat.form.chat_template, chat.form.tools,
                                          chat.form.hints.calls))

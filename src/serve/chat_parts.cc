@@ -54,10 +54,15 @@ void ChatReply::add(AnswerPart part) {
   }
 }
 
+// An answer with the last tag of thoughts alone began in thoughts. A stream cannot know it.
 ChatReply chat_reply(const ChatForm& form, const RequestResult& result) {
+  AnswerHints hints = form.hints;
+  if (hints.thought_tags_are_tokens && result.text.find("<think>") == std::string::npos &&
+      result.text.find("</think>") != std::string::npos)
+    hints.begins_in_thoughts = true;
+  AnswerParser parser(form.chat_template, form.prompt_end, form.tools, hints);
   ChatReply reply;
-  for (AnswerPart& part : form.parser().add(result.text, true, is_cut(result)))
-    reply.add(std::move(part));
+  for (AnswerPart& part : parser.add(result.text, true, is_cut(result))) reply.add(std::move(part));
   return reply;
 }
 

@@ -351,7 +351,7 @@ TEST(CudaEngine, ARefusalNamesTheDeviceMemoryThatIsEnough) {
   }
   size_t at = refusal.find("--device-memory ");
   ASSERT_NE(at, std::string::npos) << refusal;
-  options.device_memory = refusal.substr(at + 16, refusal.find(',', at) - at - 16);
+  options.device_memory = refusal.substr(at + 16, refusal.find(' ', at + 16) - at - 16);
   Session session(options);
   session.place(session.run_shape(110, 100, 1));
   LoadProgress progress;
