@@ -7,6 +7,88 @@
 #include "src/grammar/schema_objects.h"
 
 namespace sluice::grammar {
+namespace {
+
+// Rules for the elements of an array, by the count of all and of those that were found to have what
+// `contains` asks for. Counts beyond which nothing changes are one state.
+class ContainingElements {
+ public:
+  ContainingElements(Counts all, Counts found)
+      : all_(all), found_(found), low_(std::max(all.low, found.low)) {
+    most_all_ = all.high == kUnlimited ? std::max(low_, 1U) : all.high;
+    most_found_ = found.high == kUnlimited ? found.low : found.high;
+  }
+
+  // Whether the counts go together, and are few.
+  bool is_supported() const {
+    constexpr size_t kMost = 20'000;
+    return low_ <= all_.high && found_.low <= found_.high && most_all_ <= kMost &&
+           most_found_ <= kMost && (size_t{most_all_} + 1) * (size_t{most_found_} + 1) <= kMost;
+  }
+
+  // `hit`: an element that has what is asked for; `other`: any other one that may be; none: there
+  // is none. Returns the rule of all elements; nullopt: no array has what is asked for.
+  std::optional<RuleId> build(GrammarBuilder& builder, Expr comma, std::optional<Expr> hit,
+                              std::optional<Expr> other) {
+    rules_.resize((size_t{most_all_} + 1) * (size_t{most_found_} + 1));
+    for (bool changed = true; changed;) {
+      changed = false;
+      each([&](const State& s) {
+        const bool lives = s.ends || (s.may_hit && hit && rule(s.all + 1, s.found + 1)) ||
+                           (s.room && other && rule(s.all + 1, s.found));
+        if (!lives || rule(s.all, s.found)) return;
+        rule(s.all, s.found) = builder.rule("elements");
+        changed = true;
+      });
+    }
+    each([&](const State& s) {
+      if (!rule(s.all, s.found)) return;
+      std::vector<Expr> ways;
+      if (s.ends) ways.push_back(builder.text({}));
+      auto add = [&](std::optional<Expr> one, std::optional<RuleId> then) {
+        if (!one || !then) return;
+        std::vector<Expr> parts{*one, builder.call(*then)};
+        if (s.all > 0) parts.insert(parts.begin(), comma);
+        ways.push_back(builder.sequence(std::move(parts)));
+      };
+      if (s.may_hit) add(hit, rule(s.all + 1, s.found + 1));
+      if (s.room) add(other, rule(s.all + 1, s.found));
+      builder.define(*rule(s.all, s.found), builder.choice(std::move(ways)));
+    });
+    return rule(0, 0);
+  }
+
+ private:
+  struct State {
+    uint32_t all = 0, found = 0;  // elements that have come
+    bool ends = false;            // the array may end here
+    bool room = false;            // there may be another element
+    bool may_hit = false;         // there may be another that has what is asked for
+  };
+
+  // Visits the states, the last ones first.
+  template <class Visit>
+  void each(Visit visit) const {
+    for (uint32_t all = most_all_ + 1; all-- > 0;) {
+      for (uint32_t found = most_found_ + 1; found-- > 0;) {
+        const bool room = all_.high == kUnlimited || all < all_.high;
+        const bool more = found_.high == kUnlimited || found < found_.high;
+        visit(State{all, found, all >= all_.low && found >= found_.low, room, room && more});
+      }
+    }
+  }
+  // The rule of what follows; none: no end can be reached.
+  std::optional<RuleId>& rule(uint32_t all, uint32_t found) {
+    return rules_[size_t{std::min(all, most_all_)} * (size_t{most_found_} + 1) +
+                  std::min(found, most_found_)];
+  }
+
+  Counts all_, found_;
+  uint32_t low_, most_all_ = 0, most_found_ = 0;
+  std::vector<std::optional<RuleId>> rules_;
+};
+
+}  // namespace
 
 // An array has as many of prefixItems as it may have elements, then any number by `items`.
 Expr SchemaObjects::array(const OrderedJson& schema, const std::string& path, int nesting) {
@@ -148,15 +230,11 @@ Expr SchemaObjects::permuted(const std::vector<Expr>& values, Counts counts) {
   return *next[0];
 }
 
-// So many elements that have what is asked for, at any place; of each count of all and of these,
-// what may come.
+// So many elements that have what is asked for, at any place.
 Expr SchemaObjects::containing(const OrderedJson& schema, Counts counts, const std::string& path,
                                int nesting) {
-  constexpr size_t kMost = 20'000;
   if (schema.contains("prefixItems"))
     document_.refuse(path, "contains beside prefixItems is not supported");
-  const uint32_t least = document_.count(schema, "minContains", 1, path);
-  const uint32_t most = document_.count(schema, "maxContains", kUnlimited, path);
   const OrderedJson items = schema.value("items", OrderedJson(true));
   const OrderedJson& asked = schema.at("contains");
   auto element = [&](OrderedJson more) -> std::optional<Expr> {
@@ -168,59 +246,19 @@ Expr SchemaObjects::containing(const OrderedJson& schema, Counts counts, const s
       return std::nullopt;
     }
   };
+  const Counts found{document_.count(schema, "minContains", 1, path),
+                     document_.count(schema, "maxContains", kUnlimited, path)};
+  const bool limited = found.high != kUnlimited;
+  ContainingElements elements(counts, found);
+  if (!elements.is_supported())
+    document_.refuse(path, "contains with these counts is not supported");
   const std::optional<Expr> hit = element(asked);
   const std::optional<Expr> other =
-      element(most == kUnlimited ? OrderedJson(true) : OrderedJson({{"not", asked}}));
-  const uint32_t low = std::max(counts.low, least);
-  const uint32_t cap = counts.high == kUnlimited ? std::max(low, 1U) : counts.high;
-  const uint32_t hits = most == kUnlimited ? least : most;
-  if (low > counts.high || least > most || size_t{cap} > kMost || size_t{hits} > kMost ||
-      (size_t{cap} + 1) * (size_t{hits} + 1) > kMost)
-    document_.refuse(path, "contains with these counts is not supported");
-  // Counts beyond which nothing changes are the same.
-  struct State {
-    std::optional<RuleId> rule;  // none: no end can be reached
-  };
-  std::vector<State> states((size_t{cap} + 1) * (size_t{hits} + 1));
-  auto state = [&](uint32_t all, uint32_t found) -> State& {
-    return states[size_t{std::min(all, cap)} * (size_t{hits} + 1) + std::min(found, hits)];
-  };
-  auto each = [&](auto visit) {
-    for (uint32_t all = cap + 1; all-- > 0;) {
-      for (uint32_t found = hits + 1; found-- > 0;) {
-        const bool room = counts.high == kUnlimited || all < counts.high;
-        const bool may_hit = room && hit && (most == kUnlimited || found < most);
-        visit(all, found, all >= counts.low && found >= least, may_hit, room && other);
-      }
-    }
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    each([&](uint32_t all, uint32_t found, bool ends, bool may_hit, bool may_other) {
-      const bool lives = ends || (may_hit && state(all + 1, found + 1).rule) ||
-                         (may_other && state(all + 1, found).rule);
-      if (!lives || state(all, found).rule) return;
-      state(all, found).rule = builder_.rule("elements");
-      changed = true;
-    });
-  }
-  each([&](uint32_t all, uint32_t found, bool ends, bool may_hit, bool may_other) {
-    if (!state(all, found).rule) return;
-    std::vector<Expr> ways;
-    if (ends) ways.push_back(builder_.text({}));
-    auto add = [&](Expr one, const State& then) {
-      if (!then.rule) return;
-      std::vector<Expr> parts{one, builder_.call(*then.rule)};
-      if (all > 0) parts.insert(parts.begin(), parts_.comma());
-      ways.push_back(builder_.sequence(std::move(parts)));
-    };
-    if (may_hit) add(*hit, state(all + 1, found + 1));
-    if (may_other) add(*other, state(all + 1, found));
-    builder_.define(*state(all, found).rule, builder_.choice(std::move(ways)));
-  });
-  if (!state(0, 0).rule) document_.no_value(path, "no array contains what is asked for");
-  return builder_.sequence({builder_.text("["), parts_.space(), builder_.call(*state(0, 0).rule),
-                            parts_.space(), builder_.text("]")});
+      element(limited ? OrderedJson({{"not", asked}}) : OrderedJson(true));
+  const std::optional<RuleId> all = elements.build(builder_, parts_.comma(), hit, other);
+  if (!all) document_.no_value(path, "no array contains what is asked for");
+  return builder_.sequence({builder_.text("["), parts_.space(), builder_.call(*all), parts_.space(),
+                            builder_.text("]")});
 }
 
 }  // namespace sluice::grammar

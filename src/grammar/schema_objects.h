@@ -19,6 +19,12 @@ class SchemaValues {
   virtual Expr value(const OrderedJson& schema, const std::string& path, int nesting) = 0;
 };
 
+// Bounds of a number of members or elements.
+struct Counts {
+  uint32_t low = 0;
+  uint32_t high = 0;
+};
+
 class SchemaObjects {
  public:
   SchemaObjects(GrammarBuilder& builder, JsonParts& parts, SchemaDocument& document,
@@ -39,10 +45,6 @@ class SchemaObjects {
     bool required = false;
   };
   // How many in all.
-  struct Counts {
-    uint32_t low = 0;
-    uint32_t high = 0;
-  };
   using Ways = std::vector<std::vector<std::optional<Expr>>>;
 
   OrderedJson with_names(const OrderedJson& schema, const std::string& path, int nesting);

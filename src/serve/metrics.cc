@@ -212,30 +212,33 @@ std::string Metrics::text(std::string_view model, const LoopStatus& loop,
   w.add_info("sluice:build_info", "Version of the program.",
              fmt::format("version=\"{}\"", escaped(facts_.version)));
   write_process(w.out);
-  first_token_.write(w.out, "vllm:time_to_first_token_seconds",
-                     "Time to the first token [seconds].", label);
-  each_token_.write(w.out, "vllm:request_time_per_output_token_seconds",
+  write_histograms(label, w.out);
+  return std::move(w.out);
+}
+
+void Metrics::write_histograms(const std::string& label, std::string& out) const {
+  first_token_.write(out, "vllm:time_to_first_token_seconds", "Time to the first token [seconds].",
+                     label);
+  each_token_.write(out, "vllm:request_time_per_output_token_seconds",
                     "Time of each token after the first, mean of a request [seconds].", label);
-  between_tokens_.write(w.out, "vllm:inter_token_latency_seconds",
+  between_tokens_.write(out, "vllm:inter_token_latency_seconds",
                         "Time between two tokens, mean of their request [seconds].", label);
-  whole_.write(w.out, "vllm:e2e_request_latency_seconds", "Time to the last token [seconds].",
-               label);
-  queue_.write(w.out, "vllm:request_queue_time_seconds", "Time in the queue [seconds].", label);
-  prefill_.write(w.out, "vllm:request_prefill_time_seconds",
-                 "Time to compute the prompt [seconds].", label);
-  decode_.write(w.out, "vllm:request_decode_time_seconds",
+  whole_.write(out, "vllm:e2e_request_latency_seconds", "Time to the last token [seconds].", label);
+  queue_.write(out, "vllm:request_queue_time_seconds", "Time in the queue [seconds].", label);
+  prefill_.write(out, "vllm:request_prefill_time_seconds", "Time to compute the prompt [seconds].",
+                 label);
+  decode_.write(out, "vllm:request_decode_time_seconds",
                 "Time to generate all tokens after the first [seconds].", label);
-  computed_.write(w.out, "vllm:request_inference_time_seconds",
+  computed_.write(out, "vllm:request_inference_time_seconds",
                   "Time to compute the prompt and all tokens [seconds].", label);
-  prompt_.write(w.out, "vllm:request_prompt_tokens", "Prompt tokens of each request.", label);
-  generated_.write(w.out, "vllm:request_generation_tokens", "Generated tokens of each sequence.",
+  prompt_.write(out, "vllm:request_prompt_tokens", "Prompt tokens of each request.", label);
+  generated_.write(out, "vllm:request_generation_tokens", "Generated tokens of each sequence.",
                    label);
   for (const char* name :
        {"vllm:request_max_num_generation_tokens", "vllm:request_params_max_tokens"})
-    allowed_.write(w.out, name, "Most tokens that a request allowed.", label);
-  choices_.write(w.out, "vllm:request_params_n", "Continuations that a request asked for (n).",
+    allowed_.write(out, name, "Most tokens that a request allowed.", label);
+  choices_.write(out, "vllm:request_params_n", "Continuations that a request asked for (n).",
                  label);
-  return std::move(w.out);
 }
 
 }  // namespace sluice

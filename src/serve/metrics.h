@@ -65,6 +65,7 @@ class Metrics {
 
  private:
   void write_process(std::string& out) const;
+  void write_histograms(const std::string& label, std::string& out) const;
 
   std::map<std::string, uint64_t, std::less<>> ended_;  // by finish_reason
   std::map<int, uint64_t, std::less<>> refused_;        // by status
