@@ -144,7 +144,7 @@ TEST(Gptq, ElementsAreAsDefined) {
   }
 }
 
-  // A tensor may have the heads of queries, keys and values in turn.
+// A tensor may have the heads of queries, keys and values in turn.
 TEST(Gptq, OutputsMayBeRunsOfTheTensors) {
   test::Random random("gptq in runs");
   for (int bits : {2, 3, 4, 8}) {
