@@ -65,7 +65,7 @@ class ServeClientsTest(ServedCase):
         counted = api.messages.count_tokens(model="demo", messages=ask["messages"]).input_tokens
         self.assertEqual(counted, whole.usage.input_tokens + whole.usage.cache_read_input_tokens)
         with self.assertRaises(anthropic.BadRequestError):
-            api.messages.create(**{**ask, "max_tokens": -1})
+            api.messages.create(**{**ask, "max_tokens": -2})  # -1: as many as fit
 
     def test_lm_evaluation_harness(self):
         from lm_eval.api.instance import Instance
