@@ -106,27 +106,25 @@ std::string instruction(Meter& meter, const Value& tools, const CallForm& form) 
 }  // namespace
 
 std::string ToolSupport::description() const {
-  if (refused) return "tools are refused, as the chat template shows none (--tool-format none)";
-  std::string text = "the chat template tells the model of tools";
+  if (refused) return "refused: the chat template shows none (--tool-format none)";
+  std::string text = "the chat template shows them";
   if (told && written) {
     text =
-        "a text of the system tells the model of tools and of the generic form of calls, as the "
-        "chat template does not";
+        "the chat template shows none; a system message describes them, and calls have the generic "
+        "form";
   } else if (told) {
-    text =
-        "a text of the system tells the model of tools, as the chat template does not; calls are "
-        "as it shows them";
+    text = "the chat template shows calls alone; a system message describes the tools in that form";
   } else if (untold) {
     text =
-        "nothing tells the model of tools, as the chat template does not; their calls are found "
-        "in the form that it names (--tool-format generic tells the model of a generic one)";
+        "the chat template has a form of calls but does not show the tools; add --tool-format "
+        "generic to describe them to the model";
   } else if (calls == &generic_call_form()) {
     text +=
-        "; calls are found in the generic form, as the template's own is not known here "
-        "(--tool-format generic tells the model of it)";
+        "; its form of calls is unknown, calls are found in the generic form (add --tool-format "
+        "generic to describe it to the model)";
   }
-  if (written && !told) text += "; texts stand for earlier calls, which it does not show";
-  if (one_call) text += "; one call an answer, as the chat template shows no more";
+  if (written && !told) text += "; earlier calls are shown as text";
+  if (one_call) text += "; one call in an answer, as the template shows no more";
   return text;
 }
 
