@@ -78,7 +78,8 @@ struct LineEditor::Terminal {
     el_set(editor.get(), EL_HIST, ::history, history.get());
     el_set(editor.get(), EL_GETCFN, read_character);
     el_source(editor.get(), nullptr);  // ~/.editrc
-    el_set(editor.get(), EL_ADDFN, "sluice-paste", "Insert pasted text as it is", paste);
+    // With narrow texts the library would make copies that it never frees.
+    el_wset(editor.get(), EL_ADDFN, L"sluice-paste", L"Insert pasted text as it is", paste);
     el_set(editor.get(), EL_BIND, "\\e[200~", "sluice-paste", nullptr);
   }
 
