@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from program import DEMO, HANGS, SANITIZED, SLUICE, Case, budget_for, run_json, sluice
+from program import BRIEF, DEMO, HANGS, SANITIZED, SLUICE, Case, budget_for, run_json, sluice
 
 PROMPTS = ["Anne had", "And the LORD said unto", "It was", "Elizabeth", "In the beginning"]
 
@@ -184,12 +184,13 @@ class BatchTest(Case):
             time.sleep(0.002)
 
     def test_a_kill_loses_and_repeats_nothing(self):
-        self.write(*self.some_requests(40, 60))
+        count, tokens, kills_after = (12, 10, (1, 3, 2)) if BRIEF else (40, 60, (1, 9, 3, 6))
+        self.write(*self.some_requests(count, tokens))
         run_json(*self.batch())
         want = self.token_ids()
         self.responses.unlink()
         kills = 0
-        for more in (1, 9, 3, 6):
+        for more in kills_after:
             written = self.count_responses()
             with subprocess.Popen([SLUICE, *map(str, self.batch("--max-num-seqs", "4"))],
                                   stderr=subprocess.DEVNULL) as process:
@@ -200,10 +201,10 @@ class BatchTest(Case):
         with self.responses.open("a") as file:
             file.write('{"custom_id":"r3","err')  # what a kill may leave
         out = run_json(*self.batch())["timings"]
-        self.assertEqual(out["done_before"] + out["completed"], 40)
+        self.assertEqual(out["done_before"] + out["completed"], count)
         self.assertEqual(self.token_ids(), want)
         out = run_json(*self.batch())["timings"]
-        self.assertEqual((out["done_before"], out["completed"]), (40, 0))
+        self.assertEqual((out["done_before"], out["completed"]), (count, 0))
 
     def test_a_request_that_cannot_be_served_gets_its_reason(self):
         wrong = {"unknown parameter": {"prompt": "x", "prompts": "y"}, "exceed context limit": {"prompt": "x", "max_tokens": 10**6},
