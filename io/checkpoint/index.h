@@ -63,7 +63,7 @@ class CheckpointIndex {
   const StoredTensor* find(std::string_view name) const;  // null when there is none
   const std::vector<AbsentTensors>& absent() const { return absent_; }
   void add_absent(AbsentTensors tensors) { absent_.push_back(std::move(tensors)); }
-  // Whether it is there, or ought to be.
+  // True if it is there, or ought to be.
   bool is_named(std::string_view name) const;
   // Throws Error(refused) that names the file, where `name` ought to be there and is not.
   void refuse_absent(std::string_view name) const;

@@ -46,7 +46,7 @@ class AnswerParser {
 
  private:
   void leave_out_further_calls(std::vector<AnswerPart>& parts);
-  // Whether it is known what the present tag within thoughts is.
+  // Returns true once it is known what the present tag within thoughts is.
   bool try_call(bool last, bool cut, std::vector<AnswerPart>& parts);
 
   std::optional<ChannelParser> channels_;  // instead of both others

@@ -19,7 +19,7 @@ class JsonExtent {
   bool begun() const { return previous_ != '\0'; }
   bool quoted() const { return quote_ != '\0'; }
   bool done() const { return begun() && levels_.empty(); }  // with the last character
-  // Whether `c` shows that the outermost object has ended before it, in a list of such.
+  // Returns true if `c` shows that the outermost object has ended before it, in a list of such.
   bool ended_before(char c) const;
   // Strings of the outermost object that have ended.
   int strings() const { return strings_; }
@@ -54,9 +54,9 @@ struct JsonCall {
 
 // Nothing: this is no call, or it is not certain which.
 std::optional<JsonCall> read_json_call(std::string_view text);
-// Whether such an object may have a member of this key first.
+// Returns true if such an object may have a member of this key first.
 bool begins_json_call(std::string_view key);
-// Whether a call may have this id, which tells it from others.
+// Returns true if a call may have this id, which tells it from others.
 bool is_call_id(std::string_view text);
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ bool is_identifier(std::string_view text) {
   });
 }
 
-// Whether a comma and a key with its colon are in a text.
+// Returns true if a text has a comma and a key with its colon.
 bool has_key(std::string_view text) {
   for (size_t comma = text.find(','); comma != text.npos; comma = text.find(',', comma + 1)) {
     TextReader in(text.substr(comma + 1));
@@ -125,7 +125,7 @@ bool Literals::half_marked_string(std::string& json) {
 bool Literals::string(std::string_view quote, bool raw, std::string& text) {
   escaped_ = odd_ = false;
   while (!in_.ended()) {
-    // Where some backslashes are none, others may be none either.
+    // If some backslashes are not escapes, others may not be escapes either.
     if (in_.take(quote)) return !(escaped_ && odd_);
     const char c = in_.take_char();
     if (c != '\\') {

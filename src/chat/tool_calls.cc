@@ -57,7 +57,7 @@ std::vector<std::string> names_of(const Json& tools) {
   return names;
 }
 
-// Whether an object that has begun may become a call of a tool of these.
+// Returns true if an object that has begun may become a call of one of these tools.
 bool may_be_call(std::string_view text, const std::vector<std::string>& known) {
   TextReader in(text);
   const auto string = [&]() -> std::optional<std::string_view> {
@@ -144,7 +144,7 @@ bool ToolCallParser::is_known(std::string_view name) const {
   return std::ranges::find(known_, name) != known_.end();
 }
 
-// Whether a tag is here, before which a call must have ended.
+// Returns true if a tag is here, before which a call must have ended.
 bool ToolCallParser::ends_here() const {
   for (std::string_view tag : {tags_.close, tags_.open, tags_.behind})
     if (!tag.empty() && rest().starts_with(tag)) return true;
@@ -435,7 +435,7 @@ bool ToolCallParser::read_key(Parts& parts) {
   if (key_end == text.npos) return give_up(parts);
   std::string_view value = text.substr(key_end + kKeyEnd.size());
   const size_t begin = std::min(value.find_first_not_of(kSpace), value.size());
-  // Where the value's own tag was left out, space beside it belongs to nothing.
+  // If the value's own tag was left out, the space beside it belongs to nothing.
   if (value.substr(begin).starts_with(kValue))
     value.remove_prefix(begin + kValue.size());
   else

@@ -16,7 +16,7 @@ using jinja::Kind;
 using jinja::Meter;
 using jinja::Value;
 
-// Whether a text can show calls of this form.
+// Returns true if a text can show calls of this form.
 bool can_be_written(const CallForm& form) {
   return form.style == CallForm::Style::json && !form.call.empty();
 }

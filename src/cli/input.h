@@ -36,7 +36,7 @@ class TextIds {
   // The ids that have been read and not dropped.
   std::span<const int32_t> ids() const { return ids_; }
   void drop(size_t count);
-  // Whether no text has come.
+  // True if no text has come.
   bool empty() const { return empty_; }
 
   // Bytes that reading `count` ids at a time takes.
