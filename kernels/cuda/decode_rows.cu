@@ -1,6 +1,7 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/grouped.h"
 
 namespace sluice::cuda {
 namespace {
@@ -30,6 +31,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) decode_kernel(DecodeArgs 
 }  // namespace
 
 void decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Stream stream) {
+  if (is_grouped(w.format)) return grouped_decode_rows(w, first, rows, to, stream);
   check(w.format.dtype == DType::f8_e4m3 && first % kPanelRows == 0, "E4M3 rows of whole panels");
   const int64_t scale_cols = ceil_div(w.cols, kScaleBlock);
   const bool by_block = w.format.scales == ScaleKind::per_block;

@@ -57,14 +57,18 @@ bool gemv_mma_fits(const Weight& w);
 // counts for more than that every block reads them as they are.
 void gemv_mma(Tensor x, const Weight& w, const float* bias, Tensor y, Stream stream);
 bool gemv_mma_rounds(Tensor x);
+// The same for grouped codes, x being rounded to bf16 in `workspace`, of few_rows_workspace_bytes.
+void gemv_grouped(Tensor x, const Weight& w, const float* bias, std::byte* workspace, Tensor y,
+                  Stream stream);
+bool gemv_grouped_fits(const Weight& w);
 // The same for codes of i8; x.cols is a multiple of kI8Cols.
 void gemv_i8(I8Rows x, const Weight& w, const float* bias, Tensor y, Stream stream);
 // The same with float32 arithmetic, for any other; round: x is first rounded to bf16.
 void gemv_f32(Tensor x, InputScales x_scales, const Weight& w, const float* bias, bool round,
               Tensor y, Stream stream);
 
-// Rows [first, first + rows) of an E4M3 weight as bf16, without gaps between them; with its scales
-// where these are of blocks. `first` begins a panel.
+// Rows [first, first + rows) of a weight as bf16, without gaps between them: E4M3, with its scales
+// where these are of blocks, or a weight in groups (grouped.h). `first` begins a panel.
 void decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to, Stream stream);
 // Rows [first, first + rows) of a weight of i8 in two's complement, with zeros in the rows and
 // columns that only `to` has.

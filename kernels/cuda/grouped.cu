@@ -99,9 +99,34 @@ struct GemvArgs {
   int64_t y_stride;
   int rows, tokens;
   bool round;
+  bool aligned;  // x can be read four columns at a time
 };
 
-// A warp takes a row of the weight, a lane a group of columns at a time.
+constexpr int kPieceCols = 8;  // that a lane takes at a time: of one group
+
+// Columns of x, zeros outside of it. `whole`: they are there, in this order, and can be read four
+// at a time.
+__device__ inline void load_inputs(const GemvArgs& a, const float* x, int c, bool whole,
+                                   float (&to)[kPieceCols]) {
+  if (whole) {
+#pragma unroll
+    for (int i = 0; i < kPieceCols; i += 4) {
+      const auto four = load_as<Vec<float, 4>>(x + c + i);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) to[i + k] = four.at[k];
+    }
+  } else {
+    const int32_t* order = a.planes.order;
+#pragma unroll
+    for (int i = 0; i < kPieceCols; ++i)
+      to[i] = c + i < a.planes.cols ? x[order == nullptr ? c + i : order[c + i]] : 0;
+  }
+  if (!a.round) return;
+#pragma unroll
+  for (int i = 0; i < kPieceCols; ++i) to[i] = bf16_to_float(float_to_bf16(to[i]));
+}
+
+// A warp takes a row of the weight, its lanes 8 neighbouring columns each in turn.
 template <class Kind, int kTokens>
 __global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvArgs a) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -110,24 +135,26 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvAr
   const Planes& p = a.planes;
   const Row<Kind> w(p, row);
   float totals[kTokens] = {};
-  for (int g = lane; g < p.groups; g += 32) {
-    float sums[kTokens] = {}, inputs[kTokens] = {};
-    const int end = (g + 1) * p.group_cols < p.cols ? (g + 1) * p.group_cols : p.cols;
-    for (int c = g * p.group_cols; c < end; ++c) {
-      const float code = static_cast<float>(w.code(c));
-      const int input = p.order == nullptr ? c : p.order[c];
-#pragma unroll
-      for (int n = 0; n < kTokens; ++n) {
-        if (n >= a.tokens) continue;
-        float x = a.x[n * a.x_stride + input];
-        if (a.round) x = bf16_to_float(float_to_bf16(x));
-        sums[n] = fmaf(x, code, sums[n]);
-        inputs[n] += x;
-      }
-    }
+  for (int c = lane * kPieceCols; c < p.cols; c += 32 * kPieceCols) {
+    const int g = c / p.group_cols;
     const float scale = w.scale(g), min = w.min(g);
+    float codes[kPieceCols];
 #pragma unroll
-    for (int n = 0; n < kTokens; ++n) totals[n] += sums[n] * scale - inputs[n] * min;
+    for (int i = 0; i < kPieceCols; ++i)
+      codes[i] = c + i < p.cols ? static_cast<float>(w.code(c + i)) : 0;
+    const bool whole = a.aligned && c + kPieceCols <= p.cols;
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n) {
+      if (n >= a.tokens) continue;
+      float x[kPieceCols], sum = 0, inputs = 0;
+      load_inputs(a, a.x + n * a.x_stride, c, whole, x);
+#pragma unroll
+      for (int i = 0; i < kPieceCols; ++i) {
+        sum = fmaf(x[i], codes[i], sum);
+        inputs += x[i];
+      }
+      totals[n] += sum * scale - inputs * min;
+    }
   }
 #pragma unroll
   for (int n = 0; n < kTokens; ++n) {
@@ -135,6 +162,28 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) grouped_gemv_kernel(GemvAr
     const float sum = warp_reduce(totals[n], Plus{});
     if (lane == n) a.y[n * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
   }
+}
+
+struct DecodeArgs {
+  Planes planes;
+  int64_t first;
+  uint16_t* to;  // [rows][planes.cols], the columns in the order of inputs
+};
+
+template <class Kind>
+__global__ void __launch_bounds__(kElementwiseThreads) grouped_decode_kernel(DecodeArgs a) {
+  const int c = static_cast<int>(elementwise_column(kPieceCols));
+  const Planes& p = a.planes;
+  if (c >= p.cols) return;
+  const Row<Kind> w(p, a.first + blockIdx.x);
+  Vec<uint16_t, kPieceCols> values;
+#pragma unroll
+  for (int i = 0; i < kPieceCols; ++i)
+    values.at[i] = c + i < p.cols ? float_to_bf16(w.value(c + i)) : uint16_t{0};
+  uint16_t* to = a.to + int64_t{blockIdx.x} * p.cols;
+  if (p.order == nullptr && p.cols % kPieceCols == 0) return store_as(to + c, values);
+  for (int i = 0; i < kPieceCols && c + i < p.cols; ++i)
+    to[p.order == nullptr ? c + i : p.order[c + i]] = values.at[i];
 }
 
 struct EmbedArgs {
@@ -294,15 +343,17 @@ void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
 void grouped_few_rows(Tensor x, const Weight& w, const float* bias, bool round, Tensor y,
                       Stream stream) {
   check(y.rows <= kFewRows, "a few rows");
-  const GemvArgs args{planes_of(w),
-                      bias,
-                      x.row<float>(0),
-                      x.stride,
-                      y.row<float>(0),
-                      y.stride,
-                      static_cast<int>(w.rows),
-                      static_cast<int>(y.rows),
-                      round};
+  const GemvArgs args{
+      planes_of(w),
+      bias,
+      x.row<float>(0),
+      x.stride,
+      y.row<float>(0),
+      y.stride,
+      static_cast<int>(w.rows),
+      static_cast<int>(y.rows),
+      round,
+      w.order == nullptr && x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0};
   const Launch at{{static_cast<uint32_t>(ceil_div(w.rows, kWarpsOfBlock))}, {32, kWarpsOfBlock}};
   with_kind(w.format.dtype, [&]<class Kind>(Kind) {
     y.rows <= 1   ? launch(grouped_gemv_kernel<Kind, 1>, at, stream, args)
@@ -315,6 +366,14 @@ void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream s
   const EmbedArgs args{planes_of(table), ids, out.row<float>(0), out.stride};
   with_kind(table.format.dtype, [&]<class Kind>(Kind) {
     launch(grouped_embed_kernel<Kind>, elementwise_launch(out.rows, out.cols, 1), stream, args);
+  });
+}
+
+void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t* to,
+                         Stream stream) {
+  const DecodeArgs args{planes_of(w), first, to};
+  with_kind(w.format.dtype, [&]<class Kind>(Kind) {
+    launch(grouped_decode_kernel<Kind>, elementwise_launch(rows, w.cols, kPieceCols), stream, args);
   });
 }
 

@@ -29,8 +29,11 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
                      std::byte* workspace, Tensor y, Stream stream) {
   check_few_rows(x, w, y);
   if (y.rows == 0 || y.cols == 0) return;
-  if (is_grouped(w.format))
+  if (is_grouped(w.format)) {
+    if (compute == Compute::bf16 && gemv_grouped_fits(w))
+      return gemv_grouped(x, w, bias, workspace, y, stream);
     return grouped_few_rows(x, w, bias, compute == Compute::bf16, y, stream);
+  }
   const DType codes = w.format.dtype;
   if (codes == DType::i8) {
     const int64_t cols = padded(w.cols, kI8Cols);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/gemv.h"
+#include "quant/groups.h"
 #include "src/base/units.h"
 
 namespace sluice::cuda {
@@ -77,7 +78,7 @@ E4M3Product multiply_codes(Tensor x, InputScales x_scales, const Weight& w, Gemm
 }
 
 // y = x rounded to bf16 times w decoded to bf16: with scales of rows their codes, with scales of
-// blocks what the codes mean, rounded again. False where the library refuses.
+// blocks or groups what the codes mean, rounded again. False where the library refuses.
 bool multiply_bf16(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm, const Parts& parts,
                    Tensor y, Stream stream) {
   round_rows_bf16(x, {parts.x, x.rows, x.cols, x_scales, x_scales.block_step != 0}, stream);
@@ -102,7 +103,8 @@ bool multiply_bf16(Tensor x, InputScales x_scales, const Weight& w, Gemm& gemm, 
 bool linear_many_fits(const Weight& w, Compute compute) {
   const DType codes = w.format.dtype;
   return codes == DType::i8 || w.format.quantized_input ||
-         (compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3));
+         (compute == Compute::bf16 &&
+          (codes == DType::bf16 || codes == DType::f8_e4m3 || is_grouped(w.format)));
 }
 
 uint64_t linear_many_workspace_bytes(int64_t rows, int64_t cols) {
