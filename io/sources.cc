@@ -51,8 +51,7 @@ double Sources::Disk::seconds_to(uint64_t more, Clock::time_point now) const {
   return static_cast<double>(in_flight + more) * (seconds + busy) / bytes;
 }
 
-uint32_t Sources::choose(uint32_t file, uint64_t bytes) {
-  Clock::time_point now = Clock::now();
+uint32_t Sources::choose(uint32_t file, uint64_t bytes, Clock::time_point now) {
   const std::vector<uint32_t>& copies = copies_[file];
   auto cost = [&](uint32_t f) {
     return states_[f].failed ? 1e300 : disks_[states_[f].disk].seconds_to(bytes, now);
@@ -65,9 +64,8 @@ uint32_t Sources::choose(uint32_t file, uint64_t bytes) {
   return chosen;
 }
 
-void Sources::arrived(uint32_t chosen, uint64_t bytes) {
+void Sources::arrived(uint32_t chosen, uint64_t bytes, Clock::time_point now) {
   Disk& disk = disks_[states_[chosen].disk];
-  Clock::time_point now = Clock::now();
   disk.seconds += std::chrono::duration<double>(now - disk.busy_since).count();
   disk.busy_since = now;
   disk.bytes += static_cast<double>(bytes);

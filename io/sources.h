@@ -14,6 +14,8 @@ namespace sluice::io {
 // One thread at a time; belongs to one reader.
 class Sources {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // The index outlives this.
   explicit Sources(const CheckpointIndex& index);
 
@@ -30,15 +32,13 @@ class Sources {
 
   // A copy of one of the checkpoint's files, or of the extra one, as an index into files(). `bytes`
   // are going to be read.
-  uint32_t choose(uint32_t file, uint64_t bytes);
-  void arrived(uint32_t chosen, uint64_t bytes);
+  uint32_t choose(uint32_t file, uint64_t bytes, Clock::time_point now = Clock::now());
+  void arrived(uint32_t chosen, uint64_t bytes, Clock::time_point now = Clock::now());
   // Gives up a copy that cannot be read: choose() does not return it any more. False when there is
   // no other copy.
   bool give_up(uint32_t chosen);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   // Bytes a second are counted while something is in flight, recent ones most.
   struct Disk {
     uint64_t id = 0;  // st_dev

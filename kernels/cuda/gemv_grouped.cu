@@ -55,7 +55,7 @@ __device__ uint32_t code_pair(const uint32_t* run, int i, bool upper) {
   return pair;
 }
 
-// What a lane needs of one of its two rows for 128 columns.
+// A lane's part of one of its two rows, of 128 columns.
 template <int kBits, bool kOneGroup>
 struct Part {
   static constexpr int kGroups = kOneGroup ? 1 : kPieces;

@@ -87,6 +87,10 @@ Chat::Chat(const RunOptions& o, SignalWatch& signals)
 void Chat::run() {
   log::info("a conversation of up to {} tokens; /help shows the commands, Ctrl-C ends an answer",
             context_);
+  // At a terminal, an interrupt right after a line is about its answer; it never ends the
+  // conversation.
+  std::optional<SignalWatch::Interrupts> taken;
+  if (editor_->at_terminal()) taken.emplace(signals_);
   while (!over_) {
     const std::optional<std::string> message = read_message();
     if (!message) break;

@@ -179,17 +179,20 @@ std::optional<LineEditor::Line> LineEditor::next(const std::string& prompt) {
     if (!pipe_->lines.next(line, "standard input")) return std::nullopt;
     return Line{.text = to_valid_utf8(line)};
   }
-  const SignalWatch::Interrupts interrupts(terminal_->signals);
+  SignalWatch::Interrupts interrupts(terminal_->signals);
+  interrupts.forget();
   terminal_->prompt = prompt;
   el_resize(terminal_->editor.get());  // the window may have changed
   const PasteMarks marks;
   int count = 0;
   const char* typed = el_gets(terminal_->editor.get(), &count);
   if (terminal_->signals.token().stop_requested()) fail(ErrorKind::runtime, "stopped by a signal");
-  if (interrupts.came()) return Line{.text = {}, .interrupted = true};
-  if (typed == nullptr || count <= 0) return std::nullopt;
-  line.assign(typed, static_cast<size_t>(count));
-  if (line.ends_with('\n')) line.pop_back();
+  if (typed != nullptr) line.assign(typed, static_cast<size_t>(std::max(count, 0)));
+  const bool whole = line.ends_with('\n');
+  // An interrupt after the end of the line is about its answer.
+  if (!whole && interrupts.came()) return Line{.text = {}, .interrupted = true};
+  if (line.empty()) return std::nullopt;
+  if (whole) line.pop_back();
   return Line{.text = std::move(line)};
 }
 

@@ -45,15 +45,21 @@ void prepare_process() {
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
-SignalWatch::Interrupts::Interrupts(SignalWatch& watch) : watch_(watch) {
+SignalWatch::Interrupts::Interrupts(SignalWatch& watch)
+    : watch_(watch), inner_(watch.taken_.exchange(true)) {}
+
+SignalWatch::Interrupts::~Interrupts() {
+  if (inner_) return;
+  watch_.taken_ = false;
+  forget();
+}
+
+void SignalWatch::Interrupts::forget() {
   uint64_t woken = 0;
   while (::read(watch_.wake_, &woken, sizeof(woken)) > 0 && watch_.received_ == 0) {
   }
   watch_.interrupts_ = 0;
-  watch_.taken_ = true;
 }
-
-SignalWatch::Interrupts::~Interrupts() { watch_.taken_ = false; }
 
 void SignalWatch::wake() const {
   constexpr uint64_t kOne = 1;

@@ -29,7 +29,8 @@ class SignalWatch {
   std::stop_token token() const { return source_.get_token(); }
   // How often less memory was asked for.
   const std::atomic<int>& shrink() const { return shrink_; }
-  // While there is one, SIGINT does not ask to stop: it ends an answer, or drops a line.
+  // While there is one, SIGINT does not ask to stop: it ends an answer, or drops a line. One may be
+  // made while there is another: what came is known to both, and is forgotten with the outer one.
   class Interrupts {
    public:
     explicit Interrupts(SignalWatch& watch);
@@ -37,12 +38,14 @@ class SignalWatch {
     Interrupts(const Interrupts&) = delete;
     Interrupts& operator=(const Interrupts&) = delete;
     bool came() const { return watch_.interrupts_ > 0; }
+    void forget();
 
    private:
     SignalWatch& watch_;
+    bool inner_;
   };
-  // Can be read from when such a SIGINT has come, or a signal that asks to stop; until the next
-  // Interrupts.
+  // Can be read from when such a SIGINT has come, or a signal that asks to stop; until it is
+  // forgotten.
   int wake_descriptor() const { return wake_; }
 
   // Ends the process by the signal that asked to stop, so that shells and scripts see an interrupt.

@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from checkpoints import read_floats
-from program import ALL, BRIEF, DEMO, HANGS, IN_PROCESS, ORACLE, SANITIZED, SLUICE, SOURCE, Case, run_json, sluice
+from program import ALL, BRIEF, DEMO, HANGS, IN_PROCESS, ORACLE, SANITIZED, SLOW, SLUICE, SOURCE, Case, run_json, sluice
 from batch_requests_test import BatchRequestsTest  # run by their names, as the others
 from batch_test import BatchTest
 from budget_test import BudgetTest
@@ -102,7 +102,7 @@ class RunTest(Case):
 
     def interrupt(self, *signals):
         process = subprocess.Popen([SLUICE, "run", DEMO, "-p", "In", "-n", "1000", "--ignore-eos", "--threads", "1",
-                                    "--kernels", "reference"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                    *SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         process.stdout.read(1)
         for one in signals:
             process.send_signal(one)

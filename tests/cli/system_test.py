@@ -13,7 +13,7 @@ import termios
 import time
 import unittest
 
-from program import DEMO, HANGS, SANITIZED, SLUICE, Case, run_json, sluice
+from program import DEMO, HANGS, SANITIZED, SLOW, SLUICE, Case, run_json, sluice
 
 
 def start(*args, **options):
@@ -83,7 +83,7 @@ class SignalTest(Case):
         process.stdout.close()
 
     def test_a_second_signal_ends_as_that_signal(self):
-        process = start("eval", DEMO, "--text", DEMO / "validation.txt", "--kernels", "reference", "--threads", "1",
+        process = start("eval", DEMO, "--text", DEMO / "validation.txt", "--threads", "1", *SLOW,
                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.25)

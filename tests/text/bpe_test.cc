@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -155,12 +154,9 @@ TEST(Bpe, CharactersOutsideOfTheVocabulary) {
 TEST(Bpe, OneLongRunIsNotQuadratic) {
   Tokenizer tokenizer =
       load_tokenizer(plain_tokenizer("ab", {{"a", "a"}, {"aa", "aa"}, {"aa", "b"}}));
-  std::string run(1'000'000, 'a');
-  auto begin = std::chrono::steady_clock::now();
-  Ids ids = tokenizer.encode(run, false);
-  std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  EXPECT_EQ(ids, Ids(250'000, *tokenizer.id_of("aaaa")));
-  EXPECT_LT(seconds.count(), 30);  // far below a second; minutes if it were quadratic
+  const std::string run(1'000'000, 'a');
+  // Far below a second. If it were quadratic, it would take longer than run_gtest.py gives a test.
+  EXPECT_EQ(tokenizer.encode(run, false), Ids(250'000, *tokenizer.id_of("aaaa")));
 }
 
 // Symbols that go on with a word, or end one: ids are those of tokenizers 0.23.3.
