@@ -17,6 +17,7 @@
 //   wait_for_copies<n>()      until this thread's are there, but for the last n calls' of that
 //   exp2_approx(x)            2^x within 2^-22 of it
 //   bf16x2_mul(a, b)          products of two bf16 pairs, each rounded to bf16
+//   bf16x2_add(a, b)          their sums
 //   bf16x2_from_floats(lo, hi)  both rounded to bf16, lo in the low half
 //   mma_bf16(d, a, b)         d += a b: PTX ISA, "mma.m16n8k16" with .bf16 operands
 //   ldmatrix_x4(r, row), ldmatrix_x4_trans(r, row)   PTX ISA, "ldmatrix" .m8n8.x4.b16

@@ -145,6 +145,13 @@ __device__ __forceinline__ uint32_t bf16x2_mul(uint32_t a, uint32_t b) {
   return product;
 }
 
+__device__ __forceinline__ uint32_t bf16x2_add(uint32_t a, uint32_t b) {
+  constexpr uint32_t kOne = 0x3f803f80;
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(kOne), "r"(b));
+  return sum;
+}
+
 __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
                                          const uint32_t (&b)[2]) {
   // volatile: all lanes take part, so it may not move into a branch or be left out.

@@ -69,6 +69,9 @@ inline uint32_t bf16x2_from_floats(float low, float high) {
 inline uint32_t bf16x2_mul(uint32_t a, uint32_t b) {
   return bf16x2_from_floats(bf16_half(a, 0) * bf16_half(b, 0), bf16_half(a, 1) * bf16_half(b, 1));
 }
+inline uint32_t bf16x2_add(uint32_t a, uint32_t b) {
+  return bf16x2_from_floats(bf16_half(a, 0) + bf16_half(b, 0), bf16_half(a, 1) + bf16_half(b, 1));
+}
 
 struct MmaArgs {
   float* d;
