@@ -230,8 +230,8 @@ struct ExpertWeights {
   float gate_multiplier = 1;
 };
 
-// What is added to the sum of a row's experts: `out`, or, with weights [n, 1], each row times its
-// own. No data: nothing.
+// The output of an expert that all rows have, which is added to the sum of the others: each row as
+// it is, or, with weights [n, 1], times its own. No data: there is none.
 struct SharedExpert {
   Tensor out = {}, weights = {};
 };
@@ -436,7 +436,7 @@ struct WorkspaceNeeds {
   int64_t value_dim = 0;
   int64_t state_keys = 0;  // rows of a head's state, the most of all layers; 0: there are none
   bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
-  // Of layers with experts, the most of each; 0: there are none.
+  // Experts of a layer, the most of each; 0: there are none.
   int64_t experts = 0;
   int64_t experts_used = 0;
   int64_t expert_cols = 0;    // of down

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kMostSharedBytes = 96 * 1024;
 constexpr int kMostWarps = 32;
+constexpr int kChoicesOfLane = static_cast<int>(kMostExpertsUsed) / 32;
 
 struct ListArgs {
   const int32_t* experts;
@@ -19,8 +20,8 @@ struct ListArgs {
   ExpertLists lists;
 };
 
-// Calls body(row, choice, expert) for the warp's rows in order, in a lane for each choice; some
-// choices are on their way while others are taken.
+// Calls body(row, choice, expert) for the warp's rows, one after the other, in a lane for each
+// choice; those of some rows are on their way together.
 template <class Body>
 __device__ void each_choice(const ListArgs& a, Body body) {
   constexpr int kAhead = 8;
@@ -29,17 +30,24 @@ __device__ void each_choice(const ListArgs& a, Body body) {
   const int each = (a.rows + warps - 1) / warps;
   const int begin = warp * each, end = begin + each < a.rows ? begin + each : a.rows;
   for (int first = begin; first < end; first += kAhead) {
-    for (int choice = lane; choice < a.used; choice += 32) {
-      int32_t experts[kAhead];
+    int32_t experts[kAhead][kChoicesOfLane];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        experts[i] = first + i < end ? a.experts[int64_t{first + i} * a.used + choice] : -1;
+    for (int i = 0; i < kAhead; ++i) {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (experts[i] >= 0) body(first + i, choice, experts[i]);
+      for (int j = 0; j < kChoicesOfLane; ++j) {
+        const int choice = lane + 32 * j;
+        const bool there = first + i < end && choice < a.used;
+        experts[i][j] = there ? a.experts[int64_t{first + i} * a.used + choice] : -1;
       }
     }
-    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+#pragma unroll
+      for (int j = 0; j < kChoicesOfLane; ++j) {
+        if (experts[i][j] >= 0) body(first + i, lane + 32 * j, experts[i][j]);
+      }
+      __syncwarp();  // another lane may count the same expert for the next row
+    }
   }
 }
 
@@ -113,7 +121,7 @@ int64_t most_expert_tiles(int64_t pairs, int64_t count, int64_t tile_rows) {
 
 void make_expert_lists(const int32_t* experts, int64_t rows, int64_t used, int64_t count,
                        const ExpertLists& lists, Stream stream) {
-  check(count <= kMostExperts && lists.tile_rows > 0 &&
+  check(count <= kMostExperts && used <= kMostExpertsUsed && lists.tile_rows > 0 &&
             lists.most_tiles >= most_expert_tiles(rows * used, count, lists.tile_rows),
         "room for tiles of all experts");
   if (rows == 0) return;

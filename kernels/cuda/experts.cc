@@ -9,7 +9,6 @@ namespace sluice::cuda {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
-constexpr int64_t kMostUsed = 64;          // sums of few rows lie in shared memory
 constexpr int64_t kMostI8Exact = 8192;     // columns: an accumulator's sums stay below 2^24
 constexpr int64_t kOutColumns = 1024;      // of pairs' outputs at a time
 constexpr int64_t kFewPairsOfExpert = 80;  // that smaller tiles serve better
@@ -124,7 +123,7 @@ void few(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& ch
 void many(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& choices,
           const SharedExpert& shared, Scratch& s, Tensor y, Stream stream) {
   const int64_t pairs = x.rows * used;
-  s.lists.tile_rows = pairs <= kFewPairsOfExpert * w.count ? 64 : 128;
+  s.lists.tile_rows = expert_tile_rows(pairs, w.count);
   s.lists.most_tiles = most_expert_tiles(pairs, w.count, s.lists.tile_rows);
   make_expert_lists(choices.experts, x.rows, used, w.count, s.lists, stream);
   const Bf16Rows input = rounded(x, w.up.first.format, s.x, s.x_scales, true, stream);
@@ -147,8 +146,12 @@ void many(Tensor x, const ExpertWeights& w, int64_t used, const ExpertChoices& c
 
 }  // namespace
 
+int64_t expert_tile_rows(int64_t pairs, int64_t count) {
+  return pairs <= kFewPairsOfExpert * count ? 64 : 128;
+}
+
 bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute) {
-  return compute == Compute::bf16 && used <= kMostUsed && w.count <= kMostExperts &&
+  return compute == Compute::bf16 && used <= kMostExpertsUsed && w.count <= kMostExperts &&
          w.activation != Activation::xielu && format_fits(w.up) && format_fits(w.down);
 }
 

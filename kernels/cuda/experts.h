@@ -14,6 +14,8 @@
 
 namespace sluice::cuda {
 
+inline constexpr int64_t kMostExpertsUsed = 64;  // of a row
+
 // Whether the kernels have the formats: codes that bf16 holds, in bf16 compute. float32 and float16
 // weights, weights in groups, and codes whose rows are no whole vectors are computed by linear(),
 // expert after expert.
@@ -62,7 +64,10 @@ struct ExpertLists {
   int64_t most_tiles = 0;
   int64_t tile_rows = 0;
 };
+// The height of tiles for so many pairs: few of an expert leave most of a high one empty.
+int64_t expert_tile_rows(int64_t pairs, int64_t count);
 int64_t most_expert_tiles(int64_t pairs, int64_t count, int64_t tile_rows);
+// used <= kMostExpertsUsed.
 void make_expert_lists(const int32_t* experts, int64_t rows, int64_t used, int64_t count,
                        const ExpertLists& lists, Stream stream);
 

@@ -16,6 +16,7 @@ namespace {
 constexpr int kMostSums = 8;  // accumulators: gemv_mma's most warps
 constexpr int kUpWarps = 8;
 constexpr int kDownWarps = 16;
+constexpr int64_t kProcessors = 132;  // of an H100 or H200
 constexpr int kRows = static_cast<int>(kMmaRows), kCols = static_cast<int>(kMmaCols);
 constexpr int64_t kStagedBytes = 32 * 1024;
 
@@ -225,8 +226,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 1) experts_down_kernel(DownAr
   auto load = [&](int unit, int part) {
     const bool there = unit < units;  // behind the last one nothing is read
     const int64_t expert = there ? a.experts[first_pair + unit / a.sums] : 0;
-    const LaneRows mine{{rows.at[0], rows.at[1]},
-                        {there && rows.there[0], there && rows.there[1]}};
+    const LaneRows mine{{rows.at[0], rows.at[1]}, {there && rows.there[0], there && rows.there[1]}};
     return load_slice<kCodes>(a.w.codes_of(expert), a.w.cols, mine,
                               (unit % a.sums + part * a.sums) * kCols + lane_col);
   };
@@ -355,7 +355,10 @@ void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t use
   a.y = y.row<float>(0);
   a.y_stride = y.stride;
   const int units = a.used * a.sums;
-  const uint32_t warps = block_threads(int64_t{units} * 32, kDownWarps * 32) / 32;
+  // One block a multiprocessor needs all warps to keep memory busy; of more, two have room.
+  const int64_t blocks = ceil_div(y.cols, kMmaRows) * y.rows;
+  const uint32_t most = blocks <= kProcessors ? kDownWarps : kDownWarps / 2;
+  const uint32_t warps = block_threads(int64_t{units} * 32, most * 32) / 32;
   const Launch at{
       {static_cast<uint32_t>(ceil_div(y.cols, kMmaRows)), static_cast<uint32_t>(y.rows)},
       {warps * 32},

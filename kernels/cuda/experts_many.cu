@@ -101,9 +101,11 @@ struct WeightTile {
 
   const std::byte* codes;
   const float* scales;
-  int64_t at[kCount];  // elements; -1: no such row
+  static constexpr bool kBlocks = kScales == ScaleKind::per_block;
+  int64_t at[kCount];               // elements; -1: no such row
+  int panel[kBlocks ? kCount : 1];  // where its scales begin
   Vec<uint32_t, 4> held[kCopied ? 1 : kCount];
-  float by[kScales == ScaleKind::per_block ? kCount : 1];
+  float by[kBlocks ? kCount : 1];
 
   __device__ WeightTile(const ManyArgs& a, int64_t expert, bool gated)
       : codes(a.w.codes_of(expert)),
@@ -113,6 +115,9 @@ struct WeightTile {
       bool there = false;
       const int row = weight_row(a, row_of(i), gated, there);
       at[i] = there ? int64_t{row} * a.w.cols : -1;
+      constexpr int kBlock = static_cast<int>(kScaleBlock);
+      if constexpr (kBlocks)
+        panel[i] = row / static_cast<int>(kPanelRows) * ((a.w.cols + kBlock - 1) / kBlock);
     }
   }
   __device__ static int row_of(int i) {
@@ -132,14 +137,8 @@ struct WeightTile {
         held[i] = {};
         if (kCodes == DType::i8) held[i] = {{0x80808080, 0x80808080, 0x80808080, 0x80808080}};
         if (there) held[i] = load_as<Vec<uint32_t, 4>>(codes + at[i] + c);
-        if constexpr (kScales == ScaleKind::per_block) {
-          const int row = static_cast<int>((there ? at[i] : 0) / a.w.cols);
-          const int blocks =
-              (a.w.cols + static_cast<int>(kScaleBlock) - 1) / static_cast<int>(kScaleBlock);
-          by[i] = there ? scales[int64_t{row / static_cast<int>(kPanelRows)} * blocks +
-                                 c / static_cast<int>(kScaleBlock)]
-                        : 0.0f;
-        }
+        if constexpr (kBlocks)
+          by[i] = there ? scales[panel[i] + c / static_cast<int>(kScaleBlock)] : 0.0f;
       }
     }
   }
@@ -158,7 +157,7 @@ struct WeightTile {
         for (int j = 0; j < 4; ++j) {
           uint32_t low, high;
           bytes_to_bf16<kCodes>(held[i].at[j], low, high);
-          if constexpr (kScales == ScaleKind::per_block) {
+          if constexpr (kBlocks) {
             low = scaled(low, by[i]);
             high = scaled(high, by[i]);
           }
@@ -204,84 +203,95 @@ __device__ void multiply_stage(const Stage<kRows>& s, Sums<kRows>& sums) {
   }
 }
 
-// A sum with its scales and bias.
-template <ScaleKind kScales>
-__device__ float finish(const ManyArgs& a, int64_t expert, float sum, float x_scale, int row) {
-  if (a.x_scales != nullptr) sum *= x_scale;
-  if (kScales == ScaleKind::per_row) sum *= a.w.scales_of(expert)[row];
-  const float* bias = a.w.bias_of(expert);
-  return bias == nullptr ? sum : sum + bias[row];
-}
+constexpr int kSumRow = kOutputs + 8;  // behind four rows all banks are used
 
-__device__ inline float inner_value(const ManyArgs& a, float sum, float factor) {
-  const float value =
-      activated(a.activation, a.gate_multiplier == 1 ? sum : sum * a.gate_multiplier);
-  return a.second > 0 ? value * factor : value;
-}
-
-// Stores two neighbouring columns of a pair.
-__device__ inline void store_inner(const ManyArgs& a, int64_t pair, int c, float first,
-                                   float second) {
-  if (c >= a.inner_cols) return;
-  if (c >= a.width) first = 0;
-  if (c + 1 >= a.width) second = 0;
-  if (a.inner != nullptr) {
-    store_as(a.inner + pair * a.inner_cols + c, bf16x2_from_floats(first, second));
-  } else {
-    if (c < a.width) a.out[pair * a.out_stride + c] = first;
-    if (c + 1 < a.width) a.out[pair * a.out_stride + c + 1] = second;
-  }
-}
-
-// Lane 4g + t has of each fragment pairs g and g + 8, outputs 2t and 2t + 1.
-template <ScaleKind kScales, int kRows, bool kInner>
-__device__ void store_sums(const ManyArgs& a, const ExpertTile& tile, const Sums<kRows>& sums) {
+// Puts the sums into shared memory, [kRows][kSumRow], which no stage needs any more. Lane 4g + t
+// has of each fragment pairs g and g + 8, outputs 2t and 2t + 1.
+template <int kRows>
+__device__ void put_sums(const Sums<kRows>& sums, float* to) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int g = lane / 4, t = lane % 4, block = static_cast<int>(blockIdx.x);
-  const bool gated = kInner && a.second > 0;
+  const int row = warp / 4 * (kRows / 2) + lane / 4, col = warp % 4 * kWarpOutputs + lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < Sums<kRows>::kParts; ++i) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = warp / 4 * (kRows / 2) + i * 16 + half * 8 + g;
-      if (r >= tile.count) continue;
-      const int64_t pair = tile.first + r;
-      float x_scale = 1;
-      if (a.x_scales != nullptr)
-        x_scale = a.x_scales[a.rows == nullptr ? pair : int64_t{a.rows[pair]}];
-      auto value = [&](int j, int odd, int row) {
-        return finish<kScales>(a, tile.expert, sums.at[i][j][2 * half + odd], x_scale, row);
-      };
-      if (gated) {
+    for (int j = 0; j < 4; ++j) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int c = block * (kOutputs / 2) + warp % 4 * 16 + j * 8 + 2 * t;
-          float inner[2] = {};
+      for (int half = 0; half < 2; ++half)
+        store_as(to + (row + i * 16 + half * 8) * kSumRow + col + j * 8,
+                 Vec<float, 2>{sums.at[i][j][2 * half], sums.at[i][j][2 * half + 1]});
+    }
+  }
+}
+
+constexpr int kGroup = 4;  // outputs that a thread finishes together
+using Group = Vec<float, kGroup>;
+
+// Scales and biases that finish the sums of one expert.
+struct Finish {
+  const float* scales;  // of rows of the weight; null: none
+  const float* bias;    // or null
+  int rows;             // of the weight
+};
+
+// Sums with their scales and biases; `row`: the first one's of the weight.
+__device__ inline Group finished(const Finish& f, const float* sums, float x_scale, int row) {
+  Group v = load_as<Group>(sums);
 #pragma unroll
-          for (int odd = 0; odd < 2; ++odd) {
-            if (c + odd < a.width)
-              inner[odd] =
-                  inner_value(a, value(j, odd, c + odd), value(j + 2, odd, a.second + c + odd));
-          }
-          store_inner(a, pair, c, inner[0], inner[1]);
-        }
-        continue;
+  for (int i = 0; i < kGroup; ++i) {
+    if (row + i >= f.rows) continue;
+    v.at[i] *= x_scale;
+    if (f.scales != nullptr) v.at[i] *= f.scales[row + i];
+    if (f.bias != nullptr) v.at[i] += f.bias[row + i];
+  }
+  return v;
+}
+
+// Stores neighbouring columns of a pair, zeros behind the last one.
+__device__ inline void store_inner(const ManyArgs& a, int64_t pair, int c, Group v) {
+  if (c >= a.inner_cols) return;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i)
+    if (c + i >= a.width) v.at[i] = 0;
+  if (a.inner != nullptr) {
+    store_as(a.inner + pair * a.inner_cols + c,
+             Vec<uint32_t, 2>{bf16x2_from_floats(v.at[0], v.at[1]),
+                              bf16x2_from_floats(v.at[2], v.at[3])});
+    return;
+  }
+  for (int i = 0; i < kGroup; ++i)
+    if (c + i < a.width) a.out[pair * a.out_stride + c + i] = v.at[i];
+}
+
+// Finishes the block's sums, kGroup of a pair at a time.
+template <ScaleKind kScales, int kRows, bool kInner>
+__device__ void store_sums(const ManyArgs& a, const ExpertTile& tile, const float* sums) {
+  const bool gated = kInner && a.second > 0;
+  const int outputs = gated ? kOutputs / 2 : kOutputs, groups = outputs / kGroup;
+  const int first = static_cast<int>(blockIdx.x) * outputs;
+  const Finish f{kScales == ScaleKind::per_row ? a.w.scales_of(tile.expert) : nullptr,
+                 a.w.bias_of(tile.expert), a.w.rows};
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < tile.count * groups; i += kThreads) {
+    const int r = i / groups, c = i % groups * kGroup;
+    const int64_t pair = tile.first + r;
+    float x_scale = 1;
+    if (a.x_scales != nullptr) x_scale = a.x_scales[a.rows == nullptr ? pair : a.rows[pair]];
+    const float* from = sums + r * kSumRow + (gated ? c / 16 * kWarpOutputs + c % 16 : c);
+    Group v = finished(f, from, x_scale, a.first + first + c);
+    if constexpr (kInner) {
+      Group factor{{1, 1, 1, 1}};
+      if (gated) factor = finished(f, from + 16, x_scale, a.second + first + c);
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) {
+        const float x = v.at[j];
+        v.at[j] = activated(a.activation, a.gate_multiplier == 1 ? x : x * a.gate_multiplier);
       }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int c = block * kOutputs + warp % 4 * kWarpOutputs + j * 8 + 2 * t;
-        float out[2] = {};
-#pragma unroll
-        for (int odd = 0; odd < 2; ++odd) {
-          if (c + odd < a.cols) out[odd] = value(j, odd, a.first + c + odd);
-          if (kInner) out[odd] = inner_value(a, out[odd], 1);
-        }
-        if constexpr (kInner) {
-          store_inner(a, pair, c, out[0], out[1]);
-        } else if (c < a.cols) {  // an even number
-          store_as(a.out + pair * a.out_stride + c, Vec<float, 2>{out[0], out[1]});
-        }
-      }
+      for (int j = 0; j < kGroup; ++j)
+        if (gated) v.at[j] *= factor.at[j];
+      store_inner(a, pair, first + c, v);
+    } else {
+      if (first + c < a.cols) store_as(a.out + pair * a.out_stride + first + c, v);
     }
   }
 }
@@ -314,7 +324,11 @@ __global__ void __launch_bounds__(kThreads, 2) experts_many_kernel(ManyArgs a) {
     weight.finish(next);
   }
   wait_for_copies<0>();
-  store_sums<kScales, kRows, kInner>(a, tile, sums);
+  __syncthreads();
+  float* all = &shared_memory<float>();
+  put_sums<kRows>(sums, all);
+  __syncthreads();
+  store_sums<kScales, kRows, kInner>(a, tile, all);
 }
 
 template <bool kInner>
@@ -322,7 +336,9 @@ void launch_many(ManyArgs a, const ExpertMatrix& w, const ExpertLists& lists, in
                  Stream stream) {
   a.w = planes_of(w);
   a.tiles = lists.tiles;
+  constexpr int64_t kMostGridRows = 65535;
   check(a.x_cols % kDepth == 0 && a.x_cols >= w.first.cols, "rows of x in whole depths");
+  check(lists.most_tiles <= kMostGridRows, "tiles that one launch has blocks for");
   with_expert_format(w.first.format, [&](auto codes, auto scales) {
     auto with = [&](auto rows) {
       const Launch at{{static_cast<uint32_t>(tile_cols), static_cast<uint32_t>(lists.most_tiles)},
@@ -399,7 +415,7 @@ void experts_many_up(const Bf16Rows& x, const ExpertWeights& w, const ExpertList
 
 void experts_many_down(const Bf16Rows& inner, const ExpertWeights& w, const ExpertLists& lists,
                        int64_t first, Tensor out, Stream stream) {
-  check(out.cols % 2 == 0 && out.stride % 2 == 0, "pairs of outputs");
+  check(out.cols % kGroup == 0 && out.stride % kGroup == 0, "outputs in groups");
   ManyArgs a{};
   a.x = inner.data;
   a.x_cols = static_cast<int>(inner.cols);

@@ -64,8 +64,8 @@ TEST(CudaLaunches, RowsWithoutASlotAreNotStored) {
   }
 }
 
-// Of few rows two products do everything; of many there are lists, rounding, and the sum of what is
-// gathered.
+// Two products do everything for few rows; for many there are lists, rounding, and the sum of what
+// is gathered.
 TEST(CudaLaunches, ExpertsTakeTheSameFewWhoeverIsChosen) {
   const WeightFormat format{DType::bf16, WeightLayout::rows, ScaleKind::none};
   constexpr int64_t kCount = 3, kUsed = 2, kHidden = 32, kWidth = 16;

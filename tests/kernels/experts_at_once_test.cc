@@ -162,7 +162,7 @@ const Kind kExpertKinds[] = {{DType::bf16, ScaleGroup::none},
                              {DType::bf16, ScaleGroup::block, DType::f8_e4m3, true},
                              {DType::bf16, ScaleGroup::row, DType::i8}};
 
-class ExpertProducts : public test::EveryTarget {
+class ExpertsAtOnce : public test::EveryTarget {
  protected:
   // Returns what is computed at once, in another matrix or where x is; no rows: not at all.
   Matrix at_once(const Backend& backend, ExpertsProblem& p, bool in_place) {
@@ -186,9 +186,9 @@ class ExpertProducts : public test::EveryTarget {
   }
 };
 
-TEST_P(ExpertProducts, FewRowsHaveTheBitsOfLinear) {
+TEST_P(ExpertsAtOnce, FewRowsHaveTheBitsOfLinear) {
   if (GetParam().gpu == nullptr) GTEST_SKIP() << "the CPU computes experts one after the other";
-  Random random("ExpertProducts.FewRowsHaveTheBitsOfLinear");
+  Random random("ExpertsAtOnce.FewRowsHaveTheBitsOfLinear");
   int64_t turn = random.between(0, 2);
   for (const ExpertSizes& s : {ExpertSizes{1, 3, 7, 48, 32}, ExpertSizes{3, 2, 5, 128, 48},
                                ExpertSizes{16, 1, 3, 272, 144}, ExpertSizes{1, 2, 2, 1168, 1040},
@@ -209,9 +209,9 @@ TEST_P(ExpertProducts, FewRowsHaveTheBitsOfLinear) {
 }
 
 // Columns within tiles, tiles of both heights, experts without rows and with more than a tile's.
-TEST_P(ExpertProducts, ManyRowsEqualFew) {
+TEST_P(ExpertsAtOnce, ManyRowsEqualFew) {
   if (GetParam().gpu == nullptr) GTEST_SKIP() << "the CPU computes experts one after the other";
-  Random random("ExpertProducts.ManyRowsEqualFew");
+  Random random("ExpertsAtOnce.ManyRowsEqualFew");
   int64_t turn = random.between(0, 2);
   for (const ExpertSizes& s : {ExpertSizes{17, 2, 30, 48, 32}, ExpertSizes{150, 1, 2, 80, 144},
                                ExpertSizes{180, 2, 2, 272, 48}, ExpertSizes{40, 3, 4, 144, 112}}) {
@@ -242,8 +242,8 @@ TEST_P(ExpertProducts, ManyRowsEqualFew) {
   }
 }
 
-TEST_P(ExpertProducts, OthersAreLeftToLinear) {
-  Random random("ExpertProducts.OthersAreLeftToLinear");
+TEST_P(ExpertsAtOnce, OthersAreLeftToLinear) {
+  Random random("ExpertsAtOnce.OthersAreLeftToLinear");
   const ExpertSizes s{1, 1, 2, 48, 32};
   for (const Kind& kind :
        {Kind{DType::f32, ScaleGroup::none}, Kind{DType::f16, ScaleGroup::none}}) {
@@ -255,7 +255,7 @@ TEST_P(ExpertProducts, OthersAreLeftToLinear) {
   EXPECT_FALSE(backend_for(s)->computes_experts(p.weights, s.used));
 }
 
-SLUICE_OVER_EVERY_TARGET(ExpertProducts);
+SLUICE_OVER_EVERY_TARGET(ExpertsAtOnce);
 
 }  // namespace
 }  // namespace sluice
