@@ -112,85 +112,139 @@ struct UpArgs {
   Activation activation;
   float gate_multiplier;
   int width, second;
+  int tiles, all_tiles;  // of a pair; of all pairs
   uint16_t* inner;
   int inner_cols;
   float* unrounded_inner;  // in the place of `inner`
   int64_t inner_stride;
 };
 
+// A tile of a pair: 16 rows of the weight, which are eight of a gate and those of its factor.
+struct UpTile {
+  int64_t pair;
+  int first;  // activated column
+};
+__device__ inline int outputs_of(const UpArgs& a) { return a.second > 0 ? 8 : kRows; }
+__device__ inline UpTile up_tile(const UpArgs& a, int tile) {
+  const int pair = tile / a.tiles;
+  return {pair, (tile - pair * a.tiles) * outputs_of(a)};
+}
+
 // Stores activated columns: of a gate and its factor, rows g and g + 8 of the fragments, or each
 // row by itself. `sum` is finished, in lanes of the fragments' rows.
-__device__ inline void store_inner(const UpArgs& a, int64_t pair, float sum) {
-  const int lane = static_cast<int>(threadIdx.x), first = static_cast<int>(blockIdx.x);
+__device__ inline void store_inner(const UpArgs& a, const UpTile& tile, float sum) {
+  const int lane = static_cast<int>(threadIdx.x);
   const float factor = __shfl_down_sync(kAllLanes, sum, 8);
-  const int outputs = a.second > 0 ? 8 : kRows;
-  const int c = first * outputs + lane;
-  if (lane >= outputs || c >= a.inner_cols) return;
+  const int c = tile.first + lane;
+  if (lane >= outputs_of(a) || c >= a.inner_cols) return;
   float value = 0;
   if (c < a.width) {
     value = activated(a.activation, a.gate_multiplier == 1 ? sum : sum * a.gate_multiplier);
     if (a.second > 0) value *= factor;
   }
   if (a.inner != nullptr) {
-    a.inner[pair * a.inner_cols + c] = float_to_bf16(value);
+    a.inner[tile.pair * a.inner_cols + c] = float_to_bf16(value);
   } else {
-    a.unrounded_inner[pair * a.inner_stride + c] = value;
+    a.unrounded_inner[tile.pair * a.inner_stride + c] = value;
   }
 }
 
-// A block takes 16 rows of the weight for one pair: eight of a gate, and those of its factor. The
-// first columns are on their way while x is rounded.
+// A part of a tile that is read next; its expert is on its way, too.
+struct Ahead {
+  int tile, part, expert;
+};
+
+template <DType kCodes>
+__device__ Slice<kCodes> load_ahead(const UpArgs& a, int parts, Ahead& at) {
+  const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int first = up_tile(a, at.tile).first;
+  const bool there = at.tile < a.all_tiles && first + g < a.width, gated = a.second > 0;
+  const LaneRows rows{{first + g, gated ? a.second + first + g : first + g + 8},
+                      {there, gated ? there : there && first + g + 8 < a.width}};
+  const Slice<kCodes> slice =
+      load_slice<kCodes>(a.w.codes_of(at.expert), a.w.cols, rows,
+                         (at.part * warps + warp) * kCols + t * Slice<kCodes>::kElements);
+  if (++at.part < parts) return slice;
+  at.part = 0;
+  at.tile += static_cast<int>(gridDim.x);
+  at.expert = at.tile < a.all_tiles ? a.experts[up_tile(a, at.tile).pair] : 0;
+  return slice;
+}
+
+// The block's sums of a tile, by its first warp.
+template <ScaleKind kScales>
+__device__ void finish_tile(const UpArgs& a, const UpTile& tile, const float* partial) {
+  const int warps = static_cast<int>(blockDim.x) / 32, lane = static_cast<int>(threadIdx.x);
+  const int64_t expert = a.experts[tile.pair];
+  const Scales scales = scales_of(a.x_scales, tile.pair / a.used, a.w, expert);
+  const bool gated = a.second > 0;
+  float sum = 0;
+  if (lane < kRows && tile.first + (gated ? lane % 8 : lane) < a.width) {
+    sum = partial[lane];
+    for (int w = 1; w < warps; ++w) sum += partial[w * kRows + lane];
+    const int row = tile.first + (gated && lane >= 8 ? a.second + lane - 8 : lane);
+    sum = finish<kScales>(sum, row, scales, a.w.bias_of(expert));
+  }
+  store_inner(a, tile, sum);
+}
+
+// total += a warp's columns of a part of a tile.
+template <DType kCodes, ScaleKind kScales>
+__device__ void multiply_part(const UpArgs& a, const UpTile& tile, const Slice<kCodes>& slice,
+                              const uint16_t* x, int col, float (&total)[4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  if (col >= a.w.cols) return;
+  LaneRows rows{};
+  Scales scales{};
+  if constexpr (kScales == ScaleKind::per_block) {  // no other looks at them here
+    const int first = tile.first + g, other = a.second > 0 ? a.second + first : first + 8;
+    rows = {{first, other}, {first < a.width, other < a.w.rows}};
+    scales = scales_of(a.x_scales, tile.pair / a.used, a.w, a.experts[tile.pair]);
+  }
+  multiply_slice<kCodes, kScales>(slice, x, col + t * Slice<kCodes>::kElements, rows, scales,
+                                  total);
+}
+
+// A block takes tiles in turn; its warps take kMmaCols columns of each in turn, two of which are on
+// their way while one is multiplied, over the ends of tiles.
 template <DType kCodes, ScaleKind kScales, bool kStage>
 __global__ void __launch_bounds__(kUpWarps * 32, 2) experts_up_kernel(UpArgs a) {
   wait_for_earlier();
   const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int64_t pair = blockIdx.y, expert = a.experts[pair], token = pair / a.used;
-  const int outputs = a.second > 0 ? 8 : kRows, first = static_cast<int>(blockIdx.x) * outputs;
-  const bool there = first + g < a.width;
-  const LaneRows rows =
-      a.second > 0 ? LaneRows{{first + g, a.second + first + g}, {there, there}}
-                   : LaneRows{{first + g, first + g + 8}, {there, first + g + 8 < a.width}};
-  const std::byte* codes = a.w.codes_of(expert);
-  const Scales scales = scales_of(a.x_scales, token, a.w, expert);
-  const int step = warps * kCols;
-  int mine = warp * kCols + t * Slice<kCodes>::kElements;
-  Slice<kCodes> slice = load_slice<kCodes>(codes, a.w.cols, rows, mine);
-  Slice<kCodes> next = load_slice<kCodes>(codes, a.w.cols, rows, mine + step);
-  const uint16_t* x = a.x + token * a.x_cols;
-  if constexpr (kStage) {
-    auto* staged = &shared_memory<uint16_t>();
-    stage_row(a.unrounded + token * a.x_stride, a.w.cols, staged, a.x_cols);
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4;
+  const int parts = (a.w.cols + warps * kCols - 1) / (warps * kCols);
+  float *memory = &shared_memory<float>(), *partial = memory;  // [2][warps][kRows], in turn
+  auto* staged = reinterpret_cast<uint16_t*>(memory + 2 * warps * kRows);
+  const int begin = static_cast<int>(blockIdx.x);
+  Ahead ahead{begin, 0, a.experts[up_tile(a, begin).pair]};
+  Slice<kCodes> slice = load_ahead<kCodes>(a, parts, ahead);
+  Slice<kCodes> next = load_ahead<kCodes>(a, parts, ahead);
+  int64_t here = -1;  // whose x is staged
+  for (int i = begin; i < a.all_tiles; i += static_cast<int>(gridDim.x)) {
+    const UpTile tile = up_tile(a, i);
+    const int64_t token = tile.pair / a.used;
+    const uint16_t* x = kStage ? staged : a.x + token * a.x_cols;
+    if (kStage && token != here) {
+      __syncthreads();
+      stage_row(a.unrounded + token * a.x_stride, a.w.cols, staged, a.x_cols);
+      __syncthreads();
+      here = token;
+    }
+    float total[4] = {};
+    for (int part = 0; part < parts; ++part) {
+      multiply_part<kCodes, kScales>(a, tile, slice, x, (part * warps + warp) * kCols, total);
+      slice = next;
+      next = load_ahead<kCodes>(a, parts, ahead);
+    }
+    if (lane % 4 == 0) {
+      partial[warp * kRows + g] = total[0];
+      partial[warp * kRows + g + 8] = total[2];
+    }
     __syncthreads();
-    x = staged;
+    if (warp == 0) finish_tile<kScales>(a, tile, partial);
+    partial = partial == memory ? memory + warps * kRows : memory;
   }
-  float total[4] = {};
-  const int end = a.w.cols + t * Slice<kCodes>::kElements;
-  while (mine < end) {
-    multiply_slice<kCodes, kScales>(slice, x, mine, rows, scales, total);
-    mine += step;
-    slice = next;
-    next = load_slice<kCodes>(codes, a.w.cols, rows, mine + step);
-  }
-  if constexpr (kStage) __syncthreads();  // its memory is used again
-  float* partial = &shared_memory<float>();
-  if (t == 0) {
-    partial[warp * kRows + g] = total[0];
-    partial[warp * kRows + g + 8] = total[2];
-  }
-  __syncthreads();
-  if (warp != 0) return;
-  float sum = 0;
-  if (lane < kRows) {
-    sum = partial[lane];
-    for (int w = 1; w < warps; ++w) sum += partial[w * kRows + lane];
-    const int half = lane / 8, row = half == 0      ? first + lane
-                                     : a.second > 0 ? a.second + first + lane - 8
-                                                    : first + lane;
-    const bool has = a.second > 0 ? first + lane % 8 < a.width : first + lane < a.width;
-    sum = has ? finish<kScales>(sum, row, scales, a.w.bias_of(expert)) : 0;
-  }
-  store_inner(a, pair, sum);
 }
 
 struct DownArgs {
@@ -319,12 +373,12 @@ void experts_few_up(const ExpertInput& x, const ExpertWeights& w, int64_t used,
     a.inner_stride = inner.unrounded.stride;
   }
   const auto warps = static_cast<uint32_t>(accumulators(cols));
-  const uint32_t sums = warps * kRows * 4,
-                 x_bytes = staged ? static_cast<uint32_t>(a.x_cols) * 2 : 0;
-  const Launch at{{static_cast<uint32_t>(ceil_div(a.inner_cols, w.second > 0 ? 8 : kRows)),
-                   static_cast<uint32_t>(rows * used)},
+  a.tiles = static_cast<int>(ceil_div(a.inner_cols, w.second > 0 ? 8 : kRows));
+  a.all_tiles = static_cast<int>(rows * used) * a.tiles;
+  const uint32_t x_bytes = staged ? static_cast<uint32_t>(a.x_cols) * 2 : 0;
+  const Launch at{{static_cast<uint32_t>(std::min<int64_t>(a.all_tiles, 2 * kProcessors))},
                   {warps * 32},
-                  std::max(sums, x_bytes)};
+                  2 * warps * kRows * 4 + x_bytes};
   with_expert_format(w.up.first.format, [&](auto codes, auto scales) {
     staged ? launch_early(experts_up_kernel<codes(), scales(), true>, at, stream, a)
            : launch_early(experts_up_kernel<codes(), scales(), false>, at, stream, a);

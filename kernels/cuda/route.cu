@@ -54,13 +54,17 @@ __device__ inline float from_key(uint32_t key) {
   return std::bit_cast<float>(key & kSign ? key ^ kSign : ~key);
 }
 
-// The largest key of some, and of equal ones the first; the same in each lane.
-__device__ inline unsigned long long largest_of(const uint32_t* keys, int count) {
-  unsigned long long best = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kLanes)
-    best =
-        Larger{}(best, static_cast<unsigned long long>(keys[i]) << 32 | ~static_cast<uint32_t>(i));
-  return warp_reduce(best, Larger{});
+// Where the largest key of some is, and of equal ones the first; the same in each lane.
+__device__ inline uint32_t largest_of(const uint32_t* keys, int count) {
+  uint32_t largest = 0, at = 0xffffffff;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kLanes) {
+    const uint32_t key = keys[i];
+    if (key <= largest && at != 0xffffffff) continue;
+    largest = key;
+    at = static_cast<uint32_t>(i);
+  }
+  const uint32_t best = __reduce_max_sync(kAllLanes, largest);
+  return __reduce_min_sync(kAllLanes, largest == best ? at : 0xffffffff);
 }
 
 // Leaves the experts of groups_used groups. A lane adds up each of its groups.
@@ -77,7 +81,7 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
   }
   __syncthreads();
   for (int i = 0; i < a.params.groups_used; ++i) {
-    const uint32_t group = ~static_cast<uint32_t>(largest_of(sums, groups));
+    const uint32_t group = largest_of(sums, groups);
     __syncthreads();
     if (threadIdx.x == 0) sums[group] = 0;
     __syncthreads();
@@ -94,7 +98,7 @@ __device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t*
                               int32_t* sorted) {
   const int used = static_cast<int>(a.params.used), lane = static_cast<int>(threadIdx.x);
   for (int i = 0; i < used; ++i) {
-    const uint32_t expert = ~static_cast<uint32_t>(largest_of(s.keys, a.experts));
+    const uint32_t expert = largest_of(s.keys, a.experts);
     __syncthreads();
     if (lane == 0) {
       s.keys[expert] = 0;
