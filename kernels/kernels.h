@@ -26,6 +26,7 @@
 #include "kernels/state_cache.h"
 #include "quant/encode.h"
 #include "quant/format.h"
+#include "src/base/check.h"
 #include "src/base/tensor.h"
 #include "src/base/thread_pool.h"
 #include "src/device/host_device.h"
@@ -209,6 +210,32 @@ struct ExpertChoices {
   float* weights = nullptr;
 };
 
+// A matrix of each of a layer's experts, in the device's memory. All planes of one lie `step` bytes
+// behind those of the expert before, and its bias bias_step.
+struct ExpertMatrix {
+  Weight first;
+  int64_t step = 0;
+  const float* bias = nullptr;  // [rows] of the first; null: none have one
+  int64_t bias_step = 0;
+};
+
+// A layer's experts: down(activation(gate_multiplier * first rows of up(x)) * the rows of it from
+// `second` on).
+struct ExpertWeights {
+  int64_t count = 0;
+  int64_t width = 0;  // columns of `down`
+  ExpertMatrix up, down;
+  int64_t second = 0;  // 0: there is nothing to multiply by
+  Activation activation = Activation::silu;
+  float gate_multiplier = 1;
+};
+
+// The output of an expert that all rows have, which is added to the sum of the others: each row as
+// it is, or, with weights [n, 1], times its own. No data: there is none.
+struct SharedExpert {
+  Tensor out = {}, weights = {};
+};
+
 // A token of a row of logits.
 struct TokenLogit {
   float logit = 0;
@@ -339,6 +366,22 @@ class Kernels {
   virtual void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
                          Tensor y) const = 0;
 
+  // Whether experts() computes these for any number of rows. If not, they are computed one after
+  // the other, by lists that the host makes of the choices.
+  virtual bool computes_experts(const ExpertWeights& /*weights*/, int64_t /*used*/) const {
+    return false;
+  }
+
+  // y [n, rows of down] = of each row of x the sum, by rising ids, of the chosen experts' outputs
+  // times their weights, each rounded twice as index_add does, and then what is shared. The
+  // products are those of linear(), for at most 16 rows with its bits. y may be x, but not what is
+  // shared. Nothing waits for the choices, which route() has made.
+  virtual void experts(Tensor /*x*/, const ExpertWeights& /*weights*/, int64_t /*used*/,
+                       const ExpertChoices& /*choices*/, const SharedExpert& /*shared*/,
+                       Tensor /*y*/) const {
+    check(false, "experts: kernels that compute them");
+  }
+
   // x = cap * tanh(x / cap)
   virtual void soft_cap(Tensor x, float cap) const = 0;
 
@@ -393,6 +436,11 @@ struct WorkspaceNeeds {
   int64_t value_dim = 0;
   int64_t state_keys = 0;  // rows of a head's state, the most of all layers; 0: there are none
   bool grouped = false;    // some weights are grouped codes or blocks (quant/groups.h)
+  // Experts of a layer, the most of each; 0: there are none.
+  int64_t experts = 0;
+  int64_t experts_used = 0;
+  int64_t expert_cols = 0;    // of down
+  int64_t expert_hidden = 0;  // of up
   // The CPU does not use these, as its scratch does not depend on the context:
   int64_t heads = 0;        // of queries
   bool alibi = false;       // with slopes for these

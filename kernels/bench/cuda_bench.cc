@@ -1,7 +1,8 @@
-// cuda_bench [--json] [ceilings] [products] [sweep]: what the GPU's memory, link and tensor cores
-// give at best; prompts' linear layers of a Llama 3 8B, rounding of the input included, beside the
-// fastest product of E4M3 codes that cuBLASLt has for the shape; and the same layers of few rows,
-// where the library's ways change, with what it makes of E4M3 there. Without names: all three.
+// cuda_bench [--json] [ceilings] [experts] [products] [sweep]: what the GPU's memory, link and
+// tensor cores give at best; products of a layer's experts, of few rows beside the memory's rate;
+// prompts' linear layers of a Llama 3 8B, rounding of the input included, beside the fastest
+// product of E4M3 codes that cuBLASLt has for the shape; and the same layers of few rows, where the
+// library's ways change, with what it makes of E4M3 there. Without names: all four.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kernels/bench/cuda_ceilings.h"
+#include "kernels/bench/cuda_experts.h"
 #include "kernels/bench/cuda_timing.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/open_cuda.h"
@@ -178,6 +180,22 @@ void add_ceilings(Device& device, Report& report) {
     report.add({name, {{"gb_per_second", rate / 1e9}}, fmt::format("{:.1f} GB/s", rate / 1e9)});
 }
 
+// Shares are of the rate at which a kernel reads memory.
+void add_experts(Device& device, Report& report) {
+  const double read = bench::ceilings(device).at("read by a kernel");
+  bench::expert_rates(device, [&](const bench::ExpertRate& r) {
+    const std::string name = "experts, " + r.name;
+    if (!r.bytes) {
+      return report.add(
+          {name, {{"tflops", r.rate / 1e12}}, fmt::format("{:7.1f} TFLOP/s", r.rate / 1e12)});
+    }
+    const double share = r.rate / read;
+    report.add({name,
+                {{"gb_per_second", r.rate / 1e9}, {"share", share}},
+                fmt::format("{:7.1f} GB/s  {:5.2f} of the memory's rate", r.rate / 1e9, share)});
+  });
+}
+
 void add_products(Bench& bench, Report& report) {
   const double bf16 = bench.best_bf16();
   report.add({fmt::format("{} rows of {}, fastest in bf16", kLargestTokens, kLargest.name),
@@ -221,6 +239,7 @@ int run(const std::vector<std::string_view>& words) {
   Report report(json);
   const std::unique_ptr<Backend> backend = open_cuda(0);
   if (all || given("ceilings")) add_ceilings(backend->device(), report);
+  if (all || given("experts")) add_experts(backend->device(), report);
   if (all || given("products") || given("sweep")) {
     Bench bench(*backend);
     if (all || given("products")) add_products(bench, report);

@@ -1,3 +1,4 @@
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/ops.h"
@@ -5,32 +6,6 @@
 
 namespace sluice::cuda {
 namespace {
-
-__device__ float softplus(float x) { return x > 30 ? x : log1pf(expf(x)); }
-
-// arXiv:2411.13010, (11); values as kXieluValues has them.
-__device__ float xielu(const float* values, float x) {
-  const float beta = values[2];
-  if (x > 0) return softplus(values[0]) * x * x + beta * x;
-  const float alpha = beta + softplus(values[1]);
-  return (expm1f(fminf(x, values[3])) - x) * alpha + beta * x;
-}
-
-template <Activation kActivation>
-__device__ float activated(const float* values, float x) {
-  constexpr float kSqrtHalf = 0.70710678118654752f;       // sqrt(1 / 2)
-  constexpr float kSqrtTwoOverPi = 0.79788456080286536f;  // sqrt(2 / pi)
-  if constexpr (kActivation == Activation::silu) return x / (1 + expf(-x));
-  if constexpr (kActivation == Activation::gelu) return 0.5f * x * (1 + erff(x * kSqrtHalf));
-  if constexpr (kActivation == Activation::gelu_tanh) {  // arXiv:1606.08415, section 2
-    return 0.5f * x * (1 + tanhf(kSqrtTwoOverPi * (x + 0.044715f * x * x * x)));
-  }
-  if constexpr (kActivation == Activation::relu_squared) return x > 0 ? x * x : 0;
-  if constexpr (kActivation == Activation::xielu) return xielu(values, x);
-  if constexpr (kActivation == Activation::sigmoid) return 1 / (1 + expf(-x));
-  if constexpr (kActivation == Activation::identity) return x;
-  return x > 0 ? x : 0;
-}
 
 struct ActivateArgs {
   const float* x;

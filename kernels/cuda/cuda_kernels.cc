@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/linear_many.h"
 #include "src/base/units.h"
 
@@ -23,7 +24,8 @@ uint64_t scratch_bytes(const WorkspaceNeeds& n, bool gemm) {
   uint64_t linear = few_rows_workspace_bytes(n.max_cols);
   if (gemm && n.max_rows > kFewRows)
     linear = std::max(linear, linear_many_workspace_bytes(n.max_rows, n.max_cols));
-  return std::max(linear, attention_scratch(n));
+  const ExpertNeeds experts{n.max_rows, n.experts_used, n.experts, n.expert_hidden, n.expert_cols};
+  return std::max({linear, attention_scratch(n), experts_workspace_bytes(experts)});
 }
 
 uint64_t upload_bytes(const WorkspaceNeeds& n) {
@@ -171,6 +173,16 @@ void CudaKernels::index_select(Tensor x, std::span<const int32_t> rows, Tensor o
 void CudaKernels::index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
                             Tensor y) const {
   cuda::index_add(x, rows, weights, y, stream_.handle());
+}
+
+bool CudaKernels::computes_experts(const ExpertWeights& weights, int64_t used) const {
+  return experts_fit(weights, used, compute_);
+}
+
+void CudaKernels::experts(Tensor x, const ExpertWeights& weights, int64_t used,
+                          const ExpertChoices& choices, const SharedExpert& shared,
+                          Tensor y) const {
+  cuda::experts(x, weights, used, choices, shared, scratch_, y, stream_.handle());
 }
 
 void CudaKernels::soft_cap(Tensor x, float cap) const { cuda::soft_cap(x, cap, stream_.handle()); }

@@ -50,6 +50,9 @@ class CudaKernels final : public Kernels {
   void route(Tensor logits, const RouterParams& params, const ExpertChoices& out) const override;
   void index_select(Tensor x, std::span<const int32_t> rows, Tensor out) const override;
   void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y) const override;
+  bool computes_experts(const ExpertWeights& weights, int64_t used) const override;
+  void experts(Tensor x, const ExpertWeights& weights, int64_t used, const ExpertChoices& choices,
+               const SharedExpert& shared, Tensor y) const override;
   void soft_cap(Tensor x, float cap) const override;
   void likeliest(Tensor logits, std::span<TokenLogit> out) const override;
   void top_logits(Tensor logits, int64_t k, const TopLogits& out) const override;

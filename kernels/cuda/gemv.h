@@ -40,7 +40,8 @@ void round_rows_bf16(Tensor x, Bf16Rows to, Stream stream);
 void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream);
 // The same, as the values of the codes.
 void round_rows_e4m3(Tensor x, Tensor to, InputScales scales, Stream stream);
-void round_rows_i8(Tensor x, I8Rows to, Stream stream);  // -127..127
+void round_rows_i8(Tensor x, I8Rows to, Stream stream);    // -127..127
+void round_rows_i8(Tensor x, Bf16Rows to, Stream stream);  // the same, as the values of the codes
 
 // Rows of the weight that a block of the tensor cores' kernel takes, columns that one warp takes at
 // a time, and tokens of one fragment.

@@ -40,6 +40,7 @@ __device__ Vec<float, kWidth> load_x(const float* x) {
 // A warp takes a row of the weight, kWidth columns a lane at a time: they share one scale.
 template <DType kCodes, int kWidth, int kTokens>
 __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
+  wait_for_earlier();
   using Code = typename Element<kCodes>::Code;
   const int lane = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
   const int64_t first_scale =
       row / kPanelRows * ((a.cols + kScaleBlock - 1) / kScaleBlock);  // per_block
   float sums[kTokens] = {};
-  [[maybe_unused]] constexpr int kUnroll = kTokens == 1 ? 4 : kTokens == 4 ? 2 : 1;
+  [[maybe_unused]] constexpr int kUnroll = kTokens == 1 ? 8 : kTokens == 4 ? 2 : 1;
 #pragma unroll kUnroll
   for (int c = lane * kWidth; c < a.cols; c += 32 * kWidth) {
     const auto codes = load_streaming<Vec<Code, kWidth>>(w + c);
@@ -107,9 +108,9 @@ void gemv_f32(Tensor x, InputScales x_scales, const Weight& w, const float* bias
     const bool vectors = w.cols * kBytes % 16 == 0 && x.stride % 4 == 0 && start % 16 == 0;
     auto with = [&](auto tokens) {
       if (vectors) {
-        launch(gemv_kernel<dtype(), 16 / kBytes, tokens()>, at, stream, args);
+        launch_early(gemv_kernel<dtype(), 16 / kBytes, tokens()>, at, stream, args);
       } else {
-        launch(gemv_kernel<dtype(), 1, tokens()>, at, stream, args);
+        launch_early(gemv_kernel<dtype(), 1, tokens()>, at, stream, args);
       }
     };
     y.rows <= 1 ? with(Constant<1>{}) : y.rows <= 4 ? with(Constant<4>{}) : with(Constant<16>{});

@@ -1,14 +1,11 @@
 // A few rows of x times a weight, by tensor cores: the weight, which is all that counts, is read
-// once whatever the number of tokens, and multiplying it costs the same for 1 and 8.
-//
-// The weight's 16 rows are the rows of fragment A, tokens are the columns of B, and sums are over
-// k. The numbers of k are free, because a sum does not depend on the order of its terms: they are
-// chosen so that each lane reads 16 neighbouring bytes: lane 4g + t takes those of rows g and g + 8
-// at 16 t.
+// once whatever the number of tokens, and multiplying it costs the same for 1 and 8
+// (fragments.cuh).
 #include <algorithm>
 
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/element.h"
+#include "kernels/cuda/fragments.cuh"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/simt.h"
 
@@ -16,7 +13,6 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kMostWarps = 8;
-constexpr int kLaneBytes = 16;
 constexpr int kStagedTokens = 2;             // whose x blocks round themselves,
 constexpr int64_t kStagedBytes = 32 * 1024;  // where they have room for it
 
@@ -31,24 +27,6 @@ struct GemvArgs {
   float* y;
   int64_t y_stride;
   int rows, cols, x_cols, tokens;
-};
-
-// Four codes of E4M3 as two bf16 pairs. Their seven bits of magnitude, moved to the end of a bf16's
-// exponent, are the value times 2^(7 - 127). NaN, which no loaded weight has, becomes 480.
-__device__ inline void e4m3_to_bf16(uint32_t codes, uint32_t& low, uint32_t& high) {
-  constexpr uint32_t kRebias = 0x7b807b80;  // 2^120
-  const uint32_t spread_low = __byte_perm(codes, 0, 0x1404);
-  const uint32_t spread_high = __byte_perm(codes, 0, 0x3424);
-  low = bf16x2_mul((spread_low & 0x7f007f00) >> 4 | (spread_low & 0x80008000), kRebias);
-  high = bf16x2_mul((spread_high & 0x7f007f00) >> 4 | (spread_high & 0x80008000), kRebias);
-}
-
-// A lane's part of kMmaCols columns: kVectors vectors of rows g and g + 8.
-template <DType kCodes>
-struct Slice {
-  static constexpr int kElements = kCodes == DType::bf16 ? 8 : 16;  // of a vector
-  static constexpr int kVectors = static_cast<int>(kMmaCols) / (4 * kElements);
-  Vec<uint32_t, 4> at[kVectors][2];
 };
 
 // The weight's columns from `col`, zeros outside of it.
@@ -73,52 +51,10 @@ __device__ Slice<kCodes> load_slice(const GemvArgs& a, int row, int col) {
   return slice;
 }
 
-// Eight columns of a token, zeros where there is none.
-__device__ inline Vec<uint32_t, 4> load_x(const uint16_t* x, bool there) {
-  if (!there) return {};
-  return load_as<Vec<uint32_t, 4>>(x);
-}
-
-// d += one vector of the weight times x, which points to the same columns of the lane's token.
-template <DType kCodes>
-__device__ void multiply(const Vec<uint32_t, 4> (&w)[2], const uint16_t* x, bool there,
-                         float (&d)[4]) {
-  using Words = Vec<uint32_t, 4>;
-  if constexpr (kCodes == DType::bf16) {
-    const Words b = load_x(x, there);
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const uint32_t fa[4] = {w[0].at[i], w[1].at[i], w[0].at[i + 1], w[1].at[i + 1]};
-      const uint32_t fb[2] = {b.at[i], b.at[i + 1]};
-      mma_bf16(d, fa, fb);
-    }
-  } else {
-    const Words b[2] = {load_x(x, there), load_x(x + 8, there)};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t fa[4];
-      e4m3_to_bf16(w[0].at[i], fa[0], fa[2]);
-      e4m3_to_bf16(w[1].at[i], fa[1], fa[3]);
-      const uint32_t fb[2] = {b[i / 2].at[i % 2 * 2], b[i / 2].at[i % 2 * 2 + 1]};
-      mma_bf16(d, fa, fb);
-    }
-  }
-}
-
 // x, rounded to bf16, to shared memory: [tokens][x_cols], zeros behind its columns.
 __device__ inline void stage_x(const GemvArgs& a, uint16_t* to) {
-  constexpr int kColumns = 4;
-  for (int token = 0; token < a.tokens; ++token) {
-    const float* from = a.unrounded + token * a.x_stride;
-#pragma unroll 4
-    for (int c = static_cast<int>(threadIdx.x) * kColumns; c < a.x_cols;
-         c += static_cast<int>(blockDim.x) * kColumns) {
-      Vec<float, kColumns> x = {};
-      if (c < a.cols) x = load_as<Vec<float, kColumns>>(from + c);
-      store_as(to + token * a.x_cols + c, Vec<uint32_t, 2>{bf16x2_from_floats(x.at[0], x.at[1]),
-                                                           bf16x2_from_floats(x.at[2], x.at[3])});
-    }
-  }
+  for (int token = 0; token < a.tokens; ++token)
+    stage_row(a.unrounded + token * a.x_stride, a.cols, to + token * a.x_cols, a.x_cols);
 }
 
 // The block's sums, warp after warp, scaled and stored. A warp leaves row r of token n at

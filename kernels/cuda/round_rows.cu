@@ -60,6 +60,18 @@ struct Codes<int8_t> {
   SLUICE_HD static int8_t store(uint8_t code, float) { return static_cast<int8_t>(code - 128); }
 };
 
+// A code of i8 as its value in bf16.
+struct I8Value {
+  uint16_t bits;
+};
+template <>
+struct Codes<I8Value> {
+  using Type = Element<DType::i8>;
+  SLUICE_HD static I8Value store(uint8_t code, float) {
+    return {float_to_bf16(Type::decode(code))};
+  }
+};
+
 template <class To>
 struct CodeArgs {
   const float* x;
@@ -174,6 +186,12 @@ void round_rows_e4m3(Tensor x, E4M3Rows to, Stream stream) {
 void round_rows_e4m3(Tensor x, Tensor to, InputScales scales, Stream stream) {
   check(x.dtype == DType::f32 && to.dtype == DType::f32 && to.cols >= x.cols, "room for all of x");
   round_to_codes(x, to.row<float>(0), to.stride, scales, false, stream);
+}
+
+void round_rows_i8(Tensor x, Bf16Rows to, Stream stream) {
+  check(x.dtype == DType::f32 && to.cols >= x.cols && to.scales.block_step == 0,
+        "room for all of x");
+  round_to_codes(x, reinterpret_cast<I8Value*>(to.data), to.cols, to.scales, false, stream);
 }
 
 void round_rows_i8(Tensor x, I8Rows to, Stream stream) {

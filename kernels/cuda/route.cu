@@ -54,13 +54,17 @@ __device__ inline float from_key(uint32_t key) {
   return std::bit_cast<float>(key & kSign ? key ^ kSign : ~key);
 }
 
-// The largest key of some, and of equal ones the first; the same in each lane.
-__device__ inline unsigned long long largest_of(const uint32_t* keys, int count) {
-  unsigned long long best = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kLanes)
-    best =
-        Larger{}(best, static_cast<unsigned long long>(keys[i]) << 32 | ~static_cast<uint32_t>(i));
-  return warp_reduce(best, Larger{});
+// Where the largest key of some is, and of equal ones the first; the same in each lane.
+__device__ inline uint32_t largest_of(const uint32_t* keys, int count) {
+  uint32_t largest = 0, at = 0xffffffff;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kLanes) {
+    const uint32_t key = keys[i];
+    if (key <= largest && at != 0xffffffff) continue;
+    largest = key;
+    at = static_cast<uint32_t>(i);
+  }
+  const uint32_t best = __reduce_max_sync(kAllLanes, largest);
+  return __reduce_min_sync(kAllLanes, largest == best ? at : 0xffffffff);
 }
 
 // Leaves the experts of groups_used groups. A lane adds up each of its groups.
@@ -77,7 +81,7 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
   }
   __syncthreads();
   for (int i = 0; i < a.params.groups_used; ++i) {
-    const uint32_t group = ~static_cast<uint32_t>(largest_of(sums, groups));
+    const uint32_t group = largest_of(sums, groups);
     __syncthreads();
     if (threadIdx.x == 0) sums[group] = 0;
     __syncthreads();
@@ -88,35 +92,45 @@ __device__ inline void keep_groups(const RouteArgs& a, const RouteArrays& s, uin
   __syncthreads();
 }
 
-// Puts an expert among those before it, by rising ids.
-__device__ inline void insert(int32_t* experts, int count, int32_t expert) {
-  for (; count > 0 && experts[count - 1] > expert; --count) experts[count] = experts[count - 1];
-  experts[count] = expert;
-}
-
-__global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
-  auto* memory = &shared_memory<uint32_t>();
-  const RouteArrays s{reinterpret_cast<float*>(memory), memory + a.experts};
-  score_row(a, a.logits + blockIdx.x * a.stride, s);
-  if (a.params.groups > 1) keep_groups(a, s, memory + 2 * a.experts);
-  const int used = static_cast<int>(a.params.used);
-  int32_t* experts = a.out.experts + blockIdx.x * a.params.used;
+// Chooses the experts of the largest keys, and sorts them by rising ids: an id's place is the
+// number of smaller ones. `chosen` and `sorted` have room for them.
+__device__ inline void choose(const RouteArgs& a, const RouteArrays& s, int32_t* chosen,
+                              int32_t* sorted) {
+  const int used = static_cast<int>(a.params.used), lane = static_cast<int>(threadIdx.x);
   for (int i = 0; i < used; ++i) {
-    const uint32_t expert = ~static_cast<uint32_t>(largest_of(s.keys, a.experts));
+    const uint32_t expert = largest_of(s.keys, a.experts);
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (lane == 0) {
       s.keys[expert] = 0;
-      insert(experts, i, static_cast<int32_t>(expert));
+      chosen[i] = static_cast<int32_t>(expert);
     }
     __syncthreads();
   }
-  if (threadIdx.x != 0) return;
-  float* weights = a.out.weights + blockIdx.x * a.params.used;
+  for (int i = lane; i < used; i += kLanes) {
+    int place = 0;
+    for (int j = 0; j < used; ++j) place += chosen[j] < chosen[i] ? 1 : 0;
+    sorted[place] = chosen[i];
+  }
+  __syncthreads();
+}
+
+__global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
+  wait_for_earlier();
+  auto* memory = &shared_memory<uint32_t>();
+  const RouteArrays s{reinterpret_cast<float*>(memory), memory + a.experts};
+  auto* chosen = reinterpret_cast<int32_t*>(memory + 2 * a.experts + a.params.groups);
+  int32_t* sorted = chosen + a.params.used;
+  score_row(a, a.logits + blockIdx.x * a.stride, s);
+  if (a.params.groups > 1) keep_groups(a, s, memory + 2 * a.experts);
+  choose(a, s, chosen, sorted);
+  const int used = static_cast<int>(a.params.used);
   float sum = 0;
-  for (int i = 0; i < used; ++i) sum += s.scores[experts[i]];
-  for (int i = 0; i < used; ++i) {
-    const float score = s.scores[experts[i]];
-    weights[i] = (a.params.normalized ? score / (sum + a.params.added) : score) * a.params.factor;
+  for (int i = 0; i < used; ++i) sum += s.scores[sorted[i]];
+  for (int i = static_cast<int>(threadIdx.x); i < used; i += kLanes) {
+    const float score = s.scores[sorted[i]];
+    a.out.experts[int64_t{blockIdx.x} * used + i] = sorted[i];
+    a.out.weights[int64_t{blockIdx.x} * used + i] =
+        (a.params.normalized ? score / (sum + a.params.added) : score) * a.params.factor;
   }
 }
 
@@ -125,8 +139,8 @@ __global__ void __launch_bounds__(kLanes) route_kernel(RouteArgs a) {
 void route(Tensor logits, const RouterParams& params, const ExpertChoices& out, Stream stream) {
   check_route(logits, params, out);
   if (logits.rows == 0) return;
-  const auto elements = static_cast<uint32_t>(2 * logits.cols + params.groups);
-  launch(
+  const auto elements = static_cast<uint32_t>(2 * (logits.cols + params.used) + params.groups);
+  launch_early(
       route_kernel,
       {{static_cast<uint32_t>(logits.rows)}, {kLanes}, elements * uint32_t{sizeof(float)}}, stream,
       RouteArgs{logits.row<float>(0), logits.stride, static_cast<int>(logits.cols), params, out});

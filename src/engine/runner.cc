@@ -145,7 +145,7 @@ void Runner::use_new_weights() {
 void Runner::find_stretches() {
   const size_t units = model_.forward_units();
   for (size_t unit = 0; unit < units; ++unit) {
-    bool waits = model_.waits(unit);
+    bool waits = model_.waits(*kernels_, unit);
     model_.units()[unit]->each_param([&](const Param& p) { waits |= p.stream != nullptr; });
     if (stretches_.empty() || waits || stretches_.back().graphs == nullptr) {
       auto graphs = waits ? nullptr : std::make_unique<StepGraphs>(device_, *stream_, ledger_);

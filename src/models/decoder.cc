@@ -240,8 +240,10 @@ void DecoderLayer::forward(const Context& context, const Batch& batch, const Act
   kernels.scale(residual, 1, reinterpret_cast<const float*>(scalar_->value.data));
 }
 
-bool DecoderLayer::waits() const {
-  return std::ranges::any_of(branches_, [](const Branch& b) { return b.experts != nullptr; });
+bool DecoderLayer::waits(const Kernels& kernels) const {
+  return std::ranges::any_of(branches_, [&](const Branch& b) {
+    return b.experts != nullptr && b.experts->waits(kernels);
+  });
 }
 
 std::vector<KvScaleNames> DecoderLayer::kv_scale_names() const {
@@ -364,8 +366,8 @@ Tensor CausalLM::hidden(const Activations& act, int64_t rows) const {
   return last.columns(0, size);
 }
 
-bool CausalLM::waits(size_t unit) const {
-  return unit > 0 && unit <= layers_.size() && layers_[unit - 1]->waits();
+bool CausalLM::waits(const Kernels& kernels, size_t unit) const {
+  return unit > 0 && unit <= layers_.size() && layers_[unit - 1]->waits(kernels);
 }
 
 void CausalLM::logits(const Kernels& kernels, Tensor hidden, Tensor logits) const {
@@ -400,6 +402,11 @@ WorkspaceNeeds CausalLM::workspace_needs(int64_t max_rows) const {
       each_mlp(branch, [&](const MlpSpec& mlp) {
         needs.max_cols = std::max(needs.max_cols, mlp.width.size);
       });
+      if (!branch.experts) continue;
+      needs.experts = std::max(needs.experts, branch.experts->count);
+      needs.experts_used = std::max(needs.experts_used, branch.experts->choice.used);
+      needs.expert_cols = std::max(needs.expert_cols, branch.experts->expert.width.size);
+      needs.expert_hidden = spec_.hidden_size;
     }
   }
   needs.rope_cols = spec_.angle_columns();

@@ -59,7 +59,7 @@ class DecoderLayer : public Module {
   }
   void forward(const Context& context, const Batch& batch, const Activations& act,
                bool delta) const;
-  bool waits() const;                                          // forward() for the stream
+  bool waits(const Kernels& kernels) const;                    // forward() for the stream
   std::vector<KvScaleNames> kv_scale_names() const;            // of each mixer; a state has none
   std::vector<std::vector<KvSpec>> kv_specs(Rank rank) const;  // of each mixer
 
@@ -117,8 +117,9 @@ class CausalLM : public Module {
                size_t unit) const;
   // The result of the last one [rows, spec().output_size()].
   Tensor hidden(const Activations& act, int64_t rows) const;
-  // Whether forward() of a unit waits for the stream, so that no graph can be made of it.
-  bool waits(size_t unit) const;
+  // Whether forward() of a unit waits for the stream, so that no graph can be made of it, with the
+  // weights where they are now.
+  bool waits(const Kernels& kernels, size_t unit) const;
   bool has_head() const { return head_ != nullptr; }
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size
   // are padding.

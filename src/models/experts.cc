@@ -5,7 +5,10 @@
 namespace sluice {
 
 Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Rank rank)
-    : Module(name_in_layer(spec.name, layer)), spec_(spec), hidden_size_(hidden_size) {
+    : Module(name_in_layer(spec.name, layer)),
+      spec_(spec),
+      hidden_size_(hidden_size),
+      one_rank_(rank.size == 1) {
   auto one_part = [&](const LinearSpec& linear, int64_t outputs) -> Linear& {
     const std::string source = name_in_layer(linear.parts[0].source, layer);
     return add_child<Linear>(name_in_layer(linear.name, layer),
@@ -26,17 +29,81 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
   if (!spec.shared_gate.empty()) shared_gate_ = &one_part(one_linear(spec.shared_gate, false), 1);
 }
 
-void Experts::choose(const Context& context, const Activations& act, Tensor x,
-                     Begins& begins) const {
+namespace {
+
+// Whether the device's memory has a matrix, as one.
+bool is_on_device(const Linear& linear) {
+  return linear.weight().stream == nullptr && !linear.weight().value.is_meta();
+}
+
+// One matrix of all experts. nullopt: they are not of one format, or do not lie at equal steps.
+template <class Get>
+std::optional<ExpertMatrix> matrix_of(std::span<const Mlp* const> experts, Get get) {
+  const Linear& first = get(*experts.front());
+  ExpertMatrix m{.first = first.weight().value};
+  if (first.bias() != nullptr) m.bias = float_data(first.bias());
+  auto step_of = [](const void* from, const void* to) {
+    return static_cast<const std::byte*>(to) - static_cast<const std::byte*>(from);
+  };
+  if (experts.size() > 1 && is_on_device(get(*experts[1]))) {
+    const Linear& second = get(*experts[1]);
+    m.step = step_of(m.first.data, second.weight().value.data);
+    if (m.bias != nullptr) m.bias_step = step_of(m.bias, float_data(second.bias()));
+  }
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const Linear& linear = get(*experts[e]);
+    const Weight& w = linear.weight().value;
+    const auto number = static_cast<int64_t>(e);
+    if (!is_on_device(linear) || w.format != m.first.format || w.rows != m.first.rows)
+      return std::nullopt;
+    for (Plane plane : kPlanes) {
+      const std::byte *from = m.first.plane(plane), *at = w.plane(plane);
+      if ((from == nullptr) != (at == nullptr)) return std::nullopt;
+      if (from != nullptr && step_of(from, at) != number * m.step) return std::nullopt;
+    }
+    if (m.bias != nullptr && step_of(m.bias, float_data(linear.bias())) != number * m.bias_step)
+      return std::nullopt;
+  }
+  return m;
+}
+
+}  // namespace
+
+std::optional<ExpertWeights> Experts::weights_for(const Kernels& kernels) const {
+  const MlpSpec& spec = spec_.expert;
+  const Mlp& first = *experts_.front();
+  if (!one_rank_ || first.has_values() || spec.times_layer_input) return std::nullopt;
+  ExpertWeights w{.count = std::ssize(experts_), .up = {}, .down = {}};
+  w.up.first = first.up().weight().value;
+  w.down.first = first.down().weight().value;
+  if (!is_on_device(first.up()) || !is_on_device(first.down())) return std::nullopt;
+  w.width = w.down.first.cols;
+  w.second = spec.up.parts.size() > 1 ? first.up().part_begin(1) : 0;
+  w.activation = spec.activation;
+  w.gate_multiplier = spec.gate_multiplier;
+  if (!kernels.computes_experts(w, spec_.choice.used)) return std::nullopt;
+  const auto up = matrix_of(experts_, [](const Mlp& m) -> const Linear& { return m.up(); });
+  const auto down = matrix_of(experts_, [](const Mlp& m) -> const Linear& { return m.down(); });
+  if (!up || !down) return std::nullopt;
+  w.up = *up;
+  w.down = *down;
+  if (!kernels.computes_experts(w, spec_.choice.used)) return std::nullopt;
+  return w;
+}
+
+void Experts::route(const Context& context, const Activations& act, Tensor x) const {
   const Tensor logits = act.mlp(x.rows).columns(0, router_->outputs());
   router_->forward(context, x, logits);
   RouterParams params = spec_.choice;
-  if (choice_bias_ != nullptr)
-    params.bias = reinterpret_cast<const float*>(choice_bias_->value.data);
+  if (choice_bias_ != nullptr) params.bias = float_data(choice_bias_);
+  context.kernels.route(logits.columns(0, spec_.count), params, act.routing().choices);
+}
+
+void Experts::make_lists(const Context& context, const Activations& act, int64_t rows,
+                         Begins& begins) const {
   const Routing& device = act.routing();
   const Routing& host = act.host_routing();
-  context.kernels.route(logits.columns(0, spec_.count), params, device.choices);
-  const int64_t all = x.rows * params.used;
+  const int64_t used = spec_.choice.used, all = rows * used;
   device.copy_choices(host, all, context.kernels.stream());
   context.kernels.stream().synchronize();
 
@@ -45,36 +112,53 @@ void Experts::choose(const Context& context, const Activations& act, Tensor x,
   for (size_t e = 1; e < begins.size(); ++e) begins[e] += begins[e - 1];
   for (int64_t i = 0; i < all; ++i) {
     const int64_t at = begins[static_cast<size_t>(host.choices.experts[i])]++;
-    host.rows[at] = static_cast<int32_t>(i / params.used);
+    host.rows[at] = static_cast<int32_t>(i / used);
     host.weights[at] = host.choices.weights[i];
   }
   for (size_t e = begins.size() - 1; e > 0; --e) begins[e] = begins[e - 1];
   begins[0] = 0;
-  for (int64_t r = 0; r < x.rows; ++r) host.every_row[r] = static_cast<int32_t>(r);
-  host.copy_lists(device, all, x.rows, context.kernels.stream());
+  for (int64_t r = 0; r < rows; ++r) host.every_row[r] = static_cast<int32_t>(r);
+  host.copy_lists(device, all, rows, context.kernels.stream());
+}
+
+SharedExpert Experts::shared_expert(const Context& context, const Activations& act,
+                                    Tensor x) const {
+  if (shared_ == nullptr) return {};
+  SharedExpert shared{.out = act.expert_rows(x.rows)};
+  shared_->forward(context, act, x, shared.out);
+  if (shared_gate_ == nullptr) return shared;
+  const Tensor gate = act.mlp(x.rows).columns(0, shared_gate_->outputs());
+  shared_gate_->forward(context, x, gate);
+  shared.weights = gate.columns(0, 1);
+  context.kernels.activate(Activation::sigmoid, nullptr, shared.weights, {}, shared.weights);
+  return shared;
 }
 
 void Experts::add_shared(const Context& context, const Activations& act, Tensor x,
                          Tensor sum) const {
-  const Tensor wide = act.expert_rows(x.rows), out = wide.columns(0, hidden_size_);
-  shared_->forward(context, act, x, wide);
+  const SharedExpert shared = shared_expert(context, act, x);
+  const Tensor out = shared.out.columns(0, hidden_size_);
   if (shared_gate_ == nullptr) return context.kernels.add(sum, out);
-  const Tensor gate = act.mlp(x.rows).columns(0, shared_gate_->outputs());
-  shared_gate_->forward(context, x, gate);
-  const Tensor weights = gate.columns(0, 1);
-  context.kernels.activate(Activation::sigmoid, nullptr, weights, {}, weights);
-  context.kernels.index_add(out, {act.routing().every_row, static_cast<size_t>(x.rows)}, weights,
-                            sum);
+  context.kernels.index_add(out, {act.routing().every_row, static_cast<size_t>(x.rows)},
+                            shared.weights, sum);
 }
 
-void Experts::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {
+// The shared expert comes first, because y may lie where x does.
+void Experts::compute_at_once(const Context& context, const Activations& act, Tensor x,
+                              const ExpertWeights& weights, Tensor y) const {
+  const SharedExpert shared = shared_expert(context, act, x);
+  context.kernels.experts(x, weights, spec_.choice.used, act.routing().choices, shared, y);
+}
+
+void Experts::compute_in_turn(const Context& context, const Activations& act, Tensor x,
+                              Tensor y) const {
   const Kernels& kernels = context.kernels;
   const Routing& lists = act.routing();
   const Tensor sums = act.expert_sums(x.rows), sum = sums.columns(0, hidden_size_);
   const auto sum_bytes = static_cast<uint64_t>(sums.rows * sums.stride) * sizeof(float);
   check(y.stride == sums.stride && y.cols == sums.cols, "experts: an output as wide as their sum");
   Begins begins;
-  choose(context, act, x, begins);
+  make_lists(context, act, x.rows, begins);
   kernels.stream().clear(sums.data, sum_bytes);
   for (size_t e = 0; e < experts_.size(); ++e) {
     const int64_t first = begins[e], count = begins[e + 1] - first;
@@ -89,6 +173,15 @@ void Experts::forward(const Context& context, const Activations& act, Tensor x, 
   }
   if (shared_ != nullptr) add_shared(context, act, x, sum);
   kernels.stream().copy(y.data, sums.data, sum_bytes);
+}
+
+void Experts::forward(const Context& context, const Activations& act, Tensor x, Tensor y) const {
+  route(context, act, x);
+  if (const auto weights = weights_for(context.kernels)) {
+    compute_at_once(context, act, x, *weights, y);
+  } else {
+    compute_in_turn(context, act, x, y);
+  }
 }
 
 }  // namespace sluice

@@ -1,11 +1,14 @@
 // A mixture of experts: a router chooses some of many MLPs for each token (arXiv:1701.06538).
 //
-// Experts are computed one after the other, by rising numbers, each for the rows that have chosen
-// it, and a row's sum is added up in that order. So the result of a row does not depend on what
-// other rows have chosen.
+// Either the kernels compute all chosen experts at once (Kernels::experts), and nobody waits; or
+// experts are computed one after the other, each for the rows that have chosen it, by lists that
+// the host makes. Which of the two depends on the kernels and on where and how the plan keeps the
+// weights, and so is the same for all steps. In both a row's sum is added up by rising numbers, so
+// that its result does not depend on what other rows have chosen.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,18 +23,30 @@ class Experts : public Module {
  public:
   // `spec` outlives it.
   Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Rank rank);
-  // x [rows, hidden_size] → y, whole panels wide, which may begin where x does. Waits for the
-  // stream: the host has to know which experts there are rows for.
+  // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
   void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
+  // Whether forward() waits for the stream: the host has to know which experts there are rows for.
+  bool waits(const Kernels& kernels) const { return !weights_for(kernels); }
 
  private:
   // Begins[e]: first row of expert e in the list of rows sorted by expert.
   using Begins = std::array<int64_t, kMostExperts + 1>;
-  void choose(const Context& context, const Activations& act, Tensor x, Begins& begins) const;
+  // The weights of all experts, if `kernels` compute them at once; nullopt: one after the other, as
+  // weights that are streamed, that differ in their formats or lie irregularly.
+  std::optional<ExpertWeights> weights_for(const Kernels& kernels) const;
+  void route(const Context& context, const Activations& act, Tensor x) const;
+  void make_lists(const Context& context, const Activations& act, int64_t rows,
+                  Begins& begins) const;
+  // Computes the shared expert, and its weights if it has a gate.
+  SharedExpert shared_expert(const Context& context, const Activations& act, Tensor x) const;
+  void compute_at_once(const Context& context, const Activations& act, Tensor x,
+                       const ExpertWeights& weights, Tensor y) const;
+  void compute_in_turn(const Context& context, const Activations& act, Tensor x, Tensor y) const;
   void add_shared(const Context& context, const Activations& act, Tensor x, Tensor sum) const;
 
   const ExpertsSpec& spec_;
   int64_t hidden_size_;
+  bool one_rank_;  // whose outputs are no parts of sums
   Linear* router_;
   const Param* choice_bias_ = nullptr;  // or none
   std::vector<const Mlp*> experts_;

@@ -15,6 +15,11 @@ class Mlp : public Module {
   void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
   void set_used(double share);  // Param::used of its matrices
 
+  // Its parameters, for who computes many of them at once.
+  const Linear& up() const { return *up_; }
+  const Linear& down() const { return *down_; }
+  bool has_values() const { return values_ != nullptr; }
+
  private:
   const MlpSpec& spec_;
   Share layer_input_;              // its columns, of all layers' inputs

@@ -170,7 +170,7 @@ inline double relative_difference(const Outcome& a, const Outcome& b, size_t lef
   return std::accumulate(differences.begin(), differences.end(), 0.0) / (sizes * kept / positions);
 }
 
-// Says if a layer chooses experts, which the host asks the device for.
+// Says if a layer chooses experts.
 inline bool has_experts(const LayerSpec& layer) {
   return std::ranges::any_of(layer.mlps, [](const MlpBranch& m) { return m.experts.has_value(); });
 }

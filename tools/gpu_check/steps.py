@@ -110,5 +110,6 @@ def all_steps(shapes=True):
     steps += [prefill("512", scheme) for scheme in ("none", "fp8", "fp8_dynamic")]
     steps += [figure(f"memory {scheme}", 60, figures.peak(scheme)) for scheme in SCHEMES]
     steps += [Step("products of few rows", "figures", 60, run_json("cuda_bench", "--json", "sweep")),
+              Step("products of experts", "figures", 60, run_json("cuda_bench", "--json", "experts")),
               Step("products of prompts", "figures", 60, run_json("cuda_bench", "--json", "products"))]
     return steps + profiles() + sanitizers()

@@ -1,8 +1,10 @@
 // The launches of a GPU's ops, and those that they leave out.
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/step_rows.h"
 #include "tests/kernels/cuda/device.h"
 
@@ -59,6 +61,43 @@ TEST(CudaLaunches, RowsWithoutASlotAreNotStored) {
       std::memcpy(&found, stored->host() + 32 + 4 * c, 4);
       EXPECT_EQ(found, x.at(1, c));
     }
+  }
+}
+
+// Two products do everything for few rows; for many there are lists, rounding, and the sum of what
+// is gathered.
+TEST(CudaLaunches, ExpertsTakeTheSameFewWhoeverIsChosen) {
+  const WeightFormat format{DType::bf16, WeightLayout::rows, ScaleKind::none};
+  constexpr int64_t kCount = 3, kUsed = 2, kHidden = 32, kWidth = 16;
+  Buffer<uint16_t> up(kCount * 2 * kWidth * kHidden), down(kCount * kHidden * kWidth);
+  for (auto* weights : {&up, &down})
+    for (uint16_t& code : weights->span()) code = 0;
+  auto matrix = [&](Buffer<uint16_t>& memory, int64_t rows, int64_t cols) {
+    return ExpertMatrix{.first = {format, rows, cols, reinterpret_cast<std::byte*>(memory.data())},
+                        .step = rows * cols * 2};
+  };
+  const ExpertWeights weights{.count = kCount,
+                              .width = kWidth,
+                              .up = matrix(up, 2 * kWidth, kHidden),
+                              .down = matrix(down, kHidden, kWidth),
+                              .second = kWidth};
+  ASSERT_TRUE(cuda::experts_fit(weights, kUsed, Compute::bf16));
+  for (const auto& [rows, expected] : {std::pair{1, 2}, {16, 2}, {17, 5}, {40, 5}}) {
+    DeviceMatrix x(rows, kHidden, 0), y(rows, kHidden, 0);
+    Buffer<int32_t> experts(static_cast<size_t>(rows * kUsed));
+    Buffer<float> by(experts.span().size());
+    for (size_t i = 0; i < by.span().size(); ++i) {
+      experts.span()[i] = static_cast<int32_t>(i % 2 + i / 2 % 2);
+      by.span()[i] = 1;
+    }
+    Buffer<std::byte> workspace(
+        cuda::experts_workspace_bytes({rows, kUsed, kCount, kHidden, kWidth}));
+    const int64_t before = test::launches();
+    cuda::experts(x.tensor(), weights, kUsed, {experts.data(), by.data()}, {},
+                  workspace.on_device(), y.tensor(), stream());
+    const int64_t launched = test::launches() - before;
+    EXPECT_TRUE(launched == expected || test::launches() == 0) << rows << " rows: " << launched;
+    EXPECT_EQ(y.copy().at(rows - 1, 0), 0);
   }
 }
 

@@ -292,6 +292,24 @@ class MirroredKernels final : public Kernels {
     y = m.write(y);
     m.run([&] { kernels_.index_add(x, at, weights, y); });
   }
+  bool computes_experts(const ExpertWeights& weights, int64_t used) const override {
+    return kernels_.computes_experts(weights, used);
+  }
+  void experts(Tensor x, const ExpertWeights& weights, int64_t used, const ExpertChoices& choices,
+               const SharedExpert& shared, Tensor y) const override {
+    Mirror m;
+    ExpertWeights w = weights;
+    w.up = read(m, weights.up, weights.count);
+    w.down = read(m, weights.down, weights.count);
+    const int64_t pairs = x.rows * used;
+    const ExpertChoices c{const_cast<int32_t*>(m.read(choices.experts, pairs)),
+                          const_cast<float*>(m.read(choices.weights, pairs))};
+    const SharedExpert s{shared.out.data == nullptr ? Tensor{} : m.read(shared.out),
+                         shared.weights.data == nullptr ? Tensor{} : m.read(shared.weights)};
+    y = m.write(y);
+    x = m.read(x);  // or where y is
+    m.run([&] { kernels_.experts(x, w, used, c, s, y); });
+  }
   void soft_cap(Tensor x, float cap) const override {
     Mirror m;
     x = m.write(x);
@@ -315,6 +333,14 @@ class MirroredKernels final : public Kernels {
  private:
   static std::span<const float> read(Mirror& m, std::span<const float> values) {
     return {m.read(values.data(), std::ssize(values)), values.size()};
+  }
+  // All experts' memory, from the first one's codes to the last one's bias.
+  static ExpertMatrix read(Mirror& m, const ExpertMatrix& matrix, int64_t count) {
+    m.read(matrix.first.data, count * matrix.step);
+    ExpertMatrix on_device = matrix;
+    on_device.first = m.read(matrix.first);
+    on_device.bias = m.read(matrix.bias, matrix.first.rows);
+    return on_device;
   }
   static NormParams read(Mirror& m, NormParams params, int64_t rows, int64_t cols) {
     params.bias = m.read(params.bias, cols);

@@ -147,6 +147,44 @@ inline int __all_sync(unsigned mask, int predicate, SimtWhere where = SimtWhere:
   return __ballot_sync(mask, predicate, where) == mask;
 }
 
+namespace sluice::simt {
+
+// Every lane gets what `op` makes of all lanes' values.
+template <class Op>
+unsigned reduce(const char* name, unsigned mask, unsigned value, SimtWhere where) {
+  auto combine = [](void* const(&args)[kWarp], uint32_t lanes) {
+    bool first = true;
+    unsigned all = 0;
+    for (int i = 0; i < kWarp; ++i) {
+      if ((lanes >> i & 1) == 0) continue;
+      const unsigned mine = *static_cast<unsigned*>(args[i]);
+      all = first ? mine : Op{}(all, mine);
+      first = false;
+    }
+    for (int i = 0; i < kWarp; ++i)
+      if (lanes >> i & 1) *static_cast<unsigned*>(args[i]) = all;
+  };
+  wait_for_warp(name, mask, &value, combine, where);
+  return value;
+}
+struct LargerOf {
+  unsigned operator()(unsigned a, unsigned b) const { return a > b ? a : b; }
+};
+struct SmallerOf {
+  unsigned operator()(unsigned a, unsigned b) const { return a < b ? a : b; }
+};
+
+}  // namespace sluice::simt
+
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value,
+                                  SimtWhere where = SimtWhere::current()) {
+  return sluice::simt::reduce<sluice::simt::LargerOf>("__reduce_max_sync", mask, value, where);
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned value,
+                                  SimtWhere where = SimtWhere::current()) {
+  return sluice::simt::reduce<sluice::simt::SmallerOf>("__reduce_min_sync", mask, value, where);
+}
+
 // ---- atomics: threads only change places where they wait, so plain accesses are enough
 
 template <class T>

@@ -1,0 +1,462 @@
+// Experts of many rows: a block multiplies a tile of one expert's pairs by some of its weight's
+// rows, by tensor cores, as the tiles of x and of the weight come by in shared memory, some on
+// their way while one is multiplied. Codes are decoded to bf16 between. A sum is over all columns
+// in order.
+#include <algorithm>
+
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/expert_matrix.cuh"
+#include "kernels/cuda/fragments.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kDepth = static_cast<int>(kExpertDepth);
+constexpr int kOutputs = 128;  // rows of the weight that a block has
+constexpr int kStages = 3;
+constexpr int kPad = 8;  // elements behind each row of a tile: eight rows then lie in all banks
+constexpr int kRow = kDepth + kPad;
+constexpr int kWarpOutputs = 32;  // of a warp: four side by side, two one below the other
+constexpr int kChunk = 8;         // elements of one copy
+constexpr int kChunks = kDepth / kChunk;
+
+template <int kRows>
+struct alignas(16) Stage {
+  uint16_t x[kRows][kRow];
+  uint16_t w[kOutputs][kRow];
+};
+
+struct ManyArgs {
+  ExpertPlanes w;
+  const ExpertTile* tiles;
+  const int32_t* rows;  // of x for each pair; null: pairs are its rows
+  const uint16_t* x;
+  int x_cols;
+  const float* x_scales;  // of each row of x, or null
+  // Activated columns:
+  Activation activation;
+  float gate_multiplier;
+  int width, second;
+  uint16_t* inner;
+  int inner_cols;
+  float* out;  // in the place of `inner`; of outputs as they are without it
+  int64_t out_stride;
+  int first, cols;  // outputs
+};
+
+// Which row of the weight is row r of a block's tile. Of a gate and its factor each warp has 16.
+__device__ inline int weight_row(const ManyArgs& a, int r, bool gated, bool& there) {
+  const int tile = static_cast<int>(blockIdx.x);
+  if (!gated) {
+    const int c = tile * kOutputs + r;
+    there = c < a.cols;
+    return a.first + c;
+  }
+  const int c = tile * (kOutputs / 2) + r / kWarpOutputs * 16 + r % 16;
+  there = c < a.width;
+  return r % kWarpOutputs < 16 ? c : a.second + c;
+}
+
+// A thread's part of each tile: a chunk of columns, in rows kThreads / kChunks apart.
+template <int kRows>
+struct Copies {
+  static constexpr int kApart = kThreads / kChunks;
+  int64_t x[kRows / kApart];  // elements; -1: no such pair
+};
+
+template <int kRows>
+__device__ Copies<kRows> copies_of(const ManyArgs& a, const ExpertTile& tile) {
+  Copies<kRows> c;
+#pragma unroll
+  for (int i = 0; i < kRows / Copies<kRows>::kApart; ++i) {
+    const int r = static_cast<int>(threadIdx.x) / kChunks + i * Copies<kRows>::kApart;
+    const int pair = tile.first + r;
+    c.x[i] = -1;
+    if (r < tile.count) c.x[i] = int64_t{a.rows == nullptr ? pair : a.rows[pair]} * a.x_cols;
+  }
+  return c;
+}
+
+template <int kRows>
+__device__ void copy_x(const ManyArgs& a, const Copies<kRows>& c, int depth, Stage<kRows>& to) {
+  const int d = static_cast<int>(threadIdx.x) % kChunks * kChunk;
+#pragma unroll
+  for (int i = 0; i < kRows / Copies<kRows>::kApart; ++i) {
+    const int r = static_cast<int>(threadIdx.x) / kChunks + i * Copies<kRows>::kApart;
+    const bool there = c.x[i] >= 0 && depth < a.x_cols;
+    copy_async(&to.x[r][d], there ? a.x + c.x[i] + depth + d : a.x, there);
+  }
+}
+
+// The weight's part of a tile: copied as it is, or kept in registers until it is decoded.
+template <DType kCodes, ScaleKind kScales, int kRows>
+struct WeightTile {
+  static constexpr bool kCopied = kCodes == DType::bf16;
+  static constexpr int kWidth = kCopied ? 8 : 16;  // elements of 16 bytes
+  static constexpr int kParts = kDepth / kWidth;
+  static constexpr int kApart = kThreads / kParts;
+  static constexpr int kCount = kOutputs / kApart;
+
+  const std::byte* codes;
+  const float* scales;
+  static constexpr bool kBlocks = kScales == ScaleKind::per_block;
+  int64_t at[kCount];               // elements; -1: no such row
+  int panel[kBlocks ? kCount : 1];  // where its scales begin
+  Vec<uint32_t, 4> held[kCopied ? 1 : kCount];
+  float by[kBlocks ? kCount : 1];
+
+  __device__ WeightTile(const ManyArgs& a, int64_t expert, bool gated)
+      : codes(a.w.codes_of(expert)),
+        scales(a.w.scales == nullptr ? nullptr : a.w.scales_of(expert)) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      bool there = false;
+      const int row = weight_row(a, row_of(i), gated, there);
+      at[i] = there ? int64_t{row} * a.w.cols : -1;
+      constexpr int kBlock = static_cast<int>(kScaleBlock);
+      if constexpr (kBlocks)
+        panel[i] = row / static_cast<int>(kPanelRows) * ((a.w.cols + kBlock - 1) / kBlock);
+    }
+  }
+  __device__ static int row_of(int i) {
+    return static_cast<int>(threadIdx.x) / kParts + i * kApart;
+  }
+  __device__ static int part() { return static_cast<int>(threadIdx.x) % kParts * kWidth; }
+
+  __device__ void begin(const ManyArgs& a, int depth, Stage<kRows>& to) {
+    const int c = depth + part();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const bool there = at[i] >= 0 && c < a.w.cols;
+      if constexpr (kCopied) {
+        copy_async(&to.w[row_of(i)][part()], there ? codes + (at[i] + c) * 2 : codes, there);
+      } else {
+        // Zero is the code of 128 in i8, and kept so where there is none.
+        held[i] = {};
+        if (kCodes == DType::i8) held[i] = {{0x80808080, 0x80808080, 0x80808080, 0x80808080}};
+        if (there) held[i] = load_as<Vec<uint32_t, 4>>(codes + at[i] + c);
+        if constexpr (kBlocks)
+          by[i] = there ? scales[panel[i] + c / static_cast<int>(kScaleBlock)] : 0.0f;
+      }
+    }
+  }
+
+  __device__ static uint32_t scaled(uint32_t pair, float by) {
+    return bf16x2_from_floats(bf16_to_float(static_cast<uint16_t>(pair)) * by,
+                              bf16_to_float(static_cast<uint16_t>(pair >> 16)) * by);
+  }
+
+  __device__ void finish(Stage<kRows>& to) {
+    if constexpr (!kCopied) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        Vec<uint32_t, 4> out[2];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          uint32_t low, high;
+          bytes_to_bf16<kCodes>(held[i].at[j], low, high);
+          if constexpr (kBlocks) {
+            low = scaled(low, by[i]);
+            high = scaled(high, by[i]);
+          }
+          out[j / 2].at[j % 2 * 2] = low;
+          out[j / 2].at[j % 2 * 2 + 1] = high;
+        }
+        store_as(&to.w[row_of(i)][part()], out[0]);
+        store_as(&to.w[row_of(i)][part() + 8], out[1]);
+      }
+    }
+  }
+};
+
+// Fragments of a warp: kParts x 4 of 16 pairs by 8 outputs.
+template <int kRows>
+struct Sums {
+  static constexpr int kParts = kRows / 32;
+  float at[kParts][4][4];
+};
+
+template <int kRows>
+__device__ void multiply_stage(const Stage<kRows>& s, Sums<kRows>& sums) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_row = warp / 4 * (kRows / 2), first_output = warp % 4 * kWarpOutputs;
+#pragma unroll
+  for (int k = 0; k < kDepth; k += 16) {
+    uint32_t w[2][4];
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      ldmatrix_x4(w[j],
+                  &s.w[first_output + j * 16 + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+#pragma unroll
+    for (int i = 0; i < Sums<kRows>::kParts; ++i) {
+      uint32_t x[4];
+      ldmatrix_x4(x, &s.x[first_row + i * 16 + lane % 16][k + lane / 16 * 8]);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const uint32_t first[2] = {w[j][0], w[j][1]}, second[2] = {w[j][2], w[j][3]};
+        mma_bf16(sums.at[i][2 * j], x, first);
+        mma_bf16(sums.at[i][2 * j + 1], x, second);
+      }
+    }
+  }
+}
+
+constexpr int kSumRow = kOutputs + 8;  // behind four rows all banks are used
+
+// Puts the sums into shared memory, [kRows][kSumRow], which no stage needs any more. Lane 4g + t
+// has of each fragment pairs g and g + 8, outputs 2t and 2t + 1.
+template <int kRows>
+__device__ void put_sums(const Sums<kRows>& sums, float* to) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = warp / 4 * (kRows / 2) + lane / 4, col = warp % 4 * kWarpOutputs + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < Sums<kRows>::kParts; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        store_as(to + (row + i * 16 + half * 8) * kSumRow + col + j * 8,
+                 Vec<float, 2>{sums.at[i][j][2 * half], sums.at[i][j][2 * half + 1]});
+    }
+  }
+}
+
+constexpr int kGroup = 4;  // outputs that a thread finishes together
+using Group = Vec<float, kGroup>;
+
+// Scales and biases that finish the sums of one expert.
+struct Finish {
+  const float* scales;  // of rows of the weight; null: none
+  const float* bias;    // or null
+  int rows;             // of the weight
+};
+
+// Sums with their scales and biases; `row`: the first one's of the weight.
+__device__ inline Group finished(const Finish& f, const float* sums, float x_scale, int row) {
+  Group v = load_as<Group>(sums);
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) {
+    if (row + i >= f.rows) continue;
+    v.at[i] *= x_scale;
+    if (f.scales != nullptr) v.at[i] *= f.scales[row + i];
+    if (f.bias != nullptr) v.at[i] += f.bias[row + i];
+  }
+  return v;
+}
+
+// Stores neighbouring columns of a pair, zeros behind the last one.
+__device__ inline void store_inner(const ManyArgs& a, int64_t pair, int c, Group v) {
+  if (c >= a.inner_cols) return;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i)
+    if (c + i >= a.width) v.at[i] = 0;
+  if (a.inner != nullptr) {
+    store_as(a.inner + pair * a.inner_cols + c,
+             Vec<uint32_t, 2>{bf16x2_from_floats(v.at[0], v.at[1]),
+                              bf16x2_from_floats(v.at[2], v.at[3])});
+    return;
+  }
+  for (int i = 0; i < kGroup; ++i)
+    if (c + i < a.width) a.out[pair * a.out_stride + c + i] = v.at[i];
+}
+
+// Finishes the block's sums, kGroup of a pair at a time.
+template <ScaleKind kScales, int kRows, bool kInner>
+__device__ void store_sums(const ManyArgs& a, const ExpertTile& tile, const float* sums) {
+  const bool gated = kInner && a.second > 0;
+  const int outputs = gated ? kOutputs / 2 : kOutputs, groups = outputs / kGroup;
+  const int first = static_cast<int>(blockIdx.x) * outputs;
+  const Finish f{kScales == ScaleKind::per_row ? a.w.scales_of(tile.expert) : nullptr,
+                 a.w.bias_of(tile.expert), a.w.rows};
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < tile.count * groups; i += kThreads) {
+    const int r = i / groups, c = i % groups * kGroup;
+    const int64_t pair = tile.first + r;
+    float x_scale = 1;
+    if (a.x_scales != nullptr) x_scale = a.x_scales[a.rows == nullptr ? pair : a.rows[pair]];
+    const float* from = sums + r * kSumRow + (gated ? c / 16 * kWarpOutputs + c % 16 : c);
+    Group v = finished(f, from, x_scale, a.first + first + c);
+    if constexpr (kInner) {
+      Group factor{{1, 1, 1, 1}};
+      if (gated) factor = finished(f, from + 16, x_scale, a.second + first + c);
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) {
+        const float x = v.at[j];
+        v.at[j] = activated(a.activation, a.gate_multiplier == 1 ? x : x * a.gate_multiplier);
+      }
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j)
+        if (gated) v.at[j] *= factor.at[j];
+      store_inner(a, pair, first + c, v);
+    } else {
+      if (first + c < a.cols) store_as(a.out + pair * a.out_stride + first + c, v);
+    }
+  }
+}
+
+template <DType kCodes, ScaleKind kScales, int kRows, bool kInner>
+__global__ void __launch_bounds__(kThreads, 2) experts_many_kernel(ManyArgs a) {
+  wait_for_earlier();
+  const ExpertTile tile = a.tiles[blockIdx.y];
+  if (tile.expert < 0) return;
+  auto* stages = &shared_memory<Stage<kRows>>();
+  const Copies<kRows> copies = copies_of<kRows>(a, tile);
+  WeightTile<kCodes, kScales, kRows> weight(a, tile.expert, kInner && a.second > 0);
+  const int steps = (a.w.cols + kDepth - 1) / kDepth;
+  for (int s = 0; s < kStages - 1; ++s) {
+    copy_x<kRows>(a, copies, s * kDepth, stages[s]);
+    weight.begin(a, s * kDepth, stages[s]);
+    weight.finish(stages[s]);
+    copies_begun();
+  }
+  Sums<kRows> sums{};
+  const bool has_rows = static_cast<int>(threadIdx.x) / 128 * (kRows / 2) < tile.count;
+  for (int step = 0; step < steps; ++step) {
+    wait_for_copies<kStages - 2>();
+    __syncthreads();
+    Stage<kRows>& next = stages[(step + kStages - 1) % kStages];
+    copy_x<kRows>(a, copies, (step + kStages - 1) * kDepth, next);
+    weight.begin(a, (step + kStages - 1) * kDepth, next);
+    copies_begun();
+    if (has_rows) multiply_stage<kRows>(stages[step % kStages], sums);
+    weight.finish(next);
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+  float* all = &shared_memory<float>();
+  put_sums<kRows>(sums, all);
+  __syncthreads();
+  store_sums<kScales, kRows, kInner>(a, tile, all);
+}
+
+template <bool kInner>
+void launch_many(ManyArgs a, const ExpertMatrix& w, const ExpertLists& lists, int64_t tile_cols,
+                 Stream stream) {
+  a.w = planes_of(w);
+  a.tiles = lists.tiles;
+  constexpr int64_t kMostGridRows = 65535;
+  check(a.x_cols % kDepth == 0 && a.x_cols >= w.first.cols, "rows of x in whole depths");
+  check(lists.most_tiles <= kMostGridRows, "tiles that one launch has blocks for");
+  with_expert_format(w.first.format, [&](auto codes, auto scales) {
+    auto with = [&](auto rows) {
+      const Launch at{{static_cast<uint32_t>(tile_cols), static_cast<uint32_t>(lists.most_tiles)},
+                      {kThreads},
+                      static_cast<uint32_t>(kStages * sizeof(Stage<rows()>))};
+      launch_early(experts_many_kernel<codes(), scales(), rows(), kInner>, at, stream, a);
+    };
+    check(lists.tile_rows == 64 || lists.tile_rows == 128, "tiles that the kernels have");
+    lists.tile_rows == 64 ? with(Constant<64>{}) : with(Constant<128>{});
+  });
+}
+
+struct AddArgs {
+  const float* out;
+  int64_t out_stride;
+  const int32_t* places;
+  int used;
+  const float* weights;
+  const float* shared;  // or null
+  int64_t shared_stride;
+  const float* shared_weights;  // or null
+  int64_t shared_weights_stride;
+  float* y;
+  int64_t y_stride, cols;
+};
+
+__global__ void __launch_bounds__(256) add_experts_kernel(AddArgs a) {
+  wait_for_earlier();
+  constexpr int kWidth = 4;
+  const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth, row = blockIdx.x;
+  if (c >= a.cols) return;
+  Vec<float, kWidth> sum = {};
+#pragma unroll 8
+  for (int i = 0; i < a.used; ++i) {
+    const int64_t pair = row * a.used + i;
+    const float weight = a.weights[pair];
+    const auto by = load_as<Vec<float, kWidth>>(a.out + a.places[pair] * a.out_stride + c);
+    for (int j = 0; j < kWidth; ++j) sum.at[j] += weight * by.at[j];
+  }
+  if (a.shared != nullptr) {
+    const auto more = load_as<Vec<float, kWidth>>(a.shared + row * a.shared_stride + c);
+    const float weight =
+        a.shared_weights == nullptr ? 1 : a.shared_weights[row * a.shared_weights_stride];
+    for (int j = 0; j < kWidth; ++j) sum.at[j] += weight * more.at[j];
+  }
+  store_as(a.y + row * a.y_stride + c, sum);
+}
+
+}  // namespace
+
+void experts_many_up(const Bf16Rows& x, const ExpertWeights& w, const ExpertLists& lists,
+                     const ExpertInner& inner, Stream stream) {
+  ManyArgs a{};
+  a.rows = lists.rows;
+  a.x = x.data;
+  a.x_cols = static_cast<int>(x.cols);
+  a.x_scales = x.scaled ? nullptr : x.scales.at;
+  a.activation = w.activation;
+  a.gate_multiplier = w.gate_multiplier;
+  a.width = static_cast<int>(w.width);
+  a.second = static_cast<int>(w.second);
+  a.cols = a.width;
+  a.inner = inner.rounded.data;
+  a.inner_cols = static_cast<int>(inner.rounded.cols);
+  if (inner.unrounded.data != nullptr) {
+    a.inner = nullptr;
+    a.inner_cols = a.width;
+    a.out = inner.unrounded.row<float>(0);
+    a.out_stride = inner.unrounded.stride;
+  }
+  launch_many<true>(a, w.up, lists, ceil_div(a.inner_cols, w.second > 0 ? kOutputs / 2 : kOutputs),
+                    stream);
+}
+
+void experts_many_down(const Bf16Rows& inner, const ExpertWeights& w, const ExpertLists& lists,
+                       int64_t first, Tensor out, Stream stream) {
+  check(out.cols % kGroup == 0 && out.stride % kGroup == 0, "outputs in groups");
+  ManyArgs a{};
+  a.x = inner.data;
+  a.x_cols = static_cast<int>(inner.cols);
+  a.x_scales = inner.scaled ? nullptr : inner.scales.at;
+  a.first = static_cast<int>(first);
+  a.cols = static_cast<int>(out.cols);
+  a.out = out.row<float>(0);
+  a.out_stride = out.stride;
+  launch_many<false>(a, w.down, lists, ceil_div(out.cols, kOutputs), stream);
+}
+
+void add_experts(Tensor out, const ExpertLists& lists, int64_t used, const float* weights,
+                 const SharedExpert& shared, Tensor y, Stream stream) {
+  check(y.cols == out.cols && y.cols % 4 == 0 && y.stride % 4 == 0 && out.stride % 4 == 0,
+        "columns in fours");
+  AddArgs a{.out = out.row<float>(0),
+            .out_stride = out.stride,
+            .places = lists.places,
+            .used = static_cast<int>(used),
+            .weights = weights,
+            .shared = nullptr,
+            .shared_stride = 0,
+            .shared_weights = nullptr,
+            .shared_weights_stride = 0,
+            .y = y.row<float>(0),
+            .y_stride = y.stride,
+            .cols = y.cols};
+  if (shared.out.data != nullptr) {
+    a.shared = shared.out.row<float>(0);
+    a.shared_stride = shared.out.stride;
+  }
+  if (shared.weights.data != nullptr) {
+    a.shared_weights = shared.weights.row<float>(0);
+    a.shared_weights_stride = shared.weights.stride;
+  }
+  constexpr uint32_t kBlock = 256;
+  launch_early(
+      add_experts_kernel,
+      {{static_cast<uint32_t>(y.rows), static_cast<uint32_t>(ceil_div(y.cols, kBlock * 4))},
+       {kBlock}},
+      stream, a);
+}
+
+}  // namespace sluice::cuda
