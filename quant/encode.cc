@@ -9,7 +9,7 @@
 
 #include "quant/blocks.h"
 #include "quant/float8.h"
-#include "quant/gptq.h"
+#include "quant/grouped_columns.h"
 #include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "src/base/error.h"
@@ -298,7 +298,7 @@ EncodeStats encode_reference(const EncodeArgs& a) {
     } else if (a.stored == DType::grouped_row) {
       encode_grouped_rows(a);
     } else {
-      encode_gptq(a);
+      encode_grouped_columns(a);
     }
     return grouped_stats(a);
   }
@@ -335,7 +335,7 @@ EncodeStats encode_reference(const EncodeArgs& a) {
 
 EncodeStats grouped_stats(const EncodeArgs& a) {
   if (a.stored == DType::grouped_row) return grouped_row_stats(a);
-  return is_block(a.stored) ? block_stats(a) : gptq_stats(a);
+  return is_block(a.stored) ? block_stats(a) : grouped_column_stats(a);
 }
 
 int64_t grouped_source_bytes(const EncodeArgs& a) {

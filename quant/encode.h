@@ -26,7 +26,7 @@ struct EncodeStats {
 struct EncodeArgs {
   const std::byte* source = nullptr;  // elements of `stored`; any alignment
   // f64, f32, f16 or bf16; or, into a weight of that type, a block's (quant/blocks.h), which is
-  // only copied; or what quant/gptq.h or quant/grouped_rows.h takes.
+  // only copied; or what quant/grouped_columns.h or quant/grouped_rows.h takes.
   DType stored = DType::bf16;
   int64_t source_stride = 0;  // bytes from one source row to the next
   int64_t rows = 0;           // source rows given here

@@ -3,7 +3,6 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/reduce.cuh"
-#include "quant/gptq.h"
 #include "quant/grouped_rows.h"
 
 namespace sluice::cuda {
@@ -177,7 +176,7 @@ struct Outputs {
   }
 };
 
-struct GptqArgs {
+struct ColumnArgs {
   const uint32_t* source;
   int64_t source_words;  // of a row
   int bits;
@@ -198,7 +197,7 @@ __device__ inline uint32_t stream_code(const uint32_t* words, int64_t apart, int
 }
 
 // A thread makes one run of one output.
-__global__ void __launch_bounds__(kElementwiseThreads) gptq_codes_kernel(GptqArgs a) {
+__global__ void __launch_bounds__(kElementwiseThreads) column_codes_kernel(ColumnArgs a) {
   const int64_t o = elementwise_column(1), run = blockIdx.x;
   if (o >= a.outputs) return;
   const int64_t col = a.first_col + run * kRunCols;
@@ -223,7 +222,7 @@ struct GroupArgs {
   uint8_t* zeros;
 };
 
-__global__ void __launch_bounds__(kElementwiseThreads) gptq_groups_kernel(GroupArgs a) {
+__global__ void __launch_bounds__(kElementwiseThreads) column_groups_kernel(GroupArgs a) {
   const int64_t o = elementwise_column(1), g = blockIdx.x;
   if (o >= a.outputs) return;
   const std::byte* from = a.source + g * a.source_stride;
@@ -236,7 +235,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) gptq_groups_kernel(GroupA
   }
 }
 
-void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
+// As quant/grouped_columns.h has it.
+void encode_columns(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
   const Outputs outputs{a.first_output, a.output_run, a.output_stride};
   if (a.plane != Plane::codes) {
@@ -251,19 +251,19 @@ void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
                          groups_of(format, a.to.cols),
                          scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
                          a.to.zeros};
-    return launch(gptq_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
+    return launch(column_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
   }
-  const GptqArgs args{reinterpret_cast<const uint32_t*>(a.source),
-                      a.source_stride / 4,
-                      format.bits,
-                      a.first_row,
-                      a.first_col,
-                      outputs,
-                      a.outputs,
-                      ceil_div(a.to.cols, kRunCols),
-                      a.places != nullptr ? a.to.order : nullptr,
-                      reinterpret_cast<uint32_t*>(a.to.data)};
-  launch(gptq_codes_kernel, elementwise_launch(a.rows / format.bits, a.outputs, 1), stream, args);
+  const ColumnArgs args{reinterpret_cast<const uint32_t*>(a.source),
+                        a.source_stride / 4,
+                        format.bits,
+                        a.first_row,
+                        a.first_col,
+                        outputs,
+                        a.outputs,
+                        ceil_div(a.to.cols, kRunCols),
+                        a.places != nullptr ? a.to.order : nullptr,
+                        reinterpret_cast<uint32_t*>(a.to.data)};
+  launch(column_codes_kernel, elementwise_launch(a.rows / format.bits, a.outputs, 1), stream, args);
 }
 
 // row_bytes of each source row, from byte `offset` on, into rows of a plane.
@@ -322,7 +322,7 @@ void encode_grouped(const EncodeArgs& a, Stream stream) {
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
   if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
-  if (a.to.format.scales == ScaleKind::grouped) return encode_gptq_rows(a, stream);
+  if (a.to.format.scales == ScaleKind::grouped) return encode_columns(a, stream);
   copy_rows(a, 0, a.to.data, grouped_row_bytes(a.to.format, a.to.cols), stream);
 }
 

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "quant/gptq.h"
-#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/thread.h"
 
@@ -304,31 +302,14 @@ const Encoder& EncodeQueue::encoder_for(const Move& move) const {
   return host ? *host_encoder_ : setup_.encoder;
 }
 
-// Rows of one of the tensors that a weight comes from; columns are its outputs.
-EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived) const {
+// Rows of an input-major plane: its columns are outputs.
+EncodeArgs EncodeQueue::column_args(const Move& move, EncodeArgs args) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
-  const GptqSource& source = *tensor.gptq;
-  EncodeArgs args;
-  args.plane = tensor.plane;
-  args.source = arrived.read.bytes.data() + move.offset;
+  const StoredPlane& plane = tensor.plane();
+  args.stored = plane.plane == Plane::scales ? tensor.stored->dtype : DType::u32;
   args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
   args.rows = move.rows;
-  if (source.format.ordered) {
-    args.order = source.order.data();
-    args.places = source.places.data();
-  }
-  const bool is_tile = arrived.fetch.has_tile();
-  args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
-  if (source.by_rows) {
-    args.stored = DType::grouped_row;
-    set_rows(piece, tensor.stored->shape[1], args);
-    if (!is_tile) args.first_row = piece.offset + move.first_row;
-    args.first_col = piece.cut.col;
-    args.source_cols = piece.cols;
-    return args;
-  }
-  args.stored = args.plane == Plane::scales ? tensor.stored->dtype : gptq_type(source.format.bits);
   args.first_row = piece.offset;
   args.first_output = piece.stored_output(piece.cut.row);
   args.outputs = piece.cut.rows;
@@ -336,8 +317,9 @@ EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived)
     args.output_run = piece.view.group;
     args.output_stride = piece.view.stride;
   }
-  args.first_group = move.first_row;
-  if (args.plane == Plane::codes) args.first_col = move.first_row / source.format.bits * kRunCols;
+  const int64_t runs = move.first_row / plane.run_rows;
+  (plane.plane == Plane::codes ? args.first_col : args.first_group) =
+      plane.plane == Plane::codes ? runs * plane.run_inputs : runs;
   return args;
 }
 
@@ -345,19 +327,31 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
   const View& view = piece.view;
-  if (tensor.gptq != nullptr) return gptq_args(move, arrived);
   EncodeArgs args;
-  args.stored = tensor.stored->dtype;
+  args.plane = tensor.plane().plane;
   args.source = arrived.read.bytes.data() + move.offset;
-  args.rows = move.rows;
-  args.group = tensor.group;
   const bool is_tile = arrived.fetch.has_tile();
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
+  if (!tensor.matrix->order.empty()) {
+    args.order = tensor.matrix->order.data();
+    args.places = tensor.matrix->places.data();
+  }
+  if (tensor.plane().input_major()) return column_args(move, args);
+  args.stored = tensor.stored->dtype;
+  args.rows = move.rows;
+  args.group = tensor.group;
   if (!is_tile) args.first_row = piece.offset + move.first_row;
   // Bytes from one output to the next, as they are stored.
   const bool rows = !view.transposed && !piece.vector;
-  const auto output = static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
+  const bool by_rows = args.stored == DType::grouped_row;
+  const auto output = by_rows ? tensor.stored->shape[1]
+                              : static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
   set_rows(piece, output, args);
+  if (by_rows) {  // with all columns
+    args.first_col = piece.cut.col;
+    args.source_cols = piece.cols;
+    return args;
+  }
   if (view.transposed) {
     args.rows = piece.cut.rows;
     args.first_row = piece.offset;

@@ -71,9 +71,10 @@ uint64_t ReadPlan::read_bytes() const {
 
 uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
   const Cut& cut = params[t.param].param->pieces[t.piece].cut;
-  if (t.gptq != nullptr) {
-    const auto rows = static_cast<uint64_t>(cut.rows), all = static_cast<uint64_t>(t.gptq->outputs);
-    return (t.gptq->by_rows ? t.stored->bytes : t.rows.bytes()) / all * rows;
+  const bool by_rows = t.stored->dtype == DType::grouped_row;
+  if (by_rows || t.plane().input_major()) {
+    const auto all = static_cast<uint64_t>(t.matrix->outputs);
+    return (by_rows ? t.stored->bytes : t.rows.bytes()) / all * static_cast<uint64_t>(cut.rows);
   }
   return static_cast<uint64_t>(cut.rows) * row_bytes(t.stored->dtype, cut.cols);
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
+#include "src/formats/stored_format.h"
 #include "src/memory/tier.h"
 #include "src/models/families.h"
 #include "src/plan/quantize.h"
@@ -63,18 +64,6 @@ struct RowsInFile {
     return std::min(offset(first + count), end) - offset(first);
   }
 };
-// The parts that the tensors of a GPTQ linear layer share (quant/gptq.h).
-struct GptqSource {
-  WeightFormat format;   // but for its layout
-  bool by_rows = false;  // a copy has all of it in one tensor (quant/grouped_rows.h)
-  int64_t outputs = 0;   // that its tensors have
-  const io::StoredTensor* codes = nullptr;
-  const io::StoredTensor* zeros = nullptr;
-  const io::StoredTensor* scales = nullptr;
-  // Inputs that are sorted by group (`format.ordered`): the input at each place, and the place of
-  // each input.
-  std::vector<int32_t> order, places;
-};
 
 struct TensorPlan {
   const io::StoredTensor* stored = nullptr;
@@ -83,9 +72,9 @@ struct TensorPlan {
   ScaleGroup group = ScaleGroup::none;
   bool transposed = false;  // as the piece's view
   RowsInFile rows = {};
-  // The tensor is one of several of a GPTQ piece and fills `plane`; null: it is the only one.
-  std::shared_ptr<const GptqSource> gptq = nullptr;
-  Plane plane = Plane::codes;
+  // The stored matrix, and which of its planes the tensor is.
+  std::shared_ptr<const StoredMatrix> matrix = nullptr;
+  uint32_t source = 0;
   // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
   // it exceeds the ring.
   // Also for transposed tensors whose rows have scales of their own.
@@ -93,6 +82,7 @@ struct TensorPlan {
   bool read_twice = false;
   uint64_t amax_offset = 0;  // transposed: of float32[rows] in an area of plan.row_amax
 
+  const StoredPlane& plane() const { return matrix->planes[source]; }
   // One pass over a transposed matrix cannot find the scales of rows either.
   bool is_measured() const {
     return group == ScaleGroup::tensor || (transposed && group == ScaleGroup::row);

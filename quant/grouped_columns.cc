@@ -1,4 +1,4 @@
-#include "quant/gptq.h"
+#include "quant/grouped_columns.h"
 
 #include <algorithm>
 #include <cmath>
@@ -117,27 +117,13 @@ void for_groups(const EncodeArgs& a, Put&& put) {
 
 }  // namespace
 
-DType gptq_type(int bits) {
-  return bits == 2   ? DType::gptq_i2
-         : bits == 3 ? DType::gptq_i3
-         : bits == 4 ? DType::gptq_i4
-                     : DType::gptq_i8;
-}
-
-int gptq_bits(DType stored) {
-  for (int bits : {2, 3, 4, 8}) {
-    if (stored == gptq_type(bits)) return bits;
-  }
-  return 0;
-}
-
-void encode_gptq(const EncodeArgs& a) {
+void encode_grouped_columns(const EncodeArgs& a) {
   const WeightFormat& format = a.to.format;
   const int bits = format.bits;
   check(a.to.plane(a.plane) != nullptr && a.rows >= 0, "a plane with storage");
   check(a.first_row >= 0 && a.first_row + a.outputs <= a.to.rows, "rows within the weight");
   if (a.plane == Plane::codes) {
-    check(gptq_bits(a.stored) == bits && a.rows % bits == 0 && a.first_col % kRunCols == 0,
+    check(a.stored == DType::u32 && a.rows % bits == 0 && a.first_col % kRunCols == 0,
           "whole runs");
     check(a.first_col + a.rows / bits * kRunCols <= a.to.cols, "columns within the weight");
     return encode_codes(a);
@@ -161,7 +147,7 @@ void encode_gptq(const EncodeArgs& a) {
   });
 }
 
-EncodeStats gptq_stats(const EncodeArgs& a) {
+EncodeStats grouped_column_stats(const EncodeArgs& a) {
   EncodeStats stats;
   if (a.plane == Plane::codes) stats.elements = a.outputs * (a.rows / a.to.format.bits) * kRunCols;
   for (int64_t i = 0; a.plane == Plane::scales && i < a.rows * a.outputs; ++i) {
@@ -172,7 +158,7 @@ EncodeStats gptq_stats(const EncodeArgs& a) {
   return stats;
 }
 
-std::optional<int> gptq_one_code(std::span<const uint32_t> words, int bits) {
+std::optional<int> one_code(std::span<const uint32_t> words, int bits) {
   const auto codes = static_cast<int>(words.size() * kWordBits / static_cast<size_t>(bits));
   if (codes == 0) return std::nullopt;
   const uint32_t first = code_of(words.data(), bits, 0);
@@ -182,13 +168,13 @@ std::optional<int> gptq_one_code(std::span<const uint32_t> words, int bits) {
   return static_cast<int>(first);
 }
 
-std::vector<int32_t> gptq_order(std::span<const int32_t> g_idx, int64_t group_cols,
-                                std::string_view name) {
-  std::vector<int32_t> order(g_idx.size());
+std::vector<int32_t> order_by_group(std::span<const int32_t> groups, int64_t group_cols,
+                                    std::string_view name) {
+  std::vector<int32_t> order(groups.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](int32_t i) { return g_idx[static_cast<size_t>(i)]; });
+  std::ranges::stable_sort(order, {}, [&](int32_t i) { return groups[static_cast<size_t>(i)]; });
   for (size_t k = 0; k < order.size(); ++k) {
-    const int32_t group = g_idx[static_cast<size_t>(order[k])];
+    const int32_t group = groups[static_cast<size_t>(order[k])];
     if (group != static_cast<int64_t>(k) / group_cols)
       fail(ErrorKind::refused, "{} does not give every group {} inputs: the file is damaged", name,
            group_cols);

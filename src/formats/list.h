@@ -1,0 +1,12 @@
+// All stored formats, in the order in which a checkpoint is compared with them.
+#pragma once
+
+#include "src/formats/stored_format.h"
+
+namespace sluice {
+
+extern const FormatKind kGptqFormat, kBlocksFormat, kPlainFormat;
+
+inline constexpr const FormatKind* kStoredFormats[] = {&kGptqFormat, &kBlocksFormat, &kPlainFormat};
+
+}  // namespace sluice
