@@ -103,6 +103,14 @@ SLUICE_HD constexpr uint8_t float_to_e4m3(float x) {
   return static_cast<uint8_t>(sign | code);
 }
 
+// A power of two, as scales of MX formats are; 255 is NaN.
+SLUICE_HD constexpr float e8m0_to_float(uint8_t code) {
+  constexpr uint32_t kLeast = 0x00400000;  // 2^-127, a subnormal number
+  return std::bit_cast<float>(code == 0     ? kLeast
+                              : code == 255 ? kFloatNanBits
+                                            : static_cast<uint32_t>(code) << 23);
+}
+
 SLUICE_HD constexpr float e5m2_to_float(uint8_t code) {
   return f16_to_float(static_cast<uint16_t>(code << 8));  // E5M2 is the upper half of IEEE half
 }

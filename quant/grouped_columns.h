@@ -1,8 +1,9 @@
 // Grouped codes (quant/format.h) of matrices that are stored as [inputs, outputs], in tensors of
 // their own for codes, zeros and scales: a row has a part of every output.
 //   codes   words of 32 bits, [inputs * bits / 32, outputs]: down each column one little-endian
-//           stream of codes
+//           stream of codes; or [inputs, outputs / 8] of four bits, along each row
 //   zeros   words of 32 bits, [groups, outputs * bits / 32]: along each row a stream of zeros
+// CodeWords (quant/encode.h) says which, and the order along rows.
 //   scales  f16 or bf16, [groups, outputs]
 #pragma once
 

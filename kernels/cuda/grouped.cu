@@ -1,9 +1,11 @@
-// Weights in groups (quant/groups.h): blocks of GGUF and grouped codes, in rows.
+// Weights in groups (quant/groups.h): blocks of GGUF and grouped codes, in rows. Planes of weights
+// that are quantized already.
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/reduce.cuh"
 #include "quant/grouped_rows.h"
+#include "quant/scaled_codes.h"
 
 namespace sluice::cuda {
 namespace {
@@ -183,6 +185,7 @@ struct ColumnArgs {
   int64_t first_row, first_col;
   Outputs output;
   int64_t outputs;
+  CodeWords words;
   int64_t to_runs;       // of a row of the weight
   const int32_t* order;  // or null
   uint32_t* to;
@@ -196,6 +199,11 @@ __device__ inline uint32_t stream_code(const uint32_t* words, int64_t apart, int
   return static_cast<uint32_t>(both >> shift) & ((1u << bits) - 1);
 }
 
+// The four-bit code of an output in a row of words that have eight each.
+__device__ inline uint32_t code_across(const uint32_t* row, uint32_t places, int64_t output) {
+  return row[output / 8] >> ((places >> (output % 8 * 4) & 15) * 4) & 15;
+}
+
 // A thread makes one run of one output.
 __global__ void __launch_bounds__(kElementwiseThreads) column_codes_kernel(ColumnArgs a) {
   const int64_t o = elementwise_column(1), run = blockIdx.x;
@@ -205,7 +213,10 @@ __global__ void __launch_bounds__(kElementwiseThreads) column_codes_kernel(Colum
   uint32_t out[8] = {};
   for (int c = 0; c < kRunCols; ++c) {
     const int64_t input = a.order == nullptr ? run * kRunCols + c : a.order[col + c];
-    put_run_code(out, 1, a.bits, c, stream_code(words, a.source_words, a.bits, input));
+    const uint32_t code =
+        a.words.across ? code_across(a.source + input * a.source_words, a.words.places, a.output(o))
+                       : stream_code(words, a.source_words, a.bits, input);
+    put_run_code(out, 1, a.bits, c, code);
   }
   uint32_t* to = a.to + ((a.first_row + o) * a.to_runs + col / kRunCols) * a.bits;
   for (int j = 0; j < a.bits; ++j) to[j] = out[j];
@@ -218,6 +229,7 @@ struct GroupArgs {
   int64_t first_row, first_group;
   Outputs output;
   int64_t outputs, groups;
+  CodeWords words;   // of zeros
   uint16_t* scales;  // or
   uint8_t* zeros;
 };
@@ -230,27 +242,25 @@ __global__ void __launch_bounds__(kElementwiseThreads) column_groups_kernel(Grou
   if (a.scales != nullptr) {
     a.scales[at] = reinterpret_cast<const uint16_t*>(from)[output];
   } else {
-    a.zeros[at] = static_cast<uint8_t>(
-        stream_code(reinterpret_cast<const uint32_t*>(from), 1, a.bits, output));
+    const auto* row = reinterpret_cast<const uint32_t*>(from);
+    a.zeros[at] = static_cast<uint8_t>(a.words.across ? code_across(row, a.words.places, output)
+                                                      : stream_code(row, 1, a.bits, output));
   }
 }
 
-// As quant/grouped_columns.h has it.
+// encode_grouped_columns() of quant/grouped_columns.h.
 void encode_columns(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
   const Outputs outputs{a.first_output, a.output_run, a.output_stride};
   if (a.plane != Plane::codes) {
     const bool scales = a.plane == Plane::scales;
-    const GroupArgs args{a.source,
-                         a.source_stride,
-                         format.bits,
-                         a.first_row,
-                         a.first_group,
-                         outputs,
-                         a.outputs,
-                         groups_of(format, a.to.cols),
-                         scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
-                         a.to.zeros};
+    const GroupArgs args{
+        a.source,      a.source_stride,
+        format.bits,   a.first_row,
+        a.first_group, outputs,
+        a.outputs,     groups_of(format, a.to.cols),
+        a.words,       scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
+        a.to.zeros};
     return launch(column_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
   }
   const ColumnArgs args{reinterpret_cast<const uint32_t*>(a.source),
@@ -260,10 +270,12 @@ void encode_columns(const EncodeArgs& a, Stream stream) {
                         a.first_col,
                         outputs,
                         a.outputs,
+                        a.words,
                         ceil_div(a.to.cols, kRunCols),
                         a.places != nullptr ? a.to.order : nullptr,
                         reinterpret_cast<uint32_t*>(a.to.data)};
-  launch(column_codes_kernel, elementwise_launch(a.rows / format.bits, a.outputs, 1), stream, args);
+  const int64_t rows = a.words.across ? kRunCols : format.bits;  // of a run
+  launch(column_codes_kernel, elementwise_launch(a.rows / rows, a.outputs, 1), stream, args);
 }
 
 // row_bytes of each source row, from byte `offset` on, into rows of a plane.
@@ -287,6 +299,55 @@ void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
             grouped_row_bytes(format, a.to.cols), stream);
   copy_rows(a, row.scales + group * 2, a.to.group_scales, groups * 2, stream);
   copy_rows(a, row.zeros + group, reinterpret_cast<std::byte*>(a.to.zeros), groups, stream);
+}
+
+struct ScaleArgs {
+  const std::byte* source;
+  DType stored;
+  int64_t source_stride, first_scale;
+  Outputs output;
+  int64_t sharing;
+  int64_t each;    // rows of the weight that have one scale of it
+  int64_t scales;  // of each
+  float* to;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) scales_kernel(ScaleArgs a) {
+  const int64_t at = elementwise_column(1);
+  if (at >= a.scales) return;
+  const int64_t row = blockIdx.x;
+  const int64_t source_row = a.sharing > 0 ? a.output(row * a.each) / a.sharing : 0;
+  const std::byte* first = a.source + source_row * a.source_stride;
+  const int64_t from = a.first_scale + at;
+  float value = 0;
+  if (a.stored == DType::f32) {
+    value = reinterpret_cast<const float*>(first)[from];
+  } else if (a.stored == DType::f8_e8m0) {
+    value = e8m0_to_float(reinterpret_cast<const uint8_t*>(first)[from]);
+  } else {
+    const uint16_t half = reinterpret_cast<const uint16_t*>(first)[from];
+    value = a.stored == DType::bf16 ? bf16_to_float(half) : f16_to_float(half);
+  }
+  a.to[row * a.scales + at] = value;
+}
+
+// encode_scaled_codes() of quant/scaled_codes.h.
+void encode_scaled(const EncodeArgs& a, Stream stream) {
+  const WeightFormat& format = a.to.format;
+  if (a.plane == Plane::codes) return copy_rows(a, 0, a.to.data, a.to.cols, stream);
+  const bool blocks = format.scales == ScaleKind::per_block;
+  const int64_t each = blocks ? kPanelRows : 1,
+                scales = blocks ? panel_scales(format, a.to.cols) : 1;
+  const ScaleArgs args{a.source,
+                       a.stored,
+                       a.source_stride,
+                       first_scale(a),
+                       {a.first_output, a.output_run, a.output_stride},
+                       a.sharing,
+                       each,
+                       scales,
+                       a.to.scales + a.first_row / each * scales};
+  launch(scales_kernel, elementwise_launch(ceil_div(a.rows, each), scales, 1), stream, args);
 }
 
 }  // namespace
@@ -318,9 +379,10 @@ void grouped_embed(const Weight& table, const int32_t* ids, Tensor out, Stream s
   });
 }
 
-void encode_grouped(const EncodeArgs& a, Stream stream) {
+void encode_quantized(const EncodeArgs& a, Stream stream) {
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
+  if (!is_grouped(a.to.format)) return encode_scaled(a, stream);
   if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
   if (a.to.format.scales == ScaleKind::grouped) return encode_columns(a, stream);
   copy_rows(a, 0, a.to.data, grouped_row_bytes(a.to.format, a.to.cols), stream);

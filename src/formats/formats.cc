@@ -30,6 +30,12 @@ const io::StoredTensor* MatrixTensors::get(const std::string& name, const Shape&
   return stored;
 }
 
+std::string stem_of(std::string_view weight) {
+  constexpr std::string_view kWeight = ".weight";
+  if (weight.ends_with(kWeight)) weight.remove_suffix(kWeight.size());
+  return std::string(weight);
+}
+
 std::optional<JsonFields> quantization_fields(const Json& config) {
   const auto found = config.find("quantization_config");
   if (found == config.end() || !found->is_object()) return std::nullopt;

@@ -82,12 +82,6 @@ std::optional<GptqConfig> gptq_config(const Json& config) {
   return gptq;
 }
 
-std::string stem_of(std::string_view weight) {
-  constexpr std::string_view kWeight = ".weight";
-  if (weight.ends_with(kWeight)) weight.remove_suffix(kWeight.size());
-  return std::string(weight);
-}
-
 constexpr std::string_view kZerosLessOne = "gptq", kZeros = "gptq_v2";
 constexpr std::string_view kZerosName = ".qzeros";
 

@@ -5,8 +5,9 @@
 
 namespace sluice {
 
-extern const FormatKind kGptqFormat, kBlocksFormat, kPlainFormat;
+extern const FormatKind kGptqFormat, kFp8Format, kBlocksFormat, kPlainFormat;
 
-inline constexpr const FormatKind* kStoredFormats[] = {&kGptqFormat, &kBlocksFormat, &kPlainFormat};
+inline constexpr const FormatKind* kStoredFormats[] = {&kGptqFormat, &kFp8Format, &kBlocksFormat,
+                                                       &kPlainFormat};
 
 }  // namespace sluice

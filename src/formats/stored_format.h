@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
-#include "quant/format.h"
+#include "quant/encode.h"
 #include "src/base/json.h"
 #include "src/nn/param.h"
 
@@ -24,12 +24,17 @@ namespace sluice {
 struct StoredPlane {
   Plane plane = Plane::codes;
   const io::StoredTensor* tensor = nullptr;  // null: the tensor with the matrix's name
-  // 0: a row of the tensor is an output (output-major). Else a row has a part of every output
-  // (input-major): `run_rows` of them have `run_inputs` inputs, and are encoded together.
+  // Output-major: outputs that share a row of the tensor; 0: all do.
+  int64_t row_outputs = 1;
+  // Input-major: a row has a part of every output, and `run_rows` of them, which are encoded
+  // together, have `run_inputs` inputs; 0: it is output-major.
   int64_t run_inputs = 0;
   int64_t run_rows = 1;
+  CodeWords words = {};  // of input-major codes and zeros
 
   bool input_major() const { return run_inputs > 0; }
+  // The row of the tensor that has an output.
+  int64_t row_of(int64_t output) const { return row_outputs > 0 ? output / row_outputs : 0; }
 };
 
 // A matrix, or vector, of a checkpoint; its pieces share this.
@@ -105,6 +110,9 @@ struct FormatKind {
   // Corrects the config by what the tensors show.
   void (*settle)(Json& config, const io::CheckpointIndex& index) = nullptr;
 };
+
+// The name of a linear layer, of that of its weight.
+std::string stem_of(std::string_view weight);
 
 // The fields of `quantization_config`; nullopt where config.json has none.
 std::optional<JsonFields> quantization_fields(const Json& config);

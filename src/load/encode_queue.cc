@@ -254,11 +254,25 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
     }
     stats[i] = encoder_for(moves[i]).encode(args);
   }
+  if (fetch.with_planes) arrived.stats.add(encode_planes(arrived));
   give_back_area(arrived);
   // The bytes are encoded: their slot is free to write from.
   for (size_t i = 0; i < moves.size() && setup_.fills != nullptr; ++i)
     fill(moves[i], stats[i], arrived);
   finish(arrived);
+}
+
+// Encodes the rows of planes beside the codes, which are further extents of the read.
+EncodeStats EncodeQueue::encode_planes(const ArrivedFetch& arrived) const {
+  EncodeStats stats;
+  const Move& codes = arrived.fetch.move;
+  for (uint32_t k = 0; k < plan_.tensors[codes.tensor].others; ++k) {
+    const Move move = plan_.other_move(codes, k);
+    EncodeArgs args = encode_args(move, arrived);
+    args.source = arrived.read.more[k].data();
+    stats.add(encoder_for(move).encode(args));
+  }
+  return stats;
 }
 
 void EncodeQueue::fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived) {
@@ -309,6 +323,7 @@ EncodeArgs EncodeQueue::column_args(const Move& move, EncodeArgs args) const {
   const StoredPlane& plane = tensor.plane();
   args.stored = plane.plane == Plane::scales ? tensor.stored->dtype : DType::u32;
   args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
+  args.words = plane.words;
   args.rows = move.rows;
   args.first_row = piece.offset;
   args.first_output = piece.stored_output(piece.cut.row);
@@ -323,10 +338,27 @@ EncodeArgs EncodeQueue::column_args(const Move& move, EncodeArgs args) const {
   return args;
 }
 
+// Rows of an output-major plane beside the codes.
+EncodeArgs EncodeQueue::plane_args(const Move& move, EncodeArgs args) const {
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
+  const int64_t sharing = tensor.plane().row_outputs;
+  args.source_stride = static_cast<int64_t>(stored_row_bytes(tensor, piece));
+  args.sharing = sharing;
+  if (sharing > 1)
+    args.first_output = piece.stored_output(piece.cut.row + move.first_row) % sharing;
+  if (piece.runs() > 1) {
+    args.output_run = piece.view.group;
+    args.output_stride = piece.view.stride;
+  }
+  args.first_col = piece.cut.col;
+  args.source_cols = piece.cols;
+  return args;
+}
+
 EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrived) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
-  const View& view = piece.view;
   EncodeArgs args;
   args.plane = tensor.plane().plane;
   args.source = arrived.read.bytes.data() + move.offset;
@@ -341,18 +373,20 @@ EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrive
   args.rows = move.rows;
   args.group = tensor.group;
   if (!is_tile) args.first_row = piece.offset + move.first_row;
+  if (tensor.source > 0) return plane_args(move, args);
   // Bytes from one output to the next, as they are stored.
-  const bool rows = !view.transposed && !piece.vector;
+  const bool rows = !tensor.transposed && !piece.vector;
   const bool by_rows = args.stored == DType::grouped_row;
-  const auto output = by_rows ? tensor.stored->shape[1]
-                              : static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
+  const auto output =
+      static_cast<int64_t>(tensor.matrix->kept ? stored_row_bytes(tensor, piece)
+                                               : row_bytes(args.stored, rows ? piece.cols : 1));
   set_rows(piece, output, args);
   if (by_rows) {  // with all columns
     args.first_col = piece.cut.col;
     args.source_cols = piece.cols;
     return args;
   }
-  if (view.transposed) {
+  if (tensor.transposed) {
     args.rows = piece.cut.rows;
     args.first_row = piece.offset;
     args.column_stride = tensor.stored->shape[tensor.stored->shape.size() - 1] * output;

@@ -91,6 +91,8 @@ class EncodeQueue {
   void finish(const ArrivedFetch& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedFetch& arrived) const;
   EncodeArgs column_args(const Move& move, EncodeArgs args) const;
+  EncodeArgs plane_args(const Move& move, EncodeArgs args) const;
+  EncodeStats encode_planes(const ArrivedFetch& arrived) const;
   const Encoder& encoder_for(const Move& move) const;
 
   const EncodeSetup setup_;

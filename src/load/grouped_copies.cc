@@ -68,6 +68,7 @@ void encode(const io::CheckpointIndex& index, const StoredPlane& plane, const St
                   .rows = rows,
                   .to = to,
                   .plane = plane.plane,
+                  .words = plane.words,
                   .outputs = to.rows};
   if (to.format.ordered) {
     args.order = matrix.order.data();

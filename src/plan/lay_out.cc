@@ -54,16 +54,20 @@ struct MatrixInFile {
   uint64_t row_bytes = 0;
 };
 
-MatrixInFile matrix_of(const io::StoredTensor& stored, const Piece& piece) {
+MatrixInFile matrix_of(const TensorPlan& t, const Piece& piece) {
+  const io::StoredTensor& stored = *t.stored;
   MatrixInFile m;
   uint64_t bytes = stored.bytes;
   if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
-  m.begin = stored.offset + bytes * static_cast<uint64_t>(piece.view.index.value_or(0));
+  m.begin = t.matrix_begin(piece);
   m.end = m.begin + bytes;
-  const bool is_last = piece.view.transposed || stored.dtype == DType::grouped_row;
-  const int64_t cols = piece.vector ? 1
-                       : is_last    ? stored.shape[stored.shape.size() - 1]
-                                    : piece.cols;
+  if (t.matrix->kept) {
+    m.row_bytes = stored_row_bytes(t, piece);
+    return m;
+  }
+  const int64_t cols = piece.vector            ? 1
+                       : piece.view.transposed ? stored.shape[stored.shape.size() - 1]
+                                               : piece.cols;
   m.row_bytes = sluice::row_bytes(stored.dtype, cols);
   return m;
 }
@@ -74,8 +78,10 @@ constexpr int64_t kFewestColumns = 32;
 
 // Bytes of a row before the columns that this rank has.
 uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
-  if (t.stored->dtype == DType::grouped_row) return 0;  // encoding skips them
-  return row_bytes(t.stored->dtype, piece.cut.col);
+  if (t.source > 0 || t.stored->dtype == DType::grouped_row) return 0;  // encoding skips them
+  if (!t.matrix->kept) return row_bytes(t.stored->dtype, piece.cut.col);
+  return stored_row_bytes(t, piece) * static_cast<uint64_t>(piece.cut.col) /
+         static_cast<uint64_t>(piece.cols);
 }
 
 // The rows of the file that a rank needs, of a plane whose rows are inputs.
@@ -92,10 +98,23 @@ RowsInFile input_rows(const TensorPlan& t, const Piece& piece) {
           .end = t.stored->offset + t.stored->bytes};
 }
 
+// The rows of the file that have scales of several outputs each: few, which are read at once.
+RowsInFile shared_rows(const TensorPlan& t, const Piece& piece) {
+  const auto row = [&](int64_t at) { return t.plane().row_of(piece.stored_output(at)); };
+  const int64_t first = row(piece.cut.row), end = row(piece.cut.row + piece.cut.rows - 1) + 1;
+  const uint64_t row_bytes = stored_row_bytes(t, piece);
+  return {.begin = t.matrix_begin(piece) + static_cast<uint64_t>(first) * row_bytes,
+          .row_bytes = row_bytes,
+          .rows = end - first,
+          .group = end - first,
+          .end = t.stored->offset + t.stored->bytes};
+}
+
 RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   const Piece& piece = param.pieces[t.piece];
   if (t.plane().input_major()) return input_rows(t, piece);
-  const MatrixInFile stored = matrix_of(*t.stored, piece);
+  if (t.plane().row_outputs != 1) return shared_rows(t, piece);
+  const MatrixInFile stored = matrix_of(t, piece);
   const DType dtype = t.stored->dtype;
   const auto first =
       static_cast<uint64_t>(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row));
@@ -174,6 +193,20 @@ void refuse_rules(const Param& param, const QuantizeRequest& quantize) {
   }
 }
 
+// Refuses a part of a matrix of whose panels some would have rows of two blocks of scales.
+void check_panels(const StoredMatrix& matrix, const Piece& piece) {
+  const auto shares = [](const StoredPlane& plane) { return plane.row_outputs > 1; };
+  if (std::ranges::none_of(matrix.planes, shares)) return;
+  const View& view = piece.view;
+  const bool in_runs = piece.runs() > 1;
+  if (piece.stored_output(piece.cut.row) % kPanelRows != 0 ||
+      (in_runs && (view.group % kPanelRows != 0 || view.stride % kPanelRows != 0)))
+    fail(ErrorKind::refused,
+         "{} has a scale for each block of rows, and a part of it does not begin with a multiple "
+         "of {} rows",
+         piece.source, kPanelRows);
+}
+
 // Refuses a rank's part that ends within a group.
 void check_cut(const StoredMatrix& matrix, const Piece& piece) {
   const Cut& cut = piece.cut;
@@ -192,6 +225,15 @@ void note_group(ReadPlan& plan, const TensorPlan& t) {
       std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
 }
 
+// Returns whether blocks of rows that have the same scales begin at multiples of kScaleBlock.
+bool has_whole_blocks(const Param& param, const WeightFormat& format) {
+  if (format.scales != ScaleKind::per_block) return false;
+  return std::ranges::all_of(param.pieces, [](const Piece& piece) {
+    return piece.offset % kScaleBlock == 0 && piece.runs() == 1 &&
+           piece.stored_output(piece.cut.row) % kScaleBlock == 0;
+  });
+}
+
 // Adds a parameter with its pieces.
 void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan> pieces,
                const QuantizeRequest& quantize) {
@@ -206,6 +248,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     refuse_rules(param, quantize);
     p.format = *stored;
     p.format.layout = layout_of(param, quantize);
+    p.format.whole_blocks = has_whole_blocks(param, p.format);
   } else {
     const DType kept = param.role == ParamRole::router ? DType::f32
                        : quantize.to_bf16              ? DType::bf16
@@ -221,25 +264,38 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.group = scheme.group;
     t.transposed = param.pieces[i].view.transposed && !stored;
     check_cut(*t.matrix, param.pieces[i]);
+    check_panels(*t.matrix, param.pieces[i]);
     t.rows = rows_in_file(param, t);
-    p.transposed = p.transposed || t.transposed || t.plane().input_major();
+    if (stored && p.format.whole_blocks) t.rows.group = kScaleBlock;
+    const bool is_table = p.table != Table::none && t.matrix->planes.size() > 1;
+    p.transposed = p.transposed || t.transposed || t.plane().input_major() || is_table;
     note_group(plan, t);
   }
   plan.params.push_back(p);
 }
 
-// The other planes of stored matrices.
+// Adds the other planes of stored matrices.
 void add_planes(ReadPlan& plan) {
   for (size_t i = 0, codes = plan.tensors.size(); i < codes; ++i) {
-    for (uint32_t source = 1; source < plan.tensors[i].matrix->planes.size(); ++source) {
-      TensorPlan t = plan.tensors[i];
+    const TensorPlan first = plan.tensors[i];
+    const auto others = static_cast<uint32_t>(first.matrix->planes.size() - 1);
+    if (others == 0) continue;
+    const Param& param = *plan.params[first.param].param;
+    plan.tensors[i].first_other = static_cast<uint32_t>(plan.tensors.size());
+    plan.tensors[i].others = others;
+    for (uint32_t source = 1; source <= others; ++source) {
+      TensorPlan t = first;
       t.source = source;
       t.stored = t.plane().tensor;
-      const ParamPlan& p = plan.params[t.param];
-      t.rows = rows_in_file(*p.param, t);
+      t.rows = rows_in_file(param, t);
       note_group(plan, t);
       plan.tensors.push_back(std::move(t));
     }
+    if (first.plane().input_major()) continue;
+    const RowsInFile rows = rows_in_sweep(plan, plan.tensors[i]);
+    const TileCost cost = tile_cost(plan, plan.tensors[i], rows);
+    const auto together = static_cast<uint64_t>(std::min(rows.group, rows.rows));
+    plan.widest_group = std::max(plan.widest_group, together * cost.row + cost.fixed);
   }
 }
 
@@ -322,7 +378,7 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
 RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
   if (t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
   const Piece& piece = plan.params[t.param].param->pieces[t.piece];
-  const MatrixInFile stored = matrix_of(*t.stored, piece);
+  const MatrixInFile stored = matrix_of(t, piece);
   const uint64_t skip = skipped_bytes(t, piece);
   return {.begin = stored.begin,
           .row_bytes = stored.row_bytes,
