@@ -5,9 +5,9 @@
 
 namespace sluice {
 
-extern const FormatKind kGptqFormat, kFp8Format, kBlocksFormat, kPlainFormat;
+extern const FormatKind kGptqFormat, kAwqFormat, kFp8Format, kBlocksFormat, kPlainFormat;
 
-inline constexpr const FormatKind* kStoredFormats[] = {&kGptqFormat, &kFp8Format, &kBlocksFormat,
-                                                       &kPlainFormat};
+inline constexpr const FormatKind* kStoredFormats[] = {&kGptqFormat, &kAwqFormat, &kFp8Format,
+                                                       &kBlocksFormat, &kPlainFormat};
 
 }  // namespace sluice
