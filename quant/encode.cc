@@ -9,6 +9,7 @@
 
 #include "quant/blocks.h"
 #include "quant/float8.h"
+#include "quant/float_codes.h"
 #include "quant/grouped_columns.h"
 #include "quant/grouped_rows.h"
 #include "quant/groups.h"
@@ -300,6 +301,7 @@ namespace {
 void encode_quantized(const EncodeArgs& a) {
   if (!is_grouped(a.to.format)) return encode_scaled_codes(a);
   if (a.stored == DType::grouped_row) return encode_grouped_rows(a);
+  if (a.to.format.table == CodeTable::e2m1) return encode_float_codes(a);
   if (!is_block(a.stored)) return encode_grouped_columns(a);
   check_blocks(a);
   copy_blocks(a);
@@ -346,14 +348,16 @@ EncodeStats encode_reference(const EncodeArgs& a) {
 EncodeStats quantized_stats(const EncodeArgs& a) {
   if (!is_grouped(a.to.format)) return scaled_code_stats(a);
   if (a.stored == DType::grouped_row) return grouped_row_stats(a);
+  if (a.to.format.table == CodeTable::e2m1) return float_code_stats(a);
   return is_block(a.stored) ? block_stats(a) : grouped_column_stats(a);
 }
 
 int64_t quantized_source_bytes(const EncodeArgs& a) {
   if (a.rows == 0) return 0;
-  if (is_block(a.stored))
+  const bool floats = a.to.format.table == CodeTable::e2m1;
+  if (is_block(a.stored) || (floats && a.plane == Plane::codes))
     return a.row(a.rows - 1) - a.source + grouped_row_bytes(a.to.format, a.to.cols);
-  if (is_grouped(a.to.format)) return a.rows * a.source_stride;
+  if (is_grouped(a.to.format) && !floats) return a.rows * a.source_stride;
   if (a.plane == Plane::codes) return a.source_bytes();
   const int64_t rows = a.sharing > 0 ? a.output(a.rows - 1) / a.sharing + 1 : 1;
   return rows * a.source_stride;

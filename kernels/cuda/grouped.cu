@@ -16,10 +16,11 @@ constexpr int kWarpsOfBlock = 8;
 struct Planes {
   const uint8_t* codes;
   int64_t row_bytes;
-  const uint16_t* scales;  // of grouped codes, these four
+  const std::byte* scales;  // of grouped codes, these six
   const uint8_t* zeros;
-  bool bf16_scales;
+  DType scale_type;
   int bits, zero_base;
+  bool e2m1;
   const int32_t* order;  // or null
   int cols, group_cols, groups;
 };
@@ -27,11 +28,12 @@ struct Planes {
 Planes planes_of(const Weight& w) {
   return {reinterpret_cast<const uint8_t*>(w.data),
           grouped_row_bytes(w.format, w.cols),
-          reinterpret_cast<const uint16_t*>(w.group_scales),
+          w.group_scales,
           w.zeros,
-          w.format.scale_type == DType::bf16,
+          w.format.scale_type,
           w.format.bits,
           w.format.zero_base,
+          w.format.table == CodeTable::e2m1,
           w.order,
           static_cast<int>(w.cols),
           static_cast<int>(std::min(group_cols(w.format), std::max<int64_t>(w.cols, 1))),
@@ -67,18 +69,22 @@ struct Row<GroupedCodes> {
       : p(planes),
         words(reinterpret_cast<const uint32_t*>(planes.codes + row * planes.row_bytes)),
         first_group(row * planes.groups) {}
-  __device__ int code(int c) const {
-    return run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
+  __device__ float code(int c) const {
+    const int code = run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
+    return p.e2m1 ? e2m1_to_float(static_cast<uint32_t>(code)) : static_cast<float>(code);
   }
-  __device__ int zero(int g) const { return p.zeros[first_group + g] + p.zero_base; }
+  __device__ int zero(int g) const { return p.e2m1 ? 0 : p.zeros[first_group + g] + p.zero_base; }
   __device__ float scale(int g) const {
-    const uint16_t bits = p.scales[first_group + g];
-    return p.bf16_scales ? bf16_to_float(bits) : f16_to_float(bits);
+    const int64_t at = first_group + g;
+    if (p.scale_type == DType::f8_e8m0)
+      return e8m0_to_float(reinterpret_cast<const uint8_t*>(p.scales)[at]);
+    const uint16_t bits = reinterpret_cast<const uint16_t*>(p.scales)[at];
+    return p.scale_type == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
   }
   __device__ float min(int g) const { return scale(g) * static_cast<float>(zero(g)); }
   __device__ float value(int c) const {
     const int g = c / p.group_cols;
-    return static_cast<float>(code(c) - zero(g)) * scale(g);
+    return (code(c) - static_cast<float>(zero(g))) * scale(g);
   }
   const Planes& p;
   const uint32_t* words;
@@ -301,6 +307,63 @@ void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
   copy_rows(a, row.zeros + group, reinterpret_cast<std::byte*>(a.to.zeros), groups, stream);
 }
 
+struct FloatCodeArgs {
+  const std::byte* source;
+  int64_t stride, run_rows, run_stride;
+  int64_t words;  // of a row
+  uint32_t* to;
+};
+
+// A thread makes a word of eight codes, whose pairs lie in both halves.
+__global__ void __launch_bounds__(kElementwiseThreads) float_codes_kernel(FloatCodeArgs a) {
+  const int64_t at = elementwise_column(1);
+  if (at >= a.words) return;
+  const int64_t row = blockIdx.x, run = a.run_rows > 0 ? row / a.run_rows : 0;
+  const std::byte* from =
+      a.source + run * a.run_stride + (row - run * a.run_rows) * a.stride + at * 4;
+  uint32_t word = 0;
+  for (int c = 0; c < 8; ++c) {
+    const uint32_t nibble = static_cast<uint32_t>(from[c / 2]) >> (c % 2 * 4) & 15;
+    word |= nibble << (c % 2 * 16 + c / 2 * 4);
+  }
+  a.to[row * a.words + at] = word;
+}
+
+struct ScaleRowArgs {
+  const std::byte* source;
+  int64_t stride;
+  Outputs output;
+  int64_t scales;
+  std::byte* to;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) scale_rows_kernel(ScaleRowArgs a) {
+  const int64_t at = elementwise_column(1);
+  if (at >= a.scales) return;
+  const int64_t row = blockIdx.x;
+  a.to[row * a.scales + at] = a.source[a.output(row) * a.stride + at];
+}
+
+// encode_float_codes() of quant/float_codes.h.
+void encode_floats(const EncodeArgs& a, Stream stream) {
+  const WeightFormat& format = a.to.format;
+  if (a.plane == Plane::codes) {
+    const int64_t words = grouped_row_bytes(format, a.to.cols) / 4;
+    const FloatCodeArgs args{
+        a.source,   a.source_stride,
+        a.run_rows, a.run_stride,
+        words,      reinterpret_cast<uint32_t*>(a.to.data) + a.first_row * words};
+    return launch(float_codes_kernel, elementwise_launch(a.rows, words, 1), stream, args);
+  }
+  const int64_t groups = groups_of(format, a.to.cols);
+  const ScaleRowArgs args{a.source + a.first_col / format.scale_cols,
+                          a.source_stride,
+                          {a.first_output, a.output_run, a.output_stride},
+                          groups,
+                          a.to.group_scales + a.first_row * groups};
+  launch(scale_rows_kernel, elementwise_launch(a.rows, groups, 1), stream, args);
+}
+
 struct ScaleArgs {
   const std::byte* source;
   DType stored;
@@ -384,6 +447,7 @@ void encode_quantized(const EncodeArgs& a, Stream stream) {
   if (a.rows == 0 || a.to.cols == 0) return;
   if (!is_grouped(a.to.format)) return encode_scaled(a, stream);
   if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
+  if (a.to.format.table == CodeTable::e2m1) return encode_floats(a, stream);
   if (a.to.format.scales == ScaleKind::grouped) return encode_columns(a, stream);
   copy_rows(a, 0, a.to.data, grouped_row_bytes(a.to.format, a.to.cols), stream);
 }

@@ -5,9 +5,10 @@
 
 namespace sluice {
 
-extern const FormatKind kGptqFormat, kAwqFormat, kFp8Format, kBlocksFormat, kPlainFormat;
+extern const FormatKind kGptqFormat, kAwqFormat, kFp8Format, kMxfp4Format, kBlocksFormat,
+    kPlainFormat;
 
-inline constexpr const FormatKind* kStoredFormats[] = {&kGptqFormat, &kAwqFormat, &kFp8Format,
-                                                       &kBlocksFormat, &kPlainFormat};
+inline constexpr const FormatKind* kStoredFormats[] = {
+    &kGptqFormat, &kAwqFormat, &kFp8Format, &kMxfp4Format, &kBlocksFormat, &kPlainFormat};
 
 }  // namespace sluice

@@ -18,10 +18,11 @@ namespace {
 using test::Fusion;
 using test::TinyTensor;
 
-enum class ScalesOf { tensor, row, block };
+// FP8 with a scale for each tensor, row or block; MXFP4 as gpt-oss has it.
+enum class ScalesOf { tensor, row, block, group };
 
-// A Llama of FP8 codes, with parts of its layers in one tensor or each in its own.
-struct Fp8Model {
+// A Llama of codes, with parts of its layers in one tensor or each in its own.
+struct CodesModel {
   test::Random random;
   test::TempDir dir;
   ScalesOf scales_of;
@@ -34,18 +35,18 @@ struct Fp8Model {
   Model model;
   std::optional<io::CheckpointIndex> index;
 
-  Fp8Model(uint64_t seed, ScalesOf kind) : random(seed), scales_of(kind) {
-    const bool block = kind == ScalesOf::block;
+  CodesModel(uint64_t seed, ScalesOf kind) : random(seed), scales_of(kind) {
+    const bool block = kind == ScalesOf::block, group = kind == ScalesOf::group;
     rank.size = random.uniform() < 0.5 ? 1 : 2;
     rank.rank = static_cast<int>(random.between(0, rank.size - 1));
     // Ranks have whole blocks.
-    const int64_t unit = !block ? 2 : rank.size > 1 ? 128 : 16, most = 160 / unit;
+    const int64_t unit = group ? 32 : !block ? 2 : rank.size > 1 ? 128 : 16, most = 160 / unit;
     config["num_hidden_layers"] = 1;
     config["num_key_value_heads"] = 2;
     config["num_attention_heads"] = 2 * random.between(1, 2);
     config["head_dim"] = unit * random.between(1, most);
     config["intermediate_size"] = 2 * unit * random.between(1, most);
-    config["hidden_size"] = random.between(100, 300);
+    config["hidden_size"] = group ? 32 * random.between(1, 9) : random.between(100, 300);
     stored = test::tiny_tensors(config, random);
     const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.0.mlp.";
     const int64_t dim = config["head_dim"].get<int64_t>();
@@ -57,15 +58,19 @@ struct Fp8Model {
     }
     if (random.uniform() < 0.6) {
       fusions.push_back({{mlp + "gate_proj", mlp + "up_proj"}, mlp + "gate_up"});
-      if (!block && random.uniform() < 0.5) fusions.back().groups = {1, 1};
+      const double how = random.uniform();
+      if (!block && how < 0.5) fusions.back().groups = {1, 1};
+      fusions.back().stacked = group && how >= 0.5;
     }
+    for (Fusion& f : fusions) f.transposed = group && random.uniform() < 0.5;  // its elements are
     for (const Fusion& f : fusions) fuse(f, stored);
     for (size_t t = 0, tensors = stored.size(); t < tensors; ++t) {
-      if (stored[t].name.find("layers") != std::string::npos && stored[t].shape.size() == 2)
-        quantize(t);
+      if (stored[t].name.find("layers") == std::string::npos || stored[t].shape.size() < 2)
+        continue;
+      group ? quantize_groups(t) : quantize(t);
     }
     std::ranges::shuffle(stored, random.engine());
-    config["quantization_config"] = {{"quant_method", "fp8"}};
+    config["quantization_config"] = {{"quant_method", group ? "mxfp4" : "fp8"}};
     test::write_checkpoint(dir.path(), config, stored, static_cast<size_t>(random.between(1, 3)));
     index.emplace(io::open_checkpoint(dir.path()));
     const uint64_t slot = static_cast<uint64_t>(random.between(6, 30)) * 4096;
@@ -114,6 +119,43 @@ struct Fp8Model {
     stored.push_back(std::move(scales));
   }
 
+  // Gives a matrix, or a stack of them, four-bit floats with powers of two.
+  void quantize_groups(size_t at) {
+    TinyTensor& codes = stored[at];
+    const auto f = std::ranges::find_if(
+        fusions, [&](const Fusion& fusion) { return codes.name == fusion.into + ".weight"; });
+    if (f != fusions.end() && f->transposed)
+      std::swap(codes.shape.end()[-1], codes.shape.end()[-2]);
+    codes.shape.back() /= 32;
+    TinyTensor scales{codes.name + "_scales", codes.shape, "U8", {}};
+    codes.name += "_blocks";
+    codes.dtype = "U8";
+    codes.shape.push_back(16);
+    int64_t count = 1;
+    for (int64_t size : scales.shape) count *= size;
+    codes.bytes.resize(static_cast<size_t>(count * 16));
+    for (char& c : codes.bytes) c = static_cast<char>(random.between(0, 255));
+    for (int64_t i = 0; i < count; ++i)
+      scales.bytes.push_back(static_cast<char>(random.between(110, 130)));
+    stored.push_back(std::move(scales));
+  }
+
+  std::vector<float> row_of_groups(const Piece& piece, int64_t output) const {
+    const TinyTensor& scales = *find(piece.source + "_scales");
+    const int64_t outputs = scales.shape.end()[-2];
+    const int64_t row = piece.view.index.value_or(0) * outputs + output;
+    std::vector<float> values;
+    for (int64_t c = piece.cut.col; c < piece.cut.col + piece.cut.cols; ++c) {
+      const int64_t at = row * scales.shape.back() * 32 + c;
+      const auto byte =
+          static_cast<uint8_t>(find(piece.source + "_blocks")->bytes[static_cast<size_t>(at / 2)]);
+      values.push_back(
+          e2m1_to_float(byte >> (at % 2 * 4) & 15) *
+          e8m0_to_float(static_cast<uint8_t>(scales.bytes[static_cast<size_t>(at / 32)])));
+    }
+    return values;
+  }
+
   const TinyTensor* find(const std::string& name) const {
     const auto found = std::ranges::find(stored, name, &TinyTensor::name);
     return found == stored.end() ? nullptr : &*found;
@@ -134,6 +176,7 @@ struct Fp8Model {
 
   // A stored output, with the inputs that a rank has.
   std::vector<float> row(const Piece& piece, int64_t output) const {
+    if (scales_of == ScalesOf::group) return row_of_groups(piece, output);
     const TinyTensor& codes = *find(piece.source);
     const bool block = scales_of == ScalesOf::block;
     const TinyTensor& scales = *find(piece.source + (block ? "_scale_inv" : "_scale"));
@@ -150,13 +193,14 @@ struct Fp8Model {
   }
 
   bool is_quantized(const Param& param) const {
-    return find(param.pieces.front().source) != nullptr &&
-           find(param.pieces.front().source)->dtype == "F8_E4M3";
+    const std::string& source = param.pieces.front().source;
+    if (find(source + "_blocks") != nullptr) return true;
+    return find(source) != nullptr && find(source)->dtype == "F8_E4M3";
   }
 };
 
 // Rows [first, first + weight.rows) of a parameter.
-void expect_rows(const Fp8Model& m, const Param& param, const Weight& weight, int64_t first) {
+void expect_rows(const CodesModel& m, const Param& param, const Weight& weight, int64_t first) {
   std::vector<float> found(static_cast<size_t>(param.cols));
   for (const Piece& piece : param.pieces) {
     for (int64_t r = 0; r < piece.cut.rows; ++r) {
@@ -171,7 +215,7 @@ void expect_rows(const Fp8Model& m, const Param& param, const Weight& weight, in
 
 class Planes : public testing::TestWithParam<ScalesOf> {
  protected:
-  std::vector<Resident> load(const Fp8Model& m, const ReadPlan& plan) {
+  std::vector<Resident> load(const CodesModel& m, const ReadPlan& plan) {
     LoadProgress progress;
     LoadReport report;
     return Streamer(plan, *m.index, *device_, *encoder_, ledger_, measured_, m.options)
@@ -184,20 +228,22 @@ class Planes : public testing::TestWithParam<ScalesOf> {
   Measured measured_;
 };
 
+std::string name_of(const testing::TestParamInfo<ScalesOf>& info) {
+  constexpr const char* kNames[] = {"one", "rows", "blocks", "groups"};
+  return kNames[static_cast<size_t>(info.param)];
+}
+
 INSTANTIATE_TEST_SUITE_P(Scales, Planes,
-                         testing::Values(ScalesOf::tensor, ScalesOf::row, ScalesOf::block),
-                         [](const auto& kind) {
-                           return kind.param == ScalesOf::tensor ? "one"
-                                  : kind.param == ScalesOf::row  ? "rows"
-                                                                 : "blocks";
-                         });
+                         testing::Values(ScalesOf::tensor, ScalesOf::row, ScalesOf::block,
+                                         ScalesOf::group),
+                         name_of);
 
 TEST_P(Planes, ResidentAndSweptRowsAreCodesTimesScales) {
   size_t several = 0, ranks = 0, in_runs = 0;
   const uint64_t models = test::is_brief() ? 4 : 12;
   for (uint64_t seed = 1; seed <= models; ++seed) {
     SCOPED_TRACE(testing::Message() << "model of seed " << seed);
-    Fp8Model m(seed, GetParam());
+    CodesModel m(seed, GetParam());
     QuantizeRequest request;
     request.matrix_layout = m.one_of({WeightLayout::packed, WeightLayout::rows});
     const ReadPlan all = lay_out(m.model, *m.index, request);
