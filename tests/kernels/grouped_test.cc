@@ -161,6 +161,70 @@ TEST_P(Grouped, EncodesAsTheReference) {
   }
 }
 
+// Words of eight outputs in an order of their own, as AWQ has them.
+TEST_P(Grouped, CodesAcrossRowsAreEncodedAsByTheReference) {
+  test::Random random("Grouped.CodesAcrossRowsAreEncodedAsByTheReference");
+  Backend backend(GetParam(), Compute::bf16, {});
+  constexpr int64_t kInputs = 96, kOutputs = 64, kGroup = 32, kTaken = 40;
+  constexpr int kPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};
+  std::vector<uint32_t> codes(kInputs * kOutputs / 8), zeros(kInputs / kGroup * kOutputs / 8);
+  std::vector<uint16_t> scales(kInputs / kGroup * kOutputs);
+  for (uint32_t& word : codes) word = static_cast<uint32_t>(random.between(0, UINT32_MAX));
+  for (uint32_t& word : zeros) word = static_cast<uint32_t>(random.between(0, UINT32_MAX));
+  for (uint16_t& scale : scales) scale = float_to_f16(random.normal(0.02f));
+  const auto encoded = [&](const auto& encode) {
+    WeightFormat format{.dtype = DType::u8,
+                        .layout = GetParam().layout(),
+                        .scales = ScaleKind::grouped,
+                        .scale_cols = kGroup};
+    format.bits = 4;
+    format.scale_type = DType::f16;
+    StoredWeight w(format, kTaken, kInputs);
+    EncodeArgs args;
+    args.to = w.weight;
+    args.words = {.across = true, .places = 0x73625140};
+    args.outputs = kTaken;
+    args.first_output = 4;
+    args.output_run = 20;
+    args.output_stride = 32;
+    args.stored = DType::u32;
+    args.source_stride = kOutputs / 2;
+    args.source = reinterpret_cast<const std::byte*>(codes.data());
+    args.rows = kInputs;
+    encode(args);
+    args.plane = Plane::zeros;
+    args.source = reinterpret_cast<const std::byte*>(zeros.data());
+    args.rows = kInputs / kGroup;
+    encode(args);
+    args.plane = Plane::scales;
+    args.stored = DType::f16;
+    args.source = reinterpret_cast<const std::byte*>(scales.data());
+    args.source_stride = kOutputs * 2;
+    encode(args);
+    return w;
+  };
+  const StoredWeight expected = encoded(encode_reference);
+  const StoredWeight found =
+      encoded([&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+  expect_same_planes(found.weight, expected.weight);
+  std::vector<float> row(kInputs);
+  const auto code_at = [&](const std::vector<uint32_t>& words, int64_t r, int64_t output) {
+    return static_cast<int>(words[static_cast<size_t>(r * kOutputs / 8 + output / 8)] >>
+                                (kPlaces[output % 8] * 4) &
+                            15);
+  };
+  for (int64_t r = 0; r < kTaken; ++r) {
+    decode_row(expected.weight, r, row.data());
+    const int64_t output = 4 + r / 20 * 32 + r % 20;
+    for (int64_t c = 0; c < kInputs; ++c) {
+      const float scale = f16_to_float(scales[static_cast<size_t>(c / kGroup * kOutputs + output)]);
+      ASSERT_EQ(row[static_cast<size_t>(c)],
+                static_cast<float>(code_at(codes, c, output) - code_at(zeros, c / kGroup, output)) *
+                    scale);
+    }
+  }
+}
+
 // Rows of a stored plane, of which some are taken head by head, or share a row.
 StoredWeight encoded(const WeightFormat& format, int64_t rows, int64_t cols,
                      const EncodeArgs& codes, const EncodeArgs& scales,
