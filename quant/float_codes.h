@@ -1,4 +1,4 @@
-// Codes of four-bit floats with power-of-two scales (MXFP4), as checkpoints have them by rows:
+// Codes of four-bit floats with power-of-two scales, as checkpoints have them by rows:
 //   codes   bytes [outputs, inputs / 2], the lower nibble first
 //   scales  bytes [outputs, inputs / 32]: E8M0
 #pragma once
