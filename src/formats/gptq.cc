@@ -31,7 +31,11 @@ struct GptqConfig : GptqForm {
   std::vector<GptqForm> others = {};
 };
 
-bool names_gptq(const JsonFields& q) { return q.string_or("quant_method", "") == "gptq"; }
+bool names_gptq(const JsonFields& q) {
+  const std::string method = q.string_or("quant_method", "");
+  return method == "gptq" ||
+         (method == "auto-round" && q.string_or("packing_format", "") == "auto_round:auto_gptq");
+}
 
 // Fields that are absent are those of `all`.
 GptqForm read_form(const JsonFields& q, const GptqForm& all) {
@@ -48,19 +52,20 @@ GptqForm read_form(const JsonFields& q, const GptqForm& all) {
   return form;
 }
 
-// Reads the forms of modules that a pattern names. A pattern that begins with "-:" excludes modules
-// from quantization.
-std::vector<GptqForm> read_other_forms(const JsonFields& q, const GptqForm& all) {
+// Reads the forms of modules that a pattern names. A pattern that begins with "-:" and settings of
+// floats exclude modules from quantization.
+std::vector<GptqForm> read_other_forms(const JsonFields& q, const char* key, const GptqForm& all) {
   std::vector<GptqForm> others;
-  if (!q.has("dynamic")) return others;
-  const Json& dynamic = q.raw("dynamic");
-  if (!dynamic.is_object() && !dynamic.empty())
-    fail(ErrorKind::refused, "{}: dynamic must be an object of patterns and settings", q.where());
-  for (const auto& [pattern, settings] : dynamic.items()) {
+  if (!q.has(key)) return others;
+  const Json& patterns = q.raw(key);
+  if (!patterns.is_object() && !patterns.empty())
+    fail(ErrorKind::refused, "{}: {} must be an object of patterns and settings", q.where(), key);
+  for (const auto& [pattern, settings] : patterns.items()) {
     if (pattern.starts_with("-:")) continue;
-    const std::string where = fmt::format("{}: dynamic: {}", q.where(), io::printable(pattern));
+    const std::string where = fmt::format("{}: {}: {}", q.where(), key, io::printable(pattern));
     if (!settings.is_object()) fail(ErrorKind::refused, "{} must be an object", where);
-    others.push_back(read_form(JsonFields(settings, where), all));
+    const JsonFields fields(settings, where);
+    if (fields.string_or("data_type", "int") == "int") others.push_back(read_form(fields, all));
   }
   return others;
 }
@@ -78,7 +83,9 @@ std::optional<GptqConfig> gptq_config(const Json& config) {
          "{}: checkpoint_format \"{}\" is not supported; supported: gptq, gptq_v2", q.where(),
          format);
   gptq.zero_base = format == "gptq" ? 1 : 0;
-  gptq.others = read_other_forms(q, gptq);
+  gptq.others = read_other_forms(q, "dynamic", gptq);  // GPTQModel's; and AutoRound's
+  for (const GptqForm& form : read_other_forms(q, "extra_config", gptq))
+    gptq.others.push_back(form);
   return gptq;
 }
 

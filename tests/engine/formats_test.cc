@@ -18,14 +18,14 @@ using test::Outcome;
 
 // AWQ, FP8 and MXFP4, and GGUF whose blocks are kept as they are stored: quant/blocks.h.
 constexpr std::string_view kFormats[] = {
-    "autoround_awq_int4", "awq_int4",           "awq_int4_g64",     "ct_fp8_block",
-    "ct_fp8_channel",     "ct_fp8_frozen",      "ct_fp8_tensor_kv", "ct_mxfp4",
-    "fp8_block128",       "fp8_block128_odd",   "fp8_phi3_fused",   "fp8_static",
-    "fp8_tensor_skip",    "gguf_align64_order", "gguf_gemma3",      "gguf_q2_k",
-    "gguf_q3_k",          "gguf_q4_0",          "gguf_q4_1",        "gguf_q4_k",
-    "gguf_q5_1",          "gguf_q6_k",          "gguf_q8_0",        "gguf_qwen2",
-    "gguf_qwen3",         "gguf_rope_freqs",    "gguf_split",       "gguf_tok_llama_bpe",
-    "gguf_tok_spm",       "modelopt_fp8"};
+    "autoround_awq_int4", "autoround_gptq_int4", "awq_int4",           "awq_int4_g64",
+    "ct_fp8_block",       "ct_fp8_channel",      "ct_fp8_frozen",      "ct_fp8_tensor_kv",
+    "ct_mxfp4",           "fp8_block128",        "fp8_block128_odd",   "fp8_phi3_fused",
+    "fp8_static",         "fp8_tensor_skip",     "gguf_align64_order", "gguf_gemma3",
+    "gguf_q2_k",          "gguf_q3_k",           "gguf_q4_0",          "gguf_q4_1",
+    "gguf_q4_k",          "gguf_q5_1",           "gguf_q6_k",          "gguf_q8_0",
+    "gguf_qwen2",         "gguf_qwen3",          "gguf_rope_freqs",    "gguf_split",
+    "gguf_tok_llama_bpe", "gguf_tok_spm",        "modelopt_fp8"};
 
 bool is_tested(const fs::path& format) {
   const std::string name = format.filename().string();
