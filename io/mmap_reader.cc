@@ -73,9 +73,9 @@ class MmapReader final : public Reader {
 
  private:
   struct InFlight {
-    std::span<Chunk> chunks;
-    uint64_t copied = 0;   // of the file: up to here
-    uint64_t advised = 0;  // and up to here it is, or will be, in the page cache
+    std::span<Chunk> chunks;  // of an extent
+    uint64_t copied = 0;      // of the file: up to here
+    uint64_t advised = 0;     // and up to here it is, or will be, in the page cache
   };
 
   void read_ahead();
@@ -99,10 +99,19 @@ MmapReader::MmapReader(Slots slots, std::vector<OpenFile> files, const ReaderOpt
 
 MmapReader::~MmapReader() { drop_all(files_, calls_); }
 
+// Returns whether a chunk is read on from where another ends.
+bool follows(const Chunk& next, const Chunk& before) {
+  return next.file == before.file && next.begin == before.begin + before.length;
+}
+
 void MmapReader::submit(const ReadRequest& request) {
   std::span<Chunk> chunks = slots_.take(request, files_);
-  in_flight_.push_back({chunks, chunks.front().begin, chunks.front().begin});
-  stats_.bytes_requested += request.length;
+  for (size_t first = 0, next = 1; first < chunks.size(); first = next++) {
+    while (next < chunks.size() && follows(chunks[next], chunks[next - 1])) ++next;
+    in_flight_.push_back(
+        {chunks.subspan(first, next - first), chunks[first].begin, chunks[first].begin});
+  }
+  stats_.bytes_requested += bytes_of(request);
   read_ahead();
 }
 
@@ -125,15 +134,16 @@ void MmapReader::read_ahead() {
 
 ReadResult MmapReader::wait() {
   check(!in_flight_.empty(), "wait without a read in flight");
-  InFlight& oldest = in_flight_.front();
-  const uint32_t slot = oldest.chunks.front().slot;
-  for (Chunk& chunk : oldest.chunks) {
-    const OpenFile& file = files_[chunk.file];
-    while (!take_result(chunk, copy_pieces(chunk, oldest), file, calls_, stats_)) {
+  const uint32_t slot = in_flight_.front().chunks.front().slot;
+  for (bool is_whole = false; !is_whole; in_flight_.pop_front()) {
+    InFlight& oldest = in_flight_.front();
+    for (Chunk& chunk : oldest.chunks) {
+      const OpenFile& file = files_[chunk.file];
+      while (!take_result(chunk, copy_pieces(chunk, oldest), file, calls_, stats_)) {
+      }
+      is_whole = slots_.arrived(slot);
     }
-    slots_.arrived(slot);
   }
-  in_flight_.pop_front();
   return slots_.result(slot);
 }
 

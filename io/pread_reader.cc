@@ -98,7 +98,7 @@ void PreadReader::submit(const ReadRequest& request) {
   {
     std::lock_guard lock(mutex_);
     for (Chunk& chunk : chunks) to_read_.push_back(&chunk);
-    stats_.bytes_requested += request.length;
+    stats_.bytes_requested += bytes_of(request);
   }
   to_read_changed_.notify_all();
 }

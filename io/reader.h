@@ -2,7 +2,8 @@
 //
 // A reader owns no memory of size: the staging area belongs to the caller (it comes from the
 // ledger) and is divided into equal slots, one for each request. A request is read in chunks, so
-// that the disk sees more and smaller reads than there are slots.
+// that the disk sees more and smaller reads than there are slots. It may have several extents, of
+// different files too, which lie one after another in its slot.
 //
 // Reads start at any offset; where O_DIRECT needs alignment the reader widens them inside their
 // slot. Short reads, EINTR and EAGAIN are retried; every other failure is a ReadError that names
@@ -14,6 +15,7 @@
 // nothing writes to the staging area any more.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,13 +43,30 @@ struct ReadError : Error {
   uint32_t file;  // of those that the reader was opened with
 };
 
+// Bytes of a file that follow one another.
+struct Extent {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+inline constexpr size_t kMostExtents = 3;  // of a request
+
 struct ReadRequest {
   uint32_t file = 0;
   uint64_t offset = 0;
   uint64_t length = 0;       // 1 .. max_read(); up to slot_bytes where offset is aligned
   uint64_t tag = 0;          // the caller's
   uint64_t chunk_bytes = 0;  // of each read, at least the reader's; 0: the reader's
+  // Further extents, as many as ReaderOptions says; each begins at a multiple of kDirectAlignment
+  // of the slot. Used by submit() only.
+  std::span<const Extent> more = {};
 };
+
+// Bytes that an extent occupies in a slot.
+constexpr uint64_t bytes_in_slot(uint64_t offset, uint64_t length) {
+  const uint64_t end = offset + length + kDirectAlignment - 1;
+  return end - end % kDirectAlignment - (offset - offset % kDirectAlignment);
+}
 
 struct ReadResult {
   uint64_t tag = 0;
@@ -56,6 +75,7 @@ struct ReadResult {
   // and only then.
   std::span<const std::byte> bytes;
   uint32_t slot = 0;
+  std::array<std::span<const std::byte>, kMostExtents - 1> more = {};  // of its further extents
 };
 
 struct ReaderStats {
@@ -91,6 +111,7 @@ struct ReaderOptions {
   ReaderKind kind = ReaderKind::automatic;
   uint64_t slot_bytes = 2u << 20;   // multiple of kDirectAlignment
   uint64_t chunk_bytes = 2u << 20;  // one read; multiple of kDirectAlignment, 64 KiB .. 1 GiB
+  size_t most_extents = 1;          // of a request, up to kMostExtents
   bool direct = true;               // false: through the page cache, dropped behind the reader
   bool keep_page_cache = false;     // do not drop it (mmap, or direct = false)
 };

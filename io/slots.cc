@@ -18,6 +18,7 @@ constexpr uint64_t kMaxChunkBytes = 1 * GiB;  // the kernel reads less than 2 Gi
 constexpr int kMaxWithoutProgress = 1000;
 
 uint64_t slot_count(std::span<std::byte> staging, const ReaderOptions& o) {
+  check(o.most_extents >= 1 && o.most_extents <= kMostExtents, "extents of a request");
   check(o.slot_bytes > kDirectAlignment && o.slot_bytes % kDirectAlignment == 0, "slot size");
   check(o.chunk_bytes >= kMinChunkBytes && o.chunk_bytes <= kMaxChunkBytes, "chunk size");
   check(o.chunk_bytes % kDirectAlignment == 0, "chunk size");
@@ -70,11 +71,18 @@ bool take_result(Chunk& chunk, int64_t result, const OpenFile& file, const Syste
   }
 }
 
+uint64_t bytes_of(const ReadRequest& request) {
+  uint64_t sum = request.length;
+  for (const Extent& extent : request.more) sum += extent.length;
+  return sum;
+}
+
 Slots::Slots(std::span<std::byte> staging, const ReaderOptions& options)
     : staging_(staging),
       slot_bytes_(options.slot_bytes),
       chunk_bytes_(options.chunk_bytes),
-      chunks_per_slot_((slot_bytes_ + chunk_bytes_ - 1) / chunk_bytes_),
+      chunks_per_slot_((slot_bytes_ + chunk_bytes_ - 1) / chunk_bytes_ + options.most_extents - 1),
+      most_extents_(options.most_extents),
       slots_(slot_count(staging, options)),
       chunks_(slots_.size() * chunks_per_slot_) {
   for (size_t slot = slots_.size(); slot > 0; --slot) {
@@ -84,38 +92,44 @@ Slots::Slots(std::span<std::byte> staging, const ReaderOptions& options)
 
 std::span<Chunk> Slots::take(const ReadRequest& request, std::span<const OpenFile> files) {
   check(!free_.empty(), "submit without a free slot");
-  check(request.file < files.size(), "request for a file that is not open");
-  uint64_t size = files[request.file].size;
-  check(request.length > 0 && request.offset <= size && request.length <= size - request.offset,
-        "request outside its file");
-  uint64_t begin = round_down(request.offset, kDirectAlignment);
-  uint64_t needed_end = request.offset + request.length;
-  uint64_t end = round_up(needed_end, kDirectAlignment);
-  check(end - begin <= slot_bytes_, "request larger than a slot");
-
-  uint32_t slot = free_.back();
+  check(request.more.size() < most_extents_, "as many extents as the reader was opened for");
+  const uint32_t slot = free_.back();
   free_.pop_back();
+  Slot& taken = slots_[slot] = {.tag = request.tag, .taken = true};
   const uint64_t chunk = std::max(request.chunk_bytes, chunk_bytes_);
-  std::span<Chunk> chunks =
-      std::span(chunks_).subspan(slot * chunks_per_slot_, (end - begin + chunk - 1) / chunk);
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    uint64_t offset = begin + i * chunk;
-    uint64_t length = std::min(chunk, end - offset);
-    chunks[i] = {.slot = slot,
-                 .file = request.file,
-                 .memory = memory(slot) + i * chunk,
-                 .begin = offset,
-                 .length = length,
-                 .needed = std::min(length, needed_end - offset)};
+  const std::span<Chunk> all = std::span(chunks_).subspan(slot * chunks_per_slot_);
+  uint64_t at = 0;  // bytes of the slot that are taken
+  for (size_t e = 0; e <= request.more.size(); ++e) {
+    const Extent extent =
+        e == 0 ? Extent{request.file, request.offset, request.length} : request.more[e - 1];
+    check(extent.file < files.size(), "request for a file that is not open");
+    const uint64_t size = files[extent.file].size;
+    check(extent.length > 0 && extent.offset <= size && extent.length <= size - extent.offset,
+          "request outside its file");
+    const uint64_t begin = round_down(extent.offset, kDirectAlignment);
+    const uint64_t bytes = bytes_in_slot(extent.offset, extent.length);
+    check(bytes <= slot_bytes_ - at, "request larger than a slot");
+    taken.extents[e] = {memory(slot) + at + (extent.offset - begin), extent.length};
+    for (uint64_t done = 0; done < bytes; done += chunk) {
+      const uint64_t length = std::min(chunk, bytes - done);
+      all[taken.chunks_left++] = {
+          .slot = slot,
+          .file = extent.file,
+          .memory = memory(slot) + at + done,
+          .begin = begin + done,
+          .length = length,
+          .needed = std::min(length, extent.offset + extent.length - begin - done)};
+    }
+    at += bytes;
   }
-  slots_[slot] = {request, static_cast<uint32_t>(chunks.size()), true};
-  return chunks;
+  return all.first(taken.chunks_left);
 }
 
 ReadResult Slots::result(uint32_t slot) const {
-  const ReadRequest& request = slots_[slot].request;
-  const std::byte* first = memory(slot) + request.offset % kDirectAlignment;
-  return {.tag = request.tag, .bytes = {first, request.length}, .slot = slot};
+  const Slot& there = slots_[slot];
+  ReadResult result{.tag = there.tag, .bytes = there.extents[0], .slot = slot};
+  for (size_t e = 1; e < kMostExtents; ++e) result.more[e - 1] = there.extents[e];
+  return result;
 }
 
 void Slots::give_back(uint32_t slot) {

@@ -41,6 +41,9 @@ struct Chunk {
 bool take_result(Chunk& chunk, int64_t result, const OpenFile& file, const SystemCalls& calls,
                  ReaderStats& stats);
 
+// Bytes that a request asks for.
+uint64_t bytes_of(const ReadRequest& request);
+
 class Slots {
  public:
   Slots(std::span<std::byte> staging, const ReaderOptions& options);
@@ -52,6 +55,7 @@ class Slots {
 
   // Occupies a free slot. The chunks stay where they are until the slot is given back; they may be
   // read in any order and by any thread.
+  // Chunks of an extent follow those of the one before.
   std::span<Chunk> take(const ReadRequest& request, std::span<const OpenFile> files);
   // Its chunk has arrived: true when it was the slot's last.
   bool arrived(uint32_t slot) { return --slots_[slot].chunks_left == 0; }
@@ -63,7 +67,8 @@ class Slots {
 
  private:
   struct Slot {
-    ReadRequest request;
+    uint64_t tag = 0;
+    std::array<std::span<const std::byte>, kMostExtents> extents = {};  // in memory
     uint32_t chunks_left = 0;
     bool taken = false;
   };
@@ -73,7 +78,8 @@ class Slots {
   std::span<std::byte> staging_;
   uint64_t slot_bytes_;
   uint64_t chunk_bytes_;
-  uint64_t chunks_per_slot_;
+  uint64_t chunks_per_slot_;  // at most
+  size_t most_extents_;
   std::vector<Slot> slots_;
   std::vector<Chunk> chunks_;  // chunks_per_slot_ for each slot
   std::vector<uint32_t> free_;

@@ -109,7 +109,7 @@ UringReader::~UringReader() {
 void UringReader::submit(const ReadRequest& request) {
   for (const Chunk& chunk : slots_.take(request, files_)) start(chunk);
   ++requests_in_flight_;
-  stats_.bytes_requested += request.length;
+  stats_.bytes_requested += bytes_of(request);
   flush();
 }
 

@@ -19,7 +19,8 @@ void check_weight(const Weight& w) {
         "scales are resident");
   // The kernels scale the sums of so many columns.
   if (w.format.scales == ScaleKind::grouped) {
-    check(w.group_scales != nullptr && w.zeros != nullptr, "groups are resident");
+    const bool zeros = w.format.table != CodeTable::integers || w.zeros != nullptr;
+    check(w.group_scales != nullptr && zeros, "groups are resident");
     check(w.format.scale_cols > 0 && w.format.scale_cols % kRunCols == 0, "groups of whole runs");
     check(!w.format.ordered || w.order != nullptr, "the order of columns is resident");
     return;

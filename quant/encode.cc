@@ -9,9 +9,11 @@
 
 #include "quant/blocks.h"
 #include "quant/float8.h"
-#include "quant/gptq.h"
+#include "quant/float_codes.h"
+#include "quant/grouped_columns.h"
 #include "quant/grouped_rows.h"
 #include "quant/groups.h"
+#include "quant/scaled_codes.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -290,17 +292,27 @@ void add_row_amax(const EncodeArgs& a, float* amax) {
   for (int64_t r = 0; r < a.rows; ++r) raise(amax[r], amax_of(a, r, 1, 0, a.cols()));
 }
 
+bool is_quantized(const EncodeArgs& a) {
+  return is_grouped(a.to.format) || a.plane != Plane::codes || a.stored == DType::f8_e4m3;
+}
+
+namespace {
+
+void encode_quantized(const EncodeArgs& a) {
+  if (!is_grouped(a.to.format)) return encode_scaled_codes(a);
+  if (a.stored == DType::grouped_row) return encode_grouped_rows(a);
+  if (a.to.format.table == CodeTable::e2m1) return encode_float_codes(a);
+  if (!is_block(a.stored)) return encode_grouped_columns(a);
+  check_blocks(a);
+  copy_blocks(a);
+}
+
+}  // namespace
+
 EncodeStats encode_reference(const EncodeArgs& a) {
-  if (is_grouped(a.to.format)) {
-    if (is_block(a.stored)) {
-      check_blocks(a);
-      copy_blocks(a);
-    } else if (a.stored == DType::grouped_row) {
-      encode_grouped_rows(a);
-    } else {
-      encode_gptq(a);
-    }
-    return grouped_stats(a);
+  if (is_quantized(a)) {
+    encode_quantized(a);
+    return quantized_stats(a);
   }
   check_encode(a);
   write_scales(a);
@@ -333,15 +345,22 @@ EncodeStats encode_reference(const EncodeArgs& a) {
   return stats;
 }
 
-EncodeStats grouped_stats(const EncodeArgs& a) {
+EncodeStats quantized_stats(const EncodeArgs& a) {
+  if (!is_grouped(a.to.format)) return scaled_code_stats(a);
   if (a.stored == DType::grouped_row) return grouped_row_stats(a);
-  return is_block(a.stored) ? block_stats(a) : gptq_stats(a);
+  if (a.to.format.table == CodeTable::e2m1) return float_code_stats(a);
+  return is_block(a.stored) ? block_stats(a) : grouped_column_stats(a);
 }
 
-int64_t grouped_source_bytes(const EncodeArgs& a) {
+int64_t quantized_source_bytes(const EncodeArgs& a) {
   if (a.rows == 0) return 0;
-  if (!is_block(a.stored)) return a.rows * a.source_stride;
-  return a.row(a.rows - 1) - a.source + grouped_row_bytes(a.to.format, a.to.cols);
+  const bool floats = a.to.format.table == CodeTable::e2m1;
+  if (is_block(a.stored) || (floats && a.plane == Plane::codes))
+    return a.row(a.rows - 1) - a.source + grouped_row_bytes(a.to.format, a.to.cols);
+  if (is_grouped(a.to.format) && !floats) return a.rows * a.source_stride;
+  if (a.plane == Plane::codes) return a.source_bytes();
+  const int64_t rows = a.sharing > 0 ? a.output(a.rows - 1) / a.sharing + 1 : 1;
+  return rows * a.source_stride;
 }
 
 float decode_element(const Weight& w, int64_t row, int64_t col) {

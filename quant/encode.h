@@ -23,10 +23,18 @@ struct EncodeStats {
   void add(const EncodeStats& other);
 };
 
+// How words of 32 bits hold codes of a matrix that is stored as [inputs, outputs].
+struct CodeWords {
+  bool across = false;  // a word of codes has outputs; else inputs (words of zeros have outputs)
+  // The place of each of eight outputs in a word of four-bit codes, a nibble each.
+  uint32_t places = 0x76543210;
+  bool operator==(const CodeWords&) const = default;
+};
+
 struct EncodeArgs {
   const std::byte* source = nullptr;  // elements of `stored`; any alignment
   // f64, f32, f16 or bf16; or, into a weight of that type, a block's (quant/blocks.h), which is
-  // only copied; or what quant/gptq.h or quant/grouped_rows.h takes.
+  // only copied; or what quant/grouped_columns.h, grouped_rows.h or scaled_codes.h take.
   DType stored = DType::bf16;
   int64_t source_stride = 0;  // bytes from one source row to the next
   int64_t rows = 0;           // source rows given here
@@ -35,8 +43,10 @@ struct EncodeArgs {
   // Row of `to` that the first source row becomes. In the packed layout a multiple of 16, and so is
   // rows, unless the tensor ends here: then the panel's other rows become zero, with scale 1.
   int64_t first_row = 0;
-  // The destination and the stored order of grouped codes, which come from several tensors.
+  // The destination and the stored order of codes that come from several tensors.
   Plane plane = Plane::codes;
+  int64_t sharing = 1;              // of scales: outputs that have a source row together; 0: all
+  CodeWords words = {};             // of input-major codes and zeros
   int64_t first_col = 0;            // of `to`: input that the source begins with
   int64_t first_group = 0;          // and group, of scales and zeros
   int64_t first_output = 0;         // column of the source
@@ -103,11 +113,13 @@ void add_row_amax(const EncodeArgs& args, float* amax);
 // float32, to nearest even. An f64 element is rounded to float32 first; that is its x.
 EncodeStats encode_reference(const EncodeArgs& args);
 
-// Statistics of weights that are quantized already (quant/groups.h): the result of
-// encode_reference, from the source alone. grouped_source_bytes: the bytes from the source's begin
-// to its end.
-EncodeStats grouped_stats(const EncodeArgs& args);
-int64_t grouped_source_bytes(const EncodeArgs& args);
+// Returns whether the source is a plane of a weight that is quantized already: bytes change their
+// places, and no more.
+bool is_quantized(const EncodeArgs& args);
+// Statistics of such a source, as encode_reference returns them, from the source alone; and the
+// bytes from its begin to its end.
+EncodeStats quantized_stats(const EncodeArgs& args);
+int64_t quantized_source_bytes(const EncodeArgs& args);
 
 // The dequantized element (row, col), in any layout; not of grouped weights (quant/groups.h).
 float decode_element(const Weight& w, int64_t row, int64_t col);

@@ -103,6 +103,23 @@ SLUICE_HD constexpr uint8_t float_to_e4m3(float x) {
   return static_cast<uint8_t>(sign | code);
 }
 
+// E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same with a sign.
+SLUICE_HD constexpr float e2m1_to_float(uint32_t code) {
+  const uint32_t magnitude = code & 7;
+  const float value = magnitude < 2 ? 0.5f * static_cast<float>(magnitude)
+                                    : static_cast<float>(2 + (magnitude & 1)) *
+                                          static_cast<float>(1u << (magnitude >> 1)) / 4;
+  return with_sign(value, code >> 3 & 1);
+}
+
+// A power of two, as scales of MX formats are; 255 is NaN.
+SLUICE_HD constexpr float e8m0_to_float(uint8_t code) {
+  constexpr uint32_t kLeast = 0x00400000;  // 2^-127, a subnormal number
+  return std::bit_cast<float>(code == 0     ? kLeast
+                              : code == 255 ? kFloatNanBits
+                                            : static_cast<uint32_t>(code) << 23);
+}
+
 SLUICE_HD constexpr float e5m2_to_float(uint8_t code) {
   return f16_to_float(static_cast<uint16_t>(code << 8));  // E5M2 is the upper half of IEEE half
 }

@@ -43,7 +43,7 @@ uint64_t plane_bytes(const WeightFormat& format, Plane plane, int64_t rows, int6
   const bool grouped = format.scales == ScaleKind::grouped;
   if (plane == Plane::order)
     return format.ordered ? static_cast<uint64_t>(cols) * sizeof(int32_t) : 0;
-  if (plane == Plane::zeros && !grouped) return 0;
+  if (plane == Plane::zeros && (!grouped || format.table != CodeTable::integers)) return 0;
   const bool by_panels =
       format.layout == WeightLayout::packed || format.scales == ScaleKind::per_block;
   const int64_t panel = panel_scales(format, cols);

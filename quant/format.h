@@ -27,9 +27,10 @@
 // are a run of `bits` words of 32 bits. Columns (0, 1), (2, 3) ... of a word have the same bits of
 // its lower and its upper half, from the lowest bits on; of 3 bits two words hold the lower two,
 // and the third the upper one. In the packed layout a run is [word][16 rows]; columns are padded to
-// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. If the format is
-// `ordered`, columns have been moved so that those of a group lie together: column k is input
-// order[k].
+// whole runs. Scales and zeros: [rows][groups], packed [panels][groups][16]. With the table e2m1 a
+// code is a four-bit float instead, its scale a power of two (E8M0), and there are no zeros. If the
+// format is `ordered`, columns have been moved so that those of a group lie together: column k is
+// input order[k].
 //
 // Scales of other formats (float32, dequantized = code * scale): none; one per row; or one per
 // panel and scale_cols columns, [panels][ceil(cols / scale_cols)]. A per-tensor scale is stored per
@@ -57,6 +58,8 @@ inline constexpr int64_t kMostI8Cols = 131072;  // sums of 127 * 127 that still 
 
 enum class WeightLayout : uint8_t { rows, packed };
 enum class ScaleKind : uint8_t { none, per_row, per_block, grouped };
+// The values of grouped codes: themselves less a zero, or those of four-bit floats, without zeros.
+enum class CodeTable : uint8_t { integers, e2m1 };
 
 struct WeightFormat {
   DType dtype = DType::bf16;  // f32, f16, bf16, f8_e4m3, i8, u8 of grouped codes, or a block's
@@ -71,7 +74,8 @@ struct WeightFormat {
   int64_t scale_cols = kScaleBlock;  // per_block and grouped: columns that share a scale
   // Grouped codes only.
   int bits = 0;
-  DType scale_type = DType::f32;  // f16 or bf16
+  CodeTable table = CodeTable::integers;
+  DType scale_type = DType::f32;  // f16 or bf16; of e2m1 f8_e8m0
   int zero_base = 0;              // a zero is this and what its plane has
   bool ordered = false;           // it has a plane of the order of columns
   bool operator==(const WeightFormat&) const = default;

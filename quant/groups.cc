@@ -1,6 +1,7 @@
 #include "quant/groups.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "src/base/error.h"
 
@@ -32,6 +33,12 @@ const uint8_t* block_of(const Weight& w, int64_t row, int64_t block, uint8_t* co
   return copy;
 }
 
+// The value of a code, but for its zero.
+float code_value(const WeightFormat& format, int code) {
+  return format.table == CodeTable::e2m1 ? e2m1_to_float(static_cast<uint32_t>(code))
+                                         : static_cast<float>(code);
+}
+
 struct ScaleAndZero {
   float scale;
   int zero;
@@ -41,6 +48,8 @@ ScaleAndZero scale_of(const Weight& w, int64_t row, int64_t group) {
   const int64_t at = w.format.layout == WeightLayout::rows
                          ? row * groups + group
                          : (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;
+  if (w.format.scale_type == DType::f8_e8m0)
+    return {e8m0_to_float(std::to_integer<uint8_t>(w.group_scales[at])), 0};
   const uint16_t bits = reinterpret_cast<const uint16_t*>(w.group_scales)[at];
   return {w.format.scale_type == DType::f16 ? f16_to_float(bits) : bf16_to_float(bits),
           w.zeros[at] + w.format.zero_base};
@@ -73,8 +82,8 @@ void decode_groups(const Weight& w, int64_t row, const GroupedRow& out) {
   if (!is_block(w.format.dtype)) {
     for (int64_t c = 0; c < w.cols; ++c) {
       const Run run = run_of(w, row, c / kRunCols);
-      out.codes[c] = static_cast<float>(
-          run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols)));
+      out.codes[c] = code_value(
+          w.format, run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols)));
     }
     for (int64_t g = 0; g < groups_of(w.format, w.cols); ++g) {
       const ScaleAndZero s = scale_of(w, row, g);
@@ -106,7 +115,8 @@ void decode_grouped_row(const Weight& w, int64_t row, float* out) {
       const ScaleAndZero s = scale_of(w, row, c / w.format.scale_cols);
       const int code =
           run_code(run.words, run.apart, w.format.bits, static_cast<int>(c % kRunCols));
-      out[w.order != nullptr ? w.order[c] : c] = static_cast<float>(code - s.zero) * s.scale;
+      out[w.order != nullptr ? w.order[c] : c] =
+          (code_value(w.format, code) - static_cast<float>(s.zero)) * s.scale;
     }
     return;
   }

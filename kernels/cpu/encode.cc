@@ -153,7 +153,7 @@ void encode_blocks(const cpu::Ops& ops, const EncodeArgs& a, int64_t row, cpu::E
 }  // namespace
 
 EncodeStats CpuEncoder::encode(const EncodeArgs& a) const {
-  if (is_grouped(a.to.format)) return encode_reference(a);  // a copy that memory bounds
+  if (is_quantized(a)) return encode_reference(a);  // a copy that memory bounds
   check_encode(a);
   cpu::EncodeSums sums;
   if (a.group == ScaleGroup::block) {

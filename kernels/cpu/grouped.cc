@@ -41,7 +41,8 @@ cpu::GroupedJob job_of(const Weight& w, bool pairs, const float* bias, Tensor y)
   job.type = format.dtype;
   job.block_cols = block_cols(format);
   job.block_bytes = block_bytes(format) * kPanelRows;
-  job.mins = !is_block(format.dtype) || block_layout(format.dtype).mins;
+  job.e2m1 = format.table == CodeTable::e2m1;
+  job.mins = is_block(format.dtype) ? block_layout(format.dtype).mins : !job.e2m1;
   job.panels = w.rows / kPanelRows;
   job.cols = round_to(w.cols, job.block_cols);
   job.units = pairs ? job.cols / 2 : job.cols;

@@ -138,7 +138,8 @@ struct GroupedJob {
   int64_t groups = 0;      // of a row
   // Grouped codes only. Value = (code - zero - zero_base) * scale.
   int bits = 0;
-  const std::byte* scales = nullptr;  // [panels][groups][16], f16 or bf16
+  bool e2m1 = false;                  // values are those of four-bit floats; no zeros
+  const std::byte* scales = nullptr;  // [panels][groups][16], f16 or bf16; with e2m1 E8M0
   bool bf16_scales = false;
   const std::byte* zeros = nullptr;  // [panels][groups][16] bytes
   int zero_base = 0;

@@ -76,8 +76,8 @@ CudaEncoder::CudaEncoder(Device& device, uint64_t slot_bytes, const Workspace& m
 CudaEncoder::~CudaEncoder() = default;
 
 // Copies weights that are quantized already.
-EncodeStats CudaEncoder::encode_grouped(const EncodeArgs& args) const {
-  Use lane(*this, args.source, static_cast<uint64_t>(grouped_source_bytes(args)));
+EncodeStats CudaEncoder::encode_quantized(const EncodeArgs& args) const {
+  Use lane(*this, args.source, static_cast<uint64_t>(quantized_source_bytes(args)));
   if (args.order != nullptr && args.plane == Plane::codes) {
     lane->stream->copy(reinterpret_cast<std::byte*>(args.to.order),
                        reinterpret_cast<const std::byte*>(args.order),
@@ -85,13 +85,13 @@ EncodeStats CudaEncoder::encode_grouped(const EncodeArgs& args) const {
   }
   EncodeArgs on_device = args;
   on_device.source = lane->source.data();
-  cuda::encode_grouped(on_device, lane->stream->handle());
+  cuda::encode_quantized(on_device, lane->stream->handle());
   lane->stream->synchronize();
-  return grouped_stats(args);
+  return quantized_stats(args);
 }
 
 EncodeStats CudaEncoder::encode(const EncodeArgs& args) const {
-  if (is_grouped(args.to.format)) return encode_grouped(args);
+  if (is_quantized(args)) return encode_quantized(args);
   Use lane(*this, args.source, static_cast<uint64_t>(args.source_bytes()));
   lane.send({{}, args.tensor_amax});
   // Whichever columns come first: the kernel takes the scales from where they belong.

@@ -25,7 +25,7 @@ class CudaEncoder final : public Encoder {
                      int64_t cols) const override;
 
  private:
-  EncodeStats encode_grouped(const EncodeArgs& args) const;
+  EncodeStats encode_quantized(const EncodeArgs& args) const;
   // Results that are copied back, and memory that an encoding needs beside its source.
   struct Result {
     EncodeStats stats;

@@ -266,7 +266,7 @@ void round_rows(Tensor x, const Weight& w, Bf16Rows to, Stream stream) {
 
 bool gemv_grouped_fits(const Weight& w) {
   const int bits = w.format.bits;
-  return w.format.scales == ScaleKind::grouped &&
+  return w.format.scales == ScaleKind::grouped && w.format.table == CodeTable::integers &&
          (bits == 2 || bits == 3 || bits == 4 || bits == 8) &&
          reinterpret_cast<uintptr_t>(w.data) % 16 == 0;
 }

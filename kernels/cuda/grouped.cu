@@ -1,10 +1,11 @@
-// Weights in groups (quant/groups.h): blocks of GGUF and grouped codes, in rows.
+// Weights in groups (quant/groups.h): blocks of GGUF and grouped codes, in rows. Planes of weights
+// that are quantized already.
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/reduce.cuh"
-#include "quant/gptq.h"
 #include "quant/grouped_rows.h"
+#include "quant/scaled_codes.h"
 
 namespace sluice::cuda {
 namespace {
@@ -15,10 +16,11 @@ constexpr int kWarpsOfBlock = 8;
 struct Planes {
   const uint8_t* codes;
   int64_t row_bytes;
-  const uint16_t* scales;  // of grouped codes, these four
+  const std::byte* scales;  // of grouped codes, these six
   const uint8_t* zeros;
-  bool bf16_scales;
+  DType scale_type;
   int bits, zero_base;
+  bool e2m1;
   const int32_t* order;  // or null
   int cols, group_cols, groups;
 };
@@ -26,11 +28,12 @@ struct Planes {
 Planes planes_of(const Weight& w) {
   return {reinterpret_cast<const uint8_t*>(w.data),
           grouped_row_bytes(w.format, w.cols),
-          reinterpret_cast<const uint16_t*>(w.group_scales),
+          w.group_scales,
           w.zeros,
-          w.format.scale_type == DType::bf16,
+          w.format.scale_type,
           w.format.bits,
           w.format.zero_base,
+          w.format.table == CodeTable::e2m1,
           w.order,
           static_cast<int>(w.cols),
           static_cast<int>(std::min(group_cols(w.format), std::max<int64_t>(w.cols, 1))),
@@ -66,18 +69,22 @@ struct Row<GroupedCodes> {
       : p(planes),
         words(reinterpret_cast<const uint32_t*>(planes.codes + row * planes.row_bytes)),
         first_group(row * planes.groups) {}
-  __device__ int code(int c) const {
-    return run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
+  __device__ float code(int c) const {
+    const int code = run_code(words + c / kRunCols * p.bits, 1, p.bits, c % kRunCols);
+    return p.e2m1 ? e2m1_to_float(static_cast<uint32_t>(code)) : static_cast<float>(code);
   }
-  __device__ int zero(int g) const { return p.zeros[first_group + g] + p.zero_base; }
+  __device__ int zero(int g) const { return p.e2m1 ? 0 : p.zeros[first_group + g] + p.zero_base; }
   __device__ float scale(int g) const {
-    const uint16_t bits = p.scales[first_group + g];
-    return p.bf16_scales ? bf16_to_float(bits) : f16_to_float(bits);
+    const int64_t at = first_group + g;
+    if (p.scale_type == DType::f8_e8m0)
+      return e8m0_to_float(reinterpret_cast<const uint8_t*>(p.scales)[at]);
+    const uint16_t bits = reinterpret_cast<const uint16_t*>(p.scales)[at];
+    return p.scale_type == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
   }
   __device__ float min(int g) const { return scale(g) * static_cast<float>(zero(g)); }
   __device__ float value(int c) const {
     const int g = c / p.group_cols;
-    return static_cast<float>(code(c) - zero(g)) * scale(g);
+    return (code(c) - static_cast<float>(zero(g))) * scale(g);
   }
   const Planes& p;
   const uint32_t* words;
@@ -226,13 +233,14 @@ struct Outputs {
   }
 };
 
-struct GptqArgs {
+struct ColumnArgs {
   const uint32_t* source;
   int64_t source_words;  // of a row
   int bits;
   int64_t first_row, first_col;
   Outputs output;
   int64_t outputs;
+  CodeWords words;
   int64_t to_runs;       // of a row of the weight
   const int32_t* order;  // or null
   uint32_t* to;
@@ -246,8 +254,13 @@ __device__ inline uint32_t stream_code(const uint32_t* words, int64_t apart, int
   return static_cast<uint32_t>(both >> shift) & ((1u << bits) - 1);
 }
 
+// The four-bit code of an output in a row of words that have eight each.
+__device__ inline uint32_t code_across(const uint32_t* row, uint32_t places, int64_t output) {
+  return row[output / 8] >> ((places >> (output % 8 * 4) & 15) * 4) & 15;
+}
+
 // A thread makes one run of one output.
-__global__ void __launch_bounds__(kElementwiseThreads) gptq_codes_kernel(GptqArgs a) {
+__global__ void __launch_bounds__(kElementwiseThreads) column_codes_kernel(ColumnArgs a) {
   const int64_t o = elementwise_column(1), run = blockIdx.x;
   if (o >= a.outputs) return;
   const int64_t col = a.first_col + run * kRunCols;
@@ -255,7 +268,10 @@ __global__ void __launch_bounds__(kElementwiseThreads) gptq_codes_kernel(GptqArg
   uint32_t out[8] = {};
   for (int c = 0; c < kRunCols; ++c) {
     const int64_t input = a.order == nullptr ? run * kRunCols + c : a.order[col + c];
-    put_run_code(out, 1, a.bits, c, stream_code(words, a.source_words, a.bits, input));
+    const uint32_t code =
+        a.words.across ? code_across(a.source + input * a.source_words, a.words.places, a.output(o))
+                       : stream_code(words, a.source_words, a.bits, input);
+    put_run_code(out, 1, a.bits, c, code);
   }
   uint32_t* to = a.to + ((a.first_row + o) * a.to_runs + col / kRunCols) * a.bits;
   for (int j = 0; j < a.bits; ++j) to[j] = out[j];
@@ -268,11 +284,12 @@ struct GroupArgs {
   int64_t first_row, first_group;
   Outputs output;
   int64_t outputs, groups;
+  CodeWords words;   // of zeros
   uint16_t* scales;  // or
   uint8_t* zeros;
 };
 
-__global__ void __launch_bounds__(kElementwiseThreads) gptq_groups_kernel(GroupArgs a) {
+__global__ void __launch_bounds__(kElementwiseThreads) column_groups_kernel(GroupArgs a) {
   const int64_t o = elementwise_column(1), g = blockIdx.x;
   if (o >= a.outputs) return;
   const std::byte* from = a.source + g * a.source_stride;
@@ -280,39 +297,40 @@ __global__ void __launch_bounds__(kElementwiseThreads) gptq_groups_kernel(GroupA
   if (a.scales != nullptr) {
     a.scales[at] = reinterpret_cast<const uint16_t*>(from)[output];
   } else {
-    a.zeros[at] = static_cast<uint8_t>(
-        stream_code(reinterpret_cast<const uint32_t*>(from), 1, a.bits, output));
+    const auto* row = reinterpret_cast<const uint32_t*>(from);
+    a.zeros[at] = static_cast<uint8_t>(a.words.across ? code_across(row, a.words.places, output)
+                                                      : stream_code(row, 1, a.bits, output));
   }
 }
 
-void encode_gptq_rows(const EncodeArgs& a, Stream stream) {
+// encode_grouped_columns() of quant/grouped_columns.h.
+void encode_columns(const EncodeArgs& a, Stream stream) {
   const WeightFormat& format = a.to.format;
   const Outputs outputs{a.first_output, a.output_run, a.output_stride};
   if (a.plane != Plane::codes) {
     const bool scales = a.plane == Plane::scales;
-    const GroupArgs args{a.source,
-                         a.source_stride,
-                         format.bits,
-                         a.first_row,
-                         a.first_group,
-                         outputs,
-                         a.outputs,
-                         groups_of(format, a.to.cols),
-                         scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
-                         a.to.zeros};
-    return launch(gptq_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
+    const GroupArgs args{
+        a.source,      a.source_stride,
+        format.bits,   a.first_row,
+        a.first_group, outputs,
+        a.outputs,     groups_of(format, a.to.cols),
+        a.words,       scales ? reinterpret_cast<uint16_t*>(a.to.group_scales) : nullptr,
+        a.to.zeros};
+    return launch(column_groups_kernel, elementwise_launch(a.rows, a.outputs, 1), stream, args);
   }
-  const GptqArgs args{reinterpret_cast<const uint32_t*>(a.source),
-                      a.source_stride / 4,
-                      format.bits,
-                      a.first_row,
-                      a.first_col,
-                      outputs,
-                      a.outputs,
-                      ceil_div(a.to.cols, kRunCols),
-                      a.places != nullptr ? a.to.order : nullptr,
-                      reinterpret_cast<uint32_t*>(a.to.data)};
-  launch(gptq_codes_kernel, elementwise_launch(a.rows / format.bits, a.outputs, 1), stream, args);
+  const ColumnArgs args{reinterpret_cast<const uint32_t*>(a.source),
+                        a.source_stride / 4,
+                        format.bits,
+                        a.first_row,
+                        a.first_col,
+                        outputs,
+                        a.outputs,
+                        a.words,
+                        ceil_div(a.to.cols, kRunCols),
+                        a.places != nullptr ? a.to.order : nullptr,
+                        reinterpret_cast<uint32_t*>(a.to.data)};
+  const int64_t rows = a.words.across ? kRunCols : format.bits;  // of a run
+  launch(column_codes_kernel, elementwise_launch(a.rows / rows, a.outputs, 1), stream, args);
 }
 
 // row_bytes of each source row, from byte `offset` on, into rows of a plane.
@@ -336,6 +354,112 @@ void copy_grouped_rows(const EncodeArgs& a, Stream stream) {
             grouped_row_bytes(format, a.to.cols), stream);
   copy_rows(a, row.scales + group * 2, a.to.group_scales, groups * 2, stream);
   copy_rows(a, row.zeros + group, reinterpret_cast<std::byte*>(a.to.zeros), groups, stream);
+}
+
+struct FloatCodeArgs {
+  const std::byte* source;
+  int64_t stride, run_rows, run_stride;
+  int64_t words;  // of a row
+  uint32_t* to;
+};
+
+// A thread makes a word of eight codes, whose pairs lie in both halves.
+__global__ void __launch_bounds__(kElementwiseThreads) float_codes_kernel(FloatCodeArgs a) {
+  const int64_t at = elementwise_column(1);
+  if (at >= a.words) return;
+  const int64_t row = blockIdx.x, run = a.run_rows > 0 ? row / a.run_rows : 0;
+  const std::byte* from =
+      a.source + run * a.run_stride + (row - run * a.run_rows) * a.stride + at * 4;
+  uint32_t word = 0;
+  for (int c = 0; c < 8; ++c) {
+    const uint32_t nibble = static_cast<uint32_t>(from[c / 2]) >> (c % 2 * 4) & 15;
+    word |= nibble << (c % 2 * 16 + c / 2 * 4);
+  }
+  a.to[row * a.words + at] = word;
+}
+
+struct ScaleRowArgs {
+  const std::byte* source;
+  int64_t stride;
+  Outputs output;
+  int64_t scales;
+  std::byte* to;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) scale_rows_kernel(ScaleRowArgs a) {
+  const int64_t at = elementwise_column(1);
+  if (at >= a.scales) return;
+  const int64_t row = blockIdx.x;
+  a.to[row * a.scales + at] = a.source[a.output(row) * a.stride + at];
+}
+
+// encode_float_codes() of quant/float_codes.h.
+void encode_floats(const EncodeArgs& a, Stream stream) {
+  const WeightFormat& format = a.to.format;
+  if (a.plane == Plane::codes) {
+    const int64_t words = grouped_row_bytes(format, a.to.cols) / 4;
+    const FloatCodeArgs args{
+        a.source,   a.source_stride,
+        a.run_rows, a.run_stride,
+        words,      reinterpret_cast<uint32_t*>(a.to.data) + a.first_row * words};
+    return launch(float_codes_kernel, elementwise_launch(a.rows, words, 1), stream, args);
+  }
+  const int64_t groups = groups_of(format, a.to.cols);
+  const ScaleRowArgs args{a.source + a.first_col / format.scale_cols,
+                          a.source_stride,
+                          {a.first_output, a.output_run, a.output_stride},
+                          groups,
+                          a.to.group_scales + a.first_row * groups};
+  launch(scale_rows_kernel, elementwise_launch(a.rows, groups, 1), stream, args);
+}
+
+struct ScaleArgs {
+  const std::byte* source;
+  DType stored;
+  int64_t source_stride, first_scale;
+  Outputs output;
+  int64_t sharing;
+  int64_t each;    // rows of the weight that have one scale of it
+  int64_t scales;  // of each
+  float* to;
+};
+
+__global__ void __launch_bounds__(kElementwiseThreads) scales_kernel(ScaleArgs a) {
+  const int64_t at = elementwise_column(1);
+  if (at >= a.scales) return;
+  const int64_t row = blockIdx.x;
+  const int64_t source_row = a.sharing > 0 ? a.output(row * a.each) / a.sharing : 0;
+  const std::byte* first = a.source + source_row * a.source_stride;
+  const int64_t from = a.first_scale + at;
+  float value = 0;
+  if (a.stored == DType::f32) {
+    value = reinterpret_cast<const float*>(first)[from];
+  } else if (a.stored == DType::f8_e8m0) {
+    value = e8m0_to_float(reinterpret_cast<const uint8_t*>(first)[from]);
+  } else {
+    const uint16_t half = reinterpret_cast<const uint16_t*>(first)[from];
+    value = a.stored == DType::bf16 ? bf16_to_float(half) : f16_to_float(half);
+  }
+  a.to[row * a.scales + at] = value;
+}
+
+// encode_scaled_codes() of quant/scaled_codes.h.
+void encode_scaled(const EncodeArgs& a, Stream stream) {
+  const WeightFormat& format = a.to.format;
+  if (a.plane == Plane::codes) return copy_rows(a, 0, a.to.data, a.to.cols, stream);
+  const bool blocks = format.scales == ScaleKind::per_block;
+  const int64_t each = blocks ? kPanelRows : 1,
+                scales = blocks ? panel_scales(format, a.to.cols) : 1;
+  const ScaleArgs args{a.source,
+                       a.stored,
+                       a.source_stride,
+                       first_scale(a),
+                       {a.first_output, a.output_run, a.output_stride},
+                       a.sharing,
+                       each,
+                       scales,
+                       a.to.scales + a.first_row / each * scales};
+  launch(scales_kernel, elementwise_launch(ceil_div(a.rows, each), scales, 1), stream, args);
 }
 
 }  // namespace
@@ -377,11 +501,13 @@ void grouped_decode_rows(const Weight& w, int64_t first, int64_t rows, uint16_t*
   });
 }
 
-void encode_grouped(const EncodeArgs& a, Stream stream) {
+void encode_quantized(const EncodeArgs& a, Stream stream) {
   check(a.to.format.layout == WeightLayout::rows, "the device's weights have plain rows");
   if (a.rows == 0 || a.to.cols == 0) return;
+  if (!is_grouped(a.to.format)) return encode_scaled(a, stream);
   if (a.stored == DType::grouped_row) return copy_grouped_rows(a, stream);
-  if (a.to.format.scales == ScaleKind::grouped) return encode_gptq_rows(a, stream);
+  if (a.to.format.table == CodeTable::e2m1) return encode_floats(a, stream);
+  if (a.to.format.scales == ScaleKind::grouped) return encode_columns(a, stream);
   copy_rows(a, 0, a.to.data, grouped_row_bytes(a.to.format, a.to.cols), stream);
 }
 

@@ -10,58 +10,18 @@ namespace {
 
 // The types in the order of DType.
 constexpr std::array kTypes = std::to_array<StoredType>({
-    {"F64", 1, 8},
-    {"F32", 1, 4},
-    {"F16", 1, 2},
-    {"BF16", 1, 2},
-    {"F8_E4M3", 1, 1},
-    {"F8_E5M2", 1, 1},
-    {"I64", 1, 8},
-    {"I32", 1, 4},
-    {"I16", 1, 2},
-    {"I8", 1, 1},
-    {"U64", 1, 8},
-    {"U32", 1, 4},
-    {"U16", 1, 2},
-    {"U8", 1, 1},
-    {"BOOL", 1, 1},
-    {"F8_E8M0", 1, 1},
-    {"F8_E4M3FNUZ", 1, 1},
-    {"F8_E5M2FNUZ", 1, 1},
-    {"C64", 1, 8},
-    {"F4", 2, 1},
-    {"F6_E2M3", 4, 3},
-    {"F6_E3M2", 4, 3},
-    {"Q1_0", 128, 18},
-    {"Q4_0", 32, 18},
-    {"Q4_1", 32, 20},
-    {"Q5_0", 32, 22},
-    {"Q5_1", 32, 24},
-    {"Q8_0", 32, 34},
-    {"Q2_K", 256, 84},
-    {"Q3_K", 256, 110},
-    {"Q4_K", 256, 144},
-    {"Q5_K", 256, 176},
-    {"Q6_K", 256, 210},
-    {"IQ1_S", 256, 50},
-    {"IQ1_M", 256, 56},
-    {"IQ2_XXS", 256, 66},
-    {"IQ2_XS", 256, 74},
-    {"IQ2_S", 256, 82},
-    {"IQ3_XXS", 256, 98},
-    {"IQ3_S", 256, 110},
-    {"IQ4_NL", 32, 18},
-    {"IQ4_XS", 256, 136},
-    {"TQ1_0", 256, 54},
-    {"TQ2_0", 256, 66},
-    {"MXFP4", 32, 17},
-    {"NVFP4", 64, 36},
-    {"GPTQ_I2", 16, 4, BlockAxis::column},
-    {"GPTQ_I3", 32, 12, BlockAxis::column},
-    {"GPTQ_I4", 8, 4, BlockAxis::column},
-    {"GPTQ_I8", 4, 4, BlockAxis::column},
-    {"AWQ_I4", 8, 4},
-    {"GROUPED_ROW", 1, 1},
+    {"F64", 1, 8},         {"F32", 1, 4},         {"F16", 1, 2},         {"BF16", 1, 2},
+    {"F8_E4M3", 1, 1},     {"F8_E5M2", 1, 1},     {"I64", 1, 8},         {"I32", 1, 4},
+    {"I16", 1, 2},         {"I8", 1, 1},          {"U64", 1, 8},         {"U32", 1, 4},
+    {"U16", 1, 2},         {"U8", 1, 1},          {"BOOL", 1, 1},        {"F8_E8M0", 1, 1},
+    {"F8_E4M3FNUZ", 1, 1}, {"F8_E5M2FNUZ", 1, 1}, {"C64", 1, 8},         {"F4", 2, 1},
+    {"F6_E2M3", 4, 3},     {"F6_E3M2", 4, 3},     {"Q1_0", 128, 18},     {"Q4_0", 32, 18},
+    {"Q4_1", 32, 20},      {"Q5_0", 32, 22},      {"Q5_1", 32, 24},      {"Q8_0", 32, 34},
+    {"Q2_K", 256, 84},     {"Q3_K", 256, 110},    {"Q4_K", 256, 144},    {"Q5_K", 256, 176},
+    {"Q6_K", 256, 210},    {"IQ1_S", 256, 50},    {"IQ1_M", 256, 56},    {"IQ2_XXS", 256, 66},
+    {"IQ2_XS", 256, 74},   {"IQ2_S", 256, 82},    {"IQ3_XXS", 256, 98},  {"IQ3_S", 256, 110},
+    {"IQ4_NL", 32, 18},    {"IQ4_XS", 256, 136},  {"TQ1_0", 256, 54},    {"TQ2_0", 256, 66},
+    {"MXFP4", 32, 17},     {"NVFP4", 64, 36},     {"GROUPED_ROW", 1, 1},
 });
 static_assert(kTypes.size() == static_cast<size_t>(DType::grouped_row) + 1, "a row for each DType");
 
@@ -88,8 +48,6 @@ std::optional<DType> parse_dtype(std::string_view safetensors_name) {
 bool has_whole_blocks(DType dtype, const Shape& shape) {
   const StoredType& type = stored_type(dtype);
   if (type.block_elements == 1) return true;
-  if (type.along == BlockAxis::column)
-    return shape.size() == 2 && shape[0] % type.block_elements == 0;
   return shape.size() > 0 && shape[shape.size() - 1] % type.block_elements == 0;
 }
 
@@ -106,9 +64,9 @@ std::optional<uint64_t> stored_bytes(DType dtype, const Shape& shape) {
 
 uint64_t row_bytes(DType dtype, int64_t cols) {
   const StoredType& type = stored_type(dtype);
-  const int elements = type.along == BlockAxis::row ? type.block_elements : 1;
-  check(cols >= 0 && cols % elements == 0, "columns that are whole blocks");
-  return static_cast<uint64_t>(cols / elements) * static_cast<uint64_t>(type.block_bytes);
+  check(cols >= 0 && cols % type.block_elements == 0, "columns that are whole blocks");
+  return static_cast<uint64_t>(cols / type.block_elements) *
+         static_cast<uint64_t>(type.block_bytes);
 }
 
 bool is_float_weight(DType dtype) {

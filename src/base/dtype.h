@@ -1,5 +1,5 @@
 // Types of stored tensors: what safetensors files hold, under the names that safetensors gives
-// them, and the blocks of GGUF, GPTQ and AWQ. One table has the size of each (dtype.cc); all
+// them, and the blocks of GGUF. One table has the size of each (dtype.cc); all
 // arithmetic on stored bytes follows from it.
 #pragma once
 
@@ -59,26 +59,13 @@ enum class DType : uint8_t {
   tq2_0,
   mxfp4,
   nvfp4,
-  // Words of 32 bits that hold integers of 2 to 8 bits, over a tensor of [inputs, outputs].
-  gptq_i2,
-  gptq_i3,
-  gptq_i4,
-  gptq_i8,
-  awq_i4,
   grouped_row,  // bytes of rows of grouped codes (quant/grouped_rows.h); in no checkpoint
 };
 
-// The direction of a row-major tensor in which the elements of one block follow one another.
-enum class BlockAxis : uint8_t {
-  row,     // the last dimension
-  column,  // the first of two: GPTQ's words hold inputs, and its tensors are [inputs, outputs]
-};
-
 struct StoredType {
-  std::string_view name;  // "BF16", "F8_E4M3", "Q4_K", ...
-  int block_elements = 1;
+  std::string_view name;   // "BF16", "F8_E4M3", "Q4_K", ...
+  int block_elements = 1;  // of a row
   int block_bytes = 1;
-  BlockAxis along = BlockAxis::row;
 };
 const StoredType& stored_type(DType dtype);
 
@@ -88,12 +75,11 @@ std::string_view dtype_name(DType dtype);
 // nullopt for a name that safetensors does not know; GGUF's types have numbers, not names.
 std::optional<DType> parse_dtype(std::string_view safetensors_name);
 
-// False where a row (for BlockAxis::column: a column) of the tensor ends inside a block.
+// False where a row of the tensor ends inside a block.
 bool has_whole_blocks(DType dtype, const Shape& shape);
 // Bytes of a tensor of whole blocks; nullopt when that overflows 64 bits.
 std::optional<uint64_t> stored_bytes(DType dtype, const Shape& shape);
-// Bytes of `cols` elements of a row, which are whole blocks; for BlockAxis::column of as many
-// columns of a row of blocks, which has block_elements rows.
+// Bytes of `cols` elements of a row, which are whole blocks.
 uint64_t row_bytes(DType dtype, int64_t cols);
 
 // True for the types in which a weight may be stored: integers are not among them.

@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/plan/gptq.h"
+#include "src/formats/formats.h"
 
 namespace sluice {
 namespace {
@@ -39,7 +39,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& path,
       model_(read_model(*source_)),
       index_(source_->index()) {
   for (const std::string& w : index_.warnings()) log::warning("{}", w);
-  settle_gptq_zeros(model_.files.config, index_);
+  settle_stored_formats(model_.files.config, index_);
   build_root(model_, Rank{}, &index_, needs_head);
 }
 

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "quant/gptq.h"
-#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/thread.h"
 
@@ -256,11 +254,25 @@ void EncodeQueue::encode(ArrivedFetch arrived) {
     }
     stats[i] = encoder_for(moves[i]).encode(args);
   }
+  if (fetch.with_planes) arrived.stats.add(encode_planes(arrived));
   give_back_area(arrived);
   // The bytes are encoded: their slot is free to write from.
   for (size_t i = 0; i < moves.size() && setup_.fills != nullptr; ++i)
     fill(moves[i], stats[i], arrived);
   finish(arrived);
+}
+
+// Encodes the rows of planes beside the codes, which are further extents of the read.
+EncodeStats EncodeQueue::encode_planes(const ArrivedFetch& arrived) const {
+  EncodeStats stats;
+  const Move& codes = arrived.fetch.move;
+  for (uint32_t k = 0; k < plan_.tensors[codes.tensor].others; ++k) {
+    const Move move = plan_.other_move(codes, k);
+    EncodeArgs args = encode_args(move, arrived);
+    args.source = arrived.read.more[k].data();
+    stats.add(encoder_for(move).encode(args));
+  }
+  return stats;
 }
 
 void EncodeQueue::fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived) {
@@ -304,31 +316,15 @@ const Encoder& EncodeQueue::encoder_for(const Move& move) const {
   return host ? *host_encoder_ : setup_.encoder;
 }
 
-// Rows of one of the tensors that a weight comes from; columns are its outputs.
-EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived) const {
+// Rows of an input-major plane: its columns are outputs.
+EncodeArgs EncodeQueue::column_args(const Move& move, EncodeArgs args) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
-  const GptqSource& source = *tensor.gptq;
-  EncodeArgs args;
-  args.plane = tensor.plane;
-  args.source = arrived.read.bytes.data() + move.offset;
+  const StoredPlane& plane = tensor.plane();
+  args.stored = plane.plane == Plane::scales ? tensor.stored->dtype : DType::u32;
   args.source_stride = static_cast<int64_t>(tensor.rows.row_bytes);
+  args.words = plane.words;
   args.rows = move.rows;
-  if (source.format.ordered) {
-    args.order = source.order.data();
-    args.places = source.places.data();
-  }
-  const bool is_tile = arrived.fetch.has_tile();
-  args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
-  if (source.by_rows) {
-    args.stored = DType::grouped_row;
-    set_rows(piece, tensor.stored->shape[1], args);
-    if (!is_tile) args.first_row = piece.offset + move.first_row;
-    args.first_col = piece.cut.col;
-    args.source_cols = piece.cols;
-    return args;
-  }
-  args.stored = args.plane == Plane::scales ? tensor.stored->dtype : gptq_type(source.format.bits);
   args.first_row = piece.offset;
   args.first_output = piece.stored_output(piece.cut.row);
   args.outputs = piece.cut.rows;
@@ -336,29 +332,61 @@ EncodeArgs EncodeQueue::gptq_args(const Move& move, const ArrivedFetch& arrived)
     args.output_run = piece.view.group;
     args.output_stride = piece.view.stride;
   }
-  args.first_group = move.first_row;
-  if (args.plane == Plane::codes) args.first_col = move.first_row / source.format.bits * kRunCols;
+  const int64_t runs = move.first_row / plane.run_rows;
+  (plane.plane == Plane::codes ? args.first_col : args.first_group) =
+      plane.plane == Plane::codes ? runs * plane.run_inputs : runs;
+  return args;
+}
+
+// Rows of an output-major plane beside the codes.
+EncodeArgs EncodeQueue::plane_args(const Move& move, EncodeArgs args) const {
+  const TensorPlan& tensor = plan_.tensors[move.tensor];
+  const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
+  const int64_t sharing = tensor.plane().row_outputs;
+  args.source_stride = static_cast<int64_t>(stored_row_bytes(tensor, piece));
+  args.sharing = sharing;
+  if (sharing > 1)
+    args.first_output = piece.stored_output(piece.cut.row + move.first_row) % sharing;
+  if (piece.runs() > 1) {
+    args.output_run = piece.view.group;
+    args.output_stride = piece.view.stride;
+  }
+  args.first_col = piece.cut.col;
+  args.source_cols = piece.cols;
   return args;
 }
 
 EncodeArgs EncodeQueue::encode_args(const Move& move, const ArrivedFetch& arrived) const {
   const TensorPlan& tensor = plan_.tensors[move.tensor];
   const Piece& piece = plan_.params[tensor.param].param->pieces[tensor.piece];
-  const View& view = piece.view;
-  if (tensor.gptq != nullptr) return gptq_args(move, arrived);
   EncodeArgs args;
-  args.stored = tensor.stored->dtype;
+  args.plane = tensor.plane().plane;
   args.source = arrived.read.bytes.data() + move.offset;
-  args.rows = move.rows;
-  args.group = tensor.group;
   const bool is_tile = arrived.fetch.has_tile();
   args.to = is_tile ? arrived.fetch.tile : setup_.weights[tensor.param];
+  if (!tensor.matrix->order.empty()) {
+    args.order = tensor.matrix->order.data();
+    args.places = tensor.matrix->places.data();
+  }
+  if (tensor.plane().input_major()) return column_args(move, args);
+  args.stored = tensor.stored->dtype;
+  args.rows = move.rows;
+  args.group = tensor.group;
   if (!is_tile) args.first_row = piece.offset + move.first_row;
+  if (tensor.source > 0) return plane_args(move, args);
   // Bytes from one output to the next, as they are stored.
-  const bool rows = !view.transposed && !piece.vector;
-  const auto output = static_cast<int64_t>(row_bytes(args.stored, rows ? piece.cols : 1));
+  const bool rows = !tensor.transposed && !piece.vector;
+  const bool by_rows = args.stored == DType::grouped_row;
+  const auto output =
+      static_cast<int64_t>(tensor.matrix->kept ? stored_row_bytes(tensor, piece)
+                                               : row_bytes(args.stored, rows ? piece.cols : 1));
   set_rows(piece, output, args);
-  if (view.transposed) {
+  if (by_rows) {  // with all columns
+    args.first_col = piece.cut.col;
+    args.source_cols = piece.cols;
+    return args;
+  }
+  if (tensor.transposed) {
     args.rows = piece.cut.rows;
     args.first_row = piece.offset;
     args.column_stride = tensor.stored->shape[tensor.stored->shape.size() - 1] * output;

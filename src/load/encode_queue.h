@@ -90,7 +90,9 @@ class EncodeQueue {
   void fill(const Move& move, const EncodeStats& stats, const ArrivedFetch& arrived);
   void finish(const ArrivedFetch& arrived);
   EncodeArgs encode_args(const Move& move, const ArrivedFetch& arrived) const;
-  EncodeArgs gptq_args(const Move& move, const ArrivedFetch& arrived) const;
+  EncodeArgs column_args(const Move& move, EncodeArgs args) const;
+  EncodeArgs plane_args(const Move& move, EncodeArgs args) const;
+  EncodeStats encode_planes(const ArrivedFetch& arrived) const;
   const Encoder& encoder_for(const Move& move) const;
 
   const EncodeSetup setup_;

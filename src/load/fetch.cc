@@ -38,7 +38,14 @@ Fetch span_fetch(const Span& span) {
 }  // namespace
 
 uint64_t slot_bytes_of(uint64_t offset, uint64_t length) {
-  return round_up(offset + length, io::kDirectAlignment) - round_down(offset, io::kDirectAlignment);
+  return io::bytes_in_slot(offset, length);
+}
+
+uint64_t other_bytes(const ReadPlan& plan, const Fetch& fetch) {
+  uint64_t sum = 0;
+  for (uint32_t k = 0; fetch.with_planes && k < plan.tensors[fetch.move.tensor].others; ++k)
+    sum += plan.other_extent(fetch.move, k).length;
+  return sum;
 }
 
 std::span<const Move> moves_of(const ReadPlan& plan, const Fetch& fetch) {
@@ -85,6 +92,7 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
   result.fetch.length = tile.length;
   result.fetch.unit = tile.unit;
   result.fetch.move = tile.move;
+  result.fetch.with_planes = plan.tensors[tile.move.tensor].others > 0;
   return result;
 }
 

@@ -1,6 +1,6 @@
-// A fetch is one read and the destination of its bytes. A load, a sweep and a row look-up are
-// orders of fetches, made from the plan and the index of the spill cache. The order fixes the
-// source of each fetch.
+// A fetch is one read, of one slot, and the destination of its bytes. A load, a sweep and a row
+// look-up are orders of fetches, made from the plan and the index of the spill cache. The order
+// fixes the source of each fetch.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,9 @@ struct Fetch {
   Move move;
   bool measure = false;  // first look for the tensor's largest value
   bool encode = true;
+  // The rows of `move` come with those of the weight's other planes, which are further extents of
+  // the read; the plan has them.
+  bool with_planes = false;
 
   // Destination of the rows: a tile that begins with the first of them; without one, the storage of
   // their parameter.
@@ -58,6 +61,9 @@ TileFetch tile_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t f
 
 // The row group of a table that has row `id`.
 Fetch row_fetch(const ReadPlan& plan, const SpillLayout* packed, uint32_t tensor, int64_t id);
+
+// Bytes that are read for other planes than the codes.
+uint64_t other_bytes(const ReadPlan& plan, const Fetch& fetch);
 
 // Bytes of a slot that a direct read of this extent needs.
 uint64_t slot_bytes_of(uint64_t offset, uint64_t length);

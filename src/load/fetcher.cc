@@ -29,7 +29,8 @@ void Fetcher::open(const Ring& ring) {
       reader_ = io::open_reader(sources_.files(), ring.memory,
                                 {.kind = setup_.options.reader,
                                  .slot_bytes = ring.slot_bytes,
-                                 .chunk_bytes = ring.request_bytes});
+                                 .chunk_bytes = ring.request_bytes,
+                                 .most_extents = setup_.plan.most_extents()});
     } catch (const io::ReadError& e) {
       fall_back(e);
     }
@@ -88,21 +89,40 @@ auto Fetcher::guarded(const Body& body) {
   throw Restart();
 }
 
+// The extents of planes beside the codes, each in the copy of its file to read.
+std::span<const io::Extent> Fetcher::other_extents(const Fetch& fetch, Extents& extents) {
+  if (!fetch.with_planes) return {};
+  const uint32_t others = setup_.plan.tensors[fetch.move.tensor].others;
+  for (uint32_t k = 0; k < others; ++k) {
+    extents[k] = setup_.plan.other_extent(fetch.move, k);
+    extents[k].file = sources_.choose(extents[k].file, extents[k].length);
+  }
+  return std::span(extents).first(others);
+}
+
 void Fetcher::submit(const Fetch& fetch, uint64_t request_bytes) {
   const bool is_packed = fetch.form == Fetch::Form::packed;
   RowCopies::Pages read{fetch.offset, fetch.length};
   if (is_copy(fetch)) read = RowCopies::pages_of(fetch.offset, fetch.length);
   const uint32_t source =
       sources_.choose(is_packed ? sources_.extra_file() : fetch.file, read.length);
-  in_flight_.push_back({fetch.tag, source});
-  guarded([&] { reader_->submit({source, read.offset, read.length, fetch.tag, request_bytes}); });
+  Extents extents;
+  const std::span<const io::Extent> more = other_extents(fetch, extents);
+  in_flight_.push_back({fetch.tag, source, extents});
+  guarded(
+      [&] { reader_->submit({source, read.offset, read.length, fetch.tag, request_bytes, more}); });
 }
 
 io::ReadResult Fetcher::arrived(const io::ReadResult& read) {
   auto found = std::ranges::find(in_flight_, read.tag, &InFlight::tag);
+  uint64_t bytes = read.bytes.size();
   sources_.arrived(found->source, read.bytes.size());
+  for (const io::Extent& extent : found->more) {
+    if (extent.length > 0) sources_.arrived(extent.file, extent.length);
+    bytes += extent.length;
+  }
   in_flight_.erase(found);
-  if (setup_.options.timeline != nullptr) setup_.options.timeline->add(read.bytes.size());
+  if (setup_.options.timeline != nullptr) setup_.options.timeline->add(bytes);
   return read;
 }
 

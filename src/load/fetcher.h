@@ -73,7 +73,8 @@ class Fetcher {
 
   int free_slots() const { return reader_->free_slots(); }
   size_t in_flight() const { return in_flight_.size(); }
-  // Needs a free slot. `request_bytes`: of its system-level reads, or 0 for the ring's.
+  // Needs a free slot, for all planes. `request_bytes`: of its system-level reads, or 0 for the
+  // ring's.
   void submit(const Fetch& fetch, uint64_t request_bytes = 0);
   // The next arrived read, with the fetch's tag. poll() does not wait; wait() needs one in flight.
   std::optional<io::ReadResult> poll();
@@ -92,12 +93,15 @@ class Fetcher {
   EncodeQueue& queue() { return *queue_; }
 
  private:
+  using Extents = std::array<io::Extent, io::kMostExtents - 1>;
   struct InFlight {
     uint64_t tag = 0;
     uint32_t source = 0;  // of sources_.files()
+    Extents more = {};    // whose files are sources, too
   };
 
   bool is_copy(const Fetch& fetch) const;
+  std::span<const io::Extent> other_extents(const Fetch& fetch, Extents& extents);
   bool spill_ready() const { return setup_.options.spill && setup_.options.spill->ready(); }
   io::ReadResult arrived(const io::ReadResult& read);
   void fall_back(const io::ReadError& error);

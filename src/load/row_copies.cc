@@ -13,7 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/units.h"
 #include "src/load/column_reader.h"
-#include "src/load/gptq_copies.h"
+#include "src/load/grouped_copies.h"
 #include "src/load/spill_directory.h"
 #include "src/load/spill_header.h"
 
@@ -40,6 +40,16 @@ void transpose(const std::byte* from, int64_t rows, int64_t cols, std::byte* to)
   }
 }
 
+// Returns the matrix of a piece that is stored input-major; null for others.
+std::shared_ptr<const StoredMatrix> input_major(const Piece& piece, StoredFormats& formats) {
+  const StoredFormats::Found found = formats.find(piece);
+  if (found.codes == nullptr || found.codes->bytes == 0) return nullptr;
+  const int64_t outputs = found.format->outputs_across(*found.codes);
+  if (outputs == 0) return nullptr;
+  std::vector<std::string> faults;
+  return formats.describe(found, {piece, outputs, found.codes->shape, ""}, faults);
+}
+
 }  // namespace
 
 RowCopies::RowCopies(const io::CheckpointIndex& index, Model& model, const fs::path& checkpoint,
@@ -64,12 +74,11 @@ RowCopies::RowCopies(const io::CheckpointIndex& index, Model& model, const fs::p
 
 void RowCopies::find_copies() {
   file_bytes_ = kSpillHeaderBytes;
-  gptq_ = gptq_config(model_.files.config);
-  GptqBinder binder(gptq_.value_or(GptqConfig{}), index_);
+  StoredFormats formats(model_.files.config, index_);
   model_.root->each_param([&](Param& param) {
     for (Piece& piece : param.pieces) {
       if (piece.view.transposed) add_transposed(piece);
-      if (gptq_ && binder.find(piece) != nullptr) add_gptq(piece, binder);
+      if (formats.are_input_major()) add_grouped(piece, formats);
     }
   });
 }
@@ -89,15 +98,14 @@ void RowCopies::add_transposed(Piece& piece) {
   add(copy);
 }
 
-void RowCopies::add_gptq(const Piece& piece, GptqBinder& binder) {
-  const io::StoredTensor* codes = binder.find(piece);
-  if (seen_.contains(codes->name) || codes->shape.size() != 2 || codes->bytes == 0) return;
-  std::vector<std::string> faults;
-  const std::shared_ptr<const GptqSource> source = binder.add(piece, codes->shape[1], faults);
-  if (source == nullptr) return;
-  Copy copy{.of = codes, .inputs = piece.cols, .outputs = source->outputs, .gptq = &piece};
+void RowCopies::add_grouped(const Piece& piece, StoredFormats& formats) {
+  const io::StoredTensor* codes = formats.find(piece).codes;
+  if (codes == nullptr || seen_.contains(codes->name)) return;
+  const auto matrix = input_major(piece, formats);
+  if (matrix == nullptr) return;
+  Copy copy{.of = codes, .inputs = piece.cols, .outputs = matrix->outputs, .grouped = &piece};
   copy.bytes =
-      static_cast<uint64_t>(grouped_row_layout(source->format, piece.cols).bytes * source->outputs);
+      static_cast<uint64_t>(grouped_row_layout(*matrix->kept, piece.cols).bytes * copy.outputs);
   add(copy);
 }
 
@@ -153,22 +161,27 @@ void RowCopies::plan_file(io::CheckpointFile file) {
   files.push_back(std::move(file));
   std::unordered_map<std::string_view, const Copy*> by_name;
   for (const Copy& c : copies_) by_name.emplace(c.of->name, &c);
-  for (io::StoredTensor& t : tensors) {
-    auto found = by_name.find(t.name);
+  for (size_t i = 0, stored = tensors.size(); i < stored; ++i) {
+    auto found = by_name.find(tensors[i].name);
     if (found == by_name.end()) continue;
     const Copy& copy = *found->second;
+    io::StoredTensor t = tensors[i];
     Shape shape;
-    for (int i = 0; i + 2 < t.shape.size(); ++i) shape.push_back(t.shape[i]);
+    for (int d = 0; d + 2 < t.shape.size(); ++d) shape.push_back(t.shape[d]);
     shape.push_back(copy.outputs);
     shape.push_back(copy.inputs);
-    if (copy.gptq != nullptr) {
-      shape = {copy.outputs, static_cast<int64_t>(copy.bytes) / copy.outputs};
-      t.dtype = DType::grouped_row;
-    }
     t.shape = shape;
     t.file = number;
     t.offset = copy.offset;
     t.bytes = copy.bytes;
+    if (copy.grouped == nullptr) {
+      tensors[i] = t;
+      continue;
+    }
+    t.name = by_rows_name(t.name);
+    t.dtype = DType::grouped_row;
+    t.shape = {copy.outputs, static_cast<int64_t>(copy.bytes) / copy.outputs};
+    tensors.push_back(t);
   }
   turned_.emplace(std::move(files), std::move(tensors), index_.warnings());
   for (const io::FileCopy& copy : index_.copies()) turned_->add_copy(copy);
@@ -279,18 +292,22 @@ void RowCopies::keep() {
 
 void RowCopies::turn_all(SummedOutput& to, std::span<std::byte> memory) const {
   for (const Copy& copy : copies_) {
-    if (copy.gptq == nullptr) {
-      for (int64_t m = 0; m < copy.matrices; ++m) copy_transposed(copy, m, to, memory);
+    if (copy.grouped != nullptr) {
+      copy_grouped(copy, to, memory);
       continue;
     }
-    // One at a time, because the order of a tensor's inputs is no part of `memory`.
-    GptqBinder binder(*gptq_, index_);
-    std::vector<std::string> faults;
-    const auto source = binder.add(*copy.gptq, copy.outputs, faults);
-    sluice::check(source != nullptr, "tensors that fitted when the copies were planned");
-    binder.finish();
-    copy_gptq_by_rows(index_, *source, to, copy.offset, memory, stop_);
+    for (int64_t m = 0; m < copy.matrices; ++m) copy_transposed(copy, m, to, memory);
   }
+}
+
+// One at a time, because the order of a matrix's inputs is no part of `memory`.
+void RowCopies::copy_grouped(const Copy& copy, SummedOutput& to,
+                             std::span<std::byte> memory) const {
+  StoredFormats formats(model_.files.config, index_);
+  const auto matrix = input_major(*copy.grouped, formats);
+  sluice::check(matrix != nullptr, "tensors that fitted when the copies were planned");
+  formats.finish();
+  copy_by_rows(index_, *matrix, copy.inputs, to, copy.offset, memory, stop_);
 }
 
 // Transposes as many outputs at a time as a half of `memory` holds with all their inputs.

@@ -1,4 +1,4 @@
-// Matrices that a checkpoint stores as [inputs, outputs], GPTQ's codes among them, copied by rows
+// Matrices that a checkpoint stores as [inputs, outputs], codes among them, copied by rows
 // ([outputs, inputs]) into a file of the spill directory, so that they can be streamed. The file is
 // written once for a checkpoint, before the first load that needs it; later loads reuse it. Pages
 // that are read are compared with their checksums, which stay in memory. A file that is damaged or
@@ -19,11 +19,11 @@
 
 #include "io/checkpoint/index.h"
 #include "src/base/error.h"
+#include "src/formats/formats.h"
 #include "src/load/spill.h"
 #include "src/load/summed_output.h"
 #include "src/memory/buffer.h"
 #include "src/models/families.h"
-#include "src/plan/gptq.h"
 #include "src/plan/spill_layout.h"
 
 namespace sluice {
@@ -83,11 +83,11 @@ class RowCopies {
     int64_t outputs = 0;
     uint64_t offset = 0;  // in the file
     uint64_t bytes = 0;
-    const Piece* gptq = nullptr;  // owner of GPTQ codes; null: elements of the tensor's type
+    const Piece* grouped = nullptr;  // owner of grouped codes; null: elements of the tensor's type
   };
   void find_copies();
   void add_transposed(Piece& piece);
-  void add_gptq(const Piece& piece, GptqBinder& binder);
+  void add_grouped(const Piece& piece, StoredFormats& formats);
   void add(Copy copy);
   uint64_t copies_end() const;
   std::span<uint64_t> checksums() const;
@@ -99,6 +99,7 @@ class RowCopies {
   void make(std::span<std::byte> memory);
   void keep();
   void turn_all(SummedOutput& to, std::span<std::byte> memory) const;
+  void copy_grouped(const Copy& copy, SummedOutput& to, std::span<std::byte> memory) const;
   void copy_transposed(const Copy& copy, int64_t matrix, SummedOutput& to,
                        std::span<std::byte> memory) const;
 
@@ -107,7 +108,6 @@ class RowCopies {
   std::string checkpoint_;
   std::optional<std::string> limit_;
   std::filesystem::path path_;
-  std::optional<GptqConfig> gptq_;
   std::vector<Copy> copies_;
   std::unordered_set<std::string_view> seen_;  // tensors of copies_
   uint64_t file_bytes_ = 0;                    // without what follows the last tensor

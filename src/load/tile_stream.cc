@@ -144,7 +144,7 @@ void TileStream::submit() {
     const std::optional<uint32_t> next = window_.next();
     if (!next) return;
     const Fetch& fetch = window_.add(tile_fetch(plan_, fetcher_.packed(), *next, ring_.slot_bytes));
-    report_.units[fetch.unit].bytes += fetch.length;
+    report_.units[fetch.unit].bytes += fetch.length + other_bytes(plan_, fetch);
     if (fetch.form == Fetch::Form::packed) report_.spilled_bytes += fetch.length;
     fetcher_.submit(fetch);
   }

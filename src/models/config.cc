@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/formats/formats.h"
 
 namespace sluice {
 namespace {
@@ -80,7 +81,7 @@ bool quantizes_only_kv_cache(const JsonFields& quantization) {
 void refuse_stored_quantization(const JsonFields& config) {
   if (!config.has("quantization_config")) return;
   JsonFields q(config.raw("quantization_config"), config.where() + ": quantization_config");
-  if (quantizes_only_kv_cache(q) || q.string_or("quant_method", "") == "gptq") return;
+  if (quantizes_only_kv_cache(q) || names_stored_format(q)) return;
   fail(ErrorKind::refused,
        "{}: quantization method \"{}\" is not supported; give the unquantized checkpoint and "
        "--quantization",

@@ -7,9 +7,9 @@
 #include <iterator>
 #include <numeric>
 
-#include "quant/blocks.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/formats/formats.h"
 #include "src/models/embeddings.h"
 #include "src/models/expert_layout.h"
 #include "src/models/families.h"
@@ -239,10 +239,7 @@ void build_root(Model& model, Rank rank, const io::CheckpointIndex* index, bool 
   if (model.spec.tie_word_embeddings) model.ignorable.push_back(model.spec.head + ".weight");
   model.root = std::make_unique<CausalLM>(model.spec, rank);
   // Stored groups stay as they are.
-  const auto grouped = [](const io::StoredTensor& t) {
-    return is_block(t.dtype) || t.name.ends_with(".qweight");
-  };
-  if (index != nullptr && std::ranges::any_of(index->tensors(), grouped))
+  if (index != nullptr && StoredFormats(model.files.config, *index).keep_groups())
     model.root->use_grouped_weights();
 }
 

@@ -7,9 +7,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "quant/blocks.h"
 #include "src/base/error.h"
-#include "src/plan/gptq.h"
+#include "src/formats/formats.h"
 
 namespace sluice {
 namespace {
@@ -22,8 +21,8 @@ constexpr std::string_view kWithoutHead =
 struct Claims {
   std::string_view source;
   const io::StoredTensor* stored = nullptr;
-  bool gptq = false;              // the codes of a matrix
-  std::vector<uint32_t> tensors;  // of the binding, in the order of the module tree
+  const StoredFormat* format = nullptr;  // null: the checkpoint lacks it
+  std::vector<uint32_t> tensors;         // of the binding, in the order of the module tree
 };
 
 // The claims on all sources, in the order of their first pieces. A checkpoint may have a hundred
@@ -33,13 +32,13 @@ class AllClaims {
   explicit AllClaims(const io::CheckpointIndex& index)
       : index_(index), place_of_(index.tensors().size(), kNone) {}
 
-  Claims& of(const std::string& source) {
-    const io::StoredTensor* stored = index_.find(source);
+  // `stored`: null where the checkpoint lacks the source.
+  Claims& of(const std::string& source, const io::StoredTensor* stored) {
     uint32_t& place =
         stored != nullptr ? place_of(*stored) : missing_.try_emplace(source, kNone).first->second;
     if (place == kNone) {
       place = static_cast<uint32_t>(all_.size());
-      all_.push_back({source, stored, false, {}});
+      all_.push_back({source, stored, nullptr, {}});
     }
     return all_[place];
   }
@@ -96,40 +95,27 @@ Expected expected_of(const Binding& binding, const Claims& claims) {
   return expected;
 }
 
-// A convolution's [channels, 1, width] is a matrix, or the vector of its elements, a number without
-// dimensions a vector of one, and [1, n] a vector of n.
-bool has_shape(const Shape& stored, const Shape& expected) {
-  const bool convolution = stored.size() == 3 && stored[1] == 1;
-  const bool one_row = stored.size() == 2 && stored[0] == 1;
-  if ((convolution || one_row) && expected.size() == 1) return stored.elements() == expected[0];
-  if (stored == expected || (stored.size() == 0 && expected == Shape{1})) return true;
-  Shape without_ones;
-  for (int64_t size : stored)
-    if (size != 1) without_ones.push_back(size);
-  return stored.size() > 2 && stored.size() > expected.size() && without_ones == expected;
+std::string missing(const Binding& binding, const Claims& claims) {
+  const Param& param = *binding.params[binding.tensors[claims.tensors.front()].param];
+  return fmt::format("{} is missing (expected {}{})", claims.source,
+                     expected_of(binding, claims).shape.str(),
+                     param.role == ParamRole::head ? kWithoutHead : "");
 }
 
-// Empty when the stored tensor can be what its pieces make of it.
-std::string fault_of(const Binding& binding, const Claims& claims, const ModelFiles& files) {
-  const io::StoredTensor* stored = claims.stored;
-  const Shape expected = expected_of(binding, claims).shape;
-  if (stored == nullptr) {
-    const Param& param = *binding.params[binding.tensors[claims.tensors.front()].param];
-    return fmt::format("{} is missing (expected {}{})", claims.source, expected.str(),
-                       param.role == ParamRole::head ? kWithoutHead : "");
+// Returns whether the tensors of a matrix fit its pieces.
+bool describe(Binding& binding, const Claims& claims, const ModelFiles& files,
+              StoredFormats& formats, std::vector<std::string>& faults) {
+  const Expected expected = expected_of(binding, claims);
+  const WantedMatrix wanted{piece_of(binding, claims.tensors.front()), expected.outputs,
+                            expected.shape, files.config_name};
+  const auto matrix = formats.describe({claims.format, claims.stored}, wanted, faults);
+  if (matrix == nullptr) return false;
+  for (uint32_t t : claims.tensors) {
+    TensorPlan& tensor = binding.tensors[t];
+    tensor.matrix = matrix;
+    if (tensor.plane().tensor != nullptr) tensor.stored = tensor.plane().tensor;
   }
-  const Piece& first = piece_of(binding, claims.tensors.front());
-  const bool blocks = is_block(stored->dtype) && !first.vector && !first.view.transposed;
-  if (!is_float_weight(stored->dtype) && !blocks) {
-    return fmt::format(
-        "{} has dtype {}, which is not a type of weights (supported: BF16, F16, F32, F64)",
-        claims.source, dtype_name(stored->dtype));
-  }
-  if (has_shape(stored->shape, expected)) return {};
-  bool exchanged = expected.size() == 2 && stored->shape == Shape{expected[1], expected[0]};
-  return fmt::format("{} has shape {}, but {} asks for {}{}", claims.source, stored->shape.str(),
-                     files.config_name, expected.str(),
-                     exchanged ? " (its dimensions are exchanged)" : "");
+  return true;
 }
 
 // Stored outputs [begin, end) that a piece has.
@@ -218,15 +204,6 @@ void add_cover_faults(const Binding& binding, Claims& claims, const ModelFiles& 
   }
 }
 
-// Whether the tensors of a matrix of codes fit its pieces.
-bool bind_gptq(Binding& binding, const Claims& claims, GptqBinder& gptq,
-               std::vector<std::string>& faults) {
-  const std::shared_ptr<const GptqSource> source = gptq.add(
-      piece_of(binding, claims.tensors.front()), expected_of(binding, claims).outputs, faults);
-  for (uint32_t t : claims.tensors) binding.tensors[t].gptq = source;
-  return source != nullptr;
-}
-
 // Names of tensors that may be there or not.
 std::unordered_set<std::string> kv_scale_names(const CausalLM& root) {
   std::unordered_set<std::string> all;
@@ -278,8 +255,7 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   binding.tensors.reserve(index.tensors().size());
   std::vector<std::string> faults;
   AllClaims claims(index);
-  const std::optional<GptqConfig> gptq_named = gptq_config(model.files.config);
-  GptqBinder gptq(gptq_named.value_or(GptqConfig{}), index);
+  StoredFormats formats(model.files.config, index);
   auto units = model.root->units();
   for (uint32_t u = 0; u < units.size(); ++u) {
     units[u]->each_param([&](Param& param) {
@@ -287,9 +263,11 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
       binding.params.push_back(&param);
       binding.param_units.push_back(u);
       for (uint32_t i = 0; i < param.pieces.size(); ++i) {
-        const io::StoredTensor* codes = gptq_named ? gptq.find(param.pieces[i]) : nullptr;
-        Claims& of_source = claims.of(codes != nullptr ? codes->name : param.pieces[i].source);
-        of_source.gptq = codes != nullptr;
+        const Piece& piece = param.pieces[i];
+        const StoredFormats::Found found = formats.find(piece);
+        Claims& of_source =
+            claims.of(found.codes != nullptr ? found.codes->name : piece.source, found.codes);
+        of_source.format = found.format;
         of_source.tensors.push_back(static_cast<uint32_t>(binding.tensors.size()));
         binding.tensors.push_back({of_source.stored, p, i});
       }
@@ -297,21 +275,18 @@ Binding bind_tensors(Model& model, const io::CheckpointIndex& index) {
   }
   for (Claims& c : claims.all()) {
     if (c.stored == nullptr) {
-      index.refuse_absent(c.source);
-      index.refuse_absent(gptq_codes_name(c.source));
-    }
-    if (c.gptq) {
-      if (bind_gptq(binding, c, gptq, faults)) add_cover_faults(binding, c, model.files, faults);
-    } else if (std::string fault = fault_of(binding, c, model.files); !fault.empty()) {
-      faults.push_back(std::move(fault));
-    } else {
+      formats.refuse_absent(std::string(c.source));
+      faults.push_back(missing(binding, c));
+    } else if (describe(binding, c, model.files, formats, faults)) {
       add_cover_faults(binding, c, model.files, faults);
     }
   }
-  auto is_claimed = [&](const io::StoredTensor& t) { return claims.has(t) || gptq.claims(t.name); };
+  auto is_claimed = [&](const io::StoredTensor& t) {
+    return claims.has(t) || formats.claims(t.name);
+  };
   add_unclaimed(model, index, is_claimed, binding, faults);
   if (!faults.empty()) refuse("the checkpoint does not fit " + model.files.config_name, faults);
-  gptq.finish();
+  formats.finish();
   return binding;
 }
 

@@ -43,7 +43,8 @@ class SpanWriter {
     const TensorPlan& t = plan_.tensors[tensor];
     const ParamPlan& param = plan_.params[t.param];
     const RowsInFile rows = rows_in_sweep(plan_, t);
-    const int64_t step = rows_per_span(rows);
+    const TileCost cost = tile_cost(plan_, t, rows);
+    const int64_t step = rows_per_span(rows, most_ - std::min(most_, cost.fixed), cost.row);
     TiledTensor tiled{.tensor = tensor,
                       .first_tile = plan_.sweep_tiles(),
                       .tile_rows = step * rows.piece_rows,
@@ -58,8 +59,11 @@ class SpanWriter {
  private:
   // Spans of one tensor are about equally long: a short one costs the disk as much as a long one.
   int64_t rows_per_span(const RowsInFile& rows) const {
+    return rows_per_span(rows, most_, rows.row_bytes);
+  }
+  static int64_t rows_per_span(const RowsInFile& rows, uint64_t most, uint64_t row_bytes) {
     int64_t groups = ceil_div(rows.rows, rows.group);
-    auto fit = std::max<int64_t>(1, static_cast<int64_t>(most_ / rows.row_bytes) / rows.group);
+    auto fit = std::max<int64_t>(1, static_cast<int64_t>(most / row_bytes) / rows.group);
     return ceil_div(groups, ceil_div(groups, fit)) * rows.group;
   }
 
@@ -110,9 +114,13 @@ class SpanWriter {
     }
     Span& span = plan_.spans.back();
     for (uint32_t tensor : tensors) {
-      const RowsInFile& own = plan_.tensors[tensor].rows;
-      plan_.moves.push_back({tensor, row * own.piece_rows, count * own.piece_rows,
-                             rows_of(tensors).offset(row) - span.offset + own.skip});
+      const TensorPlan& t = plan_.tensors[tensor];
+      const RowsInFile& own = t.rows;
+      Move move{tensor, row * own.piece_rows, count * own.piece_rows,
+                rows_of(tensors).offset(row) - span.offset + own.skip};
+      if (t.plane().row_outputs != 1)  // all rows at once
+        move.rows = plan_.params[t.param].param->pieces[t.piece].cut.rows;
+      plan_.moves.push_back(move);
     }
     span.moves += static_cast<uint32_t>(tensors.size());
     span.length = last_.length;
@@ -143,7 +151,9 @@ std::vector<uint32_t> sweep_order(const ReadPlan& plan) {
   for (bool tied : {false, true}) {
     for (uint32_t t = 0; t < plan.tensors.size(); ++t) {
       const ParamPlan& p = plan.params[plan.tensors[t].param];
-      const bool is_read = p.streamed() && !p.only_looked_up() && plan.tensors[t].stored->bytes > 0;
+      const TensorPlan& tensor = plan.tensors[t];
+      const bool is_codes = tensor.source == 0 && tensor.stored->bytes > 0;
+      const bool is_read = p.streamed() && !p.only_looked_up() && is_codes;
       if (is_read && tied == (p.table == Table::tied)) order.push_back(t);
     }
   }

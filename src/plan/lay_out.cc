@@ -4,11 +4,9 @@
 #include <optional>
 #include <tuple>
 
-#include "quant/groups.h"
 #include "src/base/error.h"
 #include "src/base/units.h"
 #include "src/plan/bind.h"
-#include "src/plan/gptq.h"
 #include "src/plan/read_plan.h"
 
 namespace sluice {
@@ -22,13 +20,6 @@ DType common_dtype(std::span<const TensorPlan> pieces) {
     common = common.value_or(kept) == kept ? kept : DType::f32;
   }
   return *common;
-}
-
-// The format of a tensor that is quantized already, but for its layout; none: it is plain.
-std::optional<WeightFormat> stored_format(const TensorPlan& t) {
-  if (t.gptq != nullptr) return t.gptq->format;
-  if (is_block(t.stored->dtype)) return WeightFormat{.dtype = t.stored->dtype};
-  return std::nullopt;
 }
 
 // Matrices that are multiplied have the device's layout; tables that are only looked up have plain
@@ -57,22 +48,26 @@ WeightFormat format_of(const Param& param, DType stored, const QuantScheme& sche
 }
 
 // The stored matrix, or vector, that a piece is a view of.
-struct StoredMatrix {
+struct MatrixInFile {
   uint64_t begin = 0;  // file offsets
   uint64_t end = 0;
   uint64_t row_bytes = 0;
 };
 
-StoredMatrix matrix_of(const io::StoredTensor& stored, const Piece& piece) {
-  StoredMatrix m;
+MatrixInFile matrix_of(const TensorPlan& t, const Piece& piece) {
+  const io::StoredTensor& stored = *t.stored;
+  MatrixInFile m;
   uint64_t bytes = stored.bytes;
   if (piece.view.index) bytes /= static_cast<uint64_t>(stored.shape[0]);
-  m.begin = stored.offset + bytes * static_cast<uint64_t>(piece.view.index.value_or(0));
+  m.begin = t.matrix_begin(piece);
   m.end = m.begin + bytes;
-  const bool is_last = piece.view.transposed || stored.dtype == DType::grouped_row;
-  const int64_t cols = piece.vector ? 1
-                       : is_last    ? stored.shape[stored.shape.size() - 1]
-                                    : piece.cols;
+  if (t.matrix->kept) {
+    m.row_bytes = stored_row_bytes(t, piece);
+    return m;
+  }
+  const int64_t cols = piece.vector            ? 1
+                       : piece.view.transposed ? stored.shape[stored.shape.size() - 1]
+                                               : piece.cols;
   m.row_bytes = sluice::row_bytes(stored.dtype, cols);
   return m;
 }
@@ -83,14 +78,43 @@ constexpr int64_t kFewestColumns = 32;
 
 // Bytes of a row before the columns that this rank has.
 uint64_t skipped_bytes(const TensorPlan& t, const Piece& piece) {
-  return t.gptq != nullptr ? 0 : row_bytes(t.stored->dtype, piece.cut.col);  // encoding skips them
+  if (t.source > 0 || t.stored->dtype == DType::grouped_row) return 0;  // encoding skips them
+  if (!t.matrix->kept) return row_bytes(t.stored->dtype, piece.cut.col);
+  return stored_row_bytes(t, piece) * static_cast<uint64_t>(piece.cut.col) /
+         static_cast<uint64_t>(piece.cols);
+}
+
+// The rows of the file that a rank needs, of a plane whose rows are inputs.
+RowsInFile input_rows(const TensorPlan& t, const Piece& piece) {
+  const StoredPlane& plane = t.plane();
+  const int64_t rows = ceil_div(piece.cut.cols, plane.run_inputs) * plane.run_rows;
+  const bool at_once = plane.plane == Plane::codes && t.matrix->kept->ordered;
+  const uint64_t row_bytes = t.stored->bytes / static_cast<uint64_t>(t.stored->shape[0]);
+  const int64_t first = piece.cut.col / plane.run_inputs * plane.run_rows;
+  return {.begin = t.stored->offset + static_cast<uint64_t>(first) * row_bytes,
+          .row_bytes = row_bytes,
+          .rows = rows,
+          .group = at_once ? rows : plane.run_rows,
+          .end = t.stored->offset + t.stored->bytes};
+}
+
+// The rows of the file that have scales of several outputs each: few, which are read at once.
+RowsInFile shared_rows(const TensorPlan& t, const Piece& piece) {
+  const auto row = [&](int64_t at) { return t.plane().row_of(piece.stored_output(at)); };
+  const int64_t first = row(piece.cut.row), end = row(piece.cut.row + piece.cut.rows - 1) + 1;
+  const uint64_t row_bytes = stored_row_bytes(t, piece);
+  return {.begin = t.matrix_begin(piece) + static_cast<uint64_t>(first) * row_bytes,
+          .row_bytes = row_bytes,
+          .rows = end - first,
+          .group = end - first,
+          .end = t.stored->offset + t.stored->bytes};
 }
 
 RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
   const Piece& piece = param.pieces[t.piece];
-  if (t.gptq != nullptr) check_gptq_cut(t, piece);
-  if (t.gptq != nullptr && !t.gptq->by_rows) return gptq_rows(t, piece);
-  const StoredMatrix stored = matrix_of(*t.stored, piece);
+  if (t.plane().input_major()) return input_rows(t, piece);
+  if (t.plane().row_outputs != 1) return shared_rows(t, piece);
+  const MatrixInFile stored = matrix_of(t, piece);
   const DType dtype = t.stored->dtype;
   const auto first =
       static_cast<uint64_t>(piece.stored_output(piece.vector ? piece.cut.col : piece.cut.row));
@@ -133,10 +157,10 @@ RowsInFile rows_in_file(const Param& param, const TensorPlan& t) {
 // Returns whether the pieces of a parameter can become one weight.
 bool are_alike(const Param& param, std::span<const TensorPlan> pieces,
                const QuantizeRequest& quantize) {
-  const std::optional<WeightFormat> stored = stored_format(pieces.front());
+  const std::optional<WeightFormat>& stored = pieces.front().matrix->kept;
   for (const TensorPlan& t : pieces.subspan(1)) {
     // Each has an order of columns of its own.
-    if (stored_format(t) != stored || (stored && stored->ordered)) return false;
+    if (t.matrix->kept != stored || (stored && stored->ordered)) return false;
   }
   if (quantize.rules.empty() || stored) return true;
   const QuantScheme& first = scheme_of(quantize, param, param.pieces.front());
@@ -159,21 +183,41 @@ void check_rules(const Binding& binding, const QuantizeRequest& quantize) {
 }
 
 // Refuses a rule for a weight that is quantized already.
-void check_stored(const Param& param, const WeightFormat& stored, const QuantizeRequest& quantize) {
+void refuse_rules(const Param& param, const QuantizeRequest& quantize) {
   for (const Piece& piece : param.pieces) {
     for (const SchemeRule& rule : quantize.rules) {
       if (fits(rule, param, piece) && rule.scheme.group != ScaleGroup::none)
         fail(ErrorKind::refused, "--quantization {}: {} is quantized already, and stays as it is",
              quantize.name(), piece.source);
     }
-    const int64_t cols = block_cols(stored);
-    if (is_block(stored.dtype) && (piece.cut.col % cols != 0 || piece.cut.cols % cols != 0))
-      fail(
-          ErrorKind::refused,
-          "{} cannot be divided among ranks by its inputs, as a rank's part is not whole blocks of "
-          "{}",
-          piece.source, cols);
   }
+}
+
+// Refuses a part of a matrix of whose panels some would have rows of two blocks of scales.
+void check_panels(const StoredMatrix& matrix, const Piece& piece) {
+  const auto shares = [](const StoredPlane& plane) { return plane.row_outputs > 1; };
+  if (std::ranges::none_of(matrix.planes, shares)) return;
+  const View& view = piece.view;
+  const bool in_runs = piece.runs() > 1;
+  if (piece.stored_output(piece.cut.row) % kPanelRows != 0 ||
+      (in_runs && (view.group % kPanelRows != 0 || view.stride % kPanelRows != 0)))
+    fail(ErrorKind::refused,
+         "{} has a scale for each block of rows, and a part of it does not begin with a multiple "
+         "of {} rows",
+         piece.source, kPanelRows);
+}
+
+// Refuses a rank's part that ends within a group.
+void check_cut(const StoredMatrix& matrix, const Piece& piece) {
+  const Cut& cut = piece.cut;
+  const int64_t whole = matrix.whole_inputs;
+  if (piece.vector || cut.cols == piece.cols) return;
+  const bool ordered = matrix.kept && matrix.kept->ordered;
+  if (ordered || cut.col % whole != 0 || cut.cols % whole != 0)
+    fail(ErrorKind::refused,
+         "{} cannot be divided among ranks by its inputs, as a rank's part is not whole groups of "
+         "{}",
+         piece.source, whole);
 }
 
 void note_group(ReadPlan& plan, const TensorPlan& t) {
@@ -181,10 +225,19 @@ void note_group(ReadPlan& plan, const TensorPlan& t) {
       std::max(plan.widest_group, t.rows.bytes(0, std::min(t.rows.group, t.rows.rows)));
 }
 
+// Returns whether blocks of rows that have the same scales begin at multiples of kScaleBlock.
+bool has_whole_blocks(const Param& param, const WeightFormat& format) {
+  if (format.scales != ScaleKind::per_block) return false;
+  return std::ranges::all_of(param.pieces, [](const Piece& piece) {
+    return piece.offset % kScaleBlock == 0 && piece.runs() == 1 &&
+           piece.stored_output(piece.cut.row) % kScaleBlock == 0;
+  });
+}
+
 // Adds a parameter with its pieces.
 void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan> pieces,
                const QuantizeRequest& quantize) {
-  const std::optional<WeightFormat> stored = stored_format(pieces.front());
+  const std::optional<WeightFormat>& stored = pieces.front().matrix->kept;
   const QuantScheme scheme =
       stored ? *find_quant_scheme("none") : scheme_of(quantize, param, param.pieces.front());
   ParamPlan p;
@@ -192,9 +245,10 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
   p.unit = unit;
   p.table = table_of(param);
   if (stored) {
-    check_stored(param, *stored, quantize);
+    refuse_rules(param, quantize);
     p.format = *stored;
     p.format.layout = layout_of(param, quantize);
+    p.format.whole_blocks = has_whole_blocks(param, p.format);
   } else {
     const DType kept = param.role == ParamRole::router ? DType::f32
                        : quantize.to_bf16              ? DType::bf16
@@ -208,26 +262,40 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.param = static_cast<uint32_t>(plan.params.size());
     t.piece = i;
     t.group = scheme.group;
-    t.transposed = param.pieces[i].view.transposed && t.gptq == nullptr;
+    t.transposed = param.pieces[i].view.transposed && !stored;
+    check_cut(*t.matrix, param.pieces[i]);
+    check_panels(*t.matrix, param.pieces[i]);
     t.rows = rows_in_file(param, t);
-    p.transposed = p.transposed || t.transposed || (t.gptq != nullptr && !t.gptq->by_rows);
+    if (stored && p.format.whole_blocks) t.rows.group = kScaleBlock;
+    const bool is_table = p.table != Table::none && t.matrix->planes.size() > 1;
+    p.transposed = p.transposed || t.transposed || t.plane().input_major() || is_table;
     note_group(plan, t);
   }
   plan.params.push_back(p);
 }
 
-// The other planes of what GPTQ has stored.
+// Adds the other planes of stored matrices.
 void add_planes(ReadPlan& plan) {
   for (size_t i = 0, codes = plan.tensors.size(); i < codes; ++i) {
-    for (Plane plane : {Plane::zeros, Plane::scales}) {
-      TensorPlan t = plan.tensors[i];
-      if (t.gptq == nullptr || t.gptq->by_rows) break;
-      t.plane = plane;
-      t.stored = plane == Plane::zeros ? t.gptq->zeros : t.gptq->scales;
-      t.rows = gptq_rows(t, plan.params[t.param].param->pieces[t.piece]);
+    const TensorPlan first = plan.tensors[i];
+    const auto others = static_cast<uint32_t>(first.matrix->planes.size() - 1);
+    if (others == 0) continue;
+    const Param& param = *plan.params[first.param].param;
+    plan.tensors[i].first_other = static_cast<uint32_t>(plan.tensors.size());
+    plan.tensors[i].others = others;
+    for (uint32_t source = 1; source <= others; ++source) {
+      TensorPlan t = first;
+      t.source = source;
+      t.stored = t.plane().tensor;
+      t.rows = rows_in_file(param, t);
       note_group(plan, t);
       plan.tensors.push_back(std::move(t));
     }
+    if (first.plane().input_major()) continue;
+    const RowsInFile rows = rows_in_sweep(plan, plan.tensors[i]);
+    const TileCost cost = tile_cost(plan, plan.tensors[i], rows);
+    const auto together = static_cast<uint64_t>(std::min(rows.group, rows.rows));
+    plan.widest_group = std::max(plan.widest_group, together * cost.row + cost.fixed);
   }
 }
 
@@ -310,7 +378,7 @@ void set_placement(ReadPlan& plan, const Placement& placement) {
 RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& t) {
   if (t.rows.piece_rows == 1 || t.rows.group > 1) return t.rows;
   const Piece& piece = plan.params[t.param].param->pieces[t.piece];
-  const StoredMatrix stored = matrix_of(*t.stored, piece);
+  const MatrixInFile stored = matrix_of(t, piece);
   const uint64_t skip = skipped_bytes(t, piece);
   return {.begin = stored.begin,
           .row_bytes = stored.row_bytes,

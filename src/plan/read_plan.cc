@@ -38,8 +38,61 @@ Tile ReadPlan::tile(uint32_t index) const {
 }
 
 uint64_t ReadPlan::tiles_bytes(const TiledTensor& tiled) const {
-  const RowsInFile rows = rows_in_sweep(*this, tensors[tiled.tensor]);
-  return tiled.tiles / tiled.run_tiles * rows.bytes();
+  const TensorPlan& codes = tensors[tiled.tensor];
+  const RowsInFile rows = rows_in_sweep(*this, codes);
+  uint64_t bytes = tiled.tiles / tiled.run_tiles * rows.bytes();
+  for (uint32_t k = 0; k < codes.others; ++k) bytes += tensors[codes.first_other + k].rows.bytes();
+  return bytes;
+}
+
+Move ReadPlan::other_move(const Move& codes, uint32_t other) const {
+  const uint32_t tensor = tensors[codes.tensor].first_other + other;
+  return {tensor, codes.first_row, codes.rows, 0};
+}
+
+io::Extent ReadPlan::other_extent(const Move& codes, uint32_t other) const {
+  const TensorPlan& t = tensors[tensors[codes.tensor].first_other + other];
+  const Piece& piece = params[t.param].param->pieces[t.piece];
+  const auto row = [&](int64_t at) {
+    return static_cast<uint64_t>(t.plane().row_of(piece.stored_output(piece.cut.row + at)));
+  };
+  const uint64_t bytes = stored_row_bytes(t, piece);
+  const uint64_t first = row(codes.first_row), end = row(codes.first_row + codes.rows - 1) + 1;
+  return {t.stored->file, t.matrix_begin(piece) + first * bytes, (end - first) * bytes};
+}
+
+size_t ReadPlan::most_extents() const {
+  uint32_t others = 0;
+  for (const TiledTensor& t : sweep) others = std::max(others, tensors[t.tensor].others);
+  return 1 + others;
+}
+
+uint64_t TensorPlan::matrix_begin(const Piece& of) const {
+  const auto matrices = static_cast<uint64_t>(of.view.index ? stored->shape[0] : 1);
+  return stored->offset +
+         stored->bytes / matrices * static_cast<uint64_t>(of.view.index.value_or(0));
+}
+
+uint64_t stored_row_bytes(const TensorPlan& t, const Piece& piece) {
+  const auto matrices = static_cast<uint64_t>(piece.view.index ? t.stored->shape[0] : 1);
+  const int64_t rows = t.plane().row_of(t.matrix->outputs - 1) + 1;
+  return t.stored->bytes / matrices / static_cast<uint64_t>(rows);
+}
+
+TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFile& rows) {
+  TileCost cost{.row = rows.row_bytes};
+  const Piece& piece = plan.params[codes.param].param->pieces[codes.piece];
+  for (uint32_t k = 0; k < codes.others; ++k) {
+    const TensorPlan& other = plan.tensors[codes.first_other + k];
+    const uint64_t bytes = stored_row_bytes(other, piece);
+    // A row in the file may reach over the outputs between two runs. The first and the last row of
+    // this plane may be shared with outputs that are not read.
+    const uint64_t outputs = ceil_div(rows.row_bytes, stored_row_bytes(codes, piece));
+    const auto sharing = static_cast<uint64_t>(other.plane().row_outputs);
+    cost.fixed += 2 * bytes + 2 * io::kDirectAlignment;
+    if (sharing > 0) cost.row += ceil_div(outputs * bytes, sharing);
+  }
+  return cost;
 }
 
 uint32_t ReadPlan::host_sweep_tiles() const {
@@ -71,11 +124,18 @@ uint64_t ReadPlan::read_bytes() const {
 
 uint64_t ReadPlan::needed_bytes(const TensorPlan& t) const {
   const Cut& cut = params[t.param].param->pieces[t.piece].cut;
-  if (t.gptq != nullptr) {
-    const auto rows = static_cast<uint64_t>(cut.rows), all = static_cast<uint64_t>(t.gptq->outputs);
-    return (t.gptq->by_rows ? t.stored->bytes : t.rows.bytes()) / all * rows;
+  if (t.source > 0 && !t.plane().input_major()) return t.rows.bytes();
+  const bool by_rows = t.stored->dtype == DType::grouped_row;
+  if (by_rows || t.plane().input_major()) {
+    const auto all = static_cast<uint64_t>(t.matrix->outputs);
+    return (by_rows ? t.stored->bytes : t.rows.bytes()) / all * static_cast<uint64_t>(cut.rows);
   }
-  return static_cast<uint64_t>(cut.rows) * row_bytes(t.stored->dtype, cut.cols);
+  const Piece& piece = params[t.param].param->pieces[t.piece];
+  const uint64_t row = t.matrix->kept
+                           ? stored_row_bytes(t, piece) * static_cast<uint64_t>(cut.cols) /
+                                 static_cast<uint64_t>(piece.cols)
+                           : row_bytes(t.stored->dtype, cut.cols);
+  return static_cast<uint64_t>(cut.rows) * row;
 }
 
 uint64_t ReadPlan::bytes_per_token() const {

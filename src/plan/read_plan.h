@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "io/checkpoint/index.h"
+#include "io/reader.h"
+#include "src/formats/stored_format.h"
 #include "src/memory/tier.h"
 #include "src/models/families.h"
 #include "src/plan/quantize.h"
@@ -39,7 +41,8 @@ struct ParamPlan {
   uint64_t storage = 0;  // of these with padding, multiple of 64
   Tier tier = Tier::device;
   Table table = Table::none;
-  bool transposed = false;  // some piece has its rows in columns: it cannot be streamed
+  // Some piece has its rows in columns, or is a table in several tensors: it cannot be streamed.
+  bool transposed = false;
 
   bool streamed() const { return tier == Tier::disk; }  // no storage: read anew by every sweep
   bool only_looked_up() const { return table == Table::looked_up; }
@@ -63,18 +66,6 @@ struct RowsInFile {
     return std::min(offset(first + count), end) - offset(first);
   }
 };
-// The parts that the tensors of a GPTQ linear layer share (quant/gptq.h).
-struct GptqSource {
-  WeightFormat format;   // but for its layout
-  bool by_rows = false;  // a copy has all of it in one tensor (quant/grouped_rows.h)
-  int64_t outputs = 0;   // that its tensors have
-  const io::StoredTensor* codes = nullptr;
-  const io::StoredTensor* zeros = nullptr;
-  const io::StoredTensor* scales = nullptr;
-  // Inputs that are sorted by group (`format.ordered`): the input at each place, and the place of
-  // each input.
-  std::vector<int32_t> order, places;
-};
 
 struct TensorPlan {
   const io::StoredTensor* stored = nullptr;
@@ -83,9 +74,12 @@ struct TensorPlan {
   ScaleGroup group = ScaleGroup::none;
   bool transposed = false;  // as the piece's view
   RowsInFile rows = {};
-  // The tensor is one of several of a GPTQ piece and fills `plane`; null: it is the only one.
-  std::shared_ptr<const GptqSource> gptq = nullptr;
-  Plane plane = Plane::codes;
+  // The stored matrix, and which of its planes the tensor is.
+  std::shared_ptr<const StoredMatrix> matrix = nullptr;
+  uint32_t source = 0;
+  // The tensors of the other planes, which follow one another; set for codes.
+  uint32_t first_other = 0;
+  uint32_t others = 0;
   // ScaleGroup::tensor: spans to see before the first can be encoded. The tensor is read twice when
   // it exceeds the ring.
   // Also for transposed tensors whose rows have scales of their own.
@@ -93,6 +87,8 @@ struct TensorPlan {
   bool read_twice = false;
   uint64_t amax_offset = 0;  // transposed: of float32[rows] in an area of plan.row_amax
 
+  const StoredPlane& plane() const { return matrix->planes[source]; }
+  uint64_t matrix_begin(const Piece& of) const;  // file offset
   // One pass over a transposed matrix cannot find the scales of rows either.
   bool is_measured() const {
     return group == ScaleGroup::tensor || (transposed && group == ScaleGroup::row);
@@ -212,6 +208,11 @@ struct ReadPlan {
   // The rows of a streamed parameter that a tile fills, and their view in memory of tile_bytes.
   int64_t tile_row(const Tile& tile) const;
   Weight tile_weight(const Tile& tile, std::byte* memory) const;
+  // Rows of codes are read with those of the weight's other planes: the move of plane `other` of
+  // them, and what is read for it.
+  Move other_move(const Move& codes, uint32_t other) const;
+  io::Extent other_extent(const Move& codes, uint32_t other) const;
+  size_t most_extents() const;  // of a read of the sweep
   uint32_t host_sweep_tiles() const;
   const TiledParam& param_of_host_tile(uint32_t index) const;
 };
@@ -244,6 +245,16 @@ ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& pla
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
 Weight tile_view(const ParamPlan& param, int64_t rows, std::byte* memory);
+
+// Bytes of a row of one of a matrix's tensors, as they are stored.
+uint64_t stored_row_bytes(const TensorPlan& tensor, const Piece& piece);
+
+// Bounds of the bytes of a slot that some rows of codes need with the other planes' rows.
+struct TileCost {
+  uint64_t fixed = 0;
+  uint64_t row = 0;
+};
+TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFile& rows);
 
 // The rows from which a sweep reads a tensor: its own, or, where runs are whole row groups, one of
 // its runs, by the rows of its stored matrix.

@@ -76,11 +76,6 @@ TEST(DType, StoredBytesFollowFromBlocks) {
   EXPECT_EQ(stored_bytes(DType::f4, {3, 6}), 9u);
   EXPECT_EQ(stored_bytes(DType::q4_k, {7, 512}), 7u * 2 * 144);
   EXPECT_EQ(stored_bytes(DType::q4_k, {2, 7, 512}), 2u * 7 * 2 * 144);
-  // The int32 tensors of 4096 inputs and 11008 outputs: [512, 11008] of GPTQ, [4096, 1376] of AWQ.
-  EXPECT_EQ(stored_bytes(DType::gptq_i4, {4096, 11008}), 512u * 11008 * 4);
-  EXPECT_EQ(stored_bytes(DType::awq_i4, {4096, 11008}), 4096u * 1376 * 4);
-  EXPECT_EQ(stored_bytes(DType::gptq_i3, {64, 5}), 6u * 5 * 4);
-  EXPECT_EQ(row_bytes(DType::gptq_i3, 5), 3u * 5 * 4);
   EXPECT_EQ(stored_bytes(DType::f64, {int64_t{1} << 61}), std::nullopt);
   EXPECT_EQ(stored_bytes(DType::q4_0, {int64_t{1} << 40, int64_t{1} << 40}), std::nullopt);
   EXPECT_EQ(stored_bytes(DType::q8_0, {int64_t{1} << 62}), (uint64_t{1} << 57) * 34);
@@ -92,9 +87,6 @@ TEST(DType, RowsThatEndInsideABlockAreSeen) {
   EXPECT_FALSE(has_whole_blocks(DType::q8_0, {32, 48}));  // whole as a total, not by row
   EXPECT_TRUE(has_whole_blocks(DType::q8_0, {3, 64}));
   EXPECT_TRUE(has_whole_blocks(DType::q8_0, {3, 0}));
-  EXPECT_TRUE(has_whole_blocks(DType::gptq_i4, {16, 3}));
-  EXPECT_FALSE(has_whole_blocks(DType::gptq_i4, {12, 8}));
-  EXPECT_FALSE(has_whole_blocks(DType::gptq_i4, {16}));
 }
 
 }  // namespace

@@ -42,6 +42,25 @@ INSTANTIATE_TEST_SUITE_P(Ways, ReaderTest,
                                          Way{"mmap", ReaderKind::mmap, true}),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
+// Some more extents, as many as may have room in what is left of a slot.
+std::vector<Extent> random_extents(test::Random& random, const ReadRequest& first,
+                                   const ReaderOptions& options,
+                                   std::span<const CheckpointFile> files) {
+  std::vector<Extent> more;
+  uint64_t room = options.slot_bytes - bytes_in_slot(first.offset, first.length);
+  while (more.size() + 1 < options.most_extents && room > kDirectAlignment &&
+         random.between(0, 2) > 0) {
+    const auto file = static_cast<uint32_t>(random.between(0, std::ssize(files) - 1));
+    const int64_t size = static_cast<int64_t>(files[file].size);
+    const int64_t offset = random.between(0, size - 1);
+    const int64_t most = std::min(size - offset, static_cast<int64_t>(room - kDirectAlignment));
+    more.push_back(
+        {file, static_cast<uint64_t>(offset), static_cast<uint64_t>(random.between(1, most))});
+    room -= bytes_in_slot(more.back().offset, more.back().length);
+  }
+  return more;
+}
+
 // Random requests, in flight in random numbers, results released in random order.
 TEST_P(ReaderTest, GivesTheFilesBytes) {
   test::Random random("reader");
@@ -55,11 +74,13 @@ TEST_P(ReaderTest, GivesTheFilesBytes) {
     ReaderOptions o = options();
     o.slot_bytes = static_cast<uint64_t>(random.between(2, 80)) * kDirectAlignment;
     o.chunk_bytes = static_cast<uint64_t>(random.between(16, 40)) * kDirectAlignment;
+    o.most_extents = static_cast<size_t>(random.between(1, kMostExtents));
     Staging staging(o.slot_bytes * static_cast<uint64_t>(random.between(1, 9)));
     auto reader = open_reader(files, staging.span(), o);
     EXPECT_EQ(reader->max_read(), o.slot_bytes - kDirectAlignment);
 
     std::map<uint64_t, ReadRequest> in_flight;
+    std::map<uint64_t, std::vector<Extent>> more;  // of each
     std::vector<ReadResult> held;
     uint64_t requested = 0;
     for (uint64_t tag = 0; tag < 60 || !in_flight.empty();) {
@@ -71,8 +92,11 @@ TEST_P(ReaderTest, GivesTheFilesBytes) {
         ReadRequest request{file, static_cast<uint64_t>(offset),
                             static_cast<uint64_t>(random.between(1, most)), tag++,
                             static_cast<uint64_t>(random.between(0, 60)) * kDirectAlignment};
+        more[request.tag] = random_extents(random, request, o, files);
+        request.more = more[request.tag];
         in_flight[request.tag] = request;
         requested += request.length;
+        for (const Extent& extent : request.more) requested += extent.length;
         reader->submit(request);
       } else if (!in_flight.empty()) {
         std::optional<ReadResult> there = reader->poll();
@@ -81,11 +105,15 @@ TEST_P(ReaderTest, GivesTheFilesBytes) {
         ASSERT_TRUE(in_flight.contains(result.tag));
         ReadRequest r = in_flight[result.tag];
         in_flight.erase(result.tag);
-        std::string_view got(reinterpret_cast<const char*>(result.bytes.data()),
-                             result.bytes.size());
-        ASSERT_EQ(got, std::string_view(contents[r.file]).substr(r.offset, r.length));
-        ASSERT_EQ(reinterpret_cast<uintptr_t>(got.data()) % kDirectAlignment,
-                  r.offset % kDirectAlignment);
+        const auto expect = [&](std::span<const std::byte> bytes, const Extent& extent) {
+          const std::string_view got(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+          ASSERT_EQ(got,
+                    std::string_view(contents[extent.file]).substr(extent.offset, extent.length));
+          ASSERT_EQ(reinterpret_cast<uintptr_t>(got.data()) % kDirectAlignment,
+                    extent.offset % kDirectAlignment);
+        };
+        expect(result.bytes, {r.file, r.offset, r.length});
+        for (size_t e = 0; e < r.more.size(); ++e) expect(result.more[e], r.more[e]);
         held.push_back(result);
       }
       while (!held.empty() && (reader->free_slots() == 0 || random.between(0, 3) == 0)) {

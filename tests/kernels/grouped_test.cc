@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "tests/kernels/backend.h"
@@ -171,6 +172,175 @@ TEST_P(Grouped, EncodesAsTheReference) {
       args.source_stride = std::ssize(rows) / 64;
       encode(args);
       expect_same_planes(by_rows.weight, expected.weight);
+    }
+  }
+}
+
+// Words of eight outputs in an order of their own, as AWQ has them.
+TEST_P(Grouped, CodesAcrossRowsAreEncodedAsByTheReference) {
+  test::Random random("Grouped.CodesAcrossRowsAreEncodedAsByTheReference");
+  Backend backend(GetParam(), Compute::bf16, {});
+  constexpr int64_t kInputs = 96, kOutputs = 64, kGroup = 32, kTaken = 40;
+  constexpr int kPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};
+  std::vector<uint32_t> codes(kInputs * kOutputs / 8), zeros(kInputs / kGroup * kOutputs / 8);
+  std::vector<uint16_t> scales(kInputs / kGroup * kOutputs);
+  for (uint32_t& word : codes) word = static_cast<uint32_t>(random.between(0, UINT32_MAX));
+  for (uint32_t& word : zeros) word = static_cast<uint32_t>(random.between(0, UINT32_MAX));
+  for (uint16_t& scale : scales) scale = float_to_f16(random.normal(0.02f));
+  const auto encoded = [&](const auto& encode) {
+    WeightFormat format{.dtype = DType::u8,
+                        .layout = GetParam().layout(),
+                        .scales = ScaleKind::grouped,
+                        .scale_cols = kGroup};
+    format.bits = 4;
+    format.scale_type = DType::f16;
+    StoredWeight w(format, kTaken, kInputs);
+    EncodeArgs args;
+    args.to = w.weight;
+    args.words = {.across = true, .places = 0x73625140};
+    args.outputs = kTaken;
+    args.first_output = 4;
+    args.output_run = 20;
+    args.output_stride = 32;
+    args.stored = DType::u32;
+    args.source_stride = kOutputs / 2;
+    args.source = reinterpret_cast<const std::byte*>(codes.data());
+    args.rows = kInputs;
+    encode(args);
+    args.plane = Plane::zeros;
+    args.source = reinterpret_cast<const std::byte*>(zeros.data());
+    args.rows = kInputs / kGroup;
+    encode(args);
+    args.plane = Plane::scales;
+    args.stored = DType::f16;
+    args.source = reinterpret_cast<const std::byte*>(scales.data());
+    args.source_stride = kOutputs * 2;
+    encode(args);
+    return w;
+  };
+  const StoredWeight expected = encoded(encode_reference);
+  const StoredWeight found =
+      encoded([&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+  expect_same_planes(found.weight, expected.weight);
+  std::vector<float> row(kInputs);
+  const auto code_at = [&](const std::vector<uint32_t>& words, int64_t r, int64_t output) {
+    return static_cast<int>(words[static_cast<size_t>(r * kOutputs / 8 + output / 8)] >>
+                                (kPlaces[output % 8] * 4) &
+                            15);
+  };
+  for (int64_t r = 0; r < kTaken; ++r) {
+    decode_row(expected.weight, r, row.data());
+    const int64_t output = 4 + r / 20 * 32 + r % 20;
+    for (int64_t c = 0; c < kInputs; ++c) {
+      const float scale = f16_to_float(scales[static_cast<size_t>(c / kGroup * kOutputs + output)]);
+      ASSERT_EQ(row[static_cast<size_t>(c)],
+                static_cast<float>(code_at(codes, c, output) - code_at(zeros, c / kGroup, output)) *
+                    scale);
+    }
+  }
+}
+
+// Rows of a stored plane, of which some are taken head by head, or share a row.
+StoredWeight encoded(const WeightFormat& format, int64_t rows, int64_t cols,
+                     const EncodeArgs& codes, const EncodeArgs& scales,
+                     const std::function<EncodeStats(const EncodeArgs&)>& encode) {
+  StoredWeight w(format, rows, cols);
+  for (EncodeArgs args : {codes, scales}) {
+    args.to = w.weight;
+    args.rows = rows;
+    args.source_cols = args.plane == Plane::codes ? 0 : cols;
+    EXPECT_EQ(encode(args).not_finite, 0);
+  }
+  return w;
+}
+
+// Four-bit floats with powers of two.
+struct FloatCodes {
+  FloatCodes(int64_t rows, int64_t cols, test::Random& random)
+      : codes(static_cast<size_t>(rows * cols / 2)), scales(static_cast<size_t>(rows * cols / 32)) {
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(random.between(0, 255));
+    for (uint8_t& scale : scales) scale = static_cast<uint8_t>(random.between(118, 124));
+    of_codes.source = reinterpret_cast<const std::byte*>(codes.data());
+    of_codes.source_stride = cols / 2;
+    of_scales.source = reinterpret_cast<const std::byte*>(scales.data());
+    of_scales.source_stride = cols / 32;
+    of_codes.stored = of_scales.stored = DType::u8;
+    of_scales.plane = Plane::scales;
+  }
+  static WeightFormat format(WeightLayout layout) {
+    WeightFormat format{.dtype = DType::u8, .layout = layout, .scales = ScaleKind::grouped};
+    format.scale_cols = 32;
+    format.bits = 4;
+    format.table = CodeTable::e2m1;
+    format.scale_type = DType::f8_e8m0;
+    return format;
+  }
+  std::vector<uint8_t> codes, scales;
+  EncodeArgs of_codes, of_scales;
+};
+
+TEST_P(Grouped, FloatCodesLikeTheReference) {
+  test::Random random("Grouped.FloatCodesLikeTheReference");
+  const int64_t rows = GetParam().size(40, 19), cols = GetParam().size(416, 96);
+  const FloatCodes stored(rows, cols, random);
+  const auto weight = [&](WeightLayout layout, const auto& encode) {
+    return encoded(FloatCodes::format(layout), rows, cols, stored.of_codes, stored.of_scales,
+                   encode);
+  };
+  Backend backend(GetParam(), Compute::bf16, {});
+  const StoredWeight packed = weight(WeightLayout::packed, encode_reference);
+  const StoredWeight expected = weight(GetParam().layout(), encode_reference);
+  const StoredWeight found = weight(
+      GetParam().layout(), [&](const EncodeArgs& args) { return backend.encoder->encode(args); });
+  expect_same_planes(found.weight, expected.weight);
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int64_t r = 0; r < rows; ++r) {
+    decode_row(packed.weight, r, row.data());
+    for (int64_t c = 0; c < cols; ++c) {
+      const auto code = static_cast<uint32_t>(
+          stored.codes[static_cast<size_t>((r * cols + c) / 2)] >> (c % 2 * 4) & 15);
+      const float scale = e8m0_to_float(stored.scales[static_cast<size_t>((r * cols + c) / 32)]);
+      ASSERT_EQ(row[static_cast<size_t>(c)], e2m1_to_float(code) * scale);
+    }
+  }
+  expect_product(GetParam(), found.weight, packed.weight, random);
+  expect_rows(GetParam(), found.weight);
+}
+
+// E4M3 codes with scales of their own, some outputs of a tensor head by head.
+TEST_P(Grouped, ScaledCodesAreEncodedAsByTheReference) {
+  test::Random random("Grouped.ScaledCodesAreEncodedAsByTheReference");
+  Backend backend(GetParam(), Compute::bf16, {});
+  const auto encode = [&](const EncodeArgs& args) { return backend.encoder->encode(args); };
+  for (ScaleKind kind : {ScaleKind::per_row, ScaleKind::per_block}) {
+    for (DType type : {DType::f32, DType::bf16, DType::f16, DType::f8_e8m0}) {
+      for (int64_t cols : {160, 301}) {
+        SCOPED_TRACE(testing::Message() << dtype_name(type) << ", " << cols << " columns");
+        const bool block = kind == ScaleKind::per_block;
+        const int64_t rows = block ? 80 : 70, stored_rows = 400;
+        std::vector<std::byte> codes(static_cast<size_t>(stored_rows * cols)), scales(40000);
+        for (std::byte& code : codes) code = static_cast<std::byte>(random.between(0, 0x7e));
+        for (std::byte& byte : scales) byte = static_cast<std::byte>(random.between(0x30, 0x3f));
+        EncodeArgs of_codes, of_scales;
+        of_codes.stored = DType::f8_e4m3;
+        of_codes.source = codes.data();
+        of_codes.source_stride = cols;
+        of_codes.run_rows = 16;
+        of_codes.run_stride = 48 * cols;
+        of_scales.plane = Plane::scales;
+        of_scales.stored = type;
+        of_scales.source = scales.data();
+        of_scales.source_stride = (block ? ceil_div(cols, int64_t{128}) : 1) * dtype_bytes(type);
+        of_scales.sharing = block ? 128 : 1;
+        of_scales.first_output = block ? 32 : 0;
+        of_scales.output_run = 16;
+        of_scales.output_stride = 48;
+        const WeightFormat format{DType::f8_e4m3, GetParam().layout(), kind};
+        const StoredWeight expected =
+            encoded(format, rows, cols, of_codes, of_scales, encode_reference);
+        const StoredWeight found = encoded(format, rows, cols, of_codes, of_scales, encode);
+        expect_same_planes(found.weight, expected.weight);
+      }
     }
   }
 }

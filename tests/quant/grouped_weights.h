@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "quant/gptq.h"
+#include "quant/grouped_columns.h"
 #include "quant/grouped_rows.h"
 #include "quant/groups.h"
 #include "tests/quant/storage.h"
@@ -119,7 +119,7 @@ struct GptqLayer {
   StoredWeight weight(
       WeightLayout layout, int zero_base, int64_t runs,
       const std::function<EncodeStats(const EncodeArgs&)>& encode = encode_reference) const {
-    const std::vector<int32_t> order = gptq_order(g_idx, group_cols, "g_idx");
+    const std::vector<int32_t> order = order_by_group(g_idx, group_cols, "g_idx");
     WeightFormat format{.dtype = DType::u8, .layout = layout, .scales = ScaleKind::grouped};
     format.scale_cols = group_cols;
     format.bits = bits;
@@ -133,7 +133,7 @@ struct GptqLayer {
     EncodeArgs args;
     args.to = w.weight;
     args.outputs = outputs;
-    args.stored = gptq_type(bits);
+    args.stored = DType::u32;
     args.source_stride = outputs * 4;
     if (format.ordered) {
       args.order = order.data();

@@ -241,13 +241,13 @@ TEST(Gptq, RowsThatFillUpAPanelAreZero) {
 }
 
 TEST(Gptq, GroupsOfAnotherSizeAreRefused) {
-  EXPECT_TRUE(gptq_order(std::vector<int32_t>{0, 0, 1, 1}, 2, "x.g_idx").empty());
-  EXPECT_EQ(gptq_order(std::vector<int32_t>{1, 0, 1, 0}, 2, "x.g_idx"),
+  EXPECT_TRUE(order_by_group(std::vector<int32_t>{0, 0, 1, 1}, 2, "x.g_idx").empty());
+  EXPECT_EQ(order_by_group(std::vector<int32_t>{1, 0, 1, 0}, 2, "x.g_idx"),
             (std::vector<int32_t>{1, 3, 0, 2}));
   for (const std::vector<int32_t>& bad :
        {std::vector<int32_t>{0, 0, 0, 1}, {0, 0, 2, 2}, {-1, 0, 1, 1}, {0, 1, 1, 1}}) {
     try {
-      gptq_order(bad, 2, "x.g_idx");
+      order_by_group(bad, 2, "x.g_idx");
       ADD_FAILURE() << "accepted";
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::refused);

@@ -42,8 +42,10 @@ struct BlockRows {
   void set_min(int group, Vf min) const { store(to.mins + group * 16 + lane, min); }
   // Codes of columns `col` and the next.
   void set_codes(int col, Vi first, Vi second) const {
-    const Vu low = as_bits(__builtin_convertvector(first, Vf));
-    const Vu high = as_bits(__builtin_convertvector(second, Vf));
+    set_values(col, __builtin_convertvector(first, Vf), __builtin_convertvector(second, Vf));
+  }
+  void set_values(int col, Vf first, Vf second) const {
+    const Vu low = as_bits(first), high = as_bits(second);
     store(to.cells + col * 32 + lane * 4, low >> 16 | (high & 0xffff0000));
   }
   // The same of codes in both halves of each lane, less kZero. They are below kCodes.
@@ -209,6 +211,23 @@ inline void decode_run(const BlockRows& rows) {
       Vu codes = word >> (k * kEach) & kMask;
       if constexpr (kBits == 3) codes |= (rows.word(2) >> (col / 2) & 0x00010001) << 2;
       rows.set_halves<1 << kBits>(col, codes);
+    }
+  }
+}
+
+// Four-bit floats: from 1 on their exponent and mantissa as a float32's, whose bias is 126 more.
+inline Vf four_bit_floats(Vu codes) {
+  const Vu magnitude = codes & 7;
+  const Vu large = (magnitude << 22) + (126u << 23), small = as_bits(floats(magnitude) * 0.5f);
+  const Vu is_small = reinterpret_cast<Vu>(magnitude < 2);
+  return as_floats((small & is_small) | (large & ~is_small) | (codes & 8) << 28);
+}
+inline void decode_float_run(const BlockRows& rows) {
+  for (int w = 0; w < 4; ++w) {
+    const Vu word = rows.word(w);
+    for (int k = 0; k < 4; ++k) {
+      const Vu codes = word >> (k * 4) & 0x000f000f;
+      rows.set_values(w * 8 + k * 2, four_bit_floats(codes & 0xffff), four_bit_floats(codes >> 16));
     }
   }
 }

@@ -157,6 +157,11 @@ struct GroupScale {
 };
 GroupScale group_scale(const GroupedJob& job, int64_t panel, int64_t group, int64_t lane) {
   const int64_t at = (panel * job.groups + group) * 16 + lane;
+  if (job.e2m1) {
+    const Vu code = load_u8(job.scales + at);  // the least is a subnormal number, 255 NaN
+    const Vu odd = reinterpret_cast<Vu>(code == 0) | reinterpret_cast<Vu>(code == 255);
+    return {as_floats(code << 23 | (odd & 0x00400000)), Vf{}};
+  }
   const Vu bits = load_u16(job.scales + at * 2);
   const Vf scale = job.bf16_scales ? as_floats(bits << 16) : f16_to_float(bits);
   const Vf zero = floats(load_u8(job.zeros + at)) + static_cast<float>(job.zero_base);
@@ -175,7 +180,7 @@ void decode_columns(const GroupedJob& job, int64_t panel, const Columns& columns
       const BlockRows rows{block, to, lane};
       if (lane == 0) __builtin_prefetch(block + kAheadBytes);
       if (job.type == DType::u8) {
-        decode_run(rows, job.bits);
+        job.e2m1 ? decode_float_run(rows) : decode_run(rows, job.bits);
       } else {
         decode_block(rows, job.type);
         to.scales += group_step * 16;
@@ -225,11 +230,14 @@ void multiply_decoded(const GroupedJob& job, int64_t panel, const Scratch& scrat
 constexpr int64_t kDecodingRows = 4;
 
 // Nibbles as bf16. A lookup takes five bits, of which the upper one is the next nibble's.
-inline Vu nibble_table() {
+inline Vu nibble_table(bool e2m1) {
+  constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   alignas(64) uint16_t codes[32];
-  for (int i = 0; i < 32; ++i)
-    codes[i] =
-        static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(i % 16)) >> 16);
+  for (int i = 0; i < 32; ++i) {
+    const float sign = i % 16 < 8 ? 1.0f : -1.0f;
+    const float value = e2m1 ? sign * kValues[i % 8] : static_cast<float>(i % 16);
+    codes[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value) >> 16);
+  }
   return load_bits(codes);
 }
 template <int kShift>
@@ -275,7 +283,7 @@ void store_totals(const Vf (&totals)[kPanels][kRows], const GroupedJob& job, int
 template <int kRows, int kPanels>
 void multiply_q4_k(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
   constexpr int kGroups = 8;  // of a block
-  const Vu table = nibble_table();
+  const Vu table = nibble_table(false);
   const int64_t blocks = job.cols / 256, apart = blocks * job.block_bytes;
   Vf totals[kPanels][kRows] = {};
   for (int64_t b = 0; b < blocks; ++b) {
@@ -314,7 +322,7 @@ void multiply_q4_k(const GroupedJob& job, int64_t panel, const Scratch& scratch)
 // Grouped codes of 4 bits.
 template <int kRows, int kPanels>
 void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scratch) {
-  const Vu table = nibble_table();
+  const Vu table = nibble_table(job.e2m1);
   const uint32_t* x = job.x;
   const int64_t apart = job.cols / 8 * kCell;
   const std::byte* from = job.codes + panel * apart;
@@ -336,7 +344,7 @@ void multiply_nibbles(const GroupedJob& job, int64_t panel, const Scratch& scrat
       store(scratch.mins, s.min);
       for (int r = 0; r < kRows; ++r)
         totals[p][r] = add_group(totals[p][r], sums[p][r], s.scale, job.x_sums + r * job.groups + g,
-                                 scratch.mins);
+                                 job.mins ? scratch.mins : nullptr);
     }
   }
   store_totals(totals, job, panel);

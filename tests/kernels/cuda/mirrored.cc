@@ -372,12 +372,12 @@ class MirroredEncoder final : public Encoder {
     Mirror m;
     EncodeArgs on_device = args;
     on_device.to = m.write(args.to);
-    if (is_grouped(args.to.format)) {
-      on_device.source = m.read(args.source, grouped_source_bytes(args));
+    if (is_quantized(args)) {
+      on_device.source = m.read(args.source, quantized_source_bytes(args));
       if (args.order != nullptr && args.plane == Plane::codes)  // as the encoder copies it
         std::copy_n(args.order, args.to.cols, args.to.order);
-      m.run_in_turn([&] { cuda::encode_grouped(on_device, test::stream()); });
-      return grouped_stats(args);
+      m.run_in_turn([&] { cuda::encode_quantized(on_device, test::stream()); });
+      return quantized_stats(args);
     }
     on_device.source = m.read(args.source, args.source_bytes());
     if (args.row_scales != nullptr)

@@ -1,11 +1,10 @@
-// Contradictions between GPTQ's config.json and its zeros.
-#include "src/plan/gptq.h"
-
+// GPTQ's config.json: contradictions to the zeros, and settings of single modules.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
+#include "src/formats/formats.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/temp.h"
 
@@ -28,7 +27,7 @@ std::string packed(int bits, int value, int last) {
 }
 
 struct Settled {
-  std::optional<int> base;  // added to stored zeros
+  int base = 0;  // added to stored zeros
   std::string said;
 };
 Settled settled(const Json& quantization, const std::vector<std::string>& zeros, int bits) {
@@ -42,9 +41,9 @@ Settled settled(const Json& quantization, const std::vector<std::string>& zeros,
   test::TempDir dir;
   test::write_checkpoint(dir.path(), config, tensors, 1);
   testing::internal::CaptureStderr();
-  settle_gptq_zeros(config, io::open_checkpoint(dir.path()));
+  settle_stored_formats(config, io::open_checkpoint(dir.path()));
   const std::string said = testing::internal::GetCapturedStderr();
-  return {gptq_config(config)->zero_base, said};
+  return {config["quantization_config"].value("checkpoint_format", "gptq") == "gptq" ? 1 : 0, said};
 }
 
 TEST(Gptq, ZerosOfASymmetricOneTellHowTheyAreStored) {
@@ -98,6 +97,44 @@ TEST(Gptq, OtherZerosAreReadAsTheFormatSays) {
   }
 }
 
+constexpr int64_t kOutputs = 64, kInputs = 256;
+struct Module {
+  const char* name;
+  int bits;
+  int64_t group;
+  bool has_order = false;
+};
+constexpr Module kModules[] = {{"q_proj", 8, 128}, {"k_proj", 4, 32, true}, {"v_proj", 4, 128}};
+
+std::vector<test::TinyTensor> modules() {
+  std::vector<test::TinyTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape, const char* dtype,
+                       int64_t bytes) {
+    for (int64_t size : shape) bytes *= size;
+    tensors.push_back({name, shape, dtype, std::string(static_cast<size_t>(bytes), '\0')});
+  };
+  for (const Module& m : kModules) {
+    const std::string name = m.name;
+    add(name + ".qweight", {kInputs * m.bits / 32, kOutputs}, "I32", 4);
+    add(name + ".qzeros", {kInputs / m.group, kOutputs * m.bits / 32}, "I32", 4);
+    add(name + ".scales", {kInputs / m.group, kOutputs}, "F16", 2);
+    if (m.has_order) add(name + ".g_idx", {kInputs}, "I32", 4);
+  }
+  return tensors;
+}
+
+std::shared_ptr<const StoredMatrix> described(StoredFormats& formats, const Module& m) {
+  Piece piece;
+  piece.source = std::string(m.name) + ".weight";
+  piece.rows = kOutputs;
+  piece.cols = kInputs;
+  std::vector<std::string> faults;
+  const auto matrix = formats.describe(
+      formats.find(piece), {piece, kOutputs, {kOutputs, kInputs}, "config.json"}, faults);
+  EXPECT_TRUE(faults.empty());
+  return matrix;
+}
+
 TEST(Gptq, SettingsOfSingleModules) {
   Json config{{"quantization_config",
                {{"quant_method", "gptq"},
@@ -107,21 +144,25 @@ TEST(Gptq, SettingsOfSingleModules) {
                  {{"-:.*down_proj.*", Json::object()},
                   {"+:.*q_proj.*", {{"bits", 8}}},
                   {".*k_proj.*", {{"group_size", 32}, {"desc_act", true}}}}}}}};
-  const GptqConfig found = *gptq_config(config);
-  EXPECT_EQ(found.bits, 4);
-  ASSERT_EQ(found.others.size(), 2u);
-  const size_t q = found.others[0].bits == 8 ? 0 : 1;
-  EXPECT_EQ(found.others[q].group_size, 128);
-  EXPECT_EQ(found.others[1 - q].bits, 4);
-  EXPECT_EQ(found.others[1 - q].group_size, 32);
-  EXPECT_TRUE(found.others[1 - q].desc_act);
+  test::TempDir dir;
+  test::write_checkpoint(dir.path(), config, modules(), 1);
+  const io::CheckpointIndex index = io::open_checkpoint(dir.path());
+  StoredFormats formats(config, index);
+  for (const Module& m : kModules) {
+    const std::shared_ptr<const StoredMatrix> matrix = described(formats, m);
+    ASSERT_NE(matrix, nullptr) << m.name;
+    EXPECT_EQ(matrix->kept->bits, m.bits) << m.name;
+    EXPECT_EQ(matrix->kept->scale_cols, m.group) << m.name;
+    EXPECT_EQ(matrix->groups != nullptr, m.has_order) << m.name;
+    EXPECT_EQ(matrix->planes.size(), 3u);
+  }
   Json& dynamic = config["quantization_config"]["dynamic"];
   for (const auto& [settings, fault] : {std::pair{Json{{"bits", 5}}, "bits are 5"},
                                         {Json{{"group_size", 24}}, "group_size is 24"},
                                         {Json(4), "must be an object"}}) {
     dynamic = {{"+:x", settings}};
     try {
-      gptq_config(config);
+      StoredFormats(config, index);
       ADD_FAILURE() << settings;
     } catch (const Error& e) {
       EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("dynamic: +:x"), HasSubstr(fault)));

@@ -1,4 +1,4 @@
-#include "quant/gptq.h"
+#include "quant/grouped_columns.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,6 +48,12 @@ uint32_t code_of(const uint32_t* words, int bits, int i) {
   return code & ((1u << bits) - 1);
 }
 
+// The four-bit code of an output in a row whose words have eight outputs.
+uint32_t code_across(const EncodeArgs& a, int64_t row, int64_t output) {
+  const auto place = a.words.places >> (output % 8 * 4) & 15;
+  return word_at(a, row, output / 8) >> (place * 4) & 15;
+}
+
 // Returns where an output's run of columns lies in the weight.
 uint32_t* run_in(const Weight& to, int64_t row, int64_t run) {
   auto* words = reinterpret_cast<uint32_t*>(to.data);
@@ -62,6 +68,17 @@ int64_t padded_outputs(const EncodeArgs& a) {
                                                   : ceil_div(a.outputs, kPanelRows) * kPanelRows;
 }
 
+int64_t rows_of_run(const EncodeArgs& a) { return a.words.across ? kRunCols : a.to.format.bits; }
+
+// A run of an output whose codes lie across rows.
+void put_across(const EncodeArgs& a, int64_t run, int64_t o) {
+  const int64_t apart = a.to.format.layout == WeightLayout::rows ? 1 : kPanelRows;
+  uint32_t* out = run_in(a.to, a.first_row + o, a.first_col / kRunCols + run);
+  for (int j = 0; j < 4; ++j) out[j * apart] = 0;
+  for (int c = 0; o < a.outputs && c < kRunCols; ++c)
+    put_run_code(out, apart, 4, c, code_across(a, run * kRunCols + c, a.output(o)));
+}
+
 void encode_codes(const EncodeArgs& a) {
   const Weight& to = a.to;
   const int bits = to.format.bits;
@@ -72,8 +89,12 @@ void encode_codes(const EncodeArgs& a) {
                 plane_bytes(f, Plane::codes, a.outputs, to.cols), std::byte{0});
     std::copy_n(a.order, to.cols, to.order);
   }
-  for (int64_t run = 0; run < a.rows / bits; ++run) {
+  for (int64_t run = 0; run < a.rows / rows_of_run(a); ++run) {
     for (int64_t o = 0; o < padded_outputs(a); ++o) {
+      if (a.words.across) {
+        put_across(a, run, o);
+        continue;
+      }
       uint32_t words[8] = {};
       for (int j = 0; o < a.outputs && j < bits; ++j)
         words[j] = word_at(a, run * bits + j, a.output(o));
@@ -117,29 +138,17 @@ void for_groups(const EncodeArgs& a, Put&& put) {
 
 }  // namespace
 
-DType gptq_type(int bits) {
-  return bits == 2   ? DType::gptq_i2
-         : bits == 3 ? DType::gptq_i3
-         : bits == 4 ? DType::gptq_i4
-                     : DType::gptq_i8;
-}
-
-int gptq_bits(DType stored) {
-  for (int bits : {2, 3, 4, 8}) {
-    if (stored == gptq_type(bits)) return bits;
-  }
-  return 0;
-}
-
-void encode_gptq(const EncodeArgs& a) {
+void encode_grouped_columns(const EncodeArgs& a) {
   const WeightFormat& format = a.to.format;
   const int bits = format.bits;
   check(a.to.plane(a.plane) != nullptr && a.rows >= 0, "a plane with storage");
   check(a.first_row >= 0 && a.first_row + a.outputs <= a.to.rows, "rows within the weight");
   if (a.plane == Plane::codes) {
-    check(gptq_bits(a.stored) == bits && a.rows % bits == 0 && a.first_col % kRunCols == 0,
+    check(a.stored == DType::u32 && a.rows % rows_of_run(a) == 0 && a.first_col % kRunCols == 0,
           "whole runs");
-    check(a.first_col + a.rows / bits * kRunCols <= a.to.cols, "columns within the weight");
+    check(a.first_col + a.rows / rows_of_run(a) * kRunCols <= a.to.cols,
+          "columns within the weight");
+    check(!a.words.across || (bits == 4 && a.places == nullptr), "four bits, in their order");
     return encode_codes(a);
   }
   check(a.first_group + a.rows <= groups_of(format, a.to.cols), "groups within the weight");
@@ -147,6 +156,10 @@ void encode_gptq(const EncodeArgs& a) {
     return for_groups(a, [&](int64_t at, int64_t g, int64_t o) {
       a.to.zeros[at] = 0;
       if (o < 0) return;
+      if (a.words.across) {
+        a.to.zeros[at] = static_cast<uint8_t>(code_across(a, g, o));
+        return;
+      }
       const int64_t bit = o * bits, word = bit / kWordBits;
       const int shift = static_cast<int>(bit % kWordBits);
       uint64_t both = word_at(a, g, word);
@@ -161,9 +174,9 @@ void encode_gptq(const EncodeArgs& a) {
   });
 }
 
-EncodeStats gptq_stats(const EncodeArgs& a) {
+EncodeStats grouped_column_stats(const EncodeArgs& a) {
   EncodeStats stats;
-  if (a.plane == Plane::codes) stats.elements = a.outputs * (a.rows / a.to.format.bits) * kRunCols;
+  if (a.plane == Plane::codes) stats.elements = a.outputs * (a.rows / rows_of_run(a)) * kRunCols;
   for (int64_t i = 0; a.plane == Plane::scales && i < a.rows * a.outputs; ++i) {
     const uint16_t scale = half_at(a, i / a.outputs, a.output(i % a.outputs));
     const float value = a.stored == DType::f16 ? f16_to_float(scale) : bf16_to_float(scale);
@@ -172,7 +185,7 @@ EncodeStats gptq_stats(const EncodeArgs& a) {
   return stats;
 }
 
-std::optional<int> gptq_one_code(std::span<const uint32_t> words, int bits) {
+std::optional<int> one_code(std::span<const uint32_t> words, int bits) {
   const auto codes = static_cast<int>(words.size() * kWordBits / static_cast<size_t>(bits));
   if (codes == 0) return std::nullopt;
   const uint32_t first = code_of(words.data(), bits, 0);
@@ -182,13 +195,13 @@ std::optional<int> gptq_one_code(std::span<const uint32_t> words, int bits) {
   return static_cast<int>(first);
 }
 
-std::vector<int32_t> gptq_order(std::span<const int32_t> g_idx, int64_t group_cols,
-                                std::string_view name) {
-  std::vector<int32_t> order(g_idx.size());
+std::vector<int32_t> order_by_group(std::span<const int32_t> groups, int64_t group_cols,
+                                    std::string_view name) {
+  std::vector<int32_t> order(groups.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](int32_t i) { return g_idx[static_cast<size_t>(i)]; });
+  std::ranges::stable_sort(order, {}, [&](int32_t i) { return groups[static_cast<size_t>(i)]; });
   for (size_t k = 0; k < order.size(); ++k) {
-    const int32_t group = g_idx[static_cast<size_t>(order[k])];
+    const int32_t group = groups[static_cast<size_t>(order[k])];
     if (group != static_cast<int64_t>(k) / group_cols)
       fail(ErrorKind::refused, "{} does not give every group {} inputs: the file is damaged", name,
            group_cols);

@@ -1,0 +1,117 @@
+#include "src/formats/formats.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "io/checkpoint/read_tensors.h"
+#include "quant/grouped_columns.h"
+#include "src/base/error.h"
+#include "src/formats/list.h"
+
+namespace sluice {
+
+const io::StoredTensor* MatrixTensors::get(const std::string& name, const Shape& shape,
+                                           std::initializer_list<DType> types,
+                                           std::string_view format) {
+  const io::StoredTensor* stored = index_.find(name);
+  claim(name);
+  if (stored == nullptr) {
+    index_.refuse_absent(name);
+    fault(fmt::format("{} is missing (expected {})", name, shape.str()));
+  } else if (std::ranges::find(types, stored->dtype) == types.end()) {
+    fault(
+        fmt::format("{} has dtype {}, which {} has not", name, dtype_name(stored->dtype), format));
+    return nullptr;
+  } else if (stored->shape != shape) {
+    fault(fmt::format("{} has shape {}, but config.json asks for {}", name, stored->shape.str(),
+                      shape.str()));
+    return nullptr;
+  }
+  return stored;
+}
+
+std::string stem_of(std::string_view weight) {
+  constexpr std::string_view kWeight = ".weight";
+  if (weight.ends_with(kWeight)) weight.remove_suffix(kWeight.size());
+  return std::string(weight);
+}
+
+std::optional<JsonFields> quantization_fields(const Json& config) {
+  const auto found = config.find("quantization_config");
+  if (found == config.end() || !found->is_object()) return std::nullopt;
+  return JsonFields(*found, "config.json: quantization_config");
+}
+
+bool names_stored_format(const JsonFields& quantization) {
+  return std::ranges::any_of(kStoredFormats, [&](const FormatKind* kind) {
+    return kind->is_named != nullptr && kind->is_named(quantization);
+  });
+}
+
+void settle_stored_formats(Json& config, const io::CheckpointIndex& index) {
+  for (const FormatKind* kind : kStoredFormats)
+    if (kind->settle != nullptr) kind->settle(config, index);
+}
+
+std::string by_rows_name(std::string_view codes) { return std::string(codes) + " (by rows)"; }
+
+StoredFormats::StoredFormats(const Json& config, const io::CheckpointIndex& index) : index_(index) {
+  for (const FormatKind* kind : kStoredFormats)
+    if (auto format = kind->open(config, index)) formats_.push_back(std::move(format));
+}
+
+StoredFormats::Found StoredFormats::find(const Piece& piece) const {
+  for (const auto& format : formats_) {
+    const io::StoredTensor* codes = index_.find(format->codes_name(piece.source));
+    if (codes != nullptr && format->claims(piece, *codes)) return {format.get(), codes};
+  }
+  return {};
+}
+
+std::shared_ptr<const StoredMatrix> StoredFormats::describe(const Found& found,
+                                                            const WantedMatrix& wanted,
+                                                            std::vector<std::string>& faults) {
+  MatrixTensors tensors(index_, claimed_, faults);
+  std::shared_ptr<StoredMatrix> matrix = found.format->describe(*found.codes, wanted, tensors);
+  if (matrix == nullptr) return nullptr;
+  if (matrix->groups != nullptr) to_order_.push_back(matrix);
+  const std::string by_rows = by_rows_name(found.codes->name);
+  if (matrix->planes.front().input_major() && index_.find(by_rows) != nullptr) {
+    claimed_.insert(by_rows);
+    matrix->planes = {{.plane = Plane::codes, .tensor = index_.find(by_rows)}};
+  }
+  return matrix;
+}
+
+void StoredFormats::finish() {
+  std::ranges::sort(to_order_, {},
+                    [](const auto& matrix) { return matrix->groups; });  // as on disk
+  std::vector<const io::StoredTensor*> tensors;
+  for (const auto& matrix : to_order_) tensors.push_back(matrix->groups);
+  const std::vector<std::string> bytes = io::read_tensors(index_, tensors);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    StoredMatrix& matrix = *to_order_[i];
+    std::vector<int32_t> groups(bytes[i].size() / sizeof(int32_t));
+    std::memcpy(groups.data(), bytes[i].data(), bytes[i].size());
+    matrix.order = order_by_group(groups, matrix.kept->scale_cols, tensors[i]->name);
+    matrix.kept->ordered = !matrix.order.empty();
+    matrix.places.resize(matrix.order.size());
+    for (size_t k = 0; k < matrix.order.size(); ++k)
+      matrix.places[static_cast<size_t>(matrix.order[k])] = static_cast<int32_t>(k);
+  }
+  to_order_.clear();
+}
+
+void StoredFormats::refuse_absent(const std::string& weight) const {
+  for (const auto& format : formats_) index_.refuse_absent(format->codes_name(weight));
+}
+
+bool StoredFormats::are_input_major() const {
+  return std::ranges::any_of(formats_, [](const auto& format) { return format->is_input_major(); });
+}
+
+bool StoredFormats::keep_groups() const {
+  return std::ranges::any_of(formats_, [](const auto& format) { return format->keeps_groups(); });
+}
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+// The stored formats of one checkpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "src/formats/stored_format.h"
+
+namespace sluice {
+
+// Returns whether `quantization_config` of config.json names a method that is read here.
+bool names_stored_format(const JsonFields& quantization);
+// Corrects config.json where the tensors show that they are stored in another way, with a warning.
+void settle_stored_formats(Json& config, const io::CheckpointIndex& index);
+
+// The name of a tensor that has all of an input-major matrix by rows (quant/grouped_rows.h). No
+// checkpoint has one: copies by rows do, in their index.
+std::string by_rows_name(std::string_view codes);
+
+class StoredFormats {
+ public:
+  // Both outlive this. Error(refused) for what the config names and is not supported.
+  StoredFormats(const Json& config, const io::CheckpointIndex& index);
+
+  struct Found {
+    const StoredFormat* format = nullptr;
+    const io::StoredTensor* codes = nullptr;  // null: the checkpoint lacks the piece
+  };
+  Found find(const Piece& piece) const;
+  // The matrix that find() has found for a piece. Null, with its faults, where it does not fit.
+  std::shared_ptr<const StoredMatrix> describe(const Found& found, const WantedMatrix& wanted,
+                                               std::vector<std::string>& faults);
+  // Reads the small tensors of the matrices described. Error(refused).
+  void finish();
+
+  // Whether a matrix that was described has a tensor beside its codes.
+  bool claims(const std::string& tensor) const { return claimed_.contains(tensor); }
+  // Throws Error(refused) where a file that ought to have the weight is missing.
+  void refuse_absent(const std::string& weight) const;
+  bool keep_groups() const;
+  bool are_input_major() const;  // some may be
+
+ private:
+  const io::CheckpointIndex& index_;
+  std::vector<std::unique_ptr<StoredFormat>> formats_;
+  std::unordered_set<std::string> claimed_;
+  std::vector<std::shared_ptr<StoredMatrix>> to_order_;
+};
+
+}  // namespace sluice

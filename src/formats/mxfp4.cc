@@ -1,0 +1,88 @@
+// MXFP4: four-bit floats (E2M1), and a power of two (E8M0) for each 32 inputs. A linear layer is
+//   of compressed-tensors ("mxfp4-pack-quantized"), beside each other:
+//     weight_packed  U8 [outputs, inputs / 2], the lower nibble first
+//     weight_scale   U8 [outputs, inputs / 32]
+//   of gpt-oss ("mxfp4"), where experts are stacked and elements would be [experts, inputs,
+//   outputs]:
+//     NAME_blocks    U8 [experts, outputs, inputs / 32, 16]
+//     NAME_scales    U8 [experts, outputs, inputs / 32]
+// Modules that are not quantized have their weight itself.
+#include "quant/groups.h"
+#include "src/base/error.h"
+#include "src/formats/list.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kGroup = 32;  // inputs
+
+bool is_packed_mxfp4(const JsonFields& q) {
+  return q.string_or("quant_method", "") == "compressed-tensors" &&
+         q.string_or("format", "") == "mxfp4-pack-quantized";
+}
+bool names_mxfp4(const JsonFields& q) {
+  return q.string_or("quant_method", "") == "mxfp4" || is_packed_mxfp4(q);
+}
+
+class Mxfp4 final : public StoredFormat {
+ public:
+  Mxfp4(bool packed, const io::CheckpointIndex& index) : packed_(packed), index_(index) {}
+
+  std::string codes_name(const std::string& weight) const override {
+    return packed_ ? stem_of(weight) + ".weight_packed" : weight + "_blocks";
+  }
+  bool claims(const Piece& piece, const io::StoredTensor&) const override {
+    return !piece.vector && index_.find(piece.source) == nullptr;
+  }
+  bool keeps_groups() const override { return true; }
+
+  std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
+                                         MatrixTensors& tensors) const override {
+    const int64_t inputs = wanted.piece.cols, outputs = wanted.outputs, groups = inputs / kGroup;
+    if (inputs % kGroup != 0) {
+      tensors.fault(fmt::format("{} has a layout that MXFP4 has not", codes.name));
+      return nullptr;
+    }
+    Shape words, scales;
+    if (wanted.piece.view.index) {
+      for (Shape* shape : {&words, &scales}) shape->push_back(wanted.shape[0]);
+    }
+    for (Shape* shape : {&words, &scales}) shape->push_back(outputs);
+    words.push_back(packed_ ? inputs / 2 : groups);
+    if (!packed_) words.push_back(kGroup / 2);
+    scales.push_back(groups);
+    const std::string scales_name =
+        packed_ ? stem_of(wanted.piece.source) + ".weight_scale" : wanted.piece.source + "_scales";
+    const auto* of_codes = tensors.get(codes.name, words, {DType::u8}, "MXFP4");
+    const auto* of_scales =
+        tensors.get(scales_name, scales, {DType::u8, DType::f8_e8m0}, "MXFP4's scales");
+    if (of_codes == nullptr || of_scales == nullptr) return nullptr;
+    auto matrix = std::make_shared<StoredMatrix>();
+    matrix->planes.resize(2);
+    matrix->planes[0].tensor = of_codes;
+    matrix->planes[1] = {.plane = Plane::scales, .tensor = of_scales};
+    WeightFormat kept{.dtype = DType::u8, .scales = ScaleKind::grouped, .scale_cols = kGroup};
+    kept.bits = 4;
+    kept.table = CodeTable::e2m1;
+    kept.scale_type = DType::f8_e8m0;
+    matrix->kept = kept;
+    matrix->outputs = outputs;
+    matrix->whole_inputs = kGroup;
+    return matrix;
+  }
+
+ private:
+  bool packed_;  // as compressed-tensors has it
+  const io::CheckpointIndex& index_;
+};
+
+std::unique_ptr<StoredFormat> open_mxfp4(const Json& config, const io::CheckpointIndex& index) {
+  const std::optional<JsonFields> q = quantization_fields(config);
+  return q && names_mxfp4(*q) ? std::make_unique<Mxfp4>(is_packed_mxfp4(*q), index) : nullptr;
+}
+
+}  // namespace
+
+const FormatKind kMxfp4Format{.is_named = names_mxfp4, .open = open_mxfp4};
+
+}  // namespace sluice

@@ -1,0 +1,66 @@
+// Elements as they are, which a scheme may quantize while they are read. The last of the formats:
+// it claims what no other does.
+#include "src/base/error.h"
+#include "src/formats/list.h"
+
+namespace sluice {
+namespace {
+
+// A convolution's [channels, 1, width] is a matrix, or the vector of its elements, a number without
+// dimensions a vector of one, and [1, n] a vector of n.
+bool has_shape(const Shape& stored, const Shape& expected) {
+  const bool convolution = stored.size() == 3 && stored[1] == 1;
+  const bool one_row = stored.size() == 2 && stored[0] == 1;
+  if ((convolution || one_row) && expected.size() == 1) return stored.elements() == expected[0];
+  if (stored == expected || (stored.size() == 0 && expected == Shape{1})) return true;
+  Shape without_ones;
+  for (int64_t size : stored)
+    if (size != 1) without_ones.push_back(size);
+  return stored.size() > 2 && stored.size() > expected.size() && without_ones == expected;
+}
+
+}  // namespace
+
+bool fits_shape(const io::StoredTensor& stored, const WantedMatrix& wanted,
+                MatrixTensors& tensors) {
+  const Shape& expected = wanted.shape;
+  if (has_shape(stored.shape, expected)) return true;
+  const bool exchanged = expected.size() == 2 && stored.shape == Shape{expected[1], expected[0]};
+  tensors.fault(fmt::format("{} has shape {}, but {} asks for {}{}", stored.name,
+                            stored.shape.str(), wanted.asked_from, expected.str(),
+                            exchanged ? " (its dimensions are exchanged)" : ""));
+  return false;
+}
+
+namespace {
+
+class Plain final : public StoredFormat {
+ public:
+  Plain() { matrix_->planes.emplace_back(); }
+  bool claims(const Piece&, const io::StoredTensor&) const override { return true; }
+
+  std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes, const WantedMatrix& wanted,
+                                         MatrixTensors& tensors) const override {
+    if (!is_float_weight(codes.dtype)) {
+      tensors.fault(fmt::format(
+          "{} has dtype {}, which is not a type of weights (supported: BF16, F16, F32, F64)",
+          codes.name, dtype_name(codes.dtype)));
+      return nullptr;
+    }
+    return fits_shape(codes, wanted, tensors) ? matrix_ : nullptr;
+  }
+
+ private:
+  // One for all: a checkpoint may have a hundred thousand.
+  std::shared_ptr<StoredMatrix> matrix_ = std::make_shared<StoredMatrix>();
+};
+
+std::unique_ptr<StoredFormat> open_plain(const Json&, const io::CheckpointIndex&) {
+  return std::make_unique<Plain>();
+}
+
+}  // namespace
+
+const FormatKind kPlainFormat{.open = open_plain};
+
+}  // namespace sluice

@@ -1,0 +1,120 @@
+// The ways in which checkpoints store matrices. A format says which tensors a matrix is made of,
+// what the weight's format in memory is, and how the tensors' rows become its planes. Each format
+// is a file of this directory, and list.h has them all. Plans and loads know planes and rows, and
+// no format.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "io/checkpoint/index.h"
+#include "quant/encode.h"
+#include "src/base/json.h"
+#include "src/nn/param.h"
+
+namespace sluice {
+
+// One tensor of a stored matrix, and the plane that it fills.
+struct StoredPlane {
+  Plane plane = Plane::codes;
+  const io::StoredTensor* tensor = nullptr;  // null: the tensor with the matrix's name
+  // Output-major: outputs that share a row of the tensor; 0: all do.
+  int64_t row_outputs = 1;
+  // Input-major: a row has a part of every output, and `run_rows` of them, which are encoded
+  // together, have `run_inputs` inputs; 0: it is output-major.
+  int64_t run_inputs = 0;
+  int64_t run_rows = 1;
+  CodeWords words = {};  // of input-major codes and zeros
+
+  bool input_major() const { return run_inputs > 0; }
+  // The row of the tensor that has an output.
+  int64_t row_of(int64_t output) const { return row_outputs > 0 ? output / row_outputs : 0; }
+};
+
+// A matrix, or vector, of a checkpoint; its pieces share this.
+struct StoredMatrix {
+  std::vector<StoredPlane> planes;   // the codes first
+  std::optional<WeightFormat> kept;  // in memory, but for the layout; none: a scheme chooses it
+  int64_t outputs = 0;               // of all pieces together
+  int64_t whole_inputs = 1;          // a rank's inputs are a multiple of these
+  // The group of each input, where a tensor says it: read with the headers.
+  const io::StoredTensor* groups = nullptr;
+  // Inputs sorted by group, where they are not (`kept->ordered`): the input at each place, and the
+  // place of each input.
+  std::vector<int32_t> order = {}, places = {};
+};
+
+// The matrix that pieces ask for.
+struct WantedMatrix {
+  const Piece& piece;           // one of them
+  int64_t outputs = 0;          // of all
+  const Shape& shape;           // of its tensor, where that has the elements themselves
+  std::string_view asked_from;  // the name of the config, for messages
+};
+
+// Finds the tensors of matrices by their names, and notes what does not fit.
+class MatrixTensors {
+ public:
+  MatrixTensors(const io::CheckpointIndex& index, std::unordered_set<std::string>& claimed,
+                std::vector<std::string>& faults)
+      : index_(index), claimed_(claimed), faults_(faults) {}
+
+  // The tensor of that name, which the matrix claims. Null, with a fault, where it is missing or
+  // has another shape or a type that `format` has not.
+  const io::StoredTensor* get(const std::string& name, const Shape& shape,
+                              std::initializer_list<DType> types, std::string_view format);
+  const io::StoredTensor* find(const std::string& name) const { return index_.find(name); }
+  void claim(const std::string& name) { claimed_.insert(name); }
+  void fault(std::string text) { faults_.push_back(std::move(text)); }
+
+ private:
+  const io::CheckpointIndex& index_;
+  std::unordered_set<std::string>& claimed_;
+  std::vector<std::string>& faults_;
+};
+
+// Returns whether a tensor has the shape of the matrix's elements; else notes it as a fault.
+bool fits_shape(const io::StoredTensor& stored, const WantedMatrix& wanted, MatrixTensors& tensors);
+
+class StoredFormat {
+ public:
+  virtual ~StoredFormat() = default;
+  // The name of the tensor with the codes of `weight`.
+  virtual std::string codes_name(const std::string& weight) const { return weight; }
+  // Whether the piece is stored in this format, if `codes` has its codes.
+  virtual bool claims(const Piece& piece, const io::StoredTensor& codes) const = 0;
+  // The matrix whose codes `codes` has. Null, with its faults in `tensors`, where something does
+  // not fit.
+  virtual std::shared_ptr<StoredMatrix> describe(const io::StoredTensor& codes,
+                                                 const WantedMatrix& wanted,
+                                                 MatrixTensors& tensors) const = 0;
+  // The outputs that a tensor of input-major codes has; 0: it has not its dimensions.
+  virtual int64_t outputs_across(const io::StoredTensor&) const { return 0; }
+  virtual bool is_input_major() const { return false; }  // streamed from copies by rows
+  virtual bool keeps_groups() const { return false; }    // weights of quant/groups.h
+};
+
+// An entry of the list of formats.
+struct FormatKind {
+  // Whether `quantization_config` of config.json names it; null: no config does.
+  bool (*is_named)(const JsonFields& quantization) = nullptr;
+  // The format as the checkpoint has it; null where nothing of it is there. Error(refused) for what
+  // is not supported.
+  std::unique_ptr<StoredFormat> (*open)(const Json& config, const io::CheckpointIndex& index);
+  // Corrects the config by what the tensors show.
+  void (*settle)(Json& config, const io::CheckpointIndex& index) = nullptr;
+};
+
+// The name of a linear layer, of that of its weight.
+std::string stem_of(std::string_view weight);
+
+// The fields of `quantization_config`; nullopt where config.json has none.
+std::optional<JsonFields> quantization_fields(const Json& config);
+
+}  // namespace sluice

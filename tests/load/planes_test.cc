@@ -1,0 +1,284 @@
+// Matrices whose codes and scales are tensors of their own: every element that a load or a pass
+// over the weights leaves in memory is a code of the file times its scale.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "quant/float8.h"
+#include "src/device/host_device.h"
+#include "src/load/streamer.h"
+#include "src/load/tile_stream.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/fusion.h"
+#include "tests/support/sanitized.h"
+
+namespace sluice {
+namespace {
+
+using test::Fusion;
+using test::TinyTensor;
+
+// FP8 with a scale for each tensor, row or block; MXFP4 as gpt-oss has it.
+enum class ScalesOf { tensor, row, block, group };
+
+// A Llama of codes, with parts of its layers in one tensor or each in its own.
+struct CodesModel {
+  test::Random random;
+  test::TempDir dir;
+  ScalesOf scales_of;
+  Json config = test::tiny_config();
+  std::vector<Fusion> fusions;
+  std::vector<TinyTensor> stored;
+  Rank rank;
+  Staging staging;
+  LoadOptions options;
+  Model model;
+  std::optional<io::CheckpointIndex> index;
+
+  CodesModel(uint64_t seed, ScalesOf kind) : random(seed), scales_of(kind) {
+    const bool block = kind == ScalesOf::block, group = kind == ScalesOf::group;
+    rank.size = random.uniform() < 0.5 ? 1 : 2;
+    rank.rank = static_cast<int>(random.between(0, rank.size - 1));
+    // Ranks have whole blocks.
+    const int64_t unit = group ? 32 : !block ? 2 : rank.size > 1 ? 128 : 16, most = 160 / unit;
+    config["num_hidden_layers"] = 1;
+    config["num_key_value_heads"] = 2;
+    config["num_attention_heads"] = 2 * random.between(1, 2);
+    config["head_dim"] = unit * random.between(1, most);
+    config["intermediate_size"] = 2 * unit * random.between(1, most);
+    config["hidden_size"] = group ? 32 * random.between(1, 9) : random.between(100, 300);
+    stored = test::tiny_tensors(config, random);
+    const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.0.mlp.";
+    const int64_t dim = config["head_dim"].get<int64_t>();
+    const int64_t q = config["num_attention_heads"].get<int64_t>() / 2 * dim;
+    if (random.uniform() < 0.6) {
+      fusions.push_back(
+          {{attention + "q_proj", attention + "k_proj", attention + "v_proj"}, attention + "qkv"});
+      if (random.uniform() < 0.5) fusions.back().groups = {q, dim, dim};
+    }
+    if (random.uniform() < 0.6) {
+      fusions.push_back({{mlp + "gate_proj", mlp + "up_proj"}, mlp + "gate_up"});
+      const double how = random.uniform();
+      if (!block && how < 0.5) fusions.back().groups = {1, 1};
+      fusions.back().stacked = group && how >= 0.5;
+    }
+    for (Fusion& f : fusions) f.transposed = group && random.uniform() < 0.5;  // its elements are
+    for (const Fusion& f : fusions) fuse(f, stored);
+    for (size_t t = 0, tensors = stored.size(); t < tensors; ++t) {
+      if (stored[t].name.find("layers") == std::string::npos || stored[t].shape.size() < 2)
+        continue;
+      group ? quantize_groups(t) : quantize(t);
+    }
+    std::ranges::shuffle(stored, random.engine());
+    config["quantization_config"] = {{"quant_method", group ? "mxfp4" : "fp8"}};
+    test::write_checkpoint(dir.path(), config, stored, static_cast<size_t>(random.between(1, 3)));
+    index.emplace(io::open_checkpoint(dir.path()));
+    const uint64_t slot = static_cast<uint64_t>(random.between(6, 30)) * 4096;
+    staging = {slot, slot * static_cast<uint64_t>(random.between(4, 9))};
+    options.reader =
+        one_of({io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap});
+    options.threads = static_cast<int>(random.between(1, 3));
+    model = build_model(dir.path(), rank);
+    for (const Fusion& f : fusions) fuse(f, model);
+  }
+
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[random.between(0, std::ssize(values) - 1)];
+  }
+
+  // Gives a matrix random codes, and scales behind it.
+  void quantize(size_t at) {
+    TinyTensor& codes = stored[at];
+    const int64_t outputs = codes.shape[0], inputs = codes.shape[1];
+    codes.dtype = "F8_E4M3";
+    codes.bytes.resize(static_cast<size_t>(outputs * inputs));
+    for (char& c : codes.bytes) {
+      c = static_cast<char>(random.between(0, 255));
+      if ((c & 0x7f) == 0x7f) c = 0;  // no NaN
+    }
+    TinyTensor scales{codes.name + "_scale", {}, {}, {}};
+    scales.dtype = one_of({"F32", "BF16", "F16"});
+    if (scales_of == ScalesOf::row) scales.shape = {outputs, 1};
+    if (scales_of == ScalesOf::block) {
+      scales.name += "_inv";
+      scales.shape = {ceil_div(outputs, int64_t{128}), ceil_div(inputs, int64_t{128})};
+      if (random.uniform() < 0.3) scales.dtype = "F8_E8M0";
+    }
+    int64_t count = 1;
+    for (int64_t size : scales.shape) count *= size;
+    for (int64_t i = 0; i < count; ++i) {
+      const float value = std::abs(random.normal(0.1f)) + 0.01f;
+      const uint16_t half = scales.dtype == "F16" ? float_to_f16(value) : float_to_bf16(value);
+      if (scales.dtype == "F32") scales.bytes.append(reinterpret_cast<const char*>(&value), 4);
+      if (scales.dtype == "F8_E8M0")
+        scales.bytes.push_back(static_cast<char>(random.between(110, 130)));
+      if (scales.dtype == "F16" || scales.dtype == "BF16")
+        scales.bytes.append(reinterpret_cast<const char*>(&half), 2);
+    }
+    stored.push_back(std::move(scales));
+  }
+
+  // Gives a matrix, or a stack of them, four-bit floats with powers of two.
+  void quantize_groups(size_t at) {
+    TinyTensor& codes = stored[at];
+    const auto f = std::ranges::find_if(
+        fusions, [&](const Fusion& fusion) { return codes.name == fusion.into + ".weight"; });
+    if (f != fusions.end() && f->transposed)
+      std::swap(codes.shape.end()[-1], codes.shape.end()[-2]);
+    codes.shape.back() /= 32;
+    TinyTensor scales{codes.name + "_scales", codes.shape, "U8", {}};
+    codes.name += "_blocks";
+    codes.dtype = "U8";
+    codes.shape.push_back(16);
+    int64_t count = 1;
+    for (int64_t size : scales.shape) count *= size;
+    codes.bytes.resize(static_cast<size_t>(count * 16));
+    for (char& c : codes.bytes) c = static_cast<char>(random.between(0, 255));
+    for (int64_t i = 0; i < count; ++i)
+      scales.bytes.push_back(static_cast<char>(random.between(110, 130)));
+    stored.push_back(std::move(scales));
+  }
+
+  std::vector<float> row_of_groups(const Piece& piece, int64_t output) const {
+    const TinyTensor& scales = *find(piece.source + "_scales");
+    const int64_t outputs = scales.shape.end()[-2];
+    const int64_t row = piece.view.index.value_or(0) * outputs + output;
+    std::vector<float> values;
+    for (int64_t c = piece.cut.col; c < piece.cut.col + piece.cut.cols; ++c) {
+      const int64_t at = row * scales.shape.back() * 32 + c;
+      const auto byte =
+          static_cast<uint8_t>(find(piece.source + "_blocks")->bytes[static_cast<size_t>(at / 2)]);
+      values.push_back(
+          e2m1_to_float(byte >> (at % 2 * 4) & 15) *
+          e8m0_to_float(static_cast<uint8_t>(scales.bytes[static_cast<size_t>(at / 32)])));
+    }
+    return values;
+  }
+
+  const TinyTensor* find(const std::string& name) const {
+    const auto found = std::ranges::find(stored, name, &TinyTensor::name);
+    return found == stored.end() ? nullptr : &*found;
+  }
+
+  float scale(const TinyTensor& scales, int64_t at) const {
+    const char* bytes = scales.bytes.data();
+    if (scales.dtype == "F8_E8M0") return e8m0_to_float(static_cast<uint8_t>(bytes[at]));
+    if (scales.dtype == "F32") {
+      float value;
+      std::memcpy(&value, bytes + at * 4, sizeof value);
+      return value;
+    }
+    uint16_t half;
+    std::memcpy(&half, bytes + at * 2, sizeof half);
+    return scales.dtype == "F16" ? f16_to_float(half) : bf16_to_float(half);
+  }
+
+  // A stored output, with the inputs that a rank has.
+  std::vector<float> row(const Piece& piece, int64_t output) const {
+    if (scales_of == ScalesOf::group) return row_of_groups(piece, output);
+    const TinyTensor& codes = *find(piece.source);
+    const bool block = scales_of == ScalesOf::block;
+    const TinyTensor& scales = *find(piece.source + (block ? "_scale_inv" : "_scale"));
+    std::vector<float> values;
+    for (int64_t c = piece.cut.col; c < piece.cut.col + piece.cut.cols; ++c) {
+      const int64_t at = scales_of == ScalesOf::tensor ? 0
+                         : block                       ? output / 128 * scales.shape[1] + c / 128
+                                                       : output;
+      const auto code =
+          static_cast<uint8_t>(codes.bytes[static_cast<size_t>(output * codes.shape[1] + c)]);
+      values.push_back(e4m3_to_float(code) * scale(scales, at));
+    }
+    return values;
+  }
+
+  bool is_quantized(const Param& param) const {
+    const std::string& source = param.pieces.front().source;
+    if (find(source + "_blocks") != nullptr) return true;
+    return find(source) != nullptr && find(source)->dtype == "F8_E4M3";
+  }
+};
+
+// Rows [first, first + weight.rows) of a parameter.
+void expect_rows(const CodesModel& m, const Param& param, const Weight& weight, int64_t first) {
+  std::vector<float> found(static_cast<size_t>(param.cols));
+  for (const Piece& piece : param.pieces) {
+    for (int64_t r = 0; r < piece.cut.rows; ++r) {
+      const int64_t at = piece.offset + r - first;
+      if (at < 0 || at >= weight.rows) continue;
+      decode_row(weight, at, found.data());
+      ASSERT_EQ(found, m.row(piece, piece.stored_output(piece.cut.row + r)))
+          << param.path << ", row " << piece.offset + r;
+    }
+  }
+}
+
+class Planes : public testing::TestWithParam<ScalesOf> {
+ protected:
+  std::vector<Resident> load(const CodesModel& m, const ReadPlan& plan) {
+    LoadProgress progress;
+    LoadReport report;
+    return Streamer(plan, *m.index, *device_, *encoder_, ledger_, measured_, m.options)
+        .load_all(report, progress, {});
+  }
+
+  std::unique_ptr<Device> device_ = make_host_device();
+  std::unique_ptr<Encoder> encoder_ = make_cpu_encoder(Isa::automatic);
+  Ledger ledger_;
+  Measured measured_;
+};
+
+std::string name_of(const testing::TestParamInfo<ScalesOf>& info) {
+  constexpr const char* kNames[] = {"one", "rows", "blocks", "groups"};
+  return kNames[static_cast<size_t>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Scales, Planes,
+                         testing::Values(ScalesOf::tensor, ScalesOf::row, ScalesOf::block,
+                                         ScalesOf::group),
+                         name_of);
+
+TEST_P(Planes, ResidentAndSweptRowsAreCodesTimesScales) {
+  size_t several = 0, ranks = 0, in_runs = 0;
+  const uint64_t models = test::is_brief() ? 4 : 12;
+  for (uint64_t seed = 1; seed <= models; ++seed) {
+    SCOPED_TRACE(testing::Message() << "model of seed " << seed);
+    CodesModel m(seed, GetParam());
+    QuantizeRequest request;
+    request.matrix_layout = m.one_of({WeightLayout::packed, WeightLayout::rows});
+    const ReadPlan all = lay_out(m.model, *m.index, request);
+    Placement placement(all.params.size(), Tier::device);
+    for (size_t i = 0; i < all.params.size(); ++i) {
+      if (m.is_quantized(*all.params[i].param) && m.random.uniform() < 0.7)
+        placement[i] = Tier::disk;
+    }
+    if (request.matrix_layout == WeightLayout::rows) placement = {};
+    const ReadPlan plan = compile(m.model, *m.index, request, m.staging, placement);
+    const std::vector<Resident> residents = load(m, plan);
+    TileStream stream(plan, *m.index, *device_, *encoder_, ledger_, measured_, m.options,
+                      std::stop_token());
+    for (int pass = 0; pass < 2; ++pass) {
+      for (const ParamPlan& p : plan.params) {
+        const Param& param = *p.param;
+        if (!m.is_quantized(param)) continue;
+        if (!p.streamed()) expect_rows(m, param, param.value, 0);
+        for (int64_t row = 0; p.streamed() && row < param.rows;) {
+          const WeightTile tile = stream.tile(param, row, host_stream());
+          expect_rows(m, param, tile.weight, tile.first_row);
+          row = tile.first_row + tile.weight.rows;
+        }
+        if (HasFatalFailure()) return;
+        in_runs += param.pieces.front().runs() > 1;
+      }
+    }
+    several += std::ranges::any_of(plan.sweep, [](const auto& t) { return t.tiles > 1; });
+    ranks += m.rank.size > 1;
+  }
+  if (test::is_brief()) return;
+  EXPECT_GT(several, 3u);
+  EXPECT_GT(ranks, 3u);
+  EXPECT_GT(in_runs, 3u);
+}
+
+}  // namespace
+}  // namespace sluice
