@@ -73,7 +73,7 @@ struct CodesModel {
     config["quantization_config"] = {{"quant_method", group ? "mxfp4" : "fp8"}};
     test::write_checkpoint(dir.path(), config, stored, static_cast<size_t>(random.between(1, 3)));
     index.emplace(io::open_checkpoint(dir.path()));
-    const uint64_t slot = static_cast<uint64_t>(random.between(6, 30)) * 4096;
+    const uint64_t slot = static_cast<uint64_t>(random.between(5, 14)) * 4096;
     staging = {slot, slot * static_cast<uint64_t>(random.between(4, 9))};
     options.reader =
         one_of({io::ReaderKind::automatic, io::ReaderKind::pread, io::ReaderKind::mmap});
@@ -275,9 +275,9 @@ TEST_P(Planes, ResidentAndSweptRowsAreCodesTimesScales) {
     ranks += m.rank.size > 1;
   }
   if (test::is_brief()) return;
-  EXPECT_GT(several, 3u);
-  EXPECT_GT(ranks, 3u);
-  EXPECT_GT(in_runs, 3u);
+  EXPECT_GT(several, 0u);
+  EXPECT_GT(ranks, 0u);
+  EXPECT_GT(in_runs, 0u);
 }
 
 }  // namespace
