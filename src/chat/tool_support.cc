@@ -88,7 +88,7 @@ bool is_result(const Value& message) {
   return role == "tool" || role == "function" || role == "ipython";
 }
 
-// What a model needs to know of a tool: clients send more, such as marks of a cache.
+// Returns what a model needs to know of a tool: clients send more, such as marks of a cache.
 Value described(Meter& meter, const Value& tool) {
   const Value* function = tool.is(Kind::dict) ? tool.dict().find("function") : nullptr;
   if (function == nullptr || !function->is(Kind::dict)) return tool;

@@ -141,7 +141,7 @@ void read_stream(const JsonFields& body, Completion& completion) {
   throw Refusal(400, message, "context_length_exceeded");
 }
 
-// Of OpenAI's two names the newer one counts.
+// The newer one of OpenAI's two names counts.
 int64_t max_tokens_of(const JsonFields& body, const RequestContext& context) {
   const int64_t least = context.api == Api::batch ? 0 : kToTheEnd;  // as llama.cpp has it
   int64_t most = context.api == Api::chat ? kToTheEnd : 16;

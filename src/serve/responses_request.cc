@@ -184,11 +184,13 @@ void check_keys(const Ordered& body, const std::string& where) {
   if (!is_null(body, "background") && body.at("background") != false)
     fail(ErrorKind::refused, "{}: background is not supported", where);
   if (!is_null(body, "top_logprobs") && body.at("top_logprobs") != 0)
-    fail(ErrorKind::refused, "{}: top_logprobs are not supported", where);
+    fail(ErrorKind::refused,
+         "{}: top_logprobs are not supported; ask /v1/chat/completions for them", where);
   constexpr const char* kLogprobs = "message.output_text.logprobs";
   const Ordered include = body.value("include", Ordered());
   if (include.is_array() && std::ranges::find(include, Ordered(kLogprobs)) != include.end())
-    fail(ErrorKind::refused, "{}: include: {} are not supported", where, kLogprobs);
+    fail(ErrorKind::refused, "{}: include: {} are not supported; ask /v1/chat/completions for them",
+         where, kLogprobs);
 }
 
 // Parameters of other APIs go on as they are.

@@ -208,7 +208,7 @@ Reply Service::api_document() const {
   put_number(reply.body, kLastId, spec.vocab_size - 1);
   put_number(reply.body, kHidden, spec.hidden_size);
   put_number(reply.body, kLongest, model_->max_model_len);
-  // Of a text that is a prompt: an empty one has a token where the tokenizer puts one before it.
+  // An empty text is a prompt where the tokenizer puts a token before it.
   const Tokenizer* tokenizer = model_->session.tokenizer();
   const bool begins = tokenizer != nullptr && !tokenizer->encode("", true).empty();
   put_number(reply.body, kShortest, begins ? 0 : 1);

@@ -127,12 +127,12 @@ class ServeClientsTest(ServedCase):
         status, document = server.get("/openapi.json")
         self.assertEqual((status, document["openapi"]), (200, "3.1.0"))
         (self.path / "brief.py").write_text(BRIEFLY)
-        amount = ["--max-examples", "100"] if ALL else ["--max-examples", "8", "--phases", "fuzzing"]
-        command = [sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json", *amount, "--seed", "1",
-                   "--mode", "all", "--request-timeout", "60", "--exclude-path", "/sleep", "--exclude-path",
-                   "/update_weights_from_disk", "--no-color"]
+        amount = "100" if ALL else "8"
+        command = [sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json", "--max-examples", amount,
+                   "--phases", "fuzzing", "--seed", "1", "--mode", "all", "--request-timeout", "60", "--exclude-path", "/sleep",
+                   "--exclude-path", "/update_weights_from_disk", "--no-color"]
         paths = os.pathsep.join([*sys.path, str(self.path)])
-        result = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, cwd=self.path,
+        result = subprocess.run(command, capture_output=True, text=True, timeout=3 * HANGS, cwd=self.path,
                                 env={**os.environ, "PYTHONPATH": paths, "SCHEMATHESIS_HOOKS": "brief"})
         self.assertEqual(result.returncode, 0, result.stdout[-6000:] + result.stderr[-2000:])
         self.assertEqual(server.get("/health"), (200, {"status": "ready"}))
