@@ -88,10 +88,24 @@ bool is_result(const Value& message) {
   return role == "tool" || role == "function" || role == "ipython";
 }
 
+// Returns what a model needs to know of a tool: clients send more, such as marks of a cache.
+Value described(Meter& meter, const Value& tool) {
+  const Value* function = tool.is(Kind::dict) ? tool.dict().find("function") : nullptr;
+  if (function == nullptr || !function->is(Kind::dict)) return tool;
+  std::vector<jinja::Dict::Entry> said;
+  for (const jinja::Dict::Entry& entry : function->dict().entries) {
+    const std::string& key = entry.first.text();
+    if (key == "name" || key == "description" || key == "parameters") said.push_back(entry);
+  }
+  return make_dict(meter, {{make_text(meter, "type"), make_text(meter, "function")},
+                           {make_text(meter, "function"), make_dict(meter, std::move(said))}});
+}
+
 std::string instruction(Meter& meter, const Value& tools, const CallForm& form) {
   std::string text =
       "You can call tools. Each line between <tools> and </tools> describes one, as JSON:\n<tools>";
-  for (const Value& tool : tools.items()) text.append("\n").append(json_text(meter, tool));
+  for (const Value& tool : tools.items())
+    text.append("\n").append(json_text(meter, described(meter, tool)));
   text +=
       "\n</tools>\nTo call a tool, write its name and its arguments, a JSON object, like this:\n";
   append_pieces(form.begin, {}, {}, 0, text);

@@ -66,8 +66,10 @@ void add_basic_options(CLI::App& verb, CommonOptions& options);
 // for an unknown name, and where there is no such GPU.
 void add_device_option(CLI::App& verb, CommonOptions& options);
 std::shared_ptr<Backend> open_device(const CommonOptions& options);
-// Adds --pull, which fetches MODEL where it is missing. After add_basic_options.
-void add_pull_option(CLI::App& verb, CommonOptions& options, std::stop_token stop);
+// Adds --pull, which fetches MODEL where it is missing, and the model of --draft-model where the
+// verb has one. After add_basic_options.
+void add_pull_option(CLI::App& verb, CommonOptions& options, std::stop_token stop,
+                     const std::optional<std::string>* draft = nullptr);
 // All of these and everything about memory, loading and computing.
 // Each leaves the verb at its own group of options.
 void add_model_options(CLI::App& verb, CommonOptions& options);

@@ -143,19 +143,29 @@ bool is_missing(const std::string& model) {
   }
 }
 
+void fetch_missing(const std::string& model, bool quiet, const std::stop_token& stop) {
+  if (!is_missing(model)) return;
+  ModelVerbOptions wanted;
+  wanted.name = model;
+  wanted.quiet = quiet;
+  fetch(wanted, stop);
+}
+
 }  // namespace
 
-void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop) {
+void add_pull_option(CLI::App& verb, CommonOptions& o, std::stop_token stop,
+                     const std::optional<std::string>* draft) {
   begin_group(verb, kModelGroup);
-  verb.add_flag("--pull", o.pull, "Fetch MODEL first where it is missing, as sluice pull does");
-  verb.parse_complete_callback([&o, stop = std::move(stop)] {
-    if (o.pull && is_missing(o.model)) {
-      ModelVerbOptions wanted;
-      wanted.name = o.model;
-      wanted.quiet = o.quiet;
-      fetch(wanted, stop);
-    }
+  verb.add_flag(
+      "--pull", o.pull,
+      draft == nullptr
+          ? "Fetch MODEL first where it is missing, as sluice pull does"
+          : "Fetch MODEL and the draft model first where they are missing, as sluice pull "
+            "does");
+  verb.parse_complete_callback([&o, draft, stop = std::move(stop)] {
+    if (o.pull) fetch_missing(o.model, o.quiet, stop);
     o.model_path = find_model(o.model);
+    if (o.pull && draft != nullptr && *draft) fetch_missing(**draft, o.quiet, stop);
   });
   begin_group(verb, kOwnGroup);
 }

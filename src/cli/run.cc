@@ -330,7 +330,7 @@ void define_chat(CLI::App& app, SignalWatch& signals) {
       "  sluice chat MODEL\n"
       "  sluice chat ORG/NAME --memory 6GiB --quantization fp8");
   add_model_options(*verb, *o);
-  add_pull_option(*verb, *o, signals.token());
+  add_pull_option(*verb, *o, signals.token(), &o->generation.draft_model);
   add_template_options(*verb, o->chat);
   add_conversation_options(*verb, *o);
   add_tool_format(*verb, o->chat.tool_format.emplace(ToolFormat::automatic));
@@ -354,7 +354,7 @@ void define_run(CLI::App& app, SignalWatch& signals) {
   verb->add_option("TEXT", o->text,
                    "Continue this text; without one, and without the options that give one, "
                    "continue what is piped in");
-  add_pull_option(*verb, *o, signals.token());
+  add_pull_option(*verb, *o, signals.token(), &o->generation.draft_model);
   begin_group(*verb, kGenerationGroup);
   verb->add_option("-p,--prompt", o->prompt, "Continue this text");
   verb->add_option("--prompt-file", o->prompt_file,

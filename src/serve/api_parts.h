@@ -12,11 +12,16 @@ struct ToolForm {
   std::string_view type;    // of such a tool; others are run by the service, and are left out
   bool has_type = true;     // each tool says its type; else that is this one where nothing is said
   const char* schema = "";  // the key of its arguments' schema
+  bool has_spaces = false;  // tools may be grouped in namespaces
 };
-inline constexpr ToolForm kCustomTool{"custom", false, "input_schema"};   // Anthropic's
-inline constexpr ToolForm kFunctionTool{"function", true, "parameters"};  // OpenAI's
+inline constexpr ToolForm kCustomTool{"custom", false, "input_schema"};         // Anthropic's
+inline constexpr ToolForm kFunctionTool{"function", true, "parameters", true};  // OpenAI's
 
-// Error(refused) that begins with `where` for what is no list of tools.
+// The name that a model knows a tool of a namespace by.
+std::string name_in(const std::string& space, const std::string& name);
+
+// Functions of a namespace say which in a member `namespace`. Error(refused) that begins with
+// `where` for what is no list of tools.
 Ordered function_tools(const Ordered& given, const ToolForm& form, const std::string& where);
 
 // Returns the response_format of a text's format, whose schema is a member of the format itself

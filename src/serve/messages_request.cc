@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "src/base/error.h"
 #include "src/serve/api_parts.h"
@@ -21,16 +22,22 @@ constexpr std::array<std::pair<const char*, const char*>, 7> kSame{{{"max_tokens
                                                                     {"temperature", "temperature"},
                                                                     {"top_k", "top_k"},
                                                                     {"top_p", "top_p"}}};
-// Uses of tools that another service ran, and what it found: they say nothing to a model here.
-constexpr std::array<std::string_view, 9> kPassedOver{"redacted_thinking",
-                                                      "server_tool_use",
-                                                      "web_search_tool_result",
-                                                      "web_fetch_tool_result",
-                                                      "code_execution_tool_result",
-                                                      "bash_code_execution_tool_result",
-                                                      "text_editor_code_execution_tool_result",
-                                                      "tool_search_tool_result",
-                                                      "container_upload"};
+// Uses of tools that another service ran, and what it found: they say nothing to a model here. Nor
+// do changes of the tools, which OfferedTools reads.
+constexpr std::array<std::string_view, 14> kPassedOver{"redacted_thinking",
+                                                       "advisor_tool_result",
+                                                       "fallback",
+                                                       "mcp_tool_listing",
+                                                       "tool_addition",
+                                                       "tool_removal",
+                                                       "server_tool_use",
+                                                       "web_search_tool_result",
+                                                       "web_fetch_tool_result",
+                                                       "code_execution_tool_result",
+                                                       "bash_code_execution_tool_result",
+                                                       "text_editor_code_execution_tool_result",
+                                                       "tool_search_tool_result",
+                                                       "container_upload"};
 // Say nothing about the answer, or only how another service would make it.
 constexpr std::array<std::string_view, 6> kIgnored{
     "betas", "cache_control", "context_management", "inference_geo", "metadata", "service_tier"};
@@ -108,7 +115,7 @@ class Blocks {
   }
 
   void finish(Ordered& messages) {
-    if (told_ && texts_.empty() && calls_.empty()) return;
+    if ((told_ || role_ == "system") && texts_.empty() && calls_.empty()) return;
     Ordered whole = message(role_.c_str(), content_of(texts_, where_));
     if (!thoughts_.empty()) whole["reasoning_content"] = thoughts_;
     if (!calls_.empty()) whole["tool_calls"] = calls_;
@@ -145,6 +152,107 @@ void add_message(const Ordered& given, const std::string& where, Ordered& messag
   blocks.finish(messages);
 }
 
+// A system message may be for the turn alone that it comes before.
+bool is_over(const Ordered& messages, size_t at) {
+  const Ordered& message = messages.at(at);
+  if (!message.is_object() || message.value("clear_at", Ordered()) != "next_user_message")
+    return false;
+  return std::any_of(messages.begin() + static_cast<ptrdiff_t>(at) + 1, messages.end(),
+                     [](const Ordered& later) {
+                       return later.is_object() && later.value("role", Ordered()) == "user";
+                     });
+}
+
+// Clients write who pays into a text of its own. It is no instruction, and where it changes, all
+// that was computed of the prompt behind it is lost.
+Ordered instructions_of(const Ordered& system) {
+  if (!system.is_array()) return system;
+  Ordered kept = Ordered::array();
+  for (const Ordered& block : system) {
+    const Ordered text = block.is_object() ? block.value("text", Ordered()) : Ordered();
+    const bool billing = text.is_string() && text.get_ref<const std::string&>().starts_with(
+                                                 "x-anthropic-billing-header:");
+    if (!billing) kept.push_back(block);
+  }
+  return kept;
+}
+
+// The tools that a model is told of: without those that are to be searched for until a result names
+// them, and with what messages of the system have changed.
+class OfferedTools {
+ public:
+  OfferedTools(const Ordered& body, std::string where) : where_(std::move(where)) {
+    if (is_null(body, "tools")) return;
+    const Ordered& tools = body.at("tools");
+    if (!tools.is_array()) fail(ErrorKind::refused, "{}: tools must be a list", where_);
+    // Whoever has another service search has no other way to them here.
+    const bool searched = std::ranges::any_of(tools, [](const Ordered& tool) {
+      const Ordered type = tool.is_object() ? tool.value("type", Ordered()) : Ordered();
+      return type.is_string() && type.get_ref<const std::string&>().starts_with("tool_search_tool");
+    });
+    for (const Ordered& tool : tools) {
+      const bool deferred = tool.is_object() && tool.value("defer_loading", Ordered()) == true;
+      tools_.push_back({tool, !deferred || searched});
+    }
+  }
+
+  void read(const Ordered& message) {
+    if (!message.is_object() || is_null(message, "content")) return;
+    for (const Ordered& block : blocks_of(message.at("content"))) {
+      const std::string type = string_of(block, "type", where_);
+      if (type == "tool_addition" || type == "tool_removal") {
+        change(object_of(block, "tool", where_), type == "tool_addition");
+      } else if (type == "tool_result" && !is_null(block, "content")) {
+        for (const Ordered& found : blocks_of(block.at("content")))
+          if (found.is_object() && found.value("type", Ordered()) == "tool_reference")
+            offer(string_of(found, "tool_name", where_), true);
+      }
+    }
+  }
+
+  Ordered take() const {
+    Ordered offered = Ordered::array();
+    for (const Tool& tool : tools_)
+      if (tool.offered) offered.push_back(tool.given);
+    return offered;
+  }
+
+ private:
+  struct Tool {
+    Ordered given;
+    bool offered = true;
+  };
+
+  static const Ordered& blocks_of(const Ordered& content) {
+    static const Ordered kNone = Ordered::array();
+    return content.is_array() ? content : kNone;
+  }
+
+  // References to tools of other services are passed over.
+  void change(const Ordered& tool, bool adds) {
+    const std::string type = string_of(tool, "type", where_ + ": tool");
+    if (type == "tool_reference") offer(string_of(tool, "name", where_ + ": tool"), adds);
+    if (type != "tool_definition") return;
+    Ordered definition = object_of(tool, "definition", where_ + ": tool");
+    const Ordered name = definition.value("name", Ordered());
+    std::erase_if(tools_, [&](const Tool& other) { return is_named(other, name); });
+    tools_.push_back({std::move(definition), true});
+  }
+
+  void offer(const Ordered& name, bool offered) {
+    for (Tool& tool : tools_)
+      if (is_named(tool, name)) tool.offered = offered;
+  }
+
+  static bool is_named(const Tool& tool, const Ordered& name) {
+    return name.is_string() && tool.given.is_object() &&
+           tool.given.value("name", Ordered()) == name;
+  }
+
+  std::string where_;
+  std::vector<Tool> tools_;
+};
+
 // "any" is OpenAI's "required"; "tool" names one.
 void read_choice(const Ordered& given, const std::string& where, Ordered& chat) {
   const std::string type = string_of(given, "type", where);
@@ -160,8 +268,7 @@ void read_choice(const Ordered& given, const std::string& where, Ordered& chat) 
 
 // How much it may think, and the schema of its text: a member of its own in older clients.
 void read_output(const Ordered& body, const std::string& where, Ordered& chat) {
-  const Ordered none = Ordered::object();
-  const Ordered& config = is_null(body, "output_config") ? none : body.at("output_config");
+  const Ordered config = object_of(body, "output_config", where);
   if (!is_null(config, "effort"))
     chat["reasoning_effort"] = string_of(config, "effort", where + ": output_config");
   const bool older = is_null(config, "format");
@@ -186,9 +293,8 @@ void pass_on(const Ordered& body, Ordered& chat) {
 }  // namespace
 
 std::string chat_of_messages(std::string_view text, const std::string& where, bool generates) {
-  const Ordered body = Ordered::parse(text, nullptr, false);
+  const Ordered body = parse_ordered(text);
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
-  refuse_large_integers(text, where);
   if (generates && is_null(body, "max_tokens"))
     fail(ErrorKind::refused, "{}: max_tokens is missing", where);
   Ordered chat = Ordered::object();
@@ -196,17 +302,24 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
     if (!is_null(body, theirs)) chat[ours] = body.at(theirs);
   Ordered messages = Ordered::array();
   if (!is_null(body, "system"))
-    messages.push_back(message("system", text_of(body.at("system"), where + ": system")));
+    messages.push_back(
+        message("system", text_of(instructions_of(body.at("system")), where + ": system")));
   if (is_null(body, "messages") || !body.at("messages").is_array())
     fail(ErrorKind::refused, "{}: messages must be a list", where);
-  for (size_t i = 0; i < body.at("messages").size(); ++i)
-    add_message(body.at("messages").at(i), fmt::format("{}: message {}", where, i), messages);
+  const Ordered& given = body.at("messages");
+  OfferedTools tools(body, where);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!is_over(given, i))
+      add_message(given.at(i), fmt::format("{}: message {}", where, i), messages);
+    tools.read(given.at(i));
+  }
   // The answer goes on with a text that the client has begun.
   if (!messages.empty() && messages.back().at("role") == "assistant" &&
       !messages.back().contains("tool_calls") && messages.back().at("content") != "")
     chat["continue_final_message"] = true;
   chat["messages"] = std::move(messages);
-  if (!is_null(body, "tools")) chat["tools"] = function_tools(body.at("tools"), kCustomTool, where);
+  if (Ordered offered = tools.take(); !offered.empty())
+    chat["tools"] = function_tools(offered, kCustomTool, where);
   if (!is_null(body, "tool_choice"))
     read_choice(body.at("tool_choice"), where + ": tool_choice", chat);
   read_output(body, where, chat);
@@ -215,7 +328,7 @@ std::string chat_of_messages(std::string_view text, const std::string& where, bo
     chat["chat_template_kwargs"] = {{"enable_thinking", thinks}, {"thinking", thinks}};
   }
   pass_on(body, chat);
-  return chat.dump();
+  return dump_ordered(chat);
 }
 
 }  // namespace sluice

@@ -66,7 +66,7 @@ class Translation {
     for (const Alias& alias : kAliases) move(std::string(alias.theirs), alias.ours);
     take_format();
     if (chat) take_thoughts();
-    return body_.dump();
+    return dump_ordered(body_);
   }
 
  private:
@@ -157,7 +157,7 @@ std::string in_our_names(std::string_view text, const Json& json, const std::str
       json.items(), [&](const auto& member) { return is_theirs(member.key(), chat); });
   if (!theirs) return {};
   refuse_large_objects(json, where);
-  Ordered body = Ordered::parse(text, nullptr, false);
+  Ordered body = parse_ordered(text);
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
   return Translation(std::move(body)).done(chat);
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "src/base/error.h"
 #include "src/grammar/json_schema.h"
@@ -40,6 +42,76 @@ bool is_string(std::string_view quoted, std::string_view text) {
   return Json::parse(quoted.begin(), quoted.end(), nullptr, false) == Json(text);
 }
 
+// Events of the parser.
+class OrderedReader : public nlohmann::json_sax<Ordered> {
+ public:
+  Ordered take() { return std::move(root_); }
+
+  bool null() override { return put({}); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t& written) override {
+    if (written.find_first_of(".eE") != written.npos) return put(value);
+    return put(Ordered::binary({written.begin(), written.end()}));
+  }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool key(string_t& value) override {
+    key_ = std::move(value);
+    return true;
+  }
+  bool start_object(size_t) override { return open(Ordered::object()); }
+  bool start_array(size_t) override { return open(Ordered::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t, const std::string&, const Ordered::exception&) override { return false; }
+
+ private:
+  Ordered& add(Ordered value) {
+    if (open_.empty()) return root_ = std::move(value);
+    Ordered& outer = *open_.back();
+    if (outer.is_object()) return outer[key_] = std::move(value);
+    return outer.emplace_back(std::move(value));
+  }
+  bool put(Ordered value) {
+    add(std::move(value));
+    return true;
+  }
+  bool open(Ordered value) {
+    open_.push_back(&add(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Ordered root_;
+  std::string key_;
+  std::vector<Ordered*> open_;  // from the outermost one
+};
+
+bool has_digits(const Ordered& value) {
+  return value.is_binary() || (value.is_structured() && std::ranges::any_of(value, has_digits));
+}
+
+void append(const Ordered& value, std::string& text) {
+  if (value.is_binary()) {
+    text.append(value.get_binary().begin(), value.get_binary().end());
+  } else if (value.is_structured()) {
+    text += value.is_object() ? '{' : '[';
+    for (bool first = true; const auto& [key, member] : value.items()) {
+      if (!std::exchange(first, false)) text += ',';
+      if (value.is_object()) text += Ordered(key).dump() + ':';
+      append(member, text);
+    }
+    text += value.is_object() ? '}' : ']';
+  } else {
+    text += value.dump();
+  }
+}
+
 }  // namespace
 
 std::string_view member_text(std::string_view object, std::string_view key) {
@@ -63,22 +135,18 @@ void refuse_large_objects(const Json& json, const std::string& where) {
        grammar::kMaxMembers);
 }
 
-void refuse_large_integers(std::string_view text, const std::string& where) {
-  constexpr size_t kAlwaysHeld = 18;  // digits
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '"') {
-      at = end_of_string(text, at) - 1;
-      continue;
-    }
-    const size_t end = std::min(text.find_first_not_of("+-.0123456789eE", at), text.size());
-    const std::string_view number = text.substr(at, end - at);
-    if (number.size() > kAlwaysHeld && number.find_first_of(".eE") == number.npos &&
-        Json::parse(number.begin(), number.end(), nullptr, false).is_number_float()) {
-      fail(ErrorKind::refused, "{}: the integer {} exceeds 64 bits; give it as a string", where,
-           number);
-    }
-    if (end > at) at = end - 1;
-  }
+Ordered parse_ordered(std::string_view text) {
+  OrderedReader reader;
+  return Ordered::sax_parse(text.begin(), text.end(), &reader)
+             ? reader.take()
+             : Ordered(Ordered::value_t::discarded);
+}
+
+std::string dump_ordered(const Ordered& value) {
+  if (!has_digits(value)) return value.dump();
+  std::string text;
+  append(value, text);
+  return text;
 }
 
 bool is_null(const Ordered& object, const char* key) {
@@ -89,6 +157,12 @@ std::string string_of(const Ordered& object, const char* key, const std::string&
   if (!object.is_object() || is_null(object, key) || !object.at(key).is_string())
     fail(ErrorKind::refused, "{}: {} must be a string", where, key);
   return object.at(key).get<std::string>();
+}
+
+Ordered object_of(const Ordered& object, const char* key, const std::string& where) {
+  if (is_null(object, key)) return Ordered::object();
+  if (!object.at(key).is_object()) fail(ErrorKind::refused, "{}: {} must be an object", where, key);
+  return object.at(key);
 }
 
 std::string text_of(const Ordered& content, const std::string& where) {

@@ -141,6 +141,15 @@ void read_stream(const JsonFields& body, Completion& completion) {
   throw Refusal(400, message, "context_length_exceeded");
 }
 
+// The newer one of OpenAI's two names counts.
+int64_t max_tokens_of(const JsonFields& body, const RequestContext& context) {
+  const int64_t least = context.api == Api::batch ? 0 : kToTheEnd;  // as llama.cpp has it
+  int64_t most = context.api == Api::chat ? kToTheEnd : 16;
+  for (const char* key : {"max_tokens", "max_completion_tokens"})
+    most = body.integer_or(key, least, kMost, most);
+  return most;
+}
+
 }  // namespace
 
 std::optional<std::vector<int32_t>> ids_of(const Json& list) {
@@ -166,12 +175,7 @@ Completion read_request(const JsonFields& body, const RequestContext& context) {
   Request& request = completion.request;
   completion.choices = body.integer_or("n", 1, kMostChoices, 1);
   if (context.api != Api::batch) read_stream(body, completion);
-  const char* max_tokens =
-      body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
-  const int64_t least = context.api == Api::batch ? 0 : kToTheEnd;  // as llama.cpp has it
-  request.max_tokens = context.api == Api::chat && !body.has(max_tokens)
-                           ? kToTheEnd
-                           : body.integer_or(max_tokens, least, kMost, 16);
+  request.max_tokens = max_tokens_of(body, context);
   request.sampling = sampling_of(body, context);
   if (context.api != Api::chat)  // whose answers have thoughts and calls, too
     request.sampling.grammar = grammar_of(body, context.session);
@@ -208,7 +212,10 @@ void check_prompts(Completion& completion, const std::string& where,
   const Session& session = context.session;
   Request& request = completion.request;
   const int64_t room = context.max_model_len - completion.longest_prompt();
-  if (request.max_tokens == kToTheEnd) request.max_tokens = std::max<int64_t>(room, 1);
+  // A client knows how long a sequence may be, and not how many tokens its prompt has.
+  const bool cut = context.api != Api::batch && room > 0 && request.max_tokens > room &&
+                   request.max_tokens <= context.max_model_len;
+  if (request.max_tokens == kToTheEnd || cut) request.max_tokens = std::max<int64_t>(room, 1);
   for (std::vector<int32_t>& prompt : completion.prompts) {
     request.prompt.swap(prompt);
     try {

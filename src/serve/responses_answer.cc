@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/serve/answer.h"
+#include "src/serve/api_parts.h"
 #include "src/serve/ordered_json.h"
 
 namespace sluice {
@@ -114,8 +115,21 @@ class ResponsesAnswer : public Answer {
   std::string call_id(const std::string& written) { return ids_.of(written, item_id("call")); }
   Ordered call_item(const std::string& name, const std::string& call_id,
                     const std::string& arguments, const char* status) const {
-    return {{"type", "function_call"}, {"id", item_id("fc")}, {"call_id", call_id}, {"name", name},
-            {"arguments", arguments},  {"status", status}};
+    const std::string space = space_of(name);
+    const size_t prefix = space.empty() ? 0 : name_in(space, "").size();
+    Ordered item{{"type", "function_call"},     {"id", item_id("fc")},    {"call_id", call_id},
+                 {"name", name.substr(prefix)}, {"arguments", arguments}, {"status", status}};
+    if (!space.empty()) item["namespace"] = space;
+    return item;
+  }
+
+  // The namespace of a function, if it has one.
+  std::string space_of(const std::string& name) const {
+    for (const Json& tool : form_.tools) {
+      const Json& function = tool.at("function");
+      if (function.at("name") == name) return function.value("namespace", "");
+    }
+    return {};
   }
 
   // Members of a tool stand in the tool itself here, and in an object of their own in chat
@@ -212,9 +226,12 @@ class ResponsesAnswer : public Answer {
         json.member("part", text_part(text_));
       });
     }
-    item_ = calls    ? call_item(item_.at("name"), item_.at("call_id"), text_, status)
-            : thinks ? reasoning_item(text_)
-                     : message_item(text_, status);
+    if (calls) {
+      item_["arguments"] = text_;
+      item_["status"] = status;
+    } else {
+      item_ = thinks ? reasoning_item(text_) : message_item(text_, status);
+    }
     event(out, "response.output_item.done", [&](JsonWriter& json) {
       json.member("output_index", items_.size());
       json.member("item", item_);

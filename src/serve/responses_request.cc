@@ -48,6 +48,12 @@ constexpr std::array<std::string_view, 14> kIgnored{"background",
                                                     "truncation",
                                                     "user"};
 
+std::string name_of(const Ordered& function, const std::string& where) {
+  std::string name = string_of(function, "name", where);
+  if (is_null(function, "namespace")) return name;
+  return name_in(string_of(function, "namespace", where), name);
+}
+
 // Items of an answer are one message of a chat: thoughts, a text, and calls.
 class Conversation {
  public:
@@ -76,7 +82,7 @@ class Conversation {
         break;
       }
     } else if (type == "function_call") {
-      call(string_of(item, "call_id", where), string_of(item, "name", where),
+      call(string_of(item, "call_id", where), name_of(item, where),
            string_of(item, "arguments", where));
     } else if (type == "custom_tool_call") {
       call(string_of(item, "call_id", where), string_of(item, "name", where),
@@ -118,9 +124,10 @@ class Conversation {
                                output.front().contains("type"));
     if (output.is_object() && output.value("type", Ordered()) == "computer_screenshot")
       fail(ErrorKind::refused, "{}: images are not supported; send text", where);
-    messages_.push_back({{"role", "tool"},
-                         {"tool_call_id", std::move(id)},
-                         {"content", texts ? content_of(output, where) : Ordered(output.dump())}});
+    messages_.push_back(
+        {{"role", "tool"},
+         {"tool_call_id", std::move(id)},
+         {"content", texts ? content_of(output, where) : Ordered(dump_ordered(output))}});
   }
 
   static std::string id_of_call(const Ordered& item, const std::string& where) {
@@ -133,7 +140,7 @@ class Conversation {
     for (const char* key : {"action", "operation", "arguments"}) {
       if (is_null(item, key)) continue;
       const std::string name = type.substr(0, type.size() - std::string_view("_call").size());
-      return call(id_of_call(item, where), name, item.at(key).dump());
+      return call(id_of_call(item, where), name, dump_ordered(item.at(key)));
     }
     fail(ErrorKind::refused, "{}: items of type {:?} are not supported", where, type);
   }
@@ -149,10 +156,10 @@ class Conversation {
 };
 
 // A choice has a function's name in itself here, and in an object of its own there.
-Ordered choice_of(const Ordered& given) {
-  auto named = [](const Ordered& tool) -> Ordered {
+Ordered choice_of(const Ordered& given, const std::string& where) {
+  auto named = [&](const Ordered& tool) -> Ordered {
     if (!tool.is_object() || is_null(tool, "name")) return tool;
-    return {{"type", "function"}, {"function", {{"name", tool.at("name")}}}};
+    return {{"type", "function"}, {"function", {{"name", name_of(tool, where)}}}};
   };
   if (!given.is_object() || given.value("type", Ordered()) != "allowed_tools") return named(given);
   Ordered tools = Ordered::array();
@@ -177,11 +184,13 @@ void check_keys(const Ordered& body, const std::string& where) {
   if (!is_null(body, "background") && body.at("background") != false)
     fail(ErrorKind::refused, "{}: background is not supported", where);
   if (!is_null(body, "top_logprobs") && body.at("top_logprobs") != 0)
-    fail(ErrorKind::refused, "{}: top_logprobs are not supported", where);
+    fail(ErrorKind::refused,
+         "{}: top_logprobs are not supported; ask /v1/chat/completions for them", where);
   constexpr const char* kLogprobs = "message.output_text.logprobs";
   const Ordered include = body.value("include", Ordered());
   if (include.is_array() && std::ranges::find(include, Ordered(kLogprobs)) != include.end())
-    fail(ErrorKind::refused, "{}: include: {} are not supported", where, kLogprobs);
+    fail(ErrorKind::refused, "{}: include: {} are not supported; ask /v1/chat/completions for them",
+         where, kLogprobs);
 }
 
 // Parameters of other APIs go on as they are.
@@ -199,9 +208,8 @@ void pass_on_others(const Ordered& body, Ordered& chat) {
 }  // namespace
 
 std::string chat_of_responses(std::string_view text, const std::string& where) {
-  const Ordered body = Ordered::parse(text, nullptr, false);
+  const Ordered body = parse_ordered(text);
   if (!body.is_object()) fail(ErrorKind::refused, "{}: must be a JSON object", where);
-  refuse_large_integers(text, where);
   check_keys(body, where);
   Ordered chat = Ordered::object();
   for (const auto& [theirs, ours] : kSame)
@@ -222,16 +230,17 @@ std::string chat_of_responses(std::string_view text, const std::string& where) {
   chat["messages"] = conversation.take();
   if (!is_null(body, "tools"))
     chat["tools"] = function_tools(body.at("tools"), kFunctionTool, where);
-  if (!is_null(body, "tool_choice")) chat["tool_choice"] = choice_of(body.at("tool_choice"));
+  if (!is_null(body, "tool_choice"))
+    chat["tool_choice"] = choice_of(body.at("tool_choice"), where + ": tool_choice");
   for (const char* same : {"parallel_tool_calls", "chat_template_kwargs"})
     if (!is_null(body, same)) chat[same] = body.at(same);
-  if (!is_null(body, "reasoning") && !is_null(body.at("reasoning"), "effort"))
-    chat["reasoning_effort"] = body.at("reasoning").at("effort");
-  if (!is_null(body, "text") && !is_null(body.at("text"), "format"))
-    chat["response_format"] =
-        response_format(body.at("text").at("format"), where + ": text.format");
+  const Ordered reasoning = object_of(body, "reasoning", where);
+  if (!is_null(reasoning, "effort")) chat["reasoning_effort"] = reasoning.at("effort");
+  const Ordered said = object_of(body, "text", where);
+  if (!is_null(said, "format"))
+    chat["response_format"] = response_format(said.at("format"), where + ": text.format");
   pass_on_others(body, chat);
-  return chat.dump();
+  return dump_ordered(chat);
 }
 
 Json response_echo(const Json& body) {

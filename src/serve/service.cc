@@ -36,6 +36,7 @@ constexpr Route kRoutes[] = {
     {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens, Needs::model, true,
      Dialect::anthropic},
     {"/v1/responses", "POST", Endpoint::responses},
+    {"/v1/responses/input_tokens", "POST", Endpoint::input_tokens, Needs::model},
     {"/v1/embeddings", "POST", Endpoint::embeddings},
     {"/v1/models", "GET", Endpoint::models, Needs::nothing},
     {"/v1/memory", "GET", Endpoint::memory, Needs::model},
@@ -68,7 +69,7 @@ Reply json_reply(const Json& json) {
 // The same request for chat completions; empty: it is one already, or none that could be one.
 std::string chat_of(Endpoint endpoint, std::string_view text, const Json& json) {
   const bool other = endpoint == Endpoint::messages || endpoint == Endpoint::count_tokens ||
-                     endpoint == Endpoint::responses;
+                     endpoint == Endpoint::responses || endpoint == Endpoint::input_tokens;
   if (other) refuse_large_objects(json, kWhere);
   switch (endpoint) {
     case Endpoint::messages:
@@ -76,6 +77,7 @@ std::string chat_of(Endpoint endpoint, std::string_view text, const Json& json) 
     case Endpoint::count_tokens:
       return chat_of_messages(text, kWhere, false);
     case Endpoint::responses:
+    case Endpoint::input_tokens:
       return chat_of_responses(text, kWhere);
     default:
       return {};
@@ -107,7 +109,7 @@ void put_number(std::string& text, std::string_view mark, int64_t number) {
 bool is_chat(Endpoint endpoint) {
   return endpoint == Endpoint::chat_completions || endpoint == Endpoint::messages ||
          endpoint == Endpoint::count_tokens || endpoint == Endpoint::responses ||
-         endpoint == Endpoint::tokenize;
+         endpoint == Endpoint::input_tokens || endpoint == Endpoint::tokenize;
 }
 
 }  // namespace
@@ -199,12 +201,17 @@ Reply Service::look(const Route& route, std::string_view path, int64_t connectio
 
 // With the numbers of the model that is served, in the places of those that the file has for them.
 Reply Service::api_document() const {
-  constexpr std::string_view kLastId = "2147483646", kHidden = "2147483645", kRoom = "2147483644";
+  constexpr std::string_view kLastId = "2147483646", kHidden = "2147483645",
+                             kLongest = "2147483644", kShortest = "2147483643";
   Reply reply = page(kApiPath);
   const DecoderSpec& spec = model_->session.spec();
   put_number(reply.body, kLastId, spec.vocab_size - 1);
   put_number(reply.body, kHidden, spec.hidden_size);
-  put_number(reply.body, kRoom, std::max<int64_t>(model_->max_model_len / 2, 1));
+  put_number(reply.body, kLongest, model_->max_model_len);
+  // An empty text is a prompt where the tokenizer puts a token before it.
+  const Tokenizer* tokenizer = model_->session.tokenizer();
+  const bool begins = tokenizer != nullptr && !tokenizer->encode("", true).empty();
+  put_number(reply.body, kShortest, begins ? 0 : 1);
   reply.etag = {};
   return reply;
 }
@@ -354,7 +361,8 @@ std::variant<Reply, std::unique_ptr<Answer>> Service::open(const Route& route,
   std::string model = check_model(body.fields);
   if (route.endpoint == Endpoint::tokenize) return tokenize(body);
   if (route.endpoint == Endpoint::detokenize) return detokenize(body);
-  if (route.endpoint == Endpoint::count_tokens) return count_tokens(body);
+  if (route.endpoint == Endpoint::count_tokens || route.endpoint == Endpoint::input_tokens)
+    return count_tokens(route.endpoint, body);
   std::unique_ptr<Answer> answer = open_answer(route, body, std::move(model));
   const Completion& asked = answer->asked();
   const uint64_t held = held_bytes(asked, longest_token_, 0) +
@@ -405,9 +413,11 @@ std::string Service::rendered(const Body& body) const {
   return text;
 }
 
-Reply Service::count_tokens(const Body& body) {
+Reply Service::count_tokens(Endpoint endpoint, const Body& body) {
   const size_t tokens = model_->session.need_tokenizer().encode(rendered(body), false).size();
-  return json_reply({{"input_tokens", tokens}});
+  Json counted{{"input_tokens", tokens}};
+  if (endpoint == Endpoint::input_tokens) counted["object"] = "response.input_tokens";
+  return json_reply(counted);
 }
 
 Reply Service::tokenize(const Body& body) {

@@ -26,6 +26,7 @@ enum class Endpoint : uint8_t {
   chat_completions,
   messages,
   count_tokens,
+  input_tokens,
   responses,
   embeddings,
   sleep,
@@ -145,7 +146,7 @@ class Service {
   std::unique_ptr<Answer> open_answer(const Route& route, const Body& body, std::string model);
   Reply tokenize(const Body& body);
   std::string rendered(const Body& body) const;
-  Reply count_tokens(const Body& body);
+  Reply count_tokens(Endpoint endpoint, const Body& body);
   Reply detokenize(const Body& body) const;
   Reply tokenizer_info() const;
 

@@ -50,6 +50,19 @@ void read_choice(const Json& given, const std::string& where, ToolChoice& choice
   }
 }
 
+void check_tools(const Json& tools, const std::string& where) {
+  if (!tools.is_array()) fail(ErrorKind::refused, "{} must be a list", where);
+  for (const Json& tool : tools) {
+    const JsonFields fields(tool, where);
+    if (const std::string type = fields.string_or("type", "function"); type != "function")
+      fail(ErrorKind::refused, "{}: type {:?} is not supported; send functions", where, type);
+    const JsonFields function(fields.raw("function"), where + ": function");
+    function.string("name");
+    function.string_or("description", "");
+    if (function.has("parameters")) JsonFields(function.raw("parameters"), where + ": parameters");
+  }
+}
+
 bool is_strict(const Ordered& function) {
   return !is_null(function, "strict") && function.at("strict") == true;
 }
@@ -61,8 +74,7 @@ ToolChoice tool_choice_of(const JsonFields& body) {
   const std::string where = body.where() + ": tool_choice";
   if (body.has("tool_choice")) read_choice(body.raw("tool_choice"), where, choice);
   if (!body.boolean_or("parallel_tool_calls", true)) choice.one_call = true;
-  if (body.has("tools") && !body.raw("tools").is_array())
-    fail(ErrorKind::refused, "{}: tools must be a list", body.where());
+  if (body.has("tools")) check_tools(body.raw("tools"), body.where() + ": tools");
   const bool tools = body.has("tools") && !body.raw("tools").empty();
   if (!tools && choice.must_call) fail(ErrorKind::refused, "{}: needs tools", where);
   if (!tools) choice.none = true;

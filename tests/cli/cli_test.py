@@ -28,6 +28,7 @@ from prompt_cache_test import PromptCacheTest
 from rates_test import RatesTest
 from report_test import ReportTest
 from sampling_test import SamplingTest
+from serve_agents_test import ServeAgentsTest
 from serve_clients_test import ServeClientsTest
 from serve_hostile_test import ServeHostileTest
 from serve_test import ServeLimitsTest, ServeOptionsTest, ServeTest

@@ -89,6 +89,17 @@ class HubTest(Case):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.expect_whole()
 
+    def test_the_draft_model_is_fetched_too(self):
+        self.hub()
+        run = ("run", DEMO, "-p", "Anne", "-n", "4", "--quiet", "--draft-model", "acme/tiny")
+        result = self.call(*run)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("sluice pull acme/tiny", result.stderr)
+        result = self.call(*run, "--pull")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.expect_whole()
+        self.assertEqual(result.stdout, self.call(*run).stdout)
+
     def test_faults_of_the_connection_cost_time_only(self):
         for fault in (500, 429, "reset", "too long", "too short", "other bytes"):
             with self.subTest(fault=fault):

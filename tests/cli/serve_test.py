@@ -113,6 +113,8 @@ class ServeTest(ServedCase):
         self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"], want["usage"]["prompt_tokens"])
         count = self.server.post("/v1/messages/count_tokens", {k: body[k] for k in ("model", "system", "messages")})[1]
         self.assertEqual(count, {"input_tokens": want["usage"]["prompt_tokens"]})
+        count = self.server.post("/v1/responses/input_tokens", {"instructions": body["system"], "input": body["messages"]})[1]
+        self.assertEqual(count, {"object": "response.input_tokens", "input_tokens": want["usage"]["prompt_tokens"]})
         events = self.named_events("/v1/messages", body)
         self.assertEqual(events[0][1]["message"]["usage"]["input_tokens"], want["usage"]["prompt_tokens"])
         self.assertEqual("".join(e["delta"]["text"] for name, e in events if name == "content_block_delta"), text)
@@ -221,6 +223,9 @@ class ServeTest(ServedCase):
                 self.assertIn(mention, answer["error"]["message"])
         answer = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x " * 2000}]})[1]
         self.assertEqual(answer["error"]["code"], "context_length_exceeded")
+        body = {"prompt": "x " * 505, "max_tokens": 1024, "temperature": 0, "ignore_eos": True}  # ends where the sequence does
+        usage = self.server.post("/v1/completions", body)[1]["usage"]
+        self.assertEqual(usage["total_tokens"], 1024)
         self.assertEqual(self.server.request("GET", "/v1/completions")[0], 405)
         self.assertEqual(self.server.request("POST", "/v1/completions", "{}", {"Origin": "https://evil.org"})[0], 403)
         status, headers, _ = self.server.request("OPTIONS", "/v1/completions", None, {"Origin": "https://example.org"})

@@ -81,6 +81,77 @@ class ServeToolsTest(ServedCase):
         self.assertEqual((call["type"], call["name"]), ("function_call", "weather"))
         self.check_call(call["name"], call["arguments"])
 
+    def test_libraries_that_are_not_installed_here(self):
+        """Requests as they were recorded."""
+        place = {"properties": {"ok": {"title": "Ok", "type": "boolean"}, "kind": {"enum": ["a", "b"], "title": "Kind", "type": "string"}},
+                 "required": ["ok", "kind"], "title": "P", "type": "object"}
+        nested = {"$defs": {"P": place}, "properties": {
+            "items": {"items": {"$ref": "#/$defs/P"}, "maxItems": 2, "minItems": 1, "title": "Items", "type": "array"},
+            "nick": {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None, "title": "Nick"}},
+            "required": ["items"], "type": "object"}
+        instructor = {"messages": ASK["messages"], "model": "demo", "max_tokens": 500, "parallel_tool_calls": False, "temperature": 0,
+                      "tool_choice": {"type": "function", "function": {"name": "Q"}},
+                      "tools": [{"type": "function", "function": {"name": "Q", "parameters": nested}}]}
+        choice = self.server.post("/v1/chat/completions", instructor)[1]["choices"][0]
+        items = json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["items"]
+        self.assertTrue(all({"ok", "kind"} == set(item) for item in items))
+        strict = {**place, "additionalProperties": False}
+        both = {"input": ASK["messages"], "max_output_tokens": 200, "model": "demo", "temperature": 0,
+                "text": {"format": {"type": "json_schema", "name": "P", "strict": True, "schema": strict}},
+                "tool_choice": {"type": "function", "name": "P"}, "tools": [{"type": "function", "name": "P", "parameters": strict}]}
+        call, = self.server.post("/v1/responses", both)[1]["output"]
+        self.assertEqual((call["type"], set(json.loads(call["arguments"]))), ("function_call", {"ok", "kind"}))
+        litellm = {"model": "demo", "max_tokens": 20, "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Anne"}]},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": f"toolu_{i}", "name": "P", "input": {"ok": True}} for i in (0, 1)]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"toolu_{i}", "content": "12"} for i in (0, 1)]}],
+            "tools": [{"name": "P", "input_schema": place, "type": "custom", "description": "w"}]}
+        status, answer = self.server.post("/v1/messages", litellm)
+        self.assertEqual((status, answer["content"][0]["type"]), (200, "text"), answer)
+        llama_index = {"messages": [{"role": "system", "content": "Be"}, *ASK["messages"]], "model": "demo", "max_tokens": 200,
+                       "parallel_tool_calls": False, "stream": False, "temperature": 0.1, "tool_choice": "required",
+                       "tools": [{"type": "function", "function": {"name": "P", "parameters": strict}, "strict": False}]}
+        choice = self.server.post("/v1/chat/completions", llama_index)[1]["choices"][0]
+        self.assertEqual(choice["finish_reason"], "tool_calls")
+
+    def test_agents_at_the_terminal(self):
+        """Requests as Claude Code and Codex send them, in short."""
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {
+            "command": {"type": "string", "maxLength": 9}}, "required": ["command"], "additionalProperties": False}
+        claude = {"model": "demo", "max_tokens": 1000, "metadata": {"user_id": "{}"}, "thinking": {"type": "adaptive", "display": "omitted"},
+                  "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "output_config": {"effort": "high"},
+                  "system": [{"type": "text", "text": "x-anthropic-billing-header: cch=1;"},
+                             {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+                  "messages": [{"role": "user", "content": [{"type": "text", "text": "Anne"}]},
+                               {"role": "system", "content": [{"type": "text", "text": "Now.", "cache_control": {"type": "ephemeral"}}]}],
+                  "tools": [{"name": "Bash", "description": "Runs", "input_schema": schema},
+                            {"name": "Later", "input_schema": {"type": "object", "properties": {}}, "defer_loading": True}]}
+        count = self.server.post("/v1/messages/count_tokens", claude)[1]["input_tokens"]
+        other = {**claude, "system": [{"type": "text", "text": "x-anthropic-billing-header: cch=23456;"}, claude["system"][1]],
+                 "tools": claude["tools"][:1]}
+        self.assertEqual(self.server.post("/v1/messages/count_tokens", other)[1]["input_tokens"], count)
+        status, answer = self.server.post("/v1/messages", {**claude, "temperature": 0, "tool_choice": {"type": "tool", "name": "Bash"}})
+        self.assertEqual((status, answer.get("stop_reason")), (200, "tool_use"), answer)
+        self.assertEqual(set(answer["content"][-1]["input"]), {"command"})
+        said = [{"type": "message", "id": f"msg_{role}", "role": role, "content": [{"type": "input_text", "text": "Anne"}]}
+                for role in ("developer", "developer", "user")]
+        codex = {"model": "demo", "stream": False, "parallel_tool_calls": True, "reasoning": {"summary": "auto"}, "store": False,
+                 "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "client_metadata": {"x": "y"}, "input": said,
+                 "tool_choice": {"type": "function", "name": "run", "namespace": "mcp__x"}, "temperature": 0,
+                 "tools": [{"type": "function", "name": "exec_command", "strict": False, "parameters": schema},
+                           {"type": "namespace", "name": "mcp__x", "description": "", "tools": [
+                               {"type": "function", "name": "run", "strict": False, "parameters": schema}]},
+                           {"type": "web_search", "external_web_access": False}]}
+        call, = self.server.post("/v1/responses", codex)[1]["output"]
+        self.assertEqual((call["type"], call["namespace"], call["name"]), ("function_call", "mcp__x", "run"))
+        events = self.server.request("POST", "/v1/responses", json.dumps({**codex, "stream": True}))[2]
+        done = [json.loads(line[6:]) for line in events.split("\n") if line.startswith("data: ")]
+        item, = [event["item"] for event in done if event["type"] == "response.output_item.done"]
+        self.assertEqual((item["namespace"], item["name"], item["arguments"]), ("mcp__x", "run", call["arguments"]))
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": [{"type": "input_text", "text": "42"}]}
+        status, answer = self.server.post("/v1/responses", {**codex, "tool_choice": "auto", "max_output_tokens": 16, "input": [*said, call, result]})
+        self.assertEqual(status, 200, answer)
+
     def test_calls_with_faults_are_mended_or_are_text(self):
         mended = '<tool_call>\n{"name": "weather", "arguments": {"city": "a\nb"}\n</tool_call>'
         unclear = '<tool_call>\n{"name": "weather", "arguments": {"city": "a "b""}}\n</tool_call>'

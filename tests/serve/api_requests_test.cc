@@ -1,6 +1,9 @@
 // Requests of other APIs as requests for chat completions.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/serve/messages_request.h"
@@ -104,19 +107,73 @@ TEST(MessagesRequest, ToolsThatTheServiceRunsAreLeftOut) {
             Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {}}}])"));
 }
 
+std::vector<std::string> told_of(const std::string& tools, const std::string& messages) {
+  const Json chat = Json::parse(chat_of_messages(
+      R"({"max_tokens": 1, "tools": )" + tools + R"(, "messages": )" + messages + "}", "it", true));
+  std::vector<std::string> names;
+  for (const Json& tool : chat.value("tools", Json::array()))
+    names.push_back(tool.at("function").at("name"));
+  return names;
+}
+
+TEST(MessagesRequest, ToolsComeAndGo) {
+  using Names = std::vector<std::string>;
+  const std::string tools = R"([{"name": "a"}, {"name": "b", "defer_loading": true}])";
+  EXPECT_EQ(told_of(tools, "[]"), Names{"a"});
+  EXPECT_EQ(told_of(R"([{"name": "b", "defer_loading": true},
+                        {"type": "tool_search_tool_bm25_20251119", "name": "s"}])",
+                    "[]"),
+            Names{"b"});
+  const std::string found =
+      R"({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
+    "content": [{"type": "tool_reference", "tool_name": "b"}]}]})";
+  EXPECT_EQ(told_of(tools, "[" + found + "]"), (Names{"a", "b"}));
+  const std::string changed = R"({"role": "system", "content": [
+    {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "a"}},
+    {"type": "tool_removal", "tool": {"type": "mcp_toolset_reference", "server_name": "m"}},
+    {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "c"}}},
+    {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "b"}}]})";
+  EXPECT_EQ(told_of(tools, "[" + changed + "]"), (Names{"b", "c"}));
+  const std::string back = R"({"role": "system", "content": [
+    {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "a"}}]})";
+  EXPECT_EQ(told_of(tools, "[" + changed + "," + back + "]"), (Names{"a", "b", "c"}));
+  const Json chat = Json::parse(chat_of_messages(
+      R"({"max_tokens": 1, "messages": [)" + changed + R"(, {"role": "user", "content": "U"}]})",
+      "it", true));
+  EXPECT_EQ(chat.at("messages").size(), 1) << "a message that only changes tools says nothing";
+  EXPECT_THROW(
+      told_of(tools, R"([{"role": "system", "content": [{"type": "tool_addition", "tool": 1}]}])"),
+      Error);
+}
+
+TEST(MessagesRequest, WhatIsNotForTheModelIsLeftOut) {
+  const Json chat = Json::parse(chat_of_messages(R"({"max_tokens": 1, "system": [
+      {"type": "text", "text": "x-anthropic-billing-header: cc_version=1; cch=2;"}, {"type": "text", "text": "S"}],
+    "messages": [{"role": "user", "content": "U"},
+      {"role": "system", "content": "once", "clear_at": "next_user_message"},
+      {"role": "assistant", "content": [{"type": "text", "text": "A"}, {"type": "fallback", "from": {}, "to": {}}]},
+      {"role": "user", "content": "V"},
+      {"role": "system", "content": "now", "clear_at": "next_user_message"}]})",
+                                                 "it", true));
+  EXPECT_EQ(chat.at("messages"), Json::parse(R"([{"role": "system", "content": "S"},
+    {"role": "user", "content": "U"}, {"role": "assistant", "content": "A"},
+    {"role": "user", "content": "V"}, {"role": "system", "content": "now"}])"));
+}
+
 TEST(MessagesRequest, WhatIsNoneIsRefused) {
   for (const char* bad :
        {"[]", R"({"messages": []})", R"({"max_tokens": 1})",
         R"({"max_tokens": 1, "messages": [1]})",
         R"({"max_tokens": 1, "messages": [{"role": "tool", "content": "x"}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user"}]})",
-        R"({"max_tokens": 1, "messages": [{"role": "assistant", "content": [
-            {"type": "tool_use", "id": "1", "name": "f", "input": {"n": 18446744073709551616}}]}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user", "content": [
             {"type": "document", "source": {"type": "base64", "data": "JVBE"}}]}]})",
         R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
         R"({"max_tokens": 1, "messages": [], "tools": ["x"]})",
-        R"({"max_tokens": 1, "messages": [], "output_config": {"format": {"type": 5}}})"}) {
+        R"({"max_tokens": 1, "messages": [], "tools": [{"name": "f", "description": 1}]})",
+        R"({"max_tokens": 1, "messages": [], "tools": [{"name": "f", "input_schema": []}]})",
+        R"({"max_tokens": 1, "messages": [], "output_config": {"format": {"type": 5}}})",
+        R"({"max_tokens": 1, "messages": [], "output_config": true})"}) {
     EXPECT_THROW(chat_of_messages(bad, "it", true), Error) << bad;
   }
 }
@@ -185,6 +242,22 @@ TEST(ResponsesRequest, InstructionsAreOneMessage) {
     {"role": "assistant", "content": "no"}, {"role": "developer", "content": "E"}])"));
 }
 
+TEST(ResponsesRequest, ToolsOfANamespaceHaveItInTheirName) {
+  const Json chat = Json::parse(chat_of_responses(R"({"tools": [
+      {"type": "function", "name": "f"}, {"type": "web_search"},
+      {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g", "parameters": {"a": 1}},
+        {"type": "custom", "name": "h"}]}],
+    "tool_choice": {"type": "function", "name": "g", "namespace": "n"},
+    "input": [{"type": "function_call", "call_id": "1", "name": "g", "namespace": "n", "arguments": "{}"}]})",
+                                                  "it"));
+  EXPECT_EQ(chat.at("tools"),
+            Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {}}},
+    {"type": "function", "function": {"name": "n__g", "namespace": "n", "parameters": {"a": 1}}}])"));
+  EXPECT_EQ(chat.at("tool_choice"),
+            Json::parse(R"({"type": "function", "function": {"name": "n__g"}})"));
+  EXPECT_EQ(chat.at("messages").at(0).at("tool_calls").at(0).at("function").at("name"), "n__g");
+}
+
 TEST(ResponsesRequest, SomeToolsAreAllowed) {
   const Json chat = Json::parse(chat_of_responses(
       R"({"input": "U", "tool_choice": {"type": "allowed_tools", "mode": "required",
@@ -218,6 +291,25 @@ TEST(ApiRequests, FurtherParametersGoOn) {
   EXPECT_EQ(responses.at("n"), 2);
   EXPECT_TRUE(responses.at("messages").is_array());
   EXPECT_FALSE(responses.contains("store"));
+}
+
+TEST(ApiRequests, IntegersBeyond64BitsKeepTheirDigits) {
+  const std::string digits = "123456789012345678901234567890";
+  const std::string messages = chat_of_messages(
+      R"({"max_tokens": 1, "x": )" + digits + R"(, "messages": [{"role": "assistant", "content": [
+        {"type": "tool_use", "id": "1", "name": "f", "input": {"n": )" +
+          digits + "}}]}]}",
+      "it", true);
+  EXPECT_NE(messages.find(R"("arguments":{"n":)" + digits + "}"), messages.npos) << messages;
+  EXPECT_NE(messages.find(R"("x":)" + digits), messages.npos) << messages;
+  const std::string responses = chat_of_responses(
+      R"({"input": [{"type": "shell_call_output", "call_id": "1", "output": [)" + digits + "]}]}",
+      "it");
+  EXPECT_NE(responses.find("[" + digits + "]"), responses.npos) << responses;
+  EXPECT_THROW(chat_of_responses(R"({"input": )" + digits + "}", "it"), Error);
+  const std::string body = R"({"n_predict": 3, "x": )" + digits + "}";
+  EXPECT_EQ(in_our_names(body, Json::parse(body), "it", true),
+            R"({"x":)" + digits + R"(,"max_tokens":3})");
 }
 
 Json ours(const Json& body, bool chat = true) {
@@ -262,7 +354,8 @@ TEST(ResponsesRequest, WhatIsNoneIsRefused) {
         R"({"input": "x", "prompt": {"id": "p"}})",
         R"({"input": [{"type": "item_reference", "id": "msg_1"}]})",
         R"({"input": "x", "include": ["message.output_text.logprobs"]})",
-        R"({"input": "x", "top_logprobs": 3})",
+        R"({"input": "x", "top_logprobs": 3})", R"({"input": "x", "text": "json"})",
+        R"({"input": "x", "text": {"format": "json"}})", R"({"input": "x", "reasoning": true})",
         R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})"}) {
     EXPECT_THROW(chat_of_responses(bad, "it"), Error) << bad;
   }

@@ -130,9 +130,10 @@ TEST(ChatRequest, VariablesTakeNoPlaceOfMessages) {
 
 TEST(ChatRequest, ToolsKeepTheOrderOfTheirKeys) {
   const char* source = "{{ tools | tojson if tools else 'none' }}{{ x }}{# <tool_call> #}";
-  const std::string tools = R"("tools": [{"z": 1, "a": {"y": 2, "b": 3}}], )";
+  const std::string tools = R"("tools": [{"z": 1, "function": {"name": "f", "b": 3}}], )";
   const std::string rest = R"("messages": [{"role": "user"}], "chat_template_kwargs": {"x": 7}})";
-  EXPECT_EQ(rendered("{" + tools + rest, source), R"([{"z": 1, "a": {"y": 2, "b": 3}}]7)");
+  EXPECT_EQ(rendered("{" + tools + rest, source),
+            R"([{"z": 1, "function": {"name": "f", "b": 3}}]7)");
   EXPECT_EQ(rendered(R"({"tool_choice": "none", )" + tools + rest, source), "none7");
   EXPECT_THROW(rendered(R"({"tool_choice": "required", )" + rest, source), Error);
   EXPECT_THROW(rendered(R"({"tool_choice": "perhaps", )" + tools + rest, source), Error);

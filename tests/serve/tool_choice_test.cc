@@ -156,5 +156,18 @@ TEST_F(ToolChoiceTest, WhatCannotBeIsRefused) {
   EXPECT_NE(refusal(many + R"("k": 0}}}])").find("members"), std::string::npos);
 }
 
+TEST_F(ToolChoiceTest, ToolsAreFunctions) {
+  for (const char* bad :
+       {"{}", "[null]", R"([{"type": "function"}])",
+        R"([{"type": "custom", "custom": {"name": "f"}}])", R"([{"function": {"name": 1}}])",
+        R"([{"function": {"name": "f", "description": []}}])",
+        R"([{"function": {"name": "f", "parameters": []}}])"})
+    EXPECT_NE(refusal(R"("tools": )" + std::string(bad)), "") << bad;
+  EXPECT_EQ(
+      refusal(
+          R"("tools": [{"function": {"name": "a b.c", "description": null, "parameters": null}}])"),
+      "");
+}
+
 }  // namespace
 }  // namespace sluice
