@@ -70,8 +70,9 @@ void CudaKernels::linear(Tensor x, const Weight& w, const float* bias, Tensor y)
       linear_many_rows(x, w, bias, *gemm_, scratch_, y, stream_.handle()))
     return;
   check(few_rows_workspace_bytes(w.cols) <= scratch_.size(), "linear: workspace");
-  for (int64_t row = 0; row < x.rows; row += kFewRows) {
-    const int64_t rows = std::min(kFewRows, x.rows - row);
+  const int64_t most = most_rows(w, compute_);
+  for (int64_t row = 0; row < x.rows; row += most) {
+    const int64_t rows = std::min(most, x.rows - row);
     linear_few_rows(x.rows_from(row, rows), w, bias, compute_, scratch_.data(),
                     y.rows_from(row, rows), stream_.handle());
   }

@@ -1,4 +1,5 @@
-// A few rows of x times a weight of any float format, by float32 arithmetic.
+// Rows of x times a weight of any float format, by float32 arithmetic: 16 rows are multiplied while
+// the weight is read once.
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/gemv.h"
@@ -37,7 +38,8 @@ __device__ Vec<float, kWidth> load_x(const float* x) {
   return v;
 }
 
-// A warp takes a row of the weight, kWidth columns a lane at a time: they share one scale.
+// A warp takes a row of the weight and kTokens rows of x, kWidth columns a lane at a time: they
+// share one scale.
 template <DType kCodes, int kWidth, int kTokens>
 __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
   wait_for_earlier();
@@ -45,6 +47,11 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
   const int lane = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
   if (row >= a.rows) return;
+  const int64_t first = int64_t{blockIdx.y} * kTokens;
+  a.x += first * a.x_stride;
+  a.y += first * a.y_stride;
+  if (a.x_scales.at != nullptr) a.x_scales.at += first * a.x_scales.row_step;
+  a.tokens -= static_cast<int>(first);
   const auto* w = reinterpret_cast<const Code*>(a.weight) + int64_t{row} * a.cols;
   const int64_t first_scale =
       row / kPanelRows * ((a.cols + kScaleBlock - 1) / kScaleBlock);  // per_block
@@ -87,7 +94,6 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32) gemv_kernel(GemvArgs a) {
 
 void gemv_f32(Tensor x, InputScales x_scales, const Weight& w, const float* bias, bool round,
               Tensor y, Stream stream) {
-  check(y.rows <= 16, "a few rows");
   const GemvArgs args{w.data,
                       w.scales,
                       w.format.scales,
@@ -101,7 +107,10 @@ void gemv_f32(Tensor x, InputScales x_scales, const Weight& w, const float* bias
                       static_cast<int>(w.cols),
                       static_cast<int>(y.rows),
                       round};
-  const Launch at{{static_cast<uint32_t>(ceil_div(w.rows, kWarpsOfBlock))}, {32, kWarpsOfBlock}};
+  const int64_t most = y.rows <= 1 ? 1 : y.rows <= 4 ? 4 : 16;  // of a block
+  const Launch at{{static_cast<uint32_t>(ceil_div(w.rows, kWarpsOfBlock)),
+                   static_cast<uint32_t>(ceil_div(y.rows, most))},
+                  {32, kWarpsOfBlock}};
   with_dtype<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3>(w.format.dtype, [&](auto dtype) {
     constexpr int kBytes = sizeof(typename Element<dtype()>::Code);
     const auto start = reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(x.data);
@@ -113,7 +122,7 @@ void gemv_f32(Tensor x, InputScales x_scales, const Weight& w, const float* bias
         launch_early(gemv_kernel<dtype(), 1, tokens()>, at, stream, args);
       }
     };
-    y.rows <= 1 ? with(Constant<1>{}) : y.rows <= 4 ? with(Constant<4>{}) : with(Constant<16>{});
+    most == 1 ? with(Constant<1>{}) : most == 4 ? with(Constant<4>{}) : with(Constant<16>{});
   });
 }
 

@@ -8,17 +8,30 @@ namespace {
 
 int64_t padded(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
-void check_few_rows(const Tensor& x, const Weight& w, const Tensor& y) {
+// Whether x is rounded to bf16 and multiplied as that.
+bool rounds(const Weight& w, Compute compute) {
+  const DType codes = w.format.dtype;
+  return compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
+}
+
+void check_few_rows(const Tensor& x, const Weight& w, Compute compute, const Tensor& y) {
   check(!w.is_meta() && w.format.layout == WeightLayout::rows, "a resident weight of plain rows");
   check(w.format.scales == ScaleKind::none || w.plane(Plane::scales) != nullptr,
         "scales are resident");
   check(is_grouped(w.format) || w.format.scale_cols == kScaleBlock, "blocks of 128 columns");
   check(x.dtype == DType::f32 && y.dtype == DType::f32, "activations are float32");
-  check(x.rows <= kFewRows && x.rows == y.rows && x.cols == w.cols && y.cols == w.rows,
+  check(x.rows <= most_rows(w, compute) && x.rows == y.rows && x.cols == w.cols && y.cols == w.rows,
         "y = x w^T of a few rows");
 }
 
 }  // namespace
+
+int64_t most_rows(const Weight& w, Compute compute) {
+  constexpr int64_t kAny = kFewRows * 65535;  // CUDA C++ Programming Guide: blocks of a grid in y
+  const bool plain =
+      !is_grouped(w.format) && w.format.dtype != DType::i8 && !w.format.quantized_input;
+  return plain && !(rounds(w, compute) && gemv_mma_fits(w)) ? kAny : kFewRows;
+}
 
 uint64_t few_rows_workspace_bytes(int64_t cols) {
   const int64_t blocks = ceil_div(cols, kScaleBlock);
@@ -27,7 +40,7 @@ uint64_t few_rows_workspace_bytes(int64_t cols) {
 
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
                      std::byte* workspace, Tensor y, Stream stream) {
-  check_few_rows(x, w, y);
+  check_few_rows(x, w, compute, y);
   if (y.rows == 0 || y.cols == 0) return;
   if (is_grouped(w.format)) {
     if (compute == Compute::bf16 && gemv_grouped_fits(w))
@@ -51,7 +64,7 @@ void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compu
       scales.block_step = 1;
     }
   }
-  const bool round = compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);
+  const bool round = rounds(w, compute);
   if ((round || scales.at != nullptr) && gemv_mma_fits(w)) {
     if (scales.at == nullptr && gemv_mma_rounds(x)) return gemv_mma(x, w, bias, y, stream);
     const Bf16Rows rounded{reinterpret_cast<uint16_t*>(workspace), x.rows, cols, scales};

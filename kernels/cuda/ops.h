@@ -39,10 +39,13 @@ void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights, Tensor y
 void likeliest(Tensor logits, TokenLogit* out, Stream stream);  // out [logits.rows]
 void top_logits(Tensor logits, int64_t k, const TopLogits& out, Stream stream);
 
-// Decode: y = x w^T (+ bias) as kernels.h has it, for at most kFewRows rows, with bandwidth in
+// Decode: y = x w^T (+ bias) as kernels.h has it, for at most most_rows(), with bandwidth in
 // mind. The order of sums differs from the CPU's. workspace: few_rows_workspace_bytes(w.cols),
 // aligned to 16 bytes; nobody else may use it until the stream is past this.
 inline constexpr int64_t kFewRows = 16;
+// Most rows that linear_few_rows takes: kFewRows, or any number where the weight is multiplied in
+// float32 (a router) and needs no scratch, so that a prompt is one launch.
+int64_t most_rows(const Weight& w, Compute compute);
 uint64_t few_rows_workspace_bytes(int64_t cols);
 void linear_few_rows(Tensor x, const Weight& w, const float* bias, Compute compute,
                      std::byte* workspace, Tensor y, Stream stream);
