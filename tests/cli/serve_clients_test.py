@@ -31,8 +31,9 @@ def map_body(context, body):
     for key in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
         if isinstance(body.get(key), int) and 4 < body[key] <= {ROOM} or body.get(key) == -1:
             body[key] = 4
-    if context.operation.path in UNSAID:
-        body.setdefault(UNSAID[context.operation.path], 4)
+    said = UNSAID.get(context.operation.path)
+    if said and body.get(said) is None:
+        body[said] = 4
     return body
 """
 
