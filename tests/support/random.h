@@ -1,5 +1,5 @@
-// Randomness for tests: from SLUICE_TEST_SEED, which tools/test sets, else from a new seed, which is printed; or from a
-// seed that the test chooses.
+// Randomness for tests: from SLUICE_TEST_SEED, which tools/test sets, else from a new seed, which
+// is printed; or from a seed that the test chooses.
 #pragma once
 
 #include <cstdint>
