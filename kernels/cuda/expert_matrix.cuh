@@ -1,6 +1,7 @@
 // A matrix of a layer's experts, as kernels address it.
 #pragma once
 
+#include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/simt.h"
 

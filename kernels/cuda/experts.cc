@@ -1,6 +1,7 @@
 #include "kernels/cuda/experts.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "src/base/error.h"
 #include "src/base/units.h"
@@ -22,6 +23,7 @@ bool format_fits(const ExpertMatrix& m) {
                       f.scales != ScaleKind::grouped) ||
                      (f.dtype == DType::i8 && m.first.cols <= kMostI8Exact);
   return known && f.layout == WeightLayout::rows && m.step % 16 == 0 &&
+         m.first.rows * m.first.cols <= std::numeric_limits<int32_t>::max() &&
          m.first.cols * dtype_bytes(f.dtype) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(m.first.data) % 16 == 0;
 }

@@ -3,6 +3,7 @@
 // their way while one is multiplied. Codes are decoded to bf16 between. A sum is over all columns
 // in order.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dispatch.h"
@@ -16,17 +17,22 @@ constexpr int kThreads = 256;
 constexpr int kDepth = static_cast<int>(kExpertDepth);
 constexpr int kOutputs = 128;  // rows of the weight that a block has
 constexpr int kStages = 3;
-constexpr int kPad = 8;  // elements behind each row of a tile: eight rows then lie in all banks
-constexpr int kRow = kDepth + kPad;
 constexpr int kWarpOutputs = 32;  // of a warp: four side by side, two one below the other
 constexpr int kChunk = 8;         // elements of one copy
 constexpr int kChunks = kDepth / kChunk;
 
+// The chunks of a row are in an order of its own, so that those of eight rows lie in all banks.
 template <int kRows>
 struct alignas(16) Stage {
-  uint16_t x[kRows][kRow];
-  uint16_t w[kOutputs][kRow];
+  uint16_t x[kRows][kDepth];
+  uint16_t w[kOutputs][kDepth];
 };
+__device__ inline uint16_t* chunk_of(uint16_t (&row)[kDepth], int number, int chunk) {
+  return &row[(chunk ^ number % kChunks) * kChunk];
+}
+__device__ inline const uint16_t* chunk_of(const uint16_t (&row)[kDepth], int number, int chunk) {
+  return &row[(chunk ^ number % kChunks) * kChunk];
+}
 
 struct ManyArgs {
   ExpertPlanes w;
@@ -63,7 +69,7 @@ __device__ inline int weight_row(const ManyArgs& a, int r, bool gated, bool& the
 template <int kRows>
 struct Copies {
   static constexpr int kApart = kThreads / kChunks;
-  int64_t x[kRows / kApart];  // elements; -1: no such pair
+  int x[kRows / kApart];  // elements; -1: no such pair
 };
 
 template <int kRows>
@@ -74,7 +80,7 @@ __device__ Copies<kRows> copies_of(const ManyArgs& a, const ExpertTile& tile) {
     const int r = static_cast<int>(threadIdx.x) / kChunks + i * Copies<kRows>::kApart;
     const int pair = tile.first + r;
     c.x[i] = -1;
-    if (r < tile.count) c.x[i] = int64_t{a.rows == nullptr ? pair : a.rows[pair]} * a.x_cols;
+    if (r < tile.count) c.x[i] = (a.rows == nullptr ? pair : a.rows[pair]) * a.x_cols;
   }
   return c;
 }
@@ -86,7 +92,7 @@ __device__ void copy_x(const ManyArgs& a, const Copies<kRows>& c, int depth, Sta
   for (int i = 0; i < kRows / Copies<kRows>::kApart; ++i) {
     const int r = static_cast<int>(threadIdx.x) / kChunks + i * Copies<kRows>::kApart;
     const bool there = c.x[i] >= 0 && depth < a.x_cols;
-    copy_async(&to.x[r][d], there ? a.x + c.x[i] + depth + d : a.x, there);
+    copy_async(chunk_of(to.x[r], r, d / kChunk), there ? a.x + c.x[i] + depth + d : a.x, there);
   }
 }
 
@@ -102,7 +108,7 @@ struct WeightTile {
   const std::byte* codes;
   const float* scales;
   static constexpr bool kBlocks = kScales == ScaleKind::per_block;
-  int64_t at[kCount];               // elements; -1: no such row
+  int at[kCount];                   // elements; -1: no such row
   int panel[kBlocks ? kCount : 1];  // where its scales begin
   Vec<uint32_t, 4> held[kCopied ? 1 : kCount];
   float by[kBlocks ? kCount : 1];
@@ -114,7 +120,7 @@ struct WeightTile {
     for (int i = 0; i < kCount; ++i) {
       bool there = false;
       const int row = weight_row(a, row_of(i), gated, there);
-      at[i] = there ? int64_t{row} * a.w.cols : -1;
+      at[i] = there ? row * a.w.cols : -1;
       constexpr int kBlock = static_cast<int>(kScaleBlock);
       if constexpr (kBlocks)
         panel[i] = row / static_cast<int>(kPanelRows) * ((a.w.cols + kBlock - 1) / kBlock);
@@ -131,7 +137,8 @@ struct WeightTile {
     for (int i = 0; i < kCount; ++i) {
       const bool there = at[i] >= 0 && c < a.w.cols;
       if constexpr (kCopied) {
-        copy_async(&to.w[row_of(i)][part()], there ? codes + (at[i] + c) * 2 : codes, there);
+        copy_async(chunk_of(to.w[row_of(i)], row_of(i), part() / kChunk),
+                   there ? codes + int64_t{at[i] + c} * 2 : codes, there);
       } else {
         // Zero is the code of 128 in i8, and kept so where there is none.
         held[i] = {};
@@ -164,8 +171,8 @@ struct WeightTile {
           out[j / 2].at[j % 2 * 2] = low;
           out[j / 2].at[j % 2 * 2 + 1] = high;
         }
-        store_as(&to.w[row_of(i)][part()], out[0]);
-        store_as(&to.w[row_of(i)][part() + 8], out[1]);
+        store_as(chunk_of(to.w[row_of(i)], row_of(i), part() / kChunk), out[0]);
+        store_as(chunk_of(to.w[row_of(i)], row_of(i), part() / kChunk + 1), out[1]);
       }
     }
   }
@@ -182,17 +189,17 @@ template <int kRows>
 __device__ void multiply_stage(const Stage<kRows>& s, Sums<kRows>& sums) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int first_row = warp / 4 * (kRows / 2), first_output = warp % 4 * kWarpOutputs;
+  const int output = first_output + lane / 16 * 8 + lane % 8, row = first_row + lane % 16;
 #pragma unroll
-  for (int k = 0; k < kDepth; k += 16) {
+  for (int k = 0; k < kDepth / kChunk; k += 2) {
     uint32_t w[2][4];
 #pragma unroll
     for (int j = 0; j < 2; ++j)
-      ldmatrix_x4(w[j],
-                  &s.w[first_output + j * 16 + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+      ldmatrix_x4(w[j], chunk_of(s.w[output + j * 16], output, k + lane / 8 % 2));
 #pragma unroll
     for (int i = 0; i < Sums<kRows>::kParts; ++i) {
       uint32_t x[4];
-      ldmatrix_x4(x, &s.x[first_row + i * 16 + lane % 16][k + lane / 16 * 8]);
+      ldmatrix_x4(x, chunk_of(s.x[row + i * 16], row, k + lane / 16));
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const uint32_t first[2] = {w[j][0], w[j][1]}, second[2] = {w[j][2], w[j][3]};
@@ -332,11 +339,12 @@ __global__ void __launch_bounds__(kThreads, 2) experts_many_kernel(ManyArgs a) {
 }
 
 template <bool kInner>
-void launch_many(ManyArgs a, const ExpertMatrix& w, const ExpertLists& lists, int64_t tile_cols,
-                 Stream stream) {
+void launch_many(ManyArgs a, int64_t x_rows, const ExpertMatrix& w, const ExpertLists& lists,
+                 int64_t tile_cols, Stream stream) {
   a.w = planes_of(w);
   a.tiles = lists.tiles;
-  constexpr int64_t kMostGridRows = 65535;
+  constexpr int64_t kMostGridRows = 65535, kMostElements = std::numeric_limits<int32_t>::max();
+  check(x_rows * a.x_cols <= kMostElements, "elements of x that 32 bits count");
   check(a.x_cols % kDepth == 0 && a.x_cols >= w.first.cols, "rows of x in whole depths");
   check(lists.most_tiles <= kMostGridRows, "tiles that one launch has blocks for");
   with_expert_format(w.first.format, [&](auto codes, auto scales) {
@@ -409,8 +417,8 @@ void experts_many_up(const Bf16Rows& x, const ExpertWeights& w, const ExpertList
     a.out = inner.unrounded.row<float>(0);
     a.out_stride = inner.unrounded.stride;
   }
-  launch_many<true>(a, w.up, lists, ceil_div(a.inner_cols, w.second > 0 ? kOutputs / 2 : kOutputs),
-                    stream);
+  launch_many<true>(a, x.rows, w.up, lists,
+                    ceil_div(a.inner_cols, w.second > 0 ? kOutputs / 2 : kOutputs), stream);
 }
 
 void experts_many_down(const Bf16Rows& inner, const ExpertWeights& w, const ExpertLists& lists,
@@ -424,7 +432,7 @@ void experts_many_down(const Bf16Rows& inner, const ExpertWeights& w, const Expe
   a.cols = static_cast<int>(out.cols);
   a.out = out.row<float>(0);
   a.out_stride = out.stride;
-  launch_many<false>(a, w.down, lists, ceil_div(out.cols, kOutputs), stream);
+  launch_many<false>(a, inner.rows, w.down, lists, ceil_div(out.cols, kOutputs), stream);
 }
 
 void add_experts(Tensor out, const ExpertLists& lists, int64_t used, const float* weights,
