@@ -121,6 +121,26 @@ std::optional<HubName> name_of(const fs::path& repository) {
        name.text(), name.repository(), name.tag, name.text());
 }
 
+// Returns what the loaders open of a directory: itself, or the GGUF file in it where it has nothing
+// else.
+fs::path in_directory(const fs::path& directory) {
+  std::error_code fault;
+  if (!fs::is_directory(directory, fault) || fs::exists(directory / "config.json"))
+    return directory;
+  std::vector<std::string> files;
+  for (fs::directory_iterator at(directory, fault), end; !fault && at != end; at.increment(fault))
+    files.push_back(at->path().filename().string());
+  std::ranges::sort(files);
+  const std::vector<GgufChoice> choices = gguf_choices(files);
+  if (choices.empty()) return directory;
+  const std::optional<GgufChoice> choice = choose_gguf(choices, {});
+  if (choice) return directory / choice->file;
+  std::vector<std::string> names;
+  for (const GgufChoice& each : choices) names.push_back(io::printable(each.file));
+  fail(ErrorKind::refused, "{} has {} GGUF models; give one of its files: {}",
+       io::printable(directory.string()), choices.size(), fmt::join(names, ", "));
+}
+
 // Returns what the loaders open of a snapshot: itself, or a GGUF file in it.
 fs::path in_snapshot(const CachedModel& model) {
   const HubName& name = model.name;
@@ -205,7 +225,7 @@ fs::path find_model(const std::string& text) {
     if (auto model = find_cached(path.lexically_normal().parent_path(), *name))
       return in_snapshot(*model);
   }
-  if (fs::exists(path)) return path;
+  if (fs::exists(path)) return in_directory(path);
   const std::optional<HubName> name = parse_hub_name(text);
   if (!name) return path;  // whoever opens it says what it must be
   const std::optional<CachedModel> model = find_cached(hub_cache(), *name);

@@ -42,9 +42,9 @@ std::vector<CachedModel> list_cached(const std::filesystem::path& cache);
 uint64_t remove_cached(const std::filesystem::path& cache, const HubName& name);
 
 // Finds what the verbs take as MODEL: `text` itself where it is a path that exists; else the
-// snapshot that it names in the hub's cache, or the GGUF file in that. A directory of the cache
-// stands for the snapshot of its main branch. Throws Error(refused) that says what to type where
-// the model, or a part of it, is missing.
+// snapshot that it names in the hub's cache. A directory of the cache stands for the snapshot of
+// its main branch, and a directory or snapshot without config.json for the GGUF file in it. Throws
+// Error(refused) that says what to type where the model, or a part of it, is missing.
 std::filesystem::path find_model(const std::string& text);
 
 }  // namespace sluice

@@ -191,3 +191,12 @@ class HubTest(Case):
         result = self.pull("acme/tiny:Q2_K")
         self.assertEqual(result.returncode, 3)
         self.assertIn("acme/tiny:Q8_0", result.stderr)
+
+    def test_a_directory_of_gguf_files_is_one_of_them(self):
+        for name in ("tiny-Q8_0.gguf", "tiny-BF16.gguf", "mmproj-F16.gguf"):
+            (self.path / name).write_bytes(b"GGUF")
+        result = self.call("plan", self.path)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("has 2 GGUF models; give one of its files: tiny-BF16.gguf, tiny-Q8_0.gguf", result.stderr)
+        (self.path / "tiny-BF16.gguf").unlink()
+        self.assertIn("tiny-Q8_0.gguf: ", self.call("plan", self.path).stderr)  # whose rest is missing
