@@ -366,8 +366,8 @@ class Kernels {
   virtual void index_add(Tensor x, std::span<const int32_t> rows, Tensor weights,
                          Tensor y) const = 0;
 
-  // Whether experts() computes these for any number of rows. If not, they are computed one after
-  // the other, by lists that the host makes of the choices.
+  // Returns whether experts() computes these for any number of rows. If not, they are computed one
+  // after the other, by lists that the host makes of the choices.
   virtual bool computes_experts(const ExpertWeights& /*weights*/, int64_t /*used*/) const {
     return false;
   }

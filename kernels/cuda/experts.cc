@@ -76,7 +76,7 @@ Scratch divide(const ExpertNeeds& n, Pieces& pieces) {
   return s;
 }
 
-// Where the scales of codes of x go; none where the weight takes x as it is.
+// The place for scales of codes of x; none where the weight takes x as it is.
 InputScales input_scales(const WeightFormat& w, float* at, int64_t cols) {
   if (w.dtype == DType::i8) return {at};
   if (!w.quantized_input) return {};

@@ -16,9 +16,9 @@ namespace sluice::cuda {
 
 inline constexpr int64_t kMostExpertsUsed = 64;  // of a row
 
-// Whether the kernels have the formats: codes that bf16 holds, in bf16 compute. float32 and float16
-// weights, weights in groups, and codes whose rows are no whole vectors are computed by linear(),
-// expert after expert.
+// Returns whether the kernels have the formats: codes that bf16 holds, in bf16 compute. float32 and
+// float16 weights, weights in groups, and codes whose rows are no whole vectors are computed by
+// linear(), expert after expert.
 bool experts_fit(const ExpertWeights& w, int64_t used, Compute compute);
 
 struct ExpertNeeds {
@@ -36,7 +36,7 @@ struct ExpertInput {
   Bf16Rows rounded;
   Tensor unrounded = {};  // in the place of `rounded`
 };
-// Where an expert's activated columns go: rounded, with zeros behind them, or as they are.
+// The place for an expert's activated columns: rounded, with zeros behind them, or as they are.
 struct ExpertInner {
   Bf16Rows rounded;
   Tensor unrounded = {};

@@ -8,7 +8,7 @@ namespace {
 
 int64_t padded(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
-// Whether x is rounded to bf16 and multiplied as that.
+// Returns whether x is rounded to bf16 and multiplied as that.
 bool rounds(const Weight& w, Compute compute) {
   const DType codes = w.format.dtype;
   return compute == Compute::bf16 && (codes == DType::bf16 || codes == DType::f8_e4m3);

@@ -54,7 +54,7 @@ __device__ inline float from_key(uint32_t key) {
   return std::bit_cast<float>(key & kSign ? key ^ kSign : ~key);
 }
 
-// Where the largest key of some is, and of equal ones the first; the same in each lane.
+// Finds the largest key of some, and of equal ones the first; the same in each lane.
 __device__ inline uint32_t largest_of(const uint32_t* keys, int count) {
   uint32_t largest = 0, at = 0xffffffff;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kLanes) {

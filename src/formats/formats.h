@@ -36,7 +36,7 @@ class StoredFormats {
   // Reads the small tensors of the matrices described. Error(refused).
   void finish();
 
-  // Whether a matrix that was described has a tensor beside its codes.
+  // Returns whether a matrix that was described has a tensor beside its codes.
   bool claims(const std::string& tensor) const { return claimed_.contains(tensor); }
   // Throws Error(refused) where a file that ought to have the weight is missing.
   void refuse_absent(const std::string& weight) const;

@@ -87,7 +87,7 @@ class StoredFormat {
   virtual ~StoredFormat() = default;
   // The name of the tensor with the codes of `weight`.
   virtual std::string codes_name(const std::string& weight) const { return weight; }
-  // Whether the piece is stored in this format, if `codes` has its codes.
+  // Returns whether the piece is stored in this format, if `codes` has its codes.
   virtual bool claims(const Piece& piece, const io::StoredTensor& codes) const = 0;
   // The matrix whose codes `codes` has. Null, with its faults in `tensors`, where something does
   // not fit.
@@ -102,7 +102,7 @@ class StoredFormat {
 
 // An entry of the list of formats.
 struct FormatKind {
-  // Whether `quantization_config` of config.json names it; null: no config does.
+  // Returns whether `quantization_config` of config.json names it; null: no config does.
   bool (*is_named)(const JsonFields& quantization) = nullptr;
   // The format as the checkpoint has it; null where nothing of it is there. Error(refused) for what
   // is not supported.

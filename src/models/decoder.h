@@ -117,8 +117,8 @@ class CausalLM : public Module {
                size_t unit) const;
   // The result of the last one [rows, spec().output_size()].
   Tensor hidden(const Activations& act, int64_t rows) const;
-  // Whether forward() of a unit waits for the stream, so that no graph can be made of it, with the
-  // weights where they are now.
+  // Returns whether forward() of a unit waits for the stream, so that no graph can be made of it,
+  // with the weights where they are now.
   bool waits(const Kernels& kernels, size_t unit) const;
   bool has_head() const { return head_ != nullptr; }
   // logits [rows, logits_cols()] of rows of the final norm's output; the columns past vocab_size

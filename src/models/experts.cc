@@ -31,7 +31,7 @@ Experts::Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Ra
 
 namespace {
 
-// Whether the device's memory has a matrix, as one.
+// Returns whether the device's memory has a matrix, as one.
 bool is_on_device(const Linear& linear) {
   return linear.weight().stream == nullptr && !linear.weight().value.is_meta();
 }

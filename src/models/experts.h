@@ -25,7 +25,8 @@ class Experts : public Module {
   Experts(const ExpertsSpec& spec, int64_t layer, int64_t hidden_size, Rank rank);
   // x [rows, hidden_size] → y, whole panels wide, which may begin where x does.
   void forward(const Context& context, const Activations& act, Tensor x, Tensor y) const;
-  // Whether forward() waits for the stream: the host has to know which experts there are rows for.
+  // Returns whether forward() waits for the stream: the host has to know which experts there are
+  // rows for.
   bool waits(const Kernels& kernels) const { return !weights_for(kernels); }
 
  private:
