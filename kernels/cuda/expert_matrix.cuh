@@ -36,6 +36,19 @@ inline ExpertPlanes planes_of(const ExpertMatrix& m) {
           static_cast<int>(m.first.cols)};
 }
 
+// Names the shared expert's output and its weights in a kernel's arguments; null: there is none.
+template <class Args>
+void set_shared(const SharedExpert& shared, Args& a) {
+  if (shared.out.data != nullptr) {
+    a.shared = shared.out.row<float>(0);
+    a.shared_stride = shared.out.stride;
+  }
+  if (shared.weights.data != nullptr) {
+    a.shared_weights = shared.weights.row<float>(0);
+    a.shared_weights_stride = shared.weights.stride;
+  }
+}
+
 // body(Constant<codes>, Constant<scales>) for a format that experts_fit().
 template <class Body>
 void with_expert_format(const WeightFormat& format, Body&& body) {

@@ -24,34 +24,6 @@ int accumulators(int64_t cols) {
   return static_cast<int>(std::min<int64_t>(ceil_div(cols, kMmaCols), kMostSums));
 }
 
-// The rows of a weight that a lane reads: for rows g and g + 8 of its fragments.
-struct LaneRows {
-  int at[2];
-  bool there[2];
-};
-
-// The columns from `col` of a lane's rows, zeros outside of the weight.
-template <DType kCodes>
-__device__ Slice<kCodes> load_slice(const std::byte* codes, int cols, const LaneRows& rows,
-                                    int col) {
-  using S = Slice<kCodes>;
-  S slice;
-#pragma unroll
-  for (int v = 0; v < S::kVectors; ++v) {
-    const int c = col + v * 4 * S::kElements;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      slice.at[v][half] = {};
-      if (rows.there[half] && c < cols) {
-        const int64_t element = int64_t{rows.at[half]} * cols + c;
-        slice.at[v][half] =
-            load_streaming<Vec<uint32_t, 4>>(codes + element * (kLaneBytes / S::kElements));
-      }
-    }
-  }
-  return slice;
-}
-
 // Scales of one token's codes, and of the weight's blocks.
 struct Scales {
   const float* x;       // null, or of the token: one, or one for each block of columns
@@ -398,14 +370,7 @@ void experts_few_down(const Bf16Rows& inner, const ExpertWeights& w, int64_t use
   a.x = inner.data;
   a.x_cols = static_cast<int>(inner.cols);
   a.x_scales = inner.scales;
-  if (shared.out.data != nullptr) {
-    a.shared = shared.out.row<float>(0);
-    a.shared_stride = shared.out.stride;
-  }
-  if (shared.weights.data != nullptr) {
-    a.shared_weights = shared.weights.row<float>(0);
-    a.shared_weights_stride = shared.weights.stride;
-  }
+  set_shared(shared, a);
   a.y = y.row<float>(0);
   a.y_stride = y.stride;
   const int units = a.used * a.sums;

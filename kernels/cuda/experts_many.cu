@@ -451,14 +451,7 @@ void add_experts(Tensor out, const ExpertLists& lists, int64_t used, const float
             .y = y.row<float>(0),
             .y_stride = y.stride,
             .cols = y.cols};
-  if (shared.out.data != nullptr) {
-    a.shared = shared.out.row<float>(0);
-    a.shared_stride = shared.out.stride;
-  }
-  if (shared.weights.data != nullptr) {
-    a.shared_weights = shared.weights.row<float>(0);
-    a.shared_weights_stride = shared.weights.stride;
-  }
+  set_shared(shared, a);
   constexpr uint32_t kBlock = 256;
   launch_early(
       add_experts_kernel,

@@ -50,6 +50,34 @@ struct Slice {
   Vec<uint32_t, 4> at[kVectors][2];
 };
 
+// The rows of a weight that a lane reads: for rows g and g + 8 of its fragments.
+struct LaneRows {
+  int at[2];
+  bool there[2];
+};
+
+// The columns from `col` of a lane's rows, zeros outside of the weight.
+template <DType kCodes>
+__device__ Slice<kCodes> load_slice(const std::byte* codes, int cols, const LaneRows& rows,
+                                    int col) {
+  using S = Slice<kCodes>;
+  S slice;
+#pragma unroll
+  for (int v = 0; v < S::kVectors; ++v) {
+    const int c = col + v * 4 * S::kElements;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      slice.at[v][half] = {};
+      if (rows.there[half] && c < cols) {
+        const int64_t element = int64_t{rows.at[half]} * cols + c;
+        slice.at[v][half] =
+            load_streaming<Vec<uint32_t, 4>>(codes + element * (kLaneBytes / S::kElements));
+      }
+    }
+  }
+  return slice;
+}
+
 // Eight columns of a token, zeros where there is none.
 __device__ inline Vec<uint32_t, 4> load_x(const uint16_t* x, bool there) {
   if (!there) return {};
@@ -92,6 +120,34 @@ __device__ inline void stage_row(const float* from, int cols, uint16_t* to, int 
     if (c < cols) x = load_as<Vec<float, kColumns>>(from + c);
     store_as(to + c, Vec<uint32_t, 2>{bf16x2_from_floats(x.at[0], x.at[1]),
                                       bf16x2_from_floats(x.at[2], x.at[3])});
+  }
+}
+
+// Leaves a warp's sums for add_partial: row r of token n at partial[warp][n][r].
+template <int kTiles>
+__device__ void leave_partial(const float (&total)[kTiles][4], float* partial) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = (warp * kTiles + tile) * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
+      partial[token * static_cast<int>(kMmaRows) + g + i / 2 * 8] = total[tile][i];
+    }
+  }
+}
+
+// Calls store(row of the block, token, sum) for all sums of the block, warp after warp.
+template <int kTiles, class Store>
+__device__ void add_partial(const float* partial, Store&& store) {
+  constexpr int kRows = static_cast<int>(kMmaRows);
+  constexpr int kSums = kTiles * static_cast<int>(kMmaTokens) * kRows;
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  for (int i = static_cast<int>(threadIdx.x); i < kSums; i += static_cast<int>(blockDim.x)) {
+    float sum = partial[i];
+    for (int w = 1; w < warps; ++w) sum += partial[w * kSums + i];
+    store(i % kRows, i / kRows, sum);
   }
 }
 

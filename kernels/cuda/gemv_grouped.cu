@@ -13,6 +13,7 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/fragments.cuh"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/simt.h"
 #include "quant/groups.h"
@@ -205,24 +206,14 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) grouped_mma_kernel(Grouped
     parts[0] = next[0];
     parts[1] = next[1];
   }
-  constexpr int kSums = kTiles * static_cast<int>(kMmaTokens) * kRows;
-  float* partial = &shared_memory<float>();  // [warp][token][row]
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = tile * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
-      partial[warp * kSums + token * kRows + g + i / 2 * 8] = total[tile][i];
-    }
-  }
+  float* partial = &shared_memory<float>();
+  leave_partial<kTiles>(total, partial);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kSums; i += static_cast<int>(blockDim.x)) {
-    const int token = i / kRows, r = static_cast<int>(blockIdx.x) * kRows + i % kRows;
-    if (r >= a.rows || token >= a.tokens) continue;
-    float sum = partial[i];
-    for (int w = 1; w < warps; ++w) sum += partial[w * kSums + i];
-    a.y[token * a.y_stride + r] = a.bias == nullptr ? sum : sum + a.bias[r];
-  }
+  add_partial<kTiles>(partial, [&](int r, int token, float sum) {
+    const int output = static_cast<int>(blockIdx.x) * kRows + r;
+    if (output >= a.rows || token >= a.tokens) return;
+    a.y[token * a.y_stride + output] = a.bias == nullptr ? sum : sum + a.bias[output];
+  });
 }
 
 template <int kBits, bool kOneGroup>

@@ -29,50 +29,20 @@ struct GemvArgs {
   int rows, cols, x_cols, tokens;
 };
 
-// The weight's columns from `col`, zeros outside of it.
-template <DType kCodes>
-__device__ Slice<kCodes> load_slice(const GemvArgs& a, int row, int col) {
-  using S = Slice<kCodes>;
-  S slice;
-#pragma unroll
-  for (int v = 0; v < S::kVectors; ++v) {
-    const int c = col + v * 4 * S::kElements;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      slice.at[v][half] = {};
-      const int r = row + half * 8;
-      if (r < a.rows && c < a.cols) {
-        const int64_t element = int64_t{r} * a.cols + c;
-        slice.at[v][half] =
-            load_streaming<Vec<uint32_t, 4>>(a.weight + element * (kLaneBytes / S::kElements));
-      }
-    }
-  }
-  return slice;
-}
-
 // x, rounded to bf16, to shared memory: [tokens][x_cols], zeros behind its columns.
 __device__ inline void stage_x(const GemvArgs& a, uint16_t* to) {
   for (int token = 0; token < a.tokens; ++token)
     stage_row(a.unrounded + token * a.x_stride, a.cols, to + token * a.x_cols, a.x_cols);
 }
 
-// The block's sums, warp after warp, scaled and stored. A warp leaves row r of token n at
-// [warp][n][r].
-template <int kTiles>
-__device__ void store_sums(const GemvArgs& a, int warps, const float* partial, bool row_scales) {
-  constexpr int kSums = kTiles * static_cast<int>(kMmaTokens * kMmaRows);
-  for (int i = static_cast<int>(threadIdx.x); i < kSums; i += static_cast<int>(blockDim.x)) {
-    const int token = i / static_cast<int>(kMmaRows);
-    const int row = static_cast<int>(blockIdx.x * kMmaRows) + i % static_cast<int>(kMmaRows);
-    if (row >= a.rows || token >= a.tokens) continue;
-    float sum = partial[i];
-    for (int w = 1; w < warps; ++w) sum += partial[w * kSums + i];
-    if (a.x_scales.at != nullptr && a.x_scales.block_step == 0)
-      sum *= a.x_scales.at[token * a.x_scales.row_step];
-    if (row_scales) sum *= a.scales[row];
-    a.y[token * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
-  }
+// A sum of the block, scaled and stored.
+__device__ inline void store_sum(const GemvArgs& a, int row, int token, float sum,
+                                 bool row_scales) {
+  if (row >= a.rows || token >= a.tokens) return;
+  if (a.x_scales.at != nullptr && a.x_scales.block_step == 0)
+    sum *= a.x_scales.at[token * a.x_scales.row_step];
+  if (row_scales) sum *= a.scales[row];
+  a.y[token * a.y_stride + row] = a.bias == nullptr ? sum : sum + a.bias[row];
 }
 
 // Scale of a token's codes in one block of columns; 1 where x has no scales, or one a row.
@@ -117,11 +87,12 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
   constexpr bool kAhead = kCodes != DType::bf16 || kTiles == 1;
   const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int row = static_cast<int>(blockIdx.x * kMmaRows) + g;
+  const int first = static_cast<int>(blockIdx.x * kMmaRows), row = first + g;
+  const LaneRows rows{{row, row + 8}, {row < a.rows, row + 8 < a.rows}};
   const int step = warps * static_cast<int>(kMmaCols);
   int mine = warp * static_cast<int>(kMmaCols) + t * Slice<kCodes>::kElements;
   Slice<kCodes> slice;
-  if constexpr (kAhead) slice = load_slice<kCodes>(a, row, mine);
+  if constexpr (kAhead) slice = load_slice<kCodes>(a.weight, a.cols, rows, mine);
   wait_for_earlier();
   const uint16_t* x = a.x;
   if constexpr (kStage) {
@@ -134,24 +105,19 @@ __global__ void __launch_bounds__(kMostWarps * 32, 2) gemv_kernel(GemvArgs a) {
   const int end = a.cols + t * Slice<kCodes>::kElements;
   while (mine < end) {
     Slice<kCodes> next;
-    if constexpr (!kAhead) slice = load_slice<kCodes>(a, row, mine);
-    if constexpr (kAhead) next = load_slice<kCodes>(a, row, mine + step);
+    if constexpr (!kAhead) slice = load_slice<kCodes>(a.weight, a.cols, rows, mine);
+    if constexpr (kAhead) next = load_slice<kCodes>(a.weight, a.cols, rows, mine + step);
     multiply_slice<kCodes, kScales, kTiles>(a, slice, x, mine, total);
     if constexpr (kAhead) slice = next;
     mine += step;
   }
   if constexpr (kStage) __syncthreads();  // its memory is used again
   float* partial = &shared_memory<float>();
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = (warp * kTiles + tile) * static_cast<int>(kMmaTokens) + 2 * t + i % 2;
-      partial[token * static_cast<int>(kMmaRows) + g + i / 2 * 8] = total[tile][i];
-    }
-  }
+  leave_partial<kTiles>(total, partial);
   __syncthreads();
-  store_sums<kTiles>(a, warps, partial, kScales == ScaleKind::per_row);
+  add_partial<kTiles>(partial, [&](int r, int token, float sum) {
+    store_sum(a, first + r, token, sum, kScales == ScaleKind::per_row);
+  });
 }
 
 template <DType kCodes, ScaleKind kScales>

@@ -184,62 +184,61 @@ class ExpertsAtOnce : public test::EveryTarget {
              .expert_cols = s.width,
              .expert_hidden = s.hidden}};
   }
+  // Calls body(kind, found, expected) with what experts() makes of problems of these sizes, and the
+  // same one after another: each size with some of the formats, another time with others.
+  template <class Body>
+  void with_problems(std::initializer_list<ExpertSizes> sizes, Random& random, Body&& body) {
+    int64_t turn = random.between(0, 2);
+    for (const ExpertSizes& s : sizes) {
+      ++turn;
+      for (const Kind& kind : kExpertKinds) {
+        if (turn++ % 3 != 0) continue;
+        SCOPED_TRACE(testing::Message() << s.rows << " rows, " << s.hidden << " x " << s.width
+                                        << ", " << static_cast<int>(kind.group) << ", "
+                                        << static_cast<int>(kind.codes) << kind.quantized_input);
+        ExpertsProblem p(kind, s, random);
+        const Backend backend = backend_for(s);
+        const Matrix found = at_once(backend, p, random.between(0, 1) == 1);
+        ASSERT_EQ(found.rows(), s.rows);
+        body(kind, found, p.in_turn(backend));
+      }
+    }
+  }
 };
 
 TEST_P(ExpertsAtOnce, FewRowsHaveTheBitsOfLinear) {
   if (GetParam().gpu == nullptr) GTEST_SKIP() << "the CPU computes experts one after the other";
   Random random("ExpertsAtOnce.FewRowsHaveTheBitsOfLinear");
-  int64_t turn = random.between(0, 2);
-  for (const ExpertSizes& s : {ExpertSizes{1, 3, 7, 48, 32}, ExpertSizes{3, 2, 5, 128, 48},
-                               ExpertSizes{16, 1, 3, 272, 144}, ExpertSizes{1, 2, 2, 1168, 1040},
-                               ExpertSizes{2, 9, 12, 64, 16}}) {
-    ++turn;
-    for (const Kind& kind : kExpertKinds) {
-      if (turn++ % 3 != 0) continue;  // each size with some of the formats, another time others
-      SCOPED_TRACE(testing::Message() << s.rows << " rows, " << s.hidden << " x " << s.width << ", "
-                                      << static_cast<int>(kind.group) << ", "
-                                      << static_cast<int>(kind.codes) << kind.quantized_input);
-      ExpertsProblem p(kind, s, random);
-      const Backend backend = backend_for(s);
-      const Matrix found = at_once(backend, p, random.between(0, 1) == 1);
-      ASSERT_EQ(found.rows(), s.rows);
-      EXPECT_TRUE(same_bits(found, p.in_turn(backend)));
-    }
-  }
+  with_problems({{1, 3, 7, 48, 32},
+                 {3, 2, 5, 128, 48},
+                 {16, 1, 3, 272, 144},
+                 {1, 2, 2, 1168, 1040},
+                 {2, 9, 12, 64, 16}},
+                random, [](const Kind&, const Matrix& found, const Matrix& expected) {
+                  EXPECT_TRUE(same_bits(found, expected));
+                });
 }
 
 // Columns within tiles, tiles of both heights, experts without rows and with more than a tile's.
 TEST_P(ExpertsAtOnce, ManyRowsEqualFew) {
   if (GetParam().gpu == nullptr) GTEST_SKIP() << "the CPU computes experts one after the other";
   Random random("ExpertsAtOnce.ManyRowsEqualFew");
-  int64_t turn = random.between(0, 2);
-  for (const ExpertSizes& s : {ExpertSizes{17, 2, 30, 48, 32}, ExpertSizes{150, 1, 2, 80, 144},
-                               ExpertSizes{180, 2, 2, 272, 48}, ExpertSizes{40, 3, 4, 144, 112}}) {
-    ++turn;
-    for (const Kind& kind : kExpertKinds) {
-      if (turn++ % 3 != 0) continue;  // each size with some of the formats, another time others
-      SCOPED_TRACE(testing::Message() << s.rows << " rows, " << s.hidden << " x " << s.width << ", "
-                                      << static_cast<int>(kind.group) << ", "
-                                      << static_cast<int>(kind.codes) << kind.quantized_input);
-      ExpertsProblem p(kind, s, random);
-      const Backend backend = backend_for(s);
-      const Matrix found = at_once(backend, p, random.between(0, 1) == 1);
-      ASSERT_EQ(found.rows(), s.rows);
-      const Matrix expected = p.in_turn(backend);
-      double difference = 0, size = 0;
-      for (int64_t r = 0; r < s.rows; ++r) {
-        for (int64_t c = 0; c < expected.cols(); ++c) {
-          difference += std::pow(found.at(r, c) - expected.at(r, c), 2.0);
-          size += std::pow(expected.at(r, c), 2.0);
+  with_problems(
+      {{17, 2, 30, 48, 32}, {150, 1, 2, 80, 144}, {180, 2, 2, 272, 48}, {40, 3, 4, 144, 112}},
+      random, [](const Kind& kind, const Matrix& found, const Matrix& expected) {
+        double difference = 0, size = 0;
+        for (int64_t r = 0; r < expected.rows(); ++r) {
+          for (int64_t c = 0; c < expected.cols(); ++c) {
+            difference += std::pow(found.at(r, c) - expected.at(r, c), 2.0);
+            size += std::pow(expected.at(r, c), 2.0);
+          }
         }
-      }
-      // Scales of blocks are rounded together with codes, and codes of what comes out fall
-      // otherwise.
-      double most = 2e-3;
-      if (kind.group == ScaleGroup::block) most = kind.quantized_input ? 5e-2 : 6e-3;
-      EXPECT_LE(std::sqrt(difference / size), most);
-    }
-  }
+        // Scales of blocks are rounded together with codes, and codes of what comes out
+        // fall otherwise.
+        double most = 2e-3;
+        if (kind.group == ScaleGroup::block) most = kind.quantized_input ? 5e-2 : 6e-3;
+        EXPECT_LE(std::sqrt(difference / size), most);
+      });
 }
 
 TEST_P(ExpertsAtOnce, OthersAreLeftToLinear) {
