@@ -13,8 +13,8 @@
 #include "kernels/backend.h"
 #include "src/kv/kv_layout.h"
 #include "src/models/decoder.h"
+#include "src/plan/compile.h"
 #include "src/plan/place_rules.h"
-#include "src/plan/read_plan.h"
 
 namespace sluice {
 

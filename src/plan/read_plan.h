@@ -217,30 +217,6 @@ struct ReadPlan {
   const TiledParam& param_of_host_tile(uint32_t index) const;
 };
 
-struct Staging {
-  uint64_t slot_bytes = 0;  // at least; grows where one row group needs more
-  uint64_t ring_bytes = 0;  // at least four slots
-};
-
-// The first stage of compile(): units, parameters and tensors, all on the device, without reads.
-// Throws as compile() does.
-ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize);
-// Gives the parameters of a plan their tiers and their storage. Error(no_fit) for what cannot be
-// streamed.
-void set_placement(ReadPlan& plan, const Placement& placement);
-// Gives a plan of lay_out() all sizes of a compiled plan, but not all of its spans: for comparing
-// many placements.
-void plan_sizes(ReadPlan& plan, const Staging& staging, const Placement& placement);
-
-// Throws Error(refused) whose one message names every missing, misshapen, mistyped, doubly claimed
-// and unclaimed tensor. `placement`: of the parameters in the order of `params`. A table of
-// embeddings that stays on disk is not in the sweep, as it is only looked up, unless it is the head
-// too.
-ReadPlan compile(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
-                 const Staging& staging, const Placement& placement = {});
-// Compiles a plan that lay_out() has made.
-ReadPlan compile(ReadPlan laid_out, const Staging& staging, const Placement& placement = {});
-
 // Bytes of a tile of `rows` rows of a parameter, which are whole panels.
 uint64_t tile_bytes(const ParamPlan& param, int64_t rows);
 // The view of such a tile.
@@ -255,9 +231,5 @@ struct TileCost {
   uint64_t row = 0;
 };
 TileCost tile_cost(const ReadPlan& plan, const TensorPlan& codes, const RowsInFile& rows);
-
-// The rows from which a sweep reads a tensor: its own, or, where runs are whole row groups, one of
-// its runs, by the rows of its stored matrix.
-RowsInFile rows_in_sweep(const ReadPlan& plan, const TensorPlan& tensor);
 
 }  // namespace sluice
