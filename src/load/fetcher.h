@@ -30,8 +30,7 @@ struct LoadOptions {
   io::ReaderKind reader = io::ReaderKind::automatic;
   int threads = 1;  // encoding workers
   Spill* spill = nullptr;
-  RowCopies* copies =
-      nullptr;  // its index() is that of the fetches; null: no tensor is a copy by rows
+  RowCopies* copies = nullptr;  // that the fetches read; null: no tensor is a copy by rows
   DiskTimeline* timeline = nullptr;
   io::ReadShape read = {};  // read shape of the disk
   bool try_shapes = false;  // whether a load tries other shapes

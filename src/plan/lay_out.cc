@@ -156,7 +156,7 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     t.param = static_cast<uint32_t>(plan.params.size());
     t.piece = i;
     t.group = scheme.group;
-    t.transposed = param.pieces[i].view.transposed && !stored;
+    t.transposed = param.pieces[i].view.transposed && !stored && t.origin == Origin::checkpoint;
     check_cut(*t.matrix, param.pieces[i]);
     check_panels(*t.matrix, param.pieces[i]);
     t.rows = rows_in_file(param, t);
@@ -166,6 +166,25 @@ void add_param(ReadPlan& plan, Param& param, uint32_t unit, std::span<TensorPlan
     note_group(plan, t);
   }
   plan.params.push_back(p);
+}
+
+// Takes copies by rows in place of the tensors that they are of: a copy has all planes.
+void read_copies(ReadPlan& plan, const RowCopyTensors& copies) {
+  plan.origin = Origin::row_copies;
+  std::unordered_map<const io::StoredTensor*, std::shared_ptr<const StoredMatrix>> matrices;
+  for (TensorPlan& t : plan.tensors) {
+    const auto copy = copies.find(t.stored->name);
+    if (copy == copies.end()) continue;
+    t.stored = &copy->second;
+    t.origin = Origin::row_copies;
+    std::shared_ptr<const StoredMatrix>& matrix = matrices[t.stored];
+    if (matrix == nullptr) {
+      StoredMatrix by_rows = *t.matrix;
+      by_rows.planes = {{.plane = Plane::codes, .tensor = t.stored}};
+      matrix = std::make_shared<StoredMatrix>(std::move(by_rows));
+    }
+    t.matrix = matrix;
+  }
 }
 
 // Adds the other planes of stored matrices.
@@ -213,13 +232,15 @@ void lay_out_row_amax(ReadPlan& plan) {
 
 }  // namespace
 
-ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize) {
+ReadPlan lay_out(Model& model, const io::CheckpointIndex& index, const QuantizeRequest& quantize,
+                 const RowCopyTensors* copies) {
   Binding binding = bind_tensors(model, index);
   ReadPlan plan;
   for (Module* unit : model.root->units()) plan.units.push_back({unit->path(), 0, 0, 0});
   check_rules(binding, quantize);
   plan.params.reserve(binding.params.size());
   plan.tensors = std::move(binding.tensors);
+  if (copies != nullptr) read_copies(plan, *copies);
   std::span<TensorPlan> rest = plan.tensors;
   for (uint32_t i = 0; i < binding.params.size(); ++i) {
     Param& param = *binding.params[i];

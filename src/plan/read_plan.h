@@ -17,6 +17,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "io/checkpoint/index.h"
@@ -31,6 +33,14 @@ namespace sluice {
 // The tier of each parameter: on the device, in host memory (each pass copies it), or on disk (each
 // pass reads it). Empty: all on the device.
 using Placement = std::vector<Tier>;
+
+// Where matrices are read from that the checkpoint stores as [inputs, outputs].
+enum class Origin : uint8_t {
+  checkpoint,  // by loads only: a row has a part of every output
+  row_copies,  // [outputs, inputs], in a file behind the checkpoint's (src/load/row_copies.h)
+};
+// The copies, by the names of their tensors.
+using RowCopyTensors = std::unordered_map<std::string_view, io::StoredTensor>;
 
 struct ParamPlan {
   Param* param = nullptr;
@@ -72,7 +82,8 @@ struct TensorPlan {
   uint32_t param = 0;
   uint32_t piece = 0;
   ScaleGroup group = ScaleGroup::none;
-  bool transposed = false;  // as the piece's view
+  Origin origin = Origin::checkpoint;
+  bool transposed = false;  // as the piece's view, but in a copy by rows
   RowsInFile rows = {};
   // The stored matrix, and which of its planes the tensor is.
   std::shared_ptr<const StoredMatrix> matrix = nullptr;
@@ -174,9 +185,10 @@ struct ReadPlan {
   std::vector<UnitPlan> units;
   std::vector<ParamPlan> params;
   std::vector<TensorPlan> tensors;
-  std::vector<uint32_t> disk_order;  // of the tensors
-  std::vector<Span> spans;           // of the load, in disk order
-  uint64_t load_spans = 0;           // how many there are, also where plan_sizes() leaves some out
+  Origin origin = Origin::checkpoint;  // of input-major matrices
+  std::vector<uint32_t> disk_order;    // of the tensors
+  std::vector<Span> spans;             // of the load, in disk order
+  uint64_t load_spans = 0;  // how many there are, also where plan_sizes() leaves some out
   uint64_t load_moves = 0;
   std::vector<TiledTensor> sweep;
   std::vector<TiledParam> host_sweep;

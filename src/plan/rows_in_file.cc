@@ -26,9 +26,9 @@ MatrixInFile matrix_of(const TensorPlan& t, const Piece& piece) {
     m.row_bytes = stored_row_bytes(t, piece);
     return m;
   }
-  const int64_t cols = piece.vector            ? 1
-                       : piece.view.transposed ? stored.shape[stored.shape.size() - 1]
-                                               : piece.cols;
+  const int64_t cols = piece.vector   ? 1
+                       : t.transposed ? stored.shape[stored.shape.size() - 1]
+                                      : piece.cols;
   m.row_bytes = sluice::row_bytes(stored.dtype, cols);
   return m;
 }
